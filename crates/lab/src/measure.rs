@@ -182,7 +182,7 @@ pub struct Raw {
     /// For how long of it the server's CPU had nothing to do, in nanoseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub idle_ns: Option<u64>,
-    /// The part of a CPU that the server had at most, where it was given one ([`crate::run::share`]).
+    /// The part of a CPU that the server had at most, where it was given one (`crate::run::share`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub server_share: Option<f64>,
     /// For how long it had used that part up, in nanoseconds.

@@ -1,6 +1,6 @@
 //! `result.json`: everything that was measured, and what was concluded from it.
 //!
-//! The conclusions are computed from the runs alone ([`crate::conclusion`]).
+//! The conclusions are computed from the runs alone (`crate::conclusion`).
 
 use crate::{
     archive,

@@ -128,7 +128,7 @@ pub struct ClaimOutcome {
     /// The probability of figures that speak as clearly if the truth were at the threshold.
     #[serde(default)]
     pub p: Option<f64>,
-    /// The same, adjusted for all primary claims of the paper in this run ([`holm`]).
+    /// The same, adjusted for all primary claims of the paper in this run (`holm`).
     #[serde(default)]
     pub p_with_all: Option<f64>,
     /// Variant by variant.

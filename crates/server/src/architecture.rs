@@ -3,7 +3,7 @@
 //! An architecture is a product: a unit that serves (in line, a thread, a process), what is assigned
 //! to it (all connections one after the other, those that it takes in a pool, exactly one) and the
 //! engine that it runs. All of them drive the same application through the same protocol; `event` is
-//! [`crate::worker`] with the readiness engine, all others run `engine::blocking`.
+//! `crate::worker` with the readiness engine, all others run `engine::blocking`.
 //!
 //! | architecture | unit | assignment | engine |
 //! |---|---|---|---|

@@ -2,7 +2,7 @@
 //!
 //! Nothing here does I/O. An application asks; whoever drives it takes the questions with
 //! [`Reactor::next_command`], does what is asked in its own way, and delivers what comes of it as a
-//! [`Event`](crate::service::Wake) to whom the question named ([`EventTarget`]). Identifiers carry a
+//! `Event` to whom the question named ([`EventTarget`]). Identifiers carry a
 //! serial number: one whose subject is gone does no harm.
 
 mod alarms;

@@ -145,7 +145,7 @@ pub trait Service {
         false
     }
 
-    /// Sends to streams ([`Reactor::stream`]), as much as one call should: other connections wait
+    /// Sends to streams (`Reactor::stream`), as much as one call should: other connections wait
     /// meanwhile. `send` says whether the stream took what it was given.
     fn pump_streams(
         &mut self,

@@ -59,7 +59,7 @@ impl Interrupt {
     }
 
     /// # Errors
-    /// [`Interrupted`] when it was raised.
+    /// `Interrupted` when it was raised.
     pub fn check(&self) -> anyhow::Result<()> {
         if self.is_raised() { Err(Interruption.into()) } else { Ok(()) }
     }

@@ -188,7 +188,7 @@ impl Server {
     /// Waits until `wanted` connections are open.
     ///
     /// # Errors
-    /// [`NotHeld`] when it holds fewer and their number stands still; anything else when it does
+    /// `NotHeld` when it holds fewer and their number stands still; anything else when it does
     /// not answer.
     pub fn await_open(
         &self,

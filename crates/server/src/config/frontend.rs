@@ -32,7 +32,7 @@ pub struct FrontendConfig {
     pub keep_timeout: Duration,
     /// Where replies are kept, for all workers; `None` keeps none.
     pub cache: Option<pollux_cache::Store>,
-    /// Where that can be looked at and purged: see [`operator`](crate::operator).
+    /// Where that can be looked at and purged: see `operator`.
     pub control: Option<PathBuf>,
 }
 

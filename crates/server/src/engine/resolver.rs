@@ -111,7 +111,7 @@ impl Resolver {
         self.has_ended
     }
 
-    /// The answers that have come; the bell has been [heard out](hear_out).
+    /// The answers that have come; the bell has been heard out.
     pub(super) fn take(&mut self) -> Vec<(Question, Answer)> {
         let answers: Vec<_> = self.answers.try_iter().collect();
         self.asked -= answers.len();

@@ -71,7 +71,7 @@ pub(super) fn receive(
     with_worker(|worker| worker.receive(socket, buffer, receive))
 }
 
-/// Whether the last [`receive`] on this thread may have left something in the socket.
+/// Whether the last `receive` on this thread may have left something in the socket.
 pub(super) fn may_have_more() -> bool {
     WORKER.with_borrow(|worker| worker.as_ref().is_some_and(|worker| worker.may_have_more))
 }

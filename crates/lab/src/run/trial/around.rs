@@ -188,6 +188,6 @@ impl Bench<'_> {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Before {
     memory: Memory,
-    /// As [`Held::kernel_moved_bytes`].
+    /// As `Held::kernel_moved_bytes`.
     kernel_moved_bytes: Option<u64>,
 }
