@@ -63,9 +63,24 @@ fn hurried(id: &str) -> String {
     if let Some(most) = experiment.get_mut("connections-per-worker") {
         *most = 1000.into();
     }
-    let slow = |share: &mut Value| *share = (share.as_float().unwrap() * 0.2).max(0.05).into();
-    let fractions = experiment.get_mut("rate").and_then(|rate| rate.get_mut("quick-fractions"));
-    fractions.into_iter().flat_map(|list| list.as_array_mut().unwrap()).for_each(slow);
+    let slower = |share: f64| (share * 0.2).max(0.05);
+    let slow = |share: &mut Value| *share = slower(share.as_float().unwrap()).into();
+    for form in ["fractions", "quick-fractions"] {
+        let fractions = experiment.get_mut("rate").and_then(|rate| rate.get_mut(form));
+        fractions.into_iter().flat_map(|list| list.as_array_mut().unwrap()).for_each(slow);
+    }
+    // Claims name some of these rates, as "x1.15".
+    let claims = experiment.get_mut("claim").and_then(Value::as_array_mut);
+    for claim in claims.into_iter().flatten() {
+        for side in ["a", "b"] {
+            let at = claim.get_mut(side).and_then(|side| side.get_mut("at"));
+            let Some(rate) = at.and_then(|at| at.get_mut("rate")) else { continue };
+            let share = rate.as_str().and_then(|rate| rate.strip_prefix('x'));
+            if let Some(share) = share.and_then(|share| share.parse().ok()) {
+                *rate = format!("x{}", slower(share)).into();
+            }
+        }
+    }
     for phase in experiment.get_mut("phase").into_iter().flat_map(|p| p.as_array_mut().unwrap()) {
         slow(&mut phase["fraction"]);
         phase.get_mut("seconds").into_iter().for_each(|seconds| *seconds = 0.2.into());
@@ -92,6 +107,12 @@ fn hurried(id: &str) -> String {
         if few > 0 && axis["name"].as_str() == Some("idle") {
             let values = vec![Value::Integer(0), Value::Integer(few)];
             axis.as_table_mut().unwrap().insert("quick-values".into(), values.into());
+        }
+        if axis["name"].as_str() == Some("backlog") {
+            // A queue of five takes many seconds to let 501 idle connections in.
+            let values: Value = vec![Value::Integer(128), Value::Integer(4096)].into();
+            axis["values"] = values.clone();
+            axis.as_table_mut().unwrap().insert("quick-values".into(), values);
         }
         if axis["name"].as_str() == Some("watched") {
             axis["quick-values"] = vec![Value::Integer(10), Value::Integer(60)].into();
@@ -288,7 +309,12 @@ fn assert_polls_of_a_wait(run: &Json) {
             scans(polls);
             scans(metric(run, "details_per_wait.driver_polls"));
         }
-        // The one that is ready, the one that was, and one whose interest changed.
+        // Those that are ready, the one that was, and one whose interest changed.
+        _ if ["half", "all"].iter().any(|pattern| run["point"]["ready"] == **pattern)
+            || run["point"]["ready"].as_f64() > Some(1.0) =>
+        {
+            assert!(polls <= watched + 3.0, "{polls} of {watched}");
+        }
         other => assert!((1.0..=3.0).contains(&polls), "{other}: {polls} of {watched}"),
     }
 }
