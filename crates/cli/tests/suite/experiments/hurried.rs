@@ -60,7 +60,10 @@ pub(super) fn hurried(id: &str) -> String {
     }
     let slower = |share: f64| (share * 0.2).max(0.05);
     let slow = |share: &mut Value| *share = slower(share.as_float().unwrap()).into();
-    for form in ["fractions", "quick-fractions"] {
+    // Without a list for the quick form the rates are low already.
+    let has_quick =
+        experiment.get("rate").is_some_and(|rate| rate.get("quick-fractions").is_some());
+    for form in ["fractions", "quick-fractions"].iter().filter(|_| has_quick) {
         let fractions = experiment.get_mut("rate").and_then(|rate| rate.get_mut(form));
         fractions.into_iter().flat_map(|list| list.as_array_mut().unwrap()).for_each(slow);
     }
