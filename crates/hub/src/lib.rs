@@ -11,7 +11,7 @@
 //!    name topics by [`matcher::Matcher`]s, and together they are its [`subscribers::Audience`].
 //! 5. [`subscribers::Subscribers`] holds the subscribers of one worker in 32 bytes each, and
 //!    delivers to them what they have not got yet, a bounded number at a time.
-//! 6. [`subscriptions::Registry`] tells of who is subscribed, where a hub does that.
+//! 6. [`subscriptions::Registry`] lists the present subscriptions, if the hub has that turned on.
 //!
 //! [`dialect::Dialect`] says which revisions of the protocol are understood, [`limits`] has every
 //! bound, and [`reject::Reject`] is what a client is told whose request is not carried out.

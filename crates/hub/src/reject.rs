@@ -32,7 +32,7 @@ impl Reject {
     }
 
     /// A token that is not valid: 401. The message is the same for every cause, so that it does
-    /// not help somebody who forges one.
+    /// not help an attacker who forges tokens.
     #[must_use]
     pub fn token_invalid() -> Self {
         Self {

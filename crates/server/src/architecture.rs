@@ -1,4 +1,4 @@
-//! Architectures: who serves which connection.
+//! Architectures: which unit serves which connection.
 //!
 //! An architecture is a product: a unit that serves (in line, a thread, a process), what is assigned
 //! to it (all connections one after the other, those that it takes in a pool, exactly one) and the
@@ -28,7 +28,7 @@ pub(crate) use thread::Threads;
 
 use std::{fmt, str::FromStr};
 
-/// Who serves which connection.
+/// Which unit serves which connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Architecture {
     /// One connection after the other. A client that is slow, or keeps its connection, keeps all

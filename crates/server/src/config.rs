@@ -31,7 +31,7 @@ use std::{
 pub struct Config {
     /// Where to listen; at least one.
     pub listen: Vec<Listen>,
-    /// Who serves which connection.
+    /// Which unit serves which connection.
     pub architecture: Architecture,
     /// Units of an architecture that has a pool; `None` is [`POOL_DEFAULT`].
     pub pool: Option<usize>,

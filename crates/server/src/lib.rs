@@ -13,7 +13,7 @@
 //! 3. `protocol`: a connection's state without I/O. Bytes in, events out, and what is needed next;
 //!    it knows no application. An idle connection is a 48-byte slot of `table`, in which `timers`
 //!    run their lists too.
-//! 4. `service`: whoever answers, into an `outbox` of pieces. `Done` at once, or later.
+//! 4. `service`: the service, into an `outbox` of pieces. `Done` at once, or later.
 //!    `service::site` is the static one: a path to a file, through a bounded cache in which
 //!    heads are laid out beforehand; threads share the contents.
 //!

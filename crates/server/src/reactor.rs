@@ -31,7 +31,7 @@ pub struct ExchangeId {
 }
 
 impl ExchangeId {
-    /// Whether it is an errand: an exchange of an application's own ([`Reactor::begin_background`]).
+    /// Whether it is a background task: an exchange of an application's own ([`Reactor::begin_background`]).
     #[inline]
     pub(crate) fn is_background(self) -> bool {
         self.client.fd < 0
@@ -50,7 +50,7 @@ pub struct ClientId {
 /// Who is told of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EventTarget {
-    /// One exchange, by `Service::resume`; an errand, by `Service::background`.
+    /// One exchange, by `Service::resume`; a background task, by `Service::background`.
     Exchange(ExchangeId),
     /// The application itself, by `Service::event`: for what many exchanges share.
     Service,
@@ -107,7 +107,7 @@ pub struct Reactor {
     /// The driver's: to whom clients are handed over.
     pub(crate) receivers: Receivers,
     pending_commands: VecDeque<Command>,
-    /// Errands under way, and how many there were.
+    /// Background tasks under way, and how many there were.
     background: usize,
     last_background: u32,
 }
@@ -123,11 +123,11 @@ impl Reactor {
 
     /// One that began is over.
     pub fn end_background(&mut self) {
-        debug_assert!(self.background > 0, "more errands have ended than begun");
+        debug_assert!(self.background > 0, "more background tasks have ended than begun");
         self.background -= 1;
     }
 
-    /// Errands under way.
+    /// Background tasks under way.
     pub(crate) fn background(&self) -> usize {
         self.background
     }

@@ -73,7 +73,7 @@ pub struct Server {
     _news: Option<HubNews>,
 }
 
-/// Who serves.
+/// Which unit serves.
 #[derive(Debug)]
 enum Units {
     /// Each of them waits for many connections at a time.
@@ -332,7 +332,7 @@ impl Server {
         })
     }
 
-    /// Who serves which connection.
+    /// Which unit serves which connection.
     pub fn architecture(&self) -> Architecture {
         self.architecture
     }

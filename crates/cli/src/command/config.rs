@@ -128,7 +128,7 @@ fn show(configuration: &Configuration) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The password of a Redis server is nobody's who looks at a terminal.
+/// Hides the password of a Redis server: a terminal may have other readers.
 fn hide_password(name: &str, value: &toml::Value) -> toml::Value {
     match value.as_str().filter(|_| name == "store").and_then(|url| url.rsplit_once('@')) {
         Some((start, end)) => {
@@ -139,7 +139,7 @@ fn hide_password(name: &str, value: &toml::Value) -> toml::Value {
     }
 }
 
-/// Whoever reads it may have enough and go.
+/// A reader such as head(1) may close the pipe early; that is no error.
 fn print(text: &str) -> anyhow::Result<()> {
     match writeln!(io::stdout().lock(), "{text}") {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error.into()),

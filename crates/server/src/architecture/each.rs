@@ -30,7 +30,7 @@ pub(super) fn run(unit: &Unit, ready: &Sender<WorkerInfo>) -> anyhow::Result<()>
         }
     };
     loop {
-        // First the seat: whom nobody can serve yet waits in the kernel's queue.
+        // First the slot: whom nobody can serve yet waits in the kernel's queue.
         let slot = loop {
             if let Some(slot) = scoreboard.claim_slot() {
                 break Some(slot);
@@ -131,7 +131,7 @@ impl ActiveExchange {
         }
     }
 
-    /// Until there is none. They end by themselves: each heeds the bell.
+    /// Until there is none. They end by themselves: each obeys the notifier.
     fn wait(&self) {
         let mut count = self.count.lock().unwrap_or_else(PoisonError::into_inner);
         while *count > 0 {

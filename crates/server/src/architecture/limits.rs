@@ -55,8 +55,8 @@ fn links_to_store(config: &Config) -> (usize, usize) {
     }
 }
 
-/// Descriptors that a unit may have open for its store besides a link: the other end of a file's bell,
-/// or both of the bell that tells of a name.
+/// Descriptors that a unit may have open for its store besides a link: the other end of a file's notifier,
+/// or both of the notifier that tells of a name.
 fn more_for_store(config: &Config) -> usize {
     match config.guestbook.as_ref().map(|guestbook| &guestbook.store) {
         Some(Store::File(_)) => 1,

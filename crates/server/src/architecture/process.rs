@@ -4,7 +4,7 @@
 //! that it can be forked at any time, and waits for signals (signalfd(2)), for what is due, and for
 //! connections where each is to have a process of its own. SIGCHLD is blocked and read like any other
 //! signal, and after each all children that have ended are taken: so none is missed, however many end
-//! at once. Children are told of a stop by the board's bells; who does not end in time is killed.
+//! at once. Children are told of a stop by the scoreboard's notifiers; who does not end in time is killed.
 
 mod acceptor;
 mod back_off;
@@ -78,7 +78,7 @@ impl Child {
     }
 }
 
-/// What a child is for, and which seat of the board it has.
+/// What a child is for, and which slot of the scoreboard it has.
 #[derive(Clone, Copy, Debug)]
 enum Role {
     /// It has this place of the pool.
@@ -142,7 +142,7 @@ impl Processes {
                 pin(&all.plan.config, 0)?;
                 all.try_one()?;
                 all.acceptor =
-                    Some(ProcessAcceptor::new(&all.plan.scoreboard).context("there is no seat")?);
+                    Some(ProcessAcceptor::new(&all.plan.scoreboard).context("there is no slot")?);
             }
         }
         Ok(all)
@@ -230,7 +230,7 @@ impl Processes {
     /// Starts a process of the pool. The first in each place says when it is ready.
     fn start_in_pool(&mut self, index: usize, is_first: bool) -> anyhow::Result<()> {
         let slot =
-            self.plan.scoreboard.claim_slot().context("there are more processes than seats")?;
+            self.plan.scoreboard.claim_slot().context("there are more processes than slots")?;
         let role = Role::Place { index, slot: slot.index() };
         let (said, mut tell) = if is_first { Some(sys::pipe()?) } else { None }.unzip();
         let (plan, log) = (&self.plan, self.log.as_ref());
@@ -254,7 +254,7 @@ impl Processes {
 
     /// Shows in a process that ends at once that connections can be served at all.
     fn try_one(&mut self) -> anyhow::Result<()> {
-        let slot = self.plan.scoreboard.claim_slot().context("there is no seat")?;
+        let slot = self.plan.scoreboard.claim_slot().context("there is no slot")?;
         let role = Role::One { slot: slot.index() };
         let (said, tell) = sys::pipe()?;
         let plan = &self.plan;
@@ -294,7 +294,7 @@ impl Processes {
         Ok(())
     }
 
-    /// Remembers a child; where there is none, its seat is free again.
+    /// Remembers a child; where there is none, its slot is free again.
     fn note(&mut self, child: io::Result<ProcessId>, role: Role) -> io::Result<ProcessId> {
         match &child {
             Ok(child) => {

@@ -132,7 +132,7 @@ impl Unit {
     pub(super) fn begin(&self, ready: &Sender<WorkerInfo>) -> anyhow::Result<Blocking<Hosts>> {
         let cpu = pin(&self.plan.config, self.index)?;
         let slot =
-            self.plan.scoreboard.claim_slot().context("there are more threads than seats")?;
+            self.plan.scoreboard.claim_slot().context("there are more threads than slots")?;
         let local = WorkerState::new(self.log.as_ref().map(|log| log.writer()));
         if self.plan.assignment == Assignment::One {
             self.plan.check()?;

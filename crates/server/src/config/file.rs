@@ -46,7 +46,7 @@ pub struct ConfigFile {
     pub accept_limit: Limit,
     /// How the members of a pool get their connections.
     pub accept: Option<Text<Accepting>>,
-    /// Who serves a connection.
+    /// Which unit serves a connection.
     pub architecture: Text<Architecture>,
     /// Processes or threads of a pool.
     pub pool: Option<usize>,

@@ -1,7 +1,7 @@
 //! The blocking engine: one connection at a time, from its first byte to its end.
 //!
 //! It blocks in ppoll(2) over the few descriptors that the connection may wait for: the client, the
-//! bell that tells of a stop, and the links that the application has dialled. So a slow client costs
+//! notifier that tells of a stop, and the links that the application has dialled. So a slow client costs
 //! whoever runs the engine its time, but no longer than the timeouts allow; that is what the
 //! architectures that use it have in common, and what the event engine is without.
 //!
@@ -212,7 +212,7 @@ impl<A: Service> Blocking<A> {
         self.show();
     }
 
-    /// Goes on with the application's errands until none is left, a stop has been asked for, or their
+    /// Goes on with the application's background tasks until none is left, a stop has been asked for, or their
     /// own time is over: before the unit does what would keep it from looking after them.
     pub(crate) fn finish_background(&mut self) {
         self.perform();
@@ -223,7 +223,7 @@ impl<A: Service> Blocking<A> {
         }
     }
 
-    /// Ends with what is left of the unit: its errands, its figures, its log.
+    /// Ends with what is left of the unit: its background tasks, its figures, its log.
     pub(crate) fn finish(mut self) {
         self.finish_background();
         self.show();

@@ -95,7 +95,7 @@ impl Inbox {
     }
 
     /// Everything that has been asked. When nobody is left who could ask, that is a stop without grace: a
-    /// level-triggered mechanism would tell of the bell's end for ever.
+    /// level-triggered mechanism would tell of the notifier's end for ever.
     pub(crate) fn take(&mut self) -> Vec<WorkerCommand> {
         let mut commands = Vec::new();
         let mut buffer = [0; 256];

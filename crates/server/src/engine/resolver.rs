@@ -111,7 +111,7 @@ impl Resolver {
         self.has_ended
     }
 
-    /// The answers that have come; the bell has been heard out.
+    /// The answers that have come; the notifier has been reset.
     pub(super) fn take(&mut self) -> Vec<(Question, Answer)> {
         let answers: Vec<_> = self.answers.try_iter().collect();
         self.asked -= answers.len();
@@ -119,7 +119,7 @@ impl Resolver {
     }
 }
 
-/// Takes all rings of a bell. Returns whether its other end is closed: it would be readable for ever.
+/// Reads all signals of a notifier. Returns whether its other end is closed: it would be readable for ever.
 pub(super) fn drain_notifier(notifier: BorrowedFd<'_>) -> bool {
     let mut rings = [0; 64];
     loop {

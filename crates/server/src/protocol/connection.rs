@@ -100,7 +100,7 @@ pub(crate) enum Need {
     Receive(Awaits),
     /// The output to leave ([`Iteration::output`]). Bytes may be received meanwhile.
     Send,
-    /// Whoever answers to go on ([`Iteration::resume`]). Bytes may be received meanwhile, for as long
+    /// The service to go on ([`Iteration::resume`]). Bytes may be received meanwhile, for as long
     /// as [`Connection::takes_input`].
     Service,
     /// Another turn, when the others have had theirs ([`Iteration::go_on`]).

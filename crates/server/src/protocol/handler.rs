@@ -6,7 +6,7 @@ use pollux_http::{
     request::{Method, Request, Version},
 };
 
-/// How an exchange goes on: what whoever answers returns from each call.
+/// How an exchange goes on: what the service returns from each call.
 ///
 /// `X` is the state of an exchange that is not answered at once. It is handed over and handed back,
 /// so that an exchange that is over has none.
@@ -96,7 +96,7 @@ pub(crate) struct ExchangeTerms {
     pub(crate) remaining: u64,
     /// Which of its connection's requests it answers, from 1.
     pub(crate) number: u32,
-    /// Whether the connection may be kept. Whoever answers may set `alive` to false before it
+    /// Whether the connection may be kept. The service may set `alive` to false before it
     /// writes the response's head, never to true.
     pub(crate) keep_alive: KeepAlive,
     /// How the content of the response is framed; `None` until its head is written.
@@ -140,7 +140,7 @@ impl ExchangeTerms {
     };
 }
 
-/// Whoever answers.
+/// The service.
 pub(crate) trait Handler {
     /// The state of an exchange that is not answered at once.
     type Exchange;

@@ -91,7 +91,7 @@ impl<'r, X> Iteration<'r, X> {
         }
     }
 
-    /// Lets whoever answers go on with the exchange that is waiting, if there is one, and then with
+    /// Lets the service go on with the exchange that is waiting, if there is one, and then with
     /// the requests behind it.
     pub(crate) fn resume<H: Handler<Exchange = X>>(
         &mut self,
@@ -296,7 +296,7 @@ impl<'r, X> Iteration<'r, X> {
         self.follow(flow, terms, has_begun);
     }
 
-    /// Does what whoever answers has said.
+    /// Does what the service has said.
     fn follow(&mut self, flow: Flow<X>, mut terms: ExchangeTerms, has_begun: bool) {
         let (state, is_for_body) = match flow {
             Flow::Done => return self.end_exchange(&terms),
@@ -379,7 +379,7 @@ impl<'r, X> Iteration<'r, X> {
         });
     }
 
-    /// Calls whoever answers for the exchange under way, if there is one.
+    /// Calls the service for the exchange under way, if there is one.
     fn call<H: Handler<Exchange = X>>(
         &mut self,
         handler: &mut H,

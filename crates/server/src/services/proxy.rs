@@ -55,7 +55,7 @@ pub(crate) struct Proxy {
     cache: Option<caching::Caching>,
     scratch: Vec<u8>,
     background: background::BackgroundTasks,
-    /// Where errands write; nothing, as a rule.
+    /// Where background tasks write; nothing, as a rule.
     nowhere: Outbox,
 }
 
@@ -168,7 +168,7 @@ impl Proxy {
         if let Some(alarm) = state.alarm {
             context.reactor.cancel(alarm);
         }
-        // An errand's client was told, and logged, before.
+        // a background task's client was told, and logged, before.
         if !state.is_background {
             context.log_response(state.line(), status, state.reply.sent);
         }
@@ -331,7 +331,7 @@ impl Service for Proxy {
 }
 
 impl Drop for Proxy {
-    /// Whoever waits for an errand in another worker waits no more.
+    /// Whoever waits for a background task in another worker waits no more.
     fn drop(&mut self) {
         for state in self.background.drain() {
             if let Some(cache) = &mut self.cache {

@@ -270,7 +270,7 @@ impl Service for Routes {
         }
     }
 
-    /// Only the front end has errands.
+    /// Only the front end has background tasks.
     fn background(
         &mut self,
         context: &mut ServiceContext<'_>,

@@ -2,12 +2,12 @@
 //! told to stop.
 //!
 //! All of it is memory that forked children would share too, and pipes. A unit writes its figures to
-//! a [`ScoreboardSlot`] of its own before each wait, with plain stores; whoever asks adds the seats up, and so
+//! a [`ScoreboardSlot`] of its own before each wait, with plain stores; whoever asks adds the slots up, and so
 //! is behind by what units have done since they last waited. What a
 //! unit has counted outlives it, also if it was killed.
 //!
-//! A stop rings a bell that nobody silences: the reading end of a pipe stays readable for all who
-//! wait on it. A second bell ends what the first left time for. When whoever could ring has died,
+//! A stop signals a notifier that nobody resets: the reading end of a pipe stays readable for all who
+//! wait on it. A second notifier ends what the first left time for. When the process that could signal it has died,
 //! both are ready too (POLLHUP).
 
 use crate::{
@@ -27,21 +27,21 @@ use std::{
 
 /// The first word: until when a stop leaves time, in milliseconds of the monotonic clock.
 const STOP_AT: usize = 0;
-/// Words before the seats.
+/// Words before the slots.
 const HEADER: usize = 1;
-/// Words of a seat before those of its system calls.
+/// Words of a slot before those of its system calls.
 const FIGURES: usize = COUNTERS;
-/// Words of a seat.
+/// Words of a slot.
 const SLOT: usize = FIGURES + Counters::WORDS;
 
-/// The memory and the bells.
+/// The memory and the notifiers.
 #[derive(Debug)]
 pub(crate) struct Scoreboard {
     words: SharedWords,
     /// Ends to ring with: for a stop, and for the end of the time that it leaves.
     writers: [OwnedFd; 2],
     notifiers: [OwnedFd; 2],
-    /// Rung when somebody waits for a seat and one is free: the end to wait on, and to ring with.
+    /// Signalled when a unit waits for a slot and one becomes free: the end to wait on, and the end to signal with.
     room: (OwnedFd, OwnedFd),
     wants_room: AtomicBool,
     slots: Mutex<Slots>,
@@ -53,7 +53,7 @@ struct Slots {
     /// The figures of those who have left.
     left: Statistics,
     free: Vec<usize>,
-    /// Seats that were ever taken: the first ones.
+    /// Slots that were ever taken: the first ones.
     used: usize,
 }
 
@@ -76,7 +76,7 @@ impl Scoreboard {
         })
     }
 
-    /// Takes a seat for a unit; `None` when there is no free one.
+    /// Takes a slot for a unit; `None` when there is no free one.
     pub(crate) fn claim_slot(self: &Arc<Self>) -> Option<ScoreboardSlot> {
         let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
         let index = match slots.free.pop() {
@@ -94,7 +94,7 @@ impl Scoreboard {
         Some(ScoreboardSlot { scoreboard: self.clone(), index })
     }
 
-    /// A unit has ended, however it has: its figures are kept, and its seat is free.
+    /// A unit has ended, however it has: its figures are kept, and its slot is free.
     pub(crate) fn leave(&self, index: usize) {
         let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
         let mut figures = self.figures(index);
@@ -110,7 +110,7 @@ impl Scoreboard {
         }
     }
 
-    /// What becomes readable when a seat is free again, after there was none.
+    /// What becomes readable when a slot is free again, after there was none.
     pub(crate) fn room(&self) -> BorrowedFd<'_> {
         self.room.0.as_fd()
     }
@@ -233,7 +233,7 @@ mod tests {
     fn what_units_have_counted_outlives_them() {
         let scoreboard = Arc::new(Scoreboard::new(2).unwrap());
         let (first, second) = (scoreboard.claim_slot().unwrap(), scoreboard.claim_slot().unwrap());
-        assert!(scoreboard.claim_slot().is_none(), "there are two seats");
+        assert!(scoreboard.claim_slot().is_none(), "there are two slots");
         first.show(&figures(5, 3));
         second.show(&figures(7, 1));
         first.show(&figures(6, 3));

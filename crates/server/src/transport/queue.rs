@@ -167,7 +167,7 @@ impl Queues {
     }
 
     /// Has units that block in accept(2) hear of a stop, after the board tells of it: they hear no
-    /// bell.
+    /// notifier.
     ///
     /// From now on accept(2) does not block, and who finds a queue empty shuts it down
     /// ([`shut_down`]), which wakes all who block on it. Where a unit blocks, the queue is empty or

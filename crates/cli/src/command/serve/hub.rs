@@ -31,8 +31,8 @@ pub(crate) struct HubArgs {
     #[arg(long, value_name = "FILE", requires = "hub")]
     hub_publisher_key: Option<PathBuf>,
 
-    /// Whose tokens are accepted: the claim iss; may be repeated [default: everybody's who has a
-    /// key]
+    /// Issuer (claim iss) whose tokens are accepted; may be repeated [default: every issuer that
+    /// has a key]
     #[arg(long, value_name = "URL", requires = "hub", action = ArgAction::Append)]
     hub_issuer: Vec<String>,
 

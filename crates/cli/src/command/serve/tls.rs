@@ -50,7 +50,7 @@ pub(crate) struct TlsArgs {
     redirect_http: Option<Listen>,
 
     /// Write the secrets of all connections to the file that the environment variable SSLKEYLOGFILE
-    /// names, for Wireshark. Whoever reads it reads the connections
+    /// names, for Wireshark. A reader of that file can decrypt the connections
     #[arg(long)]
     tls_key_log: bool,
 }

@@ -1,4 +1,4 @@
-//! Flags about who serves a connection and how it waits.
+//! Flags about the thread or process that serves a connection, and how it waits.
 
 use super::value;
 use crate::names;
@@ -11,7 +11,7 @@ use pollux_server::config::{
 #[derive(clap::Args)]
 #[command(next_help_heading = "Workers and waiting")]
 pub(super) struct WorkerArgs {
-    /// Who serves a connection: event (workers that each wait for many connections), iterative (one
+    /// Thread or process that serves a connection: event (workers that each wait for many connections), iterative (one
     /// connection after the other), forking (a process per connection), preforked (a pool of
     /// processes), threaded (a thread per connection) or prethreaded (a pool of threads) [default:
     /// event]

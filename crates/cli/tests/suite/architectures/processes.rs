@@ -350,7 +350,7 @@ fn children_have_nothing_that_is_not_theirs() {
             let own: Vec<_> = sockets.iter().filter(|(_, listens)| !listens).collect();
             assert!(own.len() <= 1, "{architecture}: connections of others: {own:?}");
             connections.extend(own.into_iter().map(|(name, _)| name.clone()));
-            // Two bells, the site, an epoll set, the listener, the connection.
+            // Two notifiers, the site, an epoll set, the listener, the connection.
             assert!(all.len() <= 6, "{architecture}: {all:?}");
             assert!(!all.values().any(|name| name.contains("signalfd")), "{all:?}");
         }

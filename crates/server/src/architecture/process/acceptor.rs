@@ -44,7 +44,7 @@ pub(super) struct ProcessAcceptor {
 }
 
 impl ProcessAcceptor {
-    /// `None` when the board has no seat for it.
+    /// `None` when the scoreboard has no slot for it.
     pub(super) fn new(scoreboard: &Arc<Scoreboard>) -> Option<Self> {
         Some(Self {
             slot: scoreboard.claim_slot()?,
@@ -67,7 +67,7 @@ impl ProcessAcceptor {
         self.is_shut && self.waiting.is_none()
     }
 
-    /// The next connection that is to have a process, with the seat of that; `None` when there is
+    /// The next connection that is to have a process, with the slot of that; `None` when there is
     /// none now, or it has to wait.
     pub(super) fn take(&mut self, plan: &Plan, now: Instant) -> Option<(OwnedFd, ScoreboardSlot)> {
         if self.retry_at.is_some_and(|at| now < at) {
@@ -207,7 +207,7 @@ mod tests {
     use pollux_testkit::denied;
     use std::net::TcpStream;
 
-    /// Before, the first connection at a stop that was dead already shut the door, whoever waited
+    /// Before, the first connection at a stop that was dead already closed the acceptor, whoever waited
     /// behind it.
     #[test]
     fn at_a_stop_all_who_wait_are_looked_at_though_the_first_is_dead() {

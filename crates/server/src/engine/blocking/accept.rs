@@ -32,7 +32,7 @@ pub(crate) const NO_SET: &str = "no epoll set to wait for connections with";
 /// How this unit waits for connections.
 #[derive(Debug, Default)]
 pub(super) struct Acceptor {
-    /// The listeners and the bell, and room for events; of a unit that is prepared.
+    /// The listeners and the notifier, and room for events; of a unit that is prepared.
     epoll: Option<(OwnedFd, Vec<EpollEvent>)>,
     failed_waits: FailedWaits,
     /// Listeners that listen no more.
@@ -98,7 +98,7 @@ impl<A: Service> Blocking<A> {
         outcome
     }
 
-    /// Waits until one of the listeners has a connection, the bell rings, or a link wants something.
+    /// Waits until one of the listeners has a connection, the notifier is signalled, or a link wants something.
     fn wait_for_one(&mut self, listeners: &[OwnedFd]) -> io::Result<Option<OwnedFd>> {
         loop {
             if self.is_over() {
@@ -293,7 +293,7 @@ impl<A: Service> Blocking<A> {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => self.acceptor.failed_waits.bear_error(error)?,
         }
-        // A wait that failed says nothing of the bell.
+        // A wait that failed says nothing of the notifier.
         if rings || !self.worker.is_stopping && self.slot.is_stop_requested() {
             self.handle_notifier();
         }

@@ -1,7 +1,7 @@
 //! Waiting for a brisk client in recv(2) itself: two system calls a request, recv and send, where
 //! ppoll(2) before recv(2) makes three.
 //!
-//! Who waits in recv(2) hears no bell, no link and no alarm. So it is done while none but the client is
+//! Who waits in recv(2) notices no notifier, no link and no alarm. So it is done while none but the client is
 //! waited for, for [`PATIENCE`] at the longest, and only for a client that has sent some requests, the
 //! last of them soon after the one before. Who lets the patience end is idle, or slow: the next wait is
 //! one in ppoll(2), as long as it may be. An idle client costs one wait more, once.

@@ -17,7 +17,7 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 /// Names that may wait to be resolved, of all units of the process together; more are refused.
 const QUESTIONS_MAX: usize = 16 << 10;
 
-/// What a unit has asked for, once it has, and its bell.
+/// What a unit has asked for, once it has, and its notifier.
 #[derive(Default)]
 pub(super) struct Names(Option<(Resolver, OwnedFd)>);
 
@@ -44,7 +44,7 @@ impl<A: Service> Blocking<A> {
         resolver.ask(question)
     }
 
-    /// Adds the bell to what is waited for, while an answer is to come. Returns its place.
+    /// Adds the notifier to what is waited for, while an answer is to come. Returns its place.
     pub(super) fn add_names(&mut self) -> Option<usize> {
         let (_, notifier) = self.names.0.as_ref().filter(|(resolver, _)| resolver.is_asked())?;
         self.polled.push(PollFd { fd: notifier.as_raw_fd(), events: POLLIN, revents: 0 });

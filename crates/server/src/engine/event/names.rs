@@ -31,7 +31,7 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
         let Some(resolver) = &mut self.names else { return Ok(()) };
         let outcome = resolver.ask(question);
         if resolver.has_ended() {
-            // The next question starts another thread. With this one goes the other end of its bell.
+            // The next question starts another thread. With this one goes the other end of its notifier.
             self.names = None;
         }
         outcome

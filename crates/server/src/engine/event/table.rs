@@ -1,4 +1,4 @@
-//! The peers of one worker, indexed by descriptor number: clients, links, ends of tunnels, bells.
+//! The peers of one worker, indexed by descriptor number: clients, links, ends of tunnels, notifiers.
 
 use crate::{
     protocol::Connection,

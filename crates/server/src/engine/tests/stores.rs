@@ -58,7 +58,7 @@ impl Service for WithoutNotifier {
     }
 }
 
-/// Before, every further visit waited for a bell that did not ring, until the server was started anew.
+/// Before, every further visit waited for a notifier that was not signalled, until the server was started anew.
 #[test]
 fn a_store_whose_bell_is_broken_gets_another() {
     let directory = tempfile::tempdir().unwrap();

@@ -15,10 +15,10 @@ use std::ops::ControlFlow;
 
 /// So many a worker has at a time; then what is stale stays so until the next request for it.
 const ERRANDS_MAX: usize = 64;
-/// An errand is given up after so many ticks, however busy its origin seems: 5 minutes.
+/// A background task is given up after so many ticks, however busy its origin seems: 5 minutes.
 const ERRAND_TICKS: u32 = 3000;
 
-/// The errands of one worker. They are few: a look at each finds one.
+/// The background tasks of one worker. They are few: a look at each finds one.
 #[derive(Debug, Default)]
 pub(super) struct BackgroundTasks(Vec<(ExchangeId, Option<Box<State>>)>);
 
@@ -121,7 +121,7 @@ impl Proxy {
         background
     }
 
-    /// Something has come for an errand.
+    /// Something has come for a background task.
     pub(super) fn run_background(
         &mut self,
         context: &mut ServiceContext<'_>,
@@ -134,7 +134,7 @@ impl Proxy {
         let mut nowhere = std::mem::take(&mut self.nowhere);
         let flow = self.on_event(&mut context, Exchange(state), event, &mut nowhere);
         self.put_back(context.reactor, background, flow);
-        debug_assert!(nowhere.is_empty(), "an errand answers nobody");
+        debug_assert!(nowhere.is_empty(), "a background task answers nobody");
         nowhere.clear();
         self.nowhere = nowhere;
         true
@@ -161,7 +161,7 @@ impl Proxy {
     }
 
     /// What a client's exchange becomes whose client has its answer, while more comes that is stored:
-    /// an errand, so that the client's next request need not wait.
+    /// a background task, so that the client's next request need not wait.
     pub(super) fn detach(
         &mut self,
         context: &mut RequestContext<'_>,

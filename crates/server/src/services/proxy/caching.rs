@@ -30,7 +30,7 @@ const SITE: &[u8] = b"http://";
 const WAIT_TICKS: u32 = 50;
 /// He waits so often: for a fetch that brings another variant, perhaps, and for one of his own.
 const WAITS_MAX: u8 = 2;
-/// Where there can be no bell, he looks so often whether another worker has told him something.
+/// Where there can be no notifier, he looks so often whether another worker has told him something.
 const LOOK_TICKS: u32 = 2;
 /// A worker's way into the cache.
 #[derive(Debug)]
@@ -96,7 +96,7 @@ impl Caching {
         Self { handle: store.handle(), waiting, next: 0, notifier, has_own_table }
     }
 
-    /// Whether it is about the bell.
+    /// Whether it is about the notifier.
     pub(super) fn is_notifier(&self, event: &Event<'_>) -> bool {
         match event {
             Event::Connected(upstream)
@@ -108,7 +108,7 @@ impl Caching {
         }
     }
 
-    /// The bell has been rung, or has broken.
+    /// The notifier has been signalled, or has broken.
     pub(super) fn notified(&mut self, reactor: &mut Reactor, event: Event<'_>) {
         match event {
             Event::Ended(upstream) => {
@@ -121,14 +121,14 @@ impl Caching {
         self.deliver(reactor);
     }
 
-    /// Sees to it that there is a bell where somebody begins to wait. Returns after how many ticks he
+    /// Sees to it that there is a notifier where somebody begins to wait. Returns after how many ticks he
     /// is to look by himself.
     fn set_notifier(&mut self, reactor: &mut Reactor) -> u32 {
         if self.notifier == Notifier::None {
             self.notifier = match notifier::hang(&self.handle, reactor, self.has_own_table) {
                 Ok(upstream) => Notifier::At(upstream),
                 Err(error) => {
-                    tracing::warn!("no bell between the workers' caches: {error}");
+                    tracing::warn!("no notifier between the workers' caches: {error}");
                     Notifier::Missing
                 }
             };

@@ -13,7 +13,7 @@ use std::{
 /// Our end has until then to be taken in; it is connected already.
 const NOTIFIER_TICKS: u32 = 50;
 
-/// Hangs the bell of `handle`: bytes come on the link when it is rung, which the application is told.
+/// Registers the notifier of `handle`: bytes come on the link when it is signalled, which the application is told.
 ///
 /// Who rings is another worker's thread, to which a descriptor of ours means nothing where workers have
 /// file tables of their own. There a thread that shares our table stands between.
@@ -25,7 +25,7 @@ pub(super) fn hang(
     let (near, far) = sys::stream_pair()?;
     if has_own_table {
         let (ring, rings) = sync_channel(1);
-        thread::Builder::new().name("cache-bell".into()).spawn(move || {
+        thread::Builder::new().name("cache-notify".into()).spawn(move || {
             while rings.recv().is_ok() {
                 pull(&far);
             }

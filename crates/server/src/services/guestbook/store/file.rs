@@ -19,7 +19,7 @@ use std::{
     sync::{Mutex, PoisonError},
 };
 
-/// A bell is connected from the start: any time will do.
+/// A notifier is connected from the start: any time will do.
 const BELL_TIMEOUT: u32 = 100;
 
 /// The files that this process has open: each of them once, however many workers there are. A
@@ -39,7 +39,7 @@ pub(in crate::services::guestbook) struct FileStore {
 #[derive(Debug)]
 struct Open {
     keeper: FileWorker<Ticket>,
-    /// Our end of the bell, until it becomes a link.
+    /// Our end of the notifier, until it becomes a link.
     notifier: Option<OwnedFd>,
     upstream: Option<UpstreamId>,
 }
@@ -82,7 +82,7 @@ impl FileStore {
     }
 
     /// Something has come. Returns why nothing that was asked before will be answered, where that is
-    /// so: then the thread and its bell are given up, and the next who asks gets others.
+    /// so: then the thread and its notifier are given up, and the next who asks gets others.
     pub(super) fn event(&mut self, reactor: &mut Reactor, event: Event<'_>) -> Option<StoreError> {
         let open = self.open.as_mut()?;
         let (upstream, why) = match event {
@@ -94,7 +94,7 @@ impl FileStore {
                 (upstream, "it has ended".to_owned())
             }
             Event::Failed(upstream, why) if Some(upstream) == open.upstream => {
-                (upstream, format!("its bell is broken: {}", std::io::Error::from(why)))
+                (upstream, format!("its notifier is broken: {}", std::io::Error::from(why)))
             }
             _ => return None,
         };
@@ -111,7 +111,7 @@ impl Open {
     fn new(path: &Path) -> anyhow::Result<Self> {
         let file = open_once(path)?;
         let (notifier, far_end) =
-            UnixStream::pair().context("a bell for the guestbook's thread")?;
+            UnixStream::pair().context("a notifier for the guestbook's thread")?;
         notifier.set_nonblocking(true)?;
         far_end.set_nonblocking(true)?;
         // When it is full, it has rung already.
