@@ -10,7 +10,7 @@ use crate::{
     transport::outbox::{Content, Outbox},
 };
 use pollux_http::{Status, response::Head};
-use std::{cell::Cell, ops::Range, os::fd::OwnedFd, rc::Rc, sync::Arc};
+use std::{cell::Cell, io::Write as _, ops::Range, os::fd::OwnedFd, rc::Rc, sync::Arc};
 
 /// Writes the response of one exchange.
 pub struct ResponseWriter<'a> {
@@ -244,7 +244,8 @@ impl BodyWriter<'_> {
         if framing != Framing::Chunked {
             return self.outbox.push(content);
         }
-        self.outbox.bytes().extend_from_slice(format!("{length:x}\r\n").as_bytes());
+        // A write to a vector does not fail.
+        let _ = write!(self.outbox.bytes(), "{length:x}\r\n");
         self.outbox.push(content);
         self.outbox.bytes().extend_from_slice(b"\r\n");
     }
