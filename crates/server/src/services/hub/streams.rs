@@ -10,8 +10,7 @@ use pollux_hub::{
 };
 use std::{cmp::Reverse, ops::Range, sync::Arc};
 
-/// Messages that one call sends at most: other connections wait meanwhile. At some 10 us each
-/// that is 2.5 ms.
+/// Messages that one call sends at most: other connections wait meanwhile.
 const DELIVERIES: usize = 256;
 
 /// The end of a stream, as the last chunk says it.
