@@ -335,7 +335,7 @@ fn a_number_that_is_taken_is_an_error() {
         // A second set of this thread cannot have it; another thread's can.
         open_beside(&spec, |second| {
             let error = second.expect_err("taken").to_string();
-            assert!(error.contains(&last.to_string()) && error.contains("taken"), "{error}");
+            assert!(error.contains(&last.to_string()) && error.contains("in use"), "{error}");
         });
         thread::scope(|scope| {
             scope.spawn(|| open_beside(&spec, |other| other.expect("a queue of its own")));
