@@ -170,19 +170,22 @@ fn a_closed_loop_without_a_cpu_is_invalid() {
         let document: Value = serde_json::from_slice(&out.stdout).unwrap();
         (out.status.code(), document)
     };
-    // A run that never had the CPU sends nothing, and is invalid for that.
+    // A run that never had the CPU sends nothing, and is invalid for that. In a run whose server had no
+    // CPU either, the generator waits for responses and not for its CPU.
     let sent = |document: &Value| document["requests"]["sent"].as_u64() > Some(0);
-    let mut tries = (0..5).map(|_| niced(&[])).inspect(|(code, document)| {
+    let share = |document: &Value| document["generator"]["run_delay_share"].as_f64();
+    let mut tries = (0..10).map(|_| niced(&[])).inspect(|(code, document)| {
         assert!(sent(document) || *code == Some(3), "{document}");
     });
-    let (code, document) =
-        tries.find(|(_, document)| sent(document)).expect("a run with a request");
-    let share = &document["generator"]["run_delay_share"];
-    if share.is_null() {
+    let Some((code, document)) =
+        tries.find(|(_, document)| sent(document) && share(document).is_none_or(|s| s > 0.1))
+    else {
+        panic!("no run was kept from its CPU");
+    };
+    if share(&document).is_none() {
         eprintln!("skipped: this kernel counts no run delay");
         return;
     }
-    assert!(share.as_f64().unwrap() > 0.1, "{document}");
     let reason = document["invalid_reason"].as_str().unwrap_or_default();
     assert!(reason.contains("--max-starved 10%"), "{document}");
     assert_eq!(code, Some(3));
