@@ -4,9 +4,12 @@
 //! costs while N connections are idle. Requests that are ready together share a wait, so that load and the number of
 //! requests that may be open decide what a request pays for idle connections.
 //!
-//! A wait hands out a batch. A cycle of the server lasts T = S + c × b, b requests in it; b is what arrives in a cycle,
-//! at least one and at most what may be open. This is a queue with bulk service (N. T. J. Bailey, J. Royal
-//! Statistical Society B 16, 1954; M. F. Neuts, Annals of Mathematical Statistics 38, 1967) in its fluid limit.
+//! A wait hands out a batch of B events. The cycle that handles it lasts T = S + (c/e) B, where e is the number of
+//! events that a request has. While it lasts, events arrive at e λ, and they are the next batch; when none arrived, the
+//! server waits for the first. With Poisson arrivals B = x + exp(-x), where x = e λ T, and B is at most the number of
+//! requests that may be open. Then a request takes e/B waits. This is the fluid limit of a queue with bulk service
+//! (N. T. J. Bailey, J. Royal Statistical Society B 16, 1954; M. F. Neuts, Annals of Mathematical Statistics 38, 1967)
+//! whose server begins with one event where none waits.
 
 pub mod fit;
 
@@ -48,8 +51,11 @@ pub struct Operation {
     pub waits: f64,
     /// CPU a request, in microseconds.
     pub cpu_us: f64,
-    /// The mean time from arrival to reply, in microseconds; none beyond the best rate.
-    pub latency_us: Option<f64>,
+    /// Requests completed a second: those that are offered, or the best rate.
+    pub completed_rps: f64,
+    /// The mean time from an event to the end of its handling, in microseconds; none beyond the best rate, where a
+    /// queue grows for as long as the load lasts.
+    pub turn_us: Option<f64>,
 }
 
 impl Law {
@@ -128,23 +134,51 @@ impl Law {
         self.best_rate(idle, events, open) / self.best_rate(0.0, events, open)
     }
 
-    /// Where the server stands at so many requests a second: waits are shared as far as the scan takes.
+    /// Where the server stands at so many requests a second.
     pub fn at(&self, idle: f64, events: f64, open: Open, rate_rps: f64) -> Operation {
-        let arrivals = rate_rps / 1e6;
         let scan_us = self.scan_us(idle);
-        // In a cycle come as many as it takes long: b = λ (e S + c b).
-        let shared =
-            (1.0 - arrivals * self.c_us).max(0.0) / (arrivals * scan_us).max(f64::MIN_POSITIVE);
-        let least = least_waits(events, open);
-        let waits = shared.clamp(least, events.max(least));
+        let event_us = self.c_us / events.max(f64::MIN_POSITIVE);
+        let events_per_us = events * rate_rps / 1e6;
+        let most = match open {
+            Open::AtMost(open) => open.max(1.0),
+            Open::Unlimited => MAX_BATCH,
+        };
+        let cycle = |batch: f64| scan_us + event_us * batch;
+        // How much larger than `batch` the batch is that arrives while `batch` is handled. The function is convex and
+        // not negative at one, so that it has one zero up to a batch where it is negative.
+        let growth = |batch: f64| {
+            let arrivals = events_per_us * cycle(batch);
+            arrivals + (-arrivals).exp() - batch
+        };
+        let batch = if growth(most) >= 0.0 { most } else { zero(growth, 1.0, most) };
+        let waits = events / batch;
         let cpu_us = self.cpu_us(idle, waits);
-        let is_beyond = arrivals * cpu_us > 1.0 + 1e-9;
-        // Half of a cycle until the next wait begins, and the cycle in which it is served.
-        let cycle_us = scan_us + self.c_us / waits.max(f64::MIN_POSITIVE);
-        let utilization = (arrivals * cpu_us).min(1.0);
-        let latency_us = (!is_beyond).then(|| cpu_us + utilization * cycle_us / 2.0);
-        Operation { waits, cpu_us, latency_us }
+        let best_rps = self.best_rate(idle, events, open);
+        let is_beyond = rate_rps > best_rps;
+        // An event that arrives while the server works waits for half of a cycle. Then comes its own cycle, in which
+        // half of its batch is handled before it.
+        let utilization = (rate_rps / 1e6 * cpu_us).min(1.0);
+        let own_us = scan_us + event_us * (batch + 1.0) / 2.0;
+        let turn_us = (!is_beyond).then(|| utilization * cycle(batch) / 2.0 + own_us);
+        Operation { waits, cpu_us, completed_rps: rate_rps.min(best_rps), turn_us }
     }
+}
+
+/// The largest batch that is thought of where nothing limits the requests that are open.
+const MAX_BATCH: f64 = 1e9;
+
+/// Where `function`, which is not negative at `low` and negative at `high`, is zero.
+fn zero(function: impl Fn(f64) -> f64, mut low: f64, mut high: f64) -> f64 {
+    const HALVINGS: u32 = 100;
+    for _ in 0..HALVINGS {
+        let middle = f64::midpoint(low, high);
+        if function(middle) >= 0.0 {
+            low = middle;
+        } else {
+            high = middle;
+        }
+    }
+    f64::midpoint(low, high)
 }
 
 /// The fewest waits a request: all that may be open share one.
@@ -227,9 +261,10 @@ mod tests {
         assert!(kept(Open::AtMost(512.0)) > gammo && kept(Open::AtMost(8.0)) < gammo);
         // Far below the limit a request pays for its own waits, near it they are shared.
         let at = |rate| law.at(10_000.0, 2.0, Open::Unlimited, rate);
-        assert!((at(10.0).waits - 2.0).abs() < 1e-9);
-        assert!(at(20_000.0).waits < 0.01 && at(20_000.0).latency_us.is_some());
-        assert_eq!(law.at(10_000.0, 2.0, Open::AtMost(64.0), 20_000.0).latency_us, None);
+        assert!((at(10.0).waits - 2.0).abs() < 0.02);
+        assert!(at(20_000.0).waits < 0.01 && at(20_000.0).turn_us.is_some());
+        let capped = law.at(10_000.0, 2.0, Open::AtMost(64.0), 20_000.0);
+        assert_eq!((capped.turn_us, capped.completed_rps < 7_000.0), (None, true));
         // A server that scans for as long as it has CPU costs all of it.
         assert!((at(5_000.0).cpu_us - 200.0).abs() < 1e-6);
     }

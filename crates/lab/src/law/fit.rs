@@ -14,26 +14,52 @@ use std::{collections::BTreeMap, fmt::Write as _};
 
 /// The seed of the published predictions, committed on 27 November 2026.
 pub const SEED: u64 = 20_261_127;
+/// The axis with the number of requests that may be open at once.
+const OPEN: &str = "open";
 /// One cell in so many is for the fit.
 const FIT_PART: u64 = 3;
+
+/// What is predicted for one cell, or was measured in it.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Figures {
+    /// Waits a request.
+    pub waits: f64,
+    /// CPU a request, in microseconds.
+    pub cpu_us: f64,
+    /// Requests completed a second; none where no rate was offered.
+    pub completed_rps: Option<f64>,
+    /// The mean latency in microseconds; predicted up to the best rate alone.
+    pub latency_us: Option<f64>,
+}
 
 /// What is predicted for one cell, beside what was measured there, if it was.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Prediction {
-    /// The mechanism.
-    pub variant: String,
+    /// The cell, as it is named in the result.
+    pub cell: String,
     /// Idle connections.
     pub idle: f64,
+    /// Requests that may be open at once; none where there is no such axis.
+    pub open: Option<f64>,
     /// Requests a second that are offered.
     pub rate_rps: Option<f64>,
-    /// CPU a request from the rate alone, in microseconds.
-    pub cpu_us: f64,
-    /// The same from the waits a request that were measured.
+    /// From the constants alone.
+    pub predicted: Figures,
+    /// CPU a request from the waits a request that were measured, in microseconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub cpu_us_of_waits: Option<f64>,
-    /// The best rate with so many idle connections, in requests a second.
-    pub best_rate_rps: f64,
-    /// CPU a request as measured, in microseconds.
-    pub measured_cpu_us: Option<f64>,
+    /// As measured.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub measured: Option<Figures>,
+}
+
+/// The mean latency is `base_us` and `turns` times the turn of an event ([`super::Operation::turn_us`]).
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Latency {
+    /// What does not depend on the load: the network and the client, in microseconds.
+    pub base_us: f64,
+    /// The events of a request that its client waits for.
+    pub turns: f64,
 }
 
 /// The law of one mechanism with its predictions.
@@ -43,6 +69,10 @@ pub struct Fit {
     pub variant: String,
     /// The constants.
     pub law: Law,
+    /// Events of a request: waits a request where no two share one.
+    pub events: f64,
+    /// The constants of the latency; none where too few cells have one.
+    pub latency: Option<Latency>,
     /// How many cells they come from.
     pub cells: usize,
     /// The other cells.
@@ -52,8 +82,15 @@ pub struct Fit {
 struct Cell {
     name: String,
     idle: f64,
+    open: Option<f64>,
     rate_rps: Option<f64>,
-    measured: Option<Point>,
+    measured: Option<Figures>,
+}
+
+impl Cell {
+    fn cap(&self) -> Open {
+        self.open.map_or(Open::Unlimited, Open::AtMost)
+    }
 }
 
 /// Whether the cell is of the third that the law is fitted on: FNV-1a of seed and name.
@@ -75,83 +112,164 @@ fn of_variant(outcome: &Outcome, variant: &str, seed: u64) -> Option<Fit> {
     let cells = cells(outcome, variant);
     let (fit, rest): (Vec<&Cell>, Vec<&Cell>) =
         cells.iter().partition(|cell| is_for_fit(seed, &cell.name));
-    let points: Vec<Point> = fit.iter().filter_map(|cell| cell.measured).collect();
+    let point =
+        |cell: &Cell, it: Figures| Point { idle: cell.idle, waits: it.waits, cpu_us: it.cpu_us };
+    let points: Vec<Point> =
+        fit.iter().filter_map(|cell| Some(point(cell, cell.measured?))).collect();
     let law = Law::fit(&points)?;
     // A request that shares no wait: the most that was seen in the fit.
     let events = points.iter().map(|point| point.waits).fold(0.0, f64::max);
+    let turn_us = |cell: &Cell| law.at(cell.idle, events, cell.cap(), cell.rate_rps?).turn_us;
+    let turns: Vec<(f64, f64)> =
+        fit.iter().filter_map(|cell| Some((turn_us(cell)?, cell.measured?.latency_us?))).collect();
+    let latency = Latency::fit(&turns);
     let predict = |cell: &&Cell| {
-        let of_rate = cell.rate_rps.map(|rate| law.at(cell.idle, events, Open::Unlimited, rate));
+        let predicted = match cell.rate_rps {
+            Some(rate) => {
+                let at = law.at(cell.idle, events, cell.cap(), rate);
+                let latency_us = latency.and_then(|latency| Some(latency.us(at.turn_us?)));
+                let completed_rps = Some(at.completed_rps);
+                Figures { waits: at.waits, cpu_us: at.cpu_us, completed_rps, latency_us }
+            }
+            None => Figures {
+                waits: events,
+                cpu_us: law.cpu_us(cell.idle, events),
+                completed_rps: None,
+                latency_us: None,
+            },
+        };
         Prediction {
-            variant: variant.to_owned(),
+            cell: cell.name.clone(),
             idle: cell.idle,
+            open: cell.open,
             rate_rps: cell.rate_rps,
-            cpu_us: of_rate.map_or_else(|| law.cpu_us(cell.idle, events), |it| it.cpu_us),
-            cpu_us_of_waits: cell.measured.map(|it| law.cpu_us(it.idle, it.waits)),
-            best_rate_rps: law.best_rate(cell.idle, events, Open::Unlimited),
-            measured_cpu_us: cell.measured.map(|point| point.cpu_us),
+            predicted,
+            cpu_us_of_waits: cell.measured.map(|it| law.cpu_us(cell.idle, it.waits)),
+            measured: cell.measured,
         }
     };
     let predictions = rest.iter().map(predict).collect();
-    Some(Fit { variant: variant.to_owned(), law, cells: points.len(), predictions })
+    let cells = points.len();
+    Some(Fit { variant: variant.to_owned(), law, events, latency, cells, predictions })
+}
+
+impl Latency {
+    /// The least squares of relative errors over pairs of turn and latency; none where the turns do not differ.
+    fn fit(pairs: &[(f64, f64)]) -> Option<Self> {
+        let sum = |of: &dyn Fn(f64, f64) -> f64| -> f64 {
+            pairs.iter().map(|&(turn, latency)| of(turn, latency) / (latency * latency)).sum()
+        };
+        let (one, turn, turns) = (sum(&|_, _| 1.0), sum(&|t, _| t), sum(&|t, _| t * t));
+        let (latency, both) = (sum(&|_, l| l), sum(&|t, l| t * l));
+        let determinant = one * turns - turn * turn;
+        if pairs.len() < 3 || determinant <= 1e-9 * one * turns {
+            return None;
+        }
+        let base_us = (latency * turns - turn * both) / determinant;
+        if base_us < 0.0 {
+            return Some(Self { base_us: 0.0, turns: both / turns });
+        }
+        Some(Self { base_us, turns: (one * both - turn * latency) / determinant })
+    }
+
+    fn us(&self, turn_us: f64) -> f64 {
+        self.base_us + self.turns * turn_us
+    }
 }
 
 /// Every cell of the design, with the means over its valid runs.
 fn cells(outcome: &Outcome, variant: &str) -> Vec<Cell> {
     let number = |point: &plan::Point, axis: &str| point.get(axis).and_then(Value::number);
     let cell = |point: plan::Point| {
-        let runs = outcome.runs.iter().filter(|run| {
-            run.status == Status::Valid && run.cell.variant == variant && run.cell.point == point
-        });
-        let (mut sums, mut count) = ([0.0; 2], 0.0);
-        for run in runs {
-            let both = ["waits_per_request", "server_cpu_us_per_request"].map(|it| run.metric(it));
-            let [Some(waits), Some(cpu_us)] = both else { continue };
-            sums = [sums[0] + waits, sums[1] + cpu_us];
-            count += 1.0;
-        }
+        let runs: Vec<_> = outcome
+            .runs
+            .iter()
+            .filter(|run| {
+                run.status == Status::Valid
+                    && run.cell.variant == variant
+                    && run.cell.point == point
+            })
+            .collect();
+        let mean = |metric: &str| {
+            let values: Vec<f64> = runs.iter().filter_map(|run| run.metric(metric)).collect();
+            (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
+        };
         let idle = number(&point, IDLE).unwrap_or(0.0);
         // A server that has a part of a CPU is offered so many times more.
         let share = outcome.runs.iter().find_map(|run| run.raw.server_share).unwrap_or(1.0);
-        let measured =
-            (count > 0.0).then(|| Point { idle, waits: sums[0] / count, cpu_us: sums[1] / count });
+        let measured = mean("waits_per_request").zip(mean("server_cpu_us_per_request")).map(
+            |(waits, cpu_us)| Figures {
+                waits,
+                cpu_us,
+                completed_rps: mean("throughput_rps"),
+                latency_us: mean("latency_mean_us"),
+            },
+        );
         let rate_rps = number(&point, RATE).map(|rate| rate / share);
+        let open = number(&point, OPEN);
         let name = plan::Cell { variant: variant.to_owned(), point }.name();
-        Cell { name, idle, rate_rps, measured }
+        Cell { name, idle, open, rate_rps, measured }
     };
     let points = plan::points(&outcome.dimensions).into_iter();
     points.filter(|point| outcome.asks(variant, point)).map(cell).collect()
 }
 
-/// The fits as a table, with the errors of what was predicted.
+/// The fits as tables: the constants, and the errors of what was predicted.
 pub fn text(fits: &[Fit]) -> String {
     let mut text = String::from(
-        "| mechanism | cells | c (µs) | S(N) (µs a wait) | R² | predicted cells | error from waits: median, 95th | \
-         error from the rate: median, 95th |\n|---|---|---|---|---|---|---|---|\n",
+        "| mechanism | cells | c (µs) | events a request | S(N) (µs a wait) | R² | latency |\n\
+         |---|---|---|---|---|---|---|\n",
     );
     for fit in fits {
         let scan = |(idle, us): &(f64, f64)| format!("{us:.0} at {idle:.0}");
         let scans: Vec<String> = fit.law.scans.iter().map(scan).collect();
-        let pairs = |of: &dyn Fn(&Prediction) -> Option<f64>| {
-            let pair = |it: &Prediction| Some((of(it)?, it.measured_cpu_us?));
-            let all: Vec<(f64, f64)> = fit.predictions.iter().filter_map(pair).collect();
-            let percent = |(median, high): (f64, f64)| {
-                format!("{:.1} %, {:.1} %", 100.0 * median, 100.0 * high)
-            };
-            errors(&all).map_or_else(|| "–".to_owned(), percent)
-        };
+        let latency = fit.latency.map_or_else(
+            || "–".to_owned(),
+            |it| format!("{:.0} µs + {:.2} turns", it.base_us, it.turns),
+        );
         let _ = writeln!(
             text,
-            "| {} | {} | {:.0} | {} | {:.3} | {} | {} | {} |",
+            "| {} | {} | {:.0} | {:.2} | {} | {:.3} | {latency} |",
             fit.variant,
             fit.cells,
             fit.law.c_us,
+            fit.events,
             scans.join(", "),
             fit.law.r_squared,
-            fit.predictions.len(),
-            pairs(&|it| it.cpu_us_of_waits),
-            pairs(&|it| Some(it.cpu_us)),
         );
     }
+    text.push_str(
+        "\nErrors of the predictions, median and 95th percentile:\n\n\
+         | mechanism | other cells | CPU from measured waits | CPU | completed rate | completed beyond the limit | \
+         latency |\n|---|---|---|---|---|---|---|\n",
+    );
+    type Figure = fn(&Prediction) -> Option<(f64, f64)>;
+    let figures: [Figure; 5] = [
+        |it| Some((it.cpu_us_of_waits?, it.measured?.cpu_us)),
+        |it| Some((it.predicted.cpu_us, it.measured?.cpu_us)),
+        |it| Some((it.predicted.completed_rps?, it.measured?.completed_rps?)),
+        |it| {
+            let predicted = it.predicted.completed_rps?;
+            (predicted < it.rate_rps?).then_some((predicted, it.measured?.completed_rps?))
+        },
+        |it| Some((it.predicted.latency_us?, it.measured?.latency_us?)),
+    ];
+    let mut row = |name: &str, predictions: &[&Prediction]| {
+        let measured = predictions.iter().filter(|it| it.measured.is_some()).count();
+        let percent = |of: Figure| {
+            let pairs: Vec<(f64, f64)> = predictions.iter().filter_map(|it| of(it)).collect();
+            errors(&pairs).map_or_else(
+                || "–".to_owned(),
+                |(median, high)| format!("{:.1} %, {:.1} %", 1e2 * median, 1e2 * high),
+            )
+        };
+        let columns = figures.map(percent).join(" | ");
+        let _ = writeln!(text, "| {name} | {measured} of {} | {columns} |", predictions.len());
+    };
+    for fit in fits {
+        row(&fit.variant, &fit.predictions.iter().collect::<Vec<_>>());
+    }
+    row("all", &fits.iter().flat_map(|fit| &fit.predictions).collect::<Vec<_>>());
     text
 }
 
@@ -161,7 +279,7 @@ pub fn text(fits: &[Fit]) -> String {
 /// Never: the document has numbers and names alone.
 pub fn predictions(fits: &[Fit]) -> serde_json::Result<String> {
     let strip =
-        |it: &Prediction| Prediction { cpu_us_of_waits: None, measured_cpu_us: None, ..it.clone() };
+        |it: &Prediction| Prediction { cpu_us_of_waits: None, measured: None, ..it.clone() };
     let all: BTreeMap<&str, Vec<Prediction>> = fits
         .iter()
         .map(|fit| (fit.variant.as_str(), fit.predictions.iter().map(strip).collect()))
@@ -171,7 +289,16 @@ pub fn predictions(fits: &[Fit]) -> serde_json::Result<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::is_for_fit;
+    use super::{Latency, is_for_fit};
+
+    #[test]
+    fn a_latency_is_a_base_and_turns() {
+        let pairs = [100.0, 300.0, 700.0].map(|turn| (turn, 50.0 + 2.0 * turn));
+        let fit = Latency::fit(&pairs).unwrap();
+        assert!((fit.base_us - 50.0).abs() < 1e-6 && (fit.turns - 2.0).abs() < 1e-9, "{fit:?}");
+        assert!((fit.us(1000.0) - 2050.0).abs() < 1e-6);
+        assert_eq!(Latency::fit(&[(1.0, 5.0); 4]), None, "turns that do not differ");
+    }
 
     #[test]
     fn a_seed_chooses_about_a_third() {
