@@ -7,6 +7,7 @@ mod host;
 mod hub;
 
 pub use crate::architecture::{Accepting, Architecture, POOL_DEFAULT, POOL_MAX, PROCESSES_DEFAULT};
+pub use crate::clients::{ClientConfig, NETWORKS_MAX, Network, Rate};
 pub use crate::services::policy::{
     Cors, ErrorPage, PathField, Pattern, Redirect, Rewrite, SecurityHeaders, SiteRules,
 };
@@ -62,6 +63,8 @@ pub struct Config {
     pub max_connections: Option<usize>,
     /// Whether idle connections give way to new ones at that limit; of [`Architecture::Event`] alone.
     pub idle_eviction: IdleEviction,
+    /// Which clients are served, and how much each address may have.
+    pub clients: ClientConfig,
     /// The most requests on one connection; it is closed after them.
     pub max_requests: Option<NonZeroU32>,
     /// When a connection has had its time.
@@ -309,6 +312,7 @@ impl Config {
             accept_limit: NonZeroU32::new(64),
             max_connections: None,
             idle_eviction: IdleEviction::default(),
+            clients: ClientConfig::default(),
             max_requests: None,
             timeouts: Timeouts {
                 header: Duration::from_secs(20),
@@ -371,6 +375,7 @@ impl Config {
         ensure!(self.workers > 0, "there must be at least one worker");
         ensure!(self.workers <= MAX_WORKERS, "more than {MAX_WORKERS} workers");
         self.check_architecture()?;
+        self.clients.check()?;
         ensure!(
             self.redirect_http.is_none() || self.tls.is_some(),
             "--redirect-http sends clients to HTTPS: add --tls-cert FILE --tls-key FILE"
@@ -468,6 +473,12 @@ impl Config {
             self.admin.is_none() || !name.has_processes(),
             "--admin: processes are forked, which a thread beside them forbids: take --architecture \
              event, iterative, threaded or prethreaded with it"
+        );
+        ensure!(
+            !self.clients.has_limits() || !name.has_processes(),
+            "--limit-connections-per-address, --limit-accept-rate and --limit-request-rate count in \
+             memory that processes do not share: take --architecture event, iterative, threaded or \
+             prethreaded with them"
         );
         ensure!(
             self.pool.is_none_or(|pool| (1..=POOL_MAX).contains(&pool)),

@@ -29,6 +29,7 @@
 
 pub mod admin;
 mod architecture;
+mod clients;
 pub mod config;
 mod engine;
 mod log;

@@ -9,14 +9,14 @@ mod process;
 
 pub(crate) use process::LogProcess;
 
-use crate::{config::LogTarget, transport::listener};
+use crate::{clients::ClientTable, config::LogTarget, transport::listener};
 use anyhow::Context;
 use pollux_http::date::DateCache;
 use std::{
     fs::OpenOptions,
     io::{self, Write},
     net::IpAddr,
-    os::fd::{BorrowedFd, OwnedFd},
+    os::fd::{AsRawFd, BorrowedFd, OwnedFd},
     sync::{
         Arc, Mutex, PoisonError,
         mpsc::{Receiver, RecvTimeoutError, SyncSender, channel, sync_channel},
@@ -236,11 +236,12 @@ struct Date {
 
 impl LogWriter {
     /// Asks who is at the other end of this connection, where that is not known yet.
-    pub(crate) fn learn_peer(&mut self, socket: Option<BorrowedFd<'_>>) {
+    pub(crate) fn learn_peer(&mut self, socket: Option<BorrowedFd<'_>>, clients: &ClientTable) {
         if self.peer == Peer::Unknown
             && let Some(socket) = socket
         {
-            self.peer = Peer::Known(listener::peer(socket));
+            let known = clients.address(socket.as_raw_fd());
+            self.peer = Peer::Known(known.or_else(|| listener::peer(socket)));
         }
     }
 

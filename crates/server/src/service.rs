@@ -71,6 +71,7 @@ use std::{
     ops::Range,
     os::fd::BorrowedFd,
     sync::Arc,
+    time::Duration,
 };
 
 /// Answers requests.
@@ -292,9 +293,10 @@ impl RequestContext<'_> {
         ExchangeId { client: self.client, number: self.terms.get().number }
     }
 
-    /// The address of the client. `None` for a UNIX socket. Costs one system call.
+    /// The address of the client. `None` for a UNIX socket. Costs one system call at most.
     pub fn peer(&self) -> Option<IpAddr> {
-        self.socket.and_then(listener::peer)
+        let known = self.worker.clients.address(self.client.fd);
+        known.or_else(|| self.socket.and_then(listener::peer))
     }
 
     /// What becomes of the connection after the response.
@@ -349,6 +351,28 @@ impl<A: Service> Adapter<'_, A> {
         (service, context, ResponseWriter::new(outbox, terms))
     }
 
+    /// Answers a request of a client that has sent too many.
+    #[cold]
+    fn too_many(
+        &mut self,
+        terms: &mut ExchangeTerms,
+        request: &Request<'_>,
+        outbox: &mut Outbox,
+        wait: Duration,
+    ) -> Flow<A::Exchange> {
+        self.worker.counters.add(Counter::OverRequestRate, 1);
+        let seconds = wait.as_nanos().div_ceil(1_000_000_000);
+        let fields = format!("Retry-After: {seconds}\r\n");
+        let page = Page {
+            status: Status::TooManyRequests,
+            reason: "This client sends more requests than this server allows one client.",
+            fields: fields.as_bytes(),
+        };
+        let answer = page.put(self.rules, self.worker, outbox, request.method, terms.keep_alive);
+        self.worker.log(self.socket, request.line, answer);
+        Flow::Done
+    }
+
     /// Calls [`Service::resume`]; for [`Iteration::resume`](crate::protocol::Iteration::resume).
     pub(crate) fn wake(
         &mut self,
@@ -378,6 +402,12 @@ impl<A: Service> Handler for Adapter<'_, A> {
         outbox: &mut Outbox,
     ) -> Flow<A::Exchange> {
         self.worker.counters.add(Counter::Requests, 1);
+        if let Some(guard) = &self.rules.guard
+            && let Some(address) = self.worker.clients.address(self.client.fd)
+            && let Err(wait) = guard.request(address)
+        {
+            return self.too_many(terms, request, outbox, wait);
+        }
         let (service, mut context, mut response) = self.call(terms, outbox);
         service.begin(&mut context, request, &mut response)
     }

@@ -2,6 +2,7 @@
 
 mod cache;
 mod cannot_listen;
+mod clients;
 mod configuration;
 mod examples;
 mod files;
@@ -45,6 +46,8 @@ pub(crate) struct Args {
     workers: workers::WorkerArgs,
     #[command(flatten)]
     limits: limits::LimitArgs,
+    #[command(flatten)]
+    clients: clients::ClientArgs,
     #[command(flatten)]
     origins: origins::OriginArgs,
     #[command(flatten)]

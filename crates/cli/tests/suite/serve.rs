@@ -1,5 +1,6 @@
 //! `pollux serve` as a process: limits, signals, memory.
 
+mod clients;
 mod command_line;
 mod configuration;
 mod limits;

@@ -3,6 +3,7 @@
 //! [`ConfigFile`] is read, written and compared, and opens nothing. [`ConfigFile::validate`] checks
 //! it, and [`ConfigFile::open`] makes the [`Config`](super::Config) that a server runs with.
 
+mod clients;
 mod fault;
 mod load;
 mod open;
@@ -17,7 +18,8 @@ pub use site::{Field, SiteSection};
 pub use value::{Limit, Size, SizeLimit, Text, Time};
 
 use super::{
-    Accepting, Architecture, Discipline, IdleEviction, LargeFile, Listen, MechanismChoice,
+    Accepting, Architecture, Discipline, IdleEviction, LargeFile, Listen, MechanismChoice, Network,
+    Rate,
 };
 use pollux_http::Limits;
 use schemars::JsonSchema;
@@ -64,6 +66,16 @@ pub struct ConfigFile {
     pub max_connections: Option<usize>,
     /// Whether idle connections give way to new ones at that limit.
     pub idle_eviction: IdleEviction,
+    /// Networks whose clients are served; with one at least, all others are refused.
+    pub allow: Vec<Text<Network>>,
+    /// Networks whose clients are refused; the longest prefix of both lists decides.
+    pub deny: Vec<Text<Network>>,
+    /// Maximum number of open connections of one client address.
+    pub limit_connections_per_address: Limit,
+    /// Rate of new connections of one client address.
+    pub limit_accept_rate: Option<Text<Rate>>,
+    /// Rate of requests of one client address.
+    pub limit_request_rate: Option<Text<Rate>>,
     /// Maximum number of requests on one connection.
     pub max_requests: Limit,
     /// Time to receive the head of a request.
@@ -111,6 +123,11 @@ impl Default for ConfigFile {
             signal_queue: None,
             max_connections: None,
             idle_eviction: IdleEviction::default(),
+            allow: Vec::new(),
+            deny: Vec::new(),
+            limit_connections_per_address: Limit(None),
+            limit_accept_rate: None,
+            limit_request_rate: None,
             max_requests: Limit(None),
             header_timeout: Time::from_secs(20),
             keep_alive: Time::from_secs(75),

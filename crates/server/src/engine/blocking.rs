@@ -9,6 +9,7 @@
 //! less (`brisk.rs`).
 
 mod accept;
+mod admit;
 mod brisk;
 mod handover;
 mod names;
@@ -177,13 +178,7 @@ impl<A: Service> Blocking<A> {
         self.generation = self.generation.wrapping_add(1);
         let id = ClientId { fd: socket.as_raw_fd(), generation: self.generation };
         self.rules.begin_iteration();
-        let transport = match self.rules.accept(socket) {
-            Ok((transport, _)) => transport,
-            Err(socket) => {
-                self.worker.counters.add(Counter::Refused, 1);
-                return sys::close(socket);
-            }
-        };
+        let Some(transport) = self.admit(socket) else { return };
         self.worker.counters.add(Counter::Accepted, 1);
         self.client = Some(Client {
             transport,
@@ -206,6 +201,7 @@ impl<A: Service> Blocking<A> {
         let mut adapter = Adapter { service, rules, worker, reactor, client: id, socket };
         client.connection.abandon(&mut adapter);
         sys::close(client.transport.into_socket());
+        self.worker.clients.leave(self.rules.guard.as_ref(), id.fd);
         self.worker.counters.add(Counter::Closed, 1);
         // What was asked in passing away.
         self.perform();

@@ -15,10 +15,12 @@
 //! noted in [`Marks`] or in the list `again`.
 
 mod accept;
+mod admit;
 mod client;
 mod evict;
 mod handover;
 mod names;
+mod nodes;
 mod stop;
 mod streams;
 pub(crate) mod table;
@@ -44,11 +46,12 @@ use crate::{
     stats::{Counter, Statistics},
     time::{
         clock::ticks,
-        timers::{self, Nodes, Timer, Wheel},
+        timers::{self, Wheel},
     },
     transport::outbox::Outbox,
 };
 use accept::Acceptor;
+use nodes::Timers;
 use pollux_event::{
     Capabilities, Event as MechanismEvent, Interest, Mechanism, Options, Readiness, Token,
 };
@@ -418,7 +421,7 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
             connection.abandon(&mut Adapter { service, rules, worker, reactor, client, socket });
         }
         self.close_socket(fd);
-        self.client_has_gone();
+        self.client_has_gone(fd);
     }
 
     /// Closes whatever has this descriptor, which is broken.
@@ -445,7 +448,8 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
         }
     }
 
-    fn client_has_gone(&mut self) {
+    fn client_has_gone(&mut self, fd: RawFd) {
+        self.worker.clients.leave(self.rules.guard.as_ref(), fd);
         self.clients -= 1;
         self.worker.counters.add(Counter::Closed, 1);
         self.acceptor.slot_is_free();
@@ -579,22 +583,6 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
             cache: None,
             system_calls: sys::counters(),
             mechanism: self.mechanism.statistics().into_iter().collect(),
-        }
-    }
-}
-
-/// Everything that hangs in the wheel.
-struct Timers<'a, X> {
-    table: &'a mut Table<X>,
-    reactor: &'a mut Reactor,
-}
-
-impl<X> Nodes for Timers<'_, X> {
-    fn timer_mut(&mut self, node: u32) -> Option<&mut Timer> {
-        if node & timers::ALARM == 0 {
-            self.table.timer_mut(node)
-        } else {
-            self.reactor.alarms.timer_mut(node & !timers::ALARM)
         }
     }
 }

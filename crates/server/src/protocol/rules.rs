@@ -1,6 +1,7 @@
 //! What all workers go by: limits, timeouts, the fields of every response. Nothing here changes.
 
 use crate::{
+    clients::Guard,
     config::{Config, Tls},
     time::clock::ticks,
     transport::{Transport, tls, tls::HANDSHAKE_TIMEOUT},
@@ -21,6 +22,8 @@ pub(crate) struct Rules {
     pub(crate) added_fields: Vec<u8>,
     /// The timeouts, in ticks.
     pub(crate) timeouts: TimeoutTicks,
+    /// Which clients are served, and how much each may have; `None` where nothing is limited.
+    pub(crate) guard: Option<Guard>,
     /// TLS beneath each connection.
     tls: Option<Arc<Tls>>,
 }
@@ -64,6 +67,7 @@ impl Rules {
                 keep_alive: ticks(config.timeouts.keep_alive),
                 send: ticks(config.timeouts.send),
             },
+            guard: Guard::new(&config.clients),
             tls: config.tls.clone(),
         }
     }

@@ -1,6 +1,7 @@
 //! What one worker has of its own besides its connections: the clock, the counts, the log.
 
 use crate::{
+    clients::ClientTable,
     log::{LogWriter, Peer},
     stats::Counters,
     time::clock::Clock,
@@ -18,6 +19,8 @@ pub(crate) struct WorkerState {
     pub(crate) is_stopping: bool,
     /// What this worker counts.
     pub(crate) counters: Counters,
+    /// The addresses of its clients, where something depends on them.
+    pub(crate) clients: ClientTable,
     /// The access log, if there is one.
     pub(crate) log: Option<LogWriter>,
 }
@@ -34,7 +37,13 @@ pub(crate) struct Answer {
 impl WorkerState {
     /// For a worker that begins.
     pub(crate) fn new(log: Option<LogWriter>) -> Self {
-        Self { clock: Clock::start(), is_stopping: false, counters: Counters::default(), log }
+        Self {
+            clock: Clock::start(),
+            is_stopping: false,
+            counters: Counters::default(),
+            clients: ClientTable::default(),
+            log,
+        }
     }
 
     /// Another client's turn: lines that are written from now on are of somebody whom nobody has asked
@@ -69,7 +78,7 @@ impl WorkerState {
         len: u64,
     ) {
         if let Some(log) = &mut self.log {
-            log.learn_peer(socket);
+            log.learn_peer(socket, &self.clients);
             log.write(self.clock.date(), request, status, len);
         }
     }

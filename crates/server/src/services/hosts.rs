@@ -164,6 +164,8 @@ impl Site {
         let bytes = (host.site.cache_bytes / sites / units).min(config.site.cache_bytes);
         let mut own = config.clone();
         own.hosts = Vec::new();
+        // Clients are judged once, before their request finds its site.
+        own.clients = Default::default();
         own.site = host.site.clone();
         own.site.cache_bytes = bytes;
         own.site.open_files = (config.site.open_files / sites).max(1);

@@ -49,6 +49,13 @@ counters! {
         "Connections handed over to another process (also counted as closed).";
     Evicted, "connections", "evicted",
         "Idle connections closed at the limit, to let another in (also counted as closed).";
+    Denied, "clients", "denied", "Connections closed at once: --allow or --deny refuses their address.";
+    OverConnections, "clients", "over_connections",
+        "Connections closed at once: their address has --limit-connections-per-address already.";
+    OverAcceptRate, "clients", "over_accept_rate",
+        "Connections closed at once: their address exceeds --limit-accept-rate.";
+    OverRequestRate, "clients", "over_request_rate",
+        "Requests answered with 429: their address exceeds --limit-request-rate.";
     Requests, "", "requests", "Responses begun, whatever their status.";
     BytesSent, "", "bytes_sent", "Bytes that the kernel took.";
     Waits, "", "waits", "Waits of the mechanism.";

@@ -53,6 +53,7 @@ impl Configuration {
         args.listen.apply(&mut file);
         args.workers.apply(&mut file);
         args.limits.apply(&mut file);
+        args.clients.apply(&mut file);
         args.origins.apply(&mut file);
         args.cache.apply(&mut file);
         args.guestbook.apply(&mut file);

@@ -115,6 +115,19 @@ fn connections(snapshot: &Snapshot, all: &mut Vec<Family>) {
             single(counts[Counter::Refused]),
         ),
         counter(
+            "pollux_clients_refused",
+            "Connections that were closed at once and requests that were answered with 429, by reason.",
+            by(
+                "reason",
+                [
+                    ("denied", counts[Counter::Denied]),
+                    ("connections", counts[Counter::OverConnections]),
+                    ("accept_rate", counts[Counter::OverAcceptRate]),
+                    ("request_rate", counts[Counter::OverRequestRate]),
+                ],
+            ),
+        ),
+        counter(
             "pollux_connections_closed",
             "Connections that were closed, by reason.",
             by(

@@ -32,6 +32,7 @@ impl ConfigFile {
         config.signal_queue = self.signal_queue;
         config.max_connections = self.max_connections;
         config.idle_eviction = self.idle_eviction;
+        config.clients = self.clients();
         config.max_requests = self.max_requests.0;
         config.timeouts = Timeouts {
             header: self.header_timeout.0,

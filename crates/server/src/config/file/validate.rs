@@ -51,6 +51,7 @@ impl ConfigFile {
         self.check_listening(&mut faults);
         self.check_architecture(&mut faults);
         self.check_limits(&mut faults);
+        faults.0.extend(self.client_faults());
         faults.check(
             !self.site.is_empty(),
             &[],

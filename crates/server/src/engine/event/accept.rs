@@ -253,10 +253,9 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
         let fd = socket.as_raw_fd();
         match self.mechanism.add(socket.as_fd(), Interest::READ) {
             Ok(token) => {
-                let (transport, timeout) = match self.rules.accept(socket) {
+                let (transport, timeout) = match self.admit(socket) {
                     Ok(accepted) => accepted,
                     Err(socket) => {
-                        self.worker.counters.add(Counter::Refused, 1);
                         let _ = self.mechanism.close(token, socket);
                         return AcceptOutcome::One;
                     }

@@ -40,7 +40,7 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
                     sys::close(transport.into_socket());
                 }
                 self.worker.counters.add(Counter::HandedOver, 1);
-                self.client_has_gone();
+                self.client_has_gone(fd);
             }
             Err(why) => {
                 self.tell(EventTarget::Exchange(what.exchange), Event::NotTaken(why));

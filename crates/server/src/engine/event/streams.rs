@@ -178,7 +178,7 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
             transport.say_end();
         }
         self.close_socket(fd);
-        self.client_has_gone();
+        self.client_has_gone(fd);
         self.service.stream_has_ended(number);
     }
 

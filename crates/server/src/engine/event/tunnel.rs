@@ -220,7 +220,7 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
         let is_client = tunnel.is_client;
         self.close_socket(fd);
         if is_client {
-            self.client_has_gone();
+            self.client_has_gone(fd);
         }
     }
 }

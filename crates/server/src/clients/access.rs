@@ -1,0 +1,112 @@
+//! Allow and deny lists: the longest prefix decides.
+
+use super::{
+    ClientConfig, Network,
+    network::{mask, number},
+};
+use std::{collections::HashMap, net::IpAddr};
+
+/// Both lists in the form in which they are looked up: one map for each length of a prefix, the longest
+/// first. A look-up costs one hash for each length that occurs, at most 129.
+#[derive(Debug)]
+pub(super) struct AccessLists {
+    by_length: Vec<(u8, HashMap<u128, bool>)>,
+    /// What holds for an address that is on neither list.
+    others: bool,
+}
+
+impl AccessLists {
+    /// `None` where both lists are empty.
+    pub(super) fn new(config: &ClientConfig) -> Option<Self> {
+        if config.allow.is_empty() && config.deny.is_empty() {
+            return None;
+        }
+        let mut all = Self { by_length: Vec::new(), others: config.allow.is_empty() };
+        for (networks, is_allowed) in [(&config.allow, true), (&config.deny, false)] {
+            networks.iter().for_each(|network| all.add(*network, is_allowed));
+        }
+        all.by_length.sort_unstable_by_key(|(bits, _)| std::cmp::Reverse(*bits));
+        Some(all)
+    }
+
+    fn add(&mut self, network: Network, is_allowed: bool) {
+        let bits = network.bits();
+        let at = self.by_length.iter().position(|(length, _)| *length == bits);
+        let at = at.unwrap_or_else(|| {
+            self.by_length.push((bits, HashMap::new()));
+            self.by_length.len() - 1
+        });
+        self.by_length[at].1.insert(network.first(), is_allowed);
+    }
+
+    /// Whether clients of this address are served.
+    pub(super) fn allows(&self, address: IpAddr) -> bool {
+        let address = number(address.to_canonical());
+        let mut found = self
+            .by_length
+            .iter()
+            .filter_map(|(bits, networks)| networks.get(&(address & mask(*bits))));
+        *found.next().unwrap_or(&self.others)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn lists(allow: &[&str], deny: &[&str]) -> AccessLists {
+        let read = |list: &[&str]| list.iter().map(|text| text.parse().unwrap()).collect();
+        let config = ClientConfig { allow: read(allow), deny: read(deny), ..Default::default() };
+        AccessLists::new(&config).unwrap()
+    }
+
+    #[test]
+    fn the_longest_prefix_decides() {
+        let all = lists(&["10.0.0.0/8", "10.1.2.3"], &["10.1.0.0/16"]);
+        for (address, is_served) in [
+            ("10.2.0.1", true),
+            ("10.1.0.1", false),
+            ("10.1.2.3", true),
+            ("192.0.2.1", false),
+            ("::1", false),
+        ] {
+            assert_eq!(all.allows(address.parse().unwrap()), is_served, "{address}");
+        }
+    }
+
+    #[test]
+    fn with_a_deny_list_alone_all_others_are_served() {
+        let all = lists(&[], &["2001:db8::/32"]);
+        assert!(!all.allows("2001:db8::1".parse().unwrap()));
+        assert!(all.allows("192.0.2.1".parse().unwrap()));
+    }
+
+    proptest! {
+        /// The plain rule, without maps.
+        #[test]
+        fn it_agrees_with_a_search_of_the_whole_list(
+            networks in proptest::collection::vec((any::<u8>(), 24_u8..=32, any::<bool>()), 1..20),
+            last in any::<u8>(),
+        ) {
+            let mut config = ClientConfig::default();
+            for (address, bits, is_allowed) in networks {
+                let first = u32::from(address) & u32::MAX.checked_shl(32 - u32::from(bits)).unwrap_or(0);
+                let network: Network = format!("0.0.0.{first}/{bits}").parse().unwrap();
+                let known = config.allow.contains(&network) || config.deny.contains(&network);
+                if !known {
+                    if is_allowed { config.allow.push(network) } else { config.deny.push(network) }
+                }
+            }
+            let address: IpAddr = format!("0.0.0.{last}").parse().unwrap();
+            let of = |list: &[Network]| {
+                list.iter().filter(|n| n.contains(address)).map(Network::bits).max()
+            };
+            let expected = match (of(&config.allow), of(&config.deny)) {
+                (None, None) => config.allow.is_empty(),
+                (allowed, denied) => allowed > denied,
+            };
+            prop_assert_eq!(AccessLists::new(&config).unwrap().allows(address), expected);
+        }
+    }
+}

@@ -1,0 +1,215 @@
+//! Decides about connections and requests; shared by all workers of a process.
+
+use super::{ClientConfig, Rate, access::AccessLists, lru::LruMap, network};
+use crate::stats::Counter;
+use std::{
+    collections::{HashMap, hash_map::Entry},
+    hash::{BuildHasher, RandomState},
+    net::IpAddr,
+    num::NonZeroU32,
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
+};
+
+/// The most addresses whose rates are remembered, some 72 bytes each. With more, the one that has been
+/// quiet longest is forgotten: it may then have a whole burst again.
+pub(crate) const ADDRESSES_MAX: usize = 65_536;
+/// Addresses are spread over so many parts, each with a lock of its own, so that workers are hardly ever
+/// in each other's way.
+const PARTS: usize = 64;
+
+/// Why a client is not served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Refused {
+    /// By the allow and deny lists.
+    Denied,
+    /// Its address has as many connections as one may have.
+    Connections,
+    /// Its address makes connections too often.
+    AcceptRate,
+}
+
+impl Refused {
+    /// Where it is counted.
+    pub(crate) fn counter(self) -> Counter {
+        match self {
+            Self::Denied => Counter::Denied,
+            Self::Connections => Counter::OverConnections,
+            Self::AcceptRate => Counter::OverAcceptRate,
+        }
+    }
+}
+
+/// What is allowed, and what each address has.
+#[derive(Debug)]
+pub(crate) struct Guard {
+    lists: Option<AccessLists>,
+    connections: Option<NonZeroU32>,
+    accept_rate: Option<Rate>,
+    request_rate: Option<Rate>,
+    started: Instant,
+    hasher: RandomState,
+    parts: Box<[Mutex<Part>]>,
+}
+
+#[derive(Debug)]
+struct Part {
+    /// Open connections by address: no more entries than there are connections.
+    open: HashMap<u128, u32>,
+    rates: LruMap<Arrivals>,
+}
+
+/// When the next one is due at the full rate, in nanoseconds since the start.
+#[derive(Debug, Default)]
+struct Arrivals {
+    connection_ns: u64,
+    request_ns: u64,
+}
+
+impl Guard {
+    /// `None` where nothing is limited.
+    pub(crate) fn new(config: &ClientConfig) -> Option<Self> {
+        Self::with_limit(config, ADDRESSES_MAX)
+    }
+
+    fn with_limit(config: &ClientConfig, addresses: usize) -> Option<Self> {
+        let lists = AccessLists::new(config);
+        if lists.is_none() && !config.has_limits() {
+            return None;
+        }
+        let part = || Part { open: HashMap::new(), rates: LruMap::new(addresses / PARTS) };
+        Some(Self {
+            lists,
+            connections: config.connections,
+            accept_rate: config.accept_rate,
+            request_rate: config.request_rate,
+            started: Instant::now(),
+            hasher: RandomState::new(),
+            parts: (0..PARTS).map(|_| Mutex::new(part())).collect(),
+        })
+    }
+
+    fn now_ns(&self) -> u64 {
+        u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    fn part(&self, client: u128) -> MutexGuard<'_, Part> {
+        let part = self.hasher.hash_one(client) as usize % PARTS;
+        self.parts[part].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A connection of this address has come. `Ok` counts it as open: [`Guard::leave`] must follow.
+    ///
+    /// # Errors
+    /// Why it is to be closed.
+    pub(crate) fn enter(&self, address: IpAddr) -> Result<(), Refused> {
+        if self.lists.as_ref().is_some_and(|lists| !lists.allows(address)) {
+            return Err(Refused::Denied);
+        }
+        if self.connections.is_none() && self.accept_rate.is_none() {
+            return Ok(());
+        }
+        let client = network::client(address);
+        let mut part = self.part(client);
+        if let Some(most) = self.connections
+            && part.open.get(&client).is_some_and(|open| *open >= most.get())
+        {
+            return Err(Refused::Connections);
+        }
+        if let Some(rate) = self.accept_rate {
+            let arrivals = part.rates.entry(client);
+            rate.take(&mut arrivals.connection_ns, self.now_ns())
+                .map_err(|_| Refused::AcceptRate)?;
+        }
+        if self.connections.is_some() {
+            *part.open.entry(client).or_default() += 1;
+        }
+        Ok(())
+    }
+
+    /// A connection of this address has been closed.
+    pub(crate) fn leave(&self, address: IpAddr) {
+        if self.connections.is_none() {
+            return;
+        }
+        let client = network::client(address);
+        if let Entry::Occupied(mut open) = self.part(client).open.entry(client) {
+            *open.get_mut() -= 1;
+            if *open.get() == 0 {
+                open.remove();
+            }
+        }
+    }
+
+    /// A request of this address has come.
+    ///
+    /// # Errors
+    /// There have been too many: how long it is until one is answered again.
+    pub(crate) fn request(&self, address: IpAddr) -> Result<(), Duration> {
+        let Some(rate) = self.request_rate else { return Ok(()) };
+        let client = network::client(address);
+        let mut part = self.part(client);
+        let arrivals = part.rates.entry(client);
+        rate.take(&mut arrivals.request_ns, self.now_ns()).map_err(Duration::from_nanos)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn guard(change: impl FnOnce(&mut ClientConfig)) -> Guard {
+        let mut config = ClientConfig::default();
+        change(&mut config);
+        Guard::with_limit(&config, 2 * PARTS).unwrap()
+    }
+
+    #[test]
+    fn without_settings_there_is_none() {
+        assert!(Guard::new(&ClientConfig::default()).is_none());
+    }
+
+    #[test]
+    fn each_address_has_its_own_connections() {
+        let guard = guard(|config| config.connections = NonZeroU32::new(2));
+        let (one, other) = ("192.0.2.1".parse().unwrap(), "192.0.2.2".parse().unwrap());
+        for _ in 0..2 {
+            guard.enter(one).unwrap();
+        }
+        assert_eq!(guard.enter(one), Err(Refused::Connections));
+        guard.enter(other).unwrap();
+        guard.leave(one);
+        guard.enter(one).unwrap();
+        for address in [one, one, other] {
+            guard.leave(address);
+        }
+        let is_empty = |part: &Mutex<Part>| part.lock().unwrap().open.is_empty();
+        assert!(guard.parts.iter().all(is_empty), "an address without connections costs nothing");
+    }
+
+    #[test]
+    fn rates_of_connections_and_requests_are_apart() {
+        let guard = guard(|config| {
+            config.accept_rate = Some("1/m:2".parse().unwrap());
+            config.request_rate = Some("1/m:1".parse().unwrap());
+        });
+        let one = "2001:db8::1".parse().unwrap();
+        let neighbour = "2001:db8::2".parse().unwrap();
+        guard.enter(one).unwrap();
+        guard.enter(neighbour).unwrap();
+        assert_eq!(guard.enter(one), Err(Refused::AcceptRate), "both are one /64");
+        guard.request(one).unwrap();
+        let wait = guard.request(one).unwrap_err();
+        assert!(wait > Duration::from_secs(50) && wait <= Duration::from_secs(60), "{wait:?}");
+    }
+
+    #[test]
+    fn memory_is_bounded_however_many_addresses_come() {
+        let guard = guard(|config| config.request_rate = Some("1/m:1".parse().unwrap()));
+        for number in 0..10_000_u32 {
+            let _ = guard.request(IpAddr::from(number.to_be_bytes()));
+        }
+        let held: usize = guard.parts.iter().map(|part| part.lock().unwrap().rates.len()).sum();
+        assert!(held <= 2 * PARTS, "{held}");
+    }
+}

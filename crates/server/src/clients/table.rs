@@ -1,0 +1,88 @@
+//! The address of each connection of one worker, by descriptor.
+
+use super::{Guard, Refused};
+use std::{net::IpAddr, os::fd::RawFd};
+
+/// Addresses that are allocated together: a worker's descriptors are dense as a rule, and a thread that
+/// serves one connection has one block.
+const BLOCK: usize = 128;
+
+/// Empty, and without memory of its own, where nothing about clients is configured.
+#[derive(Debug, Default)]
+pub(crate) struct ClientTable {
+    blocks: Vec<Option<Box<[Option<IpAddr>; BLOCK]>>>,
+}
+
+impl ClientTable {
+    /// Lets a connection in, and remembers its address.
+    ///
+    /// # Errors
+    /// Why it is to be closed.
+    pub(crate) fn enter(
+        &mut self,
+        guard: Option<&Guard>,
+        fd: RawFd,
+        address: Option<IpAddr>,
+    ) -> Result<(), Refused> {
+        // A UNIX socket has no address: the permissions of its file decide who may connect.
+        let Some(address) = address else { return Ok(()) };
+        if let Some(guard) = guard {
+            guard.enter(address)?;
+        }
+        let (block, at) = (fd as usize / BLOCK, fd as usize % BLOCK);
+        if block >= self.blocks.len() {
+            self.blocks.resize_with(block + 1, || None);
+        }
+        self.blocks[block].get_or_insert_with(|| Box::new([None; BLOCK]))[at] = Some(address);
+        Ok(())
+    }
+
+    /// A connection is closed. Of one that never entered, nothing happens.
+    #[inline]
+    pub(crate) fn leave(&mut self, guard: Option<&Guard>, fd: RawFd) {
+        if !self.blocks.is_empty() {
+            self.take_out(guard, fd);
+        }
+    }
+
+    #[cold]
+    fn take_out(&mut self, guard: Option<&Guard>, fd: RawFd) {
+        if let Some(Some(block)) = self.blocks.get_mut(fd as usize / BLOCK)
+            && let Some(address) = block[fd as usize % BLOCK].take()
+            && let Some(guard) = guard
+        {
+            guard.leave(address);
+        }
+    }
+
+    /// The address of a connection, where it is known.
+    #[inline]
+    pub(crate) fn address(&self, fd: RawFd) -> Option<IpAddr> {
+        self.blocks.get(fd as usize / BLOCK)?.as_ref()?[fd as usize % BLOCK]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clients::ClientConfig;
+    use std::num::NonZeroU32;
+
+    #[test]
+    fn an_address_is_known_from_its_entry_to_its_end() {
+        let config = ClientConfig { connections: NonZeroU32::new(1), ..Default::default() };
+        let guard = Guard::new(&config);
+        let mut table = ClientTable::default();
+        let address = "192.0.2.1".parse().ok();
+        table.leave(guard.as_ref(), 3);
+        table.enter(guard.as_ref(), 300, address).unwrap();
+        assert_eq!((table.address(300), table.address(3)), (address, None));
+        assert_eq!(table.enter(guard.as_ref(), 301, address), Err(Refused::Connections));
+        // One that was refused has nothing to give back.
+        table.leave(guard.as_ref(), 301);
+        assert_eq!(table.enter(guard.as_ref(), 301, address), Err(Refused::Connections));
+        table.leave(guard.as_ref(), 300);
+        table.enter(guard.as_ref(), 301, address).unwrap();
+        table.enter(guard.as_ref(), 302, None).unwrap();
+    }
+}
