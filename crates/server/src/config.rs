@@ -11,6 +11,7 @@ pub use crate::clients::{ClientConfig, NETWORKS_MAX, Network, Rate};
 pub use crate::services::policy::{
     Cors, ErrorPage, PathField, Pattern, Redirect, Rewrite, SecurityHeaders, SiteRules,
 };
+pub use crate::services::site::Compress;
 pub use crate::transport::tls::{CertificateFiles, ClientCertificates, MinVersion, Tls, TlsConfig};
 pub use frontend::{
     ForwardedPolicy, FrontendConfig, HandoverConfig, HostPolicy, Origin, RouteConfig,
@@ -277,6 +278,8 @@ pub struct SiteConfig {
     /// Whether `FILE.zst`, `FILE.br` and `FILE.gz` are served in place of FILE to those who accept
     /// these codings.
     pub precompressed: bool,
+    /// Codings in which files are compressed when they are first asked for; `None` compresses nothing.
+    pub compress: Option<Compress>,
     /// Redirects, rewrites, error pages and the like.
     pub rules: SiteRules,
 }
@@ -331,6 +334,7 @@ impl Config {
                 cache_bytes: 64 << 20,
                 open_files: 256,
                 precompressed: true,
+                compress: None,
                 rules: SiteRules::default(),
             },
             frontend: None,

@@ -1,9 +1,11 @@
 //! The static site: files below one directory, answered at once.
 
 mod answer;
+mod compress;
 mod files;
 mod missing;
 
+pub use compress::Compress;
 pub(crate) use files::{Contents, Tree};
 
 use crate::config::SiteConfig;

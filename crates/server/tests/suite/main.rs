@@ -2,6 +2,7 @@
 
 mod admin;
 mod allocations;
+mod compress;
 mod conformance;
 mod e2e;
 mod embedded;

@@ -3,7 +3,7 @@
 use super::value;
 use clap::{ArgAction, ValueEnum};
 use pollux_server::config::{
-    LargeFile, Symlinks,
+    Compress, LargeFile, Symlinks,
     file::{ConfigFile, Field, Size, Text},
 };
 use std::path::PathBuf;
@@ -32,6 +32,12 @@ pub(super) struct FileArgs {
     /// Do not serve FILE.zst, FILE.br or FILE.gz in place of FILE to clients that accept them
     #[arg(long)]
     no_precompressed: bool,
+
+    /// Compress files when they are first asked for, and keep the result in the file cache: codings in
+    /// order of preference [without =CODINGS: zstd,br,gzip]
+    #[arg(long, value_name = "CODINGS", num_args = 0..=1, require_equals = true,
+          default_missing_value = "zstd,br,gzip")]
+    compress: Option<Text<Compress>>,
 
     /// Memory for cached files, of all workers together; 0 caches none. Processes (forking, preforked)
     /// get an equal part each; a thread or process of one connection keeps at most 1M [default: 64M]
@@ -63,6 +69,7 @@ impl FileArgs {
             value::set(&mut site.symlinks, self.symlinks.map(Into::into));
             site.dotfiles |= self.dotfiles;
             site.no_precompressed |= self.no_precompressed;
+            value::set_some(&mut site.compress, self.compress.clone());
             value::replace(&mut site.header, self.header.clone());
         }
     }

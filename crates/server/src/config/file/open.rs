@@ -95,6 +95,7 @@ impl SiteSection {
                 dotfiles: self.dotfiles,
                 cache_bytes: file_cache_bytes,
                 precompressed: !self.no_precompressed,
+                compress: self.compress.as_ref().map(|compress| compress.value.clone()),
                 rules: self.rules(),
                 ..config.site.clone()
             },

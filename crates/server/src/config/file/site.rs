@@ -2,8 +2,8 @@
 
 use super::value::{Size, SizeLimit, Text, Time};
 use crate::config::{
-    Cors, ErrorPage, ForwardedPolicy, HandoverConfig, HostPolicy, PathField, Redirect, Rewrite,
-    RouteConfig, SecurityHeaders, Store, StoreConnections, Symlinks,
+    Compress, Cors, ErrorPage, ForwardedPolicy, HandoverConfig, HostPolicy, PathField, Redirect,
+    Rewrite, RouteConfig, SecurityHeaders, Store, StoreConnections, Symlinks,
 };
 use pollux_http::Limits;
 use schemars::JsonSchema;
@@ -28,6 +28,9 @@ pub struct SiteSection {
     pub dotfiles: bool,
     /// Do not serve FILE.zst, FILE.br or FILE.gz in place of FILE.
     pub no_precompressed: bool,
+    /// Compress files when they are first asked for: codings in order of preference, such as
+    /// `"zstd,br,gzip"`.
+    pub compress: Option<Text<Compress>>,
     /// Fields added to every response: `"NAME: VALUE"`.
     pub header: Vec<Text<Field>>,
     /// Where clients are sent: `"FROM TO"` or `"FROM TO STATUS"`; the first that is for a path counts.
@@ -106,6 +109,7 @@ impl Default for SiteSection {
             symlinks: Symlinks::default(),
             dotfiles: false,
             no_precompressed: false,
+            compress: None,
             header: Vec::new(),
             redirect: Vec::new(),
             rewrite: Vec::new(),

@@ -1,6 +1,6 @@
 //! Whether the values of a configuration make sense, each and together.
 
-use super::{ConfigFile, Fault, Key, SiteSection};
+use super::{ConfigFile, Fault, Key, SiteSection, value::Size};
 use crate::config::{Accepting, Architecture, Discipline, Listen, MechanismChoice, Origin, Store};
 use crate::config::{HostPolicy, POOL_MAX};
 use pollux_http::host::Authority;
@@ -67,7 +67,7 @@ impl ConfigFile {
             "run a second server for the others",
         );
         for (index, site) in self.site.iter().enumerate().take(SITES_MAX) {
-            site.check(index, self.architecture.value, &mut faults);
+            site.check(index, (self.architecture.value, self.cache_size), &mut faults);
         }
         self.check_names(&mut faults);
         self.check_guestbooks(&mut faults);
@@ -243,7 +243,12 @@ impl SiteSection {
             && self.redirect.is_empty()
     }
 
-    fn check(&self, index: usize, architecture: Architecture, faults: &mut Faults) {
+    fn check(
+        &self,
+        index: usize,
+        (architecture, cache_size): (Architecture, Size),
+        faults: &mut Faults,
+    ) {
         let key = |name| [Key::Name("site"), Key::Index(index), Key::Name(name)];
         faults.check(
             !self.is_empty(),
@@ -265,6 +270,12 @@ impl SiteSection {
             &key("fallback"),
             "the fallback is no path",
             "it is a file of the site, and begins with a slash: /index.html",
+        );
+        faults.check(
+            self.compress.is_none() || cache_size.0 > 0,
+            &key("compress"),
+            "what is compressed is kept in the file cache, and there is none",
+            "leave out `compress`, or give `cache-size` (--cache-size) a size",
         );
         self.check_fields(index, faults);
         self.check_origins(index, architecture, faults);

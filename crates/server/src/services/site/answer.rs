@@ -32,7 +32,10 @@ pub(super) fn answer(
     let answer = match (request.method, request.target) {
         (Method::Get | Method::Head, Target::Path { path, query }) => {
             match files.find(path, context.worker.clock.tick()) {
-                Ok(resource) => answer_file(context, outbox, request, resource.select(request)),
+                Ok(resource) => match files.variant(&resource, request) {
+                    None => answer_file(context, outbox, request, resource.select(request)),
+                    Some(variant) => answer_file(context, outbox, request, &variant),
+                },
                 Err(miss) => {
                     let missing = Missing { request, path, query };
                     answer_missing(files, context, outbox, &missing, miss)

@@ -9,11 +9,13 @@ mod contents;
 mod load;
 mod representation;
 mod tree;
+mod variant;
 
-pub(crate) use contents::Contents;
+pub(crate) use contents::{Contents, Key};
 pub(crate) use representation::{Representation, SIBLINGS};
-pub(crate) use tree::Tree;
+pub(crate) use tree::{Stamp, Tree, stamp_of};
 
+use super::compress::background::SHARE;
 use crate::{
     config::SiteConfig,
     services::policy::{SiteRules, listing},
@@ -27,7 +29,7 @@ use pollux_http::{
 };
 use quick_cache::{DefaultHashBuilder, OptionsBuilder, Weighter, unsync};
 use std::{cell::Cell, ffi::CString, rc::Rc, sync::Arc};
-use tree::Stamp;
+use variant::Compressible;
 
 /// A cached file is compared with the one on disk when it was last so long ago, in ticks: well
 /// within the second in which a change is to be seen.
@@ -53,6 +55,8 @@ pub(crate) struct Resource {
     /// A source was modified just before it was read: a second change within the grain of the
     /// file system's clock would leave the same stamp, so it is read once more.
     is_young: bool,
+    /// How it is compressed when it is asked for in a coding; `None` if it never is.
+    compressible: Option<Box<Compressible>>,
     /// For what an index has of it.
     charge: Option<Charge>,
 }
@@ -109,7 +113,8 @@ impl Resource {
     /// What it costs to keep besides its representations.
     fn base_bytes(&self, key: &[u8]) -> u64 {
         let sources: usize = self.sources.iter().map(|(path, _)| path.count_bytes() + 64).sum();
-        (size_of::<Self>() + key.len() + sources) as u64
+        let compressible = self.compressible.as_ref().map_or(0, |this| this.bytes());
+        (size_of::<Self>() + key.len() + sources + compressible) as u64
     }
 
     /// What it costs a unit to keep it; others may share the rest.
@@ -151,7 +156,9 @@ impl Files {
         config: &SiteConfig,
         common_fields: Vec<u8>,
     ) -> anyhow::Result<Self> {
-        let capacity = config.cache_bytes;
+        // Results that a thread has compressed wait beside the index for it to take them.
+        let waiting = if config.compress.is_some() { config.cache_bytes / SHARE } else { 0 };
+        let capacity = config.cache_bytes - waiting;
         let options = OptionsBuilder::new()
             .estimated_items_capacity((capacity / EXPECTED_BYTES).clamp(1, 1 << 16) as usize)
             .weight_capacity(capacity)

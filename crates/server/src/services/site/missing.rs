@@ -42,9 +42,10 @@ pub(super) fn answer_missing(
             let fallback = files.rules().fallback.clone();
             let tick = context.worker.clock.tick();
             match fallback.map(|path| files.find(path.as_bytes(), tick)) {
-                Some(Ok(resource)) => {
-                    answer_file(context, outbox, request, resource.select(request))
-                }
+                Some(Ok(resource)) => match files.variant(&resource, request) {
+                    None => answer_file(context, outbox, request, resource.select(request)),
+                    Some(variant) => answer_file(context, outbox, request, &variant),
+                },
                 _ => put_error(files, context, outbox, request, Status::NotFound),
             }
         }

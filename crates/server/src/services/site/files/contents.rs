@@ -11,7 +11,7 @@
 //! are idle give up nothing; so that they cannot keep out others for ever, a part of the budget is kept
 //! for these ([`RESERVED`]).
 
-use super::{representation::PreparedHead, tree::Stamp};
+use super::{super::compress::background::Compressor, representation::PreparedHead, tree::Stamp};
 use pollux_http::accept_encoding::Coding;
 use std::{
     collections::HashMap,
@@ -29,6 +29,8 @@ pub(crate) struct Key {
     pub(crate) content_type: String,
     pub(crate) coding: Coding,
     pub(crate) varies: bool,
+    /// Whether the server has compressed it; else the file has the coding itself.
+    pub(crate) is_compressed: bool,
     /// Fields that the file has by its path: lines with CRLF.
     pub(crate) fields: Vec<u8>,
 }
@@ -38,6 +40,8 @@ pub(crate) struct Key {
 pub(crate) struct Contents {
     /// `None` where the only unit's index is limit enough.
     limits: Option<Limits>,
+    /// Compresses files beside the event loops.
+    compressor: Arc<Compressor>,
     books: Mutex<Accounting>,
 }
 
@@ -82,7 +86,8 @@ impl Contents {
             let of_unit = capacity / RESERVED / units as u64;
             Limits { all: capacity, common: Self::of_index(capacity, units), of_unit }
         });
-        Arc::new(Self { limits, books: Mutex::default() })
+        let compressor = Arc::new(Compressor::new(capacity));
+        Arc::new(Self { limits, compressor, books: Mutex::default() })
     }
 
     /// The most that the index of one of `units` can have of `capacity`.
@@ -153,7 +158,12 @@ impl Contents {
     fn has_room(&self, books: &Accounting, bytes: u64, taken: u64) -> bool {
         let Some(limits) = &self.limits else { return true };
         let limit = if taken + bytes <= limits.of_unit { limits.all } else { limits.common };
-        books.charged + bytes <= limit
+        books.charged + self.compressor.bytes() + bytes <= limit
+    }
+
+    /// What compresses files beside the event loops.
+    pub(crate) fn compressor(&self) -> &Arc<Compressor> {
+        &self.compressor
     }
 
     fn books(&self) -> MutexGuard<'_, Accounting> {
@@ -203,6 +213,7 @@ mod tests {
             content_type,
             coding: Coding::Identity,
             varies: false,
+            is_compressed: false,
             fields: Vec::new(),
         }
     }

@@ -1,10 +1,12 @@
 //! From a path to a resource: what a cache miss does.
 
 use super::{
+    super::compress::{FILE_MAX, FILE_MIN, is_compressible},
     Files, MEMORY_FILE_MAX, Miss, Representation, Resource, SIBLINGS,
     contents::{Contents, Key},
     representation::{Content, Parts, Tag},
     tree::{Entry, Stamp, stamp_of},
+    variant::Compressible,
 };
 use pollux_http::{Status, accept_encoding::Coding, path::SafePath};
 use pollux_sys::{Call, count};
@@ -27,11 +29,11 @@ const YOUNG: Duration = Duration::from_secs(2);
 
 /// What heads of one resource have in common.
 #[derive(Clone, Debug)]
-struct HeadParts {
-    content_type: String,
-    varies: bool,
+pub(super) struct HeadParts {
+    pub(super) content_type: String,
+    pub(super) varies: bool,
     /// By the file's path: lines with CRLF.
-    fields: Vec<u8>,
+    pub(super) fields: Vec<u8>,
 }
 
 const NOT_FOUND: Miss = Miss::Status(Status::NotFound);
@@ -71,10 +73,11 @@ impl Files {
                 sources.push((name.clone(), self.tree.stamp(&name)));
             }
         }
-        let varies = !siblings.is_empty();
+        let content_type = content_type(&name);
+        let compressed = self.codings_for(&content_type, &stamp, &siblings);
         let head = HeadParts {
-            content_type: content_type(&name),
-            varies,
+            content_type,
+            varies: !siblings.is_empty() || !compressed.is_empty(),
             fields: self.config.rules.fields_of_file(&[b"/", &name[..]].concat()),
         };
         let (identity, stamp) = self.represent(file, stamp, &head, (Coding::Identity, ""))?;
@@ -87,7 +90,11 @@ impl Files {
         }
         let mut stamps = sources.iter().filter_map(|(_, stamp)| stamp.as_ref());
         let is_young = stamps.any(|stamp| is_young(stamp, begun_at));
+        // What may change once more under the same stamp is compressed when it no longer can.
+        let compressible = (!compressed.is_empty() && !is_young)
+            .then(|| Box::new(Compressible::new(&name, stamp, head, &compressed)));
         Ok(Resource {
+            compressible,
             identity,
             encoded,
             sources,
@@ -132,7 +139,7 @@ impl Files {
         let begun_at = SystemTime::now();
         let key_of = |stamp| {
             let HeadParts { content_type, varies, fields } = head.clone();
-            Key { stamp, content_type, coding, varies, fields }
+            Key { stamp, content_type, coding, varies, is_compressed: false, fields }
         };
         if stamp.len <= MEMORY_FILE_MAX
             && self.keeps_any()
@@ -176,8 +183,27 @@ impl Files {
         Ok((Rc::new(representation), stamp))
     }
 
+    /// The codings in which a file may be compressed: those that none of its siblings has.
+    fn codings_for(
+        &self,
+        content_type: &str,
+        stamp: &Stamp,
+        siblings: &[(Coding, &str, CString, OwnedFd, Stamp)],
+    ) -> Vec<Coding> {
+        let Some(compress) = &self.config.compress else { return Vec::new() };
+        if !(FILE_MIN..=FILE_MAX).contains(&stamp.len) || !is_compressible(content_type) {
+            return Vec::new();
+        }
+        let is_free = |coding: &&Coding| siblings.iter().all(|sibling| sibling.0 != **coding);
+        compress.codings().iter().filter(is_free).copied().collect()
+    }
+
     /// Keeps a content in memory where all units find it, if there is room and it has a key.
-    fn put(&mut self, key: Option<&Key>, representation: Representation) -> Representation {
+    pub(super) fn put(
+        &mut self,
+        key: Option<&Key>,
+        representation: Representation,
+    ) -> Representation {
         if !representation.is_in_memory() {
             return representation;
         }
@@ -198,7 +224,7 @@ fn is_young(stamp: &Stamp, at: SystemTime) -> bool {
 /// times are those of before: what is in memory is tagged by its bytes, and so alike on every machine.
 /// Of what is sent from the file the stamp tells; while that is young, the bytes may change once more
 /// without it, so that the tag is weak, and another than later.
-fn entity_tag(content: &Content, stamp: &Stamp, now: Duration, suffix: &str) -> Tag {
+pub(super) fn entity_tag(content: &Content, stamp: &Stamp, now: Duration, suffix: &str) -> Tag {
     // Its keys are fixed: all workers have the same tags.
     let mut hasher = DefaultHasher::new();
     let (len, is_weak) = match content {

@@ -1,6 +1,6 @@
 //! One file's content and the head of its 200 response, laid out beforehand.
 
-use super::contents::Charge;
+use super::{super::compress::background::Source, contents::Charge};
 use crate::{
     protocol::KeepAlive,
     transport::outbox::{Content as Output, SharedBytes},
@@ -177,10 +177,28 @@ impl Representation {
         }
     }
 
+    /// The Unix second of the last change.
+    pub(crate) fn modified(&self) -> u64 {
+        self.laid.modified
+    }
+
     /// Whether the content is in memory; else it is in an open file.
     #[inline]
     pub(crate) fn is_in_memory(&self) -> bool {
         self.open.is_none()
+    }
+
+    /// Where to read the whole content from, in another thread. `None` without a free descriptor.
+    pub(crate) fn source(&self) -> Option<Source> {
+        Some(match &self.open {
+            Some(file) => Source::File(file.try_clone().ok()?, self.laid.len),
+            None => Source::Memory(self.laid.wire.clone(), self.laid.layout.head_end + 2),
+        })
+    }
+
+    /// The content, if it is in memory.
+    pub(crate) fn memory(&self) -> Option<&[u8]> {
+        self.is_in_memory().then(|| &self.laid.wire[self.laid.layout.head_end + 2..])
     }
 
     /// These bytes of the content, to be sent from where they are.

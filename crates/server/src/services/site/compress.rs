@@ -1,0 +1,184 @@
+//! Compression of files when they are first asked for: which files, in which codings, and the encoders.
+//!
+//! A file is compressed once for all workers of a process, and the result is kept in the file cache. Short
+//! files are compressed at once; longer ones by a thread beside the event loops ([`background`]), and are sent
+//! as they are until the result is there.
+
+pub(crate) mod background;
+
+use flate2::{Compression, write::GzEncoder};
+use pollux_http::accept_encoding::Coding;
+use std::{
+    fmt,
+    io::{self, Write},
+    str::FromStr,
+};
+
+/// Shorter files are not compressed: with its head, a response fits into one packet as it is.
+pub(crate) const FILE_MIN: u64 = 1 << 10;
+/// Longer files are not compressed: their results would push everything else out of the cache.
+pub(crate) const FILE_MAX: u64 = 8 << 20;
+/// Files up to this length are compressed by the worker that is asked for them; longer ones would delay its
+/// other connections.
+pub(crate) const INLINE_MAX: u64 = 8 << 10;
+/// A result is used when it saves one byte in so many: less is not worth a second copy in the cache.
+const GAIN: usize = 10;
+
+/// Levels that take about as long as each other: a result is used many times, but the first one is waited for.
+const ZSTD_LEVEL: i32 = 9;
+const BROTLI_LEVEL: u32 = 6;
+const GZIP_LEVEL: u32 = 6;
+/// Brotli's window, as a power of two: that of every decoder.
+const BROTLI_WINDOW: u32 = 22;
+/// Bytes that the encoder of brotli gathers before it writes.
+const BROTLI_BUFFER: usize = 4096;
+
+/// The codings in which files are compressed, the preferred one first: `zstd,br,gzip`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Compress {
+    codings: Vec<Coding>,
+}
+
+impl Compress {
+    /// The codings, the preferred one first.
+    pub(crate) fn codings(&self) -> &[Coding] {
+        &self.codings
+    }
+}
+
+impl Default for Compress {
+    /// All codings, those with the smallest results first.
+    fn default() -> Self {
+        Self { codings: vec![Coding::Zstd, Coding::Brotli, Coding::Gzip] }
+    }
+}
+
+impl FromStr for Compress {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let mut codings = Vec::new();
+        for name in text.split(',').map(str::trim) {
+            let coding = match name {
+                "zstd" => Coding::Zstd,
+                "br" | "brotli" => Coding::Brotli,
+                "gzip" => Coding::Gzip,
+                _ => return Err(format!("{name:?} is no coding: use zstd, br and gzip")),
+            };
+            if codings.contains(&coding) {
+                return Err(format!("{name} is there twice: name each coding once"));
+            }
+            codings.push(coding);
+        }
+        Ok(Self { codings })
+    }
+}
+
+impl fmt::Display for Compress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names: Vec<_> = self.codings.iter().map(|coding| coding.name()).collect();
+        f.write_str(&names.join(","))
+    }
+}
+
+/// Whether a file of this Content-Type becomes shorter, as a rule. Pictures, films, archives and the like are
+/// compressed already.
+pub(crate) fn is_compressible(content_type: &str) -> bool {
+    const TYPES: [&str; 13] = [
+        "application/javascript",
+        "application/json",
+        "application/manifest+json",
+        "application/rtf",
+        "application/vnd.ms-fontobject",
+        "application/wasm",
+        "application/x-javascript",
+        "application/x-ndjson",
+        "application/xml",
+        "font/otf",
+        "font/ttf",
+        "image/bmp",
+        "image/x-icon",
+    ];
+    let essence = content_type.split(';').next().unwrap_or_default().trim();
+    essence.starts_with("text/")
+        || essence.ends_with("+json")
+        || essence.ends_with("+xml")
+        || TYPES.contains(&essence)
+}
+
+/// Compresses `bytes`. `None` where the result would not be worth it. The same bytes always have the same
+/// result, so that its entity tag is a strong one.
+///
+/// # Errors
+/// The encoder has no memory.
+pub(crate) fn compress(coding: Coding, bytes: &[u8]) -> io::Result<Option<Vec<u8>>> {
+    let result = match coding {
+        Coding::Identity => return Ok(None),
+        Coding::Zstd => zstd::bulk::compress(bytes, ZSTD_LEVEL)?,
+        Coding::Brotli => {
+            let (level, window) = (BROTLI_LEVEL, BROTLI_WINDOW);
+            let mut encoder =
+                brotli::CompressorWriter::new(Vec::new(), BROTLI_BUFFER, level, window);
+            encoder.write_all(bytes)?;
+            encoder.into_inner()
+        }
+        Coding::Gzip => {
+            // The head holds no time and no name.
+            let mut encoder = GzEncoder::new(Vec::new(), Compression::new(GZIP_LEVEL));
+            encoder.write_all(bytes)?;
+            encoder.finish()?
+        }
+    };
+    Ok((result.len() <= bytes.len() - bytes.len() / GAIN).then_some(result))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Read;
+
+    #[test]
+    fn results_decode_to_what_was_there() {
+        let text = "a line that is there many times\n".repeat(500);
+        for coding in [Coding::Zstd, Coding::Brotli, Coding::Gzip] {
+            let packed = compress(coding, text.as_bytes()).unwrap().unwrap();
+            assert_eq!(compress(coding, text.as_bytes()).unwrap().unwrap(), packed);
+            let mut decoded = Vec::new();
+            match coding {
+                Coding::Zstd => decoded = zstd::bulk::decompress(&packed, 1 << 20).unwrap(),
+                Coding::Brotli => {
+                    let mut decoder = brotli::Decompressor::new(&packed[..], 4096);
+                    decoder.read_to_end(&mut decoded).map(|_| ()).unwrap();
+                }
+                _ => {
+                    let mut decoder = flate2::read::GzDecoder::new(&packed[..]);
+                    decoder.read_to_end(&mut decoded).map(|_| ()).unwrap();
+                }
+            }
+            assert!(decoded == text.as_bytes(), "{}", coding.name());
+            let noise: Vec<u8> = (0..4000).map(|_| rand::random()).collect();
+            assert_eq!(compress(coding, &noise).unwrap(), None, "{}", coding.name());
+        }
+    }
+
+    #[test]
+    fn codings_are_read_and_written() {
+        let compress: Compress = "gzip, brotli".parse().unwrap();
+        assert_eq!(compress.codings(), [Coding::Gzip, Coding::Brotli]);
+        assert_eq!(compress.to_string(), "gzip,br");
+        assert_eq!(Compress::default().to_string(), "zstd,br,gzip");
+        for text in ["", "deflate", "gzip,gzip", "zstd,"] {
+            assert!(text.parse::<Compress>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_compressed_already_is_left_alone() {
+        for name in ["text/html; charset=utf-8", "image/svg+xml", "application/json"] {
+            assert!(is_compressible(name), "{name}");
+        }
+        for name in ["image/png", "application/zip", "video/mp4", "font/woff2", "x"] {
+            assert!(!is_compressible(name), "{name}");
+        }
+    }
+}

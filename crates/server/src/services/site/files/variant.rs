@@ -1,0 +1,180 @@
+//! Files in a coding that the server makes itself (`--compress`): which one a request gets, and from where.
+//!
+//! A variant is an entry of the index under a key of its own, so that it is weighed and given up like any
+//! other. It belongs to one state of its file: when that has changed, it is made again.
+
+use super::{
+    super::compress::{self, INLINE_MAX, background::Outcome},
+    Files, Representation, Resource,
+    contents::Key,
+    load::{HeadParts, entity_tag},
+    representation::{Content, Parts},
+    tree::Stamp,
+};
+use pollux_http::{
+    accept_encoding::{Coding, Preferences},
+    request::{KnownField, Request},
+};
+use std::{cell::Cell, ffi::CString, rc::Rc, time::Duration};
+
+/// How a file is compressed.
+#[derive(Debug)]
+pub(super) struct Compressible {
+    stamp: Stamp,
+    head: HeadParts,
+    variants: Vec<Variant>,
+}
+
+#[derive(Debug)]
+struct Variant {
+    coding: Coding,
+    /// In the index. No path has it: it begins with a NUL.
+    key: Box<[u8]>,
+    /// The result is not worth it.
+    is_useless: Cell<bool>,
+}
+
+impl Compressible {
+    /// The file of this name, in this state.
+    pub(super) fn new(name: &[u8], stamp: Stamp, head: HeadParts, codings: &[Coding]) -> Self {
+        let variant = |&coding: &Coding| Variant {
+            coding,
+            key: [&[0, coding as u8], name].concat().into(),
+            is_useless: Cell::new(false),
+        };
+        Self { stamp, head, variants: codings.iter().map(variant).collect() }
+    }
+
+    /// What it costs to keep.
+    pub(super) fn bytes(&self) -> usize {
+        let keys: usize = self.variants.iter().map(|variant| variant.key.len()).sum();
+        let variants = self.variants.len() * size_of::<Variant>();
+        size_of::<Self>() + keys + variants + self.head.content_type.len() + self.head.fields.len()
+    }
+
+    fn key(&self, coding: Coding) -> Key {
+        let HeadParts { content_type, varies, fields } = self.head.clone();
+        Key { stamp: self.stamp, content_type, coding, varies, is_compressed: true, fields }
+    }
+}
+
+impl Resource {
+    /// The variant that `request` prefers to the file and its siblings, of those that are worth it.
+    fn preferred(&self, request: &Request<'_>) -> Option<&Variant> {
+        let compressible = self.compressible.as_ref()?;
+        let preferences = Preferences::parse(request.values(KnownField::AcceptEncoding));
+        let useful = || compressible.variants.iter().filter(|variant| !variant.is_useless.get());
+        // Siblings come first: somebody has taken more time for them.
+        let siblings = self.encoded.iter().map(|(coding, _)| *coding);
+        let codings = siblings.chain(useful().map(|variant| variant.coding));
+        let chosen = preferences.choose(codings.chain([Coding::Identity]));
+        useful().find(|variant| Some(variant.coding) == chosen)
+    }
+}
+
+impl Files {
+    /// What a request gets in place of the file and its siblings: the file, compressed. `None` where it does not
+    /// want it, where it is not worth it, or where it is not there yet.
+    #[inline]
+    pub(crate) fn variant(
+        &mut self,
+        resource: &Resource,
+        request: &Request<'_>,
+    ) -> Option<Rc<Representation>> {
+        if resource.compressible.is_none() || !request.has(KnownField::AcceptEncoding) {
+            return None;
+        }
+        self.find_variant(resource, request)
+    }
+
+    fn find_variant(
+        &mut self,
+        resource: &Resource,
+        request: &Request<'_>,
+    ) -> Option<Rc<Representation>> {
+        let compressible = resource.compressible.as_ref()?;
+        let variant = resource.preferred(request)?;
+        if let Some(found) = self.cache.get(&*variant.key) {
+            if found.sources.iter().any(|(_, stamp)| *stamp == Some(compressible.stamp)) {
+                return Some(found.identity.clone());
+            }
+            self.cache.remove(&*variant.key);
+        }
+        self.make_variant(resource, compressible, variant)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn make_variant(
+        &mut self,
+        resource: &Resource,
+        compressible: &Compressible,
+        variant: &Variant,
+    ) -> Option<Rc<Representation>> {
+        let key = compressible.key(variant.coding);
+        if self.keeps_any()
+            && let Some(shared) = self.contents.find(&key)
+        {
+            let representation = Representation::charged(shared);
+            return Some(self.keep_variant(compressible, variant, representation).0);
+        }
+        let file = &resource.identity;
+        let inline = file.memory().filter(|bytes| bytes.len() as u64 <= INLINE_MAX);
+        let bytes = if let Some(bytes) = inline {
+            compress::compress(variant.coding, bytes).ok().flatten().map(Into::into)
+        } else {
+            match self.contents.compressor().outcome(&key, || file.source()) {
+                Outcome::Pending => return None,
+                Outcome::Ready(bytes) => Some(bytes),
+                Outcome::Useless => None,
+            }
+        };
+        let Some(bytes) = bytes else {
+            variant.is_useless.set(true);
+            return None;
+        };
+        let content = Content::Memory(bytes.to_vec());
+        let suffix = format!("-{}", variant.coding.name());
+        let representation = Representation::new(Parts {
+            common_fields: &[&self.common_fields[..], &compressible.head.fields].concat(),
+            etag: entity_tag(&content, &compressible.stamp, Duration::ZERO, &suffix),
+            modified: file.modified(),
+            content_type: compressible.head.content_type.clone(),
+            coding: variant.coding,
+            varies: true,
+            content,
+        });
+        let representation = self.put(Some(&key), representation);
+        let (representation, is_kept) = self.keep_variant(compressible, variant, representation);
+        // A unit that lives for one connection leaves it for the next.
+        if is_kept && inline.is_none() && self.config.open_files > 0 {
+            self.contents.compressor().forget(&key);
+        }
+        Some(representation)
+    }
+
+    /// Puts a variant into the index, if there is room. Returns whether there was.
+    fn keep_variant(
+        &mut self,
+        compressible: &Compressible,
+        variant: &Variant,
+        representation: Representation,
+    ) -> (Rc<Representation>, bool) {
+        let identity = Rc::new(representation);
+        let mut resource = Resource {
+            compressible: None,
+            identity: identity.clone(),
+            encoded: Vec::new(),
+            sources: vec![(CString::default(), Some(compressible.stamp))],
+            key_has_percent: false,
+            checked_at: Cell::new(0),
+            is_young: false,
+            charge: None,
+        };
+        let is_kept = self.may_keep(&variant.key, &mut resource);
+        if is_kept {
+            self.cache.insert(variant.key.clone(), Rc::new(resource));
+        }
+        (identity, is_kept)
+    }
+}

@@ -1,0 +1,185 @@
+//! Files in a coding that the server makes itself (`--compress`).
+
+use flate2::read::GzDecoder;
+use pollux_server::{Config, Server, config::Listen};
+use std::{
+    fs::{self, File},
+    io::{Read, Write},
+    net::{SocketAddr, TcpStream},
+    path::Path,
+    time::{Duration, Instant, UNIX_EPOCH},
+};
+
+/// Longer than what a worker compresses itself.
+const LONG: usize = 100_000;
+/// Longer than what is held in memory.
+const OPEN: usize = 400_000;
+
+struct Site {
+    server: Server,
+    address: SocketAddr,
+    directory: tempfile::TempDir,
+}
+
+struct Reply {
+    head: String,
+    body: Vec<u8>,
+}
+
+impl Reply {
+    fn field(&self, name: &str) -> Option<&str> {
+        let mut lines = self.head.lines();
+        lines.find_map(|line| line.strip_prefix(name)?.strip_prefix(": "))
+    }
+}
+
+/// Writes a file that was modified long ago: a young one is not compressed.
+fn write_old(path: &Path, content: &[u8], second: u64) {
+    fs::write(path, content).unwrap();
+    let file = File::options().write(true).open(path).unwrap();
+    file.set_modified(UNIX_EPOCH + Duration::from_secs(second)).unwrap();
+}
+
+fn text(len: usize) -> Vec<u8> {
+    (0..).flat_map(|line| format!("line {line}\n").into_bytes()).take(len).collect()
+}
+
+fn site(codings: &str, workers: usize) -> Site {
+    let directory = tempfile::tempdir().unwrap();
+    let root = directory.path();
+    write_old(&root.join("short.html"), &text(5000), 1);
+    write_old(&root.join("long.html"), &text(LONG), 1);
+    write_old(&root.join("open.html"), &text(OPEN), 1);
+    write_old(&root.join("tiny.html"), b"tiny", 1);
+    write_old(&root.join("picture.png"), &text(5000), 1);
+    write_old(&root.join("packed.html"), &text(5000), 1);
+    write_old(&root.join("packed.html.gz"), b"sibling", 1);
+    let mut config = Config::new(root);
+    config.site.compress = Some(codings.parse().unwrap());
+    config.workers = workers;
+    let server = Server::start(config).unwrap();
+    let Listen::Tcp(address) = server.addresses()[0] else { panic!("no TCP address") };
+    Site { server, address, directory }
+}
+
+impl Site {
+    fn ask(&self, method: &str, path: &str, fields: &str) -> Reply {
+        let mut stream = TcpStream::connect(self.address).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        let head = format!("{method} {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n");
+        stream.write_all(format!("{head}{fields}\r\n").as_bytes()).unwrap();
+        let mut reply = Vec::new();
+        stream.read_to_end(&mut reply).unwrap();
+        let end = reply.windows(4).position(|four| four == b"\r\n\r\n").unwrap() + 4;
+        let body = reply.split_off(end);
+        Reply { head: String::from_utf8(reply).unwrap(), body }
+    }
+
+    fn get(&self, path: &str, accept: &str) -> Reply {
+        self.ask("GET", path, &format!("Accept-Encoding: {accept}\r\n"))
+    }
+
+    /// Asks until the reply is compressed.
+    fn wait_for(&self, path: &str, accept: &str) -> Reply {
+        let begun = Instant::now();
+        loop {
+            let reply = self.get(path, accept);
+            assert_eq!(reply.field("Vary"), Some("Accept-Encoding"), "{}", reply.head);
+            if reply.field("Content-Encoding").is_some() {
+                return reply;
+            }
+            assert!(begun.elapsed() < Duration::from_secs(60), "{path} is never compressed");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    fn end(self) {
+        self.server.stop(Duration::ZERO).unwrap();
+        drop(self.directory);
+    }
+}
+
+fn gunzip(bytes: &[u8]) -> Vec<u8> {
+    let mut text = Vec::new();
+    GzDecoder::new(bytes).read_to_end(&mut text).unwrap();
+    text
+}
+
+#[test]
+fn files_are_compressed_for_those_who_take_it() {
+    let site = site("zstd,br,gzip", 1);
+    let short = site.get("/short.html", "gzip");
+    assert_eq!(short.field("Content-Encoding"), Some("gzip"), "{}", short.head);
+    assert!(gunzip(&short.body) == text(5000));
+    for (accept, coding) in [
+        ("gzip, br, zstd", Some("zstd")),
+        ("gzip, br", Some("br")),
+        ("gzip;q=0.9, br;q=0.1", Some("gzip")),
+        ("gzip, identity;q=0", Some("gzip")),
+        ("gzip;q=0.5, identity", None),
+        ("gzip;q=0", None),
+        ("deflate", None),
+    ] {
+        let reply = site.get("/short.html", accept);
+        assert_eq!(reply.field("Content-Encoding"), coding, "{accept}");
+        assert_eq!(reply.field("Vary"), Some("Accept-Encoding"), "{accept}");
+    }
+    for (path, len) in [("/long.html", LONG), ("/open.html", OPEN)] {
+        let reply = site.wait_for(path, "gzip");
+        assert!(gunzip(&reply.body) == text(len), "{path}");
+    }
+    for path in ["/tiny.html", "/picture.png"] {
+        let reply = site.get(path, "gzip, br, zstd");
+        assert_eq!(reply.field("Content-Encoding"), None, "{path}");
+        assert_eq!(reply.field("Vary"), None, "{path}");
+    }
+    // A sibling is there already; what it lacks is made.
+    let reply = site.get("/packed.html", "gzip, br, zstd");
+    assert_eq!((reply.field("Content-Encoding"), &reply.body[..]), (Some("gzip"), &b"sibling"[..]));
+    assert_eq!(site.get("/packed.html", "br").field("Content-Encoding"), Some("br"));
+    site.end();
+}
+
+#[test]
+fn a_compressed_file_has_validators_ranges_and_heads_of_its_own() {
+    let site = site("gzip", 1);
+    let whole = site.wait_for("/long.html", "gzip");
+    let etag = whole.field("ETag").unwrap();
+    assert!(etag.starts_with('"'), "{etag} is strong");
+    let plain = site.get("/long.html", "identity");
+    assert_ne!(plain.field("ETag"), Some(etag));
+    assert_eq!(plain.field("Content-Length"), Some(&*LONG.to_string()));
+    let ask = |method, fields: &str| {
+        site.ask(method, "/long.html", &format!("Accept-Encoding: gzip\r\n{fields}"))
+    };
+    let head = ask("HEAD", "");
+    assert_eq!((head.field("ETag"), head.body.len()), (Some(etag), 0));
+    assert_eq!(head.field("Content-Length"), Some(&*whole.body.len().to_string()));
+    let same = ask("GET", &format!("If-None-Match: {etag}\r\n"));
+    assert!(same.head.starts_with("HTTP/1.1 304"), "{}", same.head);
+    assert_eq!(same.field("Vary"), Some("Accept-Encoding"));
+    let part = ask("GET", &format!("Range: bytes=10-19\r\nIf-Range: {etag}\r\n"));
+    assert!(part.head.starts_with("HTTP/1.1 206"), "{}", part.head);
+    assert_eq!(part.field("Content-Encoding"), Some("gzip"));
+    assert!(part.body == whole.body[10..20]);
+    let other = ask("GET", "Range: bytes=10-19\r\nIf-Range: \"other\"\r\n");
+    assert!(other.head.starts_with("HTTP/1.1 200") && other.body == whole.body);
+    site.end();
+}
+
+#[test]
+fn a_change_of_the_file_is_seen_and_all_workers_send_the_same() {
+    let site = site("zstd,gzip", 3);
+    let first = site.wait_for("/long.html", "gzip");
+    for _ in 0..20 {
+        let reply = site.wait_for("/long.html", "gzip");
+        assert!(reply.body == first.body && reply.field("ETag") == first.field("ETag"));
+    }
+    write_old(&site.directory.path().join("long.html"), &text(LONG / 2), 2);
+    let begun = Instant::now();
+    while gunzip(&site.wait_for("/long.html", "gzip").body).len() != LONG / 2 {
+        assert!(begun.elapsed() < Duration::from_secs(60), "the change is not seen");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    site.end();
+}
