@@ -59,7 +59,7 @@ pub use response::{BodyWriter, HeadWriter, PreparedHead, ResponseWriter};
 use crate::{
     protocol::{Handler, rules::Rules},
     service::worker_state::{Answer, WorkerState},
-    stats::Counter,
+    stats::{Counter, latency},
     transport::{listener, outbox::Outbox},
 };
 use pollux_http::Reject;
@@ -316,13 +316,25 @@ impl RequestContext<'_> {
     /// length of the content.
     #[inline]
     pub fn log_response(&mut self, line: &[u8], status: u16, bytes: u64) {
+        self.count_response(status);
         self.worker.log_code(self.socket, line, status, bytes);
     }
 
     /// Writes a line of the access log, if there is one. `request` is the request line.
     #[inline]
     pub(crate) fn log(&mut self, request: &[u8], answer: Answer) {
+        self.count_response(answer.status.code());
         self.worker.log(self.socket, request, answer);
+    }
+
+    /// Counts a response by its status and the time that it took. Background tasks have no client who waited.
+    #[inline]
+    fn count_response(&mut self, status: u16) {
+        if self.client.fd < 0 {
+            return;
+        }
+        let elapsed = self.worker.clock.elapsed_ms().wrapping_sub(self.terms.get().begun_ms);
+        latency::record(&self.worker.counters, status, elapsed);
     }
 }
 
@@ -369,6 +381,7 @@ impl<A: Service> Adapter<'_, A> {
             fields: fields.as_bytes(),
         };
         let answer = page.put(self.rules, self.worker, outbox, request.method, terms.keep_alive);
+        latency::record(&self.worker.counters, answer.status.code(), 0);
         self.worker.log(self.socket, request.line, answer);
         Flow::Done
     }
@@ -402,6 +415,7 @@ impl<A: Service> Handler for Adapter<'_, A> {
         outbox: &mut Outbox,
     ) -> Flow<A::Exchange> {
         self.worker.counters.add(Counter::Requests, 1);
+        terms.begun_ms = self.worker.clock.elapsed_ms();
         if let Some(guard) = &self.rules.guard
             && let Some(address) = self.worker.clients.address(self.client.fd)
             && let Err(wait) = guard.request(address)
@@ -428,6 +442,8 @@ impl<A: Service> Handler for Adapter<'_, A> {
         // Without `Cache-Status` also where there is a cache: it has not been asked (RFC 9211 §2).
         let page = Page { status: reject.status, reason: reject.reason, fields: b"" };
         let answer = page.put(self.rules, self.worker, outbox, method, KeepAlive::CLOSE);
+        self.worker.counters.add(Counter::Malformed, 1);
+        latency::record(&self.worker.counters, answer.status.code(), 0);
         self.worker.log(self.socket, b"-", answer);
     }
 

@@ -1,6 +1,7 @@
 //! What a server counts, and how it is told.
 
 mod counter;
+pub(crate) mod latency;
 pub(crate) mod scoreboard;
 
 pub(crate) use counter::COUNTERS;

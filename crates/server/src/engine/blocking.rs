@@ -502,6 +502,7 @@ impl<A: Service> Blocking<A> {
             log.hand_over();
         }
         let counters = &self.worker.counters;
+        self.rules.end_iteration(counters);
         if let Some(log) = &self.worker.log {
             counters.set(Counter::LogLinesDropped, log.dropped());
         }

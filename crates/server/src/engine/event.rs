@@ -180,6 +180,7 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
             if self.service.has_stream_work() {
                 self.pump_streams();
             }
+            self.rules.end_iteration(&self.worker.counters);
             if let Some(log) = &mut self.worker.log {
                 log.hand_over();
                 self.worker.counters.set(Counter::LogLinesDropped, log.dropped());

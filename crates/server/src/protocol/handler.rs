@@ -96,6 +96,8 @@ pub(crate) struct ExchangeTerms {
     pub(crate) remaining: u64,
     /// Which of its connection's requests it answers, from 1.
     pub(crate) number: u32,
+    /// When its head had come, in milliseconds of the worker's clock.
+    pub(crate) begun_ms: u32,
     /// Whether the connection may be kept. The service may set `alive` to false before it
     /// writes the response's head, never to true.
     pub(crate) keep_alive: KeepAlive,
@@ -132,6 +134,7 @@ impl ExchangeTerms {
     pub(crate) const NOBODYS: Self = Self {
         remaining: 0,
         number: 0,
+        begun_ms: 0,
         framing: Framing::None,
         keep_alive: KeepAlive::CLOSE,
         is_head: false,

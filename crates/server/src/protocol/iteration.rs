@@ -262,6 +262,7 @@ impl<'r, X> Iteration<'r, X> {
         let mut terms = ExchangeTerms {
             remaining: 0,
             number: connection.requests,
+            begun_ms: 0,
             framing: Framing::None,
             keep_alive: KeepAlive { alive, version: request.version },
             is_head: request.method == Method::Head,

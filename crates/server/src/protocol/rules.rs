@@ -3,6 +3,7 @@
 use crate::{
     clients::Guard,
     config::{Config, Tls},
+    stats::Counters,
     time::clock::ticks,
     transport::{Transport, tls, tls::HANDSHAKE_TIMEOUT},
 };
@@ -77,6 +78,14 @@ impl Rules {
     pub(crate) fn begin_iteration(&self) {
         if self.tls.is_some() {
             tls::begin_iteration();
+        }
+    }
+
+    /// An iteration of this thread's loop ends: what it has not counted yet is counted.
+    #[inline]
+    pub(crate) fn end_iteration(&self, counters: &Counters) {
+        if self.tls.is_some() {
+            tls::count_handshakes(counters);
         }
     }
 

@@ -56,6 +56,27 @@ counters! {
         "Connections closed at once: their address exceeds --limit-accept-rate.";
     OverRequestRate, "clients", "over_request_rate",
         "Requests answered with 429: their address exceeds --limit-request-rate.";
+    Malformed, "clients", "malformed", "Requests refused because they are malformed, too large or too slow.";
+    TlsHandshakes, "tls", "handshakes", "TLS handshakes that succeeded.";
+    TlsFailures, "tls", "failures", "TLS handshakes that failed or did not end in time.";
+    Responses1xx, "responses", "1xx", "Responses with a status from 100 to 199.";
+    Responses2xx, "responses", "2xx", "Responses with a status from 200 to 299.";
+    Responses3xx, "responses", "3xx", "Responses with a status from 300 to 399.";
+    Responses4xx, "responses", "4xx", "Responses with a status from 400 to 499.";
+    Responses5xx, "responses", "5xx", "Responses with a status from 500 to 599.";
+    Latency5, "latency", "le_5ms", "Responses within 5 ms of their request.";
+    Latency10, "latency", "le_10ms", "Responses after more than 5 ms, up to 10 ms.";
+    Latency25, "latency", "le_25ms", "Responses after more than 10 ms, up to 25 ms.";
+    Latency50, "latency", "le_50ms", "Responses after more than 25 ms, up to 50 ms.";
+    Latency100, "latency", "le_100ms", "Responses after more than 50 ms, up to 100 ms.";
+    Latency250, "latency", "le_250ms", "Responses after more than 100 ms, up to 250 ms.";
+    Latency500, "latency", "le_500ms", "Responses after more than 250 ms, up to 500 ms.";
+    Latency1000, "latency", "le_1s", "Responses after more than 500 ms, up to 1 s.";
+    Latency2500, "latency", "le_2500ms", "Responses after more than 1 s, up to 2500 ms.";
+    Latency5000, "latency", "le_5s", "Responses after more than 2500 ms, up to 5 s.";
+    Latency10000, "latency", "le_10s", "Responses after more than 5 s, up to 10 s.";
+    LatencyMore, "latency", "more", "Responses after more than 10 s.";
+    LatencySum, "latency", "sum_ms", "Milliseconds of all these responses together.";
     Requests, "", "requests", "Responses begun, whatever their status.";
     BytesSent, "", "bytes_sent", "Bytes that the kernel took.";
     Waits, "", "waits", "Waits of the mechanism.";
@@ -76,8 +97,14 @@ counters! {
 pub(crate) const COUNTERS: usize = Counter::ALL.len();
 
 /// The values of all counters at one moment.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Counts([u64; COUNTERS]);
+
+impl Default for Counts {
+    fn default() -> Self {
+        Self([0; COUNTERS])
+    }
+}
 
 impl Counts {
     /// Adds those of another worker.
@@ -116,8 +143,14 @@ impl IndexMut<Counter> for Counts {
 
 /// A worker's counters. The worker alone adds; clones read in other threads at any time and are
 /// never behind by more than the memory of the CPUs is.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Counters(Arc<[AtomicU64; COUNTERS]>);
+
+impl Default for Counters {
+    fn default() -> Self {
+        Self(Arc::new([const { AtomicU64::new(0) }; COUNTERS]))
+    }
+}
 
 impl Counters {
     /// Adds to a counter. For its worker alone: a plain addition to memory, with no locked

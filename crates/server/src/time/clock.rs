@@ -16,13 +16,19 @@ const TICKS_A_SECOND: u32 = 1_000_000_000 / TICK.subsec_nanos();
 pub(crate) struct Clock {
     started_at: Duration,
     tick: u32,
+    elapsed_ms: u32,
     date: DateCache,
 }
 
 impl Clock {
     /// Starts at tick 0.
     pub(crate) fn start() -> Self {
-        Self { started_at: monotonic(), tick: 0, date: DateCache::new(unix_second()) }
+        Self {
+            started_at: monotonic(),
+            tick: 0,
+            elapsed_ms: 0,
+            date: DateCache::new(unix_second()),
+        }
     }
 
     /// Milliseconds of a clock that never goes back, the same one in all threads and processes.
@@ -37,7 +43,16 @@ impl Clock {
         // 32 bits of ticks are 13 years.
         self.tick = elapsed.as_secs() as u32 * TICKS_A_SECOND
             + elapsed.subsec_nanos() / TICK.subsec_nanos();
+        self.elapsed_ms =
+            (elapsed.as_secs() as u32).wrapping_mul(1000).wrapping_add(elapsed.subsec_millis());
         self.date.update(unix_second());
+    }
+
+    /// Milliseconds since the start, as of the last update. After 49 days they begin again at 0, so that only
+    /// wrapping differences mean something.
+    #[inline]
+    pub(crate) fn elapsed_ms(&self) -> u32 {
+        self.elapsed_ms
     }
 
     /// Ticks since the start, rounded down.

@@ -25,6 +25,7 @@ mod worker;
 pub(crate) use limits::HANDSHAKE_TIMEOUT;
 pub use settings::{ClientCertificates, Tls, TlsConfig};
 
+use crate::stats::{Counter, Counters};
 pub use pollux_tls::{CertificateFiles, MinVersion};
 use std::{
     cell::RefCell,
@@ -112,6 +113,16 @@ pub(super) fn forget(socket: BorrowedFd<'_>) {
     let _ = with_worker(|worker| {
         worker.forget(socket.as_raw_fd());
         Ok(())
+    });
+}
+
+/// Adds the handshakes that have ended on this thread since the last call.
+pub(crate) fn count_handshakes(counters: &Counters) {
+    WORKER.with_borrow_mut(|worker| {
+        if let Some(worker) = worker {
+            counters.add(Counter::TlsHandshakes, std::mem::take(&mut worker.succeeded));
+            counters.add(Counter::TlsFailures, std::mem::take(&mut worker.failed));
+        }
     });
 }
 

@@ -91,6 +91,14 @@ fn figures_are_told_in_every_form() {
         ] {
             assert!(metrics.contains(line), "{line} in {metrics}");
         }
+        for line in [
+            "# TYPE pollux_http_request_duration_seconds histogram\n",
+            "pollux_http_request_duration_seconds_bucket{le=\"+Inf\"} 3\n",
+            "pollux_http_request_duration_seconds_count 3\n",
+            "pollux_tls_handshakes_total 0\n",
+        ] {
+            assert!(metrics.contains(line), "{line} in {metrics}");
+        }
         let accept =
             "GET /metrics HTTP/1.1\r\nHost: a\r\nAccept: application/openmetrics-text\r\n\r\n";
         let metrics = ask(site.admin(), accept);

@@ -22,12 +22,16 @@ pub(super) struct Family {
 pub(super) enum Kind {
     Counter,
     Gauge,
+    /// Samples have a suffix: `_bucket`, with the label `le`, `_sum` and `_count`.
+    Histogram,
     /// Some of a mechanism's own figures are counts, some are not.
     Unknown,
 }
 
 #[derive(Debug)]
 pub(super) struct Sample {
+    /// Of the metric's name; empty but for histograms.
+    pub(super) suffix: &'static str,
     pub(super) labels: Vec<(&'static str, String)>,
     pub(super) value: Value,
 }
@@ -84,6 +88,7 @@ impl Format {
         let kind = match (family.kind, self) {
             (Kind::Counter, _) => "counter",
             (Kind::Gauge, _) => "gauge",
+            (Kind::Histogram, _) => "histogram",
             (Kind::Unknown, Self::Prometheus) => "untyped",
             (Kind::Unknown, Self::OpenMetrics) => "unknown",
         };
@@ -94,7 +99,7 @@ impl Format {
         }
         let _ = writeln!(text, "# HELP {name}{described} {}", family.help);
         for sample in &family.samples {
-            let _ = write!(text, "{name}{total}");
+            let _ = write!(text, "{name}{total}{}", sample.suffix);
             for (index, (label, value)) in sample.labels.iter().enumerate() {
                 text.push(if index == 0 { '{' } else { ',' });
                 let _ = write!(text, "{label}=\"");
@@ -135,6 +140,7 @@ mod tests {
             unit: "bytes",
             help: "Bytes.",
             samples: vec![Sample {
+                suffix: "",
                 labels: vec![("a", "x\"\\\n".into()), ("b", String::new())],
                 value: Value::Count(7),
             }],

@@ -1,5 +1,7 @@
 //! Which metrics there are. Names follow Prometheus' conventions: base units, `_total` for counters, a prefix.
 
+mod http;
+
 use super::{
     exposition::{Family, Kind, Sample, Value},
     snapshot::Snapshot,
@@ -29,6 +31,7 @@ pub(super) fn families(snapshot: &Snapshot) -> Vec<Family> {
     process(snapshot, &mut all);
     connections(snapshot, &mut all);
     waiting(snapshot, &mut all);
+    http::families(&snapshot.statistics.counts, &mut all);
     origins(snapshot, &mut all);
     cache(snapshot, &mut all);
     all.retain(|family| !family.samples.is_empty());
@@ -36,11 +39,11 @@ pub(super) fn families(snapshot: &Snapshot) -> Vec<Family> {
 }
 
 fn single(value: u64) -> Vec<Sample> {
-    vec![Sample { labels: Vec::new(), value: Value::Count(value) }]
+    vec![Sample { suffix: "", labels: Vec::new(), value: Value::Count(value) }]
 }
 
 fn real(value: f64) -> Vec<Sample> {
-    vec![Sample { labels: Vec::new(), value: Value::Real(value) }]
+    vec![Sample { suffix: "", labels: Vec::new(), value: Value::Real(value) }]
 }
 
 /// A sample for each value of one label.
@@ -49,6 +52,7 @@ fn by<N: Into<String>>(
     values: impl IntoIterator<Item = (N, u64)>,
 ) -> Vec<Sample> {
     let sample = |(name, value): (N, u64)| Sample {
+        suffix: "",
         labels: vec![(label, name.into())],
         value: Value::Count(value),
     };
@@ -72,6 +76,7 @@ fn process(snapshot: &Snapshot, all: &mut Vec<Family>) {
     let info = &snapshot.info;
     let process = &snapshot.process;
     let build = Sample {
+        suffix: "",
         labels: vec![
             ("version", env!("CARGO_PKG_VERSION").into()),
             ("mechanism", info.mechanism.clone()),
@@ -116,7 +121,7 @@ fn connections(snapshot: &Snapshot, all: &mut Vec<Family>) {
         ),
         counter(
             "pollux_clients_refused",
-            "Connections that were closed at once and requests that were answered with 429, by reason.",
+            "Connections that were closed at once and requests that were refused, by reason.",
             by(
                 "reason",
                 [
@@ -124,6 +129,7 @@ fn connections(snapshot: &Snapshot, all: &mut Vec<Family>) {
                     ("connections", counts[Counter::OverConnections]),
                     ("accept_rate", counts[Counter::OverAcceptRate]),
                     ("request_rate", counts[Counter::OverRequestRate]),
+                    ("malformed_request", counts[Counter::Malformed]),
                 ],
             ),
         ),
@@ -164,6 +170,7 @@ fn waiting(snapshot: &Snapshot, all: &mut Vec<Family>) {
     let calls = || statistics.system_calls.iter();
     let timed = || calls().filter(|(_, _, time)| !time.is_zero());
     let seconds = timed().map(|(call, _, time)| Sample {
+        suffix: "",
         labels: vec![("call", call.name().into())],
         value: Value::Real(time.as_secs_f64()),
     });

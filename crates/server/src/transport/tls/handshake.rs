@@ -94,9 +94,12 @@ impl Worker {
             return Err(io::ErrorKind::NotConnected.into());
         };
         let established = handshake.finish();
-        let established =
-            established.map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
+        let established = established.map_err(|error| {
+            self.failed += 1;
+            io::Error::new(io::ErrorKind::InvalidData, error)
+        })?;
         *session = established.session;
+        self.succeeded += 1;
         extra.input = established.input;
         // What does not leave now, leaves before the first response.
         flush(socket, &mut extra.output).or_else(|error| match error.kind() {

@@ -20,6 +20,9 @@ pub(super) struct Worker {
     /// Where records are sealed; what it has is encrypted, always.
     pub(super) output: Box<[u8]>,
     pub(super) limits: Limits,
+    /// Handshakes since they were last counted: those that succeeded, and those that did not.
+    pub(super) succeeded: u64,
+    pub(super) failed: u64,
     /// See [`super::may_have_more`].
     pub(super) may_have_more: bool,
 }
@@ -63,6 +66,8 @@ impl Default for Worker {
             keys: KeyCache::new(KEY_CACHE_SLOTS),
             output: vec![0; RECORDS_PER_SEND * (PLAINTEXT_MAX + OVERHEAD_MAX)].into_boxed_slice(),
             limits: Limits::default(),
+            succeeded: 0,
+            failed: 0,
             may_have_more: false,
         }
     }
@@ -85,6 +90,7 @@ impl Worker {
             extra.and_then(|extra| extra.handshake)
         {
             self.limits.end_handshake(address);
+            self.failed += 1;
         }
     }
 }
