@@ -87,6 +87,16 @@ impl History {
         }
     }
 
+    /// Leaves out one position and all updates before it, as updates that nobody will get were
+    /// published there: subscribers that have everything until now have lost something.
+    pub fn leave_gap(&mut self) {
+        let next = self.next() + 1;
+        self.entries.clear();
+        self.by_id.clear();
+        self.bytes = 0;
+        self.first = next;
+    }
+
     /// Lets go of updates that are too old, the newest excepted. To be called now and then.
     pub fn expire(&mut self, now: Duration) {
         let horizon = now.saturating_sub(self.max_age);

@@ -217,6 +217,17 @@ impl Subscribers {
         }
     }
 
+    /// Notes that updates up to `sequence` left the log before [`publish`](Self::publish) could be
+    /// called for them: whoever is not further has lost something. To be called in the order of
+    /// publications too. It touches every set.
+    pub fn publish_gap(&mut self, sequence: Sequence) {
+        for id in self.sets.all() {
+            if self.sets[id].note(sequence) {
+                self.mark(id);
+            }
+        }
+    }
+
     /// Whether [`deliver`](Self::deliver) has something to do.
     #[must_use]
     pub fn has_work(&self) -> bool {

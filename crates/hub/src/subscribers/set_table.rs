@@ -101,6 +101,11 @@ impl SetTable {
         }
     }
 
+    /// Every set.
+    pub(super) fn all(&self) -> Vec<SetId> {
+        self.sets.iter().filter_map(|(key, _)| u32::try_from(key).ok().map(SetId)).collect()
+    }
+
     pub(super) fn get(&self, id: SetId) -> Option<&TopicSet> {
         self.sets.get(id.0 as usize)
     }

@@ -223,6 +223,24 @@ fn connections_that_are_gone_leave_nothing() {
 }
 
 #[test]
+fn a_gap_in_the_log_is_a_loss_of_everybody_who_was_idle() {
+    for on_loss in [OnLoss::Skip, OnLoss::Disconnect] {
+        let mut rig = Rig::new(10, on_loss);
+        rig.add(1, &audience(&["a"], &[]));
+        rig.publish("1", "a", false);
+        rig.deliver();
+        rig.history.leave_gap();
+        rig.subscribers.publish_gap(2);
+        rig.publish("3", "a", false);
+        rig.deliver();
+        match on_loss {
+            OnLoss::Skip => assert_eq!(rig.received(1), "1 skip 3"),
+            OnLoss::Disconnect => assert!(rig.subscribers.is_empty()),
+        }
+    }
+}
+
+#[test]
 fn an_update_touches_only_the_subscribers_of_its_topic() {
     let mut rig = Rig::new(10, OnLoss::Skip);
     for connection in 0..20_000 {
