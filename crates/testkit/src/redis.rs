@@ -125,6 +125,26 @@ impl Redis {
         line.trim_end().to_owned()
     }
 
+    /// Says several things over one connection, and returns the first line of the last reply. The
+    /// earlier replies must be one line each.
+    pub fn script(&self, commands: &[&str]) -> String {
+        let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, self.port)).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+        let mut line = String::new();
+        let mut reader = BufReader::new(stream.try_clone().unwrap());
+        for command in commands {
+            stream.write_all(format!("{command}\r\n").as_bytes()).unwrap();
+            line.clear();
+            reader.read_line(&mut line).unwrap();
+            let length =
+                line.strip_prefix('$').and_then(|count| count.trim().parse::<usize>().ok());
+            if let Some(bytes) = length {
+                reader.read_exact(&mut vec![0; bytes + 2]).unwrap();
+            }
+        }
+        line.trim_end().to_owned()
+    }
+
     /// The value of a line of INFO.
     pub fn info(&self, name: &str) -> u64 {
         let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, self.port)).unwrap();

@@ -2,6 +2,7 @@
 
 use super::{Architecture, Config, Listen};
 use anyhow::{Context, ensure};
+use pollux_guestbook::redis::{Url, UrlError};
 use pollux_hub::{
     dialect::Dialect, limits::Limits, subscribers::OnLoss, token::KeySet, topic::HubUrl,
 };
@@ -15,6 +16,8 @@ pub enum HubStoreConfig {
     Memory,
     /// In a file as well: an update that was acknowledged is on the disk.
     File(PathBuf),
+    /// On a Redis server as well: hubs that have the same one are one hub.
+    Redis(Url),
 }
 
 impl FromStr for HubStoreConfig {
@@ -24,7 +27,10 @@ impl FromStr for HubStoreConfig {
         match text.split_once(':') {
             None if text == "memory" => Ok(Self::Memory),
             Some(("file", path)) if !path.is_empty() => Ok(Self::File(path.into())),
-            _ => Err("wants memory or file:PATH".into()),
+            Some(("redis" | "rediss" | "unix" | "redis+unix", _)) => {
+                text.parse().map(Self::Redis).map_err(|error: UrlError| error.to_string())
+            }
+            _ => Err("give memory, file:PATH or redis://HOST:PORT".into()),
         }
     }
 }

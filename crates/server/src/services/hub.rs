@@ -10,6 +10,8 @@ mod answer;
 mod news;
 mod poll;
 mod publish;
+mod record;
+mod redis;
 mod shared;
 mod store;
 mod streams;
@@ -96,8 +98,10 @@ enum Phase {
     Stream(SubscriberId),
     /// The client waits for the next update, and then asks again.
     Poll(Poll),
-    /// The update is on its way to the disk.
+    /// The update is on its way to the store.
     Storage,
+    /// The subscriber names an update that this hub may not have yet.
+    CatchUp(Box<subscribe::Return>),
 }
 
 impl Hub {
@@ -274,8 +278,9 @@ impl Hub {
             return;
         }
         let Self { shared, worker, history, subscribers, .. } = self;
-        shared.read_on(*worker, history, |sequence, update| {
-            subscribers.publish(sequence, update, &shared.url);
+        shared.read_on(*worker, history, |sequence, update| match update {
+            Some(update) => subscribers.publish(sequence, update, &shared.url),
+            None => subscribers.publish_gap(sequence),
         });
     }
 
@@ -391,7 +396,9 @@ impl Service for Hub {
                 Flow::Done
             }
             (Phase::Unwanted(_), Part::Data(_)) => Flow::NeedBody(exchange),
-            (Phase::Stream(_) | Phase::Poll(_) | Phase::Storage, _) => Flow::Waiting(exchange),
+            (Phase::Stream(_) | Phase::Poll(_) | Phase::Storage | Phase::CatchUp(_), _) => {
+                Flow::Waiting(exchange)
+            }
         }
     }
 
@@ -415,6 +422,7 @@ impl Service for Hub {
                 self.acknowledge(context, &exchange.0.asker, outcome, outbox);
                 Flow::Done
             }
+            Phase::CatchUp(_) => self.resume_subscribe(context, exchange, event, outbox),
             Phase::Form(_) | Phase::Unwanted(_) => Flow::NeedBody(exchange),
         }
     }
@@ -423,7 +431,7 @@ impl Service for Hub {
         match exchange.0.phase {
             Phase::Stream(id) => self.stream_has_ended(id.number()),
             Phase::Poll(poll) => self.end_poll(context, &poll),
-            Phase::Form(_) | Phase::Unwanted(_) | Phase::Storage => {}
+            Phase::Form(_) | Phase::Unwanted(_) | Phase::Storage | Phase::CatchUp(_) => {}
         }
     }
 

@@ -8,6 +8,8 @@ mod delivery;
 mod faults;
 #[path = "hub/protocol.rs"]
 mod protocol;
+#[path = "hub/redis.rs"]
+mod redis;
 
 use pollux_event::registry;
 use pollux_server::{

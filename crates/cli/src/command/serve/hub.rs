@@ -61,8 +61,8 @@ pub(crate) struct HubArgs {
     #[arg(long, value_name = "TIME", requires = "hub", default_value = "40s", value_parser = duration::parse)]
     hub_heartbeat: Duration,
 
-    /// Where updates are kept: memory, or file:PATH, where an update that was acknowledged survives a
-    /// restart
+    /// Where updates are kept: memory; file:PATH, where an update that was acknowledged survives a
+    /// restart; or redis://HOST:PORT[/DB] or unix:///PATH, which makes all hubs of one Redis one hub
     #[arg(long, value_name = "STORE", requires = "hub", default_value = "memory")]
     hub_store: HubStoreConfig,
 

@@ -1,6 +1,9 @@
 //! What the workers of one hub share: the log, the keys, the matchers in use.
 
-use super::store::{HubStore, Job, StoreFile};
+use super::{
+    redis::RedisStore,
+    store::{Job, Store, StoreFile},
+};
 use crate::{
     config::{HubConfig, HubStoreConfig},
     reactor::ExchangeId,
@@ -37,8 +40,8 @@ pub(crate) struct HubShared {
     log: Mutex<History>,
     /// The last update of the log: a look at it costs no lock.
     head: AtomicU64,
-    /// Where updates go before they are in the log, if the history is kept on disk.
-    store: Option<HubStore>,
+    /// Where updates go before they are in the log, if the history is kept elsewhere too.
+    store: Option<Store>,
     /// What became of updates that were to be stored, for each worker.
     answers: Box<[Mutex<Answers>]>,
     rate: Mutex<RateLimit>,
@@ -85,16 +88,24 @@ impl HubShared {
             Verifier::new(keys, config.dialect, resource, config.issuers.clone())
         };
         let mut log = History::new(&config.limits);
-        let mut stored = None;
-        if let HubStoreConfig::File(path) = &config.store {
-            let (file, store, contents) = StoreFile::open(path, &config.limits)?;
-            for (sequence, id, publication) in contents {
-                let update = Arc::new(Update::new(&id, &publication));
-                log.append_at(sequence, update, Duration::ZERO);
+        let (mut file, mut redis, mut store) = (None, None, None);
+        match &config.store {
+            HubStoreConfig::Memory => {}
+            HubStoreConfig::File(path) => {
+                let (opened, queue, contents) = StoreFile::open(path, &config.limits)?;
+                for (sequence, id, publication) in contents {
+                    let update = Arc::new(Update::new(&id, &publication));
+                    log.append_at(sequence, update, Duration::ZERO);
+                }
+                file = Some(opened);
+                store = Some(Store::File(queue));
             }
-            stored = Some((file, store));
+            HubStoreConfig::Redis(url) => {
+                let (queue, prepared) = RedisStore::new(url, config);
+                redis = Some(prepared);
+                store = Some(Store::Redis(queue));
+            }
         }
-        let (file, store) = stored.unzip();
         let shared = Arc::new(Self {
             head: AtomicU64::new(log.last()),
             store,
@@ -113,8 +124,10 @@ impl HubShared {
             config: config.clone(),
             url,
         });
-        if let (Some(file), Some(store)) = (file, &shared.store) {
-            file.start(&shared, store)?;
+        match (&shared.store, file, redis) {
+            (Some(Store::File(store)), Some(file), _) => file.start(&shared, store)?,
+            (Some(Store::Redis(store)), _, Some(redis)) => store.start(redis, &shared)?,
+            _ => {}
         }
         Ok(shared)
     }
@@ -154,6 +167,21 @@ impl HubShared {
         id
     }
 
+    /// Leaves out a position: updates were lost between the last one and the next one, which
+    /// subscribers learn from the notice that updates were skipped.
+    pub(super) fn skip_one(&self) {
+        lock(&self.log).leave_gap();
+    }
+
+    /// Has a ticket answered when the log has what other hubs have published until now. False if
+    /// the log is never behind, or knows this identifier anyway.
+    pub(super) fn catch_up(&self, last_event_id: &str, ticket: Ticket) -> Result<bool, Reject> {
+        match &self.store {
+            Some(store) if store.may_lag(last_event_id) => store.catch_up(ticket).map(|()| true),
+            _ => Ok(false),
+        }
+    }
+
     /// Has the workers told that there is something new.
     pub(super) fn tell(&self) {
         lock(&self.news).is_there = true;
@@ -188,12 +216,13 @@ impl HubShared {
         self.head.load(Ordering::Acquire)
     }
 
-    /// Copies to a worker's history what it does not have yet, and names each to it.
+    /// Copies to a worker's history what it does not have yet, and names each to it. Positions that
+    /// left the log before this worker read them are named without an update, by the last one.
     pub(super) fn read_on(
         &self,
         worker: usize,
         history: &mut History,
-        mut note: impl FnMut(Sequence, &Arc<Update>),
+        mut note: impl FnMut(Sequence, Option<&Arc<Update>>),
     ) {
         // Before the look: what is appended after it is told of again.
         self.told[worker].store(false, Ordering::SeqCst);
@@ -204,9 +233,12 @@ impl HubShared {
         let fresh: Vec<_> =
             (from..=log.last()).filter_map(|at| Some((at, log.get(at)?.clone()))).collect();
         drop(log);
+        if from > history.last() + 1 && !fresh.is_empty() {
+            note(from - 1, None);
+        }
         for (sequence, update) in fresh {
             history.append_at(sequence, update.clone(), now);
-            note(sequence, &update);
+            note(sequence, Some(&update));
         }
         history.expire(now);
     }

@@ -4,11 +4,14 @@
 //! the file is not open. And a commit waits for the disk: meanwhile further updates collect, and
 //! the next commit takes all of them.
 
-use super::shared::{HubShared, Ticket, unix_time};
-use anyhow::{Context, ensure};
+use super::{
+    record::Record,
+    redis::RedisStore,
+    shared::{HubShared, Ticket, unix_time},
+};
+use anyhow::Context;
 use pollux_hub::{history::Sequence, limits::Limits, reject::Reject, update::Publication};
 use redb::{Database, ReadableTable, TableDefinition};
-use serde::{Deserialize, Serialize};
 use std::{
     io,
     path::Path,
@@ -26,8 +29,8 @@ const QUEUE: usize = 4096;
 /// Updates of one commit.
 const BATCH: usize = 1024;
 
-/// An update on its way to the disk.
-#[derive(Debug)]
+/// An update on its way to the store.
+#[derive(Clone, Debug)]
 pub(super) struct Job {
     pub(super) publication: Publication,
     pub(super) id: String,
@@ -35,13 +38,37 @@ pub(super) struct Job {
     pub(super) ticket: Option<Ticket>,
 }
 
-/// An update on the disk.
-#[derive(Serialize, Deserialize)]
-struct Record {
-    id: String,
-    /// In seconds since 1970.
-    at: u64,
-    publication: Publication,
+/// Where updates go before they are in the log.
+#[derive(Debug)]
+pub(super) enum Store {
+    File(HubStore),
+    Redis(RedisStore),
+}
+
+impl Store {
+    /// Hands an update over. Its publisher is answered when it is stored.
+    pub(super) fn put(&self, job: Job) -> Result<(), Reject> {
+        match self {
+            Self::File(store) => store.put(job),
+            Self::Redis(store) => store.put(job),
+        }
+    }
+
+    /// Whether the log may lack updates of other hubs that a client has.
+    pub(super) fn may_lag(&self, last_event_id: &str) -> bool {
+        match self {
+            Self::File(_) => false,
+            Self::Redis(store) => last_event_id != "earliest" || !store.is_loaded(),
+        }
+    }
+
+    /// Answers a ticket once the log has what other hubs have published until now.
+    pub(super) fn catch_up(&self, ticket: Ticket) -> Result<(), Reject> {
+        match self {
+            Self::File(_) => Err(unavailable("a file has no other hubs")),
+            Self::Redis(store) => store.catch_up(ticket),
+        }
+    }
 }
 
 /// The way to the thread that writes.
@@ -76,7 +103,8 @@ impl Drop for HubStore {
     }
 }
 
-fn unavailable(message: &'static str) -> Reject {
+/// The store cannot take it now.
+pub(super) fn unavailable(message: &'static str) -> Reject {
     Reject { status: 503, code: None, message: message.into() }
 }
 
@@ -111,15 +139,10 @@ impl StoreFile {
         let horizon = unix_time().saturating_sub(limits.history_age.as_secs());
         for entry in table.iter().with_context(named)?.rev().take(limits.history_updates) {
             let (sequence, bytes) = entry.with_context(named)?;
-            let record: Record = serde_json::from_slice(bytes.value()).with_context(named)?;
+            let record = Record::decode(bytes.value()).with_context(named)?;
             if record.at < horizon && !contents.is_empty() {
                 break;
             }
-            ensure!(
-                !record.publication.topics.is_empty(),
-                "{}: an update without a topic",
-                named()
-            );
             contents.push((sequence.value(), record.id, record.publication));
         }
         contents.reverse();
@@ -175,12 +198,8 @@ impl StoreFile {
         {
             let mut table = change.open_table(UPDATES)?;
             for (sequence, job) in (next..).zip(batch) {
-                let record = Record {
-                    id: job.id.clone(),
-                    at: unix_time(),
-                    publication: job.publication.clone(),
-                };
-                table.insert(sequence, serde_json::to_vec(&record)?.as_slice())?;
+                let record = Record::encode(&job.id, &job.publication)?;
+                table.insert(sequence, record.as_slice())?;
             }
             for sequence in self.first..first {
                 table.remove(sequence)?;

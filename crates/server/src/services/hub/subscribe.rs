@@ -1,8 +1,10 @@
 //! Subscribing: who may, from which update on, and the head of the stream.
 
-use super::{Exchange, Extra, Hub, Phase, State, answer::Asker, connection_of, poll};
+use super::{
+    Exchange, Extra, Hub, Phase, State, answer::Asker, connection_of, poll, shared::Ticket,
+};
 use crate::{
-    service::{Flow, RequestContext},
+    service::{Event, Flow, RequestContext},
     transport::outbox::Outbox,
 };
 use pollux_http::{
@@ -11,7 +13,7 @@ use pollux_http::{
     response::{Head, chunk},
 };
 use pollux_hub::{
-    history::Sequence,
+    history::{Sequence, Start},
     limits::BACKWARD_SCAN,
     matcher::MatcherError,
     query::{self, Query},
@@ -19,10 +21,12 @@ use pollux_hub::{
     subscribers::Audience,
     subscriptions::Subscription,
     token::{Access, Source},
+    update::Update,
 };
 use std::{cmp::Reverse, net::IpAddr, sync::Arc};
 
 /// Somebody who may subscribe.
+#[derive(Debug)]
 pub(super) struct Candidate {
     query: Query,
     pub(super) audience: Audience,
@@ -31,8 +35,18 @@ pub(super) struct Candidate {
     pub(super) cursor: Sequence,
     /// `Last-Event-ID` of the response, where the request has one.
     pub(super) last_id: Option<Arc<str>>,
+    /// The last update that it says to have, if the log does not have it.
+    unknown_id: Option<String>,
     /// Its token was in the query: shared caches must not keep the answer.
     has_query_token: bool,
+}
+
+/// A subscriber that comes back with the identifier of an update that another hub may have.
+#[derive(Debug)]
+pub(super) struct Return {
+    candidate: Candidate,
+    id: String,
+    wait: Option<u32>,
 }
 
 impl Candidate {
@@ -63,20 +77,74 @@ impl Hub {
     ) -> Flow<Exchange> {
         // Before the cursor is chosen: an update that came meanwhile is in the past then.
         self.read_on();
-        let candidate = match self.candidate(request) {
+        let mut candidate = match self.candidate(request) {
             Ok(candidate) => candidate,
             Err(reject) => {
                 asker.reject(context, outbox, &reject, &self.shared.url);
                 return Flow::Done;
             }
         };
+        let wait = poll::wait_of(request);
+        if let Some(id) = candidate.unknown_id.take() {
+            let ticket = Ticket { worker: self.worker, exchange: context.id() };
+            match self.shared.catch_up(&id, ticket) {
+                Ok(false) => {}
+                Ok(true) => {
+                    let phase = Phase::CatchUp(Box::new(Return { candidate, id, wait }));
+                    return Flow::Waiting(Exchange(Box::new(State { asker, phase })));
+                }
+                Err(reject) => {
+                    asker.reject(context, outbox, &reject, &self.shared.url);
+                    return Flow::Done;
+                }
+            }
+        }
+        self.admit_subscriber(context, asker, candidate, wait, outbox)
+    }
+
+    /// The log has what other hubs had when the subscriber came, or that cannot be found out.
+    pub(super) fn resume_subscribe(
+        &mut self,
+        context: &mut RequestContext<'_>,
+        exchange: Exchange,
+        event: Event<'_>,
+        outbox: &mut Outbox,
+    ) -> Flow<Exchange> {
+        let outcome = match event {
+            Event::Woken(_) => self.outcomes.remove(&context.id()),
+            _ => None,
+        };
+        let Some(outcome) = outcome else { return Flow::Waiting(exchange) };
+        let State { asker, phase } = *exchange.0;
+        let Phase::CatchUp(back) = phase else { return Flow::Done };
+        if let Err(reject) = outcome {
+            asker.reject(context, outbox, &reject, &self.shared.url);
+            return Flow::Done;
+        }
+        self.read_on();
+        let Return { mut candidate, id, wait } = *back;
+        let start = self.history.start(&id);
+        let (cursor, last_id) = self.start_of(start, &candidate.audience);
+        (candidate.cursor, candidate.last_id) = (cursor, Some(last_id));
+        self.admit_subscriber(context, asker, candidate, wait, outbox)
+    }
+
+    /// Begins a stream or a long poll of somebody who may have it.
+    fn admit_subscriber(
+        &mut self,
+        context: &mut RequestContext<'_>,
+        asker: Asker,
+        candidate: Candidate,
+        wait: Option<u32>,
+        outbox: &mut Outbox,
+    ) -> Flow<Exchange> {
         if asker.is_head {
             let content = ("text/event-stream", &b""[..]);
             let fields = candidate.fields();
             asker.answer(context, outbox, Status::Ok, fields.as_bytes(), content);
             return Flow::Done;
         }
-        if let Some(wait) = poll::wait_of(request) {
+        if let Some(wait) = wait {
             return self.begin_poll(context, asker, candidate, wait, outbox);
         }
         let address = match self.count_address(context) {
@@ -153,16 +221,20 @@ impl Hub {
             .into_iter()
             .find_map(|name| request.field(name))
             .map(|value| String::from_utf8_lossy(value).into_owned());
-        let (cursor, last_id) = match field.as_ref().or(query.last_event_id.as_ref()) {
-            None => (self.last(), None),
-            Some(id) => {
-                let start = self.history.start(id);
-                let visible =
-                    |update: &pollux_hub::update::Update| audience.may_read(update, &shared.url);
-                (start.cursor, Some(self.history.response_id(start, BACKWARD_SCAN, visible)))
-            }
-        };
-        Ok(Candidate { query, audience, access, cursor, last_id, has_query_token })
+        let (mut cursor, mut last_id, mut unknown_id) = (self.last(), None, None);
+        if let Some(id) = field.or_else(|| query.last_event_id.clone()) {
+            let start = self.history.start(&id);
+            let (at, name) = self.start_of(start, &audience);
+            (cursor, last_id) = (at, Some(name));
+            unknown_id = (!start.found).then_some(id);
+        }
+        Ok(Candidate { query, audience, access, cursor, last_id, unknown_id, has_query_token })
+    }
+
+    /// The cursor of a subscriber that comes back, and the identifier that it is answered.
+    fn start_of(&self, start: Start, audience: &Audience) -> (Sequence, Arc<str>) {
+        let visible = |update: &Update| audience.may_read(update, &self.shared.url);
+        (start.cursor, self.history.response_id(start, BACKWARD_SCAN, visible))
     }
 
     /// Counts the subscriber among those of its address, where that is limited.

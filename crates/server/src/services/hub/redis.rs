@@ -1,0 +1,327 @@
+//! The history on a Redis server: several hubs that have the same one are one hub.
+//!
+//! Updates are entries of one stream. Redis numbers them (`XADD KEY EPOCH-*`), so that every hub has
+//! the same order, and notices what it missed by a number that is left out. The epoch is the time at
+//! which the stream was made: entries of one that is made anew come after those of the old one. Two
+//! threads work beside the event loops, with a connection each: one [appends](publish), the other
+//! [follows](follow) the stream and copies it to the log. What a hub publishes reaches its own
+//! subscribers that way too.
+
+mod connection;
+mod entry;
+mod follow;
+mod publish;
+mod resp;
+
+use super::{
+    shared::{HubShared, Ticket},
+    store::{Job, unavailable},
+};
+use crate::config::HubConfig;
+use anyhow::bail;
+use connection::Socket;
+use entry::EntryId;
+use pollux_guestbook::redis::Url;
+use pollux_hub::reject::Reject;
+use std::{
+    io,
+    sync::{
+        Arc, Condvar, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+        mpsc::{Receiver, SyncSender, TrySendError, sync_channel},
+    },
+    thread::{self, JoinHandle},
+    time::{Duration, Instant},
+};
+
+/// Tasks that may wait for Redis; publishers of further updates get 503.
+const QUEUE: usize = 4096;
+/// Bytes of the updates that may wait for Redis.
+const QUEUE_BYTES: usize = 64 << 20;
+/// Bytes of a reply, unless a single update may be larger.
+const REPLY_BYTES: usize = 64 << 20;
+/// How much larger an update may be as JSON, which escapes a control character with six bytes.
+const ESCAPED: usize = 8;
+/// How long the start waits for the history. A hub whose Redis is missing starts without it.
+const START_WAIT: Duration = Duration::from_secs(10);
+/// Pauses between two attempts to reach Redis, the first and the longest.
+const BACKOFF: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(2));
+
+/// What the thread that appends is to do.
+#[derive(Debug)]
+enum Task {
+    Publish(Job),
+    /// Answer once the log has everything that the stream has now.
+    CatchUp(Ticket),
+}
+
+/// The hub's side of the two threads.
+#[derive(Debug)]
+pub(super) struct RedisStore {
+    tasks: Option<SyncSender<Task>>,
+    link: Arc<Link>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+}
+
+/// What the threads and the hub share.
+#[derive(Debug)]
+struct Link {
+    url: Url,
+    /// The key of the stream.
+    key: String,
+    /// Updates that the stream keeps at least.
+    length: usize,
+    reply_bytes: usize,
+    /// Bytes of the updates that wait.
+    queued: AtomicUsize,
+    /// Whether the log follows the stream now, so that waiting for an entry is of use.
+    is_following: AtomicBool,
+    /// How far the log is, and who waits until it has an entry.
+    progress: Mutex<Progress>,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Progress {
+    /// The last entry that is in the log.
+    position: EntryId,
+    waiting: Vec<(Ticket, EntryId)>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    has_ended: bool,
+    /// What became of the first attempt to read the history.
+    start: Option<Result<(), Start>>,
+    /// The connections of the two threads.
+    sockets: [Option<Socket>; 2],
+}
+
+/// Why the history was not read at the start.
+#[derive(Clone, Debug)]
+enum Start {
+    /// There is no Redis yet.
+    Missing,
+    /// An operator has to change something.
+    Refused(String),
+}
+
+/// Which thread a connection belongs to.
+#[derive(Clone, Copy)]
+enum Role {
+    Publish,
+    Follow,
+}
+
+impl RedisStore {
+    /// The store before its threads run, and what they need.
+    pub(super) fn new(url: &Url, config: &HubConfig) -> (Self, Prepared) {
+        let link = Arc::new(Link {
+            url: url.clone(),
+            key: format!("pollux-hub:{}", config.path),
+            length: config.limits.history_updates.max(1),
+            reply_bytes: REPLY_BYTES.max(config.limits.update_bytes.saturating_mul(ESCAPED)),
+            queued: AtomicUsize::new(0),
+            is_following: AtomicBool::new(false),
+            progress: Mutex::default(),
+            state: Mutex::default(),
+            changed: Condvar::new(),
+        });
+        let (send, tasks) = sync_channel(QUEUE);
+        let history_age = config.limits.history_age;
+        (
+            Self { tasks: Some(send), link, threads: Mutex::default() },
+            Prepared { tasks, history_age },
+        )
+    }
+
+    /// Hands an update over.
+    pub(super) fn put(&self, job: Job) -> Result<(), Reject> {
+        let bytes = job.publication.data.len();
+        let queued = self.link.queued.fetch_add(bytes, Ordering::Relaxed);
+        if queued + bytes > QUEUE_BYTES && queued > 0 {
+            self.link.queued.fetch_sub(bytes, Ordering::Relaxed);
+            return Err(unavailable("the hub's Redis is too slow: try again"));
+        }
+        self.submit(Task::Publish(job)).inspect_err(|_| {
+            self.link.queued.fetch_sub(bytes, Ordering::Relaxed);
+        })
+    }
+
+    /// Answers a ticket once the log has everything that the stream has now.
+    pub(super) fn catch_up(&self, ticket: Ticket) -> Result<(), Reject> {
+        self.submit(Task::CatchUp(ticket))
+    }
+
+    fn submit(&self, task: Task) -> Result<(), Reject> {
+        let stopping = || unavailable("the hub is stopping: try again later");
+        let tasks = self.tasks.as_ref().ok_or_else(stopping)?;
+        tasks.try_send(task).map_err(|error| match error {
+            TrySendError::Full(_) => unavailable("the hub's Redis is too slow: try again"),
+            TrySendError::Disconnected(_) => stopping(),
+        })
+    }
+
+    /// Whether the history was read once.
+    pub(super) fn is_loaded(&self) -> bool {
+        matches!(self.link.state().start, Some(Ok(())))
+    }
+
+    /// Starts the threads, and waits until the history is read. A Redis that is missing is waited for
+    /// beside the hub's work.
+    ///
+    /// # Errors
+    /// There are no threads, or Redis refuses what the hub needs.
+    pub(super) fn start(&self, prepared: Prepared, owner: &Arc<HubShared>) -> anyhow::Result<()> {
+        let (link, shared) = (self.link.clone(), Arc::downgrade(owner));
+        let publisher = publish::Publisher::new(link.clone(), shared.clone());
+        let follower = follow::Follower::new(link, shared, prepared.history_age);
+        let spawn = |name: &str, run: Box<dyn FnOnce() + Send>| -> io::Result<()> {
+            let thread = thread::Builder::new().name(name.into()).spawn(run)?;
+            lock(&self.threads).push(thread);
+            Ok(())
+        };
+        spawn("hub-publish", Box::new(move || publisher.run(&prepared.tasks)))?;
+        spawn("hub-follow", Box::new(move || follower.run()))?;
+        match self.link.wait_for_start() {
+            Some(Err(Start::Refused(why))) => bail!("--hub-store {}: {why}", self.link.url),
+            Some(_) => {}
+            None => tracing::warn!(
+                "--hub-store {}: the history is still being read; the hub starts without it",
+                self.link.url
+            ),
+        }
+        Ok(())
+    }
+}
+
+/// What the threads need.
+#[derive(Debug)]
+pub(super) struct Prepared {
+    tasks: Receiver<Task>,
+    history_age: Duration,
+}
+
+impl Drop for RedisStore {
+    fn drop(&mut self) {
+        self.tasks = None;
+        self.link.end();
+        for thread in std::mem::take(&mut *lock(&self.threads)) {
+            if thread.thread().id() != thread::current().id() {
+                let _ = thread.join();
+            }
+        }
+    }
+}
+
+impl Link {
+    fn state(&self) -> MutexGuard<'_, State> {
+        lock(&self.state)
+    }
+
+    /// Ends both threads, whatever they wait for.
+    fn end(&self) {
+        let mut state = self.state();
+        state.has_ended = true;
+        for socket in state.sockets.iter().flatten() {
+            socket.shut_down();
+        }
+        drop(state);
+        self.changed.notify_all();
+    }
+
+    fn has_ended(&self) -> bool {
+        self.state().has_ended
+    }
+
+    /// Connects, so that [`Link::end`] ends what waits for a reply.
+    fn connect(&self, role: Role) -> Result<connection::Connection, connection::RedisError> {
+        let connection = connection::Connection::open(&self.url, self.reply_bytes)?;
+        let socket = connection.socket()?;
+        let mut state = self.state();
+        if state.has_ended {
+            socket.shut_down();
+        }
+        state.sockets[role as usize] = Some(socket);
+        Ok(connection)
+    }
+
+    /// Waits for a time or for the end.
+    fn pause(&self, time: Duration) {
+        let until = Instant::now() + time;
+        let mut state = self.state();
+        while !state.has_ended {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return;
+            }
+            let waited = self.changed.wait_timeout(state, left);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    /// Notes what became of reading the history. Later outcomes than success change nothing.
+    fn note_start(&self, outcome: Result<(), Start>) {
+        let mut state = self.state();
+        if !matches!(state.start, Some(Ok(()))) {
+            state.start = Some(outcome);
+        }
+        drop(state);
+        self.changed.notify_all();
+    }
+
+    fn wait_for_start(&self) -> Option<Result<(), Start>> {
+        let until = Instant::now() + START_WAIT;
+        let mut state = self.state();
+        while state.start.is_none() && !state.has_ended {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                break;
+            }
+            let waited = self.changed.wait_timeout(state, left);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        state.start.clone()
+    }
+
+    /// The log has the stream up to here: who waits for that is answered.
+    fn advance(&self, shared: &HubShared, position: EntryId) {
+        let mut progress = lock(&self.progress);
+        progress.position = position;
+        let mut is_answered = false;
+        progress.waiting.retain(|&(ticket, wanted)| {
+            let is_waiting = wanted > position;
+            if !is_waiting {
+                shared.answer(ticket, Ok("".into()));
+                is_answered = true;
+            }
+            is_waiting
+        });
+        drop(progress);
+        if is_answered {
+            shared.tell();
+        }
+    }
+
+    /// Redis is missing: nobody waits for an entry any longer.
+    fn fail_waiting(&self, shared: &HubShared, answer: &Reject) {
+        self.is_following.store(false, Ordering::SeqCst);
+        let waiting = std::mem::take(&mut lock(&self.progress).waiting);
+        if waiting.is_empty() {
+            return;
+        }
+        for (ticket, _) in waiting {
+            shared.answer(ticket, Err(answer.clone()));
+        }
+        shared.tell();
+    }
+}
+
+fn doubled(pause: Duration) -> Duration {
+    (pause * 2).min(BACKOFF.1)
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

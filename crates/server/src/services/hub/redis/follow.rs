@@ -1,0 +1,278 @@
+//! The thread that follows the stream and copies it to the log.
+//!
+//! It resumes behind the last entry that the log has, so that a break of the connection loses and
+//! repeats nothing. A Redis that comes back without its newest entries, or with others under their
+//! names, is noticed: the thread goes back to the newest entry that both have.
+
+use super::{
+    BACKOFF, Link, Role, Start,
+    connection::{Connection, REPLY_TIMEOUT, RedisError},
+    doubled,
+    entry::{Entry, EntryId, entries, last_entry, read_entries},
+    publish::MISSING,
+    resp::{Reply, ReplyError},
+};
+use crate::services::hub::{
+    shared::{HubShared, unix_time},
+    store::unavailable,
+};
+use std::{
+    collections::{HashSet, VecDeque},
+    sync::{Arc, Weak, atomic::Ordering},
+    time::Duration,
+};
+
+/// How long Redis waits for an entry before it replies that there is none.
+const BLOCK: Duration = Duration::from_secs(5);
+/// Entries of one reply. One, where they are so large that more exceed the limit of a reply.
+const ENTRIES: usize = 64;
+/// Identifiers of the newest entries, to compare them with what Redis has after a break.
+const RECENT: usize = 1024;
+/// The first version with numbers that Redis completes (`EPOCH-*`).
+const VERSION: u32 = 7;
+
+/// The thread's own state.
+pub(super) struct Follower {
+    link: Arc<Link>,
+    shared: Weak<HubShared>,
+    /// The last entry that the log has.
+    position: EntryId,
+    /// The newest entries that the log has, with their updates' identifiers.
+    recent: VecDeque<(EntryId, Arc<str>)>,
+    /// Updates that are not taken again: what the log has of a stream that is read anew, up to an
+    /// entry.
+    repeated: (EntryId, HashSet<Arc<str>>),
+    count: usize,
+    is_loaded: bool,
+    history_age: Duration,
+}
+
+impl Follower {
+    pub(super) fn new(link: Arc<Link>, shared: Weak<HubShared>, history_age: Duration) -> Self {
+        Self {
+            link,
+            shared,
+            position: EntryId::default(),
+            recent: VecDeque::new(),
+            repeated: (EntryId::default(), HashSet::new()),
+            count: ENTRIES,
+            is_loaded: false,
+            history_age,
+        }
+    }
+
+    /// Works until the hub has ended.
+    pub(super) fn run(mut self) {
+        let mut pause = BACKOFF.0;
+        let mut is_missing = false;
+        while !self.link.has_ended() {
+            let position = self.position;
+            let error = match self.follow(&mut is_missing) {
+                Ok(()) => return,
+                Err(error) => error,
+            };
+            let Some(shared) = self.shared.upgrade() else { return };
+            self.link.fail_waiting(&shared, &unavailable(MISSING));
+            drop(shared);
+            if self.link.has_ended() {
+                return;
+            }
+            match &error {
+                RedisError::Reply(ReplyError::TooLarge(_)) if self.count > 1 => {
+                    self.count = 1;
+                    continue;
+                }
+                error if error.is_permanent() => {
+                    self.link.note_start(Err(Start::Refused(error.to_string())));
+                }
+                _ => self.link.note_start(Err(Start::Missing)),
+            }
+            if !is_missing {
+                tracing::warn!("--hub-store {}: updates do not arrive: {error}", self.link.url);
+            }
+            is_missing = true;
+            pause = if self.position == position { doubled(pause) } else { BACKOFF.0 };
+            self.link.pause(pause);
+        }
+    }
+
+    /// Follows the stream over one connection. Returns when the hub has ended.
+    fn follow(&mut self, is_missing: &mut bool) -> Result<(), RedisError> {
+        let mut connection = self.link.connect(Role::Follow)?;
+        if !self.is_loaded {
+            check_version(&mut connection)?;
+        }
+        let mut end = self.find_position(&mut connection)?;
+        self.link.is_following.store(true, Ordering::SeqCst);
+        if std::mem::take(is_missing) {
+            tracing::info!("--hub-store {}: updates arrive again", self.link.url);
+        }
+        loop {
+            if !self.is_loaded && self.position >= end {
+                self.is_loaded = true;
+                self.link.note_start(Ok(()));
+            }
+            let entries = self.read(&mut connection)?;
+            let Some(shared) = self.shared.upgrade() else { return Ok(()) };
+            if entries.is_empty() {
+                drop(shared);
+                // Nothing has come; or somebody has put an older stream in its place.
+                end = self.find_position(&mut connection)?;
+                continue;
+            }
+            self.count = ENTRIES;
+            for entry in entries {
+                self.take(&shared, entry);
+            }
+            self.link.advance(&shared, self.position);
+            shared.tell();
+        }
+    }
+
+    /// Reads what comes behind the position, or waits for it.
+    fn read(&self, connection: &mut Connection) -> Result<Vec<Entry>, RedisError> {
+        let count = self.count.to_string();
+        let block = BLOCK.as_millis().to_string();
+        let position = self.position.to_string();
+        let (key, count) = (self.link.key.as_bytes(), count.as_bytes());
+        let (block, position) = (block.as_bytes(), position.as_bytes());
+        let words: [&[u8]; 8] =
+            [b"XREAD", b"COUNT", count, b"BLOCK", block, b"STREAMS", key, position];
+        read_entries(connection.command_within(&words, BLOCK + REPLY_TIMEOUT)?)
+    }
+
+    /// Appends an entry to the log.
+    fn take(&mut self, shared: &HubShared, (entry, record): Entry) {
+        if entry <= self.position {
+            return;
+        }
+        let is_gap = self.is_loaded && self.position.leaves_out(entry);
+        self.position = entry;
+        let record = match record {
+            Ok(record) => record,
+            Err(error) => {
+                tracing::warn!("--hub-store {}: entry {entry}: {error:#}", self.link.url);
+                return;
+            }
+        };
+        let id: Arc<str> = record.id.as_str().into();
+        if self.recent.len() == RECENT {
+            self.recent.pop_front();
+        }
+        self.recent.push_back((entry, id.clone()));
+        let horizon = unix_time().saturating_sub(self.history_age.as_secs());
+        if !self.is_loaded && record.at < horizon {
+            return;
+        }
+        if entry <= self.repeated.0 && self.repeated.1.contains(&id) {
+            return;
+        }
+        if is_gap {
+            tracing::warn!(
+                "--hub-store {}: entries before {entry} left the stream, or were removed, before they were read",
+                self.link.url
+            );
+            shared.skip_one();
+        }
+        shared.append(&record.id, &record.publication);
+    }
+
+    /// Looks where to go on, and returns the last entry.
+    fn find_position(&mut self, connection: &mut Connection) -> Result<EntryId, RedisError> {
+        let end = last_entry(self.range(connection, "+", "-", 1)?)?;
+        let end = end.map_or_else(EntryId::default, |(id, _)| id);
+        let start = EntryId::default();
+        if self.position == start {
+            // Of a long stream only the part that the log holds.
+            let number = end.number.saturating_sub(self.link.length as u64);
+            if !self.is_loaded && number > 0 {
+                self.position = EntryId { epoch: end.epoch, number };
+            }
+        } else if end == start {
+            // It was removed. When it is made again, its entries come after the position.
+        } else if end < self.position || !self.has_position(connection)? {
+            self.go_back(connection, end)?;
+        }
+        Ok(end)
+    }
+
+    /// Whether the entry at the position is the one that the log has, or has left the stream.
+    fn has_position(&self, connection: &mut Connection) -> Result<bool, RedisError> {
+        let Some((entry, id)) = self.recent.back() else { return Ok(true) };
+        let name = entry.to_string();
+        Ok(match last_entry(self.range(connection, &name, &name, 1)?)? {
+            Some((_, Ok(record))) => record.id == **id,
+            Some((_, Err(_))) => false,
+            None => true,
+        })
+    }
+
+    /// Goes back to the newest entry that the stream and the log both have.
+    fn go_back(&mut self, connection: &mut Connection, end: EntryId) -> Result<(), RedisError> {
+        let Some(shared) = self.shared.upgrade() else { return Ok(()) };
+        tracing::error!(
+            "--hub-store {}: Redis has lost updates that it had accepted; see appendfsync",
+            self.link.url
+        );
+        // From the newest one back, in replies that are not larger than those of XREAD.
+        let mut from = Some(self.position);
+        let mut common = None;
+        'search: while let Some(newest) = from {
+            let older = entries(self.range(connection, &newest.to_string(), "-", self.count)?)?;
+            let Some(&(oldest, _)) = older.last() else { break };
+            for (entry, record) in older {
+                let Ok(record) = record else { continue };
+                let is_it =
+                    |(other, id): &(EntryId, Arc<str>)| *other == entry && **id == *record.id;
+                if self.recent.iter().any(is_it) {
+                    common = Some(entry);
+                    break 'search;
+                }
+            }
+            let is_known = |(first, _): &(EntryId, Arc<str>)| *first < oldest;
+            from = oldest.before().filter(|_| self.recent.front().is_some_and(is_known));
+        }
+        let position = common.unwrap_or_default();
+        // What both have under other names is not taken a second time.
+        self.repeated = (end, self.recent.iter().map(|(_, id)| id.clone()).collect());
+        self.recent.retain(|(entry, _)| *entry <= position);
+        self.position = position;
+        // What waited for an entry waits for one of another stream.
+        self.link.advance(&shared, EntryId::MAX);
+        self.link.advance(&shared, position);
+        Ok(())
+    }
+
+    fn range(
+        &self,
+        connection: &mut Connection,
+        from: &str,
+        to: &str,
+        count: usize,
+    ) -> Result<Reply, RedisError> {
+        let key = self.link.key.as_bytes();
+        let count = count.to_string();
+        connection.command(&[
+            b"XREVRANGE",
+            key,
+            from.as_bytes(),
+            to.as_bytes(),
+            b"COUNT",
+            count.as_bytes(),
+        ])
+    }
+}
+
+/// Checks that Redis is new enough; a user who may not look is not checked.
+fn check_version(connection: &mut Connection) -> Result<(), RedisError> {
+    let Ok(Reply::Text(info)) = connection.command(&[b"INFO", b"server"]) else { return Ok(()) };
+    let info = String::from_utf8_lossy(&info);
+    let version = info.lines().find_map(|line| line.strip_prefix("redis_version:"));
+    let major = version.and_then(|version| version.split('.').next()?.parse::<u32>().ok());
+    match (version, major) {
+        (Some(version), Some(major)) if major < VERSION => Err(RedisError::Refused(format!(
+            "this is Redis {version}; a hub needs Redis {VERSION} or Valkey"
+        ))),
+        _ => Ok(()),
+    }
+}

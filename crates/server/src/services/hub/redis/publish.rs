@@ -1,0 +1,244 @@
+//! The thread that appends updates to the stream. It sends many at once, and acknowledges each when
+//! Redis has numbered it.
+
+use super::{
+    BACKOFF, Link, Role, Task,
+    connection::{Connection, REPLY_TIMEOUT, RedisError},
+    doubled,
+    entry::{EntryId, FIELD, last_entry},
+    lock,
+    resp::{self, Reply},
+};
+use crate::services::hub::{
+    record::Record,
+    shared::{HubShared, Ticket},
+    store::{Job, unavailable},
+};
+use pollux_hub::reject::Reject;
+use std::{
+    sync::{Arc, Weak, atomic::Ordering, mpsc::Receiver},
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+};
+
+/// Tasks of one batch.
+const BATCH: usize = 1024;
+/// Bytes of content after which a batch is full.
+const BATCH_BYTES: usize = 8 << 20;
+
+/// How often updates are sent that Redis certainly did not take.
+const ATTEMPTS: usize = 3;
+/// How Redis begins its reply to an entry whose epoch is not the stream's.
+const OTHER_EPOCH: &str = "ERR The ID specified in XADD is equal or smaller";
+
+/// The thread's own state.
+pub(super) struct Publisher {
+    link: Arc<Link>,
+    shared: Weak<HubShared>,
+    connection: Option<Connection>,
+    /// The epoch of the stream, as far as is known.
+    epoch: u64,
+    /// While Redis is missing: when to look for it again, and the pause after that.
+    retry: Option<(Instant, Duration)>,
+}
+
+impl Publisher {
+    pub(super) fn new(link: Arc<Link>, shared: Weak<HubShared>) -> Self {
+        Self { link, shared, connection: None, epoch: 0, retry: None }
+    }
+
+    /// Works until the hub has ended.
+    pub(super) fn run(mut self, tasks: &Receiver<Task>) {
+        while let Ok(first) = tasks.recv() {
+            let mut bytes = content(&first);
+            let mut batch = vec![first];
+            while batch.len() < BATCH && bytes < BATCH_BYTES {
+                let Ok(task) = tasks.try_recv() else { break };
+                bytes += content(&task);
+                batch.push(task);
+            }
+            let Some(shared) = self.shared.upgrade() else { return };
+            self.carry_out(&shared, batch);
+            self.link.queued.fetch_sub(bytes, Ordering::Relaxed);
+            shared.tell();
+        }
+    }
+
+    /// Answers every task of a batch. Nothing is sent a second time: whether Redis carried out what
+    /// it has not answered is not known, and a repetition could reach subscribers twice.
+    fn carry_out(&mut self, shared: &HubShared, batch: Vec<Task>) {
+        let (mut jobs, mut tickets) = (Vec::new(), Vec::new());
+        for task in batch {
+            match task {
+                Task::Publish(job) => jobs.push(job),
+                Task::CatchUp(ticket) => tickets.push(ticket),
+            }
+        }
+        let mut jobs = jobs.into_iter();
+        let now = Instant::now();
+        let outcome = match self.retry {
+            Some((at, _)) if now < at => None,
+            _ => Some(self.send_and_receive(shared, &mut jobs, &mut tickets)),
+        };
+        if let Some(Err(error)) = &outcome {
+            let pause = self.retry.map_or(BACKOFF.0, |(_, pause)| pause);
+            if self.retry.is_none() {
+                tracing::warn!("--hub-store {}: publishers get 503: {error}", self.link.url);
+            }
+            self.connection = None;
+            self.retry = Some((Instant::now() + pause, doubled(pause)));
+        }
+        let why = match outcome {
+            None => MISSING,
+            Some(_) => "the hub's Redis did not confirm the update: try again",
+        };
+        for ticket in jobs.filter_map(|job| job.ticket) {
+            shared.answer(ticket, Err(unavailable(why)));
+        }
+        for ticket in tickets {
+            shared.answer(ticket, Err(unavailable(MISSING)));
+        }
+    }
+
+    /// Takes jobs and tickets as they are answered, and leaves those that are not.
+    fn send_and_receive(
+        &mut self,
+        shared: &HubShared,
+        jobs: &mut std::vec::IntoIter<Job>,
+        tickets: &mut Vec<Ticket>,
+    ) -> Result<(), RedisError> {
+        let mut connection = match self.connection.take() {
+            Some(connection) => connection,
+            None => self.link.connect(Role::Publish)?,
+        };
+        self.append(&mut connection, shared, jobs)?;
+        if !tickets.is_empty() {
+            // One look at the end is enough for all, behind the updates.
+            let last = self.end(&mut connection)?.unwrap_or_default();
+            for ticket in tickets.drain(..) {
+                self.answer_at(shared, ticket, last);
+            }
+        }
+        self.connection = Some(connection);
+        if self.retry.take().is_some() {
+            tracing::info!("--hub-store {}: updates are accepted again", self.link.url);
+        }
+        Ok(())
+    }
+
+    /// Appends updates. A stream that is not there, or has another epoch, takes none of them: only
+    /// then they are sent once more.
+    fn append(
+        &mut self,
+        connection: &mut Connection,
+        shared: &HubShared,
+        jobs: &mut std::vec::IntoIter<Job>,
+    ) -> Result<(), RedisError> {
+        let mut creates = false;
+        for _ in 0..ATTEMPTS {
+            let mut out = Vec::new();
+            for job in jobs.as_slice() {
+                self.put(&mut out, job, creates);
+            }
+            connection.send(&out, REPLY_TIMEOUT)?;
+            drop(out);
+            let mut left = Vec::new();
+            while let Some(job) = jobs.as_slice().first() {
+                match connection.receive()? {
+                    Reply::Text(id) if EntryId::parse(&id).is_some() => {
+                        answer(shared, job, Ok(job.id.as_str().into()));
+                    }
+                    Reply::Nil => left.push(job.clone()),
+                    Reply::Error(text) if text.starts_with(OTHER_EPOCH) => left.push(job.clone()),
+                    // This server is a replica now: another one may have its address next.
+                    Reply::Error(text) if text.starts_with("READONLY") => {
+                        return Err(RedisError::Refused(text));
+                    }
+                    Reply::Error(text) => {
+                        tracing::warn!(
+                            "--hub-store {}: an update is refused: {text}",
+                            self.link.url
+                        );
+                        let why = "the hub's Redis refused the update: try later";
+                        answer(shared, job, Err(unavailable(why)));
+                    }
+                    _ => return Err(RedisError::Unexpected("XADD")),
+                }
+                jobs.next();
+            }
+            if left.is_empty() {
+                return Ok(());
+            }
+            *jobs = left.into_iter();
+            creates = true;
+            self.epoch = match self.end(connection)? {
+                Some(last) => last.epoch,
+                None => {
+                    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+                    let now = now.map_or(0, |time| u64::try_from(time.as_millis()).unwrap_or(0));
+                    let seen = lock(&self.link.progress).position.epoch.max(self.epoch);
+                    now.max(seen.saturating_add(1))
+                }
+            };
+        }
+        Err(RedisError::Unexpected("XADD"))
+    }
+
+    fn put(&self, out: &mut Vec<u8>, Job { publication, id, .. }: &Job, creates: bool) {
+        let record = Record::encode(id, publication).unwrap_or_default();
+        let name = format!("{}-*", self.epoch);
+        let length = self.link.length.to_string();
+        let key = self.link.key.as_bytes();
+        // `~`: Redis drops entries in groups, which costs less; it keeps no fewer than that.
+        let words: [&[u8]; 9] = [
+            b"XADD",
+            key,
+            b"NOMKSTREAM",
+            b"MAXLEN",
+            b"~",
+            length.as_bytes(),
+            name.as_bytes(),
+            FIELD,
+            &record,
+        ];
+        if creates {
+            resp::put(out, &[&words[..2], &words[3..]].concat());
+        } else {
+            resp::put(out, &words);
+        }
+    }
+
+    /// The last entry of the stream.
+    fn end(&self, connection: &mut Connection) -> Result<Option<EntryId>, RedisError> {
+        let key = self.link.key.as_bytes();
+        let reply = connection.command(&[b"XREVRANGE", key, b"+", b"-", b"COUNT", b"1"])?;
+        Ok(last_entry(reply)?.map(|(id, _)| id))
+    }
+
+    /// Answers when the log has this entry.
+    fn answer_at(&self, shared: &HubShared, ticket: Ticket, wanted: EntryId) {
+        let mut progress = lock(&self.link.progress);
+        if progress.position >= wanted {
+            shared.answer(ticket, Ok("".into()));
+        } else if self.link.is_following.load(Ordering::SeqCst) {
+            progress.waiting.push((ticket, wanted));
+        } else {
+            shared.answer(ticket, Err(unavailable(MISSING)));
+        }
+    }
+}
+
+fn answer(shared: &HubShared, job: &Job, answer: Result<Arc<str>, Reject>) {
+    if let Some(ticket) = job.ticket {
+        shared.answer(ticket, answer);
+    }
+}
+
+/// The answer to clients that need what only Redis has.
+pub(super) const MISSING: &str = "the hub's Redis is missing: try again";
+
+fn content(task: &Task) -> usize {
+    match task {
+        Task::Publish(job) => job.publication.data.len(),
+        Task::CatchUp(_) => 0,
+    }
+}
