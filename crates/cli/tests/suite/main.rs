@@ -8,6 +8,7 @@ mod examples;
 mod experiments;
 mod guest;
 mod hub;
+mod hub_cluster;
 mod idle;
 mod install;
 mod instructions;
