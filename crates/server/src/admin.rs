@@ -1,6 +1,6 @@
-//! The control socket: what an operator asks a running server, and what it answers.
+//! The control socket: the requests of an operator to a running server, and the server's answers.
 //!
-//! A UNIX socket (`--control PATH`) that its owner alone may open (mode 0600). Whoever opens it sends
+//! A UNIX socket (`--control PATH`) that its owner alone may open (mode 0600). A client sends
 //! requests, a line of JSON each ([`Request`]), and gets lines of JSON for each ([`Event`]), of which the
 //! last one is `end` or `error`:
 //!
@@ -18,9 +18,9 @@
 //! Texts that come from requests and replies are bytes and may be no UTF-8: each byte is one character,
 //! U+0000 to U+00FF ([`text_of`], [`bytes_of`]).
 //!
-//! A thread accepts, and one more for each client does what is asked, so that no worker is kept from its
-//! work: the store is looked at some hundred URLs at a time, and nothing is gathered: a client that does
-//! not read what it is sent waits, and nobody else does.
+//! One thread accepts clients, and each client has a thread of its own, so that no worker is
+//! delayed by them. The store is read some hundred URLs at a time and results are not accumulated:
+//! a client that does not read its results delays only itself.
 
 mod answer;
 mod protocol;

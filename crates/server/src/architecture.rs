@@ -71,8 +71,8 @@ pub enum Accepting {
     Mutex,
 }
 
-/// Units of a pool where nothing is said: as many clients are served at a time, whether they are
-/// busy or idle.
+/// Workers of a pool by default: the number of clients that can be served at the same time, busy or
+/// idle.
 pub const POOL_DEFAULT: usize = 64;
 /// The most units of a pool.
 pub const POOL_MAX: usize = 16_384;
@@ -109,8 +109,8 @@ impl Architecture {
         matches!(self, Self::Preforked | Self::Prethreaded)
     }
 
-    /// Whether its units are processes: then [`run()`](crate::run()) alone can run it, since somebody
-    /// has to look after them who has no other threads.
+    /// Whether its workers are processes. Then only [`run()`](crate::run()) can run it, because the
+    /// process that supervises them must not have other threads.
     pub fn has_processes(self) -> bool {
         matches!(self, Self::Forking | Self::Preforked)
     }

@@ -1,4 +1,4 @@
-//! What a server is told: everything that `pollux serve` can set.
+//! The server's configuration: everything that `pollux serve` can set.
 
 pub mod file;
 mod frontend;
@@ -102,10 +102,10 @@ pub struct Config {
     pub server_name: Option<String>,
     /// Fields added to every response: name and value, checked by [`Config::check`].
     pub headers: Vec<(String, String)>,
-    /// How long requests in flight may take after a stop is asked for.
+    /// How long requests in flight may take after a stop has been requested.
     pub grace: Duration,
-    /// Where to listen for who wants the server's figures: the page, metrics and health of
-    /// `--admin`. It has no passwords: who reaches it may read.
+    /// Where to serve the page, metrics and health of `--admin`. It has no passwords: every client
+    /// that can connect may read it.
     pub admin: Option<Listen>,
     /// Where to write an access log in Common Log Format.
     pub access_log: Option<LogTarget>,
@@ -251,7 +251,7 @@ pub const RECEIVE_PROGRESS_BYTES: u64 = 16 << 10;
 
 /// A reader that takes less than this within the send timeout is too slow, and its connection is
 /// closed. The slowest reader that is served to the end is so SEND_PROGRESS_BYTES / timeout: 546 B/s
-/// with 30 s. How much it took is asked of the kernel when the time is over, so that a reader who has
+/// with 30 s. When the timeout fires, the kernel reports how much was taken, so a reader that has
 /// stopped is noticed after one to two timeouts.
 pub const SEND_PROGRESS_BYTES: u64 = 16 << 10;
 
@@ -275,10 +275,10 @@ pub struct SiteConfig {
     /// worker or process, or of all threads of a pool together. Fewer where the limit of open files is
     /// small.
     pub open_files: u64,
-    /// Whether `FILE.zst`, `FILE.br` and `FILE.gz` are served in place of FILE to those who accept
+    /// Whether `FILE.zst`, `FILE.br` and `FILE.gz` are served in place of FILE to clients that accept
     /// these codings.
     pub precompressed: bool,
-    /// Codings in which files are compressed when they are first asked for; `None` compresses nothing.
+    /// Codings in which files are compressed at their first request; `None` compresses nothing.
     pub compress: Option<Compress>,
     /// Redirects, rewrites, error pages and the like.
     pub rules: SiteRules,
@@ -450,7 +450,7 @@ impl Config {
                 || self.https_redirect.is_some()
                 || !self.site.rules.redirects.is_empty(),
             "there is nothing to serve: name a directory, an origin (--origin URL), a process that \
-                     has what is asked for (--handover unix:PATH), a guestbook (--guestbook) or a hub (--hub)"
+                     serves the rest (--handover unix:PATH), a guestbook (--guestbook) or a hub (--hub)"
         );
         self.site.rules.check()?;
         for index in &self.site.index {
@@ -508,7 +508,7 @@ impl Config {
 impl Config {
     /// How units come by their connections.
     ///
-    /// Where nothing is said, a pool blocks in accept(2), which costs least when connections are short
+    /// By default a pool blocks in accept(2), which costs least when connections are short
     /// (claim A-accept of the experiment `zerohttpd-static`); nobody can block on two listeners.
     pub(crate) fn way_to_accept(&self) -> Accepting {
         let by_default = if self.architecture.has_pool() && self.listen.len() == 1 {
@@ -570,8 +570,11 @@ mod tests {
         let mut config = Config::new(".");
         config.workers = 3;
         config.max_connections = Some(2);
-        let said = config.check().unwrap_err().to_string();
-        assert!(said.contains("--max-connections 2") && said.contains("3 workers"), "{said}");
+        let message = config.check().unwrap_err().to_string();
+        assert!(
+            message.contains("--max-connections 2") && message.contains("3 workers"),
+            "{message}"
+        );
         config.max_connections = Some(3);
         config.check().unwrap();
     }

@@ -2,7 +2,7 @@
 //!
 //! # Guide
 //!
-//! A request's way, from the outside in:
+//! The way of a request, from the socket to the response:
 //!
 //! 1. [`worker`](Server): threads, each with its own listeners, connections and index of files, and
 //!    where the program allows it a file table, so that a request changes nothing that is shared.
@@ -15,7 +15,7 @@
 //!    run their lists too.
 //! 4. `service`: the service, into an `outbox` of pieces. `Done` at once, or later.
 //!    `service::site` is the static one: a path to a file, through a bounded cache in which
-//!    heads are laid out beforehand; threads share the contents.
+//!    heads are written beforehand; threads share the contents.
 //!
 //! ```no_run
 //! use pollux_server::{Config, Server};

@@ -32,7 +32,7 @@ const QUEUE_BUFFERS: usize = 256;
 /// How long a server that ends waits for what is left to be written: longer than a disk stands still that
 /// starts to turn, or that others keep busy.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
-/// What is said when that was not enough.
+/// The warning when that was not enough.
 pub(crate) const LOST: &str = "access log: it is not written in time; its last lines are lost";
 
 /// What the thread that writes is sent.
@@ -83,7 +83,9 @@ impl Log {
     /// Has the file opened anew, behind all lines that were handed over before.
     pub(crate) fn reopen(&self) {
         if self.sender.try_send(Message::Reopen).is_err() {
-            tracing::warn!("access log: the writer is behind, so it is not reopened; ask again");
+            tracing::warn!(
+                "access log: the writer is behind, so it is not reopened; request it again"
+            );
         }
     }
 
@@ -98,12 +100,12 @@ impl Log {
     }
 }
 
-/// How whole lines get to who writes them.
+/// How whole lines reach the writer.
 #[derive(Clone, Debug)]
 enum Way {
     /// A thread of this process.
     Thread(SyncSender<Message>),
-    /// Another process: a socket that keeps messages apart, the same one for all who send.
+    /// Another process: a socket that preserves message boundaries, shared by all senders.
     Process(Arc<OwnedFd>),
 }
 
@@ -209,7 +211,8 @@ fn write_part(file: &mut dyn Write, bytes: &[u8]) -> (usize, io::Result<()>) {
 /// Whose requests are being answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Peer {
-    /// Nobody has asked yet: that costs a system call, and most turns of a connection write no line.
+    /// Not known yet: finding out costs a system call, and most iterations of a connection write no
+    /// line.
     Unknown,
     /// This one; `None` for UNIX sockets.
     Known(Option<IpAddr>),
@@ -235,7 +238,7 @@ struct Date {
 }
 
 impl LogWriter {
-    /// Asks who is at the other end of this connection, where that is not known yet.
+    /// Finds out the address of the client, if it is not known yet.
     pub(crate) fn learn_peer(&mut self, socket: Option<BorrowedFd<'_>>, clients: &ClientTable) {
         if self.peer == Peer::Unknown
             && let Some(socket) = socket
@@ -259,7 +262,7 @@ impl LogWriter {
         };
         let _ = write!(self.buffer, " - - [{}] \"", self.date.text);
         for &byte in request {
-            // A quote or a backslash would end the field for whoever reads the log.
+            // A quote or a backslash would end the field for a reader of the log.
             if matches!(byte, b'"' | b'\\') {
                 self.buffer.push(b'\\');
             }
@@ -347,7 +350,7 @@ mod tests {
         Log { sender, end: Mutex::new(end) }.finish(Duration::from_millis(1));
     }
 
-    /// Takes so many bytes, and then none until it is told to.
+    /// Accepts a given number of bytes, and then none until the test allows more.
     struct Disk {
         written: Arc<Mutex<(Vec<u8>, usize)>>,
     }

@@ -1,9 +1,10 @@
-//! What applications ask for from elsewhere: connections of their own, timers, names, each other.
+//! What services request from the engine: upstream connections, timers, name lookups, events for
+//! each other.
 //!
-//! Nothing here does I/O. An application asks; whoever drives it takes the questions with
-//! [`Reactor::next_command`], does what is asked in its own way, and delivers what comes of it as a
-//! `Event` to whom the question named ([`EventTarget`]). Identifiers carry a
-//! serial number: one whose subject is gone does no harm.
+//! Nothing here does I/O. A service queues commands; the engine that drives it takes them with
+//! [`Reactor::next_command`], performs each in its own way, and delivers the outcome as an `Event`
+//! to the [`EventTarget`] that the command names. Identifiers carry a serial number, so an
+//! identifier whose subject is gone does no harm.
 
 mod alarms;
 mod handover;
@@ -47,7 +48,7 @@ pub struct ClientId {
     pub(crate) generation: u32,
 }
 
-/// Who is told of an event.
+/// The receiver of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EventTarget {
     /// One exchange, by `Service::resume`; a background task, by `Service::background`.
@@ -72,13 +73,13 @@ pub(crate) struct Question {
     pub(crate) name: String,
     /// The port of the addresses that come back.
     pub(crate) port: u16,
-    /// Who is told of an event.
+    /// The receiver of the answer.
     pub(crate) to: EventTarget,
     /// Given back with the answer.
     pub(crate) note: u64,
 }
 
-/// Something that was asked for.
+/// A command for the engine.
 #[derive(Debug)]
 pub(crate) enum Command {
     /// Look at this link: it is to be dialled, has output, is paused or no longer, or ends.
@@ -97,7 +98,7 @@ pub(crate) enum Command {
     Stream(ExchangeId, u32),
 }
 
-/// What the applications of one worker have asked for.
+/// The commands and resources of the services of one worker.
 #[derive(Debug, Default)]
 pub struct Reactor {
     /// Connections that applications have dialled.
@@ -113,7 +114,7 @@ pub struct Reactor {
 }
 
 impl Reactor {
-    /// An exchange that no client owns begins: what it asks for is told to `Service::background`. To be
+    /// An exchange that no client owns begins: its events go to `Service::background`. To be
     /// ended with [`Reactor::end_background`].
     pub fn begin_background(&mut self) -> ExchangeId {
         self.background += 1;
@@ -132,7 +133,7 @@ impl Reactor {
         self.background
     }
 
-    /// Dials `endpoint`. `to` is told `Connected`, or `Failed` after at most `timeout` ticks. What is
+    /// Dials `endpoint`. `to` receives `Connected`, or `Failed` after at most `timeout` ticks. What is
     /// to be sent may be put into [`Reactor::send`] at once.
     pub(crate) fn dial(&mut self, endpoint: Endpoint, timeout: u32, to: EventTarget) -> UpstreamId {
         let id = self.upstreams.insert(endpoint, timeout, to);
@@ -153,7 +154,8 @@ impl Reactor {
         self.upstreams.get(id).is_some_and(|upstream| upstream.output.is_full())
     }
 
-    /// Receives nothing more on a link until [`Reactor::go_on`]: who sends there will notice.
+    /// Receives nothing more on an upstream connection until [`Reactor::go_on`]. The kernel's flow
+    /// control then stops the peer.
     pub(crate) fn pause(&mut self, id: UpstreamId) {
         self.change(id, |upstream| upstream.is_paused = true);
     }
@@ -172,12 +174,12 @@ impl Reactor {
         self.change(id, |upstream| upstream.is_finished = true);
     }
 
-    /// Closes a link now, and throws away what has not left. Nobody is told.
+    /// Closes an upstream connection now, and drops unsent output. No event is delivered.
     pub(crate) fn close(&mut self, id: UpstreamId) {
         self.change(id, |upstream| upstream.is_closed = true);
     }
 
-    /// From now on `to` is told of the link.
+    /// Events of the upstream connection go to `to` from now on.
     pub(crate) fn give(&mut self, id: UpstreamId, to: EventTarget) {
         if let Some(upstream) = self.upstreams.get_mut(id) {
             upstream.to = to;
@@ -191,7 +193,7 @@ impl Reactor {
         id
     }
 
-    /// Nobody is told.
+    /// Cancels an alarm. No event is delivered.
     pub fn cancel(&mut self, id: AlarmId) {
         self.alarms.cancel(id);
     }
@@ -215,31 +217,31 @@ impl Reactor {
 
     /// Makes the client of an exchange a stream: after what is in its outbox, the service sends to it
     /// when [`Service::pump_streams`](crate::service::Service::pump_streams) is called, and knows it
-    /// by `number`. What the client sends is thrown away. The exchange is over with that, and not
-    /// told; until then it must wait.
+    /// by `number`. What the client sends is dropped. The exchange ends with that and receives no
+    /// further event; until then it must wait.
     pub(crate) fn stream(&mut self, exchange: ExchangeId, number: u32) {
         self.pending_commands.push_back(Command::Stream(exchange, number));
     }
 
-    /// Gives the client of an exchange to another process, with what it has sent from that request on.
-    /// The exchange is over with that, and not told; or it is told [`NotTaken`] and why. Until then it
-    /// must wait.
+    /// Gives the client of an exchange to another process, with what it has sent from that request
+    /// on. The exchange ends with that and receives no further event; on failure it receives
+    /// [`NotTaken`] with the reason. Until then it must wait.
     pub(crate) fn hand_over(&mut self, what: HandOver) {
         self.pending_commands.push_back(Command::HandOver(Box::new(what)));
     }
 
-    /// The next thing that was asked for.
+    /// The next command for the engine.
     pub(crate) fn next_command(&mut self) -> Option<Command> {
-        let ask = self.pending_commands.pop_front()?;
-        if let Command::Upstream(id) = ask
+        let command = self.pending_commands.pop_front()?;
+        if let Command::Upstream(id) = command
             && let Some(upstream) = self.upstreams.get_mut(id)
         {
             upstream.is_queued = false;
         }
-        Some(ask)
+        Some(command)
     }
 
-    /// Things that were asked for and not yet taken.
+    /// The number of commands that were not taken yet.
     pub(crate) fn pending_commands(&self) -> usize {
         self.pending_commands.len()
     }

@@ -26,8 +26,9 @@ const WORKER_ENDED: libc::c_int = libc::SIGUSR2;
 const SIGNALS: [libc::c_int; 6] =
     [libc::SIGTERM, libc::SIGINT, libc::SIGUSR1, libc::SIGHUP, libc::SIGALRM, WORKER_ENDED];
 
-/// Keeps the signals that [`run`] takes for it. What starts a thread before that, such as a cache with a
-/// folder, comes after this: a signal to the process would go to that thread, and end both.
+/// Keeps the signals that [`run`] takes for it. What starts a thread, such as a cache with a
+/// directory, comes after this: otherwise a signal to the process would go to that thread, and end
+/// both.
 ///
 /// # Errors
 /// As pthread_sigmask(3).
@@ -140,7 +141,7 @@ pub fn run(mut config: Config, report: Report) -> anyhow::Result<Statistics> {
                 server.begin_stop(grace);
                 break;
             }
-            // Before a stop was asked for no worker should end: `wait` tells why it did.
+            // No worker should end before a stop has been requested: `wait` returns why it did.
             _ => {
                 server.begin_stop(Duration::ZERO);
                 let statistics = server.wait()?;
@@ -190,7 +191,7 @@ fn limit_signal_queue(most: u64) -> anyhow::Result<()> {
     let (_, hard) = sys::signal_queue_limit().context("RLIMIT_SIGPENDING")?;
     anyhow::ensure!(
         most <= hard,
-        "--signal-queue {most}: the hard limit is {hard} (ulimit -Hi): ask for no more than that"
+        "--signal-queue {most}: the hard limit is {hard} (ulimit -Hi): set a value up to that"
     );
     sys::set_signal_queue_limit(most).context("--signal-queue: setrlimit(RLIMIT_SIGPENDING)")
 }
@@ -228,7 +229,7 @@ fn say(lines: &str) {
     let _ = writeln!(std::io::stderr().lock(), "{lines}");
 }
 
-/// A line at once: whoever reads it waits for it.
+/// Writes a line at once, because its reader waits for it.
 fn println_json(line: &str) -> anyhow::Result<()> {
     let mut stdout = std::io::stdout().lock();
     writeln!(stdout, "{line}")?;

@@ -1,4 +1,4 @@
-//! A running server: its workers, seen from outside.
+//! A running server and its workers, as the caller controls them.
 
 use crate::{
     admin::{
@@ -35,9 +35,9 @@ use std::{sync::Arc, time::Duration};
 
 /// The figures of all workers that answer.
 fn total<'r>(remotes: impl IntoIterator<Item = &'r Arc<Remote>>) -> Statistics {
-    let asked: Vec<_> = remotes.into_iter().map(|remote| remote.ask()).collect();
+    let replies: Vec<_> = remotes.into_iter().map(|remote| remote.request_statistics()).collect();
     let mut all = Statistics::default();
-    for one in asked.into_iter().filter_map(PendingReplies::answer) {
+    for one in replies.into_iter().filter_map(PendingReplies::answer) {
         all.merge(&one);
     }
     all
@@ -67,7 +67,7 @@ pub struct Server {
     cache: Option<pollux_cache::Store>,
     /// The control socket, which is there for as long as the server.
     _operator: Option<Operator>,
-    /// Who tells its figures.
+    /// Serves the figures over HTTP.
     web: Option<Web>,
     /// Tells each worker what the others publish.
     _news: Option<HubNews>,
@@ -312,7 +312,7 @@ impl Server {
             (Units::Threads(threads), infos, log)
         };
         let mechanism = "poll".parse()?;
-        // Who forks waits for signals as well, and so with ppoll(2).
+        // The forking architecture waits for signals as well, and so with ppoll(2).
         let accepting = (architecture != Architecture::Forking).then_some(way);
         Ok(Self {
             units,
@@ -353,7 +353,7 @@ impl Server {
         self.web.as_ref().map(Web::address)
     }
 
-    /// What the admin listener tells.
+    /// The state of the admin listener.
     fn observed(&self) -> Observed {
         let info = ServerInfo {
             mechanism: self.mechanism.to_string(),
@@ -387,8 +387,9 @@ impl Server {
     pub(crate) fn is_alive(&self) -> bool {
         match &self.units {
             Units::Workers(workers) => {
-                let asked: Vec<_> = workers.iter().map(|worker| worker.remote().ask()).collect();
-                asked.into_iter().all(|asked| asked.answer().is_some())
+                let replies: Vec<_> =
+                    workers.iter().map(|worker| worker.remote().request_statistics()).collect();
+                replies.into_iter().all(|reply| reply.answer().is_some())
             }
             _ => self.running() > 0,
         }
@@ -411,7 +412,7 @@ impl Server {
         &self.infos
     }
 
-    /// The counters of all workers together, read from their memory: no worker is asked, so none
+    /// The counters of all workers together, read from their memory: no command is sent, so no worker
     /// is disturbed and a busy one does not delay the answer. Workers that are processes, and
     /// workers that serve one connection at a time, publish their counters before each wait.
     pub fn counts(&self) -> Counts {
@@ -438,7 +439,7 @@ impl Server {
     }
 
     /// The present figures of all workers together, with their system calls and what their
-    /// mechanisms count. Event-loop workers are asked for these and answer after their next wait;
+    /// mechanisms count. Event-loop workers receive a command for these and answer after their next wait;
     /// [`Server::counts`] is enough for counters alone.
     pub fn statistics(&self) -> Statistics {
         let cache = self.cache.as_ref().map(pollux_cache::Store::statistics);
@@ -451,7 +452,7 @@ impl Server {
     }
 
     /// Waits for one of `signals`, which are blocked, and looks after what needs that meanwhile;
-    /// `None` when a stop was asked for and processes that were looked after have ended.
+    /// `None` when a stop was requested and the supervised processes have ended.
     ///
     /// # Errors
     /// When nothing can be waited for.
@@ -484,7 +485,8 @@ impl Server {
         }
     }
 
-    /// Opens the access log's file anew, as whoever moves it away wants after that; a line says so.
+    /// Opens the access log's file again, after log rotation has moved it away; the log records the
+    /// reopening.
     pub fn reopen_log(&self) {
         match (&self.log, &self.units) {
             (Some(log), _) => log.reopen(),
@@ -499,7 +501,7 @@ impl Server {
     /// `grace`, then closes the rest. Returns the last figures.
     ///
     /// # Errors
-    /// What ended a worker before it was told to stop.
+    /// The error that ended a worker before it was stopped.
     pub fn stop(mut self, grace: Duration) -> anyhow::Result<Statistics> {
         self.begin_stop(grace);
         self.wait()

@@ -2,7 +2,7 @@
 //!
 //! A service never knows which engine, architecture, transport or protocol version drives it, and
 //! none of these knows which service it drives. A service does no I/O on sockets. It answers
-//! through a [`ResponseWriter`], asks for what it needs from elsewhere through the [`Reactor`] of
+//! through a [`ResponseWriter`], requests connections, timers and names through the [`Reactor`] of
 //! its context, and learns the outcome from an [`Event`].
 //!
 //! # A service in ten lines
@@ -93,7 +93,7 @@ pub trait Service {
         response: &mut ResponseWriter<'_>,
     ) -> Flow<Self::Exchange>;
 
-    /// Called with each part of the request body that [`Flow::NeedBody`] asked for. By default the
+    /// Called with each part of the request body that [`Flow::NeedBody`] requested. By default the
     /// body is read and dropped; at its end the exchange waits.
     fn body(
         &mut self,
@@ -166,7 +166,7 @@ pub trait Service {
         let _ = number;
     }
 
-    /// Called for events that were asked for with [`EventTarget::Service`]: what several exchanges
+    /// Called for events whose receiver is [`EventTarget::Service`]: what several exchanges
     /// share, such as a timer for all of them.
     fn event(&mut self, context: &mut ServiceContext<'_>, event: Event<'_>) {
         let _ = (context, event);
@@ -218,7 +218,7 @@ pub struct RequestContext<'a> {
     pub(crate) rules: &'a Rules,
     /// This worker's own state.
     pub(crate) worker: &'a mut WorkerState,
-    /// Where to ask for events: timers, wake-ups, connections to elsewhere.
+    /// Accepts requests for events: timers, wake-ups, upstream connections.
     pub reactor: &'a mut Reactor,
     client: ClientId,
     socket: Option<BorrowedFd<'a>>,
@@ -232,7 +232,7 @@ pub struct ServiceContext<'a> {
     pub(crate) rules: &'a Rules,
     /// This worker's own state.
     pub(crate) worker: &'a mut WorkerState,
-    /// Where to ask for events: timers, wake-ups, connections to elsewhere.
+    /// Accepts requests for events: timers, wake-ups, upstream connections.
     pub reactor: &'a mut Reactor,
 }
 
@@ -288,7 +288,7 @@ impl RequestContext<'_> {
         RequestContext { rules, worker, reactor, client: background.client, socket: None, terms }
     }
 
-    /// The identity of this exchange, to wake it or to have it told of something later.
+    /// The identity of this exchange, to name it as the receiver of a later event.
     pub fn id(&self) -> ExchangeId {
         ExchangeId { client: self.client, number: self.terms.get().number }
     }
@@ -439,7 +439,7 @@ impl<A: Service> Handler for Adapter<'_, A> {
 
     fn refused(&mut self, reject: &Reject, method: Method<'_>, outbox: &mut Outbox) {
         self.worker.counters.add(Counter::Requests, 1);
-        // Without `Cache-Status` also where there is a cache: it has not been asked (RFC 9211 §2).
+        // Without `Cache-Status`, because no cache was consulted (RFC 9211 §2).
         let page = Page { status: reject.status, reason: reject.reason, fields: b"" };
         let answer = page.put(self.rules, self.worker, outbox, method, KeepAlive::CLOSE);
         self.worker.counters.add(Counter::Malformed, 1);

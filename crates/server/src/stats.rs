@@ -1,4 +1,4 @@
-//! What a server counts, and how it is told.
+//! What a server counts, and how the counts are reported.
 
 mod counter;
 pub(crate) mod latency;

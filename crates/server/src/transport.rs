@@ -1,7 +1,7 @@
 //! How bytes come from a peer and go to it.
 //!
-//! Engines wait for descriptors, which is what mechanisms tell of; whatever is received or sent goes
-//! through here. No engine asks which kind of transport it has.
+//! Engines wait for descriptors, which is what mechanisms report; all bytes are received and sent
+//! through here. No engine checks which kind of transport it has.
 
 pub(crate) mod handover;
 pub(crate) mod listener;
@@ -76,7 +76,7 @@ impl Transport {
     }
 
     /// Whether there may be more than the last receive has brought, `received` bytes into a buffer of
-    /// `room`. Asked right after it.
+    /// `room`. To be called right after it.
     #[inline]
     pub(crate) fn may_have_more(&self, received: usize, room: usize) -> bool {
         match self {
@@ -99,7 +99,7 @@ impl Transport {
         }
     }
 
-    /// Whether bytes for which [`Transport::send`] said WouldBlock must be offered again before any
+    /// Whether bytes for which [`Transport::send`] returned WouldBlock must be offered again before any
     /// others: they are in a record already.
     #[inline]
     pub(crate) fn must_repeat(&self) -> bool {

@@ -23,7 +23,7 @@ use std::{
     time::Duration,
 };
 
-/// So many clients at once; a further one is told so.
+/// The most clients at once; a further one receives an error.
 const CLIENTS_MAX: usize = 8;
 /// How long a client may be silent.
 const READ_PATIENCE: Duration = Duration::from_secs(10);
@@ -58,7 +58,7 @@ impl Operator {
 
 impl Drop for Operator {
     fn drop(&mut self) {
-        // Whoever waits in accept(2) is woken by that.
+        // This ends the thread's accept(2).
         let _ = self.listener.shutdown(Shutdown::Both);
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
@@ -96,7 +96,7 @@ fn accept(listener: &Socket, store: &Store) {
         if clients.fetch_add(1, SeqCst) >= CLIENTS_MAX {
             clients.fetch_sub(1, SeqCst);
             let _ = stream.set_nonblocking(true);
-            let message = format!("{CLIENTS_MAX} others ask already");
+            let message = format!("{CLIENTS_MAX} other clients are connected; try again later");
             let _ = send(&mut &stream, &Event::Error { kind: ErrorKind::Busy, message });
             continue;
         }

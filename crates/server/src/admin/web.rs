@@ -7,7 +7,7 @@
 //! | `/stats.json` | the statistics line that SIGUSR1 prints with `--json` |
 //! | `/events` | the page's rows once a second, as server-sent events |
 //! | `/healthz` | 200 while every worker runs, else 503 |
-//! | `/readyz` | 200 while connections are accepted, 503 once a stop was asked for |
+//! | `/readyz` | 200 while connections are accepted, 503 once a stop was requested |
 //!
 //! It only reads, and takes GET and HEAD alone. A thread of its own accepts, and each client has a thread for as
 //! long as its one request takes: a client that sends slowly or reads nothing holds nothing that a worker needs.

@@ -14,8 +14,8 @@ use std::{
     sync::{Arc, Condvar, Mutex, PoisonError, mpsc::Sender},
 };
 
-/// Accepts, and starts a thread for each connection, until a stop has been asked for and all threads
-/// have ended.
+/// Accepts, and starts a thread for each connection, until a stop has been requested and all
+/// threads have ended.
 ///
 /// # Errors
 /// What kept it from being ready, or from waiting for connections.
@@ -26,7 +26,7 @@ pub(super) fn run(unit: &Unit, ready: &Sender<WorkerInfo>) -> anyhow::Result<()>
     let mut warnings = false;
     let mut say = |what: &str| {
         if !std::mem::replace(&mut warnings, true) {
-            tracing::warn!("{what}; who connects waits meanwhile. (Said once.)");
+            tracing::warn!("{what}; new connections wait meanwhile. (Reported once.)");
         }
     };
     loop {

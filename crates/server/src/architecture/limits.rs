@@ -17,7 +17,7 @@ const OPEN_FILES_SHARE: usize = 8;
 /// Descriptors of a unit that serves one connection: the connection, and a file that it sends or a
 /// link to a store or an origin.
 const OF_ONE: usize = 2;
-/// The most bytes of files that a unit of one connection keeps for what is asked for next.
+/// The most bytes of files that a unit of one connection keeps for later requests.
 pub(crate) const CACHE_OF_ONE: u64 = 1 << 20;
 /// Those of a unit in a pool: it has an epoll set, too.
 const OF_POOL: usize = 3;
@@ -35,8 +35,8 @@ pub(crate) fn raise_open_files() -> usize {
 /// The connections of worker `index`.
 pub(crate) fn connections_of_worker(config: &Config, open_files: usize, index: usize) -> usize {
     match config.max_connections {
-        // What does not divide goes to the first ones, so that all together have as many as were
-        // asked for and no more.
+        // The remainder goes to the first ones, so that all together have exactly the configured
+        // number.
         Some(all) => all / config.workers + usize::from(index < all % config.workers),
         None => {
             let (pool, of_client) = links_to_store(config);
@@ -56,7 +56,7 @@ fn links_to_store(config: &Config) -> (usize, usize) {
 }
 
 /// Descriptors that a unit may have open for its store besides a link: the other end of a file's notifier,
-/// or both of the notifier that tells of a name.
+/// or both of the notifier that reports a resolved name.
 fn more_for_store(config: &Config) -> usize {
     match config.guestbook.as_ref().map(|guestbook| &guestbook.store) {
         Some(Store::File(_)) => 1,

@@ -4,7 +4,7 @@
 //! that it can be forked at any time, and waits for signals (signalfd(2)), for what is due, and for
 //! connections where each is to have a process of its own. SIGCHLD is blocked and read like any other
 //! signal, and after each all children that have ended are taken: so none is missed, however many end
-//! at once. Children are told of a stop by the scoreboard's notifiers; who does not end in time is killed.
+//! at once. The scoreboard's notifiers signal a stop to children; a child that does not end in time is killed.
 
 mod acceptor;
 mod back_off;
@@ -99,8 +99,8 @@ struct Place {
 
 impl Processes {
     /// Starts those that are there from the start, and returns when they are ready to accept. The
-    /// caller's is the only thread of this process, and has blocked the signals that it wants to be
-    /// told of.
+    /// caller's is the only thread of this process, and has blocked the signals that it wants to
+    /// receive.
     ///
     /// # Errors
     /// Whatever kept one of them from being ready; none runs then.
@@ -138,7 +138,7 @@ impl Processes {
                 }
             }
             Assignment::One => {
-                // Who accepts for the others runs where the first of them does.
+                // The acceptor runs on the CPU of the first process.
                 pin(&all.plan.config, 0)?;
                 all.try_one()?;
                 all.acceptor =
@@ -169,7 +169,7 @@ impl Processes {
         self.log.as_ref().inspect(|log| log.reopen()).is_some()
     }
 
-    /// How many units there are, and whoever could start one.
+    /// The number of processes, including the acceptor that could start one.
     pub(crate) fn running(&self) -> usize {
         let units = self.children.values().filter(|child| !matches!(child.role, Role::Log));
         units.count()
@@ -177,7 +177,7 @@ impl Processes {
     }
 
     /// Looks after the children until a signal comes that is for somebody else, which is returned;
-    /// `None` when a stop was asked for and all units have ended.
+    /// `None` when a stop was requested and all processes have ended.
     ///
     /// # Errors
     /// When nothing can be waited for.
@@ -211,8 +211,8 @@ impl Processes {
         }
         let mut now = Instant::now();
         let until = now + log::PATIENCE;
-        // Who writes may have died before, or dies now: what was sent is in the queue still, and another
-        // writes it. This is no time for one to wait for its turn.
+        // The writer may have died before, or dies now: what was sent is still in the queue, and
+        // another one writes it. That one need not wait for its turn.
         self.log_place.due = self.log_place.due.map(|_| now);
         while self.log.is_some() && now < until {
             self.fill_places(now);
@@ -232,19 +232,19 @@ impl Processes {
         let slot =
             self.plan.scoreboard.claim_slot().context("there are more processes than slots")?;
         let role = Role::Place { index, slot: slot.index() };
-        let (said, mut tell) = if is_first { Some(sys::pipe()?) } else { None }.unzip();
+        let (reports, mut report) = if is_first { Some(sys::pipe()?) } else { None }.unzip();
         let (plan, log) = (&self.plan, self.log.as_ref());
         let mut kept = kept_by_all(plan, log);
         kept.extend(plan.queues.of(index).sockets.iter().map(AsRawFd::as_raw_fd));
-        kept.extend(tell.as_ref().map(AsRawFd::as_raw_fd));
+        kept.extend(report.as_ref().map(AsRawFd::as_raw_fd));
         let child = sys::fork(self.promise, &kept, || {
-            Life { plan, index, slot, log: log.map(LogProcess::source) }.in_a_pool(tell.take())
+            Life { plan, index, slot, log: log.map(LogProcess::source) }.in_a_pool(report.take())
         });
         let child = self.note(child, role)?;
-        if let Some(said) = said {
+        if let Some(reports) = reports {
             // This process' copy: else it would never be the last one.
-            drop(tell);
-            wait_until_ready(&said)?;
+            drop(report);
+            wait_until_ready(&reports)?;
             let pinned = &self.plan.config.pin;
             let cpu = pinned.get(index % pinned.len().max(1)).copied();
             self.infos.push(WorkerInfo { tid: child, cpu, listens: Vec::new() });
@@ -256,16 +256,16 @@ impl Processes {
     fn try_one(&mut self) -> anyhow::Result<()> {
         let slot = self.plan.scoreboard.claim_slot().context("there is no slot")?;
         let role = Role::One { slot: slot.index() };
-        let (said, tell) = sys::pipe()?;
+        let (reports, report) = sys::pipe()?;
         let plan = &self.plan;
         let mut kept = kept_by_all(plan, None);
-        kept.push(tell.as_raw_fd());
+        kept.push(report.as_raw_fd());
         let child = sys::fork(self.promise, &kept, || {
-            Life { plan, index: 0, slot, log: None }.for_trial(&tell)
+            Life { plan, index: 0, slot, log: None }.for_trial(&report)
         });
         self.note(child, role)?;
-        drop(tell);
-        wait_until_ready(&said)
+        drop(report);
+        wait_until_ready(&reports)
     }
 
     /// Starts a process for a connection. The parcel is empty then; else it is as it was.
@@ -392,11 +392,11 @@ impl Processes {
         self.acceptor = Some(acceptor);
     }
 
-    /// What a stop asks of this process.
+    /// What this process does at a stop.
     fn attend_stop(&mut self) {
         let Some(stop_at) = self.plan.scoreboard.stop_at_ms() else { return };
-        // Whoever waits in a queue is served by those who share it; where nobody is there who could,
-        // somebody comes for that.
+        // Connections in a queue are served by the processes that share it; where none is left, one
+        // is started for that.
         if !self.plan.queues.of(0).sockets.is_empty() && self.acceptor.is_none() {
             for index in 0..self.places.len() {
                 if self.places[index].due.take().is_some() {
@@ -443,7 +443,7 @@ impl Processes {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => self.failed_waits.bear_error(error).context("waiting for signals")?,
         }
-        // Also after a wait that failed: then the signals are what tells of a stop.
+        // Also after a wait that failed: then only the signals show a stop.
         sys::take_many(self.signals.as_fd(), &mut self.taken).context("signalfd")?;
         self.arrived.extend(self.taken.iter().map(|signal| signal.ssi_signo as Signal));
         Ok(())
@@ -467,13 +467,13 @@ impl Processes {
         if !std::mem::replace(&mut self.warnings, true) {
             tracing::warn!(
                 "a process that has ended cannot be replaced yet: {error:#} (`ulimit -u`, pids.max of \
-                 the cgroup, memory). (Said once.)"
+                 the cgroup, memory). (Reported once.)"
             );
         }
     }
 }
 
-/// What every unit keeps open: what tells of a stop, and the way to the log.
+/// What every process keeps open: the notifiers of a stop, and the socket to the log.
 fn kept_by_all(plan: &Plan, log: Option<&LogProcess>) -> Vec<RawFd> {
     let notifiers = plan.scoreboard.notifiers();
     notifiers.iter().map(AsRawFd::as_raw_fd).chain(log.map(|log| log.near().as_raw_fd())).collect()

@@ -97,7 +97,7 @@ impl Threads {
     /// Waits until all have ended.
     ///
     /// # Errors
-    /// What ended one of them before it was told to stop.
+    /// The error that ended one of them before it was stopped.
     pub(crate) fn wait(mut self) -> anyhow::Result<Statistics> {
         let mut outcome = Ok(());
         for thread in mem::take(&mut self.threads) {
@@ -107,7 +107,7 @@ impl Threads {
     }
 }
 
-/// Nobody is left who could tell them.
+/// Nobody is left that could stop them.
 impl Drop for Threads {
     fn drop(&mut self) {
         if !self.threads.is_empty() {
@@ -128,7 +128,7 @@ pub(super) struct Unit {
 }
 
 impl Unit {
-    /// Makes this thread's engine and tells that it is ready.
+    /// Creates this thread's engine and reports that it is ready.
     pub(super) fn begin(&self, ready: &Sender<WorkerInfo>) -> anyhow::Result<Blocking<Hosts>> {
         let cpu = pin(&self.plan.config, self.index)?;
         let slot =

@@ -38,7 +38,7 @@ pub(crate) struct Worker {
     thread: JoinHandle<anyhow::Result<Statistics>>,
 }
 
-/// What a worker tells when it is ready.
+/// What a worker reports when it is ready.
 #[derive(Clone, Debug, Serialize)]
 pub struct WorkerInfo {
     /// The kernel's number of its thread.
@@ -73,7 +73,7 @@ pub(crate) struct Task<S> {
     pub(crate) listeners: Vec<Arc<Listener>>,
     pub(crate) max_connections: usize,
     pub(crate) log: Option<LogWriter>,
-    /// Told when the worker has ended, however it has.
+    /// Notified when the worker has ended, for whatever reason.
     pub(crate) ends: Ends,
 }
 
@@ -109,7 +109,7 @@ impl Worker {
         &self.counters
     }
 
-    /// To tell it something.
+    /// The handle that sends commands to it.
     pub(crate) fn remote(&self) -> &Arc<Remote> {
         &self.remote
     }
@@ -124,17 +124,17 @@ fn join(thread: JoinHandle<anyhow::Result<Statistics>>) -> anyhow::Result<Statis
     thread.join().unwrap_or_else(|_| Err(anyhow::anyhow!("a worker panicked")))
 }
 
-/// Counts the workers that have ended, and tells somebody of each.
+/// Counts the workers that have ended, and calls a function for each.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Ends {
     count: Arc<AtomicUsize>,
-    tell: Option<fn()>,
+    notify: Option<fn()>,
 }
 
 impl Ends {
-    /// `tell` is called by the worker's thread, after it has been counted.
-    pub(crate) fn new(tell: Option<fn()>) -> Self {
-        Self { count: Arc::default(), tell }
+    /// `notify` is called by the worker's thread, after it has been counted.
+    pub(crate) fn new(notify: Option<fn()>) -> Self {
+        Self { count: Arc::default(), notify }
     }
 
     /// How many workers have ended.
@@ -149,8 +149,8 @@ pub(crate) struct End(pub(crate) Ends);
 impl Drop for End {
     fn drop(&mut self) {
         self.0.count.fetch_add(1, Ordering::SeqCst);
-        if let Some(tell) = self.0.tell {
-            tell();
+        if let Some(notify) = self.0.notify {
+            notify();
         }
     }
 }
@@ -282,7 +282,7 @@ mod tests {
         time::{Duration, Instant},
     };
 
-    /// A worker whose listener somebody else has shut down, as who shares it can.
+    /// A worker whose listener was shut down by another process that shares it.
     fn without_a_listener<M: Mechanism>() {
         let listener = listener::tcp("127.0.0.1:0".parse().unwrap(), 8, false).unwrap();
         let shared = listener.try_clone().unwrap();
@@ -301,15 +301,16 @@ mod tests {
                 .unwrap()
         });
         SockRef::from(&shared).shutdown(Shutdown::Both).unwrap();
-        // First it has heard of it: else the one call would be that of the stop.
+        // First it has noticed that: otherwise the one call would be that of the stop.
         let started_at = Instant::now();
-        let calls = || remote.ask().answer().unwrap().system_calls.of(sys::Call::Accept);
+        let calls =
+            || remote.request_statistics().answer().unwrap().system_calls.of(sys::Call::Accept);
         while calls() == 0 {
-            assert!(started_at.elapsed() < PATIENCE, "it has not heard of it");
+            assert!(started_at.elapsed() < PATIENCE, "it has not noticed that");
             thread::sleep(Duration::from_millis(5));
         }
         thread::sleep(Duration::from_millis(100));
-        // It is there, and stops when it is told.
+        // It still runs, and stops on command.
         remote.stop(Duration::ZERO);
         let statistics = worker.join().unwrap();
         assert_eq!(statistics.system_calls.of(sys::Call::Accept), 1);

@@ -84,7 +84,7 @@ pub struct ConfigFile {
     pub keep_alive: Time,
     /// Time that a client may take to receive each 16 KiB of a response.
     pub send_timeout: Time,
-    /// Time for requests in progress to finish after a stop was asked for.
+    /// Time for requests in progress to finish after a stop was requested.
     pub grace: Time,
     /// Maximum size of a request's header section.
     pub max_header: Size,

@@ -1,4 +1,4 @@
-//! What a front end is told: which origins there are, and how they are asked.
+//! The settings of a front end: which origins there are, and what they are sent.
 
 use anyhow::ensure;
 use pollux_http::host::Authority;
@@ -12,9 +12,9 @@ pub struct FrontendConfig {
     pub routes: Vec<RouteConfig>,
     /// Processes on this host that are given the connections of clients whose requests are theirs.
     pub handovers: Vec<HandoverConfig>,
-    /// The `Host` that an origin is told.
+    /// The `Host` that an origin receives.
     pub host: HostPolicy,
-    /// What an origin is told of the client.
+    /// What an origin learns about the client.
     pub forwarded: ForwardedPolicy,
     /// The name of this proxy in `Via` and in `Proxy-Status`: a token. `None` leaves `Via` out.
     pub via: Option<String>,
@@ -46,7 +46,7 @@ pub struct RouteConfig {
     pub origin: Origin,
 }
 
-/// Who is given connections, and for which paths; as [`RouteConfig`].
+/// Processes that are given connections, and for which paths; as [`RouteConfig`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HandoverConfig {
     /// As [`RouteConfig::prefix`].
@@ -55,7 +55,7 @@ pub struct HandoverConfig {
     pub path: PathBuf,
 }
 
-/// A server that is asked for what is not here.
+/// A server for requests that this one does not answer itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Origin {
     /// `http://HOST:PORT`.
@@ -69,10 +69,10 @@ pub enum Origin {
     Unix(PathBuf),
 }
 
-/// The `Host` that an origin is told.
+/// The `Host` that an origin receives.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum HostPolicy {
-    /// What the client asked for.
+    /// The client's own.
     #[default]
     Client,
     /// What the origin's URL says.
@@ -91,7 +91,7 @@ pub enum ForwardedPolicy {
     Append,
     /// They are passed on as they came.
     Keep,
-    /// They are thrown away, and origins are told nothing.
+    /// They are removed, and origins learn nothing.
     Remove,
 }
 
@@ -350,7 +350,7 @@ mod tests {
             assert_eq!(route.to_string(), shown);
             FrontendConfig::new(vec![route]).check().unwrap();
         }
-        for (text, told) in [
+        for (text, expected) in [
             ("", "wants http://"),
             ("a:80", "wants http://"),
             ("https://a", "https is not spoken"),
@@ -367,7 +367,7 @@ mod tests {
             ("//a=http://a", "prefix"),
         ] {
             let error = text.parse::<RouteConfig>().unwrap_err();
-            assert!(error.contains(told), "{text:?}: {error}");
+            assert!(error.contains(expected), "{text:?}: {error}");
         }
     }
 

@@ -1,4 +1,4 @@
-//! What a guestbook is told.
+//! The settings of a guestbook.
 
 use crate::services::guestbook::StoreErrors;
 use anyhow::{Context, ensure};
@@ -18,7 +18,7 @@ pub struct GuestbookConfig {
     /// The path, with its slash.
     pub path: String,
     /// A file with the page ([`Template`]); without one, the page that is built in. It is read once,
-    /// at the start: who edits it while the server runs breaks nothing.
+    /// at the start: a change while the server runs breaks nothing.
     pub template: Option<PathBuf>,
     /// Where the remarks are.
     pub store: Store,
@@ -28,7 +28,7 @@ pub struct GuestbookConfig {
     pub shown: u32,
     /// The template, once it has been read, and the file that it was.
     read: OnceLock<(Option<PathBuf>, Arc<Template>)>,
-    /// What the log has been told of the store.
+    /// The errors of the store that were logged already.
     pub(crate) store_errors: Arc<StoreErrors>,
 }
 
@@ -97,8 +97,8 @@ impl GuestbookConfig {
         self.open_template().map(drop)
     }
 
-    /// The template. It is read when it is asked for first, which is when the configuration is
-    /// checked, and not by every unit that serves.
+    /// The template. It is read at the first call, which is when the configuration is checked, and
+    /// not by every unit that serves.
     ///
     /// # Errors
     /// It cannot be read, or is none.
@@ -116,14 +116,14 @@ impl GuestbookConfig {
 
     fn read_template(&self) -> anyhow::Result<Template> {
         let Some(path) = &self.template else { return Ok(Template::default()) };
-        let told = || format!("the guestbook's template {}", path.display());
+        let what = || format!("the guestbook's template {}", path.display());
         let mut text = Vec::new();
         // One byte more than there may be: that much is too long, and a device has no end.
         let most = limits::TEMPLATE_BYTES as u64 + 1;
         fs::File::open(path)
             .and_then(|file| file.take(most).read_to_end(&mut text))
-            .with_context(told)?;
-        Template::parse(&text).with_context(told)
+            .with_context(what)?;
+        Template::parse(&text).with_context(what)
     }
 }
 

@@ -1,4 +1,4 @@
-//! What a hub is told.
+//! The settings of a hub.
 
 use super::{Architecture, Config, Listen};
 use anyhow::{Context, ensure};
@@ -57,7 +57,7 @@ pub struct HubConfig {
     pub issuers: Vec<String>,
     /// Origins of web pages elsewhere that may use the hub, or `*`.
     pub cors: Vec<String>,
-    /// Whether subscriptions are told of: their updates, and their web API.
+    /// Whether subscriptions are published: their updates, and their web API.
     pub subscriptions: bool,
     /// What becomes of a subscriber that is too slow.
     pub on_loss: OnLoss,
@@ -137,7 +137,7 @@ impl HubConfig {
         if let Some(far) = config.listen.iter().find(|listen| !is_near(listen)) {
             ensure!(
                 !self.publish_anonymous,
-                "--hub-publish-anonymous: everybody who reaches {far} could publish; listen on \
+                "--hub-publish-anonymous: every client that can reach {far} could publish; listen on \
                  127.0.0.1, or give publishers a key (--hub-publisher-key)"
             );
         }

@@ -1,8 +1,8 @@
 //! The blocking engine: one connection at a time, from its first byte to its end.
 //!
 //! It blocks in ppoll(2) over the few descriptors that the connection may wait for: the client, the
-//! notifier that tells of a stop, and the links that the application has dialled. So a slow client costs
-//! whoever runs the engine its time, but no longer than the timeouts allow; that is what the
+//! notifier that signals a stop, and the upstream connections of the service. So a slow client costs
+//! the thread of this engine its time, but no longer than the timeouts allow; that is what the
 //! architectures that use it have in common, and what the event engine is without.
 //!
 //! For a client that sends one request after the other it blocks in recv(2) itself, which is one call
@@ -55,7 +55,7 @@ pub(crate) struct Blocking<A: Service> {
     service: A,
     rules: Arc<Rules>,
     worker: WorkerState,
-    /// What the application has asked for.
+    /// The commands of the service.
     reactor: Reactor,
     upstreams: Vec<UpstreamTransport>,
     alarms: Vec<(u32, AlarmId)>,
@@ -136,7 +136,7 @@ impl<A: Service> Blocking<A> {
     /// Serves a connection to its end.
     pub(crate) fn serve(&mut self, socket: OwnedFd) {
         self.begin(socket);
-        // Whoever was just accepted has sent its request already, as a rule.
+        // A client that was just accepted has normally sent its request already.
         self.receive();
         while !self.is_over() {
             let Some(client) = self.client.as_mut().filter(|client| !client.is_broken) else {
@@ -172,7 +172,7 @@ impl<A: Service> Blocking<A> {
     fn begin(&mut self, socket: OwnedFd) {
         self.worker.clock.update();
         if let Some(log) = &mut self.worker.log {
-            // Later the kernel may not know any more: it is asked once a connection.
+            // Later the kernel may not know it any more, so it is read once a connection.
             log.peer = log::Peer::Known(listener::peer(socket.as_fd()));
         }
         self.generation = self.generation.wrapping_add(1);
@@ -203,13 +203,14 @@ impl<A: Service> Blocking<A> {
         sys::close(client.transport.into_socket());
         self.worker.clients.leave(self.rules.guard.as_ref(), id.fd);
         self.worker.counters.add(Counter::Closed, 1);
-        // What was asked in passing away.
+        // Commands that the service gave while the exchange ended.
         self.perform();
         self.show();
     }
 
-    /// Goes on with the application's background tasks until none is left, a stop has been asked for, or their
-    /// own time is over: before the unit does what would keep it from looking after them.
+    /// Continues the service's background tasks until none is left, a stop has been requested, or
+    /// their own time is over: before the worker does something that would keep it from attending
+    /// to them.
     pub(crate) fn finish_background(&mut self) {
         self.perform();
         while self.reactor.background() > 0 && !self.worker.is_stopping {
@@ -229,7 +230,7 @@ impl<A: Service> Blocking<A> {
     fn receive_next(&mut self, awaits: Awaits) -> bool {
         let is_idle = self.client.as_ref().is_some_and(|client| client.connection.is_idle());
         if self.worker.is_stopping && is_idle {
-            // A request may lie in the socket already: it is in flight, too.
+            // A request may be in the socket already: it is in flight, too.
             return self.receive();
         }
         let class = match awaits {
@@ -281,7 +282,7 @@ impl<A: Service> Blocking<A> {
         }
     }
 
-    /// The exchange waits for something that the application has asked for.
+    /// The exchange waits for an event that the service has requested.
     fn wait_for_application(&mut self) {
         let Some(client) = &mut self.client else { return };
         if client.connection.iteration(&mut self.outbox).takes_owed_room() {
@@ -441,8 +442,8 @@ impl<A: Service> Blocking<A> {
             self.polled.push(PollFd { fd, events, revents: 0 });
         }
         if self.turns != turns {
-            // What was asked for was done at once, and the exchange has gone on: what it waited for a
-            // moment ago may never come.
+            // A command was performed at once, and the exchange has continued: the event that it
+            // waited for a moment ago may never come.
             return;
         }
         self.add_upstreams();
@@ -467,7 +468,7 @@ impl<A: Service> Blocking<A> {
         match outcome {
             Ok(ready) => self.worker.counters.add(Counter::Events, ready as u64),
             Err(error) => {
-                // Interrupted, or the kernel is short of memory: what was asked for is not told.
+                // Interrupted, or the kernel is short of memory: `revents` was not set.
                 self.polled.iter_mut().for_each(|polled| polled.revents = 0);
                 if error.kind() != io::ErrorKind::Interrupted {
                     std::thread::sleep(crate::time::clock::TICK);
@@ -483,7 +484,7 @@ impl<A: Service> Blocking<A> {
         self.perform();
     }
 
-    /// A stop was asked for, or its time is over.
+    /// A stop was requested, or its time is over.
     #[cold]
     fn handle_notifier(&mut self) {
         let left = if self.worker.is_stopping { Duration::ZERO } else { self.slot.time_left() };

@@ -3,8 +3,9 @@
 //! Bytes and no queue of values, so that it works across fork(2) too; and a socket and no eventfd,
 //! since not every mechanism can wait for those (RT signals).
 //!
-//! Under load a mechanism may tell of the socket late: behind thousands of signals in a queue it took seconds. So a
-//! number in the memory of both says at once that there is a line; in a process of its own a worker has the socket alone.
+//! Under load a mechanism may report the socket late: behind thousands of signals in a queue it
+//! took seconds. So a counter in shared memory shows at once that there is a command; a worker that
+//! is a process has the socket alone.
 
 use crate::stats::Statistics;
 use rustix::net::SendFlags;
@@ -27,7 +28,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// A line that is longer is no command.
 const COMMAND_BYTES: usize = 64;
 
-/// What the main thread asks of a worker.
+/// A command of the main thread to a worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WorkerCommand {
     /// Send your figures, with this number.
@@ -82,8 +83,8 @@ impl Inbox {
         Self { notifier, raised, taken: 0, partial: Vec::new() }
     }
 
-    /// Whether something was asked, of which the mechanism may not have told yet. A worker that is busy looks here
-    /// before each wait.
+    /// Whether there is a command that the mechanism may not have reported yet. A busy worker
+    /// checks this before each wait.
     #[inline]
     pub(crate) fn is_raised(&self) -> bool {
         self.raised.load(Ordering::Acquire).wrapping_sub(self.taken).cast_signed() > 0
@@ -94,8 +95,8 @@ impl Inbox {
         self.notifier.as_fd()
     }
 
-    /// Everything that has been asked. When nobody is left who could ask, that is a stop without grace: a
-    /// level-triggered mechanism would tell of the notifier's end for ever.
+    /// Takes all commands that have arrived. When no sender is left, that is a stop without grace:
+    /// a level-triggered mechanism would report the end of the socket for ever.
     pub(crate) fn take(&mut self) -> Vec<WorkerCommand> {
         let mut commands = Vec::new();
         let mut buffer = [0; 256];
@@ -112,7 +113,8 @@ impl Inbox {
             if count == 0 {
                 commands.push(WorkerCommand::Stop { grace: Duration::ZERO });
             }
-            // The end comes in an event of its own: who asks for figures waits for them.
+            // The end of the stream arrives as an event of its own, so a sender that waits for
+            // figures gets them first.
             if count < buffer.len() {
                 break;
             }
@@ -120,11 +122,11 @@ impl Inbox {
         commands
     }
 
-    /// Sends the figures that were asked for. Where they do not fit, because nobody takes them, they
-    /// are not sent: a worker does not wait for that.
+    /// Sends the figures that a command requested. Where they do not fit, because nobody reads
+    /// them, they are dropped: a worker does not wait for that.
     pub(crate) fn answer(&self, number: u64, statistics: &Statistics) {
         let line = format!("{number} {}\n", statistics.to_json(""));
-        // Not counted: it is a part of asking, not of what was asked about.
+        // Not counted: this call is part of the measurement, not of what is measured.
         let _ = rustix::net::send(&self.notifier, line.as_bytes(), SendFlags::NOSIGNAL);
     }
 }
@@ -139,10 +141,10 @@ pub(crate) struct Remote {
 #[derive(Debug)]
 struct Line {
     stream: BufReader<UnixStream>,
-    asked: u64,
+    requested: u64,
 }
 
-/// Figures that were asked for.
+/// Figures that were requested and have not arrived yet.
 #[derive(Debug)]
 pub(crate) struct PendingReplies<'a>(MutexGuard<'a, Line>);
 
@@ -156,33 +158,34 @@ impl Remote {
         near.set_read_timeout(Some(PATIENCE))?;
         near.set_write_timeout(Some(PATIENCE))?;
         far.set_nonblocking(true)?;
-        let line = Line { stream: BufReader::new(near), asked: 0 };
+        let line = Line { stream: BufReader::new(near), requested: 0 };
         let raised = LineCounter::default();
         Ok((Self { line: Mutex::new(line), raised: raised.clone() }, far.into(), raised))
     }
 
-    /// Tells the worker that something has changed that it shares with others; one that has ended
-    /// does not hear it.
+    /// Notifies the worker that shared state has changed; a worker that has ended does not receive
+    /// it.
     pub(crate) fn notify(&self) {
         self.tell(&self.line(), WorkerCommand::News);
     }
 
-    /// Tells the worker to stop; one that has ended does not hear it.
+    /// Tells the worker to stop; a worker that has ended does not receive it.
     pub(crate) fn stop(&self, grace: Duration) {
         self.tell(&self.line(), WorkerCommand::Stop { grace });
     }
 
     fn tell(&self, line: &Line, command: WorkerCommand) {
         let written = line.stream.get_ref().write_all(command.line().as_bytes());
-        // After it: who sees this finds the line.
+        // After the write: a worker that sees the new count finds the command.
         self.raised.fetch_add(written.is_ok().into(), Ordering::Release);
     }
 
-    /// Asks for figures, which [`PendingReplies::answer`] waits for: so several workers can be asked first.
-    pub(crate) fn ask(&self) -> PendingReplies<'_> {
+    /// Requests figures, which [`PendingReplies::answer`] waits for: so that several workers can
+    /// compute them at the same time.
+    pub(crate) fn request_statistics(&self) -> PendingReplies<'_> {
         let mut line = self.line();
-        line.asked += 1;
-        self.tell(&line, WorkerCommand::Statistics(line.asked));
+        line.requested += 1;
+        self.tell(&line, WorkerCommand::Statistics(line.requested));
         PendingReplies(line)
     }
 
@@ -200,8 +203,8 @@ impl PendingReplies<'_> {
                 return None;
             }
             let (number, figures) = line.trim_end().split_once(' ')?;
-            // An answer that came too late for who asked then is passed over.
-            if number.parse() == Ok(self.0.asked) {
+            // Skip an answer that came too late for an earlier request.
+            if number.parse() == Ok(self.0.requested) {
                 return Statistics::from_json(figures).ok();
             }
         }
@@ -221,7 +224,7 @@ mod tests {
         let grace = Duration::from_millis(1500);
         assert!(!inbox.is_raised());
         remote.stop(grace);
-        assert!(inbox.is_raised(), "whatever the mechanism tells");
+        assert!(inbox.is_raised(), "whatever the mechanism reports");
         let mut raw = remote.line().stream.get_ref().try_clone().unwrap();
         raw.write_all(b"statistics 4").unwrap();
         assert_eq!(inbox.take(), [WorkerCommand::Stop { grace }]);
@@ -246,13 +249,13 @@ mod tests {
             figures
         };
         inbox.answer(0, &figures(5));
-        let asked = remote.ask();
+        let reply = remote.request_statistics();
         assert_eq!(inbox.take(), [WorkerCommand::Statistics(1)]);
         inbox.answer(1, &figures(7));
-        assert_eq!(asked.answer().unwrap().count(Counter::Requests), 7);
-        let asked = remote.ask();
+        assert_eq!(reply.answer().unwrap().count(Counter::Requests), 7);
+        let reply = remote.request_statistics();
         drop(inbox);
-        assert!(asked.answer().is_none());
+        assert!(reply.answer().is_none());
         remote.stop(Duration::ZERO);
     }
 }

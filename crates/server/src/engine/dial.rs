@@ -8,8 +8,8 @@ use std::{
     os::fd::{AsFd, OwnedFd},
 };
 
-/// What kind of failure an application is told of. What this host itself lacks, a descriptor or
-/// memory, is one kind: it says nothing about who was dialled.
+/// The kind of failure that a service receives. A lack of descriptors or memory on this host is one
+/// kind: it says nothing about the address that was dialled.
 pub(super) fn kind_of(error: &io::Error) -> io::ErrorKind {
     match error.raw_os_error() {
         Some(libc::EMFILE | libc::ENFILE | libc::ENOBUFS | libc::ENOMEM) => {

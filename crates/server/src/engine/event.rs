@@ -2,7 +2,7 @@
 //!
 //! # Edge-triggered mechanisms
 //!
-//! They tell of an arrival once, so nothing may be left unread without a note. Reading until
+//! They report an arrival once, so nothing may be left unread without a note. Reading until
 //! `WouldBlock` would cost a second recv(2) a request; instead a recv that returns less than the
 //! buffer holds has drained the socket (epoll(7), "edge-triggered", Q9), with one exception: the
 //! end of the stream may stand behind the data. The mechanism says so in the same event
@@ -79,7 +79,7 @@ pub(crate) struct Engine<M, A: Service> {
     timers: Wheel,
     rules: Arc<Rules>,
     worker: WorkerState,
-    /// What the application has asked for.
+    /// The commands of the service.
     reactor: Reactor,
     names: Option<Resolver>,
     acceptor: Acceptor,
@@ -91,13 +91,13 @@ pub(crate) struct Engine<M, A: Service> {
     outbox: Outbox,
     /// Clients, whether they speak HTTP or through a tunnel.
     clients: usize,
-    /// Connections with something left that no event will tell of, each marked `QUEUED`.
+    /// Connections with something left that no event will report, each marked `QUEUED`.
     again: VecDeque<RawFd>,
     /// What a call of the service has left to do about streams; kept for its memory.
     stream_changes: Vec<streams::Change>,
     /// Whose time is over; kept for its memory.
     due: Vec<u32>,
-    /// The mechanism tells of an arrival once.
+    /// The mechanism reports an arrival once.
     is_edge: bool,
     discipline: Discipline,
     large_file: LargeFile,
@@ -150,13 +150,13 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
         })
     }
 
-    /// Runs until a stop has been asked for and is done. Returns the last figures.
+    /// Runs until a stop has been requested and is done. Returns the last figures.
     pub(crate) fn run(mut self) -> anyhow::Result<Statistics> {
         let mut looks_again = false;
         loop {
             let timeout = self.timeout();
-            // Before it: what had happened when the question came is told of by this wait, as a rule, and is in
-            // the answer.
+            // Read before the wait: what had happened when the command came is normally reported by
+            // this wait, and so is part of the answer.
             let is_asked = self.inbox.is_raised();
             let happened = self.wait(timeout)?;
             self.worker.counters.add(Counter::Waits, 1);
@@ -366,7 +366,7 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
             }
         };
         let deadline = self.worker.clock.after(timeout);
-        // As a rule the slot stays in its list, so that the table need not be asked again.
+        // The slot normally stays in its list, so that the table need not be consulted again.
         if !slot.timer.postpone(deadline) {
             let nodes = &mut Timers { table: &mut self.table, reactor: &mut self.reactor };
             self.timers.put(nodes, fd as u32);

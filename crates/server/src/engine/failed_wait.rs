@@ -1,4 +1,4 @@
-//! Waits that fail: the same policy for all who wait.
+//! Waits that fail: the same policy for every wait.
 
 use std::{fmt::Display, io, thread, time::Duration};
 
@@ -18,7 +18,7 @@ impl FailedWaits {
         self.0 = 0;
     }
 
-    /// A wait has failed, with this number if the kernel said one. Where it was for want of something
+    /// A wait has failed, with this number if the kernel returned one. Where it was for want of something
     /// that may come back (ENOMEM, EAGAIN or EBUSY of a ring), it is to be tried again: then this waits
     /// a moment, and returns true. After some seconds of that, and after any other failure, it returns
     /// false.

@@ -1,4 +1,4 @@
-//! What an error of accept(2) means: the same for all who accept.
+//! What an error of accept(2) means, for every engine.
 
 use std::io;
 
@@ -11,16 +11,16 @@ pub(crate) enum Refusal {
     Dead,
     /// A descriptor or memory is wanting.
     Exhausted,
-    /// Somebody forbids it: who refuses once refuses the next time, too, until he changes his mind.
+    /// A policy forbids it: the next call fails, too, until the policy changes.
     Forbidden,
-    /// It is no listener any more (somebody who shares it has shut it down), and would say so at each
-    /// call.
+    /// It is no listener any more (a process that shares it has shut it down), and every call would
+    /// fail in the same way.
     Gone,
 }
 
 impl Refusal {
-    /// What this error means. One that nobody knows does not pass by itself either: whoever took it for
-    /// an empty queue would be told of a connection again at once, and so on without end.
+    /// What this error means. An unknown error does not pass by itself either: if it were taken for
+    /// an empty queue, the mechanism would report the connection again at once, without end.
     #[cold]
     pub(crate) fn of(error: &io::Error) -> Self {
         match error.raw_os_error() {

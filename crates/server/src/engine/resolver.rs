@@ -32,13 +32,13 @@ type Jobs = SyncSender<Job>;
 /// it: a forked child has none of its parent's threads.
 static SHARED: Mutex<Option<(u32, Jobs)>> = Mutex::new(None);
 
-/// The names of which one asks: what has been asked, and what has been answered.
+/// A client of the resolver thread: its questions and their answers.
 pub(super) struct Resolver {
     jobs: Jobs,
     answer: Sender<(Question, Answer)>,
     answers: Receiver<(Question, Answer)>,
     far_end: Arc<OwnedFd>,
-    asked: usize,
+    pending: usize,
     has_ended: bool,
 }
 
@@ -52,7 +52,7 @@ impl Resolver {
         Self::at(start(questions_max)?)
     }
 
-    /// With the thread that all who block share.
+    /// With the thread that all blocking workers share.
     ///
     /// # Errors
     /// As [`Resolver::open`].
@@ -76,21 +76,21 @@ impl Resolver {
         let (near, far) = sys::stream_pair()?;
         let (answer, answers) = channel();
         Ok((
-            Self { jobs, answer, answers, far_end: Arc::new(far), asked: 0, has_ended: false },
+            Self { jobs, answer, answers, far_end: Arc::new(far), pending: 0, has_ended: false },
             near,
         ))
     }
 
-    /// Asks.
+    /// Submits a question.
     ///
     /// # Errors
     /// Too many questions wait already.
-    pub(super) fn ask(&mut self, question: Question) -> Result<(), String> {
+    pub(super) fn submit(&mut self, question: Question) -> Result<(), String> {
         let (answers, notifier) = (self.answer.clone(), self.far_end.clone());
         let job = Job { question, answers, notifier };
         match self.jobs.try_send(job) {
             Ok(()) => {
-                self.asked += 1;
+                self.pending += 1;
                 Ok(())
             }
             Err(TrySendError::Full(_)) => Err("too many names wait to be resolved".to_owned()),
@@ -103,7 +103,7 @@ impl Resolver {
 
     /// Whether an answer is still to come.
     pub(super) fn is_asked(&self) -> bool {
-        self.asked > 0
+        self.pending > 0
     }
 
     /// Whether its thread has ended: nobody will answer.
@@ -114,7 +114,7 @@ impl Resolver {
     /// The answers that have come; the notifier has been reset.
     pub(super) fn take(&mut self) -> Vec<(Question, Answer)> {
         let answers: Vec<_> = self.answers.try_iter().collect();
-        self.asked -= answers.len();
+        self.pending -= answers.len();
         answers
     }
 }
@@ -143,7 +143,7 @@ fn start(questions_max: usize) -> io::Result<Jobs> {
     Ok(jobs)
 }
 
-/// Answers questions until nobody can ask any more.
+/// Answers questions until all senders are gone.
 fn resolve_all(to_do: &Receiver<Job>) {
     let mut waiting = VecDeque::new();
     loop {
@@ -151,8 +151,8 @@ fn resolve_all(to_do: &Receiver<Job>) {
         let Question { name, port, .. } = first.question.clone();
         let answer = resolve(&name, port);
         tell(first, answer.clone());
-        // Who asked the same meanwhile is told the same: of a thousand units that begin together, each
-        // asks for the one store.
+        // The same question that arrived meanwhile gets the same answer: a thousand workers that
+        // start together all resolve the name of the one store.
         waiting.extend(to_do.try_iter());
         let is_same = |job: &Job| job.question.name == name && job.question.port == port;
         let (same, others): (VecDeque<_>, VecDeque<_>) = waiting.into_iter().partition(is_same);

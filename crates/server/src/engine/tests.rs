@@ -38,7 +38,7 @@ struct ActiveExchange {
     thread: Option<JoinHandle<()>>,
 }
 
-/// How it is told to end.
+/// The ways to stop it.
 enum Stop {
     Remote(Remote),
     Scoreboard(Arc<Scoreboard>),
@@ -380,7 +380,7 @@ fn who_waits_for_a_client_that_has_gone_is_told() {
             assert!(started_at.elapsed() < PATIENCE, "{}", running.name);
             thread::sleep(Duration::from_millis(5));
         }
-        // Half a close is told as that, and whoever waits may answer still.
+        // A half-close is delivered as `ClientEnded`, and an exchange that waits may still answer.
         let mut half = running.client();
         half.send("GET /until-end HTTP/1.1\r\nHost: t\r\n\r\n");
         thread::sleep(Duration::from_millis(20));
@@ -393,7 +393,8 @@ fn who_waits_for_a_client_that_has_gone_is_told() {
             assert!(started_at.elapsed() < PATIENCE, "{}: {}", running.name, running.get("/gone"));
             thread::sleep(Duration::from_millis(5));
         }
-        // Who pipelines without end while he waits is not read without end, nor is it spun.
+        // A client that pipelines without end while its response is pending is not read without
+        // end, and the loop does not spin.
         let mut flood = running.client();
         flood.send("GET /late/5 HTTP/1.1\r\nHost: t\r\n\r\n");
         flood.send("GET /most HTTP/1.1\r\nHost: t\r\n\r\n".repeat(2000));
@@ -446,8 +447,8 @@ fn names_are_resolved_beside_the_loop() {
             "{}: {worker}",
             running.name
         );
-        // A label longer than a name may have (RFC 1035 §2.3.4): no server of names is asked, who
-        // may be one that never answers.
+        // A label longer than the limit (RFC 1035 §2.3.4), so that no name server, which may never
+        // answer, receives a query.
         let none = running.get(&format!("/resolve/{}.invalid", "a".repeat(64)));
         assert!(none.contains("cannot be resolved"), "{}: {none}", running.name);
     });
@@ -462,8 +463,8 @@ fn a_silent_server_of_names_holds_up_nobody() {
     let started_at = Instant::now();
     let mut client = running.client();
     client.send(format!("GET /resolve/{} HTTP/1.1\r\nHost: t\r\n\r\n", silence::NAME));
-    // It is not known from outside when the question has been put: a pause for it makes the test no
-    // weaker, and too short a one lets it pass.
+    // The test cannot observe when the lookup has begun, so it pauses. A pause that is too short
+    // lets the test pass; it does not make it fail.
     thread::sleep(Duration::from_millis(200));
     drop(running);
     let took = started_at.elapsed();

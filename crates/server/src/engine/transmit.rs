@@ -9,8 +9,8 @@ use crate::{
 };
 use std::io;
 
-/// The most bytes of a file that one sendfile(2) is asked for, and after which one connection has
-/// had its turn: others are waiting too.
+/// The most bytes of a file in one sendfile(2), and after which one connection has had its turn:
+/// other connections are waiting.
 const FILE_CHUNK: u64 = 1 << 20;
 
 /// How far it came.
@@ -27,8 +27,8 @@ pub(super) enum SendOutcome {
 /// Sends; returns how far it came and how many bytes the kernel took.
 ///
 /// # Errors
-/// What send(2) or sendfile(2) said; UnexpectedEof when a file has become shorter than the length
-/// that its head has promised.
+/// The error of send(2) or sendfile(2); UnexpectedEof when a file has become shorter than the
+/// length in its response head.
 // Once a request, with few instructions of its own: it is to be part of its callers.
 #[inline(always)]
 pub(super) fn transmit(
@@ -80,7 +80,7 @@ fn transmit_parts(
     loop {
         // With each outcome goes the number of bytes that were offered: a send that takes fewer has
         // filled the socket.
-        let (outcome, asked) = match outbox.next() {
+        let (outcome, offered) = match outbox.next() {
             Next::Nothing => return (Ok(SendOutcome::All), total),
             _ if total >= FILE_CHUNK => return (Ok(SendOutcome::Paused), total),
             Next::Bytes(bytes) => (transport.send(bytes, false), bytes.len()),
@@ -89,8 +89,8 @@ fn transmit_parts(
             }
             Next::BytesBeforeFile(bytes) => (transport.send(bytes, !is_corked), bytes.len()),
             Next::File { file, mut offset, len } => {
-                // A file may give less than was asked at a page that must be read first: that
-                // says nothing about the socket, and the next call will tell.
+                // A file may give less than requested at a page that must first be read from the
+                // disk. That does not mean that the socket is full; the next call will show.
                 match transport.send_file(file, &mut offset, len.min(FILE_CHUNK) as usize) {
                     Ok(0) => return (Err(io::ErrorKind::UnexpectedEof.into()), total),
                     outcome => (outcome, 0),
@@ -101,7 +101,7 @@ fn transmit_parts(
             Ok(sent) => {
                 total += sent as u64;
                 outbox.advance(sent);
-                if sent < asked {
+                if sent < offered {
                     return (Ok(SendOutcome::Blocked), total);
                 }
             }

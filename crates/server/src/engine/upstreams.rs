@@ -1,6 +1,6 @@
-//! What applications ask for from elsewhere, as every engine does it: links are dialled, sent on and
-//! ended, alarms armed, names asked for, exchanges woken. How an engine waits for a link, and when it
-//! receives on one, is its own.
+//! The services' commands, as every engine performs them: upstream connections are dialled, written
+//! to and ended, alarms armed, names resolved, exchanges woken. How an engine waits for an upstream
+//! connection, and when it receives on one, is its own.
 
 use super::{
     dial::{connect, kind_of},
@@ -23,8 +23,8 @@ use std::{
     os::fd::{AsFd, AsRawFd, RawFd},
 };
 
-/// How often what was asked for leads to further questions that are seen to at once; then connections
-/// have their turn.
+/// How many rounds of commands are performed at once, when commands lead to further commands; then
+/// connections have their turn.
 const PASSES: usize = 4;
 /// So many commands of services are performed before connections have their turn: to wake an
 /// exchange means to write to its connection, and a service may wake very many at once.
@@ -32,9 +32,9 @@ const COMMANDS_PER_ITERATION: usize = 1024;
 /// The receive buffer of all links of an engine.
 pub(super) const LINK_INPUT_BYTES: usize = 16 << 10;
 
-/// An engine, as far as links, alarms and wakes are concerned.
+/// An engine, as far as upstream connections, alarms and wake-ups are concerned.
 pub(super) trait UpstreamDriver: Sized {
-    /// Who is driven.
+    /// The service that it drives.
     type Service: Service;
 
     /// The application, and what it is shown when it is called for itself.
@@ -49,10 +49,10 @@ pub(super) trait UpstreamDriver: Sized {
     /// The alarm is to ring at this tick.
     fn arm_alarm(&mut self, id: AlarmId, tick: u32);
 
-    /// Has a name resolved, of which who asked is told later.
+    /// Starts to resolve a name; the receiver that the question names gets the answer later.
     ///
     /// # Errors
-    /// Why it cannot be asked for.
+    /// Why the lookup cannot be started.
     fn resolve_beside(&mut self, question: Question) -> Result<(), String>;
 
     /// Gives the client of an exchange to another process.
@@ -73,7 +73,7 @@ pub(super) trait UpstreamDriver: Sized {
     /// The link is connected: it has no deadline any more.
     fn set_connected(&mut self, id: UpstreamId, fd: RawFd);
 
-    /// The application has been told that the link is connected.
+    /// Called after the service has received `Connected` for the upstream connection.
     fn after_connect(&mut self, id: UpstreamId, fd: RawFd) {
         let _ = (id, fd);
     }
@@ -93,7 +93,7 @@ pub(super) trait UpstreamDriver: Sized {
     /// So many bytes have left.
     fn count_sent(&mut self, bytes: u64);
 
-    /// Does what the application has asked for.
+    /// Performs the commands of the service.
     #[inline]
     fn perform(&mut self) {
         if self.parts().1.reactor.pending_commands() > 0 {
@@ -132,7 +132,7 @@ pub(super) trait UpstreamDriver: Sized {
         }
     }
 
-    /// Tells somebody something. Returns whether he is still there.
+    /// Delivers an event. Returns whether the receiver still exists.
     fn tell(&mut self, to: EventTarget, event: Event<'_>) -> bool {
         match to {
             EventTarget::Service => {
@@ -148,7 +148,8 @@ pub(super) trait UpstreamDriver: Sized {
         }
     }
 
-    /// Resolves a name; who asked is told later, or at once if it is an address or cannot be asked for.
+    /// Resolves a name. The answer is delivered later, or at once for an address or where the
+    /// lookup cannot be started.
     fn resolve(&mut self, question: Question) {
         let (to, note) = (question.to, question.note);
         if let Some(answer) = known(&question) {
@@ -158,7 +159,7 @@ pub(super) trait UpstreamDriver: Sized {
         }
     }
 
-    /// Looks after a link about which something was asked.
+    /// Attends to an upstream connection that a command names.
     fn attend(&mut self, id: UpstreamId) {
         let Some(upstream) = self.parts().1.reactor.upstreams.get(id) else { return };
         match upstream.adapter.clone() {
@@ -230,7 +231,7 @@ pub(super) trait UpstreamDriver: Sized {
         self.after_send(id, fd, is_paused);
     }
 
-    /// A link is over, and who is told of it is told why.
+    /// Ends an upstream connection, and delivers the reason to its receiver.
     fn fail_upstream(&mut self, id: UpstreamId, why: io::ErrorKind) {
         let Some(to) = self.parts().1.reactor.upstreams.get(id).map(|upstream| upstream.to) else {
             return;

@@ -22,7 +22,7 @@ const REOPEN: &[u8] = b"\0";
 /// Longer messages are not sent: the kernel's default for a socket's queue is less.
 const MESSAGE_BYTES: usize = 256 << 10;
 
-/// The access log, seen from who looks after the processes.
+/// The access log, seen from the supervising process.
 #[derive(Debug)]
 pub(crate) struct LogProcess {
     target: LogTarget,
@@ -57,7 +57,7 @@ impl LogProcess {
         self.far.as_fd()
     }
 
-    /// Nobody sends any more: who writes ends when all that was sent is written.
+    /// Ends the sending side: the writer ends when it has written everything that was sent.
     pub(crate) fn end(&self) {
         let _ = shutdown(&self.near, Shutdown::Write);
     }
@@ -88,7 +88,9 @@ impl LogProcess {
     /// Has the file opened anew, behind all lines that were handed over before.
     pub(crate) fn reopen(&self) {
         if !send(&self.near, REOPEN) {
-            tracing::warn!("access log: the writer is behind, so it is not reopened; ask again");
+            tracing::warn!(
+                "access log: the writer is behind, so it is not reopened; request it again"
+            );
         }
     }
 }

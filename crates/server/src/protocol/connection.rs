@@ -66,13 +66,13 @@ pub(super) struct ConnectionWork {
     pub(super) has_more: bool,
     /// The body that is still to come, or is being read past.
     pub(super) body: Option<Decoder>,
-    /// Bytes of it that came since [`Connection::takes_progress`] last said so.
+    /// Bytes of it that were received since [`Connection::takes_progress`] last counted them.
     pub(super) received: u64,
     /// What a send did not take.
     pub(super) output: Outbox,
     /// Bytes of `output` that the peer has taken since the send timeout began.
     pub(super) sent: u64,
-    /// What the kernel held of the output when [`Connection::has_taken`] was last asked, and what
+    /// What the kernel held of the output at the last call of [`Connection::has_taken`], and what
     /// it was given since.
     pub(super) held: Option<u64>,
     pub(super) given: u64,
@@ -89,7 +89,7 @@ pub(super) struct ActiveExchange<X> {
     pub(super) wants_body: bool,
     /// Something of the answer has been written.
     pub(super) has_begun: bool,
-    /// The outbox was full when it last had its say: it is told when the outbox is low.
+    /// The outbox was full at the last call: the exchange receives an event when the outbox is low.
     pub(super) is_owed_room: bool,
 }
 
@@ -178,7 +178,7 @@ impl<X> Connection<X> {
         Iteration::new(self, scratch)
     }
 
-    /// The peer has closed his side. What he asked before is still answered.
+    /// The peer has closed its side. Requests that it sent before are still answered.
     pub(crate) fn end_of_input(&mut self) {
         self.flags |= Flags::INPUT_ENDED;
     }
@@ -239,7 +239,7 @@ impl<X> Connection<X> {
         }
     }
 
-    /// The connection is about to go: who was answering is told.
+    /// The connection is about to end: the exchange that was answering receives its end.
     pub(crate) fn abandon<H: Handler<Exchange = X>>(&mut self, handler: &mut H) {
         if let Some(ongoing) = &mut self.ongoing
             && let Some(exchange) = ongoing.exchange.take()
@@ -253,7 +253,7 @@ impl<X> Connection<X> {
         self.exchange().is_some_and(|exchange| exchange.terms.number == number)
     }
 
-    /// Whether the peer has taken `step` bytes since this was last asked; the first time it is so.
+    /// Whether the peer has taken `step` bytes since the last call; true at the first call.
     /// `unacknowledged` is how much the kernel still holds for it.
     pub(crate) fn has_taken(&mut self, unacknowledged: u64, step: u64) -> bool {
         let Some(work) = self.work_mut() else { return false };
@@ -281,8 +281,8 @@ impl<X> Connection<X> {
         work.output.is_empty().then_some(&work.input)
     }
 
-    /// HTTP is over on this connection: what was received behind the last request, and what is still
-    /// to be sent. The exchange is not told.
+    /// HTTP is over on this connection: what was received behind the last request, and what is
+    /// still to be sent. The exchange receives no event.
     pub(crate) fn take_raw(&mut self) -> (Vec<u8>, Outbox) {
         let work = self.ongoing.take().and_then(|ongoing| ongoing.work);
         work.map_or_else(Default::default, |work| (work.input, work.output))

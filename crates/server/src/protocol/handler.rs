@@ -1,4 +1,4 @@
-//! What a connection tells, and what it is told in return.
+//! What a connection passes to its service, and what the service returns.
 
 use crate::transport::outbox::Outbox;
 use pollux_http::{
@@ -65,7 +65,7 @@ pub(crate) enum Framing {
     Close,
 }
 
-/// What becomes of the connection after a response, and to whom it must be said.
+/// Whether the connection continues after a response, and which header announces it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct KeepAlive {
     /// The connection is kept.
@@ -130,7 +130,7 @@ impl ExchangeTerms {
         };
     }
 
-    /// Of an exchange that no client has asked for.
+    /// Of an exchange that no client has requested.
     pub(crate) const NOBODYS: Self = Self {
         remaining: 0,
         number: 0,
@@ -159,7 +159,7 @@ pub(crate) trait Handler {
         outbox: &mut Outbox,
     ) -> Flow<Self::Exchange>;
 
-    /// Some of the body that [`Flow::NeedBody`] asked for.
+    /// Some of the body that [`Flow::NeedBody`] requested.
     fn body(
         &mut self,
         terms: &mut ExchangeTerms,

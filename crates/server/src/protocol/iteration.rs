@@ -112,8 +112,8 @@ impl<'r, X> Iteration<'r, X> {
         }
     }
 
-    /// What left of the output is told here where not all of it did. Returns whether the peer has
-    /// taken `step` bytes since that was last so.
+    /// Records how much of the output was sent, where not all of it was. Returns whether the peer
+    /// has taken `step` bytes since this last returned true.
     pub(crate) fn record_sent(&mut self, sent: u64, step: u64) -> bool {
         let work = self.work();
         work.sent += sent;
@@ -125,7 +125,8 @@ impl<'r, X> Iteration<'r, X> {
         is_progress
     }
 
-    /// Whether an exchange that had filled the outbox is to be told that there is room again.
+    /// Whether an exchange that had filled the outbox is to receive an event that there is room
+    /// again.
     pub(crate) fn takes_owed_room(&mut self) -> bool {
         if !self.output().is_low() {
             return false;
@@ -297,7 +298,7 @@ impl<'r, X> Iteration<'r, X> {
         self.follow(flow, terms, has_begun);
     }
 
-    /// Does what the service has said.
+    /// Acts on the service's result.
     fn follow(&mut self, flow: Flow<X>, mut terms: ExchangeTerms, has_begun: bool) {
         let (state, is_for_body) = match flow {
             Flow::Done => return self.end_exchange(&terms),
@@ -322,7 +323,7 @@ impl<'r, X> Iteration<'r, X> {
     /// The answer is whole, or all that there will be of it.
     fn end_exchange(&mut self, terms: &ExchangeTerms) {
         let has_body = self.connection.work().is_some_and(|work| work.body.is_some());
-        // Whether a body follows that was only announced nobody can tell (RFC 9110 §10.1.1).
+        // Nothing shows whether a body follows that was only announced (RFC 9110 §10.1.1).
         if !terms.keep_alive.alive || has_body && terms.expects_continue {
             self.close_after(terms);
             if has_body {
@@ -334,7 +335,7 @@ impl<'r, X> Iteration<'r, X> {
     #[inline]
     fn close_after(&mut self, terms: &ExchangeTerms) {
         self.connection.phase = Phase::Closing;
-        // Who asked to go on may have sent more by now.
+        // A client that received 100 (Continue) may have sent more by now.
         self.connection.flags.set(Flags::UNREAD, terms.wants_more);
         if let Some(work) = self.connection.work_mut() {
             let has_input = !work.input.is_empty();

@@ -282,7 +282,7 @@ fn a_connection_is_sixteen_bytes() {
     assert_eq!(size_of::<Connection<[u64; 9]>>(), 16);
 }
 
-/// Does what the path says, in the order in which it says it, a letter a call.
+/// Performs the steps in the path, in their order, one character a call.
 #[derive(Default)]
 struct Scripted {
     cancelled: usize,
@@ -378,7 +378,7 @@ impl Service for Scripted {
         match event {
             Event::Room => self.seen.push('R'),
             Event::ClientEnded => self.seen.push('E'),
-            other => panic!("{other:?} was not asked for"),
+            other => panic!("{other:?} was not expected"),
         }
         self.go_on(script, outbox)
     }
@@ -432,7 +432,11 @@ fn who_waits_is_answered_later_and_those_behind_after_him() {
     assert_eq!(bench.work_fast(), Need::Service);
     assert_eq!(content(&bench.text()), "<12><3>");
     bench.connection.end_of_input();
-    assert_eq!(bench.work_fast(), Need::Service, "he who has asked is still answered");
+    assert_eq!(
+        bench.work_fast(),
+        Need::Service,
+        "a request before the end of input is still answered"
+    );
     bench.wake(Event::ClientEnded);
     assert_eq!(bench.work_fast(), Need::Close);
     assert_eq!(content(&bench.text()), "<12><3><4>");
@@ -464,7 +468,7 @@ fn a_body_is_handed_over_when_it_is_wanted() {
         ("bh1e", 0, "helloyou|X: y\r\n", "<1><2>"),
         // First something else, then the body.
         ("wbh1e", 1, "Ehelloyou|X: y\r\n", "<1><2>"),
-        // After the body something else, though more of it is asked for.
+        // After the body something else, though more of the body is requested.
         ("bbh1e", 1, "helloyou|X: y\r\nE", "<1><2>"),
         // Not wanted: read past.
         ("h1e", 0, "", "<1><2>"),
@@ -504,7 +508,7 @@ fn continue_is_said_when_the_body_is_wanted_and_not_before() {
     assert_eq!(bench.text(), "HTTP/1.1 100 Continue\r\n\r\n");
     bench.receive("ab");
     assert_eq!(bench.work_fast(), Need::Receive(Awaits::Next));
-    // Answered without it: whether it follows nobody can tell.
+    // Answered without the body: nothing shows whether it follows.
     let mut bench = scripted();
     bench.receive(post("h1e"));
     assert_eq!(bench.work_fast(), Need::Linger);

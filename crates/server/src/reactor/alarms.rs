@@ -43,13 +43,13 @@ impl Alarms {
         }
     }
 
-    /// Who is told, and after how many ticks; if it has not been cancelled.
+    /// The receiver of the event, and after how many ticks; `None` if it has been cancelled.
     pub(crate) fn get(&self, id: AlarmId) -> Option<(EventTarget, u32)> {
         let entry = self.entries.get(id.index as usize)?;
         entry.alarm.filter(|_| entry.serial == id.serial)
     }
 
-    /// The alarm of this number has its time: who is told.
+    /// The alarm with this index has expired: the receiver of its event.
     pub(crate) fn take(&mut self, index: u32) -> Option<(AlarmId, EventTarget)> {
         let entry = self.entries.get_mut(index as usize)?;
         entry.timer.disarm();

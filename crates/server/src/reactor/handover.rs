@@ -7,7 +7,7 @@ use std::{io, path::Path, sync::Arc};
 #[derive(Debug)]
 pub(crate) struct HandOver {
     pub(crate) exchange: ExchangeId,
-    /// Where whoever takes it listens.
+    /// The path of the receiving process's socket.
     pub(crate) path: Arc<Path>,
     /// The request's head, byte by byte.
     pub(crate) head: Vec<u8>,

@@ -5,8 +5,8 @@ fn endpoint() -> Endpoint {
     Endpoint::Tcp(SocketAddr::from(([127, 0, 0, 1], 80)))
 }
 
-fn asked(reactor: &mut Reactor) -> Vec<String> {
-    std::iter::from_fn(|| reactor.next_command()).map(|ask| format!("{ask:?}")).collect()
+fn commands(reactor: &mut Reactor) -> Vec<String> {
+    std::iter::from_fn(|| reactor.next_command()).map(|command| format!("{command:?}")).collect()
 }
 
 #[test]
@@ -16,7 +16,7 @@ fn a_upstream_is_asked_about_once_however_much_is_asked() {
     reactor.send(upstream).bytes().extend_from_slice(b"a");
     reactor.pause(upstream);
     reactor.send(upstream).bytes().extend_from_slice(b"b");
-    assert_eq!(asked(&mut reactor), [format!("{:?}", Command::Upstream(upstream))]);
+    assert_eq!(commands(&mut reactor), [format!("{:?}", Command::Upstream(upstream))]);
     assert_eq!(reactor.upstreams.get(upstream).unwrap().output.len(), 2);
     reactor.go_on(upstream);
     reactor.finish(upstream);
@@ -32,12 +32,12 @@ fn what_is_gone_is_not_what_has_its_place_now() {
     reactor.upstreams.remove(first).unwrap();
     let second = reactor.dial(endpoint(), 10, EventTarget::Service);
     assert_eq!((first.index(), reactor.upstreams.len()), (second.index(), 1));
-    asked(&mut reactor);
+    commands(&mut reactor);
     // All of this says nothing to the second.
     reactor.send(first).bytes().extend_from_slice(b"lost");
     reactor.close(first);
     reactor.pause(first);
-    assert!(asked(&mut reactor).is_empty() && reactor.upstreams.remove(first).is_none());
+    assert!(commands(&mut reactor).is_empty() && reactor.upstreams.remove(first).is_none());
     assert!(reactor.send(first).is_empty(), "what was lost is not kept");
     let state = reactor.upstreams.get(second).unwrap();
     assert!(state.output.is_empty() && !state.is_closed && !state.is_paused);

@@ -58,10 +58,10 @@ pub(crate) enum UpstreamState {
     Open(i32),
 }
 
-/// What is asked of a link, and what is to be sent on it.
+/// The state that a service has requested for an upstream connection, and the output to send.
 #[derive(Debug)]
 pub(crate) struct UpstreamConnection {
-    /// Who is told.
+    /// The receiver of its events.
     pub(crate) to: EventTarget,
     /// How far it has come; the driver's to set.
     pub(crate) adapter: UpstreamState,
@@ -73,7 +73,7 @@ pub(crate) struct UpstreamConnection {
     pub(crate) is_finished: bool,
     /// It is to be closed at once.
     pub(crate) is_closed: bool,
-    /// The output was full: who is told is told when it is low. The driver's to set.
+    /// The output was full: the receiver gets an event when it is low. The driver's to set.
     pub(crate) is_owed_room: bool,
     /// The peer has closed its side. The driver's to set.
     pub(crate) has_ended: bool,

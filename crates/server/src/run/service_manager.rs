@@ -1,6 +1,6 @@
-//! What the service manager is told (sd_notify(3)): ready, reloading, stopping, and that we are alive.
+//! Notifications for the service manager (sd_notify(3)): ready, reloading, stopping, and alive.
 //!
-//! Without NOTIFY_SOCKET in the environment nothing is told.
+//! Without NOTIFY_SOCKET in the environment nothing is sent.
 
 use sd_notify::NotifyState;
 use std::time::Duration;
@@ -10,25 +10,25 @@ const WATCHDOG_SHARE: u32 = 2;
 
 /// Connections are accepted.
 pub(super) fn ready() {
-    tell(&[NotifyState::Ready]);
+    notify(&[NotifyState::Ready]);
 }
 
 /// A reload begins; [`ready`] ends it.
 pub(super) fn reloading() {
     match NotifyState::monotonic_usec_now() {
-        Ok(now) => tell(&[NotifyState::Reloading, now]),
+        Ok(now) => notify(&[NotifyState::Reloading, now]),
         Err(error) => tracing::warn!("sd_notify: {error}"),
     }
 }
 
-/// A stop was asked for.
+/// A stop was requested.
 pub(super) fn stopping() {
-    tell(&[NotifyState::Stopping]);
+    notify(&[NotifyState::Stopping]);
 }
 
 /// The workers have answered.
 pub(super) fn alive() {
-    tell(&[NotifyState::Watchdog]);
+    notify(&[NotifyState::Watchdog]);
 }
 
 /// How often the watchdog wants to hear of us, in whole seconds for alarm(2); `None` where there is none.
@@ -40,9 +40,9 @@ fn interval_s(watchdog: Duration) -> u32 {
     u32::try_from((watchdog / WATCHDOG_SHARE).as_secs()).unwrap_or(u32::MAX).max(1)
 }
 
-fn tell(states: &[NotifyState<'_>]) {
+fn notify(states: &[NotifyState<'_>]) {
     if let Err(error) = sd_notify::notify(states) {
-        tracing::warn!("the service manager cannot be told (NOTIFY_SOCKET): {error}");
+        tracing::warn!("the service manager cannot be notified (NOTIFY_SOCKET): {error}");
     }
 }
 

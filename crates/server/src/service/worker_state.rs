@@ -46,8 +46,8 @@ impl WorkerState {
         }
     }
 
-    /// Another client's turn: lines that are written from now on are of somebody whom nobody has asked
-    /// for yet.
+    /// Another client's turn: lines that are written from now on belong to a client whose address is not
+    /// known yet.
     #[inline]
     pub(crate) fn begin_iteration(&mut self) {
         if let Some(log) = &mut self.log {
@@ -93,9 +93,9 @@ mod tests {
         os::fd::AsFd,
     };
 
-    /// Before, it was asked for at each turn, whether a line was written or not.
+    /// Regression: the address was read in each iteration, whether a line was written or not.
     #[test]
-    fn who_the_client_is_is_asked_for_with_the_first_line_of_a_turn() {
+    fn the_client_address_is_read_with_the_first_line_of_an_iteration() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let _near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (socket, _) = listener.accept().unwrap();
@@ -106,10 +106,10 @@ mod tests {
         let own: IpAddr = "127.0.0.1".parse().unwrap();
         for _ in 0..2 {
             worker.begin_iteration();
-            assert_eq!(peer(&worker), Some(Peer::Unknown), "nobody has asked");
+            assert_eq!(peer(&worker), Some(Peer::Unknown), "the address is not read yet");
             worker.log_code(Some(socket.as_fd()), b"GET / HTTP/1.1", 200, 0);
             assert_eq!(peer(&worker), Some(Peer::Known(Some(own))));
-            // It is not asked for again: this one would be unknown.
+            // It is not read again: this one would be unknown.
             worker.log_code(None, b"GET / HTTP/1.1", 200, 0);
             assert_eq!(peer(&worker), Some(Peer::Known(Some(own))));
         }

@@ -1,14 +1,14 @@
-//! What the units of one architecture (threads or processes) share: their figures, and how they are
-//! told to stop.
+//! What the workers of one architecture (threads or processes) share: their figures, and the
+//! request to stop.
 //!
-//! All of it is memory that forked children would share too, and pipes. A unit writes its figures to
-//! a [`ScoreboardSlot`] of its own before each wait, with plain stores; whoever asks adds the slots up, and so
-//! is behind by what units have done since they last waited. What a
-//! unit has counted outlives it, also if it was killed.
+//! All of it is memory that forked children would share too, and pipes. A worker writes its figures
+//! to a [`ScoreboardSlot`] of its own before each wait, with plain stores; a reader adds the slots
+//! up, and so does not see what workers have done since they last waited. What a worker has counted
+//! outlives it, also if it was killed.
 //!
-//! A stop signals a notifier that nobody resets: the reading end of a pipe stays readable for all who
-//! wait on it. A second notifier ends what the first left time for. When the process that could signal it has died,
-//! both are ready too (POLLHUP).
+//! A stop signals a notifier that nobody resets: the reading end of a pipe stays readable for all
+//! workers that wait on it. A second notifier ends the grace time of the first. When the process
+//! that could signal it has died, both are ready too (POLLHUP).
 
 use crate::{
     stats::{COUNTERS, Counter, Counts, Statistics},
@@ -47,10 +47,10 @@ pub(crate) struct Scoreboard {
     slots: Mutex<Slots>,
 }
 
-/// Who sits where.
+/// Which worker has which slot.
 #[derive(Debug, Default)]
 struct Slots {
-    /// The figures of those who have left.
+    /// The figures of the workers that have left.
     left: Statistics,
     free: Vec<usize>,
     /// Slots that were ever taken: the first ones.
@@ -86,7 +86,7 @@ impl Scoreboard {
                 slots.used - 1
             }
             None => {
-                // Under the lock: who leaves next sees it.
+                // Under the lock, so that the next worker that leaves sees it.
                 self.wants_room.store(true, Relaxed);
                 return None;
             }
@@ -145,7 +145,7 @@ impl Scoreboard {
         }
     }
 
-    /// Until when a stop leaves time, on [`Clock::now_ms`]'s clock; `None` before it is asked for.
+    /// Until when a stop leaves time, on [`Clock::now_ms`]'s clock; `None` before a stop is requested.
     pub(crate) fn stop_at_ms(&self) -> Option<u64> {
         Some(self.words[STOP_AT].load(Relaxed)).filter(|&at| at > 0)
     }
@@ -197,12 +197,13 @@ impl ScoreboardSlot {
         }
     }
 
-    /// Whether a stop has been asked for.
+    /// Whether a stop has been requested.
     pub(crate) fn is_stop_requested(&self) -> bool {
         self.scoreboard.stop_at_ms().is_some()
     }
 
-    /// What becomes readable when a stop is asked for, and after that when its time is over at once.
+    /// The descriptor that becomes readable when a stop is requested, and the one that becomes
+    /// readable when its grace time is over.
     pub(crate) fn notifier(&self, is_stopping: bool) -> BorrowedFd<'_> {
         self.scoreboard.notifiers[usize::from(is_stopping)].as_fd()
     }

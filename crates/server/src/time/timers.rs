@@ -86,8 +86,8 @@ impl Wheel {
         }
     }
 
-    /// Moves the node into the list where its deadline belongs: for who has
-    /// [`Timer::postpone`]d it himself.
+    /// Moves the node into the list where its deadline belongs, after the caller has changed the
+    /// deadline with [`Timer::postpone`].
     #[cold]
     pub(crate) fn put(&mut self, nodes: &mut impl Nodes, node: u32) {
         self.unlink(nodes, node);

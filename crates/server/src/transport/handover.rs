@@ -4,7 +4,7 @@
 //! A message on a UNIX socket of the kind SOCK_SEQPACKET is one connection: its bytes are what was
 //! received of it and belongs to the request or stands behind it, and the descriptor goes with them
 //! (SCM_RIGHTS). On a stream a message could leave in part, with the descriptor at its first byte,
-//! and whoever receives would have to find the ends; here it leaves whole or not at all, and several
+//! and the receiver would have to find the ends; here it leaves whole or not at all, and several
 //! processes may receive from the same listener.
 
 use crate::reactor::HandOver;
@@ -21,7 +21,7 @@ use std::{
 /// behind it have room. It cuts this to net.core.wmem_max.
 const QUEUE_BYTES: usize = 1 << 20;
 
-/// Connections to those who receive: one to each.
+/// Connections to the receiving processes: one to each.
 #[derive(Debug, Default)]
 pub(crate) struct Receivers(Vec<(Arc<Path>, Socket)>);
 

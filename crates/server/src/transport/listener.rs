@@ -115,8 +115,8 @@ pub(crate) fn open_all(config: &Config) -> anyhow::Result<Opened> {
     Ok((workers, files))
 }
 
-/// How long a server that starts waits for others that bind a socket in the same folder, each of which
-/// takes far less than a millisecond; and how long between two looks.
+/// How long a server that starts waits for others that bind a socket in the same directory, each of
+/// which takes far less than a millisecond; and how long between two attempts.
 const TURN_PATIENCE: Duration = Duration::from_secs(2);
 const TURN_PAUSE: Duration = Duration::from_millis(5);
 
@@ -174,9 +174,10 @@ pub(crate) fn unix(path: &Path, backlog: u32) -> anyhow::Result<(OwnedFd, Socket
 /// # Errors
 /// Those of bind(2), such as that somebody listens there; that the file is no socket.
 pub(crate) fn listen_at(socket: &Socket, path: &Path, backlog: i32) -> io::Result<SocketFile> {
-    // Servers that start at once take turns. A socket that is bound and does not listen yet looks like a
-    // dead server's; and what is removed after a look at it may be another one's by then, who has replaced
-    // it meanwhile. Either would take a running server's socket away.
+    // Servers that start at the same time take turns. A socket that is bound and does not listen
+    // yet looks like a dead server's; and a file that is removed after a check may by then belong
+    // to another server, which has replaced it meanwhile. Either would take a running server's
+    // socket away.
     let context = take_turn_in(path);
     bind_path(socket, path)?;
     let file = SocketFile::at(path);
@@ -220,17 +221,18 @@ impl Drop for SocketFile {
     }
 }
 
-/// A lock on a folder, held by whoever binds a socket in it, until he listens, and by whoever removes one:
-/// flock(2), which leaves no file behind and ends with its holder. Nothing where the folder cannot be locked
-/// (who may not read it; NFS), or where somebody has it locked for long for reasons of his own, as
-/// tmpfiles.d(5) suggests: then only servers that start at the same moment are in each other's way.
+/// A lock on a directory, held while a server binds a socket in it and until it listens, and while
+/// it removes one: flock(2), which leaves no file behind and ends with its holder. `None` where the
+/// directory cannot be locked (no permission to read it; NFS), or where another process has it
+/// locked for long for its own reasons, as tmpfiles.d(5) suggests: then servers that start at the
+/// same moment may disturb each other.
 fn take_turn_in(path: &Path) -> Option<File> {
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
-    let folder = File::open(folder.unwrap_or(Path::new("."))).ok()?;
+    let directory = path.parent().filter(|directory| !directory.as_os_str().is_empty());
+    let directory = File::open(directory.unwrap_or(Path::new("."))).ok()?;
     let start = Instant::now();
     while start.elapsed() < TURN_PATIENCE {
-        match flock(&folder, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => return Some(folder),
+        match flock(&directory, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => return Some(directory),
             Err(Errno::WOULDBLOCK | Errno::INTR) => thread::sleep(TURN_PAUSE),
             Err(_) => return None,
         }
@@ -273,7 +275,7 @@ pub(crate) fn address_of(socket: &OwnedFd) -> anyhow::Result<Listen> {
     }
 }
 
-/// Who is at the other end; nobody of a UNIX socket.
+/// The peer's address; `None` for a UNIX socket.
 pub(crate) fn peer(socket: BorrowedFd<'_>) -> Option<IpAddr> {
     let address = SockRef::from(&socket).peer_addr().ok()?;
     address.as_socket().map(|address| address.ip().to_canonical())

@@ -9,10 +9,11 @@ use std::{
 };
 
 /// Once this many bytes are to be sent, no further pipelined request is answered until they are
-/// gone, and who streams is to pause: what bounds the memory of a connection that asks and does not
-/// read.
+/// gone, and streams are to pause: this bounds the memory of a connection that sends requests and
+/// does not read.
 pub(crate) const OUTBOX_FULL: usize = 64 << 10;
-/// Who paused because of [`OUTBOX_FULL`] is told to go on when no more than this is left.
+/// A stream that paused because of [`OUTBOX_FULL`] receives an event when no more than this is
+/// left.
 pub(crate) const OUTBOX_LOW: usize = 16 << 10;
 /// An outbox of so many pieces is full, however short they are.
 const PIECES_MAX: usize = 64;
@@ -172,12 +173,12 @@ impl Outbox {
             + self.later.iter().map(Piece::len).sum::<u64>()
     }
 
-    /// Whether who streams should pause. Nothing is lost if he does not, but memory is.
+    /// Whether a stream should pause. Nothing is lost if it does not, but memory use grows.
     pub(crate) fn is_full(&self) -> bool {
         self.later.len() >= PIECES_MAX || self.len() >= OUTBOX_FULL as u64
     }
 
-    /// Whether so little is left that who paused may go on.
+    /// Whether so little is left that a paused stream may continue.
     pub(crate) fn is_low(&self) -> bool {
         self.later.len() <= PIECES_MAX / 2 && self.len() <= OUTBOX_LOW as u64
     }

@@ -59,7 +59,7 @@ fn none_of(name: Option<&str>, all: &[Passed]) -> String {
 }
 
 fn from_environment() -> io::Result<Vec<Passed>> {
-    // Read first: who takes the sockets removes the variables.
+    // Read first, because taking the sockets removes the variables.
     let names = std::env::var("LISTEN_FDNAMES").unwrap_or_default();
     let mut sockets = ListenFd::from_env();
     (0..sockets.len())
@@ -69,7 +69,7 @@ fn from_environment() -> io::Result<Vec<Passed>> {
                 Err(_) => sockets.take_unix_listener(index)?.map(OwnedFd::from),
             };
             let socket = socket.ok_or(io::ErrorKind::NotFound)?;
-            // sd_listen_fds_with_names(3): who passes no names means this one.
+            // sd_listen_fds_with_names(3): no names at all mean this one.
             let name = names.split(':').nth(index).filter(|name| !name.is_empty());
             Ok(Passed { name: name.unwrap_or("unknown").into(), socket })
         })

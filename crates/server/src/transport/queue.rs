@@ -23,18 +23,19 @@ use std::{
 /// two looks: a second in all.
 const LOOKS: (u32, Duration) = (100, Duration::from_millis(10));
 
-/// How many a queue may hold of which the kernel does not tell (a UNIX socket's): Linux' own limit
+/// How many a queue may hold whose length the kernel does not report (a UNIX socket's): Linux' own limit
 /// (net.core.somaxconn) is no larger by default.
 const QUEUE_MAX: u32 = 4096;
 
-/// Which of several listeners has its turn, and who is still taken in at a stop.
+/// Which of several listeners has its turn, and which connections are still accepted at a stop.
 ///
-/// Each has its turn after the others: else who waits at the second would wait for as long as there is
-/// somebody at the first.
+/// They take turns; otherwise connections at the second listener would wait for as long as there
+/// are connections at the first.
 #[derive(Debug, Default)]
 pub(crate) struct Turns {
     next: usize,
-    /// Since a stop was heard: how many of those who waited then are still to be taken in, by listener.
+    /// Since a stop: how many of the connections that waited at that time are still to be accepted,
+    /// by listener.
     left: Option<Vec<u32>>,
 }
 
@@ -45,13 +46,14 @@ impl Turns {
         (0..count).map(move |place| (next + place) % count)
     }
 
-    /// A stop was heard: who waits at the listeners when this is first called is still taken in, and
-    /// nobody else. Under a steady stream of others a queue would never be found empty.
+    /// Begins a stop: connections that wait at the listeners when this is first called are still
+    /// accepted, and no others. Under a steady stream of new connections a queue would never be
+    /// found empty.
     pub(crate) fn stop(&mut self, listeners: &[OwnedFd]) {
         self.left.get_or_insert_with(|| listeners.iter().map(waiting_at).collect());
     }
 
-    /// Whether one more of those who wait at this place may be taken in.
+    /// Whether one more of the connections that wait at this listener may be accepted.
     pub(crate) fn may_take(&self, place: usize) -> bool {
         self.left.as_ref().is_none_or(|left| left[place] > 0)
     }
@@ -86,7 +88,7 @@ pub(crate) struct Queue<'q> {
     pub(crate) sockets: &'q [OwnedFd],
     /// How it waits for them.
     pub(crate) way: Accepting,
-    /// To be held by who waits.
+    /// To be held by the worker that waits.
     pub(crate) lock: Option<&'q SharedLock>,
 }
 
@@ -161,16 +163,15 @@ impl Queues {
         self.of(0).sockets.iter().map(listener::address_of).collect()
     }
 
-    /// Nobody listens here any more; who has a listener still, in another process, does.
+    /// Closes this process's listeners; other processes that have one keep it.
     pub(crate) fn close(&mut self) {
         self.sets.clear();
     }
 
-    /// Has units that block in accept(2) hear of a stop, after the board tells of it: they hear no
-    /// notifier.
+    /// Makes units that block in accept(2) notice a stop, after the scoreboard shows it: they wait
+    /// for no notifier.
     ///
-    /// From now on accept(2) does not block, and who finds a queue empty shuts it down
-    /// ([`shut_down`]), which wakes all who block on it. Where a unit blocks, the queue is empty or
+    /// From now on accept(2) does not block, and a unit that finds a queue empty shuts it down
     /// the unit about to be woken; in a queue that stays full nobody blocks.
     pub(crate) fn begin_stop(&self) {
         if self.way != Accepting::Blocking {
@@ -197,8 +198,8 @@ pub(crate) fn has_connections(socket: BorrowedFd<'_>) -> bool {
     sys::ppoll(&mut polled, Some(Duration::ZERO)).is_ok() && polled[0].revents == POLLIN
 }
 
-/// Ends a listener for all who share it: whoever connects from now on is refused, and accept(2) says
-/// EINVAL.
+/// Ends a listener for every process that shares it: new connections are refused, and accept(2)
+/// fails with EINVAL.
 pub(crate) fn shut_down(listener: BorrowedFd<'_>) {
     // Another unit may have been first.
     let _ = SockRef::from(&listener).shutdown(Shutdown::Read);

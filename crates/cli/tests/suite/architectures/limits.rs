@@ -143,7 +143,7 @@ fn a_place_is_filled_when_it_can_be() {
     other.kill().unwrap();
     other.wait().unwrap();
     tree::until("it is replaced", || tree::children(server.pid()).len() == 2);
-    assert_eq!(server.said().matches("(Said once.)").count(), 1, "{}", server.said());
+    assert_eq!(server.said().matches("(Reported once.)").count(), 1, "{}", server.said());
     let mut rest = String::new();
     let mut client = server.client();
     client.send(LAST);

@@ -172,14 +172,14 @@ fn whom_nobody_can_serve_yet_waits_and_is_not_lost() {
         late[0].socket().set_read_timeout(Some(Duration::from_secs(30))).unwrap();
         if !has_pool {
             // Else there may be room again before whoever accepts has looked.
-            tree::until("it is said", || server.said().contains("(Said once.)"));
+            tree::until("it is said", || server.said().contains("(Reported once.)"));
         }
         drop(held);
         for client in &mut late {
             assert_eq!(client.reply().text(), "hello", "{architecture}");
         }
         let said = server.said();
-        let times = said.matches("(Said once.)").count();
+        let times = said.matches("(Reported once.)").count();
         assert_eq!(times, usize::from(!has_pool), "{said}");
         assert_eq!(stop(server)["requests"], 7, "{architecture}");
     });

@@ -32,7 +32,7 @@ impl Client {
         (!line.is_empty()).then(|| serde_json::from_str(&line).unwrap())
     }
 
-    fn ask(&mut self, request: &Request) -> Vec<Event> {
+    fn request(&mut self, request: &Request) -> Vec<Event> {
         let line = serde_json::to_string(request).unwrap() + "\n";
         self.say(line.as_bytes());
         let mut events = Vec::new();
@@ -47,15 +47,18 @@ impl Client {
 
 #[test]
 fn its_owner_alone_may_open_it_and_it_goes_with_the_server() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("control");
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("control");
     // A dead server's file is replaced.
     drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
     assert!(path.exists());
     let operator = started(&path).unwrap();
     assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
-    let said = format!("{:#}", started(&path).unwrap_err());
-    assert!(said.contains("--control") && said.contains("a running server listens"), "{said}");
+    let message = format!("{:#}", started(&path).unwrap_err());
+    assert!(
+        message.contains("--control") && message.contains("a running server listens"),
+        "{message}"
+    );
     assert!(path.exists(), "a refusal takes nothing away");
     drop(operator);
     assert!(!path.exists());
@@ -64,7 +67,7 @@ fn its_owner_alone_may_open_it_and_it_goes_with_the_server() {
     fs::remove_file(&path).unwrap();
     let other = started(&path).unwrap();
     drop(operator);
-    assert_eq!(Client::new(&path).ask(&Request::Statistics).len(), 2);
+    assert_eq!(Client::new(&path).request(&Request::Statistics).len(), 2);
     drop(other);
 }
 
@@ -72,9 +75,9 @@ fn its_owner_alone_may_open_it_and_it_goes_with_the_server() {
 #[test]
 fn of_servers_that_start_at_once_one_has_the_socket() {
     const SERVERS: usize = 4;
-    let folder = tempfile::tempdir().unwrap();
+    let directory = tempfile::tempdir().unwrap();
     for round in 0..50 {
-        let path = folder.path().join(round.to_string());
+        let path = directory.path().join(round.to_string());
         drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
         let together = std::sync::Barrier::new(SERVERS);
         let servers: Vec<_> = thread::scope(|scope| {
@@ -87,10 +90,10 @@ fn of_servers_that_start_at_once_one_has_the_socket() {
         });
         let running = servers.iter().filter(|server| server.is_ok()).count();
         assert_eq!(running, 1, "round {round}");
-        assert_eq!(Client::new(&path).ask(&Request::Statistics).len(), 2, "round {round}");
+        assert_eq!(Client::new(&path).request(&Request::Statistics).len(), 2, "round {round}");
         for error in servers.into_iter().filter_map(Result::err) {
-            let said = format!("{error:#}");
-            assert!(said.contains("a running server listens"), "{said}");
+            let message = format!("{error:#}");
+            assert!(message.contains("a running server listens"), "{message}");
         }
         assert!(!path.exists(), "round {round}: it goes with its server");
     }
@@ -98,30 +101,30 @@ fn of_servers_that_start_at_once_one_has_the_socket() {
 
 /// A lock that somebody holds for reasons of his own keeps no server from starting.
 #[test]
-fn a_folder_that_is_locked_for_long_is_used_all_the_same() {
-    let folder = tempfile::tempdir().unwrap();
-    let lock = fs::File::open(folder.path()).unwrap();
+fn a_directory_that_is_locked_for_long_is_used_nevertheless() {
+    let directory = tempfile::tempdir().unwrap();
+    let lock = fs::File::open(directory.path()).unwrap();
     rustix::fs::flock(&lock, rustix::fs::FlockOperation::LockShared).unwrap();
-    let path = folder.path().join("control");
+    let path = directory.path().join("control");
     let _operator = started(&path).unwrap();
-    assert_eq!(Client::new(&path).ask(&Request::Statistics).len(), 2);
+    assert_eq!(Client::new(&path).request(&Request::Statistics).len(), 2);
 }
 
 #[test]
 fn a_file_that_is_no_socket_stays() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("data");
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("data");
     fs::write(&path, "precious").unwrap();
-    let said = format!("{:#}", started(&path).unwrap_err());
-    assert!(said.contains("is no socket"), "{said}");
+    let message = format!("{:#}", started(&path).unwrap_err());
+    assert!(message.contains("is no socket"), "{message}");
     assert!(listener::unix(&path, 1).is_err());
     assert_eq!(fs::read(&path).unwrap(), b"precious");
 }
 
 #[test]
 fn several_requests_and_what_is_none() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("control");
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("control");
     let _operator = started(&path).unwrap();
     let mut client = Client::new(&path);
     let is_bad = |event: Option<Event>| {
@@ -129,11 +132,11 @@ fn several_requests_and_what_is_none() {
     };
     client.say(b"nonsense\n{\"command\":\"dance\"}\n");
     assert!(is_bad(client.event()) && is_bad(client.event()));
-    let all = client.ask(&Request::Purge { what: What::All });
+    let all = client.request(&Request::Purge { what: What::All });
     assert_eq!(all, [Event::Purged { responses: 0 }, Event::End { count: 1 }]);
-    let shown = client.ask(&Request::Show { url: "http://a/".into() });
+    let shown = client.request(&Request::Show { url: "http://a/".into() });
     assert!(matches!(shown[..], [Event::Error { kind: ErrorKind::NotStored, .. }]), "{shown:?}");
-    let shown = client.ask(&Request::Show { url: "https://a/".into() });
+    let shown = client.request(&Request::Show { url: "https://a/".into() });
     assert!(matches!(shown[..], [Event::Error { kind: ErrorKind::BadRequest, .. }]), "{shown:?}");
     client.say(&vec![b' '; REQUEST_MAX as usize + 10]);
     assert!(is_bad(client.event()));
@@ -141,21 +144,21 @@ fn several_requests_and_what_is_none() {
 }
 
 #[test]
-fn who_is_silent_keeps_nobody_from_asking_but_there_is_a_limit() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("control");
+fn silent_clients_do_not_delay_others_up_to_a_limit() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("control");
     let _operator = started(&path).unwrap();
     let mut silent: Vec<_> = (1..CLIENTS_MAX).map(|_| Client::new(&path)).collect();
     // All of them have been accepted when they are answered.
-    silent.iter_mut().for_each(|client| drop(client.ask(&Request::Statistics)));
+    silent.iter_mut().for_each(|client| drop(client.request(&Request::Statistics)));
     let mut last = Client::new(&path);
-    assert_eq!(last.ask(&Request::List { prefix: String::new(), limit: None }).len(), 1);
-    let told = Client::new(&path).event();
-    assert!(matches!(told, Some(Event::Error { kind: ErrorKind::Busy, .. })), "{told:?}");
+    assert_eq!(last.request(&Request::List { prefix: String::new(), limit: None }).len(), 1);
+    let event = Client::new(&path).event();
+    assert!(matches!(event, Some(Event::Error { kind: ErrorKind::Busy, .. })), "{event:?}");
     drop(silent);
     let start = std::time::Instant::now();
-    while matches!(Client::new(&path).ask(&Request::Statistics)[..], [Event::Error { .. }]) {
-        assert!(start.elapsed() < PATIENCE, "nobody's place becomes free");
+    while matches!(Client::new(&path).request(&Request::Statistics)[..], [Event::Error { .. }]) {
+        assert!(start.elapsed() < PATIENCE, "no place becomes free");
         thread::sleep(Duration::from_millis(5));
     }
 }

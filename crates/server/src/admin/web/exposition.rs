@@ -50,8 +50,8 @@ pub(super) enum Format {
 }
 
 impl Format {
-    /// What a client's Accept asks for. Prometheus names OpenMetrics first where it takes it; whoever does not
-    /// name it gets the older format.
+    /// The format that a client's Accept selects. Prometheus names OpenMetrics first where it
+    /// supports it; a client that does not name it gets the older format.
     pub(super) fn of_accept(accept: &str) -> Self {
         let names_it = accept.split(',').any(|range| {
             let mut parts = range.split(';').map(str::trim);

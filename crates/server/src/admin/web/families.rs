@@ -67,7 +67,7 @@ fn gauge(name: &'static str, help: &'static str, samples: Vec<Sample>) -> Family
     Family { name, kind: Kind::Gauge, unit: unit_of(name), help, samples }
 }
 
-/// OpenMetrics wants the unit told, and the name to end in it.
+/// OpenMetrics requires the unit as metadata, and a name that ends in it.
 fn unit_of(name: &str) -> &'static str {
     ["seconds", "bytes"].into_iter().find(|unit| name.ends_with(unit)).unwrap_or("")
 }

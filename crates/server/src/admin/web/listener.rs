@@ -45,7 +45,7 @@ pub(crate) struct Web {
 }
 
 impl Web {
-    /// Listens at `address` and tells what `observed` has.
+    /// Listens at `address` and serves what `observed` has.
     ///
     /// # Errors
     /// Says which address is at fault.
@@ -70,7 +70,7 @@ impl Web {
         &self.address
     }
 
-    /// What it tells.
+    /// The state that it serves.
     pub(crate) fn observed(&self) -> &Observed {
         &self.observed
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 pub(crate) struct ProcessFigures {
     /// User and system time of all threads.
     pub(crate) cpu: Duration,
-    /// Resident memory; 0 where /proc tells nothing.
+    /// Resident memory; 0 where /proc does not have it.
     pub(crate) resident_bytes: u64,
     /// Seconds since 1970 at which the process started, as the clock now says.
     pub(crate) started_unix_s: f64,

@@ -73,7 +73,7 @@ fn accept(request: &request::Request<'_>) -> Result<Request, Reject> {
         Method::Head => true,
         _ => {
             let status = pollux_http::Status::MethodNotAllowed;
-            return Err(reject(status, "this listener only tells: GET or HEAD"));
+            return Err(reject(status, "this listener is read-only: use GET or HEAD"));
         }
     };
     let Target::Path { path, .. } = request.target else {

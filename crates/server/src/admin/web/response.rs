@@ -45,7 +45,7 @@ pub(super) fn send(
     out.write_all(&response)
 }
 
-/// A response that tells what was wrong.
+/// A response that describes an error.
 pub(super) fn refuse(out: &mut impl Write, status: Status, reason: &str) -> io::Result<()> {
     let body = format!("{} {}: {reason}\n", status.code(), status.reason());
     send(out, status, "text/plain; charset=utf-8", body.as_bytes(), false)

@@ -80,12 +80,12 @@ impl Observed {
         (self.running)()
     }
 
-    /// Whether a stop was asked for.
+    /// Whether a stop was requested.
     pub(crate) fn is_stopping(&self) -> bool {
         self.is_stopping.load(SeqCst)
     }
 
-    /// A stop was asked for: the server is not ready any more.
+    /// A stop was requested: the server is not ready any more.
     pub(crate) fn begin_stop(&self) {
         self.is_stopping.store(true, SeqCst);
     }

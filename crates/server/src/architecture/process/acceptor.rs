@@ -1,4 +1,4 @@
-//! Who accepts for processes that have one connection each: the process that starts them.
+//! The acceptor for processes that have one connection each: the process that starts them.
 
 use super::super::Plan;
 use crate::{
@@ -39,7 +39,7 @@ pub(super) struct ProcessAcceptor {
     given_up: Vec<RawFd>,
     warnings: bool,
     turns: Turns,
-    /// All who waited when a stop was asked for are in.
+    /// All connections that waited when a stop was requested have been accepted.
     is_shut: bool,
 }
 
@@ -109,7 +109,8 @@ impl ProcessAcceptor {
                 };
                 let refusal = Refusal::of(&error);
                 match refusal {
-                    // One of those who waited at the stop; there may be others behind.
+                    // One of the connections that waited at the stop; there may be others behind
+                    // it.
                     Refusal::Dead if is_stopping => self.turns.took(place),
                     Refusal::Empty | Refusal::Dead => break,
                     Refusal::Exhausted | Refusal::Forbidden => {
@@ -189,7 +190,7 @@ impl ProcessAcceptor {
 
     fn say(&mut self, what: &str) {
         if !std::mem::replace(&mut self.warnings, true) {
-            tracing::warn!("{what}; who connects waits meanwhile. (Said once.)");
+            tracing::warn!("{what}; new connections wait meanwhile. (Reported once.)");
         }
     }
 }
@@ -207,8 +208,8 @@ mod tests {
     use pollux_testkit::denied;
     use std::net::TcpStream;
 
-    /// Before, the first connection at a stop that was dead already closed the acceptor, whoever waited
-    /// behind it.
+    /// Regression: the first connection at a stop that was already dead closed the acceptor,
+    /// although others waited behind it.
     #[test]
     fn at_a_stop_all_who_wait_are_looked_at_though_the_first_is_dead() {
         let config = Config::new(".");
@@ -235,7 +236,7 @@ mod tests {
             assert!(acceptor.take(&plan, Instant::now()).is_none());
             sys::counters().since(&before).of(sys::Call::Accept)
         });
-        assert_eq!(calls, 3, "one for each who waited, and no more");
+        assert_eq!(calls, 3, "one for each connection that waited, and no more");
         assert!(acceptor.is_shut());
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-/// Who lived for this long is replaced at once, and forgotten.
+/// A process that lived for this long is replaced at once, and its history is forgotten.
 const STABLE: Duration = Duration::from_secs(10);
 /// What the second early death in a row costs; each further one costs twice as much.
 const FIRST: Duration = Duration::from_millis(100);
@@ -16,8 +16,8 @@ pub(super) struct BackOff {
 }
 
 impl BackOff {
-    /// Who had the place has died, or could not be started (and lived for no time). Returns when the
-    /// next one is due: at once after one death, so that who is killed once is missed by nobody.
+    /// The process in this place has died, or could not be started (and lived for no time). Returns
+    /// when the next one is due: at once after one death, so that a single kill causes no delay.
     pub(super) fn next(&mut self, now: Instant, lived: Duration) -> Instant {
         if lived >= STABLE {
             self.early_deaths = 0;

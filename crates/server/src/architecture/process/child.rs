@@ -31,7 +31,7 @@ pub(super) struct Life<'p> {
 }
 
 impl Life<'_> {
-    /// Takes one connection after the other, until a stop is asked for.
+    /// Serves one connection after the other, until a stop is requested.
     pub(super) fn in_a_pool(self, ready: Option<OwnedFd>) -> u8 {
         let (plan, index) = (self.plan, self.index);
         let queue = plan.queues.of(index);
@@ -41,12 +41,12 @@ impl Life<'_> {
         });
         let mut engine = match (begun, &ready) {
             (Ok(engine), Some(ready)) => {
-                tell(ready, READY);
+                report(ready, READY);
                 engine
             }
             (Ok(engine), None) => engine,
             (Err(error), Some(ready)) => {
-                tell(ready, format!("{error:#}").as_bytes());
+                report(ready, format!("{error:#}").as_bytes());
                 return 1;
             }
             (Err(error), None) => return failed(&error),
@@ -75,11 +75,11 @@ impl Life<'_> {
         }
     }
 
-    /// Tells whether it could serve.
+    /// Reports whether it could serve.
     pub(super) fn for_trial(self, ready: &OwnedFd) -> u8 {
         match self.plan.check() {
-            Ok(()) => tell(ready, READY),
-            Err(error) => tell(ready, format!("{error:#}").as_bytes()),
+            Ok(()) => report(ready, READY),
+            Err(error) => report(ready, format!("{error:#}").as_bytes()),
         }
         0
     }
@@ -96,22 +96,22 @@ fn failed(error: &anyhow::Error) -> u8 {
     1
 }
 
-fn tell(ready: &OwnedFd, what: &[u8]) {
+fn report(ready: &OwnedFd, what: &[u8]) {
     let _ = sys::write(ready.as_fd(), &what[..what.len().min(REASON_BYTES)]);
 }
 
-/// Waits until a child has said that it is ready; `said` is the other end, which no other process
-/// holds.
+/// Waits until a child has reported that it is ready; `reports` is the other end, which no other
+/// process holds.
 ///
 /// # Errors
 /// Why it is not.
-pub(super) fn wait_until_ready(said: &OwnedFd) -> anyhow::Result<()> {
+pub(super) fn wait_until_ready(reports: &OwnedFd) -> anyhow::Result<()> {
     let mut all = Vec::new();
     let mut buffer = [0; REASON_BYTES];
     loop {
-        let mut polled = [PollFd { fd: said.as_raw_fd(), events: libc::POLLIN, revents: 0 }];
+        let mut polled = [PollFd { fd: reports.as_raw_fd(), events: libc::POLLIN, revents: 0 }];
         sys::ppoll(&mut polled, None).context("waiting for a process to be ready")?;
-        match sys::read(said.as_fd(), &mut buffer) {
+        match sys::read(reports.as_fd(), &mut buffer) {
             Ok(0) => break,
             Ok(count) => all.extend_from_slice(&buffer[..count]),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}

@@ -32,7 +32,7 @@ pub struct Source {
 #[derive(Clone, Debug, Default)]
 pub struct Sources {
     files: Vec<Source>,
-    /// For each key outside of sites, the file that has it.
+    /// For each key that is not in a site, the file that has it.
     keys: BTreeMap<String, usize>,
     /// For each site, its file and its number there.
     sites: Vec<(usize, usize)>,
@@ -78,13 +78,13 @@ impl Sources {
             return Err(unreadable(message, "does a file include itself?"));
         }
         let text = read_text(path).map_err(|error| {
-            unreadable(format!("cannot be read: {error}"), "check the name and who may read it")
+            unreadable(format!("cannot be read: {error}"), "check the name and its permissions")
         })?;
         let own = ConfigFile::parse(&name, &text)?;
         let mut table: Table =
             toml::from_str(&text).map_err(|error| explain(&name, &text, &error))?;
-        let folder = path.parent().unwrap_or(Path::new(""));
-        resolve_paths(&mut table, folder);
+        let directory = path.parent().unwrap_or(Path::new(""));
+        resolve_paths(&mut table, directory);
         let index = self.files.len();
         self.files.push(Source { name: name.clone(), text });
         // The sites of this file come first, so that its first one stays the default.
@@ -92,7 +92,7 @@ impl Sources {
         let mut sites = take_sites(&mut table);
         let mut merged = Table::new();
         for pattern in &own.include {
-            let files = expand(folder, pattern).map_err(|error| {
+            let files = expand(directory, pattern).map_err(|error| {
                 let mut fault = Fault::at(
                     &[Key::Name("include")],
                     format!("{}: {error}", pattern.display()),
@@ -167,17 +167,17 @@ fn take_sites(table: &mut Table) -> Vec<Value> {
     }
 }
 
-/// Makes relative paths relative to `folder`.
-fn resolve_paths(table: &mut Table, folder: &Path) {
+/// Makes relative paths relative to `directory`.
+fn resolve_paths(table: &mut Table, directory: &Path) {
     for (key, value) in table.iter_mut() {
         match value {
             Value::String(path) if PATHS.contains(&key.as_str()) && path != "-" => {
-                *path = folder.join(&*path).to_string_lossy().into_owned();
+                *path = directory.join(&*path).to_string_lossy().into_owned();
             }
             Value::Array(sites) if key == "site" => {
                 for site in sites {
                     if let Value::Table(site) = site {
-                        resolve_paths(site, folder);
+                        resolve_paths(site, directory);
                     }
                 }
             }
@@ -187,11 +187,11 @@ fn resolve_paths(table: &mut Table, folder: &Path) {
 }
 
 /// The files that a path of `include` stands for, in the order of their names.
-fn expand(folder: &Path, pattern: &Path) -> io::Result<Vec<PathBuf>> {
-    let full = folder.join(pattern);
+fn expand(directory: &Path, pattern: &Path) -> io::Result<Vec<PathBuf>> {
+    let full = directory.join(pattern);
     let name = full.file_name().and_then(|name| name.to_str()).unwrap_or_default().to_owned();
     let Some((start, end)) = name.split_once('*') else { return Ok(vec![full]) };
-    let mut found: Vec<PathBuf> = fs::read_dir(full.parent().unwrap_or(folder))?
+    let mut found: Vec<PathBuf> = fs::read_dir(full.parent().unwrap_or(directory))?
         .filter_map(Result::ok)
         .filter(|entry| {
             let name = entry.file_name();
@@ -269,7 +269,7 @@ fn help_for_key(wrong: &str, text: &str, offset: Option<usize>) -> String {
     }
 }
 
-/// The keys outside of sites.
+/// The keys that are not in a site.
 fn server_keys() -> Vec<String> {
     keys_of(&schemars::schema_for!(ConfigFile).to_value())
 }

@@ -15,7 +15,7 @@ impl ConfigFile {
     /// where a guestbook is stored that names no place.
     ///
     /// # Errors
-    /// Names the folder or the file that cannot be opened. A configuration that was not
+    /// Names the directory or the file that cannot be opened. A configuration that was not
     /// [validated](ConfigFile::validate) may fail later.
     pub fn open(&self, store: impl Fn() -> anyhow::Result<PathBuf>) -> anyhow::Result<Config> {
         let mut config = Config::new("");
@@ -144,8 +144,8 @@ impl SiteSection {
         }
         let Some(path) = &self.cache_dir else { return Ok(pollux_cache::Store::new(config)) };
         pollux_cache::FsDirectory::open(path.clone())
-            .and_then(|folder| {
-                pollux_cache::Store::with_directory(config, folder, self.cache_dir_size.0)
+            .and_then(|directory| {
+                pollux_cache::Store::with_directory(config, directory, self.cache_dir_size.0)
             })
             .with_context(|| format!("--cache-dir {}", path.display()))
     }

@@ -4,7 +4,7 @@ use super::{SiteSection, Text};
 use crate::config::SiteRules;
 
 impl SiteSection {
-    /// The rules that the keys ask for.
+    /// The rules that the keys set.
     pub(super) fn rules(&self) -> SiteRules {
         SiteRules {
             redirects: values(&self.redirect),

@@ -28,7 +28,7 @@ pub struct SiteSection {
     pub dotfiles: bool,
     /// Do not serve FILE.zst, FILE.br or FILE.gz in place of FILE.
     pub no_precompressed: bool,
-    /// Compress files when they are first asked for: codings in order of preference, such as
+    /// Compress files at their first request: codings in order of preference, such as
     /// `"zstd,br,gzip"`.
     pub compress: Option<Text<Compress>>,
     /// Fields added to every response: `"NAME: VALUE"`.
@@ -81,7 +81,7 @@ pub struct SiteSection {
     pub cache_negative: Time,
     /// Also store responses with Set-Cookie that do not say `public`.
     pub cache_set_cookie: bool,
-    /// Folder in which responses are stored, too.
+    /// Directory in which responses are stored, too.
     pub cache_dir: Option<PathBuf>,
     /// Maximum size of the files in it.
     pub cache_dir_size: Size,

@@ -6,8 +6,8 @@ use std::{fs, path::Path};
 
 /// The faults of a text, as they are shown.
 fn faults(text: &str) -> String {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("p.toml");
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("p.toml");
     fs::write(&path, text).unwrap();
     let shown = match ConfigFile::load(&path) {
         Err(fault) => fault.to_string(),
@@ -17,7 +17,7 @@ fn faults(text: &str) -> String {
             all.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
         }
     };
-    shown.replace(&format!("{}/", folder.path().display()), "")
+    shown.replace(&format!("{}/", directory.path().display()), "")
 }
 
 #[test]
@@ -55,21 +55,21 @@ fn every_fault_has_its_place_and_a_way_out() {
 
 #[test]
 fn included_files_add_sites_and_give_way() {
-    let folder = tempfile::tempdir().unwrap();
-    let write = |name: &str, text: &str| fs::write(folder.path().join(name), text).unwrap();
-    fs::create_dir(folder.path().join("sites")).unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| fs::write(directory.path().join(name), text).unwrap();
+    fs::create_dir(directory.path().join("sites")).unwrap();
     write("main.toml", "include = [\"sites/*.toml\"]\nworkers = 2\n[[site]]\nroot = \"www\"\n");
     write("sites/b.toml", "workers = 3\npin = [1]\n[[site]]\nnames = [\"b\"]\nroot = \"b\"\n");
     write("sites/a.toml", "[[site]]\nnames = [\"a\"]\nroot = \"/a\"\n");
     write("sites/c.txt", "no configuration");
-    let (config, sources) = ConfigFile::load(&folder.path().join("main.toml")).unwrap();
+    let (config, sources) = ConfigFile::load(&directory.path().join("main.toml")).unwrap();
     config.validate().unwrap();
     assert_eq!((config.workers, &config.pin[..]), (2, &[1][..]));
     let roots: Vec<_> = config.site.iter().map(|site| site.root.clone().unwrap()).collect();
     let [own, a, b] = &roots[..] else { panic!("{roots:?}") };
-    assert_eq!(own, &folder.path().join("www"));
+    assert_eq!(own, &directory.path().join("www"));
     assert_eq!(a, Path::new("/a"));
-    assert_eq!(b, &folder.path().join("sites/b"));
+    assert_eq!(b, &directory.path().join("sites/b"));
     let place = |key: &[Key<'_>]| sources.place(key).unwrap_or_default();
     assert!(place(&[Key::Name("workers")]).ends_with("main.toml:2"));
     assert!(place(&[Key::Name("pin")]).ends_with("sites/b.toml:2"));

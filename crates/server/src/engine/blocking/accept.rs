@@ -1,6 +1,6 @@
 //! Waiting for the next connection.
 //!
-//! A unit waits in the way that is chosen for its pool ([`Accepting`]), with epoll but for those who
+//! A unit waits in the way that is chosen for its pool ([`Accepting`]), with epoll except for those that
 //! block in accept(2). One that has links of its own (to a store) looks after them while it waits,
 //! where the way allows: with ppoll(2), in place of epoll. Where it does not, because the unit blocks
 //! in accept(2) or for the lock, they are looked after as soon as a connection is there, before it is
@@ -45,8 +45,8 @@ pub(super) struct Acceptor {
 impl Acceptor {}
 
 impl<A: Service> Blocking<A> {
-    /// Makes what it takes to wait for connections: before the unit is said to be ready, so that
-    /// nothing is wanting later.
+    /// Creates what the wait for connections needs, before the worker reports that it is ready, so
+    /// that this cannot fail later.
     ///
     /// # Errors
     /// No descriptor or no memory is left, or the user's watches are used up (ENOSPC).
@@ -61,13 +61,13 @@ impl<A: Service> Blocking<A> {
         for listener in queue.sockets {
             sys::epoll_ctl(epoll.as_fd(), EpollOp::Add, listener.as_raw_fd(), events, 0)?;
         }
-        // One at a time: more would be taken from those who wait beside.
+        // One at a time: a larger batch would take connections from other waiting workers.
         self.acceptor.epoll = Some((epoll, Vec::with_capacity(2)));
         Ok(())
     }
 
-    /// Waits for the next connection. `None` when a stop was asked for and all that waited by then
-    /// have been handed out: then nobody listens any more, also in other units.
+    /// Waits for the next connection. `None` when a stop was requested and all connections that
+    /// waited by then have been handed out: no worker listens any more then.
     ///
     /// # Errors
     /// When nothing can be waited for at all.
@@ -109,15 +109,15 @@ impl<A: Service> Blocking<A> {
             if found.is_some() || was_stopping {
                 return Ok(found);
             }
-            // A stop that was heard in a pause: who waits by now is still taken in.
+            // The stop was noticed during a pause: connections that wait by now are still accepted.
             if !self.worker.is_stopping {
                 self.wait_for_listeners(listeners)?;
             }
         }
     }
 
-    /// Takes in somebody who waits. At a stop only of those who waited when it was heard; then nobody is
-    /// found only when none of them is left, or none can be had.
+    /// Accepts a waiting connection. At a stop only one of those that waited when the stop was
+    /// noticed; `None` then means that none of them is left, or none can be accepted.
     fn accept_in_turn(&mut self, listeners: &[OwnedFd]) -> Option<OwnedFd> {
         let is_stopping = self.worker.is_stopping;
         if is_stopping {
@@ -131,10 +131,10 @@ impl<A: Service> Blocking<A> {
                         self.acceptor.turns.took(place);
                         return Some(socket);
                     }
-                    // One of those who waited; there may be others behind.
+                    // One of the connections that waited; there may be others behind it.
                     Err(Refusal::Dead) if is_stopping => self.acceptor.turns.took(place),
-                    // Whoever ends leaves a descriptor. With none left accept(2) says so even where
-                    // nobody waits.
+                    // A connection that ends frees a descriptor. With none left accept(2) fails
+                    // even when no connection waits.
                     Err(Refusal::Exhausted)
                         if is_stopping && !self.is_over() && has_connections(listener.as_fd()) =>
                     {
@@ -188,8 +188,8 @@ impl<A: Service> Blocking<A> {
         }
     }
 
-    /// Waits until `room` is readable, or a stop is asked for: who waits in the queue by then has a
-    /// claim to be served still. Returns false when a stop leaves no more time.
+    /// Waits until `room` is readable, or a stop is requested: connections that wait in the queue
+    /// by then are still to be served.
     pub(crate) fn pause(&mut self, room: BorrowedFd<'_>) -> bool {
         self.worker.counters.add(Counter::AcceptPauses, 1);
         self.wait_until(&[(room.as_raw_fd(), POLLIN)], None);
@@ -224,8 +224,8 @@ impl<A: Service> Blocking<A> {
                 };
                 if !std::mem::replace(warnings, true) {
                     tracing::warn!(
-                        "accepting pauses: accept4: {error}; who connects waits in the kernel's \
-                         queue. (Said once.) {}",
+                        "accepting pauses: accept4: {error}; new connections wait in the kernel's \
+                         queue. (Reported once.) {}",
                         refusal.advice()
                     );
                 }

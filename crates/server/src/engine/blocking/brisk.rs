@@ -1,10 +1,11 @@
 //! Waiting for a brisk client in recv(2) itself: two system calls a request, recv and send, where
 //! ppoll(2) before recv(2) makes three.
 //!
-//! Who waits in recv(2) notices no notifier, no link and no alarm. So it is done while none but the client is
-//! waited for, for [`PATIENCE`] at the longest, and only for a client that has sent some requests, the
-//! last of them soon after the one before. Who lets the patience end is idle, or slow: the next wait is
-//! one in ppoll(2), as long as it may be. An idle client costs one wait more, once.
+//! A worker that waits in recv(2) notices no notifier, no upstream connection and no alarm. So it
+//! waits there only while the client is all that it waits for, for [`PATIENCE`] at the longest, and
+//! only for a client that has sent some requests, the last of them soon after the one before. A
+//! client that lets this time pass is idle or slow: the next wait is one in ppoll(2), without that
+//! limit. An idle client costs one more wait, once.
 
 use super::{Blocking, Class};
 use crate::stats::Counter;

@@ -10,7 +10,7 @@ use crate::{
 use std::os::fd::AsFd;
 
 impl<A: Service> Blocking<A> {
-    /// Hands the connection over, and has nothing more to do with it; or tells why not.
+    /// Hands the connection over and forgets it; or delivers the reason why not.
     #[cold]
     pub(super) fn hand_over(&mut self, what: &HandOver) {
         if !self.is_running(what.exchange) {
@@ -20,7 +20,7 @@ impl<A: Service> Blocking<A> {
         let outcome = match client.connection.raw() {
             None => Err(NotTaken::OutputFirst),
             Some(input) => {
-                // Who receives it expects a socket as accept(2) gives it.
+                // The receiving process expects a socket in the state that accept(2) returns.
                 client.pace.stop(client.transport.as_fd());
                 let outcome = self.reactor.receivers.pass(what, client.transport.as_fd(), input);
                 outcome.map_err(|error| NotTaken::Error(error.kind()))

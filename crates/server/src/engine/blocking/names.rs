@@ -17,7 +17,7 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 /// Names that may wait to be resolved, of all units of the process together; more are refused.
 const QUESTIONS_MAX: usize = 16 << 10;
 
-/// What a unit has asked for, once it has, and its notifier.
+/// The resolver and its notifier, once the worker has resolved a name.
 #[derive(Default)]
 pub(super) struct Names(Option<(Resolver, OwnedFd)>);
 
@@ -32,7 +32,7 @@ impl<A: Service> Blocking<A> {
     /// Has a name resolved.
     ///
     /// # Errors
-    /// Why it cannot be asked for.
+    /// Why the lookup cannot be started.
     pub(super) fn ask_for_name(&mut self, question: Question) -> Result<(), String> {
         let (resolver, _) = match &mut self.names.0 {
             Some(open) => open,
@@ -41,7 +41,7 @@ impl<A: Service> Blocking<A> {
                 none.insert(open.map_err(|error| format!("no thread to resolve names: {error}"))?)
             }
         };
-        resolver.ask(question)
+        resolver.submit(question)
     }
 
     /// Adds the notifier to what is waited for, while an answer is to come. Returns its place.
@@ -51,7 +51,7 @@ impl<A: Service> Blocking<A> {
         Some(self.polled.len() - 1)
     }
 
-    /// Tells of the answers that have come. `place` is what [`Blocking::add_names`] returned.
+    /// Delivers the answers that have arrived. `place` is what [`Blocking::add_names`] returned.
     pub(super) fn attend_names(&mut self, place: Option<usize>) {
         let has_rung =
             place.and_then(|place| self.polled.get(place)).is_some_and(|p| p.revents != 0);

@@ -36,7 +36,7 @@ impl Tunnel {
         if !self.kept[end].is_empty() {
             events |= POLLOUT;
         }
-        // One of which nothing is wanted would tell of its end again and again.
+        // A descriptor without interest would report its end again and again, so poll skips it.
         (if events == 0 { -1 } else { fd }, events)
     }
 

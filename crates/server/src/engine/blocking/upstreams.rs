@@ -151,7 +151,7 @@ impl<A: Service> Blocking<A> {
                     events |= POLLIN;
                 }
             }
-            // One of which nothing is wanted would tell of its end again and again.
+            // A descriptor without interest would report its end again and again, so poll skips it.
             let fd = if events == 0 { -1 } else { transport.as_raw_fd() };
             self.polled.push(PollFd { fd, events, revents: 0 });
         }

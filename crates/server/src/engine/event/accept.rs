@@ -44,7 +44,7 @@ pub(super) struct Acceptor {
 }
 
 bitflags::bitflags! {
-    /// What was said, each once.
+    /// Warnings that were logged, each once.
     #[derive(Clone, Copy, Debug, Default)]
     struct OnceWarnings: u8 {
         /// That the limit of connections is reached.
@@ -61,7 +61,7 @@ bitflags::bitflags! {
 }
 
 impl OnceWarnings {
-    /// Whether this has not been said; it is from now on.
+    /// Whether this has not been logged yet; marks it as logged.
     fn is_news(&mut self, what: Self) -> bool {
         let is_news = !self.contains(what);
         *self |= what;
@@ -185,7 +185,7 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
                 tracing::warn!(
                     "accepting stops at {} connections, as many as --max-connections says or the \
                      limit of open files leaves room for (`ulimit -Hn`); it goes on when one \
-                     closes. (Said once.)",
+                     closes. (Reported once.)",
                     self.clients
                 );
             }
@@ -218,7 +218,7 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
                 if self.acceptor.warnings.is_news(OnceWarnings::EXHAUSTED) {
                     tracing::warn!(
                         "accepting stops at {} connections: {error}; it goes on when one closes. \
-                         (Said once.) {}",
+                         (Reported once.) {}",
                         self.clients,
                         refusal.advice()
                     );
@@ -230,7 +230,7 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
                 if self.acceptor.warnings.is_news(OnceWarnings::REFUSED) {
                     tracing::error!(
                         "no connection can be accepted: accept4: {error}; it is tried again each \
-                         second. (Said once.) {}",
+                         second. (Reported once.) {}",
                         refusal.advice()
                     );
                 }
@@ -267,12 +267,12 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
                 let deadline = self.worker.clock.after(timeout);
                 self.arm(fd as u32, deadline);
             }
-            // Its limit is a limit like --max-connections: who comes later waits.
+            // Its limit is a limit like --max-connections: later connections wait.
             Err(Error::DescriptorTooLarge { .. }) => return self.hold(socket),
             Err(error) => {
                 self.worker.counters.add(Counter::Refused, 1);
                 if self.acceptor.warnings.is_news(OnceWarnings::CANNOT_WAIT) {
-                    tracing::warn!("refusing connections: {error}. (Said once.)");
+                    tracing::warn!("refusing connections: {error}. (Reported once.)");
                 }
                 sys::close(socket);
             }
@@ -286,7 +286,7 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
         if self.acceptor.warnings.is_news(OnceWarnings::TOO_LARGE) {
             tracing::warn!(
                 "accepting stops at {} connections: the mechanism waits for no descriptor above its \
-                 limit; it goes on when one closes. (Said once.) Another --mechanism has no such \
+                 limit; it goes on when one closes. (Reported once.) Another --mechanism has no such \
                  limit",
                 self.clients
             );
@@ -325,14 +325,16 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
             acceptor.retry_at = None;
             // Every mechanism reports what is ready when its interest is changed.
             self.watch_listeners(Interest::READ);
-            // Who is held was the last in the queue, perhaps: no listener would say anything.
+            // The connection on hold may have been the last in the queue: then no listener reports
+            // anything.
             let first = self.acceptor.listeners.first().map(|listener| listener.token);
             if let (true, Some(first)) = (self.acceptor.held.is_some(), first) {
                 self.accept(first);
             }
             return;
         }
-        // One may be given up on the way; who is passed over then has its turn the next time.
+        // A listener may be given up on the way; one that is skipped then has its turn the next
+        // time.
         let mut index = 0;
         while let Some(listener) = self.acceptor.listeners.get(index) {
             if listener.has_more {
@@ -350,11 +352,11 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
         }
     }
 
-    /// Takes in who waits already, and then nobody any more: the listeners are closed.
+    /// Accepts the connections that wait already, and then closes the listeners.
     pub(super) fn stop_accepting(&mut self) {
         for index in 0..self.acceptor.listeners.len() {
-            // Who comes meanwhile does not count: under a steady stream of them a queue would never be
-            // found empty.
+            // Connections that arrive meanwhile do not count: under a steady stream of them a queue
+            // would never be found empty.
             let waiting = waiting_at(&self.acceptor.listeners[index].socket);
             let held = u32::from(self.acceptor.held.is_some());
             for _ in 0..waiting.saturating_add(held) {

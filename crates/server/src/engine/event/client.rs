@@ -1,4 +1,4 @@
-//! One client's turn: bytes come in, the application answers, what it said leaves.
+//! One iteration for a client: bytes are received, the service answers, the response is sent.
 
 use super::*;
 
@@ -19,10 +19,10 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                 Err(_) => return self.close(fd),
             };
-            // What only the transport knows of, no mechanism tells of again.
+            // No mechanism reports input that only the transport holds.
             let has_more = transport.may_have_more(received, self.input.len());
             let is_held = has_more && transport.keeps_input();
-            // One test for nearly all; a level-triggered mechanism tells again of what waits.
+            // Common case: one comparison. A level-triggered mechanism reports unread input again.
             let may_have_more = slot.marks.intersects(Marks::INPUT_ENDS | Marks::INPUT_WAITS)
                 && (self.is_edge || slot.marks.contains(Marks::INPUT_ENDS));
             let is_drained = !has_more && !may_have_more;
@@ -157,7 +157,8 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
     pub(super) fn send_rest_later(&mut self, fd: RawFd, outcome: io::Result<SendOutcome>) {
         match outcome {
             Err(_) => self.close(fd),
-            // By its state a connection writes only when it is told to.
+            // With per-state interest a connection writes only when the mechanism reports it
+            // writable.
             Ok(SendOutcome::Paused) if self.discipline == Discipline::Eager => {
                 self.requeue(fd);
                 self.rearm(fd);

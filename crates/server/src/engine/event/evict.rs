@@ -76,7 +76,7 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
             && slot.timer.deadline() == Some(candidate.deadline)
             && !slot.marks.is_left();
         let is_idle = is_same && slot.client().is_some_and(|client| client.is_idle());
-        // A request may have come that no event has told of yet.
+        // A request may have arrived that no event has reported yet.
         is_idle && slot.transport().is_some_and(|transport| !is_readable(transport.as_fd()))
     }
 
@@ -112,6 +112,6 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
 /// Whether input waits at a socket, or a connection at a listener.
 pub(super) fn is_readable(socket: std::os::fd::BorrowedFd<'_>) -> bool {
     let mut polled = [PollFd::from_borrowed_fd(socket, PollFlags::IN)];
-    // What cannot be polled is left to whoever reads it.
+    // Where poll(2) fails, the next read finds out.
     poll(&mut polled, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).map_or(true, |ready| ready > 0)
 }

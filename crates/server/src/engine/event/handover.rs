@@ -12,7 +12,7 @@ use pollux_sys as sys;
 use std::os::fd::{AsFd, AsRawFd};
 
 impl<M: Mechanism, A: Service> Engine<M, A> {
-    /// Hands a connection over, and has nothing more to do with it; or tells why not.
+    /// Hands a connection over and forgets it; or delivers the reason why not.
     #[cold]
     pub(super) fn hand_over(&mut self, what: &HandOver) {
         if !self.is_running(what.exchange) {

@@ -22,14 +22,14 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
     /// Has a name resolved.
     ///
     /// # Errors
-    /// Why it cannot be asked for.
+    /// Why the lookup cannot be started.
     pub(super) fn ask_for_name(&mut self, question: Question) -> Result<(), String> {
         if self.names.is_none() {
             let resolver = self.open_resolver().map_err(|error| format!("{error:#}"))?;
             self.names = Some(resolver);
         }
         let Some(resolver) = &mut self.names else { return Ok(()) };
-        let outcome = resolver.ask(question);
+        let outcome = resolver.submit(question);
         if resolver.has_ended() {
             // The next question starts another thread. With this one goes the other end of its notifier.
             self.names = None;

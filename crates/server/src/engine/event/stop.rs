@@ -1,4 +1,4 @@
-//! Stopping: nothing new is taken in, what is in flight may end.
+//! Stopping: new connections are refused, requests in flight may end.
 
 use super::Engine;
 use crate::{service::Service, time::clock::ticks};
@@ -14,7 +14,8 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
         }
         self.worker.is_stopping = true;
         self.end_streams();
-        // Who is idle leaves his place to who waits for one; of those, too, some are idle.
+        // Idle connections make room for connections that wait to be accepted; some of those are
+        // idle, too.
         self.close_idle();
         self.stop_accepting();
         self.close_idle();
@@ -22,7 +23,7 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
 
     fn close_idle(&mut self) {
         for fd in self.table.descriptors() {
-            // A request may lie in the socket already: it is in flight, too.
+            // A request may be in the socket already: it is in flight, too.
             if self.is_idle(fd) {
                 self.receive(fd);
             }
@@ -32,7 +33,7 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
         }
     }
 
-    /// Whether a stop has been asked for and nothing is left to wait for.
+    /// Whether a stop has been requested and nothing is left to wait for.
     #[inline]
     pub(super) fn is_done(&self) -> bool {
         self.stop_at.is_some_and(|at| self.clients == 0 || self.worker.clock.tick() >= at)

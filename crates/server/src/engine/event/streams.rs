@@ -24,7 +24,7 @@ const DISCARDED_MAX: u32 = 64 << 10;
 /// What is to be done about a stream after a call of the service.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Change {
-    /// It is full: tell when it is not.
+    /// It is full: watch for room.
     Watch(RawFd),
     /// It is over.
     End(RawFd),
@@ -49,7 +49,7 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
         if has_ended {
             return self.end_stream(fd);
         }
-        // Whatever an edge-triggered mechanism has told of before: it is looked at once more.
+        // An edge-triggered mechanism may have reported input before, so it is read once more.
         if slot.marks.contains(Marks::INPUT_WAITS) {
             self.requeue(fd);
         }
@@ -82,7 +82,7 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
                     changes.extend(change);
                     delivery
                 }
-                // It is about to become one, and is told then that there is room.
+                // It will become a stream, and receives an event then that there is room.
                 Peer::Client(_) => Delivery::Full,
                 _ => Delivery::Gone,
             }
@@ -135,8 +135,8 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
             let Some(slot) = self.table.get_mut(fd) else { return false };
             let Some((transport, Peer::Stream(stream))) = slot.parts() else { return false };
             match transport.receive(&mut self.input) {
-                // A client that reads on after its own end is as good as gone: nothing would tell
-                // later that it really is.
+                // A client that still reads after it ended its own side is treated as gone: no
+                // event would report later that it really is.
                 Ok(0) => return false,
                 Ok(received) => {
                     let received = u32::try_from(received).unwrap_or(u32::MAX);
@@ -157,12 +157,12 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
         true
     }
 
-    /// Has the mechanism tell when a stream that is full can take more.
+    /// Watches for room in a stream that is full.
     fn watch_stream(&mut self, fd: RawFd) {
         self.change_interest(fd, Marks::READS | Marks::WRITES, false);
     }
 
-    /// Has the mechanism tell of input alone, unless it is registered for both once and for all.
+    /// Watches for input alone, unless the descriptor is registered for both once and for all.
     fn stop_watching(&mut self, fd: RawFd) {
         if !self.registers_once() {
             self.change_interest(fd, Marks::READS, false);

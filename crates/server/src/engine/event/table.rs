@@ -15,7 +15,7 @@ const BLOCK: usize = 256;
 /// All that an idle connection costs in the server, besides the mechanism's own cell.
 #[derive(Debug)]
 pub(crate) struct Slot<X> {
-    /// Who is at the other end.
+    /// The peer of the descriptor.
     pub(crate) peer: Peer<X>,
     /// Where it stands in the timers.
     pub(crate) timer: Timer,
@@ -37,9 +37,9 @@ bitflags::bitflags! {
         const READS = 1;
         /// The interest set has it for writing.
         const WRITES = 1 << 1;
-        /// There may be input that no event will tell of again.
+        /// There may be input that no event will report again.
         const INPUT_WAITS = 1 << 2;
-        /// The peer has ended its stream: a read will say so once the data is taken.
+        /// The peer has ended its stream: a read will report that after the remaining data.
         const INPUT_ENDS = 1 << 3;
         /// The engine's list of connections to come back to has it.
         const QUEUED = 1 << 4;
@@ -78,7 +78,7 @@ pub(crate) enum Class {
     Stream,
 }
 
-/// Who is at the other end of a descriptor.
+/// The peer of a descriptor.
 #[derive(Debug)]
 pub(crate) enum Peer<X> {
     /// Nobody: the slot is not in use.
@@ -140,7 +140,7 @@ impl<X> Slot<X> {
         self.transport.as_mut()
     }
 
-    /// The way to the peer, and who that is.
+    /// The transport, and the peer that it leads to.
     #[inline]
     pub(crate) fn parts(&mut self) -> Option<(&mut Transport, &mut Peer<X>)> {
         Some((self.transport.as_mut()?, &mut self.peer))

@@ -48,7 +48,7 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
         slot.peer = Peer::Tunnel(Tunnel { kept, partner, is_client, has_ended: false });
         slot.class = Class::Tunnel;
         slot.timer.disarm();
-        // Whatever was told of before: it is looked at once more.
+        // An edge-triggered mechanism may have reported input before, so it is read once more.
         slot.marks |= Marks::INPUT_WAITS;
     }
 
@@ -195,7 +195,7 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
         slot.transport().map_or(Ok(()), Transport::shut)
     }
 
-    /// Sees to it that the mechanism tells of what this end waits for.
+    /// Sets the interest to what this end waits for.
     fn watch_end(&mut self, fd: RawFd) {
         if self.registers_once()
             && self

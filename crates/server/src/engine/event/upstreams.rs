@@ -1,4 +1,4 @@
-//! The links of applications, as a mechanism tells of them.
+//! Upstream connections and the events that the mechanism reports for them.
 
 use super::{Engine, READS_PER_EVENT};
 use crate::stats::Counter;
@@ -89,7 +89,7 @@ impl<M: Mechanism, A: Service> UpstreamDriver for Engine<M, A> {
     }
 
     fn after_connect(&mut self, id: UpstreamId, fd: RawFd) {
-        // An edge-triggered mechanism may have told of input in the same event.
+        // An edge-triggered mechanism may have reported input in the same event.
         self.receive_on_upstream(id, fd);
     }
 
@@ -198,7 +198,7 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
         self.requeue(fd);
     }
 
-    /// Sees to it that the mechanism tells of what a link waits for, and of nothing else.
+    /// Sets the interest to what the upstream connection waits for, and nothing else.
     fn watch_upstream(&mut self, id: UpstreamId, fd: RawFd) {
         let Some(upstream) = self.reactor.upstreams.get(id) else { return };
         let mut wanted = Marks::empty();

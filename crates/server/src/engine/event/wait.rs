@@ -1,11 +1,11 @@
-//! The wait itself: what fails for a moment is borne, and who stood still is noticed.
+//! The wait itself: temporary failures are tolerated, and a worker that was suspended is detected.
 
 use super::Engine;
 use crate::service::Service;
 use pollux_event::{Error, Mechanism};
 use std::time::Duration;
 
-/// Who finds a deadline that has been over for so long stood still, in ticks: 0.2 s.
+/// A deadline that expired at least so many ticks ago means that this worker was suspended: 0.2 s.
 const STOOD_STILL: u32 = 2;
 
 impl<M: Mechanism, A: Service> Engine<M, A> {

@@ -1,5 +1,5 @@
-//! A connection's turn has a budget: however much one client asks for at once, others wait for a
-//! few answers and not for all of them.
+//! A connection's iteration has a budget: however many requests one client sends at once, other
+//! clients wait for a few of its answers and not for all of them.
 //!
 //! Counted and not timed: answers between two waits are what somebody else waits for, on a slow
 //! machine as on a fast one.
@@ -24,7 +24,7 @@ const TURNS: u32 = 2;
 const PIPELINED: usize = 16 << 10;
 
 /// The most answers between two waits while one client has sent [`PIPELINED`] bytes of requests for
-/// a document of `length` bytes, and another asks for a small one again and again.
+/// a document of `length` bytes, and another requests a small one again and again.
 fn most_answers(length: usize) -> u32 {
     let directory = tempfile::tempdir().unwrap();
     fs::write(directory.path().join("large"), vec![b'~'; length]).unwrap();
@@ -73,9 +73,9 @@ fn who_asks_for_much_at_once_leaves_others_their_turn() {
 
 /// Small answers gather in one send, and are counted instead.
 #[test]
-fn who_asks_for_many_small_ones_at_once_leaves_others_their_turn() {
+fn a_client_that_pipelines_many_small_requests_does_not_delay_others() {
     let most = most_answers(1);
-    // The other asks for one at a time.
+    // The other client sends one request at a time.
     let bound = TURNS * crate::protocol::REPLIES_A_TURN + TURNS;
     assert!(most <= bound, "{most} answers in one pass, more than {bound}");
     assert!(most > TURNS, "only {most}: nothing was gathered");

@@ -1,5 +1,5 @@
-//! System calls of the loop that fail: what passes is borne, what stays is said, and a stop is
-//! always heard.
+//! System calls of the loop that fail: temporary failures are tolerated, lasting ones are reported,
+//! and a stop is always noticed.
 
 use super::{
     seam::{FaultAt, Worker, before_add, fail, hide_the_inbox},
@@ -39,8 +39,8 @@ fn forbid(call: i64, errno: i32) {
     seccompiler::apply_filter(&filter).expect("the filter is in force");
 }
 
-/// Before, the first of these was asked for without end once a stop was to take in what waits, and
-/// the worker never ended.
+/// Regression: during a stop, a connection that failed like this was accepted again without end,
+/// and the worker never ended.
 #[test]
 fn who_may_not_accept_does_not_spin_and_hears_a_stop() {
     for errno in [libc::EPERM, libc::EACCES, libc::EOPNOTSUPP, libc::EMFILE, libc::ENOMEM] {
@@ -151,7 +151,8 @@ fn a_receive_that_is_interrupted_for_ever_does_not_hold_the_worker() {
     worker.stop().unwrap();
 }
 
-/// Who cannot be added is refused, who cannot be changed is closed; the next is served.
+/// A client that cannot be added is refused, one whose interest cannot be changed is closed; the
+/// next is served.
 #[test]
 fn an_interest_that_cannot_be_set_ends_its_connection_and_nothing_else() {
     for errno in [libc::ENOMEM, libc::ENOSPC] {
@@ -172,10 +173,10 @@ fn an_interest_that_cannot_be_set_ends_its_connection_and_nothing_else() {
     }
 }
 
-/// Before, who connected during a stop was taken in, too, for as long as there was a place; and of those
-/// whom the mechanism refused, who take no place, without end.
+/// Regression: clients that connected during a stop were accepted while there was room; and those
+/// that the mechanism refused, which take no room, were accepted without end.
 #[test]
-fn who_connects_during_a_stop_does_not_keep_it_from_ending() {
+fn clients_that_connect_during_a_stop_do_not_delay_its_end() {
     const NEWCOMERS: usize = 50;
     for refused in [0, u32::MAX] {
         let mut config = Config::new(".");
@@ -185,7 +186,7 @@ fn who_connects_during_a_stop_does_not_keep_it_from_ending() {
         let open = move |_: &Config, _: &Rules, address| {
             let mut newcomers = Vec::new();
             let mut is_first = true;
-            // Each who is taken in brings another.
+            // Each accepted client starts another one.
             before_add(move || {
                 if std::mem::replace(&mut is_first, false) {
                     go.recv_timeout(PATIENCE).unwrap();
@@ -206,9 +207,9 @@ fn who_connects_during_a_stop_does_not_keep_it_from_ending() {
     }
 }
 
-/// A unit that blocks, in whose thread these system calls fail so, and for which so many clients wait;
-/// what it counted after a stop without grace that was asked for when `may_stop` said so, or why it
-/// ended before.
+/// Runs a blocking worker in whose thread these system calls fail, with so many waiting clients.
+/// Returns what it counted after a stop without grace that was requested when `may_stop` allowed
+/// it, or why it ended before.
 fn blocking(
     clients: usize,
     calls: &'static [i64],
@@ -218,7 +219,7 @@ fn blocking(
     blocking_on(Arc::new(Scoreboard::new(1).unwrap()), clients, calls, errno, may_stop)
 }
 
-/// The same on a board that may tell of a stop already.
+/// The same on a scoreboard that may have a stop already.
 fn blocking_on(
     scoreboard: Arc<Scoreboard>,
     clients: usize,
@@ -256,8 +257,8 @@ fn blocking_on(
     unit.join().unwrap().map(|()| scoreboard.statistics())
 }
 
-/// Before, an error that was not known was taken for an empty queue: each wait told of the connection
-/// again, and so without end.
+/// Regression: an unknown error was taken for an empty queue, so each wait reported the connection
+/// again, without end.
 #[test]
 fn a_unit_that_may_not_accept_does_not_spin_and_hears_a_stop() {
     for errno in [libc::ENOSYS, libc::EIO, libc::EPERM, libc::EMFILE] {
@@ -271,8 +272,8 @@ fn a_unit_that_may_not_accept_does_not_spin_and_hears_a_stop() {
     }
 }
 
-/// Before, the first connection at a stop that was dead already ended the unit's accepting, whoever
-/// waited behind it.
+/// Regression: the first connection at a stop that was already dead ended the worker's accepting,
+/// although others waited behind it.
 #[test]
 fn at_a_stop_a_unit_looks_at_all_who_wait_though_the_first_is_dead() {
     const CLIENTS: usize = 3;
@@ -282,7 +283,8 @@ fn at_a_stop_a_unit_looks_at_all_who_wait_though_the_first_is_dead() {
     let statistics =
         blocking_on(scoreboard, CLIENTS, calls, libc::ECONNABORTED, |_: &Scoreboard| false)
             .unwrap();
-    // One before the stop was heard, and then one for each who waited then, and no more.
+    // One before the stop was noticed, then one for each client that waited at that time, and no
+    // more.
     assert_eq!(statistics.system_calls.of(Call::Accept), 1 + CLIENTS as u64);
 }
 
@@ -316,10 +318,10 @@ fn a_wait_that_fails_for_good_ends_the_unit_with_its_reason() {
     assert_eq!(error.raw_os_error(), Some(libc::EBADF));
 }
 
-/// Behind thousands of signals in a queue the inbox was heard of seconds later: figures were of another time than
-/// they were asked at, and a stop came when the load was over.
+/// Regression: behind thousands of queued signals the inbox was reported seconds late, so figures
+/// were too old and a stop took effect only when the load was over.
 #[test]
-fn a_worker_is_heard_whose_mechanism_does_not_tell_of_it() {
+fn a_worker_notices_commands_that_its_mechanism_does_not_report() {
     let worker = Worker::start(hide_the_inbox);
     let started_at = Instant::now();
     assert_eq!(worker.statistics().count(Counter::Requests), 0);

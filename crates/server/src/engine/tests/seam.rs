@@ -47,12 +47,13 @@ thread_local! {
     /// Requests begun since the last wait, and the most there were between two waits.
     static BEGUN: Cell<u32> = const { Cell::new(0) };
     static MOST_BEGUN: Cell<u32> = const { Cell::new(0) };
-    /// What was added first, which is the inbox, and whether nothing is told of it.
+    /// The token of the first descriptor added, which is the inbox, and whether its events are
+    /// hidden.
     static FIRST: Cell<Option<Token>> = const { Cell::new(None) };
     static IS_FIRST_HIDDEN: Cell<bool> = const { Cell::new(false) };
 }
 
-/// From now on nothing is told in this thread of what was added first: its inbox.
+/// Hides the events of the first descriptor added in this thread, its inbox, from now on.
 pub(super) fn hide_the_inbox() {
     IS_FIRST_HIDDEN.set(true);
 }
@@ -217,7 +218,7 @@ impl Worker {
 
     /// The present figures.
     pub(super) fn statistics(&self) -> Statistics {
-        self.remote.ask().answer().unwrap()
+        self.remote.request_statistics().answer().unwrap()
     }
 
     /// Tells it to stop.

@@ -27,7 +27,8 @@ pub(super) struct Tester {
     upstream: SocketAddr,
     unix: PathBuf,
     waiting: Vec<ExchangeId>,
-    /// A link that all share, and who waits for a byte of its echo, in order.
+    /// An upstream connection that all exchanges share, and the exchanges that wait for a byte of
+    /// its echo, in order.
     pool: Option<UpstreamId>,
     queue: VecDeque<ExchangeId>,
     /// What came for the exchanges of the pool, by their numbers.
@@ -240,7 +241,7 @@ impl Service for Tester {
                 ok(context, outbox, &self.most.to_string());
                 Flow::Done
             }
-            other => panic!("{other:?} is not to be asked for"),
+            other => panic!("{other:?} is not a valid path"),
         }
     }
 
@@ -252,7 +253,7 @@ impl Service for Tester {
         response: &mut ResponseWriter<'_>,
     ) -> Flow<Job> {
         let outbox = response.raw();
-        let Job::Upload { upstream, .. } = job else { panic!("no body was asked for") };
+        let Job::Upload { upstream, .. } = job else { panic!("no body was requested") };
         match part {
             Part::Data(bytes) => {
                 context.reactor.send(upstream).bytes().extend_from_slice(bytes);
@@ -348,7 +349,7 @@ impl Service for Tester {
             }
             // A half-close says nothing to the others.
             (job, Event::ClientEnded) => Flow::Waiting(job),
-            (_, event) => panic!("{event:?} was not asked for"),
+            (_, event) => panic!("{event:?} was not expected"),
         }
     }
 
@@ -372,7 +373,7 @@ impl Service for Tester {
                     context.reactor.wake(exchange, WakeReason::Ready);
                 }
             }
-            other => panic!("{other:?} was not asked for"),
+            other => panic!("{other:?} was not expected"),
         }
     }
 }

@@ -15,7 +15,7 @@ use std::{
     os::fd::{AsRawFd as _, BorrowedFd},
 };
 
-/// What a client is told that speaks plain HTTP to us.
+/// The answer to a client that speaks plain HTTP to a TLS listener.
 const PLAIN_HTTP_REPLY: &[u8] = b"HTTP/1.1 400 Bad Request\r\n\
     Content-Type: text/plain; charset=utf-8\r\n\
     Content-Length: 63\r\n\

@@ -35,7 +35,7 @@ impl Limits {
         self.begun_in_iteration = 0;
     }
 
-    /// Asks for one more, which counts if it is granted.
+    /// Requests one more handshake, which counts if it is granted.
     pub(super) fn begin_handshake(&mut self, address: Option<IpAddr>) -> Admission {
         if self.begun_in_iteration >= HANDSHAKES_PER_ITERATION {
             return Admission::Later;

@@ -103,7 +103,8 @@ impl Worker {
                 break Err(io::ErrorKind::Interrupted.into());
             }
             match receive(socket, &mut buffer[end..]) {
-                // Without close_notify: whoever cut it, it is no proper end (RFC 8446 §6.1).
+                // Without close_notify the end may be a truncation by a third party (RFC 8446
+                // §6.1).
                 Ok(0) => break Err(io::ErrorKind::UnexpectedEof.into()),
                 Ok(received) => {
                     is_drained = received < buffer.len() - end;

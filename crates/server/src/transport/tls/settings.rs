@@ -1,4 +1,4 @@
-//! What a TLS server is told, and what is made of it before there are workers.
+//! The settings of a TLS server, and what is prepared from them before workers start.
 
 use anyhow::Context as _;
 use pollux_tls::{
@@ -10,7 +10,7 @@ use std::{path::PathBuf, sync::Arc};
 /// TLS on all listeners.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TlsConfig {
-    /// Certificates and keys; a client gets the one that has the name it asks for, else the first. None
+    /// Certificates and keys; a client gets the one that has the name that it requests, else the first. None
     /// at all is a certificate that signs itself, made at the start, for trials.
     pub certificates: Vec<CertificateFiles>,
     /// The oldest version that is accepted.
@@ -26,12 +26,13 @@ pub struct TlsConfig {
 /// Whether clients show certificates.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum ClientCertificates {
-    /// They are not asked.
+    /// No client certificate is requested.
     #[default]
     None,
-    /// They are asked, and may decline; the authorities are in this PEM file.
+    /// A client certificate is requested, and the client may decline; the authorities are in this
+    /// PEM file.
     Optional(PathBuf),
-    /// Nobody is served without.
+    /// Clients without a certificate are refused.
     Required(PathBuf),
 }
 

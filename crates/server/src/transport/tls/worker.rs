@@ -36,7 +36,7 @@ pub(super) struct Extra {
     pub(super) input: Vec<u8>,
     /// Records that the socket has not taken yet.
     pub(super) output: Vec<u8>,
-    /// Bytes of plaintext that are in them, and that the caller has not been told have been taken.
+    /// Bytes of plaintext in these records that were not reported to the caller as sent yet.
     pub(super) sealed_ahead: usize,
 }
 

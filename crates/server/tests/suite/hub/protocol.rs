@@ -156,7 +156,7 @@ fn a_configuration_that_lets_nobody_or_everybody_in_is_refused() {
         hub.publish_anonymous = true;
         config.listen = vec!["0.0.0.0:0".parse().unwrap()];
     });
-    assert!(far.contains("everybody who reaches"), "{far}");
+    assert!(far.contains("every client that can reach"), "{far}");
     let threads = start(&|config, hub| {
         hub.anonymous = true;
         hub.publish_anonymous = true;
