@@ -11,6 +11,7 @@
 //! (N. T. J. Bailey, J. Royal Statistical Society B 16, 1954; M. F. Neuts, Annals of Mathematical Statistics 38, 1967)
 //! whose server begins with one event where none waits.
 
+pub mod diagram;
 pub mod fit;
 
 /// A measured cell.

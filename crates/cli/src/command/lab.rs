@@ -10,7 +10,7 @@ use pollux_lab::{
     archive, compare, environment,
     experiment::{self, Budget, Cells, Experiment, Machine},
     floor,
-    law::fit,
+    law::{diagram, fit},
     report::{self, overview, results},
     result::{Outcome, Status},
     run::{
@@ -105,7 +105,7 @@ It takes a minute: five mechanisms, with and without the idle connections.")]
         #[arg(long, value_name = "TIME", default_value = "52s", value_parser = duration::parse)]
         time: Duration,
     },
-    /// Fit the batching law to a third of a result's cells and say how well it foretells the others
+    /// Fit the batching law to a third of a result's cells and say how well it predicts the others
     #[command(after_help = "Examples:
   pollux lab law results/batching-fit --predict > predictions.json
   pollux lab law results/batching-fit results/batching-rest
@@ -115,9 +115,13 @@ It takes a minute: five mechanisms, with and without the idle connections.")]
         directory: PathBuf,
         /// A result with the other cells, measured later
         rest: Option<PathBuf>,
-        /// Print what is foretold of the cells that were not measured, as JSON
+        /// Print the predictions for the other cells as JSON, without what was measured in them
         #[arg(long)]
         predict: bool,
+        /// Draw for each mechanism what idle connections leave of its best rate, as phase-MECHANISM.svg in this
+        /// directory
+        #[arg(long, value_name = "DIR", conflicts_with = "predict")]
+        diagrams: Option<PathBuf>,
     },
     /// Measure what one wait of a mechanism costs, with no server around it
     WaitCost(WaitCostArgs),
@@ -307,7 +311,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         Subcommand::Advise { idle, open, rate, time } => {
             advise(Question { idle, open, rate_rps: rate, seconds: time.as_secs_f64() })
         }
-        Subcommand::Law { directory, rest, predict } => {
+        Subcommand::Law { directory, rest, predict, diagrams } => {
             let mut outcome = journal::read_judged(&directory)?;
             if let Some(rest) = rest {
                 outcome.runs.extend(journal::read_judged(&rest)?.runs);
@@ -318,6 +322,15 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
                 "{}: no mechanism has cells enough at which waits a request differ",
                 directory.display()
             );
+            if let Some(directory) = diagrams {
+                std::fs::create_dir_all(&directory)
+                    .with_context(|| directory.display().to_string())?;
+                for fit in &fits {
+                    let file = directory.join(format!("phase-{}.svg", fit.variant));
+                    std::fs::write(&file, diagram::draw(fit))
+                        .with_context(|| file.display().to_string())?;
+                }
+            }
             let text = if predict { fit::predictions(&fits)? + "\n" } else { fit::text(&fits) };
             print_all(&text)?;
             Ok(ExitCode::SUCCESS)

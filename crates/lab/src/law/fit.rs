@@ -77,6 +77,21 @@ pub struct Fit {
     pub cells: usize,
     /// The other cells.
     pub predictions: Vec<Prediction>,
+    /// All cells that were measured.
+    pub measured: Vec<MeasuredCell>,
+}
+
+/// A cell with its figures.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct MeasuredCell {
+    /// Idle connections.
+    pub idle: f64,
+    /// Requests that may be open at once; none where there is no such axis.
+    pub open: Option<f64>,
+    /// Requests a second that were offered.
+    pub rate_rps: Option<f64>,
+    /// The means over its runs.
+    pub figures: Figures,
 }
 
 struct Cell {
@@ -149,8 +164,13 @@ fn of_variant(outcome: &Outcome, variant: &str, seed: u64) -> Option<Fit> {
         }
     };
     let predictions = rest.iter().map(predict).collect();
+    let measured = |cell: &Cell| {
+        let Cell { idle, open, rate_rps, .. } = *cell;
+        Some(MeasuredCell { idle, open, rate_rps, figures: cell.measured? })
+    };
+    let measured = cells.iter().filter_map(measured).collect();
     let cells = points.len();
-    Some(Fit { variant: variant.to_owned(), law, events, latency, cells, predictions })
+    Some(Fit { variant: variant.to_owned(), law, events, latency, cells, predictions, measured })
 }
 
 impl Latency {
