@@ -49,9 +49,9 @@ pub(crate) struct Guestbook {
 /// When a store is opened that costs something to open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum StoreOpening {
-    /// At the start, so that what is wrong with it is told then.
+    /// At the start, so that an error is reported then.
     Now,
-    /// When it is asked: for units that live for one connection.
+    /// At the first request: for units that live for one connection.
     AtFirstUse,
 }
 
@@ -71,7 +71,7 @@ enum Phase {
     Form(Vec<u8>),
     /// Nothing in the body is wanted, but it has to come before the answer.
     Unwanted(Refusal),
-    /// The store has been asked.
+    /// The request was sent to the store.
     Store(Ticket, AlarmId),
 }
 
@@ -114,7 +114,7 @@ impl Guestbook {
             || SafePath::new(path, &mut Vec::new()).is_ok_and(|path| path.as_bytes() == mine)
     }
 
-    fn ask(
+    fn query(
         &mut self,
         context: &mut RequestContext<'_>,
         reader: Reader,
@@ -123,7 +123,7 @@ impl Guestbook {
         let exchange = context.id();
         let ticket = self.tickets.insert(exchange);
         let now = context.worker.clock.tick();
-        self.store.ask(context.reactor, now, ticket, request);
+        self.store.submit(context.reactor, now, ticket, request);
         let alarm = context.reactor.timer(STORE_TIMEOUT, EventTarget::Exchange(exchange));
         self.store.deliver(&mut self.tickets, context.reactor);
         Flow::Waiting(Exchange(Box::new(State { reader, step: Phase::Store(ticket, alarm) })))
@@ -138,7 +138,7 @@ impl Guestbook {
         outbox: &mut Outbox,
     ) -> Flow<Exchange> {
         match form::parse(body) {
-            Ok(remark) => self.ask(context, reader, Query::Post { remark }),
+            Ok(remark) => self.query(context, reader, Query::Post { remark }),
             Err(error) => {
                 let status = match error {
                     form::FormError::TooLong => Status::ContentTooLarge,
@@ -170,7 +170,7 @@ impl Guestbook {
     }
 }
 
-/// Whether the body is what an HTML form posts unless it is told otherwise.
+/// Whether the body has the default type of an HTML form.
 fn is_form(request: &Request<'_>) -> bool {
     const TYPE: &[u8] = b"application/x-www-form-urlencoded";
     request.single(KnownField::ContentType).is_some_and(|value| {
@@ -220,7 +220,7 @@ impl Service for Guestbook {
             Phase::Form(_)
                 if request.method != Method::Post && request.framing == Framing::None =>
             {
-                self.ask(context, reader, Query::Visit { shown: self.config.shown })
+                self.query(context, reader, Query::Visit { shown: self.config.shown })
             }
             step => Flow::NeedBody(Exchange(Box::new(State { reader, step }))),
         }
@@ -253,13 +253,13 @@ impl Service for Guestbook {
                         self.post(context, reader, &form, outbox)
                     }
                     Phase::Form(_) => {
-                        self.ask(context, reader, Query::Visit { shown: self.config.shown })
+                        self.query(context, reader, Query::Visit { shown: self.config.shown })
                     }
                     Phase::Unwanted(Refusal { status, reason, fields }) => {
                         reader.refuse(context, outbox, status, reason, fields);
                         Flow::Done
                     }
-                    // No body is asked for once the store is.
+                    // No body is requested after the store's query was sent.
                     Phase::Store(..) => Flow::Waiting(Exchange(Box::new(State { reader, step }))),
                 }
             }

@@ -63,7 +63,7 @@ pub(crate) struct Exchange {
 }
 
 impl Hosts {
-    /// The sites that `config` asks for, for one worker; `contents` of the default site's files are
+    /// The sites of `config`, for one worker; `contents` of the default site's files are
     /// shared by all.
     ///
     /// # Errors

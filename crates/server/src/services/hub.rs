@@ -96,7 +96,7 @@ enum Phase {
     Unwanted(Reject),
     /// The connection is about to become a stream.
     Stream(SubscriberId),
-    /// The client waits for the next update, and then asks again.
+    /// The client waits for the next update, and then sends another request.
     Poll(Poll),
     /// The update is on its way to the store.
     Storage,
@@ -224,7 +224,7 @@ impl Hub {
         };
         if !access.may_read(path, &shared.url) {
             return Err(Reject::forbidden(
-                "the access token does not permit to read this URL: ask for one that does",
+                "the access token does not permit to read this URL: get one that does",
             ));
         }
         let last_id = shared.last_id();
@@ -344,7 +344,7 @@ impl Service for Hub {
                 return Flow::Done;
             }
             Method::Get | Method::Head | Method::Options => {
-                Reject::invalid("a request that only asks has no body: send none")
+                Reject::invalid("this method takes no body: send none")
             }
             _ => Reject {
                 status: 405,

@@ -1,9 +1,9 @@
 //! The reverse proxy: requests are passed on to origins, and their replies to the clients.
 //!
-//! What is not here goes to "the waiting server", as phhttpd's users had it. An exchange asks for a
-//! connection (one that was kept, or a new one), writes the request to it, and passes on what comes
-//! back as it comes: nothing is gathered, and who does not take what he is sent stops whoever sends
-//! it. Both sides are strict: what could be read in two ways is passed on in neither.
+//! What this server does not have goes to an origin ("the waiting server" in phhttpd). An exchange
+//! requests a connection (a kept one, or a new one), writes the request to it, and forwards the
+//! reply as it arrives: nothing is accumulated, and a receiver that does not read stops the sender.
+//! Both sides are strict: what could be read in two ways is forwarded in neither direction.
 
 mod background;
 mod caching;
@@ -130,7 +130,7 @@ impl Proxy {
         }
     }
 
-    /// What an exchange waits for now. Who is sent more than he takes stops the other.
+    /// Decides what an exchange waits for now. A side that does not read stops the other.
     fn go_on(
         &mut self,
         context: &mut RequestContext<'_>,
@@ -168,7 +168,7 @@ impl Proxy {
         if let Some(alarm) = state.alarm {
             context.reactor.cancel(alarm);
         }
-        // a background task's client was told, and logged, before.
+        // A background task's client was answered, and logged, before.
         if !state.is_background {
             context.log_response(state.line(), status, state.reply.sent);
         }
@@ -194,7 +194,7 @@ impl Proxy {
             Event::Connected(upstream) if is_ours(upstream) => {
                 self.speak(context, state, None, outbox)
             }
-            // Who ties the two together sees to the end of either.
+            // The tunnel's engine ends both sides together.
             Event::Ended(upstream) | Event::Failed(upstream, _)
                 if is_ours(upstream) && state.phase == ExchangePhase::Tunnel =>
             {
@@ -213,8 +213,9 @@ impl Proxy {
             Event::Woken(WakeReason::Ready) if state.phase == ExchangePhase::AwaitingFetch => {
                 self.has_waited(context, state, outbox)
             }
-            // Not every note: who has waited for another's fetch may still be told that it is over. If he
-            // took that for a place, he would stand in the queue twice, and others wait for nothing.
+            // Not every note: an exchange that has waited for another's fetch may still be notified
+            // that it is over. If it took that for a free connection, it would be queued twice, and
+            // others would wait for nothing.
             Event::Woken(WakeReason::Capacity)
                 if matches!(state.phase, ExchangePhase::Queued | ExchangePhase::Resolving) =>
             {
@@ -301,7 +302,7 @@ impl Service for Proxy {
         match (state.phase, state.upstream.take()) {
             // No connection of ours any more, and logged.
             (ExchangePhase::HandOver, _) => {}
-            // It waits for another's fetch, and has no place among those who wait for a connection.
+            // It waits for another's fetch, and is not queued for a connection.
             (ExchangePhase::AwaitingFetch, _) => {}
             (ExchangePhase::Tunnel, upstream) => {
                 return upstream.map_or((), |upstream| context.reactor.close(upstream));
@@ -331,7 +332,7 @@ impl Service for Proxy {
 }
 
 impl Drop for Proxy {
-    /// Whoever waits for a background task in another worker waits no more.
+    /// Exchanges of other workers that wait for a background task must not wait any more.
     fn drop(&mut self) {
         for state in self.background.drain() {
             if let Some(cache) = &mut self.cache {

@@ -22,7 +22,7 @@ impl HttpsRedirect {
         Self { port }
     }
 
-    /// Answers. A client that names no host cannot be told where to go.
+    /// Answers. A client that names no host cannot be redirected.
     pub(crate) fn answer(
         self,
         context: &mut RequestContext<'_>,

@@ -55,7 +55,7 @@ pub(crate) enum Exchange {
 }
 
 impl Routes {
-    /// What `config` asks for, for one worker, with the directory open already, and stores when
+    /// The routes of `config`, for one worker, with the directory open already, and stores when
     /// `opening` says; `contents` of files are those of all.
     ///
     /// # Errors
@@ -195,7 +195,7 @@ impl Service for Routes {
             (Exchange::Site(exchange), Self { site: Some(site), .. }) => {
                 site.body(context, exchange, part, response).map(Exchange::Site)
             }
-            // An exchange of somebody who is not there.
+            // An exchange of a route that does not exist.
             _ => Flow::Cut,
         }
     }
@@ -280,7 +280,7 @@ impl Service for Routes {
         self.proxy.as_mut().is_some_and(|proxy| proxy.background(context, background, event))
     }
 
-    /// Whoever asked for something for itself is told.
+    /// Passes an event to the service that requested it.
     fn event(&mut self, context: &mut ServiceContext<'_>, event: Event<'_>) {
         if let Some(hub) = &mut self.hub
             && hub.is_meant(&event)

@@ -44,8 +44,7 @@ impl Site {
         Ok(Self { files: Files::new(tree, contents, config, common_fields)? })
     }
 
-    /// Whether it has what a request asks for: a file, or an answer that says more than that there
-    /// is none.
+    /// Whether it has an answer to a request: a file, or an answer other than that there is none.
     pub(crate) fn has(&mut self, request: &Request<'_>, now_tick: u32) -> bool {
         let (Method::Get | Method::Head, Target::Path { path, .. }) =
             (request.method, request.target)
@@ -73,8 +72,8 @@ impl Service for Site {
         response: &mut ResponseWriter<'_>,
     ) -> Flow<Head> {
         let outbox = response.raw();
-        // Who asks first whether a body is wanted is told at once that it is not, but for the
-        // methods that there are (RFC 9110 §10.1.1).
+        // A client that expects 100 (Continue) gets its final answer at once, except for methods
+        // that take a body (RFC 9110 §10.1.1).
         let reads_body = request.framing != Framing::None
             && (!request.expect_continue || matches!(request.method, Method::Get | Method::Head));
         if reads_body {
@@ -100,7 +99,7 @@ impl Service for Site {
                 answer::answer(&mut self.files, context, outbox, &request);
                 Flow::Done
             }
-            // It was parsed before; should it be none now, nothing sensible can be said.
+            // It was parsed before. If it cannot be parsed now, there is no sensible answer.
             _ => Flow::Cut,
         }
     }

@@ -15,7 +15,7 @@ use pollux_http::{
 /// Every page is another one.
 const NO_STORE: &[u8] = b"Cache-Control: no-store\r\n";
 
-/// Who asked, as far as an answer that comes later needs it.
+/// The client's request, as far as a later answer needs it.
 #[derive(Debug)]
 pub(super) struct Reader {
     kind: Kind,
@@ -69,7 +69,7 @@ impl Reader {
         context.log(&self.line, answer);
     }
 
-    /// Answers with what the store has said.
+    /// Answers with the result of the store.
     pub(super) fn answer(
         &self,
         context: &mut RequestContext<'_>,
@@ -99,7 +99,7 @@ impl Reader {
                 context.log(&self.line, Logged { status, len });
             }
             Ok(Answer::Posted) => {
-                // Who reloads the page that this leads to does not post again.
+                // A reload of the page after this redirection does not post again.
                 let status = Status::SeeOther;
                 Head::new(outbox.bytes(), status)
                     .date(context.worker.clock.date())

@@ -43,9 +43,9 @@ impl Store {
         })
     }
 
-    /// Asks. The answer, or why there is none, comes with [`Store::deliver`] after this or a later
+    /// Sends a request. The answer, or the error, is returned with [`Store::deliver`] after this or a later
     /// [`Store::event`]. `now` is the clock's tick.
-    pub(super) fn ask(
+    pub(super) fn submit(
         &mut self,
         reactor: &mut Reactor,
         now: u32,
@@ -53,13 +53,13 @@ impl Store {
         request: Request,
     ) {
         match self {
-            Self::Redis(store) => store.ask(reactor, now, ticket, &request),
-            Self::File(store) => store.ask(reactor, ticket, request),
+            Self::Redis(store) => store.submit(reactor, now, ticket, &request),
+            Self::File(store) => store.submit(reactor, ticket, request),
         }
     }
 
-    /// Something has come of what was asked from elsewhere. Returns why nothing that was asked before
-    /// will be answered, where that is so.
+    /// Handles an event of the store's connection. Returns an error where no earlier request will
+    /// be answered any more.
     pub(super) fn event(
         &mut self,
         reactor: &mut Reactor,
@@ -93,7 +93,7 @@ impl Store {
         }
     }
 
-    /// Hands over the answers that have come, and wakes who waits for them.
+    /// Hands over the answers that have arrived, and wakes the exchanges that wait for them.
     pub(super) fn deliver(&mut self, tickets: &mut Tickets, reactor: &mut Reactor) {
         let answers = match self {
             Self::Redis(store) => store.answers(),

@@ -14,7 +14,7 @@ use pollux_hub::{reject::Reject, topic::HubUrl};
 /// The fields that a page elsewhere may see (Fetch Standard §3.3.3).
 const EXPOSED: &str = "Last-Event-ID, Mercure-Last-Event-ID, Link, WWW-Authenticate";
 
-/// Who asked, as far as an answer that comes later needs it.
+/// The client's request, as far as a later answer needs it.
 #[derive(Debug)]
 pub(super) struct Asker {
     /// The request line for the log, without a token.

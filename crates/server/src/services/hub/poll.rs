@@ -1,5 +1,5 @@
-//! Long polling, for clients that cannot read a stream: the answer comes with the next updates, has
-//! a length, and the client asks again with the last identifier that it got.
+//! Long polling, for clients that cannot read a stream: the answer is sent with the next updates,
+//! has a length, and the client sends the next request with the last identifier that it got.
 
 use super::{Exchange, Hub, Phase, State, answer::Asker, connection_of, subscribe::Candidate};
 use crate::{

@@ -1,4 +1,4 @@
-//! Publishing: who may, and what becomes of the form.
+//! Publishing: the permission for it, and the handling of the form.
 
 use super::{Hub, shared::Ticket};
 use pollux_http::request::{Framing, KnownField, Request, Target};
@@ -115,7 +115,8 @@ impl Hub {
         }
     }
 
-    /// The whole form has come. Returns the update's identifier, or nothing if that is told later.
+    /// The whole form has arrived. Returns the update's identifier, or `None` if the answer comes
+    /// later.
     pub(super) fn publish(&self, form: &Form, ticket: Ticket) -> Result<Option<Arc<str>>, Reject> {
         let shared = &self.shared;
         let dialect = form.access.as_ref().map_or(shared.config.dialect, |access| access.dialect);

@@ -47,11 +47,11 @@ pub(crate) struct HubShared {
     rate: Mutex<RateLimit>,
     registry: Mutex<Registry>,
     addresses: Mutex<HashMap<IpAddr, u32>>,
-    /// Whether the workers are to be told that the log has grown, and whether the hub has ended.
+    /// Whether the log has grown since the workers were notified, and whether the hub has ended.
     news: Mutex<News>,
     has_news: Condvar,
-    /// Which workers have been told of news that they have not looked at yet.
-    told: Box<[AtomicBool]>,
+    /// Workers that were notified and have not read the log since.
+    notified: Box<[AtomicBool]>,
     started_at: Instant,
 }
 
@@ -62,7 +62,7 @@ pub(super) struct Ticket {
     pub(super) exchange: ExchangeId,
 }
 
-/// What became of updates, each with who waits for that.
+/// The outcome of updates, each with the exchange that waits for it.
 pub(super) type Answers = Vec<(ExchangeId, Result<Arc<str>, Reject>)>;
 
 #[derive(Debug, Default)]
@@ -119,7 +119,7 @@ impl HubShared {
             addresses: Mutex::default(),
             news: Mutex::default(),
             has_news: Condvar::new(),
-            told: (0..workers).map(|_| AtomicBool::new(false)).collect(),
+            notified: (0..workers).map(|_| AtomicBool::new(false)).collect(),
             started_at: Instant::now(),
             config: config.clone(),
             url,
@@ -134,11 +134,11 @@ impl HubShared {
 
     /// Whether workers need the thread that tells them of what others do.
     pub(crate) fn needs_news(&self) -> bool {
-        self.told.len() > 1 || self.store.is_some()
+        self.notified.len() > 1 || self.store.is_some()
     }
 
-    /// Publishes an update. Returns its identifier, or nothing if that is told later, as it has to
-    /// be stored first.
+    /// Publishes an update. Returns its identifier, or `None` if the answer comes later, because it
+    /// must be stored first.
     pub(super) fn publish(
         &self,
         publication: Publication,
@@ -182,7 +182,7 @@ impl HubShared {
         }
     }
 
-    /// Has the workers told that there is something new.
+    /// Has the workers notified that the log has grown.
     pub(super) fn tell(&self) {
         lock(&self.news).is_there = true;
         self.has_news.notify_one();
@@ -224,8 +224,8 @@ impl HubShared {
         history: &mut History,
         mut note: impl FnMut(Sequence, Option<&Arc<Update>>),
     ) {
-        // Before the look: what is appended after it is told of again.
-        self.told[worker].store(false, Ordering::SeqCst);
+        // Before the log is read: an update that is appended later causes another notification.
+        self.notified[worker].store(false, Ordering::SeqCst);
         let now = self.now();
         let mut log = lock(&self.log);
         log.expire(now);
@@ -279,9 +279,9 @@ impl HubShared {
         }
     }
 
-    /// Whether a worker is to be told of news: it has not been since it last looked.
-    pub(super) fn is_to_be_told(&self, worker: usize) -> bool {
-        !self.told[worker].swap(true, Ordering::SeqCst)
+    /// Whether a worker must be notified: it has not been since it last read the log.
+    pub(super) fn needs_notification(&self, worker: usize) -> bool {
+        !self.notified[worker].swap(true, Ordering::SeqCst)
     }
 
     /// Waits until the log has grown since the last call. False when the hub has ended.

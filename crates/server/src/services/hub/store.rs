@@ -24,7 +24,7 @@ use std::{
 
 /// Updates by their position in the log, as JSON.
 const UPDATES: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("mercure-updates-1");
-/// Updates that may wait for the disk; publishers of further ones are told to try again.
+/// Updates that may wait for the disk; publishers of further ones receive an error and may retry.
 const QUEUE: usize = 4096;
 /// Updates of one commit.
 const BATCH: usize = 1024;
@@ -34,7 +34,7 @@ const BATCH: usize = 1024;
 pub(super) struct Job {
     pub(super) publication: Publication,
     pub(super) id: String,
-    /// Who is to be told when it is there.
+    /// The publisher's ticket: it is answered when the update is stored.
     pub(super) ticket: Option<Ticket>,
 }
 

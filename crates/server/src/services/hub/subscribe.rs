@@ -1,4 +1,4 @@
-//! Subscribing: who may, from which update on, and the head of the stream.
+//! Subscribing: the permission for it, the first update, and the head of the stream.
 
 use super::{
     Exchange, Extra, Hub, Phase, State, answer::Asker, connection_of, poll, shared::Ticket,
@@ -25,7 +25,7 @@ use pollux_hub::{
 };
 use std::{cmp::Reverse, net::IpAddr, sync::Arc};
 
-/// Somebody who may subscribe.
+/// A client that may subscribe.
 #[derive(Debug)]
 pub(super) struct Candidate {
     query: Query,
@@ -191,7 +191,7 @@ impl Hub {
         Flow::Waiting(Exchange(Box::new(State { asker, phase: Phase::Stream(id) })))
     }
 
-    /// Reads what is asked for, and checks whether the client may have it.
+    /// Reads the request, and checks whether the client is permitted to read what it selects.
     fn candidate(&self, request: &Request<'_>) -> Result<Candidate, Reject> {
         let shared = &self.shared;
         let config = &shared.config;

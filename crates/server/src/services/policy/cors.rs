@@ -6,7 +6,7 @@ use std::str::FromStr;
 /// How long a browser may remember a preflight's answer.
 const MAX_AGE_S: u32 = 86_400;
 
-/// Who may read: `*` for everyone, or one origin such as `https://example.org`.
+/// The origin whose pages may read: `*` for all, or one such as `https://example.org`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cors {
     origin: String,
@@ -29,7 +29,7 @@ impl Cors {
              Access-Control-Max-Age: {MAX_AGE_S}\r\n"
         )
         .into_bytes();
-        // What a client asks for is a list of field names; anything else is left out.
+        // The value should be a list of field names; anything else is ignored.
         if let Some(wanted) = request.field(b"access-control-request-headers")
             && wanted.iter().all(|&byte| byte.is_ascii_alphanumeric() || b"-_, ".contains(&byte))
         {

@@ -8,7 +8,7 @@ pub(crate) const ENTRIES_MAX: usize = 10_000;
 /// One name in a directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Entry {
-    /// Without its folder; need not be UTF-8.
+    /// Without its directory; need not be UTF-8.
     pub(crate) name: Vec<u8>,
     pub(crate) is_directory: bool,
     pub(crate) bytes: u64,
@@ -115,7 +115,8 @@ mod tests {
     fn folders_come_first_and_names_are_harmless() {
         let names: [(&[u8], bool); 4] =
             [(b"<b>\"&.txt", false), (b"a b", false), (b"z", true), (b"\xff%", false)];
-        let mut entries: Vec<_> = names.map(|(name, folder)| entry(name, folder)).into();
+        let mut entries: Vec<_> =
+            names.map(|(name, is_directory)| entry(name, is_directory)).into();
         sort(&mut entries);
         assert_eq!(entries[0].name, b"z");
         let page = html(b"/x<y/", &entries, true);

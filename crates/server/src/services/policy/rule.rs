@@ -13,7 +13,7 @@ pub struct Redirect {
     pub(super) status: Status,
 }
 
-/// Answers as if another path had been asked for: `FROM TO`.
+/// Answers as if another path had been requested: `FROM TO`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rewrite {
     from: Pattern,

@@ -1,4 +1,4 @@
-//! The front end's side of the cache: who asks it, who waits, and what it is told.
+//! The front end's side of the cache: lookups, waiting exchanges, and the replies that are stored.
 
 use super::{
     Exchange, Progress, Proxy,
@@ -26,17 +26,18 @@ use std::{collections::HashMap, ops::ControlFlow};
 
 /// What keys begin with: there is no other scheme here.
 const SITE: &[u8] = b"http://";
-/// Who waits for another one's fetch goes on by himself after so many ticks: 5 s.
+/// An exchange that waits for another one's fetch sends its own request after so many ticks: 5 s.
 const WAIT_TICKS: u32 = 50;
-/// He waits so often: for a fetch that brings another variant, perhaps, and for one of his own.
+/// How often an exchange waits: for a fetch that brings another variant, perhaps, and for one of
+/// its own.
 const WAITS_MAX: u8 = 2;
-/// Where there can be no notifier, he looks so often whether another worker has told him something.
+/// Where there can be no notifier, how often it checks for messages of another worker.
 const LOOK_TICKS: u32 = 2;
 /// A worker's way into the cache.
 #[derive(Debug)]
 pub(super) struct Caching {
     handle: Handle,
-    /// Who waits, by the number that the cache knows him by.
+    /// The exchanges that wait, by the number that the cache knows them by.
     waiting: HashMap<u64, ExchangeId>,
     next: u64,
     notifier: Notifier,
@@ -56,7 +57,7 @@ enum Notifier {
 /// What an exchange has to do with the cache.
 #[derive(Debug, Default)]
 pub(super) struct CacheState {
-    /// What the outcome is told with, until it is told.
+    /// The ticket for the outcome, until it is reported to the cache.
     ticket: Option<Ticket>,
     /// The lines instead of the client's own conditions.
     pub(super) conditions: Option<Vec<u8>>,
@@ -64,7 +65,7 @@ pub(super) struct CacheState {
     keeps: bool,
     /// The client has its answer: what still comes is not for it.
     pub(super) is_answered: bool,
-    /// It is asked for with GET, whatever the client's method.
+    /// It is requested with GET, whatever the client's method.
     pub(super) is_refresh: bool,
     pub(super) requested_at: u64,
     number: u64,
@@ -84,9 +85,9 @@ pub(super) enum ReplyAction {
     Answered,
     /// The client has been answered, and the content is of no use.
     Over,
-    /// Another question has to be asked.
+    /// Another lookup is necessary.
     AskAgain,
-    /// It answers no question that was asked.
+    /// It answers no lookup.
     NotCached,
 }
 
@@ -149,7 +150,7 @@ impl Caching {
         cached.ticket.is_some_and(|ticket| self.handle.is_wanted(ticket))
     }
 
-    /// There is nobody who could do this.
+    /// This request cannot be sent.
     pub(super) fn refuse(&mut self, context: &mut RequestContext<'_>, fetch: &Fetch) {
         self.handle.abort(fetch.ticket);
         self.deliver(context.reactor);
@@ -181,7 +182,7 @@ impl Caching {
     ) -> ReplyAction {
         let Some(ticket) = state.cached.ticket else { return ReplyAction::Forward(Vec::new()) };
         let head = std::mem::take(&mut state.head);
-        let told = match parse(&head, &context.rules.limits) {
+        let action = match parse(&head, &context.rules.limits) {
             Ok(ParseStatus::Complete { request, .. }) => {
                 self.judge(context, state, &request, ticket, reply, outbox)
             }
@@ -189,7 +190,7 @@ impl Caching {
         };
         state.head = head;
         self.deliver(context.reactor);
-        told
+        action
     }
 
     fn judge(
@@ -292,9 +293,9 @@ impl CacheState {
     }
 }
 
-/// Whether a reply speaks of something that the origin was not asked for: 304 is for who has something
-/// already, 206 for who wanted a part (RFC 9110 §15.4.5, §15.3.7). What the client said counts for less
-/// than what was passed on: the cache may have left its conditions out, in order to store what comes, and
+/// Whether a reply does not fit the request that was sent: 304 is for a client that has a copy
+/// already, 206 for a request for a part (RFC 9110 §15.4.5, §15.3.7). The forwarded request counts,
+/// not the client's: the cache may have left its conditions out, in order to store the reply, and
 /// then neither reply has what it wants.
 fn is_unasked(request: &Request<'_>, status: u16, passed: RequestFacts) -> bool {
     let is_read = matches!(request.method, Method::Get | Method::Head);
@@ -343,7 +344,7 @@ fn put_hit(
 }
 
 impl Proxy {
-    /// Asks the cache first. `state` is that of an exchange that has waited.
+    /// Consults the cache first. `state` is that of an exchange that has waited.
     pub(super) fn consult(
         &mut self,
         context: &mut RequestContext<'_>,
@@ -369,8 +370,8 @@ impl Proxy {
         let number = caching.next;
         let may_wait = state.as_ref().map_or(true, |state| state.cached.waits < WAITS_MAX);
         let waiter = may_wait.then_some(number);
-        let ask = Lookup { request, site: SITE, waiter, has_waited };
-        let decision = caching.handle.lookup(&ask, now);
+        let lookup = Lookup { request, site: SITE, waiter, has_waited };
+        let decision = caching.handle.lookup(&lookup, now);
         caching.deliver(context.reactor);
         match decision {
             Decision::Serve(hit) => {
@@ -435,7 +436,7 @@ impl Proxy {
         }
     }
 
-    /// The waiting is over: the exchange asks again.
+    /// The wait is over: the exchange consults the cache again.
     pub(super) fn has_waited(
         &mut self,
         context: &mut RequestContext<'_>,

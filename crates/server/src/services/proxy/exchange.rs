@@ -1,4 +1,4 @@
-//! What is remembered of a request while an origin is asked.
+//! The state of a request while its response is fetched from an origin.
 
 use super::{caching::CacheState, reply::Reply, request::RequestFacts, routes::RouteId};
 use crate::reactor::{AlarmId, UpstreamId};
@@ -27,9 +27,9 @@ pub(super) struct State {
     pub(super) expects_continue: bool,
     pub(super) framing: Framing,
     pub(super) route: RouteId,
-    /// Who is asked, once that is chosen.
+    /// The origin, once it is chosen.
     pub(super) origin: Option<u32>,
-    /// Origins that were asked in vain: a bit each.
+    /// Origins that were tried in vain: a bit each.
     pub(super) tried: u64,
     pub(super) tries: u8,
     /// It was sent, and is sent once more: there is no third time, and no kept connection.
@@ -61,7 +61,7 @@ pub(super) struct State {
 /// How far it has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ExchangePhase {
-    /// Somebody else asks for the same already.
+    /// Another request is already fetching the same resource.
     AwaitingFetch,
     /// A connection has to become free.
     Queued,
@@ -80,7 +80,7 @@ pub(super) enum ExchangePhase {
 /// How far the request's body is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Upload {
-    /// The origin has not said yet whether it wants it.
+    /// The origin has not answered yet whether it wants the body.
     AwaitingContinue,
     /// It is being sent.
     Sending,

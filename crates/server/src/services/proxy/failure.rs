@@ -1,4 +1,4 @@
-//! Why an origin's answer cannot be had, and what the client is told (RFC 9209).
+//! Why an origin's answer is missing, and what the client receives (RFC 9209).
 
 use crate::{
     service::{Page, RequestContext, worker_state::Answer},
@@ -29,13 +29,13 @@ pub(super) enum Failure {
     Reply(ReplyError),
     /// The request cannot be passed on as it is.
     Request,
-    /// Who was to be given the client is not there, or takes no more.
+    /// The process that was to be given the client is not there, or accepts no more.
     NotTaken(ErrorKind),
 }
 
 impl Failure {
     /// The status, the type of RFC 9209 §2.3, and a sentence.
-    fn told(self) -> (Status, &'static str, &'static str) {
+    fn description(self) -> (Status, &'static str, &'static str) {
         use Status::{BadGateway, BadRequest, GatewayTimeout, ServiceUnavailable};
         match self {
             Self::Name => (BadGateway, "dns_error", "the origin's name cannot be resolved"),
@@ -99,9 +99,9 @@ impl Failure {
         }
     }
 
-    /// Whether asking it again at once would probably be in vain, too. Also without an address: it cannot
-    /// be asked. Not what was ours alone, or the request's, which its client could make as often as it
-    /// likes.
+    /// Whether another try at once would probably be in vain, too. Also without an address: then it
+    /// cannot be tried. Not for errors of ours alone, or of the request, which its client could
+    /// cause as often as it likes.
     pub(super) fn keeps_from_the_origin(self) -> bool {
         self.is_the_origins() || matches!(self, Self::Name | Self::NameTimeout)
     }
@@ -115,7 +115,7 @@ impl Failure {
         name: &str,
         mut fields: Vec<u8>,
     ) -> Answer {
-        let (status, error, reason) = self.told();
+        let (status, error, reason) = self.description();
         let _ = write!(fields, "Proxy-Status: {name}; error={error}\r\n");
         if status == Status::ServiceUnavailable {
             fields.extend_from_slice(b"Retry-After: 1\r\n");
@@ -152,7 +152,7 @@ impl fmt::Display for Failure {
         match self {
             Self::Connect(kind) => kind.fmt(f),
             Self::Reply(bad) => bad.fmt(f),
-            other => f.write_str(other.told().2),
+            other => f.write_str(other.description().2),
         }
     }
 }
@@ -176,8 +176,8 @@ mod tests {
             (Failure::Reply(ReplyError::StatusLine), 502, "http_protocol_error"),
             (Failure::Reply(ReplyError::TooManyInterim), 502, "http_protocol_error"),
         ] {
-            let told = failure.told();
-            assert_eq!((told.0.code(), told.1), (status, error), "{failure:?}");
+            let description = failure.description();
+            assert_eq!((description.0.code(), description.1), (status, error), "{failure:?}");
         }
     }
 }

@@ -302,11 +302,11 @@ fn read_with(
                 // The body that was announced is not wanted: nobody can tell whether it follows.
                 context.close_after();
             }
-            let told = match cache {
+            let action = match cache {
                 Some(cache) => cache.head(context, state, &head, outbox),
                 None => ReplyAction::Forward(Vec::new()),
             };
-            match told {
+            match action {
                 ReplyAction::Forward(lines) => {
                     let State { reply, passed, is_head, .. } = state;
                     let begun = reply.begin(context, outbox, &head, *passed, *is_head, &lines);
@@ -322,7 +322,7 @@ fn read_with(
         Event::Interim(head) if head.status == 100 => {
             if state.upload == Upload::AwaitingContinue {
                 state.upload = Upload::Sending;
-                // As a rule the connection says so itself when the body is asked for.
+                // The connection normally sends it itself when the body is requested.
                 if state.reply.has_interim {
                     outbox.bytes().extend_from_slice(CONTINUE);
                 }

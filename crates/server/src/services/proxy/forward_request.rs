@@ -160,7 +160,8 @@ impl Proxy {
         state
     }
 
-    /// It cannot go on as it was: it is tried again where that is safe, or the client is told.
+    /// The exchange cannot continue: it is tried again where that is safe, or the client receives
+    /// an error.
     pub(super) fn fail(
         &mut self,
         context: &mut RequestContext<'_>,
@@ -176,7 +177,7 @@ impl Proxy {
         state.is_paused = false;
         let is_stale = was_sent && state.is_reused && !state.has_seen;
         if let Some(origin) = state.origin.take() {
-            // Whoever closes what is kept says nothing about himself.
+            // A server that closes an idle connection may be healthy.
             if !is_stale {
                 state.tried |= 1 << origin;
                 context

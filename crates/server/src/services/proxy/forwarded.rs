@@ -1,11 +1,11 @@
-//! What an origin is told of the client: `Forwarded` (RFC 7239) and the older `X-Forwarded-*`.
+//! What an origin learns about the client: `Forwarded` (RFC 7239) and the older `X-Forwarded-*`.
 
 use super::hop::{is_alias, starts_as};
 use crate::config::ForwardedPolicy;
 use pollux_http::{fields::Field, request::Request};
 use std::{io::Write, net::IpAddr};
 
-/// Who asked, as far as an origin is told.
+/// The client, as far as an origin learns about it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Client {
     /// Its address; none of a UNIX socket.
@@ -64,7 +64,7 @@ pub(super) fn fields<E>(
     };
     put(b"X-Forwarded-For", scratch)?;
 
-    // What the first of several proxies was asked is what counts.
+    // The first of several proxies has the original value, which counts.
     let came = |name: &[u8]| request.field(name).filter(|_| appends);
     if let Some(host) = came(b"x-forwarded-host").or(request.host) {
         put(b"X-Forwarded-Host", host)?;
@@ -93,7 +93,7 @@ mod tests {
         request::{ParseStatus, parse},
     };
 
-    fn told(policy: ForwardedPolicy, address: Option<&str>, fields: &str) -> String {
+    fn fields_of(policy: ForwardedPolicy, address: Option<&str>, fields: &str) -> String {
         let head = format!("GET / HTTP/1.1\r\nHost: a.example:8080\r\n{fields}\r\n");
         let Ok(ParseStatus::Complete { request, .. }) = parse(head.as_bytes(), &Limits::DEFAULT)
         else {
@@ -114,21 +114,23 @@ mod tests {
         let spoofed = "X-Forwarded-For: 10.0.0.1\r\nX-Forwarded-For: 10.0.0.2\r\n\
                        Forwarded: for=x\r\nX-Forwarded-Proto: https\r\nX-Real-IP: 10.0.0.1\r\n";
         assert_eq!(
-            told(ForwardedPolicy::Replace, Some("192.0.2.1"), spoofed),
+            fields_of(ForwardedPolicy::Replace, Some("192.0.2.1"), spoofed),
             "Forwarded: for=192.0.2.1;host=\"a.example:8080\";proto=http\n\
              X-Forwarded-For: 192.0.2.1\nX-Forwarded-Host: a.example:8080\n\
              X-Forwarded-Proto: http\n"
         );
         assert_eq!(
-            told(ForwardedPolicy::Append, Some("2001:db8::1"), spoofed),
+            fields_of(ForwardedPolicy::Append, Some("2001:db8::1"), spoofed),
             "Forwarded: for=x, for=\"[2001:db8::1]\";host=\"a.example:8080\";proto=http\n\
              X-Forwarded-For: 10.0.0.1, 10.0.0.2, 2001:db8::1\n\
              X-Forwarded-Host: a.example:8080\nX-Forwarded-Proto: https\nX-Real-IP: 10.0.0.1\n"
         );
         for policy in [ForwardedPolicy::Keep, ForwardedPolicy::Remove] {
-            assert_eq!(told(policy, Some("192.0.2.1"), spoofed), "");
+            assert_eq!(fields_of(policy, Some("192.0.2.1"), spoofed), "");
         }
-        assert!(told(ForwardedPolicy::Replace, None, "").starts_with("Forwarded: for=unknown;"));
+        assert!(
+            fields_of(ForwardedPolicy::Replace, None, "").starts_with("Forwarded: for=unknown;")
+        );
     }
 
     #[test]

@@ -15,7 +15,7 @@ use std::{ops::ControlFlow, path::Path, sync::Arc};
 const AGAIN_TICKS: u32 = 1;
 
 impl Proxy {
-    /// Asks for the connection to be handed over.
+    /// Requests that the connection is handed over.
     pub(super) fn begin_handover(
         &mut self,
         context: &mut RequestContext<'_>,
@@ -51,7 +51,7 @@ impl Proxy {
         ControlFlow::Continue(state)
     }
 
-    /// It was not taken: the client is told so.
+    /// It was not accepted: the client receives an error.
     pub(super) fn not_taken(
         &mut self,
         context: &mut RequestContext<'_>,

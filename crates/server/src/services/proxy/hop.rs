@@ -45,7 +45,7 @@ pub(super) fn members(value: &[u8]) -> impl Iterator<Item = &[u8]> {
 }
 
 /// Whether a field is always about one connection. `Transfer-Encoding` and `Content-Length` are too:
-/// who passes a message on frames it anew.
+/// a proxy that forwards a message frames it anew.
 pub(super) fn is_hop_by_hop(name: &[u8]) -> bool {
     const ALWAYS: [&[u8]; 9] = [
         b"connection",

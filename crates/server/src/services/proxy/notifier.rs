@@ -13,10 +13,10 @@ use std::{
 /// Our end has until then to be taken in; it is connected already.
 const NOTIFIER_TICKS: u32 = 50;
 
-/// Registers the notifier of `handle`: bytes come on the link when it is signalled, which the application is told.
-///
-/// Who rings is another worker's thread, to which a descriptor of ours means nothing where workers have
-/// file tables of their own. There a thread that shares our table stands between.
+/// Registers the notifier of `handle`: when it is signalled, bytes arrive on the upstream
+/// connection, and the service receives an event. The signal comes from another worker's thread, to
+/// which a descriptor of ours means nothing where workers have file tables of their own. There a
+/// thread that shares our table forwards it.
 pub(super) fn hang(
     handle: &Handle,
     reactor: &mut Reactor,

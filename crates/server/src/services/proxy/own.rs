@@ -2,8 +2,8 @@
 //!
 //! These answers have no `Cache-Status`. RFC 9211 §2 wants none on what a proxy makes itself and not from
 //! something stored, as a 400 to a malformed request (`Adapter::refused`). It says SHOULD NOT, and one
-//! kind of pages has it all the same: those about an origin that cannot be had. The cache was asked before,
-//! and whoever looks for the cause of a 502 wants to know why the request was sent on. Nor is there
+//! kind of pages has it all the same: those about an origin that cannot be had. The cache was consulted before,
+//! and a person who looks for the cause of a 502 wants to know why the request was sent on. Nor is there
 //! `Via`, which is for messages that are passed on (RFC 9110 §7.6.3).
 
 use super::request::forwards_left;
@@ -47,7 +47,7 @@ pub(super) fn answer(
     true
 }
 
-/// Answers that nobody has what was asked for: there are neither files nor a route.
+/// Answers that there is nothing at this path: there are neither files nor a route.
 pub(super) fn answer_not_found(
     context: &mut RequestContext<'_>,
     outbox: &mut Outbox,

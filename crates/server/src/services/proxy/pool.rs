@@ -17,7 +17,7 @@ use std::{
 const WAITING_MAX: usize = 4096;
 /// A name is resolved again after so many ticks, while what it was is still used: 30 s.
 const NAME_TICKS: u32 = 300;
-/// A name that has no address is not asked for again for so many: 1 s.
+/// A name that has no address is not resolved again for so many: 1 s.
 const NO_NAME_TICKS: u32 = 10;
 /// After so many failures in a row an origin is left aside, where there are others.
 const FAILURES: u32 = 3;
@@ -40,7 +40,7 @@ pub(super) struct OriginPool {
     keep: usize,
     keep_ticks: u32,
     connect_ticks: u32,
-    /// Who waits for one.
+    /// The exchanges that wait for one.
     queue: VecDeque<ExchangeId>,
     sweep: Option<AlarmId>,
 }
@@ -56,10 +56,10 @@ struct State {
     endpoints: Vec<Endpoint>,
     /// The one that is dialled next.
     next: usize,
-    /// It is a name, and what it stands for is asked for at this tick.
-    ask_at: Option<u32>,
-    is_asked: bool,
-    /// Who waits for the name.
+    /// For a name: the tick at which it is resolved again.
+    resolve_at: Option<u32>,
+    is_resolving: bool,
+    /// The exchanges that wait for the name.
     waiting: Vec<ExchangeId>,
     /// The last one used is at the end: those at the front are those that there are too many.
     kept: Vec<(UpstreamId, u32)>,
@@ -108,8 +108,8 @@ impl OriginPool {
         self.origins[origin as usize].endpoints.len() > 1
     }
 
-    /// Which of these origins is asked: the first that is well and is not in `tried`, a set of
-    /// places; else one that is not well, and at last one that was tried.
+    /// Selects one of these origins: the first that is healthy and is not in `tried`, a set of
+    /// indices; else one that is not healthy, and at last one that was tried.
     pub(super) fn choose(
         &self,
         origins: impl Iterator<Item = u32> + Clone,
@@ -139,11 +139,11 @@ impl OriginPool {
         exchange: ExchangeId,
     ) -> DialOutcome {
         let state = &mut self.origins[origin as usize];
-        if state.ask_at.is_some_and(|at| at <= now) && !state.is_asked {
-            state.ask(reactor, origin);
+        if state.resolve_at.is_some_and(|at| at <= now) && !state.is_resolving {
+            state.resolve(reactor, origin);
         }
         if state.endpoints.is_empty() {
-            if !state.is_asked {
+            if !state.is_resolving {
                 return DialOutcome::Failed(Failure::Name);
             }
             if state.waiting.len() >= WAITING_MAX {
@@ -254,12 +254,12 @@ impl OriginPool {
         let (first, longest) = ASIDE;
         state.aside_until = now.saturating_add((first << more.min(8)).min(longest));
         // A name may have moved.
-        if state.ask_at.is_some() {
-            state.ask_at = Some(now);
+        if state.resolve_at.is_some() {
+            state.resolve_at = Some(now);
         }
     }
 
-    /// Whether what has happened is about a connection that is kept, or asked for here.
+    /// Whether an event is about a connection that is kept here, or a name that is resolved here.
     pub(super) fn is_meant(&self, event: &Event<'_>) -> bool {
         match event {
             Event::Connected(upstream)
@@ -278,7 +278,7 @@ impl OriginPool {
         match event {
             Event::Resolved(note, outcome) => self.resolved(reactor, now, note, outcome),
             Event::Time(_) => self.sweep(reactor, now),
-            // Nothing was asked: whatever comes means nothing good.
+            // No request was sent, so any input is an error.
             Event::Received(upstream, _) | Event::Ended(upstream) => {
                 self.drop_kept(upstream);
                 self.close(reactor, upstream);
@@ -328,18 +328,18 @@ impl OriginPool {
         outcome: Result<Vec<SocketAddr>, String>,
     ) {
         let Some(state) = self.origins.get_mut((note % TAG) as usize) else { return };
-        state.is_asked = false;
+        state.is_resolving = false;
         match outcome {
             Ok(addresses) if !addresses.is_empty() => {
                 state.endpoints = addresses.into_iter().map(Endpoint::Tcp).collect();
                 state.endpoints.dedup();
-                state.ask_at = Some(now.saturating_add(NAME_TICKS));
+                state.resolve_at = Some(now.saturating_add(NAME_TICKS));
             }
             outcome => {
                 let why = outcome.err().unwrap_or_else(|| "it has no address".into());
                 // What it was is used further, where it was something.
                 tracing::warn!("the origin {}: {why}", state.origin);
-                state.ask_at = Some(now.saturating_add(NO_NAME_TICKS));
+                state.resolve_at = Some(now.saturating_add(NO_NAME_TICKS));
             }
         }
         for exchange in state.waiting.drain(..) {
@@ -362,7 +362,7 @@ impl OriginPool {
 
 impl State {
     fn new(origin: &Origin, tag: u64) -> Self {
-        let (endpoints, ask_at) = match origin {
+        let (endpoints, resolve_at) = match origin {
             Origin::Unix(path) => (vec![Endpoint::Unix(path.clone())], None),
             Origin::Tcp { host, port } => match host.parse::<IpAddr>() {
                 Ok(address) => (vec![Endpoint::Tcp(SocketAddr::new(address, *port))], None),
@@ -375,8 +375,8 @@ impl State {
             authority: origin.authority(),
             endpoints,
             next: 0,
-            ask_at,
-            is_asked: false,
+            resolve_at,
+            is_resolving: false,
             waiting: Vec::new(),
             kept: Vec::new(),
             failures: 0,
@@ -384,9 +384,9 @@ impl State {
         }
     }
 
-    fn ask(&mut self, reactor: &mut Reactor, index: u32) {
+    fn resolve(&mut self, reactor: &mut Reactor, index: u32) {
         let Origin::Tcp { host, port } = &self.origin else { return };
-        self.is_asked = true;
+        self.is_resolving = true;
         let note = self.tag + u64::from(index);
         reactor.resolve(Question {
             name: host.clone(),

@@ -34,9 +34,9 @@ pub(super) struct UpstreamRequest<'a> {
     /// What the origin's URL says.
     pub(super) authority: &'a str,
     pub(super) client: Client,
-    /// Lines instead of the fields that make the request conditional or ask for a part.
+    /// Lines instead of the fields that make the request conditional or request a part.
     pub(super) conditions: Option<&'a [u8]>,
-    /// It is a GET, whatever the client asked.
+    /// It is a GET, whatever the client's method.
     pub(super) is_refresh: bool,
     /// Overwritten; kept for its memory.
     pub(super) scratch: &'a mut Vec<u8>,
@@ -240,7 +240,7 @@ fn takes_trailers(request: &Request<'_>) -> bool {
             .any(|field| hop::members(field.value).any(|m| m.eq_ignore_ascii_case(b"trailers")))
 }
 
-/// Whether an origin may want to be told that there is no content (RFC 9110 §8.6).
+/// Whether an origin may need to know that there is no content (RFC 9110 §8.6).
 fn announces_content(request: &Request<'_>) -> bool {
     matches!(request.method, Method::Post | Method::Put | Method::Patch)
         || request.has(KnownField::ContentType)
@@ -301,12 +301,12 @@ mod tests {
 
     /// The origin never hears of it, and has no reason to answer with 304 or 206.
     #[test]
-    fn a_condition_that_connection_names_is_not_asked() {
-        let ask = |connection: &str, fields: &str| {
+    fn a_condition_that_connection_names_is_not_forwarded() {
+        let forward = |connection: &str, fields: &str| {
             let head = format!("GET / HTTP/1.1\r\nHost: h\r\n{connection}{fields}\r\n");
             put(&config(), &head).unwrap()
         };
-        for (name, fields, asked) in [
+        for (name, fields, expected) in [
             ("if-none-match", "If-None-Match: \"a\"\r\n", (true, false)),
             (
                 "if-modified-since",
@@ -315,10 +315,10 @@ mod tests {
             ),
             ("range", "Range: bytes=0-1\r\n", (false, true)),
         ] {
-            let (head, passed) = ask("", fields);
-            assert_eq!((passed.conditional, passed.range), asked, "{name}");
+            let (head, passed) = forward("", fields);
+            assert_eq!((passed.conditional, passed.range), expected, "{name}");
             assert!(head.contains(fields), "{head}");
-            let (head, passed) = ask(&format!("Connection: close, {name}\r\n"), fields);
+            let (head, passed) = forward(&format!("Connection: close, {name}\r\n"), fields);
             assert_eq!(passed, RequestFacts::default(), "{name}");
             assert_eq!(head, "GET / HTTP/1.1\r\nHost: h\r\n\r\n");
         }
@@ -377,10 +377,11 @@ mod tests {
 
     #[test]
     fn only_protocols_that_are_no_http_are_switched_to() {
-        let ask = |fields: &str| {
+        let forward = |fields: &str| {
             put(&config(), &format!("GET / HTTP/1.1\r\nHost: h\r\n{fields}\r\n")).unwrap()
         };
-        let (head, passed) = ask("Connection: Upgrade\r\nUpgrade: websocket\r\nTE: trailers\r\n");
+        let (head, passed) =
+            forward("Connection: Upgrade\r\nUpgrade: websocket\r\nTE: trailers\r\n");
         let all = RequestFacts { upgrade: true, trailers: true, ..RequestFacts::default() };
         assert_eq!(passed, all);
         assert!(
@@ -396,7 +397,7 @@ mod tests {
             "Connection: upgrade\r\nUpgrade: a\r\nUpgrade: b\r\n",
             "Connection: upgrade\r\nUpgrade: websocket\r\nContent-Length: 1\r\n",
         ] {
-            let (head, passed) = ask(fields);
+            let (head, passed) = forward(fields);
             assert!(!passed.upgrade && !head.contains("pgrade"), "{fields}: {head}");
             assert!(!head.contains("HTTP2"), "{head}");
         }

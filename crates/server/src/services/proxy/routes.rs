@@ -8,7 +8,7 @@ use std::{path::Path, sync::Arc};
 #[derive(Debug)]
 pub(super) struct Routes(Vec<Route>);
 
-/// The origins of one prefix; or who is given its clients.
+/// The origins of one prefix; or the process that receives its clients.
 #[derive(Debug)]
 struct Route {
     prefix: Option<Box<[u8]>>,

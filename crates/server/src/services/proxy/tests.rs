@@ -12,7 +12,7 @@ use pollux_http::{
 };
 use std::cell::Cell;
 
-/// A front end without an engine: what it asks for is not done.
+/// A front end without an engine: its commands are not performed.
 struct Bench {
     proxy: Proxy,
     rules: Rules,
@@ -72,10 +72,11 @@ fn waiting(flow: Flow<Exchange>) -> Exchange {
     }
 }
 
-/// Whoever has waited in vain for another's fetch asks for himself, and may find no place. That the fetch
-/// is over may only be told then: it is no place that has become free.
+/// An exchange that has waited in vain for another's fetch sends its own request, and may find no
+/// free connection. The notification that the fetch is over may arrive only then: it does not mean
+/// that a connection has become free.
 #[test]
-fn who_waits_for_a_place_stands_in_the_queue_once() {
+fn an_exchange_that_waits_for_a_connection_is_queued_once() {
     let mut bench = Bench::new(|config| config.connections = 1.try_into().unwrap());
     let first = bench.begin(3, "/");
     let second = bench.begin(4, "/");

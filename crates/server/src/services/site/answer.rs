@@ -206,7 +206,7 @@ fn answer_method(
     put_page(context, outbox, request, page)
 }
 
-/// What another site's script is told before it sends a request (CORS); nothing for other requests.
+/// The answer to a CORS preflight request; nothing for other requests.
 fn preflight(files: &Files, request: &Request<'_>) -> Vec<u8> {
     match &files.rules().cors {
         Some(cors) if request.field(b"access-control-request-method").is_some() => {

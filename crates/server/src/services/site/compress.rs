@@ -1,4 +1,4 @@
-//! Compression of files when they are first asked for: which files, in which codings, and the encoders.
+//! Compression of files at their first request: which files, in which codings, and the encoders.
 //!
 //! A file is compressed once for all workers of a process, and the result is kept in the file cache. Short
 //! files are compressed at once; longer ones by a thread beside the event loops ([`background`]), and are sent
@@ -18,7 +18,8 @@ use std::{
 pub(crate) const FILE_MIN: u64 = 1 << 10;
 /// Longer files are not compressed: their results would push everything else out of the cache.
 pub(crate) const FILE_MAX: u64 = 8 << 20;
-/// Files up to this length are compressed by the worker that is asked for them; longer ones would delay its
+/// Files up to this length are compressed by the worker that has the request; longer ones would
+/// delay its
 /// other connections.
 pub(crate) const INLINE_MAX: u64 = 8 << 10;
 /// A result is used when it saves one byte in so many: less is not worth a second copy in the cache.

@@ -1,7 +1,7 @@
 //! The files that are served: paths to representations, through a bounded cache.
 //!
 //! Each unit has a site of its own, with an index of paths, so that a lookup takes no lock and a hit
-//! touches no memory that another CPU writes. What a unit does not find there it asks of the `contents`
+//! touches no memory that another CPU writes. What a unit does not find there it looks up in the `contents`
 //! that all threads of the process share: so each file is read once and in memory once. A unit that lives
 //! for one connection has a small index for as long.
 
@@ -55,7 +55,7 @@ pub(crate) struct Resource {
     /// A source was modified just before it was read: a second change within the grain of the
     /// file system's clock would leave the same stamp, so it is read once more.
     is_young: bool,
-    /// How it is compressed when it is asked for in a coding; `None` if it never is.
+    /// How it is compressed for clients that accept a coding; `None` if it never is.
     compressible: Option<Box<Compressible>>,
     /// For what an index has of it.
     charge: Option<Charge>,
@@ -64,7 +64,7 @@ pub(crate) struct Resource {
 /// Why there is no resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Miss {
-    /// A directory, asked for without its slash.
+    /// A directory, requested without its slash.
     NeedsSlash,
     /// A directory without an index: there is nothing to show.
     NoIndex,
@@ -258,10 +258,10 @@ impl Files {
         self.cache.capacity() > 0
     }
 
-    /// What `take` takes from the contents, for `bytes` bytes. Where there is no room for these, this unit's
-    /// index first gives up as many, of what is asked for least. That is in vain where others have the same:
-    /// then this file is not kept. The index has become smaller all the same, so that there is room after some
-    /// more such files.
+    /// What `take` takes from the contents, for `bytes` bytes. Where there is no room for these,
+    /// this unit's index first evicts as many, those that are requested least. That is in vain
+    /// where other units have the same: then this file is not kept. The index has become smaller
+    /// nevertheless, so that there is room after some more such files.
     fn with_room<T>(
         &mut self,
         bytes: u64,
@@ -329,7 +329,7 @@ mod tests {
     fn look(files: &mut Files, path: &str, tick: u32) -> (PreparedHead, u64) {
         let before = counters();
         let found = files.find(path.as_bytes(), tick).unwrap();
-        (found.identity.laid().clone(), counters().since(&before).of(Call::Read))
+        (found.identity.prepared().clone(), counters().since(&before).of(Call::Read))
     }
 
     /// Before, each unit read a file for itself, and kept a copy of its own.
@@ -350,20 +350,20 @@ mod tests {
             });
             found.unwrap()
         };
-        let (laid, reads) = look(&mut first, "/file", 0);
+        let (prepared, reads) = look(&mut first, "/file", 0);
         let (of_other, other_reads) = in_thread(0);
         assert_eq!((reads, other_reads), (1, 0));
-        assert!(laid.shares_bytes_with(&of_other));
+        assert!(prepared.shares_bytes_with(&of_other));
         let charged = contents.charged();
         assert!((20_000..25_000).contains(&charged), "{charged}");
 
         let mut second = unit(directory.path(), &contents, 3, 1 << 20);
         assert_eq!(look(&mut second, "/file", 0).1, 0);
         write_old(&path, &[b'b'; 30_000], 2);
-        assert!(look(&mut second, "/file", 4).0.shares_bytes_with(&laid), "not looked at yet");
+        assert!(look(&mut second, "/file", 4).0.shares_bytes_with(&prepared), "not looked at yet");
         let (new, reads) = look(&mut second, "/file", REVALIDATE_TICKS);
-        // Who has not looked yet has the old one still, and no longer than before.
-        assert!(look(&mut first, "/file", REVALIDATE_TICKS - 1).0.shares_bytes_with(&laid));
+        // A unit that has not looked yet has the old one still, and no longer than before.
+        assert!(look(&mut first, "/file", REVALIDATE_TICKS - 1).0.shares_bytes_with(&prepared));
         let (of_first, first_reads) = look(&mut first, "/file", REVALIDATE_TICKS);
         assert!(new.wire_bytes() > 30_000 && new.shares_bytes_with(&of_first));
         assert_eq!((reads, first_reads, in_thread(0).1), (1, 0, 0));
@@ -392,8 +392,8 @@ mod tests {
         }
     }
 
-    /// Units that ask for different files take no more together than there is; and each keeps some,
-    /// also when another has taken all that was there and asks for nothing more.
+    /// Units that serve different files take no more together than there is; and each keeps some,
+    /// also when another has taken all that was there and requests nothing more.
     #[test]
     fn units_that_have_no_room_make_some() {
         const FILES: usize = 60;
@@ -407,16 +407,16 @@ mod tests {
         let mut units = [(); 2].map(|()| unit(directory.path(), &contents, 2, CAPACITY));
         for half in [0, 1, 0, 1, 0] {
             let files = &mut units[half];
-            for number in (0..3 * FILES).map(|ask| ask % FILES).filter(|n| n % 2 == half) {
-                let (laid, _) = look(files, &format!("/{number}"), 0);
-                assert!(laid.wire_bytes() > 5_000 + number as u64);
+            for number in (0..3 * FILES).map(|n| n % FILES).filter(|n| n % 2 == half) {
+                let (prepared, _) = look(files, &format!("/{number}"), 0);
+                assert!(prepared.wire_bytes() > 5_000 + number as u64);
                 assert!(contents.charged() <= CAPACITY, "{}", contents.charged());
             }
             assert!(!files.cache.is_empty(), "{half} keeps nothing");
             // Each time that there was no room some was made.
             let path = format!("/{}", FILES - 2 + half);
-            let asked = (0..FILES).take_while(|_| look(files, &path, 0).1 > 0).count();
-            assert!(asked < FILES, "{half} does not keep what it asks for again and again");
+            let reads = (0..FILES).take_while(|_| look(files, &path, 0).1 > 0).count();
+            assert!(reads < FILES, "{half} does not keep what it requests again and again");
         }
         drop(units);
         assert_eq!(contents.charged(), 0);
@@ -434,7 +434,7 @@ mod tests {
         fs::write(directory.path().join("file"), "first").unwrap();
         assert_eq!(len(10), Some(5));
         fs::write(directory.path().join("file"), "second").unwrap();
-        assert_eq!(len(10 + REVALIDATE_TICKS - 1), Some(5), "the disk is not asked each time");
+        assert_eq!(len(10 + REVALIDATE_TICKS - 1), Some(5), "the disk is not read each time");
         assert_eq!(len(10 + REVALIDATE_TICKS), Some(6));
         fs::remove_file(directory.path().join("file")).unwrap();
         assert_eq!(len(10 + 2 * REVALIDATE_TICKS), None);

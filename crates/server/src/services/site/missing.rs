@@ -16,7 +16,7 @@ use pollux_http::{
     response::Head,
 };
 
-/// What was asked for.
+/// The request for a missing file.
 pub(super) struct Missing<'a> {
     pub(super) request: &'a Request<'a>,
     pub(super) path: &'a [u8],

@@ -26,12 +26,12 @@ const BELL_TIMEOUT: u32 = 100;
 /// forked child opens them anew ([`std::process::id`] tells).
 static OPEN: Mutex<Option<(u32, HashMap<PathBuf, File>)>> = Mutex::new(None);
 
-/// A worker's way to the file. The thread answers over a link like any other: a pair of sockets, so
-/// that whoever drives the worker needs to know nothing new.
+/// A worker's way to the file. The thread answers over a connection like any other: a pair of
+/// sockets, so that the engine needs nothing new.
 #[derive(Debug)]
 pub(in crate::services::guestbook) struct FileStore {
     path: PathBuf,
-    /// `None` until something is asked: many units of an architecture may never be.
+    /// `None` until the first request: many units of an architecture may never send one.
     open: Option<Open>,
     answers: Vec<Outcome>,
 }
@@ -45,7 +45,7 @@ struct Open {
 }
 
 impl FileStore {
-    /// Opens the file and starts the thread, or does so when something is asked.
+    /// Opens the file and starts the thread, or does so at the first request.
     ///
     /// # Errors
     /// The file cannot be the store; there are no descriptors or threads.
@@ -61,7 +61,7 @@ impl FileStore {
         &mut self.answers
     }
 
-    pub(super) fn ask(&mut self, reactor: &mut Reactor, ticket: Ticket, request: Request) {
+    pub(super) fn submit(&mut self, reactor: &mut Reactor, ticket: Ticket, request: Request) {
         if self.open.is_none() {
             match Open::new(&self.path) {
                 Ok(open) => self.open = Some(open),
@@ -81,8 +81,8 @@ impl FileStore {
         }
     }
 
-    /// Something has come. Returns why nothing that was asked before will be answered, where that is
-    /// so: then the thread and its notifier are given up, and the next who asks gets others.
+    /// Handles an event. Returns an error where no earlier request will be answered any more: then
+    /// the thread and its notifier are closed, and the next request gets new ones.
     pub(super) fn event(&mut self, reactor: &mut Reactor, event: Event<'_>) -> Option<StoreError> {
         let open = self.open.as_mut()?;
         let (upstream, why) = match event {

@@ -35,8 +35,8 @@ pub(in crate::services::guestbook) struct RedisStore {
     connections: Vec<Option<Connection>>,
     /// Those that take further requests.
     pool: Vec<UpstreamId>,
-    /// Where each ticket was asked last, by its number.
-    asked: Vec<Option<UpstreamId>>,
+    /// The connection to which each ticket's request was sent last, by the ticket's number.
+    sent_on: Vec<Option<UpstreamId>>,
     back_off: BackOff,
     answers: Vec<Outcome>,
 }
@@ -53,7 +53,7 @@ struct Connection {
     /// Which of the addresses was dialled last, and how many have failed.
     address: usize,
     failed: usize,
-    /// Since when the server owes a reply and has said nothing.
+    /// Since when the server owes a reply and has sent nothing.
     silent_since: u32,
     /// Looks whether it is silent for too long. Only connections of a pool have one: they may be owed
     /// replies that no guest waits for any more.
@@ -65,9 +65,9 @@ struct Connection {
 enum Addresses {
     /// At these addresses; `next` is dialled next, and is another one after it has failed.
     Known { all: Vec<Endpoint>, next: usize },
-    /// A name that nobody has asked for yet, or whose answer has turned out wrong.
+    /// A name that was not resolved yet, or whose addresses have turned out wrong.
     Unknown,
-    /// A name that is being resolved, and who waits for that.
+    /// A name that is being resolved, and the requests that wait for that.
     Resolving(VecDeque<(Ticket, Request)>),
 }
 
@@ -95,7 +95,7 @@ impl RedisStore {
             addresses,
             connections: Vec::new(),
             pool: Vec::new(),
-            asked: Vec::new(),
+            sent_on: Vec::new(),
             back_off: BackOff::default(),
             answers: Vec::new(),
         }
@@ -105,7 +105,7 @@ impl RedisStore {
         &mut self.answers
     }
 
-    pub(super) fn ask(
+    pub(super) fn submit(
         &mut self,
         reactor: &mut Reactor,
         now: u32,
@@ -124,10 +124,10 @@ impl RedisStore {
                 }
             };
         };
-        if ticket.index() >= self.asked.len() {
-            self.asked.resize(ticket.index() + 1, None);
+        if ticket.index() >= self.sent_on.len() {
+            self.sent_on.resize(ticket.index() + 1, None);
         }
-        self.asked[ticket.index()] = Some(upstream);
+        self.sent_on[ticket.index()] = Some(upstream);
         let is_pooled = matches!(self.policy, StoreConnections::Pooled(_));
         let Some(connection) = self.get_mut(upstream) else { return };
         if connection.session.pending_requests() == 0 {
@@ -234,7 +234,7 @@ impl RedisStore {
                 self.flush(reactor, upstream);
             }
             Err(why) => {
-                // A server that does not let us in is asked again later, not at once.
+                // A server that refuses the login is tried again later, not at once.
                 self.back_off.extend(now, dialled_at);
                 self.give_up(reactor, upstream, &why);
             }
@@ -293,7 +293,7 @@ impl RedisStore {
         let Some(mut connection) = addresses else { return };
         let instead = reactor.dial(endpoint, DIAL_TIMEOUT, EventTarget::Service);
         for ticket in connection.session.tickets() {
-            self.asked[ticket.index()] = Some(instead);
+            self.sent_on[ticket.index()] = Some(instead);
         }
         for pooled in self.pool.iter_mut().filter(|pooled| **pooled == upstream) {
             *pooled = instead;
@@ -303,8 +303,8 @@ impl RedisStore {
         self.put(connection);
     }
 
-    /// A connection of a pool may be owed replies for some time. When it has said nothing for too long
-    /// it is given up, and another one is made.
+    /// A connection of a pool may be owed replies for some time. When it has sent nothing for too
+    /// long it is closed, and another one is made.
     fn look_whether_silent(&mut self, reactor: &mut Reactor, now: u32, alarm: AlarmId) {
         let mut all = self.connections.iter_mut().flatten();
         let Some(connection) = all.find(|c| c.alarm == Some(alarm)) else { return };
@@ -343,7 +343,7 @@ impl RedisStore {
 
     /// The connection on which a ticket is under way.
     fn upstream_of(&self, ticket: Ticket) -> Option<UpstreamId> {
-        let upstream = (*self.asked.get(ticket.index())?)?;
+        let upstream = (*self.sent_on.get(ticket.index())?)?;
         self.get(upstream).filter(|c| c.session.has(ticket)).map(|c| c.upstream)
     }
 
@@ -370,7 +370,7 @@ impl RedisStore {
                 let all = addresses.into_iter().map(Endpoint::Tcp).collect();
                 self.addresses = Addresses::Known { all, next: 0 };
                 for (ticket, request) in waiting {
-                    self.ask(reactor, now, ticket, &request);
+                    self.submit(reactor, now, ticket, &request);
                 }
                 return;
             }

@@ -20,10 +20,10 @@ fn upstream(dialled: DialOutcome) -> UpstreamId {
     }
 }
 
-/// Who was woken since this was last asked.
+/// The exchanges that were woken since the last call.
 fn woken(reactor: &mut Reactor) -> Vec<u32> {
     std::iter::from_fn(|| reactor.next_command())
-        .filter_map(|ask| match ask {
+        .filter_map(|command| match command {
             Command::Wake(exchange, WakeReason::Capacity) => Some(exchange.number),
             _ => None,
         })
@@ -87,7 +87,8 @@ fn who_finds_no_place_waits_and_none_is_lost() {
         assert_eq!(all.dial(&mut reactor, 0, 0, exchange(number)), DialOutcome::NoCapacity);
     }
     woken(&mut reactor);
-    // Who goes away frees no place, and who was woken and goes away passes his on.
+    // An exchange that goes away frees no place; one that was woken and goes away passes its place
+    // on.
     all.forget(&mut reactor, exchange(4));
     assert!(woken(&mut reactor).is_empty());
     all.close(&mut reactor, first);
@@ -118,7 +119,7 @@ fn an_origin_that_fails_is_left_aside_and_tried_again() {
         all.failed(200, 0, DOWN);
     }
     assert_eq!((chosen(&all, 359), chosen(&all, 360)), (1, 0), "and never after more than 16");
-    // The one that was tried is not tried at once again; where all fail, one is asked still.
+    // The origin that failed is not tried at once again; where all fail, one is still tried.
     assert_eq!(all.choose([0, 1].into_iter(), 500, 0b01), 1);
     assert_eq!(all.choose([0, 1].into_iter(), 500, 0b11), 1);
     for _ in 0..3 {
@@ -139,9 +140,9 @@ fn an_origin_that_fails_is_left_aside_and_tried_again() {
 fn a_name_is_asked_for_once_and_again_when_it_is_old() {
     let mut reactor = Reactor::default();
     let mut all = pool(&["http://origin.example:81"], |_| {});
-    let asked = |reactor: &mut Reactor| {
+    let lookups = |reactor: &mut Reactor| {
         std::iter::from_fn(|| reactor.next_command())
-            .filter_map(|ask| match ask {
+            .filter_map(|command| match command {
                 Command::Resolve(question) => Some((question.name, question.port, question.note)),
                 _ => None,
             })
@@ -149,27 +150,28 @@ fn a_name_is_asked_for_once_and_again_when_it_is_old() {
     };
     assert_eq!(all.dial(&mut reactor, 0, 0, exchange(1)), DialOutcome::NoName);
     assert_eq!(all.dial(&mut reactor, 0, 0, exchange(2)), DialOutcome::NoName);
-    let questions = asked(&mut reactor);
+    let questions = lookups(&mut reactor);
     assert_eq!(questions.len(), 1);
     let note = questions[0].2;
     assert_eq!((&*questions[0].0, questions[0].1), ("origin.example", 81));
-    // It has none: who waits is woken, and told so, and it is not asked for again at once.
+    // It has none: a waiting exchange is woken with that result, and the name is not resolved again
+    // at once.
     let none = Event::Resolved(note, Err("none".into()));
     assert!(all.is_meant(&none) && !all.is_meant(&Event::Resolved(0, Err(String::new()))));
     all.event(&mut reactor, 1, none);
     assert_eq!(woken(&mut reactor), [1, 2]);
     assert_eq!(all.dial(&mut reactor, 5, 0, exchange(1)), DialOutcome::Failed(Failure::Name));
     assert_eq!(all.dial(&mut reactor, 11, 0, exchange(1)), DialOutcome::NoName);
-    assert_eq!(asked(&mut reactor).len(), 1);
+    assert_eq!(lookups(&mut reactor).len(), 1);
     let addresses: Vec<SocketAddr> =
         vec!["192.0.2.1:81".parse().unwrap(), "192.0.2.2:81".parse().unwrap()];
     all.event(&mut reactor, 12, Event::Resolved(note, Ok(addresses)));
     assert_eq!(woken(&mut reactor), [1]);
     upstream(all.dial(&mut reactor, 12, 0, exchange(1)));
-    assert!(asked(&mut reactor).is_empty() && all.has_more_addresses(0));
-    // Old: it is used, and asked for meanwhile.
+    assert!(lookups(&mut reactor).is_empty() && all.has_more_addresses(0));
+    // Old: it is used, and resolved again meanwhile.
     upstream(all.dial(&mut reactor, 12 + NAME_TICKS, 0, exchange(1)));
-    assert_eq!(asked(&mut reactor).len(), 1);
+    assert_eq!(lookups(&mut reactor).len(), 1);
     all.event(&mut reactor, 400, Event::Resolved(note, Err("lost".into())));
     upstream(all.dial(&mut reactor, 400, 0, exchange(1)));
 }

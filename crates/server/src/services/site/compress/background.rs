@@ -1,7 +1,7 @@
 //! Compresses files beside the event loops: a queue that the workers of a process share, and threads that
 //! end when it is empty.
 //!
-//! A result waits here until the worker that is asked for it next takes it into the file cache. Meanwhile the
+//! A result waits here until the worker with the next request for it takes it into the file cache. Meanwhile the
 //! budget of the cache is charged for it. Queue, threads and results are bounded: where there is no room, a
 //! file is sent as it is.
 

@@ -5,11 +5,11 @@
 //! index does not help, which costs system calls in any case: for a content that another unit has read
 //! already, and for room. So a content is in memory once, however many units serve it.
 //!
-//! What is charged: each content once, and what each unit's index takes. A content is here as long as
-//! some unit's index has it; which ones an index keeps is its own affair. Where there is no room, a unit
-//! gives up what it asks for least itself, as nobody can take something from another's index. Units that
-//! are idle give up nothing; so that they cannot keep out others for ever, a part of the budget is kept
-//! for these ([`RESERVED`]).
+//! What is charged: each content once, and what each unit's index takes. A content is here as long
+//! as some unit's index has it; which ones an index keeps is its own affair. Where there is no
+//! room, a unit evicts what it serves least itself, as no unit can take something from another's
+//! index. Idle units evict nothing; so that they cannot exclude others for ever, a part of the
+//! budget is kept for these ([`RESERVED`]).
 
 use super::{super::compress::background::Compressor, representation::PreparedHead, tree::Stamp};
 use pollux_http::accept_encoding::Coding;
@@ -21,8 +21,8 @@ use std::{
 /// Where there are several units, one part of the budget in so many is divided among them for good.
 const RESERVED: u64 = 4;
 
-/// What tells one content, laid out with its head, from another. Two units that have the same would read
-/// and lay out the same.
+/// The identity of one content, prepared with its head. Two units with the same key would read the
+/// same file and prepare the same head.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Key {
     pub(crate) stamp: Stamp,
@@ -49,7 +49,7 @@ pub(crate) struct Contents {
 #[derive(Debug)]
 struct Limits {
     all: u64,
-    /// Up to here there is room for whoever comes first.
+    /// Up to here there is room for every unit.
     common: u64,
     /// A unit that has no more than this has room up to `all`.
     of_unit: u64,
@@ -65,7 +65,7 @@ struct Accounting {
 /// limits their number.
 #[derive(Debug)]
 struct Shared {
-    laid: PreparedHead,
+    prepared: PreparedHead,
     /// The [`Charge`]s for it.
     holders: usize,
 }
@@ -96,11 +96,11 @@ impl Contents {
     }
 
     /// What a content is charged with: its bytes, and its entry here, if it has one.
-    pub(crate) fn bytes(key: Option<&Key>, laid: &PreparedHead) -> u64 {
+    pub(crate) fn bytes(key: Option<&Key>, prepared: &PreparedHead) -> u64 {
         let entry = |key: &Key| {
             size_of::<Key>() + size_of::<Shared>() + 2 * (key.content_type.len() + key.fields.len())
         };
-        key.map_or(0, entry) as u64 + laid.wire_bytes()
+        key.map_or(0, entry) as u64 + prepared.wire_bytes()
     }
 
     /// A content that some unit has.
@@ -116,8 +116,11 @@ impl Contents {
         let own_key = books.shared.get_key_value(key)?.0.clone();
         let shared = books.shared.get_mut(key)?;
         shared.holders += 1;
-        let bytes = Self::bytes(Some(key), &shared.laid);
-        Some((shared.laid.clone(), Charge { contents: self.clone(), bytes, key: Some(own_key) }))
+        let bytes = Self::bytes(Some(key), &shared.prepared);
+        Some((
+            shared.prepared.clone(),
+            Charge { contents: self.clone(), bytes, key: Some(own_key) },
+        ))
     }
 
     /// Puts a content here, for a unit whose index has taken `taken` bytes; or gives it the one that
@@ -125,24 +128,24 @@ impl Contents {
     pub(crate) fn put(
         self: &Arc<Self>,
         key: Option<&Key>,
-        laid: &PreparedHead,
+        prepared: &PreparedHead,
         taken: u64,
     ) -> Option<(PreparedHead, Charge)> {
         let Some(key) = key else {
-            return Some((laid.clone(), self.charge(laid.wire_bytes(), taken)?));
+            return Some((prepared.clone(), self.charge(prepared.wire_bytes(), taken)?));
         };
         let mut books = self.books();
         if let Some(found) = self.find_in(&mut books, key) {
             return Some(found);
         }
-        let bytes = Self::bytes(Some(key), laid);
+        let bytes = Self::bytes(Some(key), prepared);
         if !self.has_room(&books, bytes, taken) {
             return None;
         }
         books.charged += bytes;
         let key = Arc::new(key.clone());
-        books.shared.insert(key.clone(), Shared { laid: laid.clone(), holders: 1 });
-        Some((laid.clone(), Charge { contents: self.clone(), bytes, key: Some(key) }))
+        books.shared.insert(key.clone(), Shared { prepared: prepared.clone(), holders: 1 });
+        Some((prepared.clone(), Charge { contents: self.clone(), bytes, key: Some(key) }))
     }
 
     /// Charges `bytes` to the budget, for a unit whose index has taken `taken` bytes; `None` where there
@@ -202,8 +205,8 @@ mod tests {
     use crate::services::site::files::Representation;
     use std::thread;
 
-    fn laid(bytes: usize) -> PreparedHead {
-        Representation::in_memory(&vec![b'x'; bytes]).into_laid()
+    fn prepared(bytes: usize) -> PreparedHead {
+        Representation::in_memory(&vec![b'x'; bytes]).into_prepared()
     }
 
     fn key(inode: u64) -> Key {
@@ -222,7 +225,7 @@ mod tests {
     fn threads_share_one_copy_which_is_charged_once() {
         let contents = Contents::new(1 << 20, 2);
         let put =
-            |contents: &Arc<Contents>| contents.put(Some(&key(1)), &laid(100_000), 0).unwrap();
+            |contents: &Arc<Contents>| contents.put(Some(&key(1)), &prepared(100_000), 0).unwrap();
         let (first, charge) = put(&contents);
         let charged = contents.charged();
         assert!((100_000..102_000).contains(&charged), "{charged}");
@@ -231,7 +234,7 @@ mod tests {
         let (third, third_charge) = contents.find(&key(1)).unwrap();
         assert!(first.shares_bytes_with(&second) && first.shares_bytes_with(&third));
         assert_eq!(contents.charged(), charged);
-        // Who lets go of it does not take it from the others.
+        // A holder that releases it does not take it from the others.
         drop((charge, third_charge));
         assert_eq!(contents.charged(), charged);
         assert!(contents.find(&key(1)).is_some() && contents.find(&key(2)).is_none());
@@ -250,7 +253,7 @@ mod tests {
         }
         let common = Contents::of_index(capacity, 4);
         assert!((common - 10_000..=common).contains(&contents.charged()));
-        // Who has little still has room, and not for ever.
+        // A unit that has little still has room, and not for ever.
         let mut small = Vec::new();
         while let Some(charge) = contents.charge(10_000, 20_000) {
             small.push(charge);
@@ -263,9 +266,9 @@ mod tests {
     #[test]
     fn what_nobody_may_share_is_charged_each_time() {
         let contents = Contents::new(1 << 20, 2);
-        let one = contents.put(None, &laid(1_000), 0).unwrap();
+        let one = contents.put(None, &prepared(1_000), 0).unwrap();
         let charged = contents.charged();
-        let two = contents.put(None, &laid(1_000), 0).unwrap();
+        let two = contents.put(None, &prepared(1_000), 0).unwrap();
         assert!(!one.0.shares_bytes_with(&two.0));
         assert_eq!(contents.charged(), 2 * charged);
         drop((one, two));

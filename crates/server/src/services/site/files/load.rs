@@ -207,9 +207,9 @@ impl Files {
         if !representation.is_in_memory() {
             return representation;
         }
-        let laid = representation.laid();
-        let bytes = Contents::bytes(key, laid);
-        self.with_room(bytes, |contents, taken| contents.put(key, laid, taken))
+        let prepared = representation.prepared();
+        let bytes = Contents::bytes(key, prepared);
+        self.with_room(bytes, |contents, taken| contents.put(key, prepared, taken))
             .map_or(representation, Representation::charged)
     }
 }
@@ -278,7 +278,7 @@ fn content_type(name: &[u8]) -> String {
     if is_text { format!("{}; charset=utf-8", guess.essence_str()) } else { guess.to_string() }
 }
 
-/// How to answer what the kernel said.
+/// The response to an error of the kernel.
 fn miss(error: Errno) -> Miss {
     Miss::Status(match error {
         Errno::NOENT | Errno::NOTDIR | Errno::NAMETOOLONG | Errno::INVAL => Status::NotFound,

@@ -1,4 +1,4 @@
-//! One file's content and the head of its 200 response, laid out beforehand.
+//! One file's content and the prepared head of its 200 response.
 
 use super::{super::compress::background::Source, contents::Charge};
 use crate::{
@@ -23,15 +23,15 @@ pub(crate) const SIBLINGS: [(Coding, &str); 3] =
 /// A representation (RFC 9110 §3.2): a file's content, in memory or open, with its metadata.
 #[derive(Debug)]
 pub(crate) struct Representation {
-    laid: PreparedHead,
-    /// The bytes of `laid` once more, for pieces of an outbox: these are counted within the thread.
+    prepared: PreparedHead,
+    /// The bytes of `prepared` once more, for pieces of an outbox: these are counted within the thread.
     bytes: Rc<SharedBytes>,
     open: Option<Rc<OwnedFd>>,
     /// For the content in memory; without it there was no room for that.
     charge: Option<Charge>,
 }
 
-/// What of a representation is the same for all units: it is laid out once, and shared.
+/// The part of a representation that is the same for all units: it is prepared once, and shared.
 #[derive(Clone, Debug)]
 pub(crate) struct PreparedHead {
     /// The head of the 200 response without its empty line, CRLF and, if in memory, the content.
@@ -142,44 +142,45 @@ impl Representation {
         head.end();
         layout.head_end = wire.len() - 2;
         wire.extend_from_slice(&memory);
-        let laid = PreparedHead { wire: wire.into(), layout, len, etag, modified, content_type };
-        Self { bytes: laid.bytes(), laid, open, charge: None }
+        let prepared =
+            PreparedHead { wire: wire.into(), layout, len, etag, modified, content_type };
+        Self { bytes: prepared.bytes(), prepared, open, charge: None }
     }
 
     /// One whose content is in memory that is paid for.
-    pub(crate) fn charged((laid, charge): (PreparedHead, Charge)) -> Self {
-        Self { bytes: laid.bytes(), laid, open: None, charge: Some(charge) }
+    pub(crate) fn charged((prepared, charge): (PreparedHead, Charge)) -> Self {
+        Self { bytes: prepared.bytes(), prepared, open: None, charge: Some(charge) }
     }
 
-    /// What may be shared of it.
-    pub(crate) fn laid(&self) -> &PreparedHead {
-        &self.laid
+    /// The part of it that may be shared.
+    pub(crate) fn prepared(&self) -> &PreparedHead {
+        &self.prepared
     }
 
     /// The content's length in bytes.
     #[allow(clippy::len_without_is_empty)]
     #[inline]
     pub(crate) fn len(&self) -> u64 {
-        self.laid.len
+        self.prepared.len
     }
 
     /// The Content-Type field's value.
     pub(crate) fn content_type(&self) -> &[u8] {
-        self.laid.content_type.as_bytes()
+        self.prepared.content_type.as_bytes()
     }
 
     /// What preconditions are compared with.
     pub(crate) fn validators(&self, now: u64) -> Validators<'_> {
         Validators {
-            etag: Some(self.laid.etag.etag()),
-            last_modified: Some(self.laid.modified),
+            etag: Some(self.prepared.etag.etag()),
+            last_modified: Some(self.prepared.modified),
             now,
         }
     }
 
     /// The Unix second of the last change.
     pub(crate) fn modified(&self) -> u64 {
-        self.laid.modified
+        self.prepared.modified
     }
 
     /// Whether the content is in memory; else it is in an open file.
@@ -191,14 +192,14 @@ impl Representation {
     /// Where to read the whole content from, in another thread. `None` without a free descriptor.
     pub(crate) fn source(&self) -> Option<Source> {
         Some(match &self.open {
-            Some(file) => Source::File(file.try_clone().ok()?, self.laid.len),
-            None => Source::Memory(self.laid.wire.clone(), self.laid.layout.head_end + 2),
+            Some(file) => Source::File(file.try_clone().ok()?, self.prepared.len),
+            None => Source::Memory(self.prepared.wire.clone(), self.prepared.layout.head_end + 2),
         })
     }
 
     /// The content, if it is in memory.
     pub(crate) fn memory(&self) -> Option<&[u8]> {
-        self.is_in_memory().then(|| &self.laid.wire[self.laid.layout.head_end + 2..])
+        self.is_in_memory().then(|| &self.prepared.wire[self.prepared.layout.head_end + 2..])
     }
 
     /// These bytes of the content, to be sent from where they are.
@@ -206,7 +207,7 @@ impl Representation {
         match &self.open {
             Some(file) => Output::File(file.clone(), range),
             None => {
-                let start = self.laid.layout.head_end + 2;
+                let start = self.prepared.layout.head_end + 2;
                 let range = start + range.start as usize..start + range.end as usize;
                 Output::Shared(self.bytes.clone(), range)
             }
@@ -220,14 +221,14 @@ impl Representation {
 
     /// What it costs to keep.
     pub(crate) fn memory_bytes(&self) -> u64 {
-        let content = if self.is_in_memory() { self.laid.wire_bytes() } else { 0 };
+        let content = if self.is_in_memory() { self.prepared.wire_bytes() } else { 0 };
         self.own_bytes() + content
     }
 
     /// What it costs to keep besides the content in memory, which others may share.
     pub(crate) fn own_bytes(&self) -> u64 {
-        let head = if self.is_in_memory() { 0 } else { self.laid.wire_bytes() };
-        let strings = self.laid.etag.opaque.len() + self.laid.content_type.len();
+        let head = if self.is_in_memory() { 0 } else { self.prepared.wire_bytes() };
+        let strings = self.prepared.etag.opaque.len() + self.prepared.content_type.len();
         (size_of::<Self>() + size_of::<SharedBytes>() + strings) as u64 + head
     }
 
@@ -241,15 +242,16 @@ impl Representation {
         keep: KeepAlive,
         content: bool,
     ) {
-        let date_at = out.len() + self.laid.layout.date;
-        let end = if content { self.laid.wire.len() } else { self.laid.layout.head_end + 2 };
+        let date_at = out.len() + self.prepared.layout.date;
+        let end =
+            if content { self.prepared.wire.len() } else { self.prepared.layout.head_end + 2 };
         let line = keep.line();
         if line.is_empty() {
-            out.extend_from_slice(&self.laid.wire[..end]);
+            out.extend_from_slice(&self.prepared.wire[..end]);
         } else {
-            out.extend_from_slice(&self.laid.wire[..self.laid.layout.head_end]);
+            out.extend_from_slice(&self.prepared.wire[..self.prepared.layout.head_end]);
             out.extend_from_slice(line);
-            out.extend_from_slice(&self.laid.wire[self.laid.layout.head_end..end]);
+            out.extend_from_slice(&self.prepared.wire[self.prepared.layout.head_end..end]);
         }
         let date_line = date.line();
         out[date_at..date_at + date_line.len()].copy_from_slice(date_line);
@@ -259,7 +261,10 @@ impl Representation {
     pub(crate) fn put_not_modified(&self, out: &mut Vec<u8>, date: &DateCache, keep: KeepAlive) {
         Head::new(out, Status::NotModified)
             .date(date)
-            .lines(&self.laid.wire[self.laid.layout.date_end..self.laid.layout.validators_end])
+            .lines(
+                &self.prepared.wire
+                    [self.prepared.layout.date_end..self.prepared.layout.validators_end],
+            )
             .lines(keep.line())
             .end();
     }
@@ -273,14 +278,17 @@ impl Representation {
     ) -> Head<'o, Vec<u8>> {
         Head::new(out, Status::PartialContent)
             .date(date)
-            .lines(&self.laid.wire[self.laid.layout.date_end..self.laid.layout.metadata_end])
+            .lines(
+                &self.prepared.wire
+                    [self.prepared.layout.date_end..self.prepared.layout.metadata_end],
+            )
             .lines(keep.line())
     }
 
     /// As it is shared, for tests.
     #[cfg(test)]
-    pub(crate) fn into_laid(self) -> PreparedHead {
-        self.laid
+    pub(crate) fn into_prepared(self) -> PreparedHead {
+        self.prepared
     }
 
     /// One with this content, for tests.

@@ -88,8 +88,8 @@ pub(crate) enum Entry {
 const RESOLVE_TRIES: usize = 16;
 
 impl Tree {
-    /// The directory that `config` names, if it names one. Whoever shares a file table can share it,
-    /// so that it costs one descriptor, and not one for each of them.
+    /// The directory that `config` names, if it names one. Workers that share a file table can
+    /// share it, so that it costs one descriptor, and not one for each of them.
     ///
     /// # Errors
     /// As [`Tree::open`].
@@ -198,13 +198,13 @@ impl Tree {
     }
 
     /// One name; `None` for what is not served: links that may not be followed, FIFOs, devices.
-    fn listed(&self, directory: &OwnedFd, folder: &[u8], name: &CStr) -> Option<listing::Entry> {
+    fn listed(&self, directory: &OwnedFd, parent: &[u8], name: &CStr) -> Option<listing::Entry> {
         let stat = count(Call::Stat, || statat(directory, name, AtFlags::SYMLINK_NOFOLLOW)).ok()?;
         let (is_directory, stamp) = match FileType::from_raw_mode(stat.st_mode) {
             FileType::Directory => (true, Stamp::from(&stat)),
             FileType::RegularFile => (false, Stamp::from(&stat)),
             FileType::Symlink => {
-                let path = CString::new([folder, name.to_bytes()].concat()).ok()?;
+                let path = CString::new([parent, name.to_bytes()].concat()).ok()?;
                 match self.entry(&path).ok()? {
                     Entry::Directory => (true, self.stamp(&path)?),
                     Entry::File(_, stamp) => (false, stamp),
@@ -228,8 +228,8 @@ impl Tree {
             .map(|stat| Stamp::from(&stat))
     }
 
-    /// Opens nothing, and tells whether a symbolic link was on the way. Where every link is followed
-    /// nobody asks.
+    /// Opens nothing, and returns whether a symbolic link was on the way. Where every link is followed
+    /// nobody needs to know.
     fn open_place(&self, path: &CStr) -> Result<(OwnedFd, bool), Errno> {
         let Some(resolve) = self.resolve else {
             return self.open_at(path, OFlags::PATH).map(|place| (place, false));

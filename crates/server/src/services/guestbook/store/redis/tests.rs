@@ -1,4 +1,4 @@
-//! The store without I/O: what it asks for, and what it makes of what it is told.
+//! The store without I/O: its commands, and its handling of events.
 
 use super::*;
 use crate::{
@@ -34,7 +34,7 @@ impl Played {
     fn visit(&mut self) -> Ticket {
         let client = ClientId { fd: 1, generation: 1 };
         let ticket = self.tickets.insert(ExchangeId { client, number: 1 });
-        self.store.ask(&mut self.reactor, self.now, ticket, &VISIT);
+        self.store.submit(&mut self.reactor, self.now, ticket, &VISIT);
         ticket
     }
 
@@ -45,8 +45,8 @@ impl Played {
     /// The links that are to be dialled, and where. Those that are closed are gone.
     fn dialled(&mut self) -> Vec<(UpstreamId, Endpoint)> {
         let mut dialled = Vec::new();
-        while let Some(ask) = self.reactor.next_command() {
-            let Command::Upstream(id) = ask else { continue };
+        while let Some(command) = self.reactor.next_command() {
+            let Command::Upstream(id) = command else { continue };
             let Some(upstream) = self.reactor.upstreams.get(id) else { continue };
             if upstream.is_closed {
                 self.reactor.upstreams.remove(id);
@@ -78,11 +78,11 @@ impl Played {
         self.tell(Event::Failed(upstream, why));
     }
 
-    /// What has been answered since this was asked last.
+    /// The answers since the last call.
     fn answers(&mut self) -> Vec<Result<i64, StoreError>> {
         let number = |answer| match answer {
             Answer::Visit { visitor, .. } => visitor,
-            Answer::Posted => panic!("a visit was asked for"),
+            Answer::Posted => panic!("a visit was requested"),
         };
         self.store.answers().drain(..).map(|(_, answer)| answer.map(number)).collect()
     }
