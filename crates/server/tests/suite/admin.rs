@@ -44,12 +44,12 @@ impl Site {
 
     /// The site answers.
     fn check(&self) {
-        let reply = ask(self.site(), "GET / HTTP/1.0\r\n\r\n");
+        let reply = exchange(self.site(), "GET / HTTP/1.0\r\n\r\n");
         assert!(reply.starts_with("HTTP/1.1 200 ") && reply.ends_with("a page"), "{reply}");
     }
 }
 
-fn ask(address: SocketAddr, request: impl AsRef<[u8]>) -> String {
+fn exchange(address: SocketAddr, request: impl AsRef<[u8]>) -> String {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     let _ = stream.write_all(request.as_ref());
@@ -60,7 +60,7 @@ fn ask(address: SocketAddr, request: impl AsRef<[u8]>) -> String {
 }
 
 fn get(address: SocketAddr, path: &str) -> String {
-    ask(address, format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n"))
+    exchange(address, format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n"))
 }
 
 #[test]
@@ -101,7 +101,7 @@ fn figures_are_told_in_every_form() {
         }
         let accept =
             "GET /metrics HTTP/1.1\r\nHost: a\r\nAccept: application/openmetrics-text\r\n\r\n";
-        let metrics = ask(site.admin(), accept);
+        let metrics = exchange(site.admin(), accept);
         assert!(metrics.ends_with("# EOF\n") && metrics.contains("openmetrics-text"), "{metrics}");
 
         let json = get(site.admin(), "/stats.json");
@@ -158,8 +158,8 @@ fn readiness_ends_when_a_stop_is_asked_for() {
 
 #[test]
 fn a_unix_socket_is_removed_at_the_end() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("admin");
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("admin");
     let site = site(|config| config.admin = Some(Listen::Unix(path.clone())));
     let mut stream = UnixStream::connect(&path).unwrap();
     stream.write_all(b"GET /healthz HTTP/1.0\r\n\r\n").unwrap();
@@ -190,11 +190,11 @@ fn bad_requests_are_refused() {
         (&long, 414),
         (&many, 431),
     ] {
-        let reply = ask(site.admin(), request);
+        let reply = exchange(site.admin(), request);
         let shown = &request[..request.len().min(60)];
         assert!(reply.starts_with(&format!("HTTP/1.1 {status} ")), "{shown:?}: {reply}");
     }
-    let head = ask(site.admin(), "HEAD / HTTP/1.1\r\nHost: a\r\n\r\n");
+    let head = exchange(site.admin(), "HEAD / HTTP/1.1\r\nHost: a\r\n\r\n");
     assert!(head.starts_with("HTTP/1.1 200 ") && head.ends_with("\r\n\r\n"), "{head}");
     site.check();
     site.server.stop(Duration::ZERO).unwrap();
@@ -203,7 +203,7 @@ fn bad_requests_are_refused() {
 #[test]
 fn clients_that_hang_cost_nobody_anything() {
     let site = site(|_| {});
-    // One that says nothing, one that trickles, many that never read what they asked for.
+    // One client that sends nothing, one that sends slowly, many that never read the response.
     let mut silent: Vec<TcpStream> = Vec::new();
     for index in 0..40 {
         let Ok(mut stream) = TcpStream::connect(site.admin()) else { break };
@@ -215,7 +215,7 @@ fn clients_that_hang_cost_nobody_anything() {
     let begun = Instant::now();
     site.check();
     assert!(begun.elapsed() < Duration::from_secs(2), "{:?}", begun.elapsed());
-    // Those who say nothing go after some seconds, and there is room again.
+    // Silent clients are closed after some seconds, and there is room again.
     loop {
         let reply = get(site.admin(), "/healthz");
         if reply.starts_with("HTTP/1.1 200 ") {

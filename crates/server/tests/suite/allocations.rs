@@ -28,7 +28,7 @@ Cookie: session=0123456789abcdef\r\nIf-None-Match: \"another\"\r\n\r\n";
 /// The worker's allocations while `REQUESTS` times `request` is answered, on a
 /// connection on which it has been answered before.
 fn count(client: &mut Client, request: &str, answers: usize, status: u16) -> u64 {
-    let mut ask = |times: usize| {
+    let mut send = |times: usize| {
         for _ in 0..times {
             client.send(request);
             for _ in 0..answers {
@@ -36,9 +36,9 @@ fn count(client: &mut Client, request: &str, answers: usize, status: u16) -> u64
             }
         }
     };
-    ask(20);
+    send(20);
     let before = allocations_of_new_threads();
-    ask(REQUESTS);
+    send(REQUESTS);
     allocations_of_new_threads() - before
 }
 

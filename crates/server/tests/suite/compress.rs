@@ -63,7 +63,7 @@ fn site(codings: &str, workers: usize) -> Site {
 }
 
 impl Site {
-    fn ask(&self, method: &str, path: &str, fields: &str) -> Reply {
+    fn request(&self, method: &str, path: &str, fields: &str) -> Reply {
         let mut stream = TcpStream::connect(self.address).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
         let head = format!("{method} {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n");
@@ -76,10 +76,10 @@ impl Site {
     }
 
     fn get(&self, path: &str, accept: &str) -> Reply {
-        self.ask("GET", path, &format!("Accept-Encoding: {accept}\r\n"))
+        self.request("GET", path, &format!("Accept-Encoding: {accept}\r\n"))
     }
 
-    /// Asks until the reply is compressed.
+    /// Sends requests until the reply is compressed.
     fn wait_for(&self, path: &str, accept: &str) -> Reply {
         let begun = Instant::now();
         loop {
@@ -149,20 +149,20 @@ fn a_compressed_file_has_validators_ranges_and_heads_of_its_own() {
     let plain = site.get("/long.html", "identity");
     assert_ne!(plain.field("ETag"), Some(etag));
     assert_eq!(plain.field("Content-Length"), Some(&*LONG.to_string()));
-    let ask = |method, fields: &str| {
-        site.ask(method, "/long.html", &format!("Accept-Encoding: gzip\r\n{fields}"))
+    let request = |method, fields: &str| {
+        site.request(method, "/long.html", &format!("Accept-Encoding: gzip\r\n{fields}"))
     };
-    let head = ask("HEAD", "");
+    let head = request("HEAD", "");
     assert_eq!((head.field("ETag"), head.body.len()), (Some(etag), 0));
     assert_eq!(head.field("Content-Length"), Some(&*whole.body.len().to_string()));
-    let same = ask("GET", &format!("If-None-Match: {etag}\r\n"));
+    let same = request("GET", &format!("If-None-Match: {etag}\r\n"));
     assert!(same.head.starts_with("HTTP/1.1 304"), "{}", same.head);
     assert_eq!(same.field("Vary"), Some("Accept-Encoding"));
-    let part = ask("GET", &format!("Range: bytes=10-19\r\nIf-Range: {etag}\r\n"));
+    let part = request("GET", &format!("Range: bytes=10-19\r\nIf-Range: {etag}\r\n"));
     assert!(part.head.starts_with("HTTP/1.1 206"), "{}", part.head);
     assert_eq!(part.field("Content-Encoding"), Some("gzip"));
     assert!(part.body == whole.body[10..20]);
-    let other = ask("GET", "Range: bytes=10-19\r\nIf-Range: \"other\"\r\n");
+    let other = request("GET", "Range: bytes=10-19\r\nIf-Range: \"other\"\r\n");
     assert!(other.head.starts_with("HTTP/1.1 200") && other.body == whole.body);
     site.end();
 }

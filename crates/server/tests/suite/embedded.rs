@@ -51,9 +51,9 @@ fn a_workers_message_goes_to_the_programs_log_and_to_no_client() {
     let Listen::Tcp(address) = server.addresses()[0] else { panic!("a TCP address") };
     let mut client = Client::connect(address);
     let deadline = std::time::Instant::now() + Duration::from_secs(20);
-    let said = || std::fs::read_to_string(&path).unwrap().contains("accepting stops at 1");
+    let is_warned = || std::fs::read_to_string(&path).unwrap().contains("accepting stops at 1");
     client.socket().set_read_timeout(Some(Duration::from_millis(50))).unwrap();
-    while !said() {
+    while !is_warned() {
         let mut bytes = [0; 400];
         match client.socket().read(&mut bytes) {
             Err(error) if error.kind() == ErrorKind::WouldBlock => {}

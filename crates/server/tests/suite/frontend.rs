@@ -106,6 +106,6 @@ fn until(what: &str, mut is_so: impl FnMut() -> bool) {
 
 /// Why a reply is an error of the front end.
 fn error(reply: &Reply) -> (u16, String) {
-    let told = reply.field("proxy-status").unwrap_or_default();
-    (reply.status, told.split("error=").nth(1).unwrap_or_default().to_owned())
+    let status = reply.field("proxy-status").unwrap_or_default();
+    (reply.status, status.split("error=").nth(1).unwrap_or_default().to_owned())
 }

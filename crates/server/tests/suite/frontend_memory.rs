@@ -18,7 +18,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-const ASK: &str =
+const UPGRADE_REQUEST: &str =
     "GET /chat HTTP/1.1\r\nHost: t\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n";
 const SWITCHED: &str =
     "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n";
@@ -49,12 +49,12 @@ fn a_slow_client_costs_no_memory_and_holds_up_nobody() {
     const CHUNKS: usize = 200;
     static CONTENT: [u8; CHUNK] = [b'~'; CHUNK];
     for engine in ["epoll-et", "poll", "prethreaded"] {
-        let origin = Origin::start(|asked| {
-            if asked.target() != "/large" {
-                return asked.ok("small");
+        let origin = Origin::start(|request| {
+            if request.target() != "/large" {
+                return request.ok("small");
             }
             let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", CHUNK * CHUNKS);
-            asked.say(head) && (0..CHUNKS).all(|_| asked.say(CONTENT))
+            request.say(head) && (0..CHUNKS).all(|_| request.say(CONTENT))
         });
         let (server, address) = start(&origin.url(), engine);
         let mut slow = Client::connect(address);
@@ -120,7 +120,7 @@ fn thousands_of_quiet_tunnels_are_held_at_once() {
     let mut tenth = 0;
     for number in 0..TUNNELS {
         let mut client = TcpStream::connect(address).unwrap();
-        client.write_all(ASK.as_bytes()).unwrap();
+        client.write_all(UPGRADE_REQUEST.as_bytes()).unwrap();
         let mut head = [0; 1024];
         let received = client.read(&mut head).unwrap();
         assert!(head[..received].starts_with(b"HTTP/1.1 101 "), "tunnel {number}");

@@ -1,6 +1,6 @@
-//! A storm: clients ask without end while origins answer badly, are killed and come back. Each body
-//! names its URL and its version, so that one that is another's, a mixture or a torn one that looks
-//! whole is seen. Apart from other tests, whose memory would be counted too.
+//! A storm: clients send requests without end while origins answer badly, are killed and restarted.
+//! Each body names its URL and its version, so that a wrong, mixed or torn body that looks whole is
+//! detected. Separate from other tests, whose memory would be counted too.
 //!
 //! Some seconds as a rule; `POLLUX_STORM_REQUESTS=1000000` is the long form.
 
@@ -22,7 +22,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// How long the short form asks, in each architecture.
+/// How long the short form runs, in each architecture.
 const SHORT: Duration = Duration::from_secs(3);
 const CLIENTS: u64 = 12;
 const URLS: u64 = 300;
@@ -223,7 +223,7 @@ enum Outcome {
     Torn,
 }
 
-fn ask(stream: &mut BufReader<TcpStream>, url: &str, fields: &str) -> Outcome {
+fn fetch(stream: &mut BufReader<TcpStream>, url: &str, fields: &str) -> Outcome {
     let request = format!("GET {url} HTTP/1.1\r\nHost: storm\r\n{fields}\r\n");
     if stream.get_mut().write_all(request.as_bytes()).is_err() {
         return Outcome::Torn;
@@ -282,7 +282,7 @@ fn read(stream: &mut BufReader<TcpStream>) -> Option<(u16, String)> {
 /// What became of all requests, and what became of origins.
 #[derive(Default)]
 struct Count {
-    asked: AtomicU64,
+    sent: AtomicU64,
     good: AtomicU64,
     failed: AtomicU64,
     torn: AtomicU64,
@@ -296,7 +296,7 @@ impl Count {
     }
 }
 
-/// Asks until it is enough.
+/// Sends requests until it is enough.
 fn client(
     address: SocketAddr,
     seed: u64,
@@ -316,7 +316,7 @@ fn client(
         let url = format!("/{}", dice.below(URLS));
         // Half of them want to know it from the origin.
         let fields = if dice.below(2) == 0 { "Cache-Control: no-cache\r\n" } else { "" };
-        match ask(&mut stream, &url, fields) {
+        match fetch(&mut stream, &url, fields) {
             Outcome::Whole(200, body) => {
                 count.good.fetch_add(1, SeqCst);
                 let newest = versions.iter().map(|one| one.version.load(SeqCst)).max().unwrap();
@@ -388,9 +388,9 @@ fn storm(engine: &str, requests: Option<u64>) {
     let (start, early) = (Instant::now(), AtomicU64::new(0));
     let versions: Vec<_> = origins.iter().map(|one| one.shared.clone()).collect();
     let enough = || {
-        let asked = count.asked.fetch_add(1, SeqCst);
+        let sent = count.sent.fetch_add(1, SeqCst);
         let part = match requests {
-            Some(requests) => asked as f64 / requests as f64,
+            Some(requests) => sent as f64 / requests as f64,
             None => start.elapsed().div_duration_f64(SHORT),
         };
         if part > 0.3 && early.load(SeqCst) == 0 {
@@ -427,7 +427,7 @@ fn storm(engine: &str, requests: Option<u64>) {
         let is_well = || {
             let mut stream = BufReader::new(TcpStream::connect(address).unwrap());
             stream.get_ref().set_read_timeout(Some(PATIENCE)).unwrap();
-            matches!(ask(&mut stream, &url, ""), Outcome::Whole(200, body) if version_of(&url, &body).is_some())
+            matches!(fetch(&mut stream, &url, ""), Outcome::Whole(200, body) if version_of(&url, &body).is_some())
         };
         while !is_well() {
             assert!(start.elapsed() < PATIENCE, "{url} is never well again");

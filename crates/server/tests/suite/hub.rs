@@ -1,4 +1,4 @@
-//! The hub, from outside: over real connections, on every mechanism.
+//! The hub over real connections, on every mechanism.
 
 #[path = "hub/access.rs"]
 mod access;

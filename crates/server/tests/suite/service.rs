@@ -1,4 +1,4 @@
-//! The public service interface, used from outside the crate: the examples, framing, trailers, what
+//! The public service interface, as another crate uses it: the examples, framing, trailers, what
 //! a stream costs, and how many streams one iteration of the loop wakes.
 
 #[allow(dead_code, reason = "`main` is for the example alone")]
@@ -234,15 +234,15 @@ fn a_stream_that_waits_costs_at_most_64_bytes_beyond_its_connection() {
     let make = || Ok(Ways { streams: Vec::with_capacity(STREAMS) });
     let server = Server::start_with(Config::new("."), make).unwrap();
     let mut clients: Vec<_> = (0..STREAMS).map(|_| connect(&server)).collect();
-    let mut ask = |path: &str, end: &str| {
+    let mut send = |path: &str, end: &str| {
         for client in &mut clients {
             read_until(client, &format!("GET {path} HTTP/1.1\r\nHost: t\r\n\r\n"), end);
         }
         bytes_held()
     };
-    ask("/empty", "\r\n\r\n");
-    let idle = ask("/empty", "\r\n\r\n");
-    let waiting = ask("/stream", "\r\n\r\n");
+    send("/empty", "\r\n\r\n");
+    let idle = send("/empty", "\r\n\r\n");
+    let waiting = send("/stream", "\r\n\r\n");
     let each = (waiting - idle) / EACH;
     assert!(each > 0 && each <= 64, "a waiting stream costs {each} bytes");
     println!("a waiting stream costs {each} bytes");

@@ -35,7 +35,7 @@ fn site(rules: SiteRules, fill: impl FnOnce(&Path)) -> Site {
 }
 
 impl Site {
-    fn ask(&self, request: &str) -> String {
+    fn request(&self, request: &str) -> String {
         let mut stream = TcpStream::connect(self.address).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
         stream.write_all(request.as_bytes()).unwrap();
@@ -45,7 +45,9 @@ impl Site {
     }
 
     fn get(&self, path: &str, fields: &str) -> String {
-        self.ask(&format!("GET {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n{fields}\r\n"))
+        self.request(&format!(
+            "GET {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n{fields}\r\n"
+        ))
     }
 
     #[track_caller]
@@ -87,9 +89,9 @@ fn clients_are_sent_elsewhere_and_paths_rewritten() {
     site.expect("/user/..", &["HTTP/1.1 404 "]);
     site.expect("/user/%2e%2e%2f%2e%2e%2fetc%2fpasswd", &["HTTP/1.1 40"]);
     site.expect("/", &["HTTP/1.1 200 ", "home"]);
-    let reply = site.ask("POST /old HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nabc");
+    let reply = site.request("POST /old HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nabc");
     assert!(reply.starts_with("HTTP/1.1 301 ") && reply.contains("Connection: close"), "{reply}");
-    let reply = site.ask("HEAD /old HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+    let reply = site.request("HEAD /old HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
     assert!(reply.starts_with("HTTP/1.1 301 ") && reply.ends_with("\r\n\r\n"), "{reply}");
     site.end();
 }
@@ -108,7 +110,7 @@ fn errors_have_pages_and_an_application_its_fallback() {
     errors.expect("/none.js", &["HTTP/1.1 404 ", "<p>lost"]);
     // The page itself is missing: ours then.
     errors.expect("/errors/", &["HTTP/1.1 403 ", "403 Forbidden"]);
-    let reply = errors.ask("HEAD /none HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+    let reply = errors.request("HEAD /none HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
     assert!(reply.contains("Content-Length: 7\r\n") && reply.ends_with("\r\n\r\n"), "{reply}");
     errors.end();
 
@@ -180,9 +182,9 @@ fn fields_are_added_by_path_and_by_preset() {
     site.expect("/", &["X-Page: home\r\n", cors]);
     assert!(!site.get("/", "").contains("immutable"));
     site.expect("/none", &["HTTP/1.1 404 ", cors]);
-    let asked = "OPTIONS /assets/a.css HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\
+    let preflight = "OPTIONS /assets/a.css HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\
                  Access-Control-Request-Method: GET\r\nAccess-Control-Request-Headers: x-a\r\n\r\n";
-    let reply = site.ask(asked);
+    let reply = site.request(preflight);
     for part in
         ["HTTP/1.1 204 ", cors, "Access-Control-Allow-Headers: x-a\r\n", "Access-Control-Max-Age"]
     {

@@ -1,4 +1,4 @@
-//! How connections end, and that what was said before the end can be read.
+//! How connections end, and that a response sent before the end can be read.
 
 use super::{DISCIPLINES, Served};
 use pollux_testkit::{conformance::Site, http::Client};

@@ -68,7 +68,8 @@ fn a_keep_alive_request_is_one_receive_and_one_send() {
         assert_eq!(calls.of(Call::Recv), N, "{path}");
         assert_eq!(calls.of(Call::Send), N, "{path}");
         assert_eq!(calls.of(Call::EpollWait), waits, "{path}");
-        // One wait a request where nobody else asks, one for each reading of the figures; the
+        // One wait a request when there are no other clients, one for each reading of the figures;
+        // the
         // timers wake it a few times more on a slow machine.
         assert!(waits <= N + N / 4 + 4, "{waits} waits for {N} requests of {path}");
         assert_only(&calls, &[Call::Recv, Call::Send, Call::EpollWait]);
@@ -136,7 +137,7 @@ fn a_connection_a_request_costs_five_calls_and_its_share_of_the_accepts() {
     for call in [Call::EpollCtl, Call::Recv, Call::Send, Call::Close] {
         assert_eq!(calls.of(call), N, "{}", call.name());
     }
-    // An edge-triggered listener is asked until it has no more.
+    // accept4 is called on an edge-triggered listener until it returns EAGAIN.
     assert!((N..=2 * N).contains(&calls.of(Call::Accept)));
     assert_only(
         &calls,

@@ -29,8 +29,8 @@ fn started(architecture: Architecture, path: &Path) -> Server {
 /// Before, only a server that was waited for removed it, and not one whose start failed half way.
 #[test]
 fn the_file_of_a_unix_listener_goes_with_the_server_however_it_ends() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("s");
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("s");
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     for architecture in ARCHITECTURES {
         let server = started(architecture, &path);
@@ -53,8 +53,8 @@ fn the_file_of_a_unix_listener_goes_with_the_server_however_it_ends() {
 /// generation of itself.
 #[test]
 fn what_another_has_put_in_its_place_stays() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("s");
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("s");
     for architecture in ARCHITECTURES {
         for is_waited_for in [false, true] {
             let server = started(architecture, &path);

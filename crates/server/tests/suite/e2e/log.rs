@@ -9,8 +9,8 @@ use std::{
     net::{SocketAddr, TcpStream},
 };
 
-/// A client's address is asked for when a line of it is written: it is that client's, whoever else has
-/// had a turn.
+/// A client's address is read when its line is written: it is that client's address, even when
+/// other clients had an iteration in between.
 #[test]
 fn each_line_names_its_own_client() {
     let logs = tempfile::tempdir().unwrap();

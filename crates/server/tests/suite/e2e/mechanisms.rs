@@ -153,7 +153,7 @@ fn see_the_end_that_came_while_they_were_sending() {
         thread::sleep(Duration::from_millis(50));
         client.send("GET / HTTP/1.1\r\nHost: test\r\n\r\n");
         client.socket().shutdown(Shutdown::Write).unwrap();
-        // Time to be told of both.
+        // Time for the events of both.
         thread::sleep(Duration::from_millis(50));
         let mut rest = Vec::new();
         let end = client.socket().read_to_end(&mut rest);
@@ -236,7 +236,7 @@ fn accept_everybody_whatever_the_limit() {
     });
 }
 
-/// Before, level-triggered mechanisms told the workers of the server's end for ever.
+/// Regression: level-triggered mechanisms reported the server's end to the workers for ever.
 #[test]
 fn end_when_the_server_is_dropped() {
     on_every_mechanism(|start, name| ends_when_dropped(start(&|_| {}), name));

@@ -6,9 +6,9 @@ use std::io::Write;
 
 #[test]
 fn a_body_that_is_too_long_is_refused_and_never_whole() {
-    let origin = Origin::start(|asked| {
-        let body = asked.body();
-        asked.ok(body.len().to_string())
+    let origin = Origin::start(|request| {
+        let body = request.body();
+        request.ok(body.len().to_string())
     });
     let fixture = Fixture::new(&[&origin.url()], |config, _| config.limits.body = 100_000);
     let mut client = fixture.client();
@@ -41,12 +41,12 @@ fn a_body_that_is_too_long_is_refused_and_never_whole() {
 fn a_body_is_passed_on_as_it_comes_and_no_faster_than_it_is_taken() {
     const LEN: usize = 24 << 20;
     on_every_engine(|engine| {
-        let origin = Origin::start(|asked| {
+        let origin = Origin::start(|request| {
             // Slow at first: what comes meanwhile has to wait with the client.
             thread::sleep(Duration::from_millis(300));
-            let body = asked.body();
+            let body = request.body();
             let is_right = body.iter().enumerate().all(|(i, &byte)| byte == (i / 7) as u8);
-            asked.ok(format!("{} {is_right}", body.len()))
+            request.ok(format!("{} {is_right}", body.len()))
         });
         let fixture = Fixture::new(&[&origin.url()], |config, _| {
             serve_with(config, engine);
@@ -70,27 +70,27 @@ fn a_body_is_passed_on_as_it_comes_and_no_faster_than_it_is_taken() {
 #[test]
 fn the_origin_says_whether_a_body_is_wanted() {
     on_every_engine(|engine| {
-        let origin = Origin::start(|asked| {
-            assert_eq!(asked.field("expect"), Some("100-continue"));
-            match asked.target() {
+        let origin = Origin::start(|request| {
+            assert_eq!(request.field("expect"), Some("100-continue"));
+            match request.target() {
                 "/wanted" => {
-                    asked.say("HTTP/1.1 100 Continue\r\n\r\n");
+                    request.say("HTTP/1.1 100 Continue\r\n\r\n");
                 }
                 "/hinted" => {
-                    asked.say("HTTP/1.1 103 Early Hints\r\n\r\nHTTP/1.1 100 Continue\r\n\r\n");
+                    request.say("HTTP/1.1 103 Early Hints\r\n\r\nHTTP/1.1 100 Continue\r\n\r\n");
                 }
                 "/unwanted" => {
-                    asked.say("HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n");
+                    request.say("HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n");
                     return false;
                 }
                 // It knows of no such thing.
                 _ => {}
             }
-            let body = asked.body();
-            asked.ok(body)
+            let body = request.body();
+            request.ok(body)
         });
         let fixture = Fixture::new(&[&origin.url()], |config, _| serve_with(config, engine));
-        let ask = |path: &str| {
+        let send = |path: &str| {
             let mut client = fixture.client();
             client.send(format!(
                 "PUT {path} HTTP/1.1\r\nHost: t\r\nContent-Length: 5\r\nExpect: 100-continue\r\n\r\n"
@@ -99,7 +99,7 @@ fn the_origin_says_whether_a_body_is_wanted() {
         };
         let is_quick = |path: &str, interim: &[u16]| {
             let start = Instant::now();
-            let mut client = ask(path);
+            let mut client = send(path);
             for &status in interim {
                 assert_eq!(client.reply().status, status, "{engine}: {path}");
             }
@@ -109,13 +109,13 @@ fn the_origin_says_whether_a_body_is_wanted() {
             assert_eq!(client.get("/file").status, 200, "{engine}: {path}");
             is_quick
         };
-        // Who ignores it is waited for, but not for long.
+        // An origin that ignores the expectation delays the client, but not for long.
         assert!(!is_quick("/ignored", &[100]), "{engine}");
-        // A machine may be busy for once; who waited for the time to pass would be late each time.
+        // A busy machine may be late once; waiting for the timeout would be late each time.
         for (path, interim) in [("/wanted", &[100][..]), ("/hinted", &[103, 100])] {
             assert!((0..20).any(|_| is_quick(path, interim)), "{engine}: {path}");
         }
-        let mut client = ask("/unwanted");
+        let mut client = send("/unwanted");
         let reply = client.reply();
         assert_eq!((reply.status, reply.field("connection")), (403, Some("close")), "{engine}");
         assert!(client.is_closed(), "{engine}");
@@ -125,9 +125,9 @@ fn the_origin_says_whether_a_body_is_wanted() {
 
 #[test]
 fn an_answer_before_the_whole_request_is_passed_on_at_once() {
-    let origin = Origin::start(|asked| {
-        asked.say("HTTP/1.1 401 Unauthorized\r\nContent-Length: 2\r\n\r\nno");
-        !asked.wait_for_close()
+    let origin = Origin::start(|request| {
+        request.say("HTTP/1.1 401 Unauthorized\r\nContent-Length: 2\r\n\r\nno");
+        !request.wait_for_close()
     });
     let fixture = Fixture::before(&origin.url());
     let mut client = fixture.client();
@@ -142,16 +142,16 @@ fn an_answer_before_the_whole_request_is_passed_on_at_once() {
 }
 
 #[test]
-fn trailers_go_both_ways_to_those_who_take_them() {
-    let origin = Origin::start(|asked| {
-        let takes = asked.field("te") == Some("trailers");
-        let body = asked.body();
-        asked.say(format!(
+fn trailers_are_forwarded_both_ways_where_they_are_accepted() {
+    let origin = Origin::start(|request| {
+        let takes = request.field("te") == Some("trailers");
+        let body = request.body();
+        request.say(format!(
             "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nX-Takes: {takes}\r\n\r\n{:x}\r\n",
             body.len()
         ));
-        asked.say(body);
-        asked.say("\r\n0\r\nX-Sum: 7\r\nSet-Cookie: late=1\r\nContent-Length: 1\r\nConnection: close\r\n\r\n")
+        request.say(body);
+        request.say("\r\n0\r\nX-Sum: 7\r\nSet-Cookie: late=1\r\nContent-Length: 1\r\nConnection: close\r\n\r\n")
     });
     let fixture = Fixture::before(&origin.url());
     let mut client = fixture.client();
@@ -172,9 +172,9 @@ fn trailers_go_both_ways_to_those_who_take_them() {
 #[test]
 fn a_long_body_has_its_time_for_each_piece() {
     on_every_engine(|engine| {
-        let origin = Origin::start(|asked| {
-            let body = asked.body();
-            asked.ok(body.len().to_string())
+        let origin = Origin::start(|request| {
+            let body = request.body();
+            request.ok(body.len().to_string())
         });
         let fixture = Fixture::new(&[&origin.url()], |config, _| {
             serve_with(config, engine);
@@ -187,7 +187,7 @@ fn a_long_body_has_its_time_for_each_piece() {
             client.send([b'x'; 20_000]);
         }
         assert_eq!(client.reply().text(), "200000", "{engine}");
-        // Who sends next to nothing has it once.
+        // A client that sends next to nothing gets the timeout once.
         client.send("POST / HTTP/1.1\r\nHost: t\r\nContent-Length: 200000\r\n\r\n");
         for _ in 0..4 {
             client.send("x");

@@ -24,15 +24,15 @@ fn reply(fields: &str, body: &str) -> String {
 /// An origin that counts what it says, with these fields.
 fn counting(fields: &'static str) -> Origin {
     let count = AtomicUsize::new(0);
-    Origin::start(move |asked| {
+    Origin::start(move |request| {
         let number = count.fetch_add(1, SeqCst);
-        let body = format!("{} {number}", asked.target());
-        let head = if asked.method() == "HEAD" { "" } else { &*body };
-        asked.say(reply(fields, &body).strip_suffix(&*body).unwrap()) && asked.say(head)
+        let body = format!("{} {number}", request.target());
+        let head = if request.method() == "HEAD" { "" } else { &*body };
+        request.say(reply(fields, &body).strip_suffix(&*body).unwrap()) && request.say(head)
     })
 }
 
-/// All ask for this at once, and each gets that.
+/// All clients request this at the same time, and each gets that body.
 #[track_caller]
 fn all_get(clients: &mut [Client], path: &str, body: &str) {
     let request = format!("GET {path} HTTP/1.1\r\nHost: test\r\n\r\n");
@@ -95,9 +95,9 @@ fn what_is_stored_is_not_asked_for_on_every_engine() {
 /// RFC 9111 §3: only what is final is kept.
 #[test]
 fn an_interim_reply_is_passed_on_and_not_kept() {
-    let origin = Origin::start(|asked| {
-        asked.say("HTTP/1.1 103 Early Hints\r\nLink: </a>\r\nCache-Control: no-store\r\n\r\n");
-        asked.say(reply("Cache-Control: max-age=60\r\n", "hello"))
+    let origin = Origin::start(|request| {
+        request.say("HTTP/1.1 103 Early Hints\r\nLink: </a>\r\nCache-Control: no-store\r\n\r\n");
+        request.say(reply("Cache-Control: max-age=60\r\n", "hello"))
     });
     let (fixture, _) = cached(&origin, |_| {});
     let mut client = fixture.client();
@@ -114,9 +114,9 @@ fn an_interim_reply_is_passed_on_and_not_kept() {
 /// A client that takes a field out of what the origin is sent does not choose what others get.
 #[test]
 fn a_field_that_connection_names_chooses_no_variant() {
-    let origin = Origin::start(|asked| {
-        let body = asked.field("accept-language").unwrap_or("none");
-        asked.say(reply("Cache-Control: max-age=60\r\nVary: Accept-Language\r\n", body))
+    let origin = Origin::start(|request| {
+        let body = request.field("accept-language").unwrap_or("none");
+        request.say(reply("Cache-Control: max-age=60\r\nVary: Accept-Language\r\n", body))
     });
     let (fixture, _) = cached(&origin, |_| {});
     let mut client = fixture.client();
@@ -130,27 +130,27 @@ fn a_field_that_connection_names_chooses_no_variant() {
 
 /// An origin that knows ranges of one long text.
 fn in_parts(text: Arc<String>) -> Origin {
-    Origin::start(move |asked| {
+    Origin::start(move |request| {
         let fields = "Cache-Control: max-age=60\r\nETag: \"a\"\r\n";
-        let Some(range) = asked.field("range").and_then(|range| range.strip_prefix("bytes="))
+        let Some(range) = request.field("range").and_then(|range| range.strip_prefix("bytes="))
         else {
-            return asked.say(reply(fields, &text));
+            return request.say(reply(fields, &text));
         };
         let (first, last) = range.split_once('-').unwrap();
         let first: usize = first.parse().unwrap();
         let last = last.parse().unwrap_or(text.len() - 1);
         let part = &text[first..=last];
-        let told = format!(
+        let head = format!(
             "HTTP/1.1 206 X\r\n{fields}Content-Range: bytes {first}-{last}/{}\r\n\
              Content-Length: {}\r\n\r\n",
             text.len(),
             part.len()
         );
-        asked.say(told) && asked.say(part)
+        request.say(head) && request.say(part)
     })
 }
 
-/// RFC 9111 §3.3, §3.4: what is there is not asked for again, and what is missing alone is.
+/// RFC 9111 §3.3, §3.4: only the missing parts are requested.
 #[test]
 fn parts_are_stored_and_made_whole_on_every_engine() {
     let text: String = (0..30_000).map(|at| format!("{at} ")).collect();
@@ -181,16 +181,16 @@ fn parts_are_stored_and_made_whole_on_every_engine() {
 fn long_content_comes_whole_from_the_store() {
     let body: String = (0..300_000).map(|at| format!("{at} ")).collect();
     let content = body.clone();
-    let origin = Origin::start(move |asked| {
+    let origin = Origin::start(move |request| {
         let head =
             "HTTP/1.1 200 OK\r\nCache-Control: max-age=60\r\nTransfer-Encoding: chunked\r\n\r\n";
-        asked.say(head);
+        request.say(head);
         for part in content.as_bytes().chunks(70_000) {
-            asked.say(format!("{:x}\r\n", part.len()));
-            asked.say(part);
-            asked.say("\r\n");
+            request.say(format!("{:x}\r\n", part.len()));
+            request.say(part);
+            request.say("\r\n");
         }
-        asked.say("0\r\n\r\n")
+        request.say("0\r\n\r\n")
     });
     let (fixture, _) = cached(&origin, |_| {});
     let mut client = fixture.client();
@@ -209,9 +209,9 @@ fn long_content_comes_whole_from_the_store() {
 
 #[test]
 fn clients_that_miss_at_once_make_one_request() {
-    let origin = Origin::start(|asked| {
+    let origin = Origin::start(|request| {
         thread::sleep(Duration::from_millis(500));
-        asked.say(reply("Cache-Control: max-age=60\r\n", asked.target()))
+        request.say(reply("Cache-Control: max-age=60\r\n", request.target()))
     });
     let (fixture, store) = cached(&origin, |config| config.workers = 3);
     let mut clients: Vec<_> = (0..300).map(|_| fixture.client()).collect();
@@ -222,9 +222,9 @@ fn clients_that_miss_at_once_make_one_request() {
 
 #[test]
 fn clients_that_miss_at_once_make_one_request_for_each_variant() {
-    let origin = Origin::start(|asked| {
+    let origin = Origin::start(|request| {
         thread::sleep(Duration::from_millis(200));
-        asked.say(reply("Cache-Control: max-age=60\r\nVary: X\r\n", "x"))
+        request.say(reply("Cache-Control: max-age=60\r\nVary: X\r\n", "x"))
     });
     let (fixture, _) = cached(&origin, |config| config.workers = 2);
     let mut clients: Vec<_> = (0..20).map(|_| fixture.client()).collect();
@@ -239,10 +239,10 @@ fn clients_that_miss_at_once_make_one_request_for_each_variant() {
 }
 
 #[test]
-fn who_waits_in_vain_gets_his_own_answer() {
-    let origin = Origin::start(|asked| {
+fn a_client_that_waits_in_vain_gets_its_own_answer() {
+    let origin = Origin::start(|request| {
         thread::sleep(Duration::from_millis(200));
-        asked.say(reply("Cache-Control: private\r\n", "mine"))
+        request.say(reply("Cache-Control: private\r\n", "mine"))
     });
     let (fixture, _) = cached(&origin, |config| config.workers = 2);
     let mut clients: Vec<_> = (0..20).map(|_| fixture.client()).collect();
@@ -255,14 +255,14 @@ fn who_waits_in_vain_gets_his_own_answer() {
 fn a_client_that_goes_away_takes_nobody_with_it() {
     let is_free = Arc::new(AtomicBool::new(false));
     let gate = is_free.clone();
-    let origin = Origin::start(move |asked| {
+    let origin = Origin::start(move |request| {
         until("it is let go", || gate.load(SeqCst));
-        asked.say(reply("Cache-Control: max-age=60\r\n", "x"))
+        request.say(reply("Cache-Control: max-age=60\r\n", "x"))
     });
     let (fixture, store) = cached(&origin, |_| {});
     let mut first = fixture.client();
     first.send("GET /x HTTP/1.1\r\nHost: test\r\n\r\n");
-    until("asked", || origin.requests() == 1);
+    until("the request is at the origin", || origin.requests() == 1);
     let mut second = fixture.client();
     second.send("GET /x HTTP/1.1\r\nHost: test\r\n\r\n");
     until("it waits", || store.statistics().collapsed == 1);
@@ -277,23 +277,26 @@ fn a_client_that_goes_away_takes_nobody_with_it() {
 #[test]
 fn an_origin_that_fails_is_stood_in_for_and_what_is_torn_is_not_kept() {
     let count = AtomicUsize::new(0);
-    let origin = Origin::start(move |asked| match (asked.target(), count.fetch_add(1, SeqCst)) {
-        ("/sie", 0) => asked.say(reply("Cache-Control: max-age=0, stale-if-error=60\r\n", "old")),
-        ("/sie", 1) => asked.say("HTTP/1.1 503 X\r\nContent-Length: 6\r\n\r\nfailed"),
-        ("/torn", _) => {
-            asked.say(
-                "HTTP/1.1 200 OK\r\nCache-Control: max-age=60\r\nContent-Length: 9\r\n\r\ntorn",
-            );
-            false
-        }
-        _ => false,
-    });
+    let origin =
+        Origin::start(move |request| match (request.target(), count.fetch_add(1, SeqCst)) {
+            ("/sie", 0) => {
+                request.say(reply("Cache-Control: max-age=0, stale-if-error=60\r\n", "old"))
+            }
+            ("/sie", 1) => request.say("HTTP/1.1 503 X\r\nContent-Length: 6\r\n\r\nfailed"),
+            ("/torn", _) => {
+                request.say(
+                    "HTTP/1.1 200 OK\r\nCache-Control: max-age=60\r\nContent-Length: 9\r\n\r\ntorn",
+                );
+                false
+            }
+            _ => false,
+        });
     let (fixture, store) = cached(&origin, |_| {});
     assert_eq!(fixture.get("/sie").text(), "old");
     for _ in 0..3 {
         let reply = fixture.get("/sie");
         assert_eq!((reply.status, &*reply.text()), (200, "old"), "{reply:?}");
-        // So that it is asked again: an origin that fails is left alone for a while.
+        // An origin that fails is not tried for a while; wait until it is tried again.
         thread::sleep(Duration::from_millis(1100));
     }
     assert!(origin.requests() >= 3, "{}", origin.requests());
@@ -308,7 +311,7 @@ fn an_origin_that_fails_is_stood_in_for_and_what_is_torn_is_not_kept() {
 
 #[test]
 fn stale_content_is_sent_at_once_and_replaced_behind_it() {
-    // What replaces it stays fresh: else another refresh could change what is asked for below.
+    // The new response stays fresh: otherwise another refresh could change the responses below.
     let (origin, is_free) = held_back();
     is_free.store(true, SeqCst);
     let (fixture, _) = cached(&origin, |_| {});
@@ -324,11 +327,11 @@ fn stale_content_is_sent_at_once_and_replaced_behind_it() {
 
 #[test]
 fn a_304_freshens_and_a_client_with_what_came_gets_one() {
-    let origin = Origin::start(|asked| match asked.field("if-none-match") {
+    let origin = Origin::start(|request| match request.field("if-none-match") {
         Some("\"a\"") => {
-            asked.say("HTTP/1.1 304 X\r\nETag: \"a\"\r\nCache-Control: max-age=60\r\n\r\n")
+            request.say("HTTP/1.1 304 X\r\nETag: \"a\"\r\nCache-Control: max-age=60\r\n\r\n")
         }
-        _ => asked.say(reply("ETag: \"a\"\r\nCache-Control: max-age=0\r\n", "body")),
+        _ => request.say(reply("ETag: \"a\"\r\nCache-Control: max-age=0\r\n", "body")),
     });
     let (fixture, _) = cached(&origin, |_| {});
     let mut client = fixture.client();
@@ -348,9 +351,9 @@ fn reset(client: Client) {
 fn held_back() -> (Origin, Arc<AtomicBool>) {
     let is_free = Arc::new(AtomicBool::new(false));
     let (count, gate) = (AtomicUsize::new(0), is_free.clone());
-    let origin = Origin::start(move |asked| {
-        if asked.target() != "/" {
-            return asked.ok("other");
+    let origin = Origin::start(move |request| {
+        if request.target() != "/" {
+            return request.ok("other");
         }
         let number = count.fetch_add(1, SeqCst);
         if number > 0 {
@@ -358,7 +361,7 @@ fn held_back() -> (Origin, Arc<AtomicBool>) {
         }
         let fields = "Cache-Control: max-age=100, stale-while-revalidate=600\r\n";
         let age = if number == 0 { "Age: 150\r\n" } else { "" };
-        asked.say(reply(&format!("{fields}{age}"), &number.to_string()))
+        request.say(reply(&format!("{fields}{age}"), &number.to_string()))
     });
     (origin, is_free)
 }
@@ -390,7 +393,7 @@ fn a_refresh_keeps_its_clients_next_request_from_nothing() {
 fn a_client_that_resets_does_not_end_the_refresh() {
     on_every_engine(|engine| {
         let (origin, is_free, fixture, store, client) = refreshing(engine);
-        until("the refresh is asked for", || origin.requests() == 2);
+        until("the refresh is at the origin", || origin.requests() == 2);
         reset(client);
         until("it is noticed", || fixture.server.statistics().open() == 0);
         is_free.store(true, SeqCst);
@@ -405,7 +408,7 @@ fn a_client_that_resets_does_not_end_the_refresh() {
 fn a_stop_ends_a_refresh() {
     on_every_engine(|engine| {
         let (origin, is_free, fixture, store, client) = refreshing(engine);
-        until("the refresh is asked for", || origin.requests() == 2);
+        until("the refresh is at the origin", || origin.requests() == 2);
         drop(client);
         let start = Instant::now();
         fixture.server.stop(Duration::from_secs(100)).unwrap();
@@ -418,9 +421,9 @@ fn a_stop_ends_a_refresh() {
 /// An origin that fails to refresh what is stale is left alone for a while.
 #[test]
 fn a_refresh_that_fails_is_not_tried_with_each_request() {
-    let origin = Origin::start(|asked| {
-        asked.number == 1
-            && asked.say(reply(
+    let origin = Origin::start(|request| {
+        request.number == 1
+            && request.say(reply(
                 "Cache-Control: max-age=10, stale-while-revalidate=600\r\nAge: 50\r\n",
                 "x",
             ))
@@ -439,10 +442,11 @@ fn a_refresh_that_fails_is_not_tried_with_each_request() {
     fixture.stop();
 }
 
-/// Who waits for what another worker fetches is woken by it. The best of many rounds counts: a machine
-/// may be busy for one, but who looks only now and then is late in each.
+/// An exchange that waits for another worker's fetch is woken by it. The best of many rounds
+/// counts: a machine may be busy for one, but a worker that only polls now and then is late in
+/// each.
 #[test]
-fn another_workers_fetch_wakes_who_waits_at_once() {
+fn another_workers_fetch_wakes_waiting_exchanges_at_once() {
     for has_own_tables in [false, true] {
         another_workers_fetch_wakes(has_own_tables);
     }
@@ -450,11 +454,11 @@ fn another_workers_fetch_wakes_who_waits_at_once() {
 
 fn another_workers_fetch_wakes(has_own_tables: bool) {
     let ended = Arc::new(Mutex::new(Instant::now()));
-    let told = ended.clone();
-    let origin = Origin::start(move |asked| {
+    let sent = ended.clone();
+    let origin = Origin::start(move |request| {
         thread::sleep(Duration::from_millis(30));
-        *told.lock().unwrap() = Instant::now();
-        asked.say(reply("Cache-Control: max-age=60\r\n", asked.target()))
+        *sent.lock().unwrap() = Instant::now();
+        request.say(reply("Cache-Control: max-age=60\r\n", request.target()))
     });
     let (fixture, store) = cached(&origin, |config| {
         config.workers = 3;
@@ -462,7 +466,7 @@ fn another_workers_fetch_wakes(has_own_tables: bool) {
     });
     let mut clients: Vec<_> = (0..12).map(|_| fixture.client()).collect();
     let (mut best, mut rounds) = (Duration::MAX, 0);
-    // Who looks every 200 ms is later than this in each.
+    // A worker that polls every 200 ms is later than this in each.
     let is_late = |best| best > Duration::from_millis(150) || store.statistics().collapsed == 0;
     while is_late(best) && rounds < 60 {
         let round = rounds;
@@ -476,21 +480,22 @@ fn another_workers_fetch_wakes(has_own_tables: bool) {
     fixture.stop();
 }
 
-/// 304 and 206 are for who has something, or wants a part (RFC 9110 §15.4.5, §15.3.7). The cache asks for
-/// the whole without conditions, to store it: then neither is an answer, whatever the client has.
+/// 304 and 206 are for clients that have a copy, or want a part (RFC 9110 §15.4.5, §15.3.7). The
+/// cache requests the whole without conditions, to store it: then neither is an answer, whatever
+/// the client has.
 #[test]
-fn what_was_not_asked_for_is_no_answer() {
+fn a_reply_to_another_request_is_no_answer() {
     let count = AtomicUsize::new(0);
-    let origin = Origin::start(move |asked| {
+    let origin = Origin::start(move |request| {
         let part = "HTTP/1.1 206 X\r\nContent-Range: bytes 0-1/9\r\nContent-Length: 2\r\n\r\nab";
-        match asked.target() {
-            "/206" => asked.say(part),
+        match request.target() {
+            "/206" => request.say(part),
             "/old" if count.fetch_add(1, SeqCst) == 0 => {
                 let fields = "ETag: \"a\"\r\nCache-Control: max-age=0, stale-if-error=60\r\n";
-                asked.say(reply(fields, "old"))
+                request.say(reply(fields, "old"))
             }
             // Of another one than the cache has.
-            _ => asked.say("HTTP/1.1 304 X\r\nETag: \"b\"\r\n\r\n"),
+            _ => request.say("HTTP/1.1 304 X\r\nETag: \"b\"\r\n\r\n"),
         }
     });
     let (fixture, store) = cached(&origin, |_| {});
@@ -501,12 +506,12 @@ fn what_was_not_asked_for_is_no_answer() {
         assert_eq!(reply.field("cache-status"), Some("Pollux; fwd=uri-miss"), "{path}");
     }
     let part = client.request("GET", "/206", &["Range: bytes=0-1"]);
-    assert_eq!((part.status, &*part.text()), (206, "ab"), "here it was asked for");
+    assert_eq!((part.status, &*part.text()), (206, "ab"), "here the client wanted it");
     let own = ["If-None-Match: \"b\"", "Cache-Control: no-store"];
     assert_eq!(client.request("GET", "/304", &own).status, 304, "and here");
     assert_eq!(client.request("POST", "/304", &["Content-Length: 0"]).status, 304);
-    // What is stale is confirmed by nothing of that kind either, and the cache asks without conditions
-    // when it hears of something else than it has.
+    // A stale response is not confirmed by such a reply either: when the validator is another one,
+    // the cache sends the request without conditions.
     assert_eq!(client.get("/old").text(), "old");
     let before = origin.requests();
     let reply = client.get("/old");
@@ -514,14 +519,14 @@ fn what_was_not_asked_for_is_no_answer() {
     assert_eq!(origin.requests(), before + 2);
     assert_eq!(store.statistics().fetching, 0);
     fixture.stop();
-    // Without a cache nothing is left out, and who asked for what is the client's affair.
+    // Without a cache nothing is left out, and the conditions are the client's affair.
     let fixture = Fixture::before(&origin.url());
     assert_eq!(fixture.get("/304").status, 304);
     fixture.stop();
 }
 
-/// Where a cache was asked, a page says what came of it. Who is answered before is told nothing, as RFC 9211
-/// §2 has it: see the front end's `own.rs`.
+/// Where a cache was consulted, a page has its result. An earlier answer has no such field, as RFC
+/// 9211 §2 requires: see the front end's `own.rs`.
 #[test]
 fn pages_say_what_the_cache_did_too() {
     let origin = Origin::start(|_| false);
@@ -533,8 +538,8 @@ fn pages_say_what_the_cache_did_too() {
     let reply = client.request("DELETE", "/", &[]);
     assert_eq!((reply.status, reply.field("cache-status")), (502, Some("Pollux; fwd=method")));
     let reply = client.request("GET", "/", &["Cache-Control: only-if-cached"]);
-    let told = reply.field("cache-status");
-    assert_eq!((reply.status, told), (504, Some("Pollux; detail=only-if-cached")));
+    let status = reply.field("cache-status");
+    assert_eq!((reply.status, status), (504, Some("Pollux; detail=only-if-cached")));
     let last = client.request("OPTIONS", "/", &["Max-Forwards: 0"]);
     assert_eq!((last.status, last.field("cache-status")), (204, None));
     for (request, status) in [
@@ -559,11 +564,11 @@ fn pages_say_what_the_cache_did_too() {
 fn a_wish_for_something_younger_is_none_for_an_error() {
     for is_down in [false, true] {
         let count = AtomicUsize::new(0);
-        let origin = Origin::start(move |asked| match count.fetch_add(1, SeqCst) {
-            0 => asked
+        let origin = Origin::start(move |request| match count.fetch_add(1, SeqCst) {
+            0 => request
                 .say(reply("Cache-Control: max-age=600, stale-if-error=600\r\nAge: 5\r\n", "old")),
             _ if is_down => false,
-            _ => asked.say("HTTP/1.1 503 X\r\nContent-Length: 6\r\n\r\nfailed"),
+            _ => request.say("HTTP/1.1 503 X\r\nContent-Length: 6\r\n\r\nfailed"),
         });
         let (fixture, _) = cached(&origin, |_| {});
         let mut client = fixture.client();
@@ -571,8 +576,11 @@ fn a_wish_for_something_younger_is_none_for_an_error() {
         for wish in ["max-age=0", "min-fresh=1000"] {
             let reply = client.request("GET", "/", &[&format!("Cache-Control: {wish}")]);
             assert_eq!((reply.status, &*reply.text()), (200, "old"), "{wish}");
-            let told = reply.field("cache-status").unwrap();
-            assert!(told.contains("fwd=request") && told.contains("stale-if-error"), "{told}");
+            let status = reply.field("cache-status").unwrap();
+            assert!(
+                status.contains("fwd=request") && status.contains("stale-if-error"),
+                "{status}"
+            );
         }
         for wish in ["Cache-Control: no-cache", "Pragma: no-cache"] {
             let reply = client.request("GET", "/", &[wish]);

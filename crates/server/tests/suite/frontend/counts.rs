@@ -8,8 +8,8 @@ use pollux_sys::Call;
 use pollux_testkit::{Port, origin::Origin};
 use serde_json::Value;
 
-/// As the program tells them.
-fn told(statistics: &Statistics) -> Value {
+/// As the program prints them.
+fn printed(statistics: &Statistics) -> Value {
     serde_json::from_str(&statistics.to_json("")).unwrap()
 }
 
@@ -24,31 +24,31 @@ fn start(origins: &[&str], architecture: Architecture) -> Fixture {
 
 #[test]
 fn statistics_count_outcomes_and_connections_to_origins() {
-    let origin = Origin::start(|asked| {
-        asked.say("HTTP/1.1 200 OK\r\nCache-Control: max-age=60\r\nContent-Length: 1\r\n\r\nx")
+    let origin = Origin::start(|request| {
+        request.say("HTTP/1.1 200 OK\r\nCache-Control: max-age=60\r\nContent-Length: 1\r\n\r\nx")
     });
     let nobody = Port::reserve();
     let dead = format!("http://{}", nobody.address());
     for architecture in [Architecture::Prethreaded, Architecture::Event] {
         let fixture = start(&[&origin.url()], architecture);
-        assert_eq!(told(&fixture.server.statistics())["origins"]["opened"], 0);
+        assert_eq!(printed(&fixture.server.statistics())["origins"]["opened"], 0);
         let mut client = fixture.client();
         for target in ["/1", "/2", "/3", "/1", "/1"] {
             assert_eq!(client.get(target).status, 200);
         }
         drop(client);
         until("the client is gone", || fixture.server.statistics().count(Counter::Closed) == 1);
-        let counted = told(&fixture.server.statistics());
+        let counted = printed(&fixture.server.statistics());
         let origins = &counted["origins"];
         assert_eq!((&origins["opened"], &origins["reused"]), (&1.into(), &2.into()), "{counted}");
         assert_eq!((&origins["failures"], &origins["retries"]), (&0.into(), &0.into()));
         let cache = &counted["cache"];
         assert_eq!((&cache["misses"], &cache["hits"]), (&3.into(), &2.into()), "{counted}");
         assert_eq!(cache["entries"], 3);
-        let last = told(&fixture.stop());
+        let last = printed(&fixture.stop());
         assert_eq!((&last["origins"], &last["cache"]["hits"]), (origins, &2.into()));
 
-        // One of two origins is dead: whoever's turn is its is tried again at the other.
+        // One of two origins is dead: requests that are its turn are tried again at the other.
         let fixture = start(&[&origin.url(), &dead], architecture);
         let mut client = fixture.client();
         for target in ["/1", "/2", "/3", "/4"] {
@@ -62,9 +62,9 @@ fn statistics_count_outcomes_and_connections_to_origins() {
 
 #[test]
 fn a_short_hit_is_one_receive_and_one_send() {
-    let origin = Origin::start(|asked| {
-        let body = "y".repeat(if asked.target() == "/short" { 1000 } else { 50_000 });
-        asked.say(format!(
+    let origin = Origin::start(|request| {
+        let body = "y".repeat(if request.target() == "/short" { 1000 } else { 50_000 });
+        request.say(format!(
             "HTTP/1.1 200 OK\r\nCache-Control: max-age=60\r\nContent-Length: {}\r\n\r\n{body}",
             body.len()
         ))

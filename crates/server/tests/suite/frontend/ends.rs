@@ -8,19 +8,19 @@ use std::net::Shutdown;
 fn a_client_that_goes_away_ends_what_was_asked_for_it() {
     on_every_engine(|engine| {
         for begins in [false, true] {
-            let origin = Origin::start(move |asked| {
+            let origin = Origin::start(move |request| {
                 if begins {
-                    asked.say("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n");
+                    request.say("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n");
                 }
-                !asked.wait_for_close()
+                !request.wait_for_close()
             });
             let fixture = Fixture::new(&[&origin.url()], |config, _| serve_with(config, engine));
             let mut client = fixture.client();
             client.send("GET / HTTP/1.1\r\nHost: t\r\n\r\n");
-            until("the origin is asked", || origin.requests() == 1);
+            until("the request is at the origin", || origin.requests() == 1);
             socket2::SockRef::from(client.socket()).set_linger(Some(Duration::ZERO)).unwrap();
             drop(client);
-            until("the origin is told", || origin.ended() == 1);
+            until("the origin's connection has ended", || origin.ended() == 1);
             assert_eq!(fixture.get("/file").text(), "of the site", "{engine}");
             fixture.stop();
         }
@@ -30,69 +30,70 @@ fn a_client_that_goes_away_ends_what_was_asked_for_it() {
 #[test]
 fn a_client_that_has_closed_its_side_may_still_read() {
     on_every_engine(|engine| {
-        let origin = Origin::start(|asked| {
-            if asked.target() == "/never" {
-                return !asked.wait_for_close();
+        let origin = Origin::start(|request| {
+            if request.target() == "/never" {
+                return !request.wait_for_close();
             }
             thread::sleep(Duration::from_millis(200));
-            asked.ok("late")
+            request.ok("late")
         });
         let fixture = Fixture::new(&[&origin.url()], |config, _| serve_with(config, engine));
-        let ask = |path: &str| {
+        let send = |path: &str| {
             let mut client = fixture.client();
             client.send(format!("GET {path} HTTP/1.1\r\nHost: t\r\n\r\n"));
             client.socket().shutdown(Shutdown::Write).unwrap();
             client
         };
-        let mut never = ask("/never");
-        let mut client = ask("/");
+        let mut never = send("/never");
+        let mut client = send("/");
         assert_eq!(client.reply().text(), "late", "{engine}");
         assert!(client.is_closed(), "{engine}");
         // Where nothing comes for seconds it is taken for gone.
         assert!(never.is_closed(), "{engine}");
-        until("the origin is told", || origin.ended() >= 1);
+        until("the origin's connection has ended", || origin.ended() >= 1);
         fixture.stop();
     });
 }
 
 #[test]
 fn a_stop_lets_requests_end_that_an_origin_is_answering() {
-    let origin = Origin::start(|asked| {
-        asked.say("HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nla");
+    let origin = Origin::start(|request| {
+        request.say("HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nla");
         thread::sleep(Duration::from_millis(400));
-        asked.say("te")
+        request.say("te")
     });
     let fixture = Fixture::before(&origin.url());
     let mut client = fixture.client();
     client.send("GET / HTTP/1.1\r\nHost: t\r\n\r\n");
-    until("the origin is asked", || origin.requests() == 1);
+    until("the request is at the origin", || origin.requests() == 1);
     let stopping = thread::spawn(move || fixture.stop());
     assert_eq!(client.reply().text(), "late");
     stopping.join().unwrap();
 }
 
-/// An origin that resets its connections at random places, and is asked all the while: every answer
+/// An origin that resets its connections at random places, and receives requests all the while: every answer
 /// is either whole and the right one, or an error, or cut.
 #[test]
 fn no_reply_is_ever_anothers() {
-    let origin = Origin::start(|asked| {
-        let number: usize = asked.target()[1..].parse().unwrap();
+    let origin = Origin::start(|request| {
+        let number: usize = request.target()[1..].parse().unwrap();
         let content = format!("{number}.").repeat(1 + number % 5000);
         match number % 7 {
             0 => {
-                asked.reset();
+                request.reset();
                 false
             }
             1 => {
-                asked.say(format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", content.len()));
-                asked.say(&content[..content.len() / 2]);
+                request
+                    .say(format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", content.len()));
+                request.say(&content[..content.len() / 2]);
                 false
             }
             2 => {
-                asked.ok(&content);
+                request.ok(&content);
                 false
             }
-            _ => asked.ok(&content),
+            _ => request.ok(&content),
         }
     });
     let fixture = Fixture::new(&[&origin.url()], |config, _| config.workers = 2);

@@ -28,24 +28,25 @@ fn specs() -> Vec<MechanismSpec> {
 
 /// Echoes what it is sent, and what it is upgraded to.
 fn origin() -> Origin {
-    Origin::start(|asked| {
-        if asked.field("upgrade").is_some() {
-            asked.say(
+    Origin::start(|request| {
+        if request.field("upgrade").is_some() {
+            request.say(
                 "HTTP/1.1 101 Switching Protocols\r\nUpgrade: echo\r\nConnection: Upgrade\r\n\r\n",
             );
             let mut buffer = [0; 4096];
-            while let Ok(received @ 1..) = asked.reader().read(&mut buffer) {
-                if !asked.say(&buffer[..received]) {
+            while let Ok(received @ 1..) = request.reader().read(&mut buffer) {
+                if !request.say(&buffer[..received]) {
                     break;
                 }
             }
             return false;
         }
-        let body = asked.body();
-        let fields = if asked.target() == "/kept" { "Cache-Control: max-age=60\r\n" } else { "" };
-        asked.say(format!("HTTP/1.1 200 OK\r\n{fields}Content-Length: {}\r\n\r\n", body.len() + 2))
-            && asked.say("ok")
-            && asked.say(body)
+        let body = request.body();
+        let fields = if request.target() == "/kept" { "Cache-Control: max-age=60\r\n" } else { "" };
+        request
+            .say(format!("HTTP/1.1 200 OK\r\n{fields}Content-Length: {}\r\n\r\n", body.len() + 2))
+            && request.say("ok")
+            && request.say(body)
     })
 }
 

@@ -145,7 +145,8 @@ fn who_is_not_there_or_takes_nothing_is_a_503() {
         let reply = full.expect("a queue has an end");
         assert_eq!(error(&reply), (503, "destination_unavailable".into()), "{engine}");
         let mut client = held.pop().unwrap();
-        // What is in the queue goes with whoever should take it; the next one is found.
+        // What is in the queue is lost with the process that should accept it; the next process is
+        // found.
         drop(listener);
         std::fs::remove_file(&path).unwrap();
         let given = receive(&path);

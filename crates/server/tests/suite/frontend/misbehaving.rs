@@ -1,13 +1,13 @@
-//! Origins that misbehave: what a client is told, and what becomes of the connection.
+//! Origins that misbehave: what a client receives, and what becomes of the connection.
 
 use super::*;
 use pollux_testkit::{Port, origin::Origin};
 
-/// An origin that says this to each request, and then closes or not.
+/// An origin that answers each request with this, and then closes the connection or not.
 fn saying(reply: Vec<u8>, keeps: bool) -> Origin {
-    Origin::start(move |asked| {
-        asked.body();
-        asked.say(&reply);
+    Origin::start(move |request| {
+        request.body();
+        request.say(&reply);
         keeps
     })
 }
@@ -103,11 +103,11 @@ fn bytes_behind_a_reply_end_the_connection_and_answer_nobody() {
         (mine.to_owned(), 30),
         ("HTTP/1.1 204 No Content\r\nContent-Length: 5\r\n\r\nhello".to_owned(), 0),
     ] {
-        let origin = Origin::start(move |asked| {
-            asked.say(&reply);
+        let origin = Origin::start(move |request| {
+            request.say(&reply);
             if pause > 0 {
                 thread::sleep(Duration::from_millis(pause));
-                asked.say(extra);
+                request.say(extra);
             }
             true
         });
@@ -127,12 +127,12 @@ fn bytes_behind_a_reply_end_the_connection_and_answer_nobody() {
 fn a_kept_connection_that_was_closed_costs_no_request() {
     // Answers once, and closes when the next request comes.
     let closing = || {
-        Origin::start(|asked| {
-            if asked.number == 2 {
+        Origin::start(|request| {
+            if request.number == 2 {
                 return false;
             }
-            let body = asked.body();
-            asked.ok(format!("{}", body.len()))
+            let body = request.body();
+            request.ok(format!("{}", body.len()))
         })
     };
     on_every_engine(|engine| {
@@ -151,8 +151,9 @@ fn a_kept_connection_that_was_closed_costs_no_request() {
         fixture.stop();
     });
     // Not for ever.
-    let origin =
-        Origin::start(|asked| asked.number == 1 && asked.target() == "/first" && asked.ok("x"));
+    let origin = Origin::start(|request| {
+        request.number == 1 && request.target() == "/first" && request.ok("x")
+    });
     let fixture = Fixture::before(&origin.url());
     let mut client = fixture.client();
     assert_eq!(client.get("/first").text(), "x");
@@ -164,17 +165,17 @@ fn a_kept_connection_that_was_closed_costs_no_request() {
 #[test]
 fn an_origin_that_is_silent_is_a_504_and_one_that_is_slow_is_waited_for() {
     on_every_engine(|engine| {
-        let origin = Origin::start(|asked| match asked.target() {
-            "/silent" => !asked.wait_for_close(),
+        let origin = Origin::start(|request| match request.target() {
+            "/silent" => !request.wait_for_close(),
             "/stalls" => {
-                asked.say("HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf");
-                !asked.wait_for_close()
+                request.say("HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf");
+                !request.wait_for_close()
             }
             _ => {
-                asked.say("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n");
-                "hello".chars().all(|letter| {
+                request.say("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n");
+                "hello".chars().all(|character| {
                     thread::sleep(Duration::from_millis(450));
-                    asked.say(letter.to_string())
+                    request.say(character.to_string())
                 })
             }
         });
@@ -206,9 +207,9 @@ fn who_is_not_there_is_told_of_and_others_take_his_place() {
     assert_eq!(error(&fixture.get("/")), (502, "dns_error".into()));
     fixture.stop();
     on_every_engine(|engine| {
-        let there = Origin::start(|asked| {
-            let body = asked.body();
-            asked.ok(body)
+        let there = Origin::start(|request| {
+            let body = request.body();
+            request.ok(body)
         });
         let fixture =
             Fixture::new(&[&nobody, &there.url()], |config, _| serve_with(config, engine));

@@ -9,15 +9,15 @@ use std::process::{Command, Stdio};
 #[test]
 fn requests_and_replies_are_passed_on_and_connections_kept() {
     on_every_engine(|engine| {
-        let origin = Origin::start(|asked| {
-            let body = asked.body();
-            let what = format!("{} {} {}", asked.method(), asked.target(), body.len());
+        let origin = Origin::start(|request| {
+            let body = request.body();
+            let what = format!("{} {} {}", request.method(), request.target(), body.len());
             let len = what.len();
             let head = format!(
                 "HTTP/1.1 200 OK\r\nServer: origin\r\nX-A: 1\r\nConnection: X-Hop\r\nX-Hop: 1\r\nContent-Length: {len}\r\n\r\n"
             );
-            asked.say(head);
-            if asked.method() != "HEAD" { asked.say(what) } else { true }
+            request.say(head);
+            if request.method() != "HEAD" { request.say(what) } else { true }
         });
         let fixture = Fixture::new(&[&origin.url()], |config, _| serve_with(config, engine));
         let mut client = fixture.client();
@@ -45,16 +45,16 @@ fn requests_and_replies_are_passed_on_and_connections_kept() {
 }
 
 #[test]
-fn what_an_origin_is_told_follows_the_policies() {
-    let origin = Origin::start(|asked| asked.ok("x"));
-    let told = |change: &dyn Fn(&mut FrontendConfig)| {
+fn the_fields_an_origin_receives_follow_the_policies() {
+    let origin = Origin::start(|request| request.ok("x"));
+    let received = |change: &dyn Fn(&mut FrontendConfig)| {
         let fixture = Fixture::new(&[&origin.url()], |_, frontend| change(frontend));
         let fields = ["X-Forwarded-For: 10.0.0.1", "Cookie: a=b", "Via: 1.1 a"];
         assert_eq!(fixture.client().request("GET", "/", &fields).status, 200);
         fixture.stop();
         origin.last_head()
     };
-    let head = told(&|_| {});
+    let head = received(&|_| {});
     for line in [
         "Host: test",
         "Cookie: a=b",
@@ -68,20 +68,20 @@ fn what_an_origin_is_told_follows_the_policies() {
         assert!(head.contains(&format!("\r\n{line}\r\n")), "{line}: {head}");
     }
     assert!(!head.contains("10.0.0.1") && !head.contains("Connection"), "{head}");
-    let head = told(&|frontend| {
+    let head = received(&|frontend| {
         frontend.forwarded = ForwardedPolicy::Append;
         frontend.host = HostPolicy::Origin;
         frontend.via = None;
     });
     assert!(head.contains("X-Forwarded-For: 10.0.0.1, 127.0.0.1\r\n"), "{head}");
     assert!(head.contains(&format!("Host: {}\r\n", origin.address())) && !head.contains("pollux"));
-    let head = told(&|frontend| frontend.forwarded = ForwardedPolicy::Keep);
+    let head = received(&|frontend| frontend.forwarded = ForwardedPolicy::Keep);
     assert!(head.contains("X-Forwarded-For: 10.0.0.1\r\n") && !head.contains("Forwarded: for"));
 }
 
 #[test]
 fn paths_have_their_origins_and_origins_their_turns() {
-    let [a, b, c] = ["a", "b", "c"].map(|name| Origin::start(move |asked| asked.ok(name)));
+    let [a, b, c] = ["a", "b", "c"].map(|name| Origin::start(move |request| request.ok(name)));
     let routes = [a.url(), b.url(), format!("/api={}", c.url())];
     let fixture = Fixture::new(&routes.each_ref().map(|route| &**route), |_, _| {});
     let mut client = fixture.client();
@@ -91,7 +91,7 @@ fn paths_have_their_origins_and_origins_their_turns() {
         [got("/api"), got("/api/x"), got("/apix"), got("/file")],
         ["c", "c", "a", "of the site"]
     );
-    // The file is the site's, for those who want to read it.
+    // GET requests for the file are answered by the site.
     let mut client = fixture.client();
     assert_eq!(client.request("DELETE", "/file", &[]).text(), "b");
     assert_eq!(client.request("OPTIONS", "*", &[]).text(), "a");
@@ -107,9 +107,9 @@ fn paths_have_their_origins_and_origins_their_turns() {
 
 #[test]
 fn what_must_not_be_passed_on_is_answered_here() {
-    let origin = Origin::start(|asked| {
-        let head = asked.head().to_owned();
-        asked.ok(head)
+    let origin = Origin::start(|request| {
+        let head = request.head().to_owned();
+        request.ok(head)
     });
     let fixture = Fixture::before(&origin.url());
     let mut client = fixture.client();
@@ -145,9 +145,9 @@ fn what_must_not_be_passed_on_is_answered_here() {
 
 #[test]
 fn old_clients_are_served_as_they_can_be() {
-    let origin = Origin::start(|asked| {
-        asked.say("HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n");
-        asked.say("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n")
+    let origin = Origin::start(|request| {
+        request.say("HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n");
+        request.say("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n")
     });
     let fixture = Fixture::before(&origin.url());
     let mut old = fixture.client();
@@ -166,8 +166,8 @@ fn old_clients_are_served_as_they_can_be() {
 /// RFC 9112 §5.1: it is removed before a reply is passed on, and refused in a request.
 #[test]
 fn white_space_before_a_colon_is_not_passed_on() {
-    let origin = Origin::start(|asked| {
-        asked.say("HTTP/1.1 200 OK\r\nX-A : 1\r\nServer\t: o\r\nContent-Length : 5\r\n\r\nhello")
+    let origin = Origin::start(|request| {
+        request.say("HTTP/1.1 200 OK\r\nX-A : 1\r\nServer\t: o\r\nContent-Length : 5\r\n\r\nhello")
     });
     let fixture = Fixture::before(&origin.url());
     let mut client = fixture.client();

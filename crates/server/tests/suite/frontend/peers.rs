@@ -31,14 +31,14 @@ impl Peer {
 
 impl Drop for Peer {
     fn drop(&mut self) {
-        // Apache's children end with their parent, if that is told and not killed.
+        // Apache's children end with their parent, if that gets SIGTERM and is not killed.
         let pid = rustix::process::Pid::from_child(&self.0);
         let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
         let _ = self.0.wait();
     }
 }
 
-/// A site that whoever the peer becomes may read.
+/// A site whose files are readable for the user that the peer switches to.
 fn site() -> (TempDir, Vec<u8>) {
     let directory = tempfile::tempdir().unwrap();
     fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o755)).unwrap();

@@ -1,4 +1,4 @@
-//! Limits: connections to origins, and who waits for one.
+//! Limits: connections to origins, and the queue for them.
 
 use super::*;
 use pollux_testkit::origin::Origin;
@@ -8,12 +8,12 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 fn who_finds_all_connections_in_use_waits_for_one() {
     static NOW: AtomicUsize = AtomicUsize::new(0);
     static MOST: AtomicUsize = AtomicUsize::new(0);
-    let origin = Origin::start(|asked| {
+    let origin = Origin::start(|request| {
         let now = NOW.fetch_add(1, SeqCst) + 1;
         MOST.fetch_max(now, SeqCst);
         thread::sleep(Duration::from_millis(20));
         NOW.fetch_sub(1, SeqCst);
-        asked.ok("done")
+        request.ok("done")
     });
     let fixture = Fixture::new(&[&origin.url()], |_, frontend| {
         frontend.connections = 3.try_into().unwrap();
@@ -36,11 +36,11 @@ fn who_finds_all_connections_in_use_waits_for_one() {
 fn who_waits_for_too_long_is_told_so() {
     let is_free = Arc::new(AtomicBool::new(false));
     let gate = is_free.clone();
-    let origin = Origin::start(move |asked| {
-        if asked.target() == "/long" {
+    let origin = Origin::start(move |request| {
+        if request.target() == "/long" {
             until("it is let go", || gate.load(SeqCst));
         }
-        asked.ok("done")
+        request.ok("done")
     });
     let fixture = Fixture::new(&[&origin.url()], |_, frontend| {
         frontend.connections = 1.try_into().unwrap();
@@ -49,7 +49,7 @@ fn who_waits_for_too_long_is_told_so() {
     });
     let mut first = fixture.client();
     first.send("GET /long HTTP/1.1\r\nHost: t\r\n\r\n");
-    until("the origin is asked", || origin.requests() == 1);
+    until("the request is at the origin", || origin.requests() == 1);
     let refused = fixture.get("/");
     assert_eq!(error(&refused), (503, "connection_limit_reached".into()));
     assert_eq!(refused.field("retry-after"), Some("1"));
@@ -63,11 +63,11 @@ fn who_waits_for_too_long_is_told_so() {
 fn connections_are_kept_as_many_and_as_long_as_it_says() {
     for (timeout, ended) in [(Duration::from_secs(600), 4), (Duration::from_millis(500), 6)] {
         let count = AtomicUsize::new(0);
-        let origin = Origin::start(move |asked| {
+        let origin = Origin::start(move |request| {
             // None is free before all have one.
             count.fetch_add(1, SeqCst);
-            until("all are asked", || count.load(SeqCst) >= 6);
-            asked.ok("done")
+            until("all requests are at an origin", || count.load(SeqCst) >= 6);
+            request.ok("done")
         });
         let fixture = Fixture::new(&[&origin.url()], |_, frontend| {
             frontend.keep = 2;

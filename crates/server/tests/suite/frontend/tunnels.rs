@@ -4,19 +4,19 @@ use super::*;
 use pollux_testkit::origin::Origin;
 use std::io::{Read, Write};
 
-const ASK: &str = "GET /chat HTTP/1.1\r\nHost: t\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Key: x\r\n\r\n";
+const UPGRADE_REQUEST: &str = "GET /chat HTTP/1.1\r\nHost: t\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Key: x\r\n\r\n";
 const SWITCHED: &str =
     "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n";
 
 /// Switches, greets, and echoes.
 fn echoing() -> Origin {
-    Origin::start(|asked| {
-        assert_eq!(asked.field("upgrade"), Some("websocket"));
-        assert_eq!(asked.field("connection"), Some("upgrade"));
-        asked.say(format!("{SWITCHED}welcome"));
+    Origin::start(|request| {
+        assert_eq!(request.field("upgrade"), Some("websocket"));
+        assert_eq!(request.field("connection"), Some("upgrade"));
+        request.say(format!("{SWITCHED}welcome"));
         let mut buffer = [0; 4096];
-        while let Ok(received @ 1..) = asked.reader().read(&mut buffer) {
-            if !asked.say(&buffer[..received]) {
+        while let Ok(received @ 1..) = request.reader().read(&mut buffer) {
+            if !request.say(&buffer[..received]) {
                 break;
             }
         }
@@ -47,7 +47,7 @@ fn an_upgrade_is_a_tunnel() {
         let origin = echoing();
         let fixture = Fixture::new(&[&origin.url()], |config, _| serve_with(config, engine));
         let mut client = fixture.client();
-        client.send(format!("{ASK}early"));
+        client.send(format!("{UPGRADE_REQUEST}early"));
         let head = switched(&mut client);
         assert!(head.starts_with("HTTP/1.1 101 "), "{engine}: {head}");
         assert!(
@@ -69,10 +69,10 @@ fn an_upgrade_is_a_tunnel() {
 
 #[test]
 fn an_upgrade_may_be_declined() {
-    let origin = Origin::start(|asked| asked.ok("no"));
+    let origin = Origin::start(|request| request.ok("no"));
     let fixture = Fixture::before(&origin.url());
     let mut client = fixture.client();
-    client.send(ASK);
+    client.send(UPGRADE_REQUEST);
     assert_eq!(client.reply().text(), "no");
     assert_eq!(client.get("/").text(), "no");
     fixture.stop();

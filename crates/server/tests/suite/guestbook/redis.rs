@@ -228,7 +228,7 @@ fn what_redis_refuses_is_told_and_ends_when_it_does() {
     ] {
         assert_eq!(redis.command(refuse), "+OK");
         if allow.is_empty() {
-            // Who is in stays in: a new connection meets it.
+            // Connections that are logged in stay so; a new connection is refused.
             redis.command("AUTH x");
             let other = at(&format!("redis://127.0.0.1:{}", redis.port));
             let other = Fixture::new("epoll-et", other, StoreConnections::PerRequest);

@@ -1,4 +1,4 @@
-//! Who may publish, subscribe and read private updates.
+//! Permissions to publish, to subscribe and to read private updates.
 
 use super::*;
 use jsonwebtoken::{Algorithm, EncodingKey, Header, encode};

@@ -1,4 +1,4 @@
-//! Updates reach those who read their topics, in order, whatever waits for them.
+//! Updates reach the subscribers of their topics, in order, on every mechanism.
 
 use super::*;
 use std::collections::HashSet;

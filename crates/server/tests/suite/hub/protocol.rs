@@ -1,4 +1,4 @@
-//! What the protocol says, besides who may do what (see docs/push-conformance.md).
+//! The protocol, except for permissions (see docs/push-conformance.md).
 
 use super::*;
 
