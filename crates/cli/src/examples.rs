@@ -64,8 +64,8 @@ fn every_commands_help_has_examples_that_it_takes() {
 }
 
 /// The pages of the book. Published runs and decisions keep the commands of their day.
-fn pages(folder: &Path, into: &mut Vec<PathBuf>) {
-    for entry in fs::read_dir(folder).expect("a folder of documents") {
+fn pages(directory: &Path, into: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(directory).expect("a directory of documents") {
         let path = entry.expect("an entry").path();
         if path.is_dir() {
             if !path.ends_with("runs") && !path.ends_with("decisions") {

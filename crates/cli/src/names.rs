@@ -62,7 +62,7 @@ pub(crate) struct Mechanism<T> {
     value: PhantomData<fn() -> T>,
 }
 
-// Derived, it would ask for `T: Clone`, too.
+// A derived implementation would require `T: Clone`, too.
 impl<T> Clone for Mechanism<T> {
     fn clone(&self) -> Self {
         Self { ..*self }

@@ -10,7 +10,7 @@ pub(crate) const WIDTH: u16 = 80;
 const MIN_WIDTH: u16 = 40;
 
 /// Settles colours for the whole process, clap's messages included: on a terminal only, and not
-/// under NO_COLOR or CLICOLOR=0; CLICOLOR_FORCE asks for them anywhere. To be called first.
+/// under NO_COLOR or CLICOLOR=0; CLICOLOR_FORCE enables them anywhere. To be called first.
 pub(crate) fn settle() {
     // anstream would colour a dumb terminal under CLICOLOR=1 and in CI.
     if is_dumb() {

@@ -15,8 +15,8 @@ use std::{
 
 const EXAMPLES: &str = "\
 The server has to run with `--cache SIZE --control PATH`. Other programs may
-speak on that socket too: a line of JSON asks, lines of JSON answer, of which
-the last one has the event \"end\" or \"error\". To ask:
+use that socket too: a request is a line of JSON, the answer lines of JSON, of which
+the last one has the event \"end\" or \"error\". Requests:
   {\"command\":\"list\",\"prefix\":\"http://a.example/img/\",\"limit\":100}
   {\"command\":\"show\",\"url\":\"http://a.example/\"}
   {\"command\":\"purge\",\"what\":{\"surrogate_key\":\"article-7\"}}
@@ -25,8 +25,8 @@ the last one has the event \"end\" or \"error\". To ask:
 where a byte of a URL or a field is a character, U+0000 to U+00FF.
 
 Exit status: 0 when it was done, 1 when the URL of `show` is not stored or what
-was answered cannot be written, 2 for a command line that is not understood, 3
-when the server cannot be asked or is busy.";
+the answer cannot be written, 2 for a command line that is not understood, 3
+when the server cannot be reached or is busy.";
 
 const LIST_EXAMPLES: &str = "\
 Examples:
@@ -46,7 +46,7 @@ Example:
 The fields are those of each variant; how many requests have found it is counted
 for the URL.
 
-Exit status: 1 when it is not stored, 3 when the server cannot be asked or is
+Exit status: 1 when it is not stored, 3 when the server cannot be reached or is
 busy.";
 
 const PURGE_USAGE: &str = "\
@@ -62,15 +62,15 @@ Examples:
   pollux cache purge --control /run/pollux.ctl --surrogate-key article-7
   pollux cache purge --control /run/pollux.ctl --all
 
-What goes, goes from memory and from the folder (--cache-dir). What is on its
-way from an origin meanwhile is not stored either. A URL without a path is that
+Responses are removed from memory and from --cache-dir. A response that is on its
+way from an origin meanwhile is not stored. A URL without a path is that
 of /; a query is a part of a URL, a fragment is not.
 
 Surrogate keys are the members of a response's Surrogate-Key (Fastly's) or xkey
 (Varnish's), parted by spaces, or of its Cache-Tag, parted by commas.
 
 Exit status: 0 also when there was nothing to remove, 3 when the server cannot
-be asked or is busy.";
+be reached or is busy.";
 
 const STATS_EXAMPLES: &str = "\
 Examples:
@@ -151,7 +151,7 @@ struct PurgeArgs {
     all: bool,
 }
 
-/// The server cannot be asked.
+/// The server cannot be reached.
 const NO_SERVER: u8 = 3;
 
 /// Runs the command.
@@ -164,15 +164,15 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         Command::Purge { control, what } => (control, Request::Purge { what: what.what() }),
         Command::Stats { control } => (control, Request::Statistics),
     };
-    match ask(&control, &request) {
+    match exchange(&control, &request) {
         Ok(()) => Ok(ExitCode::SUCCESS),
-        // Whoever read it has had enough.
+        // The reader has closed the pipe.
         Err(Refused::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => {
             Ok(ExitCode::SUCCESS)
         }
         Err(Refused::Output(error)) => Err(anyhow::Error::new(error).context("standard output")),
-        Err(Refused::Told(ErrorKind::NotStored, message)) => anyhow::bail!(message),
-        Err(Refused::Told(ErrorKind::BadRequest, message)) => {
+        Err(Refused::Rejected(ErrorKind::NotStored, message)) => anyhow::bail!(message),
+        Err(Refused::Rejected(ErrorKind::BadRequest, message)) => {
             Err(crate::usage::UsageError::new(message).into())
         }
         Err(refused) => {
@@ -197,7 +197,7 @@ impl PurgeArgs {
     }
 }
 
-fn ask(control: &Control, request: &Request) -> Result<(), Refused> {
+fn exchange(control: &Control, request: &Request) -> Result<(), Refused> {
     let mut client = Client::connect(&control.control)?;
     client.send(request)?;
     let mut out = BufWriter::new(io::stdout().lock());
@@ -211,7 +211,7 @@ fn ask(control: &Control, request: &Request) -> Result<(), Refused> {
             Event::End { .. } => break,
             Event::Error { kind, message } => {
                 out.flush().map_err(Refused::Output)?;
-                return Err(Refused::Told(*kind, text::printable(message)));
+                return Err(Refused::Rejected(*kind, text::printable(message)));
             }
             _ if control.json => {}
             event => text::put(event, shown, &mut out).map_err(Refused::Output)?,

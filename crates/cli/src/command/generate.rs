@@ -29,10 +29,10 @@ enum What {
         /// The shell
         shell: Shell,
     },
-    /// Write the man pages, one a command, into a folder
+    /// Write the man pages, one a command, into a directory
     #[command(after_help = "Example:\n  pollux generate man man1")]
     Man {
-        /// The folder; it is made when it is not there
+        /// The directory; it is created when it does not exist
         directory: PathBuf,
     },
 }

@@ -42,7 +42,7 @@ understood.";
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// The server: HOST:PORT, or the URL that requests ask for, http://HOST[:PORT]/PATH
+    /// The server: HOST:PORT, or the URL of the requests, http://HOST[:PORT]/PATH
     server: String,
     /// How many connections to hold
     #[arg(long, short = 'c', value_name = "N")]
@@ -59,7 +59,7 @@ pub(crate) struct Args {
     /// The longest time for a handshake, and for the reply with --kind after-request
     #[arg(long, value_parser = duration::parse, default_value = "10s", value_name = "TIME")]
     timeout: Duration,
-    /// The path that requests ask for [default: that of the URL, or /]
+    /// The path of the requests [default: that of the URL, or /]
     #[arg(long)]
     path: Option<String>,
     /// A field for every request; may be given several times
@@ -77,7 +77,7 @@ pub(crate) struct Args {
     json: bool,
 }
 
-/// What the server's requests would ask for: `server` is a URL, or HOST:PORT.
+/// The URL of the server's requests: `server` is a URL, or HOST:PORT.
 fn url(server: &str, path: Option<&str>) -> Result<Url> {
     if !server.contains("://") {
         check_authority(server)?;

@@ -83,7 +83,7 @@ The report is left out: `pollux lab report` renders it again from what is kept."
     Archive {
         /// The result directory
         directory: PathBuf,
-        /// The folder to write to; it is made when it is not there
+        /// The directory to write to; it is created when it does not exist
         to: PathBuf,
     },
     /// Say what each mechanism keeps of its rate on this machine, for so many idle and open connections
@@ -228,7 +228,7 @@ struct RunArgs {
     #[arg(long, value_name = "N", conflicts_with = "resume",
         value_parser = clap::value_parser!(u32).range(1..=BLOCKS_MAX))]
     blocks: Option<u32>,
-    /// Where to write result.json and report.html; a folder with an earlier result is refused
+    /// Where to write result.json and report.html; a directory with an earlier result is refused
     /// [default: results/ID-DATE-TIME]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
@@ -265,7 +265,7 @@ struct RunArgs {
     guest: bool,
 }
 
-/// The most blocks that may be asked for: each is a pass over all cells.
+/// The maximum of --blocks: each block is a pass over all cells.
 const BLOCKS_MAX: i64 = 1_000;
 
 /// Exit code after Ctrl-C: 128 + SIGINT, as shells have it.
@@ -360,7 +360,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// Measures in a folder of its own, which goes when the answer is there.
+/// Measures in a directory of its own, which is removed after the answer.
 fn advise(question: Question) -> anyhow::Result<ExitCode> {
     let experiment =
         question.experiment().map_err(|error| UsageError::new(format!("{error:#}")))?;
@@ -457,7 +457,7 @@ fn list() -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Writes to standard output. A reader who has seen enough, such as `head`, is no error.
+/// Writes to standard output. A reader that closes the pipe early, such as `head`, is no error.
 fn print_all(text: &str) -> anyhow::Result<()> {
     let mut out = io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
@@ -586,7 +586,7 @@ fn refuse_earlier_result(out: &Path) -> anyhow::Result<()> {
     let earlier = [pollux_lab::result::FILE, archive::PACKED, journal::FILE];
     if let Some(file) = earlier.into_iter().find(|file| out.join(file).exists()) {
         anyhow::bail!(
-            "--out {0}: {file} of an earlier run is there; name another folder, or go on with that \
+            "--out {0}: {file} of an earlier run is there; name another directory, or go on with that \
              run by --resume {0}",
             out.display()
         );
@@ -601,7 +601,7 @@ fn show(outcome: &Outcome, directory: &Path, page: &Path) -> anyhow::Result<()> 
         report::terminal::claims(outcome, width),
         report::terminal::notes(outcome, width),
     ];
-    // A sealed guest does not know where its results will be; the host has said it.
+    // A sealed guest does not know where its results will be; the host has printed it.
     if directory != Path::new(guest::RESULTS) || outcome.environment.guest_mips.is_none() {
         let data = directory.join(pollux_lab::result::FILE);
         parts.push(format!("\nraw data  {}\nreport    {}\n", data.display(), page.display()));

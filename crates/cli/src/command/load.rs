@@ -82,21 +82,21 @@ const DEFAULT_RATE_RPS: f64 = 100.0;
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// What to ask for: http://HOST[:PORT]/PATH. Several, all of one server, are asked for in equal
+    /// What to request: http://HOST[:PORT]/PATH. Several, all of one server, are requested in equal
     /// shares
     #[arg(required_unless_present = "url_file")]
     urls: Vec<Url>,
     /// More URLs, or paths of the first URL's server: one a line, with an optional weight after it.
-    /// A single URL beside it names that server only and is not asked for
+    /// A single URL beside it names that server only and is not requested
     #[arg(long, value_name = "FILE")]
     url_file: Option<PathBuf>,
-    /// Ask for the URLs one after the other in their order, instead of drawing each at random: with
-    /// --requests as many as there are, each is asked for once
+    /// Request the URLs one after the other in their order, instead of drawing each at random: with
+    /// --requests as many as there are, each is requested once
     #[arg(long)]
     in_turn: bool,
 
     /// Requests a second: an open loop, in which requests do not wait for replies [default: 100,
-    /// unless --connections asks for a closed loop]
+    /// unless --connections selects a closed loop]
     #[arg(long, short = 'q', value_name = "RPS", help_heading = "Load")]
     rate: Option<f64>,
     /// How requests follow each other in the open loop
@@ -465,7 +465,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
     show(&report, args.json)?;
     Ok(match (report.valid, report.requests.completed) {
         (false, _) => ExitCode::from(EXIT_INVALID),
-        // Whoever interrupts at once has asked for nothing.
+        // An interrupt right at the start is no failure: nothing was requested.
         (true, 0) if report.requests.failed > 0 => ExitCode::from(EXIT_NOTHING),
         (true, _) => ExitCode::SUCCESS,
     })

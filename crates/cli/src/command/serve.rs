@@ -63,7 +63,7 @@ pub(crate) struct Args {
 /// Runs the command.
 pub(crate) fn run(args: Box<Args>) -> anyhow::Result<ExitCode> {
     let report = args.output.report();
-    // The cache's folder has a thread of its own, which must not be the one that a signal ends.
+    // The cache's directory has a thread of its own, which must not be the one that a signal ends.
     pollux_server::hold_signals().context("signals")?;
     let configuration = Configuration::of(*args)?;
     configuration.validate()?;

@@ -96,7 +96,7 @@ enum End {
     Count,
     /// The hub has ended it.
     Stream,
-    /// The hub does not want to be asked again.
+    /// The hub refuses further requests.
     Refusal(String),
 }
 

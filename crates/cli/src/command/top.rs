@@ -22,7 +22,7 @@ Examples:
 The server has to run with `--admin ADDRESS`. The figures are those of the page
 that it has there for browsers. Control-C ends it.
 
-Exit status: 0 after --once, 1 when the server cannot be asked or has ended.";
+Exit status: 0 after --once, 1 when the server cannot be reached or has ended.";
 
 /// How long a server may be silent, which sends figures once a second.
 const PATIENCE: Duration = Duration::from_secs(15);
@@ -63,9 +63,9 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// Asks for the stream of figures.
+/// Requests the stream of figures.
 fn events(address: &Listen) -> anyhow::Result<Box<dyn BufRead>> {
-    let advice = "(`pollux serve --admin ADDRESS` tells its figures there)";
+    let advice = "(`pollux serve --admin ADDRESS` serves its figures there)";
     let open = || -> io::Result<Box<dyn BufRead>> {
         let request = "GET /events HTTP/1.1\r\nHost: pollux\r\nConnection: close\r\n\r\n";
         Ok(match address {
@@ -84,7 +84,7 @@ fn events(address: &Listen) -> anyhow::Result<Box<dyn BufRead>> {
             Listen::Passed(_) => return Err(io::ErrorKind::AddrNotAvailable.into()),
         })
     };
-    let mut reader = open().with_context(|| format!("cannot ask {address} {advice}"))?;
+    let mut reader = open().with_context(|| format!("cannot reach {address} {advice}"))?;
     let status = line(&mut reader).with_context(|| format!("{address} {advice}"))?;
     if !status.starts_with("HTTP/1.1 200 ") {
         bail!("{address} answers {:?}: is it an --admin address?", status.trim_end());

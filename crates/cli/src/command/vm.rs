@@ -17,7 +17,7 @@ use std::{
     time::Duration,
 };
 
-/// How many processors a guest gets if none are asked for.
+/// How many processors a guest gets by default.
 const DEFAULT_CPUS: u32 = 2;
 /// Seconds; emulation is ten to thirty times slower than the machine.
 const DEFAULT_TIMEOUT_S: u64 = 900;
@@ -38,7 +38,7 @@ Examples:
   pollux vm -- sh -c 'modprobe sch_netem && tc qdisc add dev lo root netem'
 
 The guest is emulated, never KVM. It sees the host's file tree at the same
-paths, reads and writes it with your rights, and starts in the same folder;
+paths, reads and writes it with your rights, and starts in the same directory;
 /proc, /sys, /dev and /dev/shm are its own, and TMPDIR is its /dev/shm. Of the
 environment it gets PATH, HOME, LANG, LC_*, TERM, TZ, RUST_*, CARGO_*, POLLUX_*,
 DEVPOLL_* and the like; POLLUX_VM holds the guest kernel's release. A sealed
@@ -91,14 +91,14 @@ pub(crate) struct Args {
         conflicts_with = "forward"
     )]
     carry: Vec<GuestFile>,
-    /// Copy a folder of a sealed guest to one of the host's when the command has ended
-    #[arg(long, value_name = "FOLDER:DIR", requires = "carry", value_parser = fetch)]
+    /// Copy a directory of a sealed guest to one of the host when the command has ended
+    #[arg(long, value_name = "GUEST_DIR:DIR", requires = "carry", value_parser = fetch)]
     fetch: Option<(PathBuf, PathBuf)>,
     /// End a guest that runs longer than this, boot included
     #[arg(long, value_name = "SECONDS", default_value_t = DEFAULT_TIMEOUT_S,
           value_parser = clap::value_parser!(u64).range(1..=TIMEOUT_MAX_S))]
     timeout: u64,
-    /// Folder of the kernel module to build and load, or `none` [default: kmod/devpoll]
+    /// Directory of the kernel module to build and load, or `none` [default: kmod/devpoll]
     #[arg(long, value_name = "DIR|none", value_hint = ValueHint::DirPath)]
     module: Option<PathBuf>,
     /// A parameter of the module; may be repeated
@@ -171,8 +171,8 @@ fn options(args: Args) -> Options {
     options.timeout = Duration::from_secs(args.timeout);
     options.module = match args.module {
         None => Module::DevPoll,
-        Some(folder) if folder.as_os_str() == "none" => Module::None,
-        Some(folder) => Module::Directory(folder),
+        Some(directory) if directory.as_os_str() == "none" => Module::None,
+        Some(directory) => Module::Directory(directory),
     };
     options.module_parameters = args.module_parameter;
     options.module_defines = args.module_define;
@@ -202,7 +202,7 @@ fn fetch(text: &str) -> Result<(PathBuf, PathBuf), String> {
             let to = std::path::absolute(to).map_err(|error| format!("{to:?}: {error}"))?;
             Ok((from.into(), to))
         }
-        _ => Err(format!("{text:?} is not FOLDER:DIR, with the guest's folder from /")),
+        _ => Err(format!("{text:?} is not GUEST_DIR:DIR, with an absolute GUEST_DIR")),
     }
 }
 

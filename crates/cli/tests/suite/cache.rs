@@ -27,18 +27,18 @@ fn content(target: &str, version: u32) -> String {
 /// An origin whose replies all may be kept; the version that it tells can be changed.
 fn origin() -> (Origin, Arc<AtomicU32>) {
     let version = Arc::new(AtomicU32::new(1));
-    let told = version.clone();
-    let origin = Origin::start(move |asked| {
-        let body = content(asked.target(), told.load(SeqCst));
-        let (folder, name) = asked.target()[1..].split_once('/').unwrap_or(("", ""));
-        let mut fields = format!("Surrogate-Key: all {folder}\r\nX-Name: {name}\r\n");
-        if folder == "varied" {
+    let current = version.clone();
+    let origin = Origin::start(move |request| {
+        let body = content(request.target(), current.load(SeqCst));
+        let (directory, name) = request.target()[1..].split_once('/').unwrap_or(("", ""));
+        let mut fields = format!("Surrogate-Key: all {directory}\r\nX-Name: {name}\r\n");
+        if directory == "varied" {
             fields.push_str("Vary: Accept-Language\r\n");
         }
-        asked.say(format!(
+        request.say(format!(
             "HTTP/1.1 200 OK\r\nCache-Control: max-age=3600\r\nETag: \"{}\"\r\n{fields}\
              Content-Length: {}\r\n\r\n{body}",
-            told.load(SeqCst),
+            current.load(SeqCst),
             body.len()
         ))
     });
@@ -71,9 +71,9 @@ fn cache(control: &Path, arguments: &[&str]) -> Output {
 /// What it prints when it succeeds.
 fn printed(control: &Path, arguments: &[&str]) -> String {
     let output = cache(control, arguments);
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(0), "{arguments:?}: {said}");
-    assert!(said.is_empty(), "{arguments:?}: {said}");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{arguments:?}: {stderr}");
+    assert!(stderr.is_empty(), "{arguments:?}: {stderr}");
     String::from_utf8(output.stdout).unwrap()
 }
 

@@ -16,9 +16,9 @@ use std::{
     thread,
 };
 
-/// So long a generator runs whose example says something else, or nothing.
+/// How long a generator runs whose example sets another time, or none.
 const LASTS: &str = "500ms";
-/// So many requests or connections are asked for at most.
+/// The most requests or connections of an example.
 const MOST: u32 = 8_000;
 
 /// The examples of `pollux COMMAND` in its help and in README, without the program's name.
@@ -35,11 +35,11 @@ fn examples(command: &str) -> Vec<Vec<String>> {
         .collect()
 }
 
-/// A folder with what the examples serve.
-fn folder() -> tempfile::TempDir {
-    let root = tempfile::tempdir().expect("a folder");
+/// A directory with what the examples serve.
+fn directory() -> tempfile::TempDir {
+    let root = tempfile::tempdir().expect("a directory");
     for site in ["public", "site"] {
-        fs::create_dir_all(root.path().join(site).join("a")).expect("a folder");
+        fs::create_dir_all(root.path().join(site).join("a")).expect("a directory");
         for page in ["index.html", "a/page"] {
             fs::write(root.path().join(site).join(page), "hello").expect("a page");
         }
@@ -49,11 +49,11 @@ fn folder() -> tempfile::TempDir {
     root
 }
 
-fn start(folder: &Path, words: &[String]) -> Child {
+fn start(directory: &Path, words: &[String]) -> Child {
     Command::new(env!("CARGO_BIN_EXE_pollux"))
         .args(words)
-        .current_dir(folder)
-        .env("HOME", folder)
+        .current_dir(directory)
+        .env("HOME", directory)
         .env_remove("XDG_STATE_HOME")
         .env_remove("XDG_DATA_HOME")
         .stdin(Stdio::null())
@@ -76,39 +76,39 @@ fn a_server_of_each_example_answers_and_stops() {
     let examples = examples("serve");
     assert!(examples.len() >= 10, "only {examples:?}");
     for mut words in examples {
-        let folder = folder();
+        let directory = directory();
         let shown = words.join(" ");
         if shown.contains("site.pem") {
-            crate::tls::openssl(folder.path(), "site", "localhost");
+            crate::tls::openssl(directory.path(), "site", "localhost");
         }
         let listen = match words
             .iter()
             .find(|word| word.starts_with([':', '[']) || word.contains("unix:"))
         {
             Some(word) if word.starts_with("unix:") => {
-                format!("unix:{}/site.sock", folder.path().display())
+                format!("unix:{}/site.sock", directory.path().display())
             }
             Some(_) => ":0".into(),
             None => "127.0.0.1:0".into(),
         };
         set(&mut words, "--listen", &listen);
-        // Standard output is where this test is told the address.
+        // This test reads the address from standard output.
         if let Some(log) = words.iter_mut().find(|word| *word == "-") {
             *log = "access.log".into();
         }
         if !words.iter().any(|word| word == "--json") {
             words.push("--json".into());
         }
-        let mut server = start(folder.path(), &words);
+        let mut server = start(directory.path(), &words);
         let mut first = String::new();
         let mut stdout = BufReader::new(server.stdout.take().expect("a pipe"));
         stdout.read_line(&mut first).expect("a line");
-        let Ok(said) = serde_json::from_str::<serde_json::Value>(&first) else {
+        let Ok(event) = serde_json::from_str::<serde_json::Value>(&first) else {
             let output = server.wait_with_output().expect("it ends");
             panic!("{shown}: {}", String::from_utf8_lossy(&output.stderr));
         };
-        assert_eq!(said["event"], "listening", "{shown}: {said}");
-        let address = said["addresses"][0].as_str().expect("an address");
+        assert_eq!(event["event"], "listening", "{shown}: {event}");
+        let address = event["addresses"][0].as_str().expect("an address");
         // Nobody is behind the origins of the examples, and this client speaks no TLS.
         let has_files = !words[1].starts_with("--") && !shown.contains("--tls");
         if has_files && !address.starts_with("unix:") {
@@ -122,7 +122,7 @@ fn a_server_of_each_example_answers_and_stops() {
 
 /// Runs each example of a generator against `address`, all at once.
 fn run(command: &str, address: &str) -> Vec<(String, Output)> {
-    let folder = folder();
+    let directory = directory();
     thread::scope(|scope| {
         let run = |mut words: Vec<String>| {
             let shown = words.join(" ");
@@ -141,7 +141,7 @@ fn run(command: &str, address: &str) -> Vec<(String, Output)> {
             } else {
                 set(&mut words, "-n", "200");
             }
-            (shown, start(folder.path(), &words).wait_with_output().expect("it ends"))
+            (shown, start(directory.path(), &words).wait_with_output().expect("it ends"))
         };
         let running: Vec<_> =
             examples(command).into_iter().map(|words| scope.spawn(move || run(words))).collect();
@@ -151,8 +151,8 @@ fn run(command: &str, address: &str) -> Vec<(String, Output)> {
 
 #[test]
 fn a_generator_of_each_example_is_answered() {
-    let site = folder();
-    // Who holds connections until all are there is silent on the first for some time.
+    let site = directory();
+    // A generator that holds connections until all are there is silent on the first for some time.
     let arguments = ["--workers", "3", "--header-timeout", "300s"];
     let server = Serve::start(env!("CARGO_BIN_EXE_pollux"), &site.path().join("site"), &arguments);
     for (command, at_least) in [("load", 8), ("idle", 3)] {

@@ -90,7 +90,7 @@ fn assert_measured_and_judged(id: &str, result: &Json) {
         // Of a reply rate, on a busy machine.
         let is_zero =
             |part: &Json| part["note"].as_str().unwrap_or_default().contains("is 0 or less on one");
-        // What a lost run would have told is undecided, with that run's own reason.
+        // A claim whose run was lost is undecided, with that run's own reason.
         let is_lost = |part: &Json| lost.contains(&&part["note"]);
         let undecided = ["seen, not decided", "not testable here"].contains(&verdict)
             || parts.iter().any(|part| is_zero(part) || is_lost(part));
@@ -158,7 +158,7 @@ fn metric(run: &Json, name: &str) -> f64 {
 fn assert_polls_of_a_wait(run: &Json) {
     let watched = run["point"]["watched"].as_f64().unwrap();
     let polls = metric(run, "kernel_calls_per_wait.tcp_poll");
-    // A scan asks all. On a busy machine the kernel may still be bringing the byte when a wait
+    // A scan polls all. On a busy machine the kernel may still be delivering the byte when a wait
     // begins: that wait sleeps, and scans again.
     let scans = |polls: f64| {
         let scans = polls / watched;
@@ -191,7 +191,8 @@ fn assert_polls_of_a_request(run: &Json) {
     }
 }
 
-/// Nothing comes back from far away before its time, and as many are idle as were asked for.
+/// No reply from a distant client arrives before its time, and as many connections are idle as
+/// configured.
 fn assert_distance(run: &Json, clients: &Json) {
     let round_trip_s = 2.0 * clients["delay-ms"].as_f64().unwrap() / 1e3;
     assert_eq!(run["raw"]["open"].as_array().unwrap().len(), 5);
@@ -384,15 +385,15 @@ mod with_others {
         let result = run("frontend", directory.path());
         assert_measured_and_judged("frontend", &result);
         for run in of(&result, "epoll-et").into_iter().chain(of(&result, "nginx")) {
-            let asked = metric(run, "origin_requests");
+            let fetches = metric(run, "origin_requests");
             match run["point"]["request"].as_str().unwrap() {
-                // It was asked for once before.
-                "hit" if run["variant"] == "epoll-et" => assert_eq!(asked, 0.0, "of hits"),
-                "hit" => assert!(asked <= 3.0, "{asked} of hits"),
+                // It was requested once before.
+                "hit" if run["variant"] == "epoll-et" => assert_eq!(fetches, 0.0, "of hits"),
+                "hit" => assert!(fetches <= 3.0, "{fetches} of hits"),
                 "miss" => assert!(metric(run, "origin_requests_per_request") > 0.8, "{run}"),
-                "collapsed" => assert_eq!(asked, 1.0, "1,000 at once"),
+                "collapsed" => assert_eq!(fetches, 1.0, "1,000 at once"),
                 _ => {
-                    assert_eq!(asked, 0.0, "what was stored is there");
+                    assert_eq!(fetches, 0.0, "what was stored is there");
                     assert_eq!(metric(run, "objects_stored"), 1000.0);
                     // Its URL, four or five fields and a byte.
                     let (all, beside) = ("user_bytes_per_object", "user_overhead_bytes_per_object");
@@ -435,18 +436,19 @@ fn the_demo_of_a_front_end_ends_with_its_figure() {
         .current_dir(root)
         .output()
         .unwrap();
-    let said = String::from_utf8_lossy(&output.stdout);
+    let stdout = String::from_utf8_lossy(&output.stdout);
     let error = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{said}{error}");
-    assert!(said.contains("Every request was answered."), "{said}");
+    assert!(output.status.success(), "{stdout}{error}");
+    assert!(stdout.contains("Every request was answered."), "{stdout}");
     let result = result_in(directory.path());
-    let stopped = |who: &str| {
+    let stopped = |variant: &str| {
         let runs = result["runs"].as_array().unwrap();
-        let is_it = |run: &&Json| run["variant"] == who && run["point"]["load"] == "Apache stopped";
+        let is_it =
+            |run: &&Json| run["variant"] == variant && run["point"]["load"] == "Apache stopped";
         metric(runs.iter().find(is_it).expect("a run"), "throughput_rps")
     };
-    assert!(stopped("clients") > 0.0, "{said}");
-    assert_eq!(stopped("Apache"), 0.0, "{said}");
+    assert!(stopped("clients") > 0.0, "{stdout}");
+    assert_eq!(stopped("Apache"), 0.0, "{stdout}");
     let read = |name: &str| fs::read_to_string(directory.path().join(name)).unwrap();
     let (figure, page) = (read("figures/replies.svg"), read("report.html"));
     for name in ["Who answers", "straight to Apache", "Apache stopped", "clients"] {
@@ -455,7 +457,8 @@ fn the_demo_of_a_front_end_ends_with_its_figure() {
     assert!(page.contains("It makes no claim."), "{page}");
 }
 
-/// The server has a worker more where one is not to hold them all, and what they take is told.
+/// The server has one worker more where one cannot hold all connections, and their memory is
+/// reported.
 #[test]
 #[ignore = "slow: an experiment in seconds"]
 fn capacity() {
@@ -467,8 +470,9 @@ fn capacity() {
         let command = run["commands"][0].as_str().unwrap();
         assert!(command.contains(if many { "--workers 2" } else { "--workers 1" }), "{command}");
         assert!(metric(run, "fill_s") > 0.0 && metric(run, "fill_cpu_us_per_connection") > 0.0);
-        let told = run["metrics"].as_object().unwrap().contains_key("kernel_bytes_per_connection");
-        assert_eq!(told, many, "{}", run["metrics"]);
+        let is_reported =
+            run["metrics"].as_object().unwrap().contains_key("kernel_bytes_per_connection");
+        assert_eq!(is_reported, many, "{}", run["metrics"]);
         if many {
             assert!(metric(run, "user_bytes_per_connection") > 0.0, "{}", run["metrics"]);
         }

@@ -95,12 +95,12 @@ fn a_refusal_is_told() {
     let long = "x".repeat(200);
     let output = push(&server, &["--topic", "a", "--data", &long]).output().unwrap();
     assert_eq!(output.status.code(), Some(1));
-    let told = String::from_utf8(output.stderr).unwrap();
-    assert!(told.contains("413") && told.contains("larger than 100 bytes"), "{told}");
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert!(stderr.contains("413") && stderr.contains("larger than 100 bytes"), "{stderr}");
     let url = format!("http://{}", server.address());
     let output = Command::new(BINARY).args(["subscribe", &url, "-p", "/:a("]).output().unwrap();
-    let told = String::from_utf8(output.stderr).unwrap();
-    assert!(told.contains("400") && told.contains("pattern"), "{told}");
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert!(stderr.contains("400") && stderr.contains("pattern"), "{stderr}");
     let output = Command::new(BINARY).args(["push", "https://a", "--topic", "x"]).output().unwrap();
     assert_eq!(output.status.code(), Some(2));
 }
@@ -139,7 +139,7 @@ fn a_subscriber_goes_on_where_it_was_when_the_hub_is_back() {
         directory.path(),
         &["--hub", "--hub-anonymous", "--hub-publish-anonymous", "--listen", &address],
     );
-    // Its history is empty: what it has is told from the beginning.
+    // Its history is empty: it sends what it has from the beginning.
     assert!(push(&again, &["--topic", "a", "--data", "2"]).status().unwrap().success());
     assert_eq!(reader.line(), "2");
 }

@@ -100,9 +100,9 @@ fn idle_of_three(answered: usize) {
     assert_eq!(statistics["event"], "statistics");
     assert!(statistics["held"].as_u64().unwrap() < 3, "{statistics}");
     let out = child.wait_with_output().unwrap();
-    let said = text(&out.stderr);
-    assert_eq!(out.status.code(), Some(1), "{said}");
-    assert!(said.contains("of 3 idle connections were held at the end"), "{said}");
+    let stderr = text(&out.stderr);
+    assert_eq!(out.status.code(), Some(1), "{stderr}");
+    assert!(stderr.contains("of 3 idle connections were held at the end"), "{stderr}");
 }
 
 #[test]

@@ -1,4 +1,5 @@
-//! `make install` into a folder of the test's own, with the program that was built for the tests.
+//! `make install` into a directory of the test's own, with the program that was built for the
+//! tests.
 
 use std::{
     fs,

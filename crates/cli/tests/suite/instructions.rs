@@ -112,10 +112,10 @@ fn judge(name: &str, now: f64, committed: f64, floors: Option<(f64, f64)>) -> Re
 #[test]
 fn a_figure_is_judged_by_its_margin() {
     assert!(judge("x", 1009.0, 1000.0, None).is_ok() && judge("x", 500.0, 1000.0, None).is_ok());
-    let said = judge("x", 1011.0, 1000.0, None).unwrap_err();
+    let message = judge("x", 1011.0, 1000.0, None).unwrap_err();
     assert!(
-        said.starts_with("x: 1011 instructions, 1000 in instructions.toml: 1.1 % more"),
-        "{said}"
+        message.starts_with("x: 1011 instructions, 1000 in instructions.toml: 1.1 % more"),
+        "{message}"
     );
     // Everything doubles with another compiler: nothing has become slower.
     assert!(judge("x", 2000.0, 1000.0, Some((200.0, 100.0))).is_ok());
@@ -244,9 +244,9 @@ fn waited(mechanism: &str, changes: u64) -> f64 {
         .args(["--changes", &of(changes), "--waits", &of(WAITS), "--duration", "60s"])
         .output()
         .unwrap();
-    let said = String::from_utf8_lossy(&output.stderr);
+    let message = String::from_utf8_lossy(&output.stderr);
     let document: Result<serde_json::Value, _> = serde_json::from_slice(&output.stdout);
-    let document = document.unwrap_or_else(|error| panic!("{mechanism}: {error}: {said}"));
+    let document = document.unwrap_or_else(|error| panic!("{mechanism}: {error}: {message}"));
     instructions(document["wait_ns"]["p50"].as_f64().unwrap())
 }
 
@@ -275,14 +275,14 @@ impl Server {
         for client in &clients {
             client.set_nodelay(true).unwrap();
         }
-        let mut ask = |count: usize| {
+        let mut send = |count: usize| {
             for number in 0..count {
                 exchange(&mut clients[number % CONNECTIONS]);
             }
         };
-        ask(WARM_UP);
+        send(WARM_UP);
         let before = process_cpu_time(self.child.id()).unwrap();
-        ask(REQUESTS);
+        send(REQUESTS);
         let used = process_cpu_time(self.child.id()).unwrap() - before;
         instructions(used.as_nanos() as f64) / REQUESTS as f64
     }

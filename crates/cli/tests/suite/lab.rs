@@ -59,7 +59,7 @@ in-terminal = true
 id = "T1"
 statement = "poll costs more with idle connections"
 source = "this test"
-paper = "so it is said"
+paper = "as this test has it"
 paper-value = 2.0
 metric = "server_cpu_us_per_request"
 compare = "ratio"
@@ -88,7 +88,7 @@ fn directory_with_experiment() -> tempfile::TempDir {
 #[test]
 fn a_small_experiment_from_end_to_end() {
     let directory = directory_with_experiment();
-    // The folder of another project.
+    // Another project's repository.
     for arguments in [&["init", "--quiet"][..], &["add", "."], &["commit", "--quiet", "-m", "one"]]
     {
         let identity = ["-c", "user.name=A", "-c", "user.email=a@example.org"];
@@ -113,7 +113,11 @@ fn a_small_experiment_from_end_to_end() {
     let version = String::from_utf8(run(&["--version"], directory.path()).stdout).unwrap();
     let (_, build) = version.trim_end().split_once('(').unwrap();
     let revision = result["environment"]["revision"].as_str();
-    assert_eq!(revision, pollux_lab::environment::commit(build), "the program's, not the folder's");
+    assert_eq!(
+        revision,
+        pollux_lab::environment::commit(build),
+        "the program's, not the directory's"
+    );
     let runs = result["runs"].as_array().unwrap();
     assert_eq!(runs.len(), 4);
     for run in runs {
@@ -269,14 +273,14 @@ fn what_a_killed_laboratory_had_measured_is_reported() {
     for out in ["out", "kept", "killed"] {
         let arguments = ["lab", "run", "small.toml", "--quick", "--blocks", "1", "--out", out];
         let again = run(&arguments, directory.path());
-        let said = String::from_utf8(again.stderr).unwrap();
-        assert_eq!(again.status.code(), Some(1), "{out}: {said}");
-        assert!(said.contains(&format!("--resume {out}")), "{said}");
+        let stderr = String::from_utf8(again.stderr).unwrap();
+        assert_eq!(again.status.code(), Some(1), "{out}: {stderr}");
+        assert!(stderr.contains(&format!("--resume {out}")), "{stderr}");
     }
 }
 
 /// One block of [`SMALL`] without its claims, a probe of the saturation and idle connections, of one variant, with these
-/// changes; what was said, and the runs.
+/// changes; the output, and the runs.
 fn one_run(out: &str, changes: &[(&str, &str)]) -> (Output, Vec<Value>) {
     let directory = tempfile::tempdir().unwrap();
     let smaller = [
@@ -308,20 +312,20 @@ fn an_experiment_of_which_no_run_counts_ends_with_a_code_of_its_own() {
         (output.status.code(), String::from_utf8(output.stderr).unwrap(), statuses)
     };
     // No generator is so punctual.
-    let (code, said, statuses) = ended("1ns");
-    assert_eq!(code, Some(4), "{said}");
+    let (code, stderr, statuses) = ended("1ns");
+    assert_eq!(code, Some(4), "{stderr}");
     assert!(
-        said.contains("Nothing was measured: no run counts (") && said.contains("lag"),
-        "{said}"
+        stderr.contains("Nothing was measured: no run counts (") && stderr.contains("lag"),
+        "{stderr}"
     );
     assert!(!statuses.is_empty() && statuses.iter().all(|status| status == "invalid"));
     // The control: the same where the generator may be late.
-    let (code, said, statuses) = ended("10s");
-    assert_eq!((code, statuses), (Some(0), vec!["valid".into()]), "{said}");
+    let (code, stderr, statuses) = ended("10s");
+    assert_eq!((code, statuses), (Some(0), vec!["valid".into()]), "{stderr}");
 }
 
-/// Half of figures 5 and 6 failed with "no request came within 40s", each after 40 s, where the generator had
-/// said at once what it lacked.
+/// Regression: half of figures 5 and 6 failed with "no request came within 40s", each after 40 s,
+/// although the generator had reported the missing flag at once.
 #[test]
 fn a_generator_that_refuses_its_flags_is_the_reason_at_once() {
     let reason = |most: &str| {
@@ -369,19 +373,19 @@ fn a_low_soft_limit_on_descriptors_is_raised() {
 #[test]
 fn mistakes_are_answered_with_what_there_is() {
     let directory = tempfile::tempdir().unwrap();
-    let said = |arguments: &[&str]| {
+    let stderr_of = |arguments: &[&str]| {
         let output = run(arguments, directory.path());
         (output.status.code(), String::from_utf8(output.stderr).unwrap())
     };
     let misused = |arguments: &[&str]| {
-        let (code, said) = said(arguments);
-        assert_eq!(code, Some(2), "{arguments:?}: {said}");
-        said
+        let (code, stderr) = stderr_of(arguments);
+        assert_eq!(code, Some(2), "{arguments:?}: {stderr}");
+        stderr
     };
     let failed = |arguments: &[&str]| {
-        let (code, said) = said(arguments);
-        assert_eq!(code, Some(1), "{arguments:?}: {said}");
-        said
+        let (code, stderr) = stderr_of(arguments);
+        assert_eq!(code, Some(1), "{arguments:?}: {stderr}");
+        stderr
     };
     let unknown = misused(&["lab", "run", "idel"]);
     assert!(unknown.contains("did you mean 'idle'?") && unknown.contains("lab list"), "{unknown}");
@@ -453,9 +457,9 @@ fn what_contradicts_itself_is_refused() {
     let output = run(&["lab", "run", "idle", "--resume", "out", "--time", "1m"], directory.path());
     assert_eq!(output.status.code(), Some(2), "it goes on in the time that it had");
     let output = run(&["lab", "run", "provos-ablation", "--resume", "out"], directory.path());
-    let said = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(2), "{said}");
-    assert!(said.contains("leave --resume out"), "{said}");
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(2), "{stderr}");
+    assert!(stderr.contains("leave --resume out"), "{stderr}");
 }
 
 #[test]

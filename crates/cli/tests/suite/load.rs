@@ -130,7 +130,7 @@ fn sessions_reach_the_server_as_connections_of_so_many_requests() {
     }
     // About 20 of the large one.
     assert!((800_000..4_000_000).contains(&bytes[0]), "{bytes:?}");
-    assert_eq!(bytes[0], bytes[1], "the seed decides who asks for what");
+    assert_eq!(bytes[0], bytes[1], "the seed decides which client requests what");
     assert!(server.stop().0.success());
 }
 
@@ -263,7 +263,7 @@ fn a_summary_has_a_histogram_and_eighty_columns() {
             peer.reply(404, "not here");
         }
     });
-    let url = server.url("/a/path/that/is/longer/than/most/of/those/that/one/asks/for/in/a/test");
+    let url = server.url("/a/path/that/is/longer/than/most/of/those/that/are/requested/in/a/test");
     let url = url.to_string();
     let out = load(&[&url, "-n", "40", "-q", "400", "--expect-status", "any"]);
     let summary = text(&out.stdout);
@@ -464,7 +464,7 @@ fn both_commands_have_examples() {
     }
 }
 
-/// A server that is stopped for a second is felt by all who would have come meanwhile. A loop that
+/// A server that is stopped for a second delays all requests that are scheduled meanwhile. A loop that
 /// waits for it hides that from its percentiles, and says so.
 #[test]
 fn a_server_stopped_for_a_second_shows_in_the_open_loop_alone() {

@@ -88,8 +88,8 @@ pub(crate) fn finish(mut child: Child) -> Output {
         if since.elapsed() > PATIENCE {
             child.kill().unwrap();
             let _ = child.wait();
-            let said = String::from_utf8_lossy(&stderr.join().unwrap()).into_owned();
-            panic!("it took longer than {PATIENCE:?}: {said}");
+            let errors = String::from_utf8_lossy(&stderr.join().unwrap()).into_owned();
+            panic!("it took longer than {PATIENCE:?}: {errors}");
         }
         std::thread::sleep(Duration::from_millis(20));
     };
@@ -98,24 +98,24 @@ pub(crate) fn finish(mut child: Child) -> Output {
 
 /// What Open MPI 5 forwards in pieces of 4 KiB: when a rank was killed, the first piece of another's standard
 /// output comes out of mpirun's standard error (5.0.7, Debian 13). Put together, if that is so.
-fn misled(text: &str, said: &str) -> Option<String> {
+fn misled(text: &str, errors: &str) -> Option<String> {
     const PIECE: usize = 4096;
-    let begin = said.find("{\"valid\"")?;
-    let first = &said[begin..];
+    let begin = errors.find("{\"valid\"")?;
+    let first = &errors[begin..];
     // It was once a byte shorter, with the program's own message right behind.
     let end = first.find("pollux: ").unwrap_or(PIECE).min(PIECE);
     Some(first.get(..end)?.to_owned() + text.lines().next()?)
 }
 
-/// The one JSON document on standard output, beside what a launcher says there.
+/// The one JSON document on standard output, beside the launcher's own output.
 pub(crate) fn document(output: &Output) -> Value {
-    let (text, said) =
+    let (text, errors) =
         (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    let misled = misled(&text, &said);
+    let misled = misled(&text, &errors);
     let reports: Vec<_> =
         text.lines().chain(misled.as_deref()).filter(|l| l.starts_with('{')).collect();
-    assert_eq!(reports.len(), 1, "one report: {text}\n{said}");
-    serde_json::from_str(reports[0]).unwrap_or_else(|error| panic!("{error}: {text}\n{said}"))
+    assert_eq!(reports.len(), 1, "one report: {text}\n{errors}");
+    serde_json::from_str(reports[0]).unwrap_or_else(|error| panic!("{error}: {text}\n{errors}"))
 }
 
 /// Whether the tests of this launcher can run; says why not. With POLLUX_MPI_REQUIRED set a missing
@@ -179,8 +179,8 @@ fn a_report_in_two_pieces_is_put_together() {
     let whole = format!("{{\"valid\":false,\"text\":\"{}\"}}", "x".repeat(5_000));
     for length in [4_095, 4_096] {
         let (first, rest) = whole.split_at(length);
-        let said = format!("a rank is lost\n{first}pollux: invalid run: rank 2\n");
-        assert_eq!(misled(rest, &said).as_ref(), Some(&whole), "{length}");
+        let errors = format!("a rank is lost\n{first}pollux: invalid run: rank 2\n");
+        assert_eq!(misled(rest, &errors).as_ref(), Some(&whole), "{length}");
     }
 }
 

@@ -212,10 +212,10 @@ fn nothing_is_painted_where_no_colour_is_wanted() {
             assert!(!shown.has_escapes(), "{setting:?}: {}", shown.text());
         }
     }
-    // What asks for colours does not make a dumb terminal a clever one.
-    for asking in [("CLICOLOR", "1"), ("CI", "true")] {
-        for shown in painted(&[("TERM", "dumb"), asking]) {
-            assert!(!shown.has_escapes(), "{asking:?}: {}", shown.text());
+    // A setting that enables colours does not make a dumb terminal capable of them.
+    for setting in [("CLICOLOR", "1"), ("CI", "true")] {
+        for shown in painted(&[("TERM", "dumb"), setting]) {
+            assert!(!shown.has_escapes(), "{setting:?}: {}", shown.text());
         }
     }
 }

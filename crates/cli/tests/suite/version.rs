@@ -21,7 +21,7 @@ fn git(directory: &Path, arguments: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap().trim().to_owned()
 }
 
-/// A repository with what `git archive` needs, and its package's folder.
+/// A repository with what `git archive` needs, and its package's directory.
 fn repository() -> (tempfile::TempDir, String) {
     let root = tempfile::tempdir().unwrap();
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));

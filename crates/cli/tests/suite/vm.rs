@@ -117,8 +117,8 @@ fn a_kernel_that_died_alone_is_started_once_more() {
     for (deaths, modules, started, status) in
         [(1, "", 2, 0), (2, "", 2, 125), (1, " devpoll(O+)", 1, 125)]
     {
-        let folder = tempfile::tempdir().unwrap();
-        let log = folder.path().join("log");
+        let directory = tempfile::tempdir().unwrap();
+        let log = directory.path().join("log");
         let script = format!(
             "#!/bin/sh\necho started >>'{log}'\nif [ \"$(wc -l <'{log}')\" -le {deaths} ]; then\n\
              echo '[    1.731547] Oops: int3: 0000 [#1] PREEMPT SMP NOPTI'\n\
@@ -128,21 +128,21 @@ fn a_kernel_that_died_alone_is_started_once_more() {
             log = log.display(),
             real = real.display()
         );
-        let program = folder.path().join("qemu-system-x86_64");
+        let program = directory.path().join("qemu-system-x86_64");
         fs::write(&program, script).unwrap();
         fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
-        let path = format!("{}:{}", folder.path().display(), std::env::var("PATH").unwrap());
-        let console = folder.path().join("console");
+        let path = format!("{}:{}", directory.path().display(), std::env::var("PATH").unwrap());
+        let console = directory.path().join("console");
         let done = pollux("vm", &["--module", "none", "--console"])
             .arg(&console)
             .args(["--", "echo", "it ran"])
             .env("PATH", path)
             .output()
             .unwrap();
-        let said = String::from_utf8_lossy(&done.stderr);
-        assert_eq!(done.status.code(), Some(status), "{said}");
-        assert_eq!(fs::read_to_string(&log).unwrap().lines().count(), started, "{said}");
-        assert_eq!(said.contains("started once more"), started == 2, "{said}");
+        let stderr = String::from_utf8_lossy(&done.stderr);
+        assert_eq!(done.status.code(), Some(status), "{stderr}");
+        assert_eq!(fs::read_to_string(&log).unwrap().lines().count(), started, "{stderr}");
+        assert_eq!(stderr.contains("started once more"), started == 2, "{stderr}");
         assert_eq!(done.stdout == b"it ran\n", status == 0);
         let console = fs::read_to_string(&console).unwrap();
         assert_eq!(console.matches("Oops").count(), deaths, "the log has every start");

@@ -22,7 +22,7 @@ pub(super) enum Refused {
     /// The connection broke, or what came makes no sense.
     Broken(String),
     /// The server refuses.
-    Told(ErrorKind, String),
+    Rejected(ErrorKind, String),
     /// It cannot be written.
     Output(io::Error),
 }
@@ -34,14 +34,16 @@ impl fmt::Display for Refused {
                 let why = match error.kind() {
                     io::ErrorKind::NotFound => "there is no such socket",
                     io::ErrorKind::ConnectionRefused => "no server listens there any more",
-                    io::ErrorKind::PermissionDenied => "it is its owner's, who started the server",
+                    io::ErrorKind::PermissionDenied => {
+                        "permission denied: only the user that started the server may open it"
+                    }
                     _ => return write!(f, "--control {}: {error}", path.display()),
                 };
                 let remedy = "`pollux serve --cache SIZE --control PATH` makes one";
                 write!(f, "--control {}: {why} ({remedy})", path.display())
             }
             Self::Broken(why) => write!(f, "the server's answer is not whole: {why}"),
-            Self::Told(_, message) => f.write_str(message),
+            Self::Rejected(_, message) => f.write_str(message),
             Self::Output(error) => write!(f, "standard output: {error}"),
         }
     }
@@ -67,7 +69,7 @@ impl Client {
     pub(super) fn send(&mut self, request: &Request) -> Result<(), Refused> {
         let mut line = serde_json::to_vec(request).map_err(|error| broken(&error))?;
         line.push(b'\n');
-        // A server that refuses closes without having read: what it said comes first.
+        // A server that refuses closes without having read: its message is then still to be read.
         let _ = self.stream.get_mut().write_all(&line);
         Ok(())
     }

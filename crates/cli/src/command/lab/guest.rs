@@ -25,7 +25,7 @@ const GUEST_BOOT_S: f64 = 300.0;
 const PROGRAM: &str = "/bin/pollux";
 const EXPERIMENT: &str = "/experiment.toml";
 pub(super) const RESULTS: &str = "/results";
-/// The time after which a sealed guest is ended, in the host's own seconds, when nothing else is said.
+/// The default time after which a sealed guest is ended, in the host's own seconds.
 const SEALED_S: f64 = 4.0 * 3600.0;
 
 /// Runs the experiment in the guest, on this file tree or sealed, by the program that runs now.
@@ -131,7 +131,7 @@ mod tests {
         let args = Cli::try_parse_from(line)?.run;
         let experiment = experiment::find(&args.experiment)?;
         let command = command(Path::new("/bin/pollux"), &args, &experiment)?;
-        Ok(command.get_args().map(|word| word.to_string_lossy().into_owned()).collect())
+        Ok(command.get_args().map(|&word| word.to_string_lossy().into_owned()).collect())
     }
 
     #[test]
@@ -147,21 +147,21 @@ mod tests {
             "saturation": [], "claims": [], "cells": [], "runs": [],
         });
         std::fs::write(directory.path().join(result::FILE), begun.to_string()).unwrap();
-        let said = arguments(&["mail-hints", "--resume", earlier]).unwrap();
-        assert!(said.windows(2).any(|pair| pair == ["--resume", earlier]), "{said:?}");
-        assert!(said.iter().all(|word| word != "--out" && word != "--time"), "{said:?}");
+        let words = arguments(&["mail-hints", "--resume", earlier]).unwrap();
+        assert!(words.windows(2).any(|pair| pair == ["--resume", earlier]), "{words:?}");
+        assert!(words.iter().all(|&word| word != "--out" && word != "--time"), "{words:?}");
         let patience = 5_000.0 * GUEST_PATIENCE + GUEST_BOOT_S;
         let timeout = ["--timeout".to_owned(), format!("{patience:.0}")];
-        assert!(said.windows(2).any(|pair| pair == timeout), "{said:?}");
+        assert!(words.windows(2).any(|pair| pair == timeout), "{words:?}");
 
-        let said = arguments(&["mail-hints", "--time", "60s"]).unwrap();
-        assert!(said.windows(2).any(|pair| pair == ["--time", "60"]), "{said:?}");
-        assert!(said.iter().any(|word| word == "--out"), "{said:?}");
+        let words = arguments(&["mail-hints", "--time", "60s"]).unwrap();
+        assert!(words.windows(2).any(|pair| pair == ["--time", "60"]), "{words:?}");
+        assert!(words.iter().any(|&word| word == "--out"), "{words:?}");
 
         // In a guest as here.
         for place in [["--deterministic"].as_slice(), &["--guest"]] {
-            let said = arguments(&[&["mail-hints", "--blocks", "24"], place].concat()).unwrap();
-            assert!(said.windows(2).any(|pair| pair == ["--blocks", "24"]), "{said:?}");
+            let words = arguments(&[&["mail-hints", "--blocks", "24"], place].concat()).unwrap();
+            assert!(words.windows(2).any(|pair| pair == ["--blocks", "24"]), "{words:?}");
         }
 
         // Sealed, by the experiment's own place.

@@ -31,7 +31,7 @@ pub(super) struct CacheArgs {
     #[arg(long)]
     cache_set_cookie: bool,
 
-    /// Store responses in this folder too, so that they survive a restart. The folder is for one
+    /// Store responses in this directory too, so that they survive a restart. The directory is for one
     /// server alone
     #[arg(long, value_name = "DIR")]
     cache_dir: Option<PathBuf>,

@@ -45,7 +45,7 @@ fn in_use(address: SocketAddr) -> String {
     }
 }
 
-/// Who listens on `port`, as far as this user may see: `nginx (process 4711)`.
+/// The processes that listen on `port`, as far as this user may see: `nginx (process 4711)`.
 fn holders(port: u16) -> Vec<String> {
     let sockets: HashSet<u64> = [net::tcp(), net::tcp6()]
         .into_iter()

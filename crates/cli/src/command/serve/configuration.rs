@@ -1,4 +1,4 @@
-//! The configuration that the flags and a file ask for together.
+//! The configuration that results from the flags and a file.
 
 use super::{Args, hub::HubArgs, tls::TlsArgs};
 use crate::usage::UsageError;

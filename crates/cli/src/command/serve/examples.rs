@@ -47,5 +47,5 @@ list guestbook_remarks and visits the number visitor_count. In a file, a remark
 is on the disk before it is acknowledged. Pages of other sites can post remarks
 from their readers' browsers (CSRF), but there are no sessions to abuse.
 
-Exit status: 0 after a stop that was asked for; 1 when the server cannot start
+Exit status: 0 after a requested stop; 1 when the server cannot start
 or continue (the reason is on standard error); 2 for a usage error.";

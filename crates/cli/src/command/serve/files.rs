@@ -33,7 +33,7 @@ pub(super) struct FileArgs {
     #[arg(long)]
     no_precompressed: bool,
 
-    /// Compress files when they are first asked for, and keep the result in the file cache: codings in
+    /// Compress files at their first request, and keep the result in the file cache: codings in
     /// order of preference [without =CODINGS: zstd,br,gzip]
     #[arg(long, value_name = "CODINGS", num_args = 0..=1, require_equals = true,
           default_missing_value = "zstd,br,gzip")]

@@ -49,18 +49,18 @@ impl GuestbookArgs {
     }
 }
 
-/// The default file of a guestbook (XDG Base Directory Specification), in a folder that is created.
+/// The default file of a guestbook (XDG Base Directory Specification), in a directory that is created.
 pub(super) fn default_store() -> anyhow::Result<PathBuf> {
     let absolute = |name| std::env::var_os(name).map(PathBuf::from).filter(|p| p.is_absolute());
     let state = absolute("XDG_STATE_HOME")
         .or_else(|| absolute("HOME").map(|home| home.join(".local/state")))
         .context("neither XDG_STATE_HOME nor HOME is set: say --store file:PATH")?;
-    let folder = state.join("pollux");
+    let directory = state.join("pollux");
     // For the user alone, as the specification has it.
     let mut builder = std::fs::DirBuilder::new();
     builder.recursive(true).mode(0o700);
-    builder
-        .create(&folder)
-        .with_context(|| format!("cannot make {} (or say --store file:PATH)", folder.display()))?;
-    Ok(folder.join("guestbook"))
+    builder.create(&directory).with_context(|| {
+        format!("cannot make {} (or say --store file:PATH)", directory.display())
+    })?;
+    Ok(directory.join("guestbook"))
 }

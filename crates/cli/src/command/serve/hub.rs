@@ -78,7 +78,7 @@ pub(crate) struct HubArgs {
     #[arg(long, value_name = "TIME", requires = "hub", default_value = "1day", value_parser = duration::parse)]
     hub_history_age: Duration,
 
-    /// Disconnect a subscriber that is too slow; otherwise it is told that it missed updates, and
+    /// Disconnect a subscriber that is too slow; otherwise it learns that it missed updates, and
     /// gets those that are left
     #[arg(long, requires = "hub")]
     hub_disconnect_slow: bool,

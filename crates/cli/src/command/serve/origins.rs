@@ -1,4 +1,4 @@
-//! Flags about origins: which requests go to them, and how they are asked.
+//! Flags about origins: which requests go to them, and how these are forwarded.
 
 use super::value;
 use clap::ArgAction;

@@ -16,7 +16,7 @@ pub(super) struct RuleArgs {
     #[arg(long, value_name = "FROM TO [STATUS]", action = ArgAction::Append)]
     redirect: Vec<Text<Redirect>>,
 
-    /// Answer as if another path had been asked for; may be repeated, the first that is for a path
+    /// Answer as if another path had been requested; may be repeated, the first that is for a path
     /// counts
     #[arg(long, value_name = "FROM TO", action = ArgAction::Append)]
     rewrite: Vec<Text<Rewrite>>,

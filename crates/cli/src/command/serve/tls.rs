@@ -12,7 +12,7 @@ use std::{path::PathBuf, sync::Arc, time::Duration};
 #[command(next_help_heading = "TLS")]
 pub(crate) struct TlsArgs {
     /// Serve HTTPS with the certificate chain in FILE (PEM); may be repeated, each with its --tls-key.
-    /// A client gets the certificate that has the name it asks for (wildcards count), else the first.
+    /// A client gets the certificate that has the name it requests (wildcards count), else the first.
     /// Files that change are read again
     #[arg(long, value_name = "FILE", action = ArgAction::Append)]
     tls_cert: Vec<PathBuf>,
@@ -31,7 +31,7 @@ pub(crate) struct TlsArgs {
     #[arg(long, value_name = "VERSION")]
     tls_min: Option<VersionArg>,
 
-    /// Ask clients for a certificate of an authority in FILE (PEM)
+    /// Request from clients a certificate of an authority in FILE (PEM)
     #[arg(long, value_name = "FILE")]
     tls_client_ca: Option<PathBuf>,
 

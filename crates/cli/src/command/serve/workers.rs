@@ -30,7 +30,7 @@ pub(super) struct WorkerArgs {
     mechanism: Option<Text<MechanismChoice>>,
 
     /// When interest changes: eager registers a connection once and writes at once; per-state changes
-    /// interest with the connection's state and writes only when told writable, as the papers' servers
+    /// interest with the connection's state and writes only when the socket is reported writable, as the papers' servers
     /// do [default: eager]
     #[arg(long, value_name = "WHEN")]
     interest: Option<InterestArg>,

@@ -41,7 +41,7 @@ fn slow_heads_are_cut_off_however_they_drip() {
             })
         });
         assert_serves(&server);
-        assert!(silent.is_closed(), "who never asked is not answered");
+        assert!(silent.is_closed(), "a client without a request gets no answer");
         assert_eq!(stuck.reply().status, 408);
         assert!(stuck.is_closed());
         assert_eq!(dripping.reply().status, 408);
@@ -227,7 +227,7 @@ fn who_has_closed_his_half_still_gets_his_answer() {
         client.send("GET / HTT");
         client.socket().shutdown(Shutdown::Write).unwrap();
         assert!(client.is_closed());
-        // Nor is anything asked here.
+        // Nor is anything requested here.
         let client = server.client();
         client.socket().shutdown(Shutdown::Write).unwrap();
         server.wait_until("all to be gone", |s| {

@@ -24,15 +24,15 @@ fn processes_pass_on_tunnel_and_hand_over() {
                 receiver::answer(first, client).unwrap();
             })
         });
-        let origin = Origin::start(|asked| {
-            if asked.field("upgrade").is_none() {
-                let body = asked.body();
-                return asked.ok(format!("{} bytes", body.len()));
+        let origin = Origin::start(|request| {
+            if request.field("upgrade").is_none() {
+                let body = request.body();
+                return request.ok(format!("{} bytes", body.len()));
             }
-            asked.say(
+            request.say(
                 "HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: Upgrade\r\n\r\npong",
             );
-            !asked.wait_for_close()
+            !request.wait_for_close()
         });
         let handover = format!("/given=unix:{}", path.display());
         let server =
@@ -61,7 +61,7 @@ fn processes_pass_on_tunnel_and_hand_over() {
 
 #[test]
 fn what_makes_no_sense_together_is_refused() {
-    for (arguments, told) in [
+    for (arguments, expected) in [
         (&["--origin", "http://a", "--handover", "unix:/x"][..], "forwarded to an origin"),
         (&["--origin", "/a=http://a", "--handover", "/a=unix:/x"], "forwarded to an origin"),
         (&["--handover", "unix:/x", "--handover", "unix:/y"], "already"),
@@ -69,8 +69,8 @@ fn what_makes_no_sense_together_is_refused() {
         (&["--handover", "unix:/x", "--cache", "1M"], "--origin"),
     ] {
         let output = Command::new(super::BINARY).arg("serve").args(arguments).output().unwrap();
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(!output.status.success(), "{arguments:?}: {}", describe(output.status));
-        assert!(said.contains(told), "{arguments:?}: {said}");
+        assert!(stderr.contains(expected), "{arguments:?}: {stderr}");
     }
 }

@@ -17,7 +17,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// What every store has to do, and everybody who serves.
+/// What every store and every architecture must do.
 fn has_a_guestbook(server: &Serve) {
     is_a_guestbook(&|| server.client(), "hello");
     counts_each_visit_once(&|| server.client(), 6, 4);
@@ -68,7 +68,7 @@ fn every_architecture_has_a_guestbook_on_redis() {
 }
 
 /// A unit of a pool keeps its connection to the store from client to client, however it waits for
-/// the next one; and where the store has hung up meanwhile, it notices before it asks again.
+/// the next one; and where the store has closed it meanwhile, it notices before its next query.
 #[test]
 fn units_keep_their_connections_and_notice_when_they_end() {
     let site = site(0);
@@ -92,7 +92,7 @@ fn units_keep_their_connections_and_notice_when_they_end() {
         }
         let made = redis.info("total_connections_received") - before - 1;
         assert_eq!(made, 1, "{architecture}, {way}");
-        // All clients but this one are told to go.
+        // All clients but this one are disconnected.
         assert_eq!(
             redis.command("CLIENT KILL TYPE normal SKIPME yes"),
             ":1",
@@ -100,7 +100,7 @@ fn units_keep_their_connections_and_notice_when_they_end() {
         );
         let page = visit(&mut server.client());
         assert_eq!(page.status, 200, "{architecture}, {way}: {}", page.text());
-        // And when nobody is there, that is told, soon.
+        // An outage of the store is reported soon.
         redis.kill();
         let started_at = Instant::now();
         assert_eq!(visit(&mut server.client()).status, 503, "{architecture}, {way}");
@@ -123,9 +123,9 @@ fn a_store_that_is_not_there_is_a_503_in_every_architecture() {
     });
 }
 
-/// An outage is said once, and its end, however many requests it meets.
+/// An outage is logged once, and its end, however many requests fail.
 #[test]
-fn an_outage_of_the_store_is_said_once() {
+fn an_outage_of_the_store_is_logged_once() {
     let site = site(0);
     let nobody = Port::reserve();
     for architecture in ["event", "threaded"] {
@@ -134,14 +134,14 @@ fn an_outage_of_the_store_is_said_once() {
         for _ in 0..100 {
             assert_eq!(visit(&mut server.client()).status, 503);
         }
-        let said = server.said();
-        let lines = said.lines().filter(|line| line.contains("the guestbook's store")).count();
-        assert_eq!(lines, 1, "{architecture}: {said}");
+        let stderr = server.said();
+        let lines = stderr.lines().filter(|line| line.contains("the guestbook's store")).count();
+        assert_eq!(lines, 1, "{architecture}: {stderr}");
         stop(server);
     }
 }
 
-/// Who edits the template, or takes it away, while the server runs breaks nothing.
+/// Changing or removing the template while the server runs breaks nothing.
 #[test]
 fn the_template_is_read_at_the_start() {
     let site = site(0);
@@ -176,7 +176,8 @@ fn as_many_clients_as_have_descriptors_have_connections_to_redis() {
     for client in &mut clients {
         client.send("GET /guestbook HTTP/1.1\r\nHost: test\r\n\r\n");
     }
-    // Those that are served have their connections by now, as a rule: the others wait outside.
+    // The clients that are served normally have their connections by now; the others wait in the
+    // queue.
     thread::sleep(Duration::from_millis(300));
     redis.pause(false);
     for mut client in clients {
@@ -234,8 +235,8 @@ fn a_guestbook_needs_no_directory() {
         let page = visit(&mut server.client());
         assert_eq!((page.status, visitor(&page)), (200, 1), "{architecture}: {}", page.text());
         assert_eq!(server.client().get("/").status, 404, "{architecture}");
-        let folder = fs::metadata(state.path().join(architecture).join("pollux")).unwrap();
-        assert_eq!(folder.permissions().mode() & 0o777, 0o700);
+        let directory = fs::metadata(state.path().join(architecture).join("pollux")).unwrap();
+        assert_eq!(directory.permissions().mode() & 0o777, 0o700);
         stop(server);
     });
 }

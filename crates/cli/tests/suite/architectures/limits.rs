@@ -14,9 +14,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// `pollux serve` as a user who has no other process and may have so many (RLIMIT_NPROC does not
-/// bind root). `number` tells users of tests apart that run at the same time. The program is opened
-/// before: that user may not be able to get there.
+/// `pollux serve` as a user that has no other process and may have so many (RLIMIT_NPROC does not
+/// bind root). `number` gives tests that run at the same time different users. The program is
+/// opened before: that user may have no access to it.
 fn as_somebody(number: u32, most: u32, directory: &Path, arguments: &[&str]) -> Command {
     let user = 61_000 + std::process::id() % 500 * 8 + number;
     let mut command = Command::new("sh");
@@ -62,8 +62,8 @@ fn whom_no_process_or_thread_can_be_had_for_waits_and_is_not_lost() {
         for client in &mut clients {
             client.send("GET / HTTP/1.1\r\nHost: test\r\n\r\n");
         }
-        // When that is said, as many have a unit as can.
-        tree::until("it is said", || server.said().contains("cannot be started"));
+        // When that is logged, as many clients as possible have a unit.
+        tree::until("it is logged", || server.said().contains("cannot be started"));
         let is_served = |client: &Client| {
             client.socket().set_nonblocking(true).unwrap();
             // What has come is read later.
@@ -83,9 +83,9 @@ fn whom_no_process_or_thread_can_be_had_for_waits_and_is_not_lost() {
         for mut client in late {
             assert_eq!(client.reply().text(), "hello", "{architecture}");
         }
-        let said = server.said();
-        assert_eq!(said.matches("cannot be started").count(), 1, "{architecture}: {said}");
-        assert!(said.contains("ulimit -u"), "{said}");
+        let stderr = server.said();
+        assert_eq!(stderr.matches("cannot be started").count(), 1, "{architecture}: {stderr}");
+        assert!(stderr.contains("ulimit -u"), "{stderr}");
         let last = stop(server);
         assert_eq!(last["connections"]["accepted"], 7, "{last}");
         assert!(last["accept_pauses"].as_u64() > Some(0), "{last}");
@@ -102,10 +102,10 @@ fn a_pool_that_cannot_be_had_is_told_at_the_start() {
         let number = 2 + u32::from(architecture == "preforked");
         let arguments = ["--architecture", architecture, "--pool", "12"];
         let output = as_somebody(number, 6, site.path(), &arguments).output().unwrap();
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code(), Some(1), "{said}");
-        assert!(said.contains("of 12 (fewer: --pool)"), "{said}");
-        assert!(said.contains("Resource temporarily unavailable"), "{said}");
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{stderr}");
+        assert!(stderr.contains("of 12 (fewer: --pool)"), "{stderr}");
+        assert!(stderr.contains("Resource temporarily unavailable"), "{stderr}");
     });
 }
 
@@ -134,7 +134,7 @@ fn a_place_is_filled_when_it_can_be() {
     let before = tree::children(server.pid());
     let victim = Pid::from_raw(before[0] as i32).unwrap();
     rustix::process::kill_process(victim, Signal::KILL).unwrap();
-    tree::until("it is said", || server.said().contains("cannot be replaced yet"));
+    tree::until("it is logged", || server.said().contains("cannot be replaced yet"));
     // The other one serves meanwhile.
     let mut client = server.client();
     client.send(LAST);
@@ -169,10 +169,10 @@ fn with_few_descriptors_who_connects_waits_and_is_not_lost() {
             client.send(LAST);
             assert_eq!(client.reply().text(), "hello", "{architecture}");
         }
-        let said = server.said();
-        assert!(!said.contains("unserved"), "{architecture}: {said}");
-        let is_cut = said.contains("a pool of 30 has no room");
-        assert_eq!(is_cut, architecture == "prethreaded", "{said}");
+        let stderr = server.said();
+        assert!(!stderr.contains("unserved"), "{architecture}: {stderr}");
+        let is_cut = stderr.contains("a pool of 30 has no room");
+        assert_eq!(is_cut, architecture == "prethreaded", "{stderr}");
         assert_eq!(stop(server)["connections"]["accepted"], 40, "{architecture}");
     });
 }
@@ -185,10 +185,10 @@ fn limit_descriptors(pid: u32, most: Option<u64>) {
     prlimit(Pid::from_raw(pid as i32), Resource::Nofile, limit).unwrap();
 }
 
-/// Before, a stop that was heard while a unit waited for a descriptor ended its accepting at once, and
-/// who waited in the kernel's queue was lost.
+/// Regression: a stop that was noticed while a unit waited for a descriptor ended its accepting at
+/// once, and the clients in the kernel's queue were lost.
 #[test]
-fn who_waits_for_a_descriptor_at_a_stop_is_served_when_there_is_one() {
+fn a_client_without_a_descriptor_at_a_stop_is_served_when_one_is_free() {
     let site = site(0);
     in_each(&["iterative", "forking", "preforked", "threaded", "prethreaded"], |architecture| {
         let mut arguments = vec!["--grace", "300s"];
@@ -210,7 +210,8 @@ fn who_waits_for_a_descriptor_at_a_stop_is_served_when_there_is_one() {
         // The stop is heard by now, as a rule; else this test shows nothing, and does not fail.
         thread::sleep(Duration::from_millis(200));
         limit_descriptors(accepts, None);
-        // Whoever blocks in accept(2) has a descriptor for the first already, and none for the file.
+        // A unit that blocks in accept(2) has a descriptor for the first already, and none for the
+        // file.
         let is_hello = |client: &mut Client| client.reply().text() == "hello";
         let answers: Vec<_> = clients.iter_mut().map(is_hello).collect();
         assert_eq!(answers[1..], [true; 2], "{architecture}");
@@ -242,7 +243,7 @@ fn with_few_descriptors_a_pool_serves_more_files_than_it_can_hold_open() {
     stop(server);
 }
 
-/// Before, an error that was not known was taken for an empty queue, and the next wait told of the
+/// Regression: an unknown error was taken for an empty queue, and the next wait reported the
 /// connection at once.
 #[test]
 fn who_may_not_accept_does_not_spin() {
@@ -256,7 +257,7 @@ fn who_may_not_accept_does_not_spin() {
             serve(site.path(), architecture, &arguments)
         });
         let _client = server.client();
-        tree::until("it is said", || server.said().contains("accepting pauses"));
+        tree::until("it is logged", || server.said().contains("accepting pauses"));
         let count =
             |now: serde_json::Value| now["system_calls"]["accept4"]["count"].as_u64().unwrap_or(0);
         let started_at = Instant::now();

@@ -40,8 +40,8 @@ fn every_way_serves_everybody() {
     });
 }
 
-/// All of the pool are busy, and a stop comes: who waits in a queue is served, within the grace, and
-/// the pool ends when they are, however it was waiting.
+/// All of the pool are busy at a stop: clients that wait in a queue are served, within the grace
+/// time, and then the pool ends, in whatever way it was waiting.
 #[test]
 fn a_stop_is_heard_however_it_waits() {
     let site = site(0);
@@ -59,7 +59,7 @@ fn a_stop_is_heard_however_it_waits() {
         let arguments = ["--accept", way, "--pool", "2", "--grace", "60s"];
         let mut server = serve(site.path(), architecture, &arguments);
         let mut held: Vec<_> = (0..2).map(|_| server.client()).collect();
-        // A listener each: who is busy is a matter of addresses, and the kernel's.
+        // A listener each: which one is busy depends on addresses, and the kernel.
         if way != "reuseport" {
             for client in &mut held {
                 client.send("POST / HTTP/1.1\r\nHost: test\r\nContent-Length: 1\r\n\r\n");
@@ -87,10 +87,11 @@ fn a_stop_is_heard_however_it_waits() {
     });
 }
 
-/// As many are busy as may be, and a stop comes: who waits in the queue is served, within the grace.
-/// Before, `threaded` left the queue as it was, and all who waited in it were reset at the end.
+/// As many as possible are busy at a stop: clients that wait in the queue are served, within the
+/// grace time. Regression: `threaded` left the queue as it was, and all clients in it were reset at
+/// the end.
 #[test]
-fn a_stop_serves_those_who_wait_for_a_place() {
+fn a_stop_serves_clients_that_wait_for_a_place() {
     let site = site(0);
     in_each(&["threaded", "forking", "event"], |architecture| {
         let arguments = ["--max-connections", "2", "--grace", "60s"];
@@ -100,7 +101,7 @@ fn a_stop_serves_those_who_wait_for_a_place() {
             client.send("POST / HTTP/1.1\r\nHost: test\r\nContent-Length: 1\r\n\r\n");
         }
         if architecture == "event" {
-            // It accepts no more at a stop; but who is idle then leaves his place.
+            // It accepts no more at a stop; but an idle connection makes room then.
             for client in &mut held {
                 client.send("x");
                 assert_eq!(client.reply_to("POST").status, 405);
@@ -127,13 +128,14 @@ fn a_stop_serves_those_who_wait_for_a_place() {
     });
 }
 
-/// Who is killed while it holds the lock does not take it along.
+/// A process that is killed while it holds the lock releases it.
 #[test]
 fn the_lock_outlives_its_holder() {
     let site = site(0);
     let server = serve(site.path(), "preforked", &["--accept", "mutex", "--pool", "4"]);
     for _ in 0..6 {
-        // Whoever it is that waits for a connection: all are killed, and one of them had the lock.
+        // Any of them may be waiting for a connection: all are killed, and one of them had the
+        // lock.
         for number in tree::children(server.pid()) {
             let pid = rustix::process::Pid::from_raw(number as i32).unwrap();
             let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
@@ -193,8 +195,8 @@ fn what_cannot_be_is_refused() {
             .args(arguments)
             .output()
             .unwrap();
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {said}");
-        assert!(said.contains(word), "{arguments:?}: no {word} in {said}");
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {stderr}");
+        assert!(stderr.contains(word), "{arguments:?}: no {word} in {stderr}");
     }
 }

@@ -43,7 +43,8 @@ fn who_serves(server: &Serve, client: &Client) -> u32 {
     found.unwrap()
 }
 
-/// Sets a flag at the end of a test, whatever that is: who loads a server until then ends as well.
+/// Sets a flag at the end of a test, also after a panic, so that the threads that load the server
+/// end.
 struct AtTheEnd<'a>(&'a AtomicBool);
 
 impl Drop for AtTheEnd<'_> {
@@ -65,7 +66,8 @@ fn a_child_that_is_killed_takes_nobody_with_it() {
         for client in &mut held {
             assert_eq!(client.get("/").text(), "hello");
         }
-        // Who is killed before its next wait takes along what it has counted since the last one.
+        // A process that is killed before its next wait loses what it has counted since the last
+        // one.
         server.wait_until("all to be counted", |now| now["requests"] == 3);
         let is_over = AtomicBool::new(false);
         let address = server.address().to_owned();
@@ -96,7 +98,7 @@ fn a_child_that_is_killed_takes_nobody_with_it() {
             drop(end);
             assert!(load.join().unwrap() > 0);
         });
-        tree::until("it is said", || server.said().contains("has ended (signal 9)"));
+        tree::until("it is logged", || server.said().contains("has ended (signal 9)"));
         drop(held);
         let last = stop(server);
         assert_eq!(last["connections"]["open"], 0, "{last}");
@@ -107,7 +109,7 @@ fn a_child_that_is_killed_takes_nobody_with_it() {
     });
 }
 
-/// The whole pool at once: everybody who waits is served by those who come after them.
+/// The whole pool at once: waiting clients are served by the replacements.
 #[test]
 fn a_pool_that_is_killed_comes_back() {
     let site = site(0);
@@ -181,7 +183,7 @@ fn who_writes(server: &Serve, log: &Path) -> Option<u32> {
     children.find(|&pid| tree::descriptors(pid).values().any(|name| name == log))
 }
 
-/// Waits until somebody has the access log open who is not `former`.
+/// Waits until a process other than `former` has the access log open.
 fn another_writes(server: &Serve, log: &Path, former: Option<u32>) -> u32 {
     let mut writer = None;
     tree::until("another writes", || {
@@ -195,7 +197,7 @@ fn log_lines(log: &Path) -> usize {
     std::fs::read_to_string(log).unwrap().lines().count()
 }
 
-/// Who writes the access log is killed: another does, and no line is lost.
+/// The process that writes the access log is killed: another replaces it, and no line is lost.
 #[test]
 fn the_logs_process_is_replaced() {
     let site = site(0);
@@ -224,7 +226,7 @@ fn the_logs_process_is_replaced() {
     });
 }
 
-/// A server with an access log answers one request, after `before`, and is told to end, before
+/// A server with an access log answers one request, after `before`, and is stopped, before
 /// `at_the_end`: the request's line is in the log in the end.
 fn its_line_is_written(
     architecture: &str,
@@ -245,20 +247,21 @@ fn its_line_is_written(
         server.signal(Signal::TERM);
         at_the_end(&server, &log);
         assert!(server.wait().0.success());
-        let (lines, said) = (log_lines(&log), server.said());
+        let (lines, stderr) = (log_lines(&log), server.said());
         if lines == 1 {
             return;
         }
         // The server has some seconds for this. When it says that they were not enough, this machine had
         // no time for the test.
-        let had_time = !said.contains("its last lines are lost");
+        let had_time = !stderr.contains("its last lines are lost");
         let is_over = started_at.elapsed() > Duration::from_secs(30);
-        assert!(!had_time && !is_over, "{architecture}: {lines} lines; {said}");
+        assert!(!had_time && !is_over, "{architecture}: {lines} lines; {stderr}");
     }
 }
 
-/// Who writes the access log has died often, so that its place is empty for a while, and the server
-/// ends: what was sent to it is written still. Before, it was lost, and nobody said so.
+/// Regression: the process that writes the access log has died often, so that its place is empty
+/// for a while, and the server ends: the queued lines were lost without a message. They must be
+/// written.
 #[test]
 fn lines_that_wait_for_a_writer_are_written_at_the_end() {
     in_each(&PROCESSES, |architecture| {
@@ -274,8 +277,8 @@ fn lines_that_wait_for_a_writer_are_written_at_the_end() {
     });
 }
 
-/// Who writes the access log is killed when all others have ended: another writes what is left. Before,
-/// it was lost, and nobody said so.
+/// Regression: the process that writes the access log is killed when all others have ended: the
+/// rest was lost without a message. Another process must write it.
 #[test]
 fn a_writer_that_is_killed_at_the_end_is_replaced() {
     in_each(&PROCESSES, |architecture| {
@@ -311,7 +314,7 @@ fn a_wait_of_the_parent_that_fails_ends_nothing() {
             client.send(LAST);
             assert_eq!(client.reply().text(), "hello");
             // The client may have been there before the first wait.
-            tree::until("it is said", || server.said().contains("is tried again"));
+            tree::until("it is logged", || server.said().contains("is tried again"));
             stop(server);
         });
         // What fails for some seconds does end it: then this machine had no time for the test.
@@ -382,7 +385,8 @@ fn a_signal_to_the_whole_group_is_one_stop() {
     });
 }
 
-/// Where SIGCHLD was ignored by who started the program, its children could not be taken.
+/// Regression: where the parent process ignored SIGCHLD, the exits of children could not be
+/// collected.
 #[test]
 fn an_ignored_sigchld_does_not_matter() {
     let site = site(0);

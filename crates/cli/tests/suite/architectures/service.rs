@@ -36,7 +36,8 @@ fn all_serve_alike_and_count_alike() {
         for _ in 0..2_000 {
             assert_eq!(client.reply().text(), "hello");
         }
-        // What is under way is in the figures, too, as soon as whoever serves it waits again.
+        // Requests in flight are in the figures, too, as soon as the worker that serves them waits
+        // again.
         server.wait_until("all to be counted", |now| {
             now["requests"] == 2_005 && now["connections"]["open"] == 1
         });
@@ -171,22 +172,22 @@ fn whom_nobody_can_serve_yet_waits_and_is_not_lost() {
         assert!(late[0].socket().read(&mut [0; 1]).is_err(), "{architecture}: a third one");
         late[0].socket().set_read_timeout(Some(Duration::from_secs(30))).unwrap();
         if !has_pool {
-            // Else there may be room again before whoever accepts has looked.
-            tree::until("it is said", || server.said().contains("(Reported once.)"));
+            // Otherwise there may be room again before the acceptor has looked.
+            tree::until("it is logged", || server.said().contains("(Reported once.)"));
         }
         drop(held);
         for client in &mut late {
             assert_eq!(client.reply().text(), "hello", "{architecture}");
         }
-        let said = server.said();
-        let times = said.matches("(Reported once.)").count();
-        assert_eq!(times, usize::from(!has_pool), "{said}");
+        let stderr = server.said();
+        let times = stderr.matches("(Reported once.)").count();
+        assert_eq!(times, usize::from(!has_pool), "{stderr}");
         assert_eq!(stop(server)["requests"], 7, "{architecture}");
     });
 }
 
-/// Requests in flight end; who connects from then on is refused, and not left in a queue that nobody
-/// looks after.
+/// Requests in flight end; later connections are refused, and not left in a queue that no process
+/// serves.
 #[test]
 fn a_stop_ends_what_is_in_flight_and_takes_in_nobody() {
     let site = site(LARGE);
@@ -231,7 +232,7 @@ fn serve_one_at_a_time(directory: &Path, architecture: &str) -> (Serve, String) 
 
 const BLOCKING: [&str; 5] = ["iterative", "forking", "preforked", "threaded", "prethreaded"];
 
-/// Who waits at the second listener is not kept waiting for as long as somebody waits at the first.
+/// A client at the second listener does not wait until the first has no clients.
 #[test]
 fn each_of_several_listeners_has_its_turn() {
     let site = site(0);
@@ -239,7 +240,7 @@ fn each_of_several_listeners_has_its_turn() {
         let (server, second) = serve_one_at_a_time(site.path(), architecture);
         let mut held = server.client();
         assert_eq!(held.get("/").text(), "hello");
-        // Each of them would keep whoever serves it: they ask for nothing.
+        // Each of them would occupy its worker: they send no request.
         let silent = [(); 3].map(|()| server.client());
         let mut other = Client::connect(&*second);
         other.send(LAST);
@@ -250,9 +251,10 @@ fn each_of_several_listeners_has_its_turn() {
     });
 }
 
-/// Who comes to one listener after the stop takes nobody's place who waited at another.
+/// A client that connects to one listener after the stop takes no place from one that waited at
+/// another.
 #[test]
-fn a_stop_takes_in_who_waited_at_each_listener() {
+fn a_stop_accepts_clients_that_waited_at_each_listener() {
     let site = site(LARGE);
     in_each(&BLOCKING, |architecture| {
         let (mut server, second) = serve_one_at_a_time(site.path(), architecture);
@@ -279,7 +281,8 @@ fn a_stop_takes_in_who_waited_at_each_listener() {
     });
 }
 
-/// Who does not read is not waited for longer than the grace; a second signal shortens it.
+/// A client that does not read delays the end no longer than the grace time; a second signal
+/// shortens it.
 #[test]
 fn a_stop_ends_everything_when_its_time_is_over() {
     let site = site(LARGE);
@@ -317,7 +320,7 @@ fn the_access_log_is_opened_anew() {
             assert!(client.is_closed());
         };
         get("/first");
-        // It is handed over when whoever served it waits for the next one, or ends.
+        // It is handed over when the unit that served it waits for the next one, or ends.
         let until = |what: &str, is_so: &dyn Fn() -> bool| {
             let started_at = Instant::now();
             while !is_so() {
@@ -365,7 +368,7 @@ fn several_listeners_are_all_heard() {
     });
 }
 
-/// What is wrong is told at the start, and nothing is left running.
+/// An error is reported at the start, and nothing is left running.
 #[test]
 fn a_start_that_fails_says_why() {
     let site = site(0);
@@ -382,9 +385,9 @@ fn a_start_that_fails_says_why() {
                 .args(arguments)
                 .output()
                 .unwrap();
-            let said = String::from_utf8_lossy(&output.stderr);
-            assert_eq!(output.status.code(), Some(1), "{architecture}: {said}");
-            assert!(said.contains(word), "{architecture}: no {word} in {said}");
+            let stderr = String::from_utf8_lossy(&output.stderr);
+            assert_eq!(output.status.code(), Some(1), "{architecture}: {stderr}");
+            assert!(stderr.contains(word), "{architecture}: no {word} in {stderr}");
         }
     });
 }

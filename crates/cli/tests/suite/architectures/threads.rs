@@ -4,7 +4,7 @@ use super::{BINARY, LAST, site, stop};
 use pollux_testkit::serve::Serve;
 use std::{fs, process::Command};
 
-/// Takes the place of the C library's, and ends whoever calls it.
+/// Replaces the function of the C library, and ends a program that calls it.
 const NO_DETACH: &str = r"
 #include <pthread.h>
 #include <stdlib.h>
@@ -21,8 +21,8 @@ int pthread_detach(pthread_t thread)
 #[test]
 fn no_thread_is_detached_while_it_may_end() {
     let site = site(0);
-    let folder = tempfile::tempdir().unwrap();
-    let (source, library) = (folder.path().join("detach.c"), folder.path().join("detach.so"));
+    let directory = tempfile::tempdir().unwrap();
+    let (source, library) = (directory.path().join("detach.c"), directory.path().join("detach.so"));
     fs::write(&source, NO_DETACH).unwrap();
     let mut cc = Command::new("cc");
     cc.args(["-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-o"]).args([&library, &source]);

@@ -5,8 +5,8 @@ use std::{fs, os::unix::fs::PermissionsExt};
 
 #[test]
 fn what_is_kept_can_be_listed_and_looked_at() {
-    let folder = tempfile::tempdir().unwrap();
-    let control = folder.path().join("control");
+    let directory = tempfile::tempdir().unwrap();
+    let control = directory.path().join("control");
     let (origin, _) = origin();
     let server = serve(&origin, &["--control", control.to_str().unwrap(), "--workers", "2"]);
     assert_eq!(fs::metadata(&control).unwrap().permissions().mode() & 0o777, 0o600);
@@ -66,15 +66,15 @@ fn what_is_kept_can_be_listed_and_looked_at() {
     assert!(!control.exists(), "the socket's file is removed at the end");
     let gone = cache(&control, &["list"]);
     assert_eq!(gone.status.code(), Some(3));
-    let said = String::from_utf8_lossy(&gone.stderr);
-    assert!(said.contains("there is no such socket") && said.contains("--control"), "{said}");
+    let stderr = String::from_utf8_lossy(&gone.stderr);
+    assert!(stderr.contains("there is no such socket") && stderr.contains("--control"), "{stderr}");
 }
 
 #[test]
-fn what_is_purged_is_asked_for_again() {
-    let folder = tempfile::tempdir().unwrap();
-    let control = folder.path().join("control");
-    let kept = folder.path().join("kept");
+fn a_purged_response_is_fetched_again() {
+    let directory = tempfile::tempdir().unwrap();
+    let control = directory.path().join("control");
+    let kept = directory.path().join("kept");
     let (origin, version) = origin();
     let arguments = ["--control", control.to_str().unwrap(), "--cache-dir", kept.to_str().unwrap()];
     let server = serve(&origin, &arguments);
@@ -143,8 +143,8 @@ fn what_is_purged_is_asked_for_again() {
 
 #[test]
 fn a_control_socket_that_is_taken_or_left_behind() {
-    let folder = tempfile::tempdir().unwrap();
-    let control = folder.path().join("control");
+    let directory = tempfile::tempdir().unwrap();
+    let control = directory.path().join("control");
     let path = control.to_str().unwrap();
     let (origin, _) = origin();
     let first = serve(&origin, &["--control", path]);
@@ -152,9 +152,9 @@ fn a_control_socket_that_is_taken_or_left_behind() {
     let command = super::command(&origin, &["--control", path]);
     let refused = second.arg("60").arg(command.get_program()).args(command.get_args()).output();
     let refused = refused.unwrap();
-    let said = String::from_utf8_lossy(&refused.stderr);
-    assert_eq!(refused.status.code(), Some(1), "{said}");
-    assert!(said.contains("a running server listens there") && said.contains(path), "{said}");
+    let stderr = String::from_utf8_lossy(&refused.stderr);
+    assert_eq!(refused.status.code(), Some(1), "{stderr}");
+    assert!(stderr.contains("a running server listens there") && stderr.contains(path), "{stderr}");
     assert_eq!(counter(&control, "hits"), 0, "it still answers");
     first.signal(rustix::process::Signal::KILL);
     drop(first);
@@ -166,12 +166,12 @@ fn a_control_socket_that_is_taken_or_left_behind() {
     assert_eq!(counter(&control, "hits"), 0);
     assert!(third.stop().0.success());
 
-    let file = folder.path().join("data");
+    let file = directory.path().join("data");
     fs::write(&file, "precious").unwrap();
     let command = super::command(&origin, &["--control", file.to_str().unwrap()]);
     let mut fourth = std::process::Command::new("timeout");
     let refused = fourth.arg("60").arg(command.get_program()).args(command.get_args()).output();
-    let said = String::from_utf8_lossy(&refused.unwrap().stderr).into_owned();
-    assert!(said.contains("no socket"), "{said}");
+    let stderr = String::from_utf8_lossy(&refused.unwrap().stderr).into_owned();
+    assert!(stderr.contains("no socket"), "{stderr}");
     assert_eq!(fs::read(&file).unwrap(), b"precious");
 }

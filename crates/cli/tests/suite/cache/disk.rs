@@ -25,17 +25,17 @@ fn version_of(target: &str, body: &str, versions: u32) -> u32 {
     })
 }
 
-fn names(folder: &Path, ending: &str) -> Vec<std::path::PathBuf> {
-    let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+fn names(directory: &Path, ending: &str) -> Vec<std::path::PathBuf> {
+    let entries = fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
     let mut names: Vec<_> =
         entries.filter(|path| path.to_str().unwrap().ends_with(ending)).collect();
     names.sort();
     names
 }
 
-/// Asks for the objects, by so many clients at a time that waiting for the disk costs little, until `stop`
-/// says that it is enough of them; `look` gets each answer.
-fn ask_for_all(
+/// Requests the objects, with so many clients at a time that waiting for the disk costs little,
+/// until `stop` returns true; `look` gets each answer.
+fn request_all(
     server: &Serve,
     objects: usize,
     stop: &(dyn Fn() -> bool + Sync),
@@ -58,10 +58,10 @@ fn ask_for_all(
     });
 }
 
-/// Asks for all of them; how many were kept.
+/// Requests all of them; returns how many were kept.
 fn count_kept(server: &Serve, objects: usize, version: u32) -> usize {
     let kept = AtomicUsize::new(0);
-    ask_for_all(server, objects, &|| false, &|target, reply| {
+    request_all(server, objects, &|| false, &|target, reply| {
         let is_old = version_of(target, &reply.text(), version) < version;
         assert_eq!(is_old, is_hit(reply), "{target}: {reply:?}");
         kept.fetch_add(is_old.into(), SeqCst);
@@ -73,8 +73,8 @@ fn count_kept(server: &Serve, objects: usize, version: u32) -> usize {
 /// that never was; what was written before is still there.
 #[test]
 fn a_server_that_is_killed_while_it_writes() {
-    let folder = tempfile::tempdir().unwrap();
-    let kept = folder.path().join("kept");
+    let directory = tempfile::tempdir().unwrap();
+    let kept = directory.path().join("kept");
     let (origin, version) = origin();
     let arguments = ["--cache-dir", kept.to_str().unwrap(), "--workers", "2"];
     let mut from_disk = Vec::new();
@@ -84,7 +84,7 @@ fn a_server_that_is_killed_while_it_writes() {
         let answered = AtomicUsize::new(0);
         // Further each time.
         let is_enough = || answered.load(SeqCst) >= OBJECTS * round as usize / 4;
-        ask_for_all(&server, OBJECTS, &is_enough, &|target, reply| {
+        request_all(&server, OBJECTS, &is_enough, &|target, reply| {
             version_of(target, &reply.text(), 2 * round - 1);
             answered.fetch_add(1, SeqCst);
         });
@@ -110,9 +110,9 @@ fn a_server_that_is_killed_while_it_writes() {
 
 #[test]
 fn torn_files_are_thrown_away() {
-    let folder = tempfile::tempdir().unwrap();
-    let kept = folder.path().join("kept");
-    let control = folder.path().join("control");
+    let directory = tempfile::tempdir().unwrap();
+    let kept = directory.path().join("kept");
+    let control = directory.path().join("control");
     let (origin, version) = origin();
     let arguments = ["--cache-dir", kept.to_str().unwrap(), "--control", control.to_str().unwrap()];
     let server = serve(&origin, &arguments);
@@ -151,7 +151,7 @@ fn torn_files_are_thrown_away() {
     assert_eq!(counter(&control, "disk_failures"), 0, "all are whole now");
 }
 
-/// A server whose folder is a file system of so many bytes; nothing where there can be none.
+/// A server whose directory is a file system of so many bytes; `None` where none can be mounted.
 fn on_a_small_disk(
     origin: &pollux_testkit::origin::Origin,
     kept: &Path,
@@ -179,9 +179,9 @@ fn on_a_small_disk(
 }
 
 #[test]
-fn a_full_disk_is_told_once_and_answers_go_on() {
-    let folder = tempfile::tempdir().unwrap();
-    let (kept, control) = (folder.path().join("kept"), folder.path().join("control"));
+fn a_full_disk_is_reported_once_and_answers_go_on() {
+    let directory = tempfile::tempdir().unwrap();
+    let (kept, control) = (directory.path().join("kept"), directory.path().join("control"));
     fs::create_dir(&kept).unwrap();
     let (origin, version) = origin();
     let arguments = ["--cache-dir", kept.to_str().unwrap(), "--control", control.to_str().unwrap()];
@@ -191,10 +191,10 @@ fn a_full_disk_is_told_once_and_answers_go_on() {
         let target = format!("/n/{number}");
         assert_eq!(client.get(&target).text(), content(&target, 1));
     }
-    let told = |server: &Serve| server.said().matches("No space left").count();
+    let reports = |server: &Serve| server.said().matches("No space left").count();
     let start = Instant::now();
-    // It is counted before it is told.
-    while counter(&control, "disk_failures") == 0 || told(&server) == 0 {
+    // The counter changes before the log line is written.
+    while counter(&control, "disk_failures") == 0 || reports(&server) == 0 {
         assert!(start.elapsed() < PATIENCE, "the disk never was full: {}", server.said());
         thread::sleep(Duration::from_millis(20));
     }
@@ -205,7 +205,7 @@ fn a_full_disk_is_told_once_and_answers_go_on() {
         let reply = client.get(&target);
         assert!(is_hit(&reply) && reply.text() == content(&target, 1), "{target}");
     }
-    assert_eq!(told(&server), 1, "{}", server.said());
+    assert_eq!(reports(&server), 1, "{}", server.said());
     let on_disk = counter(&control, "disk_bytes");
     assert!((100_000..1 << 20).contains(&on_disk), "{on_disk}");
     // Room again: files are written again.
@@ -218,6 +218,6 @@ fn a_full_disk_is_told_once_and_answers_go_on() {
         assert!(start.elapsed() < PATIENCE, "nothing is written: {}", server.said());
         thread::sleep(Duration::from_millis(20));
     }
-    assert_eq!(told(&server), 1, "{}", server.said());
+    assert_eq!(reports(&server), 1, "{}", server.said());
     assert!(server.stop().0.success());
 }

@@ -5,10 +5,10 @@ use pollux_testkit::origin::Origin;
 
 /// An origin that has nothing, or something long, and says how long for the latter alone.
 fn origin() -> Origin {
-    Origin::start(|asked| match asked.target() {
-        "/none" => asked.say("HTTP/1.1 404 Not Found\r\nContent-Length: 4\r\n\r\nnone"),
-        "/short" => asked.say(long(1000)),
-        _ => asked.say(long(5000)),
+    Origin::start(|request| match request.target() {
+        "/none" => request.say("HTTP/1.1 404 Not Found\r\nContent-Length: 4\r\n\r\nnone"),
+        "/short" => request.say(long(1000)),
+        _ => request.say(long(5000)),
     })
 }
 
@@ -40,15 +40,16 @@ fn negative_replies_and_long_ones_are_kept_as_it_says() {
     assert_eq!(hits(&["--cache-negative", "60s", "--cache-object", "4K"]), [true, true, false]);
 }
 
-/// An origin that is told of clients what they do not say themselves may vary by what nobody here knows.
+/// An origin that learns about clients what they do not send themselves may vary by facts that the
+/// cache cannot know.
 #[test]
-fn what_varies_by_the_client_is_kept_where_clients_say_who_they_are() {
+fn what_varies_by_the_client_is_kept_where_clients_identify_themselves() {
     for (policy, expected) in
         [("replace", false), ("append", false), ("keep", true), ("remove", true)]
     {
-        let origin = Origin::start(|asked| {
+        let origin = Origin::start(|request| {
             let fields = "Cache-Control: max-age=60\r\nVary: X-Forwarded-For\r\n";
-            asked.say(format!("HTTP/1.1 200 OK\r\n{fields}Content-Length: 1\r\n\r\nx"))
+            request.say(format!("HTTP/1.1 200 OK\r\n{fields}Content-Length: 1\r\n\r\nx"))
         });
         let server = serve(&origin, &["--forwarded", policy]);
         let mut client = server.client();

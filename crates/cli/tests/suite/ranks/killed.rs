@@ -91,7 +91,7 @@ fn kill_one(launcher: Launcher, tag: &str, is_stand_in: bool) {
         assert!(since.elapsed() < Duration::from_secs(30), "no rank 2");
         std::thread::sleep(Duration::from_millis(20));
     };
-    // Until they have met, sent requests for three seconds, and told of some.
+    // Until they have met, sent requests for three seconds, and reported some.
     while answered.load(SeqCst) < 3 * RATE {
         assert!(since.elapsed() < Duration::from_secs(90), "they send nothing");
         std::thread::sleep(Duration::from_millis(20));
@@ -115,7 +115,7 @@ fn kill_one(launcher: Launcher, tag: &str, is_stand_in: bool) {
     assert_eq!(members.len(), 3);
     let sent: Vec<_> =
         members.iter().map(|member| member["requests"]["sent"].as_u64().unwrap()).collect();
-    assert!(sent.iter().all(|&sent| sent > 0), "what each told last: {sent:?}");
+    assert!(sent.iter().all(|&sent| sent > 0), "the last report of each: {sent:?}");
     if !is_stand_in {
         assert_eq!(members[2]["lost"], "its process ended", "{report}");
     }
@@ -125,7 +125,7 @@ pub(crate) fn a_rank(launcher: Launcher) {
     kill_one(launcher, "rank", false);
 }
 
-/// MPICH's launcher then kills those of all others too, at once: what they measured is told.
+/// MPICH's launcher then kills all other ranks too, at once: what they measured is reported.
 pub(crate) fn a_stand_in(launcher: Launcher) {
     kill_one(launcher, "stand-in", true);
 }

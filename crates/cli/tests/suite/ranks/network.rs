@@ -20,21 +20,21 @@ pub(crate) struct Network {
     tag: String,
     /// What a launcher calls in place of ssh.
     pub(crate) agent: PathBuf,
-    _folder: tempfile::TempDir,
+    _directory: tempfile::TempDir,
 }
 
 fn shell(script: &str) {
     let output = Command::new("sh").args(["-ec", script]).output().unwrap();
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{script}\n{said}");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{script}\n{stderr}");
 }
 
 impl Network {
     pub(crate) fn new() -> Self {
         static NETWORKS: AtomicUsize = AtomicUsize::new(0);
         let tag = format!("plx{}-{}", std::process::id(), NETWORKS.fetch_add(1, Relaxed));
-        let folder = tempfile::tempdir().unwrap();
-        let agent = folder.path().join("agent");
+        let directory = tempfile::tempdir().unwrap();
+        let agent = directory.path().join("agent");
         fs::write(
             &agent,
             format!(
@@ -45,7 +45,7 @@ impl Network {
         .unwrap();
         fs::set_permissions(&agent, fs::Permissions::from_mode(0o755)).unwrap();
         // Made first: what fails half-way is taken away too.
-        let network = Self { tag: tag.clone(), agent, _folder: folder };
+        let network = Self { tag: tag.clone(), agent, _directory: directory };
         shell(&format!(
             "ip netns add {tag}-254; ip -n {tag}-254 link set lo up
              ip -n {tag}-254 link add br0 type bridge

@@ -35,8 +35,8 @@ fn launch(launcher: Launcher, network: &Network) -> Command {
 fn run(mut command: Command, arguments: &[&str]) -> Value {
     command.args(arguments);
     let output = finish(spawn(command));
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{}\n{said}", String::from_utf8_lossy(&output.stdout));
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{}\n{stderr}", String::from_utf8_lossy(&output.stdout));
     document(&output)
 }
 
@@ -94,8 +94,8 @@ pub(crate) fn four_hosts_hold(launcher: Launcher) {
     server.args(["--header-timeout", "300s", "--listen", "10.77.0.254:8080"]).arg(site.path());
     let mut server = spawn(server);
     let mut line = String::new();
-    let mut said = std::io::BufReader::new(server.stdout.take().unwrap());
-    std::io::BufRead::read_line(&mut said, &mut line).unwrap();
+    let mut stdout = std::io::BufReader::new(server.stdout.take().unwrap());
+    std::io::BufRead::read_line(&mut stdout, &mut line).unwrap();
     assert!(line.contains("listening"), "{line}");
 
     let mut command = launch(launcher, &network);
@@ -127,14 +127,14 @@ pub(crate) fn unlike(launcher: Launcher) {
     command.args(part("1")).arg(":").args(part("2"));
     let output = finish(spawn(command));
     assert!(!output.status.success());
-    let said = String::from_utf8_lossy(&output.stderr);
+    let stderr = String::from_utf8_lossy(&output.stderr);
     let signal = std::os::unix::process::ExitStatusExt::signal(&output.status);
-    if signal == Some(libc::SIGSEGV) && said.is_empty() && launcher == Launcher::OpenMpi {
+    if signal == Some(libc::SIGSEGV) && stderr.is_empty() && launcher == Launcher::OpenMpi {
         // Open MPI 5.0.7 (Debian 13) where a rank ends of itself with an error.
         return eprintln!("skipped: mpirun itself crashed");
     }
-    assert!(said.contains("was started with other arguments than rank 0"), "{said}");
-    assert!(said.contains("seed: 2") && said.contains("seed: 1"), "{said}");
+    assert!(stderr.contains("was started with other arguments than rank 0"), "{stderr}");
+    assert!(stderr.contains("seed: 2") && stderr.contains("seed: 1"), "{stderr}");
 }
 
 fn alone(variables: &[(&str, &str)], arguments: &[&str]) -> (Option<i32>, String) {
@@ -148,29 +148,29 @@ fn alone(variables: &[(&str, &str)], arguments: &[&str]) -> (Option<i32>, String
 
 const OPEN_MPI: [(&str, &str); 2] = [("OMPI_COMM_WORLD_RANK", "0"), ("OMPI_COMM_WORLD_SIZE", "2")];
 
-pub(crate) fn a_launcher_that_cannot_be_used_is_told() {
+pub(crate) fn a_launcher_that_cannot_be_used_is_reported() {
     let step = [("SLURM_PROCID", "0"), ("SLURM_STEP_NUM_TASKS", "2")];
-    let (code, said) = alone(&step, &[]);
-    assert_eq!(code, Some(1), "{said}");
-    assert!(said.contains("srun --mpi=pmix") && said.contains("--ranks off"), "{said}");
+    let (code, stderr) = alone(&step, &[]);
+    assert_eq!(code, Some(1), "{stderr}");
+    assert!(stderr.contains("srun --mpi=pmix") && stderr.contains("--ranks off"), "{stderr}");
 
-    let (code, said) = alone(&OPEN_MPI, &["--ranks", "libnone.so.1"]);
-    assert_eq!(code, Some(1), "{said}");
-    assert!(said.contains("rank 0 of 2") && said.contains("libnone.so.1"), "{said}");
+    let (code, stderr) = alone(&OPEN_MPI, &["--ranks", "libnone.so.1"]);
+    assert_eq!(code, Some(1), "{stderr}");
+    assert!(stderr.contains("rank 0 of 2") && stderr.contains("libnone.so.1"), "{stderr}");
 
-    let (code, said) = alone(&OPEN_MPI, &["--ranks", "libc.so.6"]);
-    assert_eq!(code, Some(1), "{said}");
-    assert!(said.contains("no MPI library"), "{said}");
+    let (code, stderr) = alone(&OPEN_MPI, &["--ranks", "libc.so.6"]);
+    assert_eq!(code, Some(1), "{stderr}");
+    assert!(stderr.contains("no MPI library"), "{stderr}");
 
-    let (code, said) = alone(&[], &["--ranks", "libmpi.so.40"]);
-    assert_eq!(code, Some(1), "{said}");
-    assert!(said.contains("no launcher started this process"), "{said}");
+    let (code, stderr) = alone(&[], &["--ranks", "libmpi.so.40"]);
+    assert_eq!(code, Some(1), "{stderr}");
+    assert!(stderr.contains("no launcher started this process"), "{stderr}");
 }
 
 pub(crate) fn without_the_others_a_rank_runs_alone() {
-    let (_, said) = alone(&OPEN_MPI, &["--ranks", "off"]);
-    assert!(said.contains("5 scheduled") && !said.contains("ranks  "), "{said}");
+    let (_, stderr) = alone(&OPEN_MPI, &["--ranks", "off"]);
+    assert!(stderr.contains("5 scheduled") && !stderr.contains("ranks  "), "{stderr}");
     let single = [("OMPI_COMM_WORLD_RANK", "0"), ("OMPI_COMM_WORLD_SIZE", "1")];
-    let (_, said) = alone(&single, &[]);
-    assert!(said.contains("5 scheduled"), "one rank has nobody to find: {said}");
+    let (_, stderr) = alone(&single, &[]);
+    assert!(stderr.contains("5 scheduled"), "one rank has nobody to find: {stderr}");
 }

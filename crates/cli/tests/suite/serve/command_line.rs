@@ -1,4 +1,4 @@
-//! What is said when something is wrong, and what the options do.
+//! Error messages for wrong command lines, and what the options do.
 
 use super::{BINARY, INDEX, serve, site};
 use std::{
@@ -23,9 +23,9 @@ fn refusal(directory: &Path, arguments: &[&str], status: i32) -> String {
         .args(arguments)
         .output()
         .unwrap();
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert_eq!(output.status.code(), Some(status), "{arguments:?}: {said}");
-    said
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(status), "{arguments:?}: {stderr}");
+    stderr
 }
 
 #[test]
@@ -67,15 +67,15 @@ fn refusals_name_what_is_at_fault() {
             &["/nonexistent/t"],
         ),
     ] {
-        let said = refusal(site.path(), arguments, status);
+        let stderr = refusal(site.path(), arguments, status);
         for word in words {
-            assert!(said.contains(word), "{arguments:?}: no {word:?} in {said:?}");
+            assert!(stderr.contains(word), "{arguments:?}: no {word:?} in {stderr:?}");
         }
     }
-    let said = refusal(&site.path().join("none"), &[], CANNOT);
-    assert!(said.contains("none"), "{said}");
-    let said = refusal(&site.path().join("index.html"), &[], CANNOT);
-    assert!(said.contains("index.html"), "{said}");
+    let stderr = refusal(&site.path().join("none"), &[], CANNOT);
+    assert!(stderr.contains("none"), "{stderr}");
+    let stderr = refusal(&site.path().join("index.html"), &[], CANNOT);
+    assert!(stderr.contains("index.html"), "{stderr}");
 }
 
 /// Root looks into every directory, but for one that has given that right away.
@@ -93,12 +93,12 @@ fn a_directory_without_permission_is_told_as_that() {
     }
     command.arg(BINARY).arg("serve").arg(&closed).args(["--listen", "127.0.0.1:0"]);
     let output = command.output().unwrap();
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(1), "{said}");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{stderr}");
     for word in ["closed", "permission denied", "EACCES", "chmod"] {
-        assert!(said.contains(word), "no {word:?} in {said}");
+        assert!(stderr.contains(word), "no {word:?} in {stderr}");
     }
-    assert!(!said.contains("openat2"), "{said}");
+    assert!(!stderr.contains("openat2"), "{stderr}");
 }
 
 #[test]
@@ -106,40 +106,40 @@ fn who_holds_a_port_is_named() {
     let site = site(0);
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap();
-    let said = refusal(site.path(), &["--listen", &address.to_string()], CANNOT);
+    let stderr = refusal(site.path(), &["--listen", &address.to_string()], CANNOT);
     let me = format!("(process {})", std::process::id());
     let held = format!("port {} is held by ", address.port());
-    assert!(said.contains(&held) && said.contains(&me), "{said}");
+    assert!(stderr.contains(&held) && stderr.contains(&me), "{stderr}");
 }
 
 #[test]
 fn a_privileged_port_and_a_strange_address_have_a_way_out() {
     let site = site(0);
     // 192.0.2.0/24 is for documentation (RFC 5737): nobody has it.
-    let said = refusal(site.path(), &["--listen", "192.0.2.1:8080"], CANNOT);
-    assert!(said.contains("no interface here has the address 192.0.2.1"), "{said}");
+    let stderr = refusal(site.path(), &["--listen", "192.0.2.1:8080"], CANNOT);
+    assert!(stderr.contains("no interface here has the address 192.0.2.1"), "{stderr}");
     // As root without the right to take such a port, in a network namespace where it is free.
     let output = Command::new("unshare")
         .args(["--net", "setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"])
         .args(["--inh-caps=-all", BINARY, "serve", "/", "--listen", "127.0.0.1:80"])
         .output();
     let Ok(output) = output else { return eprintln!("skipped: no unshare here") };
-    let said = String::from_utf8_lossy(&output.stderr);
-    if said.contains("unshare:") || said.contains("setpriv:") {
-        return eprintln!("skipped: {said}");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    if stderr.contains("unshare:") || stderr.contains("setpriv:") {
+        return eprintln!("skipped: {stderr}");
     }
-    assert!(said.contains("ports below 1024 are for root"), "{said}");
-    assert!(said.contains("cap_net_bind_service"), "{said}");
-    let advice = said.lines().filter(|line| line.starts_with("  "));
-    assert!(advice.clone().count() > 1 && advice.clone().all(|line| line.len() <= 80), "{said}");
+    assert!(stderr.contains("ports below 1024 are for root"), "{stderr}");
+    assert!(stderr.contains("cap_net_bind_service"), "{stderr}");
+    let advice = stderr.lines().filter(|line| line.starts_with("  "));
+    assert!(advice.clone().count() > 1 && advice.clone().all(|line| line.len() <= 80), "{stderr}");
 }
 
 #[test]
 fn two_servers_of_several_workers_do_not_share_a_port_by_accident() {
     let site = site(0);
     let first = serve(site.path(), &["--workers", "2"]);
-    let said = refusal(site.path(), &["--workers", "2", "--listen", first.address()], CANNOT);
-    assert!(said.contains("in use"), "{said}");
+    let stderr = refusal(site.path(), &["--workers", "2", "--listen", first.address()], CANNOT);
+    assert!(stderr.contains("in use"), "{stderr}");
 }
 
 #[test]

@@ -13,9 +13,9 @@ fn config(arguments: &[&str]) -> (Option<i32>, String) {
 
 #[test]
 fn the_examples_have_no_faults() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/config");
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/config");
     let mut count = 0;
-    for entry in fs::read_dir(folder).unwrap() {
+    for entry in fs::read_dir(directory).unwrap() {
         let path = entry.unwrap().path();
         if path.extension().is_some_and(|end| end == "toml") {
             let (status, text) = config(&["check", path.to_str().unwrap()]);
@@ -28,8 +28,8 @@ fn the_examples_have_no_faults() {
 
 #[test]
 fn a_fault_is_shown_with_its_place_and_flags_win_over_the_file() {
-    let folder = site(0);
-    let path = folder.path().join("p.toml");
+    let directory = site(0);
+    let path = directory.path().join("p.toml");
     let name = path.to_str().unwrap();
     fs::write(&path, "workers = 2\nmax-conections = 1\n").unwrap();
     let (status, text) = config(&["check", name]);
@@ -46,10 +46,10 @@ fn a_fault_is_shown_with_its_place_and_flags_win_over_the_file() {
 
 #[test]
 fn a_request_finds_its_site_by_name() {
-    let folder = site(0);
-    fs::create_dir(folder.path().join("other")).unwrap();
-    fs::write(folder.path().join("other/index.html"), "other").unwrap();
-    let path = folder.path().join("p.toml");
+    let directory = site(0);
+    fs::create_dir(directory.path().join("other")).unwrap();
+    fs::write(directory.path().join("other/index.html"), "other").unwrap();
+    let path = directory.path().join("p.toml");
     fs::write(
         &path,
         "listen = [\"127.0.0.1:0\"]\n[[site]]\nroot = \".\"\n\

@@ -16,8 +16,8 @@ fn flood(mut server: Serve, connections: usize, held: std::ops::RangeInclusive<u
     std::thread::sleep(std::time::Duration::from_millis(300));
     let spun = server.statistics()["waits"].as_u64().unwrap() - waits;
     assert!(spun < 20, "{spun} waits while nothing could be accepted: a busy loop");
-    let said = server.said();
-    assert_eq!(said.matches("accepting stops at 20 connections").count(), 1, "{said}");
+    let stderr = server.said();
+    assert_eq!(stderr.matches("accepting stops at 20 connections").count(), 1, "{stderr}");
     // One goes, one comes.
     let last = clients.len() - 1;
     clients[last].send("GET / HTTP/1.1\r\nHost: test\r\n\r\n");
@@ -61,9 +61,9 @@ fn without_descriptors_it_keeps_serving_those_it_has() {
         );
         clients[89].send("GET / HTTP/1.1\r\nHost: test\r\n\r\n");
         clients.drain(..60);
-        let said = server.said();
-        assert_eq!(said.matches("accepting stops at").count(), 1, "{said}");
-        assert!(said.contains("Too many open files"), "{said}");
+        let stderr = server.said();
+        assert_eq!(stderr.matches("accepting stops at").count(), 1, "{stderr}");
+        assert!(stderr.contains("Too many open files"), "{stderr}");
         let last = clients.len() - 1;
         assert_eq!(clients[last].reply().text(), INDEX);
         assert_serves(&server);
@@ -92,10 +92,10 @@ fn select_takes_as_many_as_it_can_and_the_others_wait() {
     assert_serves(&server);
 }
 
-/// A stop finds one connection that is accepted and held, for want of a small enough number. Who is idle
-/// leaves his, and so all who wait are served, at each listener.
+/// A stop finds one connection that is accepted and on hold, for want of a small enough number. An
+/// idle connection makes room, and so all waiting clients are served, at each listener.
 #[test]
-fn at_a_stop_select_serves_those_who_wait() {
+fn at_a_stop_select_serves_waiting_clients() {
     if let Err(reason) = with_descriptors(1_300) {
         eprintln!("skipped: {reason}");
         return;

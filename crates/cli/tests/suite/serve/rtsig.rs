@@ -51,7 +51,7 @@ fn workers(server: &Serve) -> Vec<u64> {
     workers.iter().map(|worker| worker["tid"].as_u64().unwrap()).collect()
 }
 
-/// Only workers are told by signals, and no signal waits for anybody else or runs a handler.
+/// Signals go to workers only, and none waits for another thread or runs a handler.
 fn assert_signals_stay_with_workers(server: &Serve, spec: &str) {
     let workers = workers(server);
     let threads = threads(server);
@@ -224,6 +224,6 @@ fn a_queue_above_the_hard_limit_is_refused() {
         .output()
         .unwrap();
     assert_eq!(output.status.code(), Some(1));
-    let said = String::from_utf8(output.stderr).unwrap();
-    assert!(said.contains("--signal-queue") && said.contains(&hard.to_string()), "{said}");
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert!(stderr.contains("--signal-queue") && stderr.contains(&hard.to_string()), "{stderr}");
 }

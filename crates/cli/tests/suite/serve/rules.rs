@@ -6,8 +6,8 @@ use pollux_testkit::serve::Serve;
 #[test]
 fn flags_and_keys_do_the_same() {
     let site = site(10);
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("p.toml");
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("p.toml");
     let text = format!(
         "[[site]]\nroot = {:?}\nredirect = [\"/old/* /new/* 301\"]\nheader-for = [\"/* X-A: b\"]\n\
          error-page = [\"404 /index.html\"]\n",

@@ -1,4 +1,4 @@
-//! systemd: sockets that it passes, and what it is told.
+//! systemd: the sockets that it passes, and the notifications that it receives.
 
 use super::{BINARY, INDEX, site};
 use pollux_testkit::http::Client;
@@ -32,7 +32,7 @@ fn finish(child: Child) -> Output {
     child.wait_with_output().unwrap()
 }
 
-/// Receives until a message has `wanted` in it, which comes after whatever the watchdog was told.
+/// Receives until a message contains `wanted`, and skips the watchdog's messages before it.
 fn expect(manager: &UnixDatagram, wanted: &str) -> String {
     let mut buffer = [0; 1024];
     loop {
@@ -49,8 +49,8 @@ fn expect(manager: &UnixDatagram, wanted: &str) -> String {
 fn a_passed_socket_is_served_and_the_manager_is_told() {
     for architecture in [&["--workers", "2"][..], &["--architecture", "preforked", "--pool", "2"]] {
         let site = site(10);
-        let folder = tempfile::tempdir().unwrap();
-        let notify = folder.path().join("notify");
+        let directory = tempfile::tempdir().unwrap();
+        let notify = directory.path().join("notify");
         let manager = UnixDatagram::bind(&notify).unwrap();
         manager.set_read_timeout(Some(PATIENCE)).unwrap();
         let socket = TcpListener::bind("127.0.0.1:0").unwrap();

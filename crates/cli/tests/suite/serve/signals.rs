@@ -60,12 +60,12 @@ fn the_grace_time_ends_and_a_second_signal_ends_it_at_once() {
     }
 }
 
-/// Where a server listens, as it says on standard error.
-fn address_said(said: &mut impl BufRead) -> String {
+/// Where a server listens, as it prints on standard error.
+fn address_from(stderr: &mut impl BufRead) -> String {
     let mut line = String::new();
     while !line.contains("http://") {
         line.clear();
-        assert!(said.read_line(&mut line).unwrap() > 0, "it does not say where it listens");
+        assert!(stderr.read_line(&mut line).unwrap() > 0, "it does not say where it listens");
     }
     line.split("http://").nth(1).unwrap().split_whitespace().next().unwrap().to_owned()
 }
@@ -78,8 +78,8 @@ fn an_access_log_that_nobody_reads_does_not_keep_a_server_from_ending() {
     command.arg("serve").arg(site.path()).args(["--listen", "127.0.0.1:0", "--access-log", "-"]);
     let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let mut server = KillOnDrop(child);
-    let mut said = BufReader::new(server.0.stderr.take().unwrap());
-    let address = address_said(&mut said);
+    let mut stderr = BufReader::new(server.0.stderr.take().unwrap());
+    let address = address_from(&mut stderr);
     // Far more than a pipe holds.
     let mut client = Client::connect(address);
     for _ in 0..10 {
@@ -101,7 +101,7 @@ fn an_access_log_that_nobody_reads_does_not_keep_a_server_from_ending() {
     };
     assert!(status.success(), "{}", describe(status));
     let mut rest = String::new();
-    said.read_to_string(&mut rest).unwrap();
+    stderr.read_to_string(&mut rest).unwrap();
     assert!(rest.contains("its last lines are lost"), "{rest}");
 }
 
@@ -159,9 +159,9 @@ fn a_hangup_without_an_access_log_is_told() {
     server.signal(Signal::HUP);
     server.wait_until("both to be taken", |_| true);
     assert_serves(&server);
-    let said = server.said();
+    let stderr = server.said();
     assert!(server.stop().0.success());
-    assert!(said.contains("no access log"), "{said}");
+    assert!(stderr.contains("no access log"), "{stderr}");
 }
 
 /// As in `pollux serve DIR 2>&1 | head -1`, and when a terminal is gone: what it has to say, here
@@ -179,7 +179,7 @@ fn a_lost_standard_error_ends_nothing() {
         .spawn()
         .unwrap();
     let mut server = KillOnDrop(child);
-    let address = address_said(&mut BufReader::new(server.0.stderr.take().unwrap()));
+    let address = address_from(&mut BufReader::new(server.0.stderr.take().unwrap()));
     let pid = rustix::process::Pid::from_child(&server.0);
     for signal in [Signal::USR1, Signal::HUP, Signal::USR1] {
         rustix::process::kill_process(pid, signal).unwrap();
