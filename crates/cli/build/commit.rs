@@ -1,4 +1,4 @@
-//! Which commit a source tree is: asked of git, or read from what `git archive` wrote.
+//! The commit of a source tree: from git, or from the file that `git archive` wrote.
 
 use std::{
     fs,
@@ -11,11 +11,11 @@ use std::{
 pub(crate) struct Built {
     /// `32b38f2 2026-11-21`, or that it is not known.
     pub(crate) commit: String,
-    /// What to look at before it is asked for again.
+    /// The files whose change requires another look.
     pub(crate) changes_with: Vec<PathBuf>,
 }
 
-/// The commit of the tree that holds the folder `package`. `given` is taken as it is: packagers
+/// The commit of the tree that holds the directory `package`. `given` is taken as it is: packagers
 /// know better.
 pub(crate) fn find(package: &Path, given: Option<String>) -> Built {
     if let Some(commit) = given.filter(|text| !text.is_empty()) {

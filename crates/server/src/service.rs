@@ -327,7 +327,7 @@ impl RequestContext<'_> {
         self.worker.log(self.socket, request, answer);
     }
 
-    /// Counts a response by its status and the time that it took. Background tasks have no client who waited.
+    /// Counts a response by its status and the time that it took. Background tasks have no client that waited.
     #[inline]
     fn count_response(&mut self, status: u16) {
         if self.client.fd < 0 {

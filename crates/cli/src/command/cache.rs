@@ -15,8 +15,8 @@ use std::{
 
 const EXAMPLES: &str = "\
 The server has to run with `--cache SIZE --control PATH`. Other programs may
-use that socket too: a request is a line of JSON, the answer lines of JSON, of which
-the last one has the event \"end\" or \"error\". Requests:
+use that socket too: a request is a line of JSON, and the answer is lines of
+JSON, of which the last one has the event \"end\" or \"error\". Requests:
   {\"command\":\"list\",\"prefix\":\"http://a.example/img/\",\"limit\":100}
   {\"command\":\"show\",\"url\":\"http://a.example/\"}
   {\"command\":\"purge\",\"what\":{\"surrogate_key\":\"article-7\"}}
@@ -62,8 +62,8 @@ Examples:
   pollux cache purge --control /run/pollux.ctl --surrogate-key article-7
   pollux cache purge --control /run/pollux.ctl --all
 
-Responses are removed from memory and from --cache-dir. A response that is on its
-way from an origin meanwhile is not stored. A URL without a path is that
+Responses are removed from memory and from --cache-dir. A response that is on
+its way from an origin meanwhile is not stored. A URL without a path is that
 of /; a query is a part of a URL, a fragment is not.
 
 Surrogate keys are the members of a response's Surrogate-Key (Fastly's) or xkey

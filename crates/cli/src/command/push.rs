@@ -18,8 +18,8 @@ Examples:
                                   An update for each line
   pollux push http://127.0.0.1:8080 --topic /orders/7 --private --data shipped
 
-The identifier of each update is printed. An update that a hub refuses because it
-gets too many is sent again a second later.
+The identifier of each update is printed. An update that a hub refuses because
+it gets too many is sent again a second later.
 
 Exit status: 0 when all were accepted, 1 when one was not.";
 

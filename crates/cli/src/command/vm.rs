@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn results_come_from_a_folder_of_the_guest() {
+    fn results_come_from_a_directory_of_the_guest() {
         assert_eq!(fetch("/a:/b").unwrap(), ("/a".into(), "/b".into()));
         for wrong in ["a:/b", "/a", "/a:"] {
             assert!(fetch(wrong).is_err(), "{wrong}");

@@ -90,7 +90,7 @@ fn what_is_pushed_is_printed() {
 }
 
 #[test]
-fn a_refusal_is_told() {
+fn a_refusal_is_reported() {
     let (_directory, server) = serve(&["--hub-max-update", "100"]);
     let long = "x".repeat(200);
     let output = push(&server, &["--topic", "a", "--data", &long]).output().unwrap();

@@ -27,7 +27,7 @@ fn text(bytes: &[u8]) -> String {
 }
 
 #[test]
-fn idle_holds_and_tells() {
+fn idle_holds_connections_and_reports() {
     let server = Server::good("hello");
     let address = server.address.to_string();
     let out = run(&[

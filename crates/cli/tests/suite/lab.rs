@@ -422,7 +422,7 @@ fn the_list_names_every_experiment_and_its_claims() {
 }
 
 #[test]
-fn a_reader_of_the_list_who_has_seen_enough_is_no_error() {
+fn a_reader_that_closes_the_list_early_is_no_error() {
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);
     let output = Command::new(env!("CARGO_BIN_EXE_pollux"))
@@ -437,7 +437,7 @@ fn a_reader_of_the_list_who_has_seen_enough_is_no_error() {
 }
 
 #[test]
-fn output_that_nobody_reads_changes_no_exit_status() {
+fn output_without_a_reader_changes_no_exit_status() {
     let directory = tempfile::tempdir().unwrap();
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);

@@ -67,7 +67,7 @@ fn shape(value: &Value) -> Value {
 }
 
 #[test]
-fn the_summary_tells_the_papers_figures() {
+fn the_summary_has_the_papers_figures() {
     let server = Server::good("hello");
     let out = load(&[server.url("/x").to_string().as_str(), "--rate", "200", "--requests", "50"]);
     assert!(out.status.success(), "{}", text(&out.stderr));

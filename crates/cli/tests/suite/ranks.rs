@@ -170,8 +170,8 @@ with_launchers! {
 }
 
 #[test]
-fn a_launcher_that_cannot_be_used_is_told() {
-    several::a_launcher_that_cannot_be_used_is_told();
+fn a_launcher_that_cannot_be_used_is_reported() {
+    several::a_launcher_that_cannot_be_used_is_reported();
 }
 
 #[test]

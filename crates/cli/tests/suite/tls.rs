@@ -263,7 +263,7 @@ fn hsts_is_sent_with_the_flag() {
 }
 
 #[test]
-fn half_a_handshake_and_rubbish_hold_nobody_up() {
+fn half_a_handshake_and_rubbish_delay_no_other_client() {
     let directory = site();
     let serve = serve(&directory, &["--mechanism", "epoll"]);
     let mut held = Vec::new();

@@ -30,7 +30,7 @@ fn figures_are_shown_once() {
 }
 
 #[test]
-fn where_nobody_tells_figures_that_is_said() {
+fn a_server_without_figures_is_reported() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
     drop(listener);

@@ -86,7 +86,7 @@ fn a_closed_pipe_ends_the_guest() {
 }
 
 #[test]
-fn mistakes_are_told_before_anything_is_fetched() {
+fn mistakes_are_reported_before_anything_is_fetched() {
     let nowhere = Path::new(env!("CARGO_TARGET_TMPDIR")).join("untouched cache");
     for (arguments, words) in [
         (&["--kernel", "5.10", "--", "true"][..], "6.12"),

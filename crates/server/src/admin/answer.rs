@@ -1,4 +1,4 @@
-//! Doing what is asked.
+//! Performs the requests of the control socket.
 
 use super::protocol::{Entry, ErrorKind, Event, Request, Response, Tier, What, bytes_of, text_of};
 use pollux_cache::{Purge, Store, StoredResponse};
@@ -12,7 +12,7 @@ use std::{
 pub(super) enum AnswerError {
     /// The client hears no more.
     Gone,
-    /// It is told.
+    /// The client receives this error.
     Client(ErrorKind, String),
 }
 

@@ -1,4 +1,4 @@
-//! What is said on the control socket.
+//! The messages on the control socket.
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 /// The longest request, in bytes of its line.
 pub const REQUEST_MAX: u64 = 64 << 10;
 
-/// What is asked.
+/// A request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "command", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Request {
@@ -62,7 +62,7 @@ pub enum Event {
     },
     /// The counters, by their names.
     Statistics {
-        /// What each counts is told at `pollux_cache::Statistics`.
+        /// The meaning of each is documented at `pollux_cache::Statistics`.
         counters: BTreeMap<String, u64>,
     },
     /// That was all.
@@ -87,7 +87,7 @@ pub enum ErrorKind {
     NotStored,
     /// The request is none.
     BadRequest,
-    /// Too many ask at once.
+    /// Too many clients at once.
     Busy,
 }
 
@@ -97,7 +97,7 @@ pub enum ErrorKind {
 pub enum Tier {
     /// In memory alone.
     Memory,
-    /// In the folder alone.
+    /// On disk only.
     Disk,
     /// In both.
     Both,
@@ -112,7 +112,7 @@ pub struct Entry {
     pub variants: u64,
     /// The status code of the latest one.
     pub status: u16,
-    /// Bytes that all take: of memory, metadata included, or else of the folder.
+    /// Bytes of all variants: in memory, metadata included, or else on disk.
     pub bytes: u64,
     /// The age of the latest one, in seconds.
     pub age: u64,
@@ -135,7 +135,8 @@ pub struct Response {
     pub status: u16,
     /// Its fields, in their order.
     pub fields: Vec<(String, String)>,
-    /// The fields of requests by which it was chosen, and what they said; no value where they had none.
+    /// The fields of requests by which it was chosen, and their values; no value where a request
+    /// had none.
     pub vary: Vec<(String, Option<String>)>,
     /// The Unix second at which it came, or was last validated.
     pub came_at: u64,

@@ -116,7 +116,7 @@ mod tests {
 
     /// Before, three workers had four each of ten.
     #[test]
-    fn workers_together_have_as_many_connections_as_were_asked_for() {
+    fn workers_together_have_as_many_connections_as_configured() {
         let mut config = Config::new(".");
         config.workers = 3;
         for all in 3..20 {

@@ -180,7 +180,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn somebody_must_be_able_to_use_it() {
+    fn a_hub_without_any_permitted_client_is_refused() {
         let mut config = HubConfig::new("/.well-known/mercure");
         assert!(config.check().is_err());
         config.anonymous = true;

@@ -157,7 +157,7 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
             let timeout = self.timeout();
             // Read before the wait: what had happened when the command came is normally reported by
             // this wait, and so is part of the answer.
-            let is_asked = self.inbox.is_raised();
+            let is_pending = self.inbox.is_raised();
             let happened = self.wait(timeout)?;
             self.worker.counters.add(Counter::Waits, 1);
             self.worker.clock.update();
@@ -166,7 +166,7 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
                 self.worker.counters.add(Counter::Events, 1);
                 self.dispatch(event);
             }
-            if is_asked && self.inbox.is_raised() {
+            if is_pending && self.inbox.is_raised() {
                 self.handle_inbox();
             }
             self.run_queued();

@@ -102,7 +102,7 @@ impl Resolver {
     }
 
     /// Whether an answer is still to come.
-    pub(super) fn is_asked(&self) -> bool {
+    pub(super) fn is_pending(&self) -> bool {
         self.pending > 0
     }
 

@@ -282,7 +282,7 @@ fn alarms_come_neither_early_nor_never() {
 }
 
 #[test]
-fn a_dial_that_fails_is_told_with_its_reason() {
+fn a_failed_dial_is_delivered_with_its_reason() {
     on_every_engine(|running| {
         assert!(running.get("/refused").starts_with("502"), "{}", running.name);
         assert!(running.get("/refused").contains("connection refused"), "{}", running.name);
@@ -329,7 +329,7 @@ fn an_upload_waits_for_its_taker_and_loses_nothing() {
 }
 
 #[test]
-fn many_who_wait_are_woken_by_one() {
+fn many_waiting_exchanges_are_woken_by_one() {
     on_every_mechanism(|running| {
         let mut waiting: Vec<Client> = (0..40).map(|_| running.client()).collect();
         for client in &mut waiting {
@@ -371,7 +371,7 @@ fn a_upstream_of_the_application_serves_many_exchanges() {
 }
 
 #[test]
-fn who_waits_for_a_client_that_has_gone_is_told() {
+fn an_exchange_whose_client_has_gone_is_notified() {
     on_every_mechanism(|running| {
         let mut reset = running.client();
         reset.send("GET /wait HTTP/1.1\r\nHost: t\r\n\r\n");
@@ -456,7 +456,7 @@ fn names_are_resolved_beside_the_loop() {
 
 /// A server of names that is silent holds up neither alarms nor a stop, in a unit that blocks either.
 #[test]
-fn a_silent_server_of_names_holds_up_nobody() {
+fn a_silent_name_server_delays_no_other_client() {
     let directory = tempfile::tempdir().unwrap();
     let (address, path) = upstreams(directory.path());
     let running = ActiveExchange::start_blocking(Tester::new(address, path));

@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn who_does_not_read_costs_lines_and_no_time() {
+    fn a_slow_reader_costs_lines_and_no_time() {
         let directory = tempfile::tempdir().unwrap();
         let log = LogProcess::new(&LogTarget::File(directory.path().join("log"))).unwrap();
         let mut end = log.source().writer();

@@ -419,7 +419,7 @@ fn content(mut text: &str) -> String {
 }
 
 #[test]
-fn who_waits_is_answered_later_and_those_behind_after_him() {
+fn a_waiting_request_is_answered_later_and_the_following_ones_after_it() {
     let mut bench = scripted();
     bench.receive(get("h1w2we") + &get("h3e") + &get("wh4e"));
     assert_eq!(bench.work_fast(), Need::Service);
@@ -443,7 +443,7 @@ fn who_waits_is_answered_later_and_those_behind_after_him() {
 }
 
 #[test]
-fn who_fills_the_outbox_is_told_once_when_it_is_low() {
+fn an_exchange_that_fills_the_outbox_gets_one_event_when_it_is_low() {
     let mut bench = scripted();
     bench.receive(get("hffwe"));
     bench.send(1000);
@@ -493,7 +493,7 @@ fn a_body_is_handed_over_when_it_is_wanted() {
 }
 
 #[test]
-fn continue_is_said_when_the_body_is_wanted_and_not_before() {
+fn continue_is_sent_when_the_body_is_wanted_and_not_before() {
     let post = |script| {
         format!(
             "POST /{script} HTTP/1.1\r\nHost: test\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\n"
@@ -516,7 +516,7 @@ fn continue_is_said_when_the_body_is_wanted_and_not_before() {
 }
 
 #[test]
-fn who_was_answering_is_told_that_it_is_over() {
+fn an_exchange_that_was_answering_is_notified_of_the_end() {
     // The client is gone.
     let mut bench = scripted();
     bench.receive(get("w"));

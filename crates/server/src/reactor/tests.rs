@@ -10,7 +10,7 @@ fn commands(reactor: &mut Reactor) -> Vec<String> {
 }
 
 #[test]
-fn a_upstream_is_asked_about_once_however_much_is_asked() {
+fn an_upstream_is_queued_once_however_many_commands_it_gets() {
     let mut reactor = Reactor::default();
     let upstream = reactor.dial(endpoint(), 10, EventTarget::Service);
     reactor.send(upstream).bytes().extend_from_slice(b"a");

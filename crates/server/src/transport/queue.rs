@@ -211,7 +211,7 @@ mod tests {
     use std::net::{TcpListener, TcpStream};
 
     #[test]
-    fn the_kernel_tells_how_many_wait() {
+    fn the_kernel_reports_how_many_wait() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let listener = OwnedFd::from(listener);

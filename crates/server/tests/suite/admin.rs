@@ -64,7 +64,7 @@ fn get(address: SocketAddr, path: &str) -> String {
 }
 
 #[test]
-fn figures_are_told_in_every_form() {
+fn figures_are_served_in_every_format() {
     for architecture in [Architecture::Event, Architecture::Prethreaded] {
         let site = site(|config| {
             config.architecture = architecture;
@@ -118,7 +118,7 @@ fn figures_are_told_in_every_form() {
 }
 
 #[test]
-fn health_is_told_and_events_come() {
+fn health_is_served_and_events_arrive() {
     let site = site(|_| {});
     assert!(get(site.admin(), "/healthz").ends_with("\r\n\r\nok\n"));
     assert!(get(site.admin(), "/readyz").ends_with("\r\n\r\nready\n"));
@@ -140,7 +140,7 @@ fn health_is_told_and_events_come() {
 }
 
 #[test]
-fn readiness_ends_when_a_stop_is_asked_for() {
+fn readiness_ends_when_a_stop_is_requested() {
     let mut site = site(|_| {});
     // It holds the server until its grace is over.
     let mut slow = TcpStream::connect(site.site()).unwrap();
@@ -201,7 +201,7 @@ fn bad_requests_are_refused() {
 }
 
 #[test]
-fn clients_that_hang_cost_nobody_anything() {
+fn clients_that_hang_do_not_delay_others() {
     let site = site(|_| {});
     // One client that sends nothing, one that sends slowly, many that never read the response.
     let mut silent: Vec<TcpStream> = Vec::new();

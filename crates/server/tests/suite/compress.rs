@@ -106,7 +106,7 @@ fn gunzip(bytes: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn files_are_compressed_for_those_who_take_it() {
+fn files_are_compressed_for_clients_that_accept_it() {
     let site = site("zstd,br,gzip", 1);
     let short = site.get("/short.html", "gzip");
     assert_eq!(short.field("Content-Encoding"), Some("gzip"), "{}", short.head);

@@ -43,8 +43,8 @@ fn resident() -> usize {
 }
 
 #[test]
-fn a_slow_client_costs_no_memory_and_holds_up_nobody() {
-    pollux_testkit::alone!(a_slow_client_costs_no_memory_and_holds_up_nobody);
+fn a_slow_client_costs_no_memory_and_delays_no_other() {
+    pollux_testkit::alone!(a_slow_client_costs_no_memory_and_delays_no_other);
     const CHUNK: usize = 1 << 20;
     const CHUNKS: usize = 200;
     static CONTENT: [u8; CHUNK] = [b'~'; CHUNK];

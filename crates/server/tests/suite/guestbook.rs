@@ -85,7 +85,7 @@ fn counts_visits_of_many(fixture: &Fixture) {
 }
 
 #[test]
-fn what_is_no_visit_and_no_remark_is_told() {
+fn a_request_that_is_no_visit_and_no_remark_gets_an_error() {
     let directory = tempfile::tempdir().unwrap();
     let store = Store::File(directory.path().join("remarks"));
     let fixture = Fixture::new("epoll-et", store, StoreConnections::default());

@@ -131,7 +131,7 @@ mod tests {
         let args = Cli::try_parse_from(line)?.run;
         let experiment = experiment::find(&args.experiment)?;
         let command = command(Path::new("/bin/pollux"), &args, &experiment)?;
-        Ok(command.get_args().map(|&word| word.to_string_lossy().into_owned()).collect())
+        Ok(command.get_args().map(|word| word.to_string_lossy().into_owned()).collect())
     }
 
     #[test]
@@ -149,14 +149,14 @@ mod tests {
         std::fs::write(directory.path().join(result::FILE), begun.to_string()).unwrap();
         let words = arguments(&["mail-hints", "--resume", earlier]).unwrap();
         assert!(words.windows(2).any(|pair| pair == ["--resume", earlier]), "{words:?}");
-        assert!(words.iter().all(|&word| word != "--out" && word != "--time"), "{words:?}");
+        assert!(words.iter().all(|word| word != "--out" && word != "--time"), "{words:?}");
         let patience = 5_000.0 * GUEST_PATIENCE + GUEST_BOOT_S;
         let timeout = ["--timeout".to_owned(), format!("{patience:.0}")];
         assert!(words.windows(2).any(|pair| pair == timeout), "{words:?}");
 
         let words = arguments(&["mail-hints", "--time", "60s"]).unwrap();
         assert!(words.windows(2).any(|pair| pair == ["--time", "60"]), "{words:?}");
-        assert!(words.iter().any(|&word| word == "--out"), "{words:?}");
+        assert!(words.iter().any(|word| word == "--out"), "{words:?}");
 
         // In a guest as here.
         for place in [["--deterministic"].as_slice(), &["--guest"]] {

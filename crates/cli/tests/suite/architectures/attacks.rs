@@ -209,7 +209,7 @@ fn resets_in_mid_response_leave_nothing_behind() {
 }
 
 #[test]
-fn who_has_closed_his_half_still_gets_his_answer() {
+fn a_client_that_has_closed_its_side_still_gets_its_answer() {
     let len = 8 << 20;
     let site = site(len);
     let wanted = content(len);

@@ -202,7 +202,7 @@ fn an_answer_that_has_come_is_given_although_it_is_late() {
         let mut client = server.client();
         assert_eq!(visit(&mut client).status, 200);
         redis.pause(true);
-        let asked_at = Instant::now();
+        let requested_at = Instant::now();
         client.send(
             "POST /guestbook HTTP/1.1\r\nHost: test\r\nContent-Length: 18\r\n\
              Content-Type: application/x-www-form-urlencoded\r\n\r\nguest-remarks=late",
@@ -210,7 +210,7 @@ fn an_answer_that_has_come_is_given_although_it_is_late() {
         redis.wait_until_request_pending();
         server.freeze();
         // Where this took as long as a store may be silent, it was given up before.
-        let is_awaited = asked_at.elapsed() < Duration::from_secs(4);
+        let is_awaited = requested_at.elapsed() < Duration::from_secs(4);
         redis.pause(false);
         redis.wait_until_reply_pending();
         // Longer than a store may be silent (5 s).

@@ -17,7 +17,7 @@ use std::{
 /// `pollux serve` as a user that has no other process and may have so many (RLIMIT_NPROC does not
 /// bind root). `number` gives tests that run at the same time different users. The program is
 /// opened before: that user may have no access to it.
-fn as_somebody(number: u32, most: u32, directory: &Path, arguments: &[&str]) -> Command {
+fn as_another_user(number: u32, most: u32, directory: &Path, arguments: &[&str]) -> Command {
     let user = 61_000 + std::process::id() % 500 * 8 + number;
     let mut command = Command::new("sh");
     command.args(["-c", "exec 9<\"$0\" && exec \"$@\"", BINARY, "setpriv"]);
@@ -30,7 +30,7 @@ fn as_somebody(number: u32, most: u32, directory: &Path, arguments: &[&str]) -> 
 }
 
 /// Whether that can be done here; says why not.
-fn can_be_somebody() -> bool {
+fn can_change_user() -> bool {
     let works = |output: Output| output.status.success();
     let mut command = Command::new("setpriv");
     command.args(["--reuid=60999", "--regid=60999", "--clear-groups", "--inh-caps=-all"]);
@@ -49,7 +49,7 @@ fn open_site() -> tempfile::TempDir {
 
 #[test]
 fn whom_no_process_or_thread_can_be_had_for_waits_and_is_not_lost() {
-    if !can_be_somebody() {
+    if !can_change_user() {
         return;
     }
     let site = open_site();
@@ -57,7 +57,7 @@ fn whom_no_process_or_thread_can_be_had_for_waits_and_is_not_lost() {
         let number = u32::from(architecture == "forking");
         // The program, or its two threads, and as many units as are left.
         let arguments = ["--architecture", architecture];
-        let server = Serve::start_command(as_somebody(number, 4, site.path(), &arguments));
+        let server = Serve::start_command(as_another_user(number, 4, site.path(), &arguments));
         let mut clients: Vec<_> = (0..7).map(|_| server.client()).collect();
         for client in &mut clients {
             client.send("GET / HTTP/1.1\r\nHost: test\r\n\r\n");
@@ -93,15 +93,15 @@ fn whom_no_process_or_thread_can_be_had_for_waits_and_is_not_lost() {
 }
 
 #[test]
-fn a_pool_that_cannot_be_had_is_told_at_the_start() {
-    if !can_be_somebody() {
+fn a_pool_that_cannot_be_started_is_reported_at_the_start() {
+    if !can_change_user() {
         return;
     }
     let site = open_site();
     in_each(&["preforked", "prethreaded"], |architecture| {
         let number = 2 + u32::from(architecture == "preforked");
         let arguments = ["--architecture", architecture, "--pool", "12"];
-        let output = as_somebody(number, 6, site.path(), &arguments).output().unwrap();
+        let output = as_another_user(number, 6, site.path(), &arguments).output().unwrap();
         let stderr = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(1), "{stderr}");
         assert!(stderr.contains("of 12 (fewer: --pool)"), "{stderr}");
@@ -112,12 +112,12 @@ fn a_pool_that_cannot_be_had_is_told_at_the_start() {
 /// One that has ended cannot be replaced at first: somebody else of the same user is there.
 #[test]
 fn a_place_is_filled_when_it_can_be() {
-    if !can_be_somebody() {
+    if !can_change_user() {
         return;
     }
     let site = open_site();
     let arguments = ["--architecture", "preforked", "--pool", "2"];
-    let server = Serve::start_command(as_somebody(4, 3, site.path(), &arguments));
+    let server = Serve::start_command(as_another_user(4, 3, site.path(), &arguments));
     let user = fs::read_to_string(format!("/proc/{}/status", server.pid())).unwrap();
     let user = user.lines().find_map(|line| line.strip_prefix("Uid:\t")).unwrap();
     let user: u32 = user.split('\t').next().unwrap().parse().unwrap();
@@ -155,7 +155,7 @@ fn a_place_is_filled_when_it_can_be() {
 /// Before, each thread opened the directory for itself: at half of the limit connections were accepted
 /// and closed unserved.
 #[test]
-fn with_few_descriptors_who_connects_waits_and_is_not_lost() {
+fn with_few_descriptors_new_clients_wait_and_are_not_lost() {
     let site = site(0);
     in_each(&["threaded", "prethreaded"], |architecture| {
         let mut arguments = vec!["--architecture", architecture, "--header-timeout", "300s"];
@@ -246,7 +246,7 @@ fn with_few_descriptors_a_pool_serves_more_files_than_it_can_hold_open() {
 /// Regression: an unknown error was taken for an empty queue, and the next wait reported the
 /// connection at once.
 #[test]
-fn who_may_not_accept_does_not_spin() {
+fn a_worker_that_may_not_accept_does_not_spin() {
     let site = site(0);
     in_each(&["iterative", "forking", "preforked", "threaded", "prethreaded"], |architecture| {
         let mut arguments = vec!["--grace", "1s"];

@@ -18,7 +18,7 @@ fn in_every_way(test: impl Fn(&'static str, &'static str) + Sync) {
 }
 
 #[test]
-fn every_way_serves_everybody() {
+fn every_way_serves_all_clients() {
     let site = site(0);
     in_every_way(|architecture, way| {
         let server = serve(site.path(), architecture, &["--accept", way, "--pool", "4"]);

@@ -23,7 +23,7 @@ fn kill(pid: u32) {
 
 /// A client's connection is served by which process? The one that has a socket to it. The kernel's
 /// table leaves out some that are there while others come and go, so it is read until it has this one.
-fn who_serves(server: &Serve, client: &Client) -> u32 {
+fn serving_pid(server: &Serve, client: &Client) -> u32 {
     let port = client.socket().local_addr().unwrap().port();
     let far = format!("{:08X}:{port:04X}", u32::from_le_bytes([127, 0, 0, 1]));
     let mut found = None;
@@ -56,7 +56,7 @@ impl Drop for AtTheEnd<'_> {
 /// One child is killed while all serve: its own connection ends, nobody else's does, and there are as
 /// many as before soon.
 #[test]
-fn a_child_that_is_killed_takes_nobody_with_it() {
+fn a_killed_child_ends_no_other() {
     let site = site(0);
     in_each(&PROCESSES, |architecture| {
         let is_pool = architecture == "preforked";
@@ -84,7 +84,7 @@ fn a_child_that_is_killed_takes_nobody_with_it() {
             });
             let end = AtTheEnd(&is_over);
             let mut victim = held.remove(0);
-            let pid = who_serves(&server, &victim);
+            let pid = serving_pid(&server, &victim);
             kill(pid);
             assert!(victim.read_to_end_or_reset().is_empty());
             tree::until("it is taken", || !tree::is_alive(pid));
@@ -177,7 +177,7 @@ fn no_child_outlives_a_parent_that_is_killed() {
 }
 
 /// The process that has the access log open.
-fn who_writes(server: &Serve, log: &Path) -> Option<u32> {
+fn log_writer_pid(server: &Serve, log: &Path) -> Option<u32> {
     let log = log.to_str().unwrap();
     let mut children = tree::children(server.pid()).into_iter();
     children.find(|&pid| tree::descriptors(pid).values().any(|name| name == log))
@@ -187,7 +187,7 @@ fn who_writes(server: &Serve, log: &Path) -> Option<u32> {
 fn another_writes(server: &Serve, log: &Path, former: Option<u32>) -> u32 {
     let mut writer = None;
     tree::until("another writes", || {
-        writer = who_writes(server, log);
+        writer = log_writer_pid(server, log);
         writer.is_some() && writer != former
     });
     writer.unwrap()
@@ -212,7 +212,7 @@ fn the_logs_process_is_replaced() {
         };
         get();
         tree::until("its line is there", || log_lines(&log) == 1);
-        let first = who_writes(&server, &log).expect("somebody writes");
+        let first = log_writer_pid(&server, &log).expect("somebody writes");
         kill(first);
         // What it had taken when it died is lost; what comes from then on is not.
         tree::until("it is dead", || !tree::is_alive(first));
@@ -288,7 +288,7 @@ fn a_writer_that_is_killed_at_the_end_is_replaced() {
             tree::until("it is stopped", || tree::is_stopped(writer));
         };
         let kill_it = |server: &Serve, log: &Path| {
-            let writer = who_writes(server, log).expect("it is there");
+            let writer = log_writer_pid(server, log).expect("it is there");
             tree::until("all others have ended", || tree::children(server.pid()) == [writer]);
             kill(writer);
         };

@@ -63,7 +63,7 @@ fn all_serve_alike_and_count_alike() {
 
 /// Many clients at a time, each with a connection a request: every one is answered and counted.
 #[test]
-fn figures_are_whole_whoever_served() {
+fn figures_are_whole_whichever_unit_served() {
     const CLIENTS: u64 = 8;
     const EACH: u64 = 12;
     let site = site(0);
@@ -154,7 +154,7 @@ fn only_an_iterative_server_waits_for_a_slow_client() {
 }
 
 #[test]
-fn whom_nobody_can_serve_yet_waits_and_is_not_lost() {
+fn a_client_that_no_unit_can_serve_yet_waits_and_is_not_lost() {
     let site = site(0);
     in_each(&["forking", "preforked", "threaded", "prethreaded"], |architecture| {
         let has_pool = architecture.starts_with("pre");
@@ -189,7 +189,7 @@ fn whom_nobody_can_serve_yet_waits_and_is_not_lost() {
 /// Requests in flight end; later connections are refused, and not left in a queue that no process
 /// serves.
 #[test]
-fn a_stop_ends_what_is_in_flight_and_takes_in_nobody() {
+fn a_stop_ends_requests_in_flight_and_accepts_none() {
     let site = site(LARGE);
     in_each(&ALL, |architecture| {
         let mut server = serve(site.path(), architecture, &["--grace", "60s"]);

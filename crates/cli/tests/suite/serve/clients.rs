@@ -81,7 +81,7 @@ fn too_many_requests_are_answered_with_429_and_the_time_to_wait() {
 }
 
 #[test]
-fn lists_decide_who_is_served_in_every_architecture() {
+fn lists_decide_which_clients_are_served_in_every_architecture() {
     let site = site(0);
     for architecture in ["event", "iterative", "forking", "preforked", "threaded", "prethreaded"] {
         let arguments = ["--architecture", architecture];

@@ -80,7 +80,7 @@ fn refusals_name_what_is_at_fault() {
 
 /// Root looks into every directory, but for one that has given that right away.
 #[test]
-fn a_directory_without_permission_is_told_as_that() {
+fn a_directory_without_permission_is_reported_as_such() {
     let site = site(0);
     let closed = site.path().join("closed");
     fs::create_dir(&closed).unwrap();
@@ -102,7 +102,7 @@ fn a_directory_without_permission_is_told_as_that() {
 }
 
 #[test]
-fn who_holds_a_port_is_named() {
+fn the_holder_of_a_port_is_named() {
     let site = site(0);
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap();
@@ -143,7 +143,7 @@ fn two_servers_of_several_workers_do_not_share_a_port_by_accident() {
 }
 
 #[test]
-fn it_listens_wherever_it_is_told() {
+fn it_listens_at_every_configured_address() {
     let site = site(0);
     let path = site.path().join("socket");
     let unix = format!("unix:{}", path.display());

@@ -46,7 +46,7 @@ fn expect(manager: &UnixDatagram, wanted: &str) -> String {
 }
 
 #[test]
-fn a_passed_socket_is_served_and_the_manager_is_told() {
+fn a_passed_socket_is_served_and_the_manager_is_notified() {
     for architecture in [&["--workers", "2"][..], &["--architecture", "preforked", "--pool", "2"]] {
         let site = site(10);
         let directory = tempfile::tempdir().unwrap();

@@ -72,7 +72,7 @@ fn address_from(stderr: &mut impl BufRead) -> String {
 
 /// Before, it waited for ever for its log to be written, and heard no signal any more.
 #[test]
-fn an_access_log_that_nobody_reads_does_not_keep_a_server_from_ending() {
+fn an_access_log_without_a_reader_does_not_keep_a_server_from_ending() {
     let site = site(0);
     let mut command = Command::new(BINARY);
     command.arg("serve").arg(site.path()).args(["--listen", "127.0.0.1:0", "--access-log", "-"]);
@@ -91,12 +91,12 @@ fn an_access_log_that_nobody_reads_does_not_keep_a_server_from_ending() {
     }
     let pid = rustix::process::Pid::from_child(&server.0);
     rustix::process::kill_process(pid, Signal::TERM).unwrap();
-    let asked_at = Instant::now();
+    let requested_at = Instant::now();
     let status = loop {
         if let Some(status) = server.0.try_wait().unwrap() {
             break status;
         }
-        assert!(asked_at.elapsed() < Duration::from_secs(60), "it does not end");
+        assert!(requested_at.elapsed() < Duration::from_secs(60), "it does not end");
         thread::sleep(Duration::from_millis(20));
     };
     assert!(status.success(), "{}", describe(status));
@@ -151,7 +151,7 @@ fn a_hangup_opens_the_access_log_anew_and_ends_nothing() {
 }
 
 #[test]
-fn a_hangup_without_an_access_log_is_told() {
+fn a_hangup_without_an_access_log_is_reported() {
     let site = site(0);
     let mut server = serve(site.path(), &[]);
     server.signal(Signal::HUP);

@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn openmetrics_is_for_those_who_name_it() {
+    fn openmetrics_is_for_clients_that_accept_it() {
         let prometheus = "application/openmetrics-text;version=1.0.0;q=0.5,text/plain;version=0.0.4;q=0.2,*/*;q=0.1";
         assert_eq!(Format::of_accept(prometheus), Format::OpenMetrics);
         for accept in

@@ -211,7 +211,7 @@ mod tests {
     /// Regression: the first connection at a stop that was already dead closed the acceptor,
     /// although others waited behind it.
     #[test]
-    fn at_a_stop_all_who_wait_are_looked_at_though_the_first_is_dead() {
+    fn at_a_stop_all_that_wait_are_accepted_though_the_first_is_dead() {
         let config = Config::new(".");
         let queues = Queues::open(&config, 1).unwrap();
         let scoreboard = Arc::new(Scoreboard::new(2).unwrap());

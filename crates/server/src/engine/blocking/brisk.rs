@@ -118,6 +118,6 @@ impl<A: Service> Blocking<A> {
         self.upstreams.is_empty()
             && self.alarms.is_empty()
             && self.reactor.pending_commands() == 0
-            && !self.names.is_asked()
+            && !self.names.is_pending()
     }
 }

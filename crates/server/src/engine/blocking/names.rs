@@ -23,8 +23,8 @@ pub(super) struct Names(Option<(Resolver, OwnedFd)>);
 
 impl Names {
     /// Whether an answer is to come.
-    pub(super) fn is_asked(&self) -> bool {
-        self.0.as_ref().is_some_and(|(resolver, _)| resolver.is_asked())
+    pub(super) fn is_pending(&self) -> bool {
+        self.0.as_ref().is_some_and(|(resolver, _)| resolver.is_pending())
     }
 }
 
@@ -33,7 +33,7 @@ impl<A: Service> Blocking<A> {
     ///
     /// # Errors
     /// Why the lookup cannot be started.
-    pub(super) fn ask_for_name(&mut self, question: Question) -> Result<(), String> {
+    pub(super) fn begin_lookup(&mut self, question: Question) -> Result<(), String> {
         let (resolver, _) = match &mut self.names.0 {
             Some(open) => open,
             none => {
@@ -46,7 +46,7 @@ impl<A: Service> Blocking<A> {
 
     /// Adds the notifier to what is waited for, while an answer is to come. Returns its place.
     pub(super) fn add_names(&mut self) -> Option<usize> {
-        let (_, notifier) = self.names.0.as_ref().filter(|(resolver, _)| resolver.is_asked())?;
+        let (_, notifier) = self.names.0.as_ref().filter(|(resolver, _)| resolver.is_pending())?;
         self.polled.push(PollFd { fd: notifier.as_raw_fd(), events: POLLIN, revents: 0 });
         Some(self.polled.len() - 1)
     }

@@ -54,7 +54,7 @@ impl<A: Service> UpstreamDriver for Blocking<A> {
     }
 
     fn resolve_beside(&mut self, question: Question) -> Result<(), String> {
-        self.ask_for_name(question)
+        self.begin_lookup(question)
     }
 
     fn pass_on_client(&mut self, what: &HandOver) {

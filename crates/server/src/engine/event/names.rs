@@ -23,7 +23,7 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
     ///
     /// # Errors
     /// Why the lookup cannot be started.
-    pub(super) fn ask_for_name(&mut self, question: Question) -> Result<(), String> {
+    pub(super) fn begin_lookup(&mut self, question: Question) -> Result<(), String> {
         if self.names.is_none() {
             let resolver = self.open_resolver().map_err(|error| format!("{error:#}"))?;
             self.names = Some(resolver);

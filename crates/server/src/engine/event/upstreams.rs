@@ -51,7 +51,7 @@ impl<M: Mechanism, A: Service> UpstreamDriver for Engine<M, A> {
     }
 
     fn resolve_beside(&mut self, question: Question) -> Result<(), String> {
-        self.ask_for_name(question)
+        self.begin_lookup(question)
     }
 
     fn pass_on_client(&mut self, what: &HandOver) {

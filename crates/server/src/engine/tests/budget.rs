@@ -63,7 +63,7 @@ fn most_answers(length: usize) -> u32 {
 /// Before there was a budget, such a client was answered for as long as the socket took more:
 /// another waited for 78 to 191 ms.
 #[test]
-fn who_asks_for_much_at_once_leaves_others_their_turn() {
+fn a_client_with_a_long_response_does_not_delay_others() {
     // From memory, and from a file.
     for length in [250 << 10, 300 << 10] {
         let most = most_answers(length);

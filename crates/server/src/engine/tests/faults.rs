@@ -42,7 +42,7 @@ fn forbid(call: i64, errno: i32) {
 /// Regression: during a stop, a connection that failed like this was accepted again without end,
 /// and the worker never ended.
 #[test]
-fn who_may_not_accept_does_not_spin_and_hears_a_stop() {
+fn a_worker_that_may_not_accept_does_not_spin_and_notices_a_stop() {
     for errno in [libc::EPERM, libc::EACCES, libc::EOPNOTSUPP, libc::EMFILE, libc::ENOMEM] {
         let started_at = Instant::now();
         let worker = Worker::start(move || forbid(libc::SYS_accept4, errno));
@@ -275,7 +275,7 @@ fn a_unit_that_may_not_accept_does_not_spin_and_hears_a_stop() {
 /// Regression: the first connection at a stop that was already dead ended the worker's accepting,
 /// although others waited behind it.
 #[test]
-fn at_a_stop_a_unit_looks_at_all_who_wait_though_the_first_is_dead() {
+fn at_a_stop_a_unit_accepts_all_that_wait_though_the_first_is_dead() {
     const CLIENTS: usize = 3;
     let scoreboard = Arc::new(Scoreboard::new(1).unwrap());
     scoreboard.stop(Duration::from_secs(600));

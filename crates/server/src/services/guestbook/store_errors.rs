@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_store_that_comes_and_goes_is_told_of_once() {
+    fn a_store_that_comes_and_goes_is_reported_once() {
         let store_errors = StoreErrors::default();
         let failed = Err(StoreError::TimedOut);
         for _ in 0..100 {

@@ -29,7 +29,7 @@ impl HubNews {
             move || {
                 while shared.wait_for_news() {
                     for (index, worker) in workers.iter().enumerate() {
-                        if shared.is_to_be_told(index) {
+                        if shared.needs_notification(index) {
                             worker.notify();
                         }
                     }

@@ -76,7 +76,7 @@ struct Link {
     queued: AtomicUsize,
     /// Whether the log follows the stream now, so that waiting for an entry is of use.
     is_following: AtomicBool,
-    /// How far the log is, and who waits until it has an entry.
+    /// How far the log is, and the tickets that wait for an entry.
     progress: Mutex<Progress>,
     state: Mutex<State>,
     changed: Condvar,
@@ -285,7 +285,7 @@ impl Link {
         state.start.clone()
     }
 
-    /// The log has the stream up to here: who waits for that is answered.
+    /// The log has the stream up to here: tickets that wait for that are answered.
     fn advance(&self, shared: &HubShared, position: EntryId) {
         let mut progress = lock(&self.progress);
         progress.position = position;

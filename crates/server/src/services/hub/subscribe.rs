@@ -129,7 +129,7 @@ impl Hub {
         self.admit_subscriber(context, asker, candidate, wait, outbox)
     }
 
-    /// Begins a stream or a long poll of somebody who may have it.
+    /// Begins a stream or a long poll of a client that may have it.
     fn admit_subscriber(
         &mut self,
         context: &mut RequestContext<'_>,

@@ -70,7 +70,7 @@ mod tests {
     };
 
     #[test]
-    fn a_preflight_is_told_what_it_asked_for() {
+    fn a_preflight_answer_lists_the_requested_fields() {
         let cors: Cors = "https://a.example".parse().unwrap();
         assert_eq!(cors.fields().len(), 2);
         for (wanted, allowed) in [("x-a, x-b", true), ("x\"a", false)] {

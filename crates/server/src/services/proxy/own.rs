@@ -3,7 +3,7 @@
 //! These answers have no `Cache-Status`. RFC 9211 §2 wants none on what a proxy makes itself and not from
 //! something stored, as a 400 to a malformed request (`Adapter::refused`). It says SHOULD NOT, and one
 //! kind of pages has it all the same: those about an origin that cannot be had. The cache was consulted before,
-//! and a person who looks for the cause of a 502 wants to know why the request was sent on. Nor is there
+//! and an operator who looks for the cause of a 502 wants to know why the request was forwarded. Nor is there
 //! `Via`, which is for messages that are passed on (RFC 9110 §7.6.3).
 
 use super::request::forwards_left;

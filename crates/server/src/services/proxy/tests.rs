@@ -91,7 +91,7 @@ fn an_exchange_that_waits_for_a_connection_is_queued_once() {
 
 /// Each that went away so would have sent the first in the queue to its end.
 #[test]
-fn who_waits_for_another_and_goes_away_leaves_the_queue_as_it_is() {
+fn an_exchange_that_waits_for_a_fetch_and_ends_does_not_change_the_queue() {
     let mut bench = Bench::new(|config| {
         config.connections = 1.try_into().unwrap();
         config.cache = Some(pollux_cache::Store::new(pollux_cache::Config::default()));

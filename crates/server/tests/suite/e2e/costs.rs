@@ -213,7 +213,7 @@ fn a_kept_connection_with_a_thread_of_its_own_reads_a_file_once() {
 }
 
 #[test]
-fn who_is_no_longer_brisk_is_waited_for_in_one_call() {
+fn a_client_that_is_no_longer_brisk_costs_one_wait() {
     let fixture = threads();
     let mut client = fixture.client();
     for _ in 0..100 {

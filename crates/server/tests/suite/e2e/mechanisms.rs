@@ -209,7 +209,7 @@ fn close_what_is_quiet_for_too_long() {
 }
 
 #[test]
-fn accept_everybody_whatever_the_limit() {
+fn accept_all_clients_whatever_the_limit() {
     const CLIENTS: usize = 40;
     on_every_mechanism(|start, name| {
         for limit in [NonZeroU32::new(1), NonZeroU32::new(10), None] {

@@ -133,7 +133,7 @@ fn types_follow_names() {
 }
 
 #[test]
-fn precompressed_siblings_go_to_those_who_take_them() {
+fn precompressed_siblings_go_to_clients_that_accept_them() {
     let files: [(&str, &[u8]); 5] = [
         ("a.js", b"plain"),
         ("a.js.gz", b"gzip"),

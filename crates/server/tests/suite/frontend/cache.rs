@@ -58,7 +58,7 @@ fn a_request_with_an_override_field_does_not_poison_the_cache() {
 }
 
 #[test]
-fn what_is_stored_is_not_asked_for_on_every_engine() {
+fn a_stored_response_is_not_fetched_on_every_engine() {
     on_every_engine(|engine| {
         let origin = counting("Cache-Control: max-age=60\r\nETag: \"a\"\r\n");
         let (fixture, _) = cached(&origin, |config| serve_with(config, engine));
@@ -252,7 +252,7 @@ fn a_client_that_waits_in_vain_gets_its_own_answer() {
 }
 
 #[test]
-fn a_client_that_goes_away_takes_nobody_with_it() {
+fn a_client_that_goes_away_does_not_end_others() {
     let is_free = Arc::new(AtomicBool::new(false));
     let gate = is_free.clone();
     let origin = Origin::start(move |request| {

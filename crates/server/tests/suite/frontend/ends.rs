@@ -5,7 +5,7 @@ use pollux_testkit::origin::Origin;
 use std::net::Shutdown;
 
 #[test]
-fn a_client_that_goes_away_ends_what_was_asked_for_it() {
+fn a_client_that_goes_away_ends_its_upstream_request() {
     on_every_engine(|engine| {
         for begins in [false, true] {
             let origin = Origin::start(move |request| {

@@ -114,7 +114,7 @@ fn has_input(client: &Client) -> bool {
 }
 
 #[test]
-fn who_is_not_there_or_takes_nothing_is_a_503() {
+fn a_receiver_that_is_missing_or_full_is_a_503() {
     on_every_engine(|engine| {
         let (_directory, path) = place();
         let fixture = handing(&path, |config, _| serve_with(config, engine));

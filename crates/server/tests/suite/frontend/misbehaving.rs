@@ -95,7 +95,7 @@ fn a_truncated_reply_stays_truncated() {
 }
 
 #[test]
-fn bytes_behind_a_reply_end_the_connection_and_answer_nobody() {
+fn bytes_behind_a_reply_end_the_connection_and_answer_no_request() {
     let extra = "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil";
     let mine = "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\ngood";
     for (reply, pause) in [
@@ -196,7 +196,7 @@ fn an_origin_that_is_silent_is_a_504_and_one_that_is_slow_is_waited_for() {
 }
 
 #[test]
-fn who_is_not_there_is_told_of_and_others_take_his_place() {
+fn a_missing_origin_is_reported_and_others_take_its_place() {
     let reserved = Port::reserve();
     let nobody = format!("http://{}", reserved.address());
     let fixture = Fixture::before(&nobody);

@@ -5,7 +5,7 @@ use pollux_testkit::origin::Origin;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 
 #[test]
-fn who_finds_all_connections_in_use_waits_for_one() {
+fn a_request_that_finds_all_connections_in_use_waits_for_one() {
     static NOW: AtomicUsize = AtomicUsize::new(0);
     static MOST: AtomicUsize = AtomicUsize::new(0);
     let origin = Origin::start(|request| {
@@ -33,7 +33,7 @@ fn who_finds_all_connections_in_use_waits_for_one() {
 }
 
 #[test]
-fn who_waits_for_too_long_is_told_so() {
+fn a_request_that_waits_too_long_gets_an_error() {
     let is_free = Arc::new(AtomicBool::new(false));
     let gate = is_free.clone();
     let origin = Origin::start(move |request| {

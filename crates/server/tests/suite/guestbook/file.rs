@@ -35,7 +35,7 @@ fn servers_share_a_file() {
 }
 
 #[test]
-fn a_file_that_cannot_be_the_store_is_told_at_the_start() {
+fn a_file_that_cannot_be_the_store_is_reported_at_the_start() {
     let directory = tempfile::tempdir().unwrap();
     let mut config = Config::new(directory.path());
     config.listen = vec!["127.0.0.1:0".parse().unwrap()];

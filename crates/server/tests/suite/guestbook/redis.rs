@@ -166,7 +166,7 @@ fn until(what: &str, is_so: impl Fn() -> bool) {
 }
 
 #[test]
-fn a_redis_that_dies_is_told_of_and_found_again() {
+fn a_redis_that_dies_is_reported_and_found_again() {
     for policy in [StoreConnections::PerRequest, pooled(2)] {
         let Some(mut redis) = Redis::start(&[]) else { return };
         let store = at(&format!("redis://127.0.0.1:{}", redis.port));
@@ -185,7 +185,7 @@ fn a_redis_that_dies_is_told_of_and_found_again() {
 }
 
 #[test]
-fn a_redis_that_is_silent_holds_up_nobody_for_long() {
+fn a_silent_redis_delays_no_client_for_long() {
     let Some(redis) = Redis::start(&[]) else { return };
     let store = at(&format!("redis://127.0.0.1:{}", redis.port));
     let fixture = Fixture::new("epoll-et", store, pooled(2));
@@ -216,7 +216,7 @@ fn a_redis_that_is_silent_holds_up_nobody_for_long() {
 }
 
 #[test]
-fn what_redis_refuses_is_told_and_ends_when_it_does() {
+fn an_error_of_redis_is_reported_and_ends_when_redis_recovers() {
     let Some(redis) = Redis::start(&[]) else { return };
     let store = at(&format!("redis://127.0.0.1:{}", redis.port));
     let fixture = Fixture::new("epoll-et", store, StoreConnections::default());

@@ -192,7 +192,7 @@ fn keys_of_publishers_and_subscribers_are_different_if_so_configured() {
 }
 
 #[test]
-fn subscriptions_are_told_of_and_listed() {
+fn subscriptions_are_published_and_listed() {
     let hub = strict(|hub| hub.subscriptions = true);
     let list = format!("{PATH}/subscriptions");
     assert_eq!(hub.request("GET", &list, &[]).status, 401);

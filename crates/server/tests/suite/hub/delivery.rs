@@ -28,7 +28,7 @@ fn every_mechanism_delivers_to_many_from_many() {
 }
 
 #[test]
-fn a_subscriber_that_does_not_read_holds_up_nobody_and_catches_up() {
+fn a_subscriber_that_does_not_read_delays_no_other_and_catches_up() {
     on_every_mechanism(|mechanism| {
         let hub = Hub::start(1, |config, _| config.mechanism = mechanism.clone());
         let mut slow = hub.subscribe("match=a", &[]);

@@ -139,7 +139,7 @@ fn pages_elsewhere_may_use_it_if_they_are_named() {
 }
 
 #[test]
-fn a_configuration_that_lets_nobody_or_everybody_in_is_refused() {
+fn a_configuration_that_admits_no_client_or_every_client_is_refused() {
     let start = |change: &dyn Fn(&mut Config, &mut HubConfig)| {
         let mut hub = HubConfig::new(PATH);
         let mut config = Config::new("");

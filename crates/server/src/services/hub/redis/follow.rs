@@ -263,7 +263,7 @@ impl Follower {
     }
 }
 
-/// Checks that Redis is new enough; a user who may not look is not checked.
+/// Checks that Redis is new enough. Without the permission for INFO the check is skipped.
 fn check_version(connection: &mut Connection) -> Result<(), RedisError> {
     let Ok(Reply::Text(info)) = connection.command(&[b"INFO", b"server"]) else { return Ok(()) };
     let info = String::from_utf8_lossy(&info);

@@ -76,7 +76,7 @@ fn what_is_kept_for_too_long_is_closed() {
 }
 
 #[test]
-fn who_finds_no_place_waits_and_none_is_lost() {
+fn an_exchange_without_a_connection_waits_and_none_is_lost() {
     let mut reactor = Reactor::default();
     let mut all = pool(&["http://127.0.0.1:1", "/b=http://127.0.0.1:2"], |config| {
         config.connections = 2.try_into().unwrap();
@@ -137,7 +137,7 @@ fn an_origin_that_fails_is_left_aside_and_tried_again() {
 }
 
 #[test]
-fn a_name_is_asked_for_once_and_again_when_it_is_old() {
+fn a_name_is_resolved_once_and_again_when_it_is_old() {
     let mut reactor = Reactor::default();
     let mut all = pool(&["http://origin.example:81"], |_| {});
     let lookups = |reactor: &mut Reactor| {

@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_may_share_is_charged_each_time() {
+    fn a_content_that_is_not_shared_is_charged_each_time() {
         let contents = Contents::new(1 << 20, 2);
         let one = contents.put(None, &prepared(1_000), 0).unwrap();
         let charged = contents.charged();

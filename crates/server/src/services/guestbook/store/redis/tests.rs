@@ -120,7 +120,7 @@ fn a_dead_address_costs_no_request() {
 }
 
 #[test]
-fn only_when_all_addresses_have_failed_is_it_said_and_the_name_asked_again() {
+fn after_all_addresses_have_failed_it_is_reported_and_the_name_resolved_again() {
     let mut redis = Played::new("per-request", &[1, 2]);
     redis.visit();
     redis.visit();
@@ -142,7 +142,7 @@ fn only_when_all_addresses_have_failed_is_it_said_and_the_name_asked_again() {
 
 /// A pool that could not grow goes on with what it has.
 #[test]
-fn a_connection_that_lives_serves_while_nobody_is_dialled() {
+fn a_living_connection_serves_while_none_can_be_dialled() {
     let mut redis = Played::new("pooled:8", &[1]);
     redis.visit();
     let (alive, _) = redis.dialled_once();
@@ -163,7 +163,7 @@ fn a_connection_that_lives_serves_while_nobody_is_dialled() {
 
 /// A server that lets nobody in is left alone for longer and longer, although it accepts.
 #[test]
-fn who_accepts_and_refuses_is_not_dialled_without_end() {
+fn a_server_that_accepts_and_refuses_is_not_dialled_without_end() {
     let mut redis = Played::new("pooled:1", &[1]);
     let mut pauses = Vec::new();
     for _ in 0..6 {
@@ -209,7 +209,7 @@ fn a_request_whose_client_has_gone_leaves_no_connection() {
 
 /// A pool's connection on which the server owes replies to nobody is given up all the same.
 #[test]
-fn a_silent_connection_of_a_pool_ends_also_when_nobody_waits() {
+fn a_silent_connection_of_a_pool_ends_also_without_waiting_requests() {
     let mut redis = Played::new("pooled:1", &[1]);
     let ticket = redis.visit();
     let alarm = redis.store.connections.iter().flatten().next().unwrap().alarm.expect("an alarm");
@@ -233,7 +233,7 @@ fn a_silent_connection_of_a_pool_ends_also_when_nobody_waits() {
 }
 
 #[test]
-fn nothing_leaves_before_somebody_is_there_and_lets_us_in() {
+fn nothing_is_sent_before_the_server_accepts_the_login() {
     let mut redis = Played::new("per-request", &[1]);
     redis.store.url = "redis://a.test/99".parse().unwrap();
     redis.visit();
