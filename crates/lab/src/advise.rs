@@ -1,7 +1,7 @@
 //! What each mechanism keeps of its rate on this machine, for a given number of idle and of open connections.
 //!
-//! A short experiment measures each mechanism with and without the idle connections, with one request open and with
-//! as many as are asked for, and the batching law ([`crate::law`]) is fitted to it.
+//! A short experiment measures each mechanism with and without the idle connections, with one open request
+//! and with the requested number of them. The batching law ([`crate::law`]) is then fitted to the results.
 
 use crate::{
     experiment::{Experiment, IDLE, Value},
@@ -23,7 +23,7 @@ const OPEN: &str = "open";
 /// Pairs of blocks without and with the idle connections.
 const BLOCKS: u32 = 6;
 
-/// What is asked.
+/// The user's question.
 #[derive(Clone, Copy, Debug)]
 pub struct Question {
     /// Idle connections.
@@ -45,7 +45,8 @@ pub struct Advice {
     pub best_rps: f64,
     /// What that is of the best rate without them.
     pub kept: Estimate,
-    /// CPU a request at the rate that was asked for, in microseconds, by the law; none where it could not be fitted.
+    /// CPU time per request at the requested rate, in microseconds, by the law; none where the law could
+    /// not be fitted.
     pub cpu_us: Option<f64>,
     /// Why there is nothing, where there is nothing.
     pub missing: Option<String>,
@@ -80,7 +81,7 @@ axis = [
   {{ name = "idle", label = "idle connections", values = [0, {idle}] }},
   {{ name = "open", label = "requests open at once", values = [1, {open}], load-flag = "connections" }},
 ]
-left-out = [{{ at = {{ idle = [0], open = [1] }}, because = "it tells nothing more" }}]
+left-out = [{{ at = {{ idle = [0], open = [1] }}, because = "it adds no information" }}]
 full = {{ seconds = {seconds}, blocks = {BLOCKS}, min-window-seconds = 0.15, max-window-seconds = 1, warmup-seconds = 0,
   saturation-seconds = 0.2, saturation-of = "all" }}
 quick = {{ seconds = {seconds}, blocks = {BLOCKS}, min-window-seconds = 0.15, max-window-seconds = 1, warmup-seconds = 0,
@@ -148,7 +149,8 @@ quick = {{ seconds = {seconds}, blocks = {BLOCKS}, min-window-seconds = 0.15, ma
         }
     }
 
-    /// CPU a request at the rate that is asked for: one request open pays for its own waits, many share them.
+    /// CPU time per request at the requested rate: a single open request pays for its own waits, many share
+    /// them.
     fn cpu_us(&self, outcome: &Outcome, variant: &str, points: [&plan::Point; 2]) -> Option<f64> {
         let point = |point: &plan::Point| {
             let cell = outcome.cell(variant, point)?;
@@ -218,8 +220,8 @@ mod tests {
             (Question { open: 1, ..question }, "--open 1: 2 to"),
             (Question { rate_rps: 0.0, ..question }, "--rate 0: above 0"),
         ] {
-            let said = format!("{:#}", wrong.experiment().unwrap_err());
-            assert!(said.contains(expected), "{said}");
+            let message = format!("{:#}", wrong.experiment().unwrap_err());
+            assert!(message.contains(expected), "{message}");
         }
     }
 }

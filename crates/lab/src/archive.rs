@@ -13,7 +13,7 @@ pub const FILE: &str = "result.json";
 
 /// `result.json`, as gzip compresses it (RFC 1952): `zcat` and `jq` read it.
 pub const PACKED: &str = "result.json.gz";
-/// The page that a forge shows for the folder.
+/// The page that a forge shows for the directory.
 pub const PAGE: &str = "README.md";
 /// The longest `result.json` that is unpacked, in bytes: a small file may claim to hold anything.
 const MAX_BYTES: u64 = 1 << 30;
@@ -45,8 +45,7 @@ pub fn read_text(directory: &Path) -> anyhow::Result<String> {
     read().with_context(|| format!("cannot read {}", path.display()))
 }
 
-/// Without the path of the folder in which the program was started: what is published names no
-/// place of one machine.
+/// Removes the path of the program's start directory: published files name no path of one machine.
 pub(crate) fn shortened(text: &str) -> String {
     match std::env::current_dir().ok().as_deref().and_then(Path::to_str) {
         Some(here) if here.len() > 1 => text.replace(&format!("{here}/"), ""),
@@ -79,7 +78,7 @@ pub(crate) fn replace(path: &Path, content: &[u8]) -> anyhow::Result<()> {
     });
     written.with_context(|| unfinished.display().to_string())?;
     fs::rename(&unfinished, path).with_context(|| path.display().to_string())?;
-    // The new name is the directory's. Some file systems keep it without being asked, and refuse.
+    // The new name belongs to the directory. Some file systems store it without a sync, and refuse one.
     if let Some(Ok(directory)) = path.parent().map(File::open) {
         let _ = directory.sync_all();
     }

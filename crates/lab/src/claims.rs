@@ -46,7 +46,7 @@ fn spent_after(outcome: &Outcome) -> Option<u32> {
     outcome.looks.iter().filter(spent).map(|look| look.blocks).min()
 }
 
-/// Judges by the first blocks alone. Who has seen the verdict and goes on for want of a better one would
+/// Judges by the first blocks alone. A user who sees the verdict and adds blocks to get a better one would
 /// spend the error twice.
 fn judge_first(outcome: &Outcome, blocks: u32) -> Vec<ClaimOutcome> {
     let mut first = outcome.clone();
@@ -88,8 +88,8 @@ fn judge_all(outcome: &Outcome) -> Vec<ClaimOutcome> {
 fn is_settled(claim: &ClaimOutcome, family: usize) -> bool {
     let settled = |part: &Part| part.verdict != Verdict::Seen && part.is_final;
     match claim.verdict {
-        // The p-values of its paper's other claims are not known here. Bonferroni's correction needs none of
-        // them, and Holm's never asks for more.
+        // The p-values of the paper's other claims are not known here. Bonferroni's correction does not
+        // need them, and Holm's correction never needs more evidence than Bonferroni's.
         verdict if verdict.is_decided() => claim.p.is_none_or(|p| p * family as f64 <= ERROR),
         Verdict::Undecided => {
             claim.parts.iter().all(|part| part.verdict.is_decided() || settled(part))
@@ -167,7 +167,7 @@ fn of_points(verdicts: &[Verdict]) -> Verdict {
 }
 
 /// Judges a claim that the experiment does not make itself by the data of `outcome`.
-pub(crate) fn ask(outcome: &Outcome, claim: &Claim) -> ClaimOutcome {
+pub(crate) fn evaluate(outcome: &Outcome, claim: &Claim) -> ClaimOutcome {
     judge_one(outcome, claim)
 }
 

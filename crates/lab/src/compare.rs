@@ -36,7 +36,7 @@ pub struct Row {
 }
 
 impl Row {
-    /// Whether it changed by more than chance. Nothing is said of fewer than six blocks.
+    /// Whether it changed by more than chance. Unknown with fewer than six blocks.
     pub fn changed(&self) -> bool {
         self.p <= ERROR && self.change.blocks >= MIN_BLOCKS
     }

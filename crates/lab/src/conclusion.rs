@@ -49,8 +49,8 @@ impl Outcome {
         }
     }
 
-    /// Puts the claims of the built-in experiment in the place of those that were kept with a run of it. Who
-    /// ran a file has claims of his own, whatever its name is.
+    /// Replaces the claims stored with a run of a built-in experiment by its current claims. A run of a
+    /// user's file keeps the claims of that file, whatever its name is.
     fn take_todays_claims(&mut self) {
         let is_file = |word: &str| word.ends_with(".toml");
         if self.environment.command.split_whitespace().any(is_file) {
@@ -70,7 +70,7 @@ impl Outcome {
             self.experiment.claim = today.claim;
         } else if today.claim != self.experiment.claim {
             let note = format!(
-                "Judged by the claims that were kept with it: the experiment {} asks for other data by now.",
+                "Judged by the claims stored with it: the experiment {} now needs other data.",
                 self.experiment.id
             );
             if !self.notes.contains(&note) {

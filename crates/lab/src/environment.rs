@@ -12,12 +12,12 @@ pub struct Cpus {
     pub generator: u32,
 }
 
-/// What a reader needs to repeat a run, or to see why he gets other figures.
+/// What a reader needs to repeat a run, or to explain different figures.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Environment {
     /// The version of this program.
     pub pollux: String,
-    /// The commit that this program was built from, as [`revision`] tells it.
+    /// The commit that this program was built from, from [`revision`].
     pub revision: Option<String>,
     /// The command line.
     pub command: String,
@@ -202,9 +202,9 @@ impl Environment {
 /// What [`revision`] is, for a guest that does not see the source tree.
 pub const REVISION: &str = "POLLUX_REVISION";
 
-/// The commit that this program was built from (`built`, which its build knows), with `+` where it was
-/// started in a checkout of that commit whose files were changed; or what [`REVISION`] says. A folder
-/// that holds another commit, or another project, tells nothing about the program.
+/// The commit that this program was built from (`built`, known at build time), with `+` where the program
+/// was started in a checkout of that commit with changed files; otherwise the value of [`REVISION`]. A
+/// directory with another commit, or another project, gives no information about the program.
 pub fn revision(built: Option<&str>) -> Option<String> {
     if let Ok(revision) = std::env::var(REVISION) {
         return Some(revision).filter(|revision| !revision.is_empty());
@@ -241,7 +241,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_build_tells_its_commit_or_nothing() {
+    fn a_build_knows_its_commit_or_has_none() {
         let rest = "release build, x86_64-unknown-linux-gnu";
         for (build, found) in [
             ("32b38f2a11 2026-11-21", Some("32b38f2a11")),
@@ -267,17 +267,17 @@ mod tests {
         let load_average = Some(9.0);
         let later = Environment { command: "another".into(), load_average, ..there.clone() };
         assert_eq!(there.difference(&later), None);
-        let said = |now: Environment| there.difference(&now).unwrap();
-        let kernel = said(Environment { kernel: "Linux 6.12".into(), ..there.clone() });
+        let changed = |now: Environment| there.difference(&now).unwrap();
+        let kernel = changed(Environment { kernel: "Linux 6.12".into(), ..there.clone() });
         assert_eq!(kernel, "kernel: Linux 6.1 then, Linux 6.12 now");
-        let build = said(Environment { revision: Some("abc".into()), ..there.clone() });
+        let build = changed(Environment { revision: Some("abc".into()), ..there.clone() });
         assert_eq!(build, "build: not known then, abc now");
-        let network = said(Environment { receive_cpu: Some(0), ..there.clone() });
+        let network = changed(Environment { receive_cpu: Some(0), ..there.clone() });
         assert!(network.contains("none then, 0 now"), "{network}");
         let alone = Some(Cpus { server: 0, generator: 0 });
-        let pinned = said(Environment { pinned: alone, ..there.clone() });
+        let pinned = changed(Environment { pinned: alone, ..there.clone() });
         assert!(pinned.contains("0 and 1 then, 0 and 0 now"), "{pinned}");
-        let guest = said(Environment { guest: Some("6.1.0".into()), ..there.clone() });
+        let guest = changed(Environment { guest: Some("6.1.0".into()), ..there.clone() });
         assert!(guest.starts_with("guest: "), "{guest}");
     }
 }

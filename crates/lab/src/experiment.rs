@@ -80,7 +80,7 @@ pub struct Experiment {
     pub redis: Option<Redis>,
     /// The server behind the one that is measured.
     pub origin: Option<Origin>,
-    /// What is asked for, by name; the values of an axis called [`REQUEST`].
+    /// The requested resources, by name; the values of an axis called [`REQUEST`].
     #[serde(default)]
     pub request: Vec<Request>,
     /// Flags of `pollux serve` for every variant.
@@ -121,8 +121,8 @@ pub struct Experiment {
     /// And a load lasts so long at least before it is measured, in seconds: the queue of a server that is offered
     /// a tenth too much takes ten times its clients' patience to fill.
     pub deterministic_warmup_seconds: Option<f64>,
-    /// A part of the CPU that the server had in the deterministic guest. Runs of before 27 November have it; since
-    /// it decides verdicts, no experiment may ask for it.
+    /// A part of the CPU that the server had in the deterministic guest. Runs before 27 November have it;
+    /// since it decides verdicts, no experiment may set it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deterministic_server_share: Option<f64>,
     /// [`Rate::limit_step`] in the deterministic guest.
@@ -154,7 +154,7 @@ pub enum Cells {
     All,
     /// The third that a law is fitted on.
     Fit,
-    /// The others, of which it has to foretell what comes out.
+    /// The other variants, whose results it has to predict.
     Rest,
 }
 
@@ -319,8 +319,8 @@ pub struct Phase {
     pub fraction: f64,
     /// How long it lasts, when not as long as the run's window.
     pub seconds: Option<f64>,
-    /// How long it lasts before it is measured: until what the phase before left behind is answered or given
-    /// up. Not at all when it is not said.
+    /// The time from the start of the phase to its measurement: until the requests of the previous phase
+    /// are answered or given up. Zero if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub settle_seconds: Option<f64>,
 }

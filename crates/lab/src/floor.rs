@@ -25,8 +25,8 @@ const BUFFER: usize = 16 * 1024;
 /// What a thread needs beside it.
 const STACK: usize = 64 * 1024;
 
-/// An answer for who has no server's own at hand: with the fields of one about a file, and so many bytes of
-/// content.
+/// A response for use without the server's own: with the header fields of a file response and a body of
+/// this many bytes.
 pub fn reply(content_len: usize) -> Vec<u8> {
     let mut reply = format!(
         "HTTP/1.1 200 OK\r\nServer: floor\r\nDate: Thu, 01 Jan 1970 00:00:00 GMT\r\n\
@@ -39,14 +39,14 @@ pub fn reply(content_len: usize) -> Vec<u8> {
     reply
 }
 
-/// Serves `reply` with one epoll loop at a port of 127.0.0.1, of which `tell` is told, until the process is
-/// ended.
+/// Serves `reply` with one epoll loop at a port of 127.0.0.1 until the process is ended. `announce`
+/// receives the address.
 ///
 /// # Errors
-/// Those of the system calls on the set and on the listener, and of `tell`.
+/// Those of the system calls on the set and on the listener, and of `announce`.
 pub fn serve(
     reply: &[u8],
-    tell: impl FnOnce(SocketAddr) -> anyhow::Result<()>,
+    announce: impl FnOnce(SocketAddr) -> anyhow::Result<()>,
 ) -> anyhow::Result<Infallible> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     listener.set_nonblocking(true)?;
@@ -55,7 +55,7 @@ pub fn serve(
     let watch =
         |fd| sys::epoll_ctl(epoll.as_fd(), EpollOp::Add, fd, libc::EPOLLIN as u32, fd as u64);
     watch(listens_at)?;
-    tell(listener.local_addr()?)?;
+    announce(listener.local_addr()?)?;
 
     // Indexed by descriptor number.
     let mut connections: Vec<Option<OwnedFd>> = Vec::new();
@@ -86,7 +86,7 @@ pub fn serve(
             };
             let is_over = match sys::recv(connection.as_fd(), &mut buffer) {
                 Ok(0) => true,
-                // Who does not read what he asked for is cut off.
+                // A client that does not read its response is disconnected.
                 Ok(_) => !sys::send(connection.as_fd(), reply, false)
                     .is_ok_and(|sent| sent == reply.len()),
                 Err(error) => error.kind() != io::ErrorKind::WouldBlock,
@@ -98,15 +98,15 @@ pub fn serve(
     }
 }
 
-/// Serves `reply` with so many `threads`, each of which accepts a connection and serves it to its end, at a
-/// port of 127.0.0.1, of which `tell` is told, until the process is ended.
+/// Serves `reply` with so many `threads` at a port of 127.0.0.1 until the process is ended. Each thread
+/// accepts a connection and serves it until it closes. `announce` receives the address.
 ///
 /// # Errors
-/// Those of the system calls on the listener, of a thread that cannot be started, and of `tell`.
+/// Those of the system calls on the listener, of a thread that cannot be started, and of `announce`.
 pub fn serve_with_threads(
     reply: &[u8],
     threads: NonZeroU32,
-    tell: impl FnOnce(SocketAddr) -> anyhow::Result<()>,
+    announce: impl FnOnce(SocketAddr) -> anyhow::Result<()>,
 ) -> anyhow::Result<Infallible> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let address = listener.local_addr()?;
@@ -117,7 +117,7 @@ pub fn serve_with_threads(
         let builder = thread::Builder::new().stack_size(BUFFER + STACK);
         builder.spawn(move || -> () { serve_in_turn(&shared.0, &shared.1) })?;
     }
-    tell(address)?;
+    announce(address)?;
     serve_in_turn(&shared.0, &shared.1)
 }
 
@@ -146,10 +146,10 @@ mod tests {
 
     /// Both connections are open all the while.
     fn answers_on_two(serve: impl FnOnce(mpsc::Sender<SocketAddr>) + Send + 'static) {
-        let (tell, told) = mpsc::channel();
+        let (sender, receiver) = mpsc::channel();
         // It ends with the process.
-        thread::spawn(|| serve(tell));
-        let address = told.recv_timeout(Duration::from_secs(60)).unwrap();
+        thread::spawn(|| serve(sender));
+        let address = receiver.recv_timeout(Duration::from_secs(60)).unwrap();
         let connections = [(); 2].map(|()| TcpStream::connect(address).unwrap());
         for mut stream in connections.iter().cycle().take(6) {
             stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
@@ -162,16 +162,17 @@ mod tests {
 
     #[test]
     fn every_request_has_the_same_answer_on_a_connection_that_stays() {
-        answers_on_two(|tell| {
-            serve(b"what was given", |address| Ok(tell.send(address)?)).unwrap();
+        answers_on_two(|sender| {
+            serve(b"what was given", |address| Ok(sender.send(address)?)).unwrap();
         });
     }
 
     #[test]
     fn so_many_threads_have_so_many_connections_at_a_time() {
         let two = NonZeroU32::new(2).unwrap();
-        answers_on_two(move |tell| {
-            serve_with_threads(b"what was given", two, |address| Ok(tell.send(address)?)).unwrap();
+        answers_on_two(move |sender| {
+            serve_with_threads(b"what was given", two, |address| Ok(sender.send(address)?))
+                .unwrap();
         });
     }
 }

@@ -15,7 +15,7 @@ use std::{
     os::fd::OwnedFd,
 };
 
-/// Where the kernel tells the number of its kprobe events.
+/// The file with the numbers of the kernel's kprobe events.
 const KIND: &str = "/sys/bus/event_source/devices/kprobe/type";
 /// The most functions that one process is counted for.
 pub const MAX_FUNCTIONS: usize = 8;
@@ -111,22 +111,22 @@ mod tests {
     use std::net::{TcpListener, UdpSocket};
 
     #[test]
-    fn nothing_is_counted_where_nothing_is_asked_for() {
+    fn nothing_is_counted_without_functions() {
         assert!(KernelCalls::of_this_thread(&[]).unwrap().read().unwrap().is_empty());
     }
 
     #[test]
     fn what_is_missing_is_named() {
         let functions = ["no_such_function_of_a_kernel".to_owned()];
-        let said = format!("{:#}", KernelCalls::of_this_thread(&functions).unwrap_err());
+        let message = format!("{:#}", KernelCalls::of_this_thread(&functions).unwrap_err());
         let reasons = ["no kprobes", "no_such_function_of_a_kernel", "CAP_PERFMON"];
-        assert!(reasons.iter().any(|reason| said.contains(reason)), "{said}");
+        assert!(reasons.iter().any(|reason| message.contains(reason)), "{message}");
         let many = vec!["sock_poll".to_owned(); MAX_FUNCTIONS + 1];
-        let said = format!("{:#}", KernelCalls::of_this_thread(&many).unwrap_err());
-        assert_eq!(said, "calls of at most 8 functions");
+        let message = format!("{:#}", KernelCalls::of_this_thread(&many).unwrap_err());
+        assert_eq!(message, "calls of at most 8 functions");
     }
 
-    /// poll(2) of sockets asks each once; files have no such function.
+    /// poll(2) calls this function once for each socket; files have no such function.
     #[test]
     fn a_poll_of_three_sockets_is_three_calls() {
         // Before: a thread that this one starts later is counted with it.

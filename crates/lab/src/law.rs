@@ -230,7 +230,7 @@ mod tests {
         assert!((noisy.c_us / 224.0 - 1.0).abs() < 0.05 && noisy.r_squared > 0.99, "{noisy:?}");
     }
 
-    /// The positive control: data that do not follow it are told.
+    /// The positive control: data that do not follow the law are detected.
     #[test]
     fn what_does_not_follow_the_law_shows() {
         let mut points = points(0.0);
@@ -239,7 +239,7 @@ mod tests {
         }
         assert!(Law::fit(&points).unwrap().r_squared < 0.5);
         let same: Vec<Point> = points.iter().map(|it| Point { waits: 1.0, ..*it }).collect();
-        assert_eq!(Law::fit(&same), None, "waits that never differ do not tell c from S");
+        assert_eq!(Law::fit(&same), None, "equal waits cannot separate c from S");
         assert_eq!(Law::fit(&[]), None);
     }
 

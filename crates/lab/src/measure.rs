@@ -1,9 +1,9 @@
 //! What a run cost: CPU time of the server's processes, system calls, latencies.
 //!
-//! CPU time is read before the generator starts, or when its warm-up is over, and after it has ended, while idle
-//! connections are held and nothing else happens to the server; so all of the difference belongs to the
-//! requests. Both readings are of the moment at which the server has told its counters, for it tells them late where it
-//! has much to do.
+//! CPU time is read before the generator starts, or when its warm-up is over, and after the generator has
+//! ended. Idle connections stay open meanwhile and the server has no other work, so the whole difference
+//! belongs to the requests. Both readings are taken when the server has reported its counters, because a
+//! busy server reports them late.
 
 mod metrics;
 
@@ -74,8 +74,8 @@ pub fn cpu_time(pid: u32) -> anyhow::Result<CpuTime> {
     Ok(total)
 }
 
-/// The CPU time of those children of this process that have ended and were waited for, in nanoseconds; the
-/// kernel tells it in clock ticks (10 ms).
+/// The CPU time of the ended and reaped children of this process, in nanoseconds; the kernel counts it in
+/// clock ticks (10 ms).
 ///
 /// # Errors
 /// When /proc is not there.
@@ -199,10 +199,10 @@ pub struct Raw {
     /// What the idle connections took, where there are any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub held: Option<HoldCost>,
-    /// What many connections took in the middle of the load, where that is asked.
+    /// Memory of many connections in the middle of the load, if the experiment uses it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub loaded: Option<HoldCost>,
-    /// What the documents took that the server had to store first, where that is asked.
+    /// Memory of the documents that the server had to store first, if the experiment uses it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stored: Option<StoreCost>,
     /// The server's context switches between the two, where they are counted.
@@ -220,7 +220,8 @@ pub struct Raw {
     /// Requests that came to the origin behind the server, from before the load to its end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub origin_requests: Option<u64>,
-    /// How many connections the server had open at instants between the two, where that is asked.
+    /// The server's number of open connections at instants between the two readings, if the experiment uses
+    /// it.
     #[serde(default)]
     pub open: Vec<u64>,
     /// Why not all of the idle connections were there to the end, if so.
@@ -274,8 +275,8 @@ impl Raw {
     pub fn doubt(&self) -> Option<String> {
         // A wait that is measured by itself has no generator.
         let has_generator = self.load.get("valid").is_some();
-        let said = if has_generator { self.validity().err() } else { self.idle_lost.clone() };
-        said.or_else(|| self.shortage())
+        let reason = if has_generator { self.validity().err() } else { self.idle_lost.clone() };
+        reason.or_else(|| self.shortage())
     }
 
     /// Why the generator says that the latencies are not the server's.

@@ -64,7 +64,7 @@ pub struct StoreCost {
 /// The memory now in use by the server's processes, and by the kernel.
 ///
 /// # Errors
-/// When a process is gone, or /proc does not tell.
+/// When a process is gone, or /proc does not show it.
 pub fn now(pids: &[u32]) -> anyhow::Result<Memory> {
     let mut user = 0;
     for (index, pid) in pids.iter().enumerate() {
@@ -111,7 +111,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_kernels_part_is_what_nobody_else_has() {
+    fn the_kernels_part_is_the_unattributed_memory() {
         let text = "MemTotal:  1000 kB\nMemFree: 300 kB\nMemAvailable: 900 kB\nBuffers: 10 kB\n\
                     Cached: 200 kB\nSwapCached: 0 kB\nAnonPages: 90 kB\n";
         assert_eq!(kernel_kibibytes(text).unwrap(), 400);

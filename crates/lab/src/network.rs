@@ -58,10 +58,10 @@ pub fn receive_on(cpu: u32) -> anyhow::Result<()> {
     steer(own_sysfs().context("its sysfs (fsopen(2))")?.as_fd(), cpu)
 }
 
-/// The sysfs of this thread's network namespace: what is mounted at /sys shows that of who mounted
-/// it. This one is mounted nowhere, so that nobody else sees it, no folder and no mount namespace
-/// are needed (in a chroot the root is no mount point, and cannot be made private), and it goes
-/// with the descriptor.
+/// The sysfs of this thread's network namespace: /sys shows the namespace of the process that mounted it.
+/// This one has no mount point, so no other process sees it and it needs neither a directory nor a mount
+/// namespace (in a chroot the root is no mount point, and cannot be made private). It disappears with the
+/// descriptor.
 fn own_sysfs() -> io::Result<OwnedFd> {
     let sysfs = fsopen("sysfs", FsOpenFlags::FSOPEN_CLOEXEC)?;
     fsconfig_create(sysfs.as_fd())?;
@@ -76,7 +76,7 @@ impl Distance {
     /// Puts `clients` far away. To be called in a namespace of one's own ([`own`]).
     ///
     /// # Errors
-    /// When there is no tc, or the kernel has no netem; with what tc said.
+    /// When there is no tc, or the kernel has no netem; with the message of tc.
     pub fn put(clients: &Clients) -> anyhow::Result<Self> {
         // As a module, in kernels that do not load it by themselves. What fails here shows below.
         let _ = Command::new("modprobe").arg("sch_netem").stderr(Stdio::null()).status();
@@ -101,8 +101,8 @@ fn tc(words: &str) -> anyhow::Result<()> {
         .args(words.split(' '))
         .output()
         .context("tc cannot be started (it is in the package iproute2)")?;
-    let said = String::from_utf8_lossy(&output.stderr);
-    anyhow::ensure!(output.status.success(), "tc {words}: {}", said.trim());
+    let message = String::from_utf8_lossy(&output.stderr);
+    anyhow::ensure!(output.status.success(), "tc {words}: {}", message.trim());
     Ok(())
 }
 
@@ -136,7 +136,7 @@ mod tests {
     #[test]
     fn a_thread_gets_a_network_of_its_own() {
         let place = || fs::read_link("/proc/thread-self/ns/net").unwrap();
-        let outside = place();
+        let before = place();
         let moved = std::thread::spawn(move || match receive_on(0) {
             Ok(()) => {
                 let listener = std::net::TcpListener::bind("127.0.1.7:0").unwrap();
@@ -150,11 +150,11 @@ mod tests {
             }
         });
         let moved = moved.join().unwrap();
-        assert_ne!(moved, Some(outside.clone()));
-        assert_eq!(place(), outside);
+        assert_ne!(moved, Some(before.clone()));
+        assert_eq!(place(), before);
     }
 
-    /// What that folder is: in a chroot nothing is mounted at the root, and there is no /proc.
+    /// The identity of that directory: in a chroot nothing is mounted at the root, and there is no /proc.
     #[test]
     fn a_root_that_is_no_mount_point_is_enough() {
         let root = tempfile::tempdir().unwrap();
@@ -195,8 +195,8 @@ mod tests {
                     tc("qdisc add dev lo root netem delay 1ms").expect("the first is gone");
                 }
                 Err(error) => {
-                    let said = format!("{error:#}");
-                    assert!(said.contains("sch_netem") && said.contains("tc "), "{said}");
+                    let message = format!("{error:#}");
+                    assert!(message.contains("sch_netem") && message.contains("tc "), "{message}");
                 }
             }
         })

@@ -1,8 +1,8 @@
 //! Other servers, as their documentation advises to set them up: one worker, no access log, connections
 //! kept for as many requests as they allow.
 //!
-//! The one home of such configurations: the laboratory's experiments and the bench (`pollux-bench`) start
-//! the same ones. A peer that is not installed is told, and nothing stands in for it.
+//! All such configurations are here: the laboratory's experiments and the bench (`pollux-bench`) start the
+//! same ones. A peer that is not installed is reported as missing, and nothing replaces it.
 
 mod apache;
 mod h2o;
@@ -71,7 +71,7 @@ pub enum Role {
 pub struct PeerSetup<'a> {
     /// The document root.
     pub documents: &'a Path,
-    /// A folder of its own, for configuration, logs and process ids.
+    /// A directory of its own, for configuration, logs and process ids.
     pub scratch: &'a Path,
 }
 
@@ -205,25 +205,25 @@ impl ConfigInput<'_> {
         Ok(path)
     }
 
-    /// A folder below the scratch.
-    fn folder(&self, name: &str) -> anyhow::Result<PathBuf> {
+    /// A directory below the scratch directory.
+    fn directory(&self, name: &str) -> anyhow::Result<PathBuf> {
         let path = self.place.scratch.join(name);
         fs::create_dir_all(&path).with_context(|| path.display().to_string())?;
         Ok(path)
     }
 
-    /// A folder below the scratch that any user may write to.
-    fn shared_folder(&self, name: &str) -> anyhow::Result<PathBuf> {
-        let path = self.folder(name)?;
+    /// A directory below the scratch directory that any user may write to.
+    fn shared_directory(&self, name: &str) -> anyhow::Result<PathBuf> {
+        let path = self.directory(name)?;
         fs::set_permissions(&path, fs::Permissions::from_mode(0o777))?;
         Ok(path)
     }
 
-    /// Lets other users into the temporary folders: workers are not root where root starts them.
+    /// Lets other users into the temporary directories: workers do not run as root if the user is root.
     fn open_to_workers(&self) -> anyhow::Result<()> {
         let temporary = std::env::temp_dir();
-        for folder in [self.place.documents, self.place.scratch] {
-            for part in folder.ancestors().take_while(|part| *part != temporary) {
+        for directory in [self.place.documents, self.place.scratch] {
+            for part in directory.ancestors().take_while(|part| *part != temporary) {
                 if !part.starts_with(&temporary) {
                     break;
                 }
@@ -256,12 +256,12 @@ impl ConfigInput<'_> {
     }
 }
 
-/// A port of 127.0.0.1 for a server that has to be told its number.
+/// A port of 127.0.0.1 for a server that needs its number in advance.
 ///
-/// As long as this value lives, the kernel gives the port to nobody who leaves the choice to it: one that is
-/// let go could be another server's before the one that it is meant for listens there. Who asks for it by its
-/// number and with SO_REUSEADDR, as all servers do here, has it: bind(2) allows that as long as nobody
-/// listens.
+/// As long as this value lives, the kernel gives the port to no other socket that binds to port 0. A
+/// released port could be taken by another server before the intended one listens there. A server that
+/// binds to the number with SO_REUSEADDR, as all servers do here, gets it: bind(2) allows that as long as
+/// no socket listens.
 #[derive(Debug)]
 pub struct Port {
     _socket: OwnedFd,

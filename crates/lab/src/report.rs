@@ -48,17 +48,17 @@ pub fn figures<'a>(
     outcome: &'a Outcome,
     directory: &Path,
 ) -> anyhow::Result<Vec<(Panel<'a>, String)>> {
-    let folder = directory.join("figures");
-    fs::create_dir_all(&folder).with_context(|| folder.display().to_string())?;
+    let figures = directory.join("figures");
+    fs::create_dir_all(&figures).with_context(|| figures.display().to_string())?;
     let mut drawn = Vec::new();
     for panel in panels(outcome) {
         let svg = figure::draw(outcome, &panel)?;
-        let path = folder.join(format!("{}.svg", panel.id));
+        let path = figures.join(format!("{}.svg", panel.id));
         fs::write(&path, &svg).with_context(|| path.display().to_string())?;
         drawn.push((panel, svg));
     }
     if !outcome.claims.is_empty() {
-        let path = folder.join(forest::FILE);
+        let path = figures.join(forest::FILE);
         fs::write(&path, forest::file(&outcome.claims))
             .with_context(|| path.display().to_string())?;
     }

@@ -53,9 +53,9 @@ pub struct Run {
     pub block: u32,
     /// Seconds from the start of the experiment.
     pub started_s: f64,
-    /// The measured window that was asked for.
+    /// The requested measured window.
     pub window_s: f64,
-    /// The mechanism that really ran, as the server said.
+    /// The mechanism that really ran, as the server reports it.
     pub mechanism: String,
     /// Whether it counts.
     pub status: Status,
@@ -106,7 +106,7 @@ pub struct Saturation {
     pub raw: Raw,
 }
 
-/// What a server was asked for in the search of its limit, and what it answered.
+/// One probe in the search for a server's limit: the offered rate and the answered rate.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LimitProbe {
     /// Requests per second.
@@ -127,7 +127,8 @@ pub struct Ladder {
     /// Requests per second.
     pub rates_rps: Vec<f64>,
     /// The search.
-    pub asked: Vec<LimitProbe>,
+    #[serde(rename = "asked")]
+    pub probes: Vec<LimitProbe>,
 }
 
 /// A cell over all blocks.
@@ -176,8 +177,8 @@ pub struct Outcome {
     pub elapsed_s: f64,
     /// It was stopped before its end; what is here was measured before that.
     pub interrupted: bool,
-    /// When it was judged and shown. Whoever goes on from it hands them on: each look that is forgotten
-    /// spends a part of the error again.
+    /// When it was judged and shown. A run that continues this one must take the looks over: each forgotten
+    /// look spends a part of the error again.
     #[serde(default)]
     pub looks: Vec<Look>,
     /// What a reader should know: shortened runs, invalid runs, a shared CPU.
@@ -229,7 +230,7 @@ impl Outcome {
     }
 
     /// Whether `variant` is measured at `point`: not at the rates that others have of their own.
-    pub fn asks(&self, variant: &str, point: &Point) -> bool {
+    pub fn measures(&self, variant: &str, point: &Point) -> bool {
         let Some(rate) = point.get(RATE).and_then(Value::number) else { return true };
         let has = |ladder: &&Ladder| ladder.rates_rps.contains(&rate);
         let is_own = |ladder: &Ladder| {

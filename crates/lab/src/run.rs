@@ -116,8 +116,8 @@ struct Session<'a> {
     cpus: Cpus,
     outcome: Outcome,
     journal: Option<Journal>,
-    /// Cells, less their rate, whose connections the server cannot hold, and what it said: this
-    /// does not change from block to block.
+    /// Cells, without their rate, whose connections the server cannot hold, with its message: this does not
+    /// change from block to block.
     not_held: Vec<(Cell, String)>,
     /// What runs cost beside their windows, so far.
     overhead_s: f64,
@@ -236,8 +236,8 @@ impl<'a> Session<'a> {
             .map(|(variant, _)| variant)
     }
 
-    /// What is left of the time. A clock that counts instructions leaps while the guest waits for
-    /// the host's files, and tells nothing: there every block is made.
+    /// The remaining time. A clock that counts instructions jumps while the guest waits for the host's
+    /// files, so it is no measure of time: there every block is made.
     fn left_s(&self) -> f64 {
         let budget = self.settings.experiment.budget(self.settings.quick);
         if self.is_deterministic() {
@@ -316,11 +316,11 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    /// What is measured: each variant at each point at which it is asked.
+    /// The measured cells: each variant at each of its points.
     fn cells(&self) -> anyhow::Result<Vec<Cell>> {
         let names: Vec<String> = self.available().map(|variant| variant.name.clone()).collect();
         let mut cells = plan::cells(names.iter().map(String::as_str), &self.outcome.dimensions)?;
-        cells.retain(|cell| self.outcome.asks(&cell.variant, &cell.point));
+        cells.retain(|cell| self.outcome.measures(&cell.variant, &cell.point));
         match self.settings.experiment.cells {
             Cells::All => {}
             Cells::Fit => cells.retain(|cell| fit::is_for_fit(fit::SEED, &cell.name())),
@@ -512,7 +512,7 @@ impl<'a> Session<'a> {
         kept
     }
 
-    /// What the server said when it could not hold this cell's connections, at whatever rate.
+    /// The server's message when it could not hold this cell's connections, at any rate.
     fn not_held(&self, cell: &Cell) -> Option<&str> {
         let cell = without_rate(cell);
         let known = self.not_held.iter().find(|(other, _)| *other == cell);
@@ -593,7 +593,7 @@ fn course_name(course: &[Cell]) -> String {
     }
 }
 
-/// Where results go when nothing else is said: `results/ID-DATE-TIME`, in UTC.
+/// The default directory for results: `results/ID-DATE-TIME`, in UTC.
 pub fn default_directory(id: &str) -> std::path::PathBuf {
     let now = jiff::Timestamp::now().strftime("%Y%m%d-%H%M%S");
     std::path::Path::new("results").join(format!("{id}-{now}"))

@@ -11,9 +11,9 @@
 //! - A run that goes on until it has decided looks at its data several times, by a plan that keeps the
 //!   error ([`sequential`]). Several claims of one paper share one error ([`holm`]).
 //!
-//! With fewer than [`MIN_BLOCKS`] nothing is decided: with three blocks an interval that is said to
-//! cover 95 % covers 75 %. From six on it covers 94 to 96 %, but less where one side alone is noisy, and
-//! its noise is skewed: 93 % where the skewness is 1, and 89 % where it is 2, as in the worst sixth of
+//! With fewer than [`MIN_BLOCKS`] nothing is decided: with three blocks an interval with a nominal coverage
+//! of 95 % covers 75 %. From six on it covers 94 to 96 %, but less where one side alone is noisy, and its
+//! noise is skewed: 93 % where the skewness is 1, and 89 % where it is 2, as in the worst sixth of
 //! published comparisons ([`coverage`](self) simulates it, in the tests).
 
 pub mod binomial;

@@ -1,6 +1,6 @@
 //! How often a server's threads gave up the CPU, or lost it.
 //!
-//! The kernel counts (a software event of perf_event_open(2)): /proc tells it of live threads only, and a
+//! The kernel counts (a software event of perf_event_open(2)): /proc shows live threads only, and a
 //! server that makes a thread or a process for each connection has none of those left at the end. What
 //! the counted threads start later is counted with them. It costs each switch a fraction of a
 //! microsecond, for every server alike, and each fork or clone a little more.

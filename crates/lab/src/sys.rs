@@ -89,7 +89,7 @@ pub(crate) mod tests {
     /// Makes `root` the root of this thread, and of no other (chroot(2)).
     pub(crate) fn chroot_of_this_thread(root: &Path) -> io::Result<()> {
         let root = CString::new(root.as_os_str().as_bytes())?;
-        // SAFETY: the call takes no pointer; it gives this thread a root and a folder of its own.
+        // SAFETY: the call takes no pointer; it gives this thread a root and a directory of its own.
         check(unsafe { libc::unshare(libc::CLONE_FS) })?;
         // SAFETY: the string has its end and outlives the call.
         check(unsafe { libc::chroot(root.as_ptr()) })

@@ -240,8 +240,8 @@ pub enum Outlook {
     Blocks(usize),
     /// At least so many: one block says nothing of the noise.
     AtLeast(usize),
-    /// It asks which of two is larger, and they are equal to within so many per cent: no number of blocks
-    /// decides it.
+    /// The claim is which of two is larger, and they are equal within this many per cent: no number of
+    /// blocks decides it.
     EqualWithinPercent(f64),
     /// The figure stands at the threshold in every block.
     OnThreshold,

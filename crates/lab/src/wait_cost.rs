@@ -25,7 +25,7 @@ use std::{
 
 /// The most waits that are timed; each keeps four bytes.
 const MAX_WAITS: usize = 4_000_000;
-/// Waits before the timed ones: caches and allocations settle.
+/// Waits before the timed ones: caches and allocations reach a steady state.
 const WARM_UP: usize = 20;
 /// Waits in which the kernel's calls are counted.
 const COUNTED: usize = 20;
@@ -84,8 +84,8 @@ pub struct WaitCost {
     pub watched: usize,
     /// Which of them are made ready before each wait.
     pub ready: Ready,
-    /// How many interests are changed before each wait, as part of what is timed: so many are
-    /// taken back, and those asked for again that were taken back before the last wait.
+    /// How many interests are changed before each wait, as part of the timed section: this many are
+    /// removed, and those removed before the previous wait are added again.
     pub changes: usize,
     /// How long to measure at most.
     pub duration: Duration,
@@ -438,9 +438,9 @@ mod tests {
 
     #[test]
     fn limits_are_named() {
-        let said = |watched, ready| format!("{:#}", cost("poll", watched, ready).unwrap_err());
-        assert_eq!(said(0, 0), "--watched: at least one");
-        assert_eq!(said(5, 6), "--ready 6: from 1 to --watched 5");
+        let message = |watched, ready| format!("{:#}", cost("poll", watched, ready).unwrap_err());
+        assert_eq!(message(0, 0), "--watched: at least one");
+        assert_eq!(message(5, 6), "--ready 6: from 1 to --watched 5");
         let select = format!("{:#}", cost("select", 1_100, 1).unwrap_err());
         assert!(select.contains("select holds descriptors below 1024"), "{select}");
     }

@@ -12,9 +12,10 @@
 //!   is decided where it is so at both ends, and at all four where both sides drift; else it is *undecided*. Its
 //!   note says so either way.
 //!
-//! It is asked of figures that are replies (`throughput_rps`, `completed_share`, `error_share`), where the server
-//! did not answer all of what it was offered: below that, what comes is what was sent. Phases are left out, for
-//! they are there to show a change. Latencies are not seen by it: a queue may fill while replies come evenly.
+//! The test applies to figures that count replies (`throughput_rps`, `completed_share`, `error_share`)
+//! where the server did not answer all requests: below that load, the reply rate is only the rate at which
+//! requests were sent. Phases are excluded, because they exist to show a change. The test does not detect a
+//! drift of latencies: a queue may fill while the reply rate stays constant.
 
 use super::{
     decide::Evidence,
@@ -38,8 +39,8 @@ const LEAST: f64 = 1e-3;
 /// How the sides of a claim drift.
 #[derive(Debug, Default)]
 pub(super) struct Drift {
-    /// What the claim's own figure may be in place of what was read, by its ends: factors of a ratio, or
-    /// else what comes on top.
+    /// The range that the claim's own figure may have instead of the measured value: factors if the claim
+    /// is a ratio, otherwise amounts to add.
     ends: Vec<f64>,
     is_ratio: bool,
     notes: Vec<String>,

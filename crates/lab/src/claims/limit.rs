@@ -1,8 +1,8 @@
 //! Whether a figure says what the server does, or where it was kept.
 //!
-//! A server that answered all it was offered may have been able to answer more: its reply rate says how
-//! much was asked. Of several rates the best is then a step of the ladder that the experiment climbed,
-//! the same for every server whose limit lies between it and the next one.
+//! A server that answered all requests may have been able to answer more: its reply rate then shows only
+//! how many were sent. The best of several rates is then a step of the experiment's ladder, the same for
+//! every server whose limit lies between this step and the next one.
 //!
 //! A server without idle CPU costs all of its CPU, divided by what it answers: a mechanism that looks
 //! for work for as long as it may costs at most that, so that its cost per request is no less than what
@@ -23,9 +23,9 @@ use std::collections::BTreeSet;
 const COMPLETED: &str = "completed_share";
 /// The metric that stops at what is offered.
 pub(super) const THROUGHPUT: &str = "throughput_rps";
-/// Who answers this share of what was offered has answered all of it.
+/// A server that answers this share of the offered requests counts as answering all of them.
 const ALL: f64 = 0.98;
-/// Rates so near to each other are one, where nobody said which was meant.
+/// Rates that differ by less than this count as one rate, unless the claim names one of them.
 const SAME: f64 = 1.01;
 /// The generator's flag for requests that come at once.
 const BURST: &str = "burst";
@@ -198,9 +198,10 @@ fn lost_above(arm: &Arm<'_>, rate: f64) -> String {
     )
 }
 
-/// The same of the best of several rates, read at `point`. Nobody answers more than is asked for, and who did
-/// not answer the whole of a rate has its limit below that: the best lies between what was read and the
-/// lowest such rate, and is no more above what was answered of a rate below than the step from there.
+/// The same for the best of several rates, read at `point`. A server never answers more than it is offered,
+/// and a server that did not answer the whole of a rate has its limit below that rate. So the best rate
+/// lies between the measured value and the lowest such rate, and exceeds the reply rate of a lower step by
+/// at most one step.
 fn most_of(outcome: &Outcome, arm: &Arm<'_>, point: &Point) -> Option<Most> {
     let name = arm.variant;
     let here = arm.runs(outcome).filter(|run| run.cell.point == *point).map(meant);
@@ -294,14 +295,15 @@ fn answered_of<'a>(outcome: &Outcome, runs: impl Iterator<Item = &'a Run>) -> Op
     let has_sessions = outcome.experiment.load.contains_key(SESSIONS);
     let shares: Vec<f64> = runs
         .filter_map(|run| {
-            // Who is slow is offered less where a client waits for a reply before it asks for more: there it is
-            // what was meant that was not answered.
+            // A slow server is offered less where a client waits for a reply before it sends its next
+            // request. The intended rate was not reached there.
             let (named, really) = (run.offered_rps(), run.metric("offered_rps"));
             let offered = if has_sessions { named.or(really) } else { really.or(named) }?;
             // The last burst of a window may be answered after its end.
             let replied = run.metric(THROUGHPUT)? + burst(outcome, run) / run.window_s;
-            // Who answers all a little later, with half of its CPU idle, answers all. Near its limit it
-            // catches up when nothing more comes, or when what was dropped is sent again.
+            // A server that answers all requests a little later, with half of its CPU idle, answers all.
+            // Near its limit it catches up when no more requests arrive, or when dropped segments are sent
+            // again.
             let is_idle = run.metric(BUSY).is_some_and(|busy| busy < IDLE);
             let later = run.metric(COMPLETED).filter(|_| is_idle).unwrap_or(0.0);
             Some((replied / offered).max(later))

@@ -22,8 +22,8 @@ impl Plan {
         Self { looks, blocks, is_last, level }
     }
 
-    /// What would decide with so many blocks: at a look of this plan, or at the end of one that has so many. None
-    /// where nobody looks.
+    /// The number of blocks that would decide: at an interim look of this plan, or at the end of a plan
+    /// with that many blocks. None where the plan has no looks.
     pub(super) fn level_with(&self, blocks: usize) -> Option<f64> {
         if self.is_last || blocks > self.blocks {
             return sequential::level_of_last(&sequential::planned(blocks), blocks, true);

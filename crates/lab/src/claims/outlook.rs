@@ -7,8 +7,8 @@ use crate::{
     verdict::{MAX_BLOCKS, Outlook},
 };
 
-/// Two sides whose ratio is surely so near to 1 count as equal: nobody would choose the one or the other for
-/// so little. By decision; it is no measured bound.
+/// Two sides whose ratio is surely this close to 1 count as equal: the difference is too small to prefer
+/// one of them. The value is a decision, not a measured bound.
 const EQUAL: f64 = 0.02;
 /// From this look on an interval so narrow is no luck of few blocks.
 const EQUAL_FROM_BLOCKS: usize = LOOKS[2];
@@ -135,7 +135,7 @@ mod tests {
             Outlook::Blocks(blocks) => blocks,
             other => panic!("{other}"),
         };
-        // In the middle of it, near an end inside, near an end outside.
+        // In the middle of the interval, near an end but inside, near an end but beyond it.
         assert!(blocks(1.0) < blocks(0.97) && blocks(0.9) < blocks(0.93));
         assert_eq!(outlook(&ratios(10, 0.95, 0.07), margin), Outlook::AtThreshold);
     }
@@ -151,7 +151,7 @@ mod tests {
         assert!(is_equal(&equal, Threshold::Below(1.0)));
         let text = Outlook::EqualWithinPercent(1.0).to_string();
         assert!(text.contains("equal to within 1.0 %: no number of blocks"), "{text}");
-        // Too few blocks, too wide an interval, a claim that asks for more than a direction.
+        // Too few blocks, too wide an interval, a claim that requires more than a direction.
         assert!(!is_equal(&ratios(10, 1.001, 0.01), ABOVE));
         assert!(!is_equal(&ratios(24, 1.001, 0.1), ABOVE));
         assert!(!is_equal(&equal, Threshold::Above(1.003)));

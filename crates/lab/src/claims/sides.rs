@@ -61,7 +61,7 @@ impl<'a> Sides<'a> {
         let arm = |side: &'a Side| {
             let variant = side.variant.as_deref().unwrap_or(variant);
             let mut points = points(outcome, side);
-            points.retain(|point| outcome.asks(variant, point));
+            points.retain(|point| outcome.measures(variant, point));
             Arm {
                 side,
                 variant,

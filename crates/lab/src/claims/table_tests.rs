@@ -1,5 +1,5 @@
-//! A control for the claims of `zerohttpd-table`: the paper's own table is planted as data, as it is and with
-//! architectures changed round in it, and the verdicts must tell the two apart.
+//! A control for the claims of `zerohttpd-table`: the paper's own table is used as data, once unchanged and
+//! once with exchanged architectures. The verdicts must differ.
 
 use super::*;
 use crate::{
@@ -70,7 +70,7 @@ fn the_papers_own_table_bears_its_claims_out_and_a_changed_one_does_not() {
     for id in about_the_table {
         assert_eq!(own[id], Verdict::Holds, "{id}");
     }
-    // Nobody measured these.
+    // These cells were not measured.
     assert_eq!(own["Z5-equal"], Verdict::NotTestable);
     let changed = |a: &'static str, b: &'static str| {
         verdicts(&move |name| {

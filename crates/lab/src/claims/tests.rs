@@ -127,7 +127,7 @@ fn a_peak_over_the_rates_is_compared_with_another_variants() {
     assert_eq!(claim.verdict, Verdict::Holds);
 }
 
-/// Rates are 10 and 20: who answers all of them could perhaps have answered more.
+/// Rates are 10 and 20: a server that answers all of them could perhaps have answered more.
 #[test]
 fn a_server_that_was_never_driven_to_its_limit_decides_nothing() {
     let sides = "a = { at = { idle = \"max\", rate = \"max\" } }\n\
@@ -157,7 +157,8 @@ fn a_server_that_was_never_driven_to_its_limit_decides_nothing() {
     assert_eq!(verdict(below, 0.9, 1.0), Verdict::Holds);
 }
 
-/// Both answered all: who could have answered more, and thereby changed the verdict, is named.
+/// Both servers answered everything. The one that could have answered more, and so have changed the
+/// verdict, is named.
 #[test]
 fn the_side_whose_limit_leaves_a_claim_undecided_is_named() {
     let sides = "a = { at = { idle = \"max\", rate = \"max\" } }\n\
@@ -451,7 +452,7 @@ fn a_run_without_its_network_judges_counts_alone() {
     }
 }
 
-/// A first look must see more than the last one; what is not seen then is not settled.
+/// A first look needs a larger effect than the last one; a smaller effect leaves the claim undecided.
 #[test]
 fn an_early_look_decides_what_is_plain() {
     let claim = "compare = \"ratio\"\neach = [\"one\"]\nholds = { above = 1.0 }\n\

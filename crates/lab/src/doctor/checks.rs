@@ -127,7 +127,7 @@ fn sysctl(name: &str, value: &str) -> Option<CheckText> {
                     .into(),
                 set("0"),
             ),
-            _ => ("nobody may open an io_uring: no uring-poll, no epoll-ctlv".into(), set("0")),
+            _ => ("io_uring is disabled for all users: no uring-poll, no epoll-ctlv".into(), set("0")),
         },
         "net.core.somaxconn" => (
             format!("at most {} connections wait to be accepted by one listener", count(number?)),

@@ -21,7 +21,8 @@ pub struct CommandFact {
     /// Whether it will work.
     pub works: bool,
     /// What stands in its way, or makes its result worth less.
-    pub troubles: Vec<Obstacle>,
+    #[serde(rename = "troubles")]
+    pub obstacles: Vec<Obstacle>,
 }
 
 /// One thing to know before the command is run.
@@ -61,10 +62,10 @@ pub(super) fn commands(facts: &Facts) -> Vec<CommandFact> {
         ("make bench", vec![packages(around, &[&BUILD, &PEERS]), rust(around), few_cpus(around)]),
     ];
     all.into_iter()
-        .map(|(command, troubles)| {
-            let troubles: Vec<Obstacle> = troubles.into_iter().flatten().collect();
-            let works = !troubles.iter().any(|trouble| trouble.is_fatal);
-            CommandFact { command: command.into(), works, troubles }
+        .map(|(command, obstacles)| {
+            let obstacles: Vec<Obstacle> = obstacles.into_iter().flatten().collect();
+            let works = !obstacles.iter().any(|obstacle| obstacle.is_fatal);
+            CommandFact { command: command.into(), works, obstacles }
         })
         .collect()
 }

@@ -75,7 +75,7 @@ impl Surroundings {
 
 fn refusal(error: io::Error) -> String {
     match error.kind() {
-        io::ErrorKind::AddrInUse => "somebody listens there".into(),
+        io::ErrorKind::AddrInUse => "another process listens there".into(),
         _ => error.to_string(),
     }
 }

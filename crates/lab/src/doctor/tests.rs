@@ -45,7 +45,7 @@ fn facts() -> Facts {
             cargo: Some("1.85.0".into()),
             can_install: false,
             cpus: 1,
-            port_refused: Some("somebody listens there".into()),
+            port_refused: Some("another process listens there".into()),
             network_refused: Some("unshare(2): Operation not permitted".into()),
             counting_refused: Some("it has no kprobes".into()),
             architecture: "x86_64".into(),
@@ -82,7 +82,7 @@ fn good() -> Facts {
 }
 
 #[test]
-fn each_trouble_stops_the_commands_that_it_concerns_and_no_other() {
+fn each_obstacle_stops_only_the_commands_that_it_affects() {
     let stopped = |change: &dyn Fn(&mut Facts)| -> Vec<String> {
         let mut facts = good();
         change(&mut facts);
@@ -90,18 +90,18 @@ fn each_trouble_stops_the_commands_that_it_concerns_and_no_other() {
         commands.filter(|c| !c.works).map(|c| c.command[..9].to_owned()).collect()
     };
     assert!(stopped(&|_| ()).is_empty());
-    assert!(Report::of(&good()).commands.iter().all(|command| command.troubles.is_empty()));
+    assert!(Report::of(&good()).commands.iter().all(|command| command.obstacles.is_empty()));
     assert_eq!(stopped(&|f| f.surroundings.port_refused = Some("no".into())), ["pollux se"]);
     // Root installs what a target of the Makefile needs; `pollux vm` installs nothing.
     let no_qemu = |f: &mut Facts| {
         f.surroundings.programs.remove("qemu-system-x86_64");
     };
     assert_eq!(stopped(&no_qemu), ["pollux vm"]);
-    let nobody = |f: &mut Facts| {
+    let other_user = |f: &mut Facts| {
         no_qemu(f);
         f.surroundings.can_install = false;
     };
-    assert_eq!(stopped(&nobody), ["make test", "pollux vm"]);
+    assert_eq!(stopped(&other_user), ["make test", "pollux vm"]);
     let few = |f: &mut Facts| {
         f.limits.insert("nofile".into(), (Some(1_024), Some(4_096)));
     };

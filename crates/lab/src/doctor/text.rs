@@ -45,15 +45,15 @@ impl Report {
         }
         let _ = writeln!(text, "\n{}", style.paint("1", "Commands of README"));
         for command in &self.commands {
-            let mark = match (command.works, command.troubles.is_empty()) {
+            let mark = match (command.works, command.obstacles.is_empty()) {
                 (false, _) => style.paint("31", "no "),
                 (true, false) => style.paint("33", "yes"),
                 (true, true) => style.paint("32", "yes"),
             };
             let _ = writeln!(text, "  {mark} {}", command.command);
-            for trouble in &command.troubles {
-                put(&mut text, style, "      ", 6, &trouble.what);
-                if let Some(remedy) = &trouble.remedy {
+            for obstacle in &command.obstacles {
+                put(&mut text, style, "      ", 6, &obstacle.what);
+                if let Some(remedy) = &obstacle.remedy {
                     let head = format!("    {} ", style.paint("33", "→"));
                     put(&mut text, style, &head, 6, remedy);
                 }
@@ -72,7 +72,12 @@ impl Report {
             .flatten()
             .filter(|check| check.advice.is_some())
             .count()
-            + self.commands.iter().flat_map(|c| &c.troubles).filter(|t| t.remedy.is_some()).count();
+            + self
+                .commands
+                .iter()
+                .flat_map(|c| &c.obstacles)
+                .filter(|t| t.remedy.is_some())
+                .count();
         let closing = match advice {
             0 => "Nothing stands in the way of many connections.".into(),
             1 => "One piece of advice above (→).".into(),

@@ -36,7 +36,7 @@ pub struct RedisBenchmark {
     pub requests: u32,
 }
 
-/// Who shares a CPU where there are two.
+/// Which processes share a CPU if there are only two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Core {
@@ -65,11 +65,11 @@ pub struct Request {
     /// notice. Of 1 there is none.
     #[serde(default = "one")]
     pub distinct: u32,
-    /// Whether the server is asked for it once before it is measured.
+    /// Whether the resource is requested once before the measurement.
     #[serde(default)]
     pub prepared: bool,
-    /// Whether the server is asked for each of the documents once before it is measured, so that it has all
-    /// of them; what its memory grows by meanwhile is read.
+    /// Whether each document is requested once before the measurement, so that the server stores all of
+    /// them. The growth of its memory during these requests is measured.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub stored: bool,
     /// Flags of the origin that take the place of the experiment's.
@@ -235,7 +235,7 @@ impl Experiment {
             if variant.peer.is_some() || variant.floor_of.is_some() || benchmark {
                 ensure!(
                     self.full.warmup_seconds == 0.0 && self.quick.warmup_seconds == 0.0,
-                    "{}: it does not tell how much it has answered at the end of a warm-up: \
+                    "{}: it does not report its responses at the end of a warm-up: \
                      warmup-seconds = 0",
                     place()
                 );

@@ -98,8 +98,8 @@ pub enum Take {
     Min,
     /// The median.
     Median,
-    /// None of them: each is judged by itself, and the claim holds if it holds at each. For what is said
-    /// of all points, such as that nothing fails anywhere.
+    /// None of them: each point is judged by itself, and the claim holds if it holds at every point. For
+    /// claims about all points, such as that nothing fails anywhere.
     Each,
 }
 

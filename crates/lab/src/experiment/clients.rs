@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 /// The axis of [`Where`].
 pub const CLIENTS: &str = "clients";
 
-/// The flag of `pollux load` that tells how many requests a connection carries.
+/// The flag of `pollux load` for the number of requests on a connection.
 pub const SESSION: &str = "session-requests";
 
 /// The longest way, in milliseconds: time enough to the moon.
@@ -49,7 +49,7 @@ impl Where {
         }
     }
 
-    /// Where they are at this point; near where nothing else is said.
+    /// Their location at this point; near by default.
     pub fn at(point: &Point) -> Self {
         point.get(CLIENTS).and_then(Self::of).unwrap_or(Self::Near)
     }

@@ -43,7 +43,7 @@ const QUICK_DETERMINISTIC_BLOCKS: u32 = 6;
 /// The most patience of clients that windows are made for there, in seconds: with more of it a run would take
 /// hours.
 const MOST_PATIENCE_S: f64 = 2.0;
-/// A phase has settled after so many times the clients' patience.
+/// A phase is steady after its clients' patience times this factor.
 const SETTLED: f64 = 1.2;
 
 impl Experiment {
@@ -55,7 +55,7 @@ impl Experiment {
         self.load.extend(guest.load);
         let patience_s = self.patience_s();
         for settle_s in self.phase.iter_mut().filter_map(|phase| phase.settle_seconds.as_mut()) {
-            // What the phase before left behind is over when the last of its clients has given up.
+            // The requests of the previous phase are over when its last clients have given up.
             *settle_s = settle_s.max(SETTLED * patience_s);
         }
         self.quick_variants.clear();
@@ -90,10 +90,11 @@ impl Experiment {
     /// nothing else would make a block differ from another.
     ///
     /// A window lasts as long as its clients' patience, twice as long in the full form. It begins when the
-    /// first clients may have lost theirs; in the full form sooner, where a pilot of three times that patience
-    /// was steady sooner. So a queue is full by then, and who gives up, and who is answered too late, is in
-    /// the figures. In half a second at the paper's rates nobody ever gives up. A window is longer where the
-    /// experiment says so ([`Experiment::deterministic_window_seconds`]), and so is the time before it.
+    /// first clients may have given up; in the full form earlier, where a pilot of three times that
+    /// patience was steady earlier. So a queue is full by then, and the figures include the clients that
+    /// give up and the responses that arrive too late. In half a second at the paper's rates no client ever
+    /// gives up. A window is longer where the experiment sets it
+    /// ([`Experiment::deterministic_window_seconds`]), and so is the time before it.
     #[must_use]
     pub fn in_deterministic_guest(mut self) -> Self {
         self.place = Machine::DeterministicGuest;
@@ -111,8 +112,8 @@ impl Experiment {
             }
             rate.limit_step = self.deterministic_limit_step;
             if rate.limit_step.is_some() {
-                // Of two windows one has a fiftieth more requests than the other by chance, which is more than
-                // what limits are told apart by.
+                // Of two windows, one has by chance 2% more requests than the other, which is more than the
+                // difference between limits.
                 self.load.insert("arrivals".into(), Value::Word("binomial".into()));
             }
         }

@@ -1,8 +1,8 @@
 //! An experiment that was run and kept, and the built-in one of its name as it is today.
 //!
-//! What is kept is judged by today's claims: a claim that asked too little, or read the wrong metric, is
-//! mended in the file of the experiment. That is right only where the data are those that the file asks
-//! for.
+//! Stored runs are judged by the current claims: a claim that was too weak, or that read the wrong metric,
+//! is corrected in the experiment's file. That is right only if the run has the data that the file now
+//! requires.
 
 use super::{Budget, Experiment, Machine, SaturationOf};
 
@@ -36,14 +36,13 @@ impl Experiment {
         if quick { self.in_quick_form() } else { self }
     }
 
-    /// Whether both ask for the same data: they may differ in texts, claims, figures and the time that
-    /// they take.
+    /// Whether both require the same data: they may differ in texts, claims, figures and duration.
     pub(crate) fn has_the_design_of(&self, other: &Self) -> bool {
         self.design() == other.design()
     }
 
     fn design(&self) -> Self {
-        // What only the deterministic guest is told matters nowhere else.
+        // The settings of the deterministic guest have no effect elsewhere.
         let there = self.place == Machine::DeterministicGuest;
         let mut load = self.load.clone();
         load.retain(|flag, _| !MEANS.contains(&flag.as_str()));

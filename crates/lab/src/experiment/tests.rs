@@ -1,4 +1,4 @@
-//! Experiments that are right, and what is said of those that are not.
+//! Valid experiments, and the error messages of invalid ones.
 
 use super::{built_in::BUILT_IN, *};
 use crate::statistics::Compare;
@@ -15,8 +15,8 @@ fn every_built_in_experiment_is_right_and_named_as_its_file() {
     }
 }
 
-/// A built-in experiment with one passage replaced; what is said of it.
-fn said_of(id: &str, old: &str, new: &str) -> String {
+/// The error message of a built-in experiment with one passage replaced.
+fn error_of(id: &str, old: &str, new: &str) -> String {
     let text = text(id).unwrap();
     assert!(text.contains(old), "{id}.toml has no {old:?}");
     format!("{:#}", Experiment::parse(&text.replacen(old, new, 1)).unwrap_err())
@@ -53,8 +53,8 @@ fn mistakes_are_named() {
         ("name = \"idle\"", "name = \"rate\"", "the rate has a table of its own"),
         ("name = \"idle\"", "name = \"busy\"", "it changes nothing"),
     ] {
-        let said = said_of("idle", old, new);
-        assert!(said.contains(expected), "{new}: {said}");
+        let message = error_of("idle", old, new);
+        assert!(message.contains(expected), "{new}: {message}");
     }
 }
 
@@ -86,33 +86,33 @@ fn what_is_around_a_front_end_fits_to_it() {
             "floor is for floor-of",
         ),
     ] {
-        let said = said_of("frontend", old, new);
-        assert!(said.contains(expected), "{new}: {said}");
+        let message = error_of("frontend", old, new);
+        assert!(message.contains(expected), "{new}: {message}");
     }
 }
 
 #[test]
 fn each_point_is_for_the_side_that_is_compared() {
-    let said = said_of(
+    let message = error_of(
         "gammo-fig1-2",
         "b = { variant = \"epoll\", over = [\"rate\"], take = \"max\" }",
         "b = { variant = \"epoll\", over = [\"rate\"], take = \"each\" }",
     );
-    assert!(said.contains("is for side a"), "{said}");
+    assert!(message.contains("is for side a"), "{message}");
 }
 
-/// A report has one claim a line, and nobody reads the line above it first.
+/// A report has one claim a line, and a reader may start at any line.
 #[test]
 fn statements_can_be_read_alone() {
     let leans = |statement: &str| {
-        let told = statement.strip_prefix("control: ").unwrap_or(statement);
-        let first = told.split([' ', ',']).next().unwrap_or_default();
+        let text = statement.strip_prefix("control: ").unwrap_or(statement);
+        let first = text.split([' ', ',']).next().unwrap_or_default();
         let of_others = ["and", "so", "nor", "it", "they", "that", "one", "too"];
         let back =
             [", too", "cost poll as much", "epoll2 as much", "so does", "so is", "of them fail"];
         of_others.contains(&first)
-            || back.iter().any(|words| told.ends_with(words) || told.contains(&format!("{words} ")))
-            || told.len() < 30
+            || back.iter().any(|words| text.ends_with(words) || text.contains(&format!("{words} ")))
+            || text.len() < 30
     };
     // As they once stood there.
     for (statement, expected) in [
@@ -132,7 +132,7 @@ fn statements_can_be_read_alone() {
     }
 }
 
-/// What a threshold is where the claim says that it asks for half of the paper's effect.
+/// The threshold of a claim that requires half of the paper's effect.
 fn half_of(paper: f64, compare: Compare) -> f64 {
     match compare {
         Compare::Ratio => (1.0 + paper) / 2.0,
@@ -140,8 +140,8 @@ fn half_of(paper: f64, compare: Compare) -> f64 {
     }
 }
 
-/// "Half of the paper's effect" is what the threshold is, and each primary claim that has a number of the paper's
-/// asks for it. A number that means "as good as" or "none" has a margin instead.
+/// The threshold is "half of the paper's effect", and each primary claim with a number of the paper
+/// requires it. A number that means "as good as" or "none" has a margin instead.
 #[test]
 fn thresholds_are_half_of_the_papers_effect() {
     let mut checked = 0;
@@ -183,8 +183,8 @@ fn margins_primaries_and_quick_forms() {
         ),
         ("idle", "[full]\n", "[full]\nwarmup-seconds = 1000\n", "duplicate key"),
     ] {
-        let said = said_of(id, old, new);
-        assert!(said.contains(expected), "{new}: {said}");
+        let message = error_of(id, old, new);
+        assert!(message.contains(expected), "{new}: {message}");
     }
     let idle = find("idle").unwrap();
     let quick = idle.clone().in_quick_form();
@@ -216,8 +216,8 @@ fn phases_and_rates_are_not_mixed() {
         ("name = \"idle\"", "name = \"phase\"", "phases have a table of their own"),
         ("x = \"phase\"", "x = \"rate\"", "no axis \"rate\""),
     ] {
-        let said = said_of("provos-hybrid", old, new);
-        assert!(said.contains(expected), "{new}: {said}");
+        let message = error_of("provos-hybrid", old, new);
+        assert!(message.contains(expected), "{new}: {message}");
     }
 }
 
@@ -233,8 +233,8 @@ fn the_rates_of_provos_are_multiples_of_polls_limit_with_one_idle_connection() {
             assert_eq!((reference.variant.as_str(), reference.at.len()), ("poll", 1), "{id}");
         }
     }
-    let said = said_of("provos-fig4-9", "at = { idle = 1 } }\n", "at = { idle = 2 } }\n");
-    assert!(said.contains("[rate] reference: idle: no value 2"), "{said}");
+    let message = error_of("provos-fig4-9", "at = { idle = 1 } }\n", "at = { idle = 2 } }\n");
+    assert!(message.contains("[rate] reference: idle: no value 2"), "{message}");
     let paper = find("mail-hints").unwrap().in_guest().in_deterministic_guest();
     assert_eq!(
         paper.rate.unwrap().rps,
@@ -256,8 +256,8 @@ fn where_limits_are_sought_each_second_has_as_many_requests_as_the_next() {
     }
     let latency = find("provos-fig14").unwrap().in_guest().in_deterministic_guest();
     assert_eq!(latency.load["arrivals"], Value::Word("poisson".into()));
-    let said = said_of("provos-fig4-9", "limit-step = 0.0125", "limit-step = 0.0");
-    assert!(said.contains("limit-step: 0.002 to 0.1"), "{said}");
+    let message = error_of("provos-fig4-9", "limit-step = 0.0125", "limit-step = 0.0");
+    assert!(message.contains("limit-step: 0.002 to 0.1"), "{message}");
 }
 
 #[test]
@@ -265,7 +265,10 @@ fn windows_of_the_deterministic_guest_outlast_the_clients_patience() {
     for (id, patience_s) in [("provos-fig14", 2.0), ("provos-fig4-9", 1.0), ("mail-hints", 2.0)] {
         let there = find(id).unwrap().in_guest().in_deterministic_guest();
         for (budget, times) in [(&there.full, 2.0), (&there.quick, 1.0)] {
-            assert!(budget.warmup_seconds > patience_s, "{id}: who gives up is in the window");
+            assert!(
+                budget.warmup_seconds > patience_s,
+                "{id}: the window includes clients that give up"
+            );
             assert_eq!(budget.min_window_seconds, times * patience_s, "{id}");
             assert_eq!(budget.max_window_seconds, times * patience_s, "{id}: all are as long");
         }
@@ -274,14 +277,14 @@ fn windows_of_the_deterministic_guest_outlast_the_clients_patience() {
     let there = find("provos-fig10").unwrap().in_guest().in_deterministic_guest();
     for budget in [&there.full, &there.quick] {
         assert_eq!((budget.min_window_seconds, budget.max_window_seconds), (3.0, 3.0));
-        assert_eq!(budget.warmup_seconds, 3.0, "the queue of who is asked for too much fills");
+        assert_eq!(budget.warmup_seconds, 3.0, "the queue of an overloaded server fills");
     }
     for (old, new, expected) in [
         ("window-seconds = 3", "window-seconds = 0", "deterministic-window-seconds: 0.1 to 60"),
         ("warmup-seconds = 3", "warmup-seconds = 0", "deterministic-warmup-seconds: 0.1 to 60"),
     ] {
-        let said = said_of("provos-fig10", old, new);
-        assert!(said.contains(expected), "{said}");
+        let message = error_of("provos-fig10", old, new);
+        assert!(message.contains(expected), "{message}");
     }
     // Its phases follow each other without a pause.
     let there = find("provos-hybrid").unwrap().in_guest().in_deterministic_guest();
@@ -303,7 +306,8 @@ fn overload_has_tables_of_descriptors_enough_and_the_one_cpu_of_a_guest_one_thre
     }
 }
 
-/// Half of figures 5 and 6 asked for 100,000 and never ran: a generator says that it has not so many descriptors.
+/// Half of figures 5 and 6 required 100,000 connections and never ran: the generator has not enough
+/// descriptors.
 #[test]
 fn no_more_connections_at_once_than_a_generator_has_descriptors_for() {
     const A_TABLE: f64 = 16_000.0;
@@ -371,8 +375,8 @@ fn a_guest_has_its_own_limits_and_fewer_variants() {
         ("values = { idle =", "values = { idel =", "[guest]: values: no axis \"idel\""),
         ("fractions = [0.3]", "fractions = [7]", "[guest]: [rate] fractions: 7 is not a share"),
     ] {
-        let said = said_of("idle", old, new);
-        assert!(said.contains(expected), "{new}: {said}");
+        let message = error_of("idle", old, new);
+        assert!(message.contains(expected), "{new}: {message}");
     }
 }
 
@@ -388,8 +392,8 @@ fn what_clients_far_away_need_is_checked() {
         ("delay-ms = 150", "delay-ms = 9000", "[guest]: [clients] delay-ms"),
         ("minus = \"epoll\"", "minus = \"epol\"", "no variant \"epol\""),
     ] {
-        let said = said_of("gammo-wan", old, new);
-        assert!(said.contains(expected), "{new}: {said}");
+        let message = error_of("gammo-wan", old, new);
+        assert!(message.contains(expected), "{new}: {message}");
     }
     let clients = find("gammo-wan").unwrap().clients.unwrap();
     assert_eq!((clients.delay_ms, clients.kept_open(1000.0, 4.0)), (100.0, 150.0));
@@ -405,12 +409,12 @@ fn what_clients_far_away_need_is_checked() {
 #[test]
 fn functions_to_count_are_few() {
     let new = format!("kernel-calls = [{}]", "\"sock_poll\", ".repeat(9));
-    let said = said_of("mail-hints", "kernel-calls = [\"tcp_poll\"]", &new);
-    assert!(said.contains("kernel-calls: at most 8"), "{said}");
+    let message = error_of("mail-hints", "kernel-calls = [\"tcp_poll\"]", &new);
+    assert!(message.contains("kernel-calls: at most 8"), "{message}");
 }
 
 #[test]
-fn budgets_are_told_in_seconds_and_minutes() {
+fn budgets_are_shown_in_seconds_and_minutes() {
     let of = |seconds| Budget { seconds, ..find("idle").unwrap().quick }.text();
     assert_eq!([of(80.0), of(179.0), of(180.0), of(900.0)], ["80 s", "179 s", "3 min", "15 min"]);
 }
@@ -429,8 +433,8 @@ fn a_server_and_a_lone_wait_are_not_mixed() {
         ("wait-cost", "[wait]\n", "[load]\n", "has no server"),
         ("wait-cost", "wait-flag = \"watched\"", "load-flag = \"n\"", "give wait-flag"),
     ] {
-        let said = said_of(id, old, new);
-        assert!(said.contains(expected), "{new}: {said}");
+        let message = error_of(id, old, new);
+        assert!(message.contains(expected), "{new}: {message}");
     }
 }
 

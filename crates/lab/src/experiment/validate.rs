@@ -262,13 +262,13 @@ impl Experiment {
             let is_there = self.claim.iter().any(|claim| claim.id == *control);
             ensure!(is_there, "control: no claim {control:?}");
         }
-        for (letter, side) in [("a", Some(&claim.a)), ("b", claim.b.as_ref())] {
+        for (name, side) in [("a", Some(&claim.a)), ("b", claim.b.as_ref())] {
             let Some(side) = side else { continue };
             let mut side = side.clone();
             // Each of its values is named in turn.
             side.over.extend(claim.operating_points.clone());
             self.check_side(&side, claim.full_form_only, names, axes)
-                .with_context(|| letter.to_owned())?;
+                .with_context(|| name.to_owned())?;
         }
         Ok(())
     }

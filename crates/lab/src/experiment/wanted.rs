@@ -3,8 +3,8 @@
 use super::Experiment;
 
 impl Experiment {
-    /// Whether a figure or a claim speaks of the metric of this name. What costs the server something to tell is
-    /// asked for only then.
+    /// Whether a figure or a claim uses the metric of this name. Statistics that are expensive for the
+    /// server are requested only then.
     pub(crate) fn looks_at(&self, metric: &str) -> bool {
         let drawn = self.figure.iter().map(|figure| figure.y.as_str());
         let sides = self.claim.iter().flat_map(|claim| [Some(&claim.a), claim.b.as_ref()]);

@@ -231,7 +231,7 @@ fn cells(outcome: &Outcome, variant: &str) -> Vec<Cell> {
         Cell { name, idle, open, rate_rps, measured }
     };
     let points = plan::points(&outcome.dimensions).into_iter();
-    points.filter(|point| outcome.asks(variant, point)).map(cell).collect()
+    points.filter(|point| outcome.measures(variant, point)).map(cell).collect()
 }
 
 /// The fits as tables: the constants, and the errors of what was predicted.

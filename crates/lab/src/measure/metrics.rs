@@ -15,8 +15,8 @@ const TIMING: &str = "clock_gettime";
 
 /// Whether a hybrid is with its partner.
 const ON_PARTNER: &str = "on_partner";
-/// Where the server has counted fewer than this share of the requests that were answered, it told its counters too
-/// late, and its CPU time is of another time than they are.
+/// If the server has counted fewer than this share of the answered requests, it reported its counters too
+/// late, and its CPU time belongs to another interval than the requests.
 const LEAST_COUNTED: f64 = 0.8;
 
 /// The largest share of a latency that may be the generator's own lag, where that is too large somewhere.
@@ -48,7 +48,7 @@ impl Raw {
         let share = |part: Option<f64>, whole: Option<f64>| {
             Some(part? / whole.filter(|&whole| whole > 0.0)?)
         };
-        // A peer does not tell: it is measured from before the load to its end.
+        // A peer reports no statistics: it is measured from before the load to its end.
         let of_load = || self.after.is_null().then(|| load(&["requests", "completed"])).flatten();
         let requests = self.delta(&["requests"]).or_else(of_load);
         let requests = requests.filter(|&requests| requests > 0.0 && !self.is_beside_others);
@@ -113,8 +113,8 @@ impl Raw {
         put("packets_dropped", self.packets_dropped.map(|packets| packets as f64));
         let open = self.open.iter().sum::<u64>() as f64;
         put("open_connections", Some(open / self.open.len() as f64));
-        // Over the time that the generator was asked to send, which is shorter than the whole by its
-        // start and its end, so that a server without idle CPU is seen as one. That of a peer is the whole.
+        // Over the time in which the generator had to send. It is shorter than the whole by the generator's
+        // start and end, so that a server without idle CPU is seen as one. For a peer it is the whole.
         let asked_ns = load(&["duration_s"]).map(|seconds| seconds * 1e9);
         let asked_ns = asked_ns.filter(|_| !self.after.is_null());
         // Several threads wait mostly for each other, which is no want of a CPU. Whether there was CPU to spare is then
@@ -122,7 +122,7 @@ impl Raw {
         let used_ns = self.cpu.run_ns as f64 + waited_ns.unwrap_or(0.0);
         let of_cpu = self.idle_ns.filter(|_| waited_ns.is_none()).zip(wall);
         let of_cpu = of_cpu.map(|(idle, wall)| (1.0 - idle as f64 / wall).max(0.0));
-        // Whoever has a part of a CPU is at its limit when that is used up.
+        // A process with a part of a CPU is at its limit when that part is used up.
         let used_ns = self.server_share.map_or(used_ns, |part| self.cpu.run_ns as f64 / part);
         let of_cpu = of_cpu.filter(|_| self.server_share.is_none());
         put("server_cpu_busy_share", of_cpu.or_else(|| share(Some(used_ns), asked_ns.or(wall))));
@@ -135,7 +135,7 @@ impl Raw {
             put(&format!("reply_rate_{point}_rps"), read);
         }
         let scheduled = load(&["requests", "scheduled"]);
-        // A closed loop offers no rate: it asks again when it is answered.
+        // A closed loop offers no rate: a client sends its next request after a response.
         let is_closed = self.load.get("mode").and_then(Json::as_str) == Some("closed");
         let offered = share(scheduled, load(&["duration_s"]));
         put("offered_rps", offered.filter(|_| !is_closed));

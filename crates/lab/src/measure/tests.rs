@@ -51,7 +51,7 @@ fn metrics_from_known_raw_data() {
 }
 
 #[test]
-fn the_memory_of_few_connections_is_not_told() {
+fn the_memory_of_few_connections_is_not_reported() {
     let held = |connections| HoldCost {
         connections,
         fill_ns: 2_000_000_000,
@@ -70,7 +70,7 @@ fn the_memory_of_few_connections_is_not_told() {
 }
 
 #[test]
-fn the_memory_of_stored_documents_is_told_with_and_without_their_own_bytes() {
+fn the_memory_of_stored_documents_is_reported_with_and_without_their_own_bytes() {
     let metrics = |objects| {
         let memory = crate::memory::Memory { user_bytes: 440 * objects as i64, kernel_bytes: 0 };
         let stored = StoreCost { objects, own_bytes: 250 * objects, fill_ns: 1, memory };
@@ -80,7 +80,7 @@ fn the_memory_of_stored_documents_is_told_with_and_without_their_own_bytes() {
     assert_eq!(many.get("objects_stored"), Some(&20_000.0));
     assert_eq!(many.get("user_bytes_per_object"), Some(&440.0));
     assert_eq!(many.get("user_overhead_bytes_per_object"), Some(&190.0));
-    assert!(!metrics(10).contains_key("user_bytes_per_object"), "of few it is not told");
+    assert!(!metrics(10).contains_key("user_bytes_per_object"), "too few objects for this metric");
 }
 
 #[test]
@@ -106,7 +106,7 @@ fn calls_of_a_lone_wait_are_those_of_the_counted_waits() {
     let raw = Raw { load: json!({"waits": 100, "counted": counted}), ..Raw::default() };
     let metrics = raw.metrics();
     assert_eq!(metrics.get("kernel_calls_per_wait.tcp_poll"), Some(&100.0));
-    assert!(!metrics.contains_key("open_connections"), "nobody asked");
+    assert!(!metrics.contains_key("open_connections"), "the experiment does not use it");
 }
 
 #[test]
@@ -121,8 +121,8 @@ fn a_server_that_answered_nothing_has_no_cost_per_request() {
     assert!(raw.validity().is_err());
 }
 
-/// A server with a million connections told its counters when most of the window's requests had been answered:
-/// all of its CPU time stood beside 46 of 328 requests.
+/// A server with a million connections reported its counters when most of the window's requests had been
+/// answered: all of its CPU time stood beside 46 of 328 requests.
 #[test]
 fn cpu_time_beside_late_counters_is_no_cost() {
     let counted = |requests: u64| {
@@ -179,7 +179,7 @@ fn shares_are_of_the_time_that_the_timing_leaves() {
     // The timing's own calls are none of the server's.
     assert_eq!(of("calls_per_request"), Some(3.0));
     assert_eq!(of("calls_per_request.clock_gettime"), None);
-    // A run of before it was counted: what is outside of calls has the timing in it.
+    // A run from before this was counted: the figure for time outside system calls includes the timing.
     calls.as_object_mut().unwrap().remove("clock_gettime");
     raw.after["system_calls"] = calls;
     let metrics = raw.metrics();
@@ -214,7 +214,8 @@ fn threads_that_wait_for_each_other_want_no_cpu() {
     for listening in [sibling, many, threads] {
         assert_eq!(busy(listening, 550_000_000), (0.4, false));
     }
-    // Where the CPU was asked itself, it says whether there was any to have: the network's work is done there, too.
+    // Where the CPU's own idle time was read, it shows whether any was left: it includes the network's
+    // work.
     let full = Raw {
         wall_ns: 1_000_000_000,
         idle_ns: Some(20_000_000),
@@ -273,7 +274,7 @@ fn a_busy_process_uses_its_cpu() {
 }
 
 #[test]
-fn what_an_ended_child_used_is_told() {
+fn the_cpu_time_of_an_ended_child_is_reported() {
     let before = ended_children_ns().unwrap();
     let script = "i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done";
     let status = std::process::Command::new("sh").args(["-c", script]).status().unwrap();
@@ -283,7 +284,7 @@ fn what_an_ended_child_used_is_told() {
 
 #[test]
 fn a_child_that_has_ended_is_in_its_parents_account() {
-    // The parent only waits; its child counts to 50,000, and ends when it is told to.
+    // The parent only waits; its child counts to 50,000, and ends on a signal.
     let script = "sh -c 'i=0; while [ $i -lt 50000 ]; do i=$((i+1)); done; read line'; read line";
     let mut parent = std::process::Command::new("sh")
         .args(["-c", script])
@@ -336,7 +337,7 @@ fn idle_time_is_that_of_the_cpu() {
     assert!(idle_ns(0).is_some(), "this kernel says");
 }
 
-/// With one it would be the mean, and say that nobody was ever kept waiting.
+/// With one sample it would be the mean, and would hide every wait.
 #[test]
 fn the_least_reply_rate_is_of_several_samples() {
     let metrics = |samples: &[f64]| {

@@ -67,7 +67,7 @@ pub(super) fn set_up(making: &ConfigInput<'_>) -> anyhow::Result<Start> {
             address = making.address,
         ),
     )?;
-    making.shared_folder("lock")?;
+    making.shared_directory("lock")?;
     making.open_to_workers()?;
     Ok(making.started_with(["-D", "FOREGROUND", "-f", &path.display().to_string()]))
 }

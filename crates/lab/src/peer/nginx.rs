@@ -6,7 +6,7 @@ pub(super) fn set_up(making: &ConfigInput<'_>) -> anyhow::Result<Start> {
     let address = making.address;
     let scratch = making.place.scratch.display();
     let documents = making.place.documents.display();
-    let (outside, location) = match making.role {
+    let (upstream, location) = match making.role {
         Role::Files => (
             String::new(),
             format!(
@@ -41,7 +41,7 @@ pub(super) fn set_up(making: &ConfigInput<'_>) -> anyhow::Result<Start> {
              fastcgi_temp_path {scratch}/nginx-f; uwsgi_temp_path {scratch}/nginx-u;\n\
              scgi_temp_path {scratch}/nginx-s;\n\
              keepalive_timeout 600s; keepalive_requests 1000000000; client_header_timeout 600s;\n\
-             {outside}\n{location} }}\n"
+             {upstream}\n{location} }}\n"
         ),
     )?;
     let path = path.display().to_string();

@@ -11,11 +11,11 @@ use std::{
     },
 };
 
-/// An origin that says of everything that it may be kept; and how often it was asked for it.
+/// An origin whose responses may all be cached, and the number of requests that it received.
 fn origin() -> (SocketAddr, Arc<AtomicUsize>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let (address, asked) = (listener.local_addr().unwrap(), Arc::new(AtomicUsize::new(0)));
-    let count = Arc::clone(&asked);
+    let (address, received) = (listener.local_addr().unwrap(), Arc::new(AtomicUsize::new(0)));
+    let count = Arc::clone(&received);
     std::thread::spawn(move || {
         for stream in listener.incoming() {
             let Ok(mut stream) = stream else { return };
@@ -44,7 +44,7 @@ fn origin() -> (SocketAddr, Arc<AtomicUsize>) {
             });
         }
     });
-    (address, asked)
+    (address, received)
 }
 
 fn started(peer: Peer, role: Role, place: PeerSetup<'_>) -> Option<Server> {
@@ -63,11 +63,11 @@ fn started(peer: Peer, role: Role, place: PeerSetup<'_>) -> Option<Server> {
 }
 
 #[test]
-fn a_port_is_nobodys_until_its_server_asks_for_it() {
+fn a_port_is_reserved_until_its_server_binds_it() {
     let port = Port::reserve().unwrap();
     let refused = TcpStream::connect(port.address()).unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::ConnectionRefused);
-    // Who does not set SO_REUSEADDR is refused, as is everybody to whom the kernel would give it.
+    // A socket without SO_REUSEADDR is refused, and so is every socket that lets the kernel choose a port.
     let (family, kind) = (net::AddressFamily::INET, net::SocketType::STREAM);
     let other = net::socket(family, kind, None).unwrap();
     assert_eq!(net::bind(&other, &port.address()), Err(rustix::io::Errno::ADDRINUSE));
@@ -77,8 +77,8 @@ fn a_port_is_nobodys_until_its_server_asks_for_it() {
 
 #[test]
 fn those_that_serve_files_do() {
-    let folder = tempfile::tempdir().unwrap();
-    fs::write(folder.path().join("one.txt"), "x").unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    fs::write(directory.path().join("one.txt"), "x").unwrap();
     for peer in [
         Peer::Nginx,
         Peer::H2o,
@@ -88,9 +88,9 @@ fn those_that_serve_files_do() {
         Peer::ApacheEvent,
     ] {
         let scratch = tempfile::tempdir().unwrap();
-        let place = PeerSetup { documents: folder.path(), scratch: scratch.path() };
+        let place = PeerSetup { documents: directory.path(), scratch: scratch.path() };
         let Some(server) = started(peer, Role::Files, place) else { continue };
-        assert!(server.ask("/nothing.txt").is_err(), "{}: what is not there", peer.name());
+        assert!(server.request("/nothing.txt").is_err(), "{}: a missing file", peer.name());
         let pids = crate::measure::processes(server.pid()).unwrap();
         drop(server);
         for pid in pids {
@@ -103,10 +103,10 @@ fn those_that_serve_files_do() {
     }
 }
 
-/// Asked twice for the same, a front end asks its origin once.
+/// A front end that gets the same request twice forwards it to its origin once.
 #[test]
 fn those_that_cache_do() {
-    let folder = tempfile::tempdir().unwrap();
+    let directory = tempfile::tempdir().unwrap();
     for peer in [
         Peer::Nginx,
         Peer::ApacheEvent,
@@ -116,24 +116,24 @@ fn those_that_cache_do() {
         Peer::TrafficServer,
     ] {
         let scratch = tempfile::tempdir().unwrap();
-        let place = PeerSetup { documents: folder.path(), scratch: scratch.path() };
-        let (origin, asked) = origin();
+        let place = PeerSetup { documents: directory.path(), scratch: scratch.path() };
+        let (origin, received) = origin();
         let Some(server) = started(peer, Role::Front { origin }, place) else { continue };
         // Some have not yet opened their store when they first answer.
         let deadline = std::time::Instant::now() + std::time::Duration::from_secs(30);
         loop {
-            let before = asked.load(Ordering::SeqCst);
-            server.ask("/kept").unwrap();
-            if asked.load(Ordering::SeqCst) == before {
+            let before = received.load(Ordering::SeqCst);
+            server.request("/kept").unwrap();
+            if received.load(Ordering::SeqCst) == before {
                 break;
             }
             assert!(std::time::Instant::now() < deadline, "{}: keeps nothing", peer.name());
             std::thread::sleep(std::time::Duration::from_millis(20));
         }
-        let before = asked.load(Ordering::SeqCst);
-        server.ask("/kept?anew").unwrap();
+        let before = received.load(Ordering::SeqCst);
+        server.request("/kept?anew").unwrap();
         assert_eq!(
-            asked.load(Ordering::SeqCst),
+            received.load(Ordering::SeqCst),
             before + 1,
             "{}: takes a query for none",
             peer.name()
@@ -143,12 +143,12 @@ fn those_that_cache_do() {
 
 #[test]
 fn a_role_that_a_server_has_not_is_refused() {
-    let folder = tempfile::tempdir().unwrap();
-    let place = PeerSetup { documents: folder.path(), scratch: folder.path() };
+    let directory = tempfile::tempdir().unwrap();
+    let place = PeerSetup { documents: directory.path(), scratch: directory.path() };
     let origin = SocketAddr::from(([127, 0, 0, 1], 9));
     for (peer, role) in [(Peer::Varnish, Role::Files), (Peer::H2o, Role::Front { origin })] {
-        let said = format!("{:#}", peer.set_up(role, place).unwrap_err());
-        assert!(said.contains("not installed") || said.contains(peer.name()), "{said}");
+        let message = format!("{:#}", peer.set_up(role, place).unwrap_err());
+        assert!(message.contains("not installed") || message.contains(peer.name()), "{message}");
     }
     for peer in Peer::ALL {
         let name = serde_json::to_value(peer).unwrap();

@@ -5,8 +5,8 @@ use super::{ConfigInput, Start};
 pub(super) fn set_up(making: &ConfigInput<'_>) -> anyhow::Result<Start> {
     let origin = making.origin()?;
     let scratch = making.place.scratch.display();
-    for folder in ["etc", "cache", "run", "log"] {
-        making.shared_folder(&format!("ats/{folder}"))?;
+    for directory in ["etc", "cache", "run", "log"] {
+        making.shared_directory(&format!("ats/{directory}"))?;
     }
     making.open_to_workers()?;
     // It refuses to serve as root.

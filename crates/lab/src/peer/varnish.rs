@@ -4,13 +4,13 @@ use super::{ConfigInput, Start};
 
 pub(super) fn set_up(making: &ConfigInput<'_>) -> anyhow::Result<Start> {
     let origin = making.origin()?;
-    let folder = making.folder("varnish")?;
+    let directory = making.directory("varnish")?;
     Ok(making.started_with([
         "-F",
         "-j",
         "none",
         "-n",
-        &folder.display().to_string(),
+        &directory.display().to_string(),
         "-a",
         &making.address.to_string(),
         "-b",

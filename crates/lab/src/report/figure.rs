@@ -33,8 +33,8 @@ const HEIGHT: u32 = 470;
 /// Room beside the plot for a name's sample of the line, and for the name, at least and at most.
 const SAMPLE: i32 = 47;
 const NAMES: std::ops::RangeInclusive<i32> = 120..=260;
-/// The width of a letter of a name, about.
-const LETTER: f64 = 7.8;
+/// The approximate width of a character of a name.
+const CHARACTER_WIDTH: f64 = 7.8;
 const TOP: i32 = 48;
 const BOTTOM: i32 = 48;
 const LEFT: i32 = 78;
@@ -93,7 +93,7 @@ pub fn draw(outcome: &Outcome, panel: &Panel<'_>) -> anyhow::Result<String> {
         paint(&root, outcome, panel, &places, &series)
             .map_err(|error| anyhow::anyhow!("figure {}: {error}", panel.id))?;
     }
-    // A scalable picture with a name for those who do not see it.
+    // A scalable picture with a name for readers who do not see it.
     let title = crate::format::escape(&panel.figure.title);
     let class = dark::CLASS;
     let svg = svg.replacen(
@@ -452,7 +452,7 @@ fn edge<'a>(
 ) -> i32 {
     let letters = |line: &Series| label(line, panel, places).chars().count();
     let longest = series.into_iter().map(letters).max().unwrap_or(0);
-    let names = (longest as f64 * LETTER).ceil() as i32;
+    let names = (longest as f64 * CHARACTER_WIDTH).ceil() as i32;
     WIDTH as i32 - SAMPLE - names.clamp(*NAMES.start(), *NAMES.end())
 }
 

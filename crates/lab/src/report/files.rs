@@ -3,7 +3,7 @@
 use crate::archive;
 use std::{fs, path::Path};
 
-/// What lies in the folder of a report, for its links.
+/// The files in the directory of a report, for its links.
 #[derive(Clone, Debug)]
 pub struct Files {
     /// The raw data: `result.json`, packed or not.

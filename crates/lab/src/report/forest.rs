@@ -25,7 +25,7 @@ const TOP: f64 = 34.0;
 /// is drawn at the edge; a bar that goes on beyond it ends in a triangle.
 const FARTHEST: std::ops::RangeInclusive<f64> = 1.25..=8.0;
 
-/// What the picture shows, for those who see it first.
+/// An explanation of the picture for new readers.
 pub const LEGEND: &str = "Each row has its threshold on the line; a point right of it speaks for the claim, by a factor. Thick: \
     the 95 % interval. Thin: the interval that decides, which is wider the earlier the run ended. Dashed: what \
     fewer than six blocks showed, which have no interval. A bar that goes on beyond the picture ends in a triangle. \

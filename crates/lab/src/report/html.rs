@@ -29,8 +29,8 @@ const PARTS: [(&str, &str); 8] = [
     ("runs", "Every run"),
 ];
 
-/// Renders the page: what was asked and what came out, figures, tables, the raw runs. `drawn` are the panels
-/// with their SVG, `files` what the page may link to.
+/// Renders the page: the question and the result, figures, tables, the raw runs. `drawn` are the panels
+/// with their SVG, `files` the files that the page may link to.
 pub fn page(outcome: &Outcome, drawn: &[(Panel<'_>, String)], files: &Files) -> String {
     let experiment = &outcome.experiment;
     let mut page = format!(

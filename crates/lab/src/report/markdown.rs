@@ -1,4 +1,4 @@
-//! A page in Markdown: what a forge shows for the folder of a published run.
+//! A page in Markdown: a forge shows it for the directory of a published run.
 
 use super::{csv, files::Files, forest, html, panel::Panel, summary, terminal};
 use crate::{format, result::Outcome};
@@ -12,8 +12,8 @@ pub(super) fn cell(text: &str) -> String {
     text.replace('|', "\\|")
 }
 
-/// Renders the page: what was asked and what came out, figures, tables, where the raw runs are. `drawn` are the
-/// panels whose figures stand under `figures/`, `files` what the page may link to.
+/// Renders the page: the question and the result, figures, tables, the place of the raw runs. `drawn` are
+/// the panels whose figures are in `figures/`, `files` the files that the page may link to.
 pub fn page(outcome: &Outcome, drawn: &[(Panel<'_>, String)], files: &Files) -> String {
     let experiment = &outcome.experiment;
     let mut page = format!("# {}\n\n", experiment.title);

@@ -94,7 +94,8 @@ fn decide<'a>(runs: &'a [Publication], figure: &PaperFigure, id: &str) -> Option
             (true, verdict) if verdict.is_decided() && verdict != claim.verdict => {
                 Some(format!("the opposite in {name}"))
             }
-            // It counts no more than before; but who remembers that verdict is to see what has become of it.
+            // It has no more weight than before, but a reader who remembers that verdict can see its
+            // current state.
             (false, verdict) if verdict.is_decided() => Some(format!("{verdict} in {name}")),
             // The full form may go farther: what a single pass saw there is no verdict, and worth knowing.
             (true, Verdict::Seen) => other
@@ -112,7 +113,7 @@ fn decide<'a>(runs: &'a [Publication], figure: &PaperFigure, id: &str) -> Option
 }
 
 /// What other runs say, in words.
-fn said_by_others(decided: &ClaimWithRun<'_>) -> Option<String> {
+fn other_verdicts(decided: &ClaimWithRun<'_>) -> Option<String> {
     let words: Vec<&str> = decided.others.iter().map(|(_, words)| words.as_str()).collect();
     (!words.is_empty()).then(|| words.join(", "))
 }
@@ -161,7 +162,7 @@ fn remarks(decided: &ClaimWithRun<'_>) -> String {
     let shared = Some(with_all(decided)).filter(|text| !text.is_empty());
     let remark = decided.claim.remark();
     let remarks: Vec<String> =
-        shared.into_iter().chain(remark).chain(said_by_others(decided)).collect();
+        shared.into_iter().chain(remark).chain(other_verdicts(decided)).collect();
     remarks.join("; ")
 }
 
@@ -386,7 +387,7 @@ fn markdown_row(text: &mut String, id: &str, decided: &ClaimWithRun<'_>) {
         claim
             .remark()
             .map_or_else(String::new, |why| format!(" ({})", super::markdown::cell(&why))),
-        said_by_others(decided).map_or_else(String::new, |text| format!(" ({text})")),
+        other_verdicts(decided).map_or_else(String::new, |text| format!(" ({text})")),
         figures_of(decided),
         claim.threshold,
         claim.paper_says,
@@ -472,13 +473,13 @@ mod tests {
             .unwrap();
         let counts = |runs: &[Publication]| {
             let decided = decide(runs, &figure, "I3").unwrap();
-            (name(&decided.run.directory), decided.claim.verdict, said_by_others(&decided))
+            (name(&decided.run.directory), decided.claim.verdict, other_verdicts(&decided))
         };
         let undecided = || published(40, false, Verdict::Undecided);
         let by_chance = || published(6, false, Verdict::Holds);
         for runs in [[undecided(), by_chance()], [by_chance(), undecided()]] {
-            let told = Some("holds in full-6".to_owned());
-            assert_eq!(counts(&runs), ("full-40".into(), Verdict::Undecided, told));
+            let former = Some("holds in full-6".to_owned());
+            assert_eq!(counts(&runs), ("full-40".into(), Verdict::Undecided, former));
         }
         let full = published(10, false, Verdict::DoesNotHold);
         let runs = [published(40, true, Verdict::Holds), full];
@@ -489,7 +490,7 @@ mod tests {
         assert!(page(&runs).unwrap().contains("the opposite in quick-40"));
         let absent = published(40, false, Verdict::NotTestable);
         assert_eq!(counts(&[absent, by_chance()]).1, Verdict::Holds);
-        // One pass of the full form does not take the place of a verdict; but what it saw is told.
+        // One pass of the full form does not replace a verdict, but its result is shown.
         let quick = |verdict| published(6, true, verdict);
         let saw = |verdict| counts(&[published(1, false, Verdict::Seen), quick(verdict)]);
         let seen = Some("2.00 was seen in full-1".to_owned());
@@ -535,9 +536,9 @@ mod tests {
             .unwrap(),
         ];
         let runs = [run];
-        let said = "at idle 8,000; about 32 blocks would decide it";
-        assert!(markdown(&runs).unwrap().contains(&format!("| undecided ({said}) |")));
-        assert!(page(&runs).unwrap().contains(said));
+        let outlook = "at idle 8,000; about 32 blocks would decide it";
+        assert!(markdown(&runs).unwrap().contains(&format!("| undecided ({outlook}) |")));
+        assert!(page(&runs).unwrap().contains(outlook));
         let decided = [published(10, false, Verdict::Holds)];
         assert!(!markdown(&decided).unwrap().contains("would decide it |"));
     }

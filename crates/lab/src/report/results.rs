@@ -54,23 +54,24 @@ struct Row {
     reading: Vec<Reading>,
 }
 
-/// One number: a claim of a run, or one that is asked of its data here.
+/// One number: a claim of a run, or one that is computed from its data here.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Reading {
-    /// The folder of the run, without its date.
+    /// The directory of the run, without its date.
     run: String,
     /// The operating point.
     at: String,
     /// The claim's identifier in that run.
     claim: Option<String>,
     /// A claim about its data that the run does not make itself.
-    ask: Option<Ask>,
+    #[serde(rename = "ask")]
+    query: Option<Query>,
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Ask {
+struct Query {
     metric: String,
     compare: Compare,
     each: Vec<String>,
@@ -80,7 +81,7 @@ struct Ask {
     holds: Threshold,
 }
 
-/// What a reader is told of a result.
+/// The text about a result for the reader.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ReaderVerdict {
@@ -183,34 +184,34 @@ fn results() -> anyhow::Result<Results> {
     toml::from_str(include_str!("../results.toml")).context("results.toml")
 }
 
-/// The run in the newest folder that is named so.
+/// The run in the newest directory with this name.
 fn find<'a>(runs: &'a [Publication], name: &str) -> anyhow::Result<&'a Publication> {
-    let is_it = |run: &&Publication| folder(run).get(11..) == Some(name);
-    let found = runs.iter().filter(is_it).max_by_key(|run| folder(run));
+    let is_it = |run: &&Publication| directory(run).get(11..) == Some(name);
+    let found = runs.iter().filter(is_it).max_by_key(|run| directory(run));
     found.with_context(|| {
         format!("results.toml names the run {name}, which is not among those given")
     })
 }
 
-fn folder(run: &Publication) -> String {
+fn directory(run: &Publication) -> String {
     run.directory.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned())
 }
 
 fn number<'a>(runs: &[Publication], row: &Row, reading: &'a Reading) -> anyhow::Result<Number<'a>> {
     let run = find(runs, &reading.run)?;
     let outcome = &run.outcome;
-    let (judged, compare) = match (&reading.claim, &reading.ask) {
+    let (judged, compare) = match (&reading.claim, &reading.query) {
         (Some(id), None) => {
             let here = || format!("the run {} makes no claim {id}", reading.run);
             let judged = outcome.claims.iter().find(|claim| claim.id == *id);
             let claim = outcome.experiment.claim.iter().find(|claim| claim.id == *id);
             (judged.with_context(here)?.clone(), claim.with_context(here)?.compare)
         }
-        (None, Some(ask)) => (claims::ask(outcome, &claim_of(row, ask)), ask.compare),
+        (None, Some(query)) => (claims::evaluate(outcome, &claim_of(row, query)), query.compare),
         _ => anyhow::bail!("a reading of {} has either a claim or a question", row.figure),
     };
     Ok(Number {
-        run: folder(run),
+        run: directory(run),
         at: &reading.at,
         text: judged.measured().unwrap_or_else(|| "–".into()),
         value: judged.value,
@@ -221,19 +222,19 @@ fn number<'a>(runs: &[Publication], row: &Row, reading: &'a Reading) -> anyhow::
     })
 }
 
-fn claim_of(row: &Row, ask: &Ask) -> Claim {
+fn claim_of(row: &Row, query: &Query) -> Claim {
     Claim {
         id: row.figure.clone(),
         statement: row.claim.clone(),
         source: row.figure.clone(),
         paper: row.paper.clone(),
         paper_value: None,
-        metric: ask.metric.clone(),
-        compare: ask.compare,
-        each: ask.each.clone(),
-        a: ask.a.clone(),
-        b: ask.b.clone(),
-        holds: ask.holds,
+        metric: query.metric.clone(),
+        compare: query.compare,
+        each: query.each.clone(),
+        a: query.a.clone(),
+        b: query.b.clone(),
+        holds: query.holds,
         primary: false,
         full_form_only: false,
         operating_points: None,
@@ -297,9 +298,9 @@ fn markdown_row(text: &mut String, runs: &[Publication], line: &Line<'_>) -> any
     let picture = match &row.picture {
         Some(picture) => {
             let (run, name) = picture.split_once('/').context("picture = \"RUN/FIGURE\"")?;
-            let folder = folder(find(runs, run)?);
+            let directory = directory(find(runs, run)?);
             format!(
-                "<br><img src=\"runs/{folder}/figures/{name}.svg\" width=\"200\" alt=\"{}\">",
+                "<br><img src=\"runs/{directory}/figures/{name}.svg\" width=\"200\" alt=\"{}\">",
                 row.figure
             )
         }

@@ -6,8 +6,8 @@ use crate::{
     verdict::{Bound, Verdict},
 };
 
-/// What came out, in a sentence or two: how many claims hold, and what became of those that stand for a
-/// figure of a paper.
+/// The result in a sentence or two: how many claims hold, and the verdicts of those that stand for a figure
+/// of a paper.
 pub fn in_words(outcome: &Outcome) -> String {
     if outcome.runs.iter().all(|run| run.status != Status::Valid) {
         let reason = outcome.runs.iter().rev().find_map(|run| run.reason.as_deref());

@@ -9,8 +9,8 @@ use crate::{
 };
 use comfy_table::{Cell as TableCell, CellAlignment, ContentArrangement, Table, presets};
 
-/// A table for each figure that asks for one: a row a variant, a column a point. What does not fit
-/// into `width` columns goes on in a further table below.
+/// A table for each figure that has one: a row per variant, a column per point. Columns that do not fit
+/// into `width` go into a further table below.
 pub fn tables(outcome: &Outcome, width: u16) -> String {
     let mut text = String::new();
     let mut seen = Vec::new();
@@ -83,7 +83,7 @@ fn columns(outcome: &Outcome, name: &str) -> Vec<Column> {
                 _ if variant.unavailable.is_some() => "not here".to_owned(),
                 Some(cell) if cell.valid == 0 => "see notes".to_owned(),
                 Some(cell) => cell.metrics.get(name).map_or_else(|| "–".into(), estimate),
-                None if !outcome.asks(&variant.name, &point) => "–".to_owned(),
+                None if !outcome.measures(&variant.name, &point) => "–".to_owned(),
                 None => "not run".to_owned(),
             };
             Column { head: head.join("\n"), cells: outcome.variants.iter().map(cell).collect() }
@@ -171,8 +171,8 @@ pub fn notes(outcome: &Outcome, width: u16) -> String {
         note(noise.to_string());
     }
     // On a machine that is not quiet the sentence above stands for them all.
-    let said = |cell: &&CellSummary| cell.excluded > 0 && (noise.is_none() || cell.valid == 0);
-    for cell in outcome.cells.iter().filter(said) {
+    let is_listed = |cell: &&CellSummary| cell.excluded > 0 && (noise.is_none() || cell.valid == 0);
+    for cell in outcome.cells.iter().filter(is_listed) {
         note(format!(
             "{} ({}): {} of {} runs do not count: {}",
             cell.cell.variant,

@@ -34,7 +34,7 @@ pub(super) fn beside(experiment: &Experiment, cpus: Cpus) -> anyhow::Result<(Cpu
     })
 }
 
-/// On which CPU Redis runs, and with whom.
+/// On which CPU Redis runs, and which processes share it.
 pub(super) fn where_redis_runs(cpus: Cpus, redis: &redis::Running) -> String {
     let cpu = redis.cpu();
     let with = match cpu {

@@ -27,7 +27,7 @@ impl Executable {
             return Ok(Self { path, _copy: None });
         }
         let directory = tempfile::Builder::new().prefix("pollux-").tempdir();
-        let directory = directory.context("a folder for this program (TMPDIR)")?;
+        let directory = directory.context("a directory for this program (TMPDIR)")?;
         let copy = directory.path().join("pollux");
         fs::copy(&path, &copy).with_context(|| copy.display().to_string())?;
         Ok(Self { path: copy, _copy: Some(directory) })

@@ -44,11 +44,11 @@ pub(super) fn is_deterministic(experiment: &Experiment) -> bool {
 /// The kernel's threads that do the network's receive work where there is much of it at once (one for each CPU).
 const DEFERRED: &str = "ksoftirqd/";
 
-/// Lets the kernel's thread for deferred receive work go before the generator. While it waits for the CPU all such
-/// work waits for it, and is nobody's: beside a generator that goes before it, the same work is the server's in one
-/// window and this thread's in the next; and the queue before it overflows in a burst of requests. What is dropped
-/// there is sent again after a second, or three, and looks as if the server had lost it.
-///
+/// Gives the kernel's thread for deferred receive work priority over the generator. While that thread waits
+/// for the CPU, all deferred work waits and is accounted to no process. Beside a generator with a higher
+/// priority, the same work is accounted to the server in one window and to this thread in the next, and the
+/// queue in front of it overflows in a burst of requests. A segment dropped there is sent again after one
+/// or three seconds, and looks as if the server had lost it.
 /// # Errors
 /// When there is no such thread, or this process may not say when it runs.
 fn receive_at_once() -> anyhow::Result<()> {
@@ -92,7 +92,7 @@ pub(super) fn of_guest(experiment: &Experiment, environment: &Environment) -> Op
     ))
 }
 
-/// Who has the one CPU of the deterministic guest, and when.
+/// Which process has the one CPU of the deterministic guest, and when.
 const SHARED_CPU: &str = " Server and generator share its one CPU; the generator goes first (SCHED_FIFO), and its own \
      instructions are reported beside those of the server. Before it goes the kernel's thread that receives what \
      comes too fast. At the limit the generator has more of that CPU than the server, so that best rates, and what \
@@ -121,8 +121,8 @@ fn lead_receive_work(experiment: &Experiment, cpus: Cpus, notes: &mut Vec<String
         Ok(()) => Some(cpus.server),
         Err(error) => {
             notes.push(format!(
-                "The network's receive work could not be led to the server's CPU ({error:#}): who \
-                 sends, does it, so that the generator may be the bottleneck before the server is. \
+                "The network's receive work could not be moved to the server's CPU ({error:#}): the \
+                 sender does it, so the generator may be the bottleneck before the server is. \
                  Run it as root."
             ));
             None

@@ -12,7 +12,7 @@ use std::{
     },
 };
 
-/// Whether the user asked to stop.
+/// Whether the user interrupted the run.
 #[derive(Clone, Debug, Default)]
 pub struct Interrupt(Arc<AtomicBool>);
 
@@ -43,12 +43,12 @@ impl Interrupt {
         Ok(Self(raised))
     }
 
-    /// Raised by nobody but [`Interrupt::raise`].
+    /// Raised only by [`Interrupt::raise`].
     pub fn never() -> Self {
         Self::default()
     }
 
-    /// Asks to stop.
+    /// Requests a stop.
     pub fn raise(&self) {
         self.0.store(true, Ordering::SeqCst);
     }

@@ -71,7 +71,7 @@ pub fn read(directory: &Path) -> anyhow::Result<Outcome> {
     Ok(outcome)
 }
 
-/// The same, judged as it stands: for who shows it. Who goes on from it does not look yet
+/// The same, judged as it stands, for display. A run that continues from it does not count this as a look
 /// ([`Outcome::looks`]).
 ///
 /// # Errors

@@ -1,8 +1,8 @@
 //! The limit of each server at each point, sought before the blocks, so that the rates of these lie around it.
 //!
-//! Limits differ by a few per cent, and a ladder that all climb needs fine steps over all of them. Here each has
-//! its own steps beside the rates that all are asked for. What is read in the search decides nothing: it says
-//! where to measure.
+//! Limits differ by a few per cent, so a ladder common to all servers would need fine steps over all of
+//! them. Here each server has its own steps beside the common rates. The readings of the search decide
+//! nothing: they show where to measure.
 
 use super::*;
 use crate::{
@@ -14,11 +14,11 @@ use crate::{
 const MOST_PROBES: usize = 9;
 /// About so many are enough as a rule.
 const PROBES: f64 = 4.0;
-/// Who lacks less than this part of a step has answered all; or than this part of the rate, where steps are so fine
-/// that the window's own ends lack as much.
+/// A server that lacks less than this part of a step has answered everything; or less than this part of the
+/// rate, where the steps are so fine that the ends of the window lack as much.
 const WHOLE: f64 = 0.8;
 const LEAST_LACK: f64 = 0.0075;
-/// What is asked for beyond what was answered of too much: so many times what who answers all may lack.
+/// The next rate after an overload: the answered rate plus this many times the tolerated lack.
 const BEYOND: f64 = 1.5;
 /// A rate that was not answered whole is near enough to the limit when it is no more than so many steps above it.
 const NEAR: f64 = 2.0;
@@ -35,19 +35,19 @@ const LEAST_BELOW: f64 = 0.016;
 /// another, and one probe is to say where many blocks measure.
 const PROBE_S: f64 = 8.0;
 
-/// What the server has answered so far of what it was asked for.
+/// The probes so far: offered and answered rates.
 struct Search<'a> {
     step: f64,
     lowest_rps: f64,
     highest_rps: f64,
-    asked: &'a [LimitProbe],
+    probes: &'a [LimitProbe],
 }
 
 /// What a search wants next.
 #[derive(Debug, PartialEq)]
 enum Next {
     /// An answer at this rate.
-    Ask(f64),
+    Probe(f64),
     /// Nothing: this is about the limit, or the nearest that is known to it.
     Limit(f64),
     /// Nothing: it answers the highest rate.
@@ -55,22 +55,22 @@ enum Next {
 }
 
 impl Search<'_> {
-    fn is_whole(&self, asked: &LimitProbe) -> bool {
-        asked.answered_rps >= (1.0 - self.lack()) * asked.offered_rps
+    fn is_whole(&self, probe: &LimitProbe) -> bool {
+        probe.answered_rps >= (1.0 - self.lack()) * probe.offered_rps
     }
 
-    /// The part of a rate that who answers all of it may lack.
+    /// The part of a rate that a server may lack and still count as answering all of it.
     fn lack(&self) -> f64 {
         (WHOLE * self.step).max(LEAST_LACK)
     }
 
     fn next(&self) -> Next {
-        if self.asked.is_empty() {
-            return Next::Ask(self.highest_rps);
+        if self.probes.is_empty() {
+            return Next::Probe(self.highest_rps);
         }
-        let offered = |asked: &&LimitProbe| asked.offered_rps;
+        let offered = |probe: &&LimitProbe| probe.offered_rps;
         let (whole, rest): (Vec<&LimitProbe>, Vec<&LimitProbe>) =
-            self.asked.iter().partition(|asked| self.is_whole(asked));
+            self.probes.iter().partition(|probe| self.is_whole(probe));
         let Some(too_high) = rest.into_iter().min_by(|a, b| offered(a).total_cmp(&offered(b)))
         else {
             return Next::Unknown;
@@ -80,19 +80,19 @@ impl Search<'_> {
         let limit = too_high.answered_rps.max(answered);
         let near = 1.0 + NEAR * self.step;
         let is_near = too_high.offered_rps <= near * too_high.answered_rps.max(answered);
-        if is_near || too_high.offered_rps <= self.lowest_rps || self.asked.len() == MOST_PROBES {
+        if is_near || too_high.offered_rps <= self.lowest_rps || self.probes.len() == MOST_PROBES {
             return Next::Limit(limit);
         }
         let guess = (too_high.answered_rps * (1.0 + BEYOND * self.lack())).max(self.lowest_rps);
-        // It may answer less of too much than of what it can do, and what was answered is not asked for again.
+        // A server may answer less under overload than at its limit, and a rate that was answered is not
+        // probed again.
         let is_between = guess > answered * (1.0 + self.step / 2.0);
         let between = if is_between { guess } else { (answered * too_high.offered_rps).sqrt() };
-        Next::Ask(between.round())
+        Next::Probe(between.round())
     }
 }
 
-/// The rates around a limit, from what is surely below it to what is surely too much, between those that all are
-/// asked for and are not near one of them.
+/// The rates around a limit, from surely below it to surely above it, except those near a common rate.
 fn around(limit_rps: f64, step: f64, common: &[f64]) -> Vec<f64> {
     let last = ((LAST * (1.0 + step.max(LEAST_ABOVE)) - 1.0) / step).ceil() as i32;
     let first = -FIRST.max((LEAST_BELOW / step).ceil()) as i32;
@@ -131,16 +131,17 @@ impl Session<'_> {
         let mut lines: Vec<Cell> = courses.iter().map(|course| without_rate(&course[0])).collect();
         lines.dedup();
         let count = lines.len() as u64;
-        // All of them or none: whoever goes on from half of them would take it for the whole.
+        // All of them or none: a run that continues from half of them would treat them as complete.
         let mut ladders = Vec::new();
         for (done, line) in lines.into_iter().enumerate() {
-            let mut asked = Vec::new();
+            let mut probes = Vec::new();
             let limit_rps = loop {
                 if self.not_held(&line).is_some() {
                     break None;
                 }
-                let rate = match (Search { step, lowest_rps, highest_rps, asked: &asked }).next() {
-                    Next::Ask(rate) => rate,
+                let rate = match (Search { step, lowest_rps, highest_rps, probes: &probes }).next()
+                {
+                    Next::Probe(rate) => rate,
                     Next::Limit(limit) => break Some(limit),
                     Next::Unknown => break None,
                 };
@@ -159,10 +160,10 @@ impl Session<'_> {
                     ));
                     break None;
                 };
-                asked.push(LimitProbe { offered_rps: rate, answered_rps });
+                probes.push(LimitProbe { offered_rps: rate, answered_rps });
             };
             let rates_rps = limit_rps.map_or_else(Vec::new, |limit| around(limit, step, &common));
-            ladders.push(Ladder { line, limit_rps, rates_rps, asked });
+            ladders.push(Ladder { line, limit_rps, rates_rps, probes });
         }
         let own = ladders.iter().flat_map(|ladder| &ladder.rates_rps);
         let mut all: Vec<f64> = common.iter().chain(own).copied().collect();
@@ -222,17 +223,17 @@ impl Session<'_> {
 mod tests {
     use super::*;
 
-    /// Where the search ends with a server that answers `of` what it is asked for, and how many probes it took.
+    /// Where the search ends with a server that answers `of` the offered rate, and the number of probes.
     fn found(step: f64, mut of: impl FnMut(f64) -> f64) -> (Option<f64>, usize) {
-        let mut asked: Vec<LimitProbe> = Vec::new();
+        let mut probes: Vec<LimitProbe> = Vec::new();
         loop {
-            let search = Search { step, lowest_rps: 500.0, highest_rps: 1450.0, asked: &asked };
+            let search = Search { step, lowest_rps: 500.0, highest_rps: 1450.0, probes: &probes };
             match search.next() {
-                Next::Ask(rate) => {
-                    asked.push(LimitProbe { offered_rps: rate, answered_rps: of(rate).min(rate) });
+                Next::Probe(rate) => {
+                    probes.push(LimitProbe { offered_rps: rate, answered_rps: of(rate).min(rate) });
                 }
-                Next::Limit(limit) => return (Some(limit), asked.len()),
-                Next::Unknown => return (None, asked.len()),
+                Next::Limit(limit) => return (Some(limit), probes.len()),
+                Next::Unknown => return (None, probes.len()),
             }
         }
     }
@@ -255,7 +256,7 @@ mod tests {
         let mut random = StdRng::seed_from_u64(3);
         for _ in 0..200 {
             let limit: f64 = random.random_range(600.0..1400.0);
-            // It has its limit where it is asked for a little too much, and does less of far too much.
+            // Its limit is where it is offered a little too much; under heavy overload it answers less.
             let (limit_rps, probes) = found(0.0125, |rate: f64| {
                 let lost = (rate / limit - 1.0).max(0.0) * random.random_range(0.0..0.8);
                 limit * (1.0 - lost) * random.random_range(0.993..1.007)
@@ -294,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_does_more_the_more_it_is_asked_for_is_found_where_it_first_falls_short() {
+    fn a_server_whose_rate_grows_with_the_load_has_its_limit_where_it_first_falls_short() {
         // At 1,200 it answers 1,200, at 1,450 1,275.
         let (found, probes) = found(0.0125, |rate| 1200.0 + 0.3 * (rate - 1200.0));
         let found = found.unwrap();
@@ -311,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn limits_outside_of_the_rates() {
+    fn limits_beyond_the_rates() {
         assert_eq!(found(0.0125, |rate| rate).0, None, "it answers the highest");
         let (below, _) = found(0.0125, |_| 300.0);
         assert_eq!(below, Some(300.0));
@@ -319,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ladder_ends_where_nobody_answers_all() {
+    fn a_ladder_ends_where_no_server_answers_all() {
         let common = [500.0, 1100.0, 1450.0];
         let own = |limit: f64, step: f64| around(limit, step, &common);
         assert_eq!(own(1200.0, 0.0125), [1170.0, 1185.0, 1200.0, 1215.0, 1230.0, 1245.0]);

@@ -30,9 +30,9 @@ const GRAIN: Duration = Duration::from_millis(20);
 /// When a child has the CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Turn {
-    /// As everybody.
+    /// Default scheduling.
     Fair,
-    /// Before everybody else, as soon as it has something to do.
+    /// Before all other processes, as soon as it is runnable.
     First,
 }
 
@@ -53,11 +53,12 @@ pub struct Process {
 enum Ending {
     /// At once.
     Killed,
-    /// It is asked, so that it ends its own children, and killed with its process group when it does not.
-    Asked,
+    /// It gets SIGTERM, so that it can end its own children. It is killed with its process group if it does
+    /// not end.
+    Terminate,
 }
 
-/// How long a child may take to end when it was asked.
+/// How long a child may take to end after SIGTERM.
 const END: Duration = Duration::from_secs(5);
 
 impl Process {
@@ -81,8 +82,8 @@ impl Process {
         Self::begin(what, program, turn, Ending::Killed, &[])
     }
 
-    /// Starts a server that has workers of its own and ends them when it is asked to end. `environment` is
-    /// beside that of this process.
+    /// Starts a server that has workers of its own and ends them on SIGTERM. `environment` is added to that
+    /// of this process.
     ///
     /// # Errors
     /// When it cannot be started.
@@ -91,7 +92,7 @@ impl Process {
         program: &[OsString],
         environment: &[(&'static str, OsString)],
     ) -> anyhow::Result<Self> {
-        Self::begin(what, program, Turn::Fair, Ending::Asked, environment)
+        Self::begin(what, program, Turn::Fair, Ending::Terminate, environment)
     }
 
     fn begin(
@@ -109,7 +110,7 @@ impl Process {
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         // A process group of its own: on Ctrl-C the laboratory decides in which order things end.
         command.process_group(0);
-        let at_our_end = if ending == Ending::Asked { Signal::TERM } else { Signal::KILL };
+        let at_our_end = if ending == Ending::Terminate { Signal::TERM } else { Signal::KILL };
         pollux_sys::end_with_parent(&mut command, at_our_end.as_raw());
         if turn == Turn::First {
             sys::goes_first(&mut command);
@@ -156,7 +157,7 @@ impl Process {
                 Ok(line) => return Ok(Some(line.with_context(|| self.complaint("stdout"))?)),
                 Err(RecvTimeoutError::Disconnected) => return Ok(None),
                 Err(RecvTimeoutError::Timeout) if Instant::now() >= deadline => {
-                    bail!("{}", self.complaint(&format!("said nothing for {timeout:?}")))
+                    bail!("{}", self.complaint(&format!("wrote nothing for {timeout:?}")))
                 }
                 Err(RecvTimeoutError::Timeout) => {}
             }
@@ -201,12 +202,12 @@ impl Process {
         lines.iter().map(String::as_str).collect::<Vec<_>>().join("\n")
     }
 
-    /// `trouble`, with the process' name, how it ended, and what it last wrote to stderr.
-    pub fn complaint(&self, trouble: &str) -> String {
+    /// `problem`, with the process's name, its exit status, and its last output on stderr.
+    pub fn complaint(&self, problem: &str) -> String {
         let stderr = self.stderr();
         let stderr =
             if stderr.is_empty() { String::new() } else { format!("; it wrote: {stderr}") };
-        format!("{} {trouble}{stderr}", self.what)
+        format!("{} {problem}{stderr}", self.what)
     }
 
     /// Waits until stderr is read to its end; for a process that has ended.
@@ -218,7 +219,7 @@ impl Process {
 
     /// Kills and reaps.
     fn end(&mut self) {
-        if self.ending == Ending::Asked {
+        if self.ending == Ending::Terminate {
             let _ = self.signal(Signal::TERM);
             let deadline = Instant::now() + END;
             while self.ended().is_none() && Instant::now() < deadline {
@@ -333,7 +334,7 @@ mod tests {
     fn a_silent_process_is_given_up() {
         let process = sh("exec sleep 1000");
         let error = process.line(Duration::from_millis(50), &Interrupt::never()).unwrap_err();
-        assert_eq!(error.to_string(), "the script said nothing for 50ms");
+        assert_eq!(error.to_string(), "the script wrote nothing for 50ms");
     }
 
     #[test]

@@ -125,8 +125,8 @@ impl Session<'_> {
         Cell { variant: reference.variant.clone(), point }
     }
 
-    /// Probes for the saturation of one variant: again where the generator was the bottleneck, for such a
-    /// probe tells what the generator can do. Where it always was, the best probe is taken, with a note.
+    /// Probes for the saturation of one variant, repeated where the generator was the bottleneck: such a
+    /// probe measures the generator. If it always was, the best probe is taken, with a note.
     fn probe(&mut self, step: LoadPhase<'_>) -> anyhow::Result<Saturation> {
         let mut best: Option<Saturation> = None;
         let mut made = 0;

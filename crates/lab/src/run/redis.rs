@@ -89,8 +89,8 @@ impl Running {
     fn fill(&self, remarks: u32) -> anyhow::Result<()> {
         for number in 0..remarks {
             let remark = format!("Remark {number} of a guest who liked the place - Guest {number}");
-            let said = self.command(&["RPUSH", REMARKS, &remark])?;
-            ensure!(said == format!(":{}", number + 1), "Redis said {said:?} to RPUSH");
+            let reply = self.command(&["RPUSH", REMARKS, &remark])?;
+            ensure!(reply == format!(":{}", number + 1), "Redis replied {reply:?} to RPUSH");
         }
         Ok(())
     }

@@ -26,12 +26,12 @@ const FILL: Duration = Duration::from_secs(30);
 const FILL_EACH: Duration = Duration::from_micros(300);
 /// How long their number may stand still before they count as refused, where the server says something.
 const STALL: Duration = Duration::from_secs(2);
-/// The same where it says nothing: it, or who opens them, may only wait for a CPU.
+/// The same without output: the server, or the holder that opens the connections, may only wait for a CPU.
 const SILENT_STALL: Duration = Duration::from_secs(12);
 /// How much longer both may take in a guest, whose CPU is emulated.
 const GUEST_FACTOR: u32 = 8;
-/// How often their number is asked for.
-const ASK: Duration = Duration::from_millis(40);
+/// How often the number of open connections is requested.
+const POLL: Duration = Duration::from_millis(40);
 
 /// A server that listens.
 #[derive(Debug)]
@@ -44,7 +44,7 @@ pub struct Server {
     /// The mechanism that really runs, with its options.
     pub mechanism: String,
     /// Whether it answers questions about itself, as Pollux does.
-    tells: bool,
+    has_statistics: bool,
 }
 
 impl Server {
@@ -57,7 +57,7 @@ impl Server {
         cpu: u32,
         interrupt: &Interrupt,
     ) -> anyhow::Result<Self> {
-        Ok(Self { tells: false, ..Self::start(&pinned(cpu, program), interrupt)? })
+        Ok(Self { has_statistics: false, ..Self::start(&pinned(cpu, program), interrupt)? })
     }
 
     /// Starts it and waits until it listens.
@@ -80,7 +80,7 @@ impl Server {
             .or_else(|| listening["mechanism"].as_str())
             .with_context(|| format!("no mechanism in {line}"))?
             .to_owned();
-        Ok(Self { process, listening, address, mechanism, tells: true })
+        Ok(Self { process, listening, address, mechanism, has_statistics: true })
     }
 
     /// Starts a peer on `cpu` and waits until it answers a request for `path`.
@@ -97,8 +97,13 @@ impl Server {
         let program = pinned(cpu, &set_up.program);
         let process = Process::spawn_peer(name, &program, &set_up.environment)?;
         let address = set_up.port.address().to_string();
-        let mut server =
-            Self { process, listening: Json::Null, address, mechanism: name.into(), tells: false };
+        let mut server = Self {
+            process,
+            listening: Json::Null,
+            address,
+            mechanism: name.into(),
+            has_statistics: false,
+        };
         let started_at = Instant::now();
         while let Err(error) = answers(set_up.port.address(), path) {
             interrupt.check()?;
@@ -107,8 +112,8 @@ impl Server {
                 bail!("{}", server.process.complaint("ended before it listened"));
             }
             if started_at.elapsed() > PEER_START {
-                let trouble = format!("did not answer within {PEER_START:?}: {error:#}");
-                bail!("{}", server.process.complaint(&trouble));
+                let problem = format!("did not answer within {PEER_START:?}: {error:#}");
+                bail!("{}", server.process.complaint(&problem));
             }
             std::thread::sleep(Duration::from_millis(10));
         }
@@ -116,19 +121,19 @@ impl Server {
     }
 
     /// Whether it answers questions about itself.
-    pub fn tells(&self) -> bool {
-        self.tells
+    pub fn has_statistics(&self) -> bool {
+        self.has_statistics
     }
 
-    /// Asks it for `path`, on a connection of its own.
+    /// Requests `path` on a connection of its own.
     ///
     /// # Errors
     /// When the answer has another status than 200.
-    pub fn ask(&self, path: &str) -> anyhow::Result<()> {
+    pub fn request(&self, path: &str) -> anyhow::Result<()> {
         answers(self.address.parse().context("its address")?, path)
     }
 
-    /// What it answers when it is asked for `path`, in full, on a connection that is to be kept.
+    /// The whole response to a request for `path`, on a persistent connection.
     ///
     /// # Errors
     /// When the answer has another status than 200, or does not say how long it is.
@@ -170,12 +175,12 @@ impl Server {
         Ok(())
     }
 
-    /// Its statistics as they stand (SIGUSR1); null of one that does not tell.
+    /// Its current statistics (SIGUSR1); null for a server without statistics.
     ///
     /// # Errors
     /// When it has ended or does not answer.
     pub fn statistics(&self, interrupt: &Interrupt) -> anyhow::Result<Json> {
-        if !self.tells {
+        if !self.has_statistics {
             return Ok(Json::Null);
         }
         self.process.signal(Signal::USR1)?;
@@ -200,7 +205,7 @@ impl Server {
         let (mut most, mut grew_at) = (0, started_at);
         let each = u32::try_from(wanted).unwrap_or(u32::MAX);
         let fill = FILL + FILL_EACH.saturating_mul(each);
-        if !self.tells {
+        if !self.has_statistics {
             return await_held(wanted, fill, holder, interrupt);
         }
         loop {
@@ -223,25 +228,25 @@ impl Server {
                 && (stood_still > SILENT_STALL * factor || !self.process.stderr().is_empty());
             let is_refused = if most == 0 { stood_still > START } else { has_stalled };
             if ended || is_refused || started_at.elapsed() > fill * factor {
-                let mut said = self.process.stderr();
-                if said.is_empty() {
-                    said = holder.stderr();
+                let mut stderr = self.process.stderr();
+                if stderr.is_empty() {
+                    stderr = holder.stderr();
                 }
-                return Err(HoldShortfall { wanted, held: most, said }.into());
+                return Err(HoldShortfall { wanted, held: most, stderr }.into());
             }
-            std::thread::sleep(ASK);
+            std::thread::sleep(POLL);
         }
     }
 }
 
-/// Waits until the holder says that it has them all: of a server that does not tell.
+/// Waits until the holder reports that it has all of them: for a server without statistics.
 fn await_held(
     wanted: u64,
     limit: Duration,
     holder: &mut Process,
     interrupt: &Interrupt,
 ) -> anyhow::Result<()> {
-    let not_held = |held, said| Err(HoldShortfall { wanted, held, said }.into());
+    let not_held = |held, stderr| Err(HoldShortfall { wanted, held, stderr }.into());
     match holder.line(limit, interrupt) {
         Ok(Some(line)) => match event(&line, "holding")?["held"].as_u64() {
             Some(held) if held >= wanted => Ok(()),
@@ -318,8 +323,8 @@ impl Reply {
         head.lines().skip(1).filter_map(|line| line.split_once(':'))
     }
 
-    /// The bytes that anybody has who stores it: the lines of the fields, without those about the connection
-    /// and the length, and the content.
+    /// The bytes that every cache stores: the header lines, without those about the connection and the
+    /// length, and the content.
     pub fn own_bytes(&self) -> u64 {
         const NOT: [&str; 3] = ["connection", "keep-alive", "content-length"];
         let is_own = |name: &str| !NOT.iter().any(|not| name.eq_ignore_ascii_case(not));
@@ -335,16 +340,16 @@ const MAX_ANSWER: u64 = 16 << 20;
 
 /// The server does not hold as many connections as the experiment wants.
 #[derive(Debug, thiserror::Error)]
-#[error("the server held {held} of {wanted} idle connections{}", because(said))]
+#[error("the server held {held} of {wanted} idle connections{}", because(stderr))]
 pub struct HoldShortfall {
     wanted: u64,
     held: u64,
-    said: String,
+    stderr: String,
 }
 
-fn because(said: &str) -> String {
+fn because(stderr: &str) -> String {
     // The first line says what happened; the rest repeats it.
-    said.lines().next().map_or_else(String::new, |line| format!(": {}", line.trim()))
+    stderr.lines().next().map_or_else(String::new, |line| format!(": {}", line.trim()))
 }
 
 fn event(line: &str, wanted: &str) -> anyhow::Result<Json> {

@@ -15,7 +15,7 @@ use tempfile::TempDir;
 pub struct Site {
     directory: TempDir,
     path: &'static str,
-    /// Where the generator reads what it asks for, and how often each.
+    /// The generator's list of requests, with their frequencies.
     urls: Option<PathBuf>,
 }
 
@@ -35,7 +35,7 @@ impl Site {
         };
         let (path, urls) = match workload {
             Workload::OneByte => one("/one-byte.txt", 1)?,
-            // The page is made for each request; the folder is empty.
+            // The page is made for each request; the directory is empty.
             Workload::Guestbook => (GUESTBOOK, None),
             Workload::SixKb => one("/document.html", 6 * 1024)?,
             Workload::Specweb99Like => {
@@ -54,13 +54,13 @@ impl Site {
         self.directory.path().join(ROOT)
     }
 
-    /// The URL's path that the generator asks for; with [`Site::urls`] it only names the server.
+    /// The URL's path that the generator requests; with [`Site::urls`] it only names the server.
     pub fn path(&self) -> &str {
         self.path
     }
 
-    /// Writes a list of so many documents: the one with as many queries, of which nobody takes notice. It is
-    /// the generator's `--url-file`.
+    /// Writes a list of this many documents: the same file with different queries, which the server
+    /// ignores. It is the generator's `--url-file`.
     ///
     /// # Errors
     /// When it cannot be written.
@@ -74,16 +74,16 @@ impl Site {
         Ok(path)
     }
 
-    /// A folder beside the document root.
+    /// A directory beside the document root.
     ///
     /// # Errors
     /// When it cannot be made.
     pub fn scratch(&self, name: &str) -> anyhow::Result<TempDir> {
-        let folder = tempfile::Builder::new().prefix(name).tempdir_in(self.directory.path());
-        folder.with_context(|| self.directory.path().display().to_string())
+        let directory = tempfile::Builder::new().prefix(name).tempdir_in(self.directory.path());
+        directory.with_context(|| self.directory.path().display().to_string())
     }
 
-    /// The generator's `--url-file`, when it asks for several documents.
+    /// The generator's `--url-file`, when it requests several documents.
     pub fn urls(&self) -> Option<&Path> {
         self.urls.as_deref()
     }

@@ -41,8 +41,8 @@ use std::{
 const LOAD_GRACE: Duration = Duration::from_secs(40);
 /// How long Ctrl-C may go unnoticed.
 const INTERRUPT_GRAIN: Duration = Duration::from_millis(20);
-/// The metric for which the server is asked for its open connections in a window, and how often. All its workers wake
-/// up to tell.
+/// The metric that needs the server's open connections during a window, and the interval of its samples.
+/// Each sample wakes all workers.
 const OPEN: &str = "open_connections";
 const OPEN_SAMPLES: u32 = 5;
 /// The generator's exit code for "I was the bottleneck".
@@ -151,11 +151,11 @@ pub struct Bench<'a> {
 pub struct Trial {
     /// Seconds from the start of the experiment.
     pub started_s: f64,
-    /// The measured window that was asked for.
+    /// The requested measured window.
     pub window_s: f64,
     /// The raw data.
     pub raw: Raw,
-    /// The mechanism that ran, as the server said.
+    /// The mechanism that ran, as the server reports it.
     pub mechanism: String,
     /// The command lines.
     pub commands: Vec<String>,
@@ -167,8 +167,8 @@ impl Bench<'_> {
     /// What was found before an error stays in `trials`, one for each step.
     ///
     /// # Errors
-    /// When the server, the idle holder or a generator fails; when another mechanism runs than
-    /// was asked for; on Ctrl-C.
+    /// When the server, the idle holder or a generator fails; when another mechanism runs than the
+    /// requested one; on Ctrl-C.
     pub fn measure(
         &self,
         variant: &Variant,
@@ -204,7 +204,7 @@ impl Bench<'_> {
         }
         same_server(variant, &server)?;
         if request.is_some_and(|request| request.prepared) && variant.floor_of.is_none() {
-            server.ask(site.path())?;
+            server.request(site.path())?;
         }
         self.store(site, &server, &around, &mut trials[0])?;
         let mut holder = self.hold_idle(&server, first.cell, trials)?;
@@ -222,7 +222,7 @@ impl Bench<'_> {
         };
         let storm = self.storm(site, &url, &around, first, &mut trials[0])?;
         trials[0].raw.is_beside_others = storm.is_some();
-        let asked_of_origin = around.asked(self.interrupt)?;
+        let origin_requests_before = around.origin_requests(self.interrupt)?;
         let held_s = request.and_then(|request| request.origin_held_seconds);
         if let (Some(origin), Some(_)) = (&origin, held_s) {
             origin.hold(true)?;
@@ -280,7 +280,9 @@ impl Bench<'_> {
             let lost = self.idle_lost(holder, &server, trials)?;
             trials.iter_mut().for_each(|trial| trial.raw.idle_lost.clone_from(&lost));
         }
-        if let (Some(before), Some(after)) = (asked_of_origin, around.asked(self.interrupt)?) {
+        if let (Some(before), Some(after)) =
+            (origin_requests_before, around.origin_requests(self.interrupt)?)
+        {
             trials[0].raw.origin_requests = Some(after.saturating_sub(before));
         }
         Ok(())
@@ -296,8 +298,8 @@ impl Bench<'_> {
         }
     }
 
-    /// The server's figures now. It tells its own when it comes to it, and the others are read after that. What it
-    /// costs to ask is in the time that ends with this reading.
+    /// The server's current figures. The server reports its own with a delay, and the others are read after
+    /// that. The cost of the report belongs to the interval that ends with this reading.
     fn reading(&self, server: &Server, counters: &Counters) -> anyhow::Result<Reading> {
         let statistics = server.statistics(self.interrupt)?;
         let (at, cpu) = (Instant::now(), measure::cpu_time(server.pid())?);
@@ -327,7 +329,7 @@ impl Bench<'_> {
     ) -> anyhow::Result<()> {
         let deadline = Instant::now() + LOAD_GRACE;
         loop {
-            // Asked before the server: one that ends after its requests is no failure.
+            // Checked before the server: a generator that ends after its requests is no failure.
             let has_ended = generator.ended().is_some();
             if server.statistics(self.interrupt)?["requests"] != before.statistics["requests"] {
                 break;
@@ -450,7 +452,7 @@ impl Bench<'_> {
         }
         let flags = self.filled_in(&flags, cell, around)?;
         let mut program = with_flags(&self.programs.serve, &flags);
-        // A front end without files of its own asks the origin for all.
+        // A front end without files of its own requests everything from the origin.
         if !flags.contains_key("origin") {
             program.push(site.root().into());
         }
@@ -554,24 +556,26 @@ pub fn result_of(
         .with_context(|| generator.complaint("did not write a JSON document"))
 }
 
+///
 /// # Errors
-/// When another mechanism or architecture ran than was asked for.
+/// When another mechanism or architecture ran than the requested one.
 fn same_server(variant: &Variant, server: &Server) -> anyhow::Result<()> {
     if let Some(wanted) = &variant.architecture {
         let ran = &server.listening["architecture"];
-        anyhow::ensure!(ran == wanted, "asked for architecture {wanted}, but {ran} runs");
-    } else if server.tells() {
+        anyhow::ensure!(ran == wanted, "requested architecture {wanted}, but {ran} runs");
+    } else if server.has_statistics() {
         same_mechanism(variant, &server.mechanism)?;
     }
     Ok(())
 }
 
+///
 /// # Errors
-/// When another mechanism ran than was asked for.
+/// When another mechanism ran than the requested one.
 fn same_mechanism(variant: &Variant, ran: &str) -> anyhow::Result<()> {
     // In the order in which a spec prints its options.
     let wanted = variant.mechanism.parse::<MechanismSpec>()?.to_string();
-    anyhow::ensure!(ran == wanted, "asked for mechanism {wanted}, but {ran} runs");
+    anyhow::ensure!(ran == wanted, "requested mechanism {wanted}, but {ran} runs");
     Ok(())
 }
 

@@ -39,7 +39,7 @@ impl Session<'_> {
             if result.is_err() {
                 continue;
             }
-            // What comes after the last request is sent is no steady state.
+            // The time after the last request is no steady state.
             replies.truncate((window_s / interval_s) as usize);
             match steady::settled_after(&replies) {
                 Some(after) => longest = longest.max(interval_s * after as f64),

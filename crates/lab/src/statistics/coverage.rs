@@ -16,9 +16,9 @@
 //! - One block in a hundred is farther from the middle than five standard deviations (by the median
 //!   deviation); the farthest is 6.2, in `2026-11-25-provos-fig4-9-devpoll`.
 //!
-//! So an interval that is said to cover 95 % covers 94 to 96 % where noise is normal, whatever each side has
-//! of it, where one side or both have outliers, and where skew is common to both or one side is skewed and
-//! the other half as noisy. Where one side alone has noise, of skewness 1, it covers 93.4 % in six blocks and
+//! So an interval with a nominal coverage of 95 % covers 94 to 96 % where noise is normal, however it is
+//! shared between the sides, where one side or both have outliers, and where skew is common to both or one
+//! side is skewed and the other half as noisy. Where one side alone has noise, of skewness 1, it covers 93.4 % in six blocks and
 //! 94.5 % in forty; where that is an exponential delay, 88.6 and 93.2 % ([`KINDS`]). What it misses lies
 //! nearly all at one end: in six blocks 5.7 of 6.6 % and 11.0 of 11.4 %, not 2.5 of 5. A plan of looks decides
 //! wrongly in 6.1 and 8.9 % then, not in 5.
@@ -173,7 +173,7 @@ fn the_paired_interval_covers_what_the_table_says() {
     assert!(says_what_it_covers(share), "{share}");
 }
 
-/// The control: noise of one side that is skewed is told from noise that cancels.
+/// The control: skewed noise on one side is distinguished from noise that cancels.
 #[test]
 fn control_what_one_side_alone_has_does_not_cancel() {
     let reach = student::reach(MIN_BLOCKS, ERROR);
@@ -235,7 +235,7 @@ fn the_tails_of_a_skewed_side_are_not_alike() {
 /// What side a is by itself, with the noise that both share: by its logarithm, as where a claim's limit is
 /// positive, and as it is.
 #[test]
-fn the_interval_of_a_value_covers_what_is_said() {
+fn the_interval_of_a_value_has_its_nominal_coverage() {
     let alone = |kind: Kind, sd: f64, blocks: usize, may_be_log: bool, truth: f64| {
         covered(blocks, kind, sd, truth, |drawn| {
             let values = drawn.iter().map(|&(a, b)| (Some(a), Some(b)));
@@ -432,9 +432,9 @@ fn a_claim_about_several_fails_no_more_often_than_about_one() {
     assert!(alone > 0.06, "{alone}");
 }
 
-/// Blocks that are lost because of what they would have said: a fifth of them, and all at one end. What is left
-/// of a figure that stands at the threshold decides against it no more often than chance would, and without
-/// those blocks two times in three.
+/// A fifth of the blocks is lost because of their values, all at one end. What is left of a figure on the
+/// threshold decides against it no more often than chance would, and without the correction two times in
+/// three.
 #[test]
 fn blocks_that_are_lost_at_one_end_decide_nothing() {
     for blocks in [10usize, 16, 24, 40] {

@@ -24,10 +24,10 @@ pub fn estimate(values: &[f64], error: f64) -> Option<(f64, Option<Interval>)> {
         .collect();
     averages.sort_by(f64::total_cmp);
     let centre = median(&averages)?;
-    // So many averages lie outside on each side: at most `error` / 2 of the time is the statistic
-    // smaller than that.
-    let outside = quantile(values.len(), error / 2.0);
-    let interval = outside
+    // This many averages lie beyond the interval on each side: with a probability of at most `error` / 2
+    // the statistic is smaller than that.
+    let beyond = quantile(values.len(), error / 2.0);
+    let interval = beyond
         .checked_sub(1)
         .map(|last| Interval { low: averages[last], high: averages[averages.len() - 1 - last] });
     Some((centre, interval))

@@ -96,10 +96,10 @@ impl Sample {
         self
     }
 
-    /// Says that so many blocks more were made, and lost a side: the server died, the generator was kept from
-    /// its work. What they would have said is not known, and may be why they are lost. So they speak against
-    /// whatever is asked for: `BEYOND` times as far from the middle, on that side, as the farthest block on either
-    /// side.
+    /// Records that this many blocks were also made, but lost a side: the server died, or the generator
+    /// could not work. Their values are not known, and may be the reason for the loss. So they count
+    /// against the claim: each lies `BEYOND` times as far from the middle, on the unfavourable side, as the
+    /// farthest block on either side.
     #[must_use]
     pub fn lacking(self, lost: usize) -> Self {
         Self { lost, ..self }
@@ -263,7 +263,7 @@ impl Sample {
         student.max(exact.unwrap_or(0.0))
     }
 
-    /// As many hits and trials a block as now, where shares of counted things are told.
+    /// As many hits and trials a block as now, for shares of counted events.
     fn foreseen_counts(&self, blocks: usize) -> Option<(u64, u64)> {
         let (hits, trials) = self.counts?;
         let made = (self.blocks() + self.lost) as f64;

@@ -1,14 +1,15 @@
 //! Looks: when an experiment that goes on until it has decided may look, and how surely it must see.
 //!
-//! Who looks at growing data again and again at 5 % finds something in far more than 5 % of cases. The
+//! A test at 5 % that is repeated on growing data finds an effect by chance in far more than 5 % of cases.
+//! The
 //! plan here spends the error over the looks as K. Lan and D. DeMets have it (*Discrete sequential
 //! boundaries for clinical trials*, Biometrika 70, 1983) with the function that follows P. O'Brien and
 //! T. Fleming's bounds: next to nothing early, nearly all at the end. What an experiment decides after
 //! six blocks of forty is therefore plain to see; what takes all forty loses little to the looks before.
 //!
-//! The bounds are computed for a sum of normal increments and used as levels of Student's t-test at
-//! each look; a simulation in [`super::coverage`](super) shows that the error stays what it is said to
-//! be, but where one side alone has skewed noise.
+//! The bounds are computed for a sum of normal increments and used as levels of Student's t-test at each
+//! look; a simulation in [`super::coverage`](super) shows that the error keeps its nominal value, except
+//! where one side alone has skewed noise.
 
 use super::estimate::{ERROR, MIN_BLOCKS};
 use statrs::distribution::{ContinuousCDF, Normal};
@@ -212,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn who_runs_out_of_time_spends_what_is_left() {
+    fn a_plan_that_runs_out_of_time_spends_the_remaining_error() {
         let planned = level_of_last(&[6, 10], 40, false).unwrap();
         let over = level_of_last(&[6, 10], 40, true).unwrap();
         assert!(planned < 1e-4 && over > 0.045 && over < 0.0501, "{planned} {over}");

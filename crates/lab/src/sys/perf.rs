@@ -74,7 +74,7 @@ fn open(attributes: &Attributes, tid: u32) -> io::Result<OwnedFd> {
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: a new descriptor that nobody else knows.
+    // SAFETY: a new descriptor that no other code uses.
     Ok(unsafe { OwnedFd::from_raw_fd(fd as libc::c_int) })
 }
 

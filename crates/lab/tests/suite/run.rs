@@ -61,7 +61,7 @@ log-y = true
 id = "T1"
 statement = "idle connections cost nothing"
 source = "no paper"
-paper = "nobody says so"
+paper = "no figure"
 metric = "latency_p50_us"
 compare = "ratio"
 each = ["level", "edge"]
@@ -70,7 +70,7 @@ b = { at = { idle = "min" } }
 holds = { below = 1.5 }
 "#;
 
-/// The scripts, with variables that tell them how to behave.
+/// The scripts, with variables that control their behaviour.
 fn programs(variables: &[&str]) -> Programs {
     let command = |script: &str| -> Vec<OsString> {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fake").join(script);
@@ -137,8 +137,8 @@ fn has_lines(directory: &Path, lines: usize) -> impl Fn() -> bool + Send + use<>
     move || fs::read_to_string(&path).unwrap_or_default().lines().count() >= lines
 }
 
-/// Runs with a journal until it has so many lines; as a kill would have it, nobody writes the result at
-/// the end, and the last line is cut short.
+/// Runs with a journal until it has this many lines. As after a kill, no result is written at the end, and
+/// the last line is cut short.
 fn killed_after(lines: usize, settings: Settings<'_>, directory: &Path) {
     let alarm = interrupt_when(&settings.interrupt, has_lines(directory, lines));
     let outcome = run(&Settings { keep_in: Some(directory), ..settings }).unwrap();
@@ -230,20 +230,20 @@ fn a_run_that_does_not_count_is_made_again() {
 }
 
 #[test]
-fn another_mechanism_than_asked_for_is_never_taken_for_it() {
+fn another_mechanism_than_the_requested_one_fails_the_run() {
     let outcome = outcome(&["FAKE_HELD=5", "FAKE_SUBSTITUTED=epoll-et"]);
     for run in &outcome.runs {
         let edge = run.cell.variant == "edge";
         assert_eq!(run.status, if edge { Status::Failed } else { Status::Valid });
         if edge {
-            assert_eq!(run.reason.as_deref(), Some("asked for mechanism epoll-et, but poll runs"));
+            assert_eq!(run.reason.as_deref(), Some("requested mechanism epoll-et, but poll runs"));
             assert_eq!(run.mechanism, "poll", "the result names what really ran");
         }
     }
 }
 
 #[test]
-fn connections_that_the_server_cannot_hold_are_said_once_and_not_tried_again() {
+fn connections_that_the_server_cannot_hold_are_reported_once_and_not_tried_again() {
     let outcome = outcome(&["FAKE_HELD=5", "FAKE_SHORT=epoll-et"]);
     let held: Vec<_> = outcome.runs.iter().filter(|run| run.status == Status::Failed).collect();
     assert_eq!(held.len(), 1, "tried in one block only");
@@ -396,7 +396,7 @@ fn runs_of_another_kernel_are_not_gone_on_from_and_notes_are_kept() {
     assert!(outcome.notes.contains(&"level was not steady.".into()), "{:?}", outcome.notes);
     for note in &outcome.notes {
         let count = outcome.notes.iter().filter(|other| *other == note).count();
-        assert_eq!(count, 1, "{note} is said twice");
+        assert_eq!(count, 1, "{note} occurs twice");
     }
     assert!(outcome.paper_rates, "that of the runs, not of the new command line");
 
@@ -431,14 +431,14 @@ fn a_run_that_lost_its_idle_connections_does_not_count() {
     let directory = tempfile::tempdir().unwrap();
     let holder = format!("FAKE_IDLE_PID={}", directory.path().join("pid").display());
     let killed = run(&settings(&experiment, &["FAKE_HELD=5", &holder])).unwrap();
-    for (outcome, said) in [
+    for (outcome, expected) in [
         (outcome, "of 5 idle connections 2 were left at the end of the measurement"),
         (killed, "the idle holder ended before the measurement did (signal: 9"),
     ] {
         assert!(outcome.runs.len() >= 2, "{:?}", outcome.runs);
         for run in &outcome.runs {
             assert_eq!(run.status, Status::Invalid, "{:?}", run.cell);
-            assert!(run.reason.as_ref().unwrap().starts_with(said), "{:?}", run.reason);
+            assert!(run.reason.as_ref().unwrap().starts_with(expected), "{:?}", run.reason);
         }
     }
     let outcome = run(&settings(&experiment, &["FAKE_HELD=5"])).unwrap();

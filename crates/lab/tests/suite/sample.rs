@@ -153,7 +153,7 @@ fn the_page_shows_verdicts_refusals_and_what_is_not_there() {
     }
 }
 
-/// Each link to a file leads to one, in a result's folder and in an archive.
+/// Each link to a file leads to one, in a result's directory and in an archive.
 #[test]
 fn links_to_files_are_not_dead() {
     let links = |text: &str, before: &str, after: char| -> Vec<String> {
@@ -204,8 +204,8 @@ fn the_page_of_an_archive_has_the_same_order() {
 /// docs/papers.md shows what a forge can show: a file, and of the panel that the claim speaks of.
 #[test]
 fn ours_stands_beside_the_papers_picture() {
-    let folder = tempfile::tempdir().unwrap();
-    let given = folder.path().join("runs/mine");
+    let directory = tempfile::tempdir().unwrap();
+    let given = directory.path().join("runs/mine");
     let published = |outcome: Outcome| {
         let directory = PathBuf::from("runs/mine");
         [Publication { given: given.clone(), directory, outcome }]
@@ -220,7 +220,7 @@ fn ours_stands_beside_the_papers_picture() {
     report::keep(&runs[0].outcome, &given).unwrap();
     let files = shown(&runs);
     assert_eq!(files, ["runs/mine/figures/cpu.svg"]);
-    assert!(folder.path().join(&files[0]).exists());
+    assert!(directory.path().join(&files[0]).exists());
     let page = overview::page(&runs).unwrap();
     assert!(page.contains("Ours: ") && page.contains("aria-label=\"Server CPU"), "{page}");
     assert!(page.contains("<h3 id=\"gammo-figures-2-4-and-6\">"));
@@ -250,8 +250,8 @@ fn every_run_has_a_line_to_the_end_of_the_page() {
     let (lines, runs) = listed(&outcome);
     assert_eq!(lines, outcome.runs.len());
     let count = format!("All {lines} runs");
-    for said in [&*count, "failed<small>the server held 1013", "reply rate (replies/s)"] {
-        assert!(runs.contains(said), "{said}: {runs}");
+    for expected in [&*count, "failed<small>the server held 1013", "reply rate (replies/s)"] {
+        assert!(runs.contains(expected), "{expected}: {runs}");
     }
     let one_run = outcome.runs[0].clone();
     outcome.runs.resize(1_234, one_run);
@@ -347,12 +347,13 @@ fn a_machine_is_not_quiet_where_the_generator_was_kept_from_its_work() {
             run.status = Status::Invalid;
             run.raw.load = serde_json::json!({ "valid": false, "errors": errors });
         }
-        let said = report::noise(&outcome);
-        assert_eq!(said.is_some_and(|said| said.contains("This machine was not quiet")), is_noise);
+        let note = report::noise(&outcome);
+        assert_eq!(note.is_some_and(|note| note.contains("This machine was not quiet")), is_noise);
     }
 }
 
-/// A claim that asked too little is mended in its experiment's file, and what is kept is judged by that.
+/// A claim that was too weak is corrected in its experiment's file, and stored runs are judged by the new
+/// claim.
 #[test]
 fn what_is_kept_is_judged_by_todays_claims() {
     let today = experiment::find("idle").unwrap().in_quick_form();
@@ -387,18 +388,18 @@ fn what_is_kept_is_judged_by_todays_claims() {
     assert_eq!(read.runs[0].metrics["throughput_rps"], 7.0, "from the raw data");
     assert_eq!(read.runs[1].metrics, kept.runs[1].metrics, "which others do not have here");
 
-    // Who runs a file has claims of his own.
+    // A user's own file has its own claims.
     kept.environment.command = "pollux lab run my-idle.toml --quick".into();
     assert_eq!(reread(&kept).experiment.claim, kept.experiment.claim);
     kept.environment.command = "pollux lab run idle --quick".into();
 
-    // What asks for other data has other claims.
+    // An experiment that needs other data has other claims.
     kept.experiment.load.insert("session-requests".into(), Value::Number(3.0));
     let read = reread(&kept);
     assert_eq!(read.experiment.claim, kept.experiment.claim);
     assert_eq!(read.claims[0].verdict, Verdict::DoesNotHold);
     let notes = |outcome: &Outcome| {
-        outcome.notes.iter().filter(|note| note.contains("kept with it")).count()
+        outcome.notes.iter().filter(|note| note.contains("stored with it")).count()
     };
     assert_eq!((notes(&read), notes(&reread(&read))), (1, 1));
 }

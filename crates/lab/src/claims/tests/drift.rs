@@ -24,7 +24,7 @@ fn series(replies: f64, change: f64) -> serde_json::Value {
     json!({ "series": { "interval_s": 0.1, "start_s": starts, "replies": replies } })
 }
 
-/// Both at the higher rate with idle connections. In the quick form, whose warm-up nobody has tried.
+/// Both at the higher rate with idle connections. In the quick form, whose warm-up has not been tested.
 fn judged(holds: &str, made: &Made<'_>) -> ClaimOutcome {
     let sides = "a = { at = { idle = \"max\", rate = \"max\" } }\n\
         b = { variant = \"two\", at = { idle = \"max\", rate = \"max\" } }";
@@ -75,7 +75,7 @@ fn what_falls_by_more_than_it_is_ahead_decides_nothing() {
 }
 
 #[test]
-fn what_falls_by_less_than_it_is_ahead_is_said_and_judged() {
+fn a_drift_smaller_than_the_lead_is_reported_and_judged() {
     for (holds, change, verdict) in [
         // 1.1 · 0.9 is above 0.9, too.
         ("{ above = 0.9 }", 0.9, Verdict::Holds),
@@ -99,7 +99,7 @@ fn what_falls_in_some_blocks_and_rises_in_others_is_noise() {
     assert_eq!((claim.verdict, claim.remark()), (Verdict::Holds, None));
 }
 
-/// Who answers all is not at its limit: what comes is what was sent.
+/// A server that answers everything is not at its limit: its reply rate equals the request rate.
 #[test]
 fn what_changes_below_the_limit_is_the_load() {
     let made = Made { answered: [20.0, 10.0], change: &|_| 0.5 };

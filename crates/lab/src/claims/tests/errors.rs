@@ -45,8 +45,8 @@ fn a_burst_on_its_way_is_not_the_limit_of_a_server() {
     assert_eq!(judged(4.0).verdict, Verdict::DoesNotHold, "more than a burst is missing");
 }
 
-/// A fault that wanders from rate to rate was read where it was not: what is said of every rate is
-/// judged at every rate.
+/// An error that moves from rate to rate was once read only where it did not occur. A claim about every
+/// rate is judged at every rate.
 #[test]
 fn a_claim_about_every_rate_sees_each_of_them() {
     let judged = |take: &str, per_run: f64, failed: &dyn Fn(f64, u32) -> f64| {
@@ -81,7 +81,7 @@ fn a_claim_about_every_rate_sees_each_of_them() {
     assert!((claim.value.unwrap() - 0.05).abs() < 1e-4, "of that rate: {claim:?}");
     let once = |rate: f64, block: u32| if rate == 20.0 && block == 4 { 0.05 } else { 0.0 };
     assert_eq!(judged("each", 20_000.0, &once).verdict, Verdict::Undecided);
-    // 24,000 at a rate are too few to say it of that rate; of 48,000 in all it can be said.
+    // 24,000 requests at one rate are too few for a statement about that rate; 48,000 in total are enough.
     let none = |_: f64, _: u32| 0.0;
     assert_eq!(judged("each", 4_000.0, &none).verdict, Verdict::Holds);
     assert_eq!(judged("each", 2_000.0, &none).verdict, Verdict::Undecided);
@@ -129,7 +129,7 @@ fn equal_blocks_are_no_certainty() {
     assert_eq!((all.verdict, all.p), (Verdict::Holds, Some(2.0 / 64.0)));
 }
 
-/// Who interrupts a run has seen it: he ends it for what he saw, as a clock does not.
+/// A user who interrupts a run has seen its results and may stop because of them; a time limit cannot.
 #[test]
 fn an_interrupt_spends_no_more_than_a_look() {
     let claim = "compare = \"ratio\"\neach = [\"one\"]\nholds = { above = 1.0 }\n\
@@ -173,7 +173,7 @@ fn an_interrupt_spends_no_more_than_a_look() {
 
 /// What is left when the server dies in most blocks are the blocks that it survived.
 #[test]
-fn blocks_that_are_lost_are_told_and_not_too_many() {
+fn lost_blocks_are_reported_and_bounded() {
     let claim = "compare = \"ratio\"\neach = [\"one\"]\nholds = { below = 0.5 }\n\
         a = { at = { idle = \"max\", rate = \"min\" } }\n\
         b = { at = { idle = \"min\", rate = \"min\" } }";
@@ -224,7 +224,7 @@ fn a_ratio_to_nothing_is_not_left_out() {
 
 /// In a window of two seconds replies that come a little after its end are more than one in fifty.
 #[test]
-fn who_answers_all_a_little_later_is_not_at_its_limit() {
+fn a_server_that_answers_all_a_little_later_is_not_at_its_limit() {
     let claim = "compare = \"ratio\"\neach = [\"one\"]\nholds = { within = [0.9, 1.1] }\n\
         a = { at = { idle = \"max\", rate = \"max\" } }\n\
         b = { variant = \"two\", at = { idle = \"max\", rate = \"max\" } }";
@@ -286,7 +286,8 @@ fn what_costs_less_than_another_is_no_base_of_a_ratio() {
     assert_eq!(judged(most, 20.0, 20.0, 0.99).0, Verdict::Holds);
 }
 
-/// It was the first number of blocks that a single test would take, at which nobody looks; and always one more.
+/// It was the first number of blocks that a single test would need, at which the plan has no look; and
+/// always one more.
 #[test]
 fn the_blocks_that_would_decide_are_those_of_a_look() {
     let claim = "compare = \"ratio\"\neach = [\"one\"]\nholds = { above = 1.0 }\n\

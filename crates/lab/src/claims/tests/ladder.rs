@@ -41,8 +41,8 @@ pub(super) fn at_rates(outcome: &mut Outcome, rates: &[f64], measured: impl Fn(&
     }
 }
 
-/// The best of several rates was read where all was answered, and the next rate was far: two servers whose
-/// limits lie anywhere between the two had the same best, the rate that was asked for.
+/// The best of several rates was read where all was answered, and the next rate was far away: two servers
+/// whose limits lie anywhere between the two had the same best rate, the offered one.
 #[test]
 fn a_step_between_two_rates_is_not_the_limit_of_a_server() {
     let judged = |holds: &str, rates: &[f64], one: f64, two: f64| {
@@ -62,7 +62,7 @@ fn a_step_between_two_rates_is_not_the_limit_of_a_server() {
             let note = part.note.as_ref().unwrap();
             assert!(note.contains("answered all of its best rate, 10.0 a second"), "{note}");
             assert!(note.contains("less of 13.0"), "{note}");
-            assert_eq!(part.outlook, None, "more blocks would not tell");
+            assert_eq!(part.outlook, None, "more blocks would not decide it");
         }
         // Nor where both were best in an overload that had cost them something already.
         for rates in [&[20.0][..], &[20.0, 30.0]] {
@@ -186,8 +186,8 @@ fn no_ladder_of_rates_decides_against_the_limits() {
     assert!(decided > 50 && fine > 10, "{decided} were decided, {fine} fine enough to be");
 }
 
-/// Nor does noise: of claims that ask for more, or for less, than exactly what is so, few are decided, and
-/// those that ask for something far from it are.
+/// Noise does not decide either: claims with a threshold just above or below the true value are seldom
+/// decided, and claims with a threshold far from it are.
 #[test]
 fn noise_seldom_decides_what_is_on_the_threshold() {
     let (mut on_it, mut far) = (0, 0);
@@ -259,7 +259,7 @@ fn a_rate_that_is_the_generators_too_is_not_the_servers() {
     let with_part = |idle| judged_with(1.5, true, (Some(0.3), 0.98), idle).verdict;
     assert_eq!(with_part(Some(0.1)), Verdict::Holds, "it has a part of its own");
     assert_eq!(with_part(Some(0.001)), Verdict::Undecided, "which the generator did not leave");
-    assert_eq!(with_part(None), Verdict::Undecided, "of which nobody knows");
+    assert_eq!(with_part(None), Verdict::Undecided, "a limit that is unknown");
     let claim = judged_with(1.5, true, (Some(0.3), 0.7), Some(0.1));
     assert_eq!(claim.verdict, Verdict::Undecided, "it was kept from it, now and then");
     // What is answered of one rate that is too high is no more its own.
@@ -272,9 +272,9 @@ fn a_rate_that_is_the_generators_too_is_not_the_servers() {
     assert_eq!(judged_of(highest, 1.5, false, (None, 0.98), Some(0.1)).verdict, Verdict::Holds);
 }
 
-/// A server that lacks one request of a hundred has come to its limit, and one more a second brings it no more than
-/// one: a ladder of fine steps tells limits from each other that differ by two of a hundred. Whatever the noise, it
-/// seldom decides what lies on the threshold.
+/// A server that loses one request in a hundred has reached its limit, and one more request per second
+/// gains nothing. A ladder of fine steps separates limits that differ by two per cent. Whatever the noise,
+/// it seldom decides a claim whose true value lies on the threshold.
 #[test]
 fn what_lacks_of_one_rate_is_not_found_at_the_next() {
     let rates: Vec<f64> = (0..11).map(|step| 1200.0 * 1.012f64.powi(step)).collect();

@@ -35,14 +35,14 @@ fn measured(claim: &str, limits: [f64; 2], with_ladders: bool) -> ClaimOutcome {
                 line,
                 limit_rps: Some(limit_of(variant)),
                 rates_rps: rates.clone(),
-                asked: Vec::new(),
+                probes: Vec::new(),
             });
         }
     }
-    let asked: Vec<Run> = outcome.runs.drain(..).collect();
-    let is_asked = |run: &Run| outcome.asks(&run.cell.variant, &run.cell.point);
-    outcome.runs = asked.iter().filter(|run| is_asked(run)).cloned().collect();
-    assert!(outcome.runs.len() < asked.len(), "each lacks the other's rates");
+    let measured: Vec<Run> = outcome.runs.drain(..).collect();
+    let is_measured = |run: &Run| outcome.measures(&run.cell.variant, &run.cell.point);
+    outcome.runs = measured.iter().filter(|run| is_measured(run)).cloned().collect();
+    assert!(outcome.runs.len() < measured.len(), "each lacks the other's rates");
     if !with_ladders {
         outcome.ladders.clear();
     }
@@ -54,9 +54,9 @@ fn bests(holds: &str) -> String {
     format!("compare = \"ratio\"\neach = [\"one\"]\nholds = {holds}\n{BESTS}")
 }
 
-/// Limits that lie between two of the common rates are told apart by steps that only one of the two has.
+/// Limits between two of the common rates are separated by steps that only one of the two variants has.
 #[test]
-fn limits_are_told_apart_by_steps_that_each_has_of_its_own() {
+fn limits_are_separated_by_each_variants_own_steps() {
     let (above, below) = ("{ above = 1.0 }", "{ below = 1.0 }");
     for (limits, if_above) in
         [([1250.0, 1200.0], Verdict::Holds), ([1200.0, 1250.0], Verdict::DoesNotHold)]
@@ -78,17 +78,17 @@ fn limits_are_told_apart_by_steps_that_each_has_of_its_own() {
     }
 }
 
-/// At the steps of another nothing is missing: nobody was to be measured there.
+/// Nothing is missing at the steps of another variant: no measurement was planned there.
 #[test]
-fn who_is_not_asked_lacks_nothing() {
+fn an_unmeasured_rate_is_not_missing() {
     let claim = measured(&bests("{ above = 1.0 }"), [1250.0, 1200.0], true);
     let note = claim.parts[0].note.clone().unwrap_or_default();
     assert!(!note.contains("lack") && !note.contains("too few runs"), "{note}");
 }
 
-/// Whoever reads such a run without its ladders knows of no limit where runs are missing.
+/// A reader of such a run without its ladders cannot find a limit where runs are missing.
 #[test]
-fn rates_that_were_to_be_measured_and_were_not_are_told() {
+fn planned_rates_without_a_measurement_are_reported() {
     let claim = measured(&bests("{ above = 1.0 }"), [1250.0, 1200.0], false);
     assert_ne!(claim.verdict, Verdict::DoesNotHold, "{claim:?}");
 }
@@ -146,12 +146,12 @@ fn the_limit_of_one_line_is_not_that_of_another() {
         ] {
             let point = Point::from([("idle".to_owned(), Value::Number(idle))]);
             let line = Cell { variant: variant.into(), point };
-            let (rates_rps, asked) = (rates_rps.clone(), Vec::new());
-            outcome.ladders.push(Ladder { line, limit_rps: None, rates_rps, asked });
+            let (rates_rps, probes) = (rates_rps.clone(), Vec::new());
+            outcome.ladders.push(Ladder { line, limit_rps: None, rates_rps, probes });
         }
         let runs: Vec<Run> = outcome.runs.drain(..).collect();
-        let is_asked = |run: &Run| outcome.asks(&run.cell.variant, &run.cell.point);
-        outcome.runs = runs.iter().filter(|run| is_asked(run)).cloned().collect();
+        let is_measured = |run: &Run| outcome.measures(&run.cell.variant, &run.cell.point);
+        outcome.runs = runs.iter().filter(|run| is_measured(run)).cloned().collect();
         outcome.conclude();
         outcome.claims.remove(0)
     };
@@ -163,8 +163,8 @@ fn the_limit_of_one_line_is_not_that_of_another() {
     assert_eq!(claim.verdict, Verdict::Holds, "{claim:?}");
 }
 
-/// Who is slow is offered less where clients wait for a reply before they ask for more. What it may be able to
-/// answer is held against what was read, and not against a share of what was named.
+/// A slow server is offered less where clients wait for a reply before they send the next request. Its
+/// possible rate is compared with the measured rate, not with a share of the nominal rate.
 #[test]
 fn a_slow_server_of_sessions_has_not_answered_what_it_was_not_offered() {
     let claim =

@@ -25,7 +25,7 @@ const DASHES: [&[i32]; 5] = [&[], &[9, 4], &[2, 3], &[9, 3, 2, 3], &[14, 3]];
 /// How many marks there are ([`super::pen::mark`]).
 const MARKS: usize = 10;
 
-/// What tells one line from the others.
+/// What distinguishes one line from the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Appearance {
     colour: usize,
@@ -47,8 +47,8 @@ impl Appearance {
         DASHES[self.dashes]
     }
 
-    /// Neither a reader who sees the marks alone nor one who sees the colours alone is to take one for the
-    /// other; but there are more variants than colours.
+    /// A reader must be able to distinguish the lines by the marks alone or by the colours alone. But there
+    /// are more variants than colours.
     fn is_like(self, other: Self) -> bool {
         self.colour == other.colour && (self.mark == other.mark || self.dashes == other.dashes)
     }
@@ -72,7 +72,7 @@ const MECHANISMS: &[(&str, Appearance)] = &[
     ("devpoll:results=mmap", Appearance::new(6, 7, 0)),
     ("devpoll:update=combined", Appearance::new(11, 4, 1)),
     ("rtsig:dequeue=one", Appearance::new(12, 5, 0)),
-    // The default, said aloud.
+    // This is the default, written out.
     ("rtsig:dequeue=one,overflow=inplace", Appearance::new(12, 5, 0)),
     ("rtsig:dequeue=one,overflow=handoff", Appearance::new(7, 6, 3)),
     ("hybrid:partner=devpoll", Appearance::new(12, 7, 1)),
@@ -147,9 +147,9 @@ fn all() -> impl Iterator<Item = Appearance> {
     })
 }
 
-/// The appearance of each variant of a report. A mechanism looks the same in every report. What stands in
-/// neither table, such as a variant of somebody's own file, takes what is left: a colour of its own while there
-/// is one.
+/// The appearance of each variant of a report. A mechanism looks the same in every report. A variant that
+/// is in neither table, such as one of a user's own file, takes an unused appearance: a colour of its own
+/// as long as there is one.
 pub(super) fn appearances(variants: &[VariantOutcome]) -> Vec<Appearance> {
     let mut appearances: Vec<Option<Appearance>> = vec![None; variants.len()];
     for known in KNOWN_BY {

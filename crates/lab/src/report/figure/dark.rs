@@ -1,5 +1,5 @@
-//! Figures on a dark page: every colour of the light form has its counterpart, which the reader's browser
-//! takes when he prefers dark ones. The picture stays one file.
+//! Figures on a dark page: every colour of the light form has its counterpart, which the browser uses when
+//! the reader prefers dark pages. The picture stays one file.
 
 use super::{COLOURS, GRID, GUIDE, TEXT};
 use plotters::style::{RGBColor, WHITE};

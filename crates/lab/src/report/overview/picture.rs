@@ -11,8 +11,8 @@ use std::{cmp::Reverse, fmt::Write as _};
 /// The claims about one figure of a paper, each with the run that decides it.
 type Claims<'a> = [(String, Option<ClaimWithRun<'a>>)];
 
-/// The runs that decide these claims, each with those that it decides: who decides most comes first, and of
-/// them who stands first.
+/// The runs that decide these claims, each with the claims it decides: sorted by their number, and runs
+/// with equal numbers by their order in the list.
 fn deciding<'a, 'b>(claims: &'b Claims<'a>) -> Vec<(&'a Publication, Vec<&'b ClaimWithRun<'a>>)> {
     let mut runs: Vec<(&Publication, Vec<&ClaimWithRun<'_>>)> = Vec::new();
     for decided in claims.iter().filter_map(|(_, decided)| decided.as_ref()) {

@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn the_files_are_those_that_are_asked_for() {
+    fn the_files_are_the_requested_ones() {
         let root = tempfile::tempdir().unwrap();
         write(root.path()).unwrap();
         let mut total = 0;

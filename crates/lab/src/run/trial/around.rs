@@ -3,10 +3,10 @@
 use super::*;
 use crate::memory::{HoldCost, LEAST_CONNECTIONS, Memory};
 
-/// How many remarks a page shows when nothing else is said (`pollux serve --guestbook-shown`).
+/// How many remarks a page shows by default (`pollux serve --guestbook-shown`).
 const DEFAULT_SHOWN: u32 = 100;
 
-/// What stands behind the server, and what it is asked for.
+/// The services behind the server, and the number of requests they received.
 pub(super) struct Around<'a> {
     pub(super) origin: Option<&'a Server>,
     pub(super) request: Option<&'a Request>,
@@ -14,7 +14,7 @@ pub(super) struct Around<'a> {
 
 impl Around<'_> {
     /// How many requests have come to the origin.
-    pub(super) fn asked(&self, interrupt: &Interrupt) -> anyhow::Result<Option<u64>> {
+    pub(super) fn origin_requests(&self, interrupt: &Interrupt) -> anyhow::Result<Option<u64>> {
         let Some(origin) = self.origin else { return Ok(None) };
         Ok(origin.statistics(interrupt)?["requests"].as_u64())
     }
@@ -77,7 +77,7 @@ impl Bench<'_> {
         let variant = self.experiment.variant.iter().find(|variant| variant.name == name);
         let variant = variant.with_context(|| format!("no variant {name:?}"))?;
         let above = Server::start(&self.serve(site, variant, cell, around)?, self.interrupt)?;
-        above.ask(site.path())?;
+        above.request(site.path())?;
         let file = scratch.join("reply");
         std::fs::write(&file, above.reply(site.path())?.bytes)
             .with_context(|| file.display().to_string())?;
@@ -111,9 +111,9 @@ impl Bench<'_> {
         program.push(url.into());
         let process = Process::spawn_with("the storm", &program, self.generator_turn)?;
         trial.commands.push(process.command().to_owned());
-        let before = around.asked(self.interrupt)?;
+        let before = around.origin_requests(self.interrupt)?;
         let deadline = Instant::now() + LOAD_GRACE;
-        while around.asked(self.interrupt)? == before {
+        while around.origin_requests(self.interrupt)? == before {
             anyhow::ensure!(Instant::now() < deadline, "{}", process.complaint("did not begin"));
             self.sleep_until(Instant::now() + INTERRUPT_GRAIN)?;
         }
@@ -150,13 +150,14 @@ impl Bench<'_> {
         Ok(())
     }
 
-    /// The connections by which the server's memory is divided, where that is asked and they are many.
+    /// The number of connections by which the server's memory is divided, if the experiment uses it and
+    /// they are many.
     pub(super) fn memory_per(&self, cell: &Cell) -> Option<u64> {
         let number = cell.point.get(self.experiment.memory_per.as_ref()?)?.number()?;
         Some(number as u64).filter(|&connections| connections >= LEAST_CONNECTIONS)
     }
 
-    /// What the kernel has in use before there is a server, where that is asked.
+    /// The kernel's memory before the server starts, if the experiment uses it.
     pub(super) fn before_load(&self, step: &LoadPhase<'_>) -> anyhow::Result<Option<Before>> {
         if self.memory_per(step.cell).is_none() {
             return Ok(None);

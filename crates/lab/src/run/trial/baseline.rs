@@ -13,9 +13,9 @@ use crate::{
 
 /// The time between two looks.
 const APART: Duration = Duration::from_millis(100);
-/// A change from one look to the next that is the machine's own: on one with a load of three half of the
-/// changes were below 84 KiB, and all of eighty at most 500. So much is a twentieth of what the fewest
-/// connections take whose memory is told.
+/// A change between two readings that the machine causes by itself: on a machine with a load of three, half
+/// of the changes were below 84 KiB, and all eighty at most 500. That is a twentieth of the memory of the
+/// smallest number of connections whose memory is reported.
 const AT_REST_BYTES: u64 = 512 << 10;
 /// So many changes in a row must be small: the kernel gives back in batches, with pauses between.
 const IN_A_ROW: usize = 2;
@@ -49,7 +49,7 @@ impl Bench<'_> {
     /// does not in time: by how many bytes it still changed from one look to the next.
     ///
     /// # Errors
-    /// When /proc does not tell; on Ctrl-C.
+    /// When /proc cannot be read; on Ctrl-C.
     pub(super) fn await_rest(&self, window_s: f64) -> anyhow::Result<Option<u64>> {
         let longest = LONGEST.min(Duration::from_secs_f64(LONGEST_WINDOWS * window_s));
         let most = longest.as_millis() / APART.as_millis();
@@ -65,7 +65,7 @@ impl Bench<'_> {
         Ok(Some(looks.last_change))
     }
 
-    /// Whether the kernel's memory of `connections` idle ones is told and shown.
+    /// Whether the kernel's memory of `connections` idle ones is measured and shown.
     pub(super) fn shows_kernel_memory(&self, connections: u64) -> bool {
         const METRIC: &str = "kernel_bytes_per_connection";
         let experiment = self.experiment;
@@ -75,18 +75,18 @@ impl Bench<'_> {
     }
 }
 
-/// A note when the kernel's memory did not stand still before some runs: what they say of it has in it
-/// what others took or gave back.
+/// A note when the kernel's memory did not stand still before some runs: their memory figures include the
+/// memory that other processes took or freed.
 pub(in crate::run) fn note(outcome: &Outcome) -> Option<String> {
-    let told = |run: &Run| [run.raw.held, run.raw.loaded].into_iter().flatten().next();
-    let moved = |run: &Run| told(run)?.kernel_moved_bytes;
-    let told = outcome.runs.iter().filter(|run| told(run).is_some()).count();
+    let with_memory = |run: &Run| [run.raw.held, run.raw.loaded].into_iter().flatten().next();
+    let moved = |run: &Run| with_memory(run)?.kernel_moved_bytes;
+    let with_memory = outcome.runs.iter().filter(|run| with_memory(run).is_some()).count();
     let all: Vec<(&Run, u64)> =
         outcome.runs.iter().filter_map(|run| Some((run, moved(run)?))).collect();
     let (worst, most) = all.iter().max_by_key(|(_, moved)| moved)?;
     Some(format!(
-        "Before {} of {told} runs the kernel's memory did not stand still (most: {} in {} ms, {}): what \
-         these say of it has in it what others took or gave back. Run it again on a quiet machine.",
+        "Before {} of {with_memory} runs the kernel's memory did not stand still (most: {} in {} ms, {}): their \
+         memory figures include the memory that other processes took or freed. Run it again on a quiet machine.",
         all.len(),
         crate::format::bytes(*most),
         APART.as_millis(),

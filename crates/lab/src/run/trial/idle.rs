@@ -8,7 +8,7 @@ use crate::{
 use rustix::process::Signal;
 use serde_json::Value as Json;
 
-/// How long the holder may take to say what it held, when it is asked to end.
+/// How long the holder may take to report its connections after SIGTERM.
 const LAST_WORD: Duration = Duration::from_secs(30);
 
 /// The process that holds idle connections.
@@ -46,7 +46,7 @@ impl Bench<'_> {
         // What the first request of its kind costs once, such as a document that a front end has to fetch,
         // is no connection's.
         if let Some(Value::Word(path)) = self.experiment.idle.get("path") {
-            server.ask(path)?;
+            server.request(path)?;
         }
         let kernel_moved_bytes = match trials.first() {
             Some(trial) if self.shows_kernel_memory(wanted) => self.await_rest(trial.window_s)?,
@@ -68,7 +68,7 @@ impl Bench<'_> {
     /// Why not all of the idle connections were there to the end of the `trials`, if so. Fewer of them are
     /// another measurement: a scan of a hundred costs as little with `poll` as with `epoll`.
     ///
-    /// To be asked when the loads are over, whose connections the server counts among its open ones.
+    /// For use after the loads, whose connections the server counts among its open ones.
     ///
     /// # Errors
     /// When the server has ended; on Ctrl-C.
@@ -82,10 +82,10 @@ impl Bench<'_> {
         let process = &mut holder.process;
         if let Some(status) = process.ended() {
             process.drain_stderr();
-            let trouble = format!("ended before the measurement did ({status})");
-            return Ok(Some(process.complaint(&trouble)));
+            let problem = format!("ended before the measurement did ({status})");
+            return Ok(Some(process.complaint(&problem)));
         }
-        let left = if server.tells() {
+        let left = if server.has_statistics() {
             let now = server.statistics(self.interrupt)?;
             let at_ends = trials.iter().map(|trial| &trial.raw.after).chain([&now]);
             at_ends.filter_map(|figures| figures["connections"]["open"].as_u64()).min()
@@ -98,14 +98,13 @@ impl Bench<'_> {
     }
 }
 
-/// How many connections the holder has to the end, as it says when it is asked to stop: none when it says
-/// nothing.
+/// How many connections the holder has at the end, from its report after SIGTERM: zero without a report.
 fn last_word(holder: &Process, interrupt: &Interrupt) -> anyhow::Result<u64> {
     holder.signal(Signal::TERM)?;
     while let Some(line) = holder.line(LAST_WORD, interrupt)? {
-        let said: Json = serde_json::from_str(&line).unwrap_or_default();
-        if said["event"] == "statistics" {
-            return Ok(said["held"].as_u64().unwrap_or(0));
+        let report: Json = serde_json::from_str(&line).unwrap_or_default();
+        if report["event"] == "statistics" {
+            return Ok(report["held"].as_u64().unwrap_or(0));
         }
     }
     Ok(0)

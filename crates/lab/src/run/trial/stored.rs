@@ -25,11 +25,11 @@ impl Bench<'_> {
         let Some(request) = around.request.filter(|request| request.stored) else { return Ok(()) };
         let origin = around.origin.context("what is stored comes from an origin")?;
         let list = site.distinct(request.distinct, &request.name)?;
-        self.ask_for_all(site, server, &site.distinct(FIRST, "first")?, FIRST, trial)?;
+        self.request_all(site, server, &site.distinct(FIRST, "first")?, FIRST, trial)?;
         let had = self.documents(server, around)?;
         let before = memory::now(&measure::processes(server.pid())?)?;
         let begun_at = Instant::now();
-        self.ask_for_all(site, server, &list, request.distinct, trial)?;
+        self.request_all(site, server, &list, request.distinct, trial)?;
         let fill_ns = begun_at.elapsed().as_nanos() as u64;
         let memory = memory::now(&measure::processes(server.pid())?)? - before;
         let objects = self.documents(server, around)?.saturating_sub(had);
@@ -47,8 +47,8 @@ impl Bench<'_> {
         Ok(())
     }
 
-    /// Asks for each document of the `list` once, over as many connections as the load has.
-    fn ask_for_all(
+    /// Requests each document of the `list` once, over as many connections as the load has.
+    fn request_all(
         &self,
         site: &Site,
         server: &Server,
@@ -62,28 +62,28 @@ impl Bench<'_> {
         flags.insert("url-file".into(), Value::Word(list.display().to_string()));
         flags.insert("in-turn".into(), Value::Flag(true));
         flags.insert("requests".into(), Value::Number(f64::from(number)));
-        // It is no measurement: nobody minds when it waits for its CPU.
+        // It is no measurement: a wait for its CPU does not matter.
         flags.insert("max-starved".into(), Value::Word("100%".into()));
         flags.insert("pin".into(), Value::Number(f64::from(self.cpus.generator)));
         flags.insert("json".into(), Value::Flag(true));
         let mut program = with_flags(&self.programs.load, &flags);
         program.push(format!("http://{}{}", server.address, site.path()).into());
-        let mut process = Process::spawn("who has documents stored", &program)?;
+        let mut process = Process::spawn("the generator that stores documents", &program)?;
         trial.commands.push(process.command().to_owned());
-        let told = result_of(&mut process, (EACH * number).as_secs_f64(), self.interrupt)?;
-        let answered = &told["requests"]["completed"];
+        let result = result_of(&mut process, (EACH * number).as_secs_f64(), self.interrupt)?;
+        let answered = &result["requests"]["completed"];
         anyhow::ensure!(answered == number, "of {number} requests {answered} were answered");
         Ok(())
     }
 
-    /// How many documents the server has, as it says; of one that does not tell, how many requests came to
-    /// the origin.
+    /// The number of documents that the server reports in its cache; for a server without statistics, the
+    /// number of requests that reached the origin.
     fn documents(&self, server: &Server, around: &Around<'_>) -> anyhow::Result<u64> {
-        let told = server.statistics(self.interrupt)?["cache"]["entries"].as_u64();
-        match told {
+        let entries = server.statistics(self.interrupt)?["cache"]["entries"].as_u64();
+        match entries {
             Some(entries) => Ok(entries),
-            None if server.tells() => anyhow::bail!("the server has no cache"),
-            None => Ok(around.asked(self.interrupt)?.unwrap_or(0)),
+            None if server.has_statistics() => anyhow::bail!("the server has no cache"),
+            None => Ok(around.origin_requests(self.interrupt)?.unwrap_or(0)),
         }
     }
 }
