@@ -87,7 +87,7 @@ pub struct IdleConfig {
 /// The configuration of a run, made by the command line; [`Config::check`] finds contradictions.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// What is asked for, with weights.
+    /// The URLs to request, with weights.
     pub urls: Vec<(Url, f64)>,
     /// One after the other instead of drawn.
     pub in_turn: bool,
@@ -116,7 +116,7 @@ pub struct Config {
     /// How many requests a connection carries, one after the other; `None` for no limit.
     pub requests_per_connection: Option<u64>,
     /// Sessions of several requests, each on a connection of its own, in place of single requests:
-    /// their starts follow the schedule, at the rate that makes the requests' the one asked for.
+    /// their starts follow the schedule, at the rate that gives the configured rate of requests.
     pub session: Option<Session>,
     /// How a connection ends.
     pub closing: Closing,
@@ -187,7 +187,7 @@ impl Config {
         }
     }
 
-    /// What is asked for, and in which order.
+    /// The URLs to request, and their order.
     ///
     /// # Errors
     /// What [`Targets::new`] and [`Targets::in_turn`] refuse.

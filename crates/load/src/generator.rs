@@ -4,8 +4,8 @@ use crate::{report::Times, thread::ThreadResult};
 use serde::Serialize;
 
 impl ThreadResult {
-    /// The time in which the thread had something to do, at most: it lies within its CPU time, and
-    /// outside of what it is known to have waited.
+    /// An upper bound on the time in which the thread had work: it lies within its CPU time, and does
+    /// not include the time that it is known to have waited.
     fn busy_ns(&self) -> u64 {
         self.cpu.used_ns.min(self.elapsed_ns.saturating_sub(self.spare_ns))
     }

@@ -43,7 +43,7 @@ pub struct IdlePlan {
     pub destination: SocketAddr,
     /// Source addresses.
     pub sources: Option<Sources>,
-    /// What the request asks for.
+    /// The target of the request.
     pub url: Url,
     /// How it is written.
     pub request: RequestOptions,
@@ -325,7 +325,9 @@ mod tests {
         let error = loop {
             match pool.check() {
                 Err(error) => break error,
-                Ok(()) => assert!(since.elapsed() < Duration::from_secs(60), "nobody noticed"),
+                Ok(()) => {
+                    assert!(since.elapsed() < Duration::from_secs(60), "the close was not noticed")
+                }
             }
             std::thread::sleep(Duration::from_millis(1));
         };

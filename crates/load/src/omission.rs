@@ -63,8 +63,8 @@ mod tests {
         let stalled = histogram(&[(1_000_000, 1_000), (1_000_000_000, 1)]);
         let missing = omitted(&stalled);
         assert!((980..1_010).contains(&missing), "{missing}");
-        let said = note(missing, &stalled).unwrap();
-        assert!(said.contains("took 1") && said.contains("--rate"), "{said}");
+        let message = note(missing, &stalled).unwrap();
+        assert!(message.contains("took 1") && message.contains("--rate"), "{message}");
     }
 
     #[test]

@@ -134,8 +134,8 @@ pub fn join(
         postcard::to_slice(&rendezvous, buffer).context("rank 0's addresses")?;
         Ok(())
     })?;
-    let (rendezvous, _) =
-        postcard::take_from_bytes::<Rendezvous>(&rendezvous).context("rank 0 told no address")?;
+    let (rendezvous, _) = postcard::take_from_bytes::<Rendezvous>(&rendezvous)
+        .context("rank 0 published no address")?;
     supervisor.is_joined.store(true, Relaxed);
     let me = Identity {
         secret: rendezvous.secret,
@@ -401,11 +401,11 @@ mod tests {
     use std::{sync::mpsc, time::Duration};
 
     #[test]
-    fn an_mpi_library_that_hangs_is_told() {
-        let (tell, told) = mpsc::channel();
-        let late = move || tell.send("late").unwrap();
+    fn an_mpi_library_that_hangs_is_reported() {
+        let (sender, receiver) = mpsc::channel();
+        let late = move || sender.send("late").unwrap();
         // The work may only end after `late` was called.
-        let leader_state = within(Duration::from_millis(1), late, || told.recv()).unwrap();
+        let leader_state = within(Duration::from_millis(1), late, || receiver.recv()).unwrap();
         assert_eq!(leader_state, Ok("late"));
     }
 

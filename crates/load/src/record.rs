@@ -380,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_after_the_window_is_recorded_but_not_sampled() {
+    fn replies_after_the_window_are_recorded_but_not_sampled() {
         let mut recorder = Recorder::new(SAMPLE_NS, false);
         recorder.complete(reply(10, 5 * SAMPLE_NS));
         assert!(recorder.samples.is_empty() && recorder.window_replies == 0);

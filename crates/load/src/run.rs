@@ -183,7 +183,7 @@ fn run_threads(
             threads.push(thread.expect("a thread can be started"));
         }
         barrier.barrier.wait();
-        let failure = barrier.failure.lock().expect("nobody panics with it").take();
+        let failure = barrier.failure.lock().expect("no thread panics with this lock").take();
         let started = failure.map_or_else(|| start(&gauges), Err);
         if let Ok(start_ns) = started {
             let _ = barrier.start_ns.set(start_ns);
@@ -214,7 +214,7 @@ fn run_thread(
     let worker = match ready {
         Ok(worker) => Some(worker),
         Err(error) => {
-            barrier.failure.lock().expect("nobody panics with it").get_or_insert(error);
+            barrier.failure.lock().expect("no thread panics with this lock").get_or_insert(error);
             None
         }
     };
@@ -257,11 +257,11 @@ pub fn stop_on_signals() -> Result<Arc<AtomicBool>> {
     let stop = Arc::new(AtomicBool::new(false));
     // A flag of its own: `stop` is also set when another rank is lost, and then the first signal
     // comes from the launcher. It must not keep this process from reporting.
-    let asked = Arc::new(AtomicBool::new(false));
+    let interrupted = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {
         // In this order, so that the first signal finds the flag unset.
-        signal_hook::flag::register_conditional_shutdown(signal, 130, asked.clone())
-            .and_then(|_| signal_hook::flag::register(signal, asked.clone()))
+        signal_hook::flag::register_conditional_shutdown(signal, 130, interrupted.clone())
+            .and_then(|_| signal_hook::flag::register(signal, interrupted.clone()))
             .and_then(|_| signal_hook::flag::register(signal, stop.clone()))
             .context("catching SIGINT and SIGTERM")?;
     }

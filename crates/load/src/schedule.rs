@@ -9,7 +9,7 @@ use std::time::Duration;
 /// Constant arrivals are computed and have no such limit.
 pub const MAX_DRAWN_ARRIVALS: u64 = 50_000_000;
 
-/// The highest rate that can be asked for: one request a nanosecond has no finer schedule.
+/// The highest possible rate: one request per nanosecond has no finer schedule.
 pub const MAX_RATE_RPS: f64 = 1e9;
 
 /// The most requests of one burst: more than a machine has ports for, so a slip.

@@ -1,4 +1,4 @@
-//! The run as a series of short intervals, warm-up included: what tells whether it was steady.
+//! The run as a series of short intervals, warm-up included: it shows whether the run was steady.
 
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
@@ -203,7 +203,7 @@ mod tests {
         let columns = series.columns(2 * SHORTEST_NS, 2 * SHORTEST_NS);
         assert_eq!(columns.start_s, [-0.2, -0.1, 0.0, 0.1]);
         assert_eq!(columns.sent, [1, 1, 1, 1]);
-        assert_eq!(columns.replies, [1, 1, 1, 1], "what comes after the window is left out");
+        assert_eq!(columns.replies, [1, 1, 1, 1], "replies after the window are left out");
         assert_eq!(columns.failed, [0, 0, 0, 1]);
         for (us, found) in [7.0, 5.0, 9.0, 9.0].into_iter().zip(&columns.latency_p50_us) {
             assert!((found / us - 1.0).abs() < 0.13, "{found} for {us}");

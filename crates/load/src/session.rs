@@ -173,8 +173,8 @@ mod tests {
             (|c| c.connections = Some(2), "leave --connections out"),
             (|c| (c.pace, c.connections) = (Pace::Closed, None), "give --rate"),
         ] {
-            let said = config(&change).unwrap_err();
-            assert!(said.contains(part), "{part}: {said}");
+            let message = config(&change).unwrap_err();
+            assert!(message.contains(part), "{part}: {message}");
         }
     }
 }

@@ -171,7 +171,7 @@ impl Targets {
         let first = weights.next();
         ensure!(
             weights.all(|weight| Some(weight) == first),
-            "--in-turn asks for all URLs equally often: leave their weights out"
+            "--in-turn requests all URLs equally often: leave their weights out"
         );
         Ok(Self { cumulative: Vec::new(), ..Self::new(urls)? })
     }
@@ -209,7 +209,7 @@ impl Targets {
         &self.urls
     }
 
-    /// Which URL arrival `index` asks for: by weight, decided by the seed and the arrival's number
+    /// Which URL arrival `index` requests: by weight, decided by the seed and the arrival's number
     /// alone, so that threads and clients need not agree; or in turn.
     #[inline]
     pub fn choose(&self, seed: u64, index: u64) -> usize {
@@ -280,8 +280,8 @@ impl RequestOptions {
         Ok(())
     }
 
-    /// The bytes of a request for `url`. `last`: no further request follows on its connection, so
-    /// it asks the server to close (RFC 9112 §9.6).
+    /// The bytes of a request for `url`. `last`: no further request follows on its connection, so it
+    /// has `Connection: close` (RFC 9112 §9.6).
     ///
     /// # Errors
     /// As [`RequestOptions::check`].
@@ -343,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn a_url_that_cannot_be_asked_says_why() {
+    fn an_unusable_url_is_refused_with_the_reason() {
         for (text, part) in [
             ("https://h/", "https is not supported"),
             ("ftp://h/", "ftp:// is not supported"),
@@ -416,7 +416,7 @@ mod tests {
     }
 
     #[test]
-    fn in_turn_each_is_asked_for_once_before_any_is_again() {
+    fn in_turn_requests_each_url_once_before_any_again() {
         let base = url("http://h/");
         let listed = |text: &str| Targets::parse_file(text, Some(&base)).unwrap();
         let targets = Targets::in_turn(listed("/a\n/b\n/c\n")).unwrap();

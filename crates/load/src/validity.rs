@@ -215,7 +215,7 @@ mod tests {
         let starved = Evidence { starved: Some(0.11), busy: 0.0, ..GOOD };
         let reason = judge(Pace::Closed, &starved).unwrap();
         assert!(reason.contains("for 11 %") && reason.contains("--max-starved 10%"), "{reason}");
-        assert_eq!(judge(OPEN, &starved), None, "its lag tells");
+        assert_eq!(judge(OPEN, &starved), None, "its lag shows it");
         assert_eq!(
             judge(Pace::Closed, &Evidence { starved: None, ..GOOD }),
             None,
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn latencies_that_are_mostly_lag_are_told() {
+    fn latencies_that_are_mostly_lag_are_reported() {
         let times = |p50, p99| Times { count: 9, p50, p99, ..Times::default() };
         let judge = |lag, latency| of_latency(&config(OPEN), &lag, &latency);
         assert_eq!(judge(times(50.0, 500.0), times(100.0, 1_000.0)), None);

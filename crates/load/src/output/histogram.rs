@@ -16,7 +16,7 @@ const BESIDE: usize = 31;
 /// # Errors
 /// The writer's.
 pub(super) fn write(latencies: &Histogram<u64>, out: &mut impl Write) -> io::Result<()> {
-    // Of two or three values the table tells all.
+    // For two or three values the table is sufficient.
     if latencies.len() < ROWS as u64 {
         return Ok(());
     }

@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn an_invalid_run_and_its_errors_are_told() {
+    fn an_invalid_run_and_its_errors_are_reported() {
         let mut report = crate::report::tests::empty();
         report.invalid_reason = Some("the generator was the bottleneck".into());
         report.errors.insert("no_ports", 7);
@@ -283,7 +283,7 @@ mod tests {
     #[test]
     fn no_line_is_wider_than_a_terminal() {
         let mut report = crate::report::tests::empty();
-        let long = "a sentence that somebody wrote about what had happened to this run, and why, \
+        let long = "a sentence that a program wrote about the events of this run, and their reasons, \
                     and what to do next about it, such as to give it more of everything";
         report.url =
             "http://a-host-with-a-long-name.example.org:65535/a/path/of/some/length".into();

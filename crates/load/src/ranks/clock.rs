@@ -41,19 +41,15 @@ impl ClockOffset {
     /// Rank 0's own offset, since the others are compared with its clock.
     pub(super) const NONE: Self = Self { monotonic_ns: 0, calendar_ns: 0, error_ns: 0 };
 
-    /// From one exchange: sent at `asked`, answered with rank 0's `theirs`, received at
-    /// `leader_state`.
-    pub(super) fn of(
-        asked: ClockReading,
-        theirs: ClockReading,
-        leader_state: ClockReading,
-    ) -> Self {
+    /// From one exchange: the request was sent at `sent`, rank 0's clock then showed `theirs`, and the
+    /// response arrived at `leader_state`.
+    pub(super) fn of(sent: ClockReading, theirs: ClockReading, leader_state: ClockReading) -> Self {
         let middle = |first: i64, last: i64| first + (last - first) / 2;
         Self {
             monotonic_ns: theirs.monotonic_ns
-                - middle(asked.monotonic_ns, leader_state.monotonic_ns),
-            calendar_ns: theirs.calendar_ns - middle(asked.calendar_ns, leader_state.calendar_ns),
-            error_ns: (leader_state.monotonic_ns - asked.monotonic_ns + 1) / 2,
+                - middle(sent.monotonic_ns, leader_state.monotonic_ns),
+            calendar_ns: theirs.calendar_ns - middle(sent.calendar_ns, leader_state.calendar_ns),
+            error_ns: (leader_state.monotonic_ns - sent.monotonic_ns + 1) / 2,
         }
     }
 }

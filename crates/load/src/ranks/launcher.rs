@@ -85,7 +85,7 @@ pub(super) fn find(variable: impl Fn(&str) -> Option<String>) -> Result<Option<L
         (Some(world), true) => launcher("srun (PMIx)", world, OPEN_MPI, false),
         (Some((_, size)), false) if size > 1 => bail!(
             "srun started {size} tasks without a way to find each other: give srun --mpi=pmix with \
-             Open MPI, or --mpi=pmi2 with MPICH (`srun --mpi=list` tells what it has), or pollux \
+             Open MPI, or --mpi=pmi2 with MPICH (`srun --mpi=list` lists its plugins), or pollux \
              --ranks off to let each task run alone"
         ),
         (None, true) => bail!(
@@ -128,7 +128,7 @@ mod tests {
     #[test]
     fn a_launcher_that_cannot_be_used_is_an_error_that_says_what_to_do() {
         let alone = [("SLURM_PROCID", "0"), ("SLURM_STEP_NUM_TASKS", "1")];
-        assert_eq!(found(&alone), Ok(None), "one task has nobody to find");
+        assert_eq!(found(&alone), Ok(None), "one task has no other to find");
         for (variables, part) in [
             (&[("SLURM_PROCID", "0"), ("SLURM_STEP_NUM_TASKS", "2")][..], "srun --mpi=pmix"),
             (&[("PMIX_RANK", "0")], "not known"),

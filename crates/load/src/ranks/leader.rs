@@ -70,7 +70,8 @@ impl Peer {
 
     fn send(&self, message: &ToMember) {
         // The rank's reader thread detects a broken connection.
-        let _ = message::send(&*self.writer.lock().expect("nobody panics with it"), message);
+        let _ =
+            message::send(&*self.writer.lock().expect("no thread panics with this lock"), message);
     }
 }
 
@@ -87,7 +88,7 @@ struct LeaderShared {
 
 impl LeaderShared {
     fn peers(&self) -> MutexGuard<'_, Vec<Option<Peer>>> {
-        self.peers.lock().expect("nobody panics with it")
+        self.peers.lock().expect("no thread panics with this lock")
     }
 
     /// Applies `change` to the state of `rank`.
@@ -98,7 +99,7 @@ impl LeaderShared {
         self.changed.notify_all();
     }
 
-    /// Ends the run early: tells all ranks to stop.
+    /// Ends the run early: stops all ranks.
     fn stop_all(&self) {
         self.stop.store(true, Relaxed);
         for peer in self.peers().iter().flatten() {
@@ -153,7 +154,7 @@ impl LeaderShared {
         }
         if let Some(difference) = difference(&self.task, &identity) {
             message::send(stream, &ToMember::Mismatch(difference.clone()))?;
-            self.refusal.lock().expect("nobody panics with it").get_or_insert(difference);
+            self.refusal.lock().expect("no thread panics with this lock").get_or_insert(difference);
             self.changed.notify_all();
             return Ok(None);
         }
@@ -185,7 +186,7 @@ impl LeaderShared {
     fn handle(&self, rank: u32, writer: &Mutex<TcpStream>, message: ToLeader) -> Result<()> {
         match message {
             ToLeader::ReadClocks => {
-                let stream = writer.lock().expect("nobody panics with it");
+                let stream = writer.lock().expect("no thread panics with this lock");
                 message::send(&*stream, &ToMember::Clocks(ClockReading::now()))?;
             }
             ToLeader::Hello(_) => bail!("a second greeting"),
@@ -216,7 +217,7 @@ impl LeaderShared {
         let mut peers = self.peers();
         while !done(&peers) {
             let waited = self.changed.wait_timeout(peers, PERIOD);
-            peers = waited.expect("nobody panics with it").0;
+            peers = waited.expect("no thread panics with this lock").0;
         }
     }
 }
@@ -233,10 +234,10 @@ fn why_lost(error: &anyhow::Error) -> String {
 
 /// How another rank's version or arguments differ from rank 0's, in words.
 fn difference(own: &Identity, other: &Identity) -> Option<String> {
-    let who = format!("rank {} ({}, process {})", other.rank, other.host, other.pid);
+    let name = format!("rank {} ({}, process {})", other.rank, other.host, other.pid);
     if own.version != other.version {
         return Some(format!(
-            "{who} is pollux {}, rank 0 is {}: install the same on all hosts",
+            "{name} is pollux {}, rank 0 is {}: install the same on all hosts",
             other.version, own.version
         ));
     }
@@ -246,7 +247,7 @@ fn difference(own: &Identity, other: &Identity) -> Option<String> {
     let same = own.task.chars().zip(other.task.chars()).take_while(|(a, b)| a == b).count();
     let part = |text: &str| text.chars().skip(same.saturating_sub(24)).take(56).collect::<String>();
     Some(format!(
-        "{who} was started with other arguments than rank 0: …{}… there, …{}… here",
+        "{name} was started with other arguments than rank 0: …{}… there, …{}… here",
         part(&other.task),
         part(&own.task)
     ))
@@ -282,7 +283,9 @@ impl Leader {
         listener.set_nonblocking(true)?;
         let since = Instant::now();
         while shared.peers().iter().skip(1).any(Option::is_none) {
-            if let Some(refusal) = shared.refusal.lock().expect("nobody panics with it").take() {
+            if let Some(refusal) =
+                shared.refusal.lock().expect("no thread panics with this lock").take()
+            {
                 leader.send_to_all(&ToMember::Abort(refusal.clone()));
                 bail!(refusal);
             }
@@ -343,7 +346,7 @@ impl Leader {
         Some(format!("rank {rank} ({host}, process {pid}): {why}"))
     }
 
-    /// Waits until all ranks are ready and tells them when to begin. Returns their progress and the
+    /// Waits until all ranks are ready and sends them the start time. Returns their progress and the
     /// start by this host's monotonic clock.
     ///
     /// # Errors
@@ -383,14 +386,13 @@ impl Leader {
                 Some(at) if at.elapsed() > STOP_PATIENCE => {
                     let seconds = STOP_PATIENCE.as_secs();
                     for rank in 1..self.size {
-                        shared
-                            .lose(rank, format!("no result {seconds} s after it was told to stop"));
+                        shared.lose(rank, format!("no result {seconds} s after the stop message"));
                     }
                 }
                 _ => {}
             }
             let waited = shared.changed.wait_timeout(shared.peers(), PERIOD);
-            drop(waited.expect("nobody panics with it"));
+            drop(waited.expect("no thread panics with this lock"));
         }
         let peers = shared.peers().iter_mut().filter_map(Option::take).collect::<Vec<_>>();
         for peer in &peers {

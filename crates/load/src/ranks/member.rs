@@ -55,11 +55,11 @@ struct LeaderConnection {
 
 impl LeaderConnection {
     fn leader_state(&self) -> MutexGuard<'_, LeaderState> {
-        self.leader_state.lock().expect("nobody panics with it")
+        self.leader_state.lock().expect("no thread panics with this lock")
     }
 
     fn send(&self, message: &ToLeader) -> Result<()> {
-        message::send(&*self.stream.lock().expect("nobody panics with it"), message)
+        message::send(&*self.stream.lock().expect("no thread panics with this lock"), message)
     }
 
     fn receive_messages(&self, stream: &TcpStream) {
@@ -95,11 +95,11 @@ impl LeaderConnection {
             let waited = self
                 .changed
                 .wait_timeout(leader_state, HEARTBEAT_PERIOD)
-                .expect("nobody panics with it");
+                .expect("no thread panics with this lock");
             leader_state = waited.0;
             if waited.1.timed_out() {
                 drop(leader_state);
-                let heartbeat = self.heartbeat.lock().expect("nobody panics with it")();
+                let heartbeat = self.heartbeat.lock().expect("no thread panics with this lock")();
                 let _ = self.send(&ToLeader::Heartbeat(heartbeat));
                 leader_state = self.leader_state();
             }
@@ -122,8 +122,11 @@ impl LeaderConnection {
             if leader_state.gone || patience.is_some_and(|patience| since.elapsed() > patience) {
                 return None;
             }
-            leader_state =
-                self.changed.wait_timeout(leader_state, PERIOD).expect("nobody panics with it").0;
+            leader_state = self
+                .changed
+                .wait_timeout(leader_state, PERIOD)
+                .expect("no thread panics with this lock")
+                .0;
         }
     }
 }
@@ -167,7 +170,8 @@ impl Member {
 
     /// From now on, sends `heartbeat` to rank 0.
     pub(super) fn heartbeat(&self, heartbeat: impl Fn() -> Heartbeat + Send + 'static) {
-        *self.connection.heartbeat.lock().expect("nobody panics with it") = Box::new(heartbeat);
+        *self.connection.heartbeat.lock().expect("no thread panics with this lock") =
+            Box::new(heartbeat);
     }
 
     /// Why rank 0 ended the run early, if it did.
@@ -188,12 +192,12 @@ impl Member {
         let mut best: Option<ClockOffset> = None;
         for _ in 0..PROBES {
             self.connection.leader_state().clocks = None;
-            let asked = ClockReading::now();
+            let sent = ClockReading::now();
             self.connection.send(&ToLeader::ReadClocks)?;
             let answer =
                 self.connection.wait(Some(PATIENCE), |leader_state| leader_state.clocks.take());
             let Some((theirs, leader_state)) = answer else { return Err(self.gone()) };
-            let offset = ClockOffset::of(asked, theirs, leader_state);
+            let offset = ClockOffset::of(sent, theirs, leader_state);
             if best.is_none_or(|best| offset.error_ns < best.error_ns) {
                 best = Some(offset);
             }

@@ -54,9 +54,9 @@ fn timeout_of_the_handshake() {
 
 #[test]
 fn refused() {
-    let nobody = Port::reserve();
+    let unused = Port::reserve();
     let mut config = open(&Server::good("x"), 12);
-    let url = format!("http://{}/", nobody.address()).parse().unwrap();
+    let url = format!("http://{}/", unused.address()).parse().unwrap();
     config.urls = vec![(url, 1.0)];
     let report = run(&config);
     assert_eq!(report.errors["refused"], 12, "{:?}", report.errors);
@@ -179,7 +179,7 @@ fn an_unexpected_length() {
 
 #[test]
 fn a_kept_connection_that_the_server_closes_is_replaced() {
-    // Each connection answers three requests and closes without having said so.
+    // Each connection answers three requests and closes without announcing it.
     let server = Server::start(|mut peer| {
         for _ in 0..3 {
             if peer.request().is_some() {

@@ -44,7 +44,7 @@ fn wait_until(what: &str, condition: impl Fn() -> bool) {
     }
 }
 
-/// Reads what comes, until the end.
+/// Reads until the end of the stream.
 fn swallow(peer: &mut ServerConnection) -> Vec<u8> {
     let mut bytes = Vec::new();
     let _ = peer.stream.read_to_end(&mut bytes);

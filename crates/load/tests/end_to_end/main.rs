@@ -105,7 +105,7 @@ fn a_schedule_over_standing_connections() {
 }
 
 #[test]
-fn a_closed_loop_sends_exactly_what_it_was_told() {
+fn a_closed_loop_sends_exactly_the_configured_requests() {
     let server = Server::good("hello");
     for threads in [1, 3] {
         let mut config = closed(&server, 6, 500);

@@ -1,4 +1,4 @@
-//! A small server that does what a test tells it, also what no good server does.
+//! A small server that a test controls. It can also misbehave.
 
 use std::{
     io::{Read, Write},
@@ -90,7 +90,7 @@ impl ServerConnection {
         while self.request().is_some() {}
     }
 
-    /// Answers every request with `content` until the generator closes or asks to.
+    /// Answers every request with `content` until the generator closes or requests the close.
     pub(crate) fn serve(&mut self, content: &str) {
         while let Some(head) = self.request() {
             self.reply(200, content);

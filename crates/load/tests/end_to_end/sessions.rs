@@ -44,7 +44,7 @@ fn the_end_of_the_run_cuts_sessions_off() {
     // 200 requests a second are 66.7 sessions; each had its first request.
     assert_eq!((report.requests.scheduled, report.requests.completed), (20, 20));
     assert_eq!(report.sessions, Sessions { completed: 0, broken: 0, cut: 20 });
-    assert!(report.elapsed_s < 60.0, "nobody waits for an hour of thought");
+    assert!(report.elapsed_s < 60.0, "no client waits for an hour of think time");
 }
 
 #[test]
@@ -109,8 +109,8 @@ fn a_session_that_waited_for_a_connection_has_no_more_time_than_others() {
 }
 
 #[test]
-fn what_is_asked_for_depends_on_the_seed_alone() {
-    let asked = |threads| {
+fn the_requested_urls_depend_on_the_seed_alone() {
+    let requested = |threads| {
         let server = Server::good("hello");
         let mut config = sessions(&server, 20, 5, Duration::from_millis(1));
         config.urls =
@@ -123,8 +123,8 @@ fn what_is_asked_for_depends_on_the_seed_alone() {
         paths.sort();
         paths
     };
-    let first = asked(1);
+    let first = requested(1);
     assert!(first.iter().any(|path| path.contains("/b")) && first[0].contains("/a"));
-    assert_eq!(first, asked(1));
-    assert_eq!(first, asked(2), "however many threads share them");
+    assert_eq!(first, requested(1));
+    assert_eq!(first, requested(2), "however many threads share them");
 }

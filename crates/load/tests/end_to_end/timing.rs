@@ -11,7 +11,7 @@ use std::{
 };
 
 #[test]
-fn a_stall_shows_in_the_latency_of_all_who_came_meanwhile() {
+fn a_stall_shows_in_the_latency_of_all_requests_scheduled_meanwhile() {
     // One connection, 200 requests a second for 2 s; the hundredth is answered after 600 ms.
     // 120 requests are due meanwhile; a loop that waits would not have sent them, and would see one
     // slow reply in 400.
@@ -173,9 +173,9 @@ fn a_known_delay_makes_a_known_rate() {
         assert!((rate.mean - expected).abs() < 1e-9, "{rate:?}");
         report
     };
-    // That few come late is asked of one run in five: how long the machine keeps everybody waiting is
-    // not known. Were whole seconds alone counted, 20 of the first window's would be missing, and all of
-    // the second's.
+    // One run in five must have few late requests: how long the machine delays all processes is not
+    // known. If only whole seconds counted, 20 of the first window's would be missing, and all of the
+    // second's.
     let in_time = |replies: u64, wanted: u64| replies.abs_diff(wanted) <= 15;
     // Requests 0, 10, … ms are answered at 500, 510, … ms.
     for (window_ms, wanted) in [(1_200, 70), (900, 40), (400, 0)] {
@@ -187,8 +187,8 @@ fn a_known_delay_makes_a_known_rate() {
         };
         assert!((0..5).any(|_| is_known()), "never {wanted} within {window_ms} ms");
     }
-    // After a warm-up of the delay's length the rate is the schedule's, also in a short window. What the
-    // warm-up asked for may be answered in it.
+    // After a warm-up of the delay's length the rate is the schedule's, also in a short window.
+    // Requests of the warm-up may be answered in the window.
     let is_warm = || {
         let warmed = report_of(600, 700);
         let series = &warmed.series;
@@ -247,8 +247,8 @@ fn a_closed_loop_that_stalls_says_what_it_left_out() {
     // shorter than 1 ms, so that no more can be missing than milliseconds have passed.
     let most = (report.elapsed_s * 1e3) as u64;
     assert!((20..most).contains(&report.omitted_requests), "{}", report.omitted_requests);
-    let said = report.notes.concat();
-    assert!(said.contains("stalled") && said.contains("--rate"), "{said}");
+    let notes = report.notes.concat();
+    assert!(notes.contains("stalled") && notes.contains("--rate"), "{notes}");
 
     let mut config = open(&server, 200);
     config.connections = Some(1);
@@ -284,7 +284,7 @@ fn known_delays_have_known_quantiles() {
         });
         let report = run(&open(&server, 200));
         assert_eq!(report.requests.completed, 200);
-        // A sleep is never shorter than it was told; how much longer the machine decides.
+        // A sleep is never shorter than its argument; how much longer it is depends on the machine.
         let mut is_near = true;
         for times in [report.latency_us, report.latency_with_failures_us] {
             for (us, steps) in [(times.min, 1.0), (times.p50, 5.0), (times.p90, 9.0)] {
@@ -304,6 +304,6 @@ fn known_delays_have_known_quantiles() {
         }
         is_near
     };
-    // A machine that is quiet for some seconds tells each quantile from the next delay.
+    // A machine that is quiet for some seconds separates each quantile from the next delay.
     assert!((0..5).any(|_| in_known_bounds()), "never within a step of what is known");
 }
