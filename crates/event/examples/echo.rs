@@ -27,7 +27,7 @@ struct Connection {
 }
 
 impl Connection {
-    /// Moves bytes until nothing can be moved. What to be told of next, or nothing at the end.
+    /// Moves bytes until none can be moved. Returns the next interest, or nothing at the end.
     fn turn(&mut self) -> io::Result<Option<Interest>> {
         let mut buffer = [0; 4096];
         loop {
@@ -84,7 +84,7 @@ impl<M: Mechanism> Echo<M> {
     }
 
     fn accept(&mut self) {
-        // Until WouldBlock, as an edge-triggered mechanism asks. (When descriptors run out, accept
+        // Until WouldBlock, as an edge-triggered mechanism requires. (When descriptors run out, accept
         // fails as well: a server then takes the listener out of the set until one is closed.)
         while let Ok((stream, _)) = self.listener.accept() {
             let fd = stream.as_raw_fd() as usize;

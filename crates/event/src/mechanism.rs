@@ -23,7 +23,7 @@ use std::{
 const ALWAYS: u32 = (libc::POLLERR | libc::POLLHUP | libc::POLLNVAL) as u32;
 
 bitflags::bitflags! {
-    /// What a mechanism can do. Callers ask for a capability, never for a name.
+    /// The capabilities of a mechanism. Callers check for a capability, never for a name.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct Capabilities: u32 {
         /// Events come once per arrival; a descriptor that stays ready is not reported again.

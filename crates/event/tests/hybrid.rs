@@ -43,8 +43,8 @@ impl Fixture {
             index.insert(token, number);
         }
         let mut fixture = Self { set, pairs, index };
-        // The first wait asks about all that were added, which may take a slow machine longer than
-        // any time given to it; so only the second is sure to have waited for signals.
+        // The first wait polls all added descriptors, which may take a slow machine longer than any
+        // timeout; so only the second is sure to have waited for signals.
         for time in [Duration::ZERO, Duration::from_millis(10)] {
             assert_eq!(fixture.events(time), []);
         }
@@ -258,10 +258,10 @@ fn a_switch_costs_the_same_however_many_are_registered() {
     assert!(few <= 6, "{few}");
 }
 
-/// Under load nothing is armed for signals; who is still there when it is quiet is, before the
-/// switch, and a signal then tells of him.
+/// Under load no descriptor is armed for signals. A connection that is still open when the load ends is
+/// armed before the switch, and a signal then reports it.
 #[test]
-fn who_comes_under_load_is_armed_when_it_is_quiet() {
+fn a_connection_accepted_under_load_is_armed_when_it_is_quiet() {
     let _alone = alone();
     for partner in partners() {
         let mut fixture =
@@ -311,9 +311,9 @@ fn is_armed(pair: &Pair) -> bool {
     flags & libc::O_ASYNC as u32 != 0
 }
 
-/// A listener is the usual one: the kernel would look for somebody to signal at each connection.
+/// A listener is the usual case: the kernel would look for a process to signal at each connection.
 #[test]
-fn who_reports_often_under_load_is_disarmed_until_it_is_quiet() {
+fn a_frequent_descriptor_is_disarmed_until_it_is_quiet() {
     let _alone = alone();
     for partner in partners() {
         let mut fixture =
@@ -345,9 +345,9 @@ fn who_reports_often_under_load_is_disarmed_until_it_is_quiet() {
     }
 }
 
-/// The number of a descriptor that was disarmed and is gone belongs to somebody else.
+/// The number of a descriptor that was disarmed and closed may belong to another descriptor.
 #[test]
-fn a_disarmed_number_used_again_is_told_of() {
+fn a_disarmed_number_used_again_is_reported() {
     let _alone = alone();
     for partner in partners() {
         for closes in [true, false] {
@@ -381,7 +381,7 @@ fn a_disarmed_number_used_again_is_told_of() {
     }
 }
 
-/// An eventfd sends no signals: who has one in the set has the partner.
+/// An eventfd sends no signals: a set that has one uses the partner.
 #[test]
 fn what_sends_no_signals_is_the_partners() {
     let _alone = alone();
@@ -449,8 +449,8 @@ fn overflow_during_the_return() {
     assert!(overflowed > 20, "only {overflowed} overflows");
 }
 
-/// Nobody waits for the partner while signals tell: what /dev/poll gathers for its next wait is
-/// sent before it fills more than a batch, so that a switch sends one batch at most.
+/// No thread waits for the partner while signals are in use: the changes that /dev/poll collects for
+/// its next wait are sent before they fill more than a batch, so that a switch sends one batch at most.
 #[test]
 fn a_partner_that_gathers_keeps_up() {
     let _alone = alone();

@@ -181,7 +181,8 @@ fn uring_poll_changes_while_data_arrive() {
         let until = Instant::now() + PATIENCE;
         while taken < BYTES {
             assert!(Instant::now() < until, "{taken} of {BYTES}: {:?}", set.statistics());
-            // Interest comes and goes: what arrives meanwhile is told when it comes back.
+            // The interest is removed and added again: arrivals meanwhile are reported when it is
+            // added.
             turns += 1;
             for (index, token) in tokens.iter().enumerate() {
                 let interest = match (turns + index) % 4 {
@@ -193,7 +194,7 @@ fn uring_poll_changes_while_data_arrive() {
             }
             for event in turn(&mut set, Duration::from_millis(1)) {
                 let mut buffer = [0; 4096];
-                // Up to the end, as an edge asks; more than the socket holds is not there.
+                // Up to the end, as edges require; there are no more bytes than the socket holds.
                 for _ in 0..BYTES {
                     match nears[place[&event.token.fd]].read(&mut buffer) {
                         Ok(count) => taken += count,
@@ -240,7 +241,7 @@ fn numbers_out_of_range_are_refused_with_the_range() {
 
 /// "A mechanism that the kernel lacks is an error that says why": never another one in its place.
 #[test]
-fn denial_is_told_with_a_remedy() {
+fn denial_is_reported_with_a_remedy() {
     for name in ["epoll-ctlv", "uring-poll"] {
         for (errno, remedy) in [
             (libc::EPERM, "seccomp profile"),

@@ -1,5 +1,5 @@
-//! What sets told of by signals leave behind where a descriptor is not to be had. The limit on them
-//! is a process's, so each test has a process of its own.
+//! The state of signal-driven sets after a descriptor could not be opened. The limit on descriptors
+//! belongs to a process, so each test has a process of its own.
 
 use pollux_event::{Error, Interest, Mechanism, MechanismSpec, registry};
 use pollux_sys as sys;
@@ -68,7 +68,7 @@ fn sends_signals(pair: &Pair) -> bool {
 /// What cannot be watched for room is not in the set, and must send nothing to it either; and when
 /// it can be, it is.
 #[test]
-fn who_cannot_be_watched_for_room_is_not_armed() {
+fn a_descriptor_that_cannot_be_watched_for_room_is_not_armed() {
     struct Add<'a>(&'a Pair);
     impl registry::Visitor for Add<'_> {
         type Output = ();

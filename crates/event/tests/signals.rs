@@ -207,7 +207,7 @@ fn an_overflow_without_a_partner_leaves_the_set_hearing() {
 
 /// Where there is room for one event the partner named none, and the wait went round for ever.
 #[test]
-fn a_partner_tells_one_event_at_a_time_beside_the_waker() {
+fn a_partner_reports_one_event_at_a_time_beside_the_waker() {
     let _alone = alone();
     struct One;
     impl registry::Visitor for One {
@@ -232,18 +232,18 @@ fn a_partner_tells_one_event_at_a_time_beside_the_waker() {
             while !missing.is_empty() {
                 assert!(Instant::now() < until, "{missing:?} of {tokens:?} lost");
                 waker.wake();
-                let told = events(&mut set, Duration::from_millis(100));
-                assert!(told.len() <= 1, "{told:?}");
-                missing.retain(|&token| told.iter().all(|event| event.token != token));
+                let reported = events(&mut set, Duration::from_millis(100));
+                assert!(reported.len() <= 1, "{reported:?}");
+                missing.retain(|&token| reported.iter().all(|event| event.token != token));
             }
         }
     }
     registry::with_mechanism("rtsig", One).unwrap();
 }
 
-/// Room that is made where nobody wants it, as between two responses, ends no wait.
+/// Room in the socket that no registration waits for, as between two responses, ends no wait.
 #[test]
-fn room_that_nobody_wants_ends_no_wait() {
+fn room_without_interest_ends_no_wait() {
     struct Wait<'a>(&'a MechanismSpec);
     impl registry::Visitor for Wait<'_> {
         type Output = ();
@@ -269,7 +269,7 @@ fn room_that_nobody_wants_ends_no_wait() {
     }
 }
 
-/// Two sets of one thread share SIGIO: whoever takes it, both recover.
+/// Two sets of one thread share SIGIO: both recover, whichever takes it.
 #[test]
 fn overflow_concerns_every_set_of_the_thread() {
     let _alone = alone();
@@ -341,7 +341,7 @@ fn a_number_that_is_taken_is_an_error() {
             scope.spawn(|| open_beside(&spec, |other| other.expect("a queue of its own")));
         });
     });
-    // What somebody handles is not taken from him.
+    // A signal with a handler is left to that handler.
     pollux_testkit::signals::handle(last - 1);
     open_beside(&format!("rtsig:signal={}", last - 1), |taken| {
         let error = taken.expect_err("handled").to_string();
@@ -367,7 +367,7 @@ fn a_number_that_is_taken_is_an_error() {
     assert_eq!(deeper(0), all - 1, "all but the one with a handler");
 }
 
-/// Signals that nobody takes any more do no harm, whoever is the sender.
+/// Signals that no set takes any more do no harm, whatever their sender.
 #[test]
 fn a_dropped_set_leaves_no_danger() {
     let _alone = alone();
@@ -389,8 +389,8 @@ fn a_dropped_set_leaves_no_danger() {
 
 /// How many messages a soak sends; POLLUX_SOAK_EVENTS=1000000 is the long form.
 fn soak_events() -> u64 {
-    let asked = std::env::var("POLLUX_SOAK_EVENTS").ok();
-    asked.map_or(40_000, |text| text.parse().expect("POLLUX_SOAK_EVENTS: a number"))
+    let count = std::env::var("POLLUX_SOAK_EVENTS").ok();
+    count.map_or(40_000, |text| text.parse().expect("POLLUX_SOAK_EVENTS: a number"))
 }
 
 const CONNECTIONS: usize = 2_000;

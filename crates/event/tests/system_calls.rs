@@ -265,9 +265,10 @@ fn devpoll_sends_many_changes_in_batches() {
     });
 }
 
-/// The paper's point (provos §3.2): what a wait asks of drivers depends on what is ready.
+/// The paper's point (provos §3.2): the number of drivers that a wait queries depends on the ready
+/// descriptors.
 #[test]
-fn devpoll_asks_drivers_only_where_a_hint_came() {
+fn devpoll_queries_only_drivers_with_a_hint() {
     every_devpoll(|set, _, _| {
         let mut pairs = set_of(set, 300);
         // A wake-up is a hint like any other: no entry that must be polled at every scan.
@@ -276,12 +277,12 @@ fn devpoll_asks_drivers_only_where_a_hint_came() {
         let (all, scans) = (figure(set, "driver_polls"), figure(set, "scans"));
         pairs[7].1.write_all(b"x").unwrap();
         assert_eq!(turn(set, None).1, 1);
-        let (asked, scans) = (figure(set, "driver_polls") - all, figure(set, "scans") - scans);
+        let (queried, scans) = (figure(set, "driver_polls") - all, figure(set, "scans") - scans);
         if set.statistics().contains(&("hinted", 301)) {
-            assert_eq!((asked, scans), (1, 1));
+            assert_eq!((queried, scans), (1, 1));
         } else {
             assert_eq!(figure(set, "hinted"), 0);
-            assert!(asked >= 301, "{asked} of 301 asked in {scans} scans without hints");
+            assert!(queried >= 301, "{queried} of 301 queried in {scans} scans without hints");
         }
     });
 }
@@ -302,10 +303,10 @@ fn devpoll_sends_no_change_twice_after_a_signal() {
     });
 }
 
-/// A /dev/poll inside another is refused (ELOOP): that one is told of, the rest of its batch is in
-/// force, and a number that is refused leaves nothing of its former use behind.
+/// A /dev/poll inside another is refused (ELOOP): that one is reported, the rest of its batch is in
+/// force, and a refused number leaves nothing of its former use behind.
 #[test]
-fn devpoll_tells_of_what_the_kernel_refuses() {
+fn devpoll_reports_descriptors_that_the_kernel_refuses() {
     every_devpoll(|set, _, _| {
         let mut pairs = set_of(set, 3);
         let (former, _far, token) = set_of(set, 1).pop().unwrap();
@@ -326,7 +327,7 @@ fn devpoll_tells_of_what_the_kernel_refuses() {
         assert_eq!((events.len(), of_refused.len()), (7, 1), "{events:?}");
         assert_eq!(of_refused[0].readiness, Readiness::ERROR);
         assert_eq!((figure(set, "entries"), figure(set, "changes_refused")), (6, 1));
-        // Told once; what can be done about it is to close it.
+        // Reported once; the only remedy is to close it.
         assert_eq!(turn(set, NOW).1, 6);
         set.close(refused_token, refused).unwrap();
         assert_eq!(turn(set, NOW).1, 6);

@@ -1,7 +1,7 @@
 //! `devpoll`: /dev/poll of Provos and Lever (provos §3), from the kernel module `kmod/devpoll`.
 //!
-//! The kernel keeps the interest set, which write(2) of an array of `pollfd` changes. Hints from
-//! the sockets tell a wait which entries to examine. Level-triggered.
+//! The kernel keeps the interest set, which write(2) of an array of `pollfd` changes. Hints from the
+//! sockets show a wait which entries to examine. Level-triggered.
 //!
 //! # Changes
 //! Additions, modifications and removals are gathered until the next wait. With `update=separate`
@@ -34,7 +34,7 @@ use std::{
 
 const DESCRIPTION: Description = Description {
     name: "devpoll",
-    summary: "/dev/poll: the set is kept in the kernel, hints tell a wait what to look at",
+    summary: "/dev/poll: the set is kept in the kernel, hints limit what a wait examines",
     paper: "provos §3, figs 4-10; §6 (update=combined)",
     capabilities: Capabilities::BATCHED_CHANGES.union(Capabilities::TAKES_FILES),
     own_options: &[

@@ -1,8 +1,8 @@
 //! `poll`: the whole interest set goes to the kernel at every wait. poll(2); the baseline of the
 //! /dev/poll paper (provos §3, figs 4, 6, 8) and of gammo (figs 1, 5).
 //!
-//! With `hints=on` the call is that of Provos' mail of 1999, DP_HPOLL of `kmod/devpoll`: the same
-//! array and the same results, but a driver is only asked if it posted a hint since the last call.
+//! With `hints=on` the call is that of Provos' mail of 1999, DP_HPOLL of `kmod/devpoll`: the same array
+//! and the same results, but it queries a driver only if it posted a hint since the last call.
 
 use super::{devpoll, in_memory::interest_in_memory, timeout::timeout_ms};
 use crate::{
@@ -23,14 +23,14 @@ const DESCRIPTION: Description = Description {
     own_options: &[(
         "hints",
         &["off", "on"],
-        "whether the call is that of /dev/poll which asks drivers only where a hint came",
+        "whether to use the call of /dev/poll that queries only drivers with a hint",
     )],
 };
 
 own_options! {
     /// The options of `poll`.
     PollOptions of "poll" {
-        /// Whether to use /dev/poll's call, which asks only drivers that posted a hint.
+        /// Whether to use /dev/poll's call, which queries only drivers that posted a hint.
         hints by with_hints as "hints": bool = false;
     }
 }

@@ -34,12 +34,12 @@ fn agrees<Own: OwnOptions>() -> usize {
             assert_eq!(options.typed().unwrap(), Options { max_events: 7, own });
         }
         for wrong in ["", "x", "-1", "99999999999999999999"] {
-            let told = Own::default().set(key, wrong).unwrap_err().to_string();
-            assert!(told.contains(&format!("{name}: {key}={wrong}: wants ")), "{told}");
+            let message = Own::default().set(key, wrong).unwrap_err().to_string();
+            assert!(message.contains(&format!("{name}: {key}={wrong}: wants ")), "{message}");
         }
     }
-    let told = Own::default().set("nonsense", "1").unwrap_err().to_string();
-    assert!(told.contains(name) && told.contains("no option \"nonsense\""), "{told}");
+    let message = Own::default().set("nonsense", "1").unwrap_err().to_string();
+    assert!(message.contains(name) && message.contains("no option \"nonsense\""), "{message}");
     description.own_options.len()
 }
 
@@ -118,13 +118,16 @@ fn a_set_is_opened_with_types() {
     set.waker().unwrap().wake();
     assert_eq!(set.wait(Some(Duration::from_secs(20))).unwrap(), 1);
     let own = RtSignalsOptions::default().with_signal(Some(1));
-    let told = RtSignals::open_with(&Options::of(own)).unwrap_err().to_string();
-    assert!(told.contains("signal=1: the real-time signals"), "{told}");
+    let message = RtSignals::open_with(&Options::of(own)).unwrap_err().to_string();
+    assert!(message.contains("signal=1: the real-time signals"), "{message}");
     #[cfg(feature = "io_uring")]
     for completions in [0, 65_537] {
         let own = UringPollOptions::default().with_completions(completions);
         let set = crate::mechanism::uring_poll::UringPoll::open_with(&Options::of(own));
-        let told = set.unwrap_err().to_string();
-        assert!(told.contains(&format!("completions={completions}: wants 1 to 65536")), "{told}");
+        let message = set.unwrap_err().to_string();
+        assert!(
+            message.contains(&format!("completions={completions}: wants 1 to 65536")),
+            "{message}"
+        );
     }
 }

@@ -33,7 +33,7 @@ mod fault {
     pub const STUBBORN: u8 = 5;
     /// Skips a modify that changes nothing, and with it the report.
     pub const LAZY: u8 = 6;
-    /// Gives out wakers that wake nobody.
+    /// Its wakers have no effect.
     pub const DEAF: u8 = 7;
     /// Keeps the descriptor open on close.
     pub const LEAKS: u8 = 8;
@@ -197,7 +197,7 @@ pub fn trials() -> Vec<Trial> {
         STALE: changes::remove_before_the_event_is_taken,
         STALE: reuse::closed_within_a_batch,
         LOSES: readiness::data_after_add,
-        LOSES: scale::nobody_starves,
+        LOSES: scale::no_descriptor_starves,
         REPEATS: readiness::edge_reports_once,
         EARLY: timing::finite_is_never_early,
         STUBBORN: timing::interrupted_wait_returns_early,

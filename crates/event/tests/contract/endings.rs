@@ -91,8 +91,8 @@ fn connecting(to: SocketAddr) -> OwnedFd {
 
 pub fn refused_connection<M: Mechanism>(subject: &Subject) {
     let mut fixture = Fixture::<M>::new(subject);
-    let nobody = Port::reserve();
-    let socket = connecting(nobody.address());
+    let unused = Port::reserve();
+    let socket = connecting(unused.address());
     let token = fixture.add_fd(&socket, Interest::WRITE);
     let found = fixture.expect_writable(token);
     assert!(found.is_writable(), "{found:?}");

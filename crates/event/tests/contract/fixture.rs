@@ -1,4 +1,4 @@
-//! A mechanism under test, and the questions that the cases ask it.
+//! A mechanism under test, and the helpers that the cases use.
 
 use crate::subject::Subject;
 use pollux_event::{Event, Interest, Mechanism, Readiness, Token};

@@ -49,7 +49,7 @@ pub fn one_outlives_the_other<M: Mechanism>(subject: &Subject) {
     other.expect_silence();
     second.send(b"y");
     other.expect(token, Readiness::READABLE);
-    // What a dropped set leaves behind does not trouble the next.
+    // The remains of a dropped set do not affect the next one.
     let mut third = Fixture::<M>::new(subject);
     let token = third.add_near(&first);
     third.expect(token, Readiness::READABLE);

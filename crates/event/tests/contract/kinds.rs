@@ -86,7 +86,7 @@ pub fn listener<M: Mechanism>(subject: &Subject) -> Result<(), String> {
 pub fn regular_file<M: Mechanism>(subject: &Subject) {
     let file = tempfile::tempfile().expect("a file");
     let mut fixture = Fixture::<M>::new(subject);
-    // What can be waited for goes on being told of.
+    // Events of the supported descriptors still arrive.
     let pair = Pair::unix();
     let other = fixture.add_near(&pair);
     fixture.expect_silence();

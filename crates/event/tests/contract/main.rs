@@ -80,7 +80,7 @@ cases! {
     readiness: ready_when_added, silent_until_data, data_after_add,
         level_reports_again if level, edge_reports_once if edge, edge_reports_new_data if edge,
         edge_after_partial_read if edge, level_after_partial_read if level,
-        writable_when_added, only_what_was_asked, writable_after_full_buffer_drains,
+        writable_when_added, only_the_interest_is_reported, writable_after_full_buffer_drains,
         both_directions, undrained_events_are_not_lost;
     endings: half_close, close_by_peer, data_before_close, reset, reset_with_empty_interest,
         refused_connection, connection_made, pipe_writer_gone, pipe_reader_gone;
@@ -96,8 +96,8 @@ cases! {
         wake_does_not_hide_events;
     timing: zero_does_not_wait, finite_is_never_early, infinite_waits_for_data,
         longest_time_is_accepted, interrupted_wait_returns_early, busy_set_keeps_the_zero;
-    scale: one_of_many, half_of_many, all_of_many, nobody_starves,
-        nobody_starves_unread if level, refusal_of_large_numbers;
+    scale: one_of_many, half_of_many, all_of_many, no_descriptor_starves,
+        no_descriptor_starves_unread if level, refusal_of_large_numbers;
     fork: child_reopens, child_changes_are_its_own, waker_of_the_parent_is_its_own;
     instances: two_in_one_thread, one_descriptor_in_two_sets, one_outlives_the_other,
         one_a_thread;

@@ -1,7 +1,8 @@
 //! Random sequences of everything at once, against a model that knows what must be reported.
 //!
-//! The truth about readiness is poll(2); the model adds what is *owed*: with level-triggering
-//! whatever is ready, with edges what became ready, or was asked for anew, since the last report.
+//! The truth about readiness is poll(2); the model adds which events are *owed*: with level-triggering
+//! everything that is ready; with edges everything that became ready, or was registered again, since
+//! the last report.
 
 use crate::{
     fixture::{Fixture, patience},
@@ -49,7 +50,7 @@ enum Operation {
     /// One wait of zero, of whose events at most this many are taken.
     Glance(usize),
     /// Waits until all that is owed has been reported.
-    Settle,
+    Quiesce,
 }
 
 fn operation() -> impl Strategy<Value = Operation> {
@@ -69,7 +70,7 @@ fn operation() -> impl Strategy<Value = Operation> {
         1 => slot.prop_map(Operation::FarClose),
         1 => Just(Operation::Wake),
         4 => (0..3usize).prop_map(Operation::Glance),
-        4 => Just(Operation::Settle),
+        4 => Just(Operation::Quiesce),
     ]
 }
 
@@ -83,12 +84,12 @@ struct Slot {
     /// it may be written can come before anybody has drained the far end: the kernel's own buffers
     /// take some more.)
     blocked: bool,
-    /// The far end has said that nothing more will come: its close is no second arrival.
+    /// The far end has sent its end of stream: its close is no second arrival.
     ended: bool,
 }
 
 impl Slot {
-    /// What poll(2) finds of what the registration asks for.
+    /// The readiness that poll(2) finds within the registration's interest.
     fn ready(&self, interest: Interest) -> Readiness {
         let bits =
             poll_now(&self.near, PollFlags::from_bits_retain(interest.to_poll_bits() as u16));
@@ -110,7 +111,7 @@ impl Slot {
     }
 
     /// Adding and modifying owe a report of whatever is ready.
-    fn ask(&mut self, token: Token, interest: Interest) {
+    fn register(&mut self, token: Token, interest: Interest) {
         self.registered = Some((token, interest));
         self.owed = Readiness::READABLE | Readiness::WRITABLE;
     }
@@ -129,7 +130,7 @@ impl<M: Mechanism> ModelState<'_, M> {
         match operation {
             Operation::Wake => self.fixture.waker()?.wake(),
             Operation::Glance(most) => self.wait(Duration::ZERO, most)?,
-            Operation::Settle => self.settle()?,
+            Operation::Quiesce => self.quiesce()?,
             Operation::Open(index, tcp) if self.slots[index].is_none() => {
                 let pair = Pair::new(if tcp { Kind::Tcp } else { Kind::Unix });
                 self.slots[index] = Some(Slot {
@@ -175,7 +176,7 @@ impl<M: Mechanism> ModelState<'_, M> {
             (Operation::Add(_, bits), None) => {
                 let interest = Interest::from_bits_truncate(bits);
                 let token = fixture.add(slot.near.as_fd(), interest)?;
-                slot.ask(token, interest);
+                slot.register(token, interest);
             }
             (Operation::Add(..), Some(_)) => {
                 prop_assert!(fixture.add(slot.near.as_fd(), Interest::READ).is_err());
@@ -183,7 +184,7 @@ impl<M: Mechanism> ModelState<'_, M> {
             (Operation::Modify(_, bits), Some((token, _))) => {
                 let interest = Interest::from_bits_truncate(bits);
                 fixture.modify(token, interest)?;
-                slot.ask(token, interest);
+                slot.register(token, interest);
             }
             (Operation::Remove(_), Some((token, _))) => {
                 fixture.remove(token)?;
@@ -259,8 +260,8 @@ impl<M: Mechanism> ModelState<'_, M> {
                 what |= Readiness::WRITABLE;
             }
             if !self.subject.is_edge() {
-                // The test is the only one who reads and writes: a level cannot be spurious when
-                // its event was made in this very wait.
+                // The test alone reads and writes: a level cannot be spurious when its event was made
+                // in this very wait.
                 let ready = slot.ready(interest);
                 prop_assert!(
                     ready.is_readable() || !what.contains(Readiness::READABLE),
@@ -277,7 +278,7 @@ impl<M: Mechanism> ModelState<'_, M> {
     }
 
     /// Waits until everything due has been reported, and everything is quiet after that.
-    fn settle(&mut self) -> Result<(), TestCaseError> {
+    fn quiesce(&mut self) -> Result<(), TestCaseError> {
         self.seen = [Readiness::empty(); SLOTS];
         let deadline = Instant::now() + patience().min(LATE);
         loop {
@@ -330,7 +331,7 @@ pub fn random_sequences<M: Mechanism>(subject: &Subject) {
         for operation in begin.chain(operations) {
             state.apply(operation)?;
         }
-        state.settle()?;
+        state.quiesce()?;
         let live = state.slots.iter().flatten().filter(|slot| slot.registered.is_some()).count();
         prop_assert_eq!(state.fixture.len(), live);
         Ok(())

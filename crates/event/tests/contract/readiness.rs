@@ -119,9 +119,9 @@ pub fn writable_when_added<M: Mechanism>(subject: &Subject) {
     assert!(!found.contains(Readiness::READABLE), "{found:?}");
 }
 
-/// A socket is nearly always writable: whoever asked for reads alone must not hear of it, nor the
-/// other way round.
-pub fn only_what_was_asked<M: Mechanism>(subject: &Subject) {
+/// A socket is nearly always writable: a registration for reads must not report it, nor the other way
+/// round.
+pub fn only_the_interest_is_reported<M: Mechanism>(subject: &Subject) {
     let mut fixture = Fixture::<M>::new(subject);
     let (reads, writes) = (Pair::unix(), Pair::unix());
     let reader = fixture.add_near(&reads);
@@ -144,8 +144,8 @@ fn fill_until_silence<M: Mechanism>(fixture: &mut Fixture<M>, pair: &Pair) {
     let until = Instant::now() + crate::fixture::patience();
     fill(&pair.near);
     loop {
-        // Room that came and went while it was filled may have been noted: an event tells what the
-        // kernel saw, not what is.
+        // Room that was made and used up again during the filling may have been recorded: an event
+        // reports a past state of the socket, not the current one.
         fixture.events_within(Duration::ZERO);
         let events = fixture.what_breaks_silence();
         if events.is_empty() {

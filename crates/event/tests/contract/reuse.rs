@@ -127,7 +127,7 @@ pub fn number_reused_after_remove<M: Mechanism>(subject: &Subject) {
     let Pair { near, far } = removed.1;
     drop(near);
     let reuser = check_reuser(&mut fixture, removed.0, &[kept.0]);
-    // A late word to the closed one concerns nobody.
+    // A late byte to the closed descriptor causes no event.
     let _ = rustix::io::write(&far, b"late");
     drain(&kept.1.near);
     fixture.expect_silence();

@@ -106,7 +106,7 @@ const READY: usize = 200;
 const BUFFER: usize = 16;
 
 /// More are ready than the buffer holds: each is reported, none of them more than its share.
-pub fn nobody_starves<M: Mechanism>(subject: &Subject) {
+pub fn no_descriptor_starves<M: Mechanism>(subject: &Subject) {
     let mut fixture = Fixture::<M>::with_buffer(subject, BUFFER);
     let connections = Connections::gather(&mut fixture, READY).expect("200 descriptors");
     connections.boxes.iter().for_each(Mailbox::post);
@@ -129,8 +129,8 @@ pub fn nobody_starves<M: Mechanism>(subject: &Subject) {
     assert!(*most <= 8, "one was reported {most} times before another was once");
 }
 
-/// The same when nobody reads: the ready stay ready.
-pub fn nobody_starves_unread<M: Mechanism>(subject: &Subject) {
+/// The same when no test reads: the ready descriptors stay ready.
+pub fn no_descriptor_starves_unread<M: Mechanism>(subject: &Subject) {
     let mut fixture = Fixture::<M>::with_buffer(subject, BUFFER);
     let connections = Connections::gather(&mut fixture, READY).expect("200 descriptors");
     connections.boxes.iter().for_each(Mailbox::post);

@@ -12,9 +12,9 @@ const TIME: Duration = Duration::from_secs(120);
 /// The most combinations of own options that one mechanism is tested in.
 const MOST_COMBINATIONS: usize = 32;
 
-/// How often a case is tried whose silence was broken. With edges nothing forbids that one arrival
-/// is told of twice, and on a loaded machine, where interrupts' work is put off, it happens: what
-/// was found by looking is then told of, too. What a mechanism does wrong it does each time.
+/// How often a case is tried that got an event where it expected none. With edges, one arrival may be
+/// reported twice, and this happens on a loaded machine, where interrupt work is deferred: an arrival
+/// that the scan found is then reported a second time. A real fault of a mechanism occurs each time.
 const TRIES: u32 = 3;
 
 /// Numbers with which a mechanism goes ways that it does not go by default: a hybrid that changes

@@ -22,20 +22,20 @@ use std::{
 const ANSWER: usize = 6 << 20;
 const ANSWERS: usize = 6;
 
-/// Asks, reads the answer as it comes, and says the next before it has read all.
-fn ask(mut stream: impl Read + Write) {
+/// Sends a request, reads the response in pieces, and sends the next request before it has read all.
+fn client(mut stream: impl Read + Write) {
     let mut buffer = vec![0; 64 * 1024];
-    stream.write_all(b"?").expect("ask");
+    stream.write_all(b"?").expect("send a request");
     for round in 0..ANSWERS {
         let mut left = ANSWER;
-        let mut asked = round + 1 == ANSWERS;
+        let mut is_sent = round + 1 == ANSWERS;
         while left > 0 {
-            if !asked && left < ANSWER / 2 {
-                stream.write_all(b"?").expect("ask");
-                asked = true;
+            if !is_sent && left < ANSWER / 2 {
+                stream.write_all(b"?").expect("send a request");
+                is_sent = true;
             }
             let most = buffer.len().min(left);
-            left -= match stream.read(&mut buffer[..most]).expect("read an answer") {
+            left -= match stream.read(&mut buffer[..most]).expect("read a response") {
                 0 => panic!("{left} bytes of answer {round} did not come"),
                 taken => taken,
             };
@@ -51,12 +51,12 @@ fn far_end(kind: Kind, far: OwnedFd) -> thread::JoinHandle<()> {
         Kind::Tcp => {
             let stream = TcpStream::from(far);
             stream.set_read_timeout(stuck).expect("SO_RCVTIMEO");
-            ask(stream);
+            client(stream);
         }
         _ => {
             let stream = UnixStream::from(far);
             stream.set_read_timeout(stuck).expect("SO_RCVTIMEO");
-            ask(stream);
+            client(stream);
         }
     })
 }
@@ -102,8 +102,8 @@ fn per_state<M: Mechanism>(subject: &Subject, kind: Kind) {
     far.join().expect("the far end got every answer");
 }
 
-/// A send that succeeds although the last look found too little room: the kernel forgets then that
-/// anybody waits for more (it clears SOCKWQ_ASYNC_NOSPACE), and must be asked again.
+/// A send that succeeds although the last poll found too little room: the kernel then forgets the
+/// waiter (it clears SOCKWQ_ASYNC_NOSPACE), so the set must poll again.
 pub fn level_after_a_send_unasked<M: Mechanism>(subject: &Subject) {
     let pair = Pair::tcp();
     let mut fixture = Fixture::<M>::new(subject);
@@ -119,7 +119,7 @@ pub fn level_after_a_send_unasked<M: Mechanism>(subject: &Subject) {
         }
         fixture.events_within(Duration::ZERO);
         written += rustix::io::write(&pair.near, &[0; 1024]).expect("a third is still free");
-        // Not by poll(2) on the near end: that would be to ask again.
+        // Not by poll(2) on the near end: that would register a waiter again.
         while written > 0 {
             assert!(Instant::now() < until, "{written} bytes did not arrive");
             poll_within(&pair.far, PollFlags::IN, SILENCE);

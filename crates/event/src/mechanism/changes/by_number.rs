@@ -112,7 +112,7 @@ mod tests {
     const WRITE: Option<Interest> = Some(Interest::WRITE);
 
     #[test]
-    fn a_number_is_told_of_once_and_only_if_something_changed() {
+    fn a_number_is_reported_once_and_only_if_something_changed() {
         let mut changes = ChangesByNumber::default();
         changes.queue(9);
         changes.queue(9);
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn what_ended_unheard_of_is_not_told() {
+    fn a_registration_added_and_removed_between_two_waits_is_not_reported() {
         let mut changes = ChangesByNumber::default();
         changes.end(9);
         assert!(changes.is_empty());
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reused_number_is_told_anew_even_with_the_same_interest() {
+    fn a_reused_number_is_reported_again_even_with_the_same_interest() {
         let mut changes = ChangesByNumber::default();
         changes.queue(9);
         taken(&mut changes, READ);

@@ -321,9 +321,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_comes_and_goes_between_two_waits_does_not_pile_up() {
+    fn registrations_removed_before_a_wait_do_not_accumulate() {
         let Ok(mut set) = EpollCtlv::open(&Options::default()) else {
-            return; // the contract suite tells why
+            return; // the contract suite prints the reason
         };
         let fd = sys::eventfd().unwrap();
         for _ in 0..10 * BATCH {

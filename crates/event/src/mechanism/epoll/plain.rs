@@ -25,7 +25,8 @@ use std::{
 pub type EpollLevel = Epoll<Level>;
 /// `epoll-et`: the kernel reports a descriptor once per arrival (gammo's epoll-ET).
 pub type EpollEdge = Epoll<Edge>;
-/// `epoll2`: the kernel reports both directions, and events outside the interest are dropped here.
+/// `epoll2`: the kernel reports both directions, and events that are not in the interest are dropped
+/// here.
 pub type Epoll2 = Epoll<BothDirections>;
 
 /// How the variants differ, known at compile time.
@@ -34,7 +35,7 @@ pub trait Variant: std::fmt::Debug + 'static {
     const DESCRIPTION: &'static Description;
     /// Adds EPOLLET to every registration.
     const EDGE: bool;
-    /// Every registration asks for both directions, whatever the interest is.
+    /// Every registration is for both directions, whatever the interest is.
     const BOTH_DIRECTIONS: bool;
 }
 

@@ -42,12 +42,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_is_frequent_is_said_once_in_a_stay() {
+    fn a_frequent_descriptor_is_reported_once_per_polling_period() {
         let mut rate = EventRate::default();
         for _ in 0..3 {
             rate.begin();
-            let said: Vec<u32> = (1..1_000).filter(|_| rate.is_frequent(5)).collect();
-            assert_eq!(said, [FREQUENT]);
+            let frequent: Vec<u32> = (1..1_000).filter(|_| rate.is_frequent(5)).collect();
+            assert_eq!(frequent, [FREQUENT]);
             assert!((1..FREQUENT).all(|_| !rate.is_frequent(6)), "each has a count of its own");
         }
     }

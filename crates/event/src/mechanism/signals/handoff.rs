@@ -86,7 +86,7 @@ pub(crate) struct Handoff {
     /// A SOCK_SEQPACKET socket, which preserves message boundaries.
     socket: Option<OwnedFd>,
     partner: Option<JoinHandle<()>>,
-    /// The partner thread was asked to poll and has not replied.
+    /// The partner thread has a request to poll and has not replied.
     reply_pending: bool,
     replies: Vec<u8>,
     cursor: usize,
@@ -335,7 +335,7 @@ impl PartnerThread {
             bytes.extend_from_slice(&found.to_ne_bytes());
         };
         if self.entries[1].revents != 0 {
-            // The owner empties the pipe before it asks for the next reply.
+            // The owner empties the pipe before it requests the next reply.
             put(WAKER, 0);
         }
         let count = self.entries.len() - OWN_ENTRIES;

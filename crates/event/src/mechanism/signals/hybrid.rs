@@ -1,5 +1,5 @@
-//! `hybrid`: signals under low load, a polling mechanism (the *partner*) under high load, and back.
-//! The server that provos §4 imagines and §6 asks for, with the return that phhttpd lacked.
+//! `hybrid`: signals under low load, a polling mechanism (the *partner*) under high load, and back. The
+//! server that provos §4 imagines and §6 calls for, with the return that phhttpd lacked.
 //!
 //! # Both interest sets at once
 //! Every descriptor is armed for signals and registered with the partner ("maintain its pollfd

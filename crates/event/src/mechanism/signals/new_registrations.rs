@@ -107,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_who_is_still_there_comes_out_and_once() {
+    fn only_live_registrations_come_out_and_once() {
         let mut registrations = Registrations::default();
         let mut unarmed = NewRegistrations::default();
         let add = |registrations: &mut Registrations, unarmed: &mut NewRegistrations, fd| {

@@ -256,7 +256,7 @@ impl Mechanism for RtSignals {
         let mut figures = self.signals.statistics();
         match &self.handoff {
             Some(partner) => figures.extend(partner.statistics()),
-            // Present from the start with 0, so that a reader can tell "not yet" from "not
+            // Present from the start with 0, so that a reader can distinguish "not yet" from "not
             // counted".
             None if self.uses_handoff => figures.extend(Handoff::STATISTICS.map(|name| (name, 0))),
             None => {}

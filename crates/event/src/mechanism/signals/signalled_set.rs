@@ -235,7 +235,7 @@ impl SignalledSet {
             if rescan.contains(token) {
                 return;
             }
-            // The band of a hang-up always includes an error: poll(2) tells which it is.
+            // The band of a hang-up always includes an error: poll(2) shows which it is.
             let unclear = bits & (libc::POLLERR | libc::POLLHUP) as u32 != 0;
             if level || unclear || added_period[fd as usize] == period {
                 counters.rescanned += u64::from(!level);
