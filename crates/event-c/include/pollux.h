@@ -3,7 +3,7 @@
  * Every way Linux offers to wait for I/O, behind one interface: pollux_event(3).
  *
  * Functions that return an int return a negated error number when they fail; pollux_message() then
- * tells why, in a sentence. A set is used by one thread at a time, and one of rtsig, hybrid or
+ * gives the reason in a sentence. A set is used by one thread at a time, and one of rtsig, hybrid or
  * uring-poll:taskrun=defer only by the thread that opened it; wakers are used by any.
  */
 #ifndef POLLUX_H

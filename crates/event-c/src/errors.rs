@@ -18,12 +18,15 @@ pub(crate) fn catch_panics(work: impl FnOnce() -> Result<c_int, c_int>) -> c_int
     match catch_unwind(AssertUnwindSafe(work)) {
         Ok(Ok(value) | Err(value)) => value,
         Err(panic) => {
-            let said = panic
+            let message = panic
                 .downcast_ref::<String>()
                 .map(String::as_str)
                 .or_else(|| panic.downcast_ref::<&str>().copied())
                 .unwrap_or("no message");
-            remember(libc::ENOTRECOVERABLE, &format!("a fault in pollux, please report it: {said}"))
+            remember(
+                libc::ENOTRECOVERABLE,
+                &format!("a fault in pollux, please report it: {message}"),
+            )
         }
     }
 }
@@ -31,7 +34,7 @@ pub(crate) fn catch_panics(work: impl FnOnce() -> Result<c_int, c_int>) -> c_int
 /// Keeps the message for [`message`]; returns the negated number.
 pub(crate) fn remember(number: c_int, message: &str) -> c_int {
     let text = CString::new(message.replace('\0', " ")).unwrap_or_default();
-    // While the thread ends there is nobody to read it.
+    // While the thread ends no code can read it.
     let _ = MESSAGE.try_with(|place| place.replace(text));
     -number
 }

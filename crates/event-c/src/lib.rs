@@ -4,7 +4,7 @@
 //! build a shared and a static library, and so that all raw pointers are here. Every function
 //! checks its arguments as far as possible, returns a negated error number for misuse, and catches
 //! panics.
-#![allow(unsafe_code)] // the boundary to C: pointers come from outside
+#![allow(unsafe_code)] // the boundary to C: pointers come from the caller
 #![allow(non_camel_case_types)] // types are called as in C
 
 mod errors;
@@ -87,7 +87,7 @@ const _: () = {
 pub struct pollux_set {
     mechanism: AnyMechanism,
     capabilities: u32,
-    /// A call has panicked: what state the set is in nobody knows.
+    /// A call has panicked: the state of the set is unknown.
     is_broken: bool,
 }
 
@@ -121,7 +121,7 @@ unsafe fn spec_of(text: *const c_char) -> Result<MechanismSpec, c_int> {
 /// Runs `work` with the set, unless it is NULL or broken.
 ///
 /// # Safety
-/// `set` is null or comes from [`pollux_open`], was not closed, and is used by nobody else meanwhile.
+/// `set` is null or comes from [`pollux_open`], was not closed, and no other thread uses it meanwhile.
 unsafe fn with_set(
     set: *mut pollux_set,
     work: impl FnOnce(&mut pollux_set) -> Result<c_int, c_int>,
@@ -200,11 +200,12 @@ pub unsafe extern "C" fn pollux_open(
     })
 }
 
-/// The most events that a wait may be asked for: their buffer is allocated when the set is opened.
+/// The most events that one wait may return: their buffer is allocated when the set is opened.
 const MOST_EVENTS: usize = 1 << 20;
 
-/// A table has a cell for each number below the largest: a number that is no descriptor must not be
-/// allocated for. Asking costs a system call, so only those are asked for whose cells are megabytes.
+/// A table has a cell for each number below the largest: no memory may be allocated for a number that
+/// is no descriptor. The check costs a system call, so it is made only for numbers whose cells take
+/// megabytes.
 const LARGE_FD: c_int = 1 << 20;
 
 fn is_open(fd: c_int) -> bool {
@@ -237,8 +238,9 @@ pub unsafe extern "C" fn pollux_capabilities(set: *const pollux_set) -> u32 {
     unsafe { set.as_ref() }.map_or(0, |set| set.capabilities)
 }
 
-/// Adds a non-blocking descriptor; `token` gets what names its registration. 0 or a negated error
-/// number: EEXIST (it is in the set), ERANGE (select: FD_SETSIZE), EPERM (nobody can wait for it).
+/// Adds a non-blocking descriptor; `token` gets the name of its registration. 0 or a negated error
+/// number: EEXIST (it is in the set), ERANGE (select: FD_SETSIZE), EPERM (no mechanism can wait for
+/// it).
 ///
 /// # Safety
 /// `set` is NULL or an open set, `fd` stays open until it is removed, `token` is NULL or can be
@@ -351,13 +353,13 @@ pub unsafe extern "C" fn pollux_next(set: *mut pollux_set, event: *mut pollux_ev
             return Err(remember(libc::EINVAL, "there is no place for the event: NULL"));
         }
         let Some(found) = set.mechanism.next_event() else { return Ok(0) };
-        let told = pollux_event {
+        let report = pollux_event {
             token: found.token.to_bits(),
             fd: found.token.fd,
             readiness: u32::from(found.readiness.bits()),
         };
         // SAFETY: not null, and writable by the contract.
-        unsafe { event.write(told) };
+        unsafe { event.write(report) };
         Ok(1)
     };
     // SAFETY: by the contract.

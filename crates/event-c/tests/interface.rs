@@ -95,11 +95,11 @@ fn an_echo_server_in_c_runs_on_each_mechanism() {
         let mut ran = 0;
         for name in names.lines() {
             let output = start().arg(name).output().expect("the program starts");
-            let said = String::from_utf8_lossy(&output.stderr);
+            let message = String::from_utf8_lossy(&output.stderr);
             match output.status.code() {
                 Some(0) => ran += 1,
-                Some(77) => eprintln!("{name}, {kind}: {said}"),
-                _ => panic!("{name}, {kind}: {}: {said}", output.status),
+                Some(77) => eprintln!("{name}, {kind}: {message}"),
+                _ => panic!("{name}, {kind}: {}: {message}", output.status),
             }
         }
         assert!(ran >= 5, "{kind}: only {ran} of the mechanisms ran");
