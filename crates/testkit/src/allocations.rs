@@ -67,7 +67,7 @@ pub(crate) fn note_free(bytes: i64) {
 /// Called at each allocation of so many bytes more, so that it must not allocate itself.
 pub(crate) fn note(bytes: i64) {
     LIVE_BYTES.fetch_add(bytes, Ordering::SeqCst);
-    // A thread that is ending has no cells any more; what it allocates then counts for nobody.
+    // A thread that is ending has no cells any more; its last allocations are not counted.
     let _ = THREAD_COUNT.try_with(|here| here.set(here.get() + 1));
     let kind = MODE.try_with(|kind| {
         if kind.get() == CountMode::Unknown {

@@ -43,7 +43,8 @@ pub fn is_alone(path: &str) -> bool {
         .env(VARIABLE, name)
         .output()
         .expect("the test program starts again");
-    let [out, errors] = [&output.stdout, &output.stderr].map(|said| String::from_utf8_lossy(said));
+    let [out, errors] =
+        [&output.stdout, &output.stderr].map(|output| String::from_utf8_lossy(output));
     // With the prints of the harness, so that they are captured here as any test's.
     print!("{out}");
     eprint!("{errors}");

@@ -34,8 +34,8 @@ impl Drop for KillOnDrop {
 pub fn in_child(body: impl FnOnce()) {
     let (report, say) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC).expect("pipe2");
     let Some(child) = sys::fork() else {
-        // No hook is set: another thread may have held the hook's lock while this process was
-        // forked, and here nobody would ever release it.
+        // No hook is set: another thread may have held the hook's lock while this process was forked,
+        // and in this process no thread would ever release it.
         let outcome = panic::catch_unwind(AssertUnwindSafe(body));
         let failed = outcome.is_err();
         if let Err(payload) = outcome {
@@ -57,13 +57,13 @@ pub fn in_child(body: impl FnOnce()) {
         panic!("the child did not end within {TIME:?}; it was killed");
     }
     let mut message = vec![0; MESSAGE_BYTES];
-    let said = rustix::io::read(&report, &mut message[..]).expect("read the child's report");
+    let length = rustix::io::read(&report, &mut message[..]).expect("read the child's report");
     let (_, status) =
         waitpid(Some(child), WaitOptions::empty()).expect("waitpid").expect("the child's status");
     assert!(
-        said == 0 && status.exit_status() == Some(0),
+        length == 0 && status.exit_status() == Some(0),
         "the child failed ({status:?}): {}",
-        String::from_utf8_lossy(&message[..said])
+        String::from_utf8_lossy(&message[..length])
     );
 }
 

@@ -25,8 +25,8 @@ pub fn visitor(page: &Reply) -> u64 {
     number.and_then(|number| number.parse().ok()).unwrap_or_else(|| panic!("no number in {text}"))
 }
 
-/// Visits, posts, and finds what was posted; `connect` makes a client, and the page at `/` is
-/// `index`. Nobody else may visit meanwhile.
+/// Visits, posts, and finds the posted remark; `connect` makes a client, and the page at `/` is
+/// `index`. No other client may visit meanwhile.
 pub fn is_a_guestbook(connect: &dyn Fn() -> Client, index: &str) {
     let mut client = connect();
     let page = visit(&mut client);

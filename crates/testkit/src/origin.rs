@@ -27,7 +27,7 @@ struct OriginCounters {
     heads: Mutex<Vec<String>>,
 }
 
-/// A request that was received, and whom to answer.
+/// A received request, with the connection for its response.
 #[derive(Debug)]
 pub struct ReceivedRequest {
     stream: BufReader<TcpStream>,

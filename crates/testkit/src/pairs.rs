@@ -178,7 +178,7 @@ pub fn drain(fd: impl AsFd) -> (usize, End) {
     }
 }
 
-/// What poll(2) says of `fd` now, when asked for `wanted`: the truth that mechanisms are compared
+/// The result of poll(2) for `fd` with the events `wanted`: the truth that mechanisms are compared
 /// with.
 pub fn poll_now(fd: impl AsFd, wanted: PollFlags) -> PollFlags {
     poll_within(fd, wanted, Duration::ZERO)

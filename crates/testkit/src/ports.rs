@@ -1,4 +1,4 @@
-//! Ports of loopback that nobody else is given.
+//! Ports of loopback that no other process gets.
 
 use socket2::{Domain, Socket, Type};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -43,7 +43,7 @@ mod tests {
     };
 
     #[test]
-    fn nobody_is_there_until_somebody_asks_for_it() {
+    fn a_reserved_port_has_no_listener_until_a_test_listens() {
         let port = Port::reserve();
         let refused = TcpStream::connect(port.address()).unwrap_err();
         assert_eq!(refused.kind(), ErrorKind::ConnectionRefused);

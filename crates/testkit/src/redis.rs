@@ -22,7 +22,7 @@ pub struct Redis {
     /// What it has to itself.
     pub directory: TempDir,
     arguments: Vec<String>,
-    /// Nobody else is given its port, also while it is down.
+    /// No other process gets its port, also while it is down.
     _reserved: Port,
 }
 
@@ -76,7 +76,7 @@ impl Redis {
 
     /// Waits until a client has sent a request that Redis, while paused, has not read.
     pub fn wait_until_request_pending(&self) {
-        self.wait_until_unread(LOCAL, "nobody asks Redis");
+        self.wait_until_unread(LOCAL, "no request reaches Redis");
     }
 
     /// Waits until Redis has sent a reply that its client has not read.

@@ -88,9 +88,9 @@ impl Serve {
     /// What it has written to standard error so far.
     pub fn said(&self) -> String {
         let len = self.stderr.metadata().map_or(0, |metadata| metadata.len());
-        let mut said = vec![0; len as usize];
-        self.stderr.read_exact_at(&mut said, 0).expect("a temporary file can be read");
-        String::from_utf8_lossy(&said).into_owned()
+        let mut bytes = vec![0; len as usize];
+        self.stderr.read_exact_at(&mut bytes, 0).expect("a temporary file can be read");
+        String::from_utf8_lossy(&bytes).into_owned()
     }
 
     /// Its process id.
@@ -149,7 +149,7 @@ impl Serve {
         line
     }
 
-    /// Asks again and again until the statistics are as wanted.
+    /// Reads the statistics repeatedly until they have the wanted value.
     pub fn wait_until(&mut self, what: &str, is_so: impl Fn(&Value) -> bool) -> Value {
         let started_at = Instant::now();
         loop {

@@ -67,7 +67,7 @@ impl Case {
     }
 }
 
-/// Every case; the tags are asked of the server at `address`.
+/// Every case; the tags are read from the server at `address`.
 pub(crate) fn all(address: impl ToSocketAddrs + Copy) -> Vec<Case> {
     let tag = |path: &str, fields: &[&str]| {
         let reply = Client::connect(address).request("GET", path, fields);

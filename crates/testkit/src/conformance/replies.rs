@@ -76,7 +76,7 @@ fn parse_head(head: &[u8]) -> Result<StrictReply, String> {
     Ok(StrictReply { status, fields, body: Vec::new() })
 }
 
-/// What RFC 9110 asks of every reply.
+/// The requirements of RFC 9110 for every response.
 fn check(reply: &StrictReply) -> Result<(), String> {
     let mut seen = HashSet::new();
     for (name, _) in &reply.fields {
@@ -141,7 +141,7 @@ mod tests {
     const FIELDS: &str = "Date: x\r\nContent-Length: 1\r\nETag: x\r\nLast-Modified: x\r\n";
 
     #[test]
-    fn what_no_reply_may_have_is_told() {
+    fn forbidden_reply_fields_are_reported() {
         let fine = format!("HTTP/1.1 200 OK\r\n{FIELDS}\r\nx");
         assert_eq!(parse(fine.repeat(2).as_bytes(), |_| false).unwrap().len(), 2);
         let with = |fields: &str| format!("HTTP/1.1 200 OK\r\n{FIELDS}{fields}\r\nx");
@@ -165,8 +165,8 @@ mod tests {
             (with("X\r\n"), "line"),
             (fine.replace("200", "404").replace(": 1", ": 7") + "SECRET", "reflects"),
         ] {
-            let told = parse(stream.as_bytes(), |_| false).expect_err(fault);
-            assert!(told.contains(fault), "{fault}: {told}");
+            let error = parse(stream.as_bytes(), |_| false).expect_err(fault);
+            assert!(error.contains(fault), "{fault}: {error}");
         }
     }
 }

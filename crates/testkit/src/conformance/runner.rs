@@ -27,7 +27,8 @@ pub enum Segmentation {
     Bytes,
 }
 
-/// Holds the server at `address`, which serves a [`super::Site`], to the corpus; tells all faults at once.
+/// Checks the server at `address`, which serves a [`super::Site`], against the corpus; reports all
+/// faults at once.
 ///
 /// # Panics
 /// Of any fault, with all of them and `setting`.
@@ -55,7 +56,7 @@ fn talk(address: impl ToSocketAddrs, case: &Case, pieces: Segmentation) -> Vec<u
     let mut bytes = case.send.to_vec();
     let is_last = match case.outcome {
         Outcome::Open => false,
-        Outcome::Closed => asks_for_the_end(case) && !matches!(pieces, Segmentation::Whole),
+        Outcome::Closed => requests_close(case) && !matches!(pieces, Segmentation::Whole),
         Outcome::Truncated => true,
     };
     if !is_last {
@@ -86,7 +87,7 @@ fn talk(address: impl ToSocketAddrs, case: &Case, pieces: Segmentation) -> Vec<u
 
 /// Whether the client must not send anything more (RFC 9112 §9.6). Later bytes meet a closed
 /// socket; bytes in the same segment must be ignored.
-fn asks_for_the_end(case: &Case) -> bool {
+fn requests_close(case: &Case) -> bool {
     let text = String::from_utf8_lossy(&case.send).to_ascii_lowercase();
     text.contains("close") || text.contains("http/1.0")
 }
@@ -154,9 +155,9 @@ mod tests {
     use super::*;
     use std::{net::TcpListener, panic, thread};
 
-    /// A server to whom everything is the same request, and the end.
+    /// A server that answers every request alike and then closes.
     #[test]
-    fn a_server_that_gets_it_wrong_is_told_of() {
+    fn a_faulty_server_is_reported() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         thread::spawn(move || {
@@ -169,11 +170,11 @@ mod tests {
                 let _ = socket.read_to_end(&mut Vec::new());
             }
         });
-        let told = panic::catch_unwind(|| check(address, Segmentation::Whole, "the wrong one"));
-        let told = *told.expect_err("it was told of nothing").downcast::<String>().unwrap();
-        assert!(told.starts_with("the wrong one: "), "{told}");
+        let report = panic::catch_unwind(|| check(address, Segmentation::Whole, "the wrong one"));
+        let report = *report.expect_err("no fault was reported").downcast::<String>().unwrap();
+        assert!(report.starts_with("the wrong one: "), "{report}");
         for case in ["CL.TE: [200] instead of [400]", "HEAD of nothing: "] {
-            assert!(told.contains(case), "no {case} in {told}");
+            assert!(report.contains(case), "no {case} in {report}");
         }
     }
 }

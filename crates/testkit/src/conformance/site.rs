@@ -1,4 +1,4 @@
-//! The site that the corpus asks for.
+//! The site that the corpus requests.
 
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 use std::{
@@ -12,7 +12,7 @@ use tempfile::TempDir;
 /// Bytes of `large.bin`: more than is held in memory.
 const LARGE: usize = 300_000;
 
-/// A directory with everything that the corpus asks for, and what nobody may be given.
+/// A directory with every file that the corpus requests, and with files that no client may get.
 #[derive(Debug)]
 pub struct Site {
     directory: TempDir,

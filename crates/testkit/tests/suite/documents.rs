@@ -20,9 +20,9 @@ fn read(name: &str) -> String {
     fs::read_to_string(root().join(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
 }
 
-/// Markdown files below `folder`, without the published runs, which are data.
-fn pages(folder: &Path, into: &mut Vec<PathBuf>) {
-    for entry in fs::read_dir(folder).expect("a folder of documents") {
+/// Markdown files below `directory`, without the published runs, which are data.
+fn pages(directory: &Path, into: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(directory).expect("a directory of documents") {
         let path = entry.expect("an entry").path();
         if path.is_dir() {
             if !path.ends_with("docs/runs") {
@@ -71,7 +71,7 @@ fn dead_anchors(file: &Path, text: &str) -> Vec<String> {
         let page = if path.is_empty() {
             text.to_owned()
         } else {
-            fs::read_to_string(file.parent().expect("a folder").join(path)).unwrap_or_default()
+            fs::read_to_string(file.parent().expect("a directory").join(path)).unwrap_or_default()
         };
         let mut headings = page.lines().filter(|line| line.starts_with('#'));
         if !headings.any(|line| anchor(line.trim_start_matches('#')) == wanted) {
@@ -108,12 +108,12 @@ fn the_table_of_contents_lists_every_page() {
         .filter_map(|rest| rest.split_once(')'))
         .map(|it| it.0)
         .collect();
-    let folder = root().join("docs");
+    let directory = root().join("docs");
     let mut found = Vec::new();
-    pages(&folder, &mut found);
+    pages(&directory, &mut found);
     let missing: Vec<String> = found
         .iter()
-        .map(|path| path.strip_prefix(&folder).expect("below docs").display().to_string())
+        .map(|path| path.strip_prefix(&directory).expect("below docs").display().to_string())
         // Decisions are listed on a page of their own.
         .filter(|name| !name.starts_with("decisions/") && name != "SUMMARY.md")
         .filter(|name| !listed.contains(name.as_str()))

@@ -42,7 +42,7 @@ fn of(log: &str) -> String {
 }
 
 #[test]
-fn a_failed_test_is_named_with_what_it_said_first() {
+fn a_failed_test_is_named_with_its_first_lines() {
     let expected = "\
 ---- a::list stdout ----
     thread 'a::list' panicked at tests/lab.rs:412:9:
@@ -54,15 +54,15 @@ fn a_failed_test_is_named_with_what_it_said_first() {
 }
 
 #[test]
-fn what_it_said_at_length_is_cut() {
+fn long_output_is_cut() {
     let long = "x".repeat(2_000);
     let log = LOG.replace("  left: 1\n", &"many\n".repeat(20)).replace("assertion", &long);
-    let said = of(&log);
-    assert!(said.lines().count() < 10, "{said}");
-    assert!(said.lines().all(|line| line.len() < 500), "{said}");
+    let output = of(&log);
+    assert!(output.lines().count() < 10, "{output}");
+    assert!(output.lines().all(|line| line.len() < 500), "{output}");
 }
 
 #[test]
-fn where_all_passed_nothing_is_said() {
+fn a_passed_run_prints_nothing() {
     assert_eq!(of("test result: ok. 1 passed; 0 failed\n"), "");
 }

@@ -18,7 +18,7 @@ fn cargo(at: &Path, arguments: &[&str]) -> Output {
     Command::new(cargo).args(arguments).current_dir(at).output().expect("cargo starts")
 }
 
-/// Everything is compiled elsewhere in the tests: this asks only what a registry would refuse.
+/// Other tests compile everything: this one checks only the requirements of a registry.
 fn package(at: &Path, packages: &[&str]) -> Result<(), String> {
     let target = tempfile::tempdir().expect("a directory");
     let target = target.path().to_str().expect("its name is text");
@@ -26,8 +26,8 @@ fn package(at: &Path, packages: &[&str]) -> Result<(), String> {
     arguments.extend(["--target-dir", target]);
     arguments.extend(packages.iter().flat_map(|name| ["--package", *name]));
     let output = cargo(at, &arguments);
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    if output.status.success() { Ok(()) } else { Err(said) }
+    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+    if output.status.success() { Ok(()) } else { Err(errors) }
 }
 
 fn text<'a>(value: &'a Value, key: &str) -> &'a str {
@@ -48,7 +48,8 @@ fn is_published(package: &Value) -> bool {
     package["publish"].as_array().is_none_or(|registries| !registries.is_empty())
 }
 
-/// What `package` needs and nobody could get: what is not published of `all`.
+/// The dependencies of `package` that a user could not get, because they are unpublished packages of
+/// `all`.
 fn unpublished_needs(package: &Value, all: &BTreeMap<String, Value>) -> Vec<String> {
     let needs = package["dependencies"].as_array().expect("dependencies").iter();
     needs
@@ -77,7 +78,7 @@ fn what_is_published_can_be_packaged() {
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
-    package(&root(), &names).unwrap_or_else(|said| panic!("{said}"));
+    package(&root(), &names).unwrap_or_else(|errors| panic!("{errors}"));
 }
 
 /// The files that sources below `directory` build in, as `("source", "what it names")`.
@@ -124,7 +125,8 @@ fn what_is_built_in_is_in_the_package() {
     assert!(leaves(directory, source, "../../../README.md"));
 }
 
-/// A registry knows no paths, so a dependency needs a version; and what it does not have nobody gets.
+/// A registry knows no paths, so a dependency needs a version; and users cannot get a package that it
+/// does not have.
 #[test]
 fn the_checks_of_packages_can_fail() {
     let directory = tempfile::tempdir().expect("a directory");
@@ -137,8 +139,8 @@ fn the_checks_of_packages_can_fail() {
         let manifest = format!("[package]\nname = \"{name}\"\nversion = \"0.1.0\"\n{dependency}");
         fs::write(directory.path().join(name).join("Cargo.toml"), manifest).expect("a manifest");
     }
-    let said = package(&directory.path().join("two"), &["two"]).expect_err("one has no version");
-    assert!(said.contains("version"), "{said}");
+    let errors = package(&directory.path().join("two"), &["two"]).expect_err("one has no version");
+    assert!(errors.contains("version"), "{errors}");
     let all = described();
     let kit = serde_json::json!({ "name": "pollux-testkit", "kind": null });
     let needs = serde_json::json!({ "name": "two", "dependencies": [kit] });

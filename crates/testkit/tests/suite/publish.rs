@@ -31,9 +31,9 @@ fn publish_docs(program: &str) -> (Option<i32>, String, String) {
     let mut command = Command::new("python3");
     command.arg(script.canonicalize().unwrap()).arg("docs");
     let output = command.env("POLLUX", &pollux).current_dir(&directory).output().unwrap();
-    let said = [output.stdout, output.stderr].concat();
-    let said = String::from_utf8_lossy(&said).into_owned();
-    (output.status.code(), said, fs::read_to_string(&table).unwrap())
+    let text = [output.stdout, output.stderr].concat();
+    let text = String::from_utf8_lossy(&text).into_owned();
+    (output.status.code(), text, fs::read_to_string(&table).unwrap())
 }
 
 #[test]
@@ -42,19 +42,19 @@ fn a_run_that_cannot_be_judged_anew_fails_the_command() {
         eprintln!("SKIPPED: there is no python3, in which scripts/publish is written");
         return;
     }
-    let (code, said, table) = publish_docs(r#"[ "$2" != archive ]"#);
-    assert_eq!((code, &*table), (Some(1), TABLE), "{said}");
+    let (code, output, table) = publish_docs(r#"[ "$2" != archive ]"#);
+    assert_eq!((code, &*table), (Some(1), TABLE), "{output}");
     assert!(
-        said.contains("2026-01-01-idle: not judged anew") && !said.contains("all done"),
-        "{said}"
+        output.contains("2026-01-01-idle: not judged anew") && !output.contains("all done"),
+        "{output}"
     );
-    let (code, said, _) = publish_docs(r#"[ "$2" != report ]"#);
-    assert_eq!(code, Some(1), "{said}");
-    assert!(said.contains("lab report` ended with status 1"), "{said}");
-    let (code, said, table) = publish_docs("true");
-    assert_eq!(code, Some(0), "{said}");
+    let (code, output, _) = publish_docs(r#"[ "$2" != report ]"#);
+    assert_eq!(code, Some(1), "{output}");
+    assert!(output.contains("lab report` ended with status 1"), "{output}");
+    let (code, output, table) = publish_docs("true");
+    assert_eq!(code, Some(0), "{output}");
     assert!(
-        said.contains("all done")
+        output.contains("all done")
             && table.contains(
                 "| [idle](2026-01-01-idle/README.md) | `pollux lab run idle --quick`, 0 blocks |"
             ),

@@ -64,29 +64,29 @@ fn of_two_runs_at_a_time_one_builds_and_the_other_waits() {
 
     let path = format!("{}:{}", at("bin").display(), std::env::var("PATH").unwrap());
     let start = |log: &str| -> Child {
-        let said = File::create(at(log)).unwrap();
+        let output = File::create(at(log)).unwrap();
         Command::new(at("kmod/solaris-programs"))
             .args(["--build", "toy"])
             .env("PATH", &path)
             .env("POLLUX_CACHE", at("cache"))
             .env("POLLUX", "true")
-            .stderr(said.try_clone().unwrap())
-            .stdout(said)
+            .stderr(output.try_clone().unwrap())
+            .stdout(output)
             .spawn()
             .unwrap()
     };
-    let said = |log: &str| fs::read_to_string(at(log)).unwrap_or_default();
+    let read = |log: &str| fs::read_to_string(at(log)).unwrap_or_default();
     let mut first = start("first");
     wait_for("it builds", || {
-        assert!(first.try_wait().unwrap().is_none(), "{}", said("first"));
-        said("cache/builds") == "begin\n"
+        assert!(first.try_wait().unwrap().is_none(), "{}", read("first"));
+        read("cache/builds") == "begin\n"
     });
     let mut second = start("second");
     wait_for("the other waits, or builds", || {
-        said("second").contains("waits") || said("cache/builds") != "begin\n"
+        read("second").contains("waits") || read("cache/builds") != "begin\n"
     });
     fs::write(at("cache/go"), "").unwrap();
     let ends = [first.wait().unwrap(), second.wait().unwrap()];
-    assert!(ends.iter().all(|end| end.success()), "{}{}", said("first"), said("second"));
-    assert_eq!(said("cache/builds"), "begin\n", "it is built once");
+    assert!(ends.iter().all(|end| end.success()), "{}{}", read("first"), read("second"));
+    assert_eq!(read("cache/builds"), "begin\n", "it is built once");
 }

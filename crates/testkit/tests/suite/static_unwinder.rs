@@ -3,7 +3,7 @@
 
 use std::{fs, path::Path, process::Command};
 
-/// It has keys of threads, as Rust's library has: that is what the unwinder asks for.
+/// It uses thread keys, as Rust's library does: the unwinder needs them.
 const PROGRAM: &str = r"
 #include <pthread.h>
 #include <unwind.h>
@@ -28,8 +28,8 @@ int main(void)
 
 fn run(command: &mut Command) -> String {
     let output = command.output().unwrap();
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(output.status.success(), "{command:?}: {}: {said}", output.status);
+    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{command:?}: {}: {errors}", output.status);
     String::from_utf8(output.stdout).unwrap()
 }
 

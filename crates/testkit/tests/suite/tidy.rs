@@ -80,7 +80,7 @@ fn no_link_between_the_documents_is_dead() {
 }
 
 /// What a run's claims say, with a paper's own figures among it.
-const SAID: [&str; 2] = ["statement", "paper_says"];
+const STATEMENTS: [&str; 2] = ["statement", "paper_says"];
 
 /// All numbers in a JSON document, those of its claims' words too.
 fn numbers(value: &serde_json::Value, into: &mut Vec<f64>) {
@@ -88,7 +88,7 @@ fn numbers(value: &serde_json::Value, into: &mut Vec<f64>) {
         serde_json::Value::Number(number) => into.extend(number.as_f64()),
         serde_json::Value::Array(items) => items.iter().for_each(|item| numbers(item, into)),
         serde_json::Value::Object(map) => map.iter().for_each(|(key, item)| match item {
-            serde_json::Value::String(text) if SAID.contains(&key.as_str()) => {
+            serde_json::Value::String(text) if STATEMENTS.contains(&key.as_str()) => {
                 into.extend(decimals(text).into_iter().filter_map(|word| word.parse::<f64>().ok()));
             }
             _ => numbers(item, into),
@@ -189,7 +189,9 @@ fn every_figure_in_a_table_comes_from_a_published_run() {
         // The published runs are data, the module's tables are about behaviour, and decisions quote
         // thresholds and the history of runs.
         .filter(|(file, _)| {
-            !["docs/runs", "docs/decisions", "kmod"].iter().any(|folder| file.starts_with(folder))
+            !["docs/runs", "docs/decisions", "kmod"]
+                .iter()
+                .any(|directory| file.starts_with(directory))
         })
         .flat_map(|(file, text)| unbacked(&file, &text))
         .collect();
@@ -200,10 +202,10 @@ fn every_figure_in_a_table_comes_from_a_published_run() {
 fn the_check_of_figures_can_fail() {
     let invented = "| server | µs |\n|---|---|\n| pollux | 6.66 |\n";
     assert_eq!(unbacked(Path::new("x.md"), invented).len(), 1);
-    let mut said = Vec::new();
+    let mut found = Vec::new();
     let claim = serde_json::json!({"paper_says": "7.15 % of the time", "command": "-z 0.25s"});
-    numbers(&claim, &mut said);
-    assert_eq!(said, [7.15], "what a claim says, and no command line");
+    numbers(&claim, &mut found);
+    assert_eq!(found, [7.15], "the numbers of a claim without those of its command line");
     assert!(!backed("6.66", &[6.674]) && backed("6.67", &[6.674]) && backed("2.1", &[-0.0213]));
 }
 
@@ -246,14 +248,14 @@ fn make_help_lists_every_target() {
     let text = fs::read_to_string(root().join("Makefile")).unwrap();
     let output = Command::new("make").args(["-s", "help"]).current_dir(root()).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let said = String::from_utf8(output.stdout).unwrap();
+    let printed = String::from_utf8(output.stdout).unwrap();
     let described =
         text.lines().filter(|line| !line.starts_with(['\t', '#']) && line.contains("## "));
     let targets: Vec<_> = described.filter_map(|line| Some(line.split_once(':')?.0)).collect();
     assert!(targets.len() > 10, "{targets:?}");
     for target in targets {
-        let is_said = said.lines().any(|line| line.split_whitespace().nth(1) == Some(target));
-        assert!(is_said, "make help does not list {target}:\n{said}");
+        let is_listed = printed.lines().any(|line| line.split_whitespace().nth(1) == Some(target));
+        assert!(is_listed, "make help does not list {target}:\n{printed}");
     }
 }
 
@@ -284,10 +286,10 @@ fn make_takes_directories_whose_names_have_blanks() {
         let mut make = Command::new("make");
         make.args(["-n", target, &format!("{name}={DIR}")]).current_dir(root());
         let output = make.output().unwrap();
-        let said = String::from_utf8(output.stdout).unwrap();
-        assert!(said.contains(DIR), "make {target} {name}=: {said}");
-        let bare = said.replace(&format!("'{DIR}'"), "");
-        assert!(!bare.contains(DIR), "make {target} {name}=: {said}");
+        let printed = String::from_utf8(output.stdout).unwrap();
+        assert!(printed.contains(DIR), "make {target} {name}=: {printed}");
+        let bare = printed.replace(&format!("'{DIR}'"), "");
+        assert!(!bare.contains(DIR), "make {target} {name}=: {printed}");
     }
 }
 
