@@ -1,5 +1,6 @@
 //! `pollux lab`.
 
+mod earlier;
 mod guest;
 
 use crate::{duration, message::say, names, terminal, usage::UsageError};
@@ -502,7 +503,7 @@ fn measure(args: &RunArgs) -> anyhow::Result<ExitCode> {
         None => run::default_directory(&experiment.id),
     };
     if let Some(out) = &args.out {
-        refuse_earlier_result(out)?;
+        earlier::refuse(out)?;
     }
     if args.paper_rates {
         experiment.paper_rates().map_err(|error| UsageError::new(format!("{error:#}")))?;
@@ -576,22 +577,6 @@ fn measure(args: &RunArgs) -> anyhow::Result<ExitCode> {
         (false, false) => ExitCode::from(NOTHING_COUNTS),
         (false, true) => ExitCode::SUCCESS,
     })
-}
-
-/// What was measured before, perhaps for hours, is not written over.
-///
-/// # Errors
-/// Names the directory when there is a result, whole or of a run that was killed, and the ways out.
-fn refuse_earlier_result(out: &Path) -> anyhow::Result<()> {
-    let earlier = [pollux_lab::result::FILE, archive::PACKED, journal::FILE];
-    if let Some(file) = earlier.into_iter().find(|file| out.join(file).exists()) {
-        anyhow::bail!(
-            "--out {0}: {file} of an earlier run is there; name another directory, or go on with that \
-             run by --resume {0}",
-            out.display()
-        );
-    }
-    Ok(())
 }
 
 fn show(outcome: &Outcome, directory: &Path, page: &Path) -> anyhow::Result<()> {

@@ -1,0 +1,20 @@
+//! An earlier result, perhaps of hours of measuring, is never overwritten.
+
+use pollux_lab::{archive, result, run::journal};
+use std::path::Path;
+
+/// Refuses `out` where it has a result, whole or of a run that was killed.
+///
+/// # Errors
+/// Names the directory and the ways out.
+pub(super) fn refuse(out: &Path) -> anyhow::Result<()> {
+    let earlier = [result::FILE, archive::PACKED, journal::FILE];
+    if let Some(file) = earlier.into_iter().find(|file| out.join(file).exists()) {
+        anyhow::bail!(
+            "--out {0}: {file} of an earlier run is there; name another directory, or go on with \
+             that run by --resume {0}",
+            out.display()
+        );
+    }
+    Ok(())
+}
