@@ -36,8 +36,8 @@ pub fn tcp_socket(destination: &Address) -> io::Result<OwnedFd> {
     Ok(count(Call::Socket, || net::socket_with(family, SocketType::STREAM, FLAGS, None))?)
 }
 
-/// connect(2). On a non-blocking socket EINPROGRESS is the rule: the handshake goes on, and a
-/// send tells (EAGAIN while it does).
+/// connect(2). On a non-blocking socket EINPROGRESS is the rule: the handshake continues, and send(2)
+/// fails with EAGAIN until it is complete.
 #[inline]
 pub fn connect(socket: BorrowedFd<'_>, destination: &Address) -> io::Result<()> {
     Ok(count(Call::Connect, || net::connect(socket, &destination.0))?)

@@ -154,8 +154,8 @@ pub fn devpoll_wait(
     Ok(found as usize)
 }
 
-/// DP_HPOLL: poll(2) of the whole array, for which drivers are asked only where a hint came since
-/// the last call: how many of `fds` have `revents`. A timeout below 0 waits for ever.
+/// DP_HPOLL: poll(2) of the whole array that queries only drivers with a hint since the last call.
+/// Returns how many of `fds` have `revents`. A timeout below 0 waits for ever.
 #[inline]
 pub fn devpoll_hinting_poll(
     device: BorrowedFd<'_>,

@@ -23,7 +23,7 @@ const F_SETSIG: libc::c_int = 10;
 const F_SETOWN_EX: libc::c_int = 15;
 const F_OWNER_TID: libc::c_int = 0;
 
-/// fcntl(2): whom to tell.
+/// fcntl(2): the receiver of the signal.
 #[repr(C)]
 struct OwnerEx {
     kind: libc::c_int,
@@ -102,11 +102,11 @@ pub enum Disposition {
     Default,
     /// SIG_IGN
     Ignored,
-    /// Somebody has a handler for it.
+    /// The program has a handler for it.
     Handled,
 }
 
-/// The disposition of `signal`, as sigaction(2) tells.
+/// The disposition of `signal`, from sigaction(2).
 pub fn disposition(signal: Signal) -> io::Result<Disposition> {
     // SAFETY: an all-zero sigaction is a valid value of the type.
     let mut action: libc::sigaction = unsafe { mem::zeroed() };
@@ -136,8 +136,8 @@ pub fn thread_number() -> i32 {
     rustix::thread::gettid().as_raw_pid()
 }
 
-/// Makes `signal` tell thread `thread` of whatever happens to `fd` (F_SETOWN_EX, F_SETSIG,
-/// FIOASYNC, which leaves the descriptor's other flags alone).
+/// Sends `signal` to thread `thread` for every state change of `fd` (F_SETOWN_EX, F_SETSIG, FIOASYNC,
+/// which leaves the descriptor's other flags alone).
 ///
 /// # Errors
 /// EPERM for a kind of file that sends no signals (eventfd, epoll, regular files).

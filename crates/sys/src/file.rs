@@ -43,7 +43,7 @@ pub fn write_from_handler(fd: BorrowedFd<'_>, bytes: &[u8]) {
 /// close(2), counted. Its error says nothing that can be acted upon: the descriptor is gone.
 #[inline]
 pub fn close(fd: OwnedFd) {
-    // SAFETY: the descriptor is owned, so nobody else uses its number.
+    // SAFETY: the descriptor is owned, so no other code uses its number.
     count(Call::Close, || unsafe { rustix::io::close(fd.into_raw_fd()) });
 }
 
@@ -53,8 +53,8 @@ pub fn is_open(fd: RawFd) -> bool {
     count(Call::Fcntl, || unsafe { libc::fcntl(fd, libc::F_GETFD) }) >= 0
 }
 
-/// Whether the number `fd` is a regular file or a directory (fstat(2)): what is always ready, so
-/// that nobody can wait for it.
+/// Whether the number `fd` is a regular file or a directory (fstat(2)): those are always ready, so no
+/// mechanism waits for them.
 pub fn is_file(fd: RawFd) -> bool {
     file_type(fd).is_some_and(|kind| matches!(kind, libc::S_IFREG | libc::S_IFDIR))
 }

@@ -1,4 +1,4 @@
-//! The system calls of Pollux: each wrapped once, counted per thread and, where asked, timed.
+//! The system calls of Pollux: each wrapped once, counted per thread and, if enabled, timed.
 //!
 //! [`counters()`] reads this thread's counts, [`count`] adds a call that is made elsewhere.
 //!

@@ -27,7 +27,7 @@ pub struct HeldLock<'l> {
 }
 
 impl SharedLock {
-    /// One that nobody holds.
+    /// An unlocked lock.
     ///
     /// # Errors
     /// No memory, or a system without robust mutexes (ENOTSUP).
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn who_ends_with_it_leaves_it_to_the_next() {
+    fn a_process_that_ends_with_the_lock_leaves_it_to_the_next() {
         let lock = SharedLock::new().unwrap();
         thread::scope(|scope| {
             let holder = scope.spawn(|| std::mem::forget(lock.hold().unwrap()));

@@ -33,7 +33,7 @@ mod tests {
     use super::*;
     use std::{fs, os::unix::fs::PermissionsExt};
 
-    /// The laboratory took a file that nobody may execute.
+    /// The laboratory accepted a file that is not executable.
     #[test]
     fn the_first_that_may_be_executed_is_found() {
         let root = env::temp_dir().join(format!("pollux-sys-program-{}", std::process::id()));

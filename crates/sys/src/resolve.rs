@@ -37,7 +37,7 @@ mod tests {
         }
         assert_eq!(resolve("127.0.0.7", 80).unwrap(), ["127.0.0.7:80".parse().unwrap()]);
         assert!(!is_localhost("notlocalhost") && !is_localhost("localhost.example"));
-        // Too long for a name (RFC 1035 §2.3.4): no server is asked.
+        // Too long for a name (RFC 1035 §2.3.4): no query is sent.
         assert!(resolve(&format!("{}.invalid", "a".repeat(64)), 80).is_err());
     }
 }

@@ -103,7 +103,7 @@ mod tests {
         assert_eq!(receive_with_descriptor(far.as_fd(), &mut buffer).unwrap().0, 0);
     }
 
-    /// The second was installed, and nobody knew of it: a peer could use up all numbers.
+    /// The second descriptor was installed without an owner: a peer could use up all numbers.
     #[test]
     fn a_second_descriptor_is_refused_and_none_is_left_open() {
         let (near, far) = packet_pair().unwrap();
@@ -119,14 +119,14 @@ mod tests {
         let mut buffer = [0; 8];
         let error = receive_with_descriptor(far.as_fd(), &mut buffer).map(drop).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::InvalidData);
-        // Nobody can write into the pipe any more.
+        // The write end of the pipe is closed.
         let mut entry = [PollFd { fd: there.as_raw_fd(), events: 0, revents: 0 }];
         assert_eq!(ppoll(&mut entry, Some(Duration::from_secs(20))).unwrap(), 1, "one is open");
         assert_eq!(entry[0].revents, libc::POLLHUP);
     }
 
     #[test]
-    fn who_takes_nothing_is_full_at_last() {
+    fn a_receiver_that_reads_nothing_fills_up() {
         let (near, _far) = packet_pair().unwrap();
         let mut full = None;
         for _ in 0..100_000 {

@@ -63,7 +63,7 @@ mod tests {
     use std::sync::atomic::Ordering::Relaxed;
 
     #[test]
-    fn there_are_as_many_words_as_were_asked_for_and_all_are_0() {
+    fn there_are_as_many_words_as_requested_and_all_are_0() {
         let words = SharedWords::new(1000).unwrap();
         assert_eq!(words.len(), 1000);
         assert!(words.iter().all(|word| word.load(Relaxed) == 0));

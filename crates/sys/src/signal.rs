@@ -50,8 +50,8 @@ pub fn signal_self(signal: Signal) {
     unsafe { libc::kill(libc::getpid(), signal) };
 }
 
-/// Sends SIGALRM to this process after so many seconds (alarm(2)); 0 takes back what was asked for. It
-/// is asked for once: a further call replaces it.
+/// Sends SIGALRM to this process after so many seconds (alarm(2)); 0 cancels the alarm. A further call
+/// replaces it.
 pub fn alarm(seconds: u32) {
     // SAFETY: takes no pointer and cannot fail.
     unsafe { libc::alarm(seconds) };

@@ -129,7 +129,7 @@ pub fn unacknowledged(socket: BorrowedFd<'_>) -> io::Result<u64> {
 /// listener).
 ///
 /// # Errors
-/// EOPNOTSUPP for other sockets: of a UNIX socket the kernel does not tell.
+/// EOPNOTSUPP for other sockets: the kernel does not report it for a UNIX socket.
 pub fn waiting_connections(listener: BorrowedFd<'_>) -> io::Result<u32> {
     // struct tcp_info (linux/tcp.h): eight bytes, then numbers of 32 bits, of which this is the fifth.
     let mut words = [0u32; 7];

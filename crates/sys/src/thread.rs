@@ -35,7 +35,7 @@ where
     }
 
     extern "C" fn run<F: FnOnce()>(start: *mut c_void) -> *mut c_void {
-        // SAFETY: it is the box that was given away below, and nobody else has it.
+        // SAFETY: it is the box that was given away below, and no other code has it.
         let ThreadStart { name, main } = *unsafe { Box::from_raw(start.cast::<ThreadStart<F>>()) };
         let _ = set_name(name);
         // The caller is not Rust. The panic was reported already, and dropping its payload may
@@ -142,40 +142,41 @@ mod tests {
 
     #[test]
     fn a_detached_thread_has_its_name_and_ends_alone() {
-        let (tell, told) = mpsc::channel();
+        let (sender, receiver) = mpsc::channel();
         spawn_detached(c"detached", move || {
-            tell.send(fs::read_to_string("/proc/thread-self/comm").unwrap()).unwrap();
-            // A panic without its message, which nobody captures in this thread: it looks like a test that failed.
+            sender.send(fs::read_to_string("/proc/thread-self/comm").unwrap()).unwrap();
+            // A panic without its message, which would look like a failed test: the harness does not
+            // capture this thread.
             std::panic::resume_unwind(Box::new("as it should"));
         })
         .unwrap();
-        assert_eq!(told.recv().unwrap(), "detached\n");
-        assert!(told.recv().is_err(), "the panic has dropped what the thread had");
+        assert_eq!(receiver.recv().unwrap(), "detached\n");
+        assert!(receiver.recv().is_err(), "the panic has dropped what the thread had");
 
         // Thousands, as a server starts them.
-        let (tell, told) = mpsc::channel();
+        let (sender, receiver) = mpsc::channel();
         for number in 0..2000 {
             while spawn_detached(c"many", {
-                let tell = tell.clone();
-                move || tell.send(number).unwrap()
+                let sender = sender.clone();
+                move || sender.send(number).unwrap()
             })
             .is_err()
             {
                 thread::sleep(Duration::from_millis(1));
             }
         }
-        drop(tell);
-        assert_eq!(told.iter().sum::<u32>(), 1999 * 1000);
+        drop(sender);
+        assert_eq!(receiver.iter().sum::<u32>(), 1999 * 1000);
     }
 
     #[test]
     fn a_detached_thread_that_cannot_be_started_is_an_error_and_drops_what_it_was_given() {
-        let (tell, told) = mpsc::channel::<()>();
+        let (sender, receiver) = mpsc::channel::<()>();
         let outcome = pollux_testkit::denied(libc::SYS_clone3, libc::EAGAIN, || {
-            spawn_detached(c"none", move || drop(tell))
+            spawn_detached(c"none", move || drop(sender))
         });
         assert_eq!(outcome.unwrap_err().raw_os_error(), Some(libc::EAGAIN));
-        assert!(told.recv().is_err());
+        assert!(receiver.recv().is_err());
     }
 
     #[test]

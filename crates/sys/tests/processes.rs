@@ -50,7 +50,7 @@ fn only_a_process_with_one_thread_is_forked() {
 }
 
 #[test]
-fn an_end_is_told_as_what_it_was() {
+fn an_exit_status_is_reported_unchanged() {
     in_child(|| {
         std::panic::set_hook(Box::new(|_| {}));
         let child = fork(own_file_tables(), &[], || panic!("as the test wants")).unwrap();
@@ -88,9 +88,9 @@ fn a_child_has_what_is_kept_and_nothing_else() {
         let mut wanted = [say.as_raw_fd(), kept.as_raw_fd()];
         wanted.sort_unstable();
         drop(say);
-        let mut said = String::new();
-        report.read_to_string(&mut said).unwrap();
-        assert_eq!(said, format!("{wanted:?}"));
+        let mut text = String::new();
+        report.read_to_string(&mut text).unwrap();
+        assert_eq!(text, format!("{wanted:?}"));
         assert_eq!(ended(child.unwrap()), ChildStatus::Exit(0));
     });
 }
