@@ -19,7 +19,7 @@ const QUERY_LIMIT: Duration = Duration::from_secs(120);
 const UPDATE_LIMIT: Duration = Duration::from_secs(600);
 const DOWNLOAD_LIMIT: Duration = Duration::from_secs(1800);
 const UNPACK_LIMIT: Duration = Duration::from_secs(600);
-/// Lists of our own that are younger are not fetched again: one kernel asks several times.
+/// Own lists younger than this are not fetched again: one kernel needs several queries.
 const LISTS_ARE_FRESH: Duration = Duration::from_secs(600);
 /// How many releases of a series are looked at before it is given up.
 const CANDIDATES_MAX: usize = 12;
@@ -119,7 +119,7 @@ impl<'a> Apt<'a> {
         action(self)
     }
 
-    /// Package lists below the cache directory, which needs no root and changes nothing outside it.
+    /// Package lists below the cache directory, which needs no root and changes nothing elsewhere.
     fn use_own_lists(&mut self, directory: &Path) -> anyhow::Result<()> {
         fs::create_dir_all(directory.join("lists/partial"))?;
         fs::create_dir_all(directory.join("cache/archives/partial"))?;

@@ -120,7 +120,7 @@ impl Cache {
         let path = self.root.join("locks").join(format!("{work}.lock"));
         let file = File::create(&path).with_context(|| format!("lock {}", path.display()))?;
         let start = Instant::now();
-        let mut told = false;
+        let mut is_announced = false;
         loop {
             match flock(&file, FlockOperation::NonBlockingLockExclusive) {
                 Ok(()) => return Ok(file),
@@ -128,9 +128,9 @@ impl Cache {
                 Err(error) => return Err(error).context(format!("lock {}", path.display())),
             }
             supervisor.check()?;
-            if start.elapsed() > Duration::from_secs(2) && !told {
+            if start.elapsed() > Duration::from_secs(2) && !is_announced {
                 progress::say(&format!("waiting for another `pollux vm` that makes {work}"));
-                told = true;
+                is_announced = true;
             }
             if start.elapsed() > LOCK_WAIT {
                 bail!("another program has held {} for an hour; end it", path.display());

@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kernel_that_dies_alone_is_told_from_one_that_a_module_may_have_killed() {
+    fn a_kernel_that_dies_alone_differs_from_one_that_a_module_may_have_killed() {
         let oops = "[    1.731547] Oops: int3: 0000 [#1] PREEMPT SMP NOPTI\n";
         let died_alone = |lines: &str| {
             let mut console = Console::new("END");
@@ -266,7 +266,7 @@ mod tests {
         };
         assert!(died_alone(&format!("{oops}[    1.739167] Modules linked in:\n")));
         assert!(died_alone(&format!("{oops}[    1.739167][    C1] Modules linked in: \n")));
-        // Not the first one: what came later may be of the first.
+        // Not the first one: a later one may have the same cause as the first.
         let loaded = "[    1.739167] Modules linked in: devpoll(O+) 9p\n";
         assert!(!died_alone(&format!("{oops}{loaded}[    1.8] Modules linked in:\n")));
         assert!(!died_alone(&format!("{oops}{loaded}")));

@@ -22,7 +22,7 @@ const NAMES: &[&str] = &[
 const PREFIXES: &[&str] =
     &["LC_", "RUST_", "CARGO_", "POLLUX_", "DEVPOLL_", "INSTA_", "PROPTEST_", "ASAN_"];
 
-/// What tells programs how many millions of instructions a second of a deterministic guest has.
+/// The variable with the speed of a deterministic guest, in millions of instructions per second.
 pub(crate) const MIPS: &str = "POLLUX_VM_MIPS";
 
 /// Where the guest's programs look for programs if the caller has no PATH.

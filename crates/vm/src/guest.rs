@@ -193,7 +193,7 @@ pub(crate) fn run(
         let is_silent = silence.is_some_and(|silence| now - heard_at >= silence);
         if is_silent && state.boot.is_none() && state.end.is_none() && !state.console.is_tainted() {
             let silent_s = (now - heard_at).as_secs();
-            let why = format!("the kernel said nothing for {silent_s} s before it ran anything");
+            let why = format!("the kernel printed nothing for {silent_s} s before it ran anything");
             state.end = Some(GuestEnd::Failed(why));
             stood_still = true;
             break;
@@ -235,7 +235,7 @@ pub(crate) fn run(
     state.console.finish();
     let end = state.end.unwrap_or_else(|| {
         let messages = String::from_utf8_lossy(&state.messages);
-        let why = if messages.trim().is_empty() { "QEMU said nothing" } else { messages.trim() };
+        let why = if messages.trim().is_empty() { "QEMU printed nothing" } else { messages.trim() };
         GuestEnd::Failed(format!("the guest ended before the command did ({why})"))
     });
     Ok(GuestReport { end, console: state.console, boot: state.boot, stood_still })
@@ -329,7 +329,7 @@ mod tests {
             ran("echo '[    0.827714] mtrr: inconsistent settings'; exec sleep 99", second);
         assert!(report.is_stillborn(), "{:?}", report.end);
         assert!(
-            matches!(&report.end, GuestEnd::Failed(why) if why.contains("the kernel said nothing for"))
+            matches!(&report.end, GuestEnd::Failed(why) if why.contains("the kernel printed nothing for"))
         );
         // A guest that prints something is not silent, and without a limit silence is allowed.
         let talks = "while echo still here; do sleep 0.2; done";

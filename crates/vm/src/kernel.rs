@@ -107,14 +107,14 @@ pub(crate) fn obtain(
 /// The series that can be had here, the default first.
 ///
 /// # Errors
-/// Debian's archive cannot be asked, or has none of them.
+/// Debian's archive cannot be queried, or has none of them.
 pub fn available(cache: &Cache) -> anyhow::Result<Vec<KernelChoice>> {
     let there = in_archive(false, cache, &Supervisor::new()?)?;
     let is_there = |series: &&&str| there.iter().any(|there| there == *series);
     Ok(SERIES.iter().filter(is_there).map(|series| KernelChoice::Series(series)).collect())
 }
 
-/// At least one. Asked once and then kept: a run needs no network.
+/// At least one. Queried once and then stored: a run needs no network.
 fn in_archive(
     refresh: bool,
     cache: &Cache,
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_archive_has_is_asked_once() {
+    fn the_archive_is_queried_once() {
         let directory = tempfile::tempdir().unwrap();
         let cache = Cache::open(Some(directory.path())).unwrap();
         cache.set_note(NOTE, r#"["6.12"]"#).unwrap();

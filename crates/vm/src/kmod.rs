@@ -128,7 +128,7 @@ fn make_in_root(root: &Path, directory: &Path) -> anyhow::Result<Command> {
     Ok(make)
 }
 
-/// The compiler that Debian's headers ask for by its version, such as `gcc-12`.
+/// The compiler version that Debian's headers require, such as `gcc-12`.
 fn compiler(headers: &Path) -> Option<String> {
     let text = fs::read_to_string(headers.join(".kernelvariables")).ok()?;
     let name = text.split_whitespace().find_map(|word| {

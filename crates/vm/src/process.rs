@@ -20,12 +20,12 @@ use std::{
 const OUTPUT_MAX: usize = 64 << 20;
 /// How many lines of a failed program's output go into the error.
 const ERROR_LINES: usize = 25;
-/// How often a program whose output is closed is asked whether it has ended.
+/// How often a program whose output is closed is checked for its end.
 const TICK: Duration = Duration::from_millis(50);
 /// How long a program may take to end after its signal before it is killed.
 const GRACE: Duration = Duration::from_secs(2);
 
-/// A signal asked the program to end.
+/// The program was stopped by a signal.
 #[derive(Debug, thiserror::Error)]
 #[error("ended by signal {0}")]
 pub struct Interrupted(pub i32);
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_shows_what_the_program_said() {
+    fn a_failure_shows_the_programs_output() {
         let supervisor = Supervisor::new().unwrap();
         let error = supervisor.run(shell("echo first; echo broken >&2; exit 3"), LIMIT);
         let text = format!("{:#}", error.unwrap_err());

@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sealed_guest_is_told_no_time() {
+    fn a_sealed_guest_gets_no_time() {
         let machine = Machine { deterministic: Some(Mips::PAPERS), is_sealed: true, ..machine() };
         let arguments = machine.arguments().join(" ");
         assert!(arguments.contains("base=2000-05-01T00:00:00,clock=vm"), "{arguments}");

@@ -62,7 +62,7 @@ pub enum Module {
 pub struct Options {
     /// The guest's kernel.
     pub kernel: kernel::KernelChoice,
-    /// Asks the archive for a newer kernel of the series than the one in the cache.
+    /// Searches the archive for a newer kernel of the series than the one in the cache.
     pub refresh: bool,
     /// Processors of the guest; with `deterministic` always one.
     pub cpus: u32,

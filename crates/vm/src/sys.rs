@@ -7,7 +7,7 @@ use std::{
     ptr,
 };
 
-/// The signals that ask this program to end, read from a descriptor while this value lives.
+/// The signals that stop this program, read from a descriptor while this value lives.
 ///
 /// They are blocked in the calling thread, and in threads it starts later; children that
 /// `std::process` starts get an empty mask.

@@ -83,7 +83,7 @@ fn probe() -> PathBuf {
 #[ignore = "slow: boots guests"]
 fn each_stock_kernel_runs_a_command_with_a_module() {
     let _one = one();
-    // The first boot asks the archive, or says why it cannot.
+    // The first boot queries the archive, or reports why it cannot.
     let Some(_) = boot(&options(&["true"])) else { return };
     let kernels = available_kernels(&Cache::open(None).unwrap()).unwrap();
     assert!(!kernels.is_empty());
@@ -99,8 +99,8 @@ fn each_stock_kernel_runs_a_command_with_a_module() {
     }
 }
 
-/// netem is what experiments ask for. The kernel asks for a module by itself through the same
-/// program, and so does `tc`. What the host has beside it in /lib is there, too.
+/// Experiments use netem. The kernel loads a module by itself through the same program, and so does
+/// `tc`. The host's other files in /lib are there, too.
 #[test]
 #[ignore = "slow: boots guests"]
 fn modprobe_finds_the_guests_own_modules_whatever_the_host_has() {
@@ -139,7 +139,7 @@ fn output_arguments_and_files_are_exact() {
 
 #[test]
 #[ignore = "slow: boots guests"]
-fn a_signal_is_told_as_a_shell_tells_it() {
+fn a_signal_is_reported_as_a_shell_reports_it() {
     let _one = one();
     let Some(done) = boot(&options(&["sh", "-c", "kill -9 $$"])) else { return };
     assert_eq!(done.outcome.status, 137, "{}", done.failure());

@@ -45,7 +45,7 @@ pub(super) fn chosen(
     note: &str,
     refresh: bool,
     cache: &Cache,
-    ask: impl FnOnce() -> anyhow::Result<KernelPackages>,
+    query: impl FnOnce() -> anyhow::Result<KernelPackages>,
 ) -> anyhow::Result<KernelPackages> {
     if !refresh
         && let Some(text) = cache.note(note)
@@ -53,7 +53,7 @@ pub(super) fn chosen(
     {
         return Ok(packages);
     }
-    let packages = ask()?;
+    let packages = query()?;
     cache.set_note(note, &serde_json::to_string(&packages)?)?;
     Ok(packages)
 }
