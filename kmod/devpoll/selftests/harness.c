@@ -58,12 +58,12 @@ static long milliseconds(void)
 	return now.tv_sec * 1000 + now.tv_nsec / 1000000;
 }
 
-/* How long a test may take, with what it was asked to take (model_fuzz). */
+/* How long a test may take, including the extra time of model_fuzz. */
 static long patience_ms(void)
 {
-	const char *asked = getenv("DEVPOLL_FUZZ_SECONDS");
+	const char *seconds = getenv("DEVPOLL_FUZZ_SECONDS");
 
-	return (TEST_SECONDS + (asked ? atol(asked) : 0)) * 1000;
+	return (TEST_SECONDS + (seconds ? atol(seconds) : 0)) * 1000;
 }
 
 /* Waits for the test and all that it started; its wait status, or -1 when it took too long. */

@@ -7,12 +7,12 @@
 
 #include <sched.h>
 
-/* So often at most the bell is in an array, for a walk that lasts; fits below RLIMIT_NOFILE. */
-#define MOST_BELLS 900
-#define ARRAY (SLOTS + MOST_BELLS)
+/* The most entries of the notifier in one array: a long walk that fits below RLIMIT_NOFILE. */
+#define MOST_NOTIFIERS 900
+#define ARRAY (SLOTS + MOST_NOTIFIERS)
 
 /* A socket or a pipe: with hints, or without. */
-static struct pair bell;
+static struct pair notifier;
 static bool bell_is_pipe;
 
 void bell_hang(const struct model *model)
@@ -22,16 +22,16 @@ void bell_hang(const struct model *model)
 	bell_is_pipe = pick(2);
 	if (bell_is_pipe) {
 		OK(pipe2(ends, O_CLOEXEC | O_NONBLOCK));
-		bell = (struct pair){ ends[0], ends[1] };
+		notifier = (struct pair){ ends[0], ends[1] };
 	} else {
-		bell = unix_pair(SOCK_STREAM);
+		notifier = unix_pair(SOCK_STREAM);
 	}
-	set_write(model->set, bell.a, POLLIN);
+	set_write(model->set, notifier.a, POLLIN);
 }
 
 void bell_take_down(void)
 {
-	pair_close(bell);
+	pair_close(notifier);
 }
 
 static void bell_is_still(void)
@@ -39,12 +39,12 @@ static void bell_is_still(void)
 	char bytes[8];
 
 	if (bell_is_pipe)
-		(void)!read(bell.a, bytes, sizeof(bytes));
+		(void)!read(notifier.a, bytes, sizeof(bytes));
 	else
-		drain(bell.a);
+		drain(notifier.a);
 }
 
-/* How a wait may end but with results: what a hint woke it for must then be told to the other. */
+/* How a wait may end but with results: its hint must then wake the other waiter. */
 enum fate {
 	LASTS,
 	TIMES_OUT,
@@ -147,8 +147,8 @@ static int random_array(struct pollfd *array)
 	for (int i = 0; i < count; i++)
 		array[i] = (struct pollfd){ pick_slot()->fd, pick_events(), 0 };
 	count = unready(array, count);
-	for (int bells = pick(2) ? 1 + pick(MOST_BELLS) : 1; bells > 0; bells--)
-		array[count++] = (struct pollfd){ bell.a, POLLIN, 0 };
+	for (int bells = pick(2) ? 1 + pick(MOST_NOTIFIERS) : 1; bells > 0; bells--)
+		array[count++] = (struct pollfd){ notifier.a, POLLIN, 0 };
 	return count;
 }
 
@@ -244,7 +244,7 @@ static bool may_end_so(const struct sleeper *sleeper)
 	}
 }
 
-static void check_results(const struct sleeper *sleeper, const struct pollfd *asked)
+static void check_results(const struct sleeper *sleeper, const struct pollfd *requested)
 {
 	int found = 0;
 
@@ -261,8 +261,8 @@ static void check_results(const struct sleeper *sleeper, const struct pollfd *as
 		return;
 	}
 	for (int i = 0; i < sleeper->count; i++) {
-		CHECK_EQ(sleeper->fds[i].fd, asked[i].fd);
-		CHECK_EQ(sleeper->fds[i].revents & ~(asked[i].events | POLLERR | POLLHUP), 0);
+		CHECK_EQ(sleeper->fds[i].fd, requested[i].fd);
+		CHECK_EQ(sleeper->fds[i].revents & ~(requested[i].events | POLLERR | POLLHUP), 0);
 		found += sleeper->fds[i].revents != 0;
 	}
 	CHECK(found > 0);
@@ -305,14 +305,14 @@ static void sleep_in_set(struct model *models, int count, struct model *model)
 
 	/* What the set has come to hold. */
 	now_count = model_array(model, now);
-	now[now_count++] = (struct pollfd){ bell.a, POLLIN, 0 };
+	now[now_count++] = (struct pollfd){ notifier.a, POLLIN, 0 };
 	if (!OK(poll(now, now_count, 0))) {
-		make_readable(bell.b);
+		make_readable(notifier.b);
 		CHECK(OK(poll(now, now_count, 0)) > 0);
 	}
 	wait_until_told(sleepers, number, one, now, now_count);
 	if (first_asleep(sleepers, number) < number) {
-		make_readable(bell.b);
+		make_readable(notifier.b);
 		wait_until_told(sleepers, number, false, now, now_count);
 	}
 	for (int i = 0; i < number; i++) {
@@ -326,21 +326,21 @@ static void sleep_in_set(struct model *models, int count, struct model *model)
 static void sleep_in_hpoll(struct model *models, int count, int set)
 {
 	struct sleeper sleeper = { .call = DP_HPOLL, .set = set };
-	struct pollfd asked[ARRAY];
+	struct pollfd requested[ARRAY];
 
 	sleeper.timeout = pick(2) ? -1 : 3 * LONG_MS;
 	/* What the call before named, and this one does not, is forgotten by it. */
 	if (pick(2))
 		hpoll_agrees(set);
-	sleeper.count = random_array(asked);
-	memcpy(sleeper.fds, asked, sleeper.count * sizeof(*asked));
+	sleeper.count = random_array(requested);
+	memcpy(sleeper.fds, requested, sleeper.count * sizeof(*requested));
 	sleeper_start(&sleeper);
 	disturb(models, count, NULL);
-	if (!OK(poll(asked, sleeper.count, 0)))
-		make_readable(bell.b);
+	if (!OK(poll(requested, sleeper.count, 0)))
+		make_readable(notifier.b);
 	wait_until_told(&sleeper, 1, false, NULL, 0);
 	CHECK_EQ(pthread_join(sleeper.thread, NULL), 0);
-	check_results(&sleeper, asked);
+	check_results(&sleeper, requested);
 	bell_is_still();
 }
 
