@@ -36,7 +36,7 @@ struct Entry {
 pub struct Start {
     /// The last update that is not sent.
     pub cursor: Sequence,
-    /// Whether the update that was asked for is in the history.
+    /// Whether the requested update is in the history.
     pub found: bool,
 }
 

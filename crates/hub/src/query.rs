@@ -9,7 +9,7 @@ use crate::{
     topic,
 };
 
-/// What a subscriber asks for.
+/// The request of a subscriber.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Query {
     /// The topics that it reads: sorted, each once, never empty.

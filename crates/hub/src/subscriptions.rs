@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn events_tell_of_the_beginning_and_the_end() {
+    fn events_announce_the_beginning_and_the_end() {
         let mut registry = Registry::default();
         let one = subscription(MatcherType::UrlPattern, "https://a/:b");
         let event = registry.add(one.clone(), Some(json!({"x": 1})), &hub()).unwrap();

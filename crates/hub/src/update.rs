@@ -51,7 +51,7 @@ impl Update {
     }
 }
 
-/// What a publisher asks for.
+/// The parsed publish request.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Publication {
     /// The topic, and in dialect 0 its alternates. Never empty.
@@ -100,7 +100,8 @@ impl Frame {
         Self::chunk(&text)
     }
 
-    /// Encodes a comment, which clients ignore: a heartbeat, or a remark for who reads the stream.
+    /// Encodes a comment, which clients ignore: a heartbeat, or a remark for a person who reads the
+    /// stream.
     #[must_use]
     pub fn comment(text: &str) -> Self {
         debug_assert!(!text.contains(['\r', '\n']), "a comment is one line");

@@ -18,21 +18,21 @@ struct Parts {
 }
 
 impl Audience {
-    /// `routes` are the topics that the subscriber asked for, `grants` those whose private updates
-    /// its token lets it read. Each should be sorted and without repetition, so that equal
-    /// audiences are shared.
+    /// `routes` are the topics that the subscriber requested, `grants` those whose private updates its
+    /// token lets it read. Each should be sorted and without repetition, so that equal audiences are
+    /// shared.
     #[must_use]
     pub fn new(routes: Vec<Rule>, grants: Vec<Rule>) -> Self {
         Self(Arc::new(Parts { routes: routes.into(), grants: grants.into() }))
     }
 
-    /// The topics that the subscriber asked for.
+    /// The topics that the subscriber requested.
     #[must_use]
     pub fn routes(&self) -> &[Rule] {
         &self.0.routes
     }
 
-    /// Whether an update is to be sent: its topic was asked for, and it is public or permitted.
+    /// Whether an update is to be sent: its topic was requested, and it is public or permitted.
     #[must_use]
     pub fn reads(&self, update: &Update, hub: &HubUrl) -> bool {
         selects(&self.0.routes, update, hub) && self.may_read(update, hub)

@@ -139,7 +139,7 @@ fn private_updates_need_permission() {
 }
 
 #[test]
-fn a_slow_subscriber_skips_what_left_and_is_told_so() {
+fn a_slow_subscriber_skips_dropped_updates_and_gets_a_comment() {
     let mut rig = Rig::new(3, OnLoss::Skip);
     let slow = rig.add(1, &audience(&["a"], &[]));
     rig.add(2, &audience(&["a"], &[]));

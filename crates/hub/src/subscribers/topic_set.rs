@@ -68,8 +68,7 @@ impl TopicSet {
         self.recent().last().copied().unwrap_or(0).max(self.floor)
     }
 
-    /// Notes an update of the set: everybody that was idle is behind now. False if it is noted
-    /// already.
+    /// Notes an update of the set: every idle subscriber is behind now. False if it is noted already.
     pub(super) fn note(&mut self, sequence: Sequence) -> bool {
         if self.newest() >= sequence {
             return false;
