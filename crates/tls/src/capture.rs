@@ -1,4 +1,4 @@
-//! The traffic secrets of a handshake, as rustls' key log tells them.
+//! The traffic secrets of a handshake, from rustls' key log.
 //!
 //! [`rustls::KeyLog`] belongs to a configuration, which all threads share, but it is called inside
 //! `process_tls_records`, on the thread that drives the handshake. So the secrets of the handshake that

@@ -167,7 +167,7 @@ impl Certificates {
 impl ResolvesServerCert for Certificates {
     fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
         let names = self.names();
-        // A name that nobody has gets the default: the client is the one to judge it.
+        // An unknown name gets the default: the client decides whether to accept it.
         let certified = hello.server_name().and_then(|name| names.find(name));
         Some(Arc::clone(certified.unwrap_or(&names.default)))
     }

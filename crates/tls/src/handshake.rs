@@ -80,7 +80,7 @@ pub struct Established {
     pub is_resumed: bool,
     /// The protocol agreed on (ALPN).
     pub alpn: Option<Vec<u8>>,
-    /// The certificate that the peer has shown, DER: the client's own, if one was asked for.
+    /// The certificate that the peer has shown, DER: the client's own, if the server requested one.
     pub peer_certificate: Option<Vec<u8>>,
     /// A client's connection as rustls keeps it, which takes tickets for resumption. Drop it where
     /// connections are not resumed.
@@ -271,7 +271,7 @@ fn drive<P: Process>(
             Ok(ConnectionState::BlockedHandshake | ConnectionState::WriteTraffic(_)) => {
                 return (used, Ok(()));
             }
-            // The peer closes before the handshake is over, or sends early data, which nobody offered.
+            // The peer closes before the handshake is over, or sends early data, which was not offered.
             Ok(_) => {
                 return (used, Err(rustls::Error::General("the peer ended the handshake".into())));
             }

@@ -49,7 +49,7 @@ impl Session {
         };
         let header = [kind, major, minor, high, low];
         let len = usize::from(u16::from_be_bytes([high, low]));
-        // Before the record is complete: nobody waits for the rest of what will be refused.
+        // Before the record is complete: a record that will be refused needs no further bytes.
         self.check_header(kind, len)?;
         if self.has_received_close() {
             return Err(Error::UnexpectedMessage("a record after close_notify"));

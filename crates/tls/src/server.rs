@@ -24,10 +24,10 @@ pub enum MinVersion {
 /// Whether clients show certificates of their own.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum ClientAuth {
-    /// They are not asked.
+    /// No certificate is requested.
     #[default]
     None,
-    /// They are asked, and may decline. One that is shown must be valid.
+    /// A certificate is requested, and the client may decline. One that is shown must be valid.
     Optional(PathBuf),
     /// No handshake succeeds without a valid one.
     Required(PathBuf),
@@ -102,8 +102,8 @@ pub fn read_roots(path: &std::path::Path) -> Result<RootCertStore, ConfigError> 
     Ok(roots)
 }
 
-/// A certificate for trials, signed by its own key, for these names or addresses. Nobody trusts it but who
-/// is told its fingerprint.
+/// A certificate for trials, signed by its own key, for these names or addresses. No client trusts it
+/// without its fingerprint.
 ///
 /// # Errors
 /// A name is not a DNS name or an address.

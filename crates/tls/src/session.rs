@@ -51,7 +51,7 @@ pub(crate) struct Flags(u8);
 
 impl Flags {
     pub(crate) const IS_CLIENT: u8 = 1;
-    /// The peer has asked for a KeyUpdate of ours.
+    /// The peer has requested a KeyUpdate of ours.
     pub(crate) const OWES_KEY_UPDATE: u8 = 1 << 1;
     pub(crate) const HAS_RECEIVED_CLOSE: u8 = 1 << 2;
     pub(crate) const HAS_SENT_CLOSE: u8 = 1 << 3;
@@ -163,7 +163,7 @@ impl Session {
         self.flags.has(Flags::HAS_SENT_CLOSE)
     }
 
-    /// Whether the peer has asked for a KeyUpdate, which the next record sealed brings with it.
+    /// Whether the peer has requested a KeyUpdate, which the next sealed record brings with it.
     pub fn owes_key_update(&self) -> bool {
         self.flags.has(Flags::OWES_KEY_UPDATE)
     }

@@ -12,12 +12,16 @@ use std::{fs, path::Path, sync::Arc};
 use tempfile::TempDir;
 
 /// Writes a certificate for these names.
-fn write(folder: &Path, stem: &str, names: &[&str]) -> (CertificateFiles, CertificateDer<'static>) {
+fn write(
+    directory: &Path,
+    stem: &str,
+    names: &[&str],
+) -> (CertificateFiles, CertificateDer<'static>) {
     let names: Vec<String> = names.iter().copied().map(String::from).collect();
     let certified = rcgen::generate_simple_self_signed(names).unwrap();
     let files = CertificateFiles {
-        chain: folder.join(format!("{stem}.pem")),
-        key: folder.join(format!("{stem}.key")),
+        chain: directory.join(format!("{stem}.pem")),
+        key: directory.join(format!("{stem}.key")),
     };
     fs::write(&files.chain, certified.cert.pem()).unwrap();
     fs::write(&files.key, certified.signing_key.serialize_pem()).unwrap();
@@ -61,9 +65,9 @@ fn shown(server: &Arc<ServerConfig>, name: &str) -> CertificateDer<'static> {
 
 #[test]
 fn a_certificate_is_chosen_by_name() {
-    let folder = TempDir::new().unwrap();
-    let (a, a_der) = write(folder.path(), "a", &["a.example", "www.a.example"]);
-    let (b, b_der) = write(folder.path(), "b", &["*.b.example", "b.example"]);
+    let directory = TempDir::new().unwrap();
+    let (a, a_der) = write(directory.path(), "a", &["a.example", "www.a.example"]);
+    let (b, b_der) = write(directory.path(), "b", &["*.b.example", "b.example"]);
     let certificates = Certificates::from_files(vec![a, b], Arc::new(provider())).unwrap();
     let server = server(&Arc::new(certificates));
     let cases = [
@@ -83,21 +87,21 @@ fn a_certificate_is_chosen_by_name() {
 
 #[test]
 fn files_that_change_are_read_again_and_bad_ones_refused() {
-    let folder = TempDir::new().unwrap();
-    let (files, first) = write(folder.path(), "a", &["a.example"]);
+    let directory = TempDir::new().unwrap();
+    let (files, first) = write(directory.path(), "a", &["a.example"]);
     let certificates =
         Arc::new(Certificates::from_files(vec![files.clone()], Arc::new(provider())).unwrap());
     let server = server(&certificates);
     assert_eq!(certificates.reload_if_changed(), Reload::Unchanged);
     assert_eq!(shown(&server, "a.example"), first);
 
-    let (_, second) = write(folder.path(), "a", &["a.example"]);
+    let (_, second) = write(directory.path(), "a", &["a.example"]);
     certificates.request_reload();
     assert_eq!(certificates.reload_if_changed(), Reload::Done);
     assert_eq!(shown(&server, "a.example"), second);
 
     // The key of another certificate.
-    let (other, _) = write(folder.path(), "other", &["a.example"]);
+    let (other, _) = write(directory.path(), "other", &["a.example"]);
     fs::copy(&other.key, &files.key).unwrap();
     certificates.request_reload();
     let Reload::Rejected(reason) = certificates.reload_if_changed() else { panic!() };
@@ -117,9 +121,9 @@ fn files_that_change_are_read_again_and_bad_ones_refused() {
 
 #[test]
 fn what_is_missing_is_named() {
-    let folder = TempDir::new().unwrap();
-    let (files, _) = write(folder.path(), "a", &["a.example"]);
-    let missing = folder.path().join("missing.pem");
+    let directory = TempDir::new().unwrap();
+    let (files, _) = write(directory.path(), "a", &["a.example"]);
+    let missing = directory.path().join("missing.pem");
     let read = |chain: &Path, key: &Path| {
         let files = CertificateFiles { chain: chain.into(), key: key.into() };
         Certificates::from_files(vec![files], Arc::new(provider())).unwrap_err().to_string()

@@ -13,7 +13,7 @@ const ALERT: u8 = 21;
 const HANDSHAKE: u8 = 22;
 const DATA: u8 = 23;
 
-/// A peer that seals whatever it is told to.
+/// A peer that seals the bytes that the test chooses.
 struct Forger {
     key: LessSafeKey,
     iv: [u8; 12],
@@ -246,7 +246,7 @@ fn alerts_are_fatal_whatever_their_level() {
 }
 
 #[test]
-fn an_error_is_told_once_and_nothing_is_sent_after_it() {
+fn an_error_is_sent_once_and_nothing_after_it() {
     let (_, mut session, mut keys) = ends();
     let mut out = [0; 64];
     let len = session.seal_alert(&mut keys, Error::BadRecordMac, &mut out);
