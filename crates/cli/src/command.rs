@@ -2,6 +2,8 @@
 
 pub(crate) mod cache;
 pub(crate) mod config;
+pub(crate) mod control;
+pub(crate) mod ctl;
 pub(crate) mod doctor;
 pub(crate) mod generate;
 pub(crate) mod idle;

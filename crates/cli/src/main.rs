@@ -53,6 +53,8 @@ enum Command {
     Serve(Box<command::serve::Args>),
     /// Check, show and describe configuration files
     Config(command::config::Args),
+    /// Manage a running server: read its configuration again
+    Ctl(command::ctl::Args),
     /// Look at what a running server has in its cache, and remove it
     Cache(command::cache::Args),
     /// Show what a running server does, live
@@ -76,6 +78,14 @@ enum Command {
     Generate(command::generate::Args),
 }
 
+/// The arguments of `pollux serve` as this process was given them; nothing of another command.
+fn serve_args() -> Option<Box<command::serve::Args>> {
+    match Cli::try_parse().ok()?.command {
+        Command::Serve(args) => Some(args),
+        _ => None,
+    }
+}
+
 fn main() -> ExitCode {
     terminal::settle();
     let cli = Cli::parse();
@@ -83,6 +93,7 @@ fn main() -> ExitCode {
     let outcome = match cli.command {
         Command::Serve(args) => command::serve::run(args),
         Command::Config(args) => command::config::run(args),
+        Command::Ctl(args) => command::ctl::run(args),
         Command::Cache(args) => command::cache::run(args),
         Command::Top(args) => command::top::run(args),
         Command::Push(args) => command::push::run(args),

@@ -25,9 +25,11 @@
 mod answer;
 mod protocol;
 mod socket;
+mod tasks;
 pub mod web;
 
 pub use protocol::{
     Entry, ErrorKind, Event, REQUEST_MAX, Request, Response, Tier, What, bytes_of, text_of,
 };
-pub(crate) use socket::Operator;
+pub(crate) use socket::{Operator, SharedStore};
+pub(crate) use tasks::{PendingTask, Task, Tasks};

@@ -107,6 +107,8 @@ pub struct Config {
     /// Where to serve the page, metrics and health of `--admin`. It has no passwords: every client
     /// that can connect may read it.
     pub admin: Option<Listen>,
+    /// A socket on which an operator manages the server: see [`crate::admin`].
+    pub control: Option<PathBuf>,
     /// Where to write an access log in Common Log Format.
     pub access_log: Option<LogTarget>,
     /// Measures how long system calls take (costs two clock reads a call).
@@ -348,6 +350,7 @@ impl Config {
             headers: Vec::new(),
             grace: Duration::from_secs(10),
             admin: None,
+            control: None,
             access_log: None,
             time_system_calls: false,
             signal_queue: None,
@@ -483,6 +486,11 @@ impl Config {
             "--limit-connections-per-address, --limit-accept-rate and --limit-request-rate count in \
              memory that processes do not share: take --architecture event, iterative, threaded or \
              prethreaded with them"
+        );
+        ensure!(
+            self.control.is_none() || !name.has_processes(),
+            "--control: processes are forked, which a thread beside them forbids: take --architecture \
+             event, iterative, threaded or prethreaded with it, and SIGHUP to reopen logs"
         );
         ensure!(
             self.pool.is_none_or(|pool| (1..=POOL_MAX).contains(&pool)),

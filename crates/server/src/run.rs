@@ -1,9 +1,11 @@
 //! The server as a process: signals, and what is printed.
 
+mod reload;
 mod service_manager;
 
 use crate::{
-    Config, Server, Statistics,
+    Config, Reload, Server, Statistics,
+    admin::Task,
     config::{Accepting, Architecture, Listen},
 };
 use anyhow::Context;
@@ -21,10 +23,11 @@ pub enum Report {
     Json,
 }
 
-/// What tells the main thread that a worker has ended.
-const WORKER_ENDED: libc::c_int = libc::SIGUSR2;
+/// What tells the main thread that a worker has ended, or that an operator has a task for it. Nothing else
+/// sends it: sockets have no owner.
+const ATTENTION: libc::c_int = libc::SIGURG;
 const SIGNALS: [libc::c_int; 6] =
-    [libc::SIGTERM, libc::SIGINT, libc::SIGUSR1, libc::SIGHUP, libc::SIGALRM, WORKER_ENDED];
+    [libc::SIGTERM, libc::SIGINT, libc::SIGUSR1, libc::SIGHUP, libc::SIGALRM, ATTENTION];
 
 /// Keeps the signals that [`run`] takes for it. What starts a thread, such as a cache with a
 /// directory, comes after this: otherwise a signal to the process would go to that thread, and end
@@ -45,13 +48,25 @@ fn await_watchdog() {
 }
 
 /// Runs a server until SIGTERM or SIGINT, then stops within the grace time; a second one stops at
-/// once. SIGUSR1 prints the statistics, SIGHUP reopens the access log and reads certificates again
+/// once. SIGUSR1 prints the statistics, SIGHUP reads the configuration and certificates again and reopens the access log
 /// (and so a terminal that goes away does not end it). Must be called by the only thread of the
 /// process, but for those that [`hold_signals`] speaks of.
 ///
 /// # Errors
 /// As [`Server::start`]; and what ended a worker.
-pub fn run(mut config: Config, report: Report) -> anyhow::Result<Statistics> {
+pub fn run(config: Config, report: Report) -> anyhow::Result<Statistics> {
+    run_with(config, report, None)
+}
+
+/// As [`run`], with a configuration that `reload` reads again at a SIGHUP and for `pollux ctl reload`.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_with(
+    mut config: Config,
+    report: Report,
+    mut reload: Option<&mut dyn Reload>,
+) -> anyhow::Result<Statistics> {
     // The workers inherit this: no signal ever interrupts them.
     hold_signals()?;
     sys::ignore_sigpipe();
@@ -65,11 +80,10 @@ pub fn run(mut config: Config, report: Report) -> anyhow::Result<Statistics> {
         None => "a guestbook".to_owned(),
     };
     let tcp_scheme = if config.tls.is_some() { "https://" } else { "http://" };
-    let tls = config.tls.clone();
     let redirect = config.redirect_http.take();
     let frontend = config.frontend.clone();
     let guestbook = config.guestbook.clone();
-    let mut server = Server::start_watched(config, Some(|| sys::signal_self(WORKER_ENDED)))?;
+    let mut server = Server::start_watched(config, Some(|| sys::signal_self(ATTENTION)))?;
     // It is there for as long as this is.
     let _redirect = redirect.map(|address| redirect_to(&server, address)).transpose()?;
     match report {
@@ -123,12 +137,8 @@ pub fn run(mut config: Config, report: Report) -> anyhow::Result<Statistics> {
         match server.next_signal(&SIGNALS)? {
             Some(libc::SIGUSR1) => print_now(&server),
             Some(libc::SIGHUP) => {
-                service_manager::reloading();
-                server.reopen_log();
-                if let Some(tls) = &tls {
-                    tls.request_reload();
-                }
-                service_manager::ready();
+                // What became of it is in the log.
+                let _ = reload::renew(&mut server, reload.as_deref_mut());
             }
             Some(libc::SIGALRM) => {
                 if server.is_alive() {
@@ -141,6 +151,15 @@ pub fn run(mut config: Config, report: Report) -> anyhow::Result<Statistics> {
                 server.begin_stop(grace);
                 break;
             }
+            Some(ATTENTION) if !server.has_lost_worker() => {
+                while let Some((task, outcome)) = server.next_task() {
+                    let done = match task {
+                        Task::Reload => reload::renew(&mut server, reload.as_deref_mut()),
+                    };
+                    // The operator may have given up waiting.
+                    let _ = outcome.send(done.map_err(|error| format!("{error:#}")));
+                }
+            }
             // No worker should end before a stop has been requested: `wait` returns why it did.
             _ => {
                 server.begin_stop(Duration::ZERO);
@@ -152,13 +171,13 @@ pub fn run(mut config: Config, report: Report) -> anyhow::Result<Statistics> {
     }
     while server.running() > 0 {
         match server.next_signal(&SIGNALS)? {
-            Some(WORKER_ENDED) | None => {}
+            Some(ATTENTION) | None => {}
             // While it stops, the service manager's own time for that runs.
             Some(libc::SIGALRM) => {
                 service_manager::alive();
                 await_watchdog();
             }
-            Some(libc::SIGHUP) => server.reopen_log(),
+            Some(libc::SIGHUP) => drop(server.reopen_log()),
             Some(libc::SIGUSR1) => print_now(&server),
             Some(_) => server.begin_stop(Duration::ZERO),
         }

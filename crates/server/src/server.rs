@@ -1,24 +1,27 @@
 //! A running server and its workers, as the caller controls them.
 
+mod renew;
+
 use crate::{
     admin::{
-        Operator,
+        Operator, SharedStore, Tasks,
         web::{Observed, ServerInfo, Web},
     },
     architecture::{
         Assignment, Plan, Processes, Threads, limits,
-        worker::{Ends, MakeService, Task, Worker, WorkerInfo},
+        worker::{Ends, MakeService, Replace, Task, Worker, WorkerInfo},
     },
     config::{
-        Accepting, Architecture, Config, FrontendConfig, HubConfig, Listen, MechanismChoice,
-        POOL_DEFAULT, PROCESSES_DEFAULT,
+        Accepting, Architecture, Config, HubConfig, Listen, MechanismChoice, POOL_DEFAULT,
+        PROCESSES_DEFAULT, Tls,
     },
     engine::control::{PendingReplies, Remote},
     log::{self, Log, LogProcess},
     protocol::rules::Rules,
+    reload::Offer,
     service::Service,
     services::{
-        Hosts,
+        Generations, Hosts,
         hub::{HubNews, HubShared},
         site::{Contents, Tree},
     },
@@ -31,7 +34,10 @@ use crate::{
 use anyhow::{Context, bail};
 use pollux_event::{MechanismSpec, registry};
 use pollux_sys as sys;
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
 /// The figures of all workers that answer.
 fn total<'r>(remotes: impl IntoIterator<Item = &'r Arc<Remote>>) -> Statistics {
@@ -64,13 +70,24 @@ pub struct Server {
     files: Vec<SocketFile>,
     ends: Ends,
     /// What all of them keep replies in.
-    cache: Option<pollux_cache::Store>,
+    cache: SharedStore,
+    /// What the control socket leaves to the main thread.
+    tasks: Option<Tasks>,
     /// The control socket, which is there for as long as the server.
     _operator: Option<Operator>,
     /// Serves the figures over HTTP.
     web: Option<Web>,
     /// Tells each worker what the others publish.
     _news: Option<HubNews>,
+    /// Where a new configuration is offered to the workers, and how many were.
+    offer: Offer,
+    renewals: u64,
+    /// What the workers run with, where that can be changed.
+    config: Option<Arc<Config>>,
+    /// The rules that were made of it.
+    rules: Option<Arc<Rules>>,
+    /// The certificates.
+    tls: Option<Arc<Tls>>,
 }
 
 /// Which unit serves.
@@ -103,14 +120,14 @@ impl Server {
     /// it must be the only thread that calls, which then looks after them with
     /// [`Server::next_signal`].
     pub(crate) fn start_watched(config: Config, at_end: Option<fn()>) -> anyhow::Result<Self> {
-        let make: MakeService<Hosts> = Arc::new(|config, rules, contents, hub| {
+        let make: MakeService<Generations> = Arc::new(|config, rules, contents, hub| {
             let mut hosts = Hosts::open(config, rules, contents)?;
             if let Some((hub, index)) = hub {
                 hosts.add_hub(hub, index);
             }
-            Ok(hosts)
+            Ok(Generations::new(hosts))
         });
-        Self::start_making(config, at_end, make)
+        Self::start_making(config, at_end, make, Some(Generations::adopt))
     }
 
     /// Starts a server whose workers run a service of the caller's own. `make` is called once in
@@ -128,17 +145,20 @@ impl Server {
             name == Architecture::Event,
             "--architecture {name}: a service of your own runs with --architecture event"
         );
-        Self::start_making(config, None, Arc::new(move |_, _, _, _| make()))
+        Self::start_making(config, None, Arc::new(move |_, _, _, _| make()), None)
     }
 
     fn start_making<S: Service + 'static>(
         mut config: Config,
         at_end: Option<fn()>,
         make: MakeService<S>,
+        replace: Option<Replace<S>>,
     ) -> anyhow::Result<Self> {
         config.check()?;
         let admin = config.admin.take();
-        let mut server = Self::start_serving(config, at_end, make)?;
+        let tls = config.tls.clone();
+        let mut server = Self::start_serving(config, at_end, make, replace)?;
+        server.tls = tls;
         if let Some(address) = admin {
             server.web = Some(Web::start(&address, Arc::new(server.observed()))?);
         }
@@ -149,18 +169,18 @@ impl Server {
         mut config: Config,
         at_end: Option<fn()>,
         make: MakeService<S>,
+        replace: Option<Replace<S>>,
     ) -> anyhow::Result<Self> {
-        let cache = config.frontend.as_ref().and_then(|frontend| frontend.cache.clone());
-        let operator = match config.frontend.as_deref() {
-            Some(FrontendConfig { control: Some(path), cache: Some(store), .. }) => {
-                Some(Operator::start(path, store.clone())?)
-            }
-            _ => None,
+        let cache = SharedStore::new(Mutex::new(renew::store_of(&config)));
+        let tasks = at_end.map(Tasks::new);
+        let operator = match &config.control {
+            Some(path) => Some(Operator::start(path, cache.clone(), tasks.clone())?),
+            None => None,
         };
         let pool = config.pool.unwrap_or(POOL_DEFAULT);
         if let Some(assignment) = config.architecture.assignment(pool) {
             let server = Self::start_units(config, assignment, at_end)?;
-            return Ok(Self { cache, _operator: operator, ..server });
+            return Ok(Self { cache, tasks, _operator: operator, ..server });
         }
         let mechanism = choose(&config.mechanism)?;
         let open_files = limits::raise_open_files();
@@ -179,6 +199,7 @@ impl Server {
             .map(|hub| HubShared::open(hub, &HubConfig::origin_of(&config), config.workers))
             .transpose()?;
         let config = Arc::new(config);
+        let current = replace.is_some().then(|| config.clone());
         let mut server = Self {
             units: Units::Workers(Vec::new()),
             architecture: Architecture::Event,
@@ -191,9 +212,15 @@ impl Server {
             files,
             ends: Ends::new(at_end),
             cache,
+            tasks,
             _operator: operator,
             web: None,
             _news: None,
+            offer: Offer::default(),
+            renewals: 0,
+            config: current,
+            rules: Some(rules.clone()),
+            tls: None,
         };
         for (index, (max_connections, listeners)) in
             connections.into_iter().zip(listeners).enumerate()
@@ -207,6 +234,7 @@ impl Server {
                 mechanism: server.mechanism.clone(),
                 index,
                 make: make.clone(),
+                renewals: replace.map(|replace| (replace, server.offer.clone())),
                 listeners,
                 max_connections,
                 log: server.log.as_ref().map(Log::writer),
@@ -325,10 +353,16 @@ impl Server {
             listeners: Vec::new(),
             files,
             ends,
-            cache: None,
+            cache: SharedStore::default(),
+            tasks: None,
             _operator: None,
             web: None,
             _news: None,
+            offer: Offer::default(),
+            renewals: 0,
+            config: None,
+            rules: None,
+            tls: None,
         })
     }
 
@@ -374,10 +408,7 @@ impl Server {
         let (all, ends) = (self.infos.len(), self.ends.clone());
         Observed::new(
             info,
-            Box::new(move || Statistics {
-                cache: cache.as_ref().map(pollux_cache::Store::statistics),
-                ..figures()
-            }),
+            Box::new(move || Statistics { cache: renew::statistics_of(&cache), ..figures() }),
             Box::new(move || all.saturating_sub(ends.count())),
         )
     }
@@ -442,7 +473,7 @@ impl Server {
     /// mechanisms count. Event-loop workers receive a command for these and answer after their next wait;
     /// [`Server::counts`] is enough for counters alone.
     pub fn statistics(&self) -> Statistics {
-        let cache = self.cache.as_ref().map(pollux_cache::Store::statistics);
+        let cache = renew::statistics_of(&self.cache);
         let workers = match &self.units {
             Units::Workers(workers) => workers,
             Units::Threads(threads) => return Statistics { cache, ..threads.statistics() },
@@ -487,13 +518,15 @@ impl Server {
 
     /// Opens the access log's file again, after log rotation has moved it away; the log records the
     /// reopening.
-    pub fn reopen_log(&self) {
+    /// Returns false where there is no log.
+    pub fn reopen_log(&self) -> bool {
         match (&self.log, &self.units) {
-            (Some(log), _) => log.reopen(),
-            (None, Units::Processes(processes)) if processes.reopen_log() => {}
-            (None, _) => {
-                tracing::info!("SIGHUP: there is no access log to reopen; nothing changes")
+            (Some(log), _) => {
+                log.reopen();
+                true
             }
+            (None, Units::Processes(processes)) => processes.reopen_log(),
+            (None, _) => false,
         }
     }
 
@@ -531,7 +564,7 @@ impl Server {
             log.finish(log::PATIENCE);
         }
         drop(self.files);
-        let cache = self.cache.as_ref().map(pollux_cache::Store::statistics);
+        let cache = renew::statistics_of(&self.cache);
         outcome.map(|all| Statistics { cache, ..all }).context("a worker failed")
     }
 }

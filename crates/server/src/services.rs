@@ -1,5 +1,6 @@
 //! The services that Pollux brings: files, a guestbook, a reverse proxy. None knows another.
 
+mod generations;
 pub(crate) mod guestbook;
 mod hosts;
 pub(crate) mod hub;
@@ -9,5 +10,6 @@ mod redirect;
 mod routes;
 pub(crate) mod site;
 
+pub(crate) use generations::Generations;
 pub(crate) use hosts::Hosts;
 pub(crate) use routes::Routes;

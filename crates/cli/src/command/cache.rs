@@ -1,9 +1,8 @@
 //! `pollux cache`.
 
-mod client;
 mod text;
 
-use client::{Client, Refused};
+use super::control::{Client, Refused};
 use pollux_server::admin::{ErrorKind, Event, Request, What, text_of};
 use std::{
     ffi::OsString,

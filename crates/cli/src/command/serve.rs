@@ -12,6 +12,7 @@ mod limits;
 mod listen;
 mod origins;
 mod output;
+mod reload;
 mod rules;
 mod source;
 mod tls;
@@ -75,7 +76,8 @@ pub(crate) fn run(args: Box<Args>) -> anyhow::Result<ExitCode> {
     }
     let listens = config.listen.clone();
     let stores: Vec<_> = config.cache_stores().cloned().collect();
-    let outcome = pollux_server::run(config, report);
+    let mut reloader = reload::Reloader::new(configuration.file);
+    let outcome = pollux_server::run_with(config, report, Some(&mut reloader));
     if stores.iter().any(|store| !store.flush(FLUSH_PATIENCE)) {
         tracing::warn!("--cache-dir: not all was written within {FLUSH_PATIENCE:?}");
     }
@@ -91,10 +93,21 @@ pub(crate) fn run(args: Box<Args>) -> anyhow::Result<ExitCode> {
 
 /// What the server runs with; caches are open.
 fn open(configuration: &Configuration) -> anyhow::Result<Config> {
-    let mut config = configuration.file.open(guestbook::default_store)?;
+    finish(configuration, configuration.file.open(guestbook::default_store)?, None)
+}
+
+/// Writes into `config` what only flags can say. Certificates are those of `current`, if it is given.
+fn finish(
+    configuration: &Configuration,
+    mut config: Config,
+    current: Option<&Config>,
+) -> anyhow::Result<Config> {
     config.own_file_tables = Some(own_file_tables());
     configuration.hub.clone().apply(&mut config);
-    configuration.tls.clone().apply(&mut config)?;
+    configuration
+        .tls
+        .clone()
+        .apply(&mut config, current.and_then(|current| current.tls.clone()))?;
     config.check().map_err(|error| UsageError::new(format!("{error:#}")))?;
     Ok(config)
 }

@@ -14,6 +14,7 @@ mod install;
 mod instructions;
 mod lab;
 mod load;
+mod operations;
 mod ranks;
 mod serve;
 mod terminal;

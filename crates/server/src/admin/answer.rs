@@ -55,7 +55,15 @@ pub(super) fn answer(
             send(&Event::Statistics { counters })?;
             Ok(1)
         }
+        // Of the main thread: see `super::tasks`.
+        Request::Reload => Err(not_here()),
     }
+}
+
+/// The refusal of what only a server process can do.
+pub(super) fn not_here() -> AnswerError {
+    let message = "this server runs inside another program, which manages it".into();
+    AnswerError::Client(ErrorKind::Rejected, message)
 }
 
 fn now() -> u64 {

@@ -31,6 +31,9 @@ pub enum Request {
     },
     /// The cache's counters: [`Event::Statistics`].
     Statistics,
+    /// Read the configuration, certificates and logs again: [`Event::Change`] for each key that has
+    /// changed.
+    Reload,
 }
 
 /// What is removed.
@@ -65,6 +68,11 @@ pub enum Event {
         /// The meaning of each is documented at `pollux_cache::Statistics`.
         counters: BTreeMap<String, u64>,
     },
+    /// The value of a key has changed.
+    Change {
+        /// The key, the former and the present value.
+        change: String,
+    },
     /// That was all.
     End {
         /// So many events came before.
@@ -89,6 +97,8 @@ pub enum ErrorKind {
     BadRequest,
     /// Too many clients at once.
     Busy,
+    /// The server cannot do it, and has changed nothing.
+    Rejected,
 }
 
 /// Where something is stored.
@@ -204,6 +214,7 @@ mod tests {
             ),
             (r#"{"command":"purge","what":"all"}"#, Request::Purge { what: What::All }),
             (r#"{"command":"statistics"}"#, Request::Statistics),
+            (r#"{"command":"reload"}"#, Request::Reload),
         ] {
             assert_eq!(serde_json::from_str::<Request>(line).unwrap(), request, "{line}");
             let again = serde_json::to_string(&request).unwrap();

@@ -1,8 +1,9 @@
 //! The socket and its threads.
 
 use super::{
-    answer::{AnswerError, answer},
-    protocol::{ErrorKind, Event, REQUEST_MAX},
+    answer::{AnswerError, answer, not_here},
+    protocol::{ErrorKind, Event, REQUEST_MAX, Request},
+    tasks::{Task, Tasks},
 };
 use crate::transport::listener::{self, SocketFile};
 use anyhow::Context;
@@ -16,7 +17,7 @@ use std::{
     os::unix::net::UnixStream,
     path::Path,
     sync::{
-        Arc,
+        Arc, Mutex, PoisonError,
         atomic::{AtomicUsize, Ordering::SeqCst},
     },
     thread::{self, JoinHandle},
@@ -32,6 +33,9 @@ const WRITE_PATIENCE: Duration = Duration::from_secs(600);
 /// Between two tries to accept when there is no descriptor or memory.
 const PAUSE: Duration = Duration::from_millis(100);
 
+/// The cache of the default site, if it has one: another one after a change of the configuration.
+pub(crate) type SharedStore = Arc<Mutex<Option<Store>>>;
+
 /// The control socket of a running server. Gone, with its file, when it is dropped.
 #[derive(Debug)]
 pub(crate) struct Operator {
@@ -41,17 +45,21 @@ pub(crate) struct Operator {
 }
 
 impl Operator {
-    /// Listens at `path`, for `store`.
+    /// Listens at `path`, for `store`; what the main thread has to do is put into `tasks`.
     ///
     /// # Errors
     /// Somebody listens there, or there can be no socket.
-    pub(crate) fn start(path: &Path, store: Store) -> anyhow::Result<Self> {
+    pub(crate) fn start(
+        path: &Path,
+        store: SharedStore,
+        tasks: Option<Tasks>,
+    ) -> anyhow::Result<Self> {
         let (listener, file) =
             listen(path).with_context(|| format!("--control {}", path.display()))?;
         let listener = Arc::new(listener);
         let mut operator = Self { listener: listener.clone(), thread: None, _file: file };
         let thread = thread::Builder::new().name("operator".into());
-        operator.thread = Some(thread.spawn(move || accept(&listener, &store))?);
+        operator.thread = Some(thread.spawn(move || accept(&listener, &(store, tasks)))?);
         Ok(operator)
     }
 }
@@ -80,7 +88,10 @@ fn listen(path: &Path) -> io::Result<(Socket, SocketFile)> {
     Ok((socket, file))
 }
 
-fn accept(listener: &Socket, store: &Store) {
+/// What a request may be about.
+type Managed = (SharedStore, Option<Tasks>);
+
+fn accept(listener: &Socket, managed: &Managed) {
     let clients = Arc::new(AtomicUsize::new(0));
     loop {
         let stream = match listener.accept() {
@@ -92,7 +103,7 @@ fn accept(listener: &Socket, store: &Store) {
                 continue;
             }
         };
-        let (clients, store) = (clients.clone(), store.clone());
+        let (clients, managed) = (clients.clone(), managed.clone());
         if clients.fetch_add(1, SeqCst) >= CLIENTS_MAX {
             clients.fetch_sub(1, SeqCst);
             let _ = stream.set_nonblocking(true);
@@ -102,7 +113,7 @@ fn accept(listener: &Socket, store: &Store) {
         }
         let count = clients.clone();
         let started = spawn_detached(c"operator-client", move || {
-            let _ = serve(&stream, &store);
+            let _ = serve(&stream, &managed);
             clients.fetch_sub(1, SeqCst);
         });
         if started.is_err() {
@@ -111,7 +122,7 @@ fn accept(listener: &Socket, store: &Store) {
     }
 }
 
-fn serve(stream: &UnixStream, store: &Store) -> io::Result<()> {
+fn serve(stream: &UnixStream, managed: &Managed) -> io::Result<()> {
     stream.set_read_timeout(Some(READ_PATIENCE))?;
     stream.set_write_timeout(Some(WRITE_PATIENCE))?;
     let mut reader = BufReader::new(stream);
@@ -125,7 +136,7 @@ fn serve(stream: &UnixStream, store: &Store) -> io::Result<()> {
         let outcome = if line.ends_with(b"\n") {
             serde_json::from_slice(&line)
                 .map_err(|error| AnswerError::Client(ErrorKind::BadRequest, error.to_string()))
-                .and_then(|request| answer(store, &request, |event| send(&mut writer, event)))
+                .and_then(|request| manage(managed, &request, |event| send(&mut writer, event)))
         } else {
             let message = format!("a request is a line of at most {REQUEST_MAX} bytes");
             send(&mut writer, &Event::Error { kind: ErrorKind::BadRequest, message })?;
@@ -140,6 +151,33 @@ fn serve(stream: &UnixStream, store: &Store) -> io::Result<()> {
         }
         writer.flush()?;
     }
+}
+
+/// Answers a request: what is about the cache here, the rest by way of the main thread.
+fn manage(
+    (store, tasks): &Managed,
+    request: &Request,
+    mut send: impl FnMut(&Event) -> io::Result<()>,
+) -> Result<u64, AnswerError> {
+    let task = match request {
+        Request::Reload => Task::Reload,
+        Request::List { .. }
+        | Request::Show { .. }
+        | Request::Purge { .. }
+        | Request::Statistics => {
+            let store = store.lock().unwrap_or_else(PoisonError::into_inner).clone();
+            let message = "there is no cache (pollux serve --cache SIZE)".into();
+            let store = store.ok_or(AnswerError::Client(ErrorKind::Rejected, message))?;
+            return answer(&store, request, send);
+        }
+    };
+    let tasks = tasks.as_ref().ok_or_else(not_here)?;
+    let changes =
+        tasks.run(task).map_err(|message| AnswerError::Client(ErrorKind::Rejected, message))?;
+    for change in &changes {
+        send(&Event::Change { change: change.clone() })?;
+    }
+    Ok(changes.len() as u64)
 }
 
 fn send(writer: &mut impl Write, event: &Event) -> io::Result<()> {

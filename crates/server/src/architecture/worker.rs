@@ -4,10 +4,12 @@ use crate::{
     config::{Config, Listen},
     engine::{
         control::{Inbox, LineCounter, Remote},
-        event::Engine,
+        event::{Engine, Renewer},
     },
     log::LogWriter,
     protocol::rules::Rules,
+    reactor::Reactor,
+    reload::Offer,
     service::{Service, worker_state::WorkerState},
     services::{hub::HubShared, site::Contents},
     stats::{Counters, Statistics},
@@ -57,6 +59,9 @@ pub(crate) type HubPart = Option<(Arc<HubShared>, usize)>;
 pub(crate) type MakeService<S> =
     Arc<dyn Fn(&Config, &Rules, Arc<Contents>, HubPart) -> anyhow::Result<S> + Send + Sync>;
 
+/// Puts a service made for a new configuration in the place of the present one, whose rules are given.
+pub(crate) type Replace<S> = fn(&mut S, S, Arc<Rules>, &mut Reactor);
+
 /// What a worker is given.
 pub(crate) struct Task<S> {
     pub(crate) config: Arc<Config>,
@@ -69,6 +74,8 @@ pub(crate) struct Task<S> {
     pub(crate) index: usize,
     /// Makes the worker's service, in its thread.
     pub(crate) make: MakeService<S>,
+    /// How the service changes with the configuration, if it can, and where new ones are offered.
+    pub(crate) renewals: Option<(Replace<S>, Offer)>,
     /// What to accept from, by number in the main thread's table, which keeps them.
     pub(crate) listeners: Vec<Arc<Listener>>,
     pub(crate) max_connections: usize,
@@ -170,6 +177,7 @@ fn run<S: Service>(
         mechanism,
         index,
         make,
+        renewals,
         listeners,
         max_connections,
         log,
@@ -185,6 +193,8 @@ fn run<S: Service>(
     let cpu = pin(&config, index)?;
     sys::set_timing(config.time_system_calls);
     let service = make(&config, &rules, contents, hub.map(|hub| (hub, index)))?;
+    let renewer =
+        renewals.map(|(replace, offer)| Renewer::new(index, offer, make.clone(), replace));
     let local = WorkerState { counters, ..WorkerState::new(log) };
     let info = WorkerInfo { tid: rustix::thread::gettid().as_raw_nonzero().get(), cpu, listens };
     let name = mechanism.name.clone();
@@ -192,6 +202,7 @@ fn run<S: Service>(
         config,
         mechanism,
         service,
+        renewer,
         rules,
         local,
         listeners,
@@ -244,6 +255,7 @@ struct Job<'a, S> {
     config: Arc<Config>,
     mechanism: MechanismSpec,
     service: S,
+    renewer: Option<Renewer<S>>,
     rules: Arc<Rules>,
     local: WorkerState,
     listeners: Vec<OwnedFd>,
@@ -266,7 +278,7 @@ impl<S: Service> Visitor for Job<'_, S> {
             self.inbox,
         )?;
         let _ = self.ready.send(self.info);
-        engine.run()
+        engine.with_renewer(self.renewer).run()
     }
 }
 

@@ -3,6 +3,7 @@
 //! [`ConfigFile`] is read, written and compared, and opens nothing. [`ConfigFile::validate`] checks
 //! it, and [`ConfigFile::open`] makes the [`Config`](super::Config) that a server runs with.
 
+mod change;
 mod clients;
 mod fault;
 mod load;

@@ -32,8 +32,6 @@ pub struct FrontendConfig {
     pub keep_timeout: Duration,
     /// Where replies are kept, for all workers; `None` keeps none.
     pub cache: Option<pollux_cache::Store>,
-    /// Where that can be looked at and purged: see `operator`.
-    pub control: Option<PathBuf>,
 }
 
 /// An origin, and which paths are its.
@@ -113,7 +111,6 @@ impl FrontendConfig {
             keep: 32,
             keep_timeout: Duration::from_secs(60),
             cache: None,
-            control: None,
         }
     }
 
@@ -122,10 +119,6 @@ impl FrontendConfig {
     pub(super) fn check(&self) -> anyhow::Result<()> {
         let count = self.routes.len() + self.handovers.len();
         ensure!(count > 0, "a front end without an origin");
-        ensure!(
-            self.control.is_none() || self.cache.is_some(),
-            "--control: there is no cache that it could be about (--cache SIZE)"
-        );
         ensure!(count <= ROUTES_MAX, "{count} origins: {ROUTES_MAX} are the most");
         for (index, handover) in self.handovers.iter().enumerate() {
             let prefix = &handover.prefix;

@@ -201,7 +201,7 @@ impl<A: Service> Blocking<A> {
         let mut adapter = Adapter { service, rules, worker, reactor, client: id, socket };
         client.connection.abandon(&mut adapter);
         sys::close(client.transport.into_socket());
-        self.worker.clients.leave(self.rules.guard.as_ref(), id.fd);
+        self.worker.clients.leave(self.rules.guard.as_deref(), id.fd);
         self.worker.counters.add(Counter::Closed, 1);
         // Commands that the service gave while the exchange ended.
         self.perform();

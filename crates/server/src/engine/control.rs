@@ -40,6 +40,10 @@ pub(crate) enum WorkerCommand {
     },
     /// Something that the workers share has changed: look at it.
     News,
+    /// Make ready to serve by the configuration that is offered under this number.
+    Prepare(u64),
+    /// Serve by it from now on.
+    Commit(u64),
 }
 
 impl WorkerCommand {
@@ -48,6 +52,8 @@ impl WorkerCommand {
             Self::Statistics(number) => format!("statistics {number}\n"),
             Self::Stop { grace } => format!("stop {}\n", grace.as_millis()),
             Self::News => "news 0\n".to_owned(),
+            Self::Prepare(number) => format!("prepare {number}\n"),
+            Self::Commit(number) => format!("commit {number}\n"),
         }
     }
 
@@ -58,6 +64,8 @@ impl WorkerCommand {
             "statistics" => Some(Self::Statistics(number)),
             "stop" => Some(Self::Stop { grace: Duration::from_millis(number) }),
             "news" => Some(Self::News),
+            "prepare" => Some(Self::Prepare(number)),
+            "commit" => Some(Self::Commit(number)),
             _ => None,
         }
     }
@@ -167,6 +175,15 @@ impl Remote {
     /// it.
     pub(crate) fn notify(&self) {
         self.tell(&self.line(), WorkerCommand::News);
+    }
+
+    /// Has the worker prepare for the configuration that is offered, or go on with it.
+    pub(crate) fn renew(&self, number: u64, is_prepared: bool) {
+        let command = match is_prepared {
+            false => WorkerCommand::Prepare(number),
+            true => WorkerCommand::Commit(number),
+        };
+        self.tell(&self.line(), command);
     }
 
     /// Tells the worker to stop; a worker that has ended does not receive it.

@@ -18,15 +18,19 @@ mod accept;
 mod admit;
 mod client;
 mod evict;
+mod expire;
 mod handover;
 mod names;
 mod nodes;
+mod renew;
 mod stop;
 mod streams;
 pub(crate) mod table;
 mod tunnel;
 mod upstreams;
 mod wait;
+
+pub(crate) use renew::Renewer;
 
 use super::{
     FailedWaits,
@@ -104,6 +108,8 @@ pub(crate) struct Engine<M, A: Service> {
     failed_waits: FailedWaits,
     /// Connections that give way at the limit.
     idle: evict::IdleReserve,
+    /// How a new configuration takes effect, if one can.
+    renewer: Option<Renewer<A>>,
     /// The tick at which a stop no longer waits for connections.
     stop_at: Option<u32>,
 }
@@ -146,8 +152,14 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
             large_file: config.large_file,
             failed_waits: FailedWaits::default(),
             idle: evict::IdleReserve::new(config.idle_eviction == IdleEviction::On),
+            renewer: None,
             stop_at: None,
         })
+    }
+
+    /// Lets the configuration be changed while the engine runs.
+    pub(crate) fn with_renewer(self, renewer: Option<Renewer<A>>) -> Self {
+        Self { renewer, ..self }
     }
 
     /// Runs until a stop has been requested and is done. Returns the last figures.
@@ -253,6 +265,8 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
                 WorkerCommand::Stop { grace } => self.stop(grace),
                 // To wake the loop is enough: it looks at its streams in each pass.
                 WorkerCommand::News => {}
+                WorkerCommand::Prepare(number) => self.prepare_renewal(number),
+                WorkerCommand::Commit(number) => self.commit_renewal(number),
             }
         }
     }
@@ -450,7 +464,7 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
     }
 
     fn client_has_gone(&mut self, fd: RawFd) {
-        self.worker.clients.leave(self.rules.guard.as_ref(), fd);
+        self.worker.clients.leave(self.rules.guard.as_deref(), fd);
         self.clients -= 1;
         self.worker.counters.add(Counter::Closed, 1);
         self.acceptor.slot_is_free();
@@ -504,77 +518,6 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
             }
         }
         self.accept_more();
-    }
-
-    /// Ends what has had its time.
-    fn expire(&mut self) {
-        let now = self.worker.clock.tick();
-        let mut due = std::mem::take(&mut self.due);
-        let nodes = &mut Timers { table: &mut self.table, reactor: &mut self.reactor };
-        self.timers.expire(nodes, now, &mut due);
-        for node in due.drain(..) {
-            if node & timers::ALARM == 0 {
-                self.time_is_over(node as RawFd);
-            } else if let Some((id, to)) = self.reactor.alarms.take(node & !timers::ALARM) {
-                self.tell(to, Event::Time(id));
-            }
-        }
-        self.due = due;
-    }
-
-    #[cold]
-    fn time_is_over(&mut self, fd: RawFd) {
-        let Some(slot) = self.table.get_mut(fd) else { return };
-        match slot.class {
-            Class::Linger => return self.close(fd),
-            Class::Dial => {
-                if let Peer::Upstream(index) = slot.peer
-                    && let Some(id) = self.reactor.upstreams.at(index)
-                {
-                    self.fail_upstream(id, io::ErrorKind::TimedOut);
-                }
-                return;
-            }
-            _ => {}
-        }
-        if slot.class == Class::Send && self.has_taken_enough(fd) {
-            let deadline = self.worker.clock.after(self.rules.timeouts.send);
-            return self.arm(fd as u32, deadline);
-        }
-        let Some(slot) = self.table.get_mut(fd) else { return };
-        self.worker.counters.add(Counter::TimedOut, 1);
-        match slot.class {
-            Class::KeepAlive | Class::Linger => self.close(fd),
-            Class::Send => self.close_slow_reader(fd),
-            Class::Header => {
-                if self.iterate(fd, |iteration, _, adapter, _| iteration.time_is_over(adapter)) {
-                    self.rearm(fd);
-                }
-            }
-            // These have no deadline, or had their say above.
-            Class::Service | Class::Dial | Class::Upstream | Class::Tunnel | Class::Stream => {}
-        }
-    }
-
-    /// Whether the peer has taken [`SEND_PROGRESS_BYTES`] since the last check. What the kernel took is
-    /// no measure: it reports a buffer as writable only when a third of it is free.
-    #[cold]
-    fn has_taken_enough(&mut self, fd: RawFd) -> bool {
-        let Some(slot) = self.table.get_mut(fd) else { return false };
-        let Some((transport, Peer::Client(connection))) = slot.parts() else { return false };
-        let Ok(unsent) = transport.unacknowledged() else { return false };
-        connection.has_taken(unsent, SEND_PROGRESS_BYTES)
-    }
-
-    /// Ends a connection whose peer does not read. The kernel may still send what it has, but for no
-    /// longer than the send timeout: otherwise it would occupy memory for minutes.
-    #[cold]
-    fn close_slow_reader(&mut self, fd: RawFd) {
-        let timeout = crate::time::clock::TICK * self.rules.timeouts.send;
-        if let Some(transport) = self.table.get_mut(fd).and_then(|slot| slot.transport()) {
-            transport.limit_what_is_left(timeout);
-        }
-        self.close(fd);
     }
 
     fn statistics(&self) -> Statistics {

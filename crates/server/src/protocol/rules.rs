@@ -24,7 +24,7 @@ pub(crate) struct Rules {
     /// The timeouts, in ticks.
     pub(crate) timeouts: TimeoutTicks,
     /// Which clients are served, and how much each may have; `None` where nothing is limited.
-    pub(crate) guard: Option<Guard>,
+    pub(crate) guard: Option<Arc<Guard>>,
     /// TLS beneath each connection.
     tls: Option<Arc<Tls>>,
 }
@@ -68,9 +68,14 @@ impl Rules {
                 keep_alive: ticks(config.timeouts.keep_alive),
                 send: ticks(config.timeouts.send),
             },
-            guard: Guard::new(&config.clients),
+            guard: Guard::new(&config.clients).map(Arc::new),
             tls: config.tls.clone(),
         }
+    }
+
+    /// These rules, with what `former` has counted of each client: connections that are open stay counted.
+    pub(crate) fn counting_on(self, former: &Self) -> Self {
+        Self { guard: former.guard.clone(), ..self }
     }
 
     /// An iteration of this thread's loop begins.

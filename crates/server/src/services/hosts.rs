@@ -13,7 +13,7 @@ use super::{
 use crate::{
     config::{Config, VirtualHost},
     protocol::rules::Rules,
-    reactor::{ClientId, ExchangeId},
+    reactor::{ClientId, ExchangeId, Reactor},
     service::{
         Event, Flow, Page, Part, RequestContext, ResponseWriter, Service, ServiceContext,
         StreamSend,
@@ -62,6 +62,13 @@ pub(crate) struct Exchange {
     inner: routes::Exchange,
 }
 
+impl Exchange {
+    /// Whether what has the exchange is moved on when the configuration changes.
+    pub(crate) fn outlives_generations(&self) -> bool {
+        matches!(self.inner, routes::Exchange::Hub(_) | routes::Exchange::Guestbook(_))
+    }
+}
+
 impl Hosts {
     /// The sites of `config`, for one worker; `contents` of the default site's files are
     /// shared by all.
@@ -102,6 +109,45 @@ impl Hosts {
     /// site's.
     pub(crate) fn add_hub(&mut self, shared: Arc<HubShared>, worker: usize) {
         self.default.add_hub(shared, worker);
+    }
+
+    /// Takes the hub and the guestbooks of the sites that these replace, which go on with their streams and
+    /// stores. Sites with a guestbook keep their number (`crate::reload` sees to that).
+    pub(crate) fn take_over(&mut self, former: &mut Self) {
+        self.default.take_over(&mut former.default);
+        if let (Some(others), Some(former)) = (&mut self.others, &mut former.others) {
+            for (site, former) in others.sites.iter_mut().zip(&mut former.sites) {
+                site.routes.take_over(&mut former.routes);
+            }
+        }
+    }
+
+    fn routes(&self) -> impl Iterator<Item = &Routes> {
+        let others = self.others.iter().flat_map(|others| &others.sites);
+        std::iter::once(&self.default).chain(others.map(|site| &site.routes))
+    }
+
+    /// Whether a background exchange is one of these sites'.
+    pub(crate) fn has_background(&self, background: ExchangeId) -> bool {
+        self.routes().any(|routes| routes.has_background(background))
+    }
+
+    /// Whether any background exchange is.
+    pub(crate) fn has_any_background(&self) -> bool {
+        self.routes().any(Routes::has_any_background)
+    }
+
+    /// Whether what has happened is about an origin of these sites.
+    pub(crate) fn is_meant_by_origin(&self, event: &Event<'_>) -> bool {
+        self.routes().any(|routes| routes.is_meant_by_origin(event))
+    }
+
+    /// Ends what these sites have besides exchanges: connections to origins that are kept.
+    pub(crate) fn retire(&mut self, reactor: &mut Reactor) {
+        self.default.retire(reactor);
+        for site in self.others.iter_mut().flat_map(|others| &mut others.sites) {
+            site.routes.retire(reactor);
+        }
     }
 
     /// The routes of a site, and a call as it is for that site.

@@ -28,7 +28,7 @@ pub(crate) use routes::RouteId;
 use crate::service::{Event, Flow, Part, RequestContext, ResponseWriter, Service, ServiceContext};
 use crate::{
     config::FrontendConfig,
-    reactor::{ExchangeId, WakeReason},
+    reactor::{ExchangeId, Reactor, WakeReason},
     time::clock::ticks,
     transport::outbox::Outbox,
 };
@@ -94,6 +94,19 @@ impl Proxy {
     pub(crate) fn is_meant(&self, event: &Event<'_>) -> bool {
         self.pool.is_meant(event)
             || self.cache.as_ref().is_some_and(|cache| cache.is_notifier(event))
+    }
+
+    /// Whether there is any background exchange.
+    pub(crate) fn has_any_background(&self) -> bool {
+        !self.background.is_empty()
+    }
+
+    /// Closes the connections that are kept: nobody will use them.
+    pub(crate) fn retire(&mut self, reactor: &mut Reactor) {
+        self.pool.retire(reactor);
+        if let Some(cache) = &mut self.cache {
+            cache.retire(reactor);
+        }
     }
 
     /// Whether a background exchange is one of this proxy's.

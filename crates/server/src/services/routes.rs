@@ -5,7 +5,7 @@ mod by_policy;
 use crate::{
     config::Config,
     protocol::rules::Rules,
-    reactor::{ClientId, ExchangeId},
+    reactor::{ClientId, ExchangeId, Reactor},
 };
 use crate::{
     service::{
@@ -113,6 +113,29 @@ impl Routes {
         match &self.proxy {
             Some(proxy) if proxy.is_meant(event) => true,
             _ => self.guestbook.is_some(),
+        }
+    }
+
+    /// Whether any background exchange is.
+    pub(crate) fn has_any_background(&self) -> bool {
+        self.proxy.as_ref().is_some_and(|proxy| proxy.has_any_background())
+    }
+
+    /// Whether what has happened is about an origin of this site.
+    pub(crate) fn is_meant_by_origin(&self, event: &Event<'_>) -> bool {
+        self.proxy.as_ref().is_some_and(|proxy| proxy.is_meant(event))
+    }
+
+    /// Takes hub and guestbook of the routes that these replace.
+    pub(crate) fn take_over(&mut self, former: &mut Self) {
+        self.hub = former.hub.take();
+        self.guestbook = former.guestbook.take();
+    }
+
+    /// Ends what there is besides exchanges.
+    pub(crate) fn retire(&mut self, reactor: &mut Reactor) {
+        if let Some(proxy) = &mut self.proxy {
+            proxy.retire(reactor);
         }
     }
 

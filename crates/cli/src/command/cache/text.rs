@@ -55,6 +55,8 @@ pub(super) fn put(event: &Event, shown: u64, out: &mut impl Write) -> io::Result
         Event::Purged { responses: 1 } => writeln!(out, "1 response purged"),
         Event::Purged { responses } => writeln!(out, "{responses} responses purged"),
         Event::Statistics { counters } => put_counters(counters, out),
+        // Of `pollux ctl`.
+        Event::Change { .. } => Ok(()),
         Event::End { .. } | Event::Error { .. } => Ok(()),
     }
 }

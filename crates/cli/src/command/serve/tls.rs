@@ -69,8 +69,13 @@ enum VersionArg {
 }
 
 impl TlsArgs {
-    /// Reads the certificates, if any are named, and writes the settings into `config`.
-    pub(super) fn apply(self, config: &mut Config) -> anyhow::Result<()> {
+    /// Reads the certificates, if any are named and there are none yet, and writes the settings into
+    /// `config`.
+    pub(super) fn apply(
+        self,
+        config: &mut Config,
+        present: Option<Arc<Tls>>,
+    ) -> anyhow::Result<()> {
         let is_on = self.tls.is_some() || !self.tls_cert.is_empty();
         if !is_on {
             let is_useless = self.tls_min.is_some()
@@ -92,6 +97,10 @@ impl TlsArgs {
             config.headers.push(("Strict-Transport-Security".into(), value));
         }
         config.redirect_http = self.redirect_http;
+        if present.is_some() {
+            config.tls = present;
+            return Ok(());
+        }
         let settings = TlsConfig {
             certificates: certificates(self.tls_cert, self.tls_key)?,
             min_version: match self.tls_min {

@@ -7,7 +7,8 @@ use std::os::unix::fs::PermissionsExt;
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn started(path: &Path) -> anyhow::Result<Operator> {
-    Operator::start(path, Store::new(Config::default()))
+    let store = Store::new(Config::default());
+    Operator::start(path, Arc::new(Mutex::new(Some(store))), None)
 }
 
 struct Client(BufReader<UnixStream>);

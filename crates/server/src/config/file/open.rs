@@ -18,6 +18,15 @@ impl ConfigFile {
     /// Names the directory or the file that cannot be opened. A configuration that was not
     /// [validated](ConfigFile::validate) may fail later.
     pub fn open(&self, store: impl Fn() -> anyhow::Result<PathBuf>) -> anyhow::Result<Config> {
+        self.open_with(store, |_| None)
+    }
+
+    /// As [`ConfigFile::open`], with the caches that `kept` has for sites, by number.
+    pub(super) fn open_with(
+        &self,
+        store: impl Fn() -> anyhow::Result<PathBuf>,
+        kept: impl Fn(usize) -> Option<pollux_cache::Store>,
+    ) -> anyhow::Result<Config> {
         let mut config = Config::new("");
         config.listen = self.listen.iter().map(|listen| listen.value.clone()).collect();
         config.backlog = self.backlog;
@@ -58,7 +67,7 @@ impl ConfigFile {
         };
         let default = self.default_site();
         for (index, section) in self.site.iter().enumerate() {
-            let host = section.open(&config, self.cache_size.0, &store)?;
+            let host = section.open(&config, self.cache_size.0, &store, kept(index))?;
             if index == default {
                 config.site = host.site;
                 config.frontend = host.frontend;
@@ -70,11 +79,7 @@ impl ConfigFile {
                 config.hosts.push(host);
             }
         }
-        if let Some(frontend) = config.frontend.as_mut().and_then(Arc::get_mut)
-            && frontend.cache.is_some()
-        {
-            frontend.control.clone_from(&self.control);
-        }
+        config.control.clone_from(&self.control);
         Ok(config)
     }
 }
@@ -85,6 +90,7 @@ impl SiteSection {
         config: &Config,
         file_cache_bytes: u64,
         store: &impl Fn() -> anyhow::Result<PathBuf>,
+        kept: Option<pollux_cache::Store>,
     ) -> anyhow::Result<VirtualHost> {
         Ok(VirtualHost {
             names: self.names.iter().map(|name| name.to_ascii_lowercase()).collect(),
@@ -99,7 +105,7 @@ impl SiteSection {
                 rules: self.rules(),
                 ..config.site.clone()
             },
-            frontend: self.frontend()?.map(Arc::new),
+            frontend: self.frontend(kept)?.map(Arc::new),
             guestbook: self.guestbook(store)?.map(Arc::new),
             headers: self
                 .header
@@ -110,7 +116,10 @@ impl SiteSection {
         })
     }
 
-    fn frontend(&self) -> anyhow::Result<Option<FrontendConfig>> {
+    fn frontend(
+        &self,
+        kept: Option<pollux_cache::Store>,
+    ) -> anyhow::Result<Option<FrontendConfig>> {
         if self.origin.is_empty() && self.handover.is_empty() {
             return Ok(None);
         }
@@ -125,7 +134,11 @@ impl SiteSection {
         config.connections = self.origin_connections;
         config.keep = self.origin_keep;
         config.keep_timeout = self.origin_keep_timeout.0;
-        config.cache = self.cache.map(|size| self.cache_store(size.0)).transpose()?;
+        config.cache = match (kept, self.cache) {
+            (Some(kept), _) => Some(kept),
+            (None, Some(size)) => Some(self.cache_store(size.0)?),
+            (None, None) => None,
+        };
         Ok(Some(config))
     }
 

@@ -20,13 +20,13 @@ impl<A: Service> Blocking<A> {
     #[cold]
     fn is_welcome(&mut self, socket: &OwnedFd) -> bool {
         let (fd, address) = (socket.as_raw_fd(), listener::peer(socket.as_fd()));
-        let outcome = self.worker.clients.enter(self.rules.guard.as_ref(), fd, address);
+        let outcome = self.worker.clients.enter(self.rules.guard.as_deref(), fd, address);
         outcome.inspect_err(|why| self.worker.counters.add(why.counter(), 1)).is_ok()
     }
 
     #[cold]
     fn refuse(&mut self, socket: OwnedFd) -> Option<Transport> {
-        self.worker.clients.leave(self.rules.guard.as_ref(), socket.as_raw_fd());
+        self.worker.clients.leave(self.rules.guard.as_deref(), socket.as_raw_fd());
         sys::close(socket);
         self.show();
         None

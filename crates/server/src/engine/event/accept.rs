@@ -103,6 +103,13 @@ impl Acceptor {
         })
     }
 
+    /// Other limits hold from now on.
+    pub(super) fn set_limits(&mut self, limit: Option<NonZeroU32>, max_connections: usize) {
+        self.limit = limit;
+        self.max_connections = max_connections;
+        self.may_resume = self.is_paused;
+    }
+
     /// Whether connections are known to wait.
     pub(super) fn has_more(&self) -> bool {
         !self.is_paused && self.listeners.iter().any(|listener| listener.has_more)

@@ -12,7 +12,7 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
         }
         let fd = socket.as_raw_fd();
         self.rules.accept(socket).inspect_err(|_| {
-            self.worker.clients.leave(self.rules.guard.as_ref(), fd);
+            self.worker.clients.leave(self.rules.guard.as_deref(), fd);
             self.worker.counters.add(Counter::Refused, 1);
         })
     }
@@ -20,7 +20,7 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
     #[cold]
     fn is_welcome(&mut self, socket: &OwnedFd) -> bool {
         let (fd, address) = (socket.as_raw_fd(), listener::peer(socket.as_fd()));
-        let outcome = self.worker.clients.enter(self.rules.guard.as_ref(), fd, address);
+        let outcome = self.worker.clients.enter(self.rules.guard.as_deref(), fd, address);
         outcome.inspect_err(|why| self.worker.counters.add(why.counter(), 1)).is_ok()
     }
 }

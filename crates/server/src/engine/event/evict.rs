@@ -39,6 +39,11 @@ impl IdleReserve {
         Self { is_on, candidates: Vec::new(), next_look_at: 0 }
     }
 
+    /// Whether any connection may be evicted, from now on.
+    pub(super) fn set(&mut self, is_on: bool) {
+        self.is_on = is_on;
+    }
+
     /// Whether connections give way at all.
     pub(super) fn is_on(&self) -> bool {
         self.is_on

@@ -32,6 +32,11 @@ impl BackgroundTasks {
         self.0.iter().any(|(id, _)| *id == background)
     }
 
+    /// Whether there is none.
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     fn take(&mut self, background: ExchangeId) -> Option<Box<State>> {
         self.0.iter_mut().find(|(id, _)| *id == background)?.1.take()
     }

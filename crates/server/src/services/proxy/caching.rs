@@ -122,6 +122,13 @@ impl Caching {
         self.deliver(reactor);
     }
 
+    /// Nobody here waits any more.
+    pub(super) fn retire(&mut self, reactor: &mut Reactor) {
+        if let Notifier::At(upstream) = std::mem::replace(&mut self.notifier, Notifier::Missing) {
+            reactor.close(upstream);
+        }
+    }
+
     /// Sees to it that there is a notifier where somebody begins to wait. Returns after how many ticks he
     /// is to look by himself.
     fn set_notifier(&mut self, reactor: &mut Reactor) -> u32 {

@@ -304,6 +304,17 @@ impl OriginPool {
         }
     }
 
+    /// Closes what is kept, whatever its age.
+    pub(super) fn retire(&mut self, reactor: &mut Reactor) {
+        for (upstream, _) in self.origins.iter_mut().flat_map(|state| state.kept.drain(..)) {
+            reactor.close(upstream);
+            self.open -= 1;
+        }
+        if let Some(sweep) = self.sweep.take() {
+            reactor.cancel(sweep);
+        }
+    }
+
     /// Closes what was kept for too long.
     fn sweep(&mut self, reactor: &mut Reactor, now: u32) {
         for state in &mut self.origins {

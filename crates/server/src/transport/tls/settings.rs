@@ -85,10 +85,19 @@ impl Tls {
         Handshake::server(Arc::clone(&self.config))
     }
 
-    /// Has the certificates read again at the next handshake, for a SIGHUP. They are read again by
-    /// themselves, too, when their files have changed. A pair that cannot be used is refused with an error
-    /// in the log, and the former stays.
-    pub fn request_reload(&self) {
+    /// Reads the certificates again now; returns whether there are files of them. They are read again by
+    /// themselves, too, when their files have changed.
+    ///
+    /// # Errors
+    /// A pair cannot be used: the former ones stay in use.
+    pub fn reload(&self) -> anyhow::Result<bool> {
         self.certificates.request_reload();
+        match self.certificates.reload_if_changed() {
+            Reload::Unchanged => Ok(false),
+            Reload::Done => Ok(true),
+            Reload::Rejected(reason) => anyhow::bail!(
+                "the new certificates cannot be used, the former ones stay in use: {reason}"
+            ),
+        }
     }
 }

@@ -16,7 +16,7 @@ const PATIENCE: Duration = Duration::from_secs(120);
 const LINE_MAX: u64 = 1 << 20;
 
 /// Why there is no answer, or not the whole.
-pub(super) enum Refused {
+pub(crate) enum Refused {
     /// Nobody is there.
     Absent(PathBuf, io::Error),
     /// The connection broke, or what came makes no sense.
@@ -39,7 +39,7 @@ impl fmt::Display for Refused {
                     }
                     _ => return write!(f, "--control {}: {error}", path.display()),
                 };
-                let remedy = "`pollux serve --cache SIZE --control PATH` makes one";
+                let remedy = "`pollux serve --control PATH` makes one";
                 write!(f, "--control {}: {why} ({remedy})", path.display())
             }
             Self::Broken(why) => write!(f, "the server's answer is not whole: {why}"),
@@ -50,12 +50,12 @@ impl fmt::Display for Refused {
 }
 
 /// A connection.
-pub(super) struct Client {
+pub(crate) struct Client {
     stream: BufReader<UnixStream>,
 }
 
 impl Client {
-    pub(super) fn connect(path: &Path) -> Result<Self, Refused> {
+    pub(crate) fn connect(path: &Path) -> Result<Self, Refused> {
         let open = || {
             let stream = UnixStream::connect(path)?;
             stream.set_read_timeout(Some(PATIENCE))?;
@@ -66,7 +66,7 @@ impl Client {
         Ok(Self { stream: BufReader::new(stream) })
     }
 
-    pub(super) fn send(&mut self, request: &Request) -> Result<(), Refused> {
+    pub(crate) fn send(&mut self, request: &Request) -> Result<(), Refused> {
         let mut line = serde_json::to_vec(request).map_err(|error| broken(&error))?;
         line.push(b'\n');
         // A server that refuses closes without having read: its message is then still to be read.
@@ -75,7 +75,7 @@ impl Client {
     }
 
     /// The next event, and its line.
-    pub(super) fn event(&mut self) -> Result<(String, Event), Refused> {
+    pub(crate) fn event(&mut self) -> Result<(String, Event), Refused> {
         let mut line = String::new();
         let mut limited = self.stream.by_ref().take(LINE_MAX);
         limited.read_line(&mut line).map_err(|error| broken(&error))?;

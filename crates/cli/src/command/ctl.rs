@@ -1,0 +1,88 @@
+//! `pollux ctl`: manages a running server.
+
+use super::control::{Client, Refused};
+use crate::usage::UsageError;
+use pollux_server::admin::{Event, Request};
+use std::{
+    io::{self, Write},
+    path::PathBuf,
+    process::ExitCode,
+};
+
+const EXAMPLES: &str = "\
+The server has to run with `--control PATH`.
+
+Exit status: 0 when it was done, 1 when the server refused, with its reason on
+standard error; then nothing has changed. 2 for a command line that is not
+understood, 3 when no server answers.";
+
+const RELOAD_EXAMPLES: &str = "\
+Example:
+  pollux ctl reload --control /run/pollux.ctl
+
+Reads the file of --config, and all that it includes, the certificates, and
+opens the access log anew, as SIGHUP does. No connection is closed; a request
+in progress ends under the former configuration. A configuration with a fault,
+and a change that needs a restart, are refused as a whole.
+
+Prints what has changed, a line for each key: KEY: FORMER -> PRESENT.";
+
+/// The command's arguments.
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Args {
+    /// The server's control socket
+    #[arg(long, value_name = "PATH", global = true)]
+    control: Option<PathBuf>,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(clap::Subcommand)]
+enum Command {
+    /// Read configuration and certificates again, and open the access log anew
+    #[command(after_help = RELOAD_EXAMPLES)]
+    Reload,
+}
+
+/// No server answers.
+const NO_SERVER: u8 = 3;
+
+/// Runs the command.
+pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let request = match args.command {
+        Command::Reload => Request::Reload,
+    };
+    let control = args.control.ok_or_else(|| {
+        UsageError::new("--control PATH is missing: name the server's control socket")
+    })?;
+    match manage(&control, &request) {
+        Ok(()) => Ok(ExitCode::SUCCESS),
+        Err(Refused::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => {
+            Ok(ExitCode::SUCCESS)
+        }
+        Err(Refused::Output(error)) => Err(anyhow::Error::new(error).context("standard output")),
+        Err(Refused::Rejected(_, message)) => anyhow::bail!(message),
+        Err(refused) => {
+            crate::message::say(format_args!("pollux: {refused}"));
+            Ok(ExitCode::from(NO_SERVER))
+        }
+    }
+}
+
+fn manage(control: &std::path::Path, request: &Request) -> Result<(), Refused> {
+    let mut client = Client::connect(control)?;
+    client.send(request)?;
+    let mut out = io::stdout().lock();
+    loop {
+        match client.event()?.1 {
+            Event::End { count: 0 } => {
+                return writeln!(out, "nothing has changed").map_err(Refused::Output);
+            }
+            Event::End { .. } => return Ok(()),
+            Event::Error { kind, message } => return Err(Refused::Rejected(kind, message)),
+            Event::Change { change } => writeln!(out, "{change}").map_err(Refused::Output)?,
+            _ => return Err(Refused::Broken("it is about something else".into())),
+        }
+    }
+}

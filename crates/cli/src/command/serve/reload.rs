@@ -1,0 +1,39 @@
+//! Reading the configuration again while the server runs.
+
+use super::{Configuration, finish, guestbook};
+use anyhow::Context;
+use pollux_server::{Config, Reload, Reloaded, config::file::ConfigFile};
+
+/// Reads the file of `--config` again; the flags stay what they were.
+pub(super) struct Reloader {
+    /// What the server runs with.
+    present: ConfigFile,
+    /// What was read last.
+    next: Option<ConfigFile>,
+}
+
+impl Reloader {
+    pub(super) fn new(present: ConfigFile) -> Self {
+        Self { present, next: None }
+    }
+}
+
+impl Reload for Reloader {
+    fn read(&mut self, current: &Config) -> anyhow::Result<Reloaded> {
+        let args = crate::serve_args().context("the command line cannot be read again")?;
+        let configuration = Configuration::of(*args)?;
+        configuration.validate()?;
+        let changes = configuration.file.changes_from(&self.present, &configuration.sources)?;
+        let config =
+            configuration.file.open_again(guestbook::default_store, &self.present, current)?;
+        let config = finish(&configuration, config, Some(current))?;
+        self.next = Some(configuration.file);
+        Ok(Reloaded { config, changes })
+    }
+
+    fn accept(&mut self) {
+        if let Some(next) = self.next.take() {
+            self.present = next;
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! SIGHUP and `pollux ctl reload`.
+
+use super::*;
+use pollux_testkit::origin::Origin;
+use rustix::process::Signal;
+
+/// Idle connections that a reload must not close.
+const IDLE: usize = 200;
+const RELOADS: usize = 20;
+
+#[test]
+fn twenty_reloads_lose_no_connection_and_fail_no_request() {
+    let folder = Folder::new();
+    folder.write("", "root = \"a\"");
+    let server = folder.serve(&["--workers", "2"]);
+    let mut idle: Vec<_> = (0..IDLE).map(|_| server.client()).collect();
+    idle.iter_mut().for_each(|client| assert_answers(client, "site a\n"));
+    let load = Load::start(server.address());
+    for round in 1..=RELOADS {
+        let site = ["a", "b"][round % 2];
+        folder.write(
+            "keep-alive = \"100s\"",
+            &format!("root = \"{site}\"\nheader = [\"X-Round: {round}\"]"),
+        );
+        let text = printed(&folder.ctl("reload"));
+        assert!(text.contains("site[0].root: ") && text.contains("site[0].header: "), "{text}");
+        assert_eq!(text.contains("keep-alive: "), round == 1, "{text}");
+        // At once, for connections that are open and for new ones.
+        for client in [&mut server.client(), &mut idle[round]] {
+            client.send(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n");
+            let reply = client.reply();
+            assert_eq!(reply.text(), format!("site {site}\n"));
+            assert_eq!(reply.field("x-round"), Some(round.to_string().as_str()));
+        }
+    }
+    assert!(load.end() > 0);
+    idle.iter_mut().for_each(|client| assert_answers(client, "site a\n"));
+    let (status, statistics) = server.stop();
+    assert!(status.success());
+    assert_eq!(statistics["connections"]["timed_out"], 0, "{statistics}");
+}
+
+#[test]
+fn a_faulty_file_changes_nothing_and_the_fault_is_located() {
+    let folder = Folder::new();
+    folder.write("", "root = \"a\"");
+    let server = folder.serve(&[]);
+    let mut client = server.client();
+    assert_answers(&mut client, "site a\n");
+    for (text, expected) in [
+        ("[[site]]\nroot = \"b\"\nlistng = true\n", vec!["pollux.toml:3:", "listing"]),
+        ("keep-alive = true\n[[site]]\nroot = \"b\"\n", vec!["pollux.toml:1:"]),
+        ("[[site]]\nroot = \"nowhere\"\n", vec!["nowhere"]),
+        (
+            "workers = 3\n[[site]]\nroot = \"b\"\n",
+            vec!["pollux.toml:1: workers: 1 -> 3", "restart"],
+        ),
+        ("[[site\n", vec!["pollux.toml:1:"]),
+    ] {
+        fs::write(folder.config(), text).unwrap();
+        let reason = refused(&folder.ctl("reload"));
+        for part in expected {
+            assert!(reason.contains(part), "{text}: {reason}");
+        }
+        assert_answers(&mut client, "site a\n");
+        assert!(
+            server.said().contains("the former configuration stays in use"),
+            "{}",
+            server.said()
+        );
+    }
+    // It is not stuck.
+    folder.write("", "root = \"b\"");
+    assert!(printed(&folder.ctl("reload")).contains("site[0].root"));
+    assert_answers(&mut client, "site b\n");
+    assert_eq!(printed(&folder.ctl("reload")), "nothing has changed\n");
+    server.stop();
+}
+
+#[test]
+fn sighup_reloads_as_well() {
+    let folder = Folder::new();
+    folder.write("", "root = \"a\"");
+    let server = folder.serve(&[]);
+    folder.write("", "root = \"b\"");
+    server.signal_and_wait(Signal::HUP);
+    let wait = std::time::Instant::now();
+    while !server.said().contains("reload: site[0].root") {
+        assert!(wait.elapsed() < pollux_testkit::http::PATIENCE, "{}", server.said());
+        thread::sleep(std::time::Duration::from_millis(5));
+    }
+    assert_eq!(server.client().get("/").text(), "site b\n");
+    server.stop();
+}
+
+/// An exchange with an origin ends under the configuration that it began under; the next goes to the new
+/// origin.
+#[test]
+fn an_exchange_in_progress_ends_under_the_former_configuration() {
+    let (release, released) = std::sync::mpsc::channel::<()>();
+    let released = std::sync::Mutex::new(released);
+    let slow = Origin::start(move |asked| {
+        if asked.target() == "/slow" {
+            let _ = released.lock().unwrap().recv_timeout(pollux_testkit::http::PATIENCE);
+        }
+        asked.say("HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nslow")
+    });
+    let other =
+        Origin::start(|asked| asked.say("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nother"));
+    let folder = Folder::new();
+    folder.write("", &format!("origin = [\"{}\"]", slow.url()));
+    let server = folder.serve(&[]);
+    assert_eq!(server.client().get("/").text(), "slow");
+    let mut waiting = server.client();
+    waiting.send(b"GET /slow HTTP/1.1\r\nHost: h\r\n\r\n");
+    let mut second = server.client();
+    assert_eq!(second.get("/").text(), "slow");
+    folder.write("", &format!("origin = [\"{}\"]\nheader = [\"X-Is: new\"]", other.url()));
+    printed(&folder.ctl("reload"));
+    let reply = server.client().get("/");
+    assert_eq!((reply.text().as_str(), reply.field("x-is")), ("other", Some("new")));
+    release.send(()).unwrap();
+    let reply = waiting.reply();
+    assert_eq!((reply.text().as_str(), reply.field("x-is")), ("slow", None));
+    // The same connection belongs to the new configuration now.
+    waiting.send(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n");
+    assert_eq!(waiting.reply().text(), "other");
+    server.stop();
+}

@@ -1,0 +1,243 @@
+//! From one configuration to another while a server runs: what differs, what cannot, and what is kept.
+
+use super::{ConfigFile, Key, SiteSection, Sources};
+use crate::config::{Config, ForwardedPolicy};
+use anyhow::bail;
+use std::path::PathBuf;
+use toml::{Table, Value};
+
+/// Keys outside of sites that workers change between two iterations of their loop. Any other key decides
+/// what is made at the start: listeners, threads, files.
+const CHANGEABLE: [&str; 14] = [
+    "accept-limit",
+    "cache-size",
+    "grace",
+    "header-timeout",
+    "idle-eviction",
+    "include",
+    "keep-alive",
+    "large-file",
+    "max-connections",
+    "max-header",
+    "max-requests",
+    "no-server-header",
+    "send-timeout",
+    "site",
+];
+
+/// Keys of a site that are about its guestbook, which stays open.
+const GUESTBOOK: [&str; 5] =
+    ["guestbook", "guestbook-template", "guestbook-shown", "store", "store-connections"];
+
+impl ConfigFile {
+    /// What differs from `former`, a line for each key: `KEY: FORMER -> PRESENT`. `sources` are those of
+    /// this configuration.
+    ///
+    /// # Errors
+    /// A key has changed that a running server cannot change; the message says which and where.
+    pub fn changes_from(&self, former: &Self, sources: &Sources) -> anyhow::Result<Vec<String>> {
+        let (now, before) = (self.to_table(), former.to_table());
+        let mut changes = Vec::new();
+        for (name, was, is) in differences(&before, &now) {
+            if !CHANGEABLE.contains(&name) {
+                let place = sources.place(&[Key::Name(name)]);
+                let place = place.map(|place| format!("{place}: ")).unwrap_or_default();
+                bail!(
+                    "{place}{name}: {} -> {}: a running server cannot change this; undo the change, or \
+                     restart the server",
+                    shown(was),
+                    shown(is)
+                );
+            }
+            if name != "site" {
+                changes.push(format!("{name}: {} -> {}", shown(was), shown(is)));
+            }
+        }
+        self.keep_guestbooks(former, sources)?;
+        let (now, before) = (sites(&now), sites(&before));
+        for index in 0..now.len().max(before.len()) {
+            let names =
+                |sites: &[Table]| sites.get(index).and_then(|site| site.get("names").cloned());
+            match (before.get(index), now.get(index)) {
+                (Some(before), Some(now)) => {
+                    changes.extend(differences(before, now).map(|(name, was, is)| {
+                        format!("site[{index}].{name}: {} -> {}", shown(was), shown(is))
+                    }));
+                }
+                (None, _) => {
+                    changes.push(format!("site[{index}]: new {}", shown(names(&now).as_ref())))
+                }
+                (_, None) => {
+                    changes.push(format!("site[{index}]: gone {}", shown(names(&before).as_ref())));
+                }
+            }
+        }
+        Ok(changes)
+    }
+
+    /// A guestbook goes on as it is, in the site of the same number.
+    fn keep_guestbooks(&self, former: &Self, sources: &Sources) -> anyhow::Result<()> {
+        let count = self.site.len().max(former.site.len());
+        let has = |site: Option<&SiteSection>| site.is_some_and(|site| site.guestbook.is_some());
+        let table = |site: Option<&SiteSection>| site.and_then(|site| Table::try_from(site).ok());
+        for index in 0..count {
+            let (was, is) = (former.site.get(index), self.site.get(index));
+            if !has(was) && !has(is) {
+                continue;
+            }
+            let is_moved = (former.default_site() == index) != (self.default_site() == index)
+                || self.default_site() != former.default_site();
+            let (before, now) = (table(was).unwrap_or_default(), table(is).unwrap_or_default());
+            let differs = differences(&before, &now).find(|(name, ..)| GUESTBOOK.contains(name));
+            if let Some((name, ..)) = differs {
+                let place = sources.place(&[Key::Name("site"), Key::Index(index), Key::Name(name)]);
+                let place = place.map(|place| format!("{place}: ")).unwrap_or_default();
+                bail!(
+                    "{place}site[{index}].{name}: a running server cannot change its guestbook; undo the \
+                     change, or restart the server"
+                );
+            }
+            if is_moved {
+                bail!(
+                    "site[{index}] has a guestbook, and another site would become the default: a running \
+                     server cannot change that; restart the server"
+                );
+            }
+        }
+        Ok(())
+    }
+
+    /// As [`ConfigFile::open`], for a server that runs with `current`, which was opened from `former`.
+    /// Caches whose settings are the same are kept, with what is in them.
+    ///
+    /// # Errors
+    /// As [`ConfigFile::open`]; also for a folder of a cache that is in use with other settings.
+    pub fn open_again(
+        &self,
+        store: impl Fn() -> anyhow::Result<PathBuf>,
+        former: &Self,
+        current: &Config,
+    ) -> anyhow::Result<Config> {
+        for site in &self.site {
+            let Some(folder) = site.cache.and(site.cache_dir.as_ref()) else { continue };
+            let is_same = |other: &&SiteSection| {
+                other.cache.is_some() && other.cache_dir.as_ref() == Some(folder)
+            };
+            if let Some(other) = former.site.iter().find(is_same)
+                && !has_same_cache(site, other)
+            {
+                bail!(
+                    "cache-dir {}: the settings of a cache with a folder cannot change while a server \
+                     runs; undo the change, name another folder, or restart the server",
+                    folder.display()
+                );
+            }
+        }
+        self.open_with(store, |index| {
+            let site = self.site.get(index)?;
+            let is_same = |other: &SiteSection| {
+                other.cache.is_some() && site.names == other.names && has_same_cache(site, other)
+            };
+            let position = former.site.iter().position(is_same)?;
+            let default = former.default_site();
+            let frontend = if position == default {
+                current.frontend.as_ref()
+            } else {
+                let host = position - usize::from(position > default);
+                current.hosts.get(host)?.frontend.as_ref()
+            };
+            frontend?.cache.clone()
+        })
+    }
+}
+
+/// Whether a cache made for one site is as good as one for the other.
+fn has_same_cache(a: &SiteSection, b: &SiteSection) -> bool {
+    let forwards = |site: &SiteSection| {
+        matches!(site.forwarded.value, ForwardedPolicy::Keep | ForwardedPolicy::Remove)
+    };
+    let keys = |site: &SiteSection| {
+        let table = Table::try_from(site).unwrap_or_default();
+        table.into_iter().filter(|(name, _)| name.starts_with("cache")).collect::<Table>()
+    };
+    forwards(a) == forwards(b) && keys(a) == keys(b)
+}
+
+fn sites(table: &Table) -> Vec<Table> {
+    let sites = table.get("site").and_then(Value::as_array).into_iter().flatten();
+    sites.filter_map(Value::as_table).cloned().collect()
+}
+
+/// The keys whose values differ, with the former and the present one.
+fn differences<'t>(
+    before: &'t Table,
+    now: &'t Table,
+) -> impl Iterator<Item = (&'t str, Option<&'t Value>, Option<&'t Value>)> {
+    let gone = before.keys().filter(|name| !now.contains_key(*name));
+    let all = now.keys().chain(gone);
+    all.map(|name| (name.as_str(), before.get(name), now.get(name)))
+        .filter(|(_, was, is)| was != is)
+}
+
+fn shown(value: Option<&Value>) -> String {
+    value.map_or_else(|| "(not set)".into(), ToString::to_string)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> ConfigFile {
+        ConfigFile::parse("test", text).unwrap()
+    }
+
+    fn changes(before: &str, now: &str) -> anyhow::Result<Vec<String>> {
+        parse(now).changes_from(&parse(before), &Sources::default())
+    }
+
+    #[test]
+    fn each_key_that_differs_is_named_with_both_values() {
+        let before = "keep-alive = \"75s\"\n[[site]]\nroot = \"/a\"\n";
+        assert!(changes(before, before).unwrap().is_empty());
+        let now = "keep-alive = \"5s\"\n[[site]]\nroot = \"/b\"\nlisting = true\n[[site]]\nroot = \"/c\"\nnames = [\"c.example\"]\n";
+        let all = changes(before, now).unwrap();
+        assert!(all[0].starts_with("keep-alive: ") && all[0].contains("->"), "{all:?}");
+        assert!(all.contains(&"site[0].root: \"/a\" -> \"/b\"".to_owned()), "{all:?}");
+        assert!(all.contains(&"site[0].listing: false -> true".to_owned()), "{all:?}");
+        assert!(all.contains(&"site[1]: new [\"c.example\"]".to_owned()), "{all:?}");
+        assert_eq!(all.len(), 4);
+    }
+
+    #[test]
+    fn what_is_made_at_the_start_is_refused() {
+        for now in ["workers = 2", "listen = [\"127.0.0.1:1\"]", "mechanism = \"poll\""] {
+            let said = changes("", now).unwrap_err().to_string();
+            let key = now.split(' ').next().unwrap();
+            assert!(said.contains(key) && said.contains("restart"), "{said}");
+        }
+        let guestbook = "[[site]]\nguestbook = \"/g\"\n";
+        assert!(changes(guestbook, guestbook).unwrap().is_empty());
+        let said = changes(guestbook, "[[site]]\nguestbook = \"/h\"\n").unwrap_err().to_string();
+        assert!(said.contains("site[0].guestbook"), "{said}");
+    }
+
+    #[test]
+    fn a_cache_is_kept_if_its_settings_are_the_same() {
+        let text = |size, keep: &str| {
+            parse(&format!(
+                "[[site]]\norigin = [\"http://127.0.0.1:9\"]\ncache = \"{size}\"\norigin-timeout = \"{keep}\"\n"
+            ))
+        };
+        let store = || anyhow::bail!("no guestbook");
+        let former = text("1M", "60s");
+        let current = former.open(store).unwrap();
+        let name = |config: &Config| {
+            let cache = config.frontend.as_ref().unwrap().cache.as_ref().unwrap();
+            cache.config().limit_bytes
+        };
+        let again = text("1M", "5s").open_again(store, &former, &current).unwrap();
+        assert_eq!(name(&again), name(&current));
+        let larger = text("2M", "5s").open_again(store, &former, &current).unwrap();
+        assert_ne!(name(&larger), name(&current));
+    }
+}

@@ -1,0 +1,126 @@
+//! Changing the configuration of a running server.
+
+use super::{Server, Units};
+use crate::{
+    admin::{PendingTask, SharedStore, Tasks},
+    architecture::limits,
+    config::Config,
+    reload::{self, Reload, Renewal},
+};
+use anyhow::{Context, ensure};
+use std::sync::{Arc, PoisonError};
+
+/// The cache that the control socket is about: that of the default site.
+pub(super) fn store_of(config: &Config) -> Option<pollux_cache::Store> {
+    config.frontend.as_ref().and_then(|frontend| frontend.cache.clone())
+}
+
+/// The counters of the cache in use.
+pub(super) fn statistics_of(cache: &SharedStore) -> Option<pollux_cache::Statistics> {
+    let cache = cache.lock().unwrap_or_else(PoisonError::into_inner);
+    cache.as_ref().map(pollux_cache::Store::statistics)
+}
+
+impl Server {
+    /// The next task that an operator has for the main thread.
+    pub(crate) fn next_task(&self) -> Option<PendingTask> {
+        self.tasks.as_ref().and_then(Tasks::next)
+    }
+
+    /// Reads everything again that `pollux serve` has read at its start. Returns what has changed, a line
+    /// for each.
+    ///
+    /// # Errors
+    /// As [`Server::reload`]; certificates that cannot be used.
+    pub(crate) fn renew(
+        &mut self,
+        reload: Option<&mut (dyn Reload + '_)>,
+    ) -> anyhow::Result<Vec<String>> {
+        let mut changes = match reload {
+            Some(reload) if self.config.is_some() => self.reload(reload)?,
+            _ => Vec::new(),
+        };
+        if let Some(tls) = &self.tls
+            && tls.reload()?
+        {
+            changes.push("certificates: read again".into());
+        }
+        if self.reopen_log() {
+            changes.push("access-log: opened again".into());
+        }
+        if changes.is_empty() && self.config.is_none() {
+            self.refuse_reload()?;
+        }
+        Ok(changes)
+    }
+
+    /// An architecture in which each connection is served by a blocking unit keeps what it started with.
+    fn refuse_reload(&self) -> anyhow::Result<()> {
+        anyhow::bail!(
+            "--architecture {}: the configuration is read at the start alone; restart the server to change \
+             it",
+            self.architecture
+        )
+    }
+
+    /// Whether a worker has ended although no stop was asked for.
+    pub(crate) fn has_lost_worker(&self) -> bool {
+        self.running() < self.infos.len()
+    }
+
+    /// Reads the configuration again and changes to it. Returns what has changed, a line for each key.
+    ///
+    /// # Errors
+    /// The configuration cannot be used, or needs a restart; the server goes on by the former one.
+    fn reload(&mut self, reload: &mut (dyn Reload + '_)) -> anyhow::Result<Vec<String>> {
+        let Some(current) = self.config.clone() else { return Ok(Vec::new()) };
+        let reloaded = reload.read(&current)?;
+        if !reloaded.changes.is_empty() {
+            self.change_to(reloaded.config, &current)?;
+            reload.accept();
+        }
+        Ok(reloaded.changes)
+    }
+
+    /// Changes all workers to another configuration, or none.
+    fn change_to(&mut self, mut config: Config, current: &Config) -> anyhow::Result<()> {
+        config.check()?;
+        reload::check_sites(&config)?;
+        ensure!(config.workers == current.workers, "another number of workers needs a restart");
+        let open_files = limits::raise_open_files();
+        let max_connections = (0..config.workers)
+            .map(|index| limits::connections_of_worker(&config, open_files, index))
+            .collect();
+        config.site.open_files = limits::cached_files(&config, open_files);
+        // The workers move these from the present configuration.
+        config.guestbook = None;
+        config.hosts.iter_mut().for_each(|host| host.guestbook = None);
+        let store = store_of(&config);
+        let Some(former) = self.rules.as_deref() else { return Ok(()) };
+        self.renewals += 1;
+        let number = self.renewals;
+        let cache_bytes = config.site.cache_bytes;
+        let contents = crate::services::site::Contents::new(cache_bytes, config.workers);
+        config.site.cache_bytes =
+            crate::services::site::Contents::of_index(cache_bytes, config.workers);
+        let config = Arc::new(config);
+        let (renewal, answers) =
+            Renewal::new(number, config.clone(), contents, max_connections, former);
+        let rules = renewal.rules.clone();
+        let Units::Workers(workers) = &self.units else { return Ok(()) };
+        let offer = |renewal| *self.offer.lock().unwrap_or_else(PoisonError::into_inner) = renewal;
+        offer(Some(Arc::new(renewal)));
+        workers.iter().for_each(|worker| worker.remote().renew(number, false));
+        if let Err(error) = reload::await_all(&answers, workers.len()) {
+            offer(None);
+            return Err(error);
+        }
+        workers.iter().for_each(|worker| worker.remote().renew(number, true));
+        let outcome = reload::await_all(&answers, workers.len());
+        offer(None);
+        *self.cache.lock().unwrap_or_else(PoisonError::into_inner) = store;
+        self.config = Some(config);
+        self.rules = Some(rules);
+        outcome.context("the workers have the new configuration, but one is late")
+    }
+}

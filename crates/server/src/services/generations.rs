@@ -1,0 +1,203 @@
+//! A worker's sites through changes of the configuration: requests go to the present ones, and what has
+//! begun under a former configuration ends under it.
+//!
+//! A request that is answered at once costs nothing for that. An exchange that waits holds a reference to
+//! its generation, so that a former generation is dropped with its last exchange.
+
+use super::{
+    Hosts,
+    hosts::{self},
+};
+use crate::{
+    protocol::rules::Rules,
+    reactor::{ClientId, ExchangeId, Reactor},
+    service::{
+        Event, Flow, Part, RequestContext, ResponseWriter, Service, ServiceContext, StreamSend,
+    },
+};
+use pollux_http::request::Request;
+use pollux_hub::subscribers::Delivery;
+use std::{rc::Rc, sync::Arc};
+
+/// All sites of one worker, under the present configuration and under those whose exchanges still run.
+pub(crate) struct Generations {
+    current: Hosts,
+    life: Life,
+    former: Vec<Former>,
+}
+
+/// One reference belongs to the generation, one to each of its exchanges that wait.
+type Life = Rc<()>;
+
+/// A configuration that was replaced.
+struct Former {
+    hosts: Hosts,
+    rules: Arc<Rules>,
+    life: Life,
+}
+
+/// An exchange, and the generation that has it.
+pub(crate) struct Exchange {
+    inner: hosts::Exchange,
+    life: Life,
+}
+
+impl Generations {
+    /// The sites of the first configuration.
+    pub(crate) fn new(hosts: Hosts) -> Self {
+        Self { current: hosts, life: Rc::new(()), former: Vec::new() }
+    }
+
+    /// Puts `next` in place of the present sites, whose rules were `rules`. Hub and guestbooks go on: they
+    /// are moved.
+    pub(crate) fn adopt(&mut self, next: Self, rules: Arc<Rules>, reactor: &mut Reactor) {
+        let mut hosts = std::mem::replace(&mut self.current, next.current);
+        let life = std::mem::replace(&mut self.life, next.life);
+        self.current.take_over(&mut hosts);
+        self.former.push(Former { hosts, rules, life });
+        self.retire(reactor);
+    }
+
+    /// Ends the generations that have no exchange left.
+    #[cold]
+    fn retire(&mut self, reactor: &mut Reactor) {
+        self.former.retain_mut(|former| {
+            let is_used = Rc::strong_count(&former.life) > 1 || former.hosts.has_any_background();
+            if !is_used {
+                former.hosts.retire(reactor);
+            }
+            is_used
+        });
+    }
+
+    /// Which former generation has an exchange; `None` is the present one.
+    #[inline]
+    fn owner(&self, exchange: &Exchange) -> Option<usize> {
+        if Rc::ptr_eq(&exchange.life, &self.life) || exchange.inner.outlives_generations() {
+            return None;
+        }
+        self.former.iter().position(|former| Rc::ptr_eq(&former.life, &exchange.life))
+    }
+}
+
+/// Calls `$call` for the generation of an exchange, with the rules that hold there.
+macro_rules! dispatch {
+    ($self:ident, $context:ident, $exchange:ident, |$hosts:ident, $inner:ident, $ctx:ident| $call:expr) => {{
+        let owner = $self.owner(&$exchange);
+        let Exchange { inner: $inner, life } = $exchange;
+        match owner {
+            None => {
+                let $hosts = &mut $self.current;
+                let $ctx = &mut *$context;
+                ($call, life, false)
+            }
+            Some(index) => {
+                let Former { hosts: $hosts, rules, .. } = &mut $self.former[index];
+                let $ctx = &mut $context.with_rules(rules);
+                ($call, life, true)
+            }
+        }
+    }};
+}
+
+impl Service for Generations {
+    type Exchange = Exchange;
+
+    #[inline]
+    fn begin(
+        &mut self,
+        context: &mut RequestContext<'_>,
+        request: &Request<'_>,
+        response: &mut ResponseWriter<'_>,
+    ) -> Flow<Exchange> {
+        let flow = self.current.begin(context, request, response);
+        flow.map(|inner| Exchange { inner, life: self.life.clone() })
+    }
+
+    fn body(
+        &mut self,
+        context: &mut RequestContext<'_>,
+        exchange: Exchange,
+        part: Part<'_>,
+        response: &mut ResponseWriter<'_>,
+    ) -> Flow<Exchange> {
+        let (flow, life, is_former) = dispatch!(self, context, exchange, |hosts, inner, ctx| hosts
+            .body(ctx, inner, part, response));
+        let flow = flow.map(|inner| Exchange { inner, life });
+        if is_former {
+            self.retire(context.reactor);
+        }
+        flow
+    }
+
+    fn resume(
+        &mut self,
+        context: &mut RequestContext<'_>,
+        exchange: Exchange,
+        event: Event<'_>,
+        response: &mut ResponseWriter<'_>,
+    ) -> Flow<Exchange> {
+        let (flow, life, is_former) = dispatch!(self, context, exchange, |hosts, inner, ctx| hosts
+            .resume(ctx, inner, event, response));
+        let flow = flow.map(|inner| Exchange { inner, life });
+        if is_former {
+            self.retire(context.reactor);
+        }
+        flow
+    }
+
+    fn cancel(&mut self, context: &mut RequestContext<'_>, exchange: Exchange) {
+        let ((), life, is_former) =
+            dispatch!(self, context, exchange, |hosts, inner, ctx| hosts.cancel(ctx, inner));
+        drop(life);
+        if is_former {
+            self.retire(context.reactor);
+        }
+    }
+
+    #[inline]
+    fn has_stream_work(&self) -> bool {
+        self.current.has_stream_work()
+    }
+
+    fn pump_streams(
+        &mut self,
+        context: &mut ServiceContext<'_>,
+        send: impl FnMut(ClientId, StreamSend<'_>) -> Delivery,
+    ) {
+        self.current.pump_streams(context, send);
+    }
+
+    fn stream_has_room(&mut self, number: u32) {
+        self.current.stream_has_room(number);
+    }
+
+    fn stream_has_ended(&mut self, number: u32) {
+        self.current.stream_has_ended(number);
+    }
+
+    fn background(
+        &mut self,
+        context: &mut ServiceContext<'_>,
+        background: ExchangeId,
+        event: Event<'_>,
+    ) -> bool {
+        let former = self.former.iter_mut().find(|former| former.hosts.has_background(background));
+        let Some(former) = former else {
+            return self.current.background(context, background, event);
+        };
+        let mut own = context.with_rules(&former.rules);
+        let is_there = former.hosts.background(&mut own, background, event);
+        if !is_there {
+            self.retire(context.reactor);
+        }
+        is_there
+    }
+
+    fn event(&mut self, context: &mut ServiceContext<'_>, event: Event<'_>) {
+        match self.former.iter_mut().find(|former| former.hosts.is_meant_by_origin(&event)) {
+            Some(former) => former.hosts.event(&mut context.with_rules(&former.rules), event),
+            None => self.current.event(context, event),
+        }
+    }
+}
