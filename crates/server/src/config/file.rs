@@ -6,6 +6,7 @@
 mod change;
 mod clients;
 mod fault;
+mod hub;
 mod load;
 mod open;
 mod rules;
@@ -14,6 +15,7 @@ mod validate;
 mod value;
 
 pub use fault::{Fault, Key};
+pub use hub::{HubSection, SlowSubscribers};
 pub use load::{Source, Sources};
 pub use site::{Field, SiteSection};
 pub use value::{Limit, Size, SizeLimit, Text, Time};
@@ -103,6 +105,8 @@ pub struct ConfigFile {
     pub admin: Option<Text<Listen>>,
     /// Socket for `pollux cache` and `pollux ctl`.
     pub control: Option<PathBuf>,
+    /// A Mercure hub of the default site.
+    pub hub: Option<HubSection>,
     /// The sites; requests find theirs by their Host.
     pub site: Vec<SiteSection>,
 }
@@ -142,6 +146,7 @@ impl Default for ConfigFile {
             time_system_calls: false,
             admin: None,
             control: None,
+            hub: None,
             site: Vec::new(),
         }
     }

@@ -46,7 +46,7 @@ impl Configuration {
             file.site.push(SiteSection::default());
         }
         let default = file.default_site();
-        file.site[default].has_hub = args.hub.hub.is_some();
+        file.site[default].has_hub = args.hub.hub.is_some() || file.hub.is_some();
         args.files.apply(&mut file);
         args.rules.apply(&mut file);
         args.source.apply(&mut file);

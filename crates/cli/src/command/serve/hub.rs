@@ -78,10 +78,10 @@ pub(crate) struct HubArgs {
     #[arg(long, value_name = "TIME", requires = "hub", default_value = "1day", value_parser = duration::parse)]
     hub_history_age: Duration,
 
-    /// Disconnect a subscriber that is too slow; otherwise it learns that it missed updates, and
-    /// gets those that are left
-    #[arg(long, requires = "hub")]
-    hub_disconnect_slow: bool,
+    /// What becomes of a subscriber that is too slow: skip (it learns that it missed
+    /// updates, and gets those that are left) or close (its stream ends)
+    #[arg(long, value_name = "WHAT", requires = "hub", default_value = "skip", value_parser = slow)]
+    hub_slow: OnLoss,
 
     /// Topics and patterns that one subscriber may name
     #[arg(long, value_name = "N", requires = "hub", default_value_t = 100)]
@@ -101,9 +101,11 @@ pub(crate) struct HubArgs {
 }
 
 impl HubArgs {
-    /// Writes the flags that were given into `config`.
+    /// Replaces the hub of a file by that of the flags, if they name one.
     pub(super) fn apply(self, config: &mut Config) {
-        config.hub = self.config().map(Arc::new);
+        if let Some(hub) = self.config() {
+            config.hub = Some(Arc::new(hub));
+        }
     }
 
     fn config(&self) -> Option<HubConfig> {
@@ -117,7 +119,7 @@ impl HubArgs {
         config.issuers.clone_from(&self.hub_issuer);
         config.cors.clone_from(&self.hub_cors);
         config.subscriptions = self.hub_subscriptions;
-        config.on_loss = if self.hub_disconnect_slow { OnLoss::Disconnect } else { OnLoss::Skip };
+        config.on_loss = self.hub_slow;
         config.heartbeat = self.hub_heartbeat;
         config.store.clone_from(&self.hub_store);
         let size = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
@@ -131,5 +133,13 @@ impl HubArgs {
             subscribers_per_address: self.hub_max_per_address,
         };
         Some(config)
+    }
+}
+
+fn slow(text: &str) -> Result<OnLoss, String> {
+    match text {
+        "skip" => Ok(OnLoss::Skip),
+        "close" => Ok(OnLoss::Disconnect),
+        _ => Err("give skip or close".into()),
     }
 }

@@ -59,6 +59,7 @@ impl ConfigFile {
         });
         config.admin = self.admin.as_ref().map(|listen| listen.value.clone());
         config.time_system_calls = self.time_system_calls;
+        config.hub = self.hub.as_ref().map(|hub| Arc::new(hub.config()));
         let largest_body = self.site.iter().map(|site| site.max_body.0).max();
         config.limits = Limits {
             header_section: self.max_header.0 as usize,

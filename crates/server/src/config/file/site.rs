@@ -95,7 +95,7 @@ pub struct SiteSection {
     pub store: Option<Text<Store>>,
     /// Connections to Redis.
     pub store_connections: Option<Text<StoreConnections>>,
-    /// A flag adds a hub.
+    /// A flag or `[hub]` adds a hub.
     #[serde(skip)]
     pub has_hub: bool,
 }

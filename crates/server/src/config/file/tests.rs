@@ -47,10 +47,30 @@ fn every_fault_has_its_place_and_a_way_out() {
         ("include = [\"none.toml\"]", "none.toml:", "cannot be read"),
         ("include = [\"p.toml\"]", "p.toml:", "include itself"),
         ("", "", "nothing to serve"),
+        ("[hub]\nanonymous = true", "p.toml:1:2:", "publishers have neither a key"),
+        ("[hub]\nstore = \"rediss://a\"", "p.toml:2:9:", "TLS"),
+        ("[hub]\nslow = \"wait\"", "p.toml:2:8:", "close"),
     ] {
         let shown = faults(text);
         assert!(shown.starts_with(place) && shown.contains(words), "{text:?}: {shown}");
     }
+}
+
+#[test]
+fn a_hub_has_the_keys_of_its_flags() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("p.toml");
+    let text = "[hub]\njwt-key = \"k\"\nstore = \"redis://a/1\"\nhistory-bytes = \"1K\"\n\
+                slow = \"close\"\nmax-rate = 7\nheartbeat = \"5s\"\ndialect = \"1\"";
+    fs::write(&path, text).unwrap();
+    let (config, _) = ConfigFile::load(&path).unwrap();
+    config.validate().unwrap();
+    let hub = config.open(|| anyhow::bail!("no guestbook")).unwrap().hub.unwrap();
+    assert_eq!(hub.path, "/.well-known/mercure");
+    assert_eq!(hub.store, "redis://a/1".parse().unwrap());
+    assert_eq!(hub.on_loss, pollux_hub::subscribers::OnLoss::Disconnect);
+    assert_eq!((hub.limits.history_bytes, hub.limits.updates_per_second), (1024, 7));
+    assert_eq!(hub.heartbeat.as_secs(), 5);
 }
 
 #[test]

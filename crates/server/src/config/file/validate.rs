@@ -53,7 +53,7 @@ impl ConfigFile {
         self.check_limits(&mut faults);
         faults.0.extend(self.client_faults());
         faults.check(
-            !self.site.is_empty(),
+            !self.site.is_empty() || self.hub.is_some(),
             &[],
             "there is nothing to serve",
             "name a directory, an origin (--origin URL), a process to hand connections to \
@@ -68,6 +68,10 @@ impl ConfigFile {
         );
         for (index, site) in self.site.iter().enumerate().take(SITES_MAX) {
             site.check(index, (self.architecture.value, self.cache_size), &mut faults);
+        }
+        if let Some(Err(error)) = self.hub.as_ref().map(|hub| hub.config().check()) {
+            let help = "see docs/push.md";
+            faults.check(false, &[Key::Name("hub")], &error.to_string(), help);
         }
         self.check_names(&mut faults);
         self.check_guestbooks(&mut faults);

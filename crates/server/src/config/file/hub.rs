@@ -1,0 +1,127 @@
+//! The `[hub]` of a configuration file.
+
+use super::value::{Size, Text, Time};
+use crate::config::{HubConfig, HubStoreConfig};
+use pollux_hub::{dialect::Dialect, limits::Limits, subscribers::OnLoss, topic::WELL_KNOWN};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
+
+/// What becomes of a subscriber that is too slow.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum SlowSubscribers {
+    /// It is told that it missed updates, and gets those that are left.
+    #[default]
+    Skip,
+    /// Its stream ends.
+    Close,
+}
+
+/// A Mercure hub of the default site. Keys are the names of the flags without `hub-`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
+pub struct HubSection {
+    /// The path.
+    pub path: String,
+    /// The public URL of the server, without a path.
+    pub url: Option<String>,
+    /// The file with the key of subscribers' and publishers' tokens.
+    pub jwt_key: Option<PathBuf>,
+    /// The file with the key of publishers' tokens, if it is another one.
+    pub publisher_key: Option<PathBuf>,
+    /// Issuers whose tokens are accepted; none: every issuer that has a key.
+    pub issuer: Vec<String>,
+    /// Subscribers need no token, and get what is not private.
+    pub anonymous: bool,
+    /// Publishers need no token.
+    pub publish_anonymous: bool,
+    /// Which Mercure is spoken: `0`, `1` or `both`.
+    pub dialect: Option<Text<Dialect>>,
+    /// Origins of web pages elsewhere that may use the hub.
+    pub cors: Vec<String>,
+    /// Tell of subscriptions, and list them.
+    pub subscriptions: bool,
+    /// How often an idle subscriber gets a comment.
+    pub heartbeat: Time,
+    /// Where updates are kept: `memory`, `file:PATH`, `redis://HOST:PORT[/DB]` or `unix:///PATH`.
+    pub store: Option<Text<HubStoreConfig>>,
+    /// Updates that are kept.
+    pub history: usize,
+    /// The most bytes of these updates.
+    pub history_bytes: Size,
+    /// How long they are kept.
+    pub history_age: Time,
+    /// What becomes of a subscriber that is too slow.
+    pub slow: SlowSubscribers,
+    /// Topics and patterns that one subscriber may name.
+    pub max_topics: usize,
+    /// Subscribers that one client address may have; 0 is no limit.
+    pub max_per_address: u32,
+    /// The most bytes of one update.
+    pub max_update: Size,
+    /// The most updates in a second; 0 is no limit.
+    pub max_rate: u32,
+}
+
+impl Default for HubSection {
+    fn default() -> Self {
+        let HubConfig { heartbeat, limits, .. } = HubConfig::new(WELL_KNOWN);
+        Self {
+            path: WELL_KNOWN.to_owned(),
+            url: None,
+            jwt_key: None,
+            publisher_key: None,
+            issuer: Vec::new(),
+            anonymous: false,
+            publish_anonymous: false,
+            dialect: None,
+            cors: Vec::new(),
+            subscriptions: false,
+            heartbeat: Time(heartbeat),
+            store: None,
+            history: limits.history_updates,
+            history_bytes: Size(limits.history_bytes as u64),
+            history_age: Time(limits.history_age),
+            slow: SlowSubscribers::default(),
+            max_topics: limits.matchers,
+            max_per_address: limits.subscribers_per_address,
+            max_update: Size(limits.update_bytes as u64),
+            max_rate: limits.updates_per_second,
+        }
+    }
+}
+
+impl HubSection {
+    /// The hub that a server runs with.
+    pub(super) fn config(&self) -> HubConfig {
+        let size = |size: Size| usize::try_from(size.0).unwrap_or(usize::MAX);
+        HubConfig {
+            origin: self.url.clone(),
+            subscriber_keys: self.jwt_key.clone(),
+            publisher_keys: self.publisher_key.clone(),
+            anonymous: self.anonymous,
+            publish_anonymous: self.publish_anonymous,
+            dialect: self.dialect.as_ref().map_or(Dialect::Both, |dialect| dialect.value),
+            issuers: self.issuer.clone(),
+            cors: self.cors.clone(),
+            subscriptions: self.subscriptions,
+            on_loss: match self.slow {
+                SlowSubscribers::Skip => OnLoss::Skip,
+                SlowSubscribers::Close => OnLoss::Disconnect,
+            },
+            heartbeat: self.heartbeat.0,
+            store: self.store.as_ref().map(|store| store.value.clone()).unwrap_or_default(),
+            limits: Limits {
+                history_updates: self.history,
+                history_bytes: size(self.history_bytes),
+                history_age: self.history_age.0,
+                matchers: self.max_topics,
+                update_bytes: size(self.max_update),
+                updates_per_second: self.max_rate,
+                subscribers_per_address: self.max_per_address,
+            },
+            ..HubConfig::new(&self.path)
+        }
+    }
+}
