@@ -6,7 +6,7 @@ use anyhow::bail;
 use std::path::PathBuf;
 use toml::{Table, Value};
 
-/// Keys outside of sites that workers change between two iterations of their loop. Any other key decides
+/// Keys of the server that workers change between two iterations of their loop. Any other key decides
 /// what is made at the start: listeners, threads, files.
 const CHANGEABLE: [&str; 14] = [
     "accept-limit",
