@@ -11,6 +11,7 @@ pub mod cache_key;
 pub mod canary;
 pub mod chunked;
 pub mod handover;
+pub mod proxy_protocol;
 pub mod ranges;
 pub mod redis;
 pub mod request;

@@ -44,6 +44,7 @@ mod message_framing;
 pub mod multipart;
 pub mod output;
 pub mod path;
+pub mod proxy_protocol;
 pub mod range;
 pub mod reject;
 pub mod reply;

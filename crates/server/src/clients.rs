@@ -10,10 +10,12 @@ mod guard;
 mod lru;
 mod network;
 mod rate;
+mod sources;
 mod table;
 
 pub use network::Network;
 pub use rate::Rate;
+pub use sources::ProxySource;
 
 pub(crate) use guard::{Guard, Refused};
 pub(crate) use table::ClientTable;
@@ -22,6 +24,9 @@ use std::num::NonZeroU32;
 
 /// The most networks in all lists of one server.
 pub const NETWORKS_MAX: usize = 65_536;
+
+/// The most sources of `--proxy-protocol`: they are searched one by one.
+pub const PROXY_SOURCES_MAX: usize = 256;
 
 /// What is configured about clients.
 #[derive(Clone, Debug, Default)]
@@ -36,6 +41,8 @@ pub struct ClientConfig {
     pub accept_rate: Option<Rate>,
     /// Requests of one address.
     pub request_rate: Option<Rate>,
+    /// Whose connections begin with a PROXY protocol header.
+    pub proxy_protocol: Vec<ProxySource>,
 }
 
 impl ClientConfig {
@@ -49,6 +56,11 @@ impl ClientConfig {
     /// # Errors
     /// Names the network that is on both lists, or says that there are too many.
     pub fn check(&self) -> anyhow::Result<()> {
+        anyhow::ensure!(
+            self.proxy_protocol.len() <= PROXY_SOURCES_MAX,
+            "--proxy-protocol names {} sources: {PROXY_SOURCES_MAX} are the most",
+            self.proxy_protocol.len()
+        );
         let count = self.allow.len() + self.deny.len();
         anyhow::ensure!(
             count <= NETWORKS_MAX,

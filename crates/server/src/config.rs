@@ -7,7 +7,9 @@ mod host;
 mod hub;
 
 pub use crate::architecture::{Accepting, Architecture, POOL_DEFAULT, POOL_MAX, PROCESSES_DEFAULT};
-pub use crate::clients::{ClientConfig, NETWORKS_MAX, Network, Rate};
+pub use crate::clients::{
+    ClientConfig, NETWORKS_MAX, Network, PROXY_SOURCES_MAX, ProxySource, Rate,
+};
 pub use crate::services::policy::{
     Cors, ErrorPage, PathField, Pattern, Redirect, Rewrite, SecurityHeaders, SiteRules,
 };

@@ -62,7 +62,7 @@ use crate::{
     stats::{Counter, latency},
     transport::{listener, outbox::Outbox},
 };
-use pollux_http::Reject;
+use pollux_http::{Reject, proxy_protocol::Header};
 use pollux_hub::subscribers::Delivery;
 use std::{
     cell::Cell,
@@ -297,6 +297,19 @@ impl RequestContext<'_> {
     pub fn peer(&self) -> Option<IpAddr> {
         let known = self.worker.clients.address(self.client.fd);
         known.or_else(|| self.socket.and_then(listener::peer))
+    }
+
+    /// What a server behind this one is told of the client in the PROXY protocol.
+    pub(crate) fn proxy_header(&self) -> Header {
+        let own = self.socket.and_then(listener::own_address);
+        let known = self.worker.clients.socket_address(self.client.fd);
+        let client = known.or_else(|| self.socket.and_then(listener::peer_address));
+        match (client, own) {
+            (Some(source), Some(destination)) => Header::Proxied { source, destination },
+            // Behind a balancer that connects by a UNIX socket, nothing else is known.
+            (Some(source), None) => Header::Proxied { source, destination: source },
+            (None, _) => Header::Local,
+        }
     }
 
     /// What becomes of the connection after the response.

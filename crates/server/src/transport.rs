@@ -7,6 +7,7 @@ pub(crate) mod handover;
 pub(crate) mod listener;
 pub(crate) mod outbox;
 pub(crate) mod passed;
+pub(crate) mod preamble;
 pub(crate) mod queue;
 pub(crate) mod tls;
 

@@ -36,6 +36,11 @@ pub fn recv_now(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<usize> 
     recv_with(socket, buffer, RecvFlags::DONTWAIT)
 }
 
+/// [`recv_now`] with MSG_PEEK: the bytes stay in the socket.
+pub fn peek_now(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<usize> {
+    recv_with(socket, buffer, RecvFlags::DONTWAIT | RecvFlags::PEEK)
+}
+
 #[inline]
 fn recv_with(socket: BorrowedFd<'_>, buffer: &mut [u8], flags: RecvFlags) -> io::Result<usize> {
     // The two lengths of the answer differ with MSG_TRUNC alone.

@@ -1,7 +1,10 @@
 //! The address of each connection of one worker, by descriptor.
 
 use super::{Guard, Refused};
-use std::{net::IpAddr, os::fd::RawFd};
+use std::{
+    net::{IpAddr, SocketAddr},
+    os::fd::RawFd,
+};
 
 /// Addresses that are allocated together: a worker's descriptors are dense as a rule, and a thread that
 /// serves one connection has one block.
@@ -10,8 +13,11 @@ const BLOCK: usize = 128;
 /// Empty, and without memory of its own, where nothing about clients is configured.
 #[derive(Debug, Default)]
 pub(crate) struct ClientTable {
-    blocks: Vec<Option<Box<[Option<IpAddr>; BLOCK]>>>,
+    blocks: Vec<Option<Box<Block>>>,
 }
+
+/// Shorter than a socket address, which has 32 bytes.
+type Block = [Option<(IpAddr, u16)>; BLOCK];
 
 impl ClientTable {
     /// Lets a connection in, and remembers its address.
@@ -22,18 +28,19 @@ impl ClientTable {
         &mut self,
         guard: Option<&Guard>,
         fd: RawFd,
-        address: Option<IpAddr>,
+        address: Option<SocketAddr>,
     ) -> Result<(), Refused> {
         // A UNIX socket has no address: the permissions of its file decide who may connect.
         let Some(address) = address else { return Ok(()) };
         if let Some(guard) = guard {
-            guard.enter(address)?;
+            guard.enter(address.ip())?;
         }
         let (block, at) = (fd as usize / BLOCK, fd as usize % BLOCK);
         if block >= self.blocks.len() {
             self.blocks.resize_with(block + 1, || None);
         }
-        self.blocks[block].get_or_insert_with(|| Box::new([None; BLOCK]))[at] = Some(address);
+        self.blocks[block].get_or_insert_with(|| Box::new([None; BLOCK]))[at] =
+            Some((address.ip(), address.port()));
         Ok(())
     }
 
@@ -51,13 +58,23 @@ impl ClientTable {
             && let Some(address) = block[fd as usize % BLOCK].take()
             && let Some(guard) = guard
         {
-            guard.leave(address);
+            guard.leave(address.0);
         }
     }
 
     /// The address of a connection, where it is known.
     #[inline]
     pub(crate) fn address(&self, fd: RawFd) -> Option<IpAddr> {
+        self.entry(fd).map(|(address, _)| address)
+    }
+
+    /// The same with the port.
+    pub(crate) fn socket_address(&self, fd: RawFd) -> Option<SocketAddr> {
+        self.entry(fd).map(SocketAddr::from)
+    }
+
+    #[inline]
+    fn entry(&self, fd: RawFd) -> Option<(IpAddr, u16)> {
         self.blocks.get(fd as usize / BLOCK)?.as_ref()?[fd as usize % BLOCK]
     }
 }
@@ -73,10 +90,10 @@ mod tests {
         let config = ClientConfig { connections: NonZeroU32::new(1), ..Default::default() };
         let guard = Guard::new(&config);
         let mut table = ClientTable::default();
-        let address = "192.0.2.1".parse().ok();
+        let address = "192.0.2.1:7".parse().ok();
         table.leave(guard.as_ref(), 3);
         table.enter(guard.as_ref(), 300, address).unwrap();
-        assert_eq!((table.address(300), table.address(3)), (address, None));
+        assert_eq!((table.socket_address(300), table.address(3)), (address, None));
         assert_eq!(table.enter(guard.as_ref(), 301, address), Err(Refused::Connections));
         // One that was refused has nothing to give back.
         table.leave(guard.as_ref(), 301);

@@ -18,11 +18,11 @@ pub use fault::{Fault, Key};
 pub use hub::{HubSection, SlowSubscribers};
 pub use load::{Source, Sources};
 pub use site::{Field, SiteSection};
-pub use value::{Limit, Size, SizeLimit, Text, Time};
+pub use value::{Limit, ProxyVersion, Size, SizeLimit, Text, Time};
 
 use super::{
     Accepting, Architecture, Discipline, IdleEviction, LargeFile, Listen, MechanismChoice, Network,
-    Rate,
+    ProxySource, Rate,
 };
 use pollux_http::Limits;
 use schemars::JsonSchema;
@@ -73,6 +73,8 @@ pub struct ConfigFile {
     pub allow: Vec<Text<Network>>,
     /// Networks whose clients are refused; the longest prefix of both lists decides.
     pub deny: Vec<Text<Network>>,
+    /// Load balancers whose connections begin with a PROXY protocol header.
+    pub proxy_protocol: Vec<Text<ProxySource>>,
     /// Maximum number of open connections of one client address.
     pub limit_connections_per_address: Limit,
     /// Rate of new connections of one client address.
@@ -130,6 +132,7 @@ impl Default for ConfigFile {
             idle_eviction: IdleEviction::default(),
             allow: Vec::new(),
             deny: Vec::new(),
+            proxy_protocol: Vec::new(),
             limit_connections_per_address: Limit(None),
             limit_accept_rate: None,
             limit_request_rate: None,

@@ -1,7 +1,7 @@
 //! The settings of a front end: which origins there are, and what they are sent.
 
 use anyhow::ensure;
-use pollux_http::host::Authority;
+use pollux_http::{host::Authority, proxy_protocol::Version};
 use std::{fmt, net::IpAddr, num::NonZeroUsize, path::PathBuf, str::FromStr, time::Duration};
 
 /// A reverse proxy: which requests go to which origins. [`FrontendConfig::new`] has the defaults of
@@ -16,6 +16,9 @@ pub struct FrontendConfig {
     pub host: HostPolicy,
     /// What an origin learns about the client.
     pub forwarded: ForwardedPolicy,
+    /// Version of the PROXY protocol that says ahead of a request which client it is of. `keep` has to
+    /// be 0 with it: a connection speaks for one client.
+    pub proxy_protocol: Option<Version>,
     /// The name of this proxy in `Via` and in `Proxy-Status`: a token. `None` leaves `Via` out.
     pub via: Option<String>,
     /// How long connecting to an origin may take, and waiting for a place or a name.
@@ -104,6 +107,7 @@ impl FrontendConfig {
             handovers: Vec::new(),
             host: HostPolicy::default(),
             forwarded: ForwardedPolicy::default(),
+            proxy_protocol: None,
             via: Some("pollux".into()),
             connect_timeout: Duration::from_secs(5),
             timeout: Duration::from_secs(60),
@@ -141,6 +145,11 @@ impl FrontendConfig {
             self.cache.is_none() || !self.routes.is_empty(),
             "--cache keeps replies of origins, and there is no --origin: what is handed over is \
              answered elsewhere"
+        );
+        ensure!(
+            self.proxy_protocol.is_none() || self.keep == 0,
+            "--origin-proxy-protocol: a connection to an origin speaks for one client, so that none can \
+             be kept for others"
         );
         if let HostPolicy::Named(name) = &self.host {
             ensure!(

@@ -243,6 +243,7 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
             Some(&Peer::Upstream(index)) => self.on_upstream_event(fd, index, readiness),
             Some(Peer::Tunnel(_)) => self.on_tunnel_event(fd, readiness),
             Some(Peer::Stream(_)) => self.on_stream_event(fd, readiness),
+            Some(Peer::Preamble(_)) => self.on_preamble_event(fd),
             Some(Peer::Notifier) => self.answers_have_come(fd),
             Some(Peer::Client(_) | Peer::None) | None => {}
         }
@@ -444,6 +445,7 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
     fn end_peer(&mut self, fd: RawFd) {
         match self.table.get_mut(fd).map(|slot| &slot.peer) {
             Some(Peer::Client(_)) => self.close(fd),
+            Some(Peer::Preamble(_)) => self.close_preamble(fd, None),
             Some(&Peer::Upstream(index)) => {
                 if let Some(id) = self.reactor.upstreams.at(index) {
                     self.fail_upstream(id, io::ErrorKind::Other);
@@ -514,6 +516,7 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
                 &Peer::Upstream(index) => self.resume_upstream(fd, index),
                 Peer::Tunnel(_) => self.push(fd),
                 Peer::Stream(_) => self.on_stream_event(fd, Readiness::READABLE),
+                Peer::Preamble(_) => self.on_preamble_event(fd),
                 Peer::Notifier | Peer::None => {}
             }
         }

@@ -1,14 +1,14 @@
 //! What all workers go by: limits, timeouts, the fields of every response. Nothing here changes.
 
 use crate::{
-    clients::Guard,
+    clients::{Guard, ProxySource},
     config::{Config, Tls},
     stats::Counters,
     time::clock::ticks,
     transport::{Transport, tls, tls::HANDSHAKE_TIMEOUT},
 };
 use pollux_http::Limits;
-use std::{os::fd::OwnedFd, sync::Arc};
+use std::{net::IpAddr, os::fd::OwnedFd, sync::Arc};
 
 /// The part of the configuration that answering a request needs, in the form in which it is needed.
 #[derive(Debug)]
@@ -25,6 +25,8 @@ pub(crate) struct Rules {
     pub(crate) timeouts: TimeoutTicks,
     /// Which clients are served, and how much each may have; `None` where nothing is limited.
     pub(crate) guard: Option<Arc<Guard>>,
+    /// Whose connections begin with a PROXY protocol header.
+    proxy_sources: Vec<ProxySource>,
     /// TLS beneath each connection.
     tls: Option<Arc<Tls>>,
 }
@@ -69,6 +71,7 @@ impl Rules {
                 send: ticks(config.timeouts.send),
             },
             guard: Guard::new(&config.clients).map(Arc::new),
+            proxy_sources: config.clients.proxy_protocol.clone(),
             tls: config.tls.clone(),
         }
     }
@@ -92,6 +95,17 @@ impl Rules {
         if self.tls.is_some() {
             tls::count_handshakes(counters);
         }
+    }
+
+    /// Whether anything depends on the addresses of clients.
+    #[inline]
+    pub(crate) fn looks_at_clients(&self) -> bool {
+        self.guard.is_some() || !self.proxy_sources.is_empty()
+    }
+
+    /// Whether a connection from this address begins with a PROXY protocol header.
+    pub(crate) fn has_preamble(&self, address: Option<IpAddr>) -> bool {
+        self.proxy_sources.iter().any(|source| source.has(address))
     }
 
     /// The transport of a connection that was accepted, and after how many ticks its first request must be

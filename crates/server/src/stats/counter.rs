@@ -56,6 +56,8 @@ counters! {
         "Connections closed at once: their address exceeds --limit-accept-rate.";
     OverRequestRate, "clients", "over_request_rate",
         "Requests answered with 429: their address exceeds --limit-request-rate.";
+    ProxyMalformed, "clients", "proxy_malformed",
+        "Connections closed because they did not begin with a PROXY protocol header (--proxy-protocol).";
     Malformed, "clients", "malformed", "Requests refused because they are malformed, too large or too slow.";
     TlsHandshakes, "tls", "handshakes", "TLS handshakes that succeeded.";
     TlsFailures, "tls", "failures", "TLS handshakes that failed or did not end in time.";

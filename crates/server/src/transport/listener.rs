@@ -277,6 +277,20 @@ pub(crate) fn address_of(socket: &OwnedFd) -> anyhow::Result<Listen> {
 
 /// The peer's address; `None` for a UNIX socket.
 pub(crate) fn peer(socket: BorrowedFd<'_>) -> Option<IpAddr> {
-    let address = SockRef::from(&socket).peer_addr().ok()?;
-    address.as_socket().map(|address| address.ip().to_canonical())
+    peer_address(socket).map(|address| address.ip())
+}
+
+/// The same with the port.
+pub(crate) fn peer_address(socket: BorrowedFd<'_>) -> Option<SocketAddr> {
+    SockRef::from(&socket).peer_addr().ok()?.as_socket().map(canonical)
+}
+
+/// The address that the peer has connected to; `None` for a UNIX socket.
+pub(crate) fn own_address(socket: BorrowedFd<'_>) -> Option<SocketAddr> {
+    SockRef::from(&socket).local_addr().ok()?.as_socket().map(canonical)
+}
+
+/// An IPv4 client of an IPv6 listener has an IPv4 address.
+fn canonical(address: SocketAddr) -> SocketAddr {
+    SocketAddr::new(address.ip().to_canonical(), address.port())
 }

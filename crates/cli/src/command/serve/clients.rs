@@ -2,7 +2,7 @@
 
 use super::value;
 use pollux_server::config::{
-    Network, Rate,
+    Network, ProxySource, Rate,
     file::{ConfigFile, Limit, Text},
 };
 
@@ -17,6 +17,12 @@ pub(super) struct ClientArgs {
     /// Close connections of clients of this network; may be repeated
     #[arg(long, value_name = "NETWORK")]
     deny: Vec<Text<Network>>,
+
+    /// Read a PROXY protocol header (version 1 or 2) at the beginning of each connection from this
+    /// network, or unix for UNIX sockets; the client's address is what the header says. Only for load
+    /// balancers that send it; may be repeated
+    #[arg(long, value_name = "NETWORK")]
+    proxy_protocol: Vec<Text<ProxySource>>,
 
     /// Maximum number of open connections of one client address (IPv4 address or IPv6 /64); further
     /// ones are closed. A number, or inf [default: inf]
@@ -39,6 +45,7 @@ impl ClientArgs {
     pub(super) fn apply(self, config: &mut ConfigFile) {
         value::replace(&mut config.allow, self.allow);
         value::replace(&mut config.deny, self.deny);
+        value::replace(&mut config.proxy_protocol, self.proxy_protocol);
         value::set(&mut config.limit_connections_per_address, self.limit_connections_per_address);
         value::set_some(&mut config.limit_accept_rate, self.limit_accept_rate);
         value::set_some(&mut config.limit_request_rate, self.limit_request_rate);

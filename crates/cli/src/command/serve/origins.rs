@@ -4,7 +4,7 @@ use super::value;
 use clap::ArgAction;
 use pollux_server::config::{
     ForwardedPolicy, HandoverConfig, HostPolicy, RouteConfig,
-    file::{ConfigFile, Text, Time},
+    file::{ConfigFile, ProxyVersion, Text, Time},
 };
 use std::num::NonZeroUsize;
 
@@ -33,6 +33,11 @@ pub(super) struct OriginArgs {
     /// of the client), append (to them; behind trusted proxies), keep or remove [default: replace]
     #[arg(long, value_name = "HOW")]
     forwarded: Option<Text<ForwardedPolicy>>,
+
+    /// Begin each connection to an origin with a PROXY protocol header of this version, which has the
+    /// client's address: 1 or 2. No connection is kept for further requests then
+    #[arg(long, value_name = "VERSION")]
+    origin_proxy_protocol: Option<ProxyVersion>,
 
     /// Name of this proxy in Via and Proxy-Status; off leaves out Via [default: pollux]
     #[arg(long, value_name = "NAME")]
@@ -67,6 +72,7 @@ impl OriginArgs {
             value::replace(&mut site.origin, self.origin.clone());
             value::replace(&mut site.handover, self.handover.clone());
             value::set(&mut site.origin_host, self.origin_host.clone());
+            value::set_some(&mut site.origin_proxy_protocol, self.origin_proxy_protocol);
             value::set(&mut site.forwarded, self.forwarded.clone());
             value::set(&mut site.via, self.via.clone());
             value::set(&mut site.origin_connect_timeout, self.origin_connect_timeout);

@@ -130,6 +130,7 @@ fn connections(snapshot: &Snapshot, all: &mut Vec<Family>) {
                     ("accept_rate", counts[Counter::OverAcceptRate]),
                     ("request_rate", counts[Counter::OverRequestRate]),
                     ("malformed_request", counts[Counter::Malformed]),
+                    ("proxy_protocol", counts[Counter::ProxyMalformed]),
                 ],
             ),
         ),

@@ -1,7 +1,7 @@
 //! The keys about which clients are served, and how much each may have.
 
 use super::{ConfigFile, Fault, Key, Text};
-use crate::config::{ClientConfig, NETWORKS_MAX, Network};
+use crate::config::{ClientConfig, NETWORKS_MAX, Network, PROXY_SOURCES_MAX};
 
 impl ConfigFile {
     /// What they say together.
@@ -12,6 +12,7 @@ impl ConfigFile {
             deny: networks(&self.deny),
             connections: self.limit_connections_per_address.0,
             accept_rate: self.limit_accept_rate.as_ref().map(|rate| rate.value),
+            proxy_protocol: self.proxy_protocol.iter().map(|source| source.value).collect(),
             request_rate: self.limit_request_rate.as_ref().map(|rate| rate.value),
         }
     }
@@ -28,6 +29,14 @@ impl ConfigFile {
         if self.allow.len() + self.deny.len() > NETWORKS_MAX {
             let message = format!("`allow` and `deny` have more than {NETWORKS_MAX} networks");
             faults.push(Fault::at(&[Key::Name("deny")], &message, "join networks that touch"));
+        }
+        if self.proxy_protocol.len() > PROXY_SOURCES_MAX {
+            let message = format!("there are more than {PROXY_SOURCES_MAX} sources");
+            faults.push(Fault::at(
+                &[Key::Name("proxy-protocol")],
+                &message,
+                "join networks that touch",
+            ));
         }
         if self.architecture.value.has_processes() {
             for (name, is_set) in [

@@ -133,7 +133,9 @@ impl SiteSection {
         config.connect_timeout = self.origin_connect_timeout.0;
         config.timeout = self.origin_timeout.0;
         config.connections = self.origin_connections;
-        config.keep = self.origin_keep;
+        config.proxy_protocol = self.origin_proxy_protocol.map(|version| version.0);
+        // A connection speaks for one client, once it has said for which.
+        config.keep = if config.proxy_protocol.is_some() { 0 } else { self.origin_keep };
         config.keep_timeout = self.origin_keep_timeout.0;
         config.cache = match (kept, self.cache) {
             (Some(kept), _) => Some(kept),

@@ -1,6 +1,6 @@
 //! One `[[site]]` of a configuration file.
 
-use super::value::{Size, SizeLimit, Text, Time};
+use super::value::{ProxyVersion, Size, SizeLimit, Text, Time};
 use crate::config::{
     Compress, Cors, ErrorPage, ForwardedPolicy, HandoverConfig, HostPolicy, PathField, Redirect,
     Rewrite, RouteConfig, SecurityHeaders, Store, StoreConnections, Symlinks,
@@ -59,6 +59,8 @@ pub struct SiteSection {
     pub origin_host: Text<HostPolicy>,
     /// What happens to Forwarded and X-Forwarded-*: `replace`, `append`, `keep` or `remove`.
     pub forwarded: Text<ForwardedPolicy>,
+    /// Version of the PROXY protocol with which connections to origins begin.
+    pub origin_proxy_protocol: Option<ProxyVersion>,
     /// Name of this proxy in Via, or `off`.
     pub via: String,
     /// Time to connect to an origin.
@@ -128,6 +130,7 @@ impl Default for SiteSection {
             origin_connect_timeout: Time::from_secs(5),
             origin_timeout: Time::from_secs(60),
             origin_connections: const { NonZeroUsize::new(1024).expect("1024 is not 0") },
+            origin_proxy_protocol: None,
             origin_keep: 32,
             origin_keep_timeout: Time::from_secs(60),
             cache: None,

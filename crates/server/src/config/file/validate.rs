@@ -338,6 +338,7 @@ impl SiteSection {
             ("origin-connect-timeout", self.origin_connect_timeout != usual.origin_connect_timeout),
             ("origin-timeout", self.origin_timeout != usual.origin_timeout),
             ("origin-connections", self.origin_connections != usual.origin_connections),
+            ("origin-proxy-protocol", self.origin_proxy_protocol.is_some()),
             ("origin-keep", self.origin_keep != usual.origin_keep),
             ("origin-keep-timeout", self.origin_keep_timeout != usual.origin_keep_timeout),
         ];

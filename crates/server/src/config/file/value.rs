@@ -1,6 +1,7 @@
 //! Values of a configuration file that TOML has no type for: sizes, times, limits, and whatever
 //! else is written as text on the command line.
 
+use pollux_http::proxy_protocol::Version;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use std::{borrow::Cow, fmt, marker::PhantomData, num::NonZeroU32, str::FromStr, time::Duration};
@@ -165,6 +166,34 @@ number_or_text! {
     SizeLimit(u64),
     "a size such as \"64M\", or \"inf\"",
     { "type": ["string", "integer"] }
+}
+
+number_or_text! {
+    /// A version of the PROXY protocol: 1 or 2.
+    ProxyVersion(Version),
+    "1 or 2",
+    { "enum": [1, 2, "1", "2"] }
+}
+
+impl FromStr for ProxyVersion {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "1" => Ok(Self(Version::V1)),
+            "2" => Ok(Self(Version::V2)),
+            _ => Err("wants 1 or 2".into()),
+        }
+    }
+}
+
+impl fmt::Display for ProxyVersion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self.0 {
+            Version::V1 => "1",
+            Version::V2 => "2",
+        })
+    }
 }
 
 impl FromStr for Size {

@@ -1,11 +1,13 @@
-//! Whether a connection that was accepted is served.
+//! Whether a connection that was accepted is served, and what comes ahead of its first request.
 
 use super::*;
+use crate::transport::preamble::{self, Preamble};
+use pollux_http::proxy_protocol::Header;
 
 impl<A: Service> Blocking<A> {
     /// The transport of a connection that is served; another one is counted and closed.
     pub(super) fn admit(&mut self, socket: OwnedFd) -> Option<Transport> {
-        if self.rules.guard.is_some() && !self.is_welcome(&socket) {
+        if self.rules.looks_at_clients() && !self.is_welcome(&socket) {
             return self.refuse(socket);
         }
         match self.rules.accept(socket) {
@@ -19,9 +21,48 @@ impl<A: Service> Blocking<A> {
 
     #[cold]
     fn is_welcome(&mut self, socket: &OwnedFd) -> bool {
-        let (fd, address) = (socket.as_raw_fd(), listener::peer(socket.as_fd()));
+        let mut address = listener::peer_address(socket.as_fd());
+        if self.rules.has_preamble(address.map(|address| address.ip())) {
+            match self.read_preamble(socket) {
+                Ok(Header::Proxied { source, .. }) => address = Some(source),
+                Ok(Header::Local) => {}
+                Err(error) => {
+                    let reason = match error.kind() {
+                        io::ErrorKind::TimedOut => Counter::TimedOut,
+                        io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof => {
+                            Counter::ProxyMalformed
+                        }
+                        _ => Counter::Refused,
+                    };
+                    self.worker.counters.add(reason, 1);
+                    return false;
+                }
+            }
+        }
+        let fd = socket.as_raw_fd();
         let outcome = self.worker.clients.enter(self.rules.guard.as_deref(), fd, address);
+        if let (Some(log), Some(address)) = (&mut self.worker.log, address) {
+            log.peer = log::Peer::Known(Some(address.ip()));
+        }
         outcome.inspect_err(|why| self.worker.counters.add(why.counter(), 1)).is_ok()
+    }
+
+    /// Waits for a PROXY protocol header.
+    fn read_preamble(&mut self, socket: &OwnedFd) -> io::Result<Header> {
+        let deadline = self.worker.clock.after(self.rules.timeouts.header);
+        let mut held = Vec::new();
+        loop {
+            if let Preamble::Complete(header) = preamble::read(socket.as_fd(), &mut held)? {
+                return Ok(header);
+            }
+            if self.worker.is_stopping {
+                return Err(io::ErrorKind::Interrupted.into());
+            }
+            if self.worker.clock.tick() >= deadline {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+            self.wait_until(&[(socket.as_raw_fd(), POLLIN)], Some(deadline));
+        }
     }
 
     #[cold]

@@ -3,13 +3,7 @@
 
 use super::{Engine, evict};
 use crate::stats::Counter;
-use crate::{
-    engine::{Refusal, event::table::Peer},
-    protocol::Connection,
-    service::Service,
-    time::clock::ticks,
-    transport::queue::waiting_at,
-};
+use crate::{engine::Refusal, service::Service, time::clock::ticks, transport::queue::waiting_at};
 use anyhow::Context;
 use pollux_event::{Error, Interest, Mechanism, Token};
 use pollux_sys as sys;
@@ -260,14 +254,13 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
         let fd = socket.as_raw_fd();
         match self.mechanism.add(socket.as_fd(), Interest::READ) {
             Ok(token) => {
-                let (transport, timeout) = match self.admit(socket) {
+                let (transport, timeout, client) = match self.admit(socket) {
                     Ok(accepted) => accepted,
                     Err(socket) => {
                         let _ = self.mechanism.close(token, socket);
                         return AcceptOutcome::One;
                     }
                 };
-                let client = Peer::Client(Connection::default());
                 self.table.insert(transport, token, client);
                 self.clients += 1;
                 self.worker.counters.add(Counter::Accepted, 1);

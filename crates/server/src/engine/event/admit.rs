@@ -1,26 +1,103 @@
-//! Whether a connection that was accepted is served, and how its first bytes are read.
+//! Whether a connection that was accepted is served, and what comes ahead of its first request.
 
 use super::*;
-use crate::transport::{Transport, listener};
+use crate::transport::{
+    Transport, listener,
+    preamble::{self, Preamble},
+};
+use pollux_http::proxy_protocol::Header;
+use std::net::SocketAddr;
+
+/// A connection that is taken in: how it is read, after how many ticks something must have come, and what
+/// is at the other end.
+pub(super) type Admitted<X> = (Transport, u32, Peer<X>);
 
 impl<M: Mechanism, A: Service> Engine<M, A> {
-    /// The transport of a connection that is served, and after how many ticks its first request must be
-    /// there. One that is not served comes back, is counted, and is to be closed.
-    pub(super) fn admit(&mut self, socket: OwnedFd) -> Result<(Transport, u32), OwnedFd> {
-        if self.rules.guard.is_some() && !self.is_welcome(&socket) {
-            return Err(socket);
+    /// What becomes of a connection. One that is not served comes back, is counted, and is to be closed.
+    pub(super) fn admit(&mut self, socket: OwnedFd) -> Result<Admitted<A::Exchange>, OwnedFd> {
+        if self.rules.looks_at_clients() {
+            return self.admit_by_address(socket);
         }
+        self.admit_client(socket)
+    }
+
+    fn admit_client(&mut self, socket: OwnedFd) -> Result<Admitted<A::Exchange>, OwnedFd> {
         let fd = socket.as_raw_fd();
-        self.rules.accept(socket).inspect_err(|_| {
-            self.worker.clients.leave(self.rules.guard.as_deref(), fd);
-            self.worker.counters.add(Counter::Refused, 1);
-        })
+        match self.rules.accept(socket) {
+            Ok((transport, ticks)) => Ok((transport, ticks, Peer::Client(Connection::default()))),
+            Err(socket) => {
+                self.worker.clients.leave(self.rules.guard.as_deref(), fd);
+                self.worker.counters.add(Counter::Refused, 1);
+                Err(socket)
+            }
+        }
     }
 
     #[cold]
-    fn is_welcome(&mut self, socket: &OwnedFd) -> bool {
-        let (fd, address) = (socket.as_raw_fd(), listener::peer(socket.as_fd()));
+    fn admit_by_address(&mut self, socket: OwnedFd) -> Result<Admitted<A::Exchange>, OwnedFd> {
+        let address = listener::peer_address(socket.as_fd());
+        if self.rules.has_preamble(address.map(|address| address.ip())) {
+            let ticks = self.rules.timeouts.header;
+            return Ok((Transport::Plain(socket), ticks, Peer::Preamble(Box::default())));
+        }
+        if !self.is_welcome(socket.as_raw_fd(), address) {
+            return Err(socket);
+        }
+        self.admit_client(socket)
+    }
+
+    fn is_welcome(&mut self, fd: RawFd, address: Option<SocketAddr>) -> bool {
         let outcome = self.worker.clients.enter(self.rules.guard.as_deref(), fd, address);
         outcome.inspect_err(|why| self.worker.counters.add(why.counter(), 1)).is_ok()
+    }
+
+    /// Something has come on a connection that begins with a PROXY protocol header.
+    pub(super) fn on_preamble_event(&mut self, fd: RawFd) {
+        let Some(slot) = self.table.get_mut(fd) else { return };
+        let Some((transport, Peer::Preamble(held))) = slot.parts() else { return };
+        match preamble::read(transport.as_fd(), &mut held.0) {
+            Ok(Preamble::Waiting) => {}
+            Ok(Preamble::Complete(header)) => self.end_preamble(fd, header),
+            Err(error) => {
+                let is_malformed = matches!(
+                    error.kind(),
+                    io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof
+                );
+                self.close_preamble(fd, is_malformed.then_some(Counter::ProxyMalformed));
+            }
+        }
+    }
+
+    /// The header is complete: the client's own bytes follow.
+    fn end_preamble(&mut self, fd: RawFd, header: Header) {
+        let Some(slot) = self.table.get_mut(fd) else { return };
+        let address = match header {
+            Header::Proxied { source, .. } => Some(source),
+            Header::Local => slot.transport().and_then(|t| listener::peer_address(t.as_fd())),
+        };
+        if !self.is_welcome(fd, address) {
+            return self.close_preamble(fd, None);
+        }
+        let Some(slot) = self.table.get_mut(fd) else { return };
+        let is_accepted = slot.replace_transport(|transport| {
+            let outcome = self.rules.accept(transport.into_socket());
+            outcome.map(|(transport, _)| transport).map_err(Transport::Plain)
+        });
+        if !is_accepted {
+            return self.close_preamble(fd, Some(Counter::Refused));
+        }
+        slot.peer = Peer::Client(Connection::default());
+        let deadline = self.worker.clock.after(self.rules.timeouts.header);
+        self.arm(fd as u32, deadline);
+        self.receive(fd);
+    }
+
+    /// Closes a connection whose header has not come.
+    pub(super) fn close_preamble(&mut self, fd: RawFd, reason: Option<Counter>) {
+        if let Some(reason) = reason {
+            self.worker.counters.add(reason, 1);
+        }
+        self.close_socket(fd);
+        self.client_has_gone(fd);
     }
 }

@@ -22,6 +22,9 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
     #[cold]
     fn time_is_over(&mut self, fd: RawFd) {
         let Some(slot) = self.table.get_mut(fd) else { return };
+        if let Peer::Preamble(_) = slot.peer {
+            return self.close_preamble(fd, Some(Counter::TimedOut));
+        }
         match slot.class {
             Class::Linger => return self.close(fd),
             Class::Dial => {

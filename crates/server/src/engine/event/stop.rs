@@ -1,6 +1,6 @@
 //! Stopping: new connections are refused, requests in flight may end.
 
-use super::Engine;
+use super::{Engine, table::Peer};
 use crate::{service::Service, time::clock::ticks};
 use pollux_event::Mechanism;
 use std::time::Duration;
@@ -23,6 +23,13 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
 
     fn close_idle(&mut self) {
         for fd in self.table.descriptors() {
+            if let Some(Peer::Preamble(_)) = self.table.get_mut(fd).map(|slot| &slot.peer) {
+                // A request may lie behind the header.
+                self.on_preamble_event(fd);
+            }
+            if let Some(Peer::Preamble(_)) = self.table.get_mut(fd).map(|slot| &slot.peer) {
+                self.close_preamble(fd, None);
+            }
             // A request may be in the socket already: it is in flight, too.
             if self.is_idle(fd) {
                 self.receive(fd);

@@ -3,7 +3,7 @@
 use crate::{
     protocol::Connection,
     time::timers::{Nodes, Timer},
-    transport::{Transport, outbox::Outbox},
+    transport::{Transport, outbox::Outbox, preamble::PreambleBytes},
 };
 use pollux_event::Token;
 use std::os::fd::{AsRawFd, RawFd};
@@ -85,6 +85,8 @@ pub(crate) enum Peer<X> {
     None,
     /// A client that speaks HTTP.
     Client(Connection<X>),
+    /// A load balancer that has not said yet for which client it speaks.
+    Preamble(Box<PreambleBytes>),
     /// A connection that an application has dialled: its place in `Reactor::upstreams`.
     Upstream(u32),
     /// One end of a tunnel.
@@ -138,6 +140,17 @@ impl<X> Slot<X> {
     #[inline]
     pub(crate) fn transport(&mut self) -> Option<&mut Transport> {
         self.transport.as_mut()
+    }
+
+    /// Makes another transport of the same socket. Returns whether `change` could.
+    pub(crate) fn replace_transport(
+        &mut self,
+        change: impl FnOnce(Transport) -> Result<Transport, Transport>,
+    ) -> bool {
+        let Some(outcome) = self.transport.take().map(change) else { return false };
+        let is_changed = outcome.is_ok();
+        self.transport = Some(outcome.unwrap_or_else(|same| same));
+        is_changed
     }
 
     /// The transport, and the peer that it leads to.

@@ -19,6 +19,7 @@ use crate::{
 };
 use pollux_http::{
     fields::Fields,
+    proxy_protocol,
     reply::RequestInfo,
     request::{Framing, ParseStatus, Request, parse},
     response::{LAST_CHUNK, chunk},
@@ -96,7 +97,12 @@ impl Proxy {
         };
         let counter = if state.is_reused { Counter::OriginReused } else { Counter::OriginOpened };
         context.worker.counters.add(counter, 1);
+        let header = self.config.proxy_protocol.filter(|_| !state.is_reused);
+        let header = header.map(|version| (version, context.proxy_header()));
         let out = context.reactor.send(upstream).bytes();
+        if let Some((version, header)) = header {
+            proxy_protocol::write(out, version, header);
+        }
         let outcome = match request {
             Some(request) => upstream_request.put(out, request).ok(),
             None => match parse(&state.head, &context.rules.limits) {

@@ -1,0 +1,42 @@
+//! Load balancers whose connections begin with a PROXY protocol header.
+
+use super::Network;
+use std::{fmt, net::IpAddr, str::FromStr};
+
+/// Where such connections come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ProxySource {
+    /// From a network.
+    Network(Network),
+    /// From a UNIX socket, whoever may connect to it.
+    Unix,
+}
+
+impl ProxySource {
+    /// Whether a connection from this address (none: a UNIX socket) is meant.
+    pub(crate) fn has(&self, address: Option<IpAddr>) -> bool {
+        match (self, address) {
+            (Self::Network(network), Some(address)) => network.contains(address),
+            (Self::Unix, None) => true,
+            _ => false,
+        }
+    }
+}
+
+impl FromStr for ProxySource {
+    type Err = String;
+
+    /// A network, or `unix`.
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text == "unix" { Ok(Self::Unix) } else { text.parse().map(Self::Network) }
+    }
+}
+
+impl fmt::Display for ProxySource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Network(network) => network.fmt(f),
+            Self::Unix => f.write_str("unix"),
+        }
+    }
+}
