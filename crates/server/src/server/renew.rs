@@ -36,14 +36,18 @@ impl Server {
         &mut self,
         reload: Option<&mut (dyn Reload + '_)>,
     ) -> anyhow::Result<Vec<String>> {
-        let mut changes = match reload {
-            Some(reload) if self.config.is_some() => self.reload(reload)?,
-            _ => Vec::new(),
-        };
+        let mut changes = Vec::new();
+        // Certificates come first: a pair that cannot be used then leaves the configuration as it was. Where the
+        // configuration is refused, good certificates are in use all the same.
         if let Some(tls) = &self.tls
             && tls.reload()?
         {
             changes.push("certificates: read again".into());
+        }
+        if let Some(reload) = reload
+            && self.config.is_some()
+        {
+            changes.extend(self.reload(reload)?);
         }
         if self.reopen_log() {
             changes.push("access-log: opened again".into());
