@@ -221,7 +221,7 @@ fn cells(outcome: &Outcome, variant: &str) -> Vec<Cell> {
             |(waits, cpu_us)| Figures {
                 waits,
                 cpu_us,
-                completed_rps: mean("throughput_rps"),
+                completed_rps: mean("throughput_rps").map(|rps| rps / share),
                 latency_us: mean("latency_mean_us"),
             },
         );
