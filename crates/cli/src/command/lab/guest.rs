@@ -100,13 +100,13 @@ fn command(program: &Path, args: &RunArgs, experiment: &Experiment) -> anyhow::R
             let earlier = std::path::absolute(earlier)?;
             inner.extend(["--rates-of".to_owned(), earlier.display().to_string()]);
         }
-        let part = match experiment.cells {
-            Cells::All => None,
-            Cells::Fit => Some("fit"),
-            Cells::Rest => Some("rest"),
-        };
-        inner.extend(part.iter().flat_map(|part| ["--cells", part]).map(str::to_owned));
     }
+    let part = args.cells.and_then(|cells| match cells {
+        Cells::All => None,
+        Cells::Fit => Some("fit"),
+        Cells::Rest => Some("rest"),
+    });
+    inner.extend(part.iter().flat_map(|part| ["--cells", part]).map(str::to_owned));
     inner.extend(flags.iter().filter(|(_, on)| *on).map(|(flag, _)| (*flag).to_owned()));
     inner.extend(["--seed".to_owned(), args.seed.to_string()]);
     inner.extend(args.blocks.iter().flat_map(|blocks| ["--blocks".to_owned(), blocks.to_string()]));
@@ -162,6 +162,11 @@ mod tests {
         for place in [["--deterministic"].as_slice(), &["--guest"]] {
             let words = arguments(&[&["mail-hints", "--blocks", "24"], place].concat()).unwrap();
             assert!(words.windows(2).any(|pair| pair == ["--blocks", "24"]), "{words:?}");
+        }
+
+        for place in [["--deterministic"].as_slice(), &["--guest"]] {
+            let said = arguments(&[&["batching", "--cells", "fit"], place].concat()).unwrap();
+            assert!(said.windows(2).any(|pair| pair == ["--cells", "fit"]), "{said:?}");
         }
 
         // Sealed, by the experiment's own place.
