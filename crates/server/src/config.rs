@@ -5,6 +5,7 @@ mod frontend;
 mod guestbook;
 mod host;
 mod hub;
+mod listen;
 
 pub use crate::architecture::{Accepting, Architecture, POOL_DEFAULT, POOL_MAX, PROCESSES_DEFAULT};
 pub use crate::clients::{
@@ -21,13 +22,14 @@ pub use frontend::{
 pub use guestbook::{GuestbookConfig, Store, StoreConnections};
 pub use host::VirtualHost;
 pub use hub::{HubConfig, HubStoreConfig};
+pub use listen::Listen;
 use pollux_event::MechanismSpec;
 use pollux_http::Limits;
 use pollux_sys::OwnFileTables;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::{
-    fmt, net::SocketAddr, num::NonZeroU32, path::PathBuf, str::FromStr, sync::Arc, time::Duration,
+    net::SocketAddr, num::NonZeroU32, path::PathBuf, str::FromStr, sync::Arc, time::Duration,
 };
 
 /// A server's configuration. [`Config::new`] has the defaults of the command line.
@@ -119,63 +121,6 @@ pub struct Config {
     /// lowers the soft RLIMIT_SIGPENDING to it, which is the whole process's, so that
     /// [`crate::Server`] alone leaves it as it is.
     pub signal_queue: Option<u64>,
-}
-
-/// Where to listen.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Listen {
-    /// TCP. Port 0 lets the kernel choose.
-    Tcp(SocketAddr),
-    /// A UNIX stream socket at a path, removed at the end.
-    Unix(PathBuf),
-    /// Sockets that the service manager has opened and passed under this name (LISTEN_FDS and
-    /// LISTEN_FDNAMES, sd_listen_fds(3)); without a name all that were passed. All workers share them.
-    Passed(Option<String>),
-}
-
-impl FromStr for Listen {
-    type Err = String;
-
-    /// `ADDRESS:PORT`, `[ADDRESS]:PORT`, `:PORT` (all addresses), `NAME:PORT`, `unix:PATH`,
-    /// `systemd` or `systemd:NAME`.
-    fn from_str(text: &str) -> Result<Self, String> {
-        if let Some(path) = text.strip_prefix("unix:") {
-            return if path.is_empty() {
-                Err("unix: wants a path after it".into())
-            } else {
-                Ok(Self::Unix(path.into()))
-            };
-        }
-        if let Some(name) = text.strip_prefix("systemd") {
-            match name.strip_prefix(':') {
-                _ if name.is_empty() => return Ok(Self::Passed(None)),
-                Some("") => return Err("systemd: wants the name of a socket after it".into()),
-                Some(name) => return Ok(Self::Passed(Some(name.into()))),
-                None => {}
-            }
-        }
-        let full = if text.starts_with(':') { format!("[::]{text}") } else { text.to_owned() };
-        if let Ok(address) = full.parse() {
-            return Ok(Self::Tcp(address));
-        }
-        let wanted = "wanted ADDRESS:PORT, [IPV6]:PORT, :PORT, unix:PATH or systemd:NAME";
-        let (name, port) = full.rsplit_once(':').unwrap_or((&full, ""));
-        let port = port.parse().map_err(|_| format!("invalid socket address; {wanted}"))?;
-        let found =
-            pollux_sys::resolve(name, port).map_err(|error| format!("{error}; {wanted}"))?;
-        found.first().copied().map(Self::Tcp).ok_or_else(|| format!("{text:?} has no address"))
-    }
-}
-
-impl fmt::Display for Listen {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Tcp(address) => address.fmt(f),
-            Self::Unix(path) => write!(f, "unix:{}", path.display()),
-            Self::Passed(Some(name)) => write!(f, "systemd:{name}"),
-            Self::Passed(None) => f.write_str("systemd"),
-        }
-    }
 }
 
 /// Which mechanism waits.
