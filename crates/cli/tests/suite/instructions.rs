@@ -22,7 +22,7 @@
 //! | | release | tests |
 //! |---|---|---|
 //! | a request to the floor | 18,691 | 20,682 |
-//! | a request, `epoll-et` | 21,335 | 37,948 |
+//! | a request, `epoll-et` | 21,335 | 38,363 |
 //! | a wait, `epoll-et` | 1,199 | 2,269 |
 //! | a wait, `epoll` | 1,468 | 2,542 |
 //! | a wait, `devpoll` | 1,254 | 2,386 |
