@@ -12,7 +12,9 @@ use rustls::{
     kernel::KernelConnection,
     pki_types::ServerName,
     server::{ServerConnectionData, UnbufferedServerConnection},
-    unbuffered::{ConnectionState, EncodeError, InsufficientSizeError, UnbufferedStatus},
+    unbuffered::{
+        ConnectionState, EncodeError, EncodeTlsData, InsufficientSizeError, UnbufferedStatus,
+    },
 };
 use std::{fmt, sync::Arc};
 
@@ -70,6 +72,22 @@ impl fmt::Display for HandshakeError {
 
 impl std::error::Error for HandshakeError {}
 
+impl HandshakeError {
+    /// Whether the peer's certificate is the reason: not signed by a trusted authority, expired, for
+    /// another name, …
+    pub fn is_certificate(&self) -> bool {
+        matches!(self, Self::Tls(rustls::Error::InvalidCertificate(_)))
+    }
+
+    /// The alert by which the peer has ended the handshake, if it has.
+    pub fn received_alert(&self) -> Option<u8> {
+        match self {
+            Self::Tls(rustls::Error::AlertReceived(alert)) => Some(u8::from(*alert)),
+            _ => None,
+        }
+    }
+}
+
 /// What a handshake has led to.
 pub struct Established {
     /// The record layer's state.
@@ -97,6 +115,21 @@ impl TicketReceiver {
     /// The ticket is malformed.
     pub fn receive(&mut self, ticket: &[u8]) -> Result<(), Error> {
         self.0.handle_new_session_ticket(ticket).map_err(|_| Error::Decode("a session ticket"))
+    }
+
+    /// Takes whole NewSessionTicket messages, what a record of session tickets contains.
+    ///
+    /// # Errors
+    /// A ticket is malformed.
+    pub fn receive_messages(&mut self, mut messages: &[u8]) -> Result<(), Error> {
+        while let Some((&[_, high, middle, low], rest)) = messages.split_first_chunk() {
+            let len = u32::from_be_bytes([0, high, middle, low]) as usize;
+            let (ticket, rest) =
+                rest.split_at_checked(len).ok_or(Error::Decode("a session ticket"))?;
+            self.receive(ticket)?;
+            messages = rest;
+        }
+        Ok(())
     }
 }
 
@@ -146,10 +179,7 @@ impl Handshake {
             let is_handshaking = match result {
                 Ok(is_handshaking) => is_handshaking,
                 Err(error) => {
-                    // The alert, if there is one. What it says besides is not wanted any more.
-                    self.offered = 0;
-                    self.input.clear();
-                    let _ = self.process(out);
+                    self.collect_alert(out);
                     return Err(HandshakeError::Tls(error));
                 }
             };
@@ -167,6 +197,18 @@ impl Handshake {
             return Err(HandshakeError::TooLong);
         }
         Ok(Progress::NeedsInput)
+    }
+
+    /// After an error: appends what rustls still wants to send, whose end is the alert.
+    ///
+    /// The input stays as it was, since rustls may refer to messages in it and panics if they are gone; and
+    /// rustls is not called again behind the alert, since it would look at the same input once more.
+    fn collect_alert(&mut self, out: &mut Vec<u8>) {
+        let offered = &mut self.input[..self.offered];
+        match &mut self.connection {
+            Connection::Server(c) => encode_until_alert(&mut **c, offered, out),
+            Connection::Client(c) => encode_until_alert(&mut **c, offered, out),
+        }
     }
 
     /// Lets rustls do all it can with what it has been offered. Returns whether the handshake goes on.
@@ -256,17 +298,7 @@ fn drive<P: Process>(
         let UnbufferedStatus { discard, state } = connection.process(&mut input[used..]);
         used += discard;
         match state {
-            Ok(ConnectionState::EncodeTlsData(mut data)) => {
-                let start = out.len();
-                let len = match data.encode(&mut []) {
-                    Err(EncodeError::InsufficientSize(InsufficientSizeError { required_size })) => {
-                        out.resize(start + required_size, 0);
-                        data.encode(&mut out[start..])
-                    }
-                    other => other,
-                };
-                out.truncate(start + len.unwrap_or(0));
-            }
+            Ok(ConnectionState::EncodeTlsData(mut data)) => encode(&mut data, out),
             Ok(ConnectionState::TransmitTlsData(data)) => data.done(),
             Ok(ConnectionState::BlockedHandshake | ConnectionState::WriteTraffic(_)) => {
                 return (used, Ok(()));
@@ -277,6 +309,49 @@ fn drive<P: Process>(
             }
             Err(error) => return (used, Err(error)),
         }
+    }
+}
+
+/// Appends a record that rustls has for the peer.
+fn encode<Data>(data: &mut EncodeTlsData<'_, Data>, out: &mut Vec<u8>) {
+    let start = out.len();
+    let len = match data.encode(&mut []) {
+        Err(EncodeError::InsufficientSize(InsufficientSizeError { required_size })) => {
+            out.resize(start + required_size, 0);
+            data.encode(&mut out[start..])
+        }
+        other => other,
+    };
+    out.truncate(start + len.unwrap_or(0));
+}
+
+/// The most records that rustls may have for the peer when it fails: a flight and the alert.
+const LAST_RECORDS_MAX: usize = 16;
+
+fn encode_until_alert<P: Process>(connection: &mut P, input: &mut [u8], out: &mut Vec<u8>) {
+    for _ in 0..LAST_RECORDS_MAX {
+        let UnbufferedStatus { state: Ok(ConnectionState::EncodeTlsData(mut data)), .. } =
+            connection.process(input)
+        else {
+            return;
+        };
+        let start = out.len();
+        encode(&mut data, out);
+        if is_alert(&out[start..]) {
+            return;
+        }
+    }
+}
+
+/// Whether a record is an alert: by its type, or where TLS 1.3 hides that by its length (2 bytes, the inner
+/// type and the tag), which no other message of a handshake has.
+fn is_alert(record: &[u8]) -> bool {
+    const ALERT: u8 = 21;
+    const APPLICATION_DATA: u8 = 23;
+    match record.first() {
+        Some(&ALERT) => true,
+        Some(&APPLICATION_DATA) => record.len() == 5 + 2 + 1 + 16,
+        _ => false,
     }
 }
 
