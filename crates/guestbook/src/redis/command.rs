@@ -36,7 +36,8 @@ pub(super) fn put_remark(out: &mut Vec<u8>, remark: &[u8]) {
     put(out, &[b"RPUSH", REMARKS, remark]);
 }
 
-fn put(out: &mut Vec<u8>, words: &[&[u8]]) {
+/// Appends a command with its arguments.
+pub fn put(out: &mut Vec<u8>, words: &[&[u8]]) {
     out.extend_from_slice(format!("*{}\r\n", words.len()).as_bytes());
     for word in words {
         out.extend_from_slice(format!("${}\r\n", word.len()).as_bytes());

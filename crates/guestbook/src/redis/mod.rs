@@ -11,5 +11,6 @@ mod scanner;
 mod session;
 mod url;
 
+pub use command::put as put_command;
 pub use session::Session;
 pub use url::{Address, Url, UrlError};

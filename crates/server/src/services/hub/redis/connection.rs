@@ -1,7 +1,7 @@
 //! One connection to Redis with a deadline for everything.
 
 use super::resp::{self, Reply, ReplyError};
-use pollux_guestbook::redis::{Address, Url};
+use pollux_guestbook::redis::{Address, Url, put_command};
 use std::{
     io::{self, BufReader, Read, Write},
     net::{Shutdown, TcpStream, ToSocketAddrs},
@@ -210,7 +210,7 @@ impl Connection {
         timeout: Duration,
     ) -> Result<Reply, RedisError> {
         let mut out = Vec::new();
-        resp::put(&mut out, words);
+        put_command(&mut out, words);
         self.send(&out, timeout)?;
         match self.receive()? {
             Reply::Error(text) => Err(RedisError::Refused(text)),

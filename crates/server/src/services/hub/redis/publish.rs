@@ -7,13 +7,14 @@ use super::{
     doubled,
     entry::{EntryId, FIELD, last_entry},
     lock,
-    resp::{self, Reply},
+    resp::Reply,
 };
 use crate::services::hub::{
     record::Record,
     shared::{HubShared, Ticket},
     store::{Job, unavailable},
 };
+use pollux_guestbook::redis::put_command;
 use pollux_hub::reject::Reject;
 use std::{
     sync::{Arc, Weak, atomic::Ordering, mpsc::Receiver},
@@ -201,9 +202,9 @@ impl Publisher {
             &record,
         ];
         if creates {
-            resp::put(out, &[&words[..2], &words[3..]].concat());
+            put_command(out, &[&words[..2], &words[3..]].concat());
         } else {
-            resp::put(out, &words);
+            put_command(out, &words);
         }
     }
 

@@ -1,7 +1,8 @@
-//! Commands and replies of Redis (RESP2), read from a stream that may be hostile.
+//! Replies of Redis (RESP2), read from a stream that may be hostile.
 //!
 //! Each reply has a budget of bytes and of elements, so that no server makes the hub allocate more
-//! than that. The clients that are published read replies without a limit.
+//! than that. The guestbook's reader (`pollux_guestbook::redis`) is for a session without I/O, whose
+//! replies are short; here a blocking thread reads replies of several megabytes.
 
 use std::io::{self, BufRead, Read};
 
@@ -32,16 +33,6 @@ pub(super) enum ReplyError {
     Protocol(&'static str),
     #[error("a reply is larger than {0} bytes")]
     TooLarge(usize),
-}
-
-/// Appends a command to `out`.
-pub(super) fn put(out: &mut Vec<u8>, words: &[&[u8]]) {
-    out.extend_from_slice(format!("*{}\r\n", words.len()).as_bytes());
-    for word in words {
-        out.extend_from_slice(format!("${}\r\n", word.len()).as_bytes());
-        out.extend_from_slice(word);
-        out.extend_from_slice(b"\r\n");
-    }
 }
 
 /// Reads one reply of at most `most` bytes.
@@ -171,7 +162,7 @@ mod tests {
             }
         }
         let mut out = Vec::new();
-        put(&mut out, &[b"XADD", b"k"]);
+        pollux_guestbook::redis::put_command(&mut out, &[b"XADD", b"k"]);
         assert_eq!(out, b"*2\r\n$4\r\nXADD\r\n$1\r\nk\r\n");
     }
 
