@@ -7,7 +7,6 @@
 
 mod access;
 mod guard;
-mod lru;
 mod network;
 mod rate;
 mod sources;

@@ -1,7 +1,8 @@
 //! Decides about connections and requests; shared by all workers of a process.
 
-use super::{ClientConfig, Rate, access::AccessLists, lru::LruMap, network};
+use super::{ClientConfig, Rate, access::AccessLists, network};
 use crate::stats::Counter;
+use hashlink::LruCache;
 use std::{
     collections::{HashMap, hash_map::Entry},
     hash::{BuildHasher, RandomState},
@@ -56,7 +57,8 @@ pub(crate) struct Guard {
 struct Part {
     /// Open connections by address: no more entries than there are connections.
     open: HashMap<u128, u32>,
-    rates: LruMap<Arrivals>,
+    /// The hash is keyed, because clients choose their addresses.
+    rates: LruCache<u128, Arrivals, RandomState>,
 }
 
 /// When the next one is due at the full rate, in nanoseconds since the start.
@@ -77,7 +79,12 @@ impl Guard {
         if lists.is_none() && !config.has_limits() {
             return None;
         }
-        let part = || Part { open: HashMap::new(), rates: LruMap::new(addresses / PARTS) };
+        // `LruCache::entry` removes the oldest one when there is one more than the capacity.
+        let capacity = (addresses / PARTS).saturating_sub(1);
+        let part = || Part {
+            open: HashMap::new(),
+            rates: LruCache::with_hasher(capacity, RandomState::new()),
+        };
         Some(Self {
             lists,
             connections: config.connections,
@@ -117,7 +124,7 @@ impl Guard {
             return Err(Refused::Connections);
         }
         if let Some(rate) = self.accept_rate {
-            let arrivals = part.rates.entry(client);
+            let arrivals = part.rates.entry(client).or_insert_with(Arrivals::default);
             rate.take(&mut arrivals.connection_ns, self.now_ns())
                 .map_err(|_| Refused::AcceptRate)?;
         }
@@ -149,7 +156,7 @@ impl Guard {
         let Some(rate) = self.request_rate else { return Ok(()) };
         let client = network::client(address);
         let mut part = self.part(client);
-        let arrivals = part.rates.entry(client);
+        let arrivals = part.rates.entry(client).or_insert_with(Arrivals::default);
         rate.take(&mut arrivals.request_ns, self.now_ns()).map_err(Duration::from_nanos)
     }
 }

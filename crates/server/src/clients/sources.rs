@@ -8,7 +8,7 @@ use std::{fmt, net::IpAddr, str::FromStr};
 pub enum ProxySource {
     /// From a network.
     Network(Network),
-    /// From a UNIX socket, whoever may connect to it.
+    /// From a UNIX socket: the permissions of its file decide which processes may connect.
     Unix,
 }
 
