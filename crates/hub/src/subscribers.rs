@@ -218,8 +218,8 @@ impl Subscribers {
     }
 
     /// Notes that updates up to `sequence` left the log before [`publish`](Self::publish) could be
-    /// called for them: whoever is not further has lost something. To be called in the order of
-    /// publications too. It touches every set.
+    /// called for them: a subscriber whose cursor is not beyond `sequence` has missed updates. Callers keep the
+    /// order of publications here too. The call touches every set.
     pub fn publish_gap(&mut self, sequence: Sequence) {
         for id in self.sets.all() {
             if self.sets[id].note(sequence) {

@@ -299,7 +299,7 @@ impl RequestContext<'_> {
         known.or_else(|| self.socket.and_then(listener::peer))
     }
 
-    /// What a server behind this one is told of the client in the PROXY protocol.
+    /// The PROXY protocol header that an origin gets: the addresses of this client's connection.
     pub(crate) fn proxy_header(&self) -> Header {
         let own = self.socket.and_then(listener::own_address);
         let known = self.worker.clients.socket_address(self.client.fd);

@@ -81,8 +81,8 @@ impl Cluster {
         attempts
     }
 
-    /// Reads until the last update, and returns what came and how many connections that took. After
-    /// a break it goes on at the next hub.
+    /// Reads until the last update. Returns the updates that arrived and the number of connections that the
+    /// subscriber made: after a break it connects to the next hub.
     fn subscribe(&self, subscriber: usize) -> (Arrivals, usize) {
         let (mut arrivals, mut connections) = (Vec::new(), 0);
         let started_at = Instant::now();

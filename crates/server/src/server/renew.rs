@@ -67,7 +67,7 @@ impl Server {
         )
     }
 
-    /// Whether a worker has ended although no stop was asked for.
+    /// Whether a worker has ended although no stop was requested.
     pub(crate) fn has_lost_worker(&self) -> bool {
         self.running() < self.infos.len()
     }

@@ -29,7 +29,7 @@ pub(crate) struct Generations {
 /// One reference belongs to the generation, one to each of its exchanges that wait.
 type Life = Rc<()>;
 
-/// A configuration that was replaced.
+/// A configuration that was replaced. There are no more of them than exchanges that wait, for each has one at least.
 struct Former {
     hosts: Hosts,
     rules: Arc<Rules>,

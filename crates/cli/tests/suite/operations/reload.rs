@@ -99,14 +99,14 @@ fn sighup_reloads_as_well() {
 fn an_exchange_in_progress_ends_under_the_former_configuration() {
     let (release, released) = std::sync::mpsc::channel::<()>();
     let released = std::sync::Mutex::new(released);
-    let slow = Origin::start(move |asked| {
-        if asked.target() == "/slow" {
+    let slow = Origin::start(move |request| {
+        if request.target() == "/slow" {
             let _ = released.lock().unwrap().recv_timeout(pollux_testkit::http::PATIENCE);
         }
-        asked.say("HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nslow")
+        request.say("HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nslow")
     });
     let other =
-        Origin::start(|asked| asked.say("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nother"));
+        Origin::start(|request| request.say("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nother"));
     let folder = Folder::new();
     folder.write("", &format!("origin = [\"{}\"]", slow.url()));
     let server = folder.serve(&[]);

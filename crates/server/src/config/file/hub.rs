@@ -11,7 +11,7 @@ use std::path::PathBuf;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum SlowSubscribers {
-    /// It is told that it missed updates, and gets those that are left.
+    /// A comment in its stream says that it missed updates, and it gets those that are left.
     #[default]
     Skip,
     /// Its stream ends.
