@@ -30,8 +30,8 @@
 //! | a wait, `rtsig` | 1,949 | 4,078 |
 //! | a wait, `hybrid` | 2,105 | 4,446 |
 //!
-//! TLS, several sites, shared counters, limits for clients and the histogram cost the release build 138 instructions a request since
-//! 2026-11-25, 0.65 per cent.
+//! TLS, several sites, shared counters, limits for clients and the histogram cost the release build 138 instructions
+//! a request since 2026-11-25, 0.65 per cent.
 
 use crate::guest;
 use pollux_event::registry;
