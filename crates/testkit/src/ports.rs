@@ -40,7 +40,26 @@ mod tests {
     use std::{
         io::ErrorKind,
         net::{TcpListener, TcpStream},
+        time::{Duration, Instant},
     };
+
+    const PATIENCE: Duration = Duration::from_secs(10);
+
+    /// Another test of this process may fork at this moment: until its child has called exec(2), the child
+    /// holds the listener of the iteration before.
+    fn listen(address: SocketAddr) -> TcpListener {
+        let begun = Instant::now();
+        loop {
+            match TcpListener::bind(address) {
+                Err(error)
+                    if error.kind() == ErrorKind::AddrInUse && begun.elapsed() < PATIENCE =>
+                {
+                    std::thread::yield_now();
+                }
+                outcome => return outcome.unwrap(),
+            }
+        }
+    }
 
     #[test]
     fn a_reserved_port_has_no_listener_until_a_test_listens() {
@@ -49,7 +68,7 @@ mod tests {
         assert_eq!(refused.kind(), ErrorKind::ConnectionRefused);
         // Twice, as a server that is started again.
         for _ in 0..2 {
-            let _listener = TcpListener::bind(port.address()).unwrap();
+            let _listener = listen(port.address());
             TcpStream::connect(port.address()).unwrap();
         }
     }
