@@ -12,5 +12,6 @@ pub(crate) mod load;
 pub(crate) mod push;
 pub(crate) mod serve;
 pub(crate) mod subscribe;
+mod tls_client;
 pub(crate) mod top;
 pub(crate) mod vm;

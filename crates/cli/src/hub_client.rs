@@ -1,6 +1,9 @@
 //! A small client of hubs, for `pollux push` and `pollux subscribe`.
 
+mod stream;
+
 use anyhow::{Context, bail, ensure};
+use pollux_tls::ClientTrust;
 use std::{
     io::{BufRead, BufReader, Read, Write},
     net::TcpStream,
@@ -8,6 +11,8 @@ use std::{
     str::FromStr,
     time::Duration,
 };
+use stream::Stream;
+pub(crate) use stream::UntrustedError;
 use url::Url;
 
 /// How long connecting and an answer may take.
@@ -15,7 +20,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// The longest line of a head, of a chunk's length or of an answer's text.
 const LINE_BYTES: u64 = 64 << 10;
 
-/// Where a hub is: an `http` URL. Without a path it is that of `/.well-known/mercure`.
+/// Where a hub is: an `http` or `https` URL. Without a path it is that of `/.well-known/mercure`.
 #[derive(Clone, Debug)]
 pub(crate) struct HubAddress(Url);
 
@@ -23,11 +28,10 @@ impl FromStr for HubAddress {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let mut url = Url::parse(text).map_err(|error| format!("{error}: http://HOST[:PORT]"))?;
-        if url.scheme() != "http" {
-            return Err(
-                "only http:// is spoken here; for https:// use a client such as curl".into()
-            );
+        let mut url = Url::parse(text)
+            .map_err(|error| format!("{error}: http://HOST[:PORT] or https://HOST[:PORT]"))?;
+        if !matches!(url.scheme(), "http" | "https") {
+            return Err(format!("{}:// is not supported, only http:// and https://", url.scheme()));
         }
         if url.host_str().is_none() {
             return Err("the URL names no host".into());
@@ -49,7 +53,7 @@ impl HubAddress {
 /// A connection to a hub.
 #[derive(Debug)]
 pub(crate) struct Connection {
-    stream: BufReader<TcpStream>,
+    stream: BufReader<Stream>,
 }
 
 /// The head of a response.
@@ -68,20 +72,24 @@ impl Response {
 }
 
 impl Connection {
-    /// Connects.
-    pub(crate) fn open(url: &Url) -> anyhow::Result<Self> {
-        let address = url.socket_addrs(|| Some(80)).with_context(|| format!("{url}"))?;
+    /// Connects; of an `https` URL with certificates that `trust` accepts.
+    pub(crate) fn open(url: &Url, trust: &ClientTrust) -> anyhow::Result<Self> {
+        let address = url.socket_addrs(|| None).with_context(|| format!("{url}"))?;
         let stream = TcpStream::connect(&*address)
             .with_context(|| format!("cannot connect to {}", authority(url)))?;
         stream.set_read_timeout(Some(PATIENCE))?;
         stream.set_write_timeout(Some(PATIENCE))?;
         stream.set_nodelay(true)?;
+        let stream = match url.scheme() {
+            "https" => Stream::secure(stream, url, trust)?,
+            _ => Stream::Plain(stream),
+        };
         Ok(Self { stream: BufReader::new(stream) })
     }
 
     /// Changes how long the hub may be silent.
     pub(crate) fn set_patience(&self, patience: Duration) -> anyhow::Result<()> {
-        Ok(self.stream.get_ref().set_read_timeout(Some(patience))?)
+        Ok(self.stream.get_ref().socket().set_read_timeout(Some(patience))?)
     }
 
     /// Sends a request and reads the head of the response.

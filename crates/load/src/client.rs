@@ -1,6 +1,6 @@
 //! One connection: its state, and its system calls.
 
-use crate::{outcome::Failure, plan::Plan};
+use crate::{outcome::Failure, plan::Plan, tls::TlsConnections};
 use pollux_event::{Interest, Mechanism, Token};
 use pollux_http::reply::Decoder;
 use pollux_sys::{self as sys, Address};
@@ -14,6 +14,8 @@ use std::{
 pub(crate) enum ConnectionState {
     /// The handshake may not be complete. A request may be assigned already.
     Connecting,
+    /// The TLS handshake is not complete. A request may be assigned already.
+    Handshaking,
     /// Open, without a request.
     Free,
     /// With a request.
@@ -49,6 +51,8 @@ pub(crate) struct Connection {
     pub(crate) state: ConnectionState,
     /// When it began to connect, to think, or to close.
     pub(crate) since_ns: u64,
+    /// When its TLS handshake began.
+    pub(crate) handshake_ns: u64,
     /// How many more requests may follow the present one.
     pub(crate) requests_left: u64,
     /// The number of its last request among all requests of the run.
@@ -104,12 +108,22 @@ impl Connection {
     /// # Errors
     /// Why the connection cannot be used any more.
     #[inline]
-    pub(crate) fn send(&mut self, plan: &Plan) -> io::Result<SendProgress> {
+    pub(crate) fn send(
+        &mut self,
+        plan: &Plan,
+        tls: Option<&mut TlsConnections>,
+    ) -> io::Result<SendProgress> {
+        let mut tls = tls;
         let Some(request) = &mut self.request else { return Ok(SendProgress::Complete) };
         let bytes = plan.requests[request.target as usize].get(request.last);
         let before = request.written;
         loop {
-            match sys::send(self.socket.as_fd(), &bytes[request.written..], false) {
+            let rest = &bytes[request.written..];
+            let sent = match &mut tls {
+                None => sys::send(self.socket.as_fd(), rest, false),
+                Some(tls) => tls.send(self.socket.as_fd(), rest),
+            };
+            match sent {
                 Ok(count) => {
                     request.written += count;
                     if request.written == bytes.len() {

@@ -5,6 +5,7 @@ use crate::{
     session::{self, Session},
     source::Sources,
     target::{RequestOptions, Targets, Url},
+    tls::TlsOptions,
     validity,
 };
 use anyhow::{Result, ensure};
@@ -67,7 +68,7 @@ impl Default for Expectation {
 /// What idle connections do before they become idle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IdleKind {
-    /// Nothing: they connect only.
+    /// Nothing: they connect only, over TLS with its handshake.
     Connect,
     /// They have sent a part of a request's head.
     Partial,
@@ -118,6 +119,8 @@ pub struct Config {
     /// Sessions of several requests, each on a connection of its own, in place of single requests:
     /// their starts follow the schedule, at the rate that gives the configured rate of requests.
     pub session: Option<Session>,
+    /// How `https` URLs are spoken to.
+    pub tls: TlsOptions,
     /// How a connection ends.
     pub closing: Closing,
     /// From the scheduled instant to the end of the reply.
@@ -170,6 +173,7 @@ impl Config {
             max_connections: None,
             requests_per_connection: Some(1),
             session: None,
+            tls: TlsOptions::default(),
             closing: Closing::AtOnce,
             timeout: Duration::from_secs(10),
             connect_timeout: Duration::from_secs(10),
@@ -203,6 +207,11 @@ impl Config {
     pub fn check(&self) -> Result<()> {
         self.request.check()?;
         self.targets()?;
+        let is_tls = self.urls.iter().any(|(url, _)| url.is_tls);
+        ensure!(
+            is_tls || self.tls == TlsOptions::default(),
+            "--cacert, --insecure and --tls-resume are about TLS: the URL must begin with https://"
+        );
         ensure!(
             (1..=MAX_THREADS).contains(&self.threads),
             "--threads {}: from 1 to {MAX_THREADS}",

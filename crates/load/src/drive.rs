@@ -1,5 +1,7 @@
 //! What a thread does with its connections: opens them, sends, receives, and ends requests.
 
+mod handshake;
+
 use crate::{
     client::{Connection, ConnectionState, Request, SendProgress, begin_connect},
     config::Closing,
@@ -88,6 +90,7 @@ impl Worker<'_> {
             token: pollux_event::Token { fd, generation: u32::MAX },
             state: ConnectionState::Connecting,
             since_ns: now_ns,
+            handshake_ns: 0,
             requests_left: self.plan.requests_per_connection - carries,
             number: first.map_or(0, |(_, number)| number),
             request,
@@ -99,8 +102,9 @@ impl Worker<'_> {
         let sending_ns = self.plan.now_ns();
         // A send before the descriptor is in the interest set causes no event for writability.
         let sent = match request {
-            Some(_) => connection.send(self.plan),
-            None => Ok(SendProgress::Nothing),
+            // TLS has a handshake first.
+            Some(_) if self.tls.is_none() => connection.send(self.plan, None),
+            _ => Ok(SendProgress::Nothing),
         };
         let is_whole = matches!(sent, Ok(SendProgress::Complete));
         connection.watches_write = !is_whole;
@@ -126,21 +130,32 @@ impl Worker<'_> {
         Ok(())
     }
 
-    /// The handshake of `fd` is complete.
+    /// The TCP handshake of `fd` is complete.
     #[inline]
     fn connected(&mut self, fd: RawFd, now_ns: u64) {
         let Some(connection) = self.pool.get(fd) else { return };
         if connection.state != ConnectionState::Connecting {
             return;
         }
-        let since_ns = connection.since_ns;
+        if self.opening.is_setup || now_ns >= self.measured_ns {
+            self.recorder.connect.saturating_record(now_ns - connection.since_ns);
+        }
+        if self.tls.is_some() {
+            return self.begin_handshake(fd, now_ns);
+        }
+        self.opened(fd, now_ns);
+    }
+
+    /// `fd` may carry requests from now on.
+    #[inline]
+    fn opened(&mut self, fd: RawFd, now_ns: u64) {
+        let Some(connection) = self.pool.get(fd) else { return };
         let has_request = connection.request.is_some();
         let token = connection.token;
         connection.state = if has_request { ConnectionState::Busy } else { ConnectionState::Free };
         self.lists.handshakes.remove(fd);
         if self.opening.is_setup || now_ns >= self.measured_ns {
             self.recorder.connections.opened += 1;
-            self.recorder.connect.saturating_record(now_ns - since_ns);
         }
         if !has_request && !self.next_for(fd, now_ns) {
             self.pool.push_free(token);
@@ -164,7 +179,8 @@ impl Worker<'_> {
     #[inline]
     fn send(&mut self, fd: RawFd, now_ns: u64) -> Result<(), Failure> {
         let connection = self.pool.get(fd).expect("the caller has found it");
-        let sent = connection.send(self.plan).map_err(|error| self.recorder.kind_of(&error))?;
+        let sent = connection.send(self.plan, self.tls.as_mut());
+        let sent = sent.map_err(|error| self.recorder.kind_of(&error))?;
         if sent != SendProgress::Complete {
             connection.watch_write(&mut self.set)?;
         }
@@ -195,6 +211,7 @@ impl Worker<'_> {
         let Some(connection) = self.pool.get(fd) else { return };
         match connection.state {
             ConnectionState::Connecting => self.on_connecting(fd, readiness, now_ns),
+            ConnectionState::Handshaking => self.go_on_with_handshake(fd, readiness, now_ns),
             ConnectionState::Busy => {
                 let request = connection.request.expect("a busy connection has a request");
                 if connection.watches_write && readiness.is_writable() {
@@ -213,7 +230,7 @@ impl Worker<'_> {
                 }
             }
             state @ (ConnectionState::Free | ConnectionState::Thinking) => {
-                if readiness.is_readable() {
+                if readiness.is_readable() && !self.is_record_layers_own(fd) {
                     // No request is pending, so this is a close, or data that cannot be used.
                     if state == ConnectionState::Thinking {
                         self.end_session(now_ns, |sessions| &mut sessions.broken);
@@ -244,6 +261,12 @@ impl Worker<'_> {
             return;
         }
         self.connected(fd, now_ns);
+        self.send_first(fd, readiness, now_ns);
+    }
+
+    /// Sends the request that has waited for the connection, if there is one.
+    #[inline]
+    fn send_first(&mut self, fd: RawFd, readiness: Readiness, now_ns: u64) {
         let is_busy = self.pool.get(fd).is_some_and(|connection| {
             connection.state == ConnectionState::Busy
                 && connection.request.is_some_and(|request| request.sent_ns == 0)
@@ -284,7 +307,10 @@ impl Worker<'_> {
             readiness.intersects(Readiness::READ_CLOSED | Readiness::HANGUP | Readiness::ERROR);
         for _ in 0..MAX_RECEIVES {
             let connection = self.pool.get(fd).expect("the caller has found it");
-            let received = pollux_sys::recv(connection.socket.as_fd(), &mut self.scratch);
+            let received = match &mut self.tls {
+                None => pollux_sys::recv(connection.socket.as_fd(), &mut self.scratch),
+                Some(tls) => tls.receive(connection.socket.as_fd(), &mut self.scratch),
+            };
             match received {
                 Ok(0) => {
                     let reply = connection.decoder.finish();
@@ -314,7 +340,11 @@ impl Worker<'_> {
                             }
                         }
                     }
-                    if len < self.scratch.len() && !closed {
+                    let may_have_more = match &self.tls {
+                        None => len == self.scratch.len(),
+                        Some(tls) => tls.may_have_more,
+                    };
+                    if !may_have_more && !closed {
                         return;
                     }
                 }
@@ -415,7 +445,8 @@ impl Worker<'_> {
     #[cold]
     pub(super) fn fail(&mut self, fd: RawFd, kind: Failure, now_ns: u64) {
         let Some(connection) = self.pool.get(fd) else { return };
-        let was_connecting = connection.state == ConnectionState::Connecting;
+        let was_connecting =
+            matches!(connection.state, ConnectionState::Connecting | ConnectionState::Handshaking);
         let request = connection.request.take();
         self.drop_connection(fd);
         if was_connecting {
@@ -489,6 +520,9 @@ impl Worker<'_> {
         self.lists.handshakes.remove(fd);
         self.lists.thinking.remove(fd);
         if let Some(connection) = self.pool.remove(fd) {
+            if let Some(tls) = &mut self.tls {
+                tls.end(connection.socket.as_fd(), self.plan.closing != Closing::Reset);
+            }
             let _ = self.set.close(connection.token, connection.socket);
         }
     }

@@ -8,6 +8,7 @@ use crate::{
     outcome::Failure,
     source::Sources,
     target::{RequestOptions, Url},
+    tls::{TlsOptions, TlsPlan},
 };
 use anyhow::{Context, Result, bail, ensure};
 use holder::IdleHolder;
@@ -17,7 +18,7 @@ use std::{
     io,
     net::SocketAddr,
     sync::{
-        Arc,
+        Arc, Mutex,
         atomic::{AtomicBool, AtomicI32, AtomicU64, AtomicUsize, Ordering::Relaxed},
     },
     thread::JoinHandle,
@@ -47,7 +48,9 @@ pub struct IdlePlan {
     pub url: Url,
     /// How it is written.
     pub request: RequestOptions,
-    /// For the handshake and, with [`IdleKind::AfterRequest`], for the reply.
+    /// How an `https` URL is spoken to.
+    pub tls: TlsOptions,
+    /// For the handshakes and, with [`IdleKind::AfterRequest`], for the reply.
     pub timeout: Duration,
     /// CPUs for the threads that hold them. Empty: no binding.
     pub cpus: Vec<usize>,
@@ -78,6 +81,8 @@ struct IdleCounters {
     failed: AtomicU64,
     /// The [`Failure`] of the last failed attempt, by number, plus 1.
     last_failure: AtomicUsize,
+    /// Why TLS failed last.
+    last_tls: Mutex<String>,
     /// The number of the last failed system call (errno(3)), or 0.
     last_error: AtomicI32,
 }
@@ -171,9 +176,10 @@ impl IdlePool {
             holders: Vec::new(),
         };
         let bytes: Arc<[u8]> = plan.bytes()?.into();
+        let tls = TlsPlan::new(&plan.tls, &plan.url)?;
         for index in 0..holders {
             let part = count / holders + usize::from(index < count % holders);
-            let holder = IdleHolder::new(plan, bytes.clone(), part, (index, holders));
+            let holder = IdleHolder::new(plan, bytes.clone(), tls.clone(), part, (index, holders));
             let (counters, stop) = (pool.counters.clone(), pool.stop.clone());
             let cpu = plan.cpus.get(index % plan.cpus.len().max(1)).copied();
             let thread = std::thread::Builder::new()
@@ -250,6 +256,9 @@ impl IdlePool {
             // Errors without a kind of their own have a name, such as "Network is unreachable".
             error if *kind == Failure::Other && error != 0 => {
                 io::Error::from_raw_os_error(error).to_string()
+            }
+            _ if *kind == Failure::Tls => {
+                self.counters.last_tls.lock().map(|text| text.clone()).unwrap_or_default()
             }
             _ => kind.name().to_owned(),
         };

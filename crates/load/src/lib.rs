@@ -12,6 +12,7 @@
 //! - The generator measures itself ([`generator`]): when it was the bottleneck, the run is marked
 //!   invalid, and latencies that are mostly its own lag are marked so ([`validity`]).
 //! - [`idle`] holds connections that do nothing.
+//! - [`tls`] speaks to `https` URLs; the time of its handshakes is apart from latency.
 //! - [`ranks`]: many processes on many hosts make one run.
 //!
 //! One thread is one loop (`thread`) over its own connections (`pool`, `client`, `drive`), its own
@@ -48,10 +49,12 @@ pub mod session;
 pub mod source;
 pub mod target;
 mod thread;
+pub mod tls;
 pub mod validity;
 
 pub use config::Config;
 pub use pollux_sys::OwnFileTables;
+pub use pollux_tls::ClientTrust;
 pub use report::Report;
 pub use run::{run, stop_on_signals};
 

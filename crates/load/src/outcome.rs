@@ -1,5 +1,6 @@
 //! How a request ends: with a reply, or in exactly one kind of error.
 
+use crate::tls::TlsError;
 use std::io;
 
 /// Why a request failed.
@@ -20,6 +21,8 @@ pub enum Failure {
     NoPorts,
     /// The reply was malformed, or its length was not the expected one.
     BadReply,
+    /// The TLS handshake failed, or a record could not be opened.
+    Tls,
     /// A whole reply, of a status that was not expected.
     Status,
     /// Anything else, such as an unreachable host.
@@ -28,7 +31,7 @@ pub enum Failure {
 
 impl Failure {
     /// All kinds, in the order of the reports.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Timeout,
         Self::Refused,
         Self::Reset,
@@ -36,6 +39,7 @@ impl Failure {
         Self::NoDescriptors,
         Self::NoPorts,
         Self::BadReply,
+        Self::Tls,
         Self::Status,
         Self::Other,
     ];
@@ -49,6 +53,9 @@ impl Failure {
             Some(libc::ETIMEDOUT) => Self::Timeout,
             Some(libc::EMFILE | libc::ENFILE) => Self::NoDescriptors,
             Some(libc::EADDRNOTAVAIL) => Self::NoPorts,
+            // The end of a TLS connection without close_notify.
+            None if error.kind() == io::ErrorKind::UnexpectedEof => Self::ClosedEarly,
+            None if error.get_ref().is_some_and(|error| error.is::<TlsError>()) => Self::Tls,
             _ => Self::Other,
         }
     }
@@ -63,6 +70,7 @@ impl Failure {
             Self::NoDescriptors => "no_descriptors",
             Self::NoPorts => "no_ports",
             Self::BadReply => "bad_reply",
+            Self::Tls => "tls",
             Self::Status => "status",
             Self::Other => "other",
         }

@@ -6,6 +6,7 @@ use crate::{
     session::SessionPlan,
     source::Sources,
     target::Targets,
+    tls::TlsPlan,
 };
 use anyhow::Result;
 use pollux_sys::{Address, OwnFileTables};
@@ -35,6 +36,8 @@ pub(crate) struct Plan {
     pub(crate) destination: SocketAddr,
     pub(crate) address: Address,
     pub(crate) sources: Option<Sources>,
+    /// For `https` URLs.
+    pub(crate) tls: Option<TlsPlan>,
     pub(crate) requests: Vec<RequestBytes>,
     pub(crate) is_head: bool,
     pub(crate) targets: Targets,
@@ -120,6 +123,7 @@ impl Plan {
             destination,
             address: destination.into(),
             sources: config.sources,
+            tls: TlsPlan::new(&config.tls, &targets.urls()[0])?,
             requests,
             is_head: config.request.method == "HEAD",
             targets,

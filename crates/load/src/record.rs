@@ -7,6 +7,7 @@ use crate::{
     outcome::{Failure, Failures},
     series::Series,
     session::Sessions,
+    tls::{HandshakeCounts, HandshakeEnd},
 };
 use hdrhistogram::{
     Histogram,
@@ -93,6 +94,8 @@ pub struct Interval {
     pub latency: Vec<u8>,
     /// Service times, HdrHistogram V2.
     pub service: Vec<u8>,
+    /// Times of TLS handshakes, HdrHistogram V2; empty if there were none.
+    pub handshake: Vec<u8>,
 }
 
 /// Gathers intervals for `--hdr`.
@@ -102,6 +105,8 @@ struct Intervals {
     latency: Histogram<u64>,
     #[serde(with = "crate::ranks::message::histogram")]
     service: Histogram<u64>,
+    #[serde(with = "crate::ranks::message::histogram")]
+    handshake: Histogram<u64>,
     start_ns: u64,
     done: Vec<Interval>,
 }
@@ -121,6 +126,9 @@ pub struct Recorder {
     /// From connect(2) until the connection was known to be there.
     #[serde(with = "crate::ranks::message::histogram")]
     pub connect: Histogram<u64>,
+    /// From the end of the TCP handshake to the end of the TLS handshake.
+    #[serde(with = "crate::ranks::message::histogram")]
+    pub handshake: Histogram<u64>,
     /// From the scheduled instant until the generator took the request up.
     #[serde(with = "crate::ranks::message::histogram")]
     pub lag: Histogram<u64>,
@@ -133,6 +141,12 @@ pub struct Recorder {
     /// The system's message for the first failure that has no kind of its own
     /// ([`Failure::Other`]): its errno.
     pub first_other: Option<i32>,
+    /// The reason of the first failure of TLS.
+    pub first_tls: Option<String>,
+    /// TLS handshakes that were completed.
+    pub handshakes: HandshakeCounts,
+    /// Of these, those of the measured part, not of the set-up.
+    pub measured_handshakes: u64,
     /// Of the failures, the bad replies by reason.
     pub bad_replies: BadReplies,
     /// Complete replies by status.
@@ -166,11 +180,15 @@ impl Recorder {
             failed_latency: histogram(),
             service: histogram(),
             connect: histogram(),
+            handshake: histogram(),
             lag: histogram(),
             sent: 0,
             completed: 0,
             failures: Failures::default(),
             first_other: None,
+            first_tls: None,
+            handshakes: HandshakeCounts::default(),
+            measured_handshakes: 0,
             bad_replies: BadReplies::default(),
             statuses: vec![0; 1000],
             connections: ConnectionCounts::default(),
@@ -185,6 +203,7 @@ impl Recorder {
             intervals: intervals.then(|| Intervals {
                 latency: histogram(),
                 service: histogram(),
+                handshake: histogram(),
                 start_ns: 0,
                 done: Vec::new(),
             }),
@@ -233,6 +252,17 @@ impl Recorder {
         }
     }
 
+    /// A TLS handshake ended, so long after that of TCP; `measured` unless it was before the run.
+    #[inline]
+    pub(crate) fn handshake(&mut self, end: HandshakeEnd, took_ns: u64, measured: bool) {
+        self.handshakes.add(end);
+        self.measured_handshakes += u64::from(measured);
+        self.handshake.saturating_record(took_ns);
+        if let Some(intervals) = &mut self.intervals {
+            intervals.handshake.saturating_record(took_ns);
+        }
+    }
+
     /// A request failed.
     #[cold]
     pub fn fail(&mut self, failed: FailedRequest) {
@@ -250,6 +280,9 @@ impl Recorder {
         let kind = Failure::from_io(error);
         if kind == Failure::Other && self.first_other.is_none() {
             self.first_other = error.raw_os_error();
+        }
+        if kind == Failure::Tls && self.first_tls.is_none() {
+            self.first_tls = Some(error.to_string());
         }
         kind
     }
@@ -291,6 +324,10 @@ impl Recorder {
             duration_ns: now_ns - intervals.start_ns,
             latency: serialize(&mut intervals.latency),
             service: serialize(&mut intervals.service),
+            handshake: match intervals.handshake.is_empty() {
+                true => Vec::new(),
+                false => serialize(&mut intervals.handshake),
+            },
         };
         intervals.done.push(interval);
         intervals.start_ns = now_ns;
@@ -310,6 +347,7 @@ impl Recorder {
             (&mut self.failed_latency, &other.failed_latency),
             (&mut self.service, &other.service),
             (&mut self.connect, &other.connect),
+            (&mut self.handshake, &other.handshake),
             (&mut self.lag, &other.lag),
         ] {
             own.add(other).expect("all histograms have the same bounds");
@@ -318,6 +356,9 @@ impl Recorder {
         self.completed += other.completed;
         self.failures.merge(&other.failures);
         self.first_other = self.first_other.or(other.first_other);
+        self.first_tls = self.first_tls.take().or(other.first_tls);
+        self.handshakes.merge(other.handshakes);
+        self.measured_handshakes += other.measured_handshakes;
         self.bad_replies.malformed += other.bad_replies.malformed;
         let first = &mut self.bad_replies.first_malformed;
         *first = first.take().or(other.bad_replies.first_malformed);

@@ -13,6 +13,7 @@ use crate::{
     series::Columns,
     session::Sessions,
     thread::ThreadResult,
+    tls::TlsReport,
     validity,
 };
 use hdrhistogram::Histogram;
@@ -160,6 +161,9 @@ pub struct Report {
     pub service_us: Times,
     /// From connect(2) to the end of the handshake.
     pub connect_us: Times,
+    /// TLS handshakes; none of `http` URLs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tls: Option<TlsReport>,
     /// Failed requests by kind.
     pub errors: BTreeMap<&'static str, u64>,
     /// The system's message for the first failure counted as `other`.
@@ -275,6 +279,7 @@ impl Report {
             omitted_requests,
             service_us: Times::from(&recorder.service),
             connect_us: Times::from(&recorder.connect),
+            tls: plan.tls.as_ref().map(|_| TlsReport::new(&recorder, elapsed_s)),
             errors: Failure::ALL
                 .iter()
                 .map(|&kind| (kind.name(), recorder.failures.of(kind)))

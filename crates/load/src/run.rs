@@ -80,6 +80,7 @@ pub(crate) fn measure(
                 sources: config.sources,
                 url: first_url.clone(),
                 request: config.request.clone(),
+                tls: config.tls.clone(),
                 timeout: config.connect_timeout,
                 cpus: config.cpus.clone(),
                 own_file_tables: config.own_file_tables,

@@ -7,14 +7,16 @@ use pollux_http::{
 };
 use std::{fmt, net::SocketAddr, str::FromStr};
 
-/// An absolute `http` URL, split where a request needs it (RFC 9110 §4.2.1).
+/// An absolute `http` or `https` URL, split where a request needs it (RFC 9110 §4.2.1).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Url {
+    /// The scheme is `https`.
+    pub is_tls: bool,
     /// Host and port as given: the Host field.
     pub authority: String,
     /// Host without brackets, for the resolver.
     pub host: String,
-    /// Port; 80 when none is given.
+    /// Port; when none is given 80, or 443 of `https`.
     pub port: u16,
     /// Path and query, at least `/`: the request target.
     pub path: String,
@@ -25,15 +27,14 @@ impl FromStr for Url {
 
     fn from_str(text: &str) -> Result<Self> {
         let scheme_end = text.find("://");
-        let rest = match scheme_end.map(|end| (text[..end].to_ascii_lowercase(), end)) {
-            Some((scheme, end)) if scheme == "http" => &text[end + 3..],
-            Some((scheme, _)) if scheme == "https" => bail!(
-                "{text}: https is not supported; address the server behind its TLS terminator \
-                 with an http:// URL"
-            ),
-            Some((scheme, _)) => bail!("{text}: {scheme}:// is not supported, only http://"),
+        let (rest, is_tls) = match scheme_end.map(|end| (text[..end].to_ascii_lowercase(), end)) {
+            Some((scheme, end)) if scheme == "http" => (&text[end + 3..], false),
+            Some((scheme, end)) if scheme == "https" => (&text[end + 3..], true),
+            Some((scheme, _)) => {
+                bail!("{text}: {scheme}:// is not supported, only http:// and https://")
+            }
             None if text.starts_with("unix:") => {
-                bail!("{text}: Unix sockets are not supported, only http:// over TCP")
+                bail!("{text}: Unix sockets are not supported, only http:// and https:// over TCP")
             }
             None => bail!("{text:?} is not an absolute URL; write http://{text}"),
         };
@@ -53,13 +54,27 @@ impl FromStr for Url {
             Ok(head) => head.leave_open(),
             Err(error) => bail!("{text}: {error}"),
         }
-        Ok(Self { authority: authority.to_owned(), host, port: port.unwrap_or(80), path })
+        let port = port.unwrap_or(if is_tls { 443 } else { 80 });
+        Ok(Self { is_tls, authority: authority.to_owned(), host, port, path })
     }
 }
 
 impl fmt::Display for Url {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "http://{}{}", self.authority, self.path)
+        write!(f, "{}{}", self.origin(), self.path)
+    }
+}
+
+impl Url {
+    /// Scheme and authority: all before the path.
+    pub fn origin(&self) -> String {
+        let scheme = if self.is_tls { "https" } else { "http" };
+        format!("{scheme}://{}", self.authority)
+    }
+
+    /// Whether one run may use both.
+    pub fn has_origin_of(&self, other: &Self) -> bool {
+        (self.is_tls, &self.authority) == (other.is_tls, &other.authority)
     }
 }
 
@@ -148,9 +163,9 @@ impl Targets {
         let mut cumulative = Vec::with_capacity(urls.len());
         for (url, weight) in &urls {
             ensure!(
-                url.authority == first.authority,
+                url.has_origin_of(first),
                 "{url}: one run drives one server, and the first URL is of {}",
-                first.authority
+                first.origin()
             );
             ensure!(*weight > 0.0 && weight.is_finite(), "{url}: the weight {weight} is not > 0");
             sum += weight;
@@ -188,7 +203,7 @@ impl Targets {
             let Some(word) = words.next().filter(|word| !word.starts_with('#')) else { continue };
             let entry = || -> Result<(Url, f64)> {
                 let url = match (word.starts_with('/'), base) {
-                    (true, Some(base)) => format!("http://{}{word}", base.authority).parse()?,
+                    (true, Some(base)) => format!("{}{word}", base.origin()).parse()?,
                     (true, None) => bail!("{word} is a path, and no URL is given beside the file"),
                     (false, _) => word.parse()?,
                 };
@@ -340,12 +355,14 @@ mod tests {
         assert_eq!((full.host.as_str(), full.port, full.path.as_str()), ("::1", 8080, "/a/b?c=d"));
         assert_eq!(url("http://h?q").path, "/?q");
         assert_eq!(url("http://h:/").port, 80);
+        let tls = url("HTTPS://h/x");
+        assert_eq!((tls.is_tls, tls.port, tls.to_string().as_str()), (true, 443, "https://h/x"));
+        assert!(!url("http://h:443/").has_origin_of(&url("https://h:443/")));
     }
 
     #[test]
     fn an_unusable_url_is_refused_with_the_reason() {
         for (text, part) in [
-            ("https://h/", "https is not supported"),
             ("ftp://h/", "ftp:// is not supported"),
             ("h/path", "write http://h/path"),
             ("http:///x", "host is missing"),

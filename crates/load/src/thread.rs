@@ -8,8 +8,15 @@ mod replies;
 mod waiting;
 
 use crate::{
-    client::ConnectionState, deadlines::Deadlines, outcome::Failure, own_cpu::OwnCpu, plan::Plan,
-    pool::Pool, record::Recorder, schedule::Lane,
+    client::ConnectionState,
+    deadlines::Deadlines,
+    outcome::Failure,
+    own_cpu::OwnCpu,
+    plan::Plan,
+    pool::Pool,
+    record::Recorder,
+    schedule::Lane,
+    tls::{TlsConnections, TlsPlan},
 };
 use anyhow::{Context, Result, bail};
 use arrivals::ArrivalQueue;
@@ -103,6 +110,8 @@ pub(crate) struct Worker<'a> {
     pub(super) lists: ConnectionLists,
     pub(super) recorder: Recorder,
     pub(super) scratch: Box<[u8]>,
+    /// Of `https` URLs.
+    pub(super) tls: Option<TlsConnections>,
     /// When the schedule began.
     pub(super) start_ns: u64,
     /// When the measured part began.
@@ -153,6 +162,7 @@ impl<'a> Worker<'a> {
             lists: ConnectionLists::default(),
             recorder: Recorder::new(plan.counted_ns(), plan.intervals),
             scratch: vec![0; SCRATCH_BYTES].into(),
+            tls: plan.tls.as_ref().map(TlsPlan::connections).transpose()?,
             start_ns: 0,
             measured_ns: 0,
             opening: OpenState::default(),
@@ -197,6 +207,9 @@ impl<'a> Worker<'a> {
             let reason = failure.or(self.opening.last_failure).map_or(
                 "no handshake was completed in time".to_owned(),
                 |kind| match (kind.advice(), self.recorder.other_reason()) {
+                    (None, _) if kind == Failure::Tls => {
+                        self.recorder.first_tls.clone().unwrap_or_default()
+                    }
                     (Some(advice), _) => format!("{}: {advice}", kind.name()),
                     // Errors without a kind of their own have a name, such as "Network is
                     // unreachable".

@@ -2,6 +2,7 @@
 
 use crate::{
     ConfigError, MinVersion, config::prepare_client, config::provider, config::versions_from,
+    ticket_store::TicketStore,
 };
 use rustls::{
     ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme,
@@ -57,9 +58,11 @@ impl ClientSettings {
         let mut config = builder.with_no_client_auth();
         prepare_client(&mut config, self.logs_secrets);
         config.alpn_protocols.clone_from(&self.alpn);
-        if !self.resumes {
-            config.resumption = Resumption::disabled();
-        }
+        config.resumption = if self.resumes {
+            Resumption::store(Arc::new(TicketStore::default()))
+        } else {
+            Resumption::disabled()
+        };
         Ok(Arc::new(config))
     }
 }

@@ -32,6 +32,10 @@ pub enum Content {
     /// Something for the record layer alone: a KeyUpdate, a ticket, an empty record. See
     /// [`Session::owes_key_update`].
     Control,
+    /// Session tickets for a client, whole messages, which are now in this range of the input; for
+    /// [`crate::TicketReceiver::receive_messages`]. A ticket that was split among records is
+    /// [`Content::Control`] and lost, which costs a full handshake later.
+    Tickets(Range<usize>),
     /// The peer sends no more (close_notify).
     Closed,
 }
@@ -70,10 +74,7 @@ impl Session {
             ContentType::Alert => {
                 self.on_alert([plaintext.first(), plaintext.get(1)], plaintext.len())?
             }
-            ContentType::Handshake => {
-                self.on_handshake(keys, plaintext)?;
-                Content::Control
-            }
+            ContentType::Handshake => self.on_handshake(keys, plaintext, content.start)?,
         };
         Ok(Opening { consumed, content })
     }
@@ -181,23 +182,37 @@ impl Session {
         Ok(Content::Control)
     }
 
-    fn on_handshake(&mut self, keys: &mut Keys, content: &[u8]) -> Result<(), Error> {
+    fn on_handshake(
+        &mut self,
+        keys: &mut Keys,
+        content: &[u8],
+        start: usize,
+    ) -> Result<Content, Error> {
         if !self.suite.is_tls13() {
             return Err(Error::Renegotiation);
         }
         if content.is_empty() {
             return Err(Error::UnexpectedMessage("an empty handshake record"));
         }
+        let is_continued = self.message.is_partial();
         match self.message.read(content, self.role())? {
             Update::Keys { is_requested } => {
                 self.update_receive_keys(keys)?;
                 if is_requested {
                     self.flags.set(Flags::OWES_KEY_UPDATE);
                 }
-                Ok(())
+                Ok(Content::Control)
             }
             // Tickets and fragments are bounded like records that bring nothing.
-            Update::None => self.count_empty_record(),
+            Update::None => {
+                self.count_empty_record()?;
+                // Whole messages that are no KeyUpdate are tickets: nothing else is accepted.
+                if is_continued || self.message.is_partial() {
+                    return Ok(Content::Control);
+                }
+                let start = HEADER_LEN + start;
+                Ok(Content::Tickets(start..start + content.len()))
+            }
         }
     }
 }

@@ -30,7 +30,7 @@ impl Ours {
             match opening.content {
                 Content::Incomplete(_) => return Ok(()),
                 Content::Data(range) => self.data.extend_from_slice(&self.input[range]),
-                Content::Control => {}
+                Content::Control | Content::Tickets(_) => {}
                 Content::Closed => self.is_closed = true,
             }
             self.input.drain(..opening.consumed);

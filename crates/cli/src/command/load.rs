@@ -1,5 +1,6 @@
 //! `pollux load`.
 
+use super::tls_client::TrustArgs;
 use crate::{duration, message::say, sys::own_file_tables};
 use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
@@ -12,6 +13,7 @@ use pollux_load::{
     session::Session,
     source::Sources,
     target::{RequestOptions, Targets, Url},
+    tls::TlsOptions,
 };
 use std::{
     fs,
@@ -45,6 +47,12 @@ Examples:
   # the same in the flags of oha and hey, and 10,000 requests at 500 a second
   pollux load -c 64 -z 5s http://127.0.0.1:8080/
   pollux load -n 10000 -q 500 http://127.0.0.1:8080/
+
+  # TLS: the server's certificate signs itself; each connection a full handshake
+  pollux load https://127.0.0.1:8443/ --rate 200 --insecure
+
+  # how many handshakes a second: a new connection for each request, resumed
+  pollux load https://h/ -c 32 --requests-per-connection 1 --tls-resume
 
   # more connections than one source address has ports for
   pollux load http://127.0.0.1:8080/ --rate 20000 --source 127.0.1.0/24
@@ -82,7 +90,7 @@ const DEFAULT_RATE_RPS: f64 = 100.0;
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// What to request: http://HOST[:PORT]/PATH. Several, all of one server, are requested in equal
+    /// What to request: http://HOST[:PORT]/PATH, or https://…. Several, all of one server, are requested in equal
     /// shares
     #[arg(required_unless_present = "url_file")]
     urls: Vec<Url>,
@@ -159,7 +167,7 @@ pub(crate) struct Args {
     /// The longest time from a request's scheduled instant to the end of its reply
     #[arg(long, value_parser = duration::parse, default_value = "10s", value_name = "TIME", help_heading = "Connections")]
     timeout: Duration,
-    /// The longest time for a handshake
+    /// The longest time for a handshake, that of TLS included
     #[arg(long, value_parser = duration::parse, default_value = "10s", value_name = "TIME", help_heading = "Connections")]
     connect_timeout: Duration,
     /// Idle connections to hold during the run
@@ -174,6 +182,13 @@ pub(crate) struct Args {
         help_heading = "Connections"
     )]
     idle_kind: IdleKindName,
+
+    #[command(flatten)]
+    trust: TrustArgs,
+    /// New connections resume earlier TLS sessions with the server's tickets [default: each makes a
+    /// full handshake]
+    #[arg(long, help_heading = "TLS")]
+    tls_resume: bool,
 
     /// The request method
     #[arg(long, default_value = "GET", help_heading = "Requests")]
@@ -217,7 +232,8 @@ pub(crate) struct Args {
     #[arg(long, help_heading = "Output")]
     json: bool,
     /// Write an HdrHistogram log with two histograms for each second: latencies from the scheduled
-    /// instant, and, with the tag `service`, from the send
+    /// instant, and, with the tag `service`, from the send; of https URLs TLS handshakes too, with
+    /// the tag `handshake`
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     hdr: Option<PathBuf>,
 }
@@ -245,7 +261,7 @@ enum ClosingName {
 /// `--idle-kind`, which `pollux idle` has too.
 #[derive(Clone, Copy, ValueEnum)]
 pub(super) enum IdleKindName {
-    /// Nothing: they connect only
+    /// Nothing: they connect only; to an https URL with the TLS handshake
     Connect,
     /// Sent a part of a request
     Partial,
@@ -335,13 +351,13 @@ impl Args {
             }
             if let [named] = self.urls.as_slice() {
                 // The URL only names the server whose paths the file lists.
-                let other = listed.iter().find(|(url, _)| url.authority != named.authority);
+                let other = listed.iter().find(|(url, _)| !url.has_origin_of(named));
                 if let Some((other, _)) = other {
                     bail!(
                         "--url-file {}: {other}: one run drives one server, and the URL beside the \
                          file is of {}",
                         path.display(),
-                        named.authority
+                        named.origin()
                     );
                 }
                 urls.clear();
@@ -400,6 +416,7 @@ impl Args {
             session: self
                 .session_requests
                 .map(|requests| Session { requests, think: self.think_time }),
+            tls: TlsOptions { trust: self.trust.trust(), resumes: self.tls_resume },
             closing: match self.close {
                 ClosingName::AtOnce => Closing::AtOnce,
                 ClosingName::Wait => Closing::Wait,

@@ -1,7 +1,9 @@
 //! `pollux push`.
 
+use super::tls_client::TrustArgs;
 use crate::hub_client::{Connection, HubAddress, authorization};
 use anyhow::{Context, bail};
+use pollux_tls::ClientTrust;
 use std::{
     io::{self, BufRead, Write},
     path::PathBuf,
@@ -27,7 +29,7 @@ Exit status: 0 when all were accepted, 1 when one was not.";
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// The hub: http://HOST[:PORT], with a path if that is not /.well-known/mercure
+    /// The hub: http://HOST[:PORT] or https://HOST[:PORT], with a path if that is not /.well-known/mercure
     #[arg(value_name = "URL")]
     hub: HubAddress,
 
@@ -58,6 +60,9 @@ pub(crate) struct Args {
     /// The file with the access token
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
+
+    #[command(flatten)]
+    trust: TrustArgs,
 }
 
 /// Runs the command.
@@ -65,6 +70,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let mut publisher = Publisher {
         url: args.hub.url(),
         fields: authorization(args.token_file.as_deref())?,
+        trust: args.trust.trust(),
         connection: None,
     };
     if let Some(data) = &args.data {
@@ -96,6 +102,7 @@ fn form(args: &Args, data: &str) -> String {
 struct Publisher {
     url: Url,
     fields: String,
+    trust: ClientTrust,
     /// One connection for all updates, for as long as it lasts.
     connection: Option<Connection>,
 }
@@ -108,7 +115,7 @@ impl Publisher {
             let is_used = used.is_some();
             let mut connection = match used {
                 Some(connection) => connection,
-                None => Connection::open(&self.url)?,
+                None => Connection::open(&self.url, &self.trust)?,
             };
             let response =
                 match connection.request("POST", &self.url, &self.fields, form.as_bytes()) {

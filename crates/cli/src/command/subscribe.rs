@@ -1,8 +1,10 @@
 //! `pollux subscribe`.
 
-use crate::hub_client::{Connection, HubAddress, authorization};
+use super::tls_client::TrustArgs;
+use crate::hub_client::{Connection, HubAddress, UntrustedError, authorization};
 use anyhow::{Context, bail};
 use clap::ArgAction;
+use pollux_tls::{ClientTrust, ConfigError};
 use std::{
     io::{self, Write},
     path::PathBuf,
@@ -31,7 +33,7 @@ const SILENCE: Duration = Duration::from_secs(150);
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// The hub: http://HOST[:PORT], with a path if that is not /.well-known/mercure
+    /// The hub: http://HOST[:PORT] or https://HOST[:PORT], with a path if that is not /.well-known/mercure
     #[arg(value_name = "URL")]
     hub: HubAddress,
 
@@ -58,6 +60,9 @@ pub(crate) struct Args {
     /// The file with the access token
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
+
+    #[command(flatten)]
+    trust: TrustArgs,
 }
 
 /// Runs the command.
@@ -71,6 +76,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     }
     let mut reader = Reader {
         url,
+        trust: args.trust.trust(),
         authorization: authorization(args.token_file.as_deref())?,
         last_id: args.last_event_id,
         retry: Duration::from_secs(1),
@@ -84,6 +90,10 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
             // A hub that stops ends its streams; one that failed has lost them.
             Ok(End::Stream) => {}
             Err(error) if error.is::<OutputError>() => return Err(error),
+            // These do not become better with time.
+            Err(error) if error.is::<UntrustedError>() || error.is::<ConfigError>() => {
+                return Err(error);
+            }
             Err(error) => eprintln!("{error:#}; connecting again in {:?}", reader.retry),
         }
         thread::sleep(reader.retry);
@@ -106,6 +116,7 @@ struct OutputError(io::Error);
 
 struct Reader {
     url: Url,
+    trust: ClientTrust,
     authorization: String,
     last_id: Option<String>,
     retry: Duration,
@@ -122,7 +133,7 @@ struct SseEvent {
 impl Reader {
     /// Reads one stream to its end.
     fn read(&mut self) -> anyhow::Result<End> {
-        let mut connection = Connection::open(&self.url)?;
+        let mut connection = Connection::open(&self.url, &self.trust)?;
         let last = self.last_id.as_ref().map(|id| format!("Last-Event-ID: {id}\r\n"));
         let fields = format!(
             "Accept: text/event-stream\r\n{}{}",

@@ -19,6 +19,7 @@ mod ranks;
 mod serve;
 mod terminal;
 mod tls;
+mod tls_client;
 mod top;
 mod version;
 mod vm;

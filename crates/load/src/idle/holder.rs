@@ -2,8 +2,12 @@
 
 use super::{IdleCounters, IdlePlan};
 use crate::{
-    client::begin_connect, config::IdleKind, deadlines::Deadlines, outcome::Failure,
+    client::begin_connect,
+    config::IdleKind,
+    deadlines::Deadlines,
+    outcome::Failure,
     source::Sources,
+    tls::{TlsConnections, TlsPlan},
 };
 use anyhow::{Context, Result};
 use pollux_event::{
@@ -45,6 +49,8 @@ const MAX_RECEIVES: usize = 16;
 enum Phase {
     /// Connecting, or sending.
     Opening,
+    /// In the TLS handshake.
+    Handshaking,
     /// Waiting for the reply to its one request.
     Replying,
     /// Idle.
@@ -58,6 +64,8 @@ struct IdleConnection {
     /// When opening began; later, when it became idle.
     since: Instant,
     written: u32,
+    /// The TLS handshake is over.
+    is_secure: bool,
     /// It is in the list `unread`.
     is_unread: bool,
     /// The decoder of the reply; `None` once the connection is idle.
@@ -70,6 +78,7 @@ pub(super) struct IdleHolder {
     sources: Option<Sources>,
     kind: IdleKind,
     bytes: Arc<[u8]>,
+    tls: Option<TlsPlan>,
     is_head: bool,
     timeout: Duration,
     own_file_tables: Option<sys::OwnFileTables>,
@@ -82,6 +91,7 @@ impl IdleHolder {
     pub(super) fn new(
         plan: &IdlePlan,
         bytes: Arc<[u8]>,
+        tls: Option<TlsPlan>,
         wanted: usize,
         position: (usize, usize),
     ) -> Self {
@@ -90,6 +100,7 @@ impl IdleHolder {
             sources: plan.sources,
             kind: plan.config.kind,
             bytes,
+            tls,
             is_head: plan.request.method == "HEAD",
             timeout: plan.timeout,
             own_file_tables: plan.own_file_tables,
@@ -107,7 +118,9 @@ impl IdleHolder {
             sys::own_file_table(promise, &[]).context("a file table for idle connections")?;
         }
         let set = EpollEdge::open(&Options::default())?;
+        let tls = self.tls.as_ref().map(TlsPlan::connections).transpose()?;
         let mut idle_loop = IdleLoop {
+            tls,
             holder: self,
             counters,
             set,
@@ -139,6 +152,8 @@ impl IdleHolder {
 
 struct IdleLoop<'a> {
     holder: IdleHolder,
+    /// Of an `https` URL.
+    tls: Option<TlsConnections>,
     counters: &'a IdleCounters,
     set: EpollEdge,
     table: Vec<Option<IdleConnection>>,
@@ -199,6 +214,7 @@ impl IdleLoop<'_> {
             phase,
             since: now,
             written: 0,
+            is_secure: false,
             is_unread: false,
             decoder,
         });
@@ -211,7 +227,13 @@ impl IdleLoop<'_> {
     #[cold]
     fn kind_of(&self, error: &io::Error) -> Failure {
         self.counters.last_error.store(error.raw_os_error().unwrap_or(0), Relaxed);
-        Failure::from_io(error)
+        let kind = Failure::from_io(error);
+        if kind == Failure::Tls
+            && let Ok(mut last) = self.counters.last_tls.lock()
+        {
+            *last = error.to_string();
+        }
+        kind
     }
 
     fn record_failure(&mut self, kind: Failure, now: Instant) {
@@ -274,19 +296,56 @@ impl IdleLoop<'_> {
                 return self.lose(fd, kind, now);
             }
             if readiness.is_writable() {
-                match self.send(fd) {
-                    Err(kind) => return self.lose(fd, kind, now),
-                    Ok(false) => return,
-                    Ok(true) => {}
-                }
-                match self.holder.kind {
-                    IdleKind::AfterRequest => self.set_phase(fd, Phase::Replying),
-                    IdleKind::Connect | IdleKind::Partial => self.hold(fd, now),
+                if let Some(tls) = &mut self.tls
+                    && !connection.is_secure
+                {
+                    connection.phase = Phase::Handshaking;
+                    if let Err(error) = tls.begin(fd) {
+                        let kind = self.kind_of(&error);
+                        return self.lose(fd, kind, now);
+                    }
+                } else {
+                    self.send_all(fd, now);
                 }
             }
         }
+        let Some(connection) = self.table[fd as usize].as_mut() else { return };
+        if connection.phase == Phase::Handshaking {
+            return self.handshake(fd, now);
+        }
         if readiness.is_readable() {
             self.receive(fd, now);
+        }
+    }
+
+    /// Goes on with the TLS handshake, and behind it with the request.
+    fn handshake(&mut self, fd: RawFd, now: Instant) {
+        let Some(connection) = self.table[fd as usize].as_mut() else { return };
+        let Some(tls) = &mut self.tls else { return };
+        match tls.handshake(connection.socket.as_fd(), &mut self.scratch) {
+            Ok(_) => {
+                connection.phase = Phase::Opening;
+                connection.is_secure = true;
+                self.send_all(fd, now);
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(error) => {
+                let kind = self.kind_of(&error);
+                self.lose(fd, kind, now);
+            }
+        }
+    }
+
+    /// Sends as much as can be sent, and then goes on to the next phase.
+    fn send_all(&mut self, fd: RawFd, now: Instant) {
+        match self.send(fd) {
+            Err(kind) => return self.lose(fd, kind, now),
+            Ok(false) => return,
+            Ok(true) => {}
+        }
+        match self.holder.kind {
+            IdleKind::AfterRequest => self.set_phase(fd, Phase::Replying),
+            IdleKind::Connect | IdleKind::Partial => self.hold(fd, now),
         }
     }
 
@@ -296,7 +355,11 @@ impl IdleLoop<'_> {
         let bytes = &self.holder.bytes;
         while (connection.written as usize) < bytes.len() {
             let rest = &bytes[connection.written as usize..];
-            match sys::send(connection.socket.as_fd(), rest, false) {
+            let sent = match &mut self.tls {
+                None => sys::send(connection.socket.as_fd(), rest, false),
+                Some(tls) => tls.send(connection.socket.as_fd(), rest),
+            };
+            match sent {
                 Ok(count) => connection.written += count as u32,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -346,7 +409,11 @@ impl IdleLoop<'_> {
         for _ in 0..MAX_RECEIVES {
             let Some(connection) = self.table[fd as usize].as_mut() else { return };
             let state = connection.phase;
-            let len = match sys::recv(connection.socket.as_fd(), &mut self.scratch) {
+            let received = match &mut self.tls {
+                None => sys::recv(connection.socket.as_fd(), &mut self.scratch),
+                Some(tls) => tls.receive(connection.socket.as_fd(), &mut self.scratch),
+            };
+            let len = match received {
                 Ok(0) => return self.lose(fd, Failure::ClosedEarly, now),
                 Ok(len) => len,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
@@ -393,6 +460,9 @@ impl IdleLoop<'_> {
         }
         if !was_held || now - connection.since < SHORTEST_LIFE {
             self.record_failure(kind, now);
+        }
+        if let Some(tls) = &mut self.tls {
+            tls.end(connection.socket.as_fd(), false);
         }
         let _ = self.set.close(connection.token, connection.socket);
     }

@@ -1,7 +1,8 @@
 //! The HdrHistogram interval log, which HistogramLogProcessor, HistogramLogAnalyzer and others read.
 //!
 //! One histogram a second. The untagged ones are latencies from the scheduled instant, those with
-//! the tag `service` are service times; all in nanoseconds, and their "interval max" column in
+//! the tag `service` are service times, those with the tag `handshake`, which only https URLs have,
+//! TLS handshakes; all in nanoseconds, and their "interval max" column in
 //! milliseconds, which is the tools' own default.
 
 use crate::{record::histogram, report::Report};
@@ -33,15 +34,21 @@ pub fn write(report: &Report, mut out: impl Write) -> Result<()> {
     builder
         .add_comment(concat!("pollux load ", env!("CARGO_PKG_VERSION")))
         .add_comment("untagged: latency from the scheduled instant; service: from the send; ns")
+        .add_comment("handshake: TLS, from the end of the TCP handshake; ns")
         .with_start_time(started_at)
         .with_base_time(started_at)
         .with_max_value_divisor(MAX_VALUE_DIVISOR);
     let mut log = builder.begin_log_with(&mut out, &mut serializer).context("writing the log")?;
     let service = Tag::new("service").context("the tag is valid")?;
+    let handshake = Tag::new("handshake").context("the tag is valid")?;
     for interval in merge(report)? {
         let duration = Duration::from_nanos(interval.duration_ns);
         let start = Duration::from_nanos(interval.start_ns);
-        for (histogram, tag) in [(&interval.latency, None), (&interval.service, Some(service))] {
+        let mut histograms = vec![(&interval.latency, None), (&interval.service, Some(service))];
+        if report.tls.is_some() {
+            histograms.push((&interval.handshake, Some(handshake)));
+        }
+        for (histogram, tag) in histograms {
             if let Err(error) = log.write_histogram(histogram, start, duration, tag) {
                 bail!("writing the log: {error:?}");
             }
@@ -55,6 +62,7 @@ struct MergedInterval {
     duration_ns: u64,
     latency: Histogram<u64>,
     service: Histogram<u64>,
+    handshake: Histogram<u64>,
 }
 
 /// Puts the threads' intervals together: those that begin in the same second are one.
@@ -80,12 +88,16 @@ fn merge(report: &Report) -> Result<Vec<MergedInterval>> {
                 duration_ns: interval.duration_ns,
                 latency: histogram(),
                 service: histogram(),
+                handshake: histogram(),
             });
         }
         let Some(last) = merged.last_mut() else { continue };
         last.duration_ns = last.duration_ns.max(end_ns - last.start_ns);
         last.latency.add(&latency)?;
         last.service.add(&service)?;
+        if !interval.handshake.is_empty() {
+            last.handshake.add(&read(&interval.handshake)?)?;
+        }
     }
     Ok(merged)
 }

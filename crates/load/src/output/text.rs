@@ -91,6 +91,13 @@ fn counts(report: &Report, out: &mut impl Write) -> io::Result<()> {
         some(connections.dropped_idle, "closed by the server while free"),
     );
     line("connections", &connected, out)?;
+    if let Some(tls) = &report.tls {
+        let handshakes = format!(
+            "{} full handshakes, {} resumed; {:.1}/s",
+            tls.handshakes.full, tls.handshakes.resumed, tls.handshakes_per_s
+        );
+        line("TLS", &handshakes, out)?;
+    }
     let sessions = &report.sessions;
     if sessions.completed + sessions.broken + sessions.cut > 0 {
         let ended = format!(
@@ -175,6 +182,9 @@ fn errors(report: &Report, out: &mut impl Write) -> io::Result<()> {
     if let Some(reason) = &report.first_other {
         line("other", &format!("the first: {reason}"), out)?;
     }
+    if let Some(reason) = report.tls.as_ref().and_then(|tls| tls.first_error.as_ref()) {
+        line("TLS error", &format!("the first: {reason}"), out)?;
+    }
     if let Some(reason) = &report.bad_replies.first_malformed {
         line("malformed", &format!("the first: {reason}"), out)?;
     }
@@ -193,6 +203,9 @@ fn times(report: &Report, out: &mut impl Write) -> io::Result<()> {
     }
     row("service", &report.service_us, out)?;
     row("connect", &report.connect_us, out)?;
+    if let Some(tls) = &report.tls {
+        row("handshake", &tls.handshake_us, out)?;
+    }
     row("lag (own)", &report.generator.lag_us, out)?;
     writeln!(
         out,

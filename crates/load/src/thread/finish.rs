@@ -1,6 +1,8 @@
 //! The result of a thread, at the end of its run.
 
 use super::*;
+use crate::config::Closing;
+use std::os::fd::AsFd as _;
 
 impl Worker<'_> {
     pub(super) fn finish(mut self, now_ns: u64, interrupted: bool) -> ThreadResult {
@@ -23,6 +25,9 @@ impl Worker<'_> {
         let ended = recorder.completed + recorder.failures.total() + unsent;
         let unfinished = scheduled.saturating_sub(ended);
         for connection in self.pool.drain() {
+            if let Some(tls) = &mut self.tls {
+                tls.end(connection.socket.as_fd(), self.plan.closing != Closing::Reset);
+            }
             let _ = self.set.close(connection.token, connection.socket);
         }
         ThreadResult {

@@ -24,6 +24,7 @@ fn plan(server: &Server, count: usize, kind: IdleKind) -> IdlePlan {
         sources: None,
         url: server.url("/idle"),
         request: RequestOptions::default(),
+        tls: Default::default(),
         timeout: Duration::from_secs(10),
         cpus: Vec::new(),
         own_file_tables: Some(own_file_tables()),

@@ -75,7 +75,7 @@ impl Worker {
                             continue;
                         }
                         // The record layer bounds how many of these there are.
-                        Content::Control => continue,
+                        Content::Control | Content::Tickets(_) => continue,
                         Content::Closed => {
                             start = end;
                             break Ok(0);

@@ -1,0 +1,163 @@
+//! `pollux load`, `idle`, `push` and `subscribe` against `pollux serve` over TLS.
+
+use pollux_testkit::serve::Serve;
+use serde_json::Value;
+use std::{
+    fs,
+    io::{BufRead as _, BufReader},
+    path::Path,
+    process::{Command, Output, Stdio},
+};
+use tempfile::TempDir;
+
+const POLLUX: &str = env!("CARGO_BIN_EXE_pollux");
+
+/// A site, and a certificate that is its own authority, in site.pem and site.key.
+fn site() -> TempDir {
+    let folder = TempDir::new().unwrap();
+    fs::create_dir(folder.path().join("site")).unwrap();
+    fs::write(folder.path().join("site/index.html"), "hello\n").unwrap();
+    let output = Command::new("openssl")
+        .args(["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"])
+        .args(["-days", "30", "-subj", "/CN=site", "-addext", "basicConstraints=critical,CA:FALSE"])
+        .args(["-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"])
+        .args(["-keyout", "site.key", "-out", "site.pem"])
+        .current_dir(folder.path())
+        .output()
+        .expect("openssl");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    folder
+}
+
+fn serve(folder: &Path, more: &[&str]) -> Serve {
+    let path = |name: &str| folder.join(name).to_str().unwrap().to_owned();
+    let (certificate, key) = (path("site.pem"), path("site.key"));
+    let mut arguments = vec!["--tls-cert", &certificate, "--tls-key", &key];
+    arguments.extend(more);
+    Serve::start(POLLUX, &folder.join("site"), &arguments)
+}
+
+fn pollux(folder: &Path, arguments: &[&str]) -> Output {
+    let mut command = Command::new(POLLUX);
+    command.args(arguments).current_dir(folder).output().unwrap()
+}
+
+/// A run of 20 requests that is not judged by the machine's load.
+fn load(folder: &Path, url: &str, more: &[&str]) -> Value {
+    let mut arguments = vec!["load", url, "--json", "-n", "20", "--rate", "200"];
+    arguments.extend(["--max-lag", "1h", "--timeout", "60s", "--connect-timeout", "60s"]);
+    arguments.extend(more);
+    let output = pollux(folder, &arguments);
+    let text = String::from_utf8_lossy(&output.stderr);
+    serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {text}"))
+}
+
+fn url(server: &Serve, path: &str) -> String {
+    format!("https://{}{path}", server.address())
+}
+
+#[test]
+fn load_counts_full_and_resumed_handshakes() {
+    let folder = site();
+    let server = serve(folder.path(), &[]);
+    let url = url(&server, "/");
+    let trust = ["--cacert", "site.pem"];
+    let report = load(folder.path(), &url, &[&trust[..], &["--hdr", "log"]].concat());
+    assert_eq!(report["requests"]["completed"], 20, "{report}");
+    assert_eq!(report["tls"]["handshakes"]["full"], 20, "{report}");
+    assert_eq!(report["tls"]["handshakes"]["resumed"], 0);
+    assert_eq!(report["tls"]["handshake_us"]["count"], 20);
+    assert!(report["tls"]["handshakes_per_s"].as_f64().unwrap() > 0.0);
+    let log = fs::read_to_string(folder.path().join("log")).unwrap();
+    assert!(log.contains("Tag=handshake,"), "{log}");
+
+    // One at a time: each has the ticket of the one before.
+    let one = ["--max-connections", "1", "--tls-resume"];
+    let report = load(folder.path(), &url, &[&trust[..], &one].concat());
+    assert_eq!(report["requests"]["completed"], 20, "{report}");
+    assert_eq!(report["tls"]["handshakes"]["full"], 1, "{report}");
+    assert_eq!(report["tls"]["handshakes"]["resumed"], 19, "{report}");
+
+    // One connection for all requests.
+    let report = load(folder.path(), &url, &["-c", "1", "--insecure", "--expect-length", "6"]);
+    assert_eq!(report["requests"]["completed"], 20, "{report}");
+    assert_eq!(report["tls"]["handshakes"]["full"], 1, "{report}");
+}
+
+#[test]
+fn content_of_many_records_is_received() {
+    let folder = site();
+    let long: Vec<u8> = (0..700_000u32).map(|at| (at % 251) as u8).collect();
+    fs::write(folder.path().join("site/long"), &long).unwrap();
+    let server = serve(folder.path(), &[]);
+    let url = url(&server, "/long");
+    let report = load(folder.path(), &url, &["--insecure", "--expect-length", "700000"]);
+    assert_eq!(report["requests"]["completed"], 20, "{report}");
+    assert_eq!(report["content_bytes"], 20 * 700_000);
+}
+
+#[test]
+fn a_certificate_that_is_not_trusted_is_explained() {
+    let folder = site();
+    let server = serve(folder.path(), &["--hub", "--hub-anonymous", "--hub-publish-anonymous"]);
+    let url = url(&server, "/");
+    let report = load(folder.path(), &url, &[]);
+    assert_eq!(report["errors"]["tls"], 20, "{report}");
+    let reason = report["tls"]["first_error"].as_str().unwrap();
+    assert!(reason.contains("--cacert FILE") && reason.contains("--insecure"), "{reason}");
+    for arguments in [
+        &["load", &url, "-c", "1", "-n", "1"][..],
+        &["push", &url, "--topic", "a", "--data", "b"],
+        &["subscribe", &url, "--topic", "a"],
+    ] {
+        let output = pollux(folder.path(), arguments);
+        assert_eq!(output.status.code(), Some(1), "{arguments:?}");
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert!(text.contains("is not trusted") && text.contains("--insecure"), "{text}");
+        assert_eq!(text.lines().count(), 1, "{text}");
+    }
+    // Flags that would do nothing are refused.
+    let plain = url.replace("https", "http");
+    let output = pollux(folder.path(), &["load", &plain, "--insecure"]);
+    assert_eq!(output.status.code(), Some(2));
+}
+
+#[test]
+fn idle_connections_are_held_over_tls() {
+    let folder = site();
+    let mut server = serve(folder.path(), &[]);
+    let url = url(&server, "/");
+    for kind in ["connect", "partial", "after-request"] {
+        let arguments = ["idle", &url, "-c", "100", "--kind", kind, "--cacert", "site.pem"];
+        let mut idle = Command::new(POLLUX)
+            .args(arguments)
+            .arg("--json")
+            .current_dir(folder.path())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        BufReader::new(idle.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let held: Value = serde_json::from_str(&line).unwrap();
+        assert_eq!((&held["held"], &held["failed"]), (&100.into(), &0.into()), "{kind}: {held}");
+        idle.kill().unwrap();
+        idle.wait().unwrap();
+    }
+    let statistics = server.statistics();
+    assert_eq!(statistics["requests"], 100, "{statistics}");
+}
+
+#[test]
+fn updates_are_pushed_and_read_over_tls() {
+    let folder = site();
+    let server = serve(folder.path(), &["--hub", "--hub-anonymous", "--hub-publish-anonymous"]);
+    let url = url(&server, "/");
+    let trust = ["--cacert", "site.pem"];
+    for data in ["one", "two"] {
+        let push = [&["push", &url, "--topic", "a", "--data", data][..], &trust].concat();
+        assert!(pollux(folder.path(), &push).status.success());
+    }
+    let read = ["subscribe", &url, "--topic", "a", "--last-event-id", "earliest", "-n", "2"];
+    let output = pollux(folder.path(), &[&read[..], &trust].concat());
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "one\ntwo\n");
+}

@@ -1,0 +1,183 @@
+//! TLS beneath a thread's connections: what is sent is sealed, what is received is opened.
+//!
+//! The record layer is `pollux-tls`': after its handshake an idle connection is one table entry of 128
+//! bytes, so that a million can be held.
+
+mod io;
+mod report;
+
+pub use report::TlsReport;
+
+use crate::target::Url;
+use anyhow::{Context, Result};
+use pollux_tls::{
+    ClientSettings, ClientTrust, Handshake, HandshakeError, KeyCache, MinVersion, ServerName,
+    SessionTable, TicketReceiver, Trust,
+};
+use serde::{Deserialize, Serialize};
+use std::{fmt, sync::Arc};
+
+/// Keys of connections that are busy, of each thread.
+const KEY_SLOTS: usize = 1024;
+
+/// The most bytes that are sealed for one send(2).
+const OUTPUT_BYTES: usize = 64 << 10;
+
+/// How `https` URLs are spoken to.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TlsOptions {
+    /// Which certificates are accepted.
+    pub trust: ClientTrust,
+    /// Handshakes resume earlier sessions with the server's tickets.
+    pub resumes: bool,
+}
+
+/// TLS to one server, before threads exist.
+#[derive(Clone, Debug)]
+pub(crate) struct TlsPlan {
+    settings: ClientSettings,
+    options: TlsOptions,
+    host: String,
+    name: ServerName<'static>,
+}
+
+impl TlsPlan {
+    /// What `url` needs: nothing unless it is `https`.
+    ///
+    /// # Errors
+    /// The authorities cannot be read; the host is no name for a certificate.
+    pub(crate) fn new(options: &TlsOptions, url: &Url) -> Result<Option<Self>> {
+        if !url.is_tls {
+            return Ok(None);
+        }
+        let trust = match &options.trust {
+            ClientTrust::File(_) => options.trust.read().context("--cacert")?,
+            // rustls' verifier and its roots are shared by all threads.
+            ClientTrust::System | ClientTrust::Anybody => options.trust.read()?,
+        };
+        let name = ServerName::try_from(url.host.clone())
+            .with_context(|| format!("{url}: the host is no name that a certificate can have"))?;
+        Ok(Some(Self {
+            settings: settings(trust, options.resumes),
+            options: options.clone(),
+            host: url.host.clone(),
+            name,
+        }))
+    }
+
+    /// The connections of one thread, which resumes its own sessions.
+    ///
+    /// # Errors
+    /// rustls refuses the configuration.
+    pub(crate) fn connections(&self) -> Result<TlsConnections> {
+        Ok(TlsConnections {
+            config: self.settings.build()?,
+            plan: self.clone(),
+            sessions: SessionTable::default(),
+            keys: KeyCache::new(KEY_SLOTS),
+            output: vec![0; OUTPUT_BYTES].into(),
+            may_have_more: false,
+        })
+    }
+}
+
+fn settings(trust: Trust, resumes: bool) -> ClientSettings {
+    ClientSettings {
+        trust,
+        min_version: MinVersion::Tls12,
+        alpn: vec![b"http/1.1".to_vec()],
+        resumes,
+        logs_secrets: false,
+    }
+}
+
+/// The TLS connections of one thread, by descriptor.
+pub(crate) struct TlsConnections {
+    config: Arc<pollux_tls::ClientConfig>,
+    plan: TlsPlan,
+    sessions: SessionTable<Extra>,
+    keys: KeyCache,
+    output: Box<[u8]>,
+    /// The last receive may have left something in the socket.
+    pub(crate) may_have_more: bool,
+}
+
+/// What a connection has besides its session, for as long as it is needed.
+#[derive(Default)]
+struct Extra {
+    handshake: Option<Box<Handshake>>,
+    /// Part of a record.
+    input: Vec<u8>,
+    /// Records that the socket has not taken yet.
+    output: Vec<u8>,
+    /// How many bytes of the next send are in `output` already, or have left with it.
+    sealed_ahead: usize,
+    /// Takes the first tickets of the server.
+    tickets: Option<Box<TicketReceiver>>,
+}
+
+impl Extra {
+    fn is_empty(&self) -> bool {
+        self.handshake.is_none()
+            && self.input.is_empty()
+            && self.output.is_empty()
+            && self.sealed_ahead == 0
+            && self.tickets.is_none()
+    }
+}
+
+/// A handshake that is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct HandshakeEnd {
+    /// An earlier session was resumed.
+    pub(crate) is_resumed: bool,
+}
+
+/// Why TLS ended a connection; inside the [`std::io::Error`] of the call that noticed.
+#[derive(Debug)]
+pub(crate) struct TlsError(String);
+
+impl fmt::Display for TlsError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for TlsError {}
+
+impl TlsError {
+    fn of_handshake(error: &HandshakeError, plan: &TlsPlan) -> std::io::Error {
+        let trust = &plan.options.trust;
+        Self::into_io(trust.explain(error, &plan.host, "--cacert", Some("--insecure")))
+    }
+
+    fn into_io(reason: String) -> std::io::Error {
+        std::io::Error::other(Self(reason))
+    }
+}
+
+/// How many handshakes there were, of which kind.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HandshakeCounts {
+    /// With certificates and their verification.
+    pub full: u64,
+    /// Resumed from an earlier session.
+    pub resumed: u64,
+}
+
+impl HandshakeCounts {
+    /// Counts one.
+    pub(crate) fn add(&mut self, end: HandshakeEnd) {
+        if end.is_resumed {
+            self.resumed += 1;
+        } else {
+            self.full += 1;
+        }
+    }
+
+    /// Adds what another thread counted.
+    pub(crate) fn merge(&mut self, other: Self) {
+        self.full += other.full;
+        self.resumed += other.resumed;
+    }
+}

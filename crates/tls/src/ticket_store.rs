@@ -1,0 +1,98 @@
+//! A client's session tickets: a bounded queue for each server, the newest used first.
+
+use rustls::{
+    NamedGroup,
+    client::{ClientSessionStore, Tls12ClientSessionValue, Tls13ClientSessionValue},
+    pki_types::ServerName,
+};
+use std::{
+    collections::{HashMap, VecDeque},
+    fmt,
+    sync::Mutex,
+};
+
+/// The most tickets that are kept for one server. A ticket is used once (RFC 8446 appendix C.4), so this
+/// is how many connections may be opened at the same time and still all be resumed.
+const TICKETS_MAX: usize = 4096;
+/// The most servers; beyond it none are remembered.
+const SERVERS_MAX: usize = 256;
+
+/// rustls' own store keeps 8 tickets of a server, too few for a load generator: beyond 8 connections at a
+/// time the handshakes would be full ones again.
+#[derive(Default)]
+pub(crate) struct TicketStore(Mutex<HashMap<ServerName<'static>, Server>>);
+
+#[derive(Default)]
+struct Server {
+    group: Option<NamedGroup>,
+    tls12: Option<Tls12ClientSessionValue>,
+    tls13: VecDeque<Tls13ClientSessionValue>,
+}
+
+impl TicketStore {
+    fn with<R>(&self, name: ServerName<'static>, act: impl FnOnce(&mut Server) -> R) -> Option<R> {
+        let mut servers = self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        if servers.len() >= SERVERS_MAX && !servers.contains_key(&name) {
+            return None;
+        }
+        Some(act(servers.entry(name).or_default()))
+    }
+
+    fn find<R>(
+        &self,
+        name: &ServerName<'_>,
+        act: impl FnOnce(&mut Server) -> Option<R>,
+    ) -> Option<R> {
+        let mut servers = self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        act(servers.get_mut(&name.to_owned())?)
+    }
+}
+
+impl ClientSessionStore for TicketStore {
+    fn set_kx_hint(&self, server_name: ServerName<'static>, group: NamedGroup) {
+        self.with(server_name, |server| server.group = Some(group));
+    }
+
+    fn kx_hint(&self, server_name: &ServerName<'_>) -> Option<NamedGroup> {
+        self.find(server_name, |server| server.group)
+    }
+
+    fn set_tls12_session(&self, server_name: ServerName<'static>, value: Tls12ClientSessionValue) {
+        self.with(server_name, |server| server.tls12 = Some(value));
+    }
+
+    fn tls12_session(&self, server_name: &ServerName<'_>) -> Option<Tls12ClientSessionValue> {
+        self.find(server_name, |server| server.tls12.clone())
+    }
+
+    fn remove_tls12_session(&self, server_name: &ServerName<'static>) {
+        self.find(server_name, |server| server.tls12.take());
+    }
+
+    fn insert_tls13_ticket(
+        &self,
+        server_name: ServerName<'static>,
+        value: Tls13ClientSessionValue,
+    ) {
+        self.with(server_name, |server| {
+            if server.tls13.len() >= TICKETS_MAX {
+                server.tls13.pop_front();
+            }
+            server.tls13.push_back(value);
+        });
+    }
+
+    fn take_tls13_ticket(
+        &self,
+        server_name: &ServerName<'static>,
+    ) -> Option<Tls13ClientSessionValue> {
+        self.find(server_name, |server| server.tls13.pop_back())
+    }
+}
+
+impl fmt::Debug for TicketStore {
+    /// Without the secrets.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("TicketStore")
+    }
+}
