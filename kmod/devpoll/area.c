@@ -2,9 +2,9 @@
 /*
  * The mapped result area (paper, section 3.3): DP_ALLOC, mmap(), DP_FREE.
  *
- * The kernel writes results there and never reads them back, so what a program does to its
- * mapping harms nobody. The pages stay for as long as something maps them: a mapping holds the
- * open file, and DP_FREE refuses while there is one.
+ * The kernel writes results to the area and never reads them back, so a program that overwrites its
+ * mapping harms only itself. The pages stay allocated as long as they are mapped: a mapping holds a
+ * reference to the open file, and DP_FREE fails while a mapping exists.
  */
 #include <linux/gfp.h>
 #include <linux/mm.h>
@@ -49,12 +49,13 @@ failed:
 }
 
 /**
- * dp_area_alloc() - DP_ALLOC: makes room for results
+ * dp_area_alloc() - DP_ALLOC: allocates the result area
  * @set: the set
- * @count: results that must fit
+ * @count: capacity in results
  *
- * Return: 0; -EINVAL for 0 or more than RLIMIT_NOFILE; -EPERM if there is an area; -ENOSPC at the
- * user's limit, to which results count as entries do; -ENOMEM; -EINTR when killed.
+ * Return: 0; -EINVAL if @count is 0 or exceeds RLIMIT_NOFILE; -EPERM if there is already an area;
+ * -ENOSPC at the user's limit, against which each result counts like an entry; -ENOMEM; -EINTR if
+ * the caller is killed.
  */
 int dp_area_alloc(struct dp_set *set, unsigned long count)
 {
@@ -95,10 +96,11 @@ uncharge:
 }
 
 /**
- * dp_area_free() - DP_FREE: gives the room back
+ * dp_area_free() - DP_FREE: frees the result area
  * @set: the set
  *
- * Return: 0; -EINVAL if there is none; -EBUSY while it is mapped; -EINTR when killed.
+ * Return: 0; -EINVAL if there is no area; -EBUSY while it is mapped; -EINTR if the caller is
+ * killed.
  */
 int dp_area_free(struct dp_set *set)
 {
@@ -127,8 +129,8 @@ int dp_area_free(struct dp_set *set)
 }
 
 /**
- * dp_area_release() - the set is closed, hence not mapped any more
- * @set: the set
+ * dp_area_release() - frees the area of a set that is being closed
+ * @set: the set; its area cannot be mapped any more, because a mapping would keep the file open
  */
 void dp_area_release(struct dp_set *set)
 {
@@ -172,10 +174,11 @@ static const struct vm_operations_struct dp_vm_ops = {
 /**
  * dp_mmap() - mmap()
  * @file: an open /dev/poll
- * @vma: the mapping: any part of the area. A private one shows results in pages that it has not
- *	 written to
+ * @vma: the mapping, of any part of the area; a private mapping shows new results only in pages
+ *	 that the program has not written to
  *
- * Return: 0; -EACCES to others than the owner; -EINVAL without an area or beyond its end.
+ * Return: 0; -EACCES if the caller is not the owner; -EINVAL if there is no area, or if the mapping
+ * exceeds it.
  */
 int dp_mmap(struct file *file, struct vm_area_struct *vma)
 {

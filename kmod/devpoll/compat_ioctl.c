@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * ioctl() of 32-bit programs on a 64-bit kernel: structures that hold addresses are laid out
- * differently; struct pollfd, the statistics and numbers are not.
+ * ioctl() of 32-bit programs on a 64-bit kernel. Structures that contain addresses have another
+ * layout there; struct pollfd, the statistics and the ioctl numbers are the same.
  */
 #include <linux/compat.h>
 #include <linux/uaccess.h>
@@ -28,7 +28,7 @@ struct dp_update_args32 {
 static long dp_compat_wait(struct dp_set *set, unsigned int cmd,
 			   const struct dp_wait_args32 __user *user)
 {
-	/* Only DP_PPOLL reads the last member: others may come with a shorter structure. */
+	/* Only DP_PPOLL reads the last member; other callers may pass a shorter structure. */
 	size_t size = cmd == DP_PPOLL ? sizeof(*user) : offsetof(struct dp_wait_args32, sigmask);
 	struct dp_wait_args32 args = {};
 	sigset_t mask;
@@ -91,6 +91,6 @@ long dp_compat_ioctl(struct file *file, unsigned int cmd, unsigned long arg)
 	if (error)
 		return error;
 	if (cmd == DP_UPDATE_POLL)
-		return dp_once(dp_compat_update_poll(set, compat_ptr(arg)));
+		return dp_no_restart(dp_compat_update_poll(set, compat_ptr(arg)));
 	return dp_compat_wait(set, cmd, compat_ptr(arg));
 }

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Hints (paper, section 3.2): a socket tells the sets that it is in when its state changes.
+ * Hints (paper, section 3.2): a socket notifies its sets when its state changes.
  *
- * The backmap of a socket is its wait queue. An entry puts a hook of its own into it, by way of
- * the socket's poll function as epoll does, and dp_hint() is called whenever the socket wakes
- * those who wait for it. A hint says that the state changed, not what it is now: the entry is
- * examined at the next scan. Nothing tells of the change from ready to not ready, so an entry
- * that was ready is examined at every scan.
+ * The paper's backmap is here the socket's wait queue. An entry adds its own hook to that queue
+ * through the socket's poll function, as epoll does. The socket calls dp_hint() whenever it wakes
+ * its waiters. A hint says that the state changed, but not what the state is now, so the next scan
+ * examines the entry. No hint is posted when a ready entry stops being ready, so an entry that was
+ * ready is examined at every scan until it is not.
  *
- * Hints are had from sockets whose poll function waits on the queue inside the socket's inode and
- * on no other. Everything else (pipes, terminals, sockets that wait elsewhere) is left unhooked.
+ * Only sockets whose poll function waits on the queue inside the socket's inode, and on no other,
+ * get a hook. All other files (pipes, terminals, sockets that wait on other queues) get none.
  */
 #include <linux/net.h>
 #include <net/sock.h>
@@ -17,24 +17,24 @@
 #include "internal.h"
 
 /**
- * struct dp_heads - what a poll function waits on
- * @table: handed to the poll function
- * @entry: the entry to hook, or which is hooked
+ * struct dp_heads - the wait queues that a poll function uses
+ * @table: poll table for the poll function
+ * @entry: the entry that gets the hook, if one is to be placed
  * @own: the queue in the socket's inode
- * @seen: how often the poll function named it
- * @foreign: it named another one
+ * @count: how many times the poll function passed @own to poll_wait()
+ * @foreign: the poll function passed another queue
  */
 struct dp_heads {
 	poll_table table;
 	struct dp_entry *entry;
 	wait_queue_head_t *own;
-	unsigned int seen;
+	unsigned int count;
 	bool foreign;
 };
 
 /*
- * Called by the driver when the socket's state changed: with the queue's lock held, in any
- * context. The entry, its inode and its set are alive because the hook is still in the queue.
+ * The driver calls this when the socket's state changed, with the queue's lock held, in any
+ * context. The entry, its inode and its set are valid because the hook is still in the queue.
  */
 static int dp_hint(wait_queue_entry_t *wait, unsigned int mode, int sync, void *key)
 {
@@ -42,19 +42,23 @@ static int dp_hint(wait_queue_entry_t *wait, unsigned int mode, int sync, void *
 	struct dp_set *set = entry->set;
 	__poll_t events = key_to_poll(key);
 
-	/* A waker that names events which nobody here looks for; no name means: any. */
+	/*
+	 * Ignore wake-ups for events that the entry does not want; no events in the key mean any.
+	 */
 	if (events && !(events & READ_ONCE(entry->wanted)))
 		return 0;
 #ifdef DEVPOLL_BREAK_RACE
-	set->quick++;
+	set->fast_waits++;
 #endif
-	/* Posted and not yet taken: whoever set the bit also wakes, or has woken, the waiters. */
+	/*
+	 * The hint is already posted; the thread that set the bit wakes, or has woken, the waiters.
+	 */
 	if (test_and_set_bit(DP_HINTED, &entry->posted))
 		return 0;
 	llist_add(&entry->hint, &set->hints);
 	/*
-	 * llist_add() is a full barrier: either the sleeper, which queues itself before it looks
-	 * at set->hints, sees the hint, or it is seen here.
+	 * llist_add() is a full barrier. A sleeper joins set->waiters before it reads set->hints,
+	 * so either the sleeper sees this hint, or this function sees the sleeper.
 	 */
 	if (waitqueue_active(&set->waiters)) {
 		if (sync)
@@ -69,7 +73,7 @@ static void dp_place_hook(struct file *file, wait_queue_head_t *head, poll_table
 {
 	struct dp_heads *heads = container_of(table, struct dp_heads, table);
 
-	if (head != heads->own || heads->seen++) {
+	if (head != heads->own || heads->count++) {
 		heads->foreign = true;
 		return;
 	}
@@ -83,15 +87,15 @@ static void dp_note_head(struct file *file, wait_queue_head_t *head, poll_table 
 	struct dp_heads *heads = container_of(table, struct dp_heads, table);
 
 	if (head == heads->own)
-		heads->seen++;
+		heads->count++;
 	else
 		heads->foreign = true;
 }
 
 /*
- * TCP, UDP and UNIX sockets wait on their own queue for as long as they live. Of others (SMC
- * falls back to TCP under way, RDS waits on a second queue once it met congestion) each poll is
- * watched for the queues that it names.
+ * TCP, UDP and UNIX sockets use the same wait queue during their whole life. Other sockets may
+ * change theirs (SMC can fall back to TCP later, RDS waits on a second queue once there was
+ * congestion), so each poll of those checks which queues it uses.
  */
 static bool dp_heads_are_constant(const struct sock *sk)
 {
@@ -107,14 +111,14 @@ static bool dp_heads_are_constant(const struct sock *sk)
 }
 
 /**
- * dp_hook() - places an entry's hook, if its file can give hints
+ * dp_hook() - places an entry's hook, if its file can post hints
  * @set: the set, locked
- * @entry: the entry: not hooked, in the table or about to be
+ * @entry: the entry, without a hook, in the table or about to be added
  * @file: its file
  *
- * On return @entry->hooked tells whether the entry will have hints.
+ * On return @entry->hooked is true if the entry will get hints.
  *
- * Return: what the file is ready for, if it was polled; else 0.
+ * Return: the events that the file is ready for, if it was polled; otherwise 0.
  */
 __poll_t dp_hook(struct dp_set *set, struct dp_entry *entry, struct file *file)
 {
@@ -159,11 +163,11 @@ __poll_t dp_hook(struct dp_set *set, struct dp_entry *entry, struct file *file)
 }
 
 /**
- * dp_unhook() - takes an entry's hook away; no hint comes afterwards, none is left behind
+ * dp_unhook() - removes an entry's hook and its pending hint; no hint can follow
  * @set: the set, locked
- * @entry: the entry
+ * @entry: the entry; it may have no hook
  *
- * Does nothing for an entry without a hook. The entry is on no list afterwards.
+ * On return the entry is on no list.
  */
 void dp_unhook(struct dp_set *set, struct dp_entry *entry)
 {
@@ -173,14 +177,15 @@ void dp_unhook(struct dp_set *set, struct dp_entry *entry)
 		list_del_init(&entry->link);
 		return;
 	}
-	/* The queue's lock orders this after every dp_hint() that is under way. */
+	/* The queue's lock orders this after every dp_hint() that is already running. */
 	remove_wait_queue(entry->wait.private, &entry->wait);
 	if (test_bit(DP_HINTED, &entry->posted)) {
 		dp_take_hints(set);
 		/*
-		 * All hints were taken, and a scan may be under way (a DP_HPOLL that forgets this
-		 * entry) that has passed the others: it must not sleep before it has looked again.
-		 * Nobody who sleeps already need be woken: the hints have done that.
+		 * This took the hints of all entries. A scan may be running (a DP_HPOLL that
+		 * removes this entry) which is already past the other hinted entries, so it must
+		 * scan again before it sleeps. Threads already asleep were woken by the hints
+		 * themselves.
 		 */
 		WRITE_ONCE(set->changed, set->changed + 1);
 	}
@@ -197,7 +202,7 @@ void dp_unhook(struct dp_set *set, struct dp_entry *entry)
 }
 
 /**
- * dp_take_hints() - moves entries with a hint to the entries to examine
+ * dp_take_hints() - moves entries with a hint to the list of entries to examine
  * @set: the set, locked
  */
 void dp_take_hints(struct dp_set *set)
@@ -208,12 +213,13 @@ void dp_take_hints(struct dp_set *set)
 	if (llist_empty(&set->hints))
 		return;
 	/*
-	 * A thread that has scanned but does not sleep yet will find the list empty. The exchange
-	 * in llist_del_all() is a full barrier: it then finds this changed, and scans again.
+	 * A thread that has scanned but does not sleep yet will find set->hints empty. The exchange
+	 * in llist_del_all() is a full barrier, so that thread also sees the new set->taken, and
+	 * scans again.
 	 */
 	WRITE_ONCE(set->taken, set->taken + 1);
 	hints = llist_del_all(&set->hints);
-	/* Most often there is one. */
+	/* Usually there is only one hint. */
 	if (unlikely(hints->next))
 		hints = llist_reverse_order(hints);
 	dp_widen_race();
@@ -221,29 +227,31 @@ void dp_take_hints(struct dp_set *set)
 		set->statistics.ds_hints++;
 		if (list_empty(&entry->link))
 			list_add_tail(&entry->link, &set->ready);
-		/* From here on the entry may be pushed again. */
+		/* From here on a driver may push the entry again. */
 		clear_bit(DP_HINTED, &entry->posted);
-		/* Before the poll: what changes after the poll looked finds the bit clear. */
+		/*
+		 * Orders the clear before the poll: a change that the poll misses posts a new hint.
+		 */
 		smp_mb__after_atomic();
-		/* Asked here, for it costs less than the call. */
+		/* This inline check is cheaper than a call of cond_resched(). */
 		if (unlikely(need_resched()))
 			cond_resched();
 	}
 }
 
 /**
- * dp_demote() - an entry's hints can no longer be relied upon
+ * dp_demote() - removes the hook of an entry whose hints are no longer reliable
  * @set: the set, locked
  * @entry: its hooked entry
  *
- * It loses its hook and is polled at every scan from the next one on, which nobody sleeps before.
+ * Every later scan polls the entry. All threads scan again before they sleep.
  */
 void dp_demote(struct dp_set *set, struct dp_entry *entry)
 {
 	dp_unhook(set, entry);
 	list_add_tail(&entry->link, &set->unhinted);
-	dp_set_settle(set);
-	dp_set_look_again(set);
+	dp_set_choose_path(set);
+	dp_set_force_rescan(set);
 }
 
 /**
@@ -252,9 +260,9 @@ void dp_demote(struct dp_set *set, struct dp_entry *entry)
  * @entry: its hooked entry
  * @file: its file
  *
- * If the file now waits elsewhere the entry is demoted.
+ * If the poll function now uses another wait queue, the entry is demoted.
  *
- * Return: what the file is ready for; 0 if the entry was demoted.
+ * Return: the events that the file is ready for; 0 if the entry was demoted.
  */
 __poll_t dp_poll_watching_heads(struct dp_set *set, struct dp_entry *entry, struct file *file)
 {
@@ -266,7 +274,7 @@ __poll_t dp_poll_watching_heads(struct dp_set *set, struct dp_entry *entry, stru
 	init_poll_funcptr(&heads.table, dp_note_head);
 	heads.table._key = entry->wanted;
 	mask = vfs_poll(file, &heads.table);
-	if (heads.foreign || heads.seen != 1) {
+	if (heads.foreign || heads.count != 1) {
 		dp_demote(set, entry);
 		return 0;
 	}

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * DP_HPOLL: poll() helped by hints (N. Provos, "hinting system for poll", linux-kernel and
- * httpd-dev mailing lists, May 1999), for programs that build their array anew for each call.
+ * DP_HPOLL: poll() that uses hints (N. Provos, "hinting system for poll", linux-kernel and
+ * httpd-dev mailing lists, May 1999), for programs that build a new array for each call.
  *
- * The caller hands over the whole array each time, and nothing is kept between calls but the
- * hooks of its sockets. A socket that was not ready in the last call and has posted no hint since
- * is not ready now: its driver is not asked. Results are those of poll(2), to the bit.
+ * The caller passes the whole array each time; only the hooks of its sockets are kept between
+ * calls. A socket that was not ready in the last call and has posted no hint since is still not
+ * ready, so its driver is not polled. The results are bit for bit those of poll(2).
  */
 #include <linux/mm.h>
 #include <linux/sched/signal.h>
@@ -15,22 +15,23 @@
 #include "scan.h"
 
 /**
- * struct dp_call - a DP_HPOLL under way
+ * struct dp_call - the state of one DP_HPOLL call
  * @fds: the array
  * @count: its length
- * @round: the call's number; 0: the first pass is still to come
- * @met: entries of the table that the array names
+ * @generation: number of the call; 0 before the first scan
+ * @matched: number of entries in the table that the array contains
  */
 struct dp_call {
 	struct pollfd *fds;
 	unsigned int count;
-	u32 round;
-	unsigned int met;
+	u32 generation;
+	unsigned int matched;
 };
 
 /*
- * The hooked entry of a file, made or brought up to date; NULL if there is none to be had, which
- * costs speed only. @fresh tells that @mask has what the file is ready for.
+ * Finds, creates or updates the entry of a file. Returns NULL if the file cannot have one; the call
+ * is then slower, but still correct. If *fresh is set to true, *mask contains the events that the
+ * file is ready for.
  */
 static __always_inline struct dp_entry *
 dp_hpoll_entry(struct dp_set *set, struct dp_call *call, struct file *file,
@@ -50,20 +51,20 @@ dp_hpoll_entry(struct dp_set *set, struct dp_call *call, struct file *file,
 		entry = dp_entry_add(set, file, pollfd->fd, pollfd->events, mask);
 		if (IS_ERR(entry))
 			return NULL;
-		entry->round = call->round;
-		call->met++;
+		entry->generation = call->generation;
+		call->matched++;
 		*fresh = entry->hooked;
 		return entry;
 	}
-	if (entry->round != call->round) {
-		entry->round = call->round;
-		call->met++;
-		/* What was not ready for more is not ready for less. */
+	if (entry->generation != call->generation) {
+		entry->generation = call->generation;
+		call->matched++;
+		/* An entry that was not ready for more events is not ready for fewer. */
 		if (!(wanted & ~entry->wanted))
 			WRITE_ONCE(entry->wanted, wanted);
 	}
 	if (wanted & ~entry->wanted) {
-		/* New events, or the same descriptor a second time with others. */
+		/* New events, or the array contains the descriptor twice with different events. */
 		WRITE_ONCE(entry->wanted, entry->wanted | wanted);
 		dp_wanted_widened();
 		if (entry->hooked && list_empty(&entry->link))
@@ -109,23 +110,23 @@ static __poll_t dp_hpoll_one(struct dp_set *set, struct dp_call *call,
 
 	if (pollfd->fd < 0)
 		return 0;
-	borrowed = dp_file_borrow(pollfd->fd);
+	borrowed = dp_fdget(pollfd->fd);
 	if (borrowed.file)
 		mask = dp_hpoll_file(set, call, borrowed.file, pollfd, arm);
-	dp_file_return(borrowed);
+	dp_fdput(borrowed);
 	return mask;
 }
 
-/* Forgets descriptors that the array no longer names, and closed ones. */
-static void dp_hpoll_forget(struct dp_set *set, struct dp_call *call)
+/* Removes entries of descriptors that were closed or are no longer in the array. */
+static void dp_hpoll_remove_stale(struct dp_set *set, struct dp_call *call)
 {
 	struct dp_entry *entry;
 	unsigned long fd;
 
-	if (call->met == set->entries)
+	if (call->matched == set->entries)
 		return;
 	xa_for_each(&set->table, fd, entry) {
-		if (entry->round != call->round)
+		if (entry->generation != call->generation)
 			dp_entry_remove(set, entry);
 		cond_resched();
 	}
@@ -134,7 +135,7 @@ static void dp_hpoll_forget(struct dp_set *set, struct dp_call *call)
 static int dp_hpoll_scan(struct dp_set *set, void *context, poll_table *arm)
 {
 	struct dp_call *call = context;
-	bool first = !call->round;
+	bool first = !call->generation;
 	unsigned int i;
 	int found = 0;
 
@@ -145,9 +146,9 @@ static int dp_hpoll_scan(struct dp_set *set, void *context, poll_table *arm)
 			return error;
 		WRITE_ONCE(set->hpolling, true);
 		set->statistics.ds_waits++;
-		if (!++set->round)
-			++set->round;
-		call->round = set->round;
+		if (!++set->generation)
+			++set->generation;
+		call->generation = set->generation;
 	}
 	set->statistics.ds_scans++;
 	dp_take_hints(set);
@@ -161,7 +162,7 @@ static int dp_hpoll_scan(struct dp_set *set, void *context, poll_table *arm)
 	}
 	dp_widen_race();
 	if (first)
-		dp_hpoll_forget(set, call);
+		dp_hpoll_remove_stale(set, call);
 	set->statistics.ds_results += found;
 	return found;
 }
@@ -185,13 +186,13 @@ fault:
 /**
  * dp_hpoll() - DP_HPOLL
  * @set: a set without entries of write()
- * @fds: the array: descriptors and events in, revents out
- * @nfds: its length; 0: just sleep
- * @timeout_ms: time to wait; below 0: for ever; 0: do not wait
+ * @fds: the array; its revents are written, the rest is read
+ * @nfds: its length; 0: only sleep
+ * @timeout_ms: timeout; negative: none; 0: do not wait
  *
- * Return: how many have something in revents; 0 when the time is over; on a signal
- * dp_interrupted(); -EINVAL for more than RLIMIT_NOFILE; -EBUSY if the set has entries from
- * write(), or while another thread is in this call with the same open file; -EFAULT; -ENOMEM.
+ * Return: the number of entries with nonzero revents; 0 after the timeout; dp_signal_error() after
+ * a signal; -EINVAL if @nfds exceeds RLIMIT_NOFILE; -EBUSY if the set has entries from write(), or
+ * while another thread is in this call with the same open file; -EFAULT; -ENOMEM.
  */
 int dp_hpoll(struct dp_set *set, struct pollfd __user *fds, int nfds, int timeout_ms)
 {
@@ -203,7 +204,7 @@ int dp_hpoll(struct dp_set *set, struct pollfd __user *fds, int nfds, int timeou
 
 	if (nfds < 0 || nfds > rlimit(RLIMIT_NOFILE))
 		return -EINVAL;
-	/* Where RLIMIT_NOFILE is "infinity", an array may be more than the kernel gives at once. */
+	/* With RLIMIT_NOFILE "infinity" the array may exceed the largest possible allocation. */
 	call.fds = kvmalloc_array(max(nfds, 1), sizeof(*fds), GFP_KERNEL_ACCOUNT | __GFP_NOWARN);
 	if (!call.fds)
 		return -ENOMEM;
@@ -213,7 +214,7 @@ int dp_hpoll(struct dp_set *set, struct pollfd __user *fds, int nfds, int timeou
 	poll_initwait(&queues);
 	result = dp_sleep(set, timeout_ms, &queues, dp_hpoll_scan, &call);
 	poll_freewait(&queues);
-	if (call.round)
+	if (call.generation)
 		WRITE_ONCE(set->hpolling, false);
 	if (result >= 0 && dp_put_revents(fds, call.fds, nfds))
 		result = -EFAULT;

@@ -2,31 +2,32 @@
 /*
  * /dev/poll: the structures that the module's files share, and its locks.
  *
- * LOCKS, in the order in which they nest:
+ * LOCKS, in nesting order:
  *
- *  1. set->lock (mutex, one an open file): the interest set: table, lists, area, counters. Held
- *     while drivers are polled and while results are copied to user space, so a page fault may
- *     come under it: mmap_lock nests inside.
- *  2. set->area_lock (mutex): changes of set->area. .mmap takes it, under mmap_lock; nothing
- *     touches user memory under it, which is why it is not the mutex above. set->area may be read
- *     under either.
- *  3. a socket's wq.wait.lock (spinlock, the kernel's): hooks are placed and taken away under it,
- *     and dp_hint() is called with it held, from any context. It guards that socket alone: this
- *     is the per-socket backmap lock which the paper (section 3.2) would have liked to have.
- *  4. set->waiters.lock (spinlock): threads that sleep in a wait.
+ *  1. set->lock (mutex, one per open file) protects the interest set: table, lists, area and
+ *     counters. It is held while drivers are polled and while results are copied to user space.
+ *     A page fault can therefore happen under it, and mmap_lock nests inside it.
+ *  2. set->area_lock (mutex) protects changes of set->area. .mmap takes it under mmap_lock, so no
+ *     code may touch user memory while holding it. That is why set->lock cannot be used instead.
+ *     set->area may be read under either of the two.
+ *  3. A socket's wq.wait.lock (spinlock of the kernel): hooks are added and removed under it, and
+ *     dp_hint() is called with it held, from any context. It protects that socket only. It is the
+ *     per-socket backmap lock that the paper (section 3.2) proposes.
+ *  4. set->waiters.lock (spinlock) protects the list of threads that sleep in a wait.
  *
- *  set->hints has no lock: drivers push onto a lock-free list, the holder of set->lock takes the
- *  whole list at once.
+ *  set->hints has no lock: drivers push onto a lock-free list, and the holder of set->lock takes
+ *  the whole list at once.
  *
- *  dp_sets_lock (spinlock: list of all sets, sums of the closed ones) and dp_users_lock (mutex)
- *  are taken at open and at close, alone. /proc/devpoll walks the list under RCU.
+ *  dp_sets_lock (spinlock: list of all sets, totals of the closed ones) and dp_users_lock (mutex)
+ *  are taken at open and at close, never together with another lock. /proc/devpoll walks the list
+ *  under RCU.
  *
- * LIFETIMES: a set lives as long as its open file, its memory for a grace period more. An entry
- * lives from write() to POLLREMOVE or the last close, and is touched under set->lock, but for
- * dp_hint(), which runs only while the entry's hook is in the socket's wait queue; the queue is
- * part of the socket's inode, and the entry holds a reference to that inode (not to the file:
- * close() must still close). So memory under a hook cannot go away, and a socket found at the same
- * address is the same socket.
+ * LIFETIMES: a set lives as long as its open file; its memory is freed one RCU grace period later.
+ * An entry lives from write() to POLLREMOVE or the last close. It is accessed under set->lock, with
+ * one exception: dp_hint() runs without it, but only while the entry's hook is in the socket's wait
+ * queue. That queue is part of the socket's inode, and the entry holds a reference to the inode
+ * (not to the file, because close() must still close the connection). The memory that a hook is
+ * linked into therefore stays valid, and a socket found at the same address is the same socket.
  */
 #ifndef _DEVPOLL_INTERNAL_H
 #define _DEVPOLL_INTERNAL_H
@@ -52,23 +53,23 @@
 #include "include/linux/devpoll.h"
 #include "kcompat.h"
 
-/* Changes are copied from user space in pieces of this many, on the stack. */
+/* Changes are copied from user space to the stack, this many at a time. */
 #define DP_CHUNK 32
 
 /*
- * Slots for entries by the low bits of their descriptors, see dp_set_find(): at least, at most,
- * and for each entry at most.
+ * Number of slots in set->recent, see dp_set_find(): the minimum, the maximum, and the maximum per
+ * entry.
  */
 #define DP_RECENT 64
 #define DP_RECENT_MAX BIT(20)
 #define DP_RECENT_SHARE 8
 
-/* Events that poll(2) reports whether asked for or not. */
+/* Events that poll(2) reports even if the caller did not request them. */
 #define DP_ALWAYS (EPOLLERR | EPOLLHUP)
 
 /*
- * Makes the moments wide in which the threads of a set may miss each other, for the tests of what
- * happens then (README.md, "Tests").
+ * Lengthens the windows in which threads that use one set can race, so that the tests hit them
+ * (README.md, "Tests").
  */
 static inline void dp_widen_race(void)
 {
@@ -77,7 +78,7 @@ static inline void dp_widen_race(void)
 #endif
 }
 
-/* struct dvpoll as the kernel reads it: the same bytes, with addresses marked for sparse. */
+/* The layout of struct dvpoll, with user-space addresses marked for sparse. */
 struct dp_wait_args {
 	struct pollfd __user *fds;
 	int nfds;
@@ -85,7 +86,7 @@ struct dp_wait_args {
 	const sigset_t __user *sigmask;
 };
 
-/* struct dvpoll_update likewise. */
+/* The layout of struct dvpoll_update, marked in the same way. */
 struct dp_update_args {
 	const struct pollfd __user *changes;
 	struct pollfd __user *fds;
@@ -101,24 +102,25 @@ static_assert(offsetof(struct dp_wait_args, timeout) == offsetof(struct dvpoll, 
 static_assert(sizeof(struct dp_update_args) == sizeof(struct dvpoll_update));
 static_assert(offsetof(struct dp_update_args, flags) == offsetof(struct dvpoll_update, du_flags));
 
-/* The one bit of dp_entry.posted, which drivers set without set->lock. */
+/* The only bit of dp_entry.posted; drivers set it without set->lock. */
 #define DP_HINTED 0
 
 /**
  * struct dp_entry - an interest in a descriptor
- * @link: hooked: on set->ready when it must be examined, else alone; not hooked: on set->unhinted
- * @socket: hooked: the socket, whose inode is held
- * @wanted: events to look for, with those that are always reported
- * @fd: its number in the owner's table
+ * @link: a hooked entry is on set->ready if it must be examined, otherwise on no list; an entry
+ *	  without a hook is on set->unhinted
+ * @socket: the socket of a hooked entry; the entry holds a reference to its inode
+ * @wanted: requested events, plus those that are always reported
+ * @fd: the descriptor number in the owner's table
  * @events: events as user space gave them
  * @hooked: @wait is in the socket's wait queue
- * @watch_heads: the socket's protocol may change its wait queues: look at each poll
- * @cached: was ready at the last scan
- * @posted: DP_HINTED: on set->hints, or being pushed onto it
- * @set: the set it is in
- * @hint: on set->hints
- * @round: DP_HPOLL: the last call whose array had this descriptor
- * @wait: the hook; its @private is the queue's head
+ * @watch_heads: the socket's protocol may change its wait queues, so every poll checks them
+ * @cached: the entry was ready at the last scan
+ * @posted: DP_HINTED: the entry is on set->hints, or is being pushed onto it
+ * @set: the set that contains the entry
+ * @hint: link in set->hints
+ * @generation: DP_HPOLL: the last call whose array contained this descriptor
+ * @wait: the hook; its @private is the wait queue head
  */
 struct dp_entry {
 	struct list_head link;
@@ -129,14 +131,14 @@ struct dp_entry {
 	bool hooked;
 	bool watch_heads;
 	bool cached;
-	u32 round;
+	u32 generation;
 	struct dp_set *set;
 	unsigned long posted;
 	struct llist_node hint;
 	wait_queue_entry_t wait;
 };
 
-/* How a set is used: both at once would mix up whose the entries are. */
+/* How a set is used. Mixed use would confuse the entries of write() with those of DP_HPOLL. */
 enum dp_use {
 	DP_USE_NONE,
 	DP_USE_SET,	/* write() and DP_POLL */
@@ -144,12 +146,12 @@ enum dp_use {
 };
 
 /**
- * struct dp_area - results shared with user space
- * @results: the pages, seen by the kernel
- * @room: results that fit
- * @npages: pages
- * @maps: mappings of it, in all processes
- * @pages: the pages one by one
+ * struct dp_area - result memory shared with user space
+ * @results: kernel address of the area
+ * @room: capacity in results
+ * @npages: number of pages
+ * @maps: number of mappings, in all processes
+ * @pages: the pages
  */
 struct dp_area {
 	struct pollfd *results;
@@ -164,39 +166,41 @@ struct dp_user;
 /**
  * struct dp_set - an open /dev/poll
  * @lock: see the head of this file
- * @ready: hooked entries to examine: hinted, ready the last time, or new
- * @unhinted: entries without a hook, polled at every scan
- * @table: entry by descriptor
- * @recent: entries that were looked up last, by the low bits of their descriptors
- * @recent_mask: those bits
- * @changed: how often a change asked for another look, or hints were taken off @hints other than
- *	     at the beginning of a scan; read without the lock by sleepers
- * @taken: how often hints were taken off @hints; read likewise
+ * @ready: hooked entries to examine: hinted, ready at the last scan, or new
+ * @unhinted: entries without a hook; every scan polls them
+ * @table: entries by descriptor
+ * @recent: cache of the latest lookups in @table, indexed by the low bits of the descriptor
+ * @recent_mask: mask of those bits
+ * @changed: number of changes that require sleepers to scan again, plus the number of times that
+ *	     hints were taken off @hints other than at the beginning of a scan; sleepers read it
+ *	     without the lock
+ * @taken: number of times that hints were taken off @hints; also read without the lock
  * @options: DP_OPTION_*
- * @entries: in @table
- * @hinted: of them, with a hook
- * @round: DP_HPOLL calls so far
+ * @entries: number of entries in @table
+ * @hinted: number of those that have a hook
+ * @generation: number of DP_HPOLL calls so far
  * @cursor: descriptor at which the next table scan begins
  * @use: how the set is used
- * @unusual: it, an option, or an entry without a hook asks for more than dp_scan_quickly() does
- * @unhinted_first: the last scan found no room for @unhinted: begin there
- * @hpolling: a DP_HPOLL is under way
- * @no_arm: for asking drivers without joining wait queues; @_key is set for each
- * @statistics: what ioctl and /proc tell; @ds_size and the like are filled in when asked for
- * @quick: waits that looked at one entry and reported it, dp_put_only()'s: not in @statistics
- * @mapped: @area's results
- * @mapped_room: results that fit there
- * @area: results shared with user space
+ * @slow_path: @use, an option, or an entry without a hook needs more than dp_scan_fast() does
+ * @unhinted_first: the last scan had no room for @unhinted, so the next one begins there
+ * @hpolling: a DP_HPOLL call is running
+ * @no_arm: poll table that joins no wait queue; @_key is set before each use
+ * @statistics: counters for ioctl and /proc; @ds_size, @ds_entries and @ds_hinted are filled in
+ *		on request
+ * @fast_waits: waits that dp_report_single() completed; they are not yet in @statistics
+ * @mapped: the results of @area
+ * @mapped_room: capacity of @area in results
+ * @area: result memory shared with user space
  * @area_lock: see the head of this file
  * @owner: thread group that used the set first
- * @user: who opened it and pays for it
- * @all: on the list of all sets
- * @rcu: for its end
+ * @user: account of the user who opened the set
+ * @all: link in the list of all sets
+ * @rcu: defers freeing to the end of a grace period
  * @hints: entries for which drivers posted a hint
  * @waiters: sleeping callers
  */
 struct dp_set {
-	struct mutex lock;	/* all of the set but what is said otherwise */
+	struct mutex lock;	/* the whole set, except as noted at the head of this file */
 	struct list_head ready;
 	struct list_head unhinted;
 	struct xarray table;
@@ -207,15 +211,15 @@ struct dp_set {
 	u32 options;
 	unsigned int entries;
 	unsigned int hinted;
-	u32 round;
+	u32 generation;
 	unsigned int cursor;
 	enum dp_use use;
-	bool unusual;
+	bool slow_path;
 	bool unhinted_first;
 	bool hpolling;
 	poll_table no_arm;
 	struct dvpoll_statistics statistics;
-	u64 quick;
+	u64 fast_waits;
 	struct pollfd *mapped;
 	size_t mapped_room;
 	struct dp_area *area;
@@ -230,18 +234,18 @@ struct dp_set {
 };
 
 /**
- * struct dp_sink - where a scan puts its results
- * @user: in user space; NULL: the set's area
- * @room: results that fit
- * @found: results put
- * @left: room ran out before everything pending was examined
- * @counted: the wait has been counted
+ * struct dp_sink - where a scan stores its results
+ * @user: user-space array; NULL: the set's area
+ * @room: capacity in results
+ * @found: number of results stored
+ * @more: the room ran out before all pending entries were examined
+ * @counted: this wait is already counted in the statistics
  */
 struct dp_sink {
 	struct pollfd __user *user;
 	size_t room;
 	size_t found;
-	bool left;
+	bool more;
 	bool counted;
 };
 
@@ -254,10 +258,10 @@ u32 dp_default_options(bool replaces);
 long dp_set_options(struct dp_set *set, unsigned long options);
 
 /* set.c */
-int dp_set_change(struct dp_set *set, const struct pollfd *change, bool *look);
-int dp_set_claim_anew(struct dp_set *set, enum dp_use use);
-void dp_set_settle(struct dp_set *set);
-void dp_set_look_again(struct dp_set *set);
+int dp_set_change(struct dp_set *set, const struct pollfd *change, bool *rescan);
+int dp_set_change_use(struct dp_set *set, enum dp_use use);
+void dp_set_choose_path(struct dp_set *set);
+void dp_set_force_rescan(struct dp_set *set);
 struct dp_entry *dp_entry_add(struct dp_set *set, struct file *file, int fd, u16 events,
 			      __poll_t *mask);
 void dp_entry_remove(struct dp_set *set, struct dp_entry *entry);
@@ -278,10 +282,10 @@ __poll_t dp_examine_unhinted(struct dp_set *set, struct file *file, __poll_t wan
 
 /* wait.c */
 long dp_wait(struct dp_set *set, struct pollfd __user *fds, int nfds, int timeout_ms);
-long dp_wait_longer(struct dp_set *set, struct dp_wait_args __user *user);
-long dp_wait_scanning(struct dp_set *set, struct dp_wait_args __user *user);
-void dp_only_is_not_ready(struct dp_set *set, struct dp_entry *entry);
-void dp_replace_only(struct dp_set *set);
+long dp_wait_slow(struct dp_set *set, struct dp_wait_args __user *user);
+long dp_wait_scan(struct dp_set *set, struct dp_wait_args __user *user);
+void dp_single_not_ready(struct dp_set *set, struct dp_entry *entry);
+void dp_replace_single(struct dp_set *set);
 long dp_update_wait_user(struct dp_set *set, struct dp_update_args __user *user);
 typedef int dp_scan_fn(struct dp_set *set, void *context, poll_table *arm);
 int dp_sleep(struct dp_set *set, int timeout_ms, struct poll_wqueues *queues, dp_scan_fn *scan,
@@ -329,11 +333,11 @@ void dp_show_fdinfo(struct seq_file *file, struct file *filp);
 long dp_get_statistics(struct dp_set *set, struct dvpoll_statistics __user *user);
 
 /**
- * dp_check_owner() - lets the first process that uses a set be the only one
+ * dp_check_owner() - restricts a set to the first process that uses it
  * @set: the set
  *
- * A set means descriptors of one process. As on Solaris the first write() or ioctl() settles
- * which: a parent may open /dev/poll for its child.
+ * The descriptors in a set belong to one process. As on Solaris, the process that first calls
+ * write() or ioctl() becomes the owner, so a parent may open /dev/poll for its child.
  *
  * Return: 0 or -EACCES.
  */
@@ -345,23 +349,24 @@ static __always_inline int dp_check_owner(struct dp_set *set)
 }
 
 /**
- * dp_set_claim() - settles how the set is used
+ * dp_set_claim() - reserves the set for one kind of use
  * @set: the set, locked
  * @use: by write() and DP_POLL, or by DP_HPOLL
  *
- * Return: 0; -EBUSY if it has entries from the other use, or a DP_HPOLL is under way.
+ * Return: 0; -EBUSY if the set has entries from the other use, or a DP_HPOLL call is running.
  */
 static __always_inline int dp_set_claim(struct dp_set *set, enum dp_use use)
 {
-	return likely(set->use == use) ? 0 : dp_set_claim_anew(set, use);
+	return likely(set->use == use) ? 0 : dp_set_change_use(set, use);
 }
 
 /**
- * dp_wanted_widened() - orders a wider entry->wanted before the driver's answer
+ * dp_wanted_widened() - orders a store of new events in entry->wanted before the driver's poll
  *
- * Either the poll that follows sees what the driver has, or the driver's wake-up, which has a
- * barrier between its change and its look at the queue, sees in dp_hint() what is wanted now.
- * poll_wait() has no barrier without a function to queue with. See litmus/widen.litmus.
+ * With this barrier one of two things happens: the poll that follows sees the driver's new state,
+ * or dp_hint(), called by the driver's wake-up, sees the new entry->wanted. The wake-up has its own
+ * barrier between changing the state and checking the queue. poll_wait() has a barrier only if it
+ * has a queue function, and here it has none. See litmus/widen.litmus.
  */
 static inline void dp_wanted_widened(void)
 {
@@ -370,29 +375,31 @@ static inline void dp_wanted_widened(void)
 }
 
 /**
- * dp_interrupted() - what a wait ends with when a signal is pending
- * @timeout_ms: the time to wait
+ * dp_signal_error() - the error of a wait that a signal interrupts
+ * @timeout_ms: the timeout of the wait
  *
- * A signal that runs a handler makes both EINTR. After one that does not (the process was stopped
- * and continued, traced, or frozen) Solaris sleeps on. Here a wait for ever is begun anew; one with
- * an end is not: it would begin its time anew, too.
+ * If the signal runs a handler, user space sees EINTR in both cases. If it runs none (the process
+ * was stopped and continued, traced, or frozen), Solaris keeps sleeping. Here a wait without a
+ * timeout is restarted. A wait with a timeout is not, because a restart would begin the timeout
+ * again.
  *
  * Return: -ERESTARTNOHAND or -EINTR.
  */
-static inline int dp_interrupted(int timeout_ms)
+static inline int dp_signal_error(int timeout_ms)
 {
 	return timeout_ms < 0 ? -ERESTARTNOHAND : -EINTR;
 }
 
 /**
- * dp_once() - the result of a call that must not be begun anew
- * @result: its result
+ * dp_no_restart() - the result of a call that must not be restarted
+ * @result: the result so far
  *
- * DP_UPDATE_POLL: another thread may have changed the set meanwhile.
+ * A restarted DP_UPDATE_POLL would apply its changes again, although another thread may have
+ * changed the set in between.
  *
  * Return: @result, or -EINTR instead of -ERESTARTNOHAND.
  */
-static inline long dp_once(long result)
+static inline long dp_no_restart(long result)
 {
 	return unlikely(result == -ERESTARTNOHAND) ? -EINTR : result;
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * ioctl(): who may, which call is meant, and the usual wait.
+ * ioctl(): checks the owner, dispatches the calls, and contains the fast path of a wait.
  */
 #include <linux/sched/signal.h>
 #include <linux/uaccess.h>
@@ -11,7 +11,7 @@
  * dp_claim_owner() - makes the caller's process the owner of a set that has none
  * @set: the set
  *
- * Return: 0; -EACCES if another process was first.
+ * Return: 0; -EACCES if another process already owns the set.
  */
 int dp_claim_owner(struct dp_set *set)
 {
@@ -26,14 +26,14 @@ int dp_claim_owner(struct dp_set *set)
 }
 
 /**
- * dp_wait_masked() - DP_PPOLL: waits with another signal mask
+ * dp_wait_masked() - DP_PPOLL: waits with a temporary signal mask
  * @set: the set
  * @fds: as for dp_wait()
  * @nfds: as for dp_wait()
  * @timeout: as for dp_wait()
- * @mask: the signals to block meanwhile; NULL: those that are blocked
+ * @mask: the signals to block during the wait; NULL keeps the current mask
  *
- * As on illumos, a signal that the mask lets through comes before events that are ready.
+ * As on illumos, a pending signal that the mask does not block takes precedence over ready events.
  *
  * Return: as dp_wait().
  */
@@ -51,21 +51,21 @@ long dp_wait_masked(struct dp_set *set, struct pollfd __user *fds, int nfds, int
 	set_restore_sigmask();
 	sigprocmask(SIG_SETMASK, &blocked, NULL);
 
-	result = signal_pending(current) ? dp_interrupted(timeout) :
+	result = signal_pending(current) ? dp_signal_error(timeout) :
 					   dp_wait(set, fds, nfds, timeout);
 
-	/* After a signal the old mask comes back when its handler returns, or without one. */
+	/* After a signal the kernel restores the old mask, with or without a signal handler. */
 	if (result != -EINTR && result != -ERESTARTNOHAND && test_and_clear_restore_sigmask())
 		sigprocmask(SIG_SETMASK, &current->saved_sigmask, NULL);
 	return result;
 }
 
 /**
- * dp_ispolled() - DP_ISPOLLED: is a descriptor in the set, and for what?
+ * dp_ispolled() - DP_ISPOLLED: looks up the interest in a descriptor
  * @set: the set
- * @user: the descriptor in, the events in its revents out
+ * @user: its fd is read; the events of the interest are stored in its revents
  *
- * Return: 1 if it is; 0 if not; -EFAULT; -EINTR when killed.
+ * Return: 1 if the descriptor is in the set; 0 if not; -EFAULT; -EINTR if the caller is killed.
  */
 long dp_ispolled(struct dp_set *set, struct pollfd __user *user)
 {
@@ -113,7 +113,7 @@ static long dp_ioctl_hpoll(struct dp_set *set, struct dp_wait_args __user *user)
 	return dp_hpoll(set, args.fds, args.nfds, args.timeout);
 }
 
-/* Not inlined: what it saves and has on its stack is not for the calls of dp_ioctl(). */
+/* Not inlined, so that the fast paths of dp_ioctl() save fewer registers and need less stack. */
 static noinline long dp_ioctl_other(struct dp_set *set, unsigned int cmd, unsigned long arg)
 {
 	void __user *user = (void __user *)arg;
@@ -124,7 +124,7 @@ static noinline long dp_ioctl_other(struct dp_set *set, unsigned int cmd, unsign
 		return error;
 	switch (cmd) {
 	case DP_POLL:
-		return dp_wait_longer(set, user);
+		return dp_wait_slow(set, user);
 	case DP_UPDATE_POLL:
 		return dp_update_wait_user(set, user);
 	case DP_PPOLL:
@@ -149,9 +149,9 @@ static noinline long dp_ioctl_other(struct dp_set *set, unsigned int cmd, unsign
 }
 
 /*
- * DP_POLL: as dp_wait(), the usual way first. The arguments are read with the set locked, and only
- * when the entry was asked: fewer registers to save. Not by copy_from_user(): two loads cost less
- * than its call.
+ * DP_POLL: tries the fast path first, then works as dp_wait(). The arguments are read with the set
+ * locked, and only after the entry was polled, so that fewer registers must be saved.
+ * unsafe_get_user() is used because two loads cost less than a call of copy_from_user().
  */
 static __always_inline long dp_wait_user(struct dp_set *set, struct dp_wait_args __user *user)
 {
@@ -161,21 +161,21 @@ static __always_inline long dp_wait_user(struct dp_set *set, struct dp_wait_args
 	int nfds;
 
 	if (mutex_lock_interruptible(&set->lock))
-		return dp_wait_longer(set, user);
-	mask = dp_look_at_only(set, &entry);
+		return dp_wait_slow(set, user);
+	mask = dp_poll_single(set, &entry);
 	if (unlikely(!mask || !user_access_begin(user, offsetof(struct dp_wait_args, sigmask))))
-		return dp_wait_scanning(set, user);
+		return dp_wait_scan(set, user);
 	unsafe_get_user(fds, &user->fds, fault);
 	unsafe_get_user(nfds, &user->nfds, fault);
 	user_access_end();
-	if (unlikely(!dp_put_only(set, entry, mask, fds, nfds)))
-		return dp_wait_scanning(set, user);
+	if (unlikely(!dp_report_single(set, entry, mask, fds, nfds)))
+		return dp_wait_scan(set, user);
 	mutex_unlock(&set->lock);
 	return 1;
 
 fault:
 	user_access_end();
-	return dp_wait_scanning(set, user);
+	return dp_wait_scan(set, user);
 }
 
 /**
@@ -184,10 +184,11 @@ fault:
  * @cmd: DP_*
  * @arg: an address in user space or a number
  *
- * The usual wait of the owner is all in here, DP_UPDATE_POLL a jump: a call and what it saves cost
- * more than what they do.
+ * The fast path of DP_POLL is inlined here, and DP_UPDATE_POLL is a tail call, because a call with
+ * its saved registers would cost more than the work itself.
  *
- * Return: what the call returns; -EACCES to others than the owner; -EINVAL for unknown calls.
+ * Return: the result of the call; -EACCES if the caller is not the owner; -EINVAL for unknown
+ * calls.
  */
 long dp_ioctl(struct file *file, unsigned int cmd, unsigned long arg)
 {

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * /dev/poll: interest sets in the kernel, with hints from drivers. The device and the module.
+ * /dev/poll: interest sets in the kernel, with hints from drivers. This file registers the devices
+ * and contains module initialisation.
  *
  * Interface: Solaris poll(7d). Design: N. Provos and C. Lever, "Scalable Network I/O in Linux",
- * CITI technical report 00-4, 2000, sections 3 and 6. What each call means, and where the two
- * differ: README.md and devpoll(4).
+ * CITI technical report 00-4, 2000, sections 3 and 6. README.md and devpoll(4) describe each call,
+ * and where this module differs from the two.
  */
 #define pr_fmt(fmt) "devpoll: " fmt
 
@@ -20,8 +21,8 @@ MODULE_PARM_DESC(mode,
 struct kmem_cache *dp_entry_cache;
 
 /*
- * Programs of two kinds open /dev/poll. Those for Solaris rely on it that a write adds to the
- * events of a descriptor, those of the paper on it that a write replaces them. The node tells.
+ * Two kinds of programs use this device. Programs for Solaris expect a write to add to the events
+ * of a descriptor; the paper's programs expect it to replace them. Each kind has its own node.
  */
 enum dp_node {
 	DP_ADDS,
@@ -46,9 +47,9 @@ static int dp_open(struct inode *inode, struct file *file)
 		error = PTR_ERR(set->user);
 		goto clear;
 	}
-	/* misc_open() has put the device there. */
+	/* misc_open() stored the device in private_data. */
 	set->options = dp_default_options(file->private_data == &dp_devices[DP_REPLACES]);
-	dp_set_settle(set);
+	dp_set_choose_path(set);
 	file->private_data = set;
 	dp_statistics_add_set(set);
 	return 0;
@@ -69,15 +70,15 @@ static int dp_release(struct inode *inode, struct file *file)
 	dp_area_release(set);
 	put_pid(set->owner);
 	dp_user_put(set->user);
-	/* A reader of /proc/devpoll may be there. */
+	/* A reader of /proc/devpoll may still use the set under RCU. */
 	kfree_rcu(set, rcu);
 	return 0;
 }
 
 /*
- * There is no .poll: select(), poll() and epoll take a /dev/poll for a file that is always ready
- * or (epoll) refuse it with EPERM, so sets cannot be nested from above; dp_set_change() sees to
- * the other direction. pwrite() must work (libevent uses it), so the file is not made a stream.
+ * There is no .poll, so that sets cannot be nested: select() and poll() treat a /dev/poll file as
+ * always ready, and epoll refuses it with EPERM. dp_set_change() refuses a set inside a set.
+ * pwrite() must work (libevent uses it), so the file is not opened as a stream.
  */
 const struct file_operations dp_fops = {
 	.owner = THIS_MODULE,

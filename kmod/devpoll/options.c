@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Options: defaults as module parameters (which root may change under way; sets that are open
- * keep theirs) and per open file by DP_SETOPTIONS.
+ * Options. Module parameters set the defaults; root may change them while the module is loaded, but
+ * sets that are already open keep theirs. DP_SETOPTIONS changes the options of one open file.
  */
 #include "internal.h"
 
@@ -38,13 +38,13 @@ static const struct kernel_param_ops scan_ops = {
 
 module_param_cb(scan, &scan_ops, NULL, 0644);
 MODULE_PARM_DESC(scan,
-		 "list (default): look at what is pending; table: walk the whole set, as the paper did");
+		 "list (default): examine pending entries; table: walk the whole set (paper)");
 
 /**
  * dp_default_options() - the options of a newly opened set
- * @replaces: by which node it was opened: one where a write replaces events
+ * @replaces: the set was opened through the node where a write replaces events
  *
- * Return: DP_OPTION_* or'ed, from the node and from the module's parameters.
+ * Return: DP_OPTION_* or'ed, from the node and the module parameters.
  */
 u32 dp_default_options(bool replaces)
 {
@@ -59,8 +59,8 @@ u32 dp_default_options(bool replaces)
  * @set: the set
  * @options: DP_OPTION_* or'ed
  *
- * Hooks are placed when an entry is added, so the option about them can be changed only while
- * there are no entries. A thread that sleeps already keeps its way of waking until it returns.
+ * A hook is placed when its entry is added, so DP_OPTION_NOHINTS can be changed only while the set
+ * is empty. A change of DP_OPTION_EXCLUSIVE does not affect threads that are already asleep.
  *
  * Return: 0; -EINVAL for unknown options; -EBUSY for DP_OPTION_NOHINTS changed in a set that is
  * not empty; -EINTR.
@@ -77,7 +77,7 @@ long dp_set_options(struct dp_set *set, unsigned long options)
 		result = -EBUSY;
 	else
 		WRITE_ONCE(set->options, options);
-	dp_set_settle(set);
+	dp_set_choose_path(set);
 	mutex_unlock(&set->lock);
 	return result;
 }

@@ -1,26 +1,28 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * A scan: which entries are examined, in which order, and what is reported.
+ * A scan: which entries are examined, in which order, and which are reported.
  *
- * Hooked entries are examined when they were hinted, were ready the last time (no hint tells that
- * they ceased to be), or are new or modified: these are on set->ready, and come first. Entries
- * without a hook are polled at every scan. So a scan costs what is pending, and what has no
- * hints, however large the set is. With DP_OPTION_TABLE the whole table is walked in the order of
- * descriptors, as the paper's system did, and hints only save the calls of the drivers.
+ * A hooked entry is examined if it has a hint, was ready at the last scan (no hint is posted when
+ * an entry stops being ready), or is new or modified. These entries are on set->ready and come
+ * first. Entries without a hook are polled at every scan. The cost of a scan therefore depends on
+ * the number of pending entries and of entries without hints, not on the size of the set. With
+ * DP_OPTION_TABLE the whole table is walked in the order of descriptors, as the paper's system did;
+ * hints then only save calls of the drivers.
  *
- * Nobody starves when more is ready than there is room: a reported entry goes to the end of its
- * list, and a scan that ended before it came to the second list begins the next time with it.
+ * No entry starves when more entries are ready than there is room for. A reported entry goes to the
+ * end of its list, and if a scan ends before it reaches the second list, the next scan begins
+ * there.
  */
 #include "scan.h"
 
 /**
- * dp_examine_unhinted() - asks the driver about a file that gives no hints
+ * dp_examine_unhinted() - polls the driver of a file that posts no hints
  * @set: the set, locked
  * @file: the file
- * @wanted: events to look for
+ * @wanted: requested events
  * @arm: as for dp_scan()
  *
- * Return: what it is ready for, of what is wanted.
+ * Return: the wanted events that the file is ready for.
  */
 __poll_t dp_examine_unhinted(struct dp_set *set, struct file *file, __poll_t wanted,
 			     poll_table *arm)
@@ -34,19 +36,19 @@ __poll_t dp_examine_unhinted(struct dp_set *set, struct file *file, __poll_t wan
 	return vfs_poll(file, arm) & wanted;
 }
 
-/* What an entry without a hook is ready for: whatever the number means now, as for poll(2). */
-static __poll_t dp_look_unhinted(struct dp_set *set, struct dp_entry *entry, poll_table *arm)
+/* Polls an entry without a hook: the file that its descriptor refers to now, as poll(2) does. */
+static __poll_t dp_poll_unhinted(struct dp_set *set, struct dp_entry *entry, poll_table *arm)
 {
-	struct dp_file borrowed = dp_file_borrow(entry->fd);
+	struct dp_file borrowed = dp_fdget(entry->fd);
 	__poll_t mask = EPOLLNVAL;
 
 	if (borrowed.file)
 		mask = dp_examine_unhinted(set, borrowed.file, entry->wanted, arm);
-	dp_file_return(borrowed);
+	dp_fdput(borrowed);
 	return mask;
 }
 
-/* Polls the entries without hooks. Returns as dp_scan_ready(). */
+/* Polls the entries without hooks. Return values are those of dp_scan_ready(). */
 static int dp_scan_unhinted(struct dp_set *set, struct dp_sink *sink, poll_table *arm)
 {
 	struct dp_entry *entry;
@@ -58,8 +60,8 @@ static int dp_scan_unhinted(struct dp_set *set, struct dp_sink *sink, poll_table
 			list_rotate_to_front(&entry->link, &set->unhinted);
 			return 1;
 		}
-		/* With something to report nobody will sleep: no queue need be joined. */
-		mask = dp_look_unhinted(set, entry, sink->found ? NULL : arm);
+		/* If a result was found the caller will not sleep, so it need not join queues. */
+		mask = dp_poll_unhinted(set, entry, sink->found ? NULL : arm);
 		if (mask && dp_put(set, sink, entry->fd, entry->events, mangle_poll(mask)))
 			return -EFAULT;
 		cond_resched();
@@ -67,7 +69,7 @@ static int dp_scan_unhinted(struct dp_set *set, struct dp_sink *sink, poll_table
 	return 0;
 }
 
-/* Looks at one entry of the table. Returns as dp_scan_ready(). */
+/* Examines one entry of the table. Return values are those of dp_scan_ready(). */
 static int dp_scan_one(struct dp_set *set, struct dp_sink *sink, struct dp_entry *entry,
 		       poll_table *arm)
 {
@@ -76,21 +78,23 @@ static int dp_scan_one(struct dp_set *set, struct dp_sink *sink, struct dp_entry
 	if (sink->found == sink->room)
 		return 1;
 	if (entry->hooked) {
-		mask = dp_look_hooked(set, entry);
+		mask = dp_poll_hooked(set, entry);
 		entry->cached = mask != 0;
 		if (!mask && entry->hooked)
 			list_del_init(&entry->link);
 	}
-	/* Asked only now: it may have lost its hook just now, and this walk does not come back. */
+	/*
+	 * Checked after the poll, which may have removed the hook; this walk will not return here.
+	 */
 	if (!entry->hooked)
-		mask = dp_look_unhinted(set, entry, sink->found ? NULL : arm);
+		mask = dp_poll_unhinted(set, entry, sink->found ? NULL : arm);
 	if (mask && dp_put(set, sink, entry->fd, entry->events, mangle_poll(mask)))
 		return -EFAULT;
 	cond_resched();
 	return 0;
 }
 
-/* Walks the table from one descriptor to another. Returns as dp_scan_ready(). */
+/* Walks a range of descriptors in the table. Return values are those of dp_scan_ready(). */
 static int dp_scan_range(struct dp_set *set, struct dp_sink *sink, poll_table *arm,
 			 unsigned long from, unsigned long to)
 {
@@ -98,7 +102,7 @@ static int dp_scan_range(struct dp_set *set, struct dp_sink *sink, poll_table *a
 	struct dp_entry *entry;
 	int result = 0;
 
-	/* With set->lock held nobody changes the table; RCU is what the walk itself asks for. */
+	/* set->lock prevents changes of the table; xas_for_each() requires RCU nevertheless. */
 	rcu_read_lock();
 	xas_for_each(&cursor, entry, to) {
 		if (entry->hooked && list_empty(&entry->link)) {
@@ -117,7 +121,7 @@ static int dp_scan_range(struct dp_set *set, struct dp_sink *sink, poll_table *a
 	return 0;
 }
 
-/* The paper's scan: the whole table, from where the last one ran out of room. */
+/* The paper's scan: the whole table, beginning where the last scan ran out of room. */
 static int dp_scan_table(struct dp_set *set, struct dp_sink *sink, poll_table *arm)
 {
 	unsigned long start = set->cursor;
@@ -132,14 +136,14 @@ static int dp_scan_table(struct dp_set *set, struct dp_sink *sink, poll_table *a
 }
 
 /**
- * dp_scan() - finds what is ready
+ * dp_scan() - finds the entries that are ready
  * @set: the set, locked
- * @sink: where results go; its @found counts them
- * @arm: for a caller about to sleep: joins the wait queues of entries without a hook, until there
- *	 is something to report; else NULL
+ * @sink: destination of the results; its @found counts them
+ * @arm: poll table of a caller that is about to sleep: the scan joins the wait queues of entries
+ *	 without a hook until it has found a result; NULL if the caller will not sleep
  *
- * Return: 0; 1 if room ran out before everything that is pending was examined; or -EFAULT. Even
- * then nothing is lost: everything pending is still so at the next scan.
+ * Return: 0; 1 if the room ran out before all pending entries were examined; or -EFAULT. No pending
+ * entry is lost in any of these cases: the next scan examines it again.
  */
 int dp_scan(struct dp_set *set, struct dp_sink *sink, poll_table *arm)
 {
@@ -159,7 +163,7 @@ int dp_scan(struct dp_set *set, struct dp_sink *sink, poll_table *arm)
 		return dp_scan_ready(set, sink);
 	}
 	result = dp_scan_ready(set, sink);
-	/* Asked only now: an entry may have lost its hook under way. */
+	/* Checked after the scan, during which an entry may have lost its hook. */
 	if (likely(list_empty(&set->unhinted)))
 		return result;
 	if (!result && sink->found < sink->room)

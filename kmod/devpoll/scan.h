@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * The inner part of a scan, inlined into each of its callers: a wait that finds something is a
- * few hundred instructions in all, of which calls and their saved registers would be a good part.
+ * The inner part of a scan. It is inlined into each caller, because a successful wait takes only a
+ * few hundred instructions, and function calls with their saved registers would add many to that.
  */
 #ifndef _DEVPOLL_SCAN_H
 #define _DEVPOLL_SCAN_H
@@ -15,8 +15,8 @@
 #include "internal.h"
 
 /*
- * The entry of a descriptor, or NULL. Descriptors are small and dense, so slots by their low bits
- * nearly always hit; the table is for those that do not.
+ * Returns the entry of a descriptor, or NULL. Descriptors are small and dense, so the cache that is
+ * indexed by their low bits nearly always hits; the table is searched after a miss.
  */
 static __always_inline struct dp_entry *dp_set_find(struct dp_set *set, int fd)
 {
@@ -37,7 +37,7 @@ static __always_inline void dp_entry_set_events(struct dp_entry *entry, u16 even
 	WRITE_ONCE(entry->wanted, demangle_poll(events) | DP_ALWAYS);
 }
 
-/* Modifies an entry that is in the file's interest already. Tells if sleepers must look again. */
+/* Changes the events of an existing entry. Returns whether sleepers must scan again. */
 static __always_inline bool dp_entry_modify(struct dp_set *set, struct dp_entry *entry, u16 events)
 {
 	u16 old = entry->events;
@@ -45,10 +45,12 @@ static __always_inline bool dp_entry_modify(struct dp_set *set, struct dp_entry 
 	if (set->options & DP_OPTION_OR)
 		events |= old;
 	dp_entry_set_events(entry, events);
-	/* The number may mean another file than the one whose queue a sleeper joined. */
+	/*
+	 * The descriptor may now refer to another file than the one whose queue a sleeper joined.
+	 */
 	if (unlikely(!entry->hooked))
 		return true;
-	/* "Not ready" for the old events says nothing about ones that were not among them. */
+	/* The entry may be off the list because it was not ready for the old events. */
 	if (!(events & ~old))
 		return false;
 	dp_wanted_widened();
@@ -57,7 +59,7 @@ static __always_inline bool dp_entry_modify(struct dp_set *set, struct dp_entry 
 	return true;
 }
 
-/* Puts one result. Returns 0, or -EFAULT. */
+/* Stores one result. Returns 0 or -EFAULT. */
 static __always_inline int dp_put(struct dp_set *set, struct dp_sink *sink, int fd, u16 events,
 				  u16 revents)
 {
@@ -86,8 +88,8 @@ fault:
 }
 
 /*
- * Has results go to the set's area, if there is one. Each wait and each scan after a sleep must
- * ask: the area may be freed, or another one made, meanwhile.
+ * Directs results to the set's area. Returns false if there is no area. Each wait, and each scan
+ * after a sleep, must call this, because the area may have been freed or replaced in between.
  */
 static __always_inline bool dp_sink_into_area(struct dp_set *set, struct dp_sink *sink)
 {
@@ -99,9 +101,10 @@ static __always_inline bool dp_sink_into_area(struct dp_set *set, struct dp_sink
 }
 
 /*
- * Whether a file is that of a socket whose inode is held. The inode does not tell: SMC gives its
- * file another socket when it falls back to TCP. Nothing else can be at the socket's address, and
- * what sock_poll() would ask is what the file has there.
+ * Returns whether @file belongs to @socket, whose inode the caller holds. Comparing inodes is not
+ * enough: SMC gives its file another socket when it falls back to TCP. The comparison of addresses
+ * is safe, because the held inode keeps any other object from that address, and sock_poll() too
+ * takes the socket from private_data.
  */
 static __always_inline bool dp_is_socket(struct file *file, struct socket *socket)
 {
@@ -109,31 +112,31 @@ static __always_inline bool dp_is_socket(struct file *file, struct socket *socke
 }
 
 /*
- * Asks a socket's protocol. sock_poll(), between the file and the protocol, would only add busy
- * polling, which epoll does not have it do either.
+ * Polls a socket's protocol directly. Going through sock_poll() would only add busy polling, which
+ * epoll does not use here either.
  */
 static __always_inline __poll_t dp_poll_socket(struct dp_set *set, struct dp_entry *entry,
 					       struct file *file)
 {
 	struct socket *socket = entry->socket;
-	typeof(tcp_poll) *ask = READ_ONCE(socket->ops)->poll;
+	typeof(tcp_poll) *poll_socket = READ_ONCE(socket->ops)->poll;
 
 	/*
-	 * Most are of TCP: a call by name does without the detour of an indirect one. It names one
-	 * queue, the socket's own, and without a table it does not ask what is wanted.
+	 * Most sockets are TCP, and a direct call is cheaper than an indirect one. tcp_poll() waits
+	 * on one queue only, the socket's own, and reads the wanted events only from a poll table.
 	 */
-	if (likely(ask == tcp_poll))
+	if (likely(poll_socket == tcp_poll))
 		return tcp_poll(file, socket, NULL);
 	if (unlikely(entry->watch_heads))
 		return dp_poll_watching_heads(set, entry, file);
 	set->no_arm._key = entry->wanted;
-	return ask(file, socket, &set->no_arm);
+	return poll_socket(file, socket, &set->no_arm);
 }
 
 /*
- * Whether a connection certainly has nothing for a reader: it is established, all that arrived was
- * read, and there is no urgent data, no error and no other reader (a BPF or TLS layer). False only
- * means that tcp_poll() must tell; this takes a third of its instructions.
+ * Returns true if a connection certainly has nothing to read: it is established, all received data
+ * was read, and there is no urgent data, no error and no other reader (a BPF or TLS layer). False
+ * only means that tcp_poll() must decide. This check takes a third of tcp_poll()'s instructions.
  */
 static __always_inline bool dp_tcp_is_drained(const struct sock *sk, __poll_t wanted)
 {
@@ -147,7 +150,7 @@ static __always_inline bool dp_tcp_is_drained(const struct sock *sk, __poll_t wa
 	       skb_queue_empty_lockless(&sk->sk_error_queue);
 }
 
-/* Whether a hooked entry is not ready, where it probably is not: its program has read. */
+/* Returns whether a hooked entry is not ready. Tuned for the case that the program has read all. */
 static __always_inline bool dp_is_idle(struct dp_set *set, struct dp_entry *entry,
 				       struct file *file)
 {
@@ -160,12 +163,12 @@ static __always_inline bool dp_is_idle(struct dp_set *set, struct dp_entry *entr
 }
 
 /**
- * dp_examine_hooked() - asks the driver about a hooked entry
+ * dp_examine_hooked() - polls the driver of a hooked entry, and counts that
  * @set: the set, locked
  * @entry: the entry
  * @file: its file
  *
- * Return: what it is ready for, of what is wanted.
+ * Return: the wanted events that the entry is ready for.
  */
 static __always_inline __poll_t dp_examine_hooked(struct dp_set *set, struct dp_entry *entry,
 						  struct file *file)
@@ -176,47 +179,50 @@ static __always_inline __poll_t dp_examine_hooked(struct dp_set *set, struct dp_
 }
 
 /**
- * struct dp_file - a descriptor's file, borrowed
+ * struct dp_file - the file of a descriptor, for the time of a call (as struct fd)
  * @file: the file; NULL if the descriptor is closed
- * @counted: it must be given back
+ * @referenced: dp_fdput() must drop a reference
  */
 struct dp_file {
 	struct file *file;
-	bool counted;
+	bool referenced;
 };
 
-/* As in fdget(): what no other thread can close needs no reference. */
-static __always_inline bool dp_table_is_mine(struct files_struct *files)
+/* As in fdget(): a file that no other thread can close needs no reference. */
+static __always_inline bool dp_fd_table_unshared(struct files_struct *files)
 {
 	return atomic_read_acquire(&files->count) == 1;
 }
 
 /* As fdget(), inlined. */
-static __always_inline struct dp_file dp_file_borrow(int fd)
+static __always_inline struct dp_file dp_fdget(int fd)
 {
 	struct files_struct *files = current->files;
 	struct dp_file borrowed = {};
 
-	if (likely(dp_table_is_mine(files))) {
+	if (likely(dp_fd_table_unshared(files))) {
 		borrowed.file = files_lookup_fd_raw(files, fd);
 		if (borrowed.file && unlikely(borrowed.file->f_mode & FMODE_PATH))
 			borrowed.file = NULL;
 	} else {
 		borrowed.file = fget(fd);
-		borrowed.counted = borrowed.file;
+		borrowed.referenced = borrowed.file;
 	}
 	return borrowed;
 }
 
-static __always_inline void dp_file_return(struct dp_file borrowed)
+static __always_inline void dp_fdput(struct dp_file borrowed)
 {
-	if (unlikely(borrowed.counted))
+	if (unlikely(borrowed.referenced))
 		fput(borrowed.file);
 }
 
-/* A file that is not the socket of a hooked entry: the number was used again, or SMC fell back. */
-static inline __poll_t dp_look_elsewhere(struct dp_set *set, struct dp_entry *entry,
-					 struct file *file)
+/*
+ * Handles a file that is not the socket of a hooked entry: either the descriptor was closed and
+ * reused, or SMC fell back to TCP.
+ */
+static inline __poll_t dp_poll_other_file(struct dp_set *set, struct dp_entry *entry,
+					  struct file *file)
 {
 	if (file->f_mode & FMODE_PATH || file_inode(file) != SOCK_INODE(entry->socket))
 		return EPOLLNVAL;
@@ -225,39 +231,40 @@ static inline __poll_t dp_look_elsewhere(struct dp_set *set, struct dp_entry *en
 }
 
 /*
- * What a hooked entry is ready for. The interest is in the file that was written, so a number
- * that is closed, or now means another file, is reported as POLLNVAL until it is removed or
- * written again.
+ * Returns the wanted events that a hooked entry is ready for. The interest is in the file that the
+ * descriptor referred to at write(). If the descriptor is closed, or now refers to another file,
+ * the entry is reported as POLLNVAL until it is removed or written again.
  */
-static __always_inline __poll_t dp_look_at_file(struct dp_set *set, struct dp_entry *entry,
-						struct file *file)
+static __always_inline __poll_t dp_poll_hooked_file(struct dp_set *set, struct dp_entry *entry,
+						    struct file *file)
 {
 	if (unlikely(!file))
 		return EPOLLNVAL;
-	/* What was opened with O_PATH is not the socket either. */
+	/* This also catches a file opened with O_PATH. */
 	if (unlikely(!dp_is_socket(file, entry->socket)))
-		return dp_look_elsewhere(set, entry, file);
+		return dp_poll_other_file(set, entry, file);
 	return dp_examine_hooked(set, entry, file);
 }
 
-static __always_inline __poll_t dp_look_hooked(struct dp_set *set, struct dp_entry *entry)
+static __always_inline __poll_t dp_poll_hooked(struct dp_set *set, struct dp_entry *entry)
 {
 	struct files_struct *files = current->files;
 	__poll_t mask;
 	struct file *file;
 
-	if (likely(dp_table_is_mine(files)))
-		return dp_look_at_file(set, entry, files_lookup_fd_raw(files, entry->fd));
+	if (likely(dp_fd_table_unshared(files)))
+		return dp_poll_hooked_file(set, entry, files_lookup_fd_raw(files, entry->fd));
 	file = fget(entry->fd);
-	mask = dp_look_at_file(set, entry, file);
+	mask = dp_poll_hooked_file(set, entry, file);
 	if (file)
 		fput(file);
 	return mask;
 }
 
 /*
- * Examines the pending entries: those that are not ready leave the list, others stay. There must
- * be room for one result. Returns 0, 1 if there was no room for all, or -EFAULT.
+ * Examines the pending entries. Entries that are not ready leave the list, the others stay on it.
+ * There must be room for at least one result. Returns 0; 1 if there was no room for all; or
+ * -EFAULT.
  */
 static __always_inline int dp_scan_ready(struct dp_set *set, struct dp_sink *sink)
 {
@@ -269,9 +276,9 @@ static __always_inline int dp_scan_ready(struct dp_set *set, struct dp_sink *sin
 		struct dp_entry *entry = list_entry(link, struct dp_entry, link);
 		__poll_t mask;
 
-		/* Now: the entry may leave the list. With the set locked its neighbour stays. */
+		/* Read before the poll, which may unlink this entry, but no other one. */
 		link = link->next;
-		mask = dp_look_hooked(set, entry);
+		mask = dp_poll_hooked(set, entry);
 		entry->cached = mask != 0;
 		if (likely(mask)) {
 			if (unlikely(dp_put(set, sink, entry->fd, entry->events,
@@ -280,33 +287,33 @@ static __always_inline int dp_scan_ready(struct dp_set *set, struct dp_sink *sin
 			if (link == &set->ready)
 				return 0;
 			if (unlikely(sink->found == sink->room)) {
-				/* Those reported now come last the next time. */
+				/* The next scan begins behind the entries reported now. */
 				list_rotate_to_front(link, &set->ready);
 				return 1;
 			}
 		} else {
-			/* Else it has lost its hook, and left this list, just now. */
+			/* The poll may have removed the hook, and with it the link to this list. */
 			if (likely(entry->hooked))
 				list_del_init(&entry->link);
 			if (link == &set->ready)
 				return 0;
 		}
-		/* Asked here, for it costs less than the call. */
+		/* This inline check is cheaper than a call of cond_resched(). */
 		if (unlikely(need_resched()))
 			cond_resched();
 	}
 }
 
 /*
- * The file of a hooked entry, where no reference to it is needed; NULL if one is, or if the number
- * no longer means the entry's socket.
+ * Returns the file of a hooked entry if no reference to it is needed. Returns NULL if one is
+ * needed, or if the descriptor no longer refers to the entry's socket.
  */
-static __always_inline struct file *dp_own_file(struct dp_entry *entry)
+static __always_inline struct file *dp_unshared_file(struct dp_entry *entry)
 {
 	struct files_struct *files = current->files;
 	struct file *file;
 
-	if (unlikely(!dp_table_is_mine(files)))
+	if (unlikely(!dp_fd_table_unshared(files)))
 		return NULL;
 	file = files_lookup_fd_raw(files, entry->fd);
 	if (unlikely(!file || !dp_is_socket(file, entry->socket)))
@@ -315,40 +322,41 @@ static __always_inline struct file *dp_own_file(struct dp_entry *entry)
 }
 
 /*
- * Most waits find one entry pending, and it is ready. Without the loop of a scan they keep half as
- * many registers. Returns what that entry is ready for; 0 if a scan must tell.
+ * Fast path for the most common wait: exactly one entry is pending, and it is ready. Without the
+ * loop of a scan this path saves half as many registers. Stores that entry in *single and returns
+ * the wanted events that it is ready for. Returns 0 if a scan is necessary.
  */
-static __always_inline __poll_t dp_look_at_only(struct dp_set *set, struct dp_entry **only)
+static __always_inline __poll_t dp_poll_single(struct dp_set *set, struct dp_entry **single)
 {
 	struct dp_entry *entry;
 	struct list_head *link;
 	struct file *file;
 	__poll_t mask;
 
-	if (unlikely(set->unusual))
+	if (unlikely(set->slow_path))
 		return 0;
 	if (!llist_empty(&set->hints))
-		dp_replace_only(set);
+		dp_replace_single(set);
 	link = set->ready.next;
 	if (unlikely(link == &set->ready || link->next != &set->ready))
 		return 0;
 	entry = list_entry(link, struct dp_entry, link);
-	file = dp_own_file(entry);
+	file = dp_unshared_file(entry);
 	if (unlikely(!file))
 		return 0;
 	mask = dp_poll_socket(set, entry, file) & entry->wanted;
 	if (unlikely(!mask))
-		dp_only_is_not_ready(set, entry);
-	*only = entry;
+		dp_single_not_ready(set, entry);
+	*single = entry;
 	return mask;
 }
 
 /*
- * Reports what dp_look_at_only() found. False if it cannot be: nothing was done, and a scan will
- * tell why.
+ * Reports the entry that dp_poll_single() found. Returns false, and has changed nothing, if the
+ * result cannot be stored; the scan that follows then returns the reason.
  */
-static __always_inline bool dp_put_only(struct dp_set *set, struct dp_entry *entry, __poll_t mask,
-					struct pollfd __user *fds, int nfds)
+static __always_inline bool dp_report_single(struct dp_set *set, struct dp_entry *entry,
+					     __poll_t mask, struct pollfd __user *fds, int nfds)
 {
 	struct dp_sink sink = {
 		.user = fds,
@@ -359,7 +367,7 @@ static __always_inline bool dp_put_only(struct dp_set *set, struct dp_entry *ent
 	if (unlikely(dp_put(set, &sink, entry->fd, entry->events, mangle_poll(mask))))
 		return false;
 	if (likely(entry->cached)) {
-		set->quick++;
+		set->fast_waits++;
 		return true;
 	}
 	entry->cached = true;

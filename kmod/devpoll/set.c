@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The interest set: entries by descriptor, added, modified and removed (paper, section 3.1).
+ * The interest set: adds, modifies and removes entries by descriptor (paper, section 3.1).
  */
 #include <linux/sched.h>
 #include <net/sock.h>
@@ -8,46 +8,51 @@
 #include "scan.h"
 
 /**
- * dp_set_settle() - after a change of use, options or entries: is the usual way enough?
+ * dp_set_choose_path() - decides whether waits can take the fast path
  * @set: the set, locked or not yet used
+ *
+ * Must be called after each change of use, options or entries.
  */
-void dp_set_settle(struct dp_set *set)
+void dp_set_choose_path(struct dp_set *set)
 {
-	set->unusual = set->use != DP_USE_SET || set->entries != set->hinted ||
+	set->slow_path = set->use != DP_USE_SET || set->entries != set->hinted ||
 		       (set->options & (DP_OPTION_TABLE | DP_OPTION_EXCLUSIVE));
 }
 
 /**
- * dp_set_claim_anew() - changes how the set is used, if it can be
+ * dp_set_change_use() - changes how the set is used, if that is possible
  * @set: the set, locked
  * @use: by write() and DP_POLL, or by DP_HPOLL
  *
- * A DP_HPOLL that sleeps may have no entries now and some when it looks again.
+ * set->hpolling is checked in addition to set->entries, because a sleeping DP_HPOLL may have no
+ * entries now and add some at its next scan.
  *
  * Return: as dp_set_claim().
  */
-int dp_set_claim_anew(struct dp_set *set, enum dp_use use)
+int dp_set_change_use(struct dp_set *set, enum dp_use use)
 {
 	if (set->use != DP_USE_NONE && (set->entries || READ_ONCE(set->hpolling)))
 		return -EBUSY;
 	set->use = use;
-	dp_set_settle(set);
+	dp_set_choose_path(set);
 	return 0;
 }
 
 /**
- * dp_set_look_again() - makes sleepers scan again, as their set has changed
+ * dp_set_force_rescan() - makes sleepers scan again after a change of their set
  * @set: the set, locked
  */
-void dp_set_look_again(struct dp_set *set)
+void dp_set_force_rescan(struct dp_set *set)
 {
 	WRITE_ONCE(set->changed, set->changed + 1);
-	/* wq_has_sleeper() has the barrier that pairs with the sleeper's set_current_state(). */
+	/* The barrier in wq_has_sleeper() pairs with the sleeper's set_current_state(). */
 	if (wq_has_sleeper(&set->waiters))
 		wake_up_interruptible_all(&set->waiters);
 }
 
-/* Other slots, with the entries that there are. Without memory for them it works as well. */
+/*
+ * Resizes the lookup cache and fills it. Without memory the set keeps the old one, which works too.
+ */
 static void dp_set_resize_recent(struct dp_set *set, unsigned int slots)
 {
 	struct dp_entry **recent, *entry;
@@ -66,8 +71,9 @@ static void dp_set_resize_recent(struct dp_set *set, unsigned int slots)
 }
 
 /*
- * Twice as many slots as entries, as a server may have two descriptors for each that it watches,
- * or more: up to DP_RECENT_SHARE, which is paid for with each entry (users.c).
+ * Keeps at least twice as many slots as entries, because a server may have two or more open
+ * descriptors for each one that it watches. There are at most DP_RECENT_SHARE slots per entry; the
+ * cost of an entry in users.c includes these.
  */
 static void dp_set_fit_recent(struct dp_set *set)
 {
@@ -81,7 +87,7 @@ static void dp_set_fit_recent(struct dp_set *set)
 }
 
 /**
- * dp_set_init() - an empty set
+ * dp_set_init() - initialises an empty set
  * @set: zeroed memory
  *
  * Return: 0 or -ENOMEM.
@@ -96,7 +102,10 @@ int dp_set_init(struct dp_set *set)
 	mutex_init(&set->area_lock);
 	INIT_LIST_HEAD(&set->ready);
 	INIT_LIST_HEAD(&set->unhinted);
-	/* Descriptors are chosen by the user: the nodes for far-apart ones are charged to him. */
+	/*
+	 * Users choose descriptor numbers; table nodes for sparse numbers are charged to their
+	 * cgroup.
+	 */
 	xa_init_flags(&set->table, XA_FLAGS_ACCOUNT);
 	init_llist_head(&set->hints);
 	init_waitqueue_head(&set->waiters);
@@ -104,14 +113,15 @@ int dp_set_init(struct dp_set *set)
 }
 
 /**
- * dp_entry_add() - a new entry in the table, hooked if it can be
+ * dp_entry_add() - adds an entry to the table, with a hook if the file supports one
  * @set: the set, locked
  * @file: the file behind the descriptor; NULL if it is closed
  * @fd: the descriptor
- * @events: events to look for
- * @mask: what the file is ready for, where hooking told; for hooked entries always
+ * @events: requested events
+ * @mask: set to the events that the file is ready for, if placing the hook polled it; this is
+ *	  always so for a hooked entry
  *
- * The entry is on no list if it is hooked, else on set->unhinted.
+ * A hooked entry is on no list on return; an entry without a hook is on set->unhinted.
  *
  * Return: the entry; -ENOSPC at the user's limit; -ENOMEM.
  */
@@ -140,7 +150,7 @@ struct dp_entry *dp_entry_add(struct dp_set *set, struct file *file, int fd, u16
 	*mask = file ? dp_hook(set, entry, file) : 0;
 	if (!entry->hooked)
 		list_add_tail(&entry->link, &set->unhinted);
-	dp_set_settle(set);
+	dp_set_choose_path(set);
 	return entry;
 
 not_inserted:
@@ -158,13 +168,13 @@ static void dp_entry_free(struct dp_set *set, struct dp_entry *entry)
 		*recent = NULL;
 	dp_unhook(set, entry);
 	set->entries--;
-	dp_set_settle(set);
+	dp_set_choose_path(set);
 	dp_user_uncharge(set->user, 1);
 	kmem_cache_free(dp_entry_cache, entry);
 }
 
 /**
- * dp_entry_remove() - takes an entry out of the set and frees it
+ * dp_entry_remove() - removes an entry from the set and frees it
  * @set: the set, locked
  * @entry: the entry
  */
@@ -177,7 +187,7 @@ void dp_entry_remove(struct dp_set *set, struct dp_entry *entry)
 
 /**
  * dp_set_clear() - removes all entries of a set that is being closed
- * @set: the set, without users
+ * @set: the set, which no other thread uses
  */
 void dp_set_clear(struct dp_set *set)
 {
@@ -192,21 +202,21 @@ void dp_set_clear(struct dp_set *set)
 	kvfree(set->recent);
 }
 
-/* Whether a change to the descriptor of @file is about what @entry watches already. */
+/* Returns whether @entry already watches @file, so that a change modifies the entry. */
 static __always_inline bool dp_entry_is_for(const struct dp_entry *entry, struct file *file)
 {
 	if (likely(entry->hooked)) {
-		/* After SMC fell back it is the same file: dp_look_elsewhere() sees to it. */
+		/* After SMC fell back, the inode is the same; dp_poll_other_file() handles that. */
 		return file && (likely(dp_is_socket(file, entry->socket)) ||
 				file_inode(file) == SOCK_INODE(entry->socket));
 	}
-	/* A number without a hook that now is a socket's may get a hook, and a set is refused. */
+	/* If the descriptor is now a set, the change is refused; a socket may get a hook. */
 	if (file && file->f_op == &dp_fops)
 		return false;
 	return !file || !sock_from_file(file) || (entry->set->options & DP_OPTION_NOHINTS);
 }
 
-static int dp_set_add(struct dp_set *set, struct file *file, int fd, u16 events, bool *look)
+static int dp_set_add(struct dp_set *set, struct file *file, int fd, u16 events, bool *rescan)
 {
 	struct dp_entry *entry;
 	__poll_t mask;
@@ -215,12 +225,12 @@ static int dp_set_add(struct dp_set *set, struct file *file, int fd, u16 events,
 	if (IS_ERR(entry))
 		return PTR_ERR(entry);
 	if (!entry->hooked) {
-		*look = true;
+		*rescan = true;
 	} else if (mask & entry->wanted) {
-		/* A hint that came in between may have put it there. */
+		/* A hint that arrived in between may have linked the entry already. */
 		if (list_empty(&entry->link))
 			list_add_tail(&entry->link, &set->ready);
-		*look = true;
+		*rescan = true;
 	}
 	return 0;
 }
@@ -228,16 +238,16 @@ static int dp_set_add(struct dp_set *set, struct file *file, int fd, u16 events,
 /**
  * dp_set_change() - applies one entry of a write()
  * @set: the set, locked
- * @change: descriptor and events, POLLREMOVE among them to remove
- * @look: set to true if sleepers must look again; left alone otherwise
+ * @change: descriptor and events; POLLREMOVE in the events removes the entry
+ * @rescan: set to true if sleepers must scan again, otherwise unchanged
  *
- * A closed descriptor can be added: it is reported as POLLNVAL, or as whatever is opened under
- * the number later, as poll(2) would. A negative one is ignored, as poll(2) ignores it. To remove
- * what is not in the set is no error.
+ * A closed descriptor can be added. As with poll(2) it is reported as POLLNVAL, or with the events
+ * of a file that is opened later under the same number. A negative descriptor is ignored, as
+ * poll(2) ignores it. Removing a descriptor that is not in the set is not an error.
  *
  * Return: 0; -ELOOP for a /dev/poll; -ENOSPC at the user's limit; -ENOMEM.
  */
-int dp_set_change(struct dp_set *set, const struct pollfd *change, bool *look)
+int dp_set_change(struct dp_set *set, const struct pollfd *change, bool *rescan)
 {
 	struct dp_file borrowed;
 	struct dp_entry *entry;
@@ -249,26 +259,29 @@ int dp_set_change(struct dp_set *set, const struct pollfd *change, bool *look)
 	set->statistics.ds_changes++;
 	if (change->events & POLLREMOVE) {
 		if (entry) {
-			/* A sleeper that joined the file's queue holds the file: have it let go. */
-			*look |= !entry->hooked;
+			/*
+			 * A sleeper that joined the file's queue holds a reference; it must drop
+			 * it.
+			 */
+			*rescan |= !entry->hooked;
 			dp_entry_remove(set, entry);
 		}
 		return 0;
 	}
 
-	borrowed = dp_file_borrow(change->fd);
+	borrowed = dp_fdget(change->fd);
 	if (likely(entry) && dp_entry_is_for(entry, borrowed.file)) {
-		*look |= dp_entry_modify(set, entry, change->events);
+		*rescan |= dp_entry_modify(set, entry, change->events);
 	} else if (borrowed.file && borrowed.file->f_op == &dp_fops) {
 		result = -ELOOP;
 	} else {
-		/* The number was closed and used again: the old interest ended with its file. */
+		/* The descriptor was closed and reused: the old interest ended with its file. */
 		if (entry) {
-			*look |= !entry->hooked;
+			*rescan |= !entry->hooked;
 			dp_entry_remove(set, entry);
 		}
-		result = dp_set_add(set, borrowed.file, change->fd, change->events, look);
+		result = dp_set_add(set, borrowed.file, change->fd, change->events, rescan);
 	}
-	dp_file_return(borrowed);
+	dp_fdput(borrowed);
 	return result;
 }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Counters: of one set by DP_GETSTATISTICS and /proc/PID/fdinfo/FD, of all sets since the module
- * was loaded by /proc/devpoll.
+ * Counters. DP_GETSTATISTICS and /proc/PID/fdinfo/FD show those of one set; /proc/devpoll shows the
+ * totals of all sets since the module was loaded.
  *
- * They are counted under set->lock, so they cost the hot path an addition; the sums read them
- * without the lock and may be behind by a moment.
+ * Counters change under set->lock, so each costs the hot path one addition. The totals read them
+ * without the lock and may lag slightly behind.
  */
 #include <linux/proc_fs.h>
 #include <linux/rculist.h>
@@ -13,11 +13,13 @@
 
 #include "internal.h"
 
-/* Guards what follows. The list is walked under RCU: who reads must not hold up open and close. */
+/*
+ * Protects the variables below. Readers walk the list under RCU, so they never delay open or close.
+ */
 static DEFINE_SPINLOCK(dp_sets_lock);
 static LIST_HEAD(dp_sets);
 static u64 dp_sets_opened;
-static struct dvpoll_statistics dp_closed;
+static struct dvpoll_statistics dp_closed_totals;
 
 /* The names are those of struct dvpoll_statistics. */
 #define DP_COUNTER(name) { #name, offsetof(struct dvpoll_statistics, ds_##name) }
@@ -47,17 +49,17 @@ static u64 *dp_counter(struct dvpoll_statistics *statistics, unsigned int i)
 
 static void dp_read(struct dp_set *set, struct dvpoll_statistics *statistics)
 {
-	u64 quick;
+	u64 fast_waits;
 
-	/* Not all callers have the lock: see the head of this file. */
+	/* Some callers do not hold the lock: see the head of this file. */
 	data_race(*statistics = set->statistics);
-	/* Nor have they here: a sum that is behind by one. */
-	quick = data_race(set->quick);
-	statistics->ds_waits += quick;
-	statistics->ds_scans += quick;
-	statistics->ds_driver_polls += quick;
-	statistics->ds_cached += quick;
-	statistics->ds_results += quick;
+	/* Without the lock this value may lag behind by one. */
+	fast_waits = data_race(set->fast_waits);
+	statistics->ds_waits += fast_waits;
+	statistics->ds_scans += fast_waits;
+	statistics->ds_driver_polls += fast_waits;
+	statistics->ds_cached += fast_waits;
+	statistics->ds_results += fast_waits;
 	statistics->ds_entries = READ_ONCE(set->entries);
 	statistics->ds_hinted = READ_ONCE(set->hinted);
 }
@@ -79,7 +81,7 @@ static void dp_show(struct seq_file *file, struct dvpoll_statistics *statistics)
 }
 
 /**
- * dp_statistics_add_set() - a set was opened
+ * dp_statistics_add_set() - registers a set that was opened
  * @set: the set
  */
 void dp_statistics_add_set(struct dp_set *set)
@@ -91,26 +93,26 @@ void dp_statistics_add_set(struct dp_set *set)
 }
 
 /**
- * dp_statistics_remove_set() - a set is being closed: its counters join the sums
- * @set: the set, to be freed after a grace period
+ * dp_statistics_remove_set() - adds the counters of a set that is being closed to the totals
+ * @set: the set; the caller must free it only after an RCU grace period
  */
 void dp_statistics_remove_set(struct dp_set *set)
 {
 	struct dvpoll_statistics last;
 
 	dp_read(set, &last);
-	/* They are still there, and about to be removed. */
+	/* The entries still exist, but are about to be removed. */
 	last.ds_entries = 0;
 	last.ds_hinted = 0;
 	spin_lock(&dp_sets_lock);
 	list_del_rcu(&set->all);
-	dp_add(&dp_closed, &last);
+	dp_add(&dp_closed_totals, &last);
 	spin_unlock(&dp_sets_lock);
 }
 
 /**
  * dp_show_fdinfo() - /proc/PID/fdinfo/FD
- * @file: where to
+ * @file: the output
  * @filp: an open /dev/poll
  */
 void dp_show_fdinfo(struct seq_file *file, struct file *filp)
@@ -131,9 +133,10 @@ void dp_show_fdinfo(struct seq_file *file, struct file *filp)
 /**
  * dp_get_statistics() - DP_GETSTATISTICS
  * @set: the set
- * @user: its @ds_size tells how much the caller has room for
+ * @user: the caller's structure; its @ds_size is the size that the caller has room for
  *
- * Return: 0; -EINVAL if there is no room for anything; -EFAULT; -EINTR when killed.
+ * Return: 0; -EINVAL if @ds_size is too small to hold itself; -EFAULT; -EINTR if the caller is
+ * killed.
  */
 long dp_get_statistics(struct dp_set *set, struct dvpoll_statistics __user *user)
 {
@@ -146,7 +149,7 @@ long dp_get_statistics(struct dp_set *set, struct dvpoll_statistics __user *user
 		return -EINVAL;
 	if (mutex_lock_killable(&set->lock))
 		return -EINTR;
-	/* Hints are counted when they are taken. */
+	/* Hints are counted when they are taken off the list. */
 	dp_take_hints(set);
 	dp_read(set, &statistics);
 	mutex_unlock(&set->lock);
@@ -162,9 +165,12 @@ static int dp_proc_show(struct seq_file *file, void *unused)
 	struct dp_set *set;
 	u64 open = 0, opened;
 
-	/* A set that is closed after this is in no sum: missed for once, never doubled. */
+	/*
+	 * A set that is closed after this point is missing from this output, but never counted
+	 * twice.
+	 */
 	spin_lock(&dp_sets_lock);
-	sum = dp_closed;
+	sum = dp_closed_totals;
 	opened = dp_sets_opened;
 	spin_unlock(&dp_sets_lock);
 	rcu_read_lock();
@@ -180,7 +186,7 @@ static int dp_proc_show(struct seq_file *file, void *unused)
 }
 
 /**
- * dp_statistics_init() - makes /proc/devpoll, for the administrator: it is about all users
+ * dp_statistics_init() - creates /proc/devpoll, readable by root only: it covers all users
  *
  * Return: 0 or -ENOMEM.
  */

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The limit a user: an entry takes kernel memory and may keep the inode of a closed socket from
- * being freed, and a result area takes pages, so what one user can have of both is bounded, as
- * fs.epoll.max_user_watches bounds epoll. An empty set is a kilobyte or so, as an open file is:
- * RLIMIT_NOFILE bounds it.
+ * The limit per user. An entry takes kernel memory and can keep the inode of a closed socket
+ * allocated, and a result area takes pages. The number of both together is therefore limited per
+ * user, as fs.epoll.max_user_watches limits epoll. An empty set takes about a kilobyte, like an
+ * open file, so RLIMIT_NOFILE is limit enough for it.
  */
 #include <linux/hashtable.h>
 #include <linux/math.h>
@@ -12,8 +12,8 @@
 #include "internal.h"
 
 /*
- * Part of the memory that one user may fill by default. epoll takes 1/25, but does not count
- * inodes, which are four fifths of the cost here: 1/8 allows half as many entries as epoll does.
+ * By default one user may fill this fraction (1/8) of memory. epoll allows 1/25, but does not count
+ * inodes, which are four fifths of the cost here. 1/8 allows half as many entries as epoll does.
  */
 #define DP_SHARE 8
 
@@ -23,11 +23,11 @@ MODULE_PARM_DESC(max_user_entries,
 		 "limit of entries and mapped results together, per user (default: an eighth of memory)");
 
 /**
- * struct dp_user - what a user has in all his sets together
+ * struct dp_user - the account of one user, over all of that user's sets
  * @link: in dp_users
- * @uid: who
- * @sets: open sets
- * @entries: entries and mapped results
+ * @uid: the user
+ * @sets: number of open sets
+ * @entries: number of entries and mapped results
  */
 struct dp_user {
 	struct hlist_node link;
@@ -40,13 +40,15 @@ static DEFINE_MUTEX(dp_users_lock);
 static DEFINE_HASHTABLE(dp_users, 6);
 
 /**
- * dp_users_init() - works out the default limit
+ * dp_users_init() - computes the default limit
  *
  * Return: 0
  */
 int dp_users_init(void)
 {
-	/* An entry, its shares of a table node and of the slots, and the inode that it may keep. */
+	/*
+	 * An entry, its share of a table node, its slots in set->recent, and the inode it may keep.
+	 */
 	const unsigned long cost = sizeof(struct dp_entry) + 64 + DP_RECENT_SHARE * sizeof(void *) +
 				   sizeof(struct socket_alloc);
 
@@ -57,10 +59,10 @@ int dp_users_init(void)
 }
 
 /**
- * dp_user_get() - the account of a user, made at his first set
+ * dp_user_get() - finds the account of a user, or creates it at the user's first set
  * @uid: the user
  *
- * Return: the account, to be given to dp_user_put(); or -ENOMEM.
+ * Return: the account, which the caller must pass to dp_user_put(); or -ENOMEM.
  */
 struct dp_user *dp_user_get(kuid_t uid)
 {
@@ -86,7 +88,7 @@ out:
 }
 
 /**
- * dp_user_put() - a set of the user is closed
+ * dp_user_put() - releases the account when one of the user's sets is closed
  * @user: the account
  */
 void dp_user_put(struct dp_user *user)
@@ -101,11 +103,11 @@ void dp_user_put(struct dp_user *user)
 }
 
 /**
- * dp_user_charge() - asks whether the user may have more
+ * dp_user_charge() - charges entries or results to a user, unless that exceeds the limit
  * @user: the account
- * @count: entries, or results of an area
+ * @count: number of entries, or of results of an area
  *
- * Return: 0 and they are his; or -ENOSPC, the error of epoll_ctl(2) in the same case.
+ * Return: 0 if they are charged; or -ENOSPC, as epoll_ctl(2) in the same case.
  */
 int dp_user_charge(struct dp_user *user, long count)
 {
@@ -116,9 +118,9 @@ int dp_user_charge(struct dp_user *user, long count)
 }
 
 /**
- * dp_user_uncharge() - gives back
+ * dp_user_uncharge() - undoes dp_user_charge()
  * @user: the account
- * @count: as much as was charged
+ * @count: the count that was charged
  */
 void dp_user_uncharge(struct dp_user *user, long count)
 {

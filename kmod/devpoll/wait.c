@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Waiting: a scan, and sleep until another one may find something.
+ * Waiting: scan, and sleep until another scan may find something.
  */
 #include <linux/hrtimer.h>
 #include <linux/ktime.h>
@@ -11,8 +11,8 @@
 #include "scan.h"
 
 /*
- * As for poll(2), timers may be late by a thousandth of the wait, by five for tasks below normal
- * priority, but no more than this; and not at all for real-time tasks.
+ * Upper limit of the timer slack. As for poll(2), a timer may be late by a thousandth of the wait,
+ * or five thousandths for tasks below normal priority, and not at all for real-time tasks.
  */
 #define DP_SLACK_MAX (100 * NSEC_PER_MSEC)
 
@@ -20,79 +20,82 @@ static u64 dp_slack(int timeout_ms)
 {
 	u64 slack = (u64)timeout_ms * NSEC_PER_MSEC / (task_nice(current) > 0 ? 200 : 1000);
 
-	/* Up to 6.11 a real-time task has a slack, which poll(2) ignores; from 6.12 on it is 0. */
+	/* Up to 6.11 real-time tasks have a slack, which poll(2) ignores; from 6.12 on it is 0. */
 	if (rt_task(current) || !current->timer_slack_ns)
 		return 0;
 	return clamp_t(u64, slack, current->timer_slack_ns, DP_SLACK_MAX);
 }
 
-/* Sleeps until woken or until the time is over; false if it is over. */
+/* Sleeps until a wake-up or the deadline. Returns false if the deadline has passed. */
 static bool dp_schedule(ktime_t *deadline, u64 slack)
 {
 	return schedule_hrtimeout_range(deadline, slack, HRTIMER_MODE_ABS) != 0;
 }
 
 /**
- * struct dp_seen - the state of a set after a scan that found nothing
- * @changed: of the set
- * @taken: of the set
+ * struct dp_snapshot - counters of a set at the last scan, to detect what happened since
+ * @changed: value of dp_set.changed
+ * @taken: value of dp_set.taken
  */
-struct dp_seen {
+struct dp_snapshot {
 	unsigned int changed;
 	unsigned int taken;
 };
 
-/* Whether a scan may find what the last one did not. */
-static bool dp_pending(struct dp_set *set, const struct dp_seen *seen, struct poll_wqueues *queues)
+/* Returns whether another scan may find something that the last one did not. */
+static bool dp_pending(struct dp_set *set, const struct dp_snapshot *snapshot,
+		       struct poll_wqueues *queues)
 {
 	if (!llist_empty(&set->hints))
 		return true;
-	/* Pairs with llist_del_all() in dp_take_hints(): who took the hints counted it before. */
+	/* Pairs with llist_del_all() in dp_take_hints(), which increments set->taken before it. */
 	smp_rmb();
-	return READ_ONCE(set->taken) != seen->taken || READ_ONCE(set->changed) != seen->changed ||
-	       READ_ONCE(queues->triggered);
+	return READ_ONCE(set->taken) != snapshot->taken ||
+	       READ_ONCE(set->changed) != snapshot->changed || READ_ONCE(queues->triggered);
 }
 
 /*
- * With exclusive waiting a hint wakes one thread; if that leaves without having taken it, without
- * having reported what was taken (a signal, results that cannot be stored), or has no room for all
- * that is pending, the next one must be told.
+ * Wakes the next exclusive waiter if this thread leaves work behind. With DP_OPTION_EXCLUSIVE a
+ * hint wakes only one thread. That thread may return without taking the hint, without reporting the
+ * hints it took (after a signal, or because results cannot be stored), or without room for all
+ * pending entries. In these cases another thread must scan.
  */
-static void dp_pass_on(struct dp_set *set, bool left)
+static void dp_wake_next(struct dp_set *set, bool more)
 {
 	if (!(READ_ONCE(set->options) & DP_OPTION_EXCLUSIVE))
 		return;
-	if ((left || !llist_empty(&set->hints)) && wq_has_sleeper(&set->waiters))
+	if ((more || !llist_empty(&set->hints)) && wq_has_sleeper(&set->waiters))
 		wake_up_interruptible(&set->waiters);
 }
 
-/* Wait queues to be left by another task. */
-struct dp_leaving {
+/* Work item that makes a kernel worker call poll_freewait() in place of the sleeping thread. */
+struct dp_freewait_work {
 	struct work_struct work;
 	struct poll_wqueues *queues;
 };
 
-static void dp_leave(struct work_struct *work)
+static void dp_freewait(struct work_struct *work)
 {
-	struct dp_leaving *leaving = container_of(work, struct dp_leaving, work);
+	struct dp_freewait_work *leaving = container_of(work, struct dp_freewait_work, work);
 
 	poll_freewait(leaving->queues);
 }
 
 /*
- * Leaves the wait queues of files, and lets go of the files, within a call that goes on. A file
- * that was closed meanwhile ends here; but what a task lets go of ends only when the task returns
- * to user space, which may be never. What a worker lets go of ends at once.
+ * Leaves the wait queues of files and drops the references to the files, although the call of this
+ * thread continues. If a file was closed in the meantime, this drops its last reference. A user
+ * thread that drops a last reference releases the file only when it returns to user space, which
+ * may never happen. A kernel worker releases it at once, so a worker does it.
  */
-static void dp_leave_queues(struct poll_wqueues *queues)
+static void dp_leave_wait_queues(struct poll_wqueues *queues)
 {
-	struct dp_leaving leaving = {
+	struct dp_freewait_work leaving = {
 		.queues = queues,
 	};
 
 	if (!queues->inline_index && !queues->table)
 		return;
-	INIT_WORK_ONSTACK(&leaving.work, dp_leave);
+	INIT_WORK_ONSTACK(&leaving.work, dp_freewait);
 	schedule_work(&leaving.work);
 	flush_work(&leaving.work);
 	destroy_work_on_stack(&leaving.work);
@@ -100,22 +103,22 @@ static void dp_leave_queues(struct poll_wqueues *queues)
 }
 
 /**
- * dp_sleep() - scans and sleeps in turn
+ * dp_sleep() - scans and sleeps in turn until a scan finds something
  * @set: the set
- * @timeout_ms: time to wait; below 0: for ever; 0: one scan
- * @queues: for the wait queues of what has no hook; initialised, and freed by the caller
- * @scan: called with the set locked; joins wait queues if its last argument is not NULL; returns
- *	  below 0: an error; 0: nothing found; else something was
- * @context: handed to @scan
+ * @timeout_ms: timeout; negative: none; 0: scan once
+ * @queues: wait queues of entries without a hook; the caller initialises and frees it
+ * @scan: called with the set locked; joins wait queues if its last argument is not NULL; returns a
+ *	  negative error, 0 if it found nothing, or a positive number if it found something
+ * @context: passed to @scan
  *
- * Return: what the last @scan returned; 0 when the time was over; on a signal dp_interrupted().
+ * Return: the result of the last @scan; 0 after the timeout; dp_signal_error() after a signal.
  */
 int dp_sleep(struct dp_set *set, int timeout_ms, struct poll_wqueues *queues, dp_scan_fn *scan,
 	     void *context)
 {
 	bool queued = false, armed = false, slept = false;
-	bool over = timeout_ms == 0;
-	struct dp_seen seen = {};
+	bool timed_out = timeout_ms == 0;
+	struct dp_snapshot snapshot = {};
 	ktime_t deadline, *expires = NULL;
 	wait_queue_entry_t wait;
 	u64 slack = 0;
@@ -128,33 +131,33 @@ int dp_sleep(struct dp_set *set, int timeout_ms, struct poll_wqueues *queues, dp
 	}
 	init_waitqueue_entry(&wait, current);
 	for (;;) {
-		result = dp_interrupted(timeout_ms);
+		result = dp_signal_error(timeout_ms);
 		if (mutex_lock_interruptible(&set->lock))
 			break;
 		if (slept) {
 			slept = false;
-			set->statistics.ds_wakeups += !over;
+			set->statistics.ds_wakeups += !timed_out;
 		}
-		if (armed && seen.changed != set->changed) {
-			/* Other files may have to be waited for now. */
-			dp_leave_queues(queues);
+		if (armed && snapshot.changed != set->changed) {
+			/* The set may now contain other files without hooks. */
+			dp_leave_wait_queues(queues);
 			armed = false;
 		}
-		seen.changed = set->changed;
-		result = scan(set, context, armed || over ? NULL : &queues->pt);
-		seen.taken = set->taken;
+		snapshot.changed = set->changed;
+		result = scan(set, context, armed || timed_out ? NULL : &queues->pt);
+		snapshot.taken = set->taken;
 		armed = true;
-		if (!result && !over && !queues->error && !signal_pending(current)) {
+		if (!result && !timed_out && !queues->error && !signal_pending(current)) {
 			set->statistics.ds_sleeps++;
 			slept = true;
 		}
 		mutex_unlock(&set->lock);
-		if (result || over)
+		if (result || timed_out)
 			break;
 		result = queues->error;
 		if (result)
 			break;
-		result = dp_interrupted(timeout_ms);
+		result = dp_signal_error(timeout_ms);
 		if (signal_pending(current))
 			break;
 
@@ -167,10 +170,10 @@ int dp_sleep(struct dp_set *set, int timeout_ms, struct poll_wqueues *queues, dp
 				add_wait_queue(&set->waiters, &wait);
 		}
 		dp_widen_race();
-		/* The barrier in here is what dp_hint() and dp_set_look_again() pair with. */
+		/* Its barrier pairs with those in dp_hint() and dp_set_force_rescan(). */
 		set_current_state(TASK_INTERRUPTIBLE);
-		if (!dp_pending(set, &seen, queues))
-			over = !dp_schedule(expires, slack);
+		if (!dp_pending(set, &snapshot, queues))
+			timed_out = !dp_schedule(expires, slack);
 		__set_current_state(TASK_RUNNING);
 		/* Cleared before the next scan looks, as poll_schedule_timeout() does. */
 		smp_store_mb(queues->triggered, 0);
@@ -180,7 +183,7 @@ int dp_sleep(struct dp_set *set, int timeout_ms, struct poll_wqueues *queues, dp
 	return result;
 }
 
-/* Just sleeps: a wait without room for results. */
+/* Only sleeps, for a wait without room for results. */
 static int dp_sleep_only(int timeout_ms)
 {
 	ktime_t deadline;
@@ -192,7 +195,7 @@ static int dp_sleep_only(int timeout_ms)
 		set_current_state(TASK_INTERRUPTIBLE);
 		if (signal_pending(current)) {
 			__set_current_state(TASK_RUNNING);
-			return dp_interrupted(timeout_ms);
+			return dp_signal_error(timeout_ms);
 		}
 		if (!dp_schedule(timeout_ms < 0 ? NULL : &deadline, dp_slack(max(timeout_ms, 0))))
 			return 0;
@@ -212,7 +215,7 @@ static int dp_scan_into(struct dp_set *set, void *context, poll_table *arm)
 	if (!sink->user && !dp_sink_into_area(set, sink))
 		return -EINVAL;
 	result = dp_scan(set, sink, arm);
-	sink->left = result > 0;
+	sink->more = result > 0;
 	set->statistics.ds_results += sink->found;
 	return result < 0 ? result : sink->found;
 }
@@ -220,13 +223,13 @@ static int dp_scan_into(struct dp_set *set, void *context, poll_table *arm)
 /**
  * dp_wait() - DP_POLL: waits until something in the set is ready
  * @set: the set
- * @fds: where results go; NULL: into the area
- * @nfds: room for results; 0: just sleep
- * @timeout_ms: time to wait; below 0: for ever; 0: do not wait
+ * @fds: destination of the results; NULL: the area
+ * @nfds: room for results; 0: only sleep
+ * @timeout_ms: timeout; negative: none; 0: do not wait
  *
  * Not inlined: its struct poll_wqueues takes most of a kilobyte of stack.
  *
- * Return: the number of results; 0 when the time is over; on a signal dp_interrupted(); -EINVAL for
+ * Return: the number of results; 0 after the timeout; dp_signal_error() after a signal; -EINVAL for
  * a negative @nfds or without an area; -EFAULT; -EBUSY if the set is in use by DP_HPOLL; -ENOMEM.
  */
 noinline_for_stack long dp_wait(struct dp_set *set, struct pollfd __user *fds, int nfds,
@@ -244,7 +247,7 @@ noinline_for_stack long dp_wait(struct dp_set *set, struct pollfd __user *fds, i
 	poll_initwait(&queues);
 	result = dp_sleep(set, timeout_ms, &queues, dp_scan_into, &sink);
 	poll_freewait(&queues);
-	dp_pass_on(set, sink.left || result < 0);
+	dp_wake_next(set, sink.more || result < 0);
 	return result;
 }
 
@@ -257,23 +260,23 @@ static __always_inline long dp_scan_pending(struct dp_set *set, struct dp_sink *
 	result = dp_scan_ready(set, sink);
 	set->statistics.ds_results += sink->found;
 	set->statistics.ds_scans++;
-	/* If nothing was found, a wait follows that counts itself. */
+	/* If nothing was found, the slow path follows and counts the wait. */
 	set->statistics.ds_waits += result < 0 || sink->found;
 	return result < 0 ? result : sink->found;
 }
 
 /*
- * The usual wait: every entry has a hook, and something is pending. Returns what it found, -EFAULT,
- * or 0 if there is nothing to be told that way. Two copies of the scan, by where results go, are
- * cheaper than to ask at each result.
+ * Fast path of a wait: every entry has a hook, and at least one is pending. Returns the number of
+ * results, -EFAULT, or 0 if the slow path is necessary. The scan is inlined twice, once per
+ * destination of the results, because that is cheaper than a test for each result.
  */
-static __always_inline long dp_scan_quickly(struct dp_set *set, struct pollfd __user *fds, int nfds)
+static __always_inline long dp_scan_fast(struct dp_set *set, struct pollfd __user *fds, int nfds)
 {
 	struct dp_sink sink = {
 		.room = nfds,
 	};
 
-	if (unlikely(nfds <= 0 || set->unusual))
+	if (unlikely(nfds <= 0 || set->slow_path))
 		return 0;
 	if (fds) {
 		sink.user = fds;
@@ -283,13 +286,13 @@ static __always_inline long dp_scan_quickly(struct dp_set *set, struct pollfd __
 }
 
 /**
- * dp_wait_longer() - DP_POLL, where the usual way is none
+ * dp_wait_slow() - DP_POLL when the fast path found nothing or cannot be used
  * @set: the set
- * @user: the arguments, read again, so that the usual way need not keep them
+ * @user: the arguments; they are read again, so that the fast path need not keep them
  *
  * Return: as dp_wait(); -EFAULT.
  */
-noinline_for_stack long dp_wait_longer(struct dp_set *set, struct dp_wait_args __user *user)
+noinline_for_stack long dp_wait_slow(struct dp_set *set, struct dp_wait_args __user *user)
 {
 	struct dp_wait_args args;
 
@@ -299,13 +302,13 @@ noinline_for_stack long dp_wait_longer(struct dp_set *set, struct dp_wait_args _
 }
 
 /**
- * dp_wait_scanning() - DP_POLL, where more than one entry may be ready
+ * dp_wait_scan() - DP_POLL when more than one entry may be ready
  * @set: the set, locked; unlocked on return
  * @user: the arguments
  *
  * Return: as dp_wait(); -EFAULT.
  */
-long dp_wait_scanning(struct dp_set *set, struct dp_wait_args __user *user)
+long dp_wait_scan(struct dp_set *set, struct dp_wait_args __user *user)
 {
 	struct pollfd __user *fds;
 	long result;
@@ -316,11 +319,11 @@ long dp_wait_scanning(struct dp_set *set, struct dp_wait_args __user *user)
 	unsafe_get_user(fds, &user->fds, fault);
 	unsafe_get_user(nfds, &user->nfds, fault);
 	user_access_end();
-	result = dp_scan_quickly(set, fds, nfds);
+	result = dp_scan_fast(set, fds, nfds);
 	mutex_unlock(&set->lock);
 	if (likely(result))
 		return result;
-	return dp_wait_longer(set, user);
+	return dp_wait_slow(set, user);
 
 fault:
 	user_access_end();
@@ -330,39 +333,39 @@ bad:
 }
 
 /**
- * dp_only_is_not_ready() - the only pending entry was asked, and is not ready
+ * dp_single_not_ready() - unlinks the only pending entry, which a poll found not ready
  * @set: the set, locked
- * @entry: the entry; it leaves the list as in dp_scan_ready()
+ * @entry: the entry; it leaves set->ready as in dp_scan_ready()
  */
-void dp_only_is_not_ready(struct dp_set *set, struct dp_entry *entry)
+void dp_single_not_ready(struct dp_set *set, struct dp_entry *entry)
 {
 	set->statistics.ds_driver_polls++;
 	set->statistics.ds_cached += entry->cached;
 	entry->cached = false;
-	/* Else it has lost its hook, and left this list, just now. */
+	/* The poll may have removed the hook, and with it the link to this list. */
 	if (entry->hooked)
 		list_del_init(&entry->link);
 }
 
 /**
- * dp_replace_only() - takes hints, where the only pending entry may have been dealt with
+ * dp_replace_single() - takes hints, after removing the only pending entry if it is not ready
  * @set: the set, locked, with hints
  *
- * A program that reads what it was told of has another connection ready at each wait. The former
- * one is still pending, since no hint says that it ceased to be ready. It is examined here, so that
- * the new one is the only one, and the usual way is enough. If the former one is ready after all, a
- * scan examines both.
+ * In a program that reads all input it was notified of, another connection is ready at each wait.
+ * The previous entry is still pending, because no hint is posted when an entry stops being ready.
+ * If this function finds the previous entry not ready, only the new one remains, and the fast path
+ * can be used. If the previous entry is still ready, a scan examines both.
  */
-void dp_replace_only(struct dp_set *set)
+void dp_replace_single(struct dp_set *set)
 {
 	struct list_head *link = set->ready.next;
 
 	if (link != &set->ready && link->next == &set->ready) {
 		struct dp_entry *entry = list_entry(link, struct dp_entry, link);
-		struct file *file = dp_own_file(entry);
+		struct file *file = dp_unshared_file(entry);
 
 		if (likely(file && dp_is_idle(set, entry, file)))
-			dp_only_is_not_ready(set, entry);
+			dp_single_not_ready(set, entry);
 	}
 	dp_take_hints(set);
 }
@@ -371,13 +374,13 @@ static int dp_get_update_args(struct dp_update_args *args, struct dp_update_args
 {
 	if (copy_from_user(args, user, sizeof(*args)))
 		return -EFAULT;
-	/* What no wait would take is refused before the changes are made. */
+	/* Arguments that the wait would reject are rejected before the changes are made. */
 	return args->flags || args->nfds < 0 ? -EINVAL : 0;
 }
 
-/* Not inlined: its signal mask would be a part of every caller's stack. */
-static noinline_for_stack long dp_update_wait_slowly(struct dp_set *set,
-						     struct dp_update_args __user *user)
+/* Not inlined: its signal mask would enlarge the stack frame of every caller. */
+static noinline_for_stack long dp_update_wait_slow(struct dp_set *set,
+						   struct dp_update_args __user *user)
 {
 	struct dp_update_args args;
 	sigset_t mask;
@@ -391,13 +394,13 @@ static noinline_for_stack long dp_update_wait_slowly(struct dp_set *set,
 	result = dp_apply(set, args.changes, args.nchanges);
 	if (result)
 		return result;
-	return dp_once(dp_wait_masked(set, args.fds, args.nfds, args.timeout,
-				      args.sigmask ? &mask : NULL));
+	return dp_no_restart(dp_wait_masked(set, args.fds, args.nfds, args.timeout,
+					    args.sigmask ? &mask : NULL));
 }
 
-/* The changes are made; reads the arguments again, as dp_wait_longer() does. */
-static noinline_for_stack long dp_update_wait_longer(struct dp_set *set,
-						     struct dp_update_args __user *user)
+/* Waits after the changes were made. Reads the arguments again, as dp_wait_slow() does. */
+static noinline_for_stack long dp_update_then_wait(struct dp_set *set,
+						   struct dp_update_args __user *user)
 {
 	struct dp_update_args args;
 	int error;
@@ -405,20 +408,20 @@ static noinline_for_stack long dp_update_wait_longer(struct dp_set *set,
 	error = dp_get_update_args(&args, user);
 	if (error)
 		return error;
-	return dp_once(dp_wait(set, args.fds, args.nfds, args.timeout));
+	return dp_no_restart(dp_wait(set, args.fds, args.nfds, args.timeout));
 }
 
-/* Ends as dp_update_wait_user() does. The set is locked, and changed. */
-static noinline_for_stack long dp_update_wait_scanning(struct dp_set *set,
-						       struct dp_update_args __user *user,
+/* Waits after the changes were made. The caller has locked the set; this function unlocks it. */
+static noinline_for_stack long dp_update_wait_scan(struct dp_set *set,
+						   struct dp_update_args __user *user,
 						       struct pollfd __user *fds, int nfds)
 {
-	long result = dp_scan_quickly(set, fds, nfds);
+	long result = dp_scan_fast(set, fds, nfds);
 
 	mutex_unlock(&set->lock);
 	if (likely(result))
 		return result;
-	return dp_update_wait_longer(set, user);
+	return dp_update_then_wait(set, user);
 }
 
 /**
@@ -426,11 +429,12 @@ static noinline_for_stack long dp_update_wait_scanning(struct dp_set *set,
  * @set: the set
  * @user: the arguments
  *
- * If not all changes could be applied there is no wait. If a signal ends the call, they were: who
- * is told -EINTR must know which, and only a fatal signal keeps them from being applied.
+ * If not all changes could be applied, there is no wait. If a signal ends the call with -EINTR, all
+ * changes were applied, so the caller knows the state of the set. Only a fatal signal can prevent
+ * changes from being applied.
  *
- * Return: as dp_apply() if that is an error, else as dp_wait(); -EINVAL for unknown flags or a
- * negative du_nfds, before any change is applied; -EFAULT.
+ * Return: an error of dp_apply(), otherwise as dp_wait(); -EINVAL for unknown flags or a negative
+ * du_nfds, before any change is applied; -EFAULT.
  */
 long dp_update_wait_user(struct dp_set *set, struct dp_update_args __user *user)
 {
@@ -451,19 +455,19 @@ long dp_update_wait_user(struct dp_set *set, struct dp_update_args __user *user)
 	unsafe_get_user(nfds, &user->nfds, fault);
 	unsafe_get_user(flags, &user->flags, fault);
 	user_access_end();
-	/* One look at two that are nearly always 0. */
+	/* sigmask and flags are nearly always 0, so one branch tests both. */
 	if (unlikely((unsigned long)sigmask | (unsigned int)flags || nfds < 0 || nchanges < 0 ||
 		     nchanges > DP_CHUNK))
-		return dp_update_wait_slowly(set, user);
-	/* Few changes: they and the scan under one lock. */
+		return dp_update_wait_slow(set, user);
+	/* With few changes, one hold of the lock covers the changes and the scan. */
 	if (mutex_lock_killable(&set->lock))
 		return -EINTR;
 	if (unlikely(dp_apply_user(set, changes, nchanges, &result) < nchanges))
 		result = -EFAULT;
 	if (likely(!result)) {
-		mask = dp_look_at_only(set, &entry);
-		if (unlikely(!mask || !dp_put_only(set, entry, mask, fds, nfds)))
-			return dp_update_wait_scanning(set, user, fds, nfds);
+		mask = dp_poll_single(set, &entry);
+		if (unlikely(!mask || !dp_report_single(set, entry, mask, fds, nfds)))
+			return dp_update_wait_scan(set, user, fds, nfds);
 		result = 1;
 	}
 	mutex_unlock(&set->lock);

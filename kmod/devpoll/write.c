@@ -7,68 +7,73 @@
 #include "scan.h"
 
 /*
- * The usual change: to the events of a socket that is in the set, by the only thread that has the
- * table of descriptors. False: it is not one, and nothing was done.
+ * Fast path of a change: it modifies the events of a socket that is already in the set, and no
+ * other thread shares the descriptor table. Returns false, and has changed nothing, in all other
+ * cases.
  */
-static __always_inline bool dp_modify_quickly(struct dp_set *set, int fd, u16 events, bool *look)
+static __always_inline bool dp_modify_fast(struct dp_set *set, int fd, u16 events, bool *rescan)
 {
 	struct dp_entry *entry = set->recent[fd & set->recent_mask];
 	struct files_struct *files = current->files;
 	struct file *file;
 
 	if (unlikely(!entry || entry->fd != fd || !entry->hooked || events & POLLREMOVE ||
-		     !dp_table_is_mine(files)))
+		     !dp_fd_table_unshared(files)))
 		return false;
 	file = files_lookup_fd_raw(files, fd);
 	if (unlikely(!file || !dp_is_socket(file, entry->socket)))
 		return false;
 	set->statistics.ds_changes++;
-	*look |= dp_entry_modify(set, entry, events);
+	*rescan |= dp_entry_modify(set, entry, events);
 	return true;
 }
 
-/* Not inlined: what has addresses is kept on the stack. Tells if sleepers must look again. */
-static noinline_for_stack bool dp_change_slowly(struct dp_set *set, int fd, u16 events, int *result)
+/*
+ * Applies a change that the fast path cannot. Not inlined, because variables whose address is taken
+ * would occupy the caller's stack. Returns whether sleepers must scan again.
+ */
+static noinline_for_stack bool dp_change_slow(struct dp_set *set, int fd, u16 events, int *result)
 {
 	const struct pollfd change = { fd, events, 0 };
-	bool look = false;
+	bool rescan = false;
 	int error;
 
-	error = dp_set_change(set, &change, &look);
+	error = dp_set_change(set, &change, &rescan);
 	if (unlikely(error) && !*result)
 		*result = error;
-	return look;
+	return rescan;
 }
 
 /*
- * Applies one change of a batch. One that cannot be applied does not keep those behind it from
- * being applied: callers batch changes of unrelated descriptors. *result becomes the first error.
- * Tells if sleepers must look again.
+ * Applies one change of a batch. If it fails, the rest of the batch is still applied, because
+ * callers batch changes of unrelated descriptors; *result keeps the first error. Returns whether
+ * sleepers must scan again.
  */
 static __always_inline bool dp_apply_one(struct dp_set *set, int fd, u16 events, int *result)
 {
-	bool look = false;
+	bool rescan = false;
 
-	if (likely(dp_modify_quickly(set, fd, events, &look)))
-		return look;
-	return dp_change_slowly(set, fd, events, result);
+	if (likely(dp_modify_fast(set, fd, events, &rescan)))
+		return rescan;
+	return dp_change_slow(set, fd, events, result);
 }
 
 /**
- * dp_apply_user() - applies a piece of a batch
- * @set: the set, locked: page faults may come under the lock, see the head of internal.h
- * @changes: in user space
- * @count: how many
- * @result: set to the first error of dp_set_change(), or -EBUSY, if there is one
+ * dp_apply_user() - applies part of a batch
+ * @set: the set, locked; page faults may happen under the lock, see the head of internal.h
+ * @changes: the changes, in user space
+ * @count: number of changes
+ * @result: set to the first error of dp_set_change(), or to -EBUSY, if there is an error
  *
- * Not inlined, so that the compiler does not cut it in two: a dozen instructions a call.
+ * noinline keeps the compiler from splitting the function, which would cost a dozen instructions
+ * per call.
  *
- * Return: how many could be read.
+ * Return: the number of changes that could be read.
  */
 noinline unsigned int dp_apply_user(struct dp_set *set, const struct pollfd __user *changes,
 				    unsigned int count, int *result)
 {
-	bool look = false;
+	bool rescan = false;
 	unsigned int i;
 	int error;
 
@@ -86,14 +91,14 @@ noinline unsigned int dp_apply_user(struct dp_set *set, const struct pollfd __us
 		unsafe_get_user(fd, &changes[i].fd, fault);
 		unsafe_get_user(events, &changes[i].events, fault);
 		user_access_end();
-		look |= dp_apply_one(set, fd, events, result);
+		rescan |= dp_apply_one(set, fd, events, result);
 	}
 	goto out;
 fault:
 	user_access_end();
 out:
-	if (look)
-		dp_set_look_again(set);
+	if (rescan)
+		dp_set_force_rescan(set);
 	return i;
 }
 
@@ -102,12 +107,12 @@ out:
  * @file: the open file
  * @buffer: an array of struct pollfd
  * @size: its length in bytes
- * @position: means nothing
+ * @position: ignored
  *
- * Return: @size; -EINVAL if that is not a whole number of struct pollfd; -EACCES to others than
- * the owner; the first of the errors of dp_set_change(), after every other entry was applied; or,
- * if the array cannot be read to its end or the caller is being killed, what was applied, or
- * -EFAULT or -EINTR if that is nothing.
+ * Return: @size; -EINVAL if that is not a whole number of struct pollfd; -EACCES if the caller is
+ * not the owner; the first error of dp_set_change(), after all other entries were applied. If the
+ * array cannot be read to its end, or the caller is killed, the number of bytes applied so far, or
+ * -EFAULT or -EINTR if nothing was applied.
  */
 ssize_t dp_write(struct file *file, const char __user *buffer, size_t size, loff_t *position)
 {
@@ -145,9 +150,9 @@ ssize_t dp_write(struct file *file, const char __user *buffer, size_t size, loff
 }
 
 /**
- * dp_write_iter() - writev(), and writes of io_uring
- * @iocb: the open file; its position means nothing
- * @from: an array of struct pollfd, in pieces that need not end where an entry ends
+ * dp_write_iter() - writev(), and writes through io_uring
+ * @iocb: the open file; its position is ignored
+ * @from: an array of struct pollfd; an entry may span two segments
  *
  * Return: as dp_write().
  */
@@ -167,7 +172,7 @@ ssize_t dp_write_iter(struct kiocb *iocb, struct iov_iter *from)
 		size_t wanted = min(iov_iter_count(from), sizeof(chunk));
 		size_t copied = copy_from_iter(chunk, wanted, from);
 		unsigned int i, whole = copied / sizeof(*chunk);
-		bool look = false;
+		bool rescan = false;
 		int error;
 
 		if (mutex_lock_killable(&set->lock)) {
@@ -177,9 +182,9 @@ ssize_t dp_write_iter(struct kiocb *iocb, struct iov_iter *from)
 		}
 		error = dp_set_claim(set, DP_USE_SET);
 		for (i = 0; i < whole && !error; i++)
-			look |= dp_apply_one(set, chunk[i].fd, chunk[i].events, &result);
-		if (look)
-			dp_set_look_again(set);
+			rescan |= dp_apply_one(set, chunk[i].fd, chunk[i].events, &result);
+		if (rescan)
+			dp_set_force_rescan(set);
 		mutex_unlock(&set->lock);
 		if (error)
 			return error;
@@ -197,11 +202,11 @@ ssize_t dp_write_iter(struct kiocb *iocb, struct iov_iter *from)
 /**
  * dp_apply() - applies an array of changes
  * @set: the set
- * @changes: in user space
- * @nchanges: how many
+ * @changes: the changes, in user space
+ * @nchanges: number of changes
  *
- * Return: 0; -EINVAL for a negative @nchanges; or as dp_write(), but that an array which cannot be
- * read to its end is always an error.
+ * Return: 0; -EINVAL for a negative @nchanges; otherwise the errors of dp_write(). In contrast to
+ * dp_write(), an array that cannot be read to its end is always an error.
  */
 int dp_apply(struct dp_set *set, const struct pollfd __user *changes, int nchanges)
 {
