@@ -1,4 +1,4 @@
-//! Where the figures of a run go: a directory, for people and for programs.
+//! Writes the results of a run as JSON and as a text table.
 
 use crate::goal::{Goal, Verdict};
 use anyhow::Context;
@@ -8,7 +8,7 @@ use std::{
     time::SystemTime,
 };
 
-/// `wanted`, or `results/NAME-TIME`.
+/// Returns `wanted`, or by default `results/NAME-TIME`.
 pub(crate) fn directory(wanted: Option<&Path>, name: &str) -> PathBuf {
     let now = || SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
     let default = || format!("results/{name}-{}", now().map_or(0, |time| time.as_secs())).into();
@@ -23,14 +23,14 @@ pub(crate) fn write(
     table: &str,
     goals: &[Goal],
 ) -> anyhow::Result<()> {
-    let write = |name: &str, text: &str| {
+    let write_file = |name: &str, text: &str| {
         let path = directory.join(name);
         fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))
     };
     fs::create_dir_all(directory)
         .with_context(|| format!("cannot create {}", directory.display()))?;
-    write("result.json", &(serde_json::to_string_pretty(result)? + "\n"))?;
-    write("table.txt", table)?;
+    write_file("result.json", &(serde_json::to_string_pretty(result)? + "\n"))?;
+    write_file("table.txt", table)?;
     let count = |verdict| goals.iter().filter(|goal| goal.verdict == verdict).count();
     if !goals.is_empty() {
         println!(

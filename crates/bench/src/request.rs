@@ -7,7 +7,7 @@
 //! done
 //! ```
 //!
-//! The difference of the two counts over 1000 is the cost of one repetition, exactly. (A request as a whole,
+//! The difference of the two counts, divided by 1000, is the cost of one repetition, exactly. (A request as a whole,
 //! system calls and all, is counted in a guest: `crates/cli/tests/suite/instructions.rs`.)
 
 use pollux_http::{
@@ -67,9 +67,9 @@ fn write_head(out: &mut Vec<u8>, date: &DateCache) {
 /// One part of a request, repeated, so that callgrind counts its instructions
 #[derive(clap::Args)]
 pub(crate) struct Options {
-    /// What is repeated
+    /// Part to repeat
     part: RequestPart,
-    /// How often
+    /// Number of repetitions
     times: u32,
 }
 
@@ -81,7 +81,7 @@ enum RequestPart {
     Browser,
     /// Parsing a request with 40 fields
     Many,
-    /// Parsing that of a browser, which comes byte by byte
+    /// Parsing a browser's request that arrives byte by byte
     Bytewise,
     /// Writing the head of a reply
     Head,
@@ -91,7 +91,7 @@ enum RequestPart {
     Reply,
 }
 
-/// Repeats it.
+/// Repeats the chosen part.
 pub(crate) fn repeat(options: &Options) {
     let date = DateCache::new(784_111_777);
     let mut out = Vec::with_capacity(1024);
@@ -123,7 +123,7 @@ mod tests {
     use super::*;
     use clap::ValueEnum as _;
 
-    /// Each says by a panic that its text is not what it is meant to be.
+    /// Each part panics if its sample text is invalid.
     #[test]
     fn every_part_can_be_repeated() {
         for &part in RequestPart::value_variants() {

@@ -1,5 +1,6 @@
 //! A stored response as one block of bytes: header, key, `Vary` lines, field lines and, if it is
-//! short, the content. A small object needs only one allocation.
+//! short, the content. A small object needs only one allocation. Sections without another source are those
+//! of RFC 9111.
 //!
 //! ```text
 //! HEADER_LEN (64) | key | lines of Vary | field lines | content, if it is short
@@ -21,8 +22,8 @@ pub(crate) const PIECE: usize = 64 << 10;
 
 const HEADER_LEN: usize = 64;
 
-/// The overhead of an allocation with `Arc`: two counters, the allocator's header, and half its
-/// rounding.
+/// The overhead of an allocation with `Arc`: two counters, the allocator's header, and the
+/// average rounding loss.
 const BLOCK_COST: usize = 16 + 8 + 8;
 
 const NO_CACHE: u16 = 1;
@@ -368,13 +369,12 @@ impl Object {
     }
 }
 
-/// The position of the first valid `ETag` value in the lines.
+/// The position of the first valid `ETag` value in the lines; empty if there is none.
 fn etag_line(fields: &[u8]) -> Range<usize> {
-    let found = Fields::new(fields).find(|field| field.is(b"etag"));
-    let value = found.map_or(&[][..], |field| field.value);
-    if value.is_empty() || value.len() > usize::from(u16::MAX) || ETag::parse(value).is_none() {
-        return 0..0;
-    }
+    let mut values = Fields::new(fields).filter(|field| field.is(b"etag")).map(|field| field.value);
+    let is_valid =
+        |value: &&[u8]| value.len() <= usize::from(u16::MAX) && ETag::parse(value).is_some();
+    let Some(value) = values.find(is_valid) else { return 0..0 };
     let start = value.as_ptr() as usize - fields.as_ptr() as usize;
     start..start + value.len()
 }
@@ -433,6 +433,14 @@ mod tests {
         };
         let texts = RecordTexts { key: b"http://a/", vary: b"x:1\n", fields: FIELDS };
         Object::new(&metadata, times, texts, content, pieces)
+    }
+
+    #[test]
+    fn the_first_valid_etag_is_the_object_s() {
+        let fields = b"ETag: abc\r\nETag: \"\r\nETag: W/\"x\"\r\nETag: \"y\"\r\n";
+        let value = etag_line(fields);
+        assert_eq!(&fields[value], b"W/\"x\"");
+        assert!(etag_line(b"ETag: abc\r\n").is_empty());
     }
 
     #[test]

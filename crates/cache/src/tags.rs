@@ -8,7 +8,8 @@ pub(crate) fn tags_of(lines: &[u8], fields: &[Box<str>]) -> Vec<Box<[u8]>> {
     members(lines, fields).map(Box::from).collect()
 }
 
-/// Members are separated by white space (`Surrogate-Key`, `xkey`) or commas (`Cache-Tag`).
+/// White space and commas both separate members, in every tag field: `Surrogate-Key` and `xkey` use white
+/// space, `Cache-Tag` uses commas.
 fn members<'f>(lines: &'f [u8], fields: &'f [Box<str>]) -> impl Iterator<Item = &'f [u8]> {
     Fields::new(lines)
         .filter(|field| fields.iter().any(|name| field.is(name.as_bytes())))

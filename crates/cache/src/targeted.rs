@@ -42,7 +42,7 @@ fn dictionary(value: &[u8]) -> Option<ResponseDirectives> {
         };
         let number;
         let argument = match &item.bare_item {
-            BareItem::Boolean(false) => continue,
+            BareItem::Boolean(false) if !is_lifetime(name) => continue,
             BareItem::Boolean(true) if !is_lifetime(name) => None,
             BareItem::Integer(seconds) if is_lifetime(name) => {
                 number = i64::from(*seconds).max(0).to_string();
@@ -113,6 +113,7 @@ mod tests {
             ("max-age=\"60\"", None),
             ("max-age=60.0", None),
             ("max-age", None),
+            ("max-age=?0", None),
             ("max-age=(60)", None),
             ("no-store=5", None),
             ("max-age=60, &&&", None),

@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn languages_are_compared_in_any_case_rfc_4647_2() {
+    fn languages_are_compared_case_insensitively_rfc_4647_2() {
         for (one, two, expected) in [
             ("en, de", "eN ,De", true),
             ("en-US;q=0.5", "EN-us;Q=0.5", true),

@@ -1,4 +1,5 @@
-//! One file a command.
+//! The subcommands, each in a file or folder of its own, and what several of them share: `control` (the client of
+//! the control socket) and `tls_client` (the flags of a TLS client).
 
 pub(crate) mod cache;
 pub(crate) mod config;

@@ -405,8 +405,8 @@ mod tests {
         let (sender, receiver) = mpsc::channel();
         let late = move || sender.send("late").unwrap();
         // The work may only end after `late` was called.
-        let leader_state = within(Duration::from_millis(1), late, || receiver.recv()).unwrap();
-        assert_eq!(leader_state, Ok("late"));
+        let outcome = within(Duration::from_millis(1), late, || receiver.recv()).unwrap();
+        assert_eq!(outcome, Ok("late"));
     }
 
     #[test]

@@ -7,7 +7,7 @@
 use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 
-/// How often the clocks are read, before the start and after the end.
+/// The largest number of readings, each time: before the start and after the end.
 pub(super) const PROBES: usize = 64;
 
 /// A host's clocks at one instant, in nanoseconds.
@@ -33,7 +33,8 @@ impl ClockReading {
 pub(super) struct ClockOffset {
     pub(super) monotonic_ns: i64,
     pub(super) calendar_ns: i64,
-    /// The largest error in either direction: half of the round trip.
+    /// The largest error of `monotonic_ns` in either direction: half of the round trip. A calendar clock that
+    /// is set meanwhile errs by more.
     pub(super) error_ns: i64,
 }
 
@@ -42,14 +43,13 @@ impl ClockOffset {
     pub(super) const NONE: Self = Self { monotonic_ns: 0, calendar_ns: 0, error_ns: 0 };
 
     /// From one exchange: the request was sent at `sent`, rank 0's clock then showed `theirs`, and the
-    /// response arrived at `leader_state`.
-    pub(super) fn of(sent: ClockReading, theirs: ClockReading, leader_state: ClockReading) -> Self {
+    /// response arrived at `received`.
+    pub(super) fn of(sent: ClockReading, theirs: ClockReading, received: ClockReading) -> Self {
         let middle = |first: i64, last: i64| first + (last - first) / 2;
         Self {
-            monotonic_ns: theirs.monotonic_ns
-                - middle(sent.monotonic_ns, leader_state.monotonic_ns),
-            calendar_ns: theirs.calendar_ns - middle(sent.calendar_ns, leader_state.calendar_ns),
-            error_ns: (leader_state.monotonic_ns - sent.monotonic_ns + 1) / 2,
+            monotonic_ns: theirs.monotonic_ns - middle(sent.monotonic_ns, received.monotonic_ns),
+            calendar_ns: theirs.calendar_ns - middle(sent.calendar_ns, received.calendar_ns),
+            error_ns: (received.monotonic_ns - sent.monotonic_ns + 1) / 2,
         }
     }
 }
@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_true_offset_lies_within_the_error_however_lopsided_the_way() {
+    fn the_true_offset_lies_within_the_error_even_if_the_delays_are_unequal() {
         let reading = |monotonic_ns| ClockReading { monotonic_ns, calendar_ns: monotonic_ns + 7 };
         for (there, back) in [(0, 100), (50, 50), (100, 0), (3, 4)] {
             let true_offset = 1_000_000;

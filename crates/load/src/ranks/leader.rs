@@ -225,7 +225,7 @@ impl LeaderShared {
 fn why_lost(error: &anyhow::Error) -> String {
     match error.downcast_ref::<io::Error>().map(io::Error::kind) {
         Some(io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {
-            format!("nothing was leader_state of it for {} s", SILENCE_LIMIT.as_secs())
+            format!("nothing was heard from it for {} s", SILENCE_LIMIT.as_secs())
         }
         Some(io::ErrorKind::ConnectionReset) => "its process ended".to_owned(),
         _ => format!("{error:#}"),

@@ -196,8 +196,8 @@ impl Member {
             self.connection.send(&ToLeader::ReadClocks)?;
             let answer =
                 self.connection.wait(Some(PATIENCE), |leader_state| leader_state.clocks.take());
-            let Some((theirs, leader_state)) = answer else { return Err(self.gone()) };
-            let offset = ClockOffset::of(sent, theirs, leader_state);
+            let Some((theirs, received)) = answer else { return Err(self.gone()) };
+            let offset = ClockOffset::of(sent, theirs, received);
             if best.is_none_or(|best| offset.error_ns < best.error_ns) {
                 best = Some(offset);
             }

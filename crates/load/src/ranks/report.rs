@@ -186,7 +186,7 @@ impl RanksReport {
             if *late_us > max_lag_us {
                 return Some(format!(
                     "rank {rank} ({host}) began {late_us:.0} µs after the common start, above --max-lag \
-                     {max_lag_us:.0} µs: it leader_state of it too late"
+                     {max_lag_us:.0} µs: it learned of the start too late"
                 ));
             }
             (clock.spread_us() > max_lag_us).then(|| {

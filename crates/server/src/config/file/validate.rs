@@ -1,7 +1,7 @@
-//! Whether the values of a configuration make sense, each and together.
+//! Whether the values of a configuration make sense, individually and in combination.
 
 use super::{ConfigFile, Fault, Key, SiteSection, value::Size};
-use crate::config::{Accepting, Architecture, Discipline, Listen, MechanismChoice, Origin, Store};
+use crate::config::{Accepting, Architecture, Discipline, Listen, MechanismChoice, Store};
 use crate::config::{HostPolicy, POOL_MAX};
 use pollux_http::host::Authority;
 use std::{collections::HashMap, time::Duration};
@@ -33,7 +33,7 @@ const OWN_FIELDS: [&str; 7] = [
 struct Faults(Vec<Fault>);
 
 impl Faults {
-    /// Notes a fault of `key` unless `holds`.
+    /// Adds a fault of `key` unless `holds`.
     fn check(&mut self, holds: bool, key: &[Key<'static>], message: &str, help: &str) {
         if !holds {
             self.0.push(Fault::at(key, message, help));
@@ -88,7 +88,7 @@ impl ConfigFile {
         );
         for (index, one) in self.listen.iter().enumerate() {
             faults.check(
-                // Each port that the kernel chooses is another one.
+                // Port 0 may be repeated: the kernel chooses a different port each time.
                 matches!(one.value, Listen::Tcp(address) if address.port() == 0)
                     || !self.listen[..index].iter().any(|other| other == one),
                 &[Key::Name("listen"), Key::Index(index)],
@@ -110,13 +110,13 @@ impl ConfigFile {
         faults.check(
             way != Accepting::Blocking || self.listen.len() == 1,
             &key,
-            "nobody can block on several listeners",
+            "one accept(2) cannot wait for several listeners",
             "listen on one address only, or use accept = \"exclusive\"",
         );
         faults.check(
             way != Accepting::Reuseport || !self.listen.iter().any(|one| is_unix(&one.value)),
             &key,
-            "the kernel cannot share out UNIX sockets (SO_REUSEPORT)",
+            "the kernel cannot distribute connections among UNIX sockets (SO_REUSEPORT)",
             "listen on TCP only, or use accept = \"exclusive\"",
         );
     }
@@ -138,7 +138,7 @@ impl ConfigFile {
         faults.check(
             (1..=WORKERS_MAX).contains(&self.workers),
             &[Key::Name("workers")],
-            &format!("the number of workers is one from 1 to {WORKERS_MAX}"),
+            &format!("the number of workers must be from 1 to {WORKERS_MAX}"),
             "",
         );
         if name == Architecture::Event {
@@ -176,7 +176,7 @@ impl ConfigFile {
         );
     }
 
-    /// The guestbook's store does not know of sites.
+    /// Only one site may have a guestbook: all of them would share one store.
     fn check_guestbooks(&self, faults: &mut Faults) {
         let all = self.site.iter().enumerate().filter(|(_, site)| site.guestbook.is_some());
         for (index, _) in all.skip(1) {
@@ -258,14 +258,14 @@ impl SiteSection {
             !self.is_empty(),
             &key("root")[..2],
             "this site serves nothing",
-            "give it `root`, `origin`, `handover` or `guestbook`",
+            "give it `root`, `origin`, `handover`, `guestbook`, `hub` or `redirect`",
         );
-        for (number, index) in self.index.iter().enumerate() {
+        for (number, file_name) in self.index.iter().enumerate() {
             let path = [&key("index")[..], &[Key::Index(number)]].concat();
             faults.check(
-                !index.is_empty() && !index.contains(['/', '\0']),
+                !file_name.is_empty() && !file_name.contains(['/', '\0']),
                 &path,
-                &format!("{index:?} is no file name"),
+                &format!("{file_name:?} is no file name"),
                 "an index is a file's name without a slash",
             );
         }
@@ -283,7 +283,7 @@ impl SiteSection {
         );
         self.check_fields(index, faults);
         self.check_origins(index, architecture, faults);
-        self.check_idle_keys(index, faults);
+        self.check_ineffective_keys(index, faults);
         if self.guestbook.is_none() {
             for (name, is_set) in [
                 ("guestbook-template", self.guestbook_template.is_some()),
@@ -324,28 +324,31 @@ impl SiteSection {
         }
     }
 
-    /// Nothing is set that takes effect only beside something that is not.
-    fn check_idle_keys(&self, index: usize, faults: &mut Faults) {
-        let usual = Self::default();
+    /// Reports keys that have no effect because the key that they depend on is not set.
+    fn check_ineffective_keys(&self, index: usize, faults: &mut Faults) {
+        let default = Self::default();
         let has_no_origin = self.origin.is_empty();
         let has_no_cache = self.cache.is_none();
         let origin = "add `origin = [\"http://HOST:PORT\"]` (--origin)";
         let cache = "add `cache = \"256M\"` (--cache)";
         let of_origin = [
-            ("origin-host", self.origin_host != usual.origin_host),
-            ("forwarded", self.forwarded != usual.forwarded),
-            ("via", self.via != usual.via),
-            ("origin-connect-timeout", self.origin_connect_timeout != usual.origin_connect_timeout),
-            ("origin-timeout", self.origin_timeout != usual.origin_timeout),
-            ("origin-connections", self.origin_connections != usual.origin_connections),
+            ("origin-host", self.origin_host != default.origin_host),
+            ("forwarded", self.forwarded != default.forwarded),
+            ("via", self.via != default.via),
+            (
+                "origin-connect-timeout",
+                self.origin_connect_timeout != default.origin_connect_timeout,
+            ),
+            ("origin-timeout", self.origin_timeout != default.origin_timeout),
+            ("origin-connections", self.origin_connections != default.origin_connections),
             ("origin-proxy-protocol", self.origin_proxy_protocol.is_some()),
-            ("origin-keep", self.origin_keep != usual.origin_keep),
-            ("origin-keep-timeout", self.origin_keep_timeout != usual.origin_keep_timeout),
+            ("origin-keep", self.origin_keep != default.origin_keep),
+            ("origin-keep-timeout", self.origin_keep_timeout != default.origin_keep_timeout),
         ];
         let of_cache = [
-            ("cache-stale", self.cache_stale != usual.cache_stale),
-            ("cache-object", self.cache_object != usual.cache_object),
-            ("cache-negative", self.cache_negative != usual.cache_negative),
+            ("cache-stale", self.cache_stale != default.cache_stale),
+            ("cache-object", self.cache_object != default.cache_object),
+            ("cache-negative", self.cache_negative != default.cache_negative),
             ("cache-set-cookie", self.cache_set_cookie),
             ("cache-dir", self.cache_dir.is_some()),
         ];
@@ -353,10 +356,10 @@ impl SiteSection {
             .map(|(name, is_set)| (name, is_set && has_no_origin, "origin", origin))
             .into_iter()
             .chain(of_cache.map(|(name, is_set)| (name, is_set && has_no_cache, "cache", cache)));
-        for (name, is_idle, of, help) in all {
+        for (name, has_no_effect, of, help) in all {
             let key = [Key::Name("site"), Key::Index(index), Key::Name(name)];
             let message = format!("`{name}` has no effect: this site has no {of}");
-            faults.check(!is_idle, &key, &message, help);
+            faults.check(!has_no_effect, &key, &message, help);
         }
     }
 
@@ -374,7 +377,9 @@ impl SiteSection {
             faults.check(
                 value.bytes().all(|b| b == b'\t' || (b' '..0x7f).contains(&b)),
                 &key,
-                &format!("the value of {name} has other than printable ASCII characters"),
+                &format!(
+                    "the value of {name} may contain only printable ASCII characters and tabs"
+                ),
                 "",
             );
             faults.check(
@@ -432,11 +437,8 @@ impl SiteSection {
             );
         }
         let Some(size) = self.cache else { return };
-        let has_origin = self.origin.iter().any(|route| match route.value.origin {
-            Origin::Tcp { .. } | Origin::Unix(_) => true,
-        });
         faults.check(
-            has_origin,
+            !self.origin.is_empty(),
             &key("cache"),
             "the cache stores responses of origins, and there is no origin",
             "add `origin = [\"http://HOST:PORT\"]` (--origin)",

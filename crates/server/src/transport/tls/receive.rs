@@ -1,4 +1,4 @@
-//! Records that come.
+//! Receives and decrypts TLS records.
 
 use super::{
     Receive,
@@ -16,7 +16,7 @@ impl Worker {
         &mut self,
         socket: BorrowedFd<'_>,
         buffer: &mut [u8],
-        receive: Receive,
+        read_socket: Receive,
     ) -> io::Result<usize> {
         self.may_have_more = false;
         let number = socket.as_raw_fd() as usize;
@@ -29,12 +29,12 @@ impl Worker {
             return Ok(0);
         }
         if is_established && extra.is_none() {
-            return self.open(socket, buffer, 0, receive);
+            return self.open_records(socket, buffer, 0, read_socket);
         }
         if !is_established {
-            self.handshake(socket, buffer, receive)?;
+            self.handshake(socket, buffer, read_socket)?;
         }
-        // Before the rest of a record comes the part that is here.
+        // The saved start of a record goes before its newly received rest.
         let Some((_, extra)) = self.sessions.get_mut(number) else {
             return Err(io::ErrorKind::NotConnected.into());
         };
@@ -44,23 +44,23 @@ impl Worker {
             buffer[..len].copy_from_slice(&extra.input);
             extra.input = Vec::new();
         }
-        self.open(socket, buffer, len, receive)
+        self.open_records(socket, buffer, len, read_socket)
     }
 
-    /// Opens what the buffer has already, `len` bytes, and what can be received.
-    fn open(
+    /// Decrypts the first `len` bytes of the buffer and all that can be received.
+    fn open_records(
         &mut self,
         socket: BorrowedFd<'_>,
         buffer: &mut [u8],
         len: usize,
-        receive: Receive,
+        read_socket: Receive,
     ) -> io::Result<usize> {
         let number = socket.as_raw_fd() as usize;
         let Some((session, extra)) = self.sessions.get_mut(number) else {
             return Err(io::ErrorKind::NotConnected.into());
         };
         let keys = self.keys.keys_of(number, session);
-        // Plaintext is in front, then what is not opened yet.
+        // The buffer has the plaintext first, then what is not decrypted yet.
         let (mut plain, mut start, mut end) = (0, 0, len);
         let mut is_drained = false;
         let outcome = loop {
@@ -74,7 +74,7 @@ impl Worker {
                             plain += range.len();
                             continue;
                         }
-                        // The record layer bounds how many of these there are.
+                        // pollux_tls limits the number of such records.
                         Content::Control | Content::Tickets(_) => continue,
                         Content::Closed => {
                             start = end;
@@ -88,13 +88,13 @@ impl Worker {
                     let len = session.seal_alert(keys, error, &mut alert);
                     let _ = sys::send_now(socket, &alert[..len], false);
                     tracing::debug!("closing a TLS connection: {error}");
-                    break Err(refusal(error));
+                    break Err(io_error(error));
                 }
             }
             buffer.copy_within(start..end, plain);
             (start, end) = (plain, plain + (end - start));
-            // Only where there is something to give: else the end of the stream, which may stand behind
-            // part of a record, would be passed over; and a blocking socket is to wait for more.
+            // Stop after a short read only if there is plaintext to return. Otherwise read again, so that
+            // an end of stream is noticed and a blocking socket waits.
             if is_drained && plain > 0 {
                 break Err(io::ErrorKind::WouldBlock.into());
             }
@@ -102,7 +102,7 @@ impl Worker {
                 debug_assert!(plain > 0, "a buffer has room for a record");
                 break Err(io::ErrorKind::Interrupted.into());
             }
-            match receive(socket, &mut buffer[end..]) {
+            match read_socket(socket, &mut buffer[end..]) {
                 // Without close_notify the end may be a truncation by a third party (RFC 8446
                 // §6.1).
                 Ok(0) => break Err(io::ErrorKind::UnexpectedEof.into()),
@@ -123,18 +123,19 @@ impl Worker {
         match outcome {
             Ok(len) if plain == 0 => Ok(len),
             Err(error) if plain == 0 => Err(error),
-            // The end or the error comes with the next call, unless the socket is just drained.
+            // The next call returns the end, the error, or what the full buffer left. A drained socket needs
+            // no further call.
             outcome => {
-                let is_over = !matches!(&outcome, Err(e) if e.kind() == io::ErrorKind::WouldBlock);
-                self.may_have_more = is_over;
+                self.may_have_more =
+                    !matches!(&outcome, Err(e) if e.kind() == io::ErrorKind::WouldBlock);
                 Ok(plain)
             }
         }
     }
 }
 
-/// The error of a receive that stands for an error of the record layer.
-fn refusal(error: Error) -> io::Error {
+/// Converts an error of the record layer into an I/O error.
+fn io_error(error: Error) -> io::Error {
     match error {
         Error::PeerAlert(_) => io::Error::new(io::ErrorKind::ConnectionReset, error),
         _ => io::Error::new(io::ErrorKind::InvalidData, error),
