@@ -15,7 +15,9 @@ pub use crate::services::policy::{
     Cors, ErrorPage, PathField, Pattern, Redirect, Rewrite, SecurityHeaders, SiteRules,
 };
 pub use crate::services::site::Compress;
-pub use crate::transport::tls::{CertificateFiles, ClientCertificates, MinVersion, Tls, TlsConfig};
+pub use crate::transport::tls::{
+    CertificateFiles, ClientCertificates, MinVersion, OriginTls, Tls, TlsConfig,
+};
 pub use frontend::{
     ForwardedPolicy, FrontendConfig, HandoverConfig, HostPolicy, Origin, RouteConfig,
 };
@@ -26,6 +28,7 @@ pub use listen::Listen;
 use pollux_event::MechanismSpec;
 use pollux_http::Limits;
 use pollux_sys::OwnFileTables;
+pub use pollux_tls::ClientTrust;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::{

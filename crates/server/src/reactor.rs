@@ -8,12 +8,14 @@
 
 mod alarms;
 mod handover;
+mod upstream_error;
 mod upstreams;
 
 pub use alarms::AlarmId;
 pub(crate) use alarms::Alarms;
 pub(crate) use handover::HandOver;
 pub use handover::NotTaken;
+pub use upstream_error::UpstreamError;
 pub use upstreams::UpstreamId;
 pub(crate) use upstreams::{
     ConnectedSocket, Endpoint, UpstreamConnection, UpstreamConnections, UpstreamState,

@@ -46,7 +46,8 @@ pub(crate) use crate::protocol::{ExchangeTerms, KeepAlive};
 pub use crate::{
     protocol::{Flow, Part},
     reactor::{
-        AlarmId, ClientId, EventTarget, ExchangeId, NotTaken, Reactor, UpstreamId, WakeReason,
+        AlarmId, ClientId, EventTarget, ExchangeId, NotTaken, Reactor, UpstreamError, UpstreamId,
+        WakeReason,
     },
 };
 pub(crate) use page::Page;
@@ -66,7 +67,6 @@ use pollux_http::{Reject, proxy_protocol::Header};
 use pollux_hub::subscribers::Delivery;
 use std::{
     cell::Cell,
-    io,
     net::{IpAddr, SocketAddr},
     ops::Range,
     os::fd::BorrowedFd,
@@ -201,7 +201,7 @@ pub enum Event<'b> {
     /// The output of an upstream connection was full, and is low now.
     UpstreamRoom(UpstreamId),
     /// An upstream connection could not be established, or has broken. It is gone.
-    Failed(UpstreamId, io::ErrorKind),
+    Failed(UpstreamId, UpstreamError),
     /// The time of an alarm is over.
     Time(AlarmId),
     /// A name is resolved, or the reason why it is not; with the number that the question had.

@@ -19,7 +19,7 @@ use std::{
     sync::Arc,
     time::Duration,
 };
-use tls::Tls;
+use tls::{HandshakeStep, Tls, TlsPeer};
 
 /// A connection to a peer, open for as long as this is.
 #[derive(Debug)]
@@ -42,6 +42,29 @@ impl Transport {
         match tls::accept(socket.as_fd(), server) {
             Ok(()) => Ok(Self::Tls(socket)),
             Err(error) => Err((socket, error)),
+        }
+    }
+
+    /// Begins a TLS handshake on a connection that this end has made and that is connected now.
+    ///
+    /// # Errors
+    /// There is no memory for a session, or rustls refuses the configuration.
+    pub(crate) fn begin_tls(&mut self, peer: &Arc<TlsPeer>) -> io::Result<()> {
+        match self {
+            Self::Plain(_) => Err(io::ErrorKind::InvalidInput.into()),
+            Self::Tls(socket) => tls::connect(socket.as_fd(), peer),
+        }
+    }
+
+    /// Goes on with the handshake that [`Transport::begin_tls`] has begun, without waiting. Nothing may be
+    /// sent or received before it is over.
+    ///
+    /// # Errors
+    /// The handshake has failed, for a reason of TLS ([`pollux_tls::HandshakeError`]) or of the socket.
+    pub(crate) fn shake_hands(&mut self) -> io::Result<HandshakeStep> {
+        match self {
+            Self::Plain(_) => Ok(HandshakeStep::Done),
+            Self::Tls(socket) => tls::shake_hands(socket.as_fd()),
         }
     }
 

@@ -56,6 +56,8 @@ pub enum HandshakeError {
     PlainHttp,
     /// More came than a handshake may have.
     TooLong,
+    /// The peer closed the connection without an alert. [`Handshake`] does not see that: its user does.
+    Closed,
     /// rustls' reason. The alert for the peer is in the output.
     Tls(rustls::Error),
 }
@@ -65,6 +67,7 @@ impl fmt::Display for HandshakeError {
         match self {
             Self::PlainHttp => f.write_str("the client speaks plain HTTP on a TLS port"),
             Self::TooLong => f.write_str("the TLS handshake is longer than any may be"),
+            Self::Closed => f.write_str("the peer closed the connection during the TLS handshake"),
             Self::Tls(error) => write!(f, "the TLS handshake failed: {error}"),
         }
     }

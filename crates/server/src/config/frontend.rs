@@ -1,7 +1,9 @@
 //! The settings of a front end: which origins there are, and what they are sent.
 
+use crate::transport::tls::OriginTls;
 use anyhow::ensure;
 use pollux_http::{host::Authority, proxy_protocol::Version};
+use pollux_tls::ServerName;
 use std::{fmt, net::IpAddr, num::NonZeroUsize, path::PathBuf, str::FromStr, time::Duration};
 
 /// A reverse proxy: which requests go to which origins. [`FrontendConfig::new`] has the defaults of
@@ -35,6 +37,8 @@ pub struct FrontendConfig {
     pub keep_timeout: Duration,
     /// Where replies are kept, for all workers; `None` keeps none.
     pub cache: Option<pollux_cache::Store>,
+    /// How https origins are spoken to; needed where there are any.
+    pub tls: Option<OriginTls>,
 }
 
 /// An origin, and which paths are its.
@@ -59,12 +63,14 @@ pub struct HandoverConfig {
 /// A server for requests that this one does not answer itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Origin {
-    /// `http://HOST:PORT`.
+    /// `http://HOST:PORT` or `https://HOST:PORT`.
     Tcp {
         /// A name or an address; without the brackets of an IPv6 address.
         host: String,
         /// The port.
         port: u16,
+        /// It is `https`: the host is the name that the certificate must have.
+        is_tls: bool,
     },
     /// `unix:PATH`.
     Unix(PathBuf),
@@ -115,7 +121,13 @@ impl FrontendConfig {
             keep: 32,
             keep_timeout: Duration::from_secs(60),
             cache: None,
+            tls: None,
         }
+    }
+
+    /// Whether an origin is spoken to over TLS.
+    pub(crate) fn has_tls_origin(&self) -> bool {
+        self.routes.iter().any(|route| route.origin.tls_name().is_some())
     }
 
     /// # Errors
@@ -150,6 +162,15 @@ impl FrontendConfig {
             self.proxy_protocol.is_none() || self.keep == 0,
             "--origin-proxy-protocol: a connection to an origin speaks for one client, so that none can \
              be kept for others"
+        );
+        ensure!(
+            self.proxy_protocol.is_none() || !self.has_tls_origin(),
+            "--origin-proxy-protocol is for http:// and unix: origins: its header would have to be sent \
+             ahead of the TLS handshake, which is not supported"
+        );
+        ensure!(
+            self.tls.is_some() || !self.has_tls_origin(),
+            "an https origin without settings for TLS"
         );
         if let HostPolicy::Named(name) = &self.host {
             ensure!(
@@ -222,7 +243,7 @@ impl FromStr for HandoverConfig {
 impl FromStr for Origin {
     type Err = String;
 
-    /// `http://HOST[:PORT]` or `unix:PATH`.
+    /// `http://HOST[:PORT]`, `https://HOST[:PORT]` or `unix:PATH`.
     fn from_str(text: &str) -> Result<Self, String> {
         if let Some(path) = text.strip_prefix("unix:") {
             return match path {
@@ -230,12 +251,15 @@ impl FromStr for Origin {
                 path => Ok(Self::Unix(path.into())),
             };
         }
-        if text.starts_with("https://") {
-            return Err("https is not spoken to origins: http://HOST:PORT or unix:PATH".into());
-        }
-        let rest = text
-            .strip_prefix("http://")
-            .ok_or_else(|| format!("{text:?}: wants http://HOST:PORT or unix:PATH"))?;
+        let (is_tls, rest) = match (text.strip_prefix("https://"), text.strip_prefix("http://")) {
+            (Some(rest), _) => (true, rest),
+            (None, Some(rest)) => (false, rest),
+            (None, None) => {
+                return Err(format!(
+                    "{text:?}: wants http://HOST:PORT, https://HOST:PORT or unix:PATH"
+                ));
+            }
+        };
         let authority = rest.strip_suffix('/').unwrap_or(rest);
         if authority.contains(['/', '?', '#']) {
             return Err("an origin's URL has no path: requests keep their own".into());
@@ -244,9 +268,12 @@ impl FromStr for Origin {
             .ok_or_else(|| format!("{authority:?} is no HOST:PORT"))?;
         let host = String::from_utf8_lossy(parsed.host);
         let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
-        match parsed.port.unwrap_or(80) {
+        if is_tls && ServerName::try_from(&*host).is_err() {
+            return Err(format!("{host:?} is no name that a certificate can have"));
+        }
+        match parsed.port.unwrap_or(usual_port(is_tls)) {
             0 => Err("port 0 is nobody's".into()),
-            port => Ok(Self::Tcp { host, port }),
+            port => Ok(Self::Tcp { host, port, is_tls }),
         }
     }
 }
@@ -255,22 +282,37 @@ impl Origin {
     /// Its `Host`: what its URL says (RFC 9110 §7.2: without the scheme's own port).
     pub(crate) fn authority(&self) -> String {
         match self {
-            Self::Tcp { host, port } => {
+            Self::Tcp { host, port, is_tls } => {
                 let host = match host.parse::<IpAddr>() {
                     Ok(IpAddr::V6(address)) => format!("[{address}]"),
                     _ => host.clone(),
                 };
-                if *port == 80 { host } else { format!("{host}:{port}") }
+                if *port == usual_port(*is_tls) { host } else { format!("{host}:{port}") }
             }
             Self::Unix(_) => "localhost".into(),
         }
     }
+
+    /// The name that its certificate must have, if it is spoken to over TLS.
+    pub(crate) fn tls_name(&self) -> Option<ServerName<'static>> {
+        match self {
+            Self::Tcp { host, is_tls: true, .. } => ServerName::try_from(host.clone()).ok(),
+            Self::Tcp { is_tls: false, .. } | Self::Unix(_) => None,
+        }
+    }
+}
+
+/// The port of a URL that has none.
+fn usual_port(is_tls: bool) -> u16 {
+    if is_tls { 443 } else { 80 }
 }
 
 impl fmt::Display for Origin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Tcp { .. } => write!(f, "http://{}", self.authority()),
+            Self::Tcp { is_tls, .. } => {
+                write!(f, "http{}://{}", if *is_tls { "s" } else { "" }, self.authority())
+            }
             Self::Unix(path) => write!(f, "unix:{}", path.display()),
         }
     }
@@ -335,6 +377,7 @@ impl FromStr for ForwardedPolicy {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use pollux_tls::ClientTrust;
 
     #[test]
     fn routes_are_read_and_shown() {
@@ -343,6 +386,7 @@ mod tests {
             ("http://a", "http://a"),
             ("http://a:80/", "http://a"),
             ("http://[::1]:9", "http://[::1]:9"),
+            ("http://a:443", "http://a:443"),
             ("unix:/run/app.sock", "unix:/run/app.sock"),
             ("/api=http://a:1", "/api=http://a:1"),
             ("/api/=unix:/x=y", "/api=unix:/x=y"),
@@ -355,7 +399,7 @@ mod tests {
         for (text, expected) in [
             ("", "wants http://"),
             ("a:80", "wants http://"),
-            ("https://a", "https is not spoken"),
+            ("https://a_b..c", "no name that a certificate"),
             ("http://a/b", "no path"),
             ("http://a?b", "no path"),
             ("http://", "no HOST:PORT"),
@@ -370,6 +414,27 @@ mod tests {
         ] {
             let error = text.parse::<RouteConfig>().unwrap_err();
             assert!(error.contains(expected), "{text:?}: {error}");
+        }
+    }
+
+    #[test]
+    fn an_https_origin_has_the_usual_port_and_needs_settings() {
+        for (text, shown) in [
+            ("https://a", "https://a"),
+            ("https://a:443/", "https://a"),
+            ("https://a:80", "https://a:80"),
+            ("/x=https://[::1]:8443", "/x=https://[::1]:8443"),
+        ] {
+            let route: RouteConfig = text.parse().unwrap();
+            assert_eq!(route.to_string(), shown);
+            assert!(route.origin.tls_name().is_some());
+            let mut config = FrontendConfig::new(vec![route]);
+            assert!(config.check().unwrap_err().to_string().contains("settings for TLS"));
+            config.tls = Some(OriginTls::new(&ClientTrust::Anybody).unwrap());
+            config.check().unwrap();
+            config.proxy_protocol = Some(Version::V1);
+            config.keep = 0;
+            assert!(config.check().unwrap_err().to_string().contains("--origin-proxy-protocol"));
         }
     }
 

@@ -22,7 +22,7 @@ pub(super) fn kind_of(error: &io::Error) -> io::ErrorKind {
 /// A socket on its way to `endpoint`, non-blocking.
 pub(super) fn connect(endpoint: &Endpoint) -> io::Result<OwnedFd> {
     match endpoint {
-        Endpoint::Tcp(address) => {
+        Endpoint::Tcp(address) | Endpoint::Tls(address, _) => {
             let destination = sys::Address::from(*address);
             let socket = sys::tcp_socket(&destination)?;
             // Else the second half of a request could wait for the peer's delayed acknowledgement.

@@ -448,7 +448,7 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
             Some(Peer::Preamble(_)) => self.close_preamble(fd, None),
             Some(&Peer::Upstream(index)) => {
                 if let Some(id) = self.reactor.upstreams.at(index) {
-                    self.fail_upstream(id, io::ErrorKind::Other);
+                    self.fail_upstream(id, io::ErrorKind::Other.into());
                 }
             }
             Some(Peer::Tunnel(_)) => self.end_tunnel(fd),

@@ -11,10 +11,10 @@ use crate::{
     config::LargeFile,
     reactor::{
         AlarmId, Command, Endpoint, EventTarget, ExchangeId, HandOver, Question,
-        UpstreamConnection, UpstreamId, UpstreamState,
+        UpstreamConnection, UpstreamError, UpstreamId, UpstreamState,
     },
     service::{Event, Service, ServiceContext},
-    transport::Transport,
+    transport::{Transport, tls::HandshakeStep},
 };
 use pollux_sys as sys;
 use socket2::SockRef;
@@ -30,7 +30,9 @@ const PASSES: usize = 4;
 /// exchange means to write to its connection, and a service may wake very many at once.
 const COMMANDS_PER_ITERATION: usize = 1024;
 /// The receive buffer of all links of an engine.
-pub(super) const LINK_INPUT_BYTES: usize = 16 << 10;
+///
+/// A whole TLS record has room in it.
+pub(super) const LINK_INPUT_BYTES: usize = pollux_tls::RECORD_MAX;
 
 /// An engine, as far as upstream connections, alarms and wake-ups are concerned.
 pub(super) trait UpstreamDriver: Sized {
@@ -69,6 +71,9 @@ pub(super) trait UpstreamDriver: Sized {
     /// # Errors
     /// It cannot be waited for.
     fn hold(&mut self, id: UpstreamId, transport: Transport, deadline: u32) -> io::Result<()>;
+
+    /// The TLS handshake of a link cannot go on: waits for input, or for room in the socket.
+    fn await_handshake(&mut self, fd: RawFd, needs_room: bool);
 
     /// The link is connected: it has no deadline any more.
     fn set_connected(&mut self, id: UpstreamId, fd: RawFd);
@@ -166,16 +171,22 @@ pub(super) trait UpstreamDriver: Sized {
             _ if upstream.is_closed => self.end_upstream(id),
             UpstreamState::ToDial(endpoint, timeout) => {
                 if let Err(error) = self.dial(id, &endpoint, timeout) {
-                    self.fail_upstream(id, kind_of(&error));
+                    self.fail_upstream(id, kind_of(&error).into());
                 }
             }
-            UpstreamState::Connecting(_) => {}
+            UpstreamState::Connecting(_) | UpstreamState::Handshaking(_) => {}
             UpstreamState::Open(fd) => self.send_on_upstream(id, fd),
         }
     }
 
     fn dial(&mut self, id: UpstreamId, endpoint: &Endpoint, timeout: u32) -> io::Result<()> {
-        let transport = Transport::Plain(connect(endpoint)?);
+        let socket = connect(endpoint)?;
+        let transport = match endpoint {
+            Endpoint::Tls(..) => Transport::Tls(socket),
+            Endpoint::Tcp(_) | Endpoint::Unix(_) | Endpoint::Connected(_) => {
+                Transport::Plain(socket)
+            }
+        };
         let fd = transport.as_raw_fd();
         let deadline = self.parts().1.worker.clock.after(timeout);
         self.hold(id, transport, deadline)?;
@@ -189,12 +200,33 @@ pub(super) trait UpstreamDriver: Sized {
     fn see_whether_connected(&mut self, id: UpstreamId, fd: RawFd) {
         let Some((upstream, transport)) = self.upstream(id) else { return };
         if let Err(error) = sys::take_socket_error(transport.as_fd()) {
-            return self.fail_upstream(id, error.kind());
+            return self.fail_upstream(id, error.kind().into());
         }
         // The event may have been spurious.
         if SockRef::from(&*transport).peer_addr().is_err() {
             return;
         }
+        let Some(peer) = upstream.tls.take() else { return self.set_open(id, fd) };
+        upstream.adapter = UpstreamState::Handshaking(fd);
+        match transport.begin_tls(&peer) {
+            Ok(()) => self.shake_hands(id, fd),
+            Err(error) => self.fail_upstream(id, UpstreamError::of(&error)),
+        }
+    }
+
+    /// Goes on with the TLS handshake of a link.
+    fn shake_hands(&mut self, id: UpstreamId, fd: RawFd) {
+        let Some((_, transport)) = self.upstream(id) else { return };
+        match transport.shake_hands() {
+            Ok(HandshakeStep::Done) => self.set_open(id, fd),
+            Ok(step) => self.await_handshake(fd, step == HandshakeStep::NeedsRoom),
+            Err(error) => self.fail_upstream(id, UpstreamError::of(&error)),
+        }
+    }
+
+    /// A link is ready for use.
+    fn set_open(&mut self, id: UpstreamId, fd: RawFd) {
+        let Some((upstream, _)) = self.upstream(id) else { return };
         upstream.adapter = UpstreamState::Open(fd);
         let to = upstream.to;
         self.set_connected(id, fd);
@@ -223,7 +255,7 @@ pub(super) trait UpstreamDriver: Sized {
         self.count_sent(sent);
         let is_paused = match outcome {
             Ok(sent) => matches!(sent, SendOutcome::Paused),
-            Err(error) => return self.fail_upstream(id, error.kind()),
+            Err(error) => return self.fail_upstream(id, UpstreamError::of(&error)),
         };
         if is_told && !self.tell(to, Event::UpstreamRoom(id)) {
             return self.end_upstream(id);
@@ -232,7 +264,7 @@ pub(super) trait UpstreamDriver: Sized {
     }
 
     /// Ends an upstream connection, and delivers the reason to its receiver.
-    fn fail_upstream(&mut self, id: UpstreamId, why: io::ErrorKind) {
+    fn fail_upstream(&mut self, id: UpstreamId, why: UpstreamError) {
         let Some(to) = self.parts().1.reactor.upstreams.get(id).map(|upstream| upstream.to) else {
             return;
         };
@@ -242,8 +274,13 @@ pub(super) trait UpstreamDriver: Sized {
 
     /// A link is over.
     fn end_upstream(&mut self, id: UpstreamId) {
+        if let Some((UpstreamConnection { adapter: UpstreamState::Open(_), .. }, transport)) =
+            self.upstream(id)
+        {
+            transport.say_end();
+        }
         let Some(upstream) = self.parts().1.reactor.upstreams.remove(id) else { return };
-        if let UpstreamState::Connecting(fd) | UpstreamState::Open(fd) = upstream.adapter {
+        if let Some(fd) = upstream.adapter.fd() {
             self.close_upstream(id, fd);
         }
     }

@@ -1,14 +1,16 @@
 //! Connections that applications have dialled.
 
 use super::EventTarget;
-use crate::transport::outbox::Outbox;
-use std::{cell::RefCell, net::SocketAddr, os::fd::OwnedFd, path::PathBuf, rc::Rc};
+use crate::transport::{outbox::Outbox, tls::TlsPeer};
+use std::{cell::RefCell, net::SocketAddr, os::fd::OwnedFd, path::PathBuf, rc::Rc, sync::Arc};
 
 /// Where to dial.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Endpoint {
     /// TCP.
     Tcp(SocketAddr),
+    /// TLS over TCP.
+    Tls(SocketAddr, Arc<TlsPeer>),
     /// A UNIX stream socket at a path.
     Unix(PathBuf),
     /// Nowhere: a connected socket that somebody has made already, such as one of a pair.
@@ -54,6 +56,8 @@ pub(crate) enum UpstreamState {
     ToDial(Endpoint, u32),
     /// It is being connected: the driver's number for it.
     Connecting(i32),
+    /// It is connected, and the TLS handshake is under way.
+    Handshaking(i32),
     /// It is connected.
     Open(i32),
 }
@@ -65,6 +69,8 @@ pub(crate) struct UpstreamConnection {
     pub(crate) to: EventTarget,
     /// How far it has come; the driver's to set.
     pub(crate) adapter: UpstreamState,
+    /// Whom a TLS handshake is to be held with, once it is connected.
+    pub(crate) tls: Option<Arc<TlsPeer>>,
     /// What is to be sent.
     pub(crate) output: Outbox,
     /// Nothing is to be received.
@@ -80,6 +86,16 @@ pub(crate) struct UpstreamConnection {
     /// Our side is closed. The driver's to set.
     pub(crate) has_shut: bool,
     pub(super) is_queued: bool,
+}
+
+impl UpstreamState {
+    /// The driver's number for it, once it is dialled.
+    pub(crate) fn fd(&self) -> Option<i32> {
+        match *self {
+            Self::ToDial(..) => None,
+            Self::Connecting(fd) | Self::Handshaking(fd) | Self::Open(fd) => Some(fd),
+        }
+    }
 }
 
 /// All links.
@@ -104,8 +120,13 @@ impl UpstreamConnections {
         timeout: u32,
         to: EventTarget,
     ) -> UpstreamId {
+        let tls = match &endpoint {
+            Endpoint::Tls(_, peer) => Some(Arc::clone(peer)),
+            Endpoint::Tcp(_) | Endpoint::Unix(_) | Endpoint::Connected(_) => None,
+        };
         let upstream = Box::new(UpstreamConnection {
             to,
+            tls,
             adapter: UpstreamState::ToDial(endpoint, timeout),
             output: Outbox::default(),
             is_paused: false,

@@ -15,6 +15,7 @@
 //! - A handshake goes on inside receive, which says `WouldBlock` until it is over. `Interrupted` says that
 //!   it is to go on after others had their turn.
 
+mod client;
 mod handshake;
 mod limits;
 mod receive;
@@ -22,6 +23,8 @@ mod send;
 mod settings;
 mod worker;
 
+pub use client::OriginTls;
+pub(crate) use client::{HandshakeStep, TlsPeer};
 pub(crate) use limits::HANDSHAKE_TIMEOUT;
 pub use settings::{ClientCertificates, Tls, TlsConfig};
 
@@ -58,6 +61,22 @@ pub(super) fn accept(socket: BorrowedFd<'_>, server: &Arc<Tls>) -> io::Result<()
         let worker = worker.get_or_insert_with(Box::default);
         worker.accept(socket, server)
     })
+}
+
+/// Begins a handshake on a connection that this end has made, to be continued by [`shake_hands`].
+///
+/// # Errors
+/// There is no memory for it, or rustls refuses the configuration.
+pub(super) fn connect(socket: BorrowedFd<'_>, peer: &Arc<TlsPeer>) -> io::Result<()> {
+    WORKER.with_borrow_mut(|worker| {
+        let worker = worker.get_or_insert_with(Box::default);
+        worker.connect(socket, peer)
+    })
+}
+
+/// Goes on with a handshake that [`connect`] has begun; see [`super::Transport::shake_hands`].
+pub(super) fn shake_hands(socket: BorrowedFd<'_>) -> io::Result<HandshakeStep> {
+    with_worker(|worker| worker.client_handshake(socket))
 }
 
 /// How a socket is read: without waiting, or for as long as its timeout.

@@ -11,6 +11,7 @@ mod misbehaving;
 mod passing;
 mod peers;
 mod places;
+mod tls;
 mod tunnels;
 
 use pollux_server::{

@@ -6,12 +6,12 @@ use pollux_server::config::{
     ForwardedPolicy, HandoverConfig, HostPolicy, RouteConfig,
     file::{ConfigFile, ProxyVersion, Text, Time},
 };
-use std::num::NonZeroUsize;
+use std::{num::NonZeroUsize, path::PathBuf};
 
 #[derive(clap::Args)]
 #[command(next_help_heading = "Origins")]
 pub(super) struct OriginArgs {
-    /// Forward requests to http://HOST[:PORT] or unix:PATH: with a prefix (/PREFIX=URL) all requests
+    /// Forward requests to http://HOST[:PORT], https://HOST[:PORT] or unix:PATH: with a prefix (/PREFIX=URL) all requests
     /// at and below it, without one those that match no file in DIR. May be repeated: origins of one
     /// prefix take turns, and one that fails is left out for a while. Paths are forwarded unchanged
     #[arg(long, value_name = "[/PREFIX=]URL", action = ArgAction::Append)]
@@ -38,6 +38,11 @@ pub(super) struct OriginArgs {
     /// client's address: 1 or 2. No connection is kept for further requests then
     #[arg(long, value_name = "VERSION")]
     origin_proxy_protocol: Option<ProxyVersion>,
+
+    /// Trust the authorities in FILE (PEM) for the certificates of https origins, and not those that the
+    /// system trusts
+    #[arg(long, value_name = "FILE")]
+    origin_ca: Option<PathBuf>,
 
     /// Name of this proxy in Via and Proxy-Status; off leaves out Via [default: pollux]
     #[arg(long, value_name = "NAME")]
@@ -73,6 +78,7 @@ impl OriginArgs {
             value::replace(&mut site.handover, self.handover.clone());
             value::set(&mut site.origin_host, self.origin_host.clone());
             value::set_some(&mut site.origin_proxy_protocol, self.origin_proxy_protocol);
+            value::set_some(&mut site.origin_ca, self.origin_ca.clone());
             value::set(&mut site.forwarded, self.forwarded.clone());
             value::set(&mut site.via, self.via.clone());
             value::set(&mut site.origin_connect_timeout, self.origin_connect_timeout);

@@ -18,7 +18,8 @@ const FILES_MAX: usize = 256;
 /// How deep includes may be nested.
 const DEPTH_MAX: usize = 8;
 /// Keys whose values are paths, which are relative to their file.
-const PATHS: [&str; 5] = ["access-log", "control", "root", "cache-dir", "guestbook-template"];
+const PATHS: [&str; 6] =
+    ["access-log", "control", "root", "cache-dir", "guestbook-template", "origin-ca"];
 
 /// One file that was read.
 #[derive(Clone, Debug)]

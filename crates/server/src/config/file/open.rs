@@ -3,8 +3,8 @@
 
 use super::{ConfigFile, SiteSection};
 use crate::config::{
-    Config, ForwardedPolicy, FrontendConfig, GuestbookConfig, LogTarget, SiteConfig, Store,
-    Timeouts, VirtualHost,
+    ClientTrust, Config, ForwardedPolicy, FrontendConfig, GuestbookConfig, LogTarget, OriginTls,
+    SiteConfig, Store, Timeouts, VirtualHost,
 };
 use anyhow::Context;
 use pollux_http::Limits;
@@ -137,6 +137,10 @@ impl SiteSection {
         // A connection speaks for one client, once it has said for which.
         config.keep = if config.proxy_protocol.is_some() { 0 } else { self.origin_keep };
         config.keep_timeout = self.origin_keep_timeout.0;
+        if config.has_tls_origin() {
+            let trust = self.origin_ca.clone().map_or(ClientTrust::System, ClientTrust::File);
+            config.tls = Some(OriginTls::new(&trust)?);
+        }
         config.cache = match (kept, self.cache) {
             (Some(kept), _) => Some(kept),
             (None, Some(size)) => Some(self.cache_store(size.0)?),

@@ -51,7 +51,7 @@ pub struct SiteSection {
     pub security_headers: Option<Text<SecurityHeaders>>,
     /// Maximum size of a request's body.
     pub max_body: SizeLimit,
-    /// Origins: `"URL"` or `"/PREFIX=URL"`.
+    /// Origins: `"URL"` or `"/PREFIX=URL"`, with http://, https:// or unix:.
     pub origin: Vec<Text<RouteConfig>>,
     /// Processes that are handed connections: `"unix:PATH"` or `"/PREFIX=unix:PATH"`.
     pub handover: Vec<Text<HandoverConfig>>,
@@ -61,6 +61,9 @@ pub struct SiteSection {
     pub forwarded: Text<ForwardedPolicy>,
     /// Version of the PROXY protocol with which connections to origins begin.
     pub origin_proxy_protocol: Option<ProxyVersion>,
+    /// File with the authorities (PEM) that certificates of https origins must be of, instead of those
+    /// that the system trusts.
+    pub origin_ca: Option<PathBuf>,
     /// Name of this proxy in Via, or `off`.
     pub via: String,
     /// Time to connect to an origin.
@@ -131,6 +134,7 @@ impl Default for SiteSection {
             origin_timeout: Time::from_secs(60),
             origin_connections: const { NonZeroUsize::new(1024).expect("1024 is not 0") },
             origin_proxy_protocol: None,
+            origin_ca: None,
             origin_keep: 32,
             origin_keep_timeout: Time::from_secs(60),
             cache: None,

@@ -342,6 +342,7 @@ impl SiteSection {
             ("origin-timeout", self.origin_timeout != default.origin_timeout),
             ("origin-connections", self.origin_connections != default.origin_connections),
             ("origin-proxy-protocol", self.origin_proxy_protocol.is_some()),
+            ("origin-ca", self.origin_ca.is_some()),
             ("origin-keep", self.origin_keep != default.origin_keep),
             ("origin-keep-timeout", self.origin_keep_timeout != default.origin_keep_timeout),
         ];
@@ -436,6 +437,19 @@ impl SiteSection {
                 "5s is usual",
             );
         }
+        let has_tls = self.origin.iter().any(|route| route.value.origin.tls_name().is_some());
+        faults.check(
+            self.origin_ca.is_none() || has_tls,
+            &key("origin-ca"),
+            "an authority is given for https origins, and there is none",
+            "write `https://` in `origin` (--origin), or leave out `origin-ca` (--origin-ca)",
+        );
+        faults.check(
+            self.origin_proxy_protocol.is_none() || !has_tls,
+            &key("origin-proxy-protocol"),
+            "the PROXY protocol is not supported to https origins",
+            "use an http:// origin, or leave out `origin-proxy-protocol` (--origin-proxy-protocol)",
+        );
         let Some(size) = self.cache else { return };
         faults.check(
             !self.origin.is_empty(),

@@ -6,7 +6,8 @@ use crate::{
     config::LargeFile,
     engine::upstreams::{LINK_INPUT_BYTES, UpstreamDriver},
     reactor::{
-        AlarmId, ExchangeId, HandOver, Question, UpstreamConnection, UpstreamId, UpstreamState,
+        AlarmId, ExchangeId, HandOver, Question, UpstreamConnection, UpstreamError, UpstreamId,
+        UpstreamState,
     },
     service::{Event, Service, ServiceContext},
     transport::Transport,
@@ -24,6 +25,8 @@ pub(super) struct UpstreamTransport {
     transport: Transport,
     /// Until when it must be connected.
     deadline: Option<u32>,
+    /// Its TLS handshake waits for room in the socket, and not for input.
+    needs_room: bool,
 }
 
 impl<A: Service> UpstreamDriver for Blocking<A> {
@@ -102,8 +105,16 @@ impl<A: Service> UpstreamDriver for Blocking<A> {
     }
 
     fn hold(&mut self, id: UpstreamId, transport: Transport, deadline: u32) -> io::Result<()> {
-        self.upstreams.push(UpstreamTransport { id, transport, deadline: Some(deadline) });
+        let deadline = Some(deadline);
+        self.upstreams.push(UpstreamTransport { id, transport, deadline, needs_room: false });
         Ok(())
+    }
+
+    /// What is waited for follows from the link's state.
+    fn await_handshake(&mut self, fd: RawFd, needs_room: bool) {
+        if let Some(found) = self.upstreams.iter_mut().find(|l| l.transport.as_raw_fd() == fd) {
+            found.needs_room = needs_room;
+        }
     }
 
     fn set_connected(&mut self, id: UpstreamId, _: RawFd) {
@@ -136,14 +147,16 @@ impl<A: Service> Blocking<A> {
 
     /// Adds the links to what is waited for.
     pub(super) fn add_upstreams(&mut self) {
-        for UpstreamTransport { id, transport, .. } in &self.upstreams {
+        for UpstreamTransport { id, transport, needs_room, .. } in &self.upstreams {
             let mut events = 0;
             if let Some(upstream) = self.reactor.upstreams.get(*id) {
-                if matches!(upstream.adapter, UpstreamState::Connecting(_))
-                    || !upstream.output.is_empty()
-                {
-                    events |= POLLOUT;
-                }
+                events |= match upstream.adapter {
+                    UpstreamState::Connecting(_) => POLLOUT,
+                    UpstreamState::Handshaking(_) if *needs_room => POLLOUT,
+                    UpstreamState::Handshaking(_) => POLLIN,
+                    _ if !upstream.output.is_empty() => POLLOUT,
+                    _ => 0,
+                };
                 if matches!(upstream.adapter, UpstreamState::Open(_))
                     && !upstream.is_paused
                     && !upstream.has_ended
@@ -183,16 +196,19 @@ impl<A: Service> Blocking<A> {
 
     fn attend_upstream(&mut self, id: UpstreamId, happened: i16) {
         let Some(upstream) = self.reactor.upstreams.get(id) else { return };
-        if let UpstreamState::Connecting(fd) = upstream.adapter {
+        if let UpstreamState::Connecting(fd) | UpstreamState::Handshaking(fd) = upstream.adapter {
             if happened != 0 {
-                return self.see_whether_connected(id, fd);
+                return match upstream.adapter {
+                    UpstreamState::Connecting(_) => self.see_whether_connected(id, fd),
+                    _ => self.shake_hands(id, fd),
+                };
             }
             let now = self.worker.clock.tick();
             let is_late = |upstream: &UpstreamTransport| {
                 upstream.id == id && upstream.deadline.is_some_and(|at| at <= now)
             };
             if self.upstreams.iter().any(is_late) {
-                self.fail_upstream(id, io::ErrorKind::TimedOut);
+                self.fail_upstream(id, io::ErrorKind::TimedOut.into());
             }
             return;
         }
@@ -245,7 +261,7 @@ impl<A: Service> Blocking<A> {
             Err(error) => {
                 let kind = error.kind();
                 if !matches!(kind, io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) {
-                    self.fail_upstream(id, kind);
+                    self.fail_upstream(id, UpstreamError::of(&error));
                 }
                 true
             }

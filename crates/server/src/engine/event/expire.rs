@@ -31,7 +31,7 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
                 if let Peer::Upstream(index) = slot.peer
                     && let Some(id) = self.reactor.upstreams.at(index)
                 {
-                    self.fail_upstream(id, io::ErrorKind::TimedOut);
+                    self.fail_upstream(id, io::ErrorKind::TimedOut.into());
                 }
                 return;
             }

@@ -9,7 +9,8 @@ use crate::{
         upstreams::{LINK_INPUT_BYTES, UpstreamDriver},
     },
     reactor::{
-        AlarmId, ExchangeId, HandOver, Question, UpstreamConnection, UpstreamId, UpstreamState,
+        AlarmId, ExchangeId, HandOver, Question, UpstreamConnection, UpstreamError, UpstreamId,
+        UpstreamState,
     },
     service::{Event, Service, ServiceContext},
     time::timers,
@@ -32,9 +33,7 @@ impl<M: Mechanism, A: Service> UpstreamDriver for Engine<M, A> {
 
     fn upstream(&mut self, id: UpstreamId) -> Option<(&mut UpstreamConnection, &mut Transport)> {
         let upstream = self.reactor.upstreams.get_mut(id)?;
-        let (UpstreamState::Connecting(fd) | UpstreamState::Open(fd)) = upstream.adapter else {
-            return None;
-        };
+        let fd = upstream.adapter.fd()?;
         Some((upstream, self.table.get_mut(fd)?.transport()?))
     }
 
@@ -81,6 +80,13 @@ impl<M: Mechanism, A: Service> UpstreamDriver for Engine<M, A> {
         Ok(())
     }
 
+    fn await_handshake(&mut self, fd: RawFd, needs_room: bool) {
+        if !self.registers_once() {
+            let wanted = if needs_room { Marks::WRITES } else { Marks::READS };
+            self.change_interest(fd, wanted, false);
+        }
+    }
+
     fn set_connected(&mut self, _: UpstreamId, fd: RawFd) {
         if let Some(slot) = self.table.get_mut(fd) {
             slot.timer.disarm();
@@ -119,11 +125,15 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
     pub(super) fn on_upstream_event(&mut self, fd: RawFd, index: u32, readiness: Readiness) {
         let Some(id) = self.reactor.upstreams.at(index) else { return };
         let Some(upstream) = self.reactor.upstreams.get_mut(id) else { return };
-        if let UpstreamState::Connecting(_) = upstream.adapter {
-            if readiness.is_writable() || readiness.is_readable() {
-                self.see_whether_connected(id, fd);
+        match upstream.adapter {
+            UpstreamState::Connecting(_) => {
+                if readiness.is_writable() || readiness.is_readable() {
+                    self.see_whether_connected(id, fd);
+                }
+                return;
             }
-            return;
+            UpstreamState::Handshaking(_) => return self.shake_hands(id, fd),
+            UpstreamState::ToDial(..) | UpstreamState::Open(_) => {}
         }
         if readiness.is_readable() {
             self.receive_on_upstream(id, fd);
@@ -167,7 +177,11 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
             }
             let Some(transport) = slot.transport() else { return };
             let to = upstream.to;
-            match transport.receive(buffer) {
+            let outcome = transport.receive(buffer);
+            let may_have_more = outcome
+                .as_ref()
+                .is_ok_and(|received| transport.may_have_more(*received, buffer.len()));
+            match outcome {
                 Ok(0) => {
                     slot.marks -= Marks::INPUT_WAITS;
                     upstream.has_ended = true;
@@ -178,7 +192,7 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
                 }
                 Ok(received) => {
                     let ends = Marks::INPUT_ENDS | Marks::INPUT_WAITS;
-                    let is_drained = received < buffer.len() && !slot.marks.intersects(ends);
+                    let is_drained = !may_have_more && !slot.marks.intersects(ends);
                     slot.marks.set(Marks::INPUT_WAITS, !is_drained);
                     if !self.tell(to, Event::Received(id, &buffer[..received])) {
                         return self.end_upstream(id);
@@ -192,7 +206,7 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
                     return;
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return self.fail_upstream(id, error.kind()),
+                Err(error) => return self.fail_upstream(id, UpstreamError::of(&error)),
             }
         }
         self.requeue(fd);

@@ -21,6 +21,12 @@ pub(super) enum Failure {
     NoCapacity,
     /// No connection could be made.
     Connect(ErrorKind),
+    /// The certificate of the origin is not valid for it.
+    TlsCertificate,
+    /// The origin ended the TLS connection by this alert.
+    TlsAlert(u8),
+    /// What the origin sends is not valid TLS, or cannot be agreed on.
+    TlsProtocol,
     /// The connection was closed or broke before the reply was whole.
     Ended,
     /// The origin was silent for too long.
@@ -68,6 +74,17 @@ impl Failure {
                     "no connection to the origin can be made; please try again",
                 ),
             },
+            Self::TlsCertificate => (
+                BadGateway,
+                "tls_certificate_error",
+                "the origin's certificate is not valid for it",
+            ),
+            Self::TlsAlert(_) => {
+                (BadGateway, "tls_alert_received", "the origin has ended the TLS connection")
+            }
+            Self::TlsProtocol => {
+                (BadGateway, "tls_protocol_error", "the origin does not speak valid TLS")
+            }
             Self::Ended | Self::Reply(ReplyError::Empty) => {
                 (BadGateway, "connection_terminated", "the origin has closed the connection")
             }
@@ -116,7 +133,11 @@ impl Failure {
         mut fields: Vec<u8>,
     ) -> Answer {
         let (status, error, reason) = self.description();
-        let _ = write!(fields, "Proxy-Status: {name}; error={error}\r\n");
+        let _ = write!(fields, "Proxy-Status: {name}; error={error}");
+        if let Self::TlsAlert(alert) = self {
+            let _ = write!(fields, "; alert-id={alert}");
+        }
+        fields.extend_from_slice(b"\r\n");
         if status == Status::ServiceUnavailable {
             fields.extend_from_slice(b"Retry-After: 1\r\n");
         }
@@ -142,7 +163,12 @@ impl Failure {
                     | ErrorKind::HostUnreachable
                     | ErrorKind::WouldBlock
             ),
-            Self::Ended | Self::Silent | Self::Reply(_) => true,
+            Self::Ended
+            | Self::Silent
+            | Self::Reply(_)
+            | Self::TlsCertificate
+            | Self::TlsAlert(_)
+            | Self::TlsProtocol => true,
         }
     }
 }
@@ -170,6 +196,9 @@ mod tests {
             (Failure::NoCapacity, 503, "connection_limit_reached"),
             (Failure::Connect(ErrorKind::ConnectionRefused), 502, "connection_refused"),
             (Failure::Connect(ErrorKind::TimedOut), 504, "connection_timeout"),
+            (Failure::TlsCertificate, 502, "tls_certificate_error"),
+            (Failure::TlsAlert(40), 502, "tls_alert_received"),
+            (Failure::TlsProtocol, 502, "tls_protocol_error"),
             (Failure::Ended, 502, "connection_terminated"),
             (Failure::Silent, 504, "http_response_timeout"),
             (Failure::Reply(ReplyError::Truncated), 502, "http_response_incomplete"),

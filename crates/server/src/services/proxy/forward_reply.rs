@@ -7,7 +7,7 @@ use super::{
     failure::Failure,
 };
 use crate::{
-    reactor::UpstreamId,
+    reactor::{UpstreamError, UpstreamId},
     service::{Flow, RequestContext},
     transport::outbox::Outbox,
 };
@@ -15,7 +15,7 @@ use pollux_http::{
     reply::{Event, Next, Reader, ReplyError},
     response::CONTINUE,
 };
-use std::{io::ErrorKind, ops::ControlFlow};
+use std::ops::ControlFlow;
 
 /// What the log says of a client that went away before an answer: nginx' own code.
 pub(super) const CLIENT_GONE: u16 = 499;
@@ -149,13 +149,16 @@ impl Proxy {
         &mut self,
         context: &mut RequestContext<'_>,
         mut state: Box<State>,
-        kind: ErrorKind,
+        why: UpstreamError,
         outbox: &mut Outbox,
     ) -> Progress {
         state.upstream = None;
         self.pool.is_gone(context.reactor);
-        let failure = match state.phase {
-            ExchangePhase::Connecting => Failure::Connect(kind),
+        let failure = match (why, state.phase) {
+            (UpstreamError::TlsCertificate, _) => Failure::TlsCertificate,
+            (UpstreamError::TlsAlert(alert), _) => Failure::TlsAlert(alert),
+            (UpstreamError::TlsProtocol, _) => Failure::TlsProtocol,
+            (UpstreamError::Io(kind), ExchangePhase::Connecting) => Failure::Connect(kind),
             _ if state.has_seen && !state.reply.has_begun() => {
                 Failure::Reply(ReplyError::Truncated)
             }

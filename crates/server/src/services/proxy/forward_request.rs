@@ -195,7 +195,15 @@ impl Proxy {
             state.tries += 1;
             let has_other = self.routes.count(state.route) > 1;
             let may_try = match failure {
-                Failure::Connect(_) => {
+                Failure::TlsCertificate | Failure::TlsAlert(_) | Failure::TlsProtocol
+                    if was_sent =>
+                {
+                    state.can_be_sent_again() && (state.is_reused || has_other)
+                }
+                Failure::Connect(_)
+                | Failure::TlsCertificate
+                | Failure::TlsAlert(_)
+                | Failure::TlsProtocol => {
                     let has_more = has_other || self.pool.has_more_addresses(origin);
                     has_more && failure.is_the_origins()
                 }

@@ -6,11 +6,15 @@ use crate::{
     config::{FrontendConfig, Origin},
     reactor::{AlarmId, Endpoint, EventTarget, ExchangeId, Question, Reactor, UpstreamId},
     service::Event,
+    transport::tls::{OriginTls, TlsPeer},
 };
 use std::{
     collections::VecDeque,
     net::{IpAddr, SocketAddr},
-    sync::atomic::{AtomicU64, Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 
 /// Exchanges that may wait for a connection to become free, and for each name.
@@ -52,6 +56,8 @@ struct State {
     tag: u64,
     origin: Origin,
     authority: String,
+    /// For an https origin: whom to speak TLS with.
+    tls: Option<Arc<TlsPeer>>,
     /// Where it is; empty while nobody knows.
     endpoints: Vec<Endpoint>,
     /// The one that is dialled next.
@@ -84,7 +90,9 @@ impl OriginPool {
     pub(super) fn new(config: &FrontendConfig) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         let tag = NEXT.fetch_add(1, Ordering::Relaxed) * TAG;
-        let origins = config.routes.iter().map(|route| State::new(&route.origin, tag)).collect();
+        let tls = config.tls.as_ref();
+        let origins =
+            config.routes.iter().map(|route| State::new(&route.origin, tls, tag)).collect();
         Self {
             tag,
             origins,
@@ -342,8 +350,10 @@ impl OriginPool {
         state.is_resolving = false;
         match outcome {
             Ok(addresses) if !addresses.is_empty() => {
-                state.endpoints = addresses.into_iter().map(Endpoint::Tcp).collect();
-                state.endpoints.dedup();
+                let mut addresses = addresses;
+                addresses.dedup();
+                let tls = &state.tls;
+                state.endpoints = addresses.into_iter().map(|at| endpoint(at, tls)).collect();
                 state.resolve_at = Some(now.saturating_add(NAME_TICKS));
             }
             outcome => {
@@ -372,17 +382,19 @@ impl OriginPool {
 }
 
 impl State {
-    fn new(origin: &Origin, tag: u64) -> Self {
+    fn new(origin: &Origin, tls: Option<&OriginTls>, tag: u64) -> Self {
+        let tls = origin.tls_name().and_then(|name| Some(tls?.peer(name)));
         let (endpoints, resolve_at) = match origin {
             Origin::Unix(path) => (vec![Endpoint::Unix(path.clone())], None),
-            Origin::Tcp { host, port } => match host.parse::<IpAddr>() {
-                Ok(address) => (vec![Endpoint::Tcp(SocketAddr::new(address, *port))], None),
+            Origin::Tcp { host, port, .. } => match host.parse::<IpAddr>() {
+                Ok(address) => (vec![endpoint(SocketAddr::new(address, *port), &tls)], None),
                 Err(_) => (Vec::new(), Some(0)),
             },
         };
         Self {
             tag,
             origin: origin.clone(),
+            tls,
             authority: origin.authority(),
             endpoints,
             next: 0,
@@ -396,7 +408,7 @@ impl State {
     }
 
     fn resolve(&mut self, reactor: &mut Reactor, index: u32) {
-        let Origin::Tcp { host, port } = &self.origin else { return };
+        let Origin::Tcp { host, port, .. } = &self.origin else { return };
         self.is_resolving = true;
         let note = self.tag + u64::from(index);
         reactor.resolve(Question {
@@ -405,6 +417,14 @@ impl State {
             to: EventTarget::Service,
             note,
         });
+    }
+}
+
+/// Where an origin is, and how it is spoken to.
+fn endpoint(address: SocketAddr, tls: &Option<Arc<TlsPeer>>) -> Endpoint {
+    match tls {
+        Some(peer) => Endpoint::Tls(address, Arc::clone(peer)),
+        None => Endpoint::Tcp(address),
     }
 }
 

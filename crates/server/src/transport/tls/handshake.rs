@@ -4,7 +4,7 @@ use super::{
     Receive,
     limits::Admission,
     send::flush,
-    worker::{PendingHandshake, Worker},
+    worker::{PendingHandshake, ServerHandshake, Worker},
 };
 use pollux_sys as sys;
 use pollux_tls::{HandshakeError, Progress};
@@ -39,7 +39,7 @@ impl Worker {
         let Some((session, Some(extra))) = self.sessions.get_mut(number) else {
             return Err(io::ErrorKind::NotConnected.into());
         };
-        let Some(pending) = &mut extra.handshake else {
+        let Some(PendingHandshake::Server(pending)) = &mut extra.handshake else {
             return Err(io::ErrorKind::NotConnected.into());
         };
         if pending.handshake.is_none() {
@@ -63,7 +63,7 @@ impl Worker {
                 }
             }
         }
-        let PendingHandshake { handshake: Some(handshake), address, .. } = pending else {
+        let ServerHandshake { handshake: Some(handshake), address, .. } = pending else {
             return Err(io::ErrorKind::NotConnected.into());
         };
         let address = *address;
@@ -89,7 +89,8 @@ impl Worker {
             }
         }
         self.limits.end_handshake(address);
-        let Some(PendingHandshake { handshake: Some(handshake), .. }) = extra.handshake.take()
+        let Some(PendingHandshake::Server(ServerHandshake { handshake: Some(handshake), .. })) =
+            extra.handshake.take()
         else {
             return Err(io::ErrorKind::NotConnected.into());
         };

@@ -72,10 +72,22 @@ impl Worker {
                         Content::Data(range) => {
                             buffer.copy_within(at + range.start..at + range.end, plain);
                             plain += range.len();
+                            if let Some(extra) = extra.as_mut() {
+                                extra.tickets = None;
+                            }
                             continue;
                         }
                         // pollux_tls limits the number of such records.
-                        Content::Control | Content::Tickets(_) => continue,
+                        Content::Control => continue,
+                        Content::Tickets(range) => {
+                            let receiver = extra.as_mut().and_then(|extra| extra.tickets.as_mut());
+                            if let Some(receiver) = receiver {
+                                let tickets = &buffer[at + range.start..at + range.end];
+                                // A malformed one is of no use, and does no harm.
+                                let _ = receiver.receive_messages(tickets);
+                            }
+                            continue;
+                        }
                         Content::Closed => {
                             start = end;
                             break Ok(0);

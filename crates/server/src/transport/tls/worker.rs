@@ -1,7 +1,7 @@
 //! The sessions of one thread.
 
-use super::{limits::Limits, settings::Tls};
-use pollux_tls::{Handshake, KeyCache, OVERHEAD_MAX, PLAINTEXT_MAX, SessionTable};
+use super::{client::ClientHandshake, limits::Limits, settings::Tls};
+use pollux_tls::{Handshake, KeyCache, OVERHEAD_MAX, PLAINTEXT_MAX, SessionTable, TicketReceiver};
 use std::{
     io,
     net::IpAddr,
@@ -38,10 +38,19 @@ pub(super) struct Extra {
     pub(super) output: Vec<u8>,
     /// Bytes of plaintext in these records that were not reported to the caller as sent yet.
     pub(super) sealed_ahead: usize,
+    /// Of a connection to an origin: takes its session tickets, until the first response begins. Later
+    /// ones are dropped, so that a connection that is kept has no more than its session.
+    pub(super) tickets: Option<Box<TicketReceiver>>,
 }
 
 /// A handshake that has not ended.
-pub(super) struct PendingHandshake {
+pub(super) enum PendingHandshake {
+    Server(ServerHandshake),
+    Client(ClientHandshake),
+}
+
+/// A server's handshake that has not ended.
+pub(super) struct ServerHandshake {
     pub(super) server: Arc<Tls>,
     /// Begun when the first bytes come: until then a connection has nothing of the kind.
     pub(super) handshake: Option<Box<Handshake>>,
@@ -56,6 +65,7 @@ impl Extra {
             && self.input.is_empty()
             && self.output.is_empty()
             && self.sealed_ahead == 0
+            && self.tickets.is_none()
     }
 }
 
@@ -76,8 +86,9 @@ impl Default for Worker {
 impl Worker {
     pub(super) fn accept(&mut self, socket: BorrowedFd<'_>, server: &Arc<Tls>) -> io::Result<()> {
         let handshake =
-            PendingHandshake { server: Arc::clone(server), handshake: None, address: None };
-        let extra = Extra { handshake: Some(handshake), ..Extra::default() };
+            ServerHandshake { server: Arc::clone(server), handshake: None, address: None };
+        let handshake = Some(PendingHandshake::Server(handshake));
+        let extra = Extra { handshake, ..Extra::default() };
         self.sessions.insert(socket.as_raw_fd() as usize, Box::new(extra))
     }
 
@@ -86,8 +97,9 @@ impl Worker {
         if session.is_established() {
             self.keys.forget(fd as usize, &session);
         }
-        if let Some(PendingHandshake { handshake: Some(_), address, .. }) =
-            extra.and_then(|extra| extra.handshake)
+        if let Some(PendingHandshake::Server(ServerHandshake {
+            handshake: Some(_), address, ..
+        })) = extra.and_then(|extra| extra.handshake)
         {
             self.limits.end_handshake(address);
             self.failed += 1;

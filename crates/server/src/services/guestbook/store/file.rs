@@ -94,7 +94,7 @@ impl FileStore {
                 (upstream, "it has ended".to_owned())
             }
             Event::Failed(upstream, why) if Some(upstream) == open.upstream => {
-                (upstream, format!("its notifier is broken: {}", std::io::Error::from(why)))
+                (upstream, format!("its notifier is broken: {why}"))
             }
             _ => return None,
         };

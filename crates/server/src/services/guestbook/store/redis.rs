@@ -3,7 +3,7 @@
 use super::{Outcome, Ticket};
 use crate::{
     config::StoreConnections,
-    reactor::{AlarmId, Endpoint, EventTarget, Question, Reactor, UpstreamId},
+    reactor::{AlarmId, Endpoint, EventTarget, Question, Reactor, UpstreamError, UpstreamId},
     service::Event,
     services::guestbook::STORE_TIMEOUT,
 };
@@ -211,7 +211,7 @@ impl RedisStore {
                 self.not_reached(reactor, now, upstream, why);
             }
             Event::Failed(upstream, error) => {
-                let why = format!("{}: {}", self.url, std::io::Error::from(error));
+                let why = format!("{}: {error}", self.url);
                 self.give_up(reactor, upstream, &StoreError::Unreachable(why));
             }
             Event::Ended(upstream) => {
@@ -252,11 +252,11 @@ impl RedisStore {
         reactor: &mut Reactor,
         now: u32,
         upstream: UpstreamId,
-        why: ErrorKind,
+        why: UpstreamError,
     ) {
         let Some(connection) = self.get_mut(upstream) else { return };
         // That says nothing about the server.
-        if matches!(why, ErrorKind::QuotaExceeded | ErrorKind::OutOfMemory) {
+        if matches!(why, UpstreamError::Io(ErrorKind::QuotaExceeded | ErrorKind::OutOfMemory)) {
             let why = "this host has no descriptor or no memory left for a connection to it";
             let why = StoreError::Unreachable(why.to_owned());
             return self.give_up(reactor, upstream, &why);
@@ -277,7 +277,7 @@ impl RedisStore {
         }
         self.back_off.extend(now, dialled_at);
         self.forget_place();
-        let why = format!("{}: {}", self.url, std::io::Error::from(why));
+        let why = format!("{}: {why}", self.url);
         self.give_up(reactor, upstream, &StoreError::Unreachable(why));
     }
 

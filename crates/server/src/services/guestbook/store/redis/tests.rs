@@ -75,7 +75,7 @@ impl Played {
 
     fn fails_with(&mut self, upstream: UpstreamId, why: ErrorKind) {
         self.reactor.upstreams.remove(upstream);
-        self.tell(Event::Failed(upstream, why));
+        self.tell(Event::Failed(upstream, why.into()));
     }
 
     /// The answers since the last call.

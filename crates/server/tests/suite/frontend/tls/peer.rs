@@ -1,0 +1,144 @@
+//! TLS servers for the tests: certificates, and an origin of rustls alone that does as a test says.
+
+use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair, date_time_ymd};
+use rustls::{
+    HandshakeKind, ServerConfig, ServerConnection, StreamOwned,
+    pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer},
+};
+use std::{
+    fs,
+    io::{BufRead as _, BufReader, Read as _, Write as _},
+    net::{SocketAddr, TcpListener, TcpStream},
+    path::PathBuf,
+    sync::{Arc, Mutex},
+    thread,
+};
+use tempfile::TempDir;
+
+/// An authority, and the directory with its files and those of its certificates.
+pub(super) struct Authority {
+    pub(super) directory: TempDir,
+    issuer: Issuer<'static, KeyPair>,
+}
+
+/// A certificate with its key.
+pub(super) struct Identity {
+    pub(super) chain: PathBuf,
+    pub(super) key: PathBuf,
+    config: Arc<ServerConfig>,
+}
+
+impl Authority {
+    pub(super) fn new() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let mut params = CertificateParams::new(Vec::new()).unwrap();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let key = KeyPair::generate().unwrap();
+        let certificate = params.self_signed(&key).unwrap();
+        fs::write(directory.path().join("ca.pem"), certificate.pem()).unwrap();
+        Self { directory, issuer: Issuer::new(params, key) }
+    }
+
+    /// The file of `--origin-ca`.
+    pub(super) fn file(&self) -> PathBuf {
+        self.directory.path().join("ca.pem")
+    }
+
+    /// A certificate for `host`.
+    pub(super) fn identity(&self, host: &str) -> Identity {
+        self.identity_until(host, 4096)
+    }
+
+    /// A certificate for `host` that ends with the beginning of `year`.
+    pub(super) fn identity_until(&self, host: &str, year: i32) -> Identity {
+        let mut params = CertificateParams::new(vec![host.to_owned()]).unwrap();
+        params.not_before = date_time_ymd(2000, 1, 1);
+        params.not_after = date_time_ymd(year, 1, 1);
+        let key = KeyPair::generate().unwrap();
+        let certificate = params.signed_by(&key, &self.issuer).unwrap();
+        let path = |kind| self.directory.path().join(format!("{host}-{year}.{kind}"));
+        let (chain, key_file) = (path("pem"), path("key"));
+        fs::write(&chain, certificate.pem()).unwrap();
+        fs::write(&key_file, key.serialize_pem()).unwrap();
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(key.serialize_der()));
+        let mut config = ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_no_client_auth()
+            .with_single_cert(vec![certificate.der().clone()], key)
+            .unwrap();
+        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        Identity { chain, key: key_file, config: Arc::new(config) }
+    }
+}
+
+pub(super) type Stream = StreamOwned<ServerConnection, TcpStream>;
+
+/// An origin of rustls alone.
+pub(super) struct TlsOrigin {
+    pub(super) address: SocketAddr,
+    /// What each handshake was: its kind, the name requested, the protocol.
+    pub(super) handshakes: Arc<Mutex<Vec<(HandshakeKind, Option<String>, Option<Vec<u8>>)>>>,
+}
+
+impl TlsOrigin {
+    /// `answer` has the connection with each request's head, and says whether it goes on.
+    pub(super) fn start(
+        identity: &Identity,
+        answer: impl Fn(&mut Stream, &str) -> bool + Send + Sync + 'static,
+    ) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let handshakes = Arc::new(Mutex::new(Vec::new()));
+        let (config, answer, noted) =
+            (Arc::clone(&identity.config), Arc::new(answer), Arc::clone(&handshakes));
+        thread::spawn(move || {
+            for socket in listener.incoming().flatten() {
+                let (config, answer, noted) =
+                    (Arc::clone(&config), Arc::clone(&answer), Arc::clone(&noted));
+                thread::spawn(move || {
+                    let connection = ServerConnection::new(config).unwrap();
+                    let mut stream = StreamOwned::new(connection, socket);
+                    while let Some(head) = read_head(&mut stream) {
+                        let connection = &stream.conn;
+                        noted.lock().unwrap().push((
+                            connection.handshake_kind().unwrap(),
+                            connection.server_name().map(str::to_owned),
+                            connection.alpn_protocol().map(<[u8]>::to_vec),
+                        ));
+                        if !answer(&mut stream, &head) {
+                            return;
+                        }
+                    }
+                });
+            }
+        });
+        Self { address, handshakes }
+    }
+
+    pub(super) fn url(&self, host: &str) -> String {
+        format!("https://{host}:{}", self.address.port())
+    }
+}
+
+fn read_head(stream: &mut Stream) -> Option<String> {
+    let mut head = String::new();
+    let mut reader = BufReader::with_capacity(1, stream);
+    while !head.ends_with("\r\n\r\n") {
+        if reader.read_line(&mut head).ok()? == 0 {
+            return None;
+        }
+    }
+    Some(head)
+}
+
+/// Answers with the body that came, however long.
+pub(super) fn echo(stream: &mut Stream, head: &str) -> bool {
+    let length = head.lines().find_map(|line| line.strip_prefix("Content-Length: "));
+    let length: usize = length.map_or(0, |length| length.parse().unwrap());
+    let mut body = vec![0; length];
+    stream.read_exact(&mut body).unwrap();
+    let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\nok", length + 2);
+    stream.write_all(head.as_bytes()).is_ok() && stream.write_all(&body).is_ok()
+}
