@@ -37,6 +37,7 @@ mod protocol;
 mod reactor;
 mod reload;
 mod run;
+pub mod sandbox;
 mod server;
 pub mod service;
 mod services;

@@ -9,7 +9,7 @@ mod process;
 
 pub(crate) use process::LogProcess;
 
-use crate::{clients::ClientTable, config::LogTarget, transport::listener};
+use crate::{clients::ClientTable, config::LogTarget, sandbox::early, transport::listener};
 use anyhow::Context;
 use pollux_http::date::DateCache;
 use std::{
@@ -130,13 +130,16 @@ impl LogSource {
 fn open(target: &LogTarget) -> anyhow::Result<Box<dyn Write + Send>> {
     Ok(match target {
         LogTarget::Stdout => Box::new(std::io::stdout()),
-        LogTarget::File(path) => Box::new(
-            OpenOptions::new()
-                .append(true)
-                .create(true)
-                .open(path)
-                .with_context(|| format!("access log {}", path.display()))?,
-        ),
+        LogTarget::File(path) => match early::take_log(path) {
+            Some(file) => Box::new(file),
+            None => Box::new(
+                OpenOptions::new()
+                    .append(true)
+                    .create(true)
+                    .open(path)
+                    .with_context(|| format!("access log {}", path.display()))?,
+            ),
+        },
     })
 }
 

@@ -14,6 +14,7 @@ mod origins;
 mod output;
 mod reload;
 mod rules;
+mod security;
 mod source;
 mod tls;
 mod value;
@@ -23,7 +24,10 @@ pub(crate) use configuration::{Configuration, describe};
 
 use crate::{sys::own_file_tables, terminal, usage::UsageError};
 use anyhow::Context;
-use pollux_server::{Config, Report, config::LogTarget};
+use pollux_server::{
+    Config, Report,
+    config::{Listen, LogTarget},
+};
 use std::{process::ExitCode, time::Duration};
 
 /// Time for a server that stopped to write what it still has for --cache-dir.
@@ -59,6 +63,8 @@ pub(crate) struct Args {
     hub: hub::HubArgs,
     #[command(flatten)]
     output: output::OutputArgs,
+    #[command(flatten)]
+    security: security::SecurityArgs,
 }
 
 /// Runs the command.
@@ -68,32 +74,40 @@ pub(crate) fn run(args: Box<Args>) -> anyhow::Result<ExitCode> {
     pollux_server::hold_signals().context("signals")?;
     let configuration = Configuration::of(*args)?;
     configuration.validate()?;
-    let config = open(&configuration)?;
+    let listens: Vec<_> =
+        configuration.file.listen.iter().map(|listen| listen.value.clone()).collect();
+    let advise = |error| with_advice(error, &listens);
+    let early = security::enter(&configuration).map_err(advise)?;
+    let config = open(&configuration, &early)?;
     if report == Report::Json && config.access_log == Some(LogTarget::Stdout) {
         let both = "--json and --access-log - would both write to standard output: \
                     name a file for the log";
         return Err(UsageError::new(both).into());
     }
-    let listens = config.listen.clone();
     let stores: Vec<_> = config.cache_stores().cloned().collect();
     let mut reloader = reload::Reloader::new(configuration.file);
     let outcome = pollux_server::run_with(config, report, Some(&mut reloader));
     if stores.iter().any(|store| !store.flush(FLUSH_PATIENCE)) {
         tracing::warn!("--cache-dir: not all was written within {FLUSH_PATIENCE:?}");
     }
-    outcome.map_err(|error| match cannot_listen::advice(&error, &listens) {
+    outcome.map_err(advise)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The error with what can be done where an address of `listens` cannot be listened on.
+fn with_advice(error: anyhow::Error, listens: &[Listen]) -> anyhow::Error {
+    match cannot_listen::advice(&error, listens) {
         Some(advice) => {
             let advice = terminal::wrap(&advice, terminal::WIDTH, "  ");
             anyhow::anyhow!("{error:#}\n{advice}")
         }
         None => error,
-    })?;
-    Ok(ExitCode::SUCCESS)
+    }
 }
 
-/// What the server runs with; caches are open.
-fn open(configuration: &Configuration) -> anyhow::Result<Config> {
-    finish(configuration, configuration.file.open(guestbook::default_store)?, None)
+/// What the server runs with; caches are open. Certificates are those of `early`, which root has read.
+fn open(configuration: &Configuration, early: &Config) -> anyhow::Result<Config> {
+    finish(configuration, configuration.file.open(guestbook::default_store)?, Some(early))
 }
 
 /// Writes into `config` what only flags can say. Certificates are those of `current`, if it is given.

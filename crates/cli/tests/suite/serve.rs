@@ -9,6 +9,7 @@ mod rtsig;
 mod rules;
 mod service_manager;
 mod signals;
+mod user;
 
 use pollux_testkit::serve::Serve;
 use std::{fs, path::Path};

@@ -24,6 +24,7 @@ use super::{
     Accepting, Architecture, Discipline, IdleEviction, LargeFile, Listen, MechanismChoice, Network,
     ProxySource, Rate,
 };
+use crate::sandbox::UserSpec;
 use pollux_http::Limits;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -107,6 +108,8 @@ pub struct ConfigFile {
     pub admin: Option<Text<Listen>>,
     /// Socket for `pollux cache` and `pollux ctl`.
     pub control: Option<PathBuf>,
+    /// The user that a server becomes which was started as root, as NAME or NAME:GROUP.
+    pub user: Option<Text<UserSpec>>,
     /// A Mercure hub of the default site.
     pub hub: Option<HubSection>,
     /// The sites; requests find theirs by their Host.
@@ -149,6 +152,7 @@ impl Default for ConfigFile {
             time_system_calls: false,
             admin: None,
             control: None,
+            user: None,
             hub: None,
             site: Vec::new(),
         }

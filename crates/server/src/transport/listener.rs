@@ -1,7 +1,10 @@
 //! Listening sockets.
 
 use super::passed;
-use crate::config::{Config, Listen};
+use crate::{
+    config::{Config, Listen},
+    sandbox::early,
+};
 use anyhow::{Context, bail};
 use rustix::{
     fs::{FlockOperation, Mode, OFlags, flock, fstat, lstat, open},
@@ -127,24 +130,40 @@ const TURN_PAUSE: Duration = Duration::from_millis(5);
 /// Says which address is at fault, and what to do about a port in use.
 pub(crate) fn tcp(address: SocketAddr, backlog: u32, shares: bool) -> anyhow::Result<OwnedFd> {
     let open = || -> io::Result<OwnedFd> {
-        let kind = Type::STREAM.nonblocking().cloexec();
-        let socket = Socket::new(Domain::for_address(address), kind, Some(Protocol::TCP))?;
-        // Else a restart would have to wait for the old connections' TIME_WAIT.
-        socket.set_reuse_address(true)?;
-        if address.is_ipv6() {
-            socket.set_only_v6(false)?;
-        }
-        if shares {
-            socket.set_reuse_port(true)?;
-        }
-        // Accepted sockets inherit it: without it the second half of a response could wait for
-        // the peer's delayed acknowledgement.
-        socket.set_tcp_nodelay(true)?;
-        socket.bind(&address.into())?;
+        let socket = match early::take(address, shares) {
+            Some(socket) => socket,
+            None => bind_tcp(address, shares)?,
+        };
         socket.listen(backlog.min(i32::MAX as u32) as i32)?;
         Ok(socket.into())
     };
     open().with_context(|| advise(&address.to_string()))
+}
+
+/// As [`tcp`], but the socket does not listen yet.
+///
+/// # Errors
+/// As [`tcp`].
+pub(crate) fn bound(address: SocketAddr, shares: bool) -> anyhow::Result<Socket> {
+    bind_tcp(address, shares).with_context(|| advise(&address.to_string()))
+}
+
+fn bind_tcp(address: SocketAddr, shares: bool) -> io::Result<Socket> {
+    let kind = Type::STREAM.nonblocking().cloexec();
+    let socket = Socket::new(Domain::for_address(address), kind, Some(Protocol::TCP))?;
+    // Else a restart would have to wait for the old connections' TIME_WAIT.
+    socket.set_reuse_address(true)?;
+    if address.is_ipv6() {
+        socket.set_only_v6(false)?;
+    }
+    if shares {
+        socket.set_reuse_port(true)?;
+    }
+    // Accepted sockets inherit it: without it the second half of a response could wait for
+    // the peer's delayed acknowledgement.
+    socket.set_tcp_nodelay(true)?;
+    socket.bind(&address.into())?;
+    Ok(socket)
 }
 
 /// Whether somebody else listens there: SO_REUSEPORT alone would quietly share the port with
@@ -153,6 +172,9 @@ pub(crate) fn tcp(address: SocketAddr, backlog: u32, shares: bool) -> anyhow::Re
 /// # Errors
 /// Those of [`tcp`]: that the address is in use, or cannot be had.
 pub(crate) fn check_free(address: SocketAddr) -> anyhow::Result<()> {
+    if early::has(address) {
+        return Ok(());
+    }
     tcp(address, 1, false).map(drop)
 }
 

@@ -1,0 +1,135 @@
+//! `--user`: what root opens, and what is left of its rights afterwards. Only root can test that.
+
+use super::{BINARY, INDEX, serve, site};
+use pollux_testkit::serve::Serve;
+use std::{
+    fs,
+    os::unix::fs::{MetadataExt, PermissionsExt},
+    path::Path,
+    process::Command,
+};
+use tempfile::TempDir;
+
+/// A user that every system has, with its number.
+const USER: &str = "nobody";
+
+fn is_root() -> bool {
+    let is_root = rustix::process::geteuid().is_root();
+    if !is_root {
+        eprintln!("skipped: only root can become another user");
+    }
+    is_root
+}
+
+/// A site that everyone can read.
+fn open_site() -> TempDir {
+    let site = site(0);
+    fs::set_permissions(site.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    site
+}
+
+fn number_of(user: &str) -> u32 {
+    let users = fs::read_to_string("/etc/passwd").unwrap();
+    let line = users.lines().find(|line| line.starts_with(&format!("{user}:"))).unwrap();
+    line.split(':').nth(2).unwrap().parse().unwrap()
+}
+
+/// Field `name` of each thread of the process.
+fn fields(pid: u32, name: &str) -> Vec<String> {
+    let tasks = fs::read_dir(format!("/proc/{pid}/task")).unwrap();
+    tasks
+        .map(|task| {
+            let status = fs::read_to_string(task.unwrap().path().join("status")).unwrap();
+            let field = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+            field.split_whitespace().collect::<Vec<_>>().join(" ")
+        })
+        .collect()
+}
+
+fn children(pid: u32) -> Vec<u32> {
+    let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap();
+    children.split_whitespace().map(|child| child.parse().unwrap()).collect()
+}
+
+fn assert_has_no_rights(pid: u32) {
+    let number = number_of(USER).to_string();
+    let nothing = "0".repeat(16);
+    for field in ["Uid:", "CapPrm:", "CapEff:", "CapInh:", "CapBnd:", "CapAmb:", "NoNewPrivs:"] {
+        let wanted = match field {
+            "Uid:" => [&*number; 4].join(" "),
+            "NoNewPrivs:" => "1".to_owned(),
+            _ => nothing.clone(),
+        };
+        let threads = fields(pid, field);
+        assert!(threads.iter().all(|thread| *thread == wanted), "{field} {threads:?}");
+    }
+    let roots_groups =
+        fields(pid, "Groups:").iter().any(|all| all.split(' ').any(|one| one == "0"));
+    assert!(!roots_groups, "{:?}", fields(pid, "Groups:"));
+}
+
+#[test]
+fn ports_and_log_are_roots_and_every_thread_is_the_users() {
+    if !is_root() {
+        return;
+    }
+    for architecture in [
+        &["--workers", "3"][..],
+        &["--architecture", "prethreaded", "--pool", "3", "--accept", "reuseport"],
+        &["--architecture", "preforked", "--pool", "3"],
+        &["--architecture", "threaded"],
+    ] {
+        let (site, private) = (open_site(), tempfile::tempdir().unwrap());
+        let log = private.path().join("log");
+        let has_processes = architecture.contains(&"preforked");
+        if has_processes {
+            fs::set_permissions(private.path(), fs::Permissions::from_mode(0o755)).unwrap();
+        }
+        // An address of the loopback network that no other test listens on.
+        let mut command = Command::new(BINARY);
+        command.arg("serve").arg(site.path());
+        command.args(["--json", "--listen", "127.0.71.33:81", "--user", USER, "--access-log"]);
+        command.arg(&log).args(architecture);
+        let mut server = Serve::start_command(command);
+        assert_eq!(server.address(), "127.0.71.33:81");
+        assert_eq!(server.client().get("/").text(), INDEX, "{architecture:?}");
+        assert_has_no_rights(server.pid());
+        for child in children(server.pid()) {
+            assert_has_no_rights(child);
+        }
+        assert_eq!(fs::metadata(&log).unwrap().uid(), number_of(USER));
+        assert!(!server.said().contains("root"), "{}", server.said());
+        server.signal(rustix::process::Signal::TERM);
+        server.wait();
+        assert!(fs::read_to_string(&log).unwrap().contains("GET / HTTP/1.1"), "{architecture:?}");
+    }
+}
+
+#[test]
+fn root_without_a_user_is_warned_and_serves() {
+    if !is_root() {
+        return;
+    }
+    let site = site(0);
+    let server = serve(site.path(), &[]);
+    assert_eq!(server.client().get("/").text(), INDEX);
+    let said = server.said();
+    assert_eq!(said.matches("runs as root").count(), 1, "{said}");
+    assert!(said.contains("--user NAME"), "{said}");
+}
+
+#[test]
+fn a_user_that_cannot_be_had_ends_the_start() {
+    let site = site(0);
+    let fails = |path: &Path, user: &str| {
+        let mut command = Command::new("timeout");
+        command.args(["60", BINARY, "serve"]).arg(path);
+        let output = command.args(["--listen", "127.0.0.1:0", "--user", user]).output().unwrap();
+        assert!(!output.status.success());
+        String::from_utf8(output.stderr).unwrap()
+    };
+    let said = fails(site.path(), "no-such-user");
+    assert!(said.contains("there is no user no-such-user"), "{said}");
+    let said = fails(site.path(), ":adm");
+    assert!(said.contains("NAME:GROUP"), "{said}");
+}

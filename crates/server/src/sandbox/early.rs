@@ -1,0 +1,118 @@
+//! What is opened with root's rights, before they are given up, and used later: TCP sockets and the access log.
+//!
+//! A socket is bound early and listens only when a server takes it. Until then the kernel refuses connections, and a
+//! socket that no server takes gets none.
+
+use super::user::Identity;
+use crate::transport::listener;
+use socket2::Socket;
+use std::{
+    fs::{File, OpenOptions},
+    io,
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    sync::{Mutex, PoisonError},
+};
+
+static OPEN: Mutex<Open> = Mutex::new(Open { sockets: Vec::new(), log: None });
+
+struct Open {
+    sockets: Vec<Bound>,
+    log: Option<(PathBuf, File)>,
+}
+
+/// A socket that is bound and does not listen.
+struct Bound {
+    /// The address of the configuration, whose port may be 0.
+    requested: SocketAddr,
+    /// With the port that the kernel chose.
+    actual: SocketAddr,
+    shares: bool,
+    socket: Socket,
+}
+
+fn open<T>(work: impl FnOnce(&mut Open) -> T) -> T {
+    work(&mut OPEN.lock().unwrap_or_else(PoisonError::into_inner))
+}
+
+/// Binds `count` sockets to `address`. Where the kernel chooses the port, all have the same one.
+///
+/// # Errors
+/// As [`listener::tcp`].
+pub(super) fn bind(address: SocketAddr, count: usize, shares: bool) -> anyhow::Result<()> {
+    if shares {
+        listener::check_free(address)?;
+    }
+    let mut actual = address;
+    for _ in 0..count {
+        let socket = listener::bound(actual, shares)?;
+        actual = socket.local_addr()?.as_socket().unwrap_or(actual);
+        open(|open| open.sockets.push(Bound { requested: address, actual, shares, socket }));
+    }
+    Ok(())
+}
+
+/// A socket that was bound for this address, if there is one left.
+pub(crate) fn take(address: SocketAddr, shares: bool) -> Option<Socket> {
+    open(|open| {
+        let index = open.sockets.iter().position(|bound| bound.is_for(address, shares))?;
+        Some(open.sockets.remove(index).socket)
+    })
+}
+
+/// Whether a socket was bound for this address, which is free for us therefore.
+pub(crate) fn has(address: SocketAddr) -> bool {
+    open(|open| open.sockets.iter().any(|bound| bound.is_for(address, bound.shares)))
+}
+
+impl Bound {
+    fn is_for(&self, address: SocketAddr, shares: bool) -> bool {
+        (self.requested == address || self.actual == address) && self.shares == shares
+    }
+}
+
+/// Opens the access log. One that did not exist belongs to the new user, so that it can be opened again.
+///
+/// # Errors
+/// As open(2).
+pub(super) fn open_log(path: &Path, identity: &Identity) -> io::Result<()> {
+    let append = || OpenOptions::new().append(true).clone();
+    let file = match append().create_new(true).open(path) {
+        Ok(file) => {
+            std::os::unix::fs::fchown(
+                &file,
+                Some(identity.uid().as_raw()),
+                Some(identity.gid().as_raw()),
+            )?;
+            file
+        }
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => append().open(path)?,
+        Err(error) => return Err(error),
+    };
+    open(|open| open.log = Some((path.to_owned(), file)));
+    Ok(())
+}
+
+/// The log that was opened at `path`, once.
+pub(crate) fn take_log(path: &Path) -> Option<File> {
+    open(|open| open.log.take_if(|(opened, _)| opened == path).map(|(_, file)| file))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sockets_of_one_address_have_one_port_and_are_taken_once() {
+        let any = SocketAddr::from(([127, 0, 0, 9], 0));
+        bind(any, 3, true).unwrap();
+        assert!(take(any, false).is_none(), "these share their port");
+        let first = take(any, true).unwrap().local_addr().unwrap().as_socket().unwrap();
+        assert_ne!(first.port(), 0);
+        assert!(has(first));
+        assert!(take(first, true).is_some());
+        assert!(take(first, true).is_some());
+        assert!(take(first, true).is_none());
+        assert!(!has(first));
+    }
+}

@@ -1,0 +1,189 @@
+//! The user that a server becomes after it has opened its ports and logs.
+
+use anyhow::{Context, ensure};
+use nix::unistd::{
+    Gid, Group, Uid, User, geteuid, getgrouplist, getresgid, getresuid, setgroups, setresgid,
+    setresuid,
+};
+use std::{ffi::CString, fmt, str::FromStr};
+
+/// A user, and a group if it is not to be that user's own: `NAME[:GROUP]`. Either may be a number.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UserSpec {
+    user: String,
+    group: Option<String>,
+}
+
+impl FromStr for UserSpec {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (user, group) = match text.split_once(':') {
+            Some((user, group)) => (user, Some(group)),
+            None => (text, None),
+        };
+        if user.is_empty() || group.is_some_and(|group| group.is_empty() || group.contains(':')) {
+            return Err("wanted NAME or NAME:GROUP, such as www-data".into());
+        }
+        Ok(Self { user: user.to_owned(), group: group.map(str::to_owned) })
+    }
+}
+
+impl fmt::Display for UserSpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.user)?;
+        self.group.iter().try_for_each(|group| write!(f, ":{group}"))
+    }
+}
+
+impl UserSpec {
+    /// Looks the names up in this machine's databases (passwd(5), group(5)). A number needs no entry there, but with
+    /// no entry it needs a group.
+    ///
+    /// # Errors
+    /// Names what does not exist.
+    pub(super) fn find(&self) -> anyhow::Result<Identity> {
+        let entry = match self.user.parse() {
+            Ok(number) => User::from_uid(Uid::from_raw(number)),
+            Err(_) => User::from_name(&self.user),
+        };
+        let entry = entry.with_context(|| format!("--user {self}: the user database"))?;
+        let uid = match (&entry, self.user.parse()) {
+            (Some(entry), _) => entry.uid,
+            (None, Ok(number)) => Uid::from_raw(number),
+            (None, Err(_)) => anyhow::bail!(
+                "--user {self}: there is no user {} here: name another, or create it \
+                 (adduser --system --group {})",
+                self.user,
+                self.user
+            ),
+        };
+        let gid = match (&self.group, &entry) {
+            (Some(group), _) => self.find_group(group)?,
+            (None, Some(entry)) => entry.gid,
+            (None, None) => anyhow::bail!(
+                "--user {self}: user {uid} has no entry in the user database, so its group is \
+                 unknown: say --user {uid}:GROUP"
+            ),
+        };
+        let groups = match &entry {
+            // Who names a group wants its rights alone.
+            Some(entry) if self.group.is_none() => {
+                getgrouplist(&CString::new(entry.name.clone())?, gid)
+                    .with_context(|| format!("--user {self}: the groups of this user"))?
+            }
+            _ => vec![gid],
+        };
+        let name = entry.map_or_else(|| uid.to_string(), |entry| entry.name);
+        Ok(Identity { name, uid, gid, groups })
+    }
+
+    fn find_group(&self, group: &str) -> anyhow::Result<Gid> {
+        if let Ok(number) = group.parse() {
+            return Ok(Gid::from_raw(number));
+        }
+        let found = Group::from_name(group)
+            .with_context(|| format!("--user {self}: the group database"))?;
+        Ok(found.with_context(|| format!("--user {self}: there is no group {group} here"))?.gid)
+    }
+}
+
+/// A user with its groups, as numbers.
+#[derive(Clone, Debug)]
+pub(super) struct Identity {
+    name: String,
+    uid: Uid,
+    gid: Gid,
+    groups: Vec<Gid>,
+}
+
+/// Whether this process has root's user number.
+pub(super) fn is_root() -> bool {
+    geteuid().is_root()
+}
+
+impl Identity {
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub(super) fn uid(&self) -> Uid {
+        self.uid
+    }
+
+    pub(super) fn gid(&self) -> Gid {
+        self.gid
+    }
+
+    /// Makes this process run as this user, with all its threads (the C library's functions change all of them, the
+    /// system calls one alone), and for good: real, effective and saved numbers are the same. Root's capabilities go
+    /// with root's number. A process that is this user already, such as one that was started by a server that had
+    /// become it, stays as it is.
+    ///
+    /// # Errors
+    /// EPERM for a process that is neither root nor this user.
+    pub(super) fn assume(&self) -> anyhow::Result<()> {
+        let name = &self.name;
+        if !is_root() {
+            ensure!(
+                geteuid() == self.uid,
+                "--user {name}: only root can become another user: start pollux as root, or leave \
+                 --user out"
+            );
+            return Ok(());
+        }
+        // The user last: it takes the right to change groups away.
+        setgroups(&self.groups).with_context(|| format!("--user {name}: setgroups"))?;
+        setresgid(self.gid, self.gid, self.gid)
+            .with_context(|| format!("--user {name}: setresgid"))?;
+        setresuid(self.uid, self.uid, self.uid)
+            .with_context(|| format!("--user {name}: setresuid"))?;
+        let (users, groups) = (getresuid()?, getresgid()?);
+        let is_complete = [users.real, users.effective, users.saved] == [self.uid; 3]
+            && [groups.real, groups.effective, groups.saved] == [self.gid; 3];
+        // Never on Linux; to serve on as root would be worse than not to serve.
+        ensure!(is_complete, "--user {name}: the process still has another user or group");
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn spec(text: &str) -> UserSpec {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn a_user_may_have_a_group_and_shows_as_it_was_written() {
+        for text in ["www-data", "www-data:adm", "33:4"] {
+            assert_eq!(spec(text).to_string(), text);
+        }
+        for text in ["", ":", "a:", ":b", "a:b:c"] {
+            assert!(text.parse::<UserSpec>().is_err(), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn names_and_numbers_are_found() {
+        let root = spec("root").find().unwrap();
+        assert_eq!((root.name(), root.uid().as_raw(), root.gid().as_raw()), ("root", 0, 0));
+        assert_eq!(spec("0").find().unwrap().name(), "root");
+        let stranger = spec("54321:12345").find().unwrap();
+        assert_eq!((stranger.uid().as_raw(), stranger.gid().as_raw()), (54321, 12345));
+        assert_eq!(stranger.groups, [Gid::from_raw(12345)]);
+    }
+
+    #[test]
+    fn what_is_not_there_is_named() {
+        for (text, part) in [
+            ("no-such-user", "no user no-such-user"),
+            ("root:no-such-group", "no group no-such-group"),
+            ("54321", "54321:GROUP"),
+        ] {
+            let message = spec(text).find().unwrap_err().to_string();
+            assert!(message.contains(part), "{message}");
+        }
+    }
+}
