@@ -1,5 +1,5 @@
-# Each target does its own set-up: scripts/setup installs what is missing through apt when root,
-# else prints the exact command and stops.
+# Each target does its own set-up: scripts/setup installs missing packages through apt if it runs as root. Otherwise it
+# prints the exact command and stops.
 
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
@@ -19,7 +19,7 @@ demo: ## build, then measure what idle connections cost under every mechanism (9
 	@printf '\nServe a directory of your own:\n  ./target/release/pollux serve DIR --listen 127.0.0.1:8080\n'
 
 .PHONY: demo-frontend
-demo-frontend: ## Pollux before Debian's Apache: a load through it, Apache stopped, and still every request answered (half a minute)
+demo-frontend: ## Pollux in front of Debian's Apache, which is stopped under load: every request is still answered (half a minute)
 	@scripts/setup build peers
 	$(CARGO) build --release --locked --bin pollux
 	@OUT='$(OUT)' scripts/demo-frontend
@@ -42,22 +42,22 @@ TIME ?= 60
 TARGET ?= all
 
 .PHONY: fuzz
-fuzz: ## fuzz TARGET=all for TIME=60 seconds each, from the kept corpus; what is found stays in fuzz/artifacts
+fuzz: ## fuzz TARGET=all for TIME=60 seconds each, from the kept corpus; failing inputs are kept in fuzz/artifacts
 	@scripts/setup build fuzz
 	@CARGO='$(CARGO)' scripts/fuzz '$(TARGET)' '$(TIME)'
 
 .PHONY: test-fresh
-test-fresh: ## `make test` and `make demo` on bare Debian 12 and 13 (as root; an hour or more); OUT=FOLDER keeps what they said
+test-fresh: ## `make test` and `make demo` on bare Debian 12 and 13 (as root; an hour or more); OUT=FOLDER keeps their output
 	@OUT='$(OUT)' scripts/test-fresh
 
 .PHONY: test-install
-test-install: ## `cargo install` of the program, into a folder of its own
+test-install: ## `cargo install` of the program, into a separate folder
 	@scripts/setup build
 	$(CARGO) install --locked --debug --force --path crates/cli --root target/installed
 	target/installed/bin/pollux --version
 
 .PHONY: test-kmod
-test-kmod: ## the same at length, and the newest kernel: all combinations of options, races widened
+test-kmod: ## the long tests of /dev/poll, also on the newest kernel: all combinations of options, races widened
 	@scripts/setup build guest selftests
 	kmod/test
 	kmod/test newest
@@ -88,8 +88,8 @@ static: ## one file that runs on any Linux, without symbols: target/ARCHITECTURE
 	@scripts/setup build static
 	CARGO='$(CARGO)' scripts/static
 
-# With BINARY another program's files are installed, and nothing is built; the C interface then only
-# with LIBRARIES, the folder that has libpollux.a and libpollux.so.
+# With BINARY, make installs that program and builds nothing. It then installs the C interface only with LIBRARIES, the
+# folder that contains libpollux.a and libpollux.so.
 PREFIX ?= /usr/local
 DESTDIR ?=
 BINARY ?=
@@ -121,12 +121,12 @@ deb: ## Debian packages in target/deb: pollux, libpollux-dev, pollux-devpoll-dkm
 	scripts/deb '$(or $(BINARY),target/release/pollux)' '$(or $(LIBRARIES),target/release)' target/deb $(VERSION)
 
 .PHONY: test-deb
-test-deb: ## the packages on bare Debian 12 and 13: installed, upgraded, removed, purged (as root; 10 minutes after `make deb`); OUT=FOLDER keeps what they said
+test-deb: ## the packages on bare Debian 12 and 13: installed, upgraded, removed, purged (as root; 10 minutes after `make deb`); OUT=FOLDER keeps their output
 	[ -e target/deb ] || $(MAKE) deb
 	@OUT='$(OUT)' scripts/test-deb
 
 .PHONY: test-metrics
-test-metrics: ## promtool on the alert rules and on what a running server exports (Debian's package prometheus)
+test-metrics: ## promtool checks the alert rules and the metrics of a running server (Debian's package prometheus)
 	$(if $(BINARY),,$(MAKE) release)
 	scripts/test-metrics '$(or $(BINARY),target/release/pollux)'
 
@@ -141,19 +141,19 @@ bench: ## Pollux beside the floor, nginx, h2o, lighttpd and wrk; ends with each 
 	./target/release/pollux-bench $(if $(OUT),--out '$(OUT)')
 
 .PHONY: bench-event
-bench-event: ## what one wait, one change and one event cost, mechanism by mechanism; OUT=FOLDER for the data
+bench-event: ## the cost of one wait, one change and one event for each mechanism; OUT=FOLDER for the data
 	@scripts/setup build
 	$(CARGO) build --release --locked --bin pollux-bench
 	./target/release/pollux-bench mechanisms $(if $(OUT),--out '$(OUT)')
 
 .PHONY: cross-check
-cross-check: ## the generator beside httperf, wrk, h2load, hey (wrk2, oha where they are); OUT=FOLDER for the data
+cross-check: ## the generator beside httperf, wrk, h2load, hey (and wrk2, oha if installed); OUT=FOLDER for the data
 	@scripts/setup build cross-check
 	$(CARGO) build --release --locked --bin pollux
 	@scripts/cross-check $(if $(OUT),--out '$(OUT)')
 
 .PHONY: bench-kmod
-bench-kmod: ## instructions per wait of /dev/poll beside epoll, in deterministic guests; each goal, met or missed
+bench-kmod: ## instructions per wait of /dev/poll and epoll, in deterministic guests; each goal, met or missed
 	@scripts/setup build guest
 	OUT='$(OUT)' kmod/bench
 
@@ -165,5 +165,5 @@ publish: ## run every experiment's quick form and keep it under docs/runs, with 
 	scripts/publish deterministic
 
 .PHONY: clean
-clean: ## remove what was built
+clean: ## remove all build results
 	$(CARGO) clean

@@ -1,6 +1,7 @@
 /*
- * What GCC's unwinder asks glibc for, and musl has not (scripts/static): the object that has the code at
- * an address. A static program is one object, and dl_iterate_phdr(3) tells where it is.
+ * Provides a function of glibc that GCC's unwinder needs and musl does not have (scripts/static): it finds
+ * the object that contains the code at an address. A static program consists of one object, which
+ * dl_iterate_phdr(3) describes.
  */
 #define _GNU_SOURCE
 #include <link.h>
@@ -8,8 +9,9 @@
 #include <stddef.h>
 
 /*
- * The unwinder calls these wherever there is a __pthread_key_create, as there is in musl. It names them
- * weakly, which takes nothing from a static library: without this it would call NULL at the first panic.
+ * The unwinder calls these functions if __pthread_key_create exists, as it does in musl. It refers to them
+ * by weak symbols, which do not make the linker include them from a static library. Without this table the
+ * unwinder would call NULL at the first panic.
  */
 __attribute__((used)) static const struct {
 	int (*once)(pthread_once_t *, void (*)(void));
@@ -18,12 +20,12 @@ __attribute__((used)) static const struct {
 	int (*key_create)(pthread_key_t *, void (*)(void *));
 	void *(*getspecific)(pthread_key_t);
 	int (*setspecific)(pthread_key_t, const void *);
-} called = {
+} used_functions = {
 	pthread_once, pthread_mutex_lock, pthread_mutex_unlock,
 	pthread_key_create, pthread_getspecific, pthread_setspecific,
 };
 
-/* As glibc has it in <dlfcn.h> (dl_find_object(3)), where no data is relative to another base. */
+/* As in glibc's <dlfcn.h> (dl_find_object(3)), for architectures whose data is not relative to a separate base. */
 struct dl_find_object {
 	unsigned long long flags;
 	void *map_start, *map_end;
@@ -37,11 +39,11 @@ struct search {
 	struct dl_find_object *found;
 };
 
-static int look(struct dl_phdr_info *info, size_t size, void *data)
+static int examine_object(struct dl_phdr_info *info, size_t size, void *data)
 {
 	struct search *search = data;
 	const ElfW(Phdr) *eh_frame = NULL;
-	int has_it = 0;
+	int contains_code = 0;
 
 	(void)size;
 	for (int i = 0; i < info->dlpi_phnum; i++) {
@@ -52,22 +54,22 @@ static int look(struct dl_phdr_info *info, size_t size, void *data)
 			eh_frame = segment;
 		if (segment->p_type == PT_LOAD && search->code >= start &&
 		    search->code - start < segment->p_memsz) {
-			has_it = 1;
+			contains_code = 1;
 			search->found->map_start = (void *)start;
 			search->found->map_end = (void *)(start + segment->p_memsz);
 		}
 	}
-	if (!has_it || !eh_frame)
+	if (!contains_code || !eh_frame)
 		return 0;
 	search->found->eh_frame = (void *)(info->dlpi_addr + eh_frame->p_vaddr);
 	return 1;
 }
 
-/* 0 when it was found, else -1. */
+/* Returns 0 if the object was found, otherwise -1. */
 int _dl_find_object(void *code, struct dl_find_object *found)
 {
 	struct search search = { (ElfW(Addr))code, found };
 
 	*found = (struct dl_find_object){ 0 };
-	return dl_iterate_phdr(look, &search) == 1 ? 0 : -1;
+	return dl_iterate_phdr(examine_object, &search) == 1 ? 0 : -1;
 }

@@ -45,7 +45,7 @@ fn a_run_that_cannot_be_judged_anew_fails_the_command() {
     let (code, output, table) = publish_docs(r#"[ "$2" != archive ]"#);
     assert_eq!((code, &*table), (Some(1), TABLE), "{output}");
     assert!(
-        output.contains("2026-01-01-idle: not judged anew") && !output.contains("all done"),
+        output.contains("2026-01-01-idle: not judged again") && !output.contains("all done"),
         "{output}"
     );
     let (code, output, _) = publish_docs(r#"[ "$2" != report ]"#);
