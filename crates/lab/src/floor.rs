@@ -6,6 +6,10 @@
 //! do without. Its one home, as `pollux lab floor`: an experiment, `make bench` and the test that counts
 //! instructions all start that.
 
+mod push;
+
+pub use push::serve_push;
+
 use pollux_sys::{self as sys, EpollEvent, EpollOp};
 use rustix::net::sockopt;
 use std::{

@@ -74,6 +74,8 @@ pub enum IdleKind {
     Partial,
     /// They send one request, receive the reply, and keep the connection alive.
     AfterRequest,
+    /// They send one request, and the reply is an event stream that does not end.
+    Subscribe,
 }
 
 /// Idle connections to hold.

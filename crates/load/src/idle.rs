@@ -66,7 +66,7 @@ impl IdlePlan {
             IdleKind::Connect => Ok(Vec::new()),
             // Everything but the empty line that would end the head.
             IdleKind::Partial => self.request.write_head(&self.url, false),
-            IdleKind::AfterRequest => self.request.write(&self.url, false),
+            IdleKind::AfterRequest | IdleKind::Subscribe => self.request.write(&self.url, false),
         }
     }
 }

@@ -13,6 +13,7 @@
 //!   invalid, and latencies that are mostly its own lag are marked so ([`validity`]).
 //! - [`idle`] holds connections that do nothing.
 //! - [`tls`] speaks to `https` URLs; the time of its handshakes is apart from latency.
+//! - [`push`] holds subscribers of a push server, and publishes.
 //! - [`ranks`]: many processes on many hosts make one run.
 //!
 //! One thread is one loop (`thread`) over its own connections (`pool`, `client`, `drive`), its own
@@ -38,6 +39,7 @@ mod own_cpu;
 mod plan;
 mod pool;
 mod progress;
+pub mod push;
 pub mod ranks;
 pub mod record;
 pub mod reply_rate;

@@ -18,6 +18,7 @@ mod leader;
 mod load;
 mod member;
 pub(crate) mod message;
+mod push;
 mod report;
 mod share;
 mod supervisor;
@@ -27,6 +28,7 @@ pub use idle::{IdleTotals, hold_idle};
 pub use launcher::{MAX_RANKS, MpiChoice};
 pub use load::{run, task};
 pub use message::Heartbeat;
+pub use push::{push_task, run_push};
 pub use report::{ClockComparison, RankReport, RanksReport};
 
 use anyhow::{Context, Result, bail, ensure};

@@ -7,7 +7,7 @@ use super::{
 use crate::{duration, sys::own_file_tables};
 use anyhow::{Context, Result, bail};
 use pollux_load::{
-    config::IdleConfig,
+    config::{IdleConfig, IdleKind},
     idle::{IdlePlan, IdleReport},
     output,
     ranks::{self, IdleTotals, MpiChoice, RanksReport},
@@ -34,6 +34,9 @@ Examples:
   # 10,000 idle TLS connections to a server with a certificate for trials
   pollux idle https://127.0.0.1:8443/ -c 10000 --kind after-request --insecure
 
+  # 10,000 subscribers of a hub
+  pollux idle http://127.0.0.1:8080/ -c 10000 --subscribe
+
   # more than one source address has ports for
   pollux idle 127.0.0.1:8080 --connections 100000 --source 127.0.1.0/24
 
@@ -58,6 +61,10 @@ pub(crate) struct Args {
     /// What they do before they fall silent
     #[arg(long, value_enum, default_value = "connect")]
     kind: IdleKindName,
+    /// Hold subscribers: each asks once for the event stream of the URL, which is to stay open; without a
+    /// path the URL is a Mercure hub's, and the topic `load`
+    #[arg(long, conflicts_with = "kind")]
+    subscribe: bool,
     /// How long to hold them [default: until SIGINT]
     #[arg(long, short = 'z', value_parser = duration::parse, value_name = "TIME")]
     duration: Option<Duration>,
@@ -108,16 +115,27 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
     if let Some(code) = ranks::supervise(&args.ranks)? {
         return Ok(ExitCode::from(code));
     }
-    let request = RequestOptions { headers: args.headers, ..RequestOptions::default() };
-    let url = match url(&args.server, args.path.as_deref())
+    let mut request = RequestOptions { headers: args.headers, ..RequestOptions::default() };
+    let mut kind = args.kind.into();
+    if args.subscribe {
+        kind = IdleKind::Subscribe;
+        let is_accept = |(name, _): &(String, String)| name.eq_ignore_ascii_case("Accept");
+        if !request.headers.iter().any(is_accept) {
+            request.headers.push(("Accept".into(), "text/event-stream".into()));
+        }
+    }
+    let mut url = match url(&args.server, args.path.as_deref())
         .and_then(|url| request.check().map(|()| url))
     {
         Ok(url) => url,
         Err(error) => return Ok(usage_error(&error)),
     };
+    if args.subscribe && url.path == "/" {
+        url.path = format!("{}?match=load", pollux_hub::topic::WELL_KNOWN);
+    }
     let destination = resolve(&url.host, url.port)?;
     let plan = IdlePlan {
-        config: IdleConfig { count: args.connections, kind: args.kind.into() },
+        config: IdleConfig { count: args.connections, kind },
         own_file_tables: Some(own_file_tables()),
         destination,
         sources: args.source,

@@ -1,6 +1,7 @@
 //! `pollux lab`.
 
 mod earlier;
+mod floor;
 mod guest;
 
 use crate::{duration, message::say, names, terminal, usage::UsageError};
@@ -10,7 +11,6 @@ use pollux_lab::{
     advise::Question,
     archive, compare, environment,
     experiment::{self, Budget, Cells, Experiment, Machine},
-    floor,
     law::{diagram, fit},
     report::{self, overview, results},
     result::{Outcome, Status},
@@ -127,22 +127,7 @@ It takes a minute: five mechanisms, with and without the idle connections.")]
     /// Measure what one wait of a mechanism costs, with no server around it
     WaitCost(WaitCostArgs),
     /// Answer all that comes with the same bytes: what no server on epoll can do without
-    #[command(after_help = "Examples:
-  pollux lab floor reply.http
-  pollux lab floor --threads 64 reply.http
-
-It listens at a free port of 127.0.0.1, which it writes on standard output as
-JSON, and makes three system calls a request: epoll_wait, recv, send; with
---threads the last two. Ctrl-C ends it.")]
-    Floor {
-        /// The answer, its head and its content
-        #[arg(value_name = "FILE")]
-        reply: PathBuf,
-        /// So many threads instead of epoll, each of which serves a connection to its end: what no
-        /// server with a thread for each can do without
-        #[arg(long, value_name = "N")]
-        threads: Option<NonZeroU32>,
-    },
+    Floor(floor::Args),
 }
 
 #[derive(clap::Args)]
@@ -295,20 +280,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
             print_all(&format!("{document}\n"))?;
             Ok(ExitCode::SUCCESS)
         }
-        Subcommand::Floor { reply, threads } => {
-            let bytes = fs::read(&reply).with_context(|| reply.display().to_string())?;
-            let tell = |address: SocketAddr| {
-                let addresses = [address.to_string()];
-                let line = serde_json::json!({
-                    "event": "listening", "addresses": addresses, "mechanism": "floor",
-                });
-                print_all(&format!("{line}\n"))
-            };
-            match threads {
-                Some(threads) => match floor::serve_with_threads(&bytes, threads, tell)? {},
-                None => match floor::serve(&bytes, tell)? {},
-            }
-        }
+        Subcommand::Floor(args) => floor::run(&args),
         Subcommand::Advise { idle, open, rate, time } => {
             advise(Question { idle, open, rate_rps: rate, seconds: time.as_secs_f64() })
         }

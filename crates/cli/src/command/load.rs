@@ -1,5 +1,7 @@
 //! `pollux load`.
 
+mod push;
+
 use super::tls_client::TrustArgs;
 use crate::{duration, message::say, sys::own_file_tables};
 use anyhow::{Context, Result, bail};
@@ -56,6 +58,9 @@ Examples:
 
   # more connections than one source address has ports for
   pollux load http://127.0.0.1:8080/ --rate 20000 --source 127.0.1.0/24
+
+  # 10,000 subscribers of a Mercure hub, each of whom gets 5 updates a second
+  pollux load http://127.0.0.1:8080/ --subscribe 10000 --rate 5
 
   # for programs: one JSON document, and a log for HdrHistogram's tools
   pollux load http://127.0.0.1:8080/ --rate 1000 --json --hdr run.hlog
@@ -227,6 +232,9 @@ pub(crate) struct Args {
     /// to load [docs/cluster.md]
     #[arg(long, default_value = "auto", value_name = "CHOICE", help_heading = "Generator")]
     ranks: MpiChoice,
+
+    #[command(flatten)]
+    push: push::PushArgs,
 
     /// Print one JSON document instead of the summary
     #[arg(long, help_heading = "Output")]
@@ -450,6 +458,9 @@ fn read_text(path: &Path) -> Result<String> {
 pub(crate) fn run(args: Args) -> Result<ExitCode> {
     if let Some(code) = ranks::supervise(&args.ranks)? {
         return Ok(ExitCode::from(code));
+    }
+    if let Some(subscribers) = args.push.subscribe {
+        return push::run(args, subscribers);
     }
     let config = match args.checked_config() {
         Ok(config) => config,

@@ -198,7 +198,8 @@ impl IdleLoop<'_> {
             .add(socket.as_fd(), Interest::READ | Interest::WRITE)
             .map_err(|_| Failure::Other)?;
         let fd = socket.as_raw_fd();
-        let decoder = (self.holder.kind == IdleKind::AfterRequest).then(|| {
+        let has_reply = matches!(self.holder.kind, IdleKind::AfterRequest | IdleKind::Subscribe);
+        let decoder = has_reply.then(|| {
             let mut decoder = Box::new(Decoder::new());
             decoder.begin(self.holder.is_head);
             decoder
@@ -344,7 +345,7 @@ impl IdleLoop<'_> {
             Ok(true) => {}
         }
         match self.holder.kind {
-            IdleKind::AfterRequest => self.set_phase(fd, Phase::Replying),
+            IdleKind::AfterRequest | IdleKind::Subscribe => self.set_phase(fd, Phase::Replying),
             IdleKind::Connect | IdleKind::Partial => self.hold(fd, now),
         }
     }
@@ -429,11 +430,22 @@ impl IdleLoop<'_> {
             };
             match decoder.feed(&self.scratch[..len]) {
                 Ok(fed) => match fed.reply {
-                    Some(reply) if reply.keep_alive && state == Phase::Replying => {
+                    Some(reply)
+                        if reply.keep_alive
+                            && state == Phase::Replying
+                            && self.holder.kind == IdleKind::AfterRequest =>
+                    {
                         self.hold(fd, now);
                     }
-                    // A server that closes after the reply holds no idle connection of this kind.
+                    // A server that closes after the reply holds no idle connection of this kind; one
+                    // whose stream is over already, no subscriber.
                     Some(_) => return self.lose(fd, Failure::ClosedEarly, now),
+                    None if self.holder.kind == IdleKind::Subscribe => match decoder.status() {
+                        // What is still to come are events, which are read and dropped.
+                        Some(200) => self.hold(fd, now),
+                        None => {}
+                        Some(_) => return self.lose(fd, Failure::Status, now),
+                    },
                     None => {}
                 },
                 Err(_) => return self.lose(fd, Failure::BadReply, now),

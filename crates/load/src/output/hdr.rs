@@ -5,7 +5,11 @@
 //! TLS handshakes; all in nanoseconds, and their "interval max" column in
 //! milliseconds, which is the tools' own default.
 
-use crate::{record::histogram, report::Report};
+use crate::{
+    push::PushReport,
+    record::{Interval, histogram},
+    report::Report,
+};
 use anyhow::{Context, Result, bail};
 use hdrhistogram::{
     Histogram,
@@ -26,27 +30,63 @@ const MAX_VALUE_DIVISOR: f64 = 1e6;
 ///
 /// # Errors
 /// The writer's.
-pub fn write(report: &Report, mut out: impl Write) -> Result<()> {
-    let started_at =
-        SystemTime::UNIX_EPOCH + Duration::from_secs_f64(report.started_at_unix_s.max(0.0));
+pub fn write(report: &Report, out: impl Write) -> Result<()> {
+    let comments = [
+        "untagged: latency from the scheduled instant; service: from the send; ns",
+        "handshake: TLS, from the end of the TCP handshake; ns",
+    ];
+    let handshake = report.tls.is_some().then_some("handshake");
+    let tags = Tags { service: "service", handshake };
+    write_log(report.started_at_unix_s, &comments, &report.intervals, tags, out)
+}
+
+/// Writes the log of a run with subscribers.
+///
+/// # Errors
+/// The writer's.
+pub fn write_push(report: &PushReport, out: impl Write) -> Result<()> {
+    let comments = [
+        "untagged: from an update's scheduled instant to each delivery; ns",
+        "publish: from an update's scheduled instant to the answer; ns",
+    ];
+    let tags = Tags { service: "publish", handshake: None };
+    write_log(report.started_at_unix_s, &comments, &report.intervals, tags, out)
+}
+
+/// The tags of the histograms that have one.
+struct Tags {
+    service: &'static str,
+    handshake: Option<&'static str>,
+}
+
+fn write_log(
+    started_at_unix_s: f64,
+    comments: &[&str],
+    intervals: &[Interval],
+    tags: Tags,
+    mut out: impl Write,
+) -> Result<()> {
+    let started_at = SystemTime::UNIX_EPOCH + Duration::from_secs_f64(started_at_unix_s.max(0.0));
     let mut serializer = V2DeflateSerializer::new();
     let mut builder = IntervalLogWriterBuilder::new();
+    builder.add_comment(concat!("pollux load ", env!("CARGO_PKG_VERSION")));
+    for comment in comments {
+        builder.add_comment(comment);
+    }
     builder
-        .add_comment(concat!("pollux load ", env!("CARGO_PKG_VERSION")))
-        .add_comment("untagged: latency from the scheduled instant; service: from the send; ns")
-        .add_comment("handshake: TLS, from the end of the TCP handshake; ns")
         .with_start_time(started_at)
         .with_base_time(started_at)
         .with_max_value_divisor(MAX_VALUE_DIVISOR);
     let mut log = builder.begin_log_with(&mut out, &mut serializer).context("writing the log")?;
-    let service = Tag::new("service").context("the tag is valid")?;
-    let handshake = Tag::new("handshake").context("the tag is valid")?;
-    for interval in merge(report)? {
+    let service = Tag::new(tags.service).context("the tag is valid")?;
+    let handshake =
+        tags.handshake.map(|name| Tag::new(name).context("the tag is valid")).transpose()?;
+    for interval in merge(intervals)? {
         let duration = Duration::from_nanos(interval.duration_ns);
         let start = Duration::from_nanos(interval.start_ns);
         let mut histograms = vec![(&interval.latency, None), (&interval.service, Some(service))];
-        if report.tls.is_some() {
-            histograms.push((&interval.handshake, Some(handshake)));
+        if handshake.is_some() {
+            histograms.push((&interval.handshake, handshake));
         }
         for (histogram, tag) in histograms {
             if let Err(error) = log.write_histogram(histogram, start, duration, tag) {
@@ -66,10 +106,10 @@ struct MergedInterval {
 }
 
 /// Puts the threads' intervals together: those that begin in the same second are one.
-fn merge(report: &Report) -> Result<Vec<MergedInterval>> {
+fn merge(intervals: &[Interval]) -> Result<Vec<MergedInterval>> {
     let mut merged: Vec<MergedInterval> = Vec::new();
     let mut deserializer = Deserializer::new();
-    for interval in &report.intervals {
+    for interval in intervals {
         let mut read = |bytes: &[u8]| -> Result<Histogram<u64>> {
             match deserializer.deserialize(&mut &bytes[..]) {
                 Ok(histogram) => Ok(histogram),

@@ -1,13 +1,14 @@
 //! One JSON document, for programs.
 
-use crate::report::Report;
+use serde::Serialize;
 use std::io::{self, Write};
 
-/// Writes the report as one line of JSON. Its keys are those of [`Report`].
+/// Writes the report as one line of JSON. Its keys are those of [`Report`](crate::Report) or
+/// [`PushReport`](crate::push::PushReport).
 ///
 /// # Errors
 /// The writer's.
-pub fn write(report: &Report, mut out: impl Write) -> io::Result<()> {
+pub fn write(report: &(impl Serialize + ?Sized), mut out: impl Write) -> io::Result<()> {
     serde_json::to_writer(&mut out, report)?;
     out.write_all(b"\n")
 }

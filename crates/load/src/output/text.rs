@@ -1,5 +1,9 @@
 //! The summary, for people: no line is wider than the smallest terminal in use.
 
+mod push;
+
+pub use push::push;
+
 use super::histogram;
 use crate::{
     idle::IdleReport,

@@ -72,6 +72,7 @@ fn each_kind_falls_silent_where_it_should() {
                         peer.reply(200, "hello");
                         swallow(&mut peer).is_empty()
                     }
+                    IdleKind::Subscribe => unreachable!("it has a test of its own"),
                 };
                 silent.fetch_add(usize::from(expected), SeqCst);
             }
@@ -81,6 +82,24 @@ fn each_kind_falls_silent_where_it_should() {
         assert_eq!((report.held, report.opened, report.reopened), (100, 100, 0), "{kind:?}");
         wait_until("all 100 were silent", || silent.load(SeqCst) == 100);
     }
+}
+
+#[test]
+fn subscribers_are_held_while_their_streams_are_open() {
+    let server = Server::start(|mut peer| {
+        peer.request().unwrap();
+        if peer.number == 0 {
+            return peer.reply(200, "no stream");
+        }
+        peer.send("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n6\r\n:hello\r\n");
+        // Events come and are dropped.
+        peer.send("7\r\ndata: x\r\n");
+        swallow(&mut peer);
+    });
+    let pool = hold(&plan(&server, 20, IdleKind::Subscribe), 20_000);
+    let report = pool.stop().unwrap();
+    assert_eq!((report.held, report.opened), (20, 20));
+    assert!(report.failed >= 1, "the one whose reply ended was connected again: {report:?}");
 }
 
 #[test]

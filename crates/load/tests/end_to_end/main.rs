@@ -2,6 +2,7 @@
 
 mod errors;
 mod idle;
+mod push;
 mod replies;
 mod server;
 mod sessions;

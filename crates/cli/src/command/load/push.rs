@@ -1,0 +1,149 @@
+//! `pollux load --subscribe`.
+
+use super::{Args, EXIT_INVALID, EXIT_NOTHING, header, say, usage_error};
+use anyhow::{Context, Result};
+use pollux_hub::topic::WELL_KNOWN;
+use pollux_load::{
+    output,
+    push::{self, PublishOptions, PushConfig, PushReport},
+    ranks::{self, Ranks},
+    target::Url,
+};
+use std::{
+    fs,
+    io::{self, Write},
+    process::ExitCode,
+    time::Duration,
+};
+
+/// Updates a second, when no rate is given.
+const DEFAULT_RATE_RPS: f64 = 10.0;
+
+/// The flags of a run with subscribers.
+#[derive(clap::Args)]
+pub(crate) struct PushArgs {
+    /// Hold N subscribers of a push server (server-sent events) and publish updates by the schedule:
+    /// --rate, then, is of updates [default: 10]. The URL is the subscription, or a Mercure hub. Each event
+    /// is checked at each subscriber; --header is for the subscriptions
+    #[arg(long, value_name = "N", help_heading = "Push", conflicts_with_all = [
+        "url_file", "in_turn", "client", "connections", "max_connections", "requests_per_connection",
+        "keep_alive", "session_requests", "idle", "method", "body", "expect_length", "expect_status",
+    ])]
+    pub(super) subscribe: Option<usize>,
+    /// The topic of the hub [default: load]
+    #[arg(long, value_name = "TOPIC", requires = "subscribe", help_heading = "Push")]
+    topic: Option<String>,
+    /// Content of each update
+    #[arg(
+        long,
+        default_value_t = 100,
+        value_name = "BYTES",
+        requires = "subscribe",
+        help_heading = "Push"
+    )]
+    update_size: usize,
+    /// Where updates are posted to [default: the hub]
+    #[arg(long, value_name = "URL", requires = "subscribe", help_heading = "Push")]
+    publish_url: Option<Url>,
+    /// A field of the requests that publish, such as 'Authorization: Bearer …'; may be given several times
+    #[arg(long, value_parser = header, value_name = "FIELD", requires = "subscribe", help_heading = "Push")]
+    publish_header: Vec<(String, String)>,
+    /// The content of these requests, with {data} for that of the update, which then may be anywhere in
+    /// an event's data [default: topic=TOPIC&data={data}, and the data is the content]
+    #[arg(long, value_name = "TEXT", requires = "subscribe", help_heading = "Push")]
+    publish_body: Option<String>,
+    /// Close all streams at once, so long after the start, and open them again with Last-Event-ID
+    #[arg(long, value_parser = crate::duration::parse, value_name = "TIME", requires = "subscribe", help_heading = "Push")]
+    reconnect_at: Option<Duration>,
+}
+
+/// Runs the command with `subscribers`.
+pub(super) fn run(mut args: Args, subscribers: usize) -> Result<ExitCode> {
+    args.rate = args.rate.or(Some(DEFAULT_RATE_RPS));
+    let config = match config(&args, subscribers).and_then(|config| {
+        config.check()?;
+        Ok(config)
+    }) {
+        Ok(config) => config,
+        Err(error) => return Ok(usage_error(&error)),
+    };
+    let stop = pollux_load::stop_on_signals()?;
+    let mut ranks = ranks::join(&args.ranks, || ranks::push_task(&config), &stop)?;
+    let log = match &args.hdr {
+        Some(path) if ranks.as_ref().is_none_or(Ranks::is_first) => {
+            let file =
+                fs::File::create(path).with_context(|| format!("--hdr {}", path.display()))?;
+            Some((path, file))
+        }
+        _ => None,
+    };
+    let report = match &mut ranks {
+        None => push::run(&config, &stop)?,
+        Some(ranks) => match ranks::run_push(&config, ranks, &stop)? {
+            Some(report) => report,
+            // Rank 0 reports for all.
+            None => return Ok(ExitCode::SUCCESS),
+        },
+    };
+    if let Some((path, file)) = log {
+        output::hdr::write_push(&report, io::BufWriter::new(file))
+            .with_context(|| format!("--hdr {}", path.display()))?;
+    }
+    show(&report, args.json)?;
+    Ok(match (report.valid, report.deliveries.delivered) {
+        (false, _) => ExitCode::from(EXIT_INVALID),
+        (true, 0) if report.publications.sent > 0 => ExitCode::from(EXIT_NOTHING),
+        (true, _) => ExitCode::SUCCESS,
+    })
+}
+
+fn config(args: &Args, subscribers: usize) -> Result<PushConfig> {
+    let push = &args.push;
+    let base = args.config()?;
+    let topic: String =
+        url::form_urlencoded::byte_serialize(push.topic.as_deref().unwrap_or("load").as_bytes())
+            .collect();
+    // A URL without a path is that of a hub.
+    let given = args.urls.first().context("no URL is given")?;
+    let mut hub = given.clone();
+    if hub.path == "/" {
+        hub.path = WELL_KNOWN.into();
+    }
+    let mut url = hub.clone();
+    if !url.path.contains('?') {
+        url.path = format!("{}?match={topic}", url.path);
+    }
+    let publish = PublishOptions {
+        url: push.publish_url.clone().unwrap_or_else(|| {
+            let path = hub.path.split('?').next().unwrap_or_default();
+            Url { path: path.into(), ..hub.clone() }
+        }),
+        headers: push.publish_header.clone(),
+        body: push
+            .publish_body
+            .clone()
+            .unwrap_or_else(|| format!("topic={topic}&data={}", push::DATA)),
+    };
+    let config = PushConfig::new(&base, subscribers, publish)?;
+    Ok(PushConfig {
+        url,
+        update_bytes: push.update_size,
+        is_exact: push.publish_body.is_none(),
+        reconnect_at: push.reconnect_at,
+        ..config
+    })
+}
+
+fn show(report: &PushReport, json: bool) -> Result<()> {
+    let mut out = io::stdout().lock();
+    let written = if json {
+        output::json::write(report, &mut out)
+    } else {
+        output::text::push(report, &mut out)
+    };
+    written.and_then(|()| out.flush()).context("standard output")?;
+    if let (true, Some(reason)) = (json, &report.invalid_reason) {
+        say(format_args!("pollux: invalid run: {reason}"));
+    }
+    Ok(())
+}

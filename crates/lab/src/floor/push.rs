@@ -1,0 +1,173 @@
+//! The floor under what a push server can cost: a loop of send(2) over the subscribers.
+//!
+//! A GET makes a connection a subscriber, and a POST sends its content to all of them, as an event. Nothing
+//! else is parsed; there are no topics, no history and no permissions, and a subscriber that does not read is
+//! disconnected. What a push server costs beyond it is the server's own.
+
+use pollux_sys::{self as sys, EpollEvent, EpollOp};
+use rustix::net::sockopt;
+use std::{
+    convert::Infallible,
+    io,
+    net::{SocketAddr, TcpListener},
+    os::fd::{AsFd as _, AsRawFd as _, OwnedFd},
+};
+
+/// The most events of one wait.
+const MAX_EVENTS: usize = 512;
+/// The receive buffer, and the longest publication.
+const BUFFER: usize = 64 * 1024;
+
+const STREAM: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\
+    Transfer-Encoding: chunked\r\n\r\n";
+const ANSWER: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n";
+
+#[derive(Default)]
+struct Subscribers {
+    /// Descriptors, in the order in which they came.
+    list: Vec<OwnedFd>,
+    chunk: Vec<u8>,
+    published: u64,
+}
+
+impl Subscribers {
+    /// Sends an event with this content to all.
+    fn publish(&mut self, content: &[u8]) {
+        self.published += 1;
+        let length = content.len() + b"id: \ndata: \n\n".len() + 8;
+        self.chunk.clear();
+        let head = format!("{length:x}\r\nid: {:08}\ndata: ", self.published % 100_000_000);
+        self.chunk.extend_from_slice(head.as_bytes());
+        self.chunk.extend_from_slice(content);
+        self.chunk.extend_from_slice(b"\n\n\r\n");
+        let chunk = &self.chunk[..];
+        self.list.retain(|subscriber| {
+            sys::send(subscriber.as_fd(), chunk, false).is_ok_and(|sent| sent == chunk.len())
+        });
+    }
+}
+
+/// The content of a request: what stands behind `data=` in it, else all of it.
+fn content(request: &[u8]) -> &[u8] {
+    let find = |text: &[u8], what: &[u8]| text.windows(what.len()).position(|part| part == what);
+    let body = find(request, b"\r\n\r\n").map_or(&[][..], |end| &request[end + 4..]);
+    find(body, b"data=").map_or(body, |start| &body[start + 5..])
+}
+
+/// Serves subscribers and publishers with one epoll loop at a port of 127.0.0.1 until the process is ended.
+/// `announce` receives the address.
+///
+/// # Errors
+/// Those of the system calls on the set and on the listener, and of `announce`.
+pub fn serve_push(
+    announce: impl FnOnce(SocketAddr) -> anyhow::Result<()>,
+) -> anyhow::Result<Infallible> {
+    let listener = TcpListener::bind("127.0.0.1:0")?;
+    listener.set_nonblocking(true)?;
+    let epoll = sys::epoll_create()?;
+    let listens_at = listener.as_raw_fd();
+    let watch =
+        |fd| sys::epoll_ctl(epoll.as_fd(), EpollOp::Add, fd, libc::EPOLLIN as u32, fd as u64);
+    watch(listens_at)?;
+    announce(listener.local_addr()?)?;
+
+    // Indexed by descriptor number; a subscriber's descriptor leaves the table and the set.
+    let mut connections: Vec<Option<OwnedFd>> = Vec::new();
+    let mut events: Vec<EpollEvent> = Vec::with_capacity(MAX_EVENTS);
+    let mut buffer = vec![0; BUFFER];
+    let mut subscribers = Subscribers::default();
+    loop {
+        match sys::epoll_wait(epoll.as_fd(), &mut events, -1) {
+            Err(error) if error.kind() != io::ErrorKind::Interrupted => return Err(error.into()),
+            _ => {}
+        }
+        for &EpollEvent { u64: data, .. } in &events {
+            let index = data as usize;
+            if index == listens_at as usize {
+                while let Ok(connection) = sys::accept(listener.as_fd()) {
+                    let fd = connection.as_raw_fd();
+                    watch(fd)?;
+                    let _ = sockopt::set_tcp_nodelay(&connection, true);
+                    if connections.len() <= fd as usize {
+                        connections.resize_with(fd as usize + 1, || None);
+                    }
+                    connections[fd as usize] = Some(connection);
+                }
+                continue;
+            }
+            let Some(slot) = connections.get_mut(index) else { continue };
+            let Some(connection) = slot else { continue };
+            let received = match sys::recv(connection.as_fd(), &mut buffer) {
+                Ok(0) => &[][..],
+                Ok(len) => &buffer[..len],
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
+                Err(_) => &[],
+            };
+            let answer = if received.starts_with(b"GET ") {
+                STREAM
+            } else if received.starts_with(b"POST ") {
+                subscribers.publish(content(received));
+                ANSWER
+            } else {
+                *slot = None;
+                continue;
+            };
+            if !sys::send(connection.as_fd(), answer, false).is_ok_and(|sent| sent == answer.len())
+            {
+                *slot = None;
+            } else if received.starts_with(b"GET ")
+                && let Some(subscriber) = slot.take()
+            {
+                sys::epoll_ctl(epoll.as_fd(), EpollOp::Remove, subscriber.as_raw_fd(), 0, 0)?;
+                subscribers.list.push(subscriber);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::{
+        io::{Read as _, Write as _},
+        net::TcpStream,
+        sync::mpsc,
+        thread,
+        time::Duration,
+    };
+
+    #[test]
+    fn the_content_of_a_publication_is_found() {
+        assert_eq!(content(b"POST / HTTP/1.1\r\n\r\ntopic=a&data=xyz"), b"xyz");
+        assert_eq!(content(b"POST / HTTP/1.1\r\n\r\nplain"), b"plain");
+        assert_eq!(content(b"POST / HTTP/1.1\r\n\r\n"), b"");
+    }
+
+    #[test]
+    fn what_is_published_reaches_all() {
+        let (sender, receiver) = mpsc::channel();
+        // It ends with the process.
+        thread::spawn(move || serve_push(|address| Ok(sender.send(address)?)).unwrap());
+        let address = receiver.recv_timeout(Duration::from_secs(60)).unwrap();
+        let connect = || {
+            let stream = TcpStream::connect(address).unwrap();
+            stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+            stream
+        };
+        let mut subscribers = [(); 3].map(|()| connect());
+        let mut head = vec![0; STREAM.len()];
+        for stream in &mut subscribers {
+            stream.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
+            stream.read_exact(&mut head).unwrap();
+            assert_eq!(head, STREAM);
+        }
+        connect().write_all(b"POST / HTTP/1.1\r\n\r\ntopic=a&data=news").unwrap();
+        let expected = "19\r\nid: 00000001\ndata: news\n\n\r\n";
+        assert_eq!(0x19, expected.len() - 6, "the chunk's length is right");
+        for stream in &mut subscribers {
+            let mut event = vec![0; expected.len()];
+            stream.read_exact(&mut event).unwrap();
+            assert_eq!(event, expected.as_bytes());
+        }
+    }
+}

@@ -1,0 +1,191 @@
+//! Subscribers of a push server (server-sent events), and updates that are published by a schedule.
+//!
+//! Each thread holds a part of the subscribers, in one interest set, and looks at every event of every
+//! one: its content, its order, and when it came. One more thread publishes, at the instants of a
+//! [`schedule`](crate::schedule) that is drawn before the run. Latency runs from the scheduled instant of
+//! an update to each of its deliveries, so that nothing that keeps an update back is left out.
+
+mod config;
+mod order;
+mod payload;
+pub(crate) mod plan;
+mod publisher;
+pub(crate) mod record;
+mod report;
+mod stream;
+mod subscribers;
+
+pub use config::{DATA, PublishOptions, PushConfig};
+pub use record::Subscribers;
+pub use report::{Deliveries, Publications, PushGenerator, PushReport};
+
+use crate::{
+    idle::{MAX_HOLDERS, RESERVED_DESCRIPTORS, SETUP_PATIENCE},
+    progress::Progress,
+    run::{pin, raise_descriptors},
+};
+use anyhow::{Context, Result, bail, ensure};
+use plan::PushPlan;
+use publisher::Publisher;
+use record::{PublisherRecord, SubscriberRecord};
+use std::{
+    hash::{BuildHasher, RandomState},
+    sync::atomic::{AtomicBool, Ordering::Relaxed},
+    thread::ScopedJoinHandle,
+    time::{Duration, Instant},
+};
+use subscribers::SubscriberLoop;
+
+/// The most publications of a run: each is counted by itself, in every thread.
+pub const MAX_PUBLICATIONS: u64 = 1_000_000;
+
+/// From the moment when all subscribers are there to the schedule's start.
+const START_DELAY_NS: u64 = 50_000_000;
+
+/// A finished run.
+pub(crate) struct PushRun {
+    pub(crate) plan: PushPlan,
+    pub(crate) threads: Vec<SubscriberRecord>,
+    /// Of the process that published.
+    pub(crate) publisher: Option<PublisherRecord>,
+}
+
+/// Holds the subscribers, publishes the updates until the end or until `stop` is set, and reports.
+///
+/// # Errors
+/// The configuration contradicts itself; a name does not resolve; the subscribers cannot be held.
+/// Updates that fail or are lost do not fail the run: they are in the report.
+pub fn run(config: &PushConfig, stop: &AtomicBool) -> Result<PushReport> {
+    config.check()?;
+    let number = RandomState::new().hash_one(std::process::id()) as u32;
+    let plan = PushPlan::new(config, number)?;
+    let run = measure(plan, true, stop, |plan| Ok(plan.now_ns() + START_DELAY_NS))?;
+    Ok(PushReport::new(run, stop.load(Relaxed)))
+}
+
+/// Holds the subscribers of `plan`; with `publishes` also publishes. After the set-up, `start` is called
+/// for the schedule's first instant in the plan's time.
+///
+/// # Errors
+/// As [`run`], and those of `start`.
+pub(crate) fn measure(
+    plan: PushPlan,
+    publishes: bool,
+    stop: &AtomicBool,
+    start: impl FnOnce(&PushPlan) -> Result<u64>,
+) -> Result<PushRun> {
+    let threads = thread_count(&plan)?;
+    let mut progress = Progress::new(plan.config.progress);
+    let (records, publisher) = std::thread::scope(|scope| {
+        let holders = (0..threads)
+            .map(|index| start_holder(scope, &plan, (index, threads), stop))
+            .collect::<Result<Vec<_>>>();
+        let outcome = holders.and_then(|holders| {
+            let publisher = publishes.then(|| Publisher::connect(&plan)).transpose()?;
+            wait_until_held(&plan, &holders, stop, &mut progress)?;
+            let start_ns = start(&plan)?.max(1);
+            plan.progress.start_ns.store(start_ns, Relaxed);
+            let published = publisher.map(|one| one.run(start_ns, stop)).transpose()?;
+            let records = holders.into_iter().map(join).collect::<Result<Vec<_>>>()?;
+            Ok((records, published))
+        });
+        // The scope waits for its threads, so they must end.
+        if outcome.is_err() {
+            plan.progress.is_broken.store(true, Relaxed);
+        }
+        outcome
+    })?;
+    progress.finish();
+    Ok(PushRun { plan, threads: records, publisher })
+}
+
+/// As many threads as were asked for, or as the descriptors of their file tables need.
+fn thread_count(plan: &PushPlan) -> Result<usize> {
+    let subscribers = plan.config.subscribers;
+    let limit = usize::try_from(raise_descriptors()?).unwrap_or(usize::MAX);
+    let table = limit.saturating_sub(RESERVED_DESCRIPTORS);
+    ensure!(
+        table > 0,
+        "the limit on descriptors, {limit}, leaves none for subscribers: raise `ulimit -n`"
+    );
+    let needed = subscribers.div_ceil(table);
+    ensure!(
+        needed <= if plan.config.own_file_tables.is_some() { MAX_HOLDERS } else { 1 },
+        "{subscribers} subscribers need {needed} file tables of {limit} descriptors, and at most \
+         {MAX_HOLDERS} are made: raise the hard limit (`ulimit -Hn`)"
+    );
+    Ok(needed.max(plan.config.threads).min(subscribers))
+}
+
+type Holder<'scope> = ScopedJoinHandle<'scope, Result<SubscriberRecord>>;
+
+fn start_holder<'scope, 'env>(
+    scope: &'scope std::thread::Scope<'scope, 'env>,
+    plan: &'env PushPlan,
+    (index, threads): (usize, usize),
+    stop: &'env AtomicBool,
+) -> Result<Holder<'scope>> {
+    let all = plan.config.subscribers;
+    let part = all / threads + usize::from(index < all % threads);
+    let cpu = plan.config.cpus.get(index % plan.config.cpus.len().max(1)).copied();
+    std::thread::Builder::new()
+        .name(format!("subscribers-{index}"))
+        .spawn_scoped(scope, move || {
+            let held = pin(cpu)
+                .and_then(|()| SubscriberLoop::new(plan, part, (index, threads)))
+                .and_then(|subscribers| subscribers.run(stop));
+            if held.is_err() {
+                plan.progress.is_broken.store(true, Relaxed);
+            }
+            held
+        })
+        .context("starting a thread that holds subscribers")
+}
+
+fn join(holder: Holder<'_>) -> Result<SubscriberRecord> {
+    match holder.join() {
+        Ok(outcome) => outcome,
+        Err(panic) => std::panic::resume_unwind(panic),
+    }
+}
+
+/// Waits until every subscriber has its stream.
+///
+/// # Errors
+/// No further one for [`SETUP_PATIENCE`], with the last reason; interrupted.
+fn wait_until_held(
+    plan: &PushPlan,
+    holders: &[Holder<'_>],
+    stop: &AtomicBool,
+    progress: &mut Progress,
+) -> Result<()> {
+    let wanted = plan.config.subscribers;
+    let (mut most, mut progressed_at) = (0, Instant::now());
+    loop {
+        let held = plan.progress.held.load(Relaxed);
+        progress.idle(held, wanted);
+        if held >= wanted {
+            return Ok(());
+        }
+        if stop.load(Relaxed) {
+            bail!("interrupted while subscribers were being connected");
+        }
+        if held > most {
+            (most, progressed_at) = (held, Instant::now());
+        }
+        let is_broken = holders.iter().any(ScopedJoinHandle::is_finished);
+        if is_broken || progressed_at.elapsed() > SETUP_PATIENCE {
+            let last = plan.progress.last_failure.lock().ok().and_then(|mut last| last.take());
+            let reason = last.map(|(kind, reason)| match kind.advice() {
+                Some(advice) => format!("; the last failure was: {reason}; {advice}"),
+                None => format!("; the last failure was: {reason}"),
+            });
+            bail!(
+                "only {most} of {wanted} subscribers of {} got a stream{}",
+                plan.config.url,
+                reason.unwrap_or_default()
+            );
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}

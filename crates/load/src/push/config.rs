@@ -1,0 +1,190 @@
+//! What `pollux load --subscribe` is to do.
+
+use super::{MAX_PUBLICATIONS, payload};
+use crate::{
+    config::{Config, MAX_THREADS},
+    schedule::{self, Arrivals, Length, Schedule},
+    source::Sources,
+    target::{RequestOptions, Url},
+    tls::TlsOptions,
+};
+use anyhow::{Result, ensure};
+use pollux_sys::OwnFileTables;
+use std::time::Duration;
+
+/// The placeholder for the content in the body of a publication.
+pub const DATA: &str = "{data}";
+
+/// How updates are published.
+#[derive(Clone, Debug)]
+pub struct PublishOptions {
+    /// Where they are posted to.
+    pub url: Url,
+    /// Fields of the requests; one of them may be Content-Type.
+    pub headers: Vec<(String, String)>,
+    /// The content of the requests, in which [`DATA`] stands for the content of the update.
+    pub body: String,
+}
+
+/// The configuration of a run with subscribers.
+#[derive(Clone, Debug)]
+pub struct PushConfig {
+    /// The subscription: the whole URL.
+    pub url: Url,
+    /// Fields of the subscriptions.
+    pub headers: Vec<(String, String)>,
+    /// How many subscribers.
+    pub subscribers: usize,
+    /// How updates are published.
+    pub publish: PublishOptions,
+    /// Content of each update, in bytes.
+    pub update_bytes: usize,
+    /// The data of an event must be the content and nothing else; without it, it may be anywhere in it.
+    pub is_exact: bool,
+    /// Updates a second.
+    pub rate_rps: f64,
+    /// How they follow each other.
+    pub arrivals: Arrivals,
+    /// How many come at a time.
+    pub burst: u64,
+    /// How much is measured.
+    pub length: Length,
+    /// Published before, and not measured.
+    pub warmup: Duration,
+    /// Decides random arrivals.
+    pub seed: u64,
+    /// When all subscribers close their connections and connect again, from the start.
+    pub reconnect_at: Option<Duration>,
+    /// How long deliveries may take, from the scheduled instant of the last update; and answers to
+    /// publications.
+    pub timeout: Duration,
+    /// For the handshake and the head of the stream.
+    pub connect_timeout: Duration,
+    /// Source addresses.
+    pub sources: Option<Sources>,
+    /// At least so many threads hold subscribers.
+    pub threads: usize,
+    /// As in [`Config`].
+    pub own_file_tables: Option<OwnFileTables>,
+    /// CPUs of the threads that hold subscribers, counted round.
+    pub cpus: Vec<usize>,
+    /// How `https` URLs are spoken to.
+    pub tls: TlsOptions,
+    /// The 99th percentile of the lag of publications beyond which a run is invalid.
+    pub max_lag: Duration,
+    /// Keep a histogram of each second.
+    pub intervals: bool,
+    /// Show progress when standard error is a terminal.
+    pub progress: bool,
+}
+
+impl PushConfig {
+    /// The subscribers and publications that `config` describes, for its first URL.
+    pub fn new(config: &Config, subscribers: usize, publish: PublishOptions) -> Result<Self> {
+        let crate::config::Pace::Open { rate_rps, arrivals } = config.pace else {
+            anyhow::bail!("--subscribe: updates follow a schedule; give --rate");
+        };
+        let [(url, _)] = &config.urls[..] else {
+            anyhow::bail!("--subscribe: wants one URL, that of the subscription");
+        };
+        Ok(Self {
+            url: url.clone(),
+            headers: config.request.headers.clone(),
+            subscribers,
+            publish,
+            update_bytes: 100,
+            is_exact: true,
+            rate_rps,
+            arrivals,
+            burst: config.burst,
+            length: config.length,
+            warmup: config.warmup,
+            seed: config.seed,
+            reconnect_at: None,
+            timeout: config.timeout,
+            connect_timeout: config.connect_timeout,
+            sources: config.sources,
+            threads: config.threads,
+            own_file_tables: config.own_file_tables,
+            cpus: config.cpus.clone(),
+            tls: config.tls.clone(),
+            max_lag: config.max_lag,
+            intervals: config.hdr.is_some(),
+            progress: config.progress,
+        })
+    }
+
+    /// Finds what contradicts itself.
+    ///
+    /// # Errors
+    /// Names the flag.
+    pub fn check(&self) -> Result<()> {
+        self.subscription().check()?;
+        self.publication(String::new()).check()?;
+        ensure!(self.subscribers > 0, "--subscribe 0: nobody would receive anything");
+        ensure!(
+            u32::try_from(self.subscribers).is_ok(),
+            "--subscribe {}: at most {}",
+            self.subscribers,
+            u32::MAX
+        );
+        ensure!(
+            (1..=MAX_THREADS).contains(&self.threads),
+            "--threads {}: from 1 to {MAX_THREADS}",
+            self.threads
+        );
+        ensure!(
+            (payload::MIN_BYTES..=1 << 20).contains(&self.update_bytes),
+            "--update-size {}: from {} bytes, which say what update it is, to 1 MiB",
+            self.update_bytes,
+            payload::MIN_BYTES
+        );
+        ensure!(
+            self.publish.body.matches(DATA).count() == 1,
+            "--publish-body: {DATA} must stand in it once, for the content of the update"
+        );
+        ensure!(!self.timeout.is_zero(), "--timeout 0: every delivery would fail");
+        ensure!(!self.connect_timeout.is_zero(), "--connect-timeout 0: every connect would fail");
+        schedule::check_burst(self.burst, self.length)?;
+        let schedule = self.schedule()?;
+        ensure!(
+            !schedule.is_empty(),
+            "the schedule is empty: no update falls into so short a run at so low a --rate"
+        );
+        ensure!(
+            schedule.len() <= MAX_PUBLICATIONS,
+            "{} updates: at most {MAX_PUBLICATIONS}, since each is counted by itself; lower --rate or \
+             --duration",
+            schedule.len()
+        );
+        Ok(())
+    }
+
+    /// The instants of all publications.
+    ///
+    /// # Errors
+    /// What [`Schedule::draw_bursts`] refuses.
+    pub(super) fn schedule(&self) -> Result<Schedule> {
+        let (rate, burst) = (self.rate_rps, self.burst);
+        Schedule::draw_bursts(self.arrivals, rate, burst, self.warmup, self.length, self.seed)
+    }
+
+    /// The requests of the subscribers.
+    pub(super) fn subscription(&self) -> RequestOptions {
+        let mut headers = self.headers.clone();
+        if !headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("Accept")) {
+            headers.push(("Accept".into(), "text/event-stream".into()));
+        }
+        RequestOptions { headers, ..RequestOptions::default() }
+    }
+
+    /// The request that publishes `data`.
+    pub(super) fn publication(&self, data: String) -> RequestOptions {
+        let mut headers = self.publish.headers.clone();
+        if !headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("Content-Type")) {
+            headers.push(("Content-Type".into(), "application/x-www-form-urlencoded".into()));
+        }
+        let body = self.publish.body.replacen(DATA, &data, 1).into_bytes();
+        RequestOptions { method: "POST".into(), headers, body }
+    }
+}

@@ -1,0 +1,107 @@
+//! The content of publications: each says which one it is, and all of it can be checked.
+
+/// The shortest content: the mark and the number.
+pub(super) const MIN_BYTES: usize = MARK_BYTES + DIGITS + 1;
+
+/// `pollux-`, eight digits of the run, `-`.
+const MARK_BYTES: usize = 16;
+/// Digits of the number.
+const DIGITS: usize = 10;
+
+/// What was received.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Received {
+    /// The whole content of this publication.
+    Whole(u32),
+    /// It has the mark of this run, and then other content than was published.
+    Corrupt,
+    /// Something that this run did not publish, such as a greeting of the server.
+    Foreign,
+}
+
+/// The contents of a run. All are as long, of letters, digits and hyphens alone, so that they need no
+/// escapes in forms, JSON and URLs.
+#[derive(Clone, Debug)]
+pub(crate) struct Payloads {
+    mark: [u8; MARK_BYTES],
+    bytes: usize,
+    /// The last one that was made: most subscribers receive the same one in turn.
+    last: (Option<u32>, Vec<u8>),
+}
+
+impl Payloads {
+    /// Contents of `bytes`, at least [`MIN_BYTES`], of the run with this number.
+    pub(super) fn new(run: u32, bytes: usize) -> Self {
+        let mut mark = [0; MARK_BYTES];
+        mark.copy_from_slice(format!("pollux-{run:08x}-").as_bytes());
+        Self { mark, bytes, last: (None, Vec::new()) }
+    }
+
+    /// The content of a publication.
+    pub(super) fn get(&mut self, number: u32) -> &[u8] {
+        if self.last.0 != Some(number) {
+            self.last.0 = Some(number);
+            let text = &mut self.last.1;
+            text.clear();
+            text.extend_from_slice(&self.mark);
+            text.extend_from_slice(format!("{number:010}-").as_bytes());
+            // Each publication has other bytes, so that a piece of another one is noticed.
+            let mut bits = u64::from(number);
+            while text.len() < self.bytes {
+                bits = bits.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
+                text.extend_from_slice(format!("{:08x}", bits >> 32).as_bytes());
+            }
+            text.truncate(self.bytes);
+        }
+        &self.last.1
+    }
+
+    /// Compares what was received with what was published. `exact`: there must be nothing else in it.
+    pub(super) fn check(&mut self, data: &[u8], exact: bool) -> Received {
+        let start = if data.starts_with(&self.mark) {
+            0
+        } else {
+            match memchr::memmem::find(data, &self.mark) {
+                Some(start) => start,
+                None => return Received::Foreign,
+            }
+        };
+        let content = &data[start..];
+        let number = content
+            .get(MARK_BYTES..MARK_BYTES + DIGITS)
+            .and_then(|digits| std::str::from_utf8(digits).ok())
+            .and_then(|digits| digits.parse().ok());
+        let Some(number) = number else { return Received::Corrupt };
+        let expected = self.get(number);
+        let is_whole = if exact { data == expected } else { content.starts_with(expected) };
+        if is_whole { Received::Whole(number) } else { Received::Corrupt }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_content_is_known_again_and_every_change_is_noticed() {
+        let mut payloads = Payloads::new(7, 100);
+        for number in [0, 1, 12, 4_294_967_295] {
+            let content = payloads.get(number).to_vec();
+            assert_eq!(content.len(), 100);
+            assert_eq!(payloads.check(&content, true), Received::Whole(number));
+            for at in MARK_BYTES..100 {
+                let mut changed = content.clone();
+                changed[at] ^= 1;
+                assert_eq!(payloads.check(&changed, true), Received::Corrupt, "byte {at}");
+            }
+            assert_eq!(payloads.check(&content[..99], true), Received::Corrupt);
+            let wrapped = [b"{\"data\":\"", &content[..], b"\"}"].concat();
+            assert_eq!(payloads.check(&wrapped, false), Received::Whole(number));
+            assert_eq!(payloads.check(&wrapped, true), Received::Corrupt);
+        }
+        assert_eq!(payloads.check(b"hello", true), Received::Foreign);
+        let other = Payloads::new(8, 100).get(1).to_vec();
+        assert_eq!(payloads.check(&other, true), Received::Foreign, "another run's");
+        assert_eq!(Payloads::new(1, MIN_BYTES).get(5).len(), MIN_BYTES);
+    }
+}

@@ -1,0 +1,242 @@
+//! The publisher: one connection, on which each publication is sent at its instant, or when the one before
+//! it has been answered, if that is later. So their order is certain, and the delay counts, because times
+//! run from the scheduled instants.
+
+use super::{
+    plan::PushPlan,
+    record::{IntervalRecorder, PublisherRecord},
+};
+use crate::{
+    client::begin_connect,
+    own_cpu::OwnCpu,
+    tls::{TlsConnections, TlsPlan},
+};
+use anyhow::{Context, Result, bail, ensure};
+use pollux_http::reply::{Event, Next, Reader, RequestInfo};
+use pollux_sys as sys;
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    io::Errno,
+};
+use std::{
+    io,
+    os::fd::{AsFd, OwnedFd},
+    sync::atomic::{AtomicBool, Ordering::Relaxed},
+    time::{Duration, Instant},
+};
+
+/// The longest sleep, after which the stop flag is read.
+const LONGEST_SLEEP: Duration = Duration::from_millis(100);
+
+/// How much of an answer's text is shown.
+const SHOWN_BYTES: usize = 200;
+
+/// The connection to the server that publishes.
+pub(super) struct Publisher<'a> {
+    plan: &'a PushPlan,
+    connection: Option<Connection>,
+    scratch: Box<[u8]>,
+}
+
+struct Connection {
+    socket: OwnedFd,
+    tls: Option<TlsConnections>,
+    reader: Reader,
+}
+
+impl<'a> Publisher<'a> {
+    /// Connects.
+    ///
+    /// # Errors
+    /// The server cannot be reached.
+    pub(super) fn connect(plan: &'a PushPlan) -> Result<Self> {
+        let scratch = vec![0; crate::thread::SCRATCH_BYTES].into();
+        let mut publisher = Self { plan, connection: None, scratch };
+        publisher.connection = Some(publisher.open().with_context(|| {
+            format!("the publisher cannot connect to {}", plan.config.publish.url.origin())
+        })?);
+        Ok(publisher)
+    }
+
+    fn open(&mut self) -> Result<Connection> {
+        let deadline = Instant::now() + self.plan.config.connect_timeout;
+        let socket = begin_connect(&self.plan.publish_address, None, false)?;
+        wait(&socket, PollFlags::OUT, deadline)?;
+        sys::take_socket_error(socket.as_fd())?;
+        let mut tls = self.plan.publish_tls.as_ref().map(TlsPlan::connections).transpose()?;
+        if let Some(tls) = &mut tls {
+            tls.begin(std::os::fd::AsRawFd::as_raw_fd(&socket))?;
+            loop {
+                match tls.handshake(socket.as_fd(), &mut self.scratch) {
+                    Ok(_) => break,
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                        wait(&socket, PollFlags::IN, deadline)?;
+                    }
+                    Err(error) => return Err(error.into()),
+                }
+            }
+        }
+        Ok(Connection { socket, tls, reader: Reader::new(Reader::LIMITS) })
+    }
+
+    /// Publishes the whole schedule.
+    ///
+    /// # Errors
+    /// A request cannot be written. That one fails is in the record.
+    pub(super) fn run(mut self, start_ns: u64, stop: &AtomicBool) -> Result<PublisherRecord> {
+        let plan = self.plan;
+        let cpu_before = OwnCpu::now();
+        let mut payloads = plan.payloads.clone();
+        let mut record = PublisherRecord::new(plan.schedule.len());
+        let mut intervals = plan.config.intervals.then(|| IntervalRecorder::new(true));
+        let mut answered_ns = 0;
+        for number in 0..plan.schedule.len() {
+            let Some(scheduled_ns) = plan.schedule.at(number) else { break };
+            let due_ns = start_ns + scheduled_ns;
+            let content = String::from_utf8_lossy(payloads.get(number as u32)).into_owned();
+            let request =
+                plan.config.publication(content).write(&plan.config.publish.url, false)?;
+            if !self.sleep_until(due_ns, stop) {
+                break;
+            }
+            // The time in which the one before was not answered is the server's.
+            let lag_ns = plan.now_ns().saturating_sub(due_ns.max(answered_ns));
+            record.sent += 1;
+            plan.progress.sent.fetch_add(1, Relaxed);
+            let outcome = self.publish(&request);
+            answered_ns = plan.now_ns();
+            let answer_ns = answered_ns.saturating_sub(due_ns);
+            let is_measured = plan.is_measured(scheduled_ns);
+            if is_measured {
+                record.lag.saturating_record(lag_ns);
+            }
+            match outcome {
+                Ok(()) => {
+                    record.acknowledged[number as usize] = true;
+                    plan.progress.acknowledged.fetch_add(1, Relaxed);
+                    if is_measured {
+                        record.answer.saturating_record(answer_ns);
+                        if let Some(intervals) = &mut intervals {
+                            let measured_ns = start_ns + plan.config.warmup.as_nanos() as u64;
+                            intervals.record(answer_ns, plan.now_ns().saturating_sub(measured_ns));
+                        }
+                    }
+                }
+                Err(error) => {
+                    self.connection = None;
+                    record.failed += 1;
+                    plan.progress.failed.fetch_add(1, Relaxed);
+                    record.first_failure.get_or_insert_with(|| format!("{error:#}"));
+                }
+            }
+        }
+        record.intervals = intervals.map(IntervalRecorder::finish).unwrap_or_default();
+        record.cpu = OwnCpu::now().since(cpu_before);
+        plan.progress.is_published.store(true, Relaxed);
+        Ok(record)
+    }
+
+    /// Sleeps until `due_ns`; false when the run is stopped before.
+    fn sleep_until(&self, due_ns: u64, stop: &AtomicBool) -> bool {
+        loop {
+            if self.plan.is_stopped(stop) {
+                return false;
+            }
+            let left = Duration::from_nanos(due_ns.saturating_sub(self.plan.now_ns()));
+            if left.is_zero() {
+                return true;
+            }
+            std::thread::sleep(left.min(LONGEST_SLEEP));
+        }
+    }
+
+    /// Sends one request and reads its answer.
+    fn publish(&mut self, request: &[u8]) -> Result<()> {
+        let deadline = Instant::now() + self.plan.config.timeout;
+        if self.connection.is_none() {
+            self.connection = Some(self.open()?);
+        }
+        let Some(connection) = &mut self.connection else { bail!("there is no connection") };
+        let mut left = request;
+        while !left.is_empty() {
+            let sent = match &mut connection.tls {
+                None => sys::send(connection.socket.as_fd(), left, false),
+                Some(tls) => tls.send(connection.socket.as_fd(), left),
+            };
+            match sent {
+                Ok(count) => left = &left[count..],
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    wait(&connection.socket, PollFlags::OUT, deadline)?;
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        let (status, next, text) = connection.answer(&mut self.scratch, deadline)?;
+        if next == Next::Close {
+            self.connection = None;
+        }
+        let text = String::from_utf8_lossy(&text).trim().to_owned();
+        ensure!((200..300).contains(&status), "the server answered {status}: {text}");
+        Ok(())
+    }
+}
+
+impl Connection {
+    /// The status, what follows on the connection, and the beginning of the text.
+    fn answer(&mut self, scratch: &mut [u8], deadline: Instant) -> Result<(u16, Next, Vec<u8>)> {
+        self.reader.begin(RequestInfo::default());
+        let (mut status, mut text) = (0, Vec::new());
+        loop {
+            let received = match &mut self.tls {
+                None => sys::recv(self.socket.as_fd(), scratch),
+                Some(tls) => tls.receive(self.socket.as_fd(), scratch),
+            };
+            let len = match received {
+                Ok(0) => match self.reader.finish()?.event {
+                    Event::End { next, .. } => return Ok((status, next, text)),
+                    _ => bail!("the server closed the connection"),
+                },
+                Ok(len) => len,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    wait(&self.socket, PollFlags::IN, deadline)?;
+                    continue;
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) => return Err(error.into()),
+            };
+            let mut rest = &scratch[..len];
+            loop {
+                let output = self.reader.read(rest)?;
+                rest = &rest[output.consumed..];
+                match output.event {
+                    Event::NeedMore => break,
+                    Event::Interim(_) => {}
+                    Event::Head(head) => status = head.status,
+                    Event::Content(bytes) => {
+                        let room = SHOWN_BYTES.saturating_sub(text.len());
+                        text.extend_from_slice(&bytes[..bytes.len().min(room)]);
+                    }
+                    Event::End { next, .. } => return Ok((status, next, text)),
+                }
+            }
+        }
+    }
+}
+
+/// Waits until the socket is ready.
+///
+/// # Errors
+/// It was not until the deadline.
+fn wait(socket: &OwnedFd, flags: PollFlags, deadline: Instant) -> Result<()> {
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        ensure!(!left.is_zero(), "no answer in time");
+        let timeout = Timespec::try_from(left).context("the time limit is too long")?;
+        match poll(&mut [PollFd::new(socket, flags)], Some(&timeout)) {
+            Ok(0) | Err(Errno::INTR) => {}
+            Ok(_) => return Ok(()),
+            Err(error) => return Err(error.into()),
+        }
+    }
+}

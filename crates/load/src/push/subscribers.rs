@@ -1,0 +1,467 @@
+//! One thread that holds subscribers, and looks at everything that they receive.
+
+mod receive;
+
+use super::{order::Order, plan::PushPlan, record::SubscriberRecord};
+use crate::{
+    client::begin_connect,
+    deadlines::Deadlines,
+    outcome::Failure,
+    own_cpu::OwnCpu,
+    schedule::nanoseconds,
+    tls::{TlsConnections, TlsPlan},
+};
+use anyhow::{Context, Result};
+use pollux_event::{
+    Event, Interest, Mechanism, Options, Readiness, Token, mechanism::epoll::EpollEdge,
+};
+use pollux_http::reply::{Reader, RequestInfo};
+use pollux_sys as sys;
+use receive::Receiver;
+use std::{
+    collections::VecDeque,
+    io,
+    os::fd::{AsFd, AsRawFd, OwnedFd, RawFd},
+    sync::atomic::{AtomicBool, Ordering::Relaxed},
+    time::Duration,
+};
+
+/// The most streams that one thread opens at the same time, so that the server's backlog does not
+/// overflow; and at --reconnect-at, which is to be a crowd.
+const MAX_OPENING: usize = 64;
+const MAX_REOPENING: usize = 4096;
+
+/// The most connects in a row before events are handled.
+const CONNECTS_IN_A_ROW: usize = 64;
+
+/// The pause after a failure, doubled by each further one, and the longest pause.
+const FIRST_PAUSE_NS: u64 = 10_000_000;
+const LONGEST_PAUSE_NS: u64 = 1_000_000_000;
+
+/// The longest wait, after which the stop flag is read.
+const LONGEST_WAIT_NS: u64 = 20_000_000;
+
+/// The most receives for one event, so that a server that never stops sending does not delay others.
+const MAX_RECEIVES: usize = 16;
+
+/// For so long after the last delivery that was expected more may come: duplicates.
+const LINGER_NS: u64 = 200_000_000;
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    Connecting,
+    Handshaking,
+    Sending,
+    /// Waiting for the head of the stream.
+    Waiting,
+    Streaming,
+}
+
+struct Subscriber {
+    socket: OwnedFd,
+    token: Token,
+    phase: Phase,
+    /// When it began to connect.
+    since_ns: u64,
+    written: u32,
+    /// Which of the thread's subscribers it is.
+    index: u32,
+    is_unread: bool,
+    reader: Reader,
+    /// The start of a line.
+    rest: Vec<u8>,
+    /// The publication whose data the event that is being received has.
+    number: Option<u32>,
+}
+
+/// The state of one thread.
+pub(super) struct SubscriberLoop<'a> {
+    plan: &'a PushPlan,
+    set: EpollEdge,
+    tls: Option<TlsConnections>,
+    table: Vec<Option<Subscriber>>,
+    opening: Deadlines,
+    /// Subscribers without a connection.
+    missing: VecDeque<u32>,
+    held: usize,
+    max_opening: usize,
+    connects: u64,
+    /// This thread's number, and how many there are.
+    position: (usize, usize),
+    pause_ns: u64,
+    resume_ns: u64,
+    unread: VecDeque<Token>,
+    receiver: Receiver<'a>,
+    scratch: Box<[u8]>,
+    /// When the subscribers were disconnected by --reconnect-at.
+    reconnect_ns: Option<u64>,
+    has_started: bool,
+}
+
+impl<'a> SubscriberLoop<'a> {
+    /// A thread's state, before it has opened anything.
+    ///
+    /// # Errors
+    /// No file table or interest set is available.
+    pub(super) fn new(
+        plan: &'a PushPlan,
+        subscribers: usize,
+        position: (usize, usize),
+    ) -> Result<Self> {
+        if let Some(promise) = plan.config.own_file_tables
+            && let Err(error) = sys::own_file_table(promise, &[])
+        {
+            tracing::debug!(%error, "the threads share one file table");
+        }
+        let mut record = SubscriberRecord::new(plan.schedule.len());
+        record.subscribers.wanted = subscribers;
+        Ok(Self {
+            plan,
+            set: EpollEdge::open(&Options::default())?,
+            tls: plan.tls.as_ref().map(TlsPlan::connections).transpose()?,
+            table: Vec::new(),
+            opening: Deadlines::default(),
+            missing: (0..subscribers as u32).collect(),
+            held: 0,
+            max_opening: MAX_OPENING,
+            connects: 0,
+            position,
+            pause_ns: FIRST_PAUSE_NS,
+            resume_ns: 0,
+            unread: VecDeque::new(),
+            receiver: Receiver::new(plan, Order::new(subscribers), record),
+            scratch: vec![0; crate::thread::SCRATCH_BYTES].into(),
+            reconnect_ns: None,
+            has_started: false,
+        })
+    }
+
+    /// Opens the streams and reads them until all that was published has come, or the time is over.
+    ///
+    /// # Errors
+    /// A wait failed.
+    pub(super) fn run(mut self, stop: &AtomicBool) -> Result<SubscriberRecord> {
+        let mut cpu_before = None;
+        let mut begun_ns = 0;
+        let mut complete_ns = None;
+        loop {
+            let now_ns = self.plan.now_ns();
+            if let Some(start_ns) = self.plan.start_ns() {
+                if !self.has_started && now_ns >= start_ns {
+                    self.has_started = true;
+                    self.receiver.record.subscribers.at_start = self.held;
+                    cpu_before = Some(OwnCpu::now());
+                    begun_ns = now_ns;
+                }
+                self.reconnect_all(start_ns, now_ns);
+                if self.is_complete(start_ns, now_ns) {
+                    let since_ns = *complete_ns.get_or_insert(now_ns);
+                    if now_ns >= since_ns + LINGER_NS {
+                        break;
+                    }
+                } else {
+                    complete_ns = None;
+                }
+            }
+            if self.plan.is_stopped(stop) || self.is_late(now_ns) {
+                break;
+            }
+            self.open_missing(now_ns);
+            self.expire(now_ns);
+            let wait = Duration::from_nanos(self.next_wait_ns(now_ns));
+            self.set.wait(Some(wait)).context("waiting on subscribers")?;
+            while let Some(event) = self.set.next_event() {
+                self.on_event(event);
+            }
+            self.resume_reading();
+        }
+        let record = &mut self.receiver.record;
+        record.subscribers.at_end = self.held;
+        record.cpu = cpu_before.map(|before| OwnCpu::now().since(before)).unwrap_or_default();
+        record.elapsed_ns = self.plan.now_ns().saturating_sub(begun_ns);
+        Ok(self.receiver.finish())
+    }
+
+    /// Whether every subscriber has everything that it can get.
+    fn is_complete(&self, start_ns: u64, now_ns: u64) -> bool {
+        if now_ns < start_ns + self.plan.last_ns() {
+            return false;
+        }
+        let progress = &self.plan.progress;
+        // Only the process that publishes knows what was not published.
+        let published = match progress.is_published.load(Relaxed) {
+            true => progress.acknowledged.load(Relaxed),
+            false => self.plan.schedule.len(),
+        };
+        self.receiver.unique >= published * self.receiver.record.subscribers.wanted as u64
+    }
+
+    /// Whether deliveries that are still missing count as lost.
+    fn is_late(&self, now_ns: u64) -> bool {
+        let timeout_ns = nanoseconds(self.plan.config.timeout);
+        self.plan.start_ns().is_some_and(|start_ns| {
+            now_ns > start_ns.saturating_add(self.plan.last_ns()).saturating_add(timeout_ns)
+        })
+    }
+
+    /// Closes all streams at the instant of --reconnect-at, so that they are opened again.
+    fn reconnect_all(&mut self, start_ns: u64, now_ns: u64) {
+        let Some(at) = self.plan.config.reconnect_at else { return };
+        if self.reconnect_ns.is_some() || now_ns < start_ns + nanoseconds(at) {
+            return;
+        }
+        self.reconnect_ns = Some(now_ns);
+        self.max_opening = MAX_REOPENING;
+        for fd in 0..self.table.len() {
+            let is_streaming =
+                self.table[fd].as_ref().is_some_and(|one| one.phase == Phase::Streaming);
+            if is_streaming {
+                self.remove(fd as RawFd);
+            }
+        }
+    }
+
+    fn open_missing(&mut self, now_ns: u64) {
+        for _ in 0..CONNECTS_IN_A_ROW {
+            let is_full = self.opening.len() >= self.max_opening;
+            if self.missing.is_empty() || is_full || now_ns < self.resume_ns {
+                return;
+            }
+            if let Err((kind, reason)) = self.open_one(now_ns) {
+                self.note_failure(kind, now_ns, reason);
+            }
+        }
+    }
+
+    fn open_one(&mut self, now_ns: u64) -> Result<(), (Failure, String)> {
+        let failed = |error: io::Error| (Failure::from_io(&error), error.to_string());
+        let (thread, threads) = self.position;
+        let nth = self.connects * threads as u64 + thread as u64;
+        self.connects += 1;
+        let source = self.plan.config.sources.map(|sources| sources.get(nth).into());
+        let socket = begin_connect(&self.plan.address, source, false).map_err(failed)?;
+        let interest = Interest::READ | Interest::WRITE;
+        let token = self.set.add(socket.as_fd(), interest);
+        let token = token.map_err(|error| (Failure::Other, error.to_string()))?;
+        let Some(index) = self.missing.pop_front() else { return Ok(()) };
+        let fd = socket.as_raw_fd();
+        if fd as usize >= self.table.len() {
+            self.table.resize_with((fd as usize + 1).next_multiple_of(1024), || None);
+        }
+        let mut reader = Reader::new(Reader::LIMITS);
+        reader.begin(RequestInfo::default());
+        self.table[fd as usize] = Some(Subscriber {
+            socket,
+            token,
+            phase: Phase::Connecting,
+            since_ns: now_ns,
+            written: 0,
+            index,
+            is_unread: false,
+            reader,
+            rest: Vec::new(),
+            number: None,
+        });
+        self.opening.push(fd);
+        Ok(())
+    }
+
+    fn note_failure(&mut self, kind: Failure, now_ns: u64, reason: String) {
+        self.receiver.record.subscribers.failed += 1;
+        self.receiver.record.failures.add(kind);
+        self.plan.note_failure(kind, || reason);
+        // All failures of one moment count as one.
+        if now_ns < self.resume_ns {
+            return;
+        }
+        let is_soon = now_ns < self.resume_ns + LONGEST_PAUSE_NS;
+        self.pause_ns =
+            if is_soon { (self.pause_ns * 2).min(LONGEST_PAUSE_NS) } else { FIRST_PAUSE_NS };
+        self.resume_ns = now_ns + self.pause_ns;
+    }
+
+    fn expire(&mut self, now_ns: u64) {
+        let timeout_ns = nanoseconds(self.plan.config.connect_timeout);
+        while let Some(fd) = self.opening.first() {
+            let since_ns = self.table[fd as usize].as_ref().map_or(0, |one| one.since_ns);
+            if now_ns < since_ns.saturating_add(timeout_ns) {
+                return;
+            }
+            self.lose(fd, Failure::Timeout, "no stream in time".into());
+        }
+    }
+
+    fn next_wait_ns(&self, now_ns: u64) -> u64 {
+        if !self.unread.is_empty() {
+            return 0;
+        }
+        if !self.missing.is_empty() && self.opening.len() < self.max_opening {
+            return self.resume_ns.saturating_sub(now_ns).min(LONGEST_WAIT_NS);
+        }
+        LONGEST_WAIT_NS
+    }
+
+    fn on_event(&mut self, Event { token, readiness }: Event) {
+        let fd = token.fd;
+        let Some(subscriber) = self.table.get_mut(fd as usize).and_then(Option::as_mut) else {
+            return;
+        };
+        match subscriber.phase {
+            Phase::Streaming | Phase::Waiting => {}
+            Phase::Connecting => {
+                if readiness.intersects(Readiness::ERROR | Readiness::HANGUP) {
+                    return match sys::take_socket_error(subscriber.socket.as_fd()) {
+                        Err(error) => self.fail(fd, &error),
+                        Ok(()) => self.lose(fd, Failure::ClosedEarly, "closed".into()),
+                    };
+                }
+                if !readiness.is_writable() {
+                    return;
+                }
+                subscriber.phase = Phase::Sending;
+                if let Some(tls) = &mut self.tls {
+                    subscriber.phase = Phase::Handshaking;
+                    if let Err(error) = tls.begin(fd) {
+                        return self.fail(fd, &error);
+                    }
+                    return self.handshake(fd);
+                }
+                self.send(fd);
+            }
+            Phase::Handshaking => return self.handshake(fd),
+            Phase::Sending => self.send(fd),
+        }
+        if readiness.is_readable() {
+            self.receive(fd);
+        }
+    }
+
+    fn handshake(&mut self, fd: RawFd) {
+        let Some(subscriber) = self.table[fd as usize].as_mut() else { return };
+        let Some(tls) = &mut self.tls else { return };
+        match tls.handshake(subscriber.socket.as_fd(), &mut self.scratch) {
+            Ok(_) => {
+                subscriber.phase = Phase::Sending;
+                self.send(fd);
+                // What came with the end of the handshake causes no event of its own.
+                self.receive(fd);
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(error) => self.fail(fd, &error),
+        }
+    }
+
+    /// Sends the rest of the request.
+    fn send(&mut self, fd: RawFd) {
+        let Some(subscriber) = self.table[fd as usize].as_mut() else { return };
+        let request = self.receiver.request(subscriber.index);
+        while (subscriber.written as usize) < request.len() {
+            let left = &request[subscriber.written as usize..];
+            let sent = match &mut self.tls {
+                None => sys::send(subscriber.socket.as_fd(), left, false),
+                Some(tls) => tls.send(subscriber.socket.as_fd(), left),
+            };
+            match sent {
+                Ok(count) => subscriber.written += count as u32,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return self.fail(fd, &error),
+            }
+        }
+        subscriber.phase = Phase::Waiting;
+    }
+
+    fn resume_reading(&mut self) {
+        for _ in 0..self.unread.len() {
+            let Some(token) = self.unread.pop_front() else { return };
+            let subscriber = self.table.get_mut(token.fd as usize).and_then(Option::as_mut);
+            if let Some(subscriber) = subscriber.filter(|subscriber| subscriber.token == token) {
+                subscriber.is_unread = false;
+                self.receive(token.fd);
+            }
+        }
+    }
+
+    fn receive(&mut self, fd: RawFd) {
+        for _ in 0..MAX_RECEIVES {
+            let Some(subscriber) = self.table[fd as usize].as_mut() else { return };
+            let received = match &mut self.tls {
+                None => sys::recv(subscriber.socket.as_fd(), &mut self.scratch),
+                Some(tls) => tls.receive(subscriber.socket.as_fd(), &mut self.scratch),
+            };
+            let len = match received {
+                Ok(0) => return self.lose(fd, Failure::ClosedEarly, "the stream ended".into()),
+                Ok(len) => len,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) => return self.fail(fd, &error),
+            };
+            let was_streaming = subscriber.phase == Phase::Streaming;
+            if let Err((kind, reason)) = self.receiver.feed(subscriber, &self.scratch[..len]) {
+                return self.lose(fd, kind, reason);
+            }
+            if !was_streaming && subscriber.phase == Phase::Streaming {
+                self.hold(fd);
+            }
+            // Less than there was room for: the socket is empty (epoll(7)).
+            let may_have_more = match &self.tls {
+                None => len == self.scratch.len(),
+                Some(tls) => tls.may_have_more,
+            };
+            if !may_have_more {
+                return;
+            }
+        }
+        if let Some(subscriber) = self.table[fd as usize].as_mut()
+            && !std::mem::replace(&mut subscriber.is_unread, true)
+        {
+            self.unread.push_back(subscriber.token);
+        }
+    }
+
+    /// A stream is there.
+    fn hold(&mut self, fd: RawFd) {
+        self.opening.remove(fd);
+        self.held += 1;
+        self.plan.progress.held.fetch_add(1, Relaxed);
+        if self.has_started {
+            self.receiver.record.subscribers.reopened += 1;
+            if let Some(since_ns) = self.reconnect_ns {
+                let took_ns = self.plan.now_ns().saturating_sub(since_ns);
+                self.receiver.record.reconnect.saturating_record(took_ns);
+            }
+        }
+    }
+
+    #[cold]
+    fn fail(&mut self, fd: RawFd, error: &io::Error) {
+        self.lose(fd, Failure::from_io(error), error.to_string());
+    }
+
+    /// A connection cannot be used any more.
+    #[cold]
+    fn lose(&mut self, fd: RawFd, kind: Failure, reason: String) {
+        let phase = self.remove(fd);
+        if phase == Some(Phase::Streaming) {
+            self.receiver.record.subscribers.dropped += 1;
+        }
+        // A server that ends each stream at once is not to be stormed.
+        self.note_failure(kind, self.plan.now_ns(), reason);
+    }
+
+    /// Closes a connection; its subscriber is to be connected again.
+    fn remove(&mut self, fd: RawFd) -> Option<Phase> {
+        self.opening.remove(fd);
+        let subscriber = self.table[fd as usize].take()?;
+        if subscriber.phase == Phase::Streaming {
+            self.held -= 1;
+            self.plan.progress.held.fetch_sub(1, Relaxed);
+        }
+        self.missing.push_back(subscriber.index);
+        if let Some(tls) = &mut self.tls {
+            tls.end(subscriber.socket.as_fd(), false);
+        }
+        let _ = self.set.close(subscriber.token, subscriber.socket);
+        Some(subscriber.phase)
+    }
+}

@@ -1,0 +1,178 @@
+//! What subscribers receive: the head of a stream, then events.
+
+use super::{Phase, Subscriber};
+use crate::{
+    outcome::Failure,
+    push::{
+        order::{Delivery, Order},
+        payload::{Payloads, Received},
+        plan::PushPlan,
+        record::{IntervalRecorder, SubscriberRecord},
+        stream::{Line, split},
+    },
+    schedule::nanoseconds,
+};
+use pollux_http::reply::Event;
+use std::sync::atomic::Ordering::Relaxed;
+
+/// The longest identifier that is sent back as Last-Event-ID.
+const MAX_ID_BYTES: usize = 1024;
+
+/// How much of a refusal's text is shown.
+const SHOWN_BYTES: usize = 200;
+
+/// Takes what the subscribers of one thread receive.
+pub(super) struct Receiver<'a> {
+    plan: &'a PushPlan,
+    payloads: Payloads,
+    order: Order,
+    pub(super) record: SubscriberRecord,
+    /// Deliveries that were the first of their publication to their subscriber.
+    pub(super) unique: u64,
+    intervals: Option<IntervalRecorder>,
+    /// The server's identifiers of the publications, as far as they are known: any subscriber's are all
+    /// subscribers'.
+    ids: Vec<Option<Box<[u8]>>>,
+    /// The identifier of the event that is being received, and by whom.
+    id: (u32, Vec<u8>),
+    request: Vec<u8>,
+}
+
+impl<'a> Receiver<'a> {
+    pub(super) fn new(plan: &'a PushPlan, order: Order, record: SubscriberRecord) -> Self {
+        Self {
+            plan,
+            payloads: plan.payloads.clone(),
+            order,
+            record,
+            unique: 0,
+            intervals: plan.config.intervals.then(|| IntervalRecorder::new(false)),
+            ids: vec![None; plan.schedule.len() as usize],
+            id: (u32::MAX, Vec::new()),
+            request: Vec::new(),
+        }
+    }
+
+    /// The request of a subscriber: it goes on after the last update that it got.
+    pub(super) fn request(&mut self, subscriber: u32) -> &[u8] {
+        self.request.clear();
+        self.request.extend_from_slice(&self.plan.head);
+        let last = self.order.next(subscriber).checked_sub(1);
+        if let Some(id) = last.and_then(|last| self.ids.get(last as usize)?.as_ref()) {
+            self.request.extend_from_slice(b"Last-Event-ID: ");
+            self.request.extend_from_slice(id);
+            self.request.extend_from_slice(b"\r\n");
+        }
+        self.request.extend_from_slice(b"\r\n");
+        &self.request
+    }
+
+    /// Takes what `subscriber` received.
+    ///
+    /// # Errors
+    /// It is no event stream, or has ended.
+    pub(super) fn feed(
+        &mut self,
+        subscriber: &mut Subscriber,
+        bytes: &[u8],
+    ) -> Result<(), (Failure, String)> {
+        let now_ns = self.plan.now_ns();
+        self.record.bytes_received += bytes.len() as u64;
+        let Subscriber { reader, rest, number, phase, index, .. } = subscriber;
+        let mut unread = bytes;
+        let mut refusal = None;
+        loop {
+            let output = match reader.read(unread) {
+                Ok(output) => output,
+                Err(error) => return Err((Failure::BadReply, error.to_string())),
+            };
+            unread = &unread[output.consumed..];
+            match output.event {
+                Event::NeedMore => break,
+                Event::Interim(_) => {}
+                Event::Head(head) if head.status == 200 => *phase = Phase::Streaming,
+                Event::Head(head) => refusal = Some(format!("the server answers {}", head.status)),
+                Event::Content(content) => {
+                    if let Some(refusal) = &mut refusal {
+                        let text = &content[..content.len().min(SHOWN_BYTES)];
+                        refusal.push_str(": ");
+                        refusal.push_str(String::from_utf8_lossy(text).trim());
+                        break;
+                    }
+                    let taken =
+                        split(rest, content, |line| self.line(*index, number, line, now_ns));
+                    taken.map_err(|kind| (kind, "a line of the stream is too long".into()))?;
+                }
+                Event::End { .. } => {
+                    let reason = refusal.unwrap_or_else(|| "the server ended the stream".into());
+                    return Err((Failure::ClosedEarly, reason));
+                }
+            }
+        }
+        refusal.map_or(Ok(()), |refusal| Err((Failure::Status, refusal)))
+    }
+
+    fn line(&mut self, subscriber: u32, number: &mut Option<u32>, line: Line<'_>, now_ns: u64) {
+        match line {
+            Line::Other => {}
+            Line::Id(id) => {
+                self.id.0 = subscriber;
+                self.id.1.clear();
+                let is_safe = id.iter().all(|byte| *byte >= b' ' && *byte != 0x7f);
+                if id.len() <= MAX_ID_BYTES && is_safe {
+                    self.id.1.extend_from_slice(id);
+                }
+            }
+            Line::Data(data) => match self.payloads.check(data, self.plan.config.is_exact) {
+                Received::Whole(found) if u64::from(found) < self.plan.schedule.len() => {
+                    *number = Some(found);
+                }
+                Received::Whole(_) | Received::Corrupt => self.record.corrupt += 1,
+                Received::Foreign => self.record.foreign += 1,
+            },
+            Line::End => {
+                let Some(number) = number.take() else { return };
+                self.deliver(subscriber, number, now_ns);
+                // An identifier that came in another piece of the event is learned from others.
+                let known = &mut self.ids[number as usize];
+                if known.is_none() && self.id.0 == subscriber && !self.id.1.is_empty() {
+                    *known = Some(self.id.1.as_slice().into());
+                }
+                self.id.0 = u32::MAX;
+            }
+        }
+    }
+
+    fn deliver(&mut self, subscriber: u32, number: u32, now_ns: u64) {
+        match self.order.deliver(subscriber, number) {
+            Delivery::InOrder => {}
+            Delivery::Late => self.record.reordered += 1,
+            Delivery::Duplicate => {
+                self.record.duplicated += 1;
+                return;
+            }
+        }
+        self.unique += 1;
+        self.record.delivered[number as usize] += 1;
+        self.plan.progress.delivered.fetch_add(1, Relaxed);
+        let Some(start_ns) = self.plan.start_ns() else { return };
+        let since_ns = now_ns.saturating_sub(start_ns);
+        self.record.last_ns[number as usize] = since_ns;
+        let scheduled_ns = self.plan.schedule.at(number.into()).unwrap_or(0);
+        if !self.plan.is_measured(scheduled_ns) {
+            return;
+        }
+        let latency_ns = since_ns.saturating_sub(scheduled_ns);
+        self.record.latency.saturating_record(latency_ns);
+        if let Some(intervals) = &mut self.intervals {
+            let warmup_ns = nanoseconds(self.plan.config.warmup);
+            intervals.record(latency_ns, since_ns.saturating_sub(warmup_ns));
+        }
+    }
+
+    /// What was measured.
+    pub(super) fn finish(mut self) -> SubscriberRecord {
+        self.record.intervals = self.intervals.map(IntervalRecorder::finish).unwrap_or_default();
+        self.record
+    }
+}

@@ -1,0 +1,148 @@
+//! Subscribers of a push server: everything that a server can do wrong is found and counted.
+
+use super::{Server, open, server::ServerConnection};
+use pollux_load::push::{PublishOptions, PushConfig, PushReport};
+use pollux_load::schedule::Length;
+use std::{
+    io::Write,
+    net::TcpStream,
+    sync::{Arc, Mutex, atomic::AtomicBool},
+    time::Duration,
+};
+
+type Streams = Arc<Mutex<Vec<TcpStream>>>;
+
+/// What a server makes of the `number`-th update, which has this content: the events that it sends to
+/// subscriber `subscriber`.
+type Events = fn(number: usize, subscriber: usize, content: &str, last: &str) -> Vec<String>;
+
+/// A push server: a GET is a subscription, a POST an update.
+fn server(events: Events) -> Server {
+    let streams = Streams::default();
+    let last = Mutex::new((0, String::new()));
+    Server::start(move |mut peer| {
+        while let Some(head) = peer.request() {
+            if head.starts_with("GET ") {
+                return subscribe(&mut peer, &head, &streams);
+            }
+            let length = head.lines().find_map(|line| line.strip_prefix("Content-Length: "));
+            let body = peer.content(length.unwrap().parse().unwrap()).unwrap();
+            let content =
+                String::from_utf8(body).unwrap().split_once("data=").unwrap().1.to_owned();
+            let mut last = last.lock().unwrap();
+            for (subscriber, stream) in streams.lock().unwrap().iter_mut().enumerate() {
+                for event in events(last.0, subscriber, &content, &last.1) {
+                    let event = format!("id: {}\ndata: {event}\n\n", last.0);
+                    let chunk = format!("{:x}\r\n{event}\r\n", event.len());
+                    let _ = stream.write_all(chunk.as_bytes());
+                }
+            }
+            *last = (last.0 + 1, content);
+            drop(last);
+            peer.reply(200, "id");
+        }
+    })
+}
+
+fn subscribe(peer: &mut ServerConnection, head: &str, streams: &Streams) {
+    assert!(head.contains("Accept: text/event-stream\r\n"), "{head}");
+    peer.send(
+        "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n",
+    );
+    // The server's number of the subscriber is that of its connection, less the publisher's.
+    streams.lock().unwrap().push(peer.stream.try_clone().unwrap());
+    peer.hang();
+}
+
+fn config(server: &Server, updates: u64) -> PushConfig {
+    let mut base = open(server, updates);
+    base.length = Length::Requests(updates);
+    base.timeout = Duration::from_secs(20);
+    let publish = PublishOptions {
+        url: server.url("/hub"),
+        headers: Vec::new(),
+        body: "topic=t&data={data}".into(),
+    };
+    PushConfig::new(&base, 10, publish).unwrap()
+}
+
+fn run(config: &PushConfig) -> PushReport {
+    let report = pollux_load::push::run(config, &AtomicBool::new(false)).unwrap();
+    assert_eq!(report.publications.acknowledged, report.publications.scheduled);
+    assert_eq!(report.subscribers.at_start, 10);
+    report
+}
+
+#[test]
+fn every_delivery_of_a_good_server_is_whole_and_in_order() {
+    let server = server(|_, _, content, _| vec![content.to_owned()]);
+    let report = run(&PushConfig { threads: 3, ..config(&server, 20) });
+    assert!(report.is_complete(), "{:?}", report.deliveries);
+    assert_eq!((report.deliveries.expected, report.deliveries.delivered), (200, 200));
+    assert_eq!((report.latency_us.count, report.fan_out_us.count), (200, 20));
+    assert_eq!((report.subscribers.at_end, report.generator.threads), (10, 3));
+}
+
+#[test]
+fn what_a_server_loses_repeats_reorders_and_changes_is_counted() {
+    let server = server(|number, subscriber, content, last| match (number, subscriber) {
+        // One subscriber never gets update 3, another gets it twice.
+        (3, 0) => vec![],
+        (3, 1) => vec![content.into(), content.into()],
+        // A third gets it after update 4.
+        (3, 2) => vec![],
+        (4, 2) => vec![content.into(), last.into()],
+        // A fourth gets something else, a fifth only the half of it, a sixth a greeting before.
+        (3, 3) => vec![format!("{content}x")],
+        (3, 4) => vec![content[..50].into()],
+        (3, 5) => vec!["hello".into(), content.into()],
+        _ => vec![content.into()],
+    });
+    let mut config = config(&server, 10);
+    config.timeout = Duration::from_secs(3);
+    let found = run(&config).deliveries;
+    assert_eq!((found.expected, found.delivered, found.lost), (100, 97, 3), "{found:?}");
+    assert_eq!((found.duplicated, found.reordered), (1, 1), "{found:?}");
+    assert_eq!((found.corrupt, found.foreign), (2, 1), "{found:?}");
+}
+
+#[test]
+fn a_subscriber_that_comes_back_names_the_last_update_that_it_got() {
+    let server = server(|_, _, content, _| vec![content.to_owned()]);
+    let mut config = config(&server, 20);
+    config.rate_rps = 20.0;
+    config.reconnect_at = Some(Duration::from_millis(500));
+    config.timeout = Duration::from_secs(2);
+    let report = run(&config);
+    assert_eq!((report.subscribers.reopened, report.reconnect_us.count), (10, 10));
+    let heads = server.counters.heads();
+    let named = heads.iter().filter(|head| head.contains("Last-Event-ID: ")).count();
+    assert_eq!(named, 10, "each names it: {heads:?}");
+}
+
+#[test]
+fn a_refusal_is_the_reason_why_nothing_can_be_measured() {
+    let server = Server::start(|mut peer| {
+        while peer.request().is_some() {
+            peer.reply(401, "a token is needed");
+        }
+    });
+    let config = config(&server, 1);
+    let error = pollux_load::push::run(&config, &AtomicBool::new(false)).unwrap_err();
+    let text = format!("{error:#}");
+    assert!(text.contains("only 0 of 10") && text.contains("401: a token is needed"), "{text}");
+}
+
+#[test]
+fn contradictions_name_the_flag() {
+    let server = Server::good("");
+    let refusal = |change: fn(&mut PushConfig)| {
+        let mut config = config(&server, 1);
+        change(&mut config);
+        config.check().unwrap_err().to_string()
+    };
+    assert!(refusal(|config| config.subscribers = 0).contains("--subscribe"));
+    assert!(refusal(|config| config.update_bytes = 3).contains("--update-size"));
+    assert!(refusal(|config| config.publish.body = "x".into()).contains("--publish-body"));
+    assert!(refusal(|config| config.length = Length::Requests(2_000_000)).contains("--rate"));
+}
