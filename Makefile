@@ -24,6 +24,18 @@ demo-frontend: ## Pollux in front of Debian's Apache, which is stopped under loa
 	$(CARGO) build --release --locked --bin pollux
 	@OUT='$(OUT)' scripts/demo-frontend
 
+.PHONY: demo-push
+demo-push: ## as many subscribers as the limits allow get updates from the hub and from a bare loop of send(2) (under a minute)
+	@scripts/setup build test
+	$(CARGO) build --release --locked --bin pollux
+	@OUT='$(OUT)' scripts/demo-push
+
+.PHONY: push-figures
+push-figures: ## memory, CPU and latency of the hub beside nchan, Pushpin and Centrifugo (where installed); OUT=FOLDER
+	@scripts/setup build test push-peers
+	$(CARGO) build --release --locked --bin pollux
+	@scripts/push-figures $(if $(OUT),--out '$(OUT)')
+
 .PHONY: check
 check: ## format, lints, unit tests of the crates that changed (BASE=COMMIT: since then); no root
 	@scripts/setup build
