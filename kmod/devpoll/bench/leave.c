@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * How long a sleeping wait takes to report a pipe that became readable, in a set of pipes, which
- * give no hints, while other tasks use the CPU: with and without a change of the set just before.
- * After such a change the wait must leave the pipes' wait queues, and join them anew.
+ * Measures how long a sleeping wait takes to report a pipe that became readable, in a set of pipes,
+ * which give no hints, while other tasks use the CPU: with and without a change of the set directly
+ * before. After such a change the wait must leave the pipes' wait queues and join them again.
  *
  *   leave [SPINNERS [PIPES]]    default: 4 busy processes, 16 pipes
  *
- * Exit code: 0; 2 an error; 77 no /dev/poll.
+ * Exit code: 0 success; 2 error; 77 no /dev/poll.
  */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
@@ -77,7 +77,7 @@ static void measure(int changes)
 		long start;
 		char byte;
 
-		/* The waiter is asleep again by then. */
+		/* The waiter sleeps again by then. */
 		pause.tv_nsec = 3000000 + i % 7 * 100000;
 		nanosleep(&pause, NULL);
 		if (changes)

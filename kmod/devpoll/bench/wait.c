@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * What a wait costs, by which of N descriptors are ready: one, 16, half or all of them, the same
- * at each wait; or a different one at each wait, whose predecessor was read ("rotating").
+ * Measures the cost of a wait on N descriptors. Either one, 16, half or all of them are ready, the
+ * same at each wait; or a different one is ready at each wait, after the previous one was read
+ * ("rotating").
  *
  * In the deterministic guest (QEMU with -icount shift=0, where an instruction takes a nanosecond)
- * the figures are instructions, and repeat; elsewhere they are nanoseconds, and noisy.
- * Prints the tables, then each goal with its figure. Exit code: 0 all goals met; 1 some missed; 2
- * an error; 77 no /dev/poll.
+ * the figures are instructions and are the same in each run. Elsewhere they are nanoseconds and
+ * noisy. Prints the tables, then each goal with its figure. Exit code: 0 all goals met; 1 some
+ * missed; 2 error; 77 no /dev/poll.
  *
  *   wait                    every size and every pattern
  *   wait N                  one size, and only the rows that have goals
- *   wait ROW N READY        repeats one row's wait for ever, to be observed from outside
+ *   wait ROW N READY        repeats one row's wait without end, for a profiler
  */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
@@ -34,24 +35,27 @@
 #include <sys/devpoll.h>
 
 #define LARGEST 20000
-/* Waits in a figure: enough to even out timer ticks, few enough for what costs millions. */
+/*
+ * Number of waits per figure: enough to average timer ticks, few enough for waits that cost
+ * millions.
+ */
 #define WAITS 2000
 #define WAITS_SLOW 20
-/* Where a wait reports many: so many events in a figure. */
+/* Number of events per figure if a wait reports many. */
 #define EVENTS 100000
 #define REPEATS 3
-/* Room for results; for as many as are ready if those are more. */
+/* Room for results; if more descriptors are ready, there is room for all of them. */
 #define ROOM 64
-/* A step through the set that visits all of it, since it is prime and divides no size. */
+/* A step that visits the whole set, because it is prime and divides no size. */
 #define STRIDE 7
 
 static int fds[LARGEST], peers[LARGEST];
 static struct pollfd array[LARGEST], results[LARGEST];
 static struct epoll_event events[LARGEST];
 static int ep, set;
-/* In the set; ready of them; room for results. */
+/* Descriptors in the set; ready descriptors; room for results. */
 static int count, nready, room;
-/* A different one is ready at each wait; the one of the present wait. */
+/* Whether a different descriptor is ready at each wait, and the one of the current wait. */
 static bool rotating;
 static int current;
 static unsigned int changes;
@@ -89,7 +93,10 @@ static void connect_all(int n)
 	check(listen(listener, 128), "listen");
 	check(getsockname(listener, (struct sockaddr *)&address, &length), "getsockname");
 	for (int i = 0; i < n; i++) {
-		/* Other addresses, before the ports towards one run short and are looked for long. */
+		/*
+		 * Use other addresses before the ports towards one address become scarce and slow
+		 * to find.
+		 */
 		address.sin_addr.s_addr = htonl(INADDR_LOOPBACK + i / 2500);
 		peers[i] = check(socket(AF_INET, SOCK_STREAM, 0), "socket");
 		check(connect(peers[i], (struct sockaddr *)&address, length), "connect");
@@ -99,8 +106,8 @@ static void connect_all(int n)
 }
 
 /*
- * The ready ones are spread over the set. A single one is in the middle: neither poll() nor a
- * table finds it early.
+ * The ready descriptors are spread over the set. A single one is in the middle, so that neither
+ * poll() nor a table scan finds it early.
  */
 static int ready_index(int i)
 {
@@ -194,7 +201,7 @@ static void table_setup(void)
 	fill_set(DP_OPTION_TABLE);
 }
 
-/* As a program keeps them: filled in once. */
+/* As in a program, these structures are filled in once. */
 static struct dvpoll copied = { results, ROOM, -1, NULL };
 static struct dvpoll mapped = { NULL, ROOM, -1, NULL };
 
@@ -238,7 +245,10 @@ static void hpoll_wait_once(void)
 	expect(ioctl(set, DP_HPOLL, &wait), "DP_HPOLL");
 }
 
-/* A change with each wait, as a server makes that wants to write, then to read again. */
+/*
+ * Returns the events of a change with each wait, as a server makes it that first wants to write and
+ * then to read again.
+ */
 static short next_events(void)
 {
 	return changes++ & 1 ? POLLIN : POLLIN | POLLPRI;
@@ -276,7 +286,7 @@ static void combined_update_once(void)
 	expect(ioctl(set, DP_UPDATE_POLL, &update), "DP_UPDATE_POLL");
 }
 
-/* The whole cycle: data comes, is found, is read. */
+/* One complete cycle: data is sent, found by a wait, and read. */
 static void cycle(void (*wait)(void))
 {
 	make_ready();
@@ -345,7 +355,7 @@ static long nanoseconds(void)
 	return now.tv_sec * 1000000000L + now.tv_nsec;
 }
 
-/* Which descriptors are ready at a wait. */
+/* The descriptors that are ready at a wait. */
 static const struct {
 	const char *name;
 	int ready; /* a number, or with @share a part of the set: 1 / ready */
@@ -375,7 +385,7 @@ static void set_pattern(int pattern, int n)
 	changes = 0;
 }
 
-/* A row's waits alone, one after the other. */
+/* Measures the waits of a row, one after the other. */
 static long time_waits(enum row row, int waits)
 {
 	long start = nanoseconds();
@@ -385,7 +395,7 @@ static long time_waits(enum row row, int waits)
 	return nanoseconds() - start;
 }
 
-/* Each wait by itself, without what makes another descriptor ready before it. */
+/* Measures each wait separately, without the code that makes another descriptor ready before it. */
 static long time_rotating_waits(enum row row, int waits)
 {
 	long total = 0;
@@ -398,7 +408,7 @@ static long time_rotating_waits(enum row row, int waits)
 		start = nanoseconds();
 		rows[row].once();
 		middle = nanoseconds();
-		/* What reading the clock costs. */
+		/* Subtracts the cost of reading the clock. */
 		total += middle - start - (nanoseconds() - middle);
 		make_unready();
 	}
@@ -442,7 +452,7 @@ static double measure(enum row row, int n, int pattern)
 	if (stays)
 		make_unready();
 	rows[row].teardown();
-	/* Whole nanoseconds, as printed: what is below are timer ticks spread over the waits. */
+	/* Whole nanoseconds, as printed; the fraction comes from timer ticks. */
 	return (long)(best + 0.5);
 }
 
@@ -454,8 +464,9 @@ static double costs[PATTERNS][ROWS][SIZES];
 static int missed;
 
 /*
- * The rows that a pattern has. Those that scan cost what N is, whatever is ready; a cycle makes one
- * ready itself; and one change beside many events is not to be seen.
+ * Returns whether a row is measured for a pattern. The cost of rows that scan depends on N,
+ * whatever is ready. A cycle makes one descriptor ready itself. The cost of one change is not
+ * visible beside many events.
  */
 static bool has_row(int pattern, enum row row)
 {
@@ -485,7 +496,7 @@ static void tabulate(int pattern)
 	}
 }
 
-/* A goal: figure must not exceed limit. */
+/* Checks a goal: the figure must not exceed the limit. */
 static void goal(const char *text, int n, int pattern, double figure, double limit)
 {
 	bool met = figure <= limit;
@@ -495,7 +506,10 @@ static void goal(const char *text, int n, int pattern, double figure, double lim
 	missed += !met;
 }
 
-/* What a wait costs must not depend on the size of the set, where as many are ready. */
+/*
+ * Checks that the cost of a wait does not depend on the size of the set if the same number is
+ * ready.
+ */
 static void judge_spread(int pattern, enum row row)
 {
 	double low = 0, high = 0;
@@ -503,7 +517,7 @@ static void judge_spread(int pattern, enum row row)
 	for (int i = 0; i < nsizes; i++) {
 		double cost = costs[pattern][row][i];
 
-		/* Of a smaller set fewer are ready. */
+		/* In a smaller set fewer descriptors are ready. */
 		if (sizes[i] < patterns[pattern].ready)
 			continue;
 		low = !low || cost < low ? cost : low;

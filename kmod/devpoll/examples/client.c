@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * A small /dev/poll program: copies what it reads from each of its arguments (FIFOs, terminals,
- * devices; standard input without any) to standard output, whichever speaks first.
+ * A small /dev/poll program: reads from all of its arguments at the same time (FIFOs, terminals,
+ * devices; standard input without arguments) and copies the data to standard output as it arrives.
  *
  *	cc -I include -o client client.c && mkfifo a b && ./client a b
  */
@@ -29,7 +29,7 @@ static void change(int set, int fd, short events)
 		die("write /dev/poll");
 }
 
-/* Copies what is there. Returns whether there may be more later. */
+/* Copies the available data. Returns whether more may follow later. */
 static int copy(int fd)
 {
 	char buffer[4096];
@@ -68,7 +68,9 @@ int main(int argc, char **argv)
 		for (int i = 0; i < found; i++) {
 			if (copy(results[i].fd))
 				continue;
-			/* Before close(): the interest does not end by itself. */
+			/*
+			 * Remove it before close(), because close() does not remove the interest.
+			 */
 			change(set, results[i].fd, POLLREMOVE);
 			close(results[i].fd);
 			open_files--;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * A poll() loop, ported: an echo server on 127.0.0.1. Compiled with -DUSE_POLL it is what it was
- * before; the port is the lines between #else and #endif.
+ * A poll() loop that was ported to /dev/poll: an echo server on 127.0.0.1. Compiled with -DUSE_POLL
+ * it is the original program; the port consists of the lines between #else and #endif.
  *
  *	cc -I include -o echo ported_loop.c && ./echo 7777
  */

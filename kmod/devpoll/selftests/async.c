@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-/* Changes that come by other ways than write(): Linux' asynchronous I/O, and io_uring. */
+/* Changes by calls other than write(): Linux asynchronous I/O, and io_uring. */
 #include "util.h"
 
 #include <linux/aio_abi.h>
@@ -95,7 +95,10 @@ static int ring_write_once(struct ring *ring, int set, const void *buffer, unsig
 	return result;
 }
 
-/* The kernel's threads that work for a process are its threads: they may, and mean its numbers. */
+/*
+ * Kernel threads that work for a process count as threads of it: they may use the set, and use its
+ * descriptors.
+ */
 static void ring_writes(unsigned int flags)
 {
 	struct pair pair = tcp_pair();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Programs as they were written for Solaris: the ways in which libraries used /dev/poll there,
- * replayed call by call; and the headers in other languages and word sizes.
+ * Programs as they were written for Solaris: replays, call by call, how libraries used /dev/poll
+ * there; and tests the headers in other languages and word sizes.
  */
 #include "util.h"
 
@@ -9,9 +9,9 @@
 #include <sys/stat.h>
 
 /*
- * An event library's way: changes gathered and pwrite() at once at offset 0; a removal of one of
- * two events is POLLREMOVE followed by what is left; room for results as large as RLIMIT_NOFILE;
- * written for a system that ors events.
+ * The calls of an event library. It collects changes and writes them with one pwrite() at offset 0.
+ * To remove one of two events it writes POLLREMOVE and then the remaining event. Its room for
+ * results is as large as RLIMIT_NOFILE. It was written for a system where a write adds events.
  */
 static void library_session(int set)
 {
@@ -38,7 +38,10 @@ static void library_session(int set)
 	CHECK_EQ(results[0].fd, pair.a);
 	CHECK_EQ(results[0].revents, POLLIN);
 
-	/* Closed first, removed later, under a number that may be in use again. */
+	/*
+	 * The descriptor is closed first and removed later, under a number that may be in use
+	 * again.
+	 */
 	close(pair.a);
 	changes[0] = (struct pollfd){ .fd = pair.a, .events = POLLREMOVE };
 	CHECK_EQ(write(set, changes, sizeof(*changes)), sizeof(*changes));
@@ -53,7 +56,7 @@ TEST(clients_event_library)
 	library_session(set_open_with(DP_OPTION_OR));
 }
 
-/* A web server's way: POLLREMOVE and the new events in one write() for each change. */
+/* The calls of a web server: POLLREMOVE and the new events in one write() for each change. */
 TEST(clients_web_server)
 {
 	struct dvpoll wait = { .dp_nfds = 512, .dp_timeout = LONG_MS };
@@ -105,11 +108,11 @@ TEST(clients_structure)
 	CHECK_EQ(POLLREMOVE, 0x1000);
 	CHECK_EQ(positional.dp_nfds, 1);
 	CHECK_EQ(positional.dp_timeout, 2);
-	/* The kernel reads no more than what the structure had on Solaris. */
+	/* The kernel must read no more than the structure of Solaris contained. */
 	CHECK_EQ(offsetof(struct dvpoll, dp_setp), 8 + sizeof(void *));
 }
 
-/* The names of Solaris' types, as its <poll.h> and <sys/devpoll.h> have them. */
+/* The type names of Solaris, as its <poll.h> and <sys/devpoll.h> define them. */
 TEST(clients_names_of_types)
 {
 	pollfd_t change = { STDIN_FILENO, POLLREMOVE, 0 };
@@ -120,7 +123,7 @@ TEST(clients_names_of_types)
 	CHECK_EQ(ioctl(set, DP_POLL, &wait), 0);
 }
 
-/* The last bytes before an unmapped page: DP_POLL must not read dp_setp. */
+/* The structure ends directly before an unmapped page, because DP_POLL must not read dp_setp. */
 TEST(clients_shorter_structure)
 {
 	long page = sysconf(_SC_PAGESIZE);

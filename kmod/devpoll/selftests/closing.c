@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-/* Descriptors that are closed, duplicated, used again, or opened late. */
+/* Descriptors that are closed, duplicated, reused, or opened late. */
 #include "util.h"
 
 TEST(closing_closes_the_connection)
@@ -9,7 +9,7 @@ TEST(closing_closes_the_connection)
 	char byte;
 
 	set_write(set, pair.a, POLLIN);
-	/* No reset: an end of file must arrive. */
+	/* Close without a reset, because an end of file must arrive. */
 	struct linger off = { 0, 0 };
 
 	OK(setsockopt(pair.a, SOL_SOCKET, SO_LINGER, &off, sizeof(off)));
@@ -34,14 +34,14 @@ TEST(closing_of_what_was_not_ready_is_silent_until_removed)
 	CHECK_EQ(set_statistics(set).ds_entries, 0);
 }
 
-TEST(closing_is_told_once_examined)
+TEST(closing_is_reported_once_examined)
 {
 	struct pair pair = tcp_pair();
 	int set = set_open();
 
 	set_write(set, pair.a, POLLIN);
 	close(pair.a);
-	/* A modification for more events has it examined. */
+	/* A modification that adds events makes the kernel examine the entry. */
 	set_write(set, pair.a, POLLIN | POLLOUT);
 	CHECK_EQ(set_poll_one(set, pair.a, 0), POLLNVAL);
 	CHECK_EQ(set_poll_one(set, pair.a, 0), POLLNVAL);
@@ -49,7 +49,7 @@ TEST(closing_is_told_once_examined)
 	set_poll_none(set, 0);
 }
 
-TEST(closing_of_what_was_ready_is_told)
+TEST(closing_of_a_ready_socket_is_reported)
 {
 	struct pair pair = tcp_pair();
 	int set = set_open();
@@ -64,7 +64,7 @@ TEST(closing_of_what_was_ready_is_told)
 	set_poll_none(set, 0);
 }
 
-TEST(closing_of_unhinted_is_told_at_once)
+TEST(closing_of_unhinted_is_reported_at_once)
 {
 	int ends[2];
 	int set = set_open();
@@ -84,13 +84,13 @@ TEST(closing_before_adding)
 
 	CHECK_EQ(write(set, &change, sizeof(change)), sizeof(change));
 	CHECK_EQ(set_poll_one(set, 150, 0), POLLNVAL);
-	/* Opened later, the number means the new file, as it would to poll(2). */
+	/* The number now refers to a file that was opened later, which counts, as for poll(2). */
 	pair = tcp_pair();
 	OK(dup2(pair.a, 150));
 	set_poll_none(set, 0);
 	make_readable(pair.b);
 	CHECK_EQ(set_poll_one(set, 150, LONG_MS), POLLIN);
-	/* Written again it has hints like any other. */
+	/* After another write the entry has hints like any other. */
 	CHECK_EQ(set_statistics(set).ds_hinted, 0);
 	set_write(set, 150, POLLIN);
 	CHECK_EQ(set_statistics(set).ds_hinted, 1);
@@ -127,7 +127,9 @@ TEST(closing_and_using_the_number_again_ends_old_events_even_with_or)
 	set_poll_none(set, 0);
 }
 
-/* What has no hints goes by its number: for a set that adds, the write adds to what was there. */
+/*
+ * Without hints the interest belongs to the number: in a set where writes add, the old events stay.
+ */
 TEST(closing_and_using_a_pipes_number_again_keeps_old_events_with_or)
 {
 	int first[2], second[2], set = set_open_with(DP_OPTION_OR);
@@ -155,7 +157,7 @@ TEST(closing_and_using_the_number_again_without_write)
 	OK(dup2(second.a, first.a));
 	make_readable(second.b);
 	sleep_ms(1);
-	/* Never the events of a file that the interest is not in. */
+	/* The events of a file that the interest is not in must never be reported. */
 	CHECK_EQ(set_poll_one(set, first.a, 0), POLLNVAL);
 }
 
@@ -177,7 +179,7 @@ TEST(closing_and_using_the_number_again_for_another_kind)
 	CHECK_EQ(set_statistics(set).ds_hinted, 1);
 }
 
-/* The socket lives on under another number, and comes back to its own. */
+/* The socket stays open under another number, and later gets its old number back. */
 TEST(closing_one_of_two_numbers)
 {
 	struct pair pair = tcp_pair();
@@ -233,7 +235,7 @@ static void close_in_order(const int sequence[4])
 	set_write(set, fds[1], POLLIN);
 	for (int i = 0; i < 4; i++) {
 		close(fds[sequence[i]]);
-		/* Fails once both numbers of the socket are closed. */
+		/* This fails when both numbers of the socket are closed. */
 		(void)!write(pair.b, "x", 1);
 		for (int j = 2; j < 4; j++)
 			if (set_poll(fds[j], results, 4, 0) < 0)
@@ -242,7 +244,7 @@ static void close_in_order(const int sequence[4])
 	close(pair.b);
 }
 
-/* A socket, its duplicate, the set and its duplicate. */
+/* The descriptors are a socket, its duplicate, the set and its duplicate. */
 TEST(closing_in_every_order)
 {
 	int orders = 0;
@@ -271,7 +273,7 @@ TEST(closing_a_set_while_a_thread_waits)
 	waiter_start(&waiter, set, LONG_MS);
 	waiter_is_asleep(&waiter);
 	close(set);
-	/* The wait goes on, as a read() from a closed descriptor would. */
+	/* The wait continues, as a read() from a closed descriptor would. */
 	make_readable(pair.b);
 	CHECK_EQ(waiter_join(&waiter), 1);
 }

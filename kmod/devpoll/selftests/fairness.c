@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-/* Long calls leave the processor to others, and real-time threads are woken on time. */
+/* Long calls let other tasks use the processor, and timers of real-time threads are on time. */
 #include "util.h"
 
 #include <sched.h>
@@ -8,14 +8,15 @@
 
 #define DUPLICATES 60000
 /*
- * A call over so many takes tens of milliseconds, emulated, and a turn of the scheduler three;
- * before there was anywhere to give way, others had one.
+ * A call with so many entries takes tens of milliseconds under emulation, and a time slice of the
+ * scheduler takes three. Before the module called the scheduler in its loops, other tasks got one
+ * turn.
  */
 #define TURNS 2
-/* Of a guest whose host has no time for it, a call may see fewer. */
+/* If the host has no CPU time for the guest, a call may see fewer turns, so calls are repeated. */
 #define CALLS 50
 
-/* The same file under many numbers. */
+/* Opens the same file under many numbers. */
 static struct pollfd *duplicates(int fd)
 {
 	struct pollfd *fds = calloc(DUPLICATES, sizeof(*fds));
@@ -36,7 +37,7 @@ static void *spin(void *unused)
 	return NULL;
 }
 
-/* Another thread that wants this thread's processor all the time. */
+/* Starts another thread that always wants this thread's processor. */
 static pthread_t compete(void)
 {
 	pthread_t thread;
@@ -65,13 +66,13 @@ static long preemptions(void)
 	return usage.ru_nivcsw;
 }
 
-/* Of one call: how often the thread gave its processor away within it. */
+/* Returns how often the thread gave up its processor within one call. */
 static long turns_given(int set, unsigned int call, struct pollfd *fds, int nfds, int expected)
 {
 	struct dvpoll wait = { fds, nfds, 0, NULL };
 	long before;
 
-	/* A fresh turn begins here. */
+	/* A new time slice begins here. */
 	sched_yield();
 	before = preemptions();
 	CHECK_EQ(OK(ioctl(set, call, &wait)), expected);
@@ -90,7 +91,9 @@ TEST(fairness_of_a_wait_that_finds_much)
 	fds = duplicates(pair.a);
 	CHECK_EQ(write(set, fds, DUPLICATES * sizeof(*fds)), DUPLICATES * sizeof(*fds));
 	make_readable(pair.b);
-	/* Its pages are there from now on: a page fault would let others run, too. */
+	/*
+	 * This touches the pages of the array, because a page fault would also let other tasks run.
+	 */
 	CHECK_EQ(OK(set_poll(set, fds, DUPLICATES, 0)), DUPLICATES);
 	rival = compete();
 	for (int call = 0; call < CALLS && turns < TURNS; call++)
@@ -124,7 +127,10 @@ TEST(fairness_of_a_hinting_poll_that_forgets_much)
 		test_fail(__FILE__, __LINE__, "others had %ld turns during the call", turns);
 }
 
-/* By how much the timer of a sleeping wait of so many seconds may be late; below 0: no such. */
+/*
+ * Returns by how much the timer of a sleeping wait of so many seconds may be late; a negative
+ * number if there is no such timer.
+ */
 static long long slack_of_timer(long seconds)
 {
 	FILE *file = fopen("/proc/timer_list", "re");
@@ -139,7 +145,7 @@ static long long slack_of_timer(long seconds)
 		if (!range || sscanf(range, "expires at %lld-%lld nsecs [in %lld", &first, &last,
 				     &left) != 3)
 			continue;
-		/* Who else waits for about so long, such as a watchdog, does so without slack. */
+		/* Other threads that wait for about as long, such as a watchdog, have no slack. */
 		if (left / 1000000000 >= seconds / 2 && left / 1000000000 <= seconds &&
 		    last - first > slack)
 			slack = last - first;
@@ -157,14 +163,17 @@ static long long slack_of_wait(long seconds)
 	waiter_start(&waiter, set, seconds * 1000);
 	waiter_is_asleep(&waiter);
 	slack = slack_of_timer(seconds);
-	/* A closed descriptor ends the wait. */
+	/* Adding a closed descriptor ends the wait. */
 	set_write(set, 199, POLLIN);
 	CHECK_EQ(waiter_join(&waiter), 1);
 	close(set);
 	return slack;
 }
 
-/* As for poll(2): a thousandth of the time; five times that below normal priority; or none. */
+/*
+ * As for poll(2), the slack is a thousandth of the timeout, or five thousandths below normal
+ * priority, or none.
+ */
 TEST(fairness_of_timers)
 {
 	struct sched_param parameter = { .sched_priority = 1 };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-/* Files of every kind in a set, and sets in sets. */
+/* Files of all kinds in a set, and sets in sets. */
 #include "util.h"
 
 #include <arpa/inet.h>
@@ -12,7 +12,7 @@
 #include <sys/timerfd.h>
 #include <sys/un.h>
 
-/* A descriptor that becomes readable by a write to another one, alone in a set. */
+/* Tests a descriptor that becomes readable after a write to another one, alone in a set. */
 static void becomes_readable(int fd, int peer, bool hinted)
 {
 	struct waiter waiter;
@@ -137,8 +137,8 @@ static int smc_listen(struct sockaddr_in *address)
 }
 
 /*
- * Without a device for it SMC falls back to TCP when it connects, whose socket then is the file's,
- * but not the inode's: an interest from before must go on.
+ * Without a device SMC falls back to TCP when it connects. The file then has the TCP socket, but
+ * the inode of the SMC socket. An interest from before must continue to work.
  */
 TEST(files_smc_falls_back)
 {
@@ -161,7 +161,7 @@ TEST(files_smc_falls_back)
 	CHECK_EQ(set_poll_one(set, pair.b, LONG_MS), POLLIN);
 }
 
-/* A wait of 0 that finds out that there are no hints any more still reports what is ready. */
+/* A wait with timeout 0 that finds that the hints have ended must still report what is ready. */
 static void smc_is_seen_at_once(int options)
 {
 	struct sockaddr_in address;
@@ -182,7 +182,7 @@ static void smc_is_seen_at_once(int options)
 	close(set);
 }
 
-/* The file is the same one: a write adds to the events from before, where it adds. */
+/* The file is the same, so in a set where writes add, a write adds to the old events. */
 TEST(files_smc_falls_back_and_keeps_its_events)
 {
 	struct sockaddr_in address;
@@ -208,7 +208,7 @@ TEST(files_smc_falls_back_and_is_seen_at_once)
 	smc_is_seen_at_once(DP_OPTION_TABLE);
 }
 
-/* setsockopt(TCP_ULP, "smc") puts another socket into the file, with another inode. */
+/* setsockopt(TCP_ULP, "smc") gives the file another socket, with another inode. */
 TEST(files_smc_takes_a_tcp_socket)
 {
 	int sock = OK(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
@@ -221,7 +221,7 @@ TEST(files_smc_takes_a_tcp_socket)
 	if (system("modprobe -q smc") ||
 	    setsockopt(sock, IPPROTO_TCP, TCP_ULP, "smc", sizeof("smc")))
 		test_skip("no SMC over TCP sockets here");
-	/* It is open, and examined: POLLNVAL would be wrong. */
+	/* The descriptor is open and is examined, so POLLNVAL would be wrong. */
 	set_write(set, sock, POLLIN | POLLPRI);
 	CHECK_EQ(set_poll_one(set, sock, 0) & POLLNVAL, 0);
 	listener = tcp_listen(AF_INET, &address, &length);
@@ -286,7 +286,7 @@ TEST(files_timer)
 	CHECK_EQ(set_poll_one(set, fd, LONG_MS), POLLIN);
 }
 
-/* As poll(2), and unlike epoll, which refuses them. */
+/* As with poll(2), and unlike epoll, which refuses them. */
 TEST(files_regular_is_always_ready)
 {
 	FILE *file = tmpfile();
@@ -327,7 +327,7 @@ TEST(files_set_inside_a_set)
 	CHECK_EQ(set_statistics(set).ds_entries, 0);
 }
 
-/* By way of a number that was something else, or nothing, when it was written. */
+/* The number referred to another file, or to none, when it was written. */
 TEST(files_set_inside_a_set_by_another_way)
 {
 	int set = set_open(), other = set_open();

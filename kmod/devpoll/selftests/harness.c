@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Runs the tests: devpoll_test [-l] [NAME-PREFIX...]. Exit code 0: all passed or were skipped;
- * 1: some failed; 77: all were skipped; 2: wrong use.
+ * Runs the tests: devpoll_test [-l] [NAME-PREFIX...]. Exit code 0: all passed or were skipped; 1:
+ * some failed; 77: all were skipped; 2: wrong usage.
  *
- * DEVPOLL_ALL=1: to be unable to see what a test leaves behind is a failure.
- * DEVPOLL_SKIPS="NAME-PREFIX...": any other test that is skipped has failed.
+ * DEVPOLL_ALL=1: if the checks for left-over resources cannot be made, that is a failure.
+ *
+ * DEVPOLL_SKIPS="NAME-PREFIX...": if any other test is skipped, that is a failure.
  */
 #include "harness.h"
 
@@ -58,7 +59,7 @@ static long milliseconds(void)
 	return now.tv_sec * 1000 + now.tv_nsec / 1000000;
 }
 
-/* How long a test may take, including the extra time of model_fuzz. */
+/* The time limit of a test, including the extra time of model_fuzz. */
 static long patience_ms(void)
 {
 	const char *seconds = getenv("DEVPOLL_FUZZ_SECONDS");
@@ -66,7 +67,10 @@ static long patience_ms(void)
 	return (TEST_SECONDS + (seconds ? atol(seconds) : 0)) * 1000;
 }
 
-/* Waits for the test and all that it started; its wait status, or -1 when it took too long. */
+/*
+ * Waits for the test and all processes that it started. Returns its wait status, or -1 if it took
+ * too long.
+ */
 static int wait_for(pid_t pid)
 {
 	long end = milliseconds() + patience_ms();
@@ -85,7 +89,7 @@ static int wait_for(pid_t pid)
 		}
 		nanosleep(&nap, NULL);
 	}
-	/* Children that the test left behind are its own fault; end them. */
+	/* If the test left children behind, that is its own fault; kill them. */
 	kill(-pid, SIGKILL);
 	return status;
 }
@@ -100,7 +104,7 @@ static bool selected(const struct test *test, int count, char **prefixes)
 	return false;
 }
 
-/* Whether a test may be skipped where it is said which may. */
+/* Returns whether a test may be skipped, if DEVPOLL_SKIPS lists the tests that may. */
 static bool may_skip(const struct test *test)
 {
 	const char *prefix = getenv("DEVPOLL_SKIPS");
@@ -139,7 +143,7 @@ static enum outcome run(const struct test *test, char *why, size_t size)
 	if (!pid) {
 		setpgid(0, 0);
 		prctl(PR_SET_PDEATHSIG, SIGKILL);
-		/* Far from the numbers that the tests make use of. */
+		/* A number far from those that the tests use. */
 		report_fd = fcntl(pipes[1], F_DUPFD_CLOEXEC, 200);
 		close(pipes[0]);
 		close(pipes[1]);
@@ -189,7 +193,8 @@ int main(int argc, char **argv)
 	if (list)
 		return 0;
 	if (!planned) {
-		fprintf(stderr, "devpoll_test: no test has a name beginning so; -l lists them\n");
+		fprintf(stderr,
+			"devpoll_test: no test name begins with this prefix; -l lists the names\n");
 		return 2;
 	}
 	printf("TAP version 13\n1..%d\n", planned);
@@ -197,8 +202,8 @@ int main(int argc, char **argv)
 		printf("Bail out! no /dev/poll here: load devpoll.ko\n");
 		return EXIT_SKIP;
 	}
-	if (leaks_unseen() && getenv("DEVPOLL_ALL")) {
-		printf("Bail out! DEVPOLL_ALL wants all of it looked at: run as root\n");
+	if (leaks_unchecked() && getenv("DEVPOLL_ALL")) {
+		printf("Bail out! DEVPOLL_ALL requires all checks after the tests: run as root\n");
 		return 1;
 	}
 	for (struct test *test = tests; test; test = test->next) {

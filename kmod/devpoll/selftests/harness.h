@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * A small test harness: TAP on standard output, each test in a process of its own.
+ * A small test harness: prints TAP on standard output and runs each test in a separate process.
  *
- * A test is a function declared with TEST(name); it fails by a CHECK that does not hold, by dying,
- * or by taking longer than TEST_SECONDS. After each the harness looks at the kernel's log and at
- * what the test left behind (see leaks.c).
+ * A test is a function declared with TEST(name). It fails if a CHECK does not hold, if its process
+ * dies, or if it takes longer than TEST_SECONDS. After each test the harness checks the kernel's
+ * log and looks for resources that the test left behind (see leaks.c).
  */
 #ifndef HARNESS_H
 #define HARNESS_H
@@ -34,9 +34,9 @@
 
 #define TEST_SECONDS 90
 #define EXIT_SKIP 77
-/* Long enough to be a sleep, short enough to wait for. */
+/* Long enough to be a sleep, short enough to wait for it in a test. */
 #define SHORT_MS 50
-/* Nothing that ought to happen takes this long, even on a busy machine under emulation. */
+/* An operation that must finish takes less than this, even on a busy machine under emulation. */
 #define LONG_MS 20000
 
 struct test {
@@ -74,7 +74,7 @@ __attribute__((noreturn, format(printf, 1, 2))) void test_skip(const char *forma
 				  #left, left_, #right, right_);                        \
 	} while (0)
 
-/* A system call that must succeed; its value. */
+/* A system call that must succeed; evaluates to its result. */
 #define OK(call)                                                                        \
 	({                                                                              \
 		long long result_ = (call);                                             \
@@ -97,13 +97,13 @@ __attribute__((noreturn, format(printf, 1, 2))) void test_skip(const char *forma
 struct snapshot {
 	long sets, entries, sockets;
 };
-/* The number behind a label at the beginning of a line of a file; -1: there is none. */
+/* The number after a label at the beginning of a line of a file; -1 if there is no such line. */
 long number_after(const char *path, const char *label);
 void snapshot_take(struct snapshot *snapshot);
 bool snapshot_settles(const struct snapshot *before, char *why, size_t size);
 bool kernel_log_is_clean(char *line, size_t size);
 void kernel_log_skip(void);
-/* Of what is looked at after each test, names what cannot be read here: how many. */
-int leaks_unseen(void);
+/* Names the checks after each test that cannot be made here; returns their number. */
+int leaks_unchecked(void);
 
 #endif /* HARNESS_H */

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-// Compiled, and run, to see that the header is good C++ and needs nothing else of ours.
+// Compiled and run to check that the header is valid C++ and needs no other header of this project.
 #include <sys/devpoll.h>
 
 #include <cstdio>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-/* DP_HPOLL: poll(2) helped by hints. */
+/* DP_HPOLL: poll(2) with hints. */
 #include "util.h"
 
 #include <sys/resource.h>
@@ -11,7 +11,7 @@ static int set_hpoll(int set, struct pollfd *fds, int count, int timeout)
 	return ioctl(set, DP_HPOLL, &wait);
 }
 
-/* The same question to both; the answers must be equal to the bit. */
+/* Calls both with the same array; the results must be equal bit for bit. */
 static void same_as_poll(int set, struct pollfd *fds, int count)
 {
 	struct pollfd *expected = malloc((count + 1) * sizeof(*fds));
@@ -170,7 +170,7 @@ TEST(hpoll_sleeps_and_wakes)
 			make_readable(i % 2 ? pair.b : ends[1]);
 			_exit(0);
 		}
-		/* Without end: when a time is over there is a last look. */
+		/* No timeout, because the kernel scans once more after a timeout. */
 		CHECK_EQ(OK(set_hpoll(set, fds, 2, -1)), 1);
 		CHECK_EQ(fds[i % 2 ? 0 : 1].revents, POLLIN);
 		OK(wait4(-1, NULL, 0, NULL));
@@ -198,7 +198,7 @@ static void *hpoll_run(void *context)
 	return NULL;
 }
 
-/* Returns once the call sleeps. */
+/* Returns when the call sleeps. */
 static void hpoller_start(struct hpoller *hpoller)
 {
 	CHECK_EQ(pthread_create(&hpoller->thread, NULL, hpoll_run, hpoller), 0);
@@ -228,8 +228,8 @@ TEST(hpoll_one_call_at_a_time)
 }
 
 /*
- * Another thread's data, which comes while a DP_HPOLL walks its array: for a socket that the walk
- * has passed, then for one that the array of the call before named and this one does not.
+ * Another thread sends data while DP_HPOLL walks its array: first for a socket that the walk has
+ * already passed, then for one that was in the array of the previous call and is not in this one.
  */
 enum { WALK = 20000 };
 
@@ -240,7 +240,7 @@ struct intruder {
 	bool in_time;
 };
 
-/* As it stands now: DP_GETSTATISTICS would wait until the walk is over. */
+/* Reads the current value. DP_GETSTATISTICS would wait until the walk is over. */
 static long driver_polls(int set)
 {
 	char path[64];
@@ -261,8 +261,8 @@ static void *intrude(void *context)
 	return NULL;
 }
 
-/* @used_again: the call names the other socket's number, which is now another file's. */
-static void sees_what_came_during_its_walk(bool used_again)
+/* @used_again: the array contains the other socket's number, which now refers to another file. */
+static void check_event_during_walk(bool used_again)
 {
 	struct pair passed = unix_pair(SOCK_STREAM), forgotten = unix_pair(SOCK_STREAM);
 	struct pair other = unix_pair(SOCK_STREAM);
@@ -294,7 +294,9 @@ static void sees_what_came_during_its_walk(bool used_again)
 		begun = now_ms();
 		CHECK_EQ(OK(set_hpoll(set, fds, WALK + 1 + used_again, 2 * LONG_MS)), 1);
 		CHECK_EQ(fds[0].revents, POLLIN);
-		/* Not only when the time is over, after which it looks once more. */
+		/*
+		 * The event must arrive before the timeout, after which the kernel scans once more.
+		 */
 		CHECK(now_ms() - begun < LONG_MS);
 		CHECK_EQ(pthread_join(intruder.thread, NULL), 0);
 		in_time += intruder.in_time;
@@ -307,13 +309,13 @@ static void sees_what_came_during_its_walk(bool used_again)
 TEST(hpoll_sees_what_came_while_it_forgot_another)
 {
 	raise_descriptor_limit(WALK + 100);
-	sees_what_came_during_its_walk(false);
+	check_event_during_walk(false);
 }
 
 TEST(hpoll_sees_what_came_while_it_met_a_number_used_again)
 {
 	raise_descriptor_limit(WALK + 100);
-	sees_what_came_during_its_walk(true);
+	check_event_during_walk(true);
 }
 
 TEST(hpoll_does_not_mix_with_write)
@@ -355,7 +357,10 @@ static bool set_nr_open(const char *value)
 	return file && fclose(file) == 0 && done;
 }
 
-/* Where descriptors are not limited, nothing else limits the array: no memory is no complaint. */
+/*
+ * If descriptors are not limited, the array is not limited either. Too little memory must give an
+ * error without a kernel warning.
+ */
 TEST(hpoll_array_beyond_memory)
 {
 	const int count = 1 << 29;
@@ -389,8 +394,8 @@ TEST(hpoll_without_hints)
 }
 
 /*
- * A DP_HPOLL that sleeps may have no entry in the set (here: pipes alone), and still must not
- * meet those of write() when it looks again: it would narrow their events to its own.
+ * A sleeping DP_HPOLL may have no entry in the set (here it has only pipes). At its next scan it
+ * must not find entries of write(), because it would reduce their events to its own.
  */
 TEST(hpoll_keeps_write_away_while_it_sleeps)
 {
@@ -405,14 +410,16 @@ TEST(hpoll_keeps_write_away_while_it_sleeps)
 	hpoller.fds[1] = (struct pollfd){ waking[0], POLLIN, 0 };
 	hpoller_start(&hpoller);
 	CHECK_EQ(set_statistics(hpoller.set).ds_entries, 0);
-	/* The number now means a socket. */
+	/* The number now refers to a socket. */
 	OK(dup3(pair.a, watched[0], O_CLOEXEC));
 	change = (struct pollfd){ watched[0], POLLIN, 0 };
 	CHECK_ERRNO(write(hpoller.set, &change, sizeof(change)), EBUSY);
 	CHECK_ERRNO(set_poll(hpoller.set, &change, 1, 0), EBUSY);
 	make_readable(waking[1]);
 	CHECK_EQ(OK(hpoller_join(&hpoller)), 1);
-	/* Its second look met the socket: an empty array gives the set free. */
+	/*
+	 * The second scan found the socket. A call with an empty array frees the set for other use.
+	 */
 	CHECK_EQ(OK(set_hpoll(hpoller.set, &change, 0, 0)), 0);
 	set_write(hpoller.set, watched[0], POLLIN);
 	make_readable(pair.b);

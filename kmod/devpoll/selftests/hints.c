@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-/* How often drivers are asked: counts, not times. */
+/* How often drivers are polled. The tests count calls and measure no times. */
 #include "util.h"
 
 #define MANY 600
@@ -21,7 +21,7 @@ static int many_open(int options, int count)
 	return set;
 }
 
-/* Driver polls of so many waits with one of the set ready. */
+/* Returns the driver polls of so many waits with one ready descriptor in the set. */
 static long polls(int set, int waits)
 {
 	uint64_t before = set_statistics(set).ds_driver_polls;
@@ -88,7 +88,7 @@ TEST(hints_unhinted_are_polled_at_every_scan)
 		set_poll_none(set, 0);
 	after = set_statistics(set);
 	CHECK_EQ(after.ds_driver_polls - before.ds_driver_polls, 10 * COUNT);
-	/* With a wait that sleeps: once before, once after, as poll(2). */
+	/* A wait that sleeps polls once before and once after its sleep, as poll(2) does. */
 	before = after;
 	set_poll_none(set, 5);
 	after = set_statistics(set);
@@ -113,7 +113,7 @@ TEST(hints_cached_result_is_always_asked_again)
 	after = set_statistics(set);
 	CHECK_EQ(after.ds_cached - before.ds_cached, 2);
 	CHECK_EQ(after.ds_driver_polls - before.ds_driver_polls, 2);
-	/* Not ready the last time and no hint since: not asked. */
+	/* The entry was not ready at the last scan and got no hint since, so it is not polled. */
 	set_poll_none(set, 0);
 	CHECK_EQ(set_statistics(set).ds_driver_polls, after.ds_driver_polls);
 }
@@ -192,7 +192,7 @@ TEST(hints_counters_elsewhere)
 
 	set_write(set, pair.a, POLLOUT);
 	set_poll_one(set, pair.a, 0);
-	/* A caller that knows less gets less. */
+	/* A caller with a smaller structure gets fewer counters. */
 	OK(ioctl(set, DP_GETSTATISTICS, &statistics));
 	CHECK_EQ(statistics.ds_size, sizeof(statistics));
 	CHECK_EQ(statistics.ds_entries, 1);
@@ -219,7 +219,7 @@ TEST(hints_counters_elsewhere)
 	CHECK(strstr(text, "\ndriver_polls:\t"));
 }
 
-/* A hint that another call took off the drivers' list must still wake who sleeps. */
+/* If another call takes a hint off the list, sleeping threads must still wake. */
 TEST(hints_taken_by_statistics_still_wake)
 {
 	struct pair pair = unix_pair(SOCK_STREAM);
@@ -242,7 +242,7 @@ TEST(hints_taken_by_statistics_still_wake)
 
 struct race {
 	int set, fd;
-	/* Rounds that the main thread began, and that the waiting one ended. */
+	/* Rounds that the main thread has begun, and that the waiting thread has ended. */
 	volatile int begun, ended;
 	volatile bool stop;
 };
@@ -274,8 +274,8 @@ static void *wait_on_and_on(void *context)
 }
 
 /*
- * A thread has scanned and is about to sleep; the hint comes, and another thread takes it: what is
- * ready now must be told to both.
+ * A thread has scanned and is about to sleep. The hint arrives, and another thread takes it. Both
+ * threads must report the ready descriptor.
  */
 TEST(hints_taken_by_another_thread_still_wake)
 {
@@ -293,7 +293,7 @@ TEST(hints_taken_by_another_thread_still_wake)
 		long limit = now_ms() + LONG_MS / 2;
 
 		race.begun++;
-		/* At different points on its way to sleep. */
+		/* The delay makes the hint arrive at different points of its way to sleep. */
 		for (volatile int delay = round * 97 % 3000; delay; delay--)
 			;
 		make_readable(pair.b);

@@ -83,14 +83,14 @@ TEST(interest_modify_ors_if_asked)
 	make_readable(pair.b);
 	while (set_poll_one(set, pair.a, LONG_MS) != (POLLIN | POLLOUT))
 		sleep_ms(1);
-	/* As on Solaris, events are taken away by removing and adding. */
+	/* As on Solaris, a program removes single events by removing and adding the descriptor. */
 	struct pollfd changes[] = { { pair.a, POLLREMOVE, 0 }, { pair.a, POLLIN, 0 } };
 
 	CHECK_EQ(write(set, changes, sizeof(changes)), sizeof(changes));
 	CHECK_EQ(set_poll_one(set, pair.a, 0), POLLIN);
 }
 
-/* Programs of either kind run side by side: the node that they open tells which they are. */
+/* Both kinds of programs run side by side; the node that a program opens decides. */
 TEST(interest_modify_by_the_node_that_was_opened)
 {
 	int solaris = OK(open("/dev/poll", O_RDWR | O_CLOEXEC));
@@ -108,14 +108,14 @@ TEST(interest_modify_by_the_node_that_was_opened)
 	CHECK_EQ(events, POLLIN | POLLOUT);
 	CHECK_EQ(is_polled(paper, pair.a, &events), 1);
 	CHECK_EQ(events, POLLOUT);
-	/* An option may still be changed for one open file. */
+	/* An option can still be changed for one open file. */
 	OK(ioctl(solaris, DP_SETOPTIONS, 0));
 	set_write(solaris, pair.a, POLLIN);
 	CHECK_EQ(is_polled(solaris, pair.a, &events), 1);
 	CHECK_EQ(events, POLLIN);
 }
 
-/* A batch is a sequence: the same as so many writes. */
+/* A batch has the same effect as a sequence of separate writes. */
 TEST(interest_same_descriptor_twice_in_a_batch)
 {
 	struct pair pair = tcp_pair();
@@ -131,7 +131,10 @@ TEST(interest_same_descriptor_twice_in_a_batch)
 	CHECK_EQ(events, POLLIN | POLLOUT);
 }
 
-/* What is in the set is reported as such: closed and without a table slot, too. */
+/*
+ * Every descriptor in the set is reported as such, even a closed one or one without a slot in the
+ * descriptor table.
+ */
 TEST(interest_is_polled_if_closed_or_beyond_the_table)
 {
 	int set = set_open();
@@ -245,7 +248,7 @@ TEST(interest_batch_goes_on_behind_bad_entries)
 	CHECK_EQ(is_polled(set, first.a, &events), 1);
 	CHECK_EQ(is_polled(set, second.a, &events), 1);
 
-	/* Even where the write() must fail. */
+	/* This must hold even if the write() fails. */
 	CHECK_ERRNO(write(set, loops, sizeof(loops)), ELOOP);
 	CHECK_EQ(is_polled(set, first.a, &events), 0);
 	CHECK_EQ(is_polled(set, second.b, &events), 1);
@@ -282,7 +285,7 @@ TEST(interest_unreadable_batch)
 	CHECK_ERRNO(write(set, pages + page, sizeof(struct pollfd)), EFAULT);
 	edge = (struct pollfd *)(pages + page) - 1;
 	*edge = (struct pollfd){ pair.a, POLLOUT, 0 };
-	/* What could be read is applied, and told. */
+	/* The entries that could be read are applied and counted. */
 	CHECK_EQ(write(set, edge, 3 * sizeof(*edge)), sizeof(*edge));
 	CHECK_EQ(set_poll_one(set, pair.a, 0), POLLOUT);
 }

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * What a test may not leave behind: open sets, entries, sockets, and lines in the kernel's log.
+ * Finds what a test must not leave behind: open sets, entries, sockets, and messages in the
+ * kernel's log.
  */
 #include "harness.h"
 
 #include <regex.h>
 
-/* Sockets are destroyed after a grace period, and behind a test's last process. */
+/* Sockets are destroyed after a grace period, and after the last process of a test has ended. */
 #define SETTLE_MS 5000
 
 long number_after(const char *path, const char *label)
@@ -60,19 +61,19 @@ static void kernel_log_open(void)
 		kmsg = open("/dev/kmsg", O_RDONLY | O_NONBLOCK | O_CLOEXEC);
 }
 
-int leaks_unseen(void)
+int leaks_unchecked(void)
 {
 	struct snapshot now;
 	int count = 0;
 
 	kernel_log_open();
 	if (kmsg < 0 && ++count)
-		printf("# not looked at after the tests: the kernel's log (/dev/kmsg)\n");
+		printf("# cannot be checked after the tests: the kernel's log (/dev/kmsg)\n");
 	snapshot_take(&now);
 	if ((now.sets < 0 || now.entries < 0) && ++count)
-		printf("# not looked at after the tests: sets and entries (/proc/devpoll)\n");
+		printf("# cannot be checked after the tests: sets and entries (/proc/devpoll)\n");
 	if (now.sockets < 0 && ++count)
-		printf("# not looked at after the tests: sockets (/proc/net/sockstat)\n");
+		printf("# cannot be checked after the tests: sockets (/proc/net/sockstat)\n");
 	return count;
 }
 
@@ -106,7 +107,7 @@ bool kernel_log_is_clean(char *line, size_t size)
 			return true;
 		line[got] = 0;
 		line[strcspn(line, "\n")] = 0;
-		/* Data races of the kernel's own functions are many, and known. */
+		/* The kernel's own functions have many known data races, which are ignored. */
 		if (strstr(line, "BUG: KCSAN") && !strstr(line, "[devpoll]"))
 			continue;
 		if (!regexec(&bad, line, 0, NULL, 0))

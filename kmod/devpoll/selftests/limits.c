@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-/* What one user can have, who may open the device, and what keeps the module. */
+/* The limit per user, the permissions of the device, and the use count of the module. */
 #include "util.h"
 
 #include <grp.h>
@@ -28,7 +28,7 @@ static void become(uid_t uid)
 	OK(setresuid(uid, uid, uid));
 }
 
-/* Adds pipes until it is refused. */
+/* Adds pipes until write() fails. */
 static int fill_up(int set)
 {
 	int fd = OK(open("/dev/null", O_RDWR | O_CLOEXEC));
@@ -55,7 +55,7 @@ static void as_user_one(void *context)
 	first = set_open();
 	second = set_open();
 	CHECK_EQ(fill_up(first), 100);
-	/* All sets together, areas too; and modification and removal go on. */
+	/* The limit counts all sets and areas together. Modification and removal still work. */
 	CHECK_ERRNO(write(second, &change, sizeof(change)), ENOSPC);
 	CHECK_ERRNO(ioctl(second, DP_ALLOC, 1), ENOSPC);
 	CHECK_ERRNO(set_update_poll(second, &change, 1, &change, 1, 0), ENOSPC);
@@ -84,7 +84,7 @@ static void limit_run(void *context)
 	become(12003);
 	set = set_open();
 	CHECK_EQ(fill_up(set), 100);
-	/* Another user is not affected by this one, who is still there. */
+	/* Another user is not affected by this user, who still has the entries. */
 	_exit(0);
 }
 
@@ -122,7 +122,10 @@ TEST(limits_batch_goes_on_at_the_limit)
 
 	set = set_open();
 	limit_entries("1");
-	/* Root's other sets may have used it up: then nothing is added, and the rest still runs. */
+	/*
+	 * Other sets of root may have used up the limit. Then no entry is added, but the rest still
+	 * runs.
+	 */
 	CHECK_ERRNO(write(set, changes, sizeof(changes)), ENOSPC);
 	restore_limit();
 	CHECK_EQ(set_statistics(set).ds_entries, 0);
@@ -139,7 +142,7 @@ static void hpoll_at_the_limit(void *context)
 	(void)context;
 	become(12004);
 	set = set_open();
-	/* Without room for hints it is poll(2), and right. */
+	/* Without room for entries with hints DP_HPOLL works like poll(2), with correct results. */
 	for (int i = 0; i < 3; i++) {
 		CHECK_EQ(OK(ioctl(set, DP_HPOLL, &wait)), 0);
 		CHECK_EQ(set_statistics(set).ds_entries, 1);
@@ -170,8 +173,8 @@ TEST(limits_descriptors_far_apart)
 }
 
 /*
- * Freed pages that CPUs keep for their next allocation, which MemFree leaves out. A freed block of
- * 2 MiB may stay there, too, and the next one of this size is then taken from elsewhere.
+ * Returns the freed pages that CPUs keep for their next allocation, which MemFree does not include.
+ * A freed block of 2 MiB may be kept too; the next block of this size is then allocated elsewhere.
  */
 static long kept_by_cpus_kb(void)
 {
@@ -201,7 +204,7 @@ static long memory_in_use_kb(void)
 	return sum;
 }
 
-/* KASAN keeps what is freed for a while, so that a use of it is seen. */
+/* KASAN keeps freed memory for a while, to detect its use. */
 static bool freed_memory_is_kept(void)
 {
 	FILE *symbols = fopen("/proc/kallsyms", "r");
@@ -215,7 +218,7 @@ static bool freed_memory_is_kept(void)
 	return found;
 }
 
-/* An empty set that had so many entries. */
+/* Opens a set that has had so many entries and is now empty. */
 static void open_emptied_set(struct pollfd *changes, int count)
 {
 	int set = set_open();
@@ -229,7 +232,10 @@ static void open_emptied_set(struct pollfd *changes, int count)
 	CHECK_EQ(set_statistics(set).ds_entries, 0);
 }
 
-/* What a set took for its entries goes when they go: it is not counted for anybody then. */
+/*
+ * The memory for entries must be freed when they are removed, because it is then charged to no
+ * user.
+ */
 TEST(limits_emptied_sets_give_memory_back)
 {
 	enum { SETS = 6, COUNT = 30000, ATTEMPTS = 3 };
@@ -242,18 +248,21 @@ TEST(limits_emptied_sets_give_memory_back)
 		test_skip("max_user_entries is %s", limit);
 	if (freed_memory_is_kept())
 		test_skip("KASAN keeps what is freed");
-	/* The first set brings the allocators' own reserves up. */
+	/* The first set fills the reserves of the allocators. */
 	open_emptied_set(changes, COUNT);
 	/*
-	 * What sets keep, they keep each time. Something else in the guest may take as much once, on a
-	 * host that is busy.
+	 * Memory that sets keep would be kept at each attempt. Another process in the guest may
+	 * allocate as much once, on a busy host.
 	 */
 	for (int attempt = 0; attempt < ATTEMPTS; attempt++) {
 		long before = memory_in_use_kb();
 
 		for (int i = 0; i < SETS; i++)
 			open_emptied_set(changes, COUNT);
-		/* Two slots an entry and more, of eight bytes: half a MiB a set, if they stayed. */
+		/*
+		 * At least two slots of eight bytes per entry: half a MiB per set, if they were
+		 * kept.
+		 */
 		for (long end = now_ms() + LONG_MS / 4; now_ms() < end; sleep_ms(SHORT_MS)) {
 			kept = memory_in_use_kb() - before;
 			if (kept <= SETS * 256)
@@ -270,7 +279,7 @@ static void read_counters_of_all(void *context)
 	CHECK_ERRNO(open("/proc/devpoll", O_RDONLY), EACCES);
 }
 
-/* What all users do together concerns the administrator. */
+/* The counters of all users are only for the administrator. */
 TEST(limits_counters_of_all_are_for_root)
 {
 	if (geteuid())

@@ -72,7 +72,7 @@ TEST(mapping_spans_pages)
 	for (int i = 0; i < ROOM; i++)
 		changes[i] = (struct pollfd){ OK(dup(fd)), POLLOUT, 0 };
 	CHECK_EQ(write(set, changes, sizeof(changes)), sizeof(changes));
-	/* No more than fit, however much is asked for. */
+	/* There are no more results than the area has room for, even if the call requests more. */
 	CHECK_EQ(set_poll(set, NULL, INT32_MAX, 0), ROOM);
 	for (int i = 0; i < ROOM; i++) {
 		CHECK_EQ(results[i].fd, changes[i].fd);
@@ -95,7 +95,7 @@ TEST(mapping_room_is_kept_to)
 	CHECK_EQ(results[2].fd, -99);
 	CHECK_EQ(set_poll(set, NULL, 100, 0), 4);
 	CHECK_EQ(results[4].fd, -99);
-	/* Copying out goes on as without an area. */
+	/* Copying results out works as without an area. */
 	CHECK_EQ(set_poll(set, changes, 8, 0), 8);
 }
 
@@ -198,7 +198,7 @@ TEST(mapping_is_inherited)
 		char byte;
 
 		CHECK_EQ(read(go[0], &byte, 1), 1);
-		/* Results that the parent asked for. */
+		/* These are the results of the parent's wait. */
 		CHECK_EQ(results[0].fd, pair.a);
 		unmaps(results);
 		_exit(0);
@@ -250,13 +250,13 @@ TEST(mapping_private)
 	set_write(set, pair.a, POLLOUT);
 	CHECK_EQ(set_poll(set, NULL, ROOM, 0), 1);
 	CHECK_EQ(results[0].fd, pair.a);
-	/* Written to, the page is the process's own. */
+	/* After a write the page is the process's own copy. */
 	results[0].fd = -1;
 	CHECK_EQ(set_poll(set, NULL, ROOM, 0), 1);
 	CHECK_EQ(results[0].fd, -1);
 }
 
-/* What the program writes there is its own business. */
+/* The program may overwrite the area without harm to the kernel. */
 TEST(mapping_scribbled_over)
 {
 	struct pair pair = tcp_pair();
@@ -270,7 +270,10 @@ TEST(mapping_scribbled_over)
 	CHECK_EQ(set_poll_one(set, pair.a, 0), POLLOUT);
 }
 
-/* A mapping as the place for copied results: a fault of it comes under the set's lock. */
+/*
+ * A mapping is the destination of copied results, so a page fault on it happens under the set's
+ * lock.
+ */
 TEST(mapping_as_destination_of_a_copy)
 {
 	struct pair pair = tcp_pair();

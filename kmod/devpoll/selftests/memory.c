@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Allocations and copies that fail, by the kernel's fault injection (failslab, fail_page_alloc,
- * fail_usercopy): the debug kernel has it, others skip. Whatever fails must fail cleanly, and the
- * set must go on working.
+ * Allocations and copies that fail through the kernel's fault injection (failslab, fail_page_alloc,
+ * fail_usercopy). The debug kernel has it; on other kernels the tests are skipped. Each failure
+ * must be clean, and the set must continue to work.
  */
 #include "util.h"
 
@@ -15,22 +15,22 @@ static void put(const char *path, const char *text)
 	close(file);
 }
 
-/* Whether `error` is what an allocation or a copy that fails leads to. */
+/* Returns whether `error` is the result of a failed allocation or copy. */
 static bool injected(int error)
 {
 	return error == ENOMEM || error == EFAULT;
 }
 
 /*
- * The n-th allocation, or copy from or to the program, of this thread from now on fails; 0 calls
- * it off. The file stays open: opening it anew could itself meet the fault.
+ * Makes the n-th allocation, or copy from or to user space, of this thread fail; 0 turns this off.
+ * The file stays open, because opening it again could itself hit the fault.
  */
 static void fail_nth(int file, int n)
 {
 	char text[16];
 
 	snprintf(text, sizeof(text), "%d", n);
-	/* As may this write, if a fault is still to come; then it is behind us. */
+	/* This write may also hit a fault that is still pending; then the fault is over. */
 	if (pwrite(file, text, strlen(text), 0) < 0 && injected(errno))
 		OK(pwrite(file, text, strlen(text), 0));
 }
@@ -48,13 +48,13 @@ static int attempts(void (*attempt)(int set), int set)
 {
 	int n, file = OK(open("/proc/thread-self/fail-nth", O_RDWR | O_CLOEXEC));
 
-	/* Until an attempt runs to its end without the fault being met. */
+	/* Repeat until an attempt ends without hitting the fault. */
 	for (n = 1; n < 200; n++) {
 		char left[16] = "";
 
 		fail_nth(file, n);
 		attempt(set);
-		/* The read may be what meets the fault: then the attempt did not. */
+		/* If the read hits the fault, the attempt has not hit it. */
 		if (pread(file, left, sizeof(left) - 1, 0) < 0) {
 			CHECK(injected(errno));
 			break;
@@ -96,7 +96,7 @@ static void attempt_area(int set)
 	if (!ioctl(set, DP_ALLOC, 1000)) {
 		void *mapping = mmap(NULL, 4096, PROT_READ, MAP_SHARED, set, 0);
 
-		/* One fault at a time: what met it works when it is tried again. */
+		/* Only one call fails; a second call must succeed. */
 		if (mapping != MAP_FAILED && munmap(mapping, 4096) < 0)
 			OK(munmap(mapping, 4096));
 		if (ioctl(set, DP_FREE) < 0)
@@ -122,7 +122,7 @@ static void attempt_hpoll(int set)
 
 	if (answer < 0 && !injected(errno))
 		test_fail(__FILE__, __LINE__, "DP_HPOLL: %s", strerror(errno));
-	/* A hint that could not be placed costs time, not truth. */
+	/* If a hook cannot be placed, calls are slower but still correct. */
 	if (!answer)
 		CHECK_EQ(fds[0].revents | fds[1].revents, 0);
 }
@@ -158,7 +158,7 @@ TEST(memory_sleep)
 	int ends[2], set = set_open();
 
 	set_up();
-	/* More queues to wait in than poll_wqueues has room for by itself. */
+	/* More wait queues than poll_wqueues has inline room for. */
 	for (int i = 0; i < 40; i++) {
 		OK(pipe2(ends, O_CLOEXEC));
 		set_write(set, ends[0], POLLIN);

@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Long random histories, after each step of which the sets must say what poll(2) says about the
- * same descriptors: for every combination of options, with changes and waits by every way there
- * is, with files under two numbers and in two processes, and with one or two threads that sleep
+ * Long random histories of calls. After each step the results of the sets must be those of poll(2)
+ * for the same descriptors. The histories cover every combination of options, changes and waits by
+ * every call, files with two descriptors and in two processes, and one or two threads that sleep
  * meanwhile (sleeper.c).
  */
 #include "model.h"
 
 #include <sys/uio.h>
 
-/* Calls of a history: of one for each combination of options, and of the random ones. */
+/* Numbers of calls of a history: for each combination of options, and for the random ones. */
 #define FEW_STEPS 50
 #define STEPS 200
-/* The most changes of one call. */
+/* The largest number of changes in one call. */
 #define BATCH 8
-/* TCP on the loopback is quick, but not at once. */
+/* TCP on the loopback is quick, but not immediate. */
 #define TRIES 2000
 
 void model_open(struct model *model, int options)
@@ -42,7 +42,7 @@ int model_array(const struct model *model, struct pollfd *array)
 	return count;
 }
 
-/* The set is told; by whichever call. */
+/* Writes the changes to the set, with a call of a random kind. */
 static void apply(int set, const struct pollfd *changes, int count)
 {
 	struct iovec pieces[2] = { { (void *)changes, pick(count * sizeof(*changes)) } };
@@ -57,7 +57,7 @@ static void apply(int set, const struct pollfd *changes, int count)
 		CHECK_EQ(pwrite(set, changes, size, pick(1000)), size);
 		break;
 	case 2:
-		/* An entry may lie in both pieces. */
+		/* An entry may span both pieces. */
 		pieces[1].iov_base = (char *)changes + pieces[0].iov_len;
 		pieces[1].iov_len = size - pieces[0].iov_len;
 		CHECK_EQ(writev(set, pieces, 2), size);
@@ -116,7 +116,7 @@ static bool has_hints(const struct model *model, enum kind kind)
 	return kind != PIPE && !(model->options & DP_OPTION_NOHINTS);
 }
 
-/* In a third of cases without telling the set first: the number is used again at once. */
+/* In a third of the cases the interest is not removed first, and the number is reused at once. */
 void models_replace(struct model *models, int count, struct slot *slot)
 {
 	struct slot old = *slot;
@@ -132,8 +132,9 @@ void models_replace(struct model *models, int count, struct slot *slot)
 		if (!models[j].interests[i].in_set)
 			continue;
 		/*
-		 * An interest with hints is in its socket, which may have come back as a duplicate.
-		 * One without is in the number, until that gets hints.
+		 * An interest with hints belongs to its socket, which may have returned as a
+		 * duplicate. An interest without hints belongs to the number, until that gets
+		 * hints.
 		 */
 		if (has_hints(&models[j], old.kind) ? slot->file != old.file :
 						      has_hints(&models[j], slot->kind))
@@ -231,7 +232,10 @@ static bool hpoll_agrees_now(int set, struct pollfd *array, int count, bool last
 	return found == ready;
 }
 
-/* Descriptors in any order, some of them twice with other events, or none at all. */
+/*
+ * The descriptors are in random order; some occur twice with different events, and there may be
+ * none.
+ */
 void hpoll_agrees(int set)
 {
 	struct pollfd array[SLOTS];
@@ -246,15 +250,15 @@ void hpoll_agrees(int set)
 			sleep_ms(1);
 		agreed = hpoll_agrees_now(set, array, count, try == TRIES - 1);
 	}
-	/* Asked again, with nothing new, it says the same. */
+	/* A second call without new events must return the same. */
 	hpoll_agrees_now(set, array, count, false);
 }
 
-/* The area of results of a set. */
+/* The result area of a set. */
 static struct area {
 	unsigned int room;
 	struct pollfd *mapping;
-	/* A child has inherited a mapping. */
+	/* A child has inherited a mapping of it. */
 	bool inherited;
 } area;
 
@@ -327,7 +331,9 @@ static void count_signal(int number)
 	caught++;
 }
 
-/* A signal that DP_PPOLL lets through comes before events, and another does not matter. */
+/*
+ * A signal that DP_PPOLL does not block takes precedence over events; a blocked one has no effect.
+ */
 static void signal_call(int set)
 {
 	struct sigaction action = { .sa_handler = count_signal };
@@ -352,7 +358,9 @@ static void signal_call(int set)
 	OK(sigprocmask(SIG_UNBLOCK, &one, NULL));
 }
 
-/* A call that must fail, or tell what the model knows, and change nothing. */
+/*
+ * Makes a call that must fail, or must return what the model contains, and must not change the set.
+ */
 static void odd_call(const struct model *model)
 {
 	const int set = model->set, slot = pick(SLOTS);
@@ -409,7 +417,7 @@ static void odd_call(const struct model *model)
 		signal_call(set);
 		break;
 	case 12:
-		/* A second number of the set is the same set. */
+		/* A second descriptor of the set refers to the same set. */
 		other = OK(fcntl(set, F_DUPFD_CLOEXEC, 0));
 		CHECK_EQ(set_statistics(other).ds_entries, model_entries(model));
 		close(other);
@@ -417,7 +425,7 @@ static void odd_call(const struct model *model)
 	}
 }
 
-/* A child that has the same files open, for a while. */
+/* A child process that keeps the same files open for a while. */
 static pid_t holder;
 
 static void holder_end(void)
@@ -443,7 +451,7 @@ static void forks(const struct model *models, int count)
 	}
 	pid = OK(fork());
 	if (!pid) {
-		/* The sets are another process', the descriptors are shared with it. */
+		/* The sets belong to another process, with which the descriptors are shared. */
 		for (int i = 0; i < count; i++) {
 			CHECK_ERRNO(write(models[i].set, &change, sizeof(change)), EACCES);
 			CHECK_ERRNO(ioctl(models[i].set, DP_POLL, &wait), EACCES);
@@ -475,7 +483,7 @@ static void history(int options, uint64_t seed, int steps)
 	slots_open();
 	for (int i = 0; i < MODELS; i++)
 		model_open(&models[i], options);
-	bell_hang(&models[SLEEPERS]);
+	notifier_add(&models[SLEEPERS]);
 	for (int step = 0; step < steps; step++) {
 		switch (pick(14)) {
 		case 0:
@@ -529,9 +537,9 @@ TEST(model_agrees_with_poll)
 }
 
 /*
- * Random histories with random options, for DEVPOLL_FUZZ_SECONDS. What fails names its history;
- * DEVPOLL_FUZZ_SEED=N begins with that one, where the first is else taken from the clock. What
- * other threads and processes are fast at may differ.
+ * Random histories with random options, for DEVPOLL_FUZZ_SECONDS. A failure prints the number of
+ * its history; DEVPOLL_FUZZ_SEED=N begins with that history instead of one chosen by the clock. The
+ * timing of other threads and processes may differ in a repetition.
  */
 TEST(model_fuzz)
 {
@@ -546,7 +554,7 @@ TEST(model_fuzz)
 		histories, STEPS, (unsigned long long)first - 1);
 }
 
-/* Batches that poll in random sizes: nothing is reported twice in a wait, or never. */
+/* Polls with room of random size: no descriptor may be reported twice in a wait, or never. */
 TEST(model_small_room)
 {
 	for (int options = 0; options <= DP_OPTION_ALL; options++) {
@@ -566,7 +574,10 @@ TEST(model_small_room)
 			int ready = OK(poll(expected, SLOTS, 0));
 			int found = OK(set_poll(set, results, room, 0));
 
-			/* TCP on the loopback is quick, but not at once; nothing is taken away. */
+			/*
+			 * TCP on the loopback is quick, but not immediate; no data is read
+			 * meanwhile.
+			 */
 			if (OK(poll(expected, SLOTS, 0)) == ready)
 				CHECK_EQ(found, room < ready ? room : ready);
 			for (int i = 0; i < found; i++)

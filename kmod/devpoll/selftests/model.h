@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* What a set must hold, kept beside it. */
+/* A model of a set: the interests that the set must contain. */
 #ifndef MODEL_H
 #define MODEL_H
 
@@ -15,28 +15,34 @@ struct model {
 
 void model_open(struct model *model, int options);
 unsigned int model_entries(const struct model *model);
-/* The interests as an array for poll(2); its length. */
+/* Writes the interests to an array for poll(2); returns its length. */
 int model_array(const struct model *model, struct pollfd *array);
-/* Changes of some interests in one call, by any of the ways there are. */
+/* Changes some interests with one call, of a random kind. */
 void model_change(struct model *model);
 void model_interest(struct model *model, struct slot *slot);
 void model_forget(struct model *model, struct slot *slot);
-/* Another file under the slot's number, for all sets, which need not be told before. */
+/*
+ * Opens another file under the slot's number, for all sets. The interests need not be removed
+ * before.
+ */
 void models_replace(struct model *models, int count, struct slot *slot);
-/* A wait of 0 says what poll(2) says. */
+/* Checks that a wait with timeout 0 returns the results of poll(2). */
 void model_agrees(const struct model *model);
 
-/* DP_HPOLL of a random array says what poll(2) says. */
+/* Checks that DP_HPOLL of a random array returns the results of poll(2). */
 void hpoll_agrees(int set);
 
 /*
- * A thread waits, by any of the calls there are, for what is not ready, while things happen; or
- * two do, of whom one may get a signal, say. They must return when something is. @which of the
- * models is that of their set; @set is for DP_HPOLL, which has one thread at a time.
+ * One thread waits, with a call of a random kind, for descriptors that are not ready, while files
+ * and interests change; or two threads wait, and one of them may, for example, get a signal. They
+ * must return when a descriptor is ready. @which is the index of the model of their set; @set is
+ * for DP_HPOLL, which only one thread can use at a time.
  */
 void sleepers_are_woken(struct model *models, int count, int which, int set);
-/* What ends sleepers' waits when nothing else does; always in their set. */
-void bell_hang(const struct model *model);
+/*
+ * Adds the notifier that ends sleepers' waits when no other event does; it is always in their set.
+ */
+void notifier_add(const struct model *model);
 void bell_take_down(void);
 
 #endif /* MODEL_H */

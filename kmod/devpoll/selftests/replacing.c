@@ -1,19 +1,22 @@
 // SPDX-License-Identifier: GPL-2.0
-/* Descriptors without hints that change their file, or leave the set, while a thread sleeps. */
+/* Descriptors without hints whose file changes, or that leave the set, while a thread sleeps. */
 #include "util.h"
 
-/* A wait for ever while its descriptor gets another file and the same events are written again. */
+/* A thread waits while its descriptor gets another file and the same events are written again. */
 static void wakes_for_the_new_file(int set, int fd, int new_fd, int new_peer)
 {
 	struct waiter waiter;
 
 	set_write(set, fd, POLLIN);
-	/* For longer than the test waits for it: a thread that nobody wakes is not done by then. */
+	/*
+	 * The timeout is longer than the test waits, so a thread that is not woken has not ended by
+	 * then.
+	 */
 	waiter_start(&waiter, set, 3 * LONG_MS);
 	waiter_is_asleep(&waiter);
 	OK(dup3(new_fd, fd, O_CLOEXEC));
 	set_write(set, fd, POLLIN);
-	/* What a wake-up might do, it has done when the thread sleeps again. */
+	/* When the thread sleeps again, all effects of a wake-up have happened. */
 	sleep_ms(SHORT_MS);
 	waiter_is_asleep(&waiter);
 	make_readable(new_peer);
@@ -48,8 +51,8 @@ static void *read_one(void *context)
 }
 
 /*
- * The other end of what was removed and closed sees that, as with epoll, and not only when the wait
- * ends: that lasts longer than the test waits for the other end.
+ * If a descriptor is removed and closed, its peer must see that at once, as with epoll, and not
+ * only when the wait ends. The wait is longer than the test waits for the peer.
  */
 static void closes_at_once(bool remove_first)
 {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-/* Several threads and processes: who may use a set, and who is woken. */
+/* Several threads and processes: which may use a set, and which are woken. */
 #include "util.h"
 
 #include <grp.h>
@@ -97,7 +97,7 @@ TEST(sharing_a_set_passed_in_a_message)
 	in_child(receives_and_is_refused, &pair.b);
 }
 
-/* The set is in a message in a socket that is in the set. */
+/* The set is in a message in a socket, and the socket is in the set. */
 TEST(sharing_a_set_passed_through_a_socket_in_it)
 {
 	struct pair pair = unix_pair(SOCK_STREAM);
@@ -111,7 +111,7 @@ TEST(sharing_a_set_passed_through_a_socket_in_it)
 	close(set);
 	close(pair.a);
 	close(pair.b);
-	/* The harness looks whether the cycle was collected. */
+	/* The harness checks that this cycle was collected. */
 }
 
 TEST(sharing_sockets_with_a_child)
@@ -123,7 +123,7 @@ TEST(sharing_sockets_with_a_child)
 	set_write(set, pair.a, POLLIN);
 	pid = OK(fork());
 	if (!pid) {
-		/* Closing the child's copies takes nothing out of the parent's set. */
+		/* Closing the child's copies must not remove entries from the parent's set. */
 		close(pair.a);
 		close(set);
 		make_readable(pair.b);
@@ -187,7 +187,9 @@ TEST(sharing_exclusive_wakes_one_thread)
 		waiter_join(&waiters[i]);
 }
 
-/* One woken thread has room for one of two: the other must be handed on. */
+/*
+ * The woken thread has room for one of two results, so another thread must be woken for the other.
+ */
 TEST(sharing_exclusive_hands_on_what_is_left)
 {
 	struct pair first = unix_pair(SOCK_STREAM), second = unix_pair(SOCK_STREAM);
@@ -217,7 +219,7 @@ static void nothing(int number)
 	(void)number;
 }
 
-/* The thread that a hint woke may be leaving with EINTR: then another must take over. */
+/* The woken thread may return with EINTR; then another thread must be woken. */
 TEST(sharing_exclusive_survives_signals)
 {
 	struct pair pair = unix_pair(SOCK_STREAM);
@@ -243,7 +245,7 @@ TEST(sharing_exclusive_survives_signals)
 			results[i] = 0;
 		while (!waiters[0].done && !waiters[1].done)
 			sleep_ms(1);
-		/* If the first one took the event, the second one sleeps on. */
+		/* If the first thread reported the event, the second keeps sleeping. */
 		if (waiters[0].done && waiter_join(&waiters[0]) == 1) {
 			results[0] = 1;
 			make_readable(pair.b);
@@ -268,7 +270,7 @@ static void *wait_without_memory(void *context)
 	return NULL;
 }
 
-/* The thread that a hint woke cannot store what it found: then another must take over. */
+/* The woken thread cannot store its results; then another thread must be woken. */
 TEST(sharing_exclusive_survives_bad_memory)
 {
 	struct pair pair = unix_pair(SOCK_STREAM);
@@ -281,7 +283,7 @@ TEST(sharing_exclusive_survives_bad_memory)
 	waiters[0].timeout = LONG_MS;
 	CHECK_EQ(pthread_create(&waiters[0].thread, NULL, wait_without_memory, &waiters[0]), 0);
 	waiter_is_asleep(&waiters[0]);
-	/* Without end: when a time is over there is a last look, which would find it, too. */
+	/* No timeout, because the kernel scans once more after a timeout and would find it too. */
 	waiter_start(&waiters[1], set, -1);
 	waiter_is_asleep(&waiters[1]);
 	make_readable(pair.b);
@@ -311,7 +313,10 @@ static void *other_table_run(void *context)
 	return NULL;
 }
 
-/* A thread with a descriptor table of its own sees its own numbers, and harms nobody's. */
+/*
+ * In a thread with a separate descriptor table, numbers refer to that table and must not affect
+ * other threads.
+ */
 TEST(sharing_between_descriptor_tables)
 {
 	struct pair pair = unix_pair(SOCK_STREAM);

@@ -27,13 +27,16 @@ static void start_timer(struct timespec first, struct timespec interval)
 	OK(timer_settime(timer, 0, &when, NULL));
 }
 
-/* Where it may come before the wait has begun: SIGALRM is blocked before it, or during it. */
+/*
+ * The signal must not arrive before the wait, so SIGALRM is blocked before it, or unblocked only
+ * during it.
+ */
 static void alarm_once(void)
 {
 	start_timer((struct timespec){ 0, SHORT_MS * 1000000 }, (struct timespec){});
 }
 
-/* On and on: the first may come before the wait has begun. */
+/* The alarm repeats, because the first signal may arrive before the wait has begun. */
 static void alarm_on_and_on(void)
 {
 	struct timespec interval = { 0, SHORT_MS * 1000000 };
@@ -61,7 +64,7 @@ TEST(signals_end_a_wait)
 	CHECK(caught);
 }
 
-/* As poll(2) and Solaris: never restarted. */
+/* As with poll(2) and on Solaris, the wait is never restarted. */
 TEST(signals_end_a_wait_even_with_sa_restart)
 {
 	struct pollfd result;
@@ -107,14 +110,14 @@ TEST(signals_mask_of_ppoll)
 	OK(sigprocmask(SIG_SETMASK, &blocked, NULL));
 	set_write(set, pair.a, POLLIN);
 
-	/* Let through while it waits, ... */
+	/* The mask lets this signal through during the wait. */
 	alarm_once();
 	CHECK_ERRNO(set_ppoll(set, &result, 1, LONG_MS, &none), EINTR);
 	CHECK_EQ(caught, 1);
 	OK(sigprocmask(SIG_SETMASK, NULL, &now));
 	CHECK_EQ(sigismember(&now, SIGALRM), 1);
 
-	/* ... and, pending, before events that are ready, as on illumos. */
+	/* As on illumos, a pending signal takes precedence over ready events. */
 	raise(SIGUSR1);
 	make_readable(pair.b);
 	CHECK_EQ(set_poll_one(set, pair.a, LONG_MS), POLLIN);
@@ -123,7 +126,7 @@ TEST(signals_mask_of_ppoll)
 	CHECK_EQ(caught, 2);
 	CHECK_EQ(set_ppoll(set, &result, 1, LONG_MS, &none), 1);
 
-	/* Without a mask it is DP_POLL. */
+	/* Without a mask it works like DP_POLL. */
 	raise(SIGUSR1);
 	CHECK_EQ(set_ppoll(set, &result, 1, LONG_MS, NULL), 1);
 	CHECK_EQ(caught, 2);
@@ -144,7 +147,7 @@ TEST(signals_blocked_by_ppoll)
 	set_write(set, pair.a, POLLIN);
 	alarm_once();
 	CHECK_EQ(set_ppoll(set, &result, 1, 4 * SHORT_MS, &all), 0);
-	/* Delivered as soon as the old mask is back. */
+	/* The signal is delivered when the old mask is restored. */
 	CHECK_EQ(caught, 1);
 	OK(sigprocmask(SIG_SETMASK, NULL, &now));
 	CHECK_EQ(sigismember(&now, SIGALRM), 0);
@@ -159,7 +162,7 @@ TEST(signals_kill_a_waiter)
 
 	sigfillset(&all);
 	for (int kind = 0; kind < 3; kind++) {
-		/* Opened here: the first thing in which the child may sleep is the wait. */
+		/* Opened here, so that the wait is the first call in which the child may sleep. */
 		set = set_open();
 		pid = OK(fork());
 		if (!pid) {
@@ -182,7 +185,7 @@ TEST(signals_kill_a_waiter)
 	}
 }
 
-/* While it waits, and until it waits again. */
+/* Stops and continues the process while it waits, and returns when it waits again. */
 static void stop_and_continue(pid_t pid)
 {
 	int status;
@@ -196,9 +199,9 @@ static void stop_and_continue(pid_t pid)
 }
 
 /*
- * Stopped and continued, without a handler: a wait for ever goes on, as on Solaris, with the mask
- * that it had; one with an end, or with changes, may end with EINTR, but must not report what is
- * not so.
+ * The process is stopped and continued without a handler. As on Solaris a wait without a timeout
+ * continues, with its signal mask. A wait with a timeout, or with changes, may end with EINTR, but
+ * must not report a false result.
  */
 TEST(signals_stop_and_continue)
 {
@@ -206,7 +209,7 @@ TEST(signals_stop_and_continue)
 	int status;
 
 	for (int kind = 0; kind < 4; kind++) {
-		/* Opened here: the first thing in which the child may sleep is the wait. */
+		/* Opened here, so that the wait is the first call in which the child may sleep. */
 		int set = set_open();
 		pid_t pid = OK(fork());
 
@@ -237,7 +240,7 @@ TEST(signals_stop_and_continue)
 	}
 }
 
-/* Only sleeping is waiting, too. */
+/* A wait without room for results also waits. */
 TEST(signals_stop_and_continue_without_room)
 {
 	int status, set = set_open();

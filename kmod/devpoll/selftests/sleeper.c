@@ -1,21 +1,24 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * One thread that sleeps in a wait, or two in the same set, while the files and the interests of
- * the set change.
+ * One thread sleeps in a wait, or two threads sleep in the same set, while the files and the
+ * interests of the set change.
  */
 #include "model.h"
 
 #include <sched.h>
 
-/* The most entries of the notifier in one array: a long walk that fits below RLIMIT_NOFILE. */
+/*
+ * The largest number of entries of the notifier in one array: a long walk that fits below
+ * RLIMIT_NOFILE.
+ */
 #define MOST_NOTIFIERS 900
 #define ARRAY (SLOTS + MOST_NOTIFIERS)
 
-/* A socket or a pipe: with hints, or without. */
+/* A socket (with hints) or a pipe (without hints). */
 static struct pair notifier;
 static bool bell_is_pipe;
 
-void bell_hang(const struct model *model)
+void notifier_add(const struct model *model)
 {
 	int ends[2];
 
@@ -44,7 +47,7 @@ static void bell_is_still(void)
 		drain(notifier.a);
 }
 
-/* How a wait may end but with results: its hint must then wake the other waiter. */
+/* Ways in which a wait may end without results; its hint must then wake the other waiter. */
 enum fate {
 	LASTS,
 	TIMES_OUT,
@@ -60,7 +63,7 @@ struct sleeper {
 	int set, count, timeout, result, error;
 	volatile bool begun;
 	bool ended;
-	/* DP_HPOLL's array, or room for results. */
+	/* The array of DP_HPOLL, or room for results. */
 	struct pollfd fds[ARRAY];
 };
 
@@ -95,7 +98,7 @@ static bool has_ended(const struct sleeper *sleeper)
 static void sleeper_start(struct sleeper *sleeper)
 {
 	CHECK_EQ(pthread_create(&sleeper->thread, NULL, sleep_in_call, sleeper), 0);
-	/* It may be anywhere in its call, before or in its sleep. */
+	/* The thread may be at any point of its call, before or in its sleep. */
 	while (!sleeper->begun)
 		sched_yield();
 }
@@ -105,7 +108,7 @@ static void do_nothing(int number)
 	(void)number;
 }
 
-/* Does nothing to others than those whose fate it is. */
+/* Sends a signal only to a thread whose fate it is. */
 static void sleeper_signal(struct sleeper *sleeper)
 {
 	struct sigaction action = { .sa_handler = do_nothing };
@@ -116,7 +119,7 @@ static void sleeper_signal(struct sleeper *sleeper)
 	CHECK_EQ(pthread_kill(sleeper->thread, SIGUSR2), 0);
 }
 
-/* Takes out of an array what is ready; how many are left. */
+/* Removes the ready descriptors from an array; returns how many are left. */
 static int unready(struct pollfd *array, int count)
 {
 	int left = 0;
@@ -128,7 +131,7 @@ static int unready(struct pollfd *array, int count)
 	return left;
 }
 
-/* Nothing in the set is ready, unless it becomes so just now. */
+/* Afterwards no descriptor in the set is ready, unless one has just become ready. */
 static void quieten(struct model *model)
 {
 	struct pollfd array[SLOTS];
@@ -147,7 +150,7 @@ static int random_array(struct pollfd *array)
 	for (int i = 0; i < count; i++)
 		array[i] = (struct pollfd){ pick_slot()->fd, pick_events(), 0 };
 	count = unready(array, count);
-	for (int bells = pick(2) ? 1 + pick(MOST_NOTIFIERS) : 1; bells > 0; bells--)
+	for (int entries = pick(2) ? 1 + pick(MOST_NOTIFIERS) : 1; entries > 0; entries--)
 		array[count++] = (struct pollfd){ notifier.a, POLLIN, 0 };
 	return count;
 }
@@ -163,14 +166,17 @@ static void spin_us(long us)
 	while ((now.tv_sec - end.tv_sec) * 1000000000LL + now.tv_nsec - end.tv_nsec < 0);
 }
 
-/* Things happen. A file in an array must stay, as for poll(2); one in a set is written again. */
+/*
+ * Makes random changes. A file in an array must stay, as for poll(2); one in a set is written
+ * again.
+ */
 static void disturb(struct model *models, int count, struct model *model)
 {
 	for (int i = 1 + pick(4); i > 0; i--) {
 		spin_us(pick(300));
 		switch (pick(model ? 6 : 4)) {
 		case 3:
-			/* For some at once, so that hints pile up. */
+			/* Changes several at once, so that hints accumulate. */
 			for (int j = 1 + pick(6); j > 0; j--)
 				slot_feed(pick_slot());
 			break;
@@ -187,8 +193,8 @@ static void disturb(struct model *models, int count, struct model *model)
 	}
 }
 
-/* Whether a wait that has ended reported something that is ready now. */
-static bool was_told(const struct sleeper *sleeper, const struct pollfd *now, int count)
+/* Returns whether a wait that has ended reported a descriptor that is ready now. */
+static bool has_reported(const struct sleeper *sleeper, const struct pollfd *now, int count)
 {
 	for (int i = 0; i < sleeper->result; i++)
 		for (int j = 0; j < count; j++)
@@ -207,18 +213,18 @@ static int first_asleep(const struct sleeper *sleepers, int number)
 }
 
 /*
- * All return; or, where a hint wakes one thread, one that was told of what is ready @now. The
- * others may sleep on then.
+ * Waits until all threads have returned. With exclusive waking, one thread that reported a
+ * descriptor that is ready @now is enough; the others may keep sleeping then.
  */
-static void wait_until_told(const struct sleeper *sleepers, int number, bool one,
-			    const struct pollfd *now, int count)
+static void wait_until_reported(const struct sleeper *sleepers, int number, bool one,
+				const struct pollfd *now, int count)
 {
 	const long end = now_ms() + LONG_MS;
 	int asleep;
 
 	while ((asleep = first_asleep(sleepers, number)) < number) {
 		for (int i = 0; one && i < number; i++)
-			if (has_ended(&sleepers[i]) && was_told(&sleepers[i], now, count))
+			if (has_ended(&sleepers[i]) && has_reported(&sleepers[i], now, count))
 				return;
 		if (now_ms() > end)
 			test_fail(__FILE__, __LINE__,
@@ -229,7 +235,7 @@ static void wait_until_told(const struct sleeper *sleepers, int number, bool one
 	}
 }
 
-/* Whether this is how such a wait ends without results. */
+/* Returns whether such a wait may end in this way without results. */
 static bool may_end_so(const struct sleeper *sleeper)
 {
 	switch (sleeper->fate) {
@@ -269,7 +275,7 @@ static void check_results(const struct sleeper *sleeper, const struct pollfd *re
 	CHECK_EQ(sleeper->result, found);
 }
 
-/* A wait in a set, by any of the calls there are. */
+/* Chooses a wait in a set, with a call of a random kind. */
 static void sleeper_choose(struct sleeper *sleeper, enum fate fate, const struct model *model)
 {
 	static const unsigned int calls[] = { DP_POLL, DP_PPOLL, DP_UPDATE_POLL };
@@ -278,7 +284,10 @@ static void sleeper_choose(struct sleeper *sleeper, enum fate fate, const struct
 	sleeper->fate = fate;
 	sleeper->set = model->set;
 	sleeper->count = pick(3) ? SLOTS + 1 : 1;
-	/* For longer than is waited for it: when a time is over there is a last look. */
+	/*
+	 * The timeout is longer than the test waits, because the kernel scans once more after a
+	 * timeout.
+	 */
 	sleeper->timeout = fate == TIMES_OUT ? (int)pick(10) : pick(2) ? -1 : 3 * LONG_MS;
 }
 
@@ -293,7 +302,7 @@ static void sleep_in_set(struct model *models, int count, struct model *model)
 	for (int i = pick(6); i > 0; i--)
 		model_change(model);
 	quieten(model);
-	/* The first of two is most often the first that a hint wakes, where it wakes one. */
+	/* Of two threads the first is usually the one that an exclusive hint wakes. */
 	for (int i = 0; i < number; i++) {
 		sleeper_choose(&sleepers[i], number > 1 && i == other ? pick(FATES) : LASTS, model);
 		sleeper_start(&sleepers[i]);
@@ -303,17 +312,17 @@ static void sleep_in_set(struct model *models, int count, struct model *model)
 	disturb(models, count, model);
 	sleeper_signal(&sleepers[other]);
 
-	/* What the set has come to hold. */
+	/* The descriptors that the set contains now. */
 	now_count = model_array(model, now);
 	now[now_count++] = (struct pollfd){ notifier.a, POLLIN, 0 };
 	if (!OK(poll(now, now_count, 0))) {
 		make_readable(notifier.b);
 		CHECK(OK(poll(now, now_count, 0)) > 0);
 	}
-	wait_until_told(sleepers, number, one, now, now_count);
+	wait_until_reported(sleepers, number, one, now, now_count);
 	if (first_asleep(sleepers, number) < number) {
 		make_readable(notifier.b);
-		wait_until_told(sleepers, number, false, now, now_count);
+		wait_until_reported(sleepers, number, false, now, now_count);
 	}
 	for (int i = 0; i < number; i++) {
 		CHECK_EQ(pthread_join(sleepers[i].thread, NULL), 0);
@@ -329,7 +338,10 @@ static void sleep_in_hpoll(struct model *models, int count, int set)
 	struct pollfd requested[ARRAY];
 
 	sleeper.timeout = pick(2) ? -1 : 3 * LONG_MS;
-	/* What the call before named, and this one does not, is forgotten by it. */
+	/*
+	 * A call removes the entries of descriptors that were only in the array of the previous
+	 * call.
+	 */
 	if (pick(2))
 		hpoll_agrees(set);
 	sleeper.count = random_array(requested);
@@ -338,7 +350,7 @@ static void sleep_in_hpoll(struct model *models, int count, int set)
 	disturb(models, count, NULL);
 	if (!OK(poll(requested, sleeper.count, 0)))
 		make_readable(notifier.b);
-	wait_until_told(&sleeper, 1, false, NULL, 0);
+	wait_until_reported(&sleeper, 1, false, NULL, 0);
 	CHECK_EQ(pthread_join(sleeper.thread, NULL), 0);
 	check_results(&sleeper, requested);
 	bell_is_still();

@@ -72,7 +72,7 @@ static struct pair open_pair(enum kind kind)
 	case UDP:
 		return udp_pair();
 	case LISTENER:
-		/* Its peers come and go: see knock(). */
+		/* Its peers connect and close: see knock(). */
 		pair.a = tcp_listen(AF_INET, &address, &length);
 		break;
 	default:
@@ -82,7 +82,7 @@ static struct pair open_pair(enum kind kind)
 	return pair;
 }
 
-/* One file in six gets a second number, and what is at the other end, too. */
+/* One file in six gets a second descriptor, and so does its peer. */
 static bool duplicate(struct slot *slot)
 {
 	const struct slot *other = pick_slot();
@@ -129,7 +129,7 @@ void slots_close(void)
 	}
 }
 
-/* A connection for a listener, which its client ends at once. */
+/* Makes a connection to a listener, which the client ends at once. */
 static void knock(int listener)
 {
 	int client = OK(socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
@@ -154,7 +154,10 @@ static void take_all(struct slot *slot)
 			close(fd);
 		return;
 	}
-	/* What ended gives nothing for ever, and an empty datagram is one. */
+	/*
+	 * The number of reads is limited, because at the end of a stream read() returns 0 for ever,
+	 * and so does an empty datagram.
+	 */
 	for (int i = 0; i < 4096 && read(slot->fd, bytes, sizeof(bytes)) > 0; i++)
 		;
 }

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* Descriptors to which anything may happen, for random histories, and where these come from. */
+/* Descriptors for random histories, with random changes of their files, and the random numbers. */
 #ifndef SLOTS_H
 #define SLOTS_H
 
 #include "util.h"
 
 #define SLOTS 24
-/* Descriptors of the slots: each keeps its own, whatever is opened under it. */
+/* Descriptors of the slots. Each slot keeps its number, whichever file is open under it. */
 #define FIRST_SLOT 300
 
 enum kind { UNIX, TCP, DATAGRAM, UDP, LISTENER, PIPE, KINDS };
@@ -14,13 +14,16 @@ enum kind { UNIX, TCP, DATAGRAM, UDP, LISTENER, PIPE, KINDS };
 struct slot {
 	enum kind kind;
 	int fd, peer;
-	/* The open file: equal where one is a duplicate of the other. */
+	/*
+	 * Identifies the open file; two slots have the same value if one is a duplicate of the
+	 * other.
+	 */
 	unsigned long file;
 };
 
 extern struct slot slots[SLOTS];
 
-/* Histories that begin with the same number make the same calls. */
+/* Seeds the random numbers. Histories with the same seed make the same calls. */
 void picks_begin(uint64_t seed);
 uint64_t picks_began(void);
 unsigned int pick(unsigned int below);
@@ -29,11 +32,14 @@ struct slot *pick_slot(void);
 
 void slots_open(void);
 void slots_close(void);
-/* Another file under the slot's number, which closes what it was before. */
+/* Opens another file under the slot's number, which closes the old one. */
 void slot_open(struct slot *slot);
-/* Data comes. */
+/* Sends data to the slot. */
 void slot_feed(struct slot *slot);
-/* Data comes, is taken, fills up or ends: whatever may make the slot ready, or not ready. */
+/*
+ * Sends data, reads it, fills the buffer or ends the stream: changes that may make the slot ready
+ * or not ready.
+ */
 void slot_data(struct slot *slot);
 
 #endif /* SLOTS_H */

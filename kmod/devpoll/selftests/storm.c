@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Threads that open, close, use numbers again, write, change and poll the same few sets and
- * descriptors without any order, and afterwards nothing may be left. For DEVPOLL_STORM_SECONDS
- * (environment; 3 by default, 30 for a long run, at most TEST_SECONDS less a margin).
+ * Threads open, close, reuse, write, change and poll the same few sets and descriptors in random
+ * order. Afterwards no resource may be left. This takes DEVPOLL_STORM_SECONDS (environment
+ * variable; 3 by default, 30 for a long run, at most TEST_SECONDS less a margin).
  */
 #include "util.h"
 
 #define THREADS 6
 #define SETS 3
 #define NUMBERS 24
-/* Where the descriptors live that all threads open and close. */
+/* The first of the descriptors that all threads open and close. */
 #define FIRST 400
 #define FIRST_SET 460
 
@@ -210,8 +210,9 @@ static void *send_and_drain(void *context)
 }
 
 /*
- * Hints for one set from several processors while it is waited on: what a hint touches is touched
- * on all of them at the same time. KCSAN finds here what no lock guards.
+ * Posts hints for one set from several processors while a thread waits on it, so that all
+ * processors access the data of hints at the same time. KCSAN detects data here that no lock
+ * protects.
  */
 TEST(storm_of_hints)
 {
@@ -230,7 +231,7 @@ TEST(storm_of_hints)
 	stop = 1;
 	for (int i = 0; i < 3; i++)
 		CHECK_EQ(pthread_join(senders[i].thread, NULL), 0);
-	/* None was lost: what is there now is told. */
+	/* No hint was lost: a wait reports all ready descriptors. */
 	for (int i = 0; i < 3; i++) {
 		drain(senders[i].pair.a);
 		make_readable(senders[i].pair.b);
@@ -251,7 +252,7 @@ static long inodes(void)
 	return count;
 }
 
-/* Every entry holds an inode: ten thousand sockets come and go in every way of ending. */
+/* Each entry holds an inode. Ten thousand sockets are opened and closed in every possible way. */
 TEST(storm_leaves_no_inodes)
 {
 	enum { ROUNDS = 2500 };
@@ -288,7 +289,7 @@ TEST(storm_leaves_no_inodes)
 		test_fail(__FILE__, __LINE__, "inodes %ld -> %ld", before, inodes());
 }
 
-/* A set with many sockets, closed without anything being removed. */
+/* Closes a set with many sockets without removing any of them. */
 TEST(storm_large_set_closed)
 {
 	enum { COUNT = 400 };
@@ -301,7 +302,7 @@ TEST(storm_large_set_closed)
 		make_readable(pairs[i].b);
 	}
 	close(set);
-	/* No hint goes anywhere any more. */
+	/* Wake-ups of these sockets must no longer post hints. */
 	for (int i = 0; i < COUNT; i++) {
 		make_readable(pairs[i].b);
 		pair_close(pairs[i]);

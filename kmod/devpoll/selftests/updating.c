@@ -30,7 +30,7 @@ TEST(updating_errors)
 	struct dvpoll_update update = { .du_flags = 1 };
 	struct pollfd results[4];
 
-	/* The rest of the batch is applied, and there is no wait. */
+	/* The rest of the batch is applied, and the call does not wait. */
 	CHECK_ERRNO(set_update_poll(set, changes, 2, results, 4, -1), ELOOP);
 	CHECK_EQ(set_poll_one(set, pair.a, 0), POLLOUT);
 	CHECK_ERRNO(set_update_poll(set, changes, -1, results, 4, 0), EINVAL);
@@ -40,7 +40,7 @@ TEST(updating_errors)
 	CHECK_ERRNO(set_update_poll(set, NULL, 0, results, -1, 0), EINVAL);
 }
 
-/* A call that is refused for what it asks has changed nothing: its caller's books stay right. */
+/* A call that is rejected because of its arguments must not have changed the set. */
 TEST(updating_refused_changes_nothing)
 {
 	enum { COUNT = 100 };
@@ -53,7 +53,7 @@ TEST(updating_refused_changes_nothing)
 	sigemptyset(&mask);
 	for (int i = 0; i < COUNT; i++)
 		changes[i] = (struct pollfd){ pair.a, POLLOUT, 0 };
-	/* Few changes, many, and with a mask: three ways in the kernel. */
+	/* Few changes, many changes, and a signal mask take three different paths in the kernel. */
 	for (int way = 0; way < 3; way++) {
 		update.du_nchanges = way == 1 ? COUNT : 1;
 		update.du_setp = way == 2 ? &mask : NULL;
@@ -115,7 +115,7 @@ TEST(updating_with_a_signal_mask)
 	CHECK_EQ(ioctl(set, DP_UPDATE_POLL, &update), 0);
 }
 
-/* A page that is not there until the test says so: who touches it waits. */
+/* A page that does not exist until the test provides it; a thread that touches it waits. */
 struct late_page {
 	void *address;
 	int faults;
@@ -138,8 +138,8 @@ static struct late_page late_page(void)
 	return page;
 }
 
-/* Returns once a thread waits for it. */
-static void late_page_is_missed(const struct late_page *page)
+/* Returns when a thread waits for the page. */
+static void late_page_wait_for_fault(const struct late_page *page)
 {
 	struct uffd_msg message;
 
@@ -186,8 +186,9 @@ static void do_nothing(int number)
 }
 
 /*
- * Who gets EINTR must know whether the changes were applied. They were, also if the signal came
- * while another thread had the set (here one that waits for a page of its own array).
+ * After EINTR a caller must know whether the changes were applied. They were, even if the signal
+ * came while another thread held the lock of the set (here a thread that waits for a page of its
+ * array).
  */
 TEST(updating_interrupted_has_applied_its_changes)
 {
@@ -200,7 +201,7 @@ TEST(updating_interrupted_has_applied_its_changes)
 
 	OK(sigaction(SIGUSR1, &action, NULL));
 	CHECK_EQ(pthread_create(&writer.thread, NULL, write_run, &writer), 0);
-	late_page_is_missed(&page);
+	late_page_wait_for_fault(&page);
 	CHECK_EQ(pthread_create(&updater.thread, NULL, update_run, &updater), 0);
 	while (!updater.tid)
 		sleep_ms(1);

@@ -60,7 +60,10 @@ short set_poll_one(int set, int fd, int timeout)
 
 	CHECK_EQ(OK(set_poll(set, results, 4, timeout)), 1);
 	CHECK_EQ(results[0].fd, fd);
-	/* When a time is over there is a last look: it finds what the wait was not woken for. */
+	/*
+	 * The kernel scans once more after a timeout, so a late result may mean that no wake-up
+	 * came.
+	 */
 	CHECK(timeout <= 0 || now_ms() - begun < timeout);
 	return results[0].revents;
 }
@@ -116,7 +119,7 @@ static struct pair stream_pair(int family)
 	OK(connect(pair.b, (struct sockaddr *)&address, length));
 	pair.a = OK(accept4(listener, NULL, NULL, SOCK_CLOEXEC));
 	close(listener);
-	/* No TIME_WAIT: what a test leaves behind is counted. */
+	/* Avoid TIME_WAIT, because the harness counts the sockets that a test leaves behind. */
 	OK(setsockopt(pair.a, SOL_SOCKET, SO_LINGER, &now, sizeof(now)));
 	OK(setsockopt(pair.b, SOL_SOCKET, SO_LINGER, &now, sizeof(now)));
 	return pair;
@@ -230,7 +233,7 @@ static void is_asleep(const char *path)
 	long end = now_ms() + LONG_MS;
 	char state = 0;
 
-	/* Twice in a row: a lock on the way may make it sleep for a moment. */
+	/* Require it twice in a row, because the thread may sleep for a moment on a lock. */
 	for (int asleep = 0; asleep < 2;) {
 		FILE *file = fopen(path, "re");
 

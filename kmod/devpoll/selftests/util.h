@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* What most tests need: sets, pairs of sockets, waits, counters, threads. */
+/* Helpers of most tests: sets, pairs of sockets, waits, counters, threads. */
 #ifndef UTIL_H
 #define UTIL_H
 
 #include "harness.h"
 
-/* Where a write replaces: all options off. */
+/* Opens a set in which a write replaces events, with all options off. */
 int set_open(void);
 int set_open_with(int options);
 void set_write(int set, int fd, short events);
@@ -13,7 +13,10 @@ void set_remove(int set, int fd);
 int set_poll(int set, struct pollfd *results, int room, int timeout);
 int set_update_poll(int set, const struct pollfd *changes, int nchanges, struct pollfd *results,
 		    int room, int timeout);
-/* The one result of a wait that must give exactly one, for this descriptor, in its time. */
+/*
+ * Waits and returns the revents of the only result, which must be for this descriptor and come
+ * before the timeout.
+ */
 short set_poll_one(int set, int fd, int timeout);
 void set_poll_none(int set, int timeout);
 struct dvpoll_statistics set_statistics(int set);
@@ -31,8 +34,8 @@ void drain(int fd);
 void fill(int fd);
 
 /*
- * An address where no memory is. The compiler does not see which: some take its use for a fault
- * of the program's (-Wstringop-overread of GCC 14).
+ * Returns an unmapped address. The compiler must not know the value, because some compilers report
+ * its use as a fault of the program (-Wstringop-overread of GCC 14).
  */
 static inline void *nowhere(void)
 {
@@ -44,10 +47,13 @@ static inline void *nowhere(void)
 long now_ms(void);
 void sleep_ms(long ms);
 
-/* RLIMIT_NOFILE of at least this for the length of a test; skips without the right to raise it. */
+/*
+ * Raises RLIMIT_NOFILE to at least this for the rest of the test; skips the test without the right
+ * to do so.
+ */
 void raise_descriptor_limit(unsigned long wanted);
 
-/* A thread that waits on a set, and what came of it. */
+/* A thread that waits on a set, and the result of its wait. */
 struct waiter {
 	pthread_t thread;
 	int set, timeout;
@@ -60,18 +66,23 @@ struct waiter {
 };
 void waiter_start(struct waiter *waiter, int set, int timeout);
 void waiter_start_with_room(struct waiter *waiter, int set, int room, int timeout);
-/* Returns once a thread of this process, a child, or a waiter's thread sleeps in the kernel. */
+/* Returns when a thread of this process, a child, or a waiter's thread sleeps in the kernel. */
 void thread_is_asleep(pid_t tid);
 void process_is_asleep(pid_t pid);
 void waiter_is_asleep(struct waiter *waiter);
-/* What the wait returned; with results, it must have done so before its time was over. */
+/*
+ * Joins the thread and returns the result of its wait. A wait with results must have ended before
+ * its timeout.
+ */
 int waiter_join(struct waiter *waiter);
 
-/* A module parameter for the length of a test; skips without the right to write it. */
+/*
+ * Sets a module parameter for the rest of the test; skips the test without the right to write it.
+ */
 void parameter_set(const char *name, const char *value);
 void parameter_get(const char *name, char *value, size_t size);
 
-/* Runs a function in a child and fails if that fails. */
+/* Runs a function in a child process, and fails if it fails. */
 void in_child(void (*run)(void *), void *context);
 
 #endif /* UTIL_H */

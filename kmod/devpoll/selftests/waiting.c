@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-/* DP_POLL: what is reported, for how long it waits, and what wakes it. */
+/* DP_POLL: which descriptors it reports, how long it waits, and which events wake it. */
 #include "util.h"
 
 #include <sys/syscall.h>
@@ -32,7 +32,10 @@ TEST(waiting_level_triggered)
 	CHECK_EQ(set_poll_one(set, pair.a, LONG_MS), POLLIN);
 }
 
-/* At each wait another one is ready: the one before was read whole, in part, or ended. */
+/*
+ * At each wait another descriptor is ready; the previous one was read completely, read in part, or
+ * ended.
+ */
 TEST(waiting_another_at_each_wait)
 {
 	enum { COUNT = 8 };
@@ -51,7 +54,7 @@ TEST(waiting_another_at_each_wait)
 		CHECK_EQ(set_poll_one(set, pair->a, LONG_MS), POLLIN);
 		drain(pair->a);
 	}
-	/* Not read: it is reported beside the next one. */
+	/* It was not read, so it is reported together with the next one. */
 	make_readable(pairs[0].b);
 	CHECK_EQ(set_poll_one(set, pairs[0].a, LONG_MS), POLLIN);
 	make_readable(pairs[1].b);
@@ -59,7 +62,7 @@ TEST(waiting_another_at_each_wait)
 	drain(pairs[0].a);
 	drain(pairs[1].a);
 	set_poll_none(set, 0);
-	/* Read, and then its peer ended: there is nothing to read, and yet it is ready. */
+	/* It was read, and then its peer ended: it is ready although no data is left. */
 	make_readable(pairs[2].b);
 	CHECK_EQ(set_poll_one(set, pairs[2].a, LONG_MS), POLLIN);
 	drain(pairs[2].a);
@@ -70,7 +73,7 @@ TEST(waiting_another_at_each_wait)
 	set_write(set, pairs[2].a, POLLREMOVE);
 	drain(pairs[3].a);
 	set_poll_none(set, 0);
-	/* Closed while it was the only one pending. */
+	/* It is closed while it is the only pending entry. */
 	make_readable(pairs[4].b);
 	CHECK_EQ(set_poll_one(set, pairs[4].a, LONG_MS), POLLIN);
 	close(pairs[4].a);
@@ -154,7 +157,7 @@ TEST(waiting_becomes_writable)
 	CHECK_EQ(waiter_join(&waiter), 1);
 }
 
-/* The window between two reports: not writable, then writable again, without a report between. */
+/* The change happens between two reports: the socket becomes unwritable and writable again. */
 TEST(waiting_tcp_becomes_writable_after_filling_behind_the_sets_back)
 {
 	struct pair pair = tcp_pair();
@@ -226,7 +229,7 @@ TEST(waiting_bad_arguments)
 	CHECK_ERRNO(set_poll(set, NULL, 1, 0), EINVAL);
 	set_write(set, pair.a, POLLOUT);
 	CHECK_ERRNO(set_poll(set, nowhere(), 1, 0), EFAULT);
-	/* Nothing was lost. */
+	/* No event was lost. */
 	CHECK_EQ(set_poll_one(set, pair.a, 0), POLLOUT);
 }
 
@@ -330,7 +333,9 @@ TEST(waiting_is_woken_by_a_modification)
 	CHECK_EQ(waiter_join(&waiter), 1);
 }
 
-/* A pipe gives no hints: whoever sleeps must learn that there is one more queue to wait in. */
+/*
+ * A pipe gives no hints, so a sleeping thread must learn that there is another wait queue to join.
+ */
 TEST(waiting_unhinted_added_while_asleep)
 {
 	struct pair pair = tcp_pair();
@@ -393,8 +398,11 @@ TEST(waiting_no_hint_is_lost_between_scan_and_sleep)
 	OK(waitpid(pid, NULL, 0));
 }
 
-/* More ready than there is room for: everyone's turn comes, in every kind of set. */
-static void everyones_turn(int options, bool mixed)
+/*
+ * More descriptors are ready than there is room for; each must be reported in turn, in every kind
+ * of set.
+ */
+static void check_fairness(int options, bool mixed)
 {
 	enum { COUNT = 12, ROOM = 5, WAITS = 8 };
 	int seen[COUNT] = { 0 }, fds[COUNT];
@@ -425,8 +433,8 @@ static void everyones_turn(int options, bool mixed)
 TEST(waiting_nobody_starves)
 {
 	for (int options = 0; options <= DP_OPTION_ALL; options++) {
-		everyones_turn(options, false);
-		everyones_turn(options, true);
+		check_fairness(options, false);
+		check_fairness(options, true);
 	}
 }
 
@@ -445,7 +453,7 @@ TEST(waiting_pending_comes_before_unhinted)
 	CHECK_EQ(results[1].fd, ends[1]);
 }
 
-/* Neither O_NONBLOCK nor where the file's offset stands says anything about a wait. */
+/* Neither O_NONBLOCK nor the file offset has an effect on a wait. */
 TEST(waiting_nonblocking_open_waits)
 {
 	struct pair pair = tcp_pair();
@@ -477,9 +485,10 @@ static void *sets_the_clock_and_forks(void *over)
 		if (clock_settime(CLOCK_REALTIME, &now) < 0)
 			break;
 		/*
-		 * Not by the C library: a later glibc blocks signals while it forks, so that
-		 * the SIGCHLD of a child that ends meanwhile wakes the thread that waits. Nobody
-		 * handles it, but a wait that has an end does not go on, as with epoll_wait(2).
+		 * Not fork() of the C library: a later glibc blocks signals while it forks, so the
+		 * SIGCHLD of a child that ends meanwhile wakes the waiting thread. The signal has
+		 * no handler, but a wait with a timeout does not continue then, as with
+		 * epoll_wait(2).
 		 */
 		child = OK(syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0));
 		if (!child)
@@ -490,7 +499,7 @@ static void *sets_the_clock_and_forks(void *over)
 	return NULL;
 }
 
-/* As illumos' own test asks: neither ends a wait, nor do children that exit. */
+/* As in illumos' own test: setting the clock does not end a wait, nor do children that exit. */
 TEST(waiting_goes_on_while_the_clock_is_set_and_the_process_forks)
 {
 	struct pair pair = tcp_pair();

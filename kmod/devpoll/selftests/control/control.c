@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
-/* Faults that kmod/check must find, one for each of its checkers. Nothing else builds it. */
+/* Faults that kmod/check must find, one for each of its checkers. No other build uses this file. */
 #include <linux/module.h>
 #include <linux/slab.h>
 
 int control_read(const int __user *user);
 
-/* For sparse: what is in user space is not to be read so. */
+/* For sparse: user-space memory must not be read directly. */
 int control_read(const int __user *user)
 {
 	return *user;
@@ -13,7 +13,7 @@ int control_read(const int __user *user)
 
 void *control_twice(size_t size);
 
-/* For coccinelle: memory that is used when it has been freed. */
+/* For coccinelle: this memory is used after it was freed. */
 void *control_twice(size_t size)
 {
 	char *memory = kmalloc(size, GFP_KERNEL);
@@ -25,7 +25,7 @@ void *control_twice(size_t size)
 	return memory;
 }
 
-/* For checkpatch: spaces, not a tab. */
+/* For checkpatch: the next line is indented with spaces instead of a tab. */
 int control_spaces(void);
 int control_spaces(void)
 {
