@@ -73,7 +73,9 @@ impl Default for Config {
             name: "Pollux".into(),
             reports_key: false,
             targeted_fields: vec!["pollux-cache-control".into(), "cdn-cache-control".into()],
-            rewritten_fields: ["forwarded", "x-forwarded-for", "via", "te"].map(Into::into).into(),
+            rewritten_fields: ["client-cert", "forwarded", "x-forwarded-for", "via", "te"]
+                .map(Into::into)
+                .into(),
             tag_fields: vec!["surrogate-key".into(), "cache-tag".into(), "xkey".into()],
             negative_lifetime_s: 0,
             heuristic_max_s: 86_400,

@@ -61,7 +61,7 @@ use crate::{
     protocol::{Handler, rules::Rules},
     service::worker_state::{Answer, WorkerState},
     stats::{Counter, latency},
-    transport::{listener, outbox::Outbox},
+    transport::{listener, outbox::Outbox, tls},
 };
 use pollux_http::{Reject, proxy_protocol::Header};
 use pollux_hub::subscribers::Delivery;
@@ -297,6 +297,14 @@ impl RequestContext<'_> {
     pub fn peer(&self) -> Option<IpAddr> {
         let known = self.worker.clients.address(self.client.fd);
         known.or_else(|| self.socket.and_then(listener::peer))
+    }
+
+    /// The certificate that the client has shown, as the value of `Client-Cert` (RFC 9440).
+    pub(crate) fn client_certificate(&self) -> Option<Arc<[u8]>> {
+        if !self.rules.requests_client_certificates() {
+            return None;
+        }
+        self.socket.and_then(tls::client_certificate)
     }
 
     /// The PROXY protocol header that an origin gets: the addresses of this client's connection.

@@ -173,13 +173,16 @@ impl Transport {
     /// # Errors
     /// shutdown(2).
     pub(crate) fn shut(&mut self) -> io::Result<()> {
-        match self {
-            Self::Plain(socket) => sys::shutdown_write(socket.as_fd()),
-            Self::Tls(socket) => {
-                tls::close_notify(socket.as_fd());
-                sys::shutdown_write(socket.as_fd())
-            }
-        }
+        self.say_end();
+        self.cut()
+    }
+
+    /// As [`Transport::shut`], for a stream that is not whole: its end does not say that it is.
+    ///
+    /// # Errors
+    /// shutdown(2).
+    pub(crate) fn cut(&mut self) -> io::Result<()> {
+        sys::shutdown_write(self.as_fd())
     }
 
     /// Before a connection is closed that owes its peer nothing: says that this is the proper end, where

@@ -194,7 +194,7 @@ impl<A: Service> Blocking<A> {
     fn end(&mut self) {
         let Some(mut client) = self.client.take() else { return };
         let Self { service, rules, worker, reactor, .. } = self;
-        if client.connection.is_idle() && !client.is_broken {
+        if client.connection.has_ended_well() && !client.is_broken {
             client.transport.say_end();
         }
         let (id, socket) = (client.id, None);
@@ -360,7 +360,10 @@ impl<A: Service> Blocking<A> {
     fn linger(&mut self) {
         let Some(client) = &mut self.client else { return };
         client.connection.linger();
-        client.is_broken |= client.transport.shut().is_err();
+        client.is_broken |= match client.connection.is_cut() {
+            true => client.transport.cut().is_err(),
+            false => client.transport.shut().is_err(),
+        };
     }
 
     /// Waits for `events` of the client until its time is over, and does what there is to do then.

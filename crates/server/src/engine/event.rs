@@ -411,10 +411,12 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
     #[cold]
     fn linger(&mut self, fd: RawFd) {
         let Some(slot) = self.table.get_mut(fd) else { return };
-        if let Some(client) = slot.client() {
-            client.linger();
-        }
-        let has_shut = slot.transport().is_some_and(|transport| transport.shut().is_ok());
+        let Some((transport, Peer::Client(connection))) = slot.parts() else { return };
+        connection.linger();
+        let has_shut = match connection.is_cut() {
+            true => transport.cut().is_ok(),
+            false => transport.shut().is_ok(),
+        };
         if !has_shut {
             return self.close(fd);
         }
@@ -428,9 +430,10 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
         let Some(slot) = self.table.get_mut(fd) else { return };
         let client = ClientId { fd, generation: slot.generation() };
         let Some((transport, Peer::Client(connection))) = slot.parts() else { return };
-        if connection.is_idle() {
+        if connection.has_ended_well() {
             transport.say_end();
-        } else {
+        }
+        if !connection.is_idle() {
             self.worker.begin_iteration();
             let Self { service, rules, worker, reactor, .. } = self;
             let socket = Some(transport.as_fd());

@@ -41,6 +41,8 @@ bitflags::bitflags! {
         const UNREAD = 1;
         /// The peer has closed his side.
         const INPUT_ENDED = 1 << 1;
+        /// The last response is not whole, and its end must not look as if it were.
+        const CUT = 1 << 2;
     }
 }
 
@@ -291,6 +293,19 @@ impl<X> Connection<X> {
     /// Whether nothing is under way: no part of a request, no part of a response.
     pub(crate) fn is_idle(&self) -> bool {
         self.ongoing.is_none() && self.phase == Phase::Open && self.flags.is_empty()
+    }
+
+    /// Whether the peer has all that it is owed: then the end of the connection may be announced, where
+    /// the transport can (close_notify).
+    pub(crate) fn has_ended_well(&self) -> bool {
+        !self.is_cut()
+            && self.exchange().is_none()
+            && self.work().is_none_or(|work| work.output.is_empty())
+    }
+
+    /// Whether the last response is not whole.
+    pub(crate) fn is_cut(&self) -> bool {
+        self.flags.contains(Flags::CUT)
     }
 
     /// Requests that have come so far.

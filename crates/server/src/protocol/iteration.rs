@@ -304,6 +304,7 @@ impl<'r, X> Iteration<'r, X> {
             Flow::Done => return self.end_exchange(&terms),
             Flow::Cut => {
                 terms.keep_alive.alive = false;
+                self.connection.flags.insert(Flags::CUT);
                 return self.end_exchange(&terms);
             }
             Flow::NeedBody(state) => (state, true),

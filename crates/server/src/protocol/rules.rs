@@ -97,6 +97,16 @@ impl Rules {
         }
     }
 
+    /// Whether clients speak TLS.
+    pub(crate) fn is_tls(&self) -> bool {
+        self.tls.is_some()
+    }
+
+    /// Whether clients are to show certificates.
+    pub(crate) fn requests_client_certificates(&self) -> bool {
+        self.tls.as_ref().is_some_and(|tls| tls.requests_client_certificates())
+    }
+
     /// Whether anything depends on the addresses of clients.
     #[inline]
     pub(crate) fn looks_at_clients(&self) -> bool {

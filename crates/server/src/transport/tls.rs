@@ -135,6 +135,13 @@ pub(super) fn forget(socket: BorrowedFd<'_>) {
     });
 }
 
+/// The certificate that the client of a connection has shown, as the value of `Client-Cert`.
+pub(crate) fn client_certificate(socket: BorrowedFd<'_>) -> Option<Arc<[u8]>> {
+    WORKER.with_borrow(|worker| {
+        worker.as_ref()?.client_certificates.get(&socket.as_raw_fd()).map(Arc::clone)
+    })
+}
+
 /// Adds the handshakes that have ended on this thread since the last call.
 pub(crate) fn count_handshakes(counters: &Counters) {
     WORKER.with_borrow_mut(|worker| {

@@ -86,13 +86,19 @@ impl Proxy {
         };
         let needs_client =
             matches!(self.config.forwarded, ForwardedPolicy::Replace | ForwardedPolicy::Append);
-        let client = Client { address: needs_client.then(|| context.peer()).flatten() };
+        let certificate = context.client_certificate();
+        let client = Client {
+            address: needs_client.then(|| context.peer()).flatten(),
+            is_tls: context.rules.is_tls(),
+            requests_certificates: context.rules.requests_client_certificates(),
+        };
         let upstream_request = UpstreamRequest {
             config: &self.config,
             authority: self.pool.authority(origin),
             conditions: state.cached.conditions.as_deref(),
             is_refresh: state.cached.is_refresh,
             client,
+            client_certificate: certificate.as_deref(),
             scratch: &mut self.scratch,
         };
         let counter = if state.is_reused { Counter::OriginReused } else { Counter::OriginOpened };

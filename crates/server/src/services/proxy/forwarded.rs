@@ -10,6 +10,21 @@ use std::{io::Write, net::IpAddr};
 pub(super) struct Client {
     /// Its address; none of a UNIX socket.
     pub(super) address: Option<IpAddr>,
+    /// Whether it speaks TLS.
+    pub(super) is_tls: bool,
+    /// Whether it is to show a certificate.
+    pub(super) requests_certificates: bool,
+}
+
+/// The certificate that a client has shown (RFC 9440).
+pub(super) const CLIENT_CERTIFICATE: &[u8] = b"Client-Cert";
+
+/// Whether a field of the request speaks of the client's certificate, and is not passed on: what this server
+/// has verified takes its place. Only from a trusted proxy in front of this server may it be accepted.
+pub(super) fn is_forged_certificate(policy: ForwardedPolicy, client: Client, name: &[u8]) -> bool {
+    let has_trusted_client = matches!(policy, ForwardedPolicy::Keep | ForwardedPolicy::Append);
+    (is_alias(name, b"client-cert") || is_alias(name, b"client-cert-chain"))
+        && (client.requests_certificates || !has_trusted_client)
 }
 
 /// Whether a field of the request tells of clients, and is therefore not passed on as it is.
@@ -51,7 +66,9 @@ pub(super) fn fields<E>(
         scratch.extend_from_slice(host);
         scratch.push(b'"');
     }
-    scratch.extend_from_slice(b";proto=http");
+    let proto: &[u8] = if client.is_tls { b"https" } else { b"http" };
+    scratch.extend_from_slice(b";proto=");
+    scratch.extend_from_slice(proto);
     put(b"Forwarded", scratch)?;
 
     scratch.clear();
@@ -69,7 +86,7 @@ pub(super) fn fields<E>(
     if let Some(host) = came(b"x-forwarded-host").or(request.host) {
         put(b"X-Forwarded-Host", host)?;
     }
-    put(b"X-Forwarded-Proto", came(b"x-forwarded-proto").unwrap_or(b"http"))?;
+    put(b"X-Forwarded-Proto", came(b"x-forwarded-proto").unwrap_or(proto))?;
     if let Some(address) = came(b"x-real-ip") {
         put(b"X-Real-IP", address)?;
     }
@@ -99,7 +116,11 @@ mod tests {
         else {
             panic!("{head}")
         };
-        let client = Client { address: address.map(|text| text.parse().unwrap()) };
+        let client = Client {
+            address: address.map(|text| text.parse().unwrap()),
+            is_tls: false,
+            requests_certificates: false,
+        };
         let mut out = String::new();
         let mut put = |name: &[u8], value: &[u8]| {
             out.push_str(&format!("{}: {}\n", name.escape_ascii(), value.escape_ascii()));
@@ -131,6 +152,25 @@ mod tests {
         assert!(
             fields_of(ForwardedPolicy::Replace, None, "").starts_with("Forwarded: for=unknown;")
         );
+    }
+
+    #[test]
+    fn a_certificate_is_believed_only_behind_a_trusted_proxy() {
+        let client = |requests_certificates| Client {
+            address: None,
+            is_tls: requests_certificates,
+            requests_certificates,
+        };
+        use ForwardedPolicy::{Append, Keep, Remove, Replace};
+        for name in [&b"Client-Cert"[..], b"client_cert", b"CLIENT-CERT_CHAIN"] {
+            for (policy, is_forged) in
+                [(Replace, true), (Remove, true), (Append, false), (Keep, false)]
+            {
+                assert_eq!(is_forged_certificate(policy, client(false), name), is_forged);
+                assert!(is_forged_certificate(policy, client(true), name));
+            }
+        }
+        assert!(!is_forged_certificate(Replace, client(true), b"Client-Certificate"));
     }
 
     #[test]

@@ -96,6 +96,7 @@ pub(super) fn put_trailers<'b>(out: &mut Vec<u8>, trailers: impl Iterator<Item =
             && !NEVER.iter().any(|never| is_alias(field.name, never))
             && !starts_as(field.name, b"content-")
             && !starts_as(field.name, b"x-forwarded-")
+            && !starts_as(field.name, b"client-cert")
             && !is_alias(field.name, b"forwarded");
         if is_passed {
             put_line(out, field.name, field.value);

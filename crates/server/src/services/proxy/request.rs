@@ -34,6 +34,8 @@ pub(super) struct UpstreamRequest<'a> {
     /// What the origin's URL says.
     pub(super) authority: &'a str,
     pub(super) client: Client,
+    /// The certificate that it has shown, as the value of its field.
+    pub(super) client_certificate: Option<&'a [u8]>,
     /// Lines instead of the fields that make the request conditional or request a part.
     pub(super) conditions: Option<&'a [u8]>,
     /// It is a GET, whatever the client's method.
@@ -78,7 +80,8 @@ impl UpstreamRequest<'_> {
         out: &mut Vec<u8>,
         request: &Request<'_>,
     ) -> Result<RequestFacts, NotForwardable> {
-        let Self { config, authority, client, conditions, is_refresh, scratch } = self;
+        let Self { config, authority, client, client_certificate, conditions, is_refresh, scratch } =
+            self;
         let named = ConnectionOptions::of(request.fields())?;
         let target = target(request, scratch);
         let host = match &config.host {
@@ -97,6 +100,7 @@ impl UpstreamRequest<'_> {
                 || named.has(field.name)
                 || conditions.is_some() && pollux_cache::is_condition(field.name)
                 || forwarded::is_taken(config.forwarded, field.name)
+                || forwarded::is_forged_certificate(config.forwarded, *client, field.name)
                 || drops_overrides && override_fields::is_override(field.name)
             {
                 continue;
@@ -120,6 +124,9 @@ impl UpstreamRequest<'_> {
             Ok::<(), WriteError>(())
         })?;
         let Some(mut writer) = writer else { return Err(NotForwardable) };
+        if let Some(certificate) = client_certificate {
+            writer = writer.field(forwarded::CLIENT_CERTIFICATE, certificate)?;
+        }
         if let Some(via) = &config.via {
             scratch.clear();
             let version: &[u8] = if request.version == Version::Http10 { b"1.0 " } else { b"1.1 " };
@@ -267,11 +274,16 @@ mod tests {
         else {
             panic!("{head}")
         };
-        let client = Client { address: Some([192, 0, 2, 1].into()) };
+        let client = Client {
+            address: Some([192, 0, 2, 1].into()),
+            is_tls: false,
+            requests_certificates: false,
+        };
         let upstream_request = UpstreamRequest {
             config,
             authority: "origin:81",
             client,
+            client_certificate: None,
             conditions: None,
             is_refresh: false,
             scratch: &mut Vec::new(),

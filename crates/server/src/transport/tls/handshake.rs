@@ -6,6 +6,7 @@ use super::{
     send::flush,
     worker::{PendingHandshake, ServerHandshake, Worker},
 };
+use base64::{Engine as _, prelude::BASE64_STANDARD};
 use pollux_sys as sys;
 use pollux_tls::{HandshakeError, Progress};
 use socket2::SockRef;
@@ -13,6 +14,7 @@ use std::{
     io,
     net::IpAddr,
     os::fd::{AsRawFd as _, BorrowedFd},
+    sync::Arc,
 };
 
 /// The answer to a client that speaks plain HTTP to a TLS listener.
@@ -102,12 +104,21 @@ impl Worker {
         *session = established.session;
         self.succeeded += 1;
         extra.input = established.input;
+        if let Some(certificate) = established.peer_certificate {
+            let field = client_certificate(&certificate);
+            self.client_certificates.insert(socket.as_raw_fd(), field);
+        }
         // What does not leave now, leaves before the first response.
         flush(socket, &mut extra.output).or_else(|error| match error.kind() {
             io::ErrorKind::WouldBlock => Ok(()),
             _ => Err(error),
         })
     }
+}
+
+/// A certificate as the value of `Client-Cert`: a byte sequence of structured fields (RFC 9440 §2.2).
+fn client_certificate(der: &[u8]) -> Arc<[u8]> {
+    format!(":{}:", BASE64_STANDARD.encode(der)).into_bytes().into()
 }
 
 /// Whom a handshake counts for: an IPv6 client is its network of 64 bits, which one host has as a rule.

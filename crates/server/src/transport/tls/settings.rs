@@ -41,6 +41,7 @@ pub enum ClientCertificates {
 pub struct Tls {
     config: Arc<rustls::ServerConfig>,
     certificates: Arc<Certificates>,
+    requests_client_certificates: bool,
 }
 
 impl Tls {
@@ -59,6 +60,7 @@ impl Tls {
                 .context("--tls-cert and --tls-key")?
         };
         let certificates = Arc::new(certificates);
+        let requests_client_certificates = config.client_certificates != ClientCertificates::None;
         let settings = ServerSettings {
             min_version: config.min_version,
             client_auth: match &config.client_certificates {
@@ -70,7 +72,12 @@ impl Tls {
             logs_secrets: config.logs_secrets,
         };
         let config = settings.build(Arc::clone(&certificates)).context("--tls-client-ca")?;
-        Ok(Self { config, certificates })
+        Ok(Self { config, certificates, requests_client_certificates })
+    }
+
+    /// Whether clients are to show certificates.
+    pub(crate) fn requests_client_certificates(&self) -> bool {
+        self.requests_client_certificates
     }
 
     /// Begins a handshake, with the certificates as they are in their files now.

@@ -3,6 +3,7 @@
 use super::{client::ClientHandshake, limits::Limits, settings::Tls};
 use pollux_tls::{Handshake, KeyCache, OVERHEAD_MAX, PLAINTEXT_MAX, SessionTable, TicketReceiver};
 use std::{
+    collections::HashMap,
     io,
     net::IpAddr,
     os::fd::{AsRawFd as _, BorrowedFd, RawFd},
@@ -20,6 +21,8 @@ pub(super) struct Worker {
     /// Where records are sealed; what it has is encrypted, always.
     pub(super) output: Box<[u8]>,
     pub(super) limits: Limits,
+    /// The certificates of the clients that have shown one, by descriptor, as values of `Client-Cert`.
+    pub(super) client_certificates: HashMap<RawFd, Arc<[u8]>>,
     /// Handshakes since they were last counted: those that succeeded, and those that did not.
     pub(super) succeeded: u64,
     pub(super) failed: u64,
@@ -76,6 +79,7 @@ impl Default for Worker {
             keys: KeyCache::new(KEY_CACHE_SLOTS),
             output: vec![0; RECORDS_PER_SEND * (PLAINTEXT_MAX + OVERHEAD_MAX)].into_boxed_slice(),
             limits: Limits::default(),
+            client_certificates: HashMap::new(),
             succeeded: 0,
             failed: 0,
             may_have_more: false,
@@ -96,6 +100,9 @@ impl Worker {
         let Some((session, extra)) = self.sessions.remove(fd as usize) else { return };
         if session.is_established() {
             self.keys.forget(fd as usize, &session);
+        }
+        if !self.client_certificates.is_empty() {
+            self.client_certificates.remove(&fd);
         }
         if let Some(PendingHandshake::Server(ServerHandshake {
             handshake: Some(_), address, ..

@@ -1,5 +1,6 @@
 //! https origins: what is verified, what becomes of connections, and how failures are reported.
 
+mod client_certificates;
 mod peer;
 
 use super::*;

@@ -2,8 +2,9 @@
 
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair, date_time_ymd};
 use rustls::{
-    HandshakeKind, ServerConfig, ServerConnection, StreamOwned,
-    pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer},
+    ClientConfig, ClientConnection, HandshakeKind, RootCertStore, ServerConfig, ServerConnection,
+    StreamOwned,
+    pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, ServerName},
 };
 use std::{
     fs,
@@ -19,6 +20,7 @@ use tempfile::TempDir;
 pub(super) struct Authority {
     pub(super) directory: TempDir,
     issuer: Issuer<'static, KeyPair>,
+    certificate: CertificateDer<'static>,
 }
 
 /// A certificate with its key.
@@ -26,6 +28,8 @@ pub(super) struct Identity {
     pub(super) chain: PathBuf,
     pub(super) key: PathBuf,
     config: Arc<ServerConfig>,
+    pub(super) certificate: CertificateDer<'static>,
+    der_key: PrivateKeyDer<'static>,
 }
 
 impl Authority {
@@ -36,7 +40,8 @@ impl Authority {
         let key = KeyPair::generate().unwrap();
         let certificate = params.self_signed(&key).unwrap();
         fs::write(directory.path().join("ca.pem"), certificate.pem()).unwrap();
-        Self { directory, issuer: Issuer::new(params, key) }
+        let certificate = certificate.der().clone();
+        Self { directory, issuer: Issuer::new(params, key), certificate }
     }
 
     /// The file of `--origin-ca`.
@@ -66,11 +71,59 @@ impl Authority {
             .with_safe_default_protocol_versions()
             .unwrap()
             .with_no_client_auth()
-            .with_single_cert(vec![certificate.der().clone()], key)
+            .with_single_cert(vec![certificate.der().clone()], key.clone_key())
             .unwrap();
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-        Identity { chain, key: key_file, config: Arc::new(config) }
+        let (config, certificate) = (Arc::new(config), certificate.der().clone());
+        Identity { chain, key: key_file, config, certificate, der_key: key }
     }
+}
+
+impl Authority {
+    /// A client that trusts this authority, and shows the certificate of `identity`.
+    pub(super) fn client(&self, identity: Option<&Identity>) -> Arc<ClientConfig> {
+        let mut roots = RootCertStore::empty();
+        roots.add(self.certificate.clone()).unwrap();
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let builder = ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_root_certificates(roots);
+        Arc::new(match identity {
+            None => builder.with_no_client_auth(),
+            Some(identity) => {
+                let chain = vec![identity.certificate.clone()];
+                builder.with_client_auth_cert(chain, identity.der_key.clone_key()).unwrap()
+            }
+        })
+    }
+}
+
+/// Sends `request` to a TLS server and reads until its close_notify; also what the handshake was.
+pub(super) fn exchange(
+    config: &Arc<ClientConfig>,
+    address: SocketAddr,
+    request: &str,
+) -> (String, HandshakeKind) {
+    let (reply, kind, is_whole) = exchange_until_end(config, address, request);
+    assert!(is_whole, "no close_notify: {reply}");
+    (reply, kind)
+}
+
+/// As [`exchange`], and whether there was a close_notify before the end.
+pub(super) fn exchange_until_end(
+    config: &Arc<ClientConfig>,
+    address: SocketAddr,
+    request: &str,
+) -> (String, HandshakeKind, bool) {
+    let name = ServerName::try_from("localhost").unwrap();
+    let connection = ClientConnection::new(Arc::clone(config), name).unwrap();
+    let mut stream = StreamOwned::new(connection, TcpStream::connect(address).unwrap());
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut reply = Vec::new();
+    let is_whole = stream.read_to_end(&mut reply).is_ok();
+    let reply = String::from_utf8(reply).unwrap();
+    (reply, stream.conn.handshake_kind().unwrap(), is_whole)
 }
 
 pub(super) type Stream = StreamOwned<ServerConnection, TcpStream>;
