@@ -1,6 +1,6 @@
-"""Push servers that `push-figures` and `demo-push` start and look at: Pollux, nchan, Pushpin, Centrifugo, and the bare
-loop of send(2) (`pollux lab floor --push`). Each is started with a configuration of its own in a temporary directory, at
-a free port of 127.0.0.1, and ends with the script."""
+"""Push servers that `push-figures` and `demo-push` start and measure: Pollux, nchan, Pushpin, Centrifugo, and a bare loop
+of send(2) (`pollux lab floor --push`). Each server has a separate configuration in a temporary directory, listens on a
+free port of 127.0.0.1, and ends with the script."""
 import asyncio, ctypes, json, os, shutil, signal, socket, subprocess, threading, time
 
 PATIENCE_S = 60
@@ -9,7 +9,7 @@ NCHAN = "/usr/lib/nginx/modules/ngx_nchan_module.so"
 
 
 class Unavailable(Exception):
-    """Why a server cannot be measured here."""
+    """The reason why a server cannot be measured here."""
 
 
 def ends_with_us():
@@ -32,7 +32,7 @@ def find(program):
 
 
 def family(pid):
-    """A process and its descendants."""
+    """Returns a process and its descendants."""
     found = [pid]
     for parent in found:
         try:
@@ -49,10 +49,11 @@ def family(pid):
 
 
 class Server:
-    """A server, and what a generator must know of it. Subclasses write a configuration and start processes."""
+    """A server, with the URLs and arguments that a generator needs. Subclasses write a configuration and start
+    processes."""
 
     name = ""
-    # A subscriber that comes back gets what it has missed.
+    # Whether a subscriber that reconnects gets the updates that it has missed.
     resumes = True
 
     def __init__(self, directory, tls, pollux, subscribers, pin=()):
@@ -114,7 +115,7 @@ class Server:
         return [pid for process in self.processes if process.poll() is None for pid in family(process.pid)]
 
     def cpu_s(self):
-        """CPU time so far, user and system."""
+        """Returns the CPU time so far, user and system."""
         total = 0
         for pid in self.pids():
             try:
@@ -126,7 +127,7 @@ class Server:
         return total / TICK
 
     def memory_bytes(self):
-        """User memory: anonymous and shared pages of all processes, each page once."""
+        """Returns the user memory: anonymous and shared pages of all processes, each page counted once."""
         total = 0
         for pid in self.pids():
             try:
@@ -148,7 +149,7 @@ class Server:
                 process.kill()
                 process.wait()
 
-    # What `pollux load --subscribe` and `pollux idle --subscribe` are given.
+    # The arguments for `pollux load --subscribe` and `pollux idle --subscribe`.
 
     def trust(self):
         return ["--insecure"] if self.tls else []
@@ -191,7 +192,7 @@ class BareLoop(Server):
         if not line:
             raise Unavailable(f"the bare loop does not start: {self.logs()}")
         self.subscribe_url = f"http://{json.loads(line)['addresses'][0]}/"
-        # A URL without a path would be that of a Mercure hub.
+        # The generator would treat a URL without a path as a Mercure hub.
         self.subscribe_url += "load"
         self.plain_url = None
 
@@ -256,8 +257,8 @@ http {{
 
 
 class Pushpin(Server):
-    """Pushpin holds a stream when the origin behind it says so (GRIP). The origin here is a thread of the script, which
-    is not measured."""
+    """Pushpin holds a stream open if the response of its origin requests it (GRIP). The origin here is a thread of the
+    script, which is not measured."""
 
     name = "pushpin"
     resumes = False
@@ -265,7 +266,7 @@ class Pushpin(Server):
     def start(self):
         pushpin = find("pushpin")
         if self.tls:
-            raise Unavailable("its certificates have fixed places")
+            raise Unavailable("its certificates must be in fixed folders")
         port, control, pull, pub, rep = (free_port() for _ in range(5))
         origin = HoldingOrigin()
         self.file("routes", f"* 127.0.0.1:{origin.port}\n")
@@ -365,7 +366,7 @@ class HoldingOrigin:
 
 class Centrifugo(Server):
     name = "centrifugo"
-    # Its one-way streams are resumed by a field of the first message, not by Last-Event-ID.
+    # A client resumes its one-way streams with a field of the first message, not with Last-Event-ID.
     resumes = False
 
     def start(self):
@@ -401,17 +402,17 @@ SERVERS = {server.name.replace(" ", "-"): server for server in (Pollux, BareLoop
 
 
 def make_certificate(directory):
-    """A certificate that signs itself, for all servers."""
+    """Creates a self-signed certificate for all servers."""
     subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days",
                     "2", "-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1", "-keyout",
                     os.path.join(directory, "key.pem"), "-out", os.path.join(directory, "certificate.pem")],
                    check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    # nginx's workers run as another user; the key is of this run alone.
+    # nginx's workers run as another user and must read the key, which is used only in this run.
     os.chmod(os.path.join(directory, "key.pem"), 0o644)
 
 
 class Holder:
-    """`pollux idle --subscribe`: holds subscribers and reads nothing of what they receive."""
+    """`pollux idle --subscribe`: holds subscribers open and discards what they receive."""
 
     def __init__(self, server, subscribers, source="127.0.1.0/24", pin=()):
         arguments = [server.pollux, "idle", server.subscribe_url, "-c", str(subscribers), "--subscribe", "--json",
@@ -425,14 +426,14 @@ class Holder:
             raise Unavailable(f"{server.name}: {self.process.stderr.read().strip()} {server.logs()}")
 
     def stop(self):
-        """How many were held at the end."""
+        """Ends the process and returns the number of subscribers that were open at the end."""
         self.process.send_signal(signal.SIGINT)
         out, _ = self.process.communicate(timeout=PATIENCE_S)
         return json.loads(out.splitlines()[-1])["held"]
 
 
 def load(server, subscribers, arguments, pin=(), source="127.0.2.0/24"):
-    """A run of `pollux load --subscribe`, and its document."""
+    """Runs `pollux load --subscribe` and returns its document."""
     command = [server.pollux, "load", "--subscribe", str(subscribers), "--json", "--source", source, "--connect-timeout",
                f"{PATIENCE_S}s"] + server.load_arguments() + arguments
     if pin:
