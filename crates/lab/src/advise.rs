@@ -7,9 +7,10 @@ use crate::{
     experiment::{Experiment, IDLE, Value},
     format,
     law::{Law, Open, Point},
+    metric::Metric,
     plan,
-    result::Outcome,
-    statistics::{Compare, Estimate, paired},
+    result::{Outcome, Run, VariantOutcome},
+    statistics::{Compare, Estimate, MIN_BLOCKS, paired},
 };
 use anyhow::ensure;
 use std::fmt::Write as _;
@@ -20,6 +21,7 @@ pub const MAX_IDLE: u32 = 15_000;
 pub const MAX_OPEN: u32 = 4_000;
 /// The axis with the number of requests that are open.
 const OPEN: &str = "open";
+const RATE: &str = Metric::Throughput.name();
 /// Pairs of blocks without and with the idle connections.
 const BLOCKS: u32 = 6;
 
@@ -41,6 +43,13 @@ pub struct Question {
 pub struct Advice {
     /// The mechanism.
     pub variant: String,
+    /// What was measured of it, or why nothing was.
+    pub measured: Result<Measured, String>,
+}
+
+/// What was measured of a mechanism.
+#[derive(Clone, Copy, Debug)]
+pub struct Measured {
     /// The best rate with the idle connections, in requests a second.
     pub best_rps: f64,
     /// What that is of the best rate without them.
@@ -48,8 +57,6 @@ pub struct Advice {
     /// CPU time per request at the requested rate, in microseconds, by the law; none where the law could
     /// not be fitted.
     pub cpu_us: Option<f64>,
-    /// Why there is nothing, where there is nothing.
-    pub missing: Option<String>,
 }
 
 impl Question {
@@ -92,61 +99,35 @@ quick = {{ seconds = {seconds}, blocks = {BLOCKS}, min-window-seconds = 0.15, ma
 
     /// The answers, best first.
     pub fn advice(&self, outcome: &Outcome) -> Vec<Advice> {
-        let mut all: Vec<Advice> = outcome
-            .variants
-            .iter()
-            .map(|variant| self.of_variant(outcome, &variant.name))
-            .collect();
-        all.sort_by(|a, b| b.best_rps.total_cmp(&a.best_rps));
+        let advice = |variant: &VariantOutcome| Advice {
+            variant: variant.name.clone(),
+            measured: self
+                .measured(outcome, &variant.name)
+                .ok_or_else(|| why_not(outcome, variant)),
+        };
+        let mut all: Vec<Advice> = outcome.variants.iter().map(advice).collect();
+        all.sort_by(|a, b| b.best_rps().total_cmp(&a.best_rps()));
         all
     }
 
-    fn of_variant(&self, outcome: &Outcome, variant: &str) -> Advice {
+    fn measured(&self, outcome: &Outcome, variant: &str) -> Option<Measured> {
         let number = |value: u32| Value::Number(f64::from(value));
         let at = |idle: u32, open: u32| {
             plan::Point::from([(IDLE.to_owned(), number(idle)), (OPEN.to_owned(), number(open))])
         };
         let (with, without) = (at(self.idle, self.open), at(0, self.open));
-        let read = |point: &plan::Point, block: u32, metric: &str| {
-            let is_it = |run: &&crate::result::Run| {
+        let rate = |point: &plan::Point, block| {
+            let is_it = |run: &&Run| {
                 run.block == block && run.cell.variant == variant && run.cell.point == *point
             };
-            outcome.runs.iter().filter(is_it).find_map(|run| run.metric(metric))
+            outcome.runs.iter().filter(is_it).find_map(|run| run.metric(RATE))
         };
-        let rate = |point: &plan::Point, block| read(point, block, "throughput_rps");
         let pairs = (0..outcome.blocks()).map(|block| (rate(&with, block), rate(&without, block)));
-        let best = outcome.cell(variant, &with).and_then(|cell| cell.metrics.get("throughput_rps"));
-        let missing = || {
-            let runs = outcome.runs.iter().filter(|run| run.cell.variant == variant);
-            let unavailable = outcome.variants.iter().find(|it| it.name == variant);
-            let reason = unavailable.and_then(|it| it.unavailable.clone());
-            reason.or_else(|| runs.filter_map(|run| run.reason.clone()).next_back())
-        };
-        let none = Estimate {
-            value: 0.0,
-            low: None,
-            high: None,
-            range: None,
-            blocks: 0,
-            rank_value: None,
-            rank: None,
-        };
-        match (paired(pairs, Compare::Ratio), best) {
-            (Some(kept), Some(best)) => Advice {
-                variant: variant.to_owned(),
-                best_rps: best.value,
-                kept,
-                cpu_us: self.cpu_us(outcome, variant, [&at(self.idle, 1), &with]),
-                missing: None,
-            },
-            _ => Advice {
-                variant: variant.to_owned(),
-                best_rps: 0.0,
-                kept: none,
-                cpu_us: None,
-                missing: missing().or_else(|| Some("no run counts".to_owned())),
-            },
-        }
+        Some(Measured {
+            best_rps: outcome.cell(variant, &with)?.metrics.get(RATE)?.value,
+            kept: paired(pairs, Compare::Ratio)?,
+            cpu_us: self.cpu_us(outcome, variant, [&at(self.idle, 1), &with]),
+        })
     }
 
     /// CPU time per request at the requested rate: a single open request pays for its own waits, many share
@@ -155,8 +136,7 @@ quick = {{ seconds = {seconds}, blocks = {BLOCKS}, min-window-seconds = 0.15, ma
         let point = |point: &plan::Point| {
             let cell = outcome.cell(variant, point)?;
             let value = |metric: &str| cell.metrics.get(metric).map(|it| it.value);
-            let (waits, cpu_us) =
-                (value("waits_per_request")?, value("server_cpu_us_per_request")?);
+            let (waits, cpu_us) = (value(Metric::Waits.name())?, value(Metric::ServerCpu.name())?);
             Some(Point { idle: f64::from(self.idle), waits, cpu_us })
         };
         let points = [point(points[0])?, point(points[1])?];
@@ -174,41 +154,71 @@ quick = {{ seconds = {seconds}, blocks = {BLOCKS}, min-window-seconds = 0.15, ma
              {:<12} {:>14} {:>26} {:>16}\n",
             self.idle, self.open, "mechanism", "best rate", "keeps of its rate", "busy at yours"
         );
-        for it in advice {
-            if let Some(reason) = &it.missing {
-                let _ = writeln!(text, "{:<12} not measured: {reason}", it.variant);
-                continue;
-            }
-            let kept = format!(
-                "{} {}",
-                format::number(it.kept.value),
-                format::ends(it.kept.low, it.kept.high)
-            );
-            let busy = it.cpu_us.map(|us| 100.0 * us * self.rate_rps / 1e6);
-            let busy = busy.map_or_else(
-                || "–".to_owned(),
-                |share| if share > 100.0 { "too much".into() } else { format!("{share:.0} %") },
-            );
+        for Advice { variant, measured } in advice {
+            let it = match measured {
+                Ok(it) => it,
+                Err(reason) => {
+                    let _ = writeln!(text, "{variant:<12} not measured: {reason}");
+                    continue;
+                }
+            };
+            let ends = format::ends(it.kept.low, it.kept.high);
+            let kept = format!("{} {ends}", format::number(it.kept.value));
+            let busy = match it.cpu_us.map(|us| 100.0 * us * self.rate_rps / 1e6) {
+                Some(share) if share > 100.0 => "too much".to_owned(),
+                Some(share) => format!("{share:.0} %"),
+                None => "–".to_owned(),
+            };
             let best = format!("{} /s", format::number(it.best_rps));
-            let _ = writeln!(text, "{:<12} {best:>14} {kept:>26} {busy:>16}", it.variant);
+            let _ = writeln!(text, "{variant:<12} {best:>14} {kept:>26} {busy:>16}");
         }
-        let enough = advice.iter().filter(|it| it.best_rps > self.rate_rps);
+        if advice.iter().all(|it| it.measured.is_err()) {
+            text.push_str(
+                "\nNothing could be measured. Try again when the machine is quiet, or with more --time.\n",
+            );
+            return text;
+        }
+        let enough = advice.iter().filter(|it| it.best_rps() > self.rate_rps);
         let names: Vec<&str> = enough.map(|it| it.variant.as_str()).collect();
         let _ = match names.as_slice() {
-            [] => write!(text, "\nNo mechanism here answers {rate} a second.\n"),
+            [] => write!(text, "\nNone of the measured mechanisms answers {rate} a second.\n"),
             names => write!(text, "\nThese answer {rate} a second: {}.\n", names.join(", ")),
         };
+        let measured = || advice.iter().filter_map(|it| it.measured.as_ref().ok());
+        if measured().any(|it| it.kept.low.is_none()) {
+            let _ = writeln!(
+                text,
+                "A figure without an interval has fewer than {MIN_BLOCKS} blocks: more --time gives it one."
+            );
+        }
         text.push_str(
-            "\"Keeps\" is the best rate with the idle connections to that without, with a 95 % interval over six \
-             blocks.\n\"Busy\" is what the batching law foretells: CPU a request = c + S(idle) x waits a request.\n",
+            "\"Keeps\" is the best rate with the idle connections to that without, with a 95 % interval over the \
+             blocks.\n\"Busy\" is what the batching law predicts: CPU a request = c + S(idle) x waits a request.\n",
         );
         text
     }
 }
 
+impl Advice {
+    /// The best rate; zero where none is known.
+    fn best_rps(&self) -> f64 {
+        self.measured.as_ref().map_or(0.0, |it| it.best_rps)
+    }
+}
+
+/// Why there is no figure: this kernel has no such mechanism, or no run counts.
+fn why_not(outcome: &Outcome, variant: &VariantOutcome) -> String {
+    let runs = outcome.runs.iter().rev().filter(|run| run.cell.variant == variant.name);
+    let reason = variant.unavailable.clone();
+    reason
+        .or_else(|| runs.filter_map(|run| run.reason.clone()).next())
+        .unwrap_or_else(|| "the time was over before it".to_owned())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{claims::made, result::Status};
 
     #[test]
     fn every_question_has_an_experiment() {
@@ -223,5 +233,75 @@ mod tests {
             let message = format!("{:#}", wrong.experiment().unwrap_err());
             assert!(message.contains(expected), "{message}");
         }
+    }
+    /// Runs of `variant` that follow a law with these constants, at every cell of the experiment.
+    fn runs(question: &Question, variant: &str, law: &Law, blocks: u32) -> Vec<Run> {
+        let experiment = question.experiment().unwrap();
+        let points = plan::points(&experiment.dimensions(false));
+        let number = |point: &plan::Point, axis| point[axis].number().unwrap();
+        let one = |point: &plan::Point, block: u32| {
+            let (idle, open) = (number(point, IDLE), number(point, OPEN));
+            let (waits, noise) = (2.0 / open, 1.0 + 0.01 * f64::from(block % 3));
+            let cpu_us = law.cpu_us(idle, waits) * noise;
+            let metrics = [
+                (Metric::Throughput, 1e6 / cpu_us),
+                (Metric::Waits, waits),
+                (Metric::ServerCpu, cpu_us),
+            ];
+            let metrics = metrics.map(|(metric, value)| (metric.name().to_owned(), value));
+            let cell = plan::Cell { variant: variant.to_owned(), point: point.clone() };
+            made::run(cell, block, metrics.into())
+        };
+        (0..blocks)
+            .flat_map(|block| points.iter().map(move |point| (block, point)))
+            .map(|(block, point)| one(point, block))
+            .collect()
+    }
+
+    fn outcome(question: &Question, runs: Vec<Run>) -> Outcome {
+        let experiment = question.experiment().unwrap();
+        let names = ["poll", "epoll"].map(str::to_owned);
+        let dimensions = experiment.dimensions(false);
+        let mut outcome = made::outcome(experiment, false, dimensions, &names, runs);
+        outcome.conclude();
+        outcome
+    }
+
+    const QUESTION: Question = Question { idle: 1_000, open: 64, rate_rps: 5_000.0, seconds: 50.0 };
+
+    #[test]
+    fn what_follows_the_law_is_read_from_the_runs() {
+        let scans = |most| vec![(0.0, 1.0), (1_000.0, most)];
+        let poll = Law { c_us: 40.0, scans: scans(3_200.0), r_squared: 1.0 };
+        let epoll = Law { c_us: 40.0, scans: scans(1.0), r_squared: 1.0 };
+        let mut runs = runs(&QUESTION, "poll", &poll, 6);
+        runs.extend(self::runs(&QUESTION, "epoll", &epoll, 6));
+        let advice = QUESTION.advice(&outcome(&QUESTION, runs));
+        assert_eq!(advice[0].variant, "epoll", "the best first");
+        let measured = |index: usize| advice[index].measured.as_ref().unwrap();
+        // 40 µs and a 32nd of 3,200 µs, against 40 µs and a 32nd of one.
+        assert!((measured(1).kept.value - 40.03 / 140.0).abs() < 1e-3, "{advice:?}");
+        assert!(measured(1).kept.low.is_some());
+        assert!((measured(0).cpu_us.unwrap() - 42.0).abs() < 2.0, "{advice:?}");
+        let text = QUESTION.text(&advice);
+        assert!(text.contains("These answer 5,000 a second: epoll, poll."), "{text}");
+        assert!(!text.contains("without an interval"), "{text}");
+    }
+
+    #[test]
+    fn what_was_not_measured_is_no_answer() {
+        let law = Law { c_us: 40.0, scans: vec![(0.0, 1.0), (1_000.0, 1.0)], r_squared: 1.0 };
+        let mut lost = runs(&QUESTION, "poll", &law, 1);
+        for run in &mut lost {
+            (run.status, run.reason) = (Status::Invalid, Some("no CPU".to_owned()));
+        }
+        let text = QUESTION.text(&QUESTION.advice(&outcome(&QUESTION, lost.clone())));
+        assert!(text.contains("poll         not measured: no CPU"), "{text}");
+        assert!(text.contains("epoll        not measured: the time was over before it"), "{text}");
+        assert!(text.contains("Nothing could be measured.") && !text.contains("answers"), "{text}");
+        lost.extend(runs(&QUESTION, "epoll", &law, 1));
+        let text = QUESTION.text(&QUESTION.advice(&outcome(&QUESTION, lost)));
+        assert!(text.contains("These answer 5,000 a second: epoll."), "{text}");
+        assert!(text.contains("fewer than 6 blocks"), "{text}");
     }
 }

@@ -251,7 +251,7 @@ pub fn p_text(p: f64) -> String {
 }
 
 #[cfg(test)]
-mod made;
+pub(crate) mod made;
 #[cfg(test)]
 mod table_tests;
 #[cfg(test)]

@@ -5,13 +5,9 @@
 //! belongs to the requests. Both readings are taken when the server has reported its counters, because a
 //! busy server reports them late.
 
-mod metrics;
-
-pub(crate) use metrics::WAIT_CALLS;
-
 use crate::{
     memory::{HoldCost, StoreCost},
-    sys,
+    metric, sys,
 };
 use anyhow::Context as _;
 use serde::{Deserialize, Serialize};
@@ -230,11 +226,16 @@ pub struct Raw {
 }
 
 /// Finds a number by its path of keys.
-fn number(json: &Json, path: &[&str]) -> Option<f64> {
+pub(crate) fn number(json: &Json, path: &[&str]) -> Option<f64> {
     path.iter().try_fold(json, |json, key| json.get(key))?.as_f64()
 }
 
 impl Raw {
+    /// Every metric that the raw data allow (names: [`crate::metric`]).
+    pub fn metrics(&self) -> BTreeMap<String, f64> {
+        metric::all_of(self)
+    }
+
     /// Whether what was to be measured was measured: the idle connections were there, and the generator
     /// calls its result valid.
     ///

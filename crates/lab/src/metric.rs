@@ -1,15 +1,24 @@
-//! The metrics of a run: their names, units, and which way is better.
+//! The metrics of a run: name, unit, formula, and which way is better.
 //!
-//! A run's metrics are a flat map from name to number, so that claims and figures can name any of
-//! them. Families have a name with a dot, such as `calls_per_request.epoll_wait`.
+//! A run's metrics are kept as a flat map from name to number, so that claims and figures can name any of them, and
+//! so that a run of long ago can be read. [`Metric`] has those with a fixed name, [`Family`] those of which there is one
+//! for each system call or counter: `calls_per_request.epoll_wait`.
 
-use crate::measure::WAIT_CALLS;
+mod family;
+mod reading;
+
+pub use family::Family;
+pub(crate) use reading::Reading;
+use reading::{US, WAIT_CALLS, over};
+
+use crate::measure::Raw;
 use anyhow::bail;
+use std::collections::BTreeMap;
 
-/// What is known about a metric.
+/// What is known about a metric, or about the members of a family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Metric {
-    /// The name in experiments and in `result.json`.
+pub struct Definition {
+    /// The name in experiments and in `result.json`; of a family with the dot at its end.
     pub name: &'static str,
     /// What tables and axes say, without the unit.
     pub label: &'static str,
@@ -19,173 +28,228 @@ pub struct Metric {
     pub less_is_better: Option<bool>,
 }
 
-const fn metric(
-    name: &'static str,
-    label: &'static str,
-    unit: &'static str,
-    less_is_better: Option<bool>,
-) -> Metric {
-    Metric { name, label, unit, less_is_better }
+const LESS: Option<bool> = Some(true);
+const MORE: Option<bool> = Some(false);
+const NEITHER: Option<bool> = None;
+
+macro_rules! metrics {
+    ($($metric:ident $name:literal $label:literal $unit:literal $better:ident $formula:expr;)*) => {
+        /// A metric with a fixed name.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum Metric {
+            $(#[doc = $label] $metric,)*
+        }
+
+        impl Metric {
+            /// Every one.
+            pub const ALL: &[Self] = &[$(Self::$metric),*];
+
+            /// What is known about it.
+            pub const fn definition(self) -> Definition {
+                match self {
+                    $(Self::$metric => Definition {
+                        name: $name, label: $label, unit: $unit, less_is_better: $better,
+                    },)*
+                }
+            }
+
+            /// What it is in a run, if the run's data say so.
+            fn of(self, reading: &Reading<'_>) -> Option<f64> {
+                let formula: fn(&Reading<'_>) -> Option<f64> = match self {
+                    $(Self::$metric => $formula,)*
+                };
+                formula(reading)
+            }
+        }
+    };
 }
 
-/// Every metric with a fixed name.
-pub const ALL: &[Metric] = &[
-    metric("server_cpu_us_per_request", "server CPU per request", "µs", Some(true)),
-    metric(
-        "server_instructions_per_request",
-        "the server's instructions per request",
-        "",
-        Some(true),
-    ),
-    metric(
-        "generator_instructions_per_request",
-        "the generator's instructions per request",
-        "",
-        Some(true),
-    ),
-    metric("wait_p50_instructions", "median cost of a wait in instructions", "", Some(true)),
-    metric("wait_mean_instructions", "mean cost of a wait in instructions", "", Some(true)),
-    metric(
-        "replies_per_cpu_second",
-        "replies for a second of the server's CPU time",
-        "replies/s",
-        Some(false),
-    ),
-    metric("server_cpu_utilization", "server CPU in use", "", None),
-    metric(
-        "server_cpu_busy_share",
-        "time the server used its CPU, or its part of one, or waited for it",
-        "",
-        None,
-    ),
-    metric("server_queue_share", "time the server was kept from its CPU", "", Some(true)),
-    metric("server_throttled_share", "time the server had used its part of a CPU up", "", None),
-    metric("cpu_idle_share", "time the server's CPU had nothing to do", "", None),
-    metric(
-        "partner_after_load_ns",
-        "time that a hybrid is with its partner when the load has dropped",
-        "ns",
-        Some(true),
-    ),
-    metric("throughput_rps", "reply rate", "replies/s", Some(false)),
-    metric("reply_rate_min_rps", "lowest reply rate of an interval", "replies/s", Some(false)),
-    metric("reply_rate_max_rps", "highest reply rate of an interval", "replies/s", Some(false)),
-    metric("reply_rate_stddev_rps", "standard deviation of reply rates", "replies/s", Some(true)),
-    metric("offered_rps", "requests offered", "requests/s", None),
-    metric("requests_scheduled", "requests scheduled", "", None),
-    metric("requests_completed", "requests answered", "", None),
-    metric("requests_failed", "requests failed", "", None),
-    metric("packets_dropped", "packets dropped before the server", "", Some(true)),
-    metric("completed_share", "scheduled requests answered", "", Some(false)),
-    metric("error_share", "scheduled requests failed", "", Some(true)),
-    metric("latency_p50_us", "median latency", "µs", Some(true)),
-    metric("latency_p90_us", "90th percentile of latency", "µs", Some(true)),
-    metric("latency_p99_us", "99th percentile of latency", "µs", Some(true)),
-    metric("latency_p99_9_us", "99.9th percentile of latency", "µs", Some(true)),
-    metric(
-        "latency_with_failures_p50_us",
-        "median latency, failures counted as the timeout",
-        "µs",
-        Some(true),
-    ),
-    metric(
-        "latency_with_failures_p99_us",
-        "99th percentile of latency, failures counted as the timeout",
-        "µs",
-        Some(true),
-    ),
-    metric("latency_mean_us", "mean latency", "µs", Some(true)),
-    metric("latency_max_us", "longest latency", "µs", Some(true)),
-    metric("service_p50_us", "median service time", "µs", Some(true)),
-    metric("service_p99_us", "99th percentile of service time", "µs", Some(true)),
-    metric("connect_p50_us", "median connect time", "µs", Some(true)),
-    metric("generator_cpu_us_per_request", "generator CPU per request", "µs", Some(true)),
-    metric("generator_cpu_utilization", "generator CPU in use", "", Some(true)),
-    metric("generator_busy_utilization", "time the generator was busy", "", Some(true)),
-    metric("generator_lag_p99_us", "99th percentile of generator lag", "µs", Some(true)),
-    metric("fill_s", "time to take the idle connections in", "s", Some(true)),
-    metric("fill_cpu_us_per_connection", "server CPU to take one in", "µs", Some(true)),
-    metric("user_bytes_per_connection", "server memory of an idle connection", "bytes", Some(true)),
-    metric(
-        "kernel_bytes_per_connection",
-        "kernel memory of an idle connection, both ends",
-        "bytes",
-        Some(true),
-    ),
-    metric(
-        "user_bytes_per_loaded_connection",
-        "server memory of a connection under load",
-        "bytes",
-        Some(true),
-    ),
-    metric(
-        "kernel_bytes_per_loaded_connection",
-        "kernel memory of a connection under load, both ends",
-        "bytes",
-        Some(true),
-    ),
-    metric("objects_stored", "documents that were stored before", "", None),
-    metric("user_bytes_per_object", "server memory of a stored document", "bytes", Some(true)),
-    metric(
-        "user_overhead_bytes_per_object",
-        "server memory of a stored document beside its own bytes",
-        "bytes",
-        Some(true),
-    ),
-    metric("context_switches_per_request", "context switches per request", "", Some(true)),
-    metric("redis_cpu_us_per_request", "CPU of Redis per request", "µs", Some(true)),
-    metric("origin_requests", "requests that came to the origin", "", Some(true)),
-    metric("origin_requests_per_request", "requests to the origin per request", "", Some(true)),
-    metric("open_connections", "connections open on average", "", None),
-    metric("calls_per_request", "system calls per request", "", Some(true)),
-    metric("event_call_share", "share of server CPU in calls about events", "", Some(true)),
-    metric("interest_call_share", "share of server CPU in calls about interest", "", Some(true)),
-    metric("outside_calls_share", "share of server CPU outside system calls", "", None),
-    metric("timing_share", "share of server CPU that timing the calls takes", "", Some(true)),
-    metric("interest_calls_per_request", "calls about interest per request", "", Some(true)),
-    metric("acts_per_wait", "accepts and reads per wait", "", Some(false)),
-    metric("waits_per_request", "waits per request", "", Some(true)),
-    metric("events_per_wait", "events per wait", "", None),
-    metric("wait_p50_us", "median cost of a wait", "µs", Some(true)),
-    metric("wait_mean_us", "mean cost of a wait", "µs", Some(true)),
-    metric("wait_p99_us", "99th percentile of the cost of a wait", "µs", Some(true)),
-    metric("events_per_timed_wait", "events per wait", "", None),
-];
+metrics! {
+    ServerCpu "server_cpu_us_per_request" "server CPU per request" "µs" LESS
+        |r| over(Some(r.cpu_us), r.timed_requests);
+    ServerInstructions "server_instructions_per_request" "the server's instructions per request" "" LESS
+        |r| r.instructions(over(Some(r.cpu_us), r.timed_requests));
+    GeneratorInstructions "generator_instructions_per_request" "the generator's instructions per request" "" LESS
+        |r| r.instructions(r.load("/generator/cpu_us_per_request"));
+    WaitP50Instructions "wait_p50_instructions" "median cost of a wait in instructions" "" LESS
+        |r| r.instructions(r.wait_us("p50"));
+    WaitMeanInstructions "wait_mean_instructions" "mean cost of a wait in instructions" "" LESS
+        |r| r.instructions(r.wait_us("mean"));
+    RepliesPerCpuSecond "replies_per_cpu_second" "replies for a second of the server's CPU time" "replies/s" MORE
+        |r| over(r.timed_requests, Some(r.cpu_us / 1e6));
+    ServerCpuUtilization "server_cpu_utilization" "server CPU in use" "" NEITHER
+        |r| r.of_wall(Some(r.raw.cpu.run_ns));
+    ServerCpuBusy "server_cpu_busy_share" "time the server used its CPU, or its part of one, or waited for it" "" NEITHER
+        |r| r.busy_share();
+    ServerQueue "server_queue_share" "time the server was kept from its CPU" "" LESS
+        |r| r.of_wall(r.waited_ns());
+    ServerThrottled "server_throttled_share" "time the server had used its part of a CPU up" "" NEITHER
+        |r| r.of_wall(r.raw.throttled_ns);
+    CpuIdle "cpu_idle_share" "time the server's CPU had nothing to do" "" NEITHER
+        |r| r.of_wall(r.raw.idle_ns);
+    PartnerAfterLoad "partner_after_load_ns" "time that a hybrid is with its partner when the load has dropped" "ns" LESS
+        |r| r.partner_after_load_ns();
+    Throughput "throughput_rps" "reply rate" "replies/s" MORE
+        |r| r.load("/reply_rate_rps/mean");
+    ReplyRateMin "reply_rate_min_rps" "lowest reply rate of an interval" "replies/s" MORE
+        |r| r.of_intervals("min");
+    ReplyRateMax "reply_rate_max_rps" "highest reply rate of an interval" "replies/s" MORE
+        |r| r.of_intervals("max");
+    ReplyRateStddev "reply_rate_stddev_rps" "standard deviation of reply rates" "replies/s" LESS
+        |r| r.of_intervals("stddev");
+    Offered "offered_rps" "requests offered" "requests/s" NEITHER
+        |r| r.offered_rps();
+    RequestsScheduled "requests_scheduled" "requests scheduled" "" NEITHER
+        |r| r.load("/requests/scheduled");
+    RequestsCompleted "requests_completed" "requests answered" "" NEITHER
+        |r| r.load("/requests/completed");
+    RequestsFailed "requests_failed" "requests failed" "" NEITHER
+        |r| r.load("/requests/failed");
+    PacketsDropped "packets_dropped" "packets dropped before the server" "" LESS
+        |r| r.raw.packets_dropped.map(|packets| packets as f64);
+    CompletedShare "completed_share" "scheduled requests answered" "" MORE
+        |r| over(r.load("/requests/completed"), r.load("/requests/scheduled"));
+    ErrorShare "error_share" "scheduled requests failed" "" LESS
+        |r| over(r.load("/requests/failed"), r.load("/requests/scheduled"));
+    LatencyP50 "latency_p50_us" "median latency" "µs" LESS
+        |r| r.latency("latency_us", "p50");
+    LatencyP90 "latency_p90_us" "90th percentile of latency" "µs" LESS
+        |r| r.latency("latency_us", "p90");
+    LatencyP99 "latency_p99_us" "99th percentile of latency" "µs" LESS
+        |r| r.latency("latency_us", "p99");
+    LatencyP999 "latency_p99_9_us" "99.9th percentile of latency" "µs" LESS
+        |r| r.latency("latency_us", "p99_9");
+    LatencyWithFailuresP50 "latency_with_failures_p50_us" "median latency, failures counted as the timeout" "µs" LESS
+        |r| r.latency("latency_with_failures_us", "p50");
+    LatencyWithFailuresP99 "latency_with_failures_p99_us"
+        "99th percentile of latency, failures counted as the timeout" "µs" LESS
+        |r| r.latency("latency_with_failures_us", "p99");
+    LatencyMean "latency_mean_us" "mean latency" "µs" LESS
+        |r| r.latency("latency_us", "mean");
+    LatencyMax "latency_max_us" "longest latency" "µs" LESS
+        |r| r.latency("latency_us", "max");
+    ServiceP50 "service_p50_us" "median service time" "µs" LESS
+        |r| r.latency("service_us", "p50");
+    ServiceP99 "service_p99_us" "99th percentile of service time" "µs" LESS
+        |r| r.latency("service_us", "p99");
+    ConnectP50 "connect_p50_us" "median connect time" "µs" LESS
+        |r| r.latency("connect_us", "p50");
+    GeneratorCpu "generator_cpu_us_per_request" "generator CPU per request" "µs" LESS
+        |r| r.load("/generator/cpu_us_per_request");
+    GeneratorCpuUtilization "generator_cpu_utilization" "generator CPU in use" "" LESS
+        |r| r.load("/generator/cpu_utilization");
+    GeneratorBusy "generator_busy_utilization" "time the generator was busy" "" LESS
+        |r| r.load("/generator/busy_utilization");
+    GeneratorLagP99 "generator_lag_p99_us" "99th percentile of generator lag" "µs" LESS
+        |r| r.load("/generator/lag_us/p99");
+    Fill "fill_s" "time to take the idle connections in" "s" LESS
+        |r| Some(r.held(1)?.fill_ns as f64 / 1e9);
+    FillCpu "fill_cpu_us_per_connection" "server CPU to take one in" "µs" LESS
+        |r| r.held(1).map(|held| held.fill_cpu_ns as f64 / US / held.connections as f64);
+    UserBytes "user_bytes_per_connection" "server memory of an idle connection" "bytes" LESS
+        |r| r.of_idle(|memory| memory.user_bytes);
+    KernelBytes "kernel_bytes_per_connection" "kernel memory of an idle connection, both ends" "bytes" LESS
+        |r| r.of_idle(|memory| memory.kernel_bytes);
+    UserBytesLoaded "user_bytes_per_loaded_connection" "server memory of a connection under load" "bytes" LESS
+        |r| r.of_loaded(|memory| memory.user_bytes);
+    KernelBytesLoaded "kernel_bytes_per_loaded_connection"
+        "kernel memory of a connection under load, both ends" "bytes" LESS
+        |r| r.of_loaded(|memory| memory.kernel_bytes);
+    ObjectsStored "objects_stored" "documents that were stored before" "" NEITHER
+        |r| Some(r.stored()?.objects as f64);
+    UserBytesPerObject "user_bytes_per_object" "server memory of a stored document" "bytes" LESS
+        |r| r.of_object(|stored| stored.memory.user_bytes);
+    OverheadPerObject "user_overhead_bytes_per_object"
+        "server memory of a stored document beside its own bytes" "bytes" LESS
+        |r| r.of_object(|stored| stored.memory.user_bytes - stored.own_bytes as i64);
+    ContextSwitches "context_switches_per_request" "context switches per request" "" LESS
+        |r| r.per_request(r.raw.switches);
+    RedisCpu "redis_cpu_us_per_request" "CPU of Redis per request" "µs" LESS
+        |r| r.per_request(r.raw.redis_cpu_ns).map(|ns| ns / US);
+    OriginRequests "origin_requests" "requests that came to the origin" "" LESS
+        |r| r.raw.origin_requests.map(|requests| requests as f64);
+    OriginRequestsPerRequest "origin_requests_per_request" "requests to the origin per request" "" LESS
+        |r| r.per_request(r.raw.origin_requests);
+    OpenConnections "open_connections" "connections open on average" "" NEITHER
+        |r| Some(r.raw.open.iter().sum::<u64>() as f64 / r.raw.open.len() as f64);
+    Calls "calls_per_request" "system calls per request" "" LESS
+        |r| over(r.calls(), r.requests);
+    EventCalls "event_call_share" "share of server CPU in calls about events" "" LESS
+        |r| over(r.event_calls_us(), r.untimed_us());
+    InterestCallShare "interest_call_share" "share of server CPU in calls about interest" "" LESS
+        |r| over(r.interest_calls_us(), r.untimed_us());
+    OutsideCalls "outside_calls_share" "share of server CPU outside system calls" "" NEITHER
+        |r| over(r.outside_calls_us(), r.untimed_us());
+    Timing "timing_share" "share of server CPU that timing the calls takes" "" LESS
+        |r| over(r.timing_us().filter(|&us| us > 0.0), r.timed_us);
+    InterestCalls "interest_calls_per_request" "calls about interest per request" "" LESS
+        |r| over(r.interest_calls(), r.requests);
+    ActsPerWait "acts_per_wait" "accepts and reads per wait" "" MORE
+        |r| over(r.acts(), r.waits());
+    Waits "waits_per_request" "waits per request" "" LESS
+        |r| over(r.waits(), r.requests);
+    EventsPerWait "events_per_wait" "events per wait" "" NEITHER
+        |r| over(r.delta(&["events"]), r.waits());
+    WaitP50 "wait_p50_us" "median cost of a wait" "µs" LESS
+        |r| r.wait_us("p50");
+    WaitMean "wait_mean_us" "mean cost of a wait" "µs" LESS
+        |r| r.wait_us("mean");
+    WaitP99 "wait_p99_us" "99th percentile of the cost of a wait" "µs" LESS
+        |r| r.wait_us("p99");
+    EventsPerTimedWait "events_per_timed_wait" "events per wait" "" NEITHER
+        |r| over(r.load("/events"), r.load("/waits"));
+}
 
-/// The families: prefix, label, unit.
-pub const FAMILIES: &[Metric] = &[
-    metric("calls_per_request.", "calls per request", "", Some(true)),
-    metric("call_us_per_request.", "time in the call per request", "µs", Some(true)),
-    metric("call_share.", "share of server CPU", "", Some(true)),
-    metric(
-        "kernel_calls_per_request.",
-        "the server's calls in the kernel per request",
-        "",
-        Some(true),
-    ),
-    metric("kernel_calls_per_wait.", "calls in the kernel per wait", "", Some(true)),
-    metric("details_per_wait.", "mechanism's own counter per wait", "", None),
-    metric("details.", "mechanism's own counter per run", "", None),
-];
+impl Metric {
+    /// Its name in experiments and in `result.json`.
+    pub const fn name(self) -> &'static str {
+        self.definition().name
+    }
+}
 
-/// The entry of `name`, or of the family that it belongs to.
-pub fn find(name: &str) -> Option<&'static Metric> {
-    ALL.iter().find(|metric| metric.name == name).or_else(|| {
-        FAMILIES
-            .iter()
-            .find(|family| name.len() > family.name.len() && name.starts_with(family.name))
+/// Distributions of which each point is kept, under names of the form `connect_p99_us`.
+const DISTRIBUTIONS: [(&str, &str); 4] = [
+    ("latency_us", "latency"),
+    ("latency_with_failures_us", "latency_with_failures"),
+    ("service_us", "service"),
+    ("connect_us", "connect"),
+];
+const POINTS: [&str; 9] = ["min", "mean", "p50", "p90", "p95", "p99", "p99_9", "p99_99", "max"];
+
+/// Every metric that the raw data allow.
+pub(crate) fn all_of(raw: &Raw) -> BTreeMap<String, f64> {
+    let reading = Reading::of(raw);
+    let named = Metric::ALL.iter().map(|metric| (metric.name().to_owned(), metric.of(&reading)));
+    let points = POINTS.iter().flat_map(|point| {
+        let of = |(key, name): &(&str, &str)| {
+            (format!("{name}_{point}_us"), reading.latency(key, point))
+        };
+        let wait = (format!("wait_{point}_us"), reading.wait_us(point));
+        DISTRIBUTIONS.iter().map(of).chain([wait]).collect::<Vec<_>>()
+    });
+    let members = Family::ALL.iter().flat_map(|family| family.of(&reading));
+    let all = named.chain(points).chain(members);
+    all.filter_map(|(name, value)| Some((name, value.filter(|value| value.is_finite())?))).collect()
+}
+
+/// What is known about the metric of this name, or about the family that it belongs to.
+pub fn find(name: &str) -> Option<Definition> {
+    let named = Metric::ALL.iter().map(|metric| metric.definition()).find(|it| it.name == name);
+    named.or_else(|| {
+        let mut families = Family::ALL.iter().map(|family| family.definition());
+        families.find(|it| name.len() > it.name.len() && name.starts_with(it.name))
     })
 }
 
 /// Metrics that are the same on whichever CPU the network's receive work is done: what a connection at rest or a
 /// document takes, and what the server does for each request.
-const ON_ANY_RECEIVE_CPU: &[&str] = &[
-    "user_bytes_per_connection",
-    "kernel_bytes_per_connection",
-    "objects_stored",
-    "user_bytes_per_object",
-    "user_overhead_bytes_per_object",
-    "interest_calls_per_request",
+const ON_ANY_RECEIVE_CPU: &[Metric] = &[
+    Metric::UserBytes,
+    Metric::KernelBytes,
+    Metric::ObjectsStored,
+    Metric::UserBytesPerObject,
+    Metric::OverheadPerObject,
+    Metric::InterestCalls,
 ];
 
 /// Whether `name` may be another figure where the network's receive work is done on another CPU. So are times,
@@ -193,8 +257,8 @@ const ON_ANY_RECEIVE_CPU: &[&str] = &[
 /// the number of waits among that. What is not known not to be is.
 pub fn depends_on_receive_cpu(name: &str) -> bool {
     let is_act = |call: &str| !WAIT_CALLS.contains(&call);
-    let is_count = name.strip_prefix("calls_per_request.").is_some_and(is_act);
-    !is_count && !ON_ANY_RECEIVE_CPU.contains(&name)
+    let is_count = name.strip_prefix(Family::Calls.definition().name).is_some_and(is_act);
+    !is_count && !ON_ANY_RECEIVE_CPU.iter().any(|metric| metric.name() == name)
 }
 
 /// What an axis or a table's head says: label, member of the family, unit.
@@ -216,8 +280,9 @@ pub fn check(name: &str) -> anyhow::Result<()> {
     if find(name).is_some() {
         return Ok(());
     }
-    let names: Vec<_> = ALL.iter().map(|metric| metric.name).collect();
-    let families: Vec<_> = FAMILIES.iter().map(|family| format!("{}*", family.name)).collect();
+    let names: Vec<_> = Metric::ALL.iter().map(|metric| metric.name()).collect();
+    let families = Family::ALL.iter().map(|family| format!("{}*", family.definition().name));
+    let families: Vec<_> = families.collect();
     bail!("no metric {name:?}; there are {}, {}", names.join(", "), families.join(", "))
 }
 
@@ -226,9 +291,15 @@ mod tests {
     use super::*;
 
     #[test]
+    fn each_name_is_there_once() {
+        let names = Metric::ALL.iter().map(|metric| metric.name());
+        assert_eq!(names.collect::<std::collections::BTreeSet<_>>().len(), Metric::ALL.len());
+    }
+
+    #[test]
     fn what_is_the_same_on_any_receive_cpu_is_a_metric() {
-        for name in ON_ANY_RECEIVE_CPU {
-            assert!(find(name).is_some() && !depends_on_receive_cpu(name), "{name}");
+        for metric in ON_ANY_RECEIVE_CPU {
+            assert!(!depends_on_receive_cpu(metric.name()), "{metric:?}");
         }
         let is_same = |name: &str| !depends_on_receive_cpu(name);
         assert!(is_same("calls_per_request.epoll_ctl"));

@@ -131,23 +131,7 @@ impl<'a> Session<'a> {
         let experiment = settings.experiment;
         let started_at = Instant::now();
         let all = variants(experiment);
-        let variants: Vec<VariantOutcome> = all
-            .iter()
-            .map(|variant| VariantOutcome {
-                name: variant.name.clone(),
-                mechanism: what_it_is(variant),
-                unavailable: unavailable(variant),
-            })
-            .collect();
-        anyhow::ensure!(
-            variants.iter().any(|v| v.unavailable.is_none()),
-            "this kernel has none of the mechanisms of experiment {}{}",
-            experiment.id,
-            variants
-                .iter()
-                .filter_map(|v| v.unavailable.as_ref())
-                .fold(String::new(), |text, reason| { format!("{text}\n  {reason}") })
-        );
+        let variants = tried(&all).with_context(|| format!("experiment {}", experiment.id))?;
         let (cpus, redis_cpu) = cpus::beside(experiment, cpus::cpus()?)?;
         let fault = |fault| format!("This design decides a verdict before the run: {fault}.");
         let mut notes: Vec<String> = experiment.design_faults().into_iter().map(fault).collect();
@@ -571,6 +555,26 @@ pub(crate) fn what_it_is(variant: &Variant) -> String {
         (None, None) if variant.floor_of.is_some() => "epoll_wait, recv and send alone".into(),
         _ => variant.mechanism.clone(),
     }
+}
+
+/// The variants, each with the reason why it is not there, if it is not.
+///
+/// # Errors
+/// When none is there.
+fn tried(variants: &[Variant]) -> anyhow::Result<Vec<VariantOutcome>> {
+    let outcome = |variant: &Variant| VariantOutcome {
+        name: variant.name.clone(),
+        mechanism: what_it_is(variant),
+        unavailable: unavailable(variant),
+    };
+    let tried: Vec<VariantOutcome> = variants.iter().map(outcome).collect();
+    let reasons: Vec<String> = tried.iter().filter_map(|it| it.unavailable.clone()).collect();
+    anyhow::ensure!(
+        reasons.len() < tried.len(),
+        "this kernel has none of its mechanisms\n  {}",
+        reasons.join("\n  ")
+    );
+    Ok(tried)
 }
 
 /// Why this kernel does not have the variant's mechanism.

@@ -1,5 +1,6 @@
 //! `pollux lab`.
 
+mod advise;
 mod earlier;
 mod floor;
 mod guest;
@@ -91,7 +92,10 @@ The report is left out: `pollux lab report` renders it again from what is kept."
     #[command(after_help = "Example:
   pollux lab advise --idle 10000 --open 64 --rate 5000
 
-It takes a minute: five mechanisms, with and without the idle connections.")]
+It takes a minute: five mechanisms, with and without the idle connections.
+
+Exit status: 0 with figures, 1 when the measurement could not be made, 2 for a
+usage error, 4 when none of its runs counts.")]
     Advise {
         /// Connections that are open and say nothing
         #[arg(long, value_name = "N", default_value_t = 1000)]
@@ -282,7 +286,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         }
         Subcommand::Floor(args) => floor::run(&args),
         Subcommand::Advise { idle, open, rate, time } => {
-            advise(Question { idle, open, rate_rps: rate, seconds: time.as_secs_f64() })
+            advise::run(Question { idle, open, rate_rps: rate, seconds: time.as_secs_f64() })
         }
         Subcommand::Law { directory, rest, predict, diagrams } => {
             let mut outcome = journal::read_judged(&directory)?;
@@ -331,30 +335,6 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
             Ok(ExitCode::SUCCESS)
         }
     }
-}
-
-/// Measures in a directory of its own, which is removed after the answer.
-fn advise(question: Question) -> anyhow::Result<ExitCode> {
-    let experiment =
-        question.experiment().map_err(|error| UsageError::new(format!("{error:#}")))?;
-    let executable = Executable::of_this_process()?;
-    let settings = Settings {
-        experiment: &experiment,
-        quick: false,
-        paper_rates: false,
-        rates: None,
-        seed: 1,
-        programs: Programs::of(executable.path()),
-        interrupt: Interrupt::on_signals().context("cannot catch Ctrl-C")?,
-        progress: Progress::shown(terminal::shows_progress()),
-        keep_in: None,
-        resume: None,
-        built: built(),
-    };
-    let outcome = run::run(&settings);
-    settings.progress.finish();
-    print_all(&question.text(&question.advice(&outcome?)))?;
-    Ok(ExitCode::SUCCESS)
 }
 
 fn compare(a: &Path, b: &Path, csv: Option<&Path>) -> anyhow::Result<ExitCode> {

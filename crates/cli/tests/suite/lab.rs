@@ -347,6 +347,31 @@ fn a_generator_that_refuses_its_flags_is_the_reason_at_once() {
     assert_eq!(reason("8"), None);
 }
 
+/// On a busy machine its generator may be the bottleneck: then it says so, and no figure stands there.
+#[test]
+fn advice_is_measured_here() {
+    let directory = tempfile::tempdir().unwrap();
+    let arguments =
+        ["lab", "advise", "--idle", "20", "--open", "4", "--rate", "10", "--time", "2s"];
+    let output = run(&arguments, directory.path());
+    let (text, errors) = (String::from_utf8_lossy(&output.stdout), output.stderr.as_slice());
+    let row = |name: &str| text.lines().find(|line| line.starts_with(&format!("{name} ")));
+    let rows = ["select", "poll", "epoll", "epoll-et", "uring-poll"].map(row);
+    let is_measured = |row: &&Option<&str>| row.expect("each has a row").contains("/s ");
+    let measured = rows.iter().filter(is_measured).count();
+    let others = rows.iter().flatten().filter(|row| row.contains("not measured: ")).count();
+    assert_eq!(measured + others, rows.len(), "{text}");
+    let (code, says) = match measured {
+        0 => (Some(4), "Nothing could be measured."),
+        _ => (Some(0), "These answer 10 a second: "),
+    };
+    assert_eq!(output.status.code(), code, "{text} {}", String::from_utf8_lossy(errors));
+    assert!(text.contains(says), "{text}");
+    let output = run(&["lab", "advise", "--idle", "0"], directory.path());
+    assert_eq!(output.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("--idle 0: 1 to 15000"));
+}
+
 #[test]
 fn the_cost_of_a_wait_is_one_document() {
     let directory = tempfile::tempdir().unwrap();

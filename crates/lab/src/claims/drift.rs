@@ -25,6 +25,7 @@ use super::{
 use crate::{
     experiment::Threshold,
     measure::Raw,
+    metric::Metric,
     result::{Outcome, Run},
     statistics::{Compare, MIN_BLOCKS, Sample},
 };
@@ -115,8 +116,9 @@ impl Drift {
 
 /// How the side drifts where it is read, if it does, and that in words.
 fn change(outcome: &Outcome, arm: &Arm<'_>, level: f64) -> Option<(Change, String)> {
-    let is_share_lost = arm.metric == "error_share";
-    let is_of_replies = is_share_lost || [THROUGHPUT, "completed_share"].contains(&arm.metric);
+    let is_share_lost = arm.metric == Metric::ErrorShare.name();
+    let is_of_replies =
+        is_share_lost || [THROUGHPUT, Metric::CompletedShare.name()].contains(&arm.metric);
     if !is_of_replies || arm.side.minus.is_some() || !outcome.phase_rps.is_empty() {
         return None;
     }

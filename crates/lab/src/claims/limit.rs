@@ -12,6 +12,7 @@ use super::sides::{Arm, MOST_LOST, Sides};
 use crate::{
     experiment::{Experiment, RATE, Threshold, Value},
     format::number,
+    metric::Metric,
     plan::Point,
     result::{Outcome, Run},
     statistics::{Compare, median},
@@ -20,22 +21,24 @@ use crate::{
 use std::collections::BTreeSet;
 
 /// The share of the requests that were answered, within the window or after it.
-const COMPLETED: &str = "completed_share";
+const COMPLETED: &str = Metric::CompletedShare.name();
 /// The metric that stops at what is offered.
-pub(super) const THROUGHPUT: &str = "throughput_rps";
+pub(super) const THROUGHPUT: &str = Metric::Throughput.name();
 /// A server that answers this share of the offered requests counts as answering all of them.
 const ALL: f64 = 0.98;
 /// Rates that differ by less than this count as one rate, unless the claim names one of them.
 const SAME: f64 = 1.01;
+/// What was really offered.
+const OFFERED: &str = Metric::Offered.name();
 /// The generator's flag for requests that come at once.
 const BURST: &str = "burst";
 /// And for clients that send several, each when the one before is answered.
 const SESSIONS: &str = "session-requests";
 
 /// The metric that stops at the CPU's time.
-pub(crate) const COST: &str = "server_cpu_us_per_request";
+pub(crate) const COST: &str = Metric::ServerCpu.name();
 /// The metric that says how much of the CPU's time was used or waited for.
-pub(crate) const BUSY: &str = "server_cpu_busy_share";
+pub(crate) const BUSY: &str = Metric::ServerCpuBusy.name();
 /// From here on a server has no idle CPU: what is left is the start and the end of a window.
 pub(crate) const SATURATED: f64 = 0.9;
 
@@ -245,7 +248,7 @@ fn most_of(outcome: &Outcome, arm: &Arm<'_>, point: &Point) -> Option<Most> {
 
 /// The rate that was meant: what was offered differs a little from block to block.
 fn meant(run: &Run) -> f64 {
-    run.offered_rps().or_else(|| run.metric("offered_rps")).unwrap_or(0.0)
+    run.offered_rps().or_else(|| run.metric(OFFERED)).unwrap_or(0.0)
 }
 
 fn is_at(rate: f64, run: &Run) -> bool {
@@ -297,7 +300,7 @@ fn answered_of<'a>(outcome: &Outcome, runs: impl Iterator<Item = &'a Run>) -> Op
         .filter_map(|run| {
             // A slow server is offered less where a client waits for a reply before it sends its next
             // request. The intended rate was not reached there.
-            let (named, really) = (run.offered_rps(), run.metric("offered_rps"));
+            let (named, really) = (run.offered_rps(), run.metric(OFFERED));
             let offered = if has_sessions { named.or(really) } else { really.or(named) }?;
             // The last burst of a window may be answered after its end.
             let replied = run.metric(THROUGHPUT)? + burst(outcome, run) / run.window_s;

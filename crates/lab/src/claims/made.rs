@@ -9,7 +9,7 @@ use crate::{
 use std::collections::BTreeMap;
 
 /// A run of a second that counts.
-pub(super) fn run(cell: Cell, block: u32, metrics: BTreeMap<String, f64>) -> Run {
+pub(crate) fn run(cell: Cell, block: u32, metrics: BTreeMap<String, f64>) -> Run {
     Run {
         mechanism: cell.variant.clone(),
         cell,
@@ -25,7 +25,7 @@ pub(super) fn run(cell: Cell, block: u32, metrics: BTreeMap<String, f64>) -> Run
 }
 
 /// An outcome, not yet concluded, of variants that are all there.
-pub(super) fn outcome(
+pub(crate) fn outcome(
     experiment: Experiment,
     quick: bool,
     dimensions: Vec<Dimension>,

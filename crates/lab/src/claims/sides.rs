@@ -9,26 +9,27 @@ use super::limit::{self, THROUGHPUT};
 use crate::{
     environment::Cpus,
     experiment::{Claim, RATE, Side, Take, Value},
+    metric::Metric,
     plan::{Dimension, Point},
     result::{Outcome, Run},
     statistics::{self, Compare, Sample},
 };
 
 /// What the server would answer with a CPU of its own.
-const OWN_RATE: &str = "replies_per_cpu_second";
+const OWN_RATE: &str = Metric::RepliesPerCpuSecond.name();
 
 /// Metrics that are shares of counted things, with the names of hits and trials.
-const COUNTED: &[(&str, &str, &str)] = &[
-    ("error_share", "requests_failed", "requests_scheduled"),
-    ("completed_share", "requests_completed", "requests_scheduled"),
+const COUNTED: &[(Metric, Metric, Metric)] = &[
+    (Metric::ErrorShare, Metric::RequestsFailed, Metric::RequestsScheduled),
+    (Metric::CompletedShare, Metric::RequestsCompleted, Metric::RequestsScheduled),
 ];
 
 /// For how much of the time the CPU that both have had nothing to do.
-const CPU_IDLE: &str = "cpu_idle_share";
+const CPU_IDLE: &str = Metric::CpuIdle.name();
 /// From this much on there was enough of it for both: the clock has ticks of a hundredth of a second.
 const LEFT_OVER: f64 = 0.02;
 /// How much of a CPU the server has used.
-const UTILIZATION: &str = "server_cpu_utilization";
+const UTILIZATION: &str = Metric::ServerCpuUtilization.name();
 /// A server that does not answer all uses this much of its part, or was kept from it.
 const USED: f64 = 0.95;
 
@@ -175,12 +176,12 @@ impl<'a> Sides<'a> {
     /// Hits and trials of all blocks, when a share of counted things is compared with nothing.
     fn counts(&self, points: &[Point]) -> Option<(u64, u64)> {
         let (_, hits, trials) =
-            COUNTED.iter().find(|(share, ..)| self.b.is_none() && *share == self.a.metric)?;
+            COUNTED.iter().find(|(share, ..)| self.b.is_none() && share.name() == self.a.metric)?;
         if self.a.side.minus.is_some() {
             return None;
         }
-        let sum = |name: &str| -> Option<f64> {
-            let arm = Arm { metric: name, ..self.a.clone() };
+        let sum = |metric: Metric| -> Option<f64> {
+            let arm = Arm { metric: metric.name(), ..self.a.clone() };
             let of_block = |block| -> Vec<&Point> {
                 let read = || self.a.at(self.outcome, block).into_iter().collect();
                 if points.is_empty() { read() } else { points.iter().collect() }
@@ -190,7 +191,7 @@ impl<'a> Sides<'a> {
                 .filter_map(|(block, point)| arm.value(self.outcome, point, block))
                 .reduce(|a, b| a + b)
         };
-        Some((sum(hits)? as u64, sum(trials)? as u64))
+        Some((sum(*hits)? as u64, sum(*trials)? as u64))
     }
 
     /// The blocks that lack a side.

@@ -107,6 +107,9 @@ pub(super) fn sysctls(facts: &Facts) -> Vec<Check> {
 fn sysctl(name: &str, value: &str) -> Option<CheckText> {
     let number = value.split_whitespace().next().and_then(|word| word.parse::<u64>().ok());
     let set = |to: &str| Some(format!("sysctl -w {name}={to}"));
+    if name.starts_with("net.ipv4.") {
+        return sysctl_of_ipv4(name, value, number, set);
+    }
     let judged = match name {
         "fs.file-max" => {
             let number = number?;
@@ -133,6 +136,21 @@ fn sysctl(name: &str, value: &str) -> Option<CheckText> {
             format!("at most {} connections wait to be accepted by one listener", count(number?)),
             if number? < 4_096 { set("4096") } else { None },
         ),
+        "kernel.threads-max" => {
+            (format!("{} threads in the whole system", count(number?)), None)
+        }
+        _ => return None,
+    };
+    Some(judged)
+}
+
+fn sysctl_of_ipv4(
+    name: &str,
+    value: &str,
+    number: Option<u64>,
+    set: impl Fn(&str) -> Option<String>,
+) -> Option<CheckText> {
+    let judged = match name {
         "net.ipv4.tcp_max_syn_backlog" => (
             format!("{} handshakes in progress per listener", count(number?)),
             if number? < 1_024 { set("4096") } else { None },
@@ -147,7 +165,9 @@ fn sysctl(name: &str, value: &str) -> Option<CheckText> {
                 count(ports)
             );
             let advice = (ports < MANY).then(|| {
-                format!("sysctl -w {name}=\"10240 65535\", or give `pollux load --source` a network")
+                format!(
+                    "sysctl -w {name}=\"10240 65535\", or give `pollux load --source` a network"
+                )
             });
             (meaning, advice)
         }
@@ -178,13 +198,9 @@ fn sysctl(name: &str, value: &str) -> Option<CheckText> {
             let pages = value.split_whitespace().nth(2)?.parse::<u64>().ok()?;
             (format!("TCP buffers of all sockets may take {}", format::bytes(pages * 4096)), None)
         }
-        "kernel.threads-max" => {
-            (format!("{} threads in the whole system", count(number?)), None)
+        "net.ipv4.tcp_max_orphans" => {
+            (format!("{} closing sockets that no process holds any more", count(number?)), None)
         }
-        "net.ipv4.tcp_max_orphans" => (
-            format!("{} closing sockets that no process holds any more", count(number?)),
-            None,
-        ),
         _ => return None,
     };
     Some(judged)

@@ -164,6 +164,20 @@ impl Experiment {
         if let Some(redis) = &self.redis {
             ensure!(redis.remarks <= MAX_REMARKS, "[redis] remarks: at most {MAX_REMARKS}");
         }
+        self.check_requests()?;
+        let is_axis = |name: &String| self.axis.iter().any(|axis| axis.name == *name);
+        for name in self.left_out.iter().flat_map(|left| left.at.keys()) {
+            ensure!(is_axis(name), "[[left-out]] at: no axis {name:?}");
+        }
+        if let Some(name) = &self.memory_per {
+            ensure!(is_axis(name), "memory-per: no axis {name:?}");
+        }
+        self.variant.iter().try_for_each(|variant| {
+            self.check_variant(variant).with_context(|| format!("[[variant]] {:?}", variant.name))
+        })
+    }
+
+    fn check_requests(&self) -> anyhow::Result<()> {
         let axis = self.axis.iter().find(|axis| axis.name == REQUEST);
         ensure!(
             axis.is_some() != self.request.is_empty(),
@@ -200,65 +214,54 @@ impl Experiment {
         {
             ensure!(self.request(value).is_some(), "[[axis]] {REQUEST:?}: no [[request]] {value}");
         }
-        for name in self.left_out.iter().flat_map(|left| left.at.keys()) {
-            let axis = self.axis.iter().any(|axis| axis.name == *name);
-            ensure!(axis, "[[left-out]] at: no axis {name:?}");
+        Ok(())
+    }
+
+    fn check_variant(&self, variant: &Variant) -> anyhow::Result<()> {
+        let kinds = [
+            variant.peer.is_some(),
+            variant.architecture.is_some(),
+            variant.redis_benchmark.is_some(),
+            variant.floor_of.is_some(),
+            !variant.mechanism.is_empty(),
+        ];
+        ensure!(
+            kinds.into_iter().filter(|&is| is).count() == 1,
+            "wants one of mechanism, architecture, peer, redis-benchmark and floor-of"
+        );
+        let benchmark = variant.redis_benchmark.is_some();
+        ensure!(!benchmark || self.redis.is_some(), "there is no [redis]");
+        if let Some(name) = &variant.floor_of {
+            let of = self.variant.iter().find(|other| other.name == *name);
+            let is_ours = of.is_some_and(|of| !of.mechanism.is_empty());
+            ensure!(is_ours, "floor-of: no variant {name:?} with a mechanism");
+            ensure!(self.subject == Subject::Server, "floor-of: of a server");
         }
-        if let Some(name) = &self.memory_per {
-            let axis = self.axis.iter().any(|axis| axis.name == *name);
-            ensure!(axis, "memory-per: no axis {name:?}");
-        }
-        for variant in &self.variant {
-            let place = || format!("[[variant]] {:?}", variant.name);
-            let kinds = [
-                variant.peer.is_some(),
-                variant.architecture.is_some(),
-                variant.redis_benchmark.is_some(),
-                variant.floor_of.is_some(),
-                !variant.mechanism.is_empty(),
-            ];
+        let floor = variant.floor_of.is_some();
+        ensure!(floor || variant.floor.is_empty(), "floor is for floor-of");
+        if variant.peer.is_some() || variant.floor_of.is_some() || benchmark {
             ensure!(
-                kinds.into_iter().filter(|&is| is).count() == 1,
-                "{}: wants one of mechanism, architecture, peer, redis-benchmark and floor-of",
-                place()
+                self.full.warmup_seconds == 0.0 && self.quick.warmup_seconds == 0.0,
+                "it does not report its responses at the end of a warm-up: \
+                 warmup-seconds = 0"
             );
-            let benchmark = variant.redis_benchmark.is_some();
-            ensure!(!benchmark || self.redis.is_some(), "{}: there is no [redis]", place());
-            if let Some(name) = &variant.floor_of {
-                let of = self.variant.iter().find(|other| other.name == *name);
-                let is_ours = of.is_some_and(|of| !of.mechanism.is_empty());
-                ensure!(is_ours, "{}: floor-of: no variant {name:?} with a mechanism", place());
-                ensure!(self.subject == Subject::Server, "{}: floor-of: of a server", place());
-            }
-            let floor = variant.floor_of.is_some();
-            ensure!(floor || variant.floor.is_empty(), "{}: floor is for floor-of", place());
-            if variant.peer.is_some() || variant.floor_of.is_some() || benchmark {
-                ensure!(
-                    self.full.warmup_seconds == 0.0 && self.quick.warmup_seconds == 0.0,
-                    "{}: it does not report its responses at the end of a warm-up: \
-                     warmup-seconds = 0",
-                    place()
-                );
-                ensure!(variant.server.is_empty(), "{}: server is for Pollux", place());
-                ensure!(
-                    self.kernel_calls.is_empty() && self.phase.is_empty() && self.rate.is_none(),
-                    "{}: no calls of it are counted, and it has no [rate] and no phases",
-                    place()
-                );
-                let guestbook = self.workload == Some(Workload::Guestbook);
-                ensure!(benchmark || !guestbook, "{}: a peer has no guestbook", place());
-            }
-            let limited = variant.only.keys().chain(variant.at_most.keys());
-            for name in limited.clone() {
-                let axis = self.axis.iter().any(|axis| axis.name == *name);
-                ensure!(axis, "{}: no axis {name:?}", place());
-            }
+            ensure!(variant.server.is_empty(), "server is for Pollux");
             ensure!(
-                variant.because.is_some() == (limited.count() > 0),
-                "{}: only, at-most and because belong together",
-                place()
+                self.kernel_calls.is_empty() && self.phase.is_empty() && self.rate.is_none(),
+                "no calls of it are counted, and it has no [rate] and no phases"
             );
+            let guestbook = self.workload == Some(Workload::Guestbook);
+            ensure!(benchmark || !guestbook, "a peer has no guestbook");
         }
+        let limited = variant.only.keys().chain(variant.at_most.keys());
+        for name in limited.clone() {
+            let axis = self.axis.iter().any(|axis| axis.name == *name);
+            ensure!(axis, "no axis {name:?}");
+        }
+        ensure!(
+            variant.because.is_some() == (limited.count() > 0),
+            "only, at-most and because belong together"
+        );
         Ok(())
     }
 }

@@ -4,6 +4,7 @@
 //! they were derived stands in docs/decisions/0120-thresholds.md.
 
 use super::{Claim, Experiment, RATE, Side, Take, Threshold};
+use crate::{metric::Metric, statistics::Compare};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 
@@ -11,7 +12,7 @@ use std::collections::BTreeMap;
 /// a wait, and with it the cost of one.
 const CAPS: [&str; 2] = ["max-connections", "backlog"];
 /// Metrics that say what fails. Below the limit nothing does.
-const FAILURES: [&str; 3] = ["error_share", "completed_share", "reply_rate_min_rps"];
+const FAILURES: [Metric; 3] = [Metric::ErrorShare, Metric::CompletedShare, Metric::ReplyRateMin];
 
 /// A threshold as it was written down.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
@@ -56,13 +57,18 @@ impl Experiment {
 
     /// A cap is an axis, and a claim that stands at one value of it is judged at all.
     fn cap(&self, claim: &Claim) -> Option<String> {
-        let rests_on_it = ["throughput_rps", "error_share", "completed_share"];
-        if self.constant_caps.is_some() || !rests_on_it.contains(&claim.metric.as_str()) {
+        let rests_on_it = [Metric::Throughput, Metric::ErrorShare, Metric::CompletedShare];
+        if self.constant_caps.is_some()
+            || !rests_on_it.iter().any(|metric| metric.name() == claim.metric)
+        {
             return None;
         }
-        let constant = CAPS
-            .iter()
-            .find(|cap| self.load.contains_key(**cap) || self.server.contains_key(**cap));
+        let of_variants = self.variant.iter().map(|variant| &variant.server);
+        let of_requests = self.request.iter().map(|request| &request.load);
+        let of_guest = self.guest.iter().map(|guest| &guest.load);
+        let all = [&self.load, &self.server].into_iter();
+        let mut all = all.chain(of_variants).chain(of_requests).chain(of_guest);
+        let constant = all.find_map(|flags| CAPS.iter().find(|cap| flags.contains_key(**cap)));
         if let Some(cap) = constant {
             return Some(format!("{cap} is a constant that may decide it: make it an axis"));
         }
@@ -74,11 +80,21 @@ impl Experiment {
             .then(|| format!("wants operating-points = {:?}, which may decide it", axis.name))
     }
 
-    /// Whether it cannot come out otherwise: nothing fails below the limit, and an equality under overload holds
-    /// for whatever is driven there, unless a control shows that it need not.
+    /// Whether it cannot come out otherwise: every value that its comparison can have is on one side of its threshold;
+    /// nothing fails below the limit, and an equality under overload holds for whatever is driven there, unless a
+    /// control shows that it need not.
     fn certain(&self, claim: &Claim) -> Option<String> {
+        if has_equal_sides(claim) {
+            return Some("both sides are the same: it cannot come out otherwise".into());
+        }
+        let [least, most] = possible(claim);
+        let holds = claim.holds;
+        if holds.has(least) && holds.has(most) {
+            let why = format!("no value that it can have is outside of {holds}");
+            return Some(why + ": it cannot come out otherwise");
+        }
         let is_lowest = |side: &Side| side.at.get(RATE).is_some_and(|at| at.0.to_string() == "min");
-        let of_failures = FAILURES.contains(&claim.metric.as_str());
+        let of_failures = FAILURES.iter().any(|metric| metric.name() == claim.metric);
         let is_there = |id: &String| self.claim.iter().any(|claim| claim.id == *id);
         if claim.control.as_ref().is_some_and(is_there) {
             return None;
@@ -89,6 +105,26 @@ impl Experiment {
         }
         let wants_control = claim.primary && of_failures && claim.a.take != Take::Each;
         wants_control.then(|| "wants control = ID, a claim which shows that it could fail".into())
+    }
+}
+
+/// Whether both sides read one figure of each variant of which the claim speaks.
+fn has_equal_sides(claim: &Claim) -> bool {
+    let Some(b) = &claim.b else { return false };
+    let of = |side: &Side| Side { variant: None, metric: None, ..side.clone() };
+    let metric = |side: &Side| side.metric.clone().unwrap_or_else(|| claim.metric.clone());
+    let variant = |side: &Side, each: &String| side.variant.clone().unwrap_or_else(|| each.clone());
+    let is_equal = |each: &String| variant(&claim.a, each) == variant(b, each);
+    of(&claim.a) == of(b) && metric(&claim.a) == metric(b) && claim.each.iter().any(is_equal)
+}
+
+/// The least and the greatest value of its comparison: no metric is below zero, and no share above one.
+fn possible(claim: &Claim) -> [f64; 2] {
+    let most = if claim.metric.ends_with("_share") { 1.0 } else { f64::INFINITY };
+    match claim.compare {
+        Compare::Value if claim.a.minus.is_none() => [0.0, most],
+        Compare::Ratio if claim.a.minus.is_none() => [f64::MIN_POSITIVE, f64::INFINITY],
+        _ => [-most, most],
     }
 }
 
@@ -155,6 +191,18 @@ mod tests {
         assert!(
             faults(&constant).iter().any(|it| it.starts_with("G3: ") && it.contains("constant"))
         );
+        for place in ["variant", "guest"] {
+            let mut hidden = find("gammo-fig1-2").unwrap();
+            let flags = match place {
+                "variant" => &mut hidden.variant[0].server,
+                _ => &mut hidden.guest.as_mut().unwrap().load,
+            };
+            flags.insert("backlog".into(), Value::Number(5.0));
+            assert!(
+                faults(&hidden).iter().any(|it| it.contains("backlog is a constant")),
+                "{place}"
+            );
+        }
         let mut one_value = find("gammo-fig5-6").unwrap();
         claim(&mut one_value, "G3").operating_points = None;
         assert!(faults(&one_value)[0].contains("wants operating-points"));
@@ -180,6 +228,33 @@ mod tests {
         let mut alone = find("provos-fig10").unwrap();
         claim(&mut alone, "P4").control = None;
         assert!(faults(&alone).iter().any(|it| it.contains("wants control")));
+    }
+
+    #[test]
+    fn a_threshold_that_nothing_can_cross_is_found() {
+        let planted = |holds, metric: &str| {
+            let mut planted = find("gammo-fig5-6").unwrap();
+            let claim = claim(&mut planted, "G3");
+            (claim.holds, claim.metric) = (holds, metric.into());
+            let all = faults(&planted);
+            all.iter().any(|it| it.starts_with("G3: no value that it can have"))
+        };
+        assert!(planted(Threshold::Above(0.0), "throughput_rps"), "no ratio is below zero");
+        assert!(!planted(Threshold::Above(0.5), "throughput_rps"));
+        let mut share = find("provos-fig10").unwrap();
+        claim(&mut share, "P4").holds = Threshold::Below(1.01);
+        assert!(
+            faults(&share).iter().any(|it| it.starts_with("P4: no value")),
+            "no share is above 1"
+        );
+    }
+
+    #[test]
+    fn a_comparison_of_a_figure_with_itself_is_found() {
+        let mut planted = find("gammo-fig5-6").unwrap();
+        let g3 = claim(&mut planted, "G3");
+        g3.b = Some(g3.a.clone());
+        assert!(faults(&planted)[0].starts_with("G3: both sides are the same"));
     }
 
     #[test]

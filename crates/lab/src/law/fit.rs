@@ -6,6 +6,7 @@
 use super::{Law, Open, Point, errors};
 use crate::{
     experiment::{IDLE, RATE, Value},
+    metric::Metric,
     plan,
     result::{Outcome, Status},
 };
@@ -210,21 +211,21 @@ fn cells(outcome: &Outcome, variant: &str) -> Vec<Cell> {
                     && run.cell.point == point
             })
             .collect();
-        let mean = |metric: &str| {
-            let values: Vec<f64> = runs.iter().filter_map(|run| run.metric(metric)).collect();
+        let mean = |metric: Metric| {
+            let values: Vec<f64> =
+                runs.iter().filter_map(|run| run.metric(metric.name())).collect();
             (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
         };
         let idle = number(&point, IDLE).unwrap_or(0.0);
         // A server that has a part of a CPU is offered so many times more.
         let share = outcome.runs.iter().find_map(|run| run.raw.server_share).unwrap_or(1.0);
-        let measured = mean("waits_per_request").zip(mean("server_cpu_us_per_request")).map(
-            |(waits, cpu_us)| Figures {
+        let measured =
+            mean(Metric::Waits).zip(mean(Metric::ServerCpu)).map(|(waits, cpu_us)| Figures {
                 waits,
                 cpu_us,
-                completed_rps: mean("throughput_rps").map(|rps| rps / share),
-                latency_us: mean("latency_mean_us"),
-            },
-        );
+                completed_rps: mean(Metric::Throughput).map(|rps| rps / share),
+                latency_us: mean(Metric::LatencyMean),
+            });
         let rate_rps = number(&point, RATE).map(|rate| rate / share);
         let open = number(&point, OPEN);
         let name = plan::Cell { variant: variant.to_owned(), point }.name();

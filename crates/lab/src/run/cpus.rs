@@ -4,6 +4,7 @@ use super::redis;
 use crate::environment::Cpus;
 use crate::{
     experiment::{Core, Experiment},
+    metric::Metric,
     result::{Outcome, Run},
 };
 use anyhow::Context as _;
@@ -55,7 +56,7 @@ pub(super) fn shared_cpu(outcome: &Outcome) -> Option<String> {
         return None;
     }
     // Servers of one thread have it.
-    let share = |run: &Run| run.metric("server_queue_share");
+    let share = |run: &Run| run.metric(Metric::ServerQueue.name());
     let counted = outcome.runs.iter().filter(|run| share(run).is_some()).count();
     let mut shared: Vec<(&Run, f64)> = outcome
         .runs

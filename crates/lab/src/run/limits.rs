@@ -7,6 +7,7 @@
 use super::*;
 use crate::{
     experiment::Value,
+    metric::Metric,
     result::{Ladder, LimitProbe},
 };
 
@@ -209,7 +210,7 @@ impl Session<'_> {
             let (trials, result) = self.trial(&[step], self.settings.seed.wrapping_sub(1))?;
             let raw = &trials[0].raw;
             if result.is_ok() && raw.validity().is_ok() {
-                return Ok(raw.metrics().get("throughput_rps").copied());
+                return Ok(raw.metrics().get(Metric::Throughput.name()).copied());
             }
             if self.not_held(line).is_some() {
                 break;

@@ -3,6 +3,7 @@
 use super::*;
 use crate::{
     experiment::{Reference, Value},
+    metric::Metric,
     result::Ladder,
 };
 
@@ -148,7 +149,7 @@ impl Session<'_> {
             // The least, since the first one reads the programs from disk.
             let overhead = started_at.elapsed().as_secs_f64() - step.window_s;
             self.probe_overhead_s = self.probe_overhead_s.min(overhead);
-            let rps = raw.metrics().get("throughput_rps").copied();
+            let rps = raw.metrics().get(Metric::Throughput.name()).copied();
             let note = raw.validity().err();
             let is_valid = note.is_none();
             if is_valid || best.as_ref().is_none_or(|best| rps > best.rps) {

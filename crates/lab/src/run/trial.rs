@@ -22,6 +22,7 @@ use crate::{
     kernel_calls::KernelCalls,
     measure::{self, Raw},
     memory,
+    metric::Metric,
     network::Distance,
     peer::{PeerSetup, Role},
     plan::Cell,
@@ -43,7 +44,7 @@ const LOAD_GRACE: Duration = Duration::from_secs(40);
 const INTERRUPT_GRAIN: Duration = Duration::from_millis(20);
 /// The metric that needs the server's open connections during a window, and the interval of its samples.
 /// Each sample wakes all workers.
-const OPEN: &str = "open_connections";
+const OPEN: &str = Metric::OpenConnections.name();
 const OPEN_SAMPLES: u32 = 5;
 /// The generator's exit code for "I was the bottleneck".
 const EXIT_INVALID: i32 = 3;
@@ -119,6 +120,25 @@ struct Reading {
     packets_dropped: Option<u64>,
 }
 
+impl Reading {
+    /// What happened from here until `later`.
+    fn until(&self, later: &Self, raw: &mut Raw) {
+        raw.wall_ns = (later.at - self.at).as_nanos() as u64;
+        raw.cpu = later.cpu - self.cpu;
+        for (function, count) in &later.kernel_calls {
+            let before = self.kernel_calls.get(function).copied().unwrap_or(0);
+            raw.kernel_calls.insert(function.clone(), count.saturating_sub(before));
+        }
+        let between = |a: Option<u64>, b: Option<u64>| Some(b?.saturating_sub(a?));
+        raw.idle_ns = between(self.idle_ns, later.idle_ns);
+        raw.packets_dropped = between(self.packets_dropped, later.packets_dropped);
+        raw.switches = between(self.switches, later.switches);
+        raw.redis_cpu_ns = between(self.redis_cpu_ns, later.redis_cpu_ns);
+        raw.before = self.statistics.clone();
+        raw.after = later.statistics.clone();
+    }
+}
+
 /// What counts while a server is measured.
 struct Counters {
     calls: KernelCalls,
@@ -177,20 +197,29 @@ impl Bench<'_> {
         trials: &mut [Trial],
     ) -> anyhow::Result<()> {
         let first = steps.first().context("a run has at least one step")?;
-        for trial in &mut *trials {
-            trial.raw.mips = self.mips;
-        }
+        trials.iter_mut().for_each(|trial| trial.raw.mips = self.mips);
         if self.experiment.subject == Subject::Wait {
             return self.measure_wait(variant, first.cell, first.window_s, seed, &mut trials[0]);
         }
+        if let Some(benchmark) = &variant.redis_benchmark {
+            return self.benchmark_redis(benchmark, &mut trials[0]);
+        }
+        self.measure_server(variant, steps, seed, trials)
+    }
+
+    fn measure_server(
+        &self,
+        variant: &Variant,
+        steps: &[LoadPhase<'_>],
+        seed: u64,
+        trials: &mut [Trial],
+    ) -> anyhow::Result<()> {
+        let first = &steps[0];
         let site = self.site.context("an experiment with a server has a site")?;
         let _distance = match (Where::at(&first.cell.point), &self.experiment.clients) {
             (Where::Far, Some(clients)) => Some(Distance::put(clients)?),
             _ => None,
         };
-        if let Some(benchmark) = &variant.redis_benchmark {
-            return self.benchmark_redis(benchmark, &mut trials[0]);
-        }
         let request = first.cell.point.get(REQUEST).and_then(|name| self.experiment.request(name));
         let origin = self.start_origin(site, request)?;
         let around = Around { origin: origin.as_ref(), request };
@@ -237,10 +266,8 @@ impl Bench<'_> {
                 self.sleep_until(Instant::now() + Duration::from_secs_f64(held_s))?;
                 origin.hold(false)?;
             }
-            let settle_s = self.settle_s(step);
-            if settle_s > 0.0 {
-                self.await_requests(&server, &earlier, &mut generator)?;
-                self.sleep_until(Instant::now() + Duration::from_secs_f64(settle_s))?;
+            if self.settle_s(step) > 0.0 {
+                self.settle(&server, &earlier, &mut generator, step)?;
                 earlier = self.reading(&server, &counters)?;
                 if before_load.is_some() {
                     trial.raw.loaded = self.loaded(&server, before_load, earlier.at, step)?;
@@ -256,19 +283,8 @@ impl Bench<'_> {
             }
             generators.push(generator);
             let later = self.reading(&server, &counters)?;
-            trial.raw.wall_ns = (later.at - earlier.at).as_nanos() as u64;
-            trial.raw.cpu = later.cpu - earlier.cpu;
-            for (function, count) in &later.kernel_calls {
-                let before = earlier.kernel_calls.get(function).copied().unwrap_or(0);
-                trial.raw.kernel_calls.insert(function.clone(), count.saturating_sub(before));
-            }
-            let between = |a: Option<u64>, b: Option<u64>| Some(b?.saturating_sub(a?));
-            trial.raw.idle_ns = between(earlier.idle_ns, later.idle_ns);
-            trial.raw.packets_dropped = between(earlier.packets_dropped, later.packets_dropped);
-            trial.raw.switches = between(earlier.switches, later.switches);
-            trial.raw.redis_cpu_ns = between(earlier.redis_cpu_ns, later.redis_cpu_ns);
-            trial.raw.before = std::mem::replace(&mut earlier, later).statistics;
-            trial.raw.after = earlier.statistics.clone();
+            earlier.until(&later, &mut trial.raw);
+            earlier = later;
         }
         for ((generator, trial), step) in generators.iter_mut().zip(&mut *trials).zip(steps) {
             if trial.raw.load.is_null() {
@@ -286,6 +302,18 @@ impl Bench<'_> {
             trials[0].raw.origin_requests = Some(after.saturating_sub(before));
         }
         Ok(())
+    }
+
+    /// Lets a load last until it is to be measured.
+    fn settle(
+        &self,
+        server: &Server,
+        before: &Reading,
+        generator: &mut Process,
+        step: &LoadPhase<'_>,
+    ) -> anyhow::Result<()> {
+        self.await_requests(server, before, generator)?;
+        self.sleep_until(Instant::now() + Duration::from_secs_f64(self.settle_s(step)))
     }
 
     /// How long a load lasts before it is measured: until it is steady, clients far away have opened all

@@ -2,7 +2,7 @@
 //! had, not how sure the mean of the blocks is.
 
 use super::{SHIFT, pen::Failure};
-use crate::{report::panel::Panel, result::Outcome};
+use crate::{metric::Metric, report::panel::Panel, result::Outcome};
 use plotters::{coord::Shift, prelude::*};
 
 /// What the bars are, in the figure itself.
@@ -27,13 +27,17 @@ pub(super) fn of(
     variant: &str,
     places: &[f64],
 ) -> Vec<Spread> {
-    if panel.figure.y != "throughput_rps" {
+    if panel.figure.y != Metric::Throughput.name() {
         return Vec::new();
     }
     let at = |(value, &x)| {
         let metrics = &outcome.cell(variant, &panel.point(value))?.metrics;
         let rate = |name: &str| metrics.get(name).map(|estimate| estimate.value);
-        Some(Spread { x, least: rate("reply_rate_min_rps")?, most: rate("reply_rate_max_rps")? })
+        Some(Spread {
+            x,
+            least: rate(Metric::ReplyRateMin.name())?,
+            most: rate(Metric::ReplyRateMax.name())?,
+        })
     };
     panel.x.values.iter().zip(places).filter_map(at).collect()
 }

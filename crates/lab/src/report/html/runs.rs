@@ -3,7 +3,7 @@
 use crate::{
     experiment::Value,
     format::{self, escape},
-    metric,
+    metric::{self, Metric},
     report::{csv, files::Files},
     result::{Outcome, Run},
 };
@@ -14,7 +14,7 @@ const MAX_RUNS: usize = 500;
 /// The most metrics beside the rates.
 const MAX_METRICS: usize = 6;
 /// What was offered and what was answered stand first, whatever the figures show.
-const RATES: [&str; 2] = ["offered_rps", "throughput_rps"];
+const RATES: [&str; 2] = [Metric::Offered.name(), Metric::Throughput.name()];
 
 /// The metrics that stand in the table: the rates, then those of the figures in their order, as far as some run
 /// has them.

@@ -1,0 +1,37 @@
+//! `pollux lab advise`.
+
+use crate::{terminal, usage::UsageError};
+use anyhow::Context as _;
+use pollux_lab::{
+    advise::Question,
+    run::{
+        Settings, executable::Executable, interrupt::Interrupt, progress::Progress, trial::Programs,
+    },
+};
+use std::process::ExitCode;
+
+/// Measures in a directory of its own, which is removed after the answer.
+pub(super) fn run(question: Question) -> anyhow::Result<ExitCode> {
+    let experiment =
+        question.experiment().map_err(|error| UsageError::new(format!("{error:#}")))?;
+    let executable = Executable::of_this_process()?;
+    let settings = Settings {
+        experiment: &experiment,
+        quick: false,
+        paper_rates: false,
+        rates: None,
+        seed: 1,
+        programs: Programs::of(executable.path()),
+        interrupt: Interrupt::on_signals().context("cannot catch Ctrl-C")?,
+        progress: Progress::shown(terminal::shows_progress()),
+        keep_in: None,
+        resume: None,
+        built: super::built(),
+    };
+    let outcome = pollux_lab::run::run(&settings);
+    settings.progress.finish();
+    let advice = question.advice(&outcome?);
+    super::print_all(&question.text(&advice))?;
+    let counts = advice.iter().any(|it| it.measured.is_ok());
+    Ok(if counts { ExitCode::SUCCESS } else { ExitCode::from(super::NOTHING_COUNTS) })
+}

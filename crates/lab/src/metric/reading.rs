@@ -1,0 +1,234 @@
+//! The quantities that metrics are made of, as the raw data of a run have them.
+
+use crate::{
+    measure::{Raw, number},
+    memory::{HoldCost, LEAST_CONNECTIONS, LEAST_OBJECTS, Memory, StoreCost},
+};
+use serde_json::Value as Json;
+
+/// Nanoseconds in a microsecond.
+pub(super) const US: f64 = 1e3;
+/// Calls that say what is waited for: io_uring_enter carries the interest changes of `epoll-ctlv`.
+const INTEREST_CALLS: &[&str] = &["epoll_ctl", "io_uring_enter"];
+/// Calls that wait for events.
+pub(super) const WAIT_CALLS: &[&str] = &["epoll_wait", "epoll_pwait2", "ppoll", "pselect6"];
+/// What the timing of calls costs itself. It is of no mechanism: shares are of the CPU time without it.
+const TIMING: &str = "clock_gettime";
+/// If the server has counted fewer than this share of the answered requests, it reported its counters too
+/// late, and its CPU time belongs to another interval than the requests.
+const LEAST_COUNTED: f64 = 0.8;
+/// The largest share of a latency that may be the generator's own lag, where that is too large somewhere.
+const MOST_LAG: f64 = 0.5;
+
+/// The part over a whole that is above zero.
+pub(super) fn over(part: Option<f64>, whole: Option<f64>) -> Option<f64> {
+    Some(part? / whole.filter(|&whole| whole > 0.0)?)
+}
+
+/// The raw data of a run, with what most formulas need.
+pub(crate) struct Reading<'a> {
+    pub(super) raw: &'a Raw,
+    /// Requests that the server answered.
+    pub(super) requests: Option<f64>,
+    /// The same where they and the CPU time are of one interval.
+    pub(super) timed_requests: Option<f64>,
+    pub(super) cpu_us: f64,
+    /// The CPU time where the requests are of the same interval.
+    pub(super) timed_us: Option<f64>,
+}
+
+impl<'a> Reading<'a> {
+    pub(super) fn of(raw: &'a Raw) -> Self {
+        let cpu_us = raw.cpu.run_ns as f64 / US;
+        let mut reading =
+            Self { raw, requests: None, timed_requests: None, cpu_us, timed_us: None };
+        let completed = reading.load("/requests/completed");
+        // A peer reports no statistics: it is measured from before the load to its end.
+        let is_peer = raw.after.is_null();
+        let requests = reading.delta(&["requests"]).or(completed.filter(|_| is_peer));
+        reading.requests = requests.filter(|&requests| requests > 0.0 && !raw.is_beside_others);
+        let counted = reading.requests.zip(completed);
+        let is_of_one_time = is_peer
+            || counted.is_none_or(|(counted, completed)| counted >= LEAST_COUNTED * completed);
+        reading.timed_us = is_of_one_time.then_some(cpu_us);
+        reading.timed_requests = reading.requests.filter(|_| is_of_one_time);
+        reading
+    }
+
+    /// How much a number of the server's statistics has grown.
+    pub(super) fn delta(&self, path: &[&str]) -> Option<f64> {
+        Some(number(&self.raw.after, path)? - number(&self.raw.before, path).unwrap_or(0.0))
+    }
+
+    /// A number of the generator's result.
+    pub(super) fn load(&self, pointer: &str) -> Option<f64> {
+        self.raw.load.pointer(pointer)?.as_f64()
+    }
+
+    pub(super) fn per_request(&self, amount: Option<u64>) -> Option<f64> {
+        over(amount.map(|amount| amount as f64), self.timed_requests)
+    }
+
+    pub(super) fn of_wall(&self, ns: Option<u64>) -> Option<f64> {
+        over(ns.map(|ns| ns as f64), Some(self.raw.wall_ns as f64))
+    }
+
+    /// A microsecond of a clock that counts instructions is so many of them.
+    pub(super) fn instructions(&self, us: Option<f64>) -> Option<f64> {
+        Some(us? * f64::from(self.raw.mips?))
+    }
+
+    /// For how long the server was kept from its CPU. Known of one thread alone: what keeps that from its CPU is no
+    /// thread of its own.
+    pub(super) fn waited_ns(&self) -> Option<u64> {
+        let listening = &self.raw.listening;
+        let text = |key: &str| listening.get(key).and_then(Json::as_str).unwrap_or_default();
+        let workers = listening.get("workers").and_then(Json::as_array).map_or(0, Vec::len);
+        // The sibling that takes connections over has a thread of its own.
+        let has_sibling = text("mechanism_spec").contains("handoff");
+        let is_one = workers == 1 && matches!(text("architecture"), "" | "event") && !has_sibling;
+        is_one.then_some(self.raw.cpu.wait_ns)
+    }
+
+    /// Over the time in which the generator had to send. It is shorter than the whole by the generator's
+    /// start and end, so that a server without idle CPU is seen as one. For a peer it is the whole.
+    ///
+    /// Several threads wait mostly for each other, which is no want of a CPU. Whether there was CPU to spare is then
+    /// read from the CPU's own idle time, or, where that was not kept, from what they used. A process with a part of a
+    /// CPU is at its limit when that part is used up.
+    pub(super) fn busy_share(&self) -> Option<f64> {
+        let raw = self.raw;
+        let sent_ns = self.load("/duration_s").map(|seconds| seconds * 1e9);
+        let sent_ns = sent_ns.filter(|_| !raw.after.is_null());
+        let run_ns = raw.cpu.run_ns as f64;
+        let waited_ns = self.waited_ns();
+        let used_ns =
+            raw.server_share.map_or(run_ns + waited_ns.unwrap_or(0) as f64, |part| run_ns / part);
+        let is_by_cpu = waited_ns.is_none() && raw.server_share.is_none();
+        let of_cpu = raw.idle_ns.filter(|_| is_by_cpu);
+        let of_cpu = of_cpu.map(|idle| (1.0 - idle as f64 / raw.wall_ns as f64).max(0.0));
+        of_cpu.or_else(|| over(Some(used_ns), sent_ns.or(Some(raw.wall_ns as f64))))
+    }
+
+    /// How long a hybrid is with its partner: one that was not there does nothing there afterwards.
+    pub(super) fn partner_after_load_ns(&self) -> Option<f64> {
+        let was_there =
+            number(&self.raw.before, &["details", "on_partner"]).is_some_and(|n| n > 0.0);
+        self.delta(&["details", "on_partner_ns"]).filter(|_| was_there)
+    }
+
+    /// Of the reply rates of a window's seconds. A window of one second is one sample: its least, its greatest and its
+    /// mean are the same.
+    pub(super) fn of_intervals(&self, point: &str) -> Option<f64> {
+        let samples = self.raw.load.pointer("/reply_rate_rps/samples").and_then(Json::as_array);
+        let has_several = samples.is_some_and(|samples| samples.len() > 1);
+        self.load(&format!("/reply_rate_rps/{point}")).filter(|_| has_several)
+    }
+
+    /// A closed loop offers no rate: a client sends its next request after a response.
+    pub(super) fn offered_rps(&self) -> Option<f64> {
+        let is_closed = self.raw.load.get("mode").and_then(Json::as_str) == Some("closed");
+        let offered = over(self.load("/requests/scheduled"), self.load("/duration_s"));
+        offered.filter(|_| !is_closed)
+    }
+
+    /// A point of a distribution, if it is the server's. Where the generator's own lag is most of a latency, it is not.
+    /// A lag of one request in fifty is most of the 99th percentile, and nothing of the median.
+    pub(super) fn latency(&self, distribution: &str, point: &str) -> Option<f64> {
+        let at = |distribution: &str| self.load(&format!("/{distribution}/{point}"));
+        let lag = self.load(&format!("/generator/lag_us/{point}")).zip(at("latency_us"));
+        let is_servers = self.raw.latency_doubt().is_none()
+            || lag.is_some_and(|(lag, latency)| lag <= MOST_LAG * latency);
+        at(distribution).filter(|_| is_servers)
+    }
+
+    /// What a wait that is measured by itself took.
+    pub(super) fn wait_us(&self, point: &str) -> Option<f64> {
+        Some(self.load(&format!("/wait_ns/{point}"))? / US)
+    }
+
+    pub(super) fn waits(&self) -> Option<f64> {
+        self.delta(&["waits"])
+    }
+
+    /// The idle connections, if there are so many.
+    pub(super) fn held(&self, least: u64) -> Option<HoldCost> {
+        self.raw.held.filter(|held| held.connections >= least)
+    }
+
+    pub(super) fn of_idle(&self, bytes: fn(&Memory) -> i64) -> Option<f64> {
+        let held = self.held(LEAST_CONNECTIONS)?;
+        Some(bytes(&held.memory) as f64 / held.connections as f64)
+    }
+
+    pub(super) fn of_loaded(&self, bytes: fn(&Memory) -> i64) -> Option<f64> {
+        let loaded = self.raw.loaded.filter(|it| it.connections >= LEAST_CONNECTIONS)?;
+        Some(bytes(&loaded.memory) as f64 / loaded.connections as f64)
+    }
+
+    pub(super) fn stored(&self) -> Option<StoreCost> {
+        self.raw.stored.filter(|stored| stored.objects >= LEAST_OBJECTS)
+    }
+
+    pub(super) fn of_object(&self, bytes: fn(&StoreCost) -> i64) -> Option<f64> {
+        let stored = self.stored()?;
+        Some(bytes(&stored) as f64 / stored.objects as f64)
+    }
+
+    /// The system calls that the server counts, without that which times them.
+    pub(super) fn calls_made(&self) -> impl Iterator<Item = &String> {
+        let kinds = self.raw.after.get("system_calls").and_then(Json::as_object);
+        kinds.into_iter().flat_map(|kinds| kinds.keys()).filter(|kind| *kind != TIMING)
+    }
+
+    /// All of them together; none where they are not counted.
+    pub(super) fn calls(&self) -> Option<f64> {
+        self.raw.after.get("system_calls").and_then(Json::as_object)?;
+        let count = |kind: &String| self.delta(&["system_calls", kind, "count"]);
+        Some(self.calls_made().filter_map(count).fold(0.0, |sum, count| sum + count))
+    }
+
+    /// Of the calls by which a server learns of events, or says what it waits for.
+    fn of_calls(&self, what: &str, names: &[&str]) -> Option<f64> {
+        let found = names.iter().filter_map(|kind| self.delta(&["system_calls", kind, what]));
+        found.reduce(|a, b| a + b)
+    }
+
+    fn us_of_calls(&self, names: &[&str]) -> Option<f64> {
+        self.of_calls("ns", names).filter(|&ns| ns > 0.0).map(|ns| ns / US)
+    }
+
+    pub(super) fn event_calls_us(&self) -> Option<f64> {
+        self.us_of_calls(&[INTEREST_CALLS, WAIT_CALLS].concat())
+    }
+
+    pub(super) fn interest_calls_us(&self) -> Option<f64> {
+        self.us_of_calls(INTEREST_CALLS)
+    }
+
+    pub(super) fn interest_calls(&self) -> Option<f64> {
+        self.of_calls("count", INTEREST_CALLS)
+    }
+
+    pub(super) fn acts(&self) -> Option<f64> {
+        self.of_calls("count", &["accept4", "recvfrom"])
+    }
+
+    /// What timing the calls took; runs of before it was counted do not say.
+    pub(super) fn timing_us(&self) -> Option<f64> {
+        Some(self.delta(&["system_calls", TIMING, "ns"])? / US)
+    }
+
+    /// The CPU time without that.
+    pub(super) fn untimed_us(&self) -> Option<f64> {
+        Some(self.timed_us? - self.timing_us().unwrap_or(0.0))
+    }
+
+    /// What of it no call took, where calls were timed.
+    pub(super) fn outside_calls_us(&self) -> Option<f64> {
+        self.timing_us()?;
+        let us = |kind: &String| Some(self.delta(&["system_calls", kind, "ns"])?.max(0.0) / US);
+        let calls_us = self.calls_made().filter_map(us).fold(0.0, |sum, us| sum + us);
+        Some(self.untimed_us().filter(|_| calls_us > 0.0)? - calls_us)
+    }
+}
