@@ -16,6 +16,7 @@ mod part;
 mod sides;
 
 pub(crate) use limit::{COST, is_saturated};
+pub(crate) use sides::points;
 
 use crate::{
     experiment::{Claim, Select, Threshold, Value},

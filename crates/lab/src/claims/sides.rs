@@ -436,7 +436,7 @@ fn rate_of<'v>(outcome: &Outcome, multiple: f64, rates: &'v [Value]) -> Option<&
 }
 
 /// The points that a side speaks of: one, or all along `over`.
-pub(super) fn points(outcome: &Outcome, side: &Side) -> Vec<Point> {
+pub(crate) fn points(outcome: &Outcome, side: &Side) -> Vec<Point> {
     outcome.dimensions.iter().fold(vec![Point::new()], |points, dimension| {
         let among = spoken_of(outcome, side, dimension);
         let values: Vec<_> = if side.over.contains(&dimension.name) {

@@ -1,6 +1,7 @@
 //! Figures in SVG, readable without colour: each series has a mark and dashes of its own, and its name
 //! stands beside its last point.
 
+mod anchor;
 mod appearance;
 mod dark;
 mod pen;
@@ -15,8 +16,9 @@ use super::panel::Panel;
 use crate::{
     claims,
     experiment::{PaperLine, RATE, Value},
-    format, metric,
-    result::Outcome,
+    format,
+    metric::{self, Metric},
+    result::{Outcome, VariantOutcome},
     statistics::Estimate,
 };
 use plotters::{
@@ -86,7 +88,7 @@ fn places(panel: &Panel<'_>) -> Vec<f64> {
 /// When the drawing library fails; it does not touch the disk.
 pub fn draw(outcome: &Outcome, panel: &Panel<'_>) -> anyhow::Result<String> {
     let places = places(panel);
-    let series = series(outcome, panel, &places);
+    let series = series(outcome, panel, panel.variants, &places);
     let mut svg = String::new();
     {
         let root = SVGBackend::with_string(&mut svg, (WIDTH, HEIGHT)).into_drawing_area();
@@ -109,13 +111,34 @@ pub fn draw(outcome: &Outcome, panel: &Panel<'_>) -> anyhow::Result<String> {
 /// What a reader must know about what is drawn beside the lines: nothing where there are no bars.
 pub fn note(outcome: &Outcome, panel: &Panel<'_>) -> Option<&'static str> {
     let has_bars = |series: &Series| !series.spreads.is_empty();
-    series(outcome, panel, &places(panel)).iter().any(has_bars).then_some(spread::NOTE)
+    let series = series(outcome, panel, panel.variants, &places(panel));
+    series.iter().any(has_bars).then_some(spread::NOTE)
 }
 
-fn series(outcome: &Outcome, panel: &Panel<'_>, places: &[f64]) -> Vec<Series> {
+/// Where the paper's own figures in the drawing come from: nothing where there are none.
+fn paper_note(outcome: &Outcome, panel: &Panel<'_>) -> Option<String> {
+    let places = places(panel);
+    let anchors = anchor::of(outcome, panel, &places);
+    let mut sources: Vec<&str> = anchors.iter().map(|anchor| anchor.source.as_str()).collect();
+    sources.dedup();
+    // Lines are the table of which the numbers are a part.
+    if !paper(outcome, panel, &places).is_empty() {
+        sources = vec![&outcome.experiment.source];
+    }
+    (!sources.is_empty()).then(|| format!("hollow: the paper's own ({})", sources.join(", ")))
+}
+
+fn series(
+    outcome: &Outcome,
+    panel: &Panel<'_>,
+    variants: &[VariantOutcome],
+    places: &[f64],
+) -> Vec<Series> {
     let mut all = Vec::new();
     let appearances = appearances(&outcome.variants);
-    for (index, variant) in outcome.variants.iter().enumerate() {
+    let looks = outcome.variants.iter().zip(appearances);
+    let shown = looks.filter(|(variant, _)| variants.contains(variant));
+    for (index, (variant, appearance)) in shown.enumerate() {
         let points: Vec<_> = panel
             .x
             .values
@@ -147,7 +170,7 @@ fn series(outcome: &Outcome, panel: &Panel<'_>, places: &[f64]) -> Vec<Series> {
                 saturated.push(x);
             }
         }
-        let (name, appearance) = (variant.name.clone(), appearances[index]);
+        let name = variant.name.clone();
         let spreads = spread::of(outcome, panel, &name, places);
         all.push(Series { name, index, appearance, points, blocks, spreads, saturated });
     }
@@ -168,6 +191,9 @@ fn paper(
     let (first, last) = (places[0] - 1e-9, places[places.len() - 1] + 1e-9);
     let line = |line: &PaperLine| {
         let index = outcome.variants.iter().position(|v| v.name == line.variant)?;
+        if !panel.shows(&line.variant) {
+            return None;
+        }
         let at = |x: f64| if panel.figure.log_x { x.log10() } else { x };
         let points: Vec<(f64, f64)> = line
             .points
@@ -190,22 +216,27 @@ fn paint<DB: DrawingBackend>(
     root.fill(&WHITE)?;
     let title = (FONT, 18).into_font().style(FontStyle::Bold).color(&TEXT);
     root.draw(&Text::new(panel.figure.title.clone(), (14, 10), title))?;
-    let note = note(outcome, panel).map(str::to_owned);
-    let subtitle: Vec<String> =
-        [panel.subtitle(outcome)].into_iter().filter(|text| !text.is_empty()).chain(note).collect();
+    let notes = [note(outcome, panel).map(str::to_owned), paper_note(outcome, panel)];
+    let subtitle = [panel.subtitle(outcome)].into_iter().filter(|text| !text.is_empty());
+    let subtitle: Vec<String> = subtitle.chain(notes.into_iter().flatten()).collect();
     let subtitle = subtitle.join("; ");
     root.draw(&Text::new(subtitle, (14, 31), (FONT, 13).into_font().color(&TEXT)))?;
     if series.is_empty() {
         let style = (FONT, 15).into_font().color(&TEXT);
         return root.draw(&Text::new("no run that counts", (LEFT, HEIGHT as i32 / 2), style));
     }
-    let ends: Vec<f64> = series
+    // The parts of one figure have one scale.
+    let whole = self::series(outcome, panel, &outcome.variants, places);
+    let anchors =
+        anchor::of(outcome, &Panel { variants: &outcome.variants, ..panel.clone() }, places);
+    let ends: Vec<f64> = whole
         .iter()
         .flat_map(|series| &series.points)
         .flat_map(|(_, e)| [Some(e.value), e.low, e.high])
         .flatten()
-        .chain(series.iter().flat_map(|series| &series.blocks).map(|(_, y)| *y))
-        .chain(series.iter().flat_map(|series| &series.spreads).flat_map(|s| [s.least, s.most]))
+        .chain(whole.iter().flat_map(|series| &series.blocks).map(|(_, y)| *y))
+        .chain(whole.iter().flat_map(|series| &series.spreads).flat_map(|s| [s.least, s.most]))
+        .chain(anchors.iter().map(|anchor| anchor.at.1))
         .chain(paper(outcome, panel, places).into_iter().flat_map(|(_, line)| line).map(|(_, y)| y))
         .filter(|&y| !panel.figure.log_y || y > 0.0)
         .collect();
@@ -348,13 +379,42 @@ where
         .x_label_formatter(&tick)
         .y_label_formatter(&y_tick)
         .draw()?;
-    let shift = |index: usize| (index as i32 - (outcome.variants.len() as i32 - 1) / 2) * SHIFT;
+    let shift = |index: usize| (index as i32 - (series.len() as i32 - 1) / 2) * SHIFT;
     ceiling(root, &chart, panel)?;
     for (appearance, points) in paper(outcome, panel, &places) {
         let colour = appearance.colour().mix(PAPER);
         let path: Vec<(i32, i32)> = points.iter().map(|point| chart.backend_coord(point)).collect();
-        root.draw(&PathElement::new(path, colour.stroke_width(1)))?;
+        root.draw(&PathElement::new(path.clone(), colour.stroke_width(1)))?;
+        for point in path {
+            root.draw(&Circle::new(point, 3, colour.stroke_width(1)))?;
+        }
     }
+    behind(root, &chart, series, shift)?;
+    let mut names = Vec::new();
+    for line in series {
+        let at = |x: f64, y: f64| {
+            let (x, y) = chart.backend_coord(&(x, y));
+            (x + shift(line.index), y)
+        };
+        names.push((line, line.appearance.colour(), one(root, line, at)?));
+    }
+    for anchor in anchor::of(outcome, panel, &places) {
+        anchor::draw(root, chart.backend_coord(&anchor.at), anchor.appearance.colour())?;
+    }
+    beside(root, &mut names, panel)
+}
+
+/// What stands behind the lines: bars of the seconds within a window, dots of the blocks.
+fn behind<DB, Y>(
+    root: &DrawingArea<DB, Shift>,
+    chart: &ChartContext<'_, DB, Cartesian2d<Ticks, Y>>,
+    series: &[Series],
+    shift: impl Fn(usize) -> i32,
+) -> Result<(), Failure<DB>>
+where
+    DB: DrawingBackend,
+    Y: Ranged<ValueType = f64>,
+{
     // A logarithm has no zero: such a bar goes on to the lower edge.
     let floor = chart.y_range().start;
     for line in series {
@@ -373,31 +433,32 @@ where
             root.draw(&Circle::new((x + shift(line.index), y), 2, colour.filled()))?;
         }
     }
-    let mut names = Vec::new();
-    for line in series {
-        let colour = line.appearance.colour();
-        let at = |x: f64, y: f64| {
-            let (x, y) = chart.backend_coord(&(x, y));
-            (x + shift(line.index), y)
-        };
-        let path: Vec<(i32, i32)> = line.points.iter().map(|(x, e)| at(*x, e.value)).collect();
-        dashed(root, &path, line.appearance.dashes(), colour)?;
-        for (x, estimate) in &line.points {
-            if let (Some(low), Some(high)) = (estimate.low, estimate.high) {
-                let (top, bottom) = (at(*x, high), at(*x, low));
-                root.draw(&PathElement::new(vec![top, bottom], colour.stroke_width(1)))?;
-                for (x, y) in [top, bottom] {
-                    root.draw(&PathElement::new(vec![(x - 4, y), (x + 4, y)], colour))?;
-                }
-            }
-            mark(root, at(*x, estimate.value), line.appearance.mark, colour)?;
-            if line.saturated.contains(x) {
-                root.draw(&Circle::new(at(*x, estimate.value), 10, colour.stroke_width(1)))?;
+    Ok(())
+}
+
+/// A line with its marks and intervals; where it ends, in pixels.
+fn one<DB: DrawingBackend>(
+    root: &DrawingArea<DB, Shift>,
+    line: &Series,
+    at: impl Fn(f64, f64) -> (i32, i32),
+) -> Result<(i32, i32), Failure<DB>> {
+    let colour = line.appearance.colour();
+    let path: Vec<(i32, i32)> = line.points.iter().map(|(x, e)| at(*x, e.value)).collect();
+    dashed(root, &path, line.appearance.dashes(), colour)?;
+    for (x, estimate) in &line.points {
+        if let (Some(low), Some(high)) = (estimate.low, estimate.high) {
+            let (top, bottom) = (at(*x, high), at(*x, low));
+            root.draw(&PathElement::new(vec![top, bottom], colour.stroke_width(1)))?;
+            for (x, y) in [top, bottom] {
+                root.draw(&PathElement::new(vec![(x - 4, y), (x + 4, y)], colour))?;
             }
         }
-        names.push((line, colour, path[path.len() - 1]));
+        mark(root, at(*x, estimate.value), line.appearance.mark, colour)?;
+        if line.saturated.contains(x) {
+            root.draw(&Circle::new(at(*x, estimate.value), 10, colour.stroke_width(1)))?;
+        }
     }
-    beside(root, &mut names, panel)
+    Ok(path[path.len() - 1])
 }
 
 /// Where figures along the rate end: no more replies than requests, no more CPU than there is.
@@ -411,7 +472,7 @@ where
     Y: Ranged<ValueType = f64>,
 {
     let limit: fn(f64) -> f64 = match panel.figure.y.as_str() {
-        "throughput_rps" => |rate| rate,
+        y if y == Metric::Throughput.name() => |rate| rate,
         claims::COST => |rate| 1e6 / rate,
         _ => return Ok(()),
     };

@@ -236,11 +236,14 @@ fn parts(claim: &ClaimOutcome) -> String {
 
 /// The figure's title, and what its other axes stand at where it is one of several.
 pub(super) fn title(outcome: &Outcome, panel: &Panel<'_>) -> String {
-    let title = &panel.figure.title;
-    if panel.id == panel.figure.id {
-        return title.clone();
+    let mut title = panel.figure.title.clone();
+    if panel.has_others {
+        let _ = write!(title, ": {}", outcome.point_text(&panel.at));
     }
-    format!("{title}: {}", outcome.point_text(&panel.at))
+    if let (part, parts @ 2..) = panel.part {
+        let _ = write!(title, " ({part} of {parts})");
+    }
+    title
 }
 
 fn figure(page: &mut String, outcome: &Outcome, panel: &Panel<'_>, svg: &str) {

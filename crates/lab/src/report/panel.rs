@@ -4,8 +4,11 @@ use crate::{
     experiment::{Figure, Value},
     format,
     plan::{self, Dimension, Point},
-    result::Outcome,
+    result::{Outcome, VariantOutcome},
 };
+
+/// The most lines of one drawing: of more no reader finds one.
+const MAX_LINES: usize = 6;
 
 /// One drawing: a figure at one value of each axis that it is not drawn along.
 #[derive(Clone, Debug, PartialEq)]
@@ -18,6 +21,12 @@ pub struct Panel<'a> {
     pub x: &'a Dimension,
     /// The values of the other axes.
     pub at: Point,
+    /// Those that are drawn.
+    pub variants: &'a [VariantOutcome],
+    /// Its number among the drawings of one figure at one place, from one on, and how many they are.
+    pub part: (usize, usize),
+    /// Whether the figure has other drawings at other places.
+    pub has_others: bool,
 }
 
 impl Panel<'_> {
@@ -33,6 +42,41 @@ impl Panel<'_> {
             })
             .collect();
         parts.join(", ")
+    }
+
+    /// Whether it shows this variant.
+    pub fn shows(&self, variant: &str) -> bool {
+        self.variants.iter().any(|it| it.name == variant)
+    }
+
+    /// Drawings of as many variants as a reader can follow, which are alike but for these.
+    fn parts(self, outcome: &Outcome) -> Vec<Self> {
+        let is_drawn = |variant: &&VariantOutcome| {
+            self.x.values.iter().any(|x| {
+                let cell = outcome.cell(&variant.name, &self.point(x));
+                cell.is_some_and(|cell| cell.metrics.contains_key(&self.figure.y))
+            })
+        };
+        let lines = self.variants.iter().filter(&is_drawn).count();
+        let parts = lines.div_ceil(MAX_LINES).max(1);
+        let most = lines.div_ceil(parts);
+        let mut rest = self.variants;
+        let part = |part: usize| {
+            let mut drawn = 0;
+            let end = rest.iter().position(|variant| {
+                drawn += usize::from(is_drawn(&variant));
+                drawn > most
+            });
+            let (variants, after) =
+                rest.split_at(end.filter(|_| part < parts).unwrap_or(rest.len()));
+            rest = after;
+            let id = match part {
+                1 => self.id.clone(),
+                _ => format!("{}-part-{part}", self.id),
+            };
+            Self { id, variants, part: (part, parts), ..self.clone() }
+        };
+        (1..=parts).map(part).collect()
     }
 
     /// The point at `x`.
@@ -64,7 +108,9 @@ pub fn panels(outcome: &Outcome) -> Vec<Panel<'_>> {
         for (index, at) in points.into_iter().enumerate() {
             let id =
                 if several { format!("{}-{}", figure.id, index + 1) } else { figure.id.clone() };
-            panels.push(Panel { id, figure, x, at });
+            let variants = &outcome.variants;
+            let whole = Panel { id, figure, x, at, variants, part: (1, 1), has_others: several };
+            panels.extend(whole.parts(outcome));
         }
     }
     panels

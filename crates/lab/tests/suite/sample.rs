@@ -295,6 +295,61 @@ fn reply_rates_have_bars_where_windows_have_several_seconds() {
     assert!(!page(&without).contains("of a second in the window"));
 }
 
+/// A claim's paper number is a mark with its source; without one there is neither.
+#[test]
+fn the_papers_own_number_is_a_mark_with_its_source() {
+    let drawn = |paper: Option<f64>| {
+        let mut outcome = sample();
+        for claim in &mut outcome.experiment.claim {
+            claim.paper_value = paper.filter(|_| claim.id == "I3");
+            claim.source = "gammo fig. 99".into();
+        }
+        let panels = report::panels(&outcome);
+        let panel = panels.iter().find(|panel| panel.id == "cpu").unwrap();
+        report::figure::draw(&outcome, panel).unwrap()
+    };
+    let (with, without) = (drawn(Some(20.0)), drawn(None));
+    assert!(
+        with.contains("hollow: the paper&apos;s own (gammo fig. 99)")
+            || with.contains("hollow: the paper's own (gammo fig. 99)"),
+        "{with}"
+    );
+    assert!(!without.contains("gammo fig. 99"));
+    // The mark and nothing else.
+    let shapes = |svg: &str| svg.matches("<polyline").count();
+    assert_eq!(shapes(&with), shapes(&without) + 1);
+}
+
+/// Of more than six lines no reader finds one.
+#[test]
+fn a_figure_of_many_lines_has_several_drawings() {
+    let mut outcome = sample();
+    let (runs, variant) = (outcome.runs.clone(), outcome.variants[1].clone());
+    for copy in 0..5 {
+        let name = format!("poll-{copy}");
+        outcome.variants.push(VariantOutcome { name: name.clone(), ..variant.clone() });
+        let of_poll = runs.iter().filter(|run| run.cell.variant == "poll").cloned();
+        outcome.runs.extend(of_poll.map(|mut run| {
+            run.cell.variant.clone_from(&name);
+            run
+        }));
+    }
+    outcome.conclude();
+    let panels = report::panels(&outcome);
+    let of_cpu: Vec<_> = panels.iter().filter(|panel| panel.figure.id == "cpu").collect();
+    let ids: Vec<&str> = of_cpu.iter().map(|panel| panel.id.as_str()).collect();
+    assert_eq!(ids, ["cpu", "cpu-part-2"]);
+    // Nine lines; devpoll is not there and has none.
+    let names = |index: usize| of_cpu[index].variants.iter().map(|it| it.name.as_str());
+    assert_eq!(
+        names(0).collect::<Vec<_>>(),
+        ["select", "poll", "epoll", "epoll-et", "devpoll", "poll-0"]
+    );
+    assert_eq!(names(1).count(), 4);
+    let svg = report::figure::draw(&outcome, of_cpu[1]).unwrap();
+    assert!(svg.contains("poll-4") && !svg.contains("epoll-et"));
+}
+
 #[test]
 fn a_result_of_another_format_is_refused_with_its_name() {
     let directory = tempfile::tempdir().unwrap();

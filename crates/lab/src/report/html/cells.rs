@@ -48,7 +48,7 @@ fn table(page: &mut String, outcome: &Outcome, panel: &Panel<'_>) {
         );
     }
     page.push_str("</tr></thead>\n<tbody>\n");
-    for variant in &outcome.variants {
+    for variant in panel.variants {
         let _ = write!(page, "<tr><th scope=\"row\">{}</th>", escape(&variant.name));
         for x in &panel.x.values {
             let cell = cell(outcome, panel, variant, x);

@@ -44,8 +44,11 @@ fn shown<'a>(run: &'a Publication, decided: &[&ClaimWithRun<'_>]) -> Option<Pane
     let mut panels = report::panels(&run.outcome);
     let place = claims
         .filter_map(|claim| {
-            let shows =
-                |panel: &Panel<'_>| panel.figure.y == claim.metric && is_where(run, panel, claim);
+            let names = || claim.a.variant.iter().chain(&claim.each);
+            let shows = |panel: &Panel<'_>| {
+                let is_drawn = names().any(|name| panel.shows(name));
+                panel.figure.y == claim.metric && is_where(run, panel, claim) && is_drawn
+            };
             panels.iter().position(shows)
         })
         .next()

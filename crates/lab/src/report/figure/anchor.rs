@@ -1,0 +1,105 @@
+//! The papers' own numbers, drawn where a claim reads them.
+//!
+//! A number of the paper's is a mark in the colour of the mechanism of which it speaks, at the point at which the claim
+//! reads its side a: as it is, or, where the claim compares with a side b, so far from what was measured of that here.
+
+use super::{
+    appearance::{Appearance, appearances},
+    pen::Failure,
+};
+use crate::{
+    claims,
+    experiment::{Claim, Select, Side, Take},
+    plan::Point,
+    report::panel::Panel,
+    result::Outcome,
+    statistics::Compare,
+};
+use plotters::{coord::Shift, prelude::*};
+
+/// How far the mark reaches, in pixels: around the mark of a line.
+const REACH: i32 = 9;
+
+/// A number of a paper's.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Anchor {
+    pub(super) appearance: Appearance,
+    /// In the coordinates of the axes.
+    pub(super) at: (f64, f64),
+    /// The paper's figure or table.
+    pub(super) source: String,
+}
+
+/// Those of the claims about what the panel shows.
+pub(super) fn of(outcome: &Outcome, panel: &Panel<'_>, places: &[f64]) -> Vec<Anchor> {
+    let looks = appearances(&outcome.variants);
+    let about_it = outcome.experiment.claim.iter().filter(|claim| {
+        let metrics = std::iter::once(&claim.a).chain(&claim.b).filter_map(|it| it.metric.as_ref());
+        claim.paper_key().is_some() && claim.metric == panel.figure.y && metrics.count() == 0
+    });
+    let mut anchors: Vec<Anchor> = Vec::new();
+    for claim in about_it {
+        for each in &claim.each {
+            let name = claim.a.variant.as_ref().unwrap_or(each);
+            let index =
+                outcome.variants.iter().position(|it| it.name == *name && panel.shows(name));
+            let found = index.zip(number(outcome, panel, claim, each));
+            let Some((index, (point, y))) = found else { continue };
+            let here = panel.x.values.iter().position(|x| panel.point(x) == point);
+            let is_drawn = y.is_finite() && (y > 0.0 || !panel.figure.log_y);
+            let Some(x) = here.filter(|_| is_drawn) else { continue };
+            let source = claim.source.clone();
+            let anchor = Anchor { appearance: looks[index], at: (places[x], y), source };
+            if !anchors.contains(&anchor) {
+                anchors.push(anchor);
+            }
+        }
+    }
+    anchors
+}
+
+/// The paper's number in the metric's unit, and the point at which the claim reads it.
+fn number(outcome: &Outcome, panel: &Panel<'_>, claim: &Claim, each: &str) -> Option<(Point, f64)> {
+    let paper = claim.paper_value?;
+    let read = |side: &Side| {
+        let mut side = side.clone();
+        // A claim that is judged at each value of an axis is read at that of the panel.
+        if let Some(axis) = &claim.operating_points {
+            side.at.insert(axis.clone(), Select(panel.at.get(axis)?.clone()));
+        }
+        let name = side.variant.as_deref().unwrap_or(each);
+        let value = |point: Point| {
+            let value = outcome.cell(name, &point)?.metrics.get(&claim.metric)?.value;
+            Some((point, value))
+        };
+        let points = claims::points(outcome, &side);
+        let is_one = points.len() == 1;
+        let known = points.into_iter().filter_map(value);
+        let by = |a: &(Point, f64), b: &(Point, f64)| a.1.total_cmp(&b.1);
+        match side.take {
+            _ if side.minus.is_some() => None,
+            Take::Min => known.min_by(by),
+            Take::Max => known.max_by(by),
+            Take::Median | Take::Each => known.filter(|_| is_one).last(),
+        }
+    };
+    let (point, _) = read(&claim.a)?;
+    let of_b = || Some(read(claim.b.as_ref()?)?.1);
+    let y = match claim.compare {
+        Compare::Value => paper,
+        Compare::Ratio => paper * of_b()?,
+        Compare::Difference => paper + of_b()?,
+    };
+    Some((point, y))
+}
+
+/// A large hollow square on its corner.
+pub(super) fn draw<DB: DrawingBackend>(
+    root: &DrawingArea<DB, Shift>,
+    (x, y): (i32, i32),
+    colour: RGBColor,
+) -> Result<(), Failure<DB>> {
+    let corners = [(0, -REACH), (REACH, 0), (0, REACH), (-REACH, 0), (0, -REACH), (REACH, 0)];
+    let path: Vec<(i32, i32)> = corners.iter().map(|(dx, dy)| (x + dx, y + dy)).collect();
+    root.draw(&PathElement::new(path, colour.stroke_width(2)))
+}
