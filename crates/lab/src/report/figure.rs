@@ -120,10 +120,11 @@ fn paper_note(outcome: &Outcome, panel: &Panel<'_>) -> Option<String> {
     let places = places(panel);
     let anchors = anchor::of(outcome, panel, &places);
     let mut sources: Vec<&str> = anchors.iter().map(|anchor| anchor.source.as_str()).collect();
+    sources.sort_unstable();
     sources.dedup();
-    // Lines are the table of which the numbers are a part.
     if !paper(outcome, panel, &places).is_empty() {
-        sources = vec![&outcome.experiment.source];
+        let of_paper = outcome.experiment.claim.iter().find(|claim| claim.paper_key().is_some());
+        sources.push(of_paper.map_or(&outcome.experiment.source, |claim| &claim.source));
     }
     (!sources.is_empty()).then(|| format!("hollow: the paper's own ({})", sources.join(", ")))
 }
@@ -216,11 +217,15 @@ fn paint<DB: DrawingBackend>(
     root.fill(&WHITE)?;
     let title = (FONT, 18).into_font().style(FontStyle::Bold).color(&TEXT);
     root.draw(&Text::new(panel.figure.title.clone(), (14, 10), title))?;
-    let notes = [note(outcome, panel).map(str::to_owned), paper_note(outcome, panel)];
-    let subtitle = [panel.subtitle(outcome)].into_iter().filter(|text| !text.is_empty());
-    let subtitle: Vec<String> = subtitle.chain(notes.into_iter().flatten()).collect();
-    let subtitle = subtitle.join("; ");
-    root.draw(&Text::new(subtitle, (14, 31), (FONT, 13).into_font().color(&TEXT)))?;
+    let note = note(outcome, panel).map(str::to_owned);
+    let subtitle: Vec<String> =
+        [panel.subtitle(outcome)].into_iter().filter(|text| !text.is_empty()).chain(note).collect();
+    let small = (FONT, 13).into_font().color(&TEXT);
+    root.draw(&Text::new(subtitle.join("; "), (14, 31), small.clone()))?;
+    if let Some(note) = paper_note(outcome, panel) {
+        let corner = (WIDTH as i32 - 8, HEIGHT as i32 - 6);
+        root.draw(&Text::new(note, corner, small.pos(Pos::new(HPos::Right, VPos::Bottom))))?;
+    }
     if series.is_empty() {
         let style = (FONT, 15).into_font().color(&TEXT);
         return root.draw(&Text::new("no run that counts", (LEFT, HEIGHT as i32 / 2), style));

@@ -30,7 +30,7 @@ pub(super) struct Anchor {
     pub(super) source: String,
 }
 
-/// Those of the claims about what the panel shows.
+/// Those of the claims about what the panel shows. None where it has the paper's whole table as lines.
 pub(super) fn of(outcome: &Outcome, panel: &Panel<'_>, places: &[f64]) -> Vec<Anchor> {
     let looks = appearances(&outcome.variants);
     let about_it = outcome.experiment.claim.iter().filter(|claim| {
@@ -38,7 +38,7 @@ pub(super) fn of(outcome: &Outcome, panel: &Panel<'_>, places: &[f64]) -> Vec<An
         claim.paper_key().is_some() && claim.metric == panel.figure.y && metrics.count() == 0
     });
     let mut anchors: Vec<Anchor> = Vec::new();
-    for claim in about_it {
+    for claim in about_it.filter(|_| panel.figure.paper.is_empty()) {
         for each in &claim.each {
             let name = claim.a.variant.as_ref().unwrap_or(each);
             let index =
@@ -46,7 +46,8 @@ pub(super) fn of(outcome: &Outcome, panel: &Panel<'_>, places: &[f64]) -> Vec<An
             let found = index.zip(number(outcome, panel, claim, each));
             let Some((index, (point, y))) = found else { continue };
             let here = panel.x.values.iter().position(|x| panel.point(x) == point);
-            let is_drawn = y.is_finite() && (y > 0.0 || !panel.figure.log_y);
+            // No metric is below zero: so far below what is here nothing can be.
+            let is_drawn = y.is_finite() && y >= 0.0 && (y > 0.0 || !panel.figure.log_y);
             let Some(x) = here.filter(|_| is_drawn) else { continue };
             let source = claim.source.clone();
             let anchor = Anchor { appearance: looks[index], at: (places[x], y), source };
