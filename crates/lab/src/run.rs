@@ -14,6 +14,7 @@ mod resume;
 pub mod server;
 pub mod site;
 pub mod trial;
+mod variants;
 mod warm_up;
 
 use crate::{
@@ -24,7 +25,7 @@ use crate::{
     },
     law::fit,
     plan::{self, Cell, Point},
-    result::{FORMAT, Look, Outcome, Run, Saturation, Status, VariantOutcome},
+    result::{FORMAT, Look, Outcome, Run, Saturation, Status},
     statistics::sequential,
     steady,
 };
@@ -41,6 +42,9 @@ use std::{
     time::{Duration, Instant},
 };
 use trial::{Bench, Drive, LoadPhase, Programs, Trial};
+pub(crate) use variants::variants;
+#[cfg(test)]
+pub(crate) use variants::what_it_is;
 
 /// Windows are so long that this many blocks fit into the time, if the experiment has as many.
 const AIMED_AT: u32 = 10;
@@ -131,7 +135,8 @@ impl<'a> Session<'a> {
         let experiment = settings.experiment;
         let started_at = Instant::now();
         let all = variants(experiment);
-        let variants = tried(&all).with_context(|| format!("experiment {}", experiment.id))?;
+        let variants =
+            variants::tried(&all).with_context(|| format!("experiment {}", experiment.id))?;
         let (cpus, redis_cpu) = cpus::beside(experiment, cpus::cpus()?)?;
         let fault = |fault| format!("This design decides a verdict before the run: {fault}.");
         let mut notes: Vec<String> = experiment.design_faults().into_iter().map(fault).collect();
@@ -533,60 +538,6 @@ fn without_rate(cell: &Cell) -> Cell {
     cell.point.remove(RATE);
     cell.point.remove(PHASE);
     cell
-}
-
-/// The experiment's variants; every mechanism in the registry when it names none.
-pub(crate) fn variants(experiment: &Experiment) -> Vec<Variant> {
-    if !experiment.variant.is_empty() {
-        return experiment.variant.clone();
-    }
-    registry::ALL.iter().map(|entry| Variant::of_mechanism(entry.name)).collect()
-}
-
-/// The mechanism of a variant, its architecture, or the version of another server.
-pub(crate) fn what_it_is(variant: &Variant) -> String {
-    match (&variant.architecture, variant.peer) {
-        (Some(architecture), _) => format!("architecture {architecture}"),
-        (None, Some(peer)) => peer.version(),
-        (None, None) if variant.redis_benchmark.is_some() => "redis-benchmark".into(),
-        (None, None) if variant.floor.contains_key("threads") => {
-            "recv and send alone, a thread for each connection".into()
-        }
-        (None, None) if variant.floor_of.is_some() => "epoll_wait, recv and send alone".into(),
-        _ => variant.mechanism.clone(),
-    }
-}
-
-/// The variants, each with the reason why it is not there, if it is not.
-///
-/// # Errors
-/// When none is there.
-fn tried(variants: &[Variant]) -> anyhow::Result<Vec<VariantOutcome>> {
-    let outcome = |variant: &Variant| VariantOutcome {
-        name: variant.name.clone(),
-        mechanism: what_it_is(variant),
-        unavailable: unavailable(variant),
-    };
-    let tried: Vec<VariantOutcome> = variants.iter().map(outcome).collect();
-    let reasons: Vec<String> = tried.iter().filter_map(|it| it.unavailable.clone()).collect();
-    anyhow::ensure!(
-        reasons.len() < tried.len(),
-        "this kernel has none of its mechanisms\n  {}",
-        reasons.join("\n  ")
-    );
-    Ok(tried)
-}
-
-/// Why this kernel does not have the variant's mechanism.
-fn unavailable(variant: &Variant) -> Option<String> {
-    if let Some(peer) = variant.peer {
-        return peer.program().err().map(|error| error.to_string());
-    }
-    if variant.mechanism.is_empty() {
-        return None;
-    }
-    let tried = variant.mechanism.parse::<MechanismSpec>().and_then(|spec| registry::probe(&spec));
-    tried.err().map(|error| error.to_string())
 }
 
 /// What one server meets, in words.

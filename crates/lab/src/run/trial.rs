@@ -4,6 +4,7 @@
 mod around;
 pub(super) mod baseline;
 mod idle;
+mod reading;
 mod stored;
 
 use super::{
@@ -31,6 +32,7 @@ use crate::{
 use anyhow::Context as _;
 use around::Around;
 use pollux_event::MechanismSpec;
+use reading::Reading;
 use std::{
     collections::BTreeMap,
     ffi::OsString,
@@ -106,37 +108,6 @@ pub struct LoadPhase<'a> {
     pub window_s: f64,
     /// How many seconds the load lasts before.
     pub warmup_s: f64,
-}
-
-/// The server's figures at an instant.
-struct Reading {
-    at: Instant,
-    cpu: measure::CpuTime,
-    idle_ns: Option<u64>,
-    statistics: serde_json::Value,
-    kernel_calls: BTreeMap<String, u64>,
-    switches: Option<u64>,
-    redis_cpu_ns: Option<u64>,
-    packets_dropped: Option<u64>,
-}
-
-impl Reading {
-    /// What happened from here until `later`.
-    fn until(&self, later: &Self, raw: &mut Raw) {
-        raw.wall_ns = (later.at - self.at).as_nanos() as u64;
-        raw.cpu = later.cpu - self.cpu;
-        for (function, count) in &later.kernel_calls {
-            let before = self.kernel_calls.get(function).copied().unwrap_or(0);
-            raw.kernel_calls.insert(function.clone(), count.saturating_sub(before));
-        }
-        let between = |a: Option<u64>, b: Option<u64>| Some(b?.saturating_sub(a?));
-        raw.idle_ns = between(self.idle_ns, later.idle_ns);
-        raw.packets_dropped = between(self.packets_dropped, later.packets_dropped);
-        raw.switches = between(self.switches, later.switches);
-        raw.redis_cpu_ns = between(self.redis_cpu_ns, later.redis_cpu_ns);
-        raw.before = self.statistics.clone();
-        raw.after = later.statistics.clone();
-    }
 }
 
 /// What counts while a server is measured.

@@ -1,0 +1,61 @@
+//! What is compared, and what of it this kernel has.
+
+use crate::{
+    experiment::{Experiment, Variant},
+    result::VariantOutcome,
+};
+use pollux_event::{MechanismSpec, registry};
+
+/// The experiment's variants; every mechanism in the registry when it names none.
+pub(crate) fn variants(experiment: &Experiment) -> Vec<Variant> {
+    if !experiment.variant.is_empty() {
+        return experiment.variant.clone();
+    }
+    registry::ALL.iter().map(|entry| Variant::of_mechanism(entry.name)).collect()
+}
+
+/// The mechanism of a variant, its architecture, or the version of another server.
+pub(crate) fn what_it_is(variant: &Variant) -> String {
+    match (&variant.architecture, variant.peer) {
+        (Some(architecture), _) => format!("architecture {architecture}"),
+        (None, Some(peer)) => peer.version(),
+        (None, None) if variant.redis_benchmark.is_some() => "redis-benchmark".into(),
+        (None, None) if variant.floor.contains_key("threads") => {
+            "recv and send alone, a thread for each connection".into()
+        }
+        (None, None) if variant.floor_of.is_some() => "epoll_wait, recv and send alone".into(),
+        _ => variant.mechanism.clone(),
+    }
+}
+
+/// The variants, each with the reason why it is not there, if it is not.
+///
+/// # Errors
+/// When none is there.
+pub(super) fn tried(variants: &[Variant]) -> anyhow::Result<Vec<VariantOutcome>> {
+    let outcome = |variant: &Variant| VariantOutcome {
+        name: variant.name.clone(),
+        mechanism: what_it_is(variant),
+        unavailable: unavailable(variant),
+    };
+    let tried: Vec<VariantOutcome> = variants.iter().map(outcome).collect();
+    let reasons: Vec<String> = tried.iter().filter_map(|it| it.unavailable.clone()).collect();
+    anyhow::ensure!(
+        reasons.len() < tried.len(),
+        "this kernel has none of its mechanisms\n  {}",
+        reasons.join("\n  ")
+    );
+    Ok(tried)
+}
+
+/// Why this kernel does not have the variant's mechanism.
+fn unavailable(variant: &Variant) -> Option<String> {
+    if let Some(peer) = variant.peer {
+        return peer.program().err().map(|error| error.to_string());
+    }
+    if variant.mechanism.is_empty() {
+        return None;
+    }
+    let tried = variant.mechanism.parse::<MechanismSpec>().and_then(|spec| registry::probe(&spec));
+    tried.err().map(|error| error.to_string())
+}
