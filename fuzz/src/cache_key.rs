@@ -1,5 +1,5 @@
-//! Cache keys of URLs: a key is its own key, its host is in lower case, and another spelling of the same host
-//! has the same one.
+//! Cache keys of URLs: the key of a key is the key itself, its host is in lower case, and another spelling of the
+//! same host has the same key.
 
 use pollux_cache::key_from_url;
 
@@ -13,15 +13,15 @@ pub fn check(url: &[u8]) {
     let host = &rest[..end.unwrap_or_else(|| panic!("no path: {}", text()))];
     assert!(!host.is_empty() && !host.iter().any(u8::is_ascii_uppercase), "{}", text());
 
-    // `a:80:80` is no host: no request has it, and one port of it is taken away each time.
+    // `a:80:80` is not a host, and no request contains it. Each call removes one of its ports.
     if host.ends_with(b":80") || host.ends_with(b":") {
         return;
     }
     assert_eq!(key_from_url(&key).as_ref(), Some(&key), "a key is its own key: {}", text());
 
-    // The host in upper case, the path as it is.
+    // The host in upper case, the path unchanged.
     let path = &rest[host.len()..];
-    // The fault: the path is spelled in upper case, too.
+    // The planted fault: the path is in upper case, too.
     let path = if crate::planted() { path.to_ascii_uppercase() } else { path.to_vec() };
     let other = [b"HTTP://", &host.to_ascii_uppercase()[..], &path].concat();
     assert_eq!(key_from_url(&other).as_ref(), Some(&key), "{}", other.escape_ascii());

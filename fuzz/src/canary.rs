@@ -1,4 +1,4 @@
-//! A fault on purpose. Without a view of the branches taken, six bytes are never guessed in ten seconds.
+//! A deliberate fault. A fuzzer that does not see the branches of the program cannot guess six bytes in ten seconds.
 
 /// Fails on the input `POLLUX`.
 pub fn check(data: &[u8]) {

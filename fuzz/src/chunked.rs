@@ -1,5 +1,5 @@
-//! Bodies in the chunked coding: the pieces make no difference, content lies within what was consumed, and
-//! what is encoded is decoded again.
+//! Bodies in the chunked coding: the result does not depend on the pieces in which a body arrives, content lies
+//! within the consumed bytes, and decoding reverses encoding.
 
 use pollux_http::{Limits, body::Decoder, request::Framing, response};
 
@@ -16,7 +16,7 @@ fn decode(wire: &[u8], size: usize) -> Result<Option<(Vec<u8>, usize)>, u16> {
             .map_err(|reject| reject.status.code())?;
         assert!(output.consumed > 0 && output.consumed <= end - at, "{output:?}");
         assert!(output.data.end <= output.consumed, "{output:?}");
-        // The fault: a piece that is content alone loses its last byte.
+        // The planted fault: a piece that contains only content loses its last byte.
         let lost = usize::from(crate::planted() && output.data.len() == size);
         content.extend_from_slice(&wire[at..][output.data.start..output.data.end - lost]);
         at += output.consumed;
@@ -24,7 +24,7 @@ fn decode(wire: &[u8], size: usize) -> Result<Option<(Vec<u8>, usize)>, u16> {
     Ok(Some((content, at)))
 }
 
-/// The input is the size of the pieces and what is received.
+/// The input is the size of the pieces and the received bytes.
 pub fn check(data: &[u8]) {
     let Some((size, wire)) = crate::in_pieces(data) else { return };
     let whole = decode(wire, usize::MAX);

@@ -1,5 +1,5 @@
-//! Hand-over messages: what is sent arrives whole, with the descriptor that was sent; what does not fit is
-//! refused, and no descriptor stays open.
+//! Hand-over messages: a message arrives whole, with its descriptor; a message that does not fit is refused, and no
+//! descriptor stays open.
 
 use pollux_sys::{packet_pair, receive_with_descriptor, send_with_descriptor};
 use std::{
@@ -11,7 +11,7 @@ use std::{
     },
 };
 
-/// Longer ones say nothing new.
+/// Longer messages would test nothing new.
 const MESSAGE_MAX: usize = 4096;
 
 fn open_descriptors() -> usize {
@@ -37,7 +37,7 @@ pub fn check(data: &[u8]) {
         match receive_with_descriptor(receiver.as_fd(), &mut buffer) {
             Ok((length, descriptor)) => {
                 assert!(message.len() <= room, "{} bytes in {room}", message.len());
-                // The fault: the last byte is lost.
+                // The planted fault: the last byte is lost.
                 let length = length.saturating_sub(usize::from(crate::planted()));
                 assert_eq!(&buffer[..length], message);
                 let received = File::from(descriptor.expect("a descriptor came with it"));

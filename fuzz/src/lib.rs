@@ -1,11 +1,11 @@
-//! What the fuzz targets check. Each module takes bytes that an attacker could send, and compares
-//! what the code makes of them with an independent statement: with the same bytes in other pieces,
-//! with what was written before, or with a few lines that are obviously right.
+//! The checks of the fuzz targets. Each module takes bytes that an attacker could send, and compares the result of
+//! the code with an independent one: with the result for the same bytes in other pieces, with the data that was
+//! written before, or with the result of a few lines that are obviously right.
 //!
 //! # Positive controls
-//! A check that cannot fail finds nothing. With `POLLUX_FUZZ_PLANT` set each target has a fault
-//! ([`planted`]), which its kept corpus must reveal; and [`canary`] has one that only a fuzzer finds
-//! which sees the branches of the program.
+//! A check that cannot fail is worthless. With `POLLUX_FUZZ_PLANT` set, each target has a fault ([`planted`]) that
+//! its kept corpus must reveal. [`canary`] has a fault that only a fuzzer finds that sees the branches of the
+//! program.
 
 pub mod cache_key;
 pub mod canary;

@@ -1,12 +1,12 @@
-//! PROXY protocol headers: in pieces a header means what it means at once; what it says is written and
-//! read again as the same.
+//! PROXY protocol headers: a header has the same meaning in pieces and as a whole, and a header that is written has
+//! the same meaning when it is read again.
 
 use pollux_http::proxy_protocol::{HEADER_MAX, Header, ParseStatus, Version, parse, write};
 
-/// The input is what a balancer sends, and the client behind it.
+/// The input is the bytes that a balancer sends, and after them those of the client.
 pub fn check(data: &[u8]) {
     let whole = parse(data);
-    // The shortest beginning that decides, which must be what all of it says.
+    // The shortest prefix that decides. Its result must be that of the whole input.
     let decided = (0..=data.len().min(HEADER_MAX))
         .map(|end| parse(&data[..end]))
         .find(|status| *status != Ok(ParseStatus::Partial));
@@ -22,13 +22,13 @@ pub fn check(data: &[u8]) {
         write(&mut written, version, header);
         let total = written.len();
         written.extend_from_slice(&data[len..]);
-        // The fault: the header is taken for one byte longer.
+        // The planted fault: the header is treated as one byte longer.
         let total = total + usize::from(crate::planted());
         assert_eq!(parse(&written), Ok(ParseStatus::Complete(same_family(header), total)));
     }
 }
 
-/// Both addresses of a header have one family, by its grammar.
+/// By the grammar of a header both of its addresses have the same family.
 fn same_family(header: Header) -> Header {
     if let Header::Proxied { source, destination } = header {
         assert_eq!(source.is_ipv4(), destination.is_ipv4());

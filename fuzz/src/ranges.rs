@@ -1,5 +1,5 @@
-//! `Range` and `Content-Range`: parts lie within the representation, are no longer than it together, and what
-//! is written is read again.
+//! `Range` and `Content-Range`: parts lie within the representation, are together not longer than it, and a field
+//! that is written has the same value when it is read again.
 
 use pollux_http::{
     multipart::Multipart,
@@ -10,7 +10,7 @@ use pollux_http::{
 /// The input is the size of the representation (eight bytes) and the field's value.
 pub fn check(data: &[u8]) {
     let Some((size, value)) = data.split_first_chunk::<8>() else { return };
-    // No file is longer than off_t can say. Beyond it sums saturate, and a limit of the size says nothing.
+    // No file is longer than the maximum of off_t. Beyond it sums saturate, and the comparison of sizes is meaningless.
     let size = u64::from_le_bytes(*size) & i64::MAX as u64;
     if let Some((range, total)) = content_range(value) {
         assert!(range.first <= range.last && range.last < total, "{range:?} of {total}");
@@ -18,7 +18,7 @@ pub fn check(data: &[u8]) {
     let Selection::Parts(parts) = select(value, size) else { return };
     let ranges = parts.as_slice();
     assert!((1..=MAX_RANGES).contains(&ranges.len()), "{ranges:?}");
-    // The fault: the last byte counts as one beyond the end.
+    // The planted fault: the last byte is treated as one beyond the end.
     let end = if crate::planted() { size - 1 } else { size };
     for &range in ranges {
         assert!(range.first <= range.last && range.last < end, "{range:?} of {size}");

@@ -1,12 +1,12 @@
-//! Replies of Redis (RESP): the pieces make no difference, every request has one answer at the end, and a
-//! hostile server makes the client neither panic nor answer twice.
+//! Replies of Redis (RESP): the result does not depend on the pieces in which they arrive, every request has one
+//! answer at the end, and a hostile server cannot make the client panic or answer twice.
 
 use pollux_guestbook::{
     Answer, Request, StoreError,
     redis::{Session, Url},
 };
 
-/// Requests on their way: visits and posts in turn.
+/// Number of requests in flight: visits and posts in turn.
 const REQUESTS: u32 = 8;
 
 type Answers = Vec<(u32, Result<Answer, StoreError>)>;
@@ -23,7 +23,7 @@ fn answers(url: &Url, wire: &[u8], size: usize) -> Answers {
     let mut failure = StoreError::Unreachable("the end".into());
     for piece in wire.chunks(size.min(wire.len().max(1))) {
         session.sent(session.output().len());
-        // The fault: an empty line is taken for the end of the connection.
+        // The planted fault: an empty line is treated as the end of the connection.
         let is_lost = crate::planted() && piece.starts_with(b"\r\n");
         if is_lost {
             break;
@@ -37,7 +37,7 @@ fn answers(url: &Url, wire: &[u8], size: usize) -> Answers {
     std::iter::from_fn(|| session.next_answer()).collect()
 }
 
-/// The input is the size of the pieces, whether there is a login, and what the server sends.
+/// The input is the size of the pieces, whether there is a login, and the bytes that the server sends.
 pub fn check(data: &[u8]) {
     let Some((size, rest)) = crate::in_pieces(data) else { return };
     let Some((&login, wire)) = rest.split_first() else { return };

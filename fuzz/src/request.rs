@@ -1,12 +1,12 @@
-//! Heads of requests: the pieces in which one arrives make no difference, and what is accepted can be
-//! read by every recipient in the same way (no bare CR or LF, no control characters, one framing).
+//! Heads of requests: the result does not depend on the pieces in which a head arrives, and every recipient reads
+//! an accepted head in the same way (no bare CR or LF, no control characters, one framing).
 
 use pollux_http::{
     Limits,
     request::{Framing, HeadParser, ParseStatus, parse},
 };
 
-/// What parsing a head yields: its length and framing, "incomplete", or a status code.
+/// The result of parsing a head: its length and framing, "incomplete", or a status code.
 #[derive(Debug, PartialEq, Eq)]
 enum Outcome {
     Complete(usize, Framing, bool, Vec<(Vec<u8>, Vec<u8>)>),
@@ -38,7 +38,7 @@ fn is_sound(head: &[u8]) {
     }
 }
 
-/// The input is the size of the pieces and what is received.
+/// The input is the size of the pieces and the received bytes.
 pub fn check(data: &[u8]) {
     let Some((size, wire)) = crate::in_pieces(data) else { return };
     let limits = Limits::DEFAULT;
@@ -48,14 +48,14 @@ pub fn check(data: &[u8]) {
     let mut end = 0;
     let pieces = loop {
         end = (end + size).min(wire.len());
-        // The fault: the end of a head is not seen if it is also the end of a piece.
+        // The planted fault: the end of a head is missed if it is also the end of a piece.
         let seen = if crate::planted() { end.saturating_sub(1) } else { end };
         let now = outcome(parser.parse(&wire[..seen], &limits), wire);
         if now != Outcome::Partial || end == wire.len() {
             break now;
         }
     };
-    // What is wrong may be reported later if it arrives in pieces, when the line or the head is complete.
+    // If a head arrives in pieces, a fault may be reported later, when the line or the head is complete.
     let is_late = matches!((&whole, &pieces), (Outcome::Rejected(_), Outcome::Partial));
     assert!(
         is_late || whole == pieces,

@@ -1,9 +1,9 @@
-//! Responses of origins: the pieces in which they arrive make no difference to heads, content, trailers and
-//! errors.
+//! Responses of origins: heads, content, trailers and errors do not depend on the pieces in which the responses
+//! arrive.
 
 use pollux_http::reply::{Event, Reader, ReplyHead, RequestInfo};
 
-/// What a client of the reader sees, with its content in one piece.
+/// The output of the reader, with all content in one piece.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Seen {
     heads: Vec<(u16, String, Vec<Vec<u8>>)>,
@@ -38,7 +38,7 @@ fn read(wire: &[u8], size: usize, request: RequestInfo) -> Seen {
             Event::NeedMore if end == wire.len() => break,
             Event::NeedMore => end = end.saturating_add(size).min(wire.len()),
             Event::Interim(head) | Event::Head(head) => seen.add_head(&head),
-            // The fault: content of exactly one piece is lost.
+            // The planted fault: content of exactly one piece is lost.
             Event::Content(bytes) if crate::planted() && bytes.len() == size => {}
             Event::Content(bytes) => seen.content.extend_from_slice(bytes),
             Event::End { trailers, next } => {
@@ -54,13 +54,13 @@ fn read(wire: &[u8], size: usize, request: RequestInfo) -> Seen {
     seen
 }
 
-/// The input is the size of the pieces, properties of the request, and what is received.
+/// The input is the size of the pieces, properties of the request, and the received bytes.
 pub fn check(data: &[u8]) {
     let Some((size, rest)) = crate::in_pieces(data) else { return };
     let Some((&flags, wire)) = rest.split_first() else { return };
     let request = RequestInfo { head: flags & 1 != 0, upgrade: flags & 2 != 0 };
     let (whole, pieces) = (read(wire, usize::MAX, request), read(wire, size, request));
-    // An error in the middle of content comes after as much of it as had arrived.
+    // The content that arrived before an error is reported before the error.
     if whole.has_failed && pieces.has_failed {
         assert_eq!(whole.heads, pieces.heads, "in pieces of {size}: {}", wire.escape_ascii());
         let length = whole.content.len().min(pieces.content.len());
