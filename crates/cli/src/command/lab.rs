@@ -25,8 +25,6 @@ use pollux_vm::Mips;
 use std::{
     fs,
     io::{self, Write},
-    net::SocketAddr,
-    num::NonZeroU32,
     path::{Path, PathBuf},
     process::ExitCode,
     time::Duration,
