@@ -39,13 +39,12 @@ pub use own::OwnOptions;
 use crate::Error;
 use std::{collections::BTreeMap, fmt, str::FromStr};
 
-/// How a mechanism is opened. `Own` are its own options: a type that implements [`OwnOptions`], or
+/// How a mechanism is opened. `Own` is the type of the options that only this mechanism has: a type that implements [`OwnOptions`], or
 /// text for any mechanism, as in a [`MechanismSpec`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Options<Own = BTreeMap<String, String>> {
-    /// The most events that one wait returns. Named maximum of the event buffer; default 512
-    /// (nginx's `worker_connections` events default), 6 KiB for epoll.
+    /// The most events that one wait returns. The default of 512 is nginx's too; epoll's buffer then has 6 KiB.
     pub max_events: usize,
     /// The mechanism's own options; as text, keys and values.
     pub own: Own,

@@ -8,7 +8,7 @@ use std::fs;
 pub(crate) struct OwnCpu {
     /// CPU time used, user and system.
     pub(crate) used_ns: u64,
-    /// Time in which it was runnable but had no CPU; 0 where the kernel does not count it (no
+    /// Time in which it was runnable but had no CPU; none where the kernel does not count it (no
     /// CONFIG_SCHED_INFO, no /proc).
     pub(crate) delayed_ns: Option<u64>,
 }
@@ -23,7 +23,7 @@ impl OwnCpu {
         }
     }
 
-    /// The difference to `before`.
+    /// The difference from `before`.
     pub(crate) fn since(self, before: Self) -> Self {
         let delays = self.delayed_ns.zip(before.delayed_ns);
         Self {
@@ -50,11 +50,11 @@ mod tests {
         assert_eq!(run_delay_ns("a b c"), None);
     }
 
-    /// Works until `cpu` time is used, and returns how long it was kept from it.
+    /// Uses `cpu_ns` of CPU time on the processor `cpu`, and returns how long it waited for that.
     fn work(cpu: usize, nice: i32, cpu_ns: u64) -> u64 {
         crate::run::pin(Some(cpu)).unwrap();
         if nice > 0 {
-            // Of the calling thread alone, in Linux.
+            // On Linux, nice applies to the calling thread.
             rustix::process::nice(nice).unwrap();
         }
         let before = OwnCpu::now();

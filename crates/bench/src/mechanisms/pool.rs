@@ -5,7 +5,7 @@ use anyhow::{Context, Result};
 use pollux_sys::{self as sys, thread_cpu_time};
 use rustix::{
     io::{FdFlags, fcntl_dupfd_cloexec, fcntl_setfd},
-    net::sockopt::set_socket_linger,
+    net::sockopt::{Timeout, set_socket_linger, set_socket_timeout},
 };
 use std::{
     io::Write,
@@ -16,18 +16,20 @@ use std::{
     time::Duration,
 };
 
-/// Connections whose far ends this thread holds too, so that it can make them ready itself.
+/// The number of connections whose far ends are also in this thread, so that it can make them ready itself.
 pub(crate) const ACTIVE: usize = 16;
 
-/// Far ends held here get numbers from here up, out of the way: select(2) wants the near ends'
-/// numbers small.
-const FAR_NUMBERS: i32 = 1100;
+/// The lowest descriptor of the far ends that this thread holds: select(2) needs small numbers for the near ends.
+const FAR_FD_MIN: i32 = 1100;
+
+/// The longest wait for a connection of the far side, whose thread may have failed.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Descriptors beside the connections: standard streams, listener, epoll and ring, a reserve.
 const RESERVE: u64 = 40;
 
 /// Connections over loopback. The far ends, but for the first [`ACTIVE`], are in a thread with a
-/// file table of its own, so that RLIMIT_NOFILE is not halved.
+/// file table of its own, so that the ends of a connection do not share one RLIMIT_NOFILE.
 pub(crate) struct Pool {
     near: Vec<TcpStream>,
     active: Vec<TcpStream>,
@@ -46,13 +48,15 @@ impl Pool {
     /// Opens `size` connections.
     pub(crate) fn open(size: usize) -> Result<Self> {
         let listener = TcpListener::bind("127.0.0.1:0").context("bind 127.0.0.1")?;
+        set_socket_timeout(&listener, Timeout::Recv, Some(CONNECT_TIMEOUT))
+            .context("SO_RCVTIMEO")?;
         let address = listener.local_addr()?;
         let mut near = Vec::with_capacity(size);
         let mut active = Vec::new();
         for _ in 0..size.min(ACTIVE) {
             let far = connect(address)?;
-            // A small limit on descriptors leaves no room up there.
-            let moved = fcntl_dupfd_cloexec(&far, FAR_NUMBERS);
+            // A small limit on descriptors leaves no such numbers.
+            let moved = fcntl_dupfd_cloexec(&far, FAR_FD_MIN);
             active.push(moved.map_or(far, TcpStream::from));
             near.push(accept(&listener)?);
         }
@@ -61,7 +65,20 @@ impl Pool {
         let (report, reports) = channel();
         let far_side = std::thread::spawn(move || hold_far_ends(address, rest, &on_order, &report));
         for _ in 0..rest {
-            near.push(accept(&listener).context("the far side did not connect")?);
+            match accept(&listener) {
+                Ok(end) => near.push(end),
+                Err(error) if !far_side.is_finished() => {
+                    return Err(error.context("the far side did not connect"));
+                }
+                Err(error) => {
+                    far_side
+                        .join()
+                        .ok()
+                        .context("the far side panicked")?
+                        .context("the far side")?;
+                    return Err(error);
+                }
+            }
         }
         Ok(Self { near, active, orders: Some(orders), reports, far_side: Some(far_side) })
     }

@@ -1,4 +1,4 @@
-//! Requests that are another process' on this host: it is given the client's connection itself.
+//! Passes a client's connection to another process on this host, which answers the request.
 
 use super::{
     Exchange, Progress, Proxy, RouteId, exchange::ExchangePhase, failure::Failure, has_body,
@@ -11,11 +11,11 @@ use crate::{
 use pollux_http::request::Request;
 use std::{ops::ControlFlow, path::Path, sync::Arc};
 
-/// Replies to earlier requests have to leave first: after so many ticks it is tried again.
+/// Ticks (100 ms each) until the next try while earlier replies are unsent.
 const AGAIN_TICKS: u32 = 1;
 
 impl Proxy {
-    /// Requests that the connection is handed over.
+    /// Orders the hand-over of the connection.
     pub(super) fn begin_handover(
         &mut self,
         context: &mut RequestContext<'_>,
@@ -35,7 +35,7 @@ impl Proxy {
         ControlFlow::Continue(state)
     }
 
-    /// Replies that were in the way may have left by now.
+    /// Tries again: the earlier replies may have been sent by now.
     pub(super) fn hand_over_again(
         &mut self,
         context: &mut RequestContext<'_>,
@@ -51,7 +51,7 @@ impl Proxy {
         ControlFlow::Continue(state)
     }
 
-    /// It was not accepted: the client receives an error.
+    /// The hand-over failed, so the client receives an error; or earlier replies are unsent, so it is tried later.
     pub(super) fn not_taken(
         &mut self,
         context: &mut RequestContext<'_>,
@@ -67,7 +67,7 @@ impl Proxy {
             NotTaken::Error(kind) => kind,
         };
         if has_body(state.framing) {
-            // It may be long, and nobody wants it.
+            // The rest of the body is dropped with the connection.
             context.close_after();
         }
         let failure = Failure::NotTaken(kind);

@@ -122,7 +122,7 @@ fn types_follow_names() {
         ("a.png", "image/png"),
         ("a.svg", "image/svg+xml"),
         ("a.wasm", "application/wasm"),
-        ("README", "application/byte-stream"),
+        ("README", "application/octet-stream"),
     ];
     let files: Vec<(&str, &[u8])> = names.iter().map(|(name, _)| (*name, &b"x"[..])).collect();
     let fixture = Fixture::new(&files, |_| {});

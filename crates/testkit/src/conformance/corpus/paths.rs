@@ -85,7 +85,7 @@ pub(super) const ROWS: &[Row] = &[
     ("a link to itself", b"GET /loop HTTP/1.1\r\nHost: a\r\n\r\n", "403 open"),
     ("a link to nothing", b"GET /dangling HTTP/1.1\r\nHost: a\r\n\r\n", "404 open"),
     ("a FIFO", b"GET /fifo HTTP/1.1\r\nHost: a\r\n\r\n", "403 open"),
-    ("a device", b"GET /zero HTTP/1.1\r\nHost: a\r\n\r\n", "403 open"),
+    ("a link to a device", b"GET /zero HTTP/1.1\r\nHost: a\r\n\r\n", "403 open"),
     ("an encoded slash", b"GET /dir%2findex.html HTTP/1.1\r\nHost: a\r\n\r\n", "400 open"),
     ("an encoded slash in front", b"GET /%2fdigits HTTP/1.1\r\nHost: a\r\n\r\n", "400 open"),
     ("an encoded backslash", b"GET /dir%5Cindex.html HTTP/1.1\r\nHost: a\r\n\r\n", "400 open"),

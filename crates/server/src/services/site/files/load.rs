@@ -90,7 +90,7 @@ impl Files {
         }
         let mut stamps = sources.iter().filter_map(|(_, stamp)| stamp.as_ref());
         let is_young = stamps.any(|stamp| is_young(stamp, begun_at));
-        // What may change once more under the same stamp is compressed when it no longer can.
+        // A young file may still change under the same stamp: it is compressed when it is older.
         let compressible = (!compressed.is_empty() && !is_young)
             .then(|| Box::new(Compressible::new(&name, stamp, head, &compressed)));
         Ok(Resource {
@@ -148,10 +148,12 @@ impl Files {
             return Ok((Rc::new(Representation::charged(shared)), stamp));
         }
         let mut content = None;
-        // What may be another content under the same stamp is nobody else's.
+        // A young file may get other content under the same stamp: it is not shared with other workers.
         let mut key = None;
         for _ in 0..READ_TRIES {
             if stamp.len > MEMORY_FILE_MAX {
+                // It has grown since it was read: what was read is not all of it.
+                content = None;
                 break;
             }
             let bytes = read_all(&file, stamp.len as usize).map_err(miss)?;
@@ -217,13 +219,15 @@ impl Files {
 /// Whether a file may change once more after it is read, at this time or later, without its stamp showing
 /// it.
 fn is_young(stamp: &Stamp, at: SystemTime) -> bool {
-    at.duration_since(UNIX_EPOCH + stamp.modified).is_ok_and(|age| age < YOUNG)
+    // A file that is written while it is loaded was modified after `at`.
+    let age = at.duration_since(UNIX_EPOCH + stamp.modified);
+    age.unwrap_or_else(|later| later.duration()) < YOUNG
 }
 
-/// The entity tag of a file's content (RFC 9110 §8.8.3). Other bytes have another tag, also where the
-/// times are those of before: what is in memory is tagged by its bytes, and so alike on every machine.
-/// Of what is sent from the file the stamp tells; while that is young, the bytes may change once more
-/// without it, so that the tag is weak, and another than later.
+/// The entity tag of a file's content (RFC 9110 §8.8.3). Content in memory is tagged by its bytes, so that other
+/// bytes have another tag even if the file's times are the same, and every machine has the same tags. Content that
+/// is sent from the file is tagged by the file's stamp. While that is young, the bytes may change under the same
+/// stamp: the tag is then weak, and differs from the later one.
 pub(super) fn entity_tag(content: &Content, stamp: &Stamp, now: Duration, suffix: &str) -> Tag {
     // Its keys are fixed: all workers have the same tags.
     let mut hasher = DefaultHasher::new();
@@ -241,7 +245,7 @@ pub(super) fn entity_tag(content: &Content, stamp: &Stamp, now: Duration, suffix
     Tag { opaque: format!("{len:x}-{:x}{suffix}{young}", hasher.finish()), is_weak }
 }
 
-/// Whether this says that there is no file that could be served, whatever else is wanting.
+/// Whether this error means that there is no file that could be served, rather than that a resource is short.
 fn is_no_file(error: Errno) -> bool {
     matches!(miss(error), Miss::Status(Status::NotFound | Status::Forbidden))
 }
@@ -271,7 +275,7 @@ fn c_string(path: &[u8]) -> Result<CString, Miss> {
 fn content_type(name: &[u8]) -> String {
     let name = String::from_utf8_lossy(name);
     let Some(guess) = mime_guess::from_path(&*name).first() else {
-        return "application/byte-stream".into();
+        return "application/octet-stream".into();
     };
     let is_text =
         guess.type_() == mime_guess::mime::TEXT || guess.essence_str() == "application/javascript";
@@ -308,7 +312,17 @@ mod tests {
         Files::new(Tree::of(&config).unwrap().unwrap(), contents, &config, Vec::new()).unwrap()
     }
 
-    /// Takes all descriptors but so many. The limit on them is the whole process's.
+    #[test]
+    fn a_file_that_is_written_while_it_is_loaded_is_young() {
+        let at = UNIX_EPOCH + Duration::from_secs(1000);
+        let modified =
+            |seconds| Stamp { modified: Duration::from_secs(seconds), ..Stamp::of_test(1) };
+        for (seconds, young) in [(990, false), (999, true), (1001, true), (5000, false)] {
+            assert_eq!(is_young(&modified(seconds), at), young, "{seconds}");
+        }
+    }
+
+    /// Takes all descriptors but `count`. The limit on them is the whole process's.
     fn leave_descriptors(count: usize) -> Vec<File> {
         let limit = Rlimit { current: Some(256), ..getrlimit(Resource::Nofile) };
         setrlimit(Resource::Nofile, limit).unwrap();
