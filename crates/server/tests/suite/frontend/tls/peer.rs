@@ -128,11 +128,14 @@ pub(super) fn exchange_until_end(
 
 pub(super) type Stream = StreamOwned<ServerConnection, TcpStream>;
 
+/// A handshake: its kind, the name requested, the protocol.
+pub(super) type Handshake = (HandshakeKind, Option<String>, Option<Vec<u8>>);
+
 /// An origin of rustls alone.
 pub(super) struct TlsOrigin {
     pub(super) address: SocketAddr,
-    /// What each handshake was: its kind, the name requested, the protocol.
-    pub(super) handshakes: Arc<Mutex<Vec<(HandshakeKind, Option<String>, Option<Vec<u8>>)>>>,
+    /// Each handshake that ended.
+    pub(super) handshakes: Arc<Mutex<Vec<Handshake>>>,
 }
 
 impl TlsOrigin {
