@@ -28,8 +28,7 @@ pub struct InForce {
 }
 
 /// The warning of a server that keeps root's rights.
-const AS_ROOT: &str = "this server runs as root, so a fault in it would have root's rights: add --user NAME (it binds \
-                       its ports first), or start it as another user";
+const AS_ROOT: &str = "this server runs as root: add --user NAME, or start it as another user";
 
 impl Confinement {
     /// Opens what needs root's rights for a server with this configuration, then gives them up. To be called while the
