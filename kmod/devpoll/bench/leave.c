@@ -21,31 +21,15 @@
 #include <string.h>
 #include <sys/devpoll.h>
 #include <sys/prctl.h>
-#include <time.h>
 #include <unistd.h>
+
+#include "measure.h"
 
 #define MOST_PIPES 256
 #define SAMPLES 2000
 
 static int set, pipes[MOST_PIPES][2], done[2], npipes = 16;
 static long reported_ns;
-
-static long check(long result, const char *what)
-{
-	if (result < 0) {
-		fprintf(stderr, "leave: %s: %s\n", what, strerror(errno));
-		exit(2);
-	}
-	return result;
-}
-
-static long nanoseconds(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return now.tv_sec * 1000000000L + now.tv_nsec;
-}
 
 static void *wait_for_ever(void *unused)
 {

@@ -28,11 +28,12 @@
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <fcntl.h>
 #include <sys/devpoll.h>
+
+#include "measure.h"
 
 #define LARGEST 20000
 /*
@@ -59,19 +60,6 @@ static int count, nready, room;
 static bool rotating;
 static int current;
 static unsigned int changes;
-
-static void die(const char *what)
-{
-	fprintf(stderr, "wait: %s: %s\n", what, strerror(errno));
-	exit(2);
-}
-
-static long check(long result, const char *what)
-{
-	if (result < 0)
-		die(what);
-	return result;
-}
 
 static void expect(long found, const char *what)
 {
@@ -346,14 +334,6 @@ static const struct {
 	[COPY_CYCLE] = { "send, devpoll, recv", copy_setup, copy_cycle_once, drop_set, false,
 			 true },
 };
-
-static long nanoseconds(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return now.tv_sec * 1000000000L + now.tv_nsec;
-}
 
 /* The descriptors that are ready at a wait. */
 static const struct {
