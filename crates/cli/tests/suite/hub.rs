@@ -101,7 +101,7 @@ fn a_refusal_is_reported() {
     let output = Command::new(BINARY).args(["subscribe", &url, "-p", "/:a("]).output().unwrap();
     let stderr = String::from_utf8(output.stderr).unwrap();
     assert!(stderr.contains("400") && stderr.contains("pattern"), "{stderr}");
-    let output = Command::new(BINARY).args(["push", "https://a", "--topic", "x"]).output().unwrap();
+    let output = Command::new(BINARY).args(["push", "ftp://a", "--topic", "x"]).output().unwrap();
     assert_eq!(output.status.code(), Some(2));
 }
 
