@@ -54,7 +54,7 @@ Examples:
   pollux load https://127.0.0.1:8443/ --rate 200 --insecure
 
   # how many handshakes a second: a new connection for each request, resumed
-  pollux load https://h/ -c 32 --requests-per-connection 1 --tls-resume
+  pollux load https://127.0.0.1/ -kc 8 --requests-per-connection 1 --tls-resume
 
   # more connections than one source address has ports for
   pollux load http://127.0.0.1:8080/ --rate 20000 --source 127.0.1.0/24

@@ -10,7 +10,7 @@ pub(crate) struct TrustArgs {
     #[arg(long, value_name = "FILE", conflicts_with = "insecure", help_heading = "TLS")]
     cacert: Option<PathBuf>,
     /// Accept every certificate: for trials, since anybody can pretend to be the server
-    #[arg(long, help_heading = "TLS")]
+    #[arg(long, short = 'k', help_heading = "TLS")]
     insecure: bool,
 }
 

@@ -120,14 +120,17 @@ fn a_server_of_each_example_answers_and_stops() {
     }
 }
 
-/// Runs each example of a generator against `address`, all at once.
-fn run(command: &str, address: &str) -> Vec<(String, Output)> {
+/// Runs each example of a generator against `address`, or against `tls_address` if its URL is
+/// `https`, all at once.
+fn run(command: &str, address: &str, tls_address: &str) -> Vec<(String, Output)> {
     let directory = directory();
     thread::scope(|scope| {
         let run = |mut words: Vec<String>| {
             let shown = words.join(" ");
             for word in &mut words {
-                if word.contains("127.0.0.1:8080") {
+                if word.starts_with("https:") {
+                    *word = format!("https://{tls_address}/");
+                } else if word.contains("127.0.0.1:8080") {
                     *word = word.replace("127.0.0.1:8080", address);
                 } else if word.contains("127.0.0.1/") {
                     *word = word.replace("127.0.0.1", address);
@@ -154,9 +157,13 @@ fn a_generator_of_each_example_is_answered() {
     let site = directory();
     // A generator that holds connections until all are there is silent on the first for some time.
     let arguments = ["--workers", "3", "--header-timeout", "300s"];
-    let server = Serve::start(env!("CARGO_BIN_EXE_pollux"), &site.path().join("site"), &arguments);
+    let hub = ["--hub", "--hub-anonymous", "--hub-publish-anonymous"];
+    let plain = [&arguments[..], &hub].concat();
+    let server = Serve::start(env!("CARGO_BIN_EXE_pollux"), &site.path().join("site"), &plain);
+    let over_tls = [&arguments[..], &["--tls", "self-signed"]].concat();
+    let over_tls = Serve::start(env!("CARGO_BIN_EXE_pollux"), &site.path().join("site"), &over_tls);
     for (command, at_least) in [("load", 8), ("idle", 3)] {
-        let all = run(command, server.address());
+        let all = run(command, server.address(), over_tls.address());
         assert!(all.len() >= at_least, "only {all:?}");
         for (shown, output) in all {
             // So many at once on two CPUs: a generator may say that it was the bottleneck (3).
@@ -169,4 +176,5 @@ fn a_generator_of_each_example_is_answered() {
         }
     }
     assert!(server.stop().0.success());
+    assert!(over_tls.stop().0.success());
 }
