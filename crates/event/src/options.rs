@@ -1,4 +1,4 @@
-//! How a mechanism is named and configured.
+//! The name and the options of a mechanism.
 //!
 //! Options are typed. A mechanism with options of its own defines them beside its code (see
 //! [`OwnOptions`]) and has a function `open_with` that takes them:
@@ -39,12 +39,13 @@ pub use own::OwnOptions;
 use crate::Error;
 use std::{collections::BTreeMap, fmt, str::FromStr};
 
-/// How a mechanism is opened. `Own` is the type of the options that only this mechanism has: a type that implements [`OwnOptions`], or
-/// text for any mechanism, as in a [`MechanismSpec`].
+/// The options with which a mechanism is opened. `Own` holds the options that only this mechanism has:
+/// a type that implements [`OwnOptions`], or text for any mechanism, as in a [`MechanismSpec`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Options<Own = BTreeMap<String, String>> {
-    /// The most events that one wait returns. The default of 512 is nginx's too; epoll's buffer then has 6 KiB.
+    /// The most events that one wait returns; 0 counts as 1. The default is 512, as in nginx, which
+    /// needs a buffer of 6 KiB for epoll.
     pub max_events: usize,
     /// The mechanism's own options; as text, keys and values.
     pub own: Own,
@@ -80,7 +81,7 @@ impl Options {
     /// Parses the own options.
     ///
     /// # Errors
-    /// [`Error::Spec`] when the mechanism has no such options, or they have no such values.
+    /// [`Error::Spec`] if the mechanism has no such option, or an option has an invalid value.
     pub fn typed<Own: OwnOptions>(&self) -> Result<Options<Own>, Error> {
         Ok(Options { max_events: self.max_events, own: read(&self.own)? })
     }
@@ -146,7 +147,7 @@ impl fmt::Display for MechanismSpec {
 }
 
 impl<Own: OwnOptions> From<Own> for MechanismSpec {
-    /// The mechanism of these options; options with their defaults are left out.
+    /// The mechanism that these options belong to. Options with default values are left out.
     fn from(own: Own) -> Self {
         Self { name: Own::MECHANISM.into(), own: written(&own) }
     }
@@ -161,7 +162,7 @@ impl MechanismSpec {
     /// Parses the mechanism's own options.
     ///
     /// # Errors
-    /// [`Error::Spec`] when they are of another mechanism, or have no such values.
+    /// [`Error::Spec`] if they belong to another mechanism, or an option has an invalid value.
     pub fn own_options<Own: OwnOptions>(&self) -> Result<Own, Error> {
         if self.name != Own::MECHANISM {
             return Err(Error::Spec(format!(

@@ -1,21 +1,22 @@
 //! The parts of a record that both directions share.
 
-/// Type, version, length.
+/// The length of a record's header in bytes: type (1), version (2), length (2).
 pub const HEADER_LEN: usize = 5;
 /// The most plaintext that one record carries (RFC 8446 §5.1).
 pub const PLAINTEXT_MAX: usize = 1 << 14;
-/// What TLS 1.3 may add to a plaintext: its inner type, padding, the tag (RFC 8446 §5.2).
+/// The most bytes that TLS 1.3 may add to a plaintext: inner type, padding and tag (RFC 8446 §5.2).
 pub(crate) const EXPANSION_MAX_TLS13: usize = 256;
-/// What TLS 1.2 may add (RFC 5246 §6.2.3).
+/// The most bytes that TLS 1.2 may add to a plaintext (RFC 5246 §6.2.3).
 pub(crate) const EXPANSION_MAX_TLS12: usize = 2048;
 /// The longest record of TLS 1.3, with its header.
 pub const RECORD_MAX: usize = HEADER_LEN + PLAINTEXT_MAX + EXPANSION_MAX_TLS13;
-/// What is added to a plaintext when it is sealed, at most: header, explicit nonce or inner type, tag.
+/// The most bytes that this crate adds when it seals a plaintext: header, explicit nonce or inner type,
+/// and tag.
 pub const OVERHEAD_MAX: usize = HEADER_LEN + 8 + TAG_LEN;
-/// Every AEAD here has a tag of 16 bytes.
+/// The length of the tag of every supported AEAD in bytes.
 pub(crate) const TAG_LEN: usize = 16;
 
-/// What a record carries (RFC 8446 §5.1).
+/// The type of a record (RFC 8446 §5.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ContentType {
     Alert,
@@ -42,13 +43,13 @@ impl ContentType {
     }
 }
 
-/// A record's header.
+/// Encodes the header of a record whose body has `len` bytes.
 pub(crate) fn header(kind: ContentType, len: usize) -> [u8; HEADER_LEN] {
     let [high, low] = (len as u16).to_be_bytes();
     [kind.to_byte(), 3, 3, high, low]
 }
 
-/// What TLS 1.2 authenticates beside the content (RFC 5246 §6.2.3.3).
+/// Encodes the additional data that TLS 1.2 authenticates (RFC 5246 §6.2.3.3).
 pub(crate) fn additional_data_tls12(
     sequence: u64,
     kind: u8,

@@ -1,4 +1,4 @@
-//! What threads that hold subscribers, and the publisher, measure.
+//! The measurements of the threads that hold subscribers, and of the publisher.
 
 use crate::{
     outcome::Failures,
@@ -11,35 +11,35 @@ use hdrhistogram::{
 };
 use serde::{Deserialize, Serialize};
 
-/// The subscribers of a run, at its start and end.
+/// The numbers of subscribers in a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Subscribers {
-    /// How many were to be held.
+    /// Subscribers that the run was to hold.
     pub wanted: usize,
-    /// How many had a stream when the schedule began.
+    /// Subscribers with an open stream when the schedule began.
     pub at_start: usize,
-    /// How many had one at the end.
+    /// Subscribers with an open stream at the end.
     pub at_end: usize,
-    /// How many streams the server ended.
+    /// Streams that the server ended.
     pub dropped: u64,
-    /// How many streams were opened again, after the server had ended them or by --reconnect-at.
+    /// Streams that were opened again, after the server had ended them or because of --reconnect-at.
     pub reopened: u64,
-    /// How many attempts to open one failed.
+    /// Failed attempts to open a stream.
     pub failed: u64,
 }
 
-/// All that one thread of subscribers measured.
+/// The measurements of one thread of subscribers.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct SubscriberRecord {
-    /// From the scheduled instant of a publication to each of its deliveries.
+    /// Time from the scheduled instant of a publication to each of its deliveries.
     #[serde(with = "crate::ranks::message::histogram")]
     pub(crate) latency: Histogram<u64>,
-    /// From the instant of --reconnect-at until each subscriber has its stream again.
+    /// Time from the instant of --reconnect-at until each subscriber has its stream again.
     #[serde(with = "crate::ranks::message::histogram")]
     pub(crate) reconnect: Histogram<u64>,
-    /// How many subscribers got each publication.
+    /// For each publication, the number of subscribers that received it.
     pub(crate) delivered: Vec<u32>,
-    /// When the last of them got it, from the scheduled start.
+    /// For each publication, the time from the scheduled start to its last delivery.
     pub(crate) last_ns: Vec<u64>,
     pub(crate) duplicated: u64,
     pub(crate) reordered: u64,
@@ -73,7 +73,7 @@ impl SubscriberRecord {
         }
     }
 
-    /// Adds what another thread measured.
+    /// Adds the measurements of another thread.
     pub(crate) fn merge(&mut self, other: Self) {
         let bounds = "both have the same bounds";
         self.latency.add(&other.latency).expect(bounds);
@@ -100,20 +100,20 @@ impl SubscriberRecord {
     }
 }
 
-/// All that the publisher measured.
+/// The measurements of the publisher.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct PublisherRecord {
-    /// From the scheduled instant until the request was begun.
+    /// Time from the scheduled instant to the start of the request.
     #[serde(with = "crate::ranks::message::histogram")]
     pub(crate) lag: Histogram<u64>,
-    /// From the scheduled instant to the answer.
+    /// Time from the scheduled instant to the response.
     #[serde(with = "crate::ranks::message::histogram")]
     pub(crate) answer: Histogram<u64>,
-    /// Which publications the server acknowledged.
+    /// For each publication, whether the server acknowledged it.
     pub(crate) acknowledged: Vec<bool>,
     pub(crate) sent: u64,
     pub(crate) failed: u64,
-    /// Why the first one failed.
+    /// The reason of the first failure.
     pub(crate) first_failure: Option<String>,
     pub(crate) intervals: Vec<Interval>,
     pub(crate) cpu: OwnCpu,
@@ -134,11 +134,12 @@ impl PublisherRecord {
     }
 }
 
-/// Gathers a histogram of each second of the measured part.
+/// Collects one histogram for each second of the measured part.
 pub(super) struct IntervalRecorder {
     histogram: Histogram<u64>,
     start_ns: u64,
-    /// The other histogram of an [`Interval`] is this one's.
+    /// Whether the times are those of answers to the publisher; otherwise they are those of
+    /// deliveries. Each is one histogram of an [`Interval`].
     is_publisher: bool,
     done: Vec<Interval>,
 }
@@ -177,7 +178,7 @@ impl IntervalRecorder {
         self.start_ns += duration_ns;
     }
 
-    /// All intervals.
+    /// Closes the last interval and returns all of them.
     pub(super) fn finish(mut self) -> Vec<Interval> {
         if !self.histogram.is_empty() {
             self.close(self.start_ns + SAMPLE_NS);

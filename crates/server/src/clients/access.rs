@@ -1,4 +1,6 @@
-//! Allow and deny lists: the longest prefix decides.
+//! Allow and deny lists. Of all networks that contain an address, the one with the longest prefix
+//! decides, whatever the order in the lists. If no network contains it, the address is served unless
+//! there is an allow list.
 
 use super::{
     ClientConfig, Network,
@@ -6,17 +8,17 @@ use super::{
 };
 use std::{collections::HashMap, net::IpAddr};
 
-/// Both lists in the form in which they are looked up: one map for each length of a prefix, the longest
-/// first. A look-up costs one hash for each length that occurs, at most 129.
+/// Both lists, prepared for look-ups: one map for each prefix length, the longest first. A look-up
+/// hashes once for each length that occurs, at most 129 times.
 #[derive(Debug)]
 pub(super) struct AccessLists {
     by_length: Vec<(u8, HashMap<u128, bool>)>,
-    /// What holds for an address that is on neither list.
+    /// Whether an address that is on neither list is served.
     others: bool,
 }
 
 impl AccessLists {
-    /// `None` where both lists are empty.
+    /// Returns `None` if both lists are empty.
     pub(super) fn new(config: &ClientConfig) -> Option<Self> {
         if config.allow.is_empty() && config.deny.is_empty() {
             return None;
@@ -83,7 +85,7 @@ mod tests {
     }
 
     proptest! {
-        /// The plain rule, without maps.
+        /// Compares with a search that uses no maps.
         #[test]
         fn it_agrees_with_a_search_of_the_whole_list(
             networks in proptest::collection::vec((any::<u8>(), 24_u8..=32, any::<bool>()), 1..20),

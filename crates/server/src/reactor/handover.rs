@@ -1,15 +1,15 @@
-//! A client that is to be another process' own.
+//! The command to pass a client's connection to another process (`--handover`).
 
 use super::ExchangeId;
 use std::{io, path::Path, sync::Arc};
 
-/// Whose client, and to whom.
+/// A connection and the process that receives it.
 #[derive(Debug)]
 pub(crate) struct HandOver {
     pub(crate) exchange: ExchangeId,
     /// The path of the receiving process's socket.
     pub(crate) path: Arc<Path>,
-    /// The request's head, byte by byte.
+    /// The request's head exactly as the client sent it.
     pub(crate) head: Vec<u8>,
     line: usize,
 }
@@ -17,14 +17,15 @@ pub(crate) struct HandOver {
 /// Why a client was not handed over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotTaken {
-    /// Replies to its earlier requests have not left yet.
+    /// Replies to earlier requests of this connection are not sent yet.
     OutputFirst,
-    /// Nobody is there, or takes more.
+    /// No process listens on the path, or its queue is full.
     Error(io::ErrorKind),
 }
 
 impl HandOver {
-    /// The client of `exchange`; `line` is the request line, with which `head` begins.
+    /// Passes the connection of `exchange` to the process at `path`. `head` begins with the request
+    /// line `line`.
     pub(crate) fn new(exchange: ExchangeId, path: &Arc<Path>, head: Vec<u8>, line: &[u8]) -> Self {
         Self { exchange, path: path.clone(), head, line: line.len() }
     }

@@ -1,11 +1,11 @@
-//! Connections of clients are handed over to another process on this host, as phhttpd handed its
-//! own to the server behind it.
+//! Sends clients' connections to another process on this host, as phhttpd passed its connections to
+//! the server behind it (Provos & Lever, section 2).
 //!
-//! A message on a UNIX socket of the kind SOCK_SEQPACKET is one connection: its bytes are what was
-//! received of it and belongs to the request or stands behind it, and the descriptor goes with them
-//! (SCM_RIGHTS). On a stream a message could leave in part, with the descriptor at its first byte,
-//! and the receiver would have to find the ends; here it leaves whole or not at all, and several
-//! processes may receive from the same listener.
+//! Each connection is one message on a UNIX socket of type SOCK_SEQPACKET. The message contains the
+//! bytes that were received of the request and behind it, and the descriptor (SCM_RIGHTS). The kernel
+//! sends such a message completely or not at all. On a stream socket it could send a part, and the
+//! receiver would have to find where each message ends. Several processes may receive from one
+//! listener.
 
 use crate::reactor::HandOver;
 use pollux_sys as sys;
@@ -17,20 +17,20 @@ use std::{
     sync::Arc,
 };
 
-/// What the kernel may hold for a receiver that is slow: a head of the longest kind and what came
-/// behind it have room. It cuts this to net.core.wmem_max.
+/// The most bytes that the kernel queues for a slow receiver. The longest request head and the bytes
+/// received behind it fit. The kernel reduces this to net.core.wmem_max.
 const QUEUE_BYTES: usize = 1 << 20;
 
-/// Connections to the receiving processes: one to each.
+/// The connections to the receiving processes: one for each process.
 #[derive(Debug, Default)]
 pub(crate) struct Receivers(Vec<(Arc<Path>, Socket)>);
 
 impl Receivers {
-    /// Hands `client` over, with what was received behind the head. It is blocking then, as a socket
-    /// is that was just accepted. Nothing here waits.
+    /// Sends the descriptor `client`, the request's head and `behind`, the bytes received after it. The
+    /// receiver gets a blocking socket, as accept(2) would return it. This function never waits.
     ///
     /// # Errors
-    /// Nobody is there, or takes it: nothing has changed then.
+    /// No process listens on the path, or its queue is full. The client's socket is unchanged.
     pub(crate) fn pass(
         &mut self,
         what: &HandOver,
@@ -56,7 +56,7 @@ impl Receivers {
             let socket = &self.0[place].1;
             match sys::send_with_descriptor(socket.as_fd(), &parts, client) {
                 Ok(_) => return Ok(()),
-                // It was started anew, perhaps.
+                // The receiving process may have been restarted: connect again.
                 Err(error)
                     if matches!(
                         error.raw_os_error(),
@@ -75,11 +75,11 @@ impl Receivers {
     }
 }
 
-/// Connected at once, or not at all: EAGAIN is a full backlog.
+/// Connects without waiting. EAGAIN means that the receiver's backlog is full.
 fn connect(path: &Path) -> io::Result<Socket> {
     let kind = Type::SEQPACKET.nonblocking().cloexec();
     let socket = sys::count(sys::Call::Socket, || Socket::new(Domain::UNIX, kind, None))?;
-    // As much as the kernel lets us.
+    // If the kernel refuses, its default size remains.
     let _ = socket.set_send_buffer_size(QUEUE_BYTES);
     let address = SockAddr::unix(PathBuf::from(path))?;
     sys::count(sys::Call::Connect, || socket.connect(&address))?;

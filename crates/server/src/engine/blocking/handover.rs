@@ -1,4 +1,4 @@
-//! The client's connection becomes another process'.
+//! Passes the client's connection to another process, for the blocking engine.
 
 use super::Blocking;
 use crate::stats::Counter;
@@ -10,7 +10,8 @@ use crate::{
 use std::os::fd::AsFd;
 
 impl<A: Service> Blocking<A> {
-    /// Hands the connection over and forgets it; or delivers the reason why not.
+    /// Passes the connection on and ends its service here. If that fails, the exchange receives the
+    /// reason as an event.
     #[cold]
     pub(super) fn hand_over(&mut self, what: &HandOver) {
         if !self.is_running(what.exchange) {

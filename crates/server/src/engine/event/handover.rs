@@ -1,4 +1,4 @@
-//! A client's connection becomes another process'.
+//! Passes a client's connection to another process, for the event-driven engine.
 
 use super::Engine;
 use crate::stats::Counter;
@@ -12,7 +12,8 @@ use pollux_sys as sys;
 use std::os::fd::{AsFd, AsRawFd};
 
 impl<M: Mechanism, A: Service> Engine<M, A> {
-    /// Hands a connection over and forgets it; or delivers the reason why not.
+    /// Passes the connection on and removes it from the table. If that fails, the exchange receives
+    /// the reason as an event.
     #[cold]
     pub(super) fn hand_over(&mut self, what: &HandOver) {
         if !self.is_running(what.exchange) {
@@ -33,7 +34,8 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
                 connection.take_raw();
                 if let Some((transport, token)) = self.table.remove(fd) {
                     debug_assert_eq!(transport.as_raw_fd(), fd);
-                    // The other process keeps it open: closing alone would end no interest in it.
+                    // The other process keeps the socket open, so closing this descriptor alone would
+                    // leave the socket in the mechanism's interest set.
                     let _ = self.mechanism.remove(token);
                     self.worker.begin_iteration();
                     self.worker.log_hand_over(transport.as_fd(), what.line());

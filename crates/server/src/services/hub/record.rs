@@ -1,4 +1,4 @@
-//! An update as stores keep it.
+//! The form in which stores keep an update.
 
 use super::shared::unix_time;
 use anyhow::{Context, ensure};
@@ -21,8 +21,11 @@ impl Record {
         Ok(serde_json::to_vec(&record)?)
     }
 
-    /// Decodes what [`Record::encode`] wrote, or somebody else did: nothing in it may forge a field
-    /// of an event.
+    /// Decodes the output of [`Record::encode`].
+    ///
+    /// # Errors
+    /// The record is malformed. Other programs can write to a store too, so a value that would add a
+    /// field to the event that subscribers receive is refused.
     pub(super) fn decode(bytes: &[u8]) -> anyhow::Result<Self> {
         let record: Self = serde_json::from_slice(bytes).context("an update is malformed")?;
         let Publication { topics, event_type, retry, .. } = &record.publication;

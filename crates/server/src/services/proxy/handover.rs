@@ -15,7 +15,7 @@ use std::{ops::ControlFlow, path::Path, sync::Arc};
 const AGAIN_TICKS: u32 = 1;
 
 impl Proxy {
-    /// Orders the hand-over of the connection.
+    /// Gives the engine the command to hand the connection over.
     pub(super) fn begin_handover(
         &mut self,
         context: &mut RequestContext<'_>,
@@ -35,7 +35,8 @@ impl Proxy {
         ControlFlow::Continue(state)
     }
 
-    /// Tries again: the earlier replies may have been sent by now.
+    /// Tries again, because the earlier replies may have been sent by now. The number of tries is
+    /// bounded by the time limit for sending: it closes a connection whose client does not read.
     pub(super) fn hand_over_again(
         &mut self,
         context: &mut RequestContext<'_>,
@@ -51,7 +52,8 @@ impl Proxy {
         ControlFlow::Continue(state)
     }
 
-    /// The hand-over failed, so the client receives an error; or earlier replies are unsent, so it is tried later.
+    /// Handles a hand-over that did not happen. If earlier replies are unsent, it is tried again later;
+    /// otherwise the client receives an error.
     pub(super) fn not_taken(
         &mut self,
         context: &mut RequestContext<'_>,
