@@ -189,8 +189,9 @@ fn a_closed_loop_without_a_cpu_is_invalid() {
     let reason = document["invalid_reason"].as_str().unwrap_or_default();
     assert!(reason.contains("--max-starved 10%"), "{document}");
     assert_eq!(code, Some(3));
-    // What it is allowed is no fault.
-    let (code, document) = niced(&["--max-starved", "100%"]);
+    // The same is valid if the command allows it. Here too, a run that sent nothing shows nothing.
+    let mut tries = (0..10).map(|_| niced(&["--max-starved", "100%"]));
+    let (code, document) = tries.find(|(_, document)| sent(document)).expect("a run that sent");
     assert_eq!((code, &document["valid"]), (Some(0), &true.into()), "{document}");
 }
 
