@@ -16,6 +16,7 @@ pub mod ranges;
 pub mod redis;
 pub mod request;
 pub mod response;
+pub mod upgrade;
 
 use std::sync::OnceLock;
 

@@ -53,7 +53,7 @@ enum Command {
     Serve(Box<command::serve::Args>),
     /// Check, show and describe configuration files
     Config(command::config::Args),
-    /// Manage a running server: read its configuration again
+    /// Manage a running server: read its configuration again, upgrade it
     Ctl(command::ctl::Args),
     /// Look at what a running server has in its cache, and remove it
     Cache(command::cache::Args),

@@ -111,6 +111,8 @@ pub struct Config {
     pub headers: Vec<(String, String)>,
     /// How long requests in flight may take after a stop has been requested.
     pub grace: Duration,
+    /// How long requests in flight may take after another process has taken over (a live upgrade).
+    pub drain: Duration,
     /// Where to serve the page, metrics and health of `--admin`. It has no passwords: every client
     /// that can connect may read it.
     pub admin: Option<Listen>,
@@ -299,6 +301,7 @@ impl Config {
             server_name: Some("pollux".into()),
             headers: Vec::new(),
             grace: Duration::from_secs(10),
+            drain: Duration::from_secs(600),
             admin: None,
             control: None,
             access_log: None,

@@ -44,6 +44,7 @@ mod services;
 pub mod stats;
 mod time;
 mod transport;
+mod upgrade;
 
 pub use architecture::worker::WorkerInfo;
 pub use config::Config;
@@ -53,3 +54,4 @@ pub use run::{Report, hold_signals, run, run_with};
 pub use server::Server;
 pub use service::Service;
 pub use stats::Statistics;
+pub use upgrade::report_failure;

@@ -2,11 +2,13 @@
 
 mod reload;
 mod service_manager;
+mod upgrade;
 
 use crate::{
     Config, Reload, Server, Statistics,
     admin::Task,
     config::{Accepting, Architecture, Listen},
+    upgrade::predecessor::Predecessor,
 };
 use anyhow::Context;
 use pollux_sys as sys;
@@ -26,8 +28,15 @@ pub enum Report {
 /// What tells the main thread that a worker has ended, or that an operator has a task for it. Nothing else
 /// sends it: sockets have no owner.
 const ATTENTION: libc::c_int = libc::SIGURG;
-const SIGNALS: [libc::c_int; 6] =
-    [libc::SIGTERM, libc::SIGINT, libc::SIGUSR1, libc::SIGHUP, libc::SIGALRM, ATTENTION];
+const SIGNALS: [libc::c_int; 7] = [
+    libc::SIGTERM,
+    libc::SIGINT,
+    libc::SIGUSR1,
+    libc::SIGUSR2,
+    libc::SIGHUP,
+    libc::SIGALRM,
+    ATTENTION,
+];
 
 /// Keeps the signals that [`run`] takes for it. What starts a thread, such as a cache with a
 /// directory, comes after this: otherwise a signal to the process would go to that thread, and end
@@ -49,7 +58,8 @@ fn await_watchdog() {
 
 /// Runs a server until SIGTERM or SIGINT, then stops within the grace time; a second one stops at
 /// once. SIGUSR1 prints the statistics, SIGHUP reads the configuration and certificates again and reopens the access log
-/// (and so a terminal that goes away does not end it). Must be called by the only thread of the
+/// (and so a terminal that goes away does not end it). SIGUSR2 starts the program anew and leaves the service to that
+/// process. Must be called by the only thread of the
 /// process, but for those that [`hold_signals`] speaks of.
 ///
 /// # Errors
@@ -70,10 +80,13 @@ pub fn run_with(
     // The workers inherit this: no signal ever interrupts them.
     hold_signals()?;
     sys::ignore_sigpipe();
+    // Now: later another file may have taken its place, which is the one to start then.
+    let program = std::env::current_exe();
+    let predecessor = Predecessor::find()?;
     if let Some(most) = config.signal_queue {
         limit_signal_queue(most)?;
     }
-    let grace = config.grace;
+    let (grace, drain) = (config.grace, config.drain);
     let what = match &config.site.directory {
         Some(directory) => directory.display().to_string(),
         None if config.frontend.is_some() => "what its origins have".to_owned(),
@@ -84,8 +97,12 @@ pub fn run_with(
     let frontend = config.frontend.clone();
     let guestbook = config.guestbook.clone();
     let mut server = Server::start_watched(config, Some(|| sys::signal_self(ATTENTION)))?;
-    // It is there for as long as this is.
-    let _redirect = redirect.map(|address| redirect_to(&server, address)).transpose()?;
+    let mut redirect = redirect.map(|address| redirect_to(&server, address)).transpose()?;
+    if let Some(predecessor) = predecessor {
+        server.check_can_be_succeeded()?;
+        let mut channels = 0..;
+        predecessor.succeed(|channel| server.adopt(channel, channels.next().unwrap_or(0)))?;
+    }
     match report {
         Report::Json => println_json(&listening(&server)?)?,
         Report::Human => {
@@ -133,9 +150,17 @@ pub fn run_with(
     };
     service_manager::ready();
     await_watchdog();
-    loop {
+    let mut upgrade = |server: &mut Server| {
+        let program =
+            program.as_ref().map_err(|error| anyhow::anyhow!("/proc/self/exe: {error}"))?;
+        upgrade::upgrade(server, redirect.as_mut(), program, drain)
+    };
+    let mut is_succeeded = false;
+    while !is_succeeded {
         match server.next_signal(&SIGNALS)? {
             Some(libc::SIGUSR1) => print_now(&server),
+            // What became of it is in the log.
+            Some(libc::SIGUSR2) => is_succeeded = upgrade(&mut server).is_ok(),
             Some(libc::SIGHUP) => {
                 // What became of it is in the log.
                 let _ = reload::renew(&mut server, reload.as_deref_mut());
@@ -155,6 +180,10 @@ pub fn run_with(
                 while let Some((task, outcome)) = server.next_task() {
                     let done = match task {
                         Task::Reload => reload::renew(&mut server, reload.as_deref_mut()),
+                        Task::Upgrade if is_succeeded => {
+                            Err(anyhow::anyhow!("another process has taken over already"))
+                        }
+                        Task::Upgrade => upgrade(&mut server).inspect(|_| is_succeeded = true),
                     };
                     // The operator may have given up waiting.
                     let _ = outcome.send(done.map_err(|error| format!("{error:#}")));
@@ -178,9 +207,13 @@ pub fn run_with(
                 await_watchdog();
             }
             Some(libc::SIGHUP) => drop(server.reopen_log()),
+            Some(libc::SIGUSR2) => tracing::info!("no upgrade: this process is about to end"),
             Some(libc::SIGUSR1) => print_now(&server),
             Some(_) => server.begin_stop(Duration::ZERO),
         }
+    }
+    if is_succeeded {
+        server.await_operators();
     }
     let statistics = server.wait()?;
     print(&statistics)?;

@@ -1,6 +1,7 @@
 //! A running server and its workers, as the caller controls them.
 
 mod renew;
+mod upgrade;
 
 use crate::{
     admin::{
@@ -30,6 +31,7 @@ use crate::{
         listener::{self, Listener, SocketFile},
         queue::Queues,
     },
+    upgrade::successor::Reports,
 };
 use anyhow::{Context, bail};
 use pollux_event::{MechanismSpec, registry};
@@ -64,7 +66,7 @@ pub struct Server {
     addresses: Vec<Listen>,
     mechanism: MechanismSpec,
     log: Option<Log>,
-    /// Those of all workers; a UNIX listener once for each.
+    /// Those of all workers; one that workers share once for each.
     listeners: Vec<Arc<Listener>>,
     /// Of UNIX listeners; they go with the server.
     files: Vec<SocketFile>,
@@ -74,7 +76,7 @@ pub struct Server {
     /// What the control socket leaves to the main thread.
     tasks: Option<Tasks>,
     /// The control socket, which is there for as long as the server.
-    _operator: Option<Operator>,
+    operator: Option<Operator>,
     /// Serves the figures over HTTP.
     web: Option<Web>,
     /// Tells each worker what the others publish.
@@ -82,6 +84,8 @@ pub struct Server {
     /// Where a new configuration is offered to the workers, and how many were.
     offer: Offer,
     renewals: u64,
+    /// Where workers report what became of an upgrade.
+    reports: Reports,
     /// What the workers run with, where that can be changed.
     config: Option<Arc<Config>>,
     /// The rules that were made of it.
@@ -180,7 +184,7 @@ impl Server {
         let pool = config.pool.unwrap_or(POOL_DEFAULT);
         if let Some(assignment) = config.architecture.assignment(pool) {
             let server = Self::start_units(config, assignment, at_end)?;
-            return Ok(Self { cache, tasks, _operator: operator, ..server });
+            return Ok(Self { cache, tasks, operator, ..server });
         }
         let mechanism = choose(&config.mechanism)?;
         let open_files = limits::raise_open_files();
@@ -213,11 +217,12 @@ impl Server {
             ends: Ends::new(at_end),
             cache,
             tasks,
-            _operator: operator,
+            operator,
             web: None,
             _news: None,
             offer: Offer::default(),
             renewals: 0,
+            reports: Reports::default(),
             config: current,
             rules: Some(rules.clone()),
             tls: None,
@@ -238,6 +243,7 @@ impl Server {
                 listeners,
                 max_connections,
                 log: server.log.as_ref().map(Log::writer),
+                reports: server.reports.clone(),
                 ends: server.ends.clone(),
             };
             let (worker, info) = match Worker::start(task) {
@@ -249,6 +255,8 @@ impl Server {
             };
             if index == 0 {
                 server.addresses.clone_from(&info.listens);
+                // One that was taken over from several workers is there several times.
+                server.addresses.dedup();
             }
             if let Units::Workers(workers) = &mut server.units {
                 workers.push(worker);
@@ -355,11 +363,12 @@ impl Server {
             ends,
             cache: SharedStore::default(),
             tasks: None,
-            _operator: None,
+            operator: None,
             web: None,
             _news: None,
             offer: Offer::default(),
             renewals: 0,
+            reports: Reports::default(),
             config: None,
             rules: None,
             tls: None,

@@ -3,6 +3,7 @@
 //! Engines wait for descriptors, which is what mechanisms report; all bytes are received and sent
 //! through here. No engine checks which kind of transport it has.
 
+pub(crate) mod accept_loop;
 pub(crate) mod handover;
 pub(crate) mod listener;
 pub(crate) mod outbox;
@@ -65,6 +66,29 @@ impl Transport {
         match self {
             Self::Plain(_) => Ok(HandshakeStep::Done),
             Self::Tls(socket) => tls::shake_hands(socket.as_fd()),
+        }
+    }
+
+    /// An idle connection with the TLS session that another process has parked.
+    ///
+    /// # Errors
+    /// It is no session, or there is no memory for one; the socket comes back.
+    pub(crate) fn resume_tls(socket: OwnedFd, session: &[u8]) -> Result<Self, OwnedFd> {
+        match tls::resume(socket.as_fd(), session) {
+            Ok(()) => Ok(Self::Tls(socket)),
+            Err(error) => {
+                tracing::warn!("closing a connection, its TLS session cannot be used: {error}");
+                Err(socket)
+            }
+        }
+    }
+
+    /// What another process must know to go on with an idle connection, besides its socket: of TLS the
+    /// session, otherwise nothing. `None` where a part of a record has come, or not all has left.
+    pub(crate) fn park(&mut self) -> Option<Vec<u8>> {
+        match self {
+            Self::Plain(_) => Some(Vec::new()),
+            Self::Tls(socket) => tls::park(socket.as_fd()),
         }
     }
 

@@ -48,7 +48,7 @@ mod signal;
 mod socket;
 mod thread;
 
-pub use child::end_with_parent;
+pub use child::{end_with_parent, inherit, inherited};
 pub use clock::*;
 pub use connect::*;
 pub use counters::{Call, Counters, count, counters, set_timing};

@@ -14,6 +14,9 @@ use std::{
     os::fd::{BorrowedFd, OwnedFd, RawFd},
 };
 
+/// The most descriptors of one message: SCM_MAX_FD of the kernel (unix(7)).
+pub const DESCRIPTORS_MAX: usize = 253;
+
 /// CMSG_LEN of one descriptor. On 64-bit systems CMSG_SPACE, which is rounded up, is room for two.
 // SAFETY: it computes with a number.
 const LENGTH: usize = unsafe { libc::CMSG_LEN(size_of::<RawFd>() as u32) } as usize;
@@ -66,6 +69,51 @@ pub fn receive_with_descriptor(
         return Err(io::ErrorKind::InvalidData.into());
     }
     Ok((received.bytes, descriptor))
+}
+
+/// sendmsg(2) of `bytes` with copies of up to [`DESCRIPTORS_MAX`] descriptors; MSG_NOSIGNAL and MSG_DONTWAIT.
+///
+/// # Errors
+/// As [`send_with_descriptor`]; EINVAL with more descriptors.
+pub fn send_with_descriptors(
+    socket: BorrowedFd<'_>,
+    bytes: &[u8],
+    descriptors: &[BorrowedFd<'_>],
+) -> io::Result<usize> {
+    let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    if !descriptors.is_empty() && !control.push(SendAncillaryMessage::ScmRights(descriptors)) {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+    Ok(count(Call::Sendmsg, || net::sendmsg(socket, &[IoSlice::new(bytes)], &mut control, flags))?)
+}
+
+/// recvmsg(2) into `buffer`, with all descriptors that came with it, which are close-on-exec.
+///
+/// # Errors
+/// As recvmsg(2). InvalidData when something had to be cut off: the buffer is too small, or this process
+/// may open no more descriptors. Then no descriptor of the message is left open.
+pub fn receive_with_descriptors(
+    socket: BorrowedFd<'_>,
+    buffer: &mut [u8],
+) -> io::Result<(usize, Vec<OwnedFd>)> {
+    let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let mut parts = [IoSliceMut::new(buffer)];
+    let received = count(Call::Recvmsg, || {
+        net::recvmsg(socket, &mut parts, &mut control, RecvFlags::CMSG_CLOEXEC)
+    })?;
+    let mut descriptors = Vec::new();
+    for message in control.drain() {
+        if let RecvAncillaryMessage::ScmRights(some) = message {
+            descriptors.extend(some);
+        }
+    }
+    if received.flags.intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC) {
+        return Err(io::ErrorKind::InvalidData.into());
+    }
+    Ok((received.bytes, descriptors))
 }
 
 #[cfg(test)]
@@ -138,5 +186,30 @@ mod tests {
         }
         let error = full.expect("a bound").raw_os_error();
         assert!(matches!(error, Some(libc::EAGAIN | libc::ETOOMANYREFS)), "{error:?}");
+    }
+
+    #[test]
+    fn many_descriptors_go_with_one_message() {
+        let (near, far) = packet_pair().unwrap();
+        let (mut there, here) = std::io::pipe().unwrap();
+        let all = [here.as_fd(); DESCRIPTORS_MAX];
+        assert_eq!(send_with_descriptors(near.as_fd(), b"all", &all).unwrap(), 3);
+        drop(here);
+        let mut buffer = [0; 8];
+        let (received, descriptors) = receive_with_descriptors(far.as_fd(), &mut buffer).unwrap();
+        assert_eq!((&buffer[..received], descriptors.len()), (&b"all"[..], DESCRIPTORS_MAX));
+        drop(descriptors);
+        assert_eq!(there.read(&mut buffer).unwrap(), 0, "none is left open");
+        send_with_descriptors(near.as_fd(), b"none", &[]).unwrap();
+        assert_eq!(receive_with_descriptors(far.as_fd(), &mut buffer).unwrap().1.len(), 0);
+        // What does not fit is refused, and its descriptors are closed.
+        let (mut there, here) = std::io::pipe().unwrap();
+        send_with_descriptors(near.as_fd(), b"longer than that", &[here.as_fd()]).unwrap();
+        drop(here);
+        let error = receive_with_descriptors(far.as_fd(), &mut buffer).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::InvalidData);
+        assert_eq!(there.read(&mut buffer).unwrap(), 0);
+        let many = [near.as_fd(); DESCRIPTORS_MAX + 1];
+        assert!(send_with_descriptors(near.as_fd(), b"too many", &many).is_err());
     }
 }

@@ -9,7 +9,10 @@ use serde_json::Value;
 use std::{
     fs::File,
     io::{BufRead, BufReader},
-    os::unix::{fs::FileExt, process::ExitStatusExt},
+    os::{
+        fd::OwnedFd,
+        unix::{fs::FileExt, process::ExitStatusExt},
+    },
     path::Path,
     process::{Child, ChildStdout, Command, ExitStatus, Stdio},
     thread,
@@ -181,6 +184,36 @@ impl Serve {
         }
     }
 
+    /// Waits until a successor of it has taken over: a process that it has started, and that prints as it does.
+    /// The last statistics of those that have ended meanwhile are passed over.
+    pub fn next_process(&mut self) -> Process {
+        let mut listening = self.line();
+        while listening["event"] == "statistics" {
+            listening = self.line();
+        }
+        assert_eq!(listening["event"], "listening", "{listening}");
+        let pid = listening["pid"].as_i64().expect("the number of a process") as i32;
+        let pid = rustix::process::Pid::from_raw(pid).expect("the number of a process");
+        let descriptor = rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty());
+        Process { pid, descriptor: descriptor.expect("it runs"), listening }
+    }
+
+    /// The statistics line that the next process prints at its end.
+    pub fn last_statistics(&mut self) -> Value {
+        let line = self.line();
+        assert_eq!(line["event"], "statistics", "{line}");
+        line
+    }
+
+    /// Waits for its end, after which other processes may still print.
+    pub fn wait_for_end(&mut self) {
+        let started_at = Instant::now();
+        while self.is_running() {
+            assert!(started_at.elapsed() < PATIENCE, "the server does not end");
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+
     /// Whether it still runs.
     pub fn is_running(&mut self) -> bool {
         self.child.try_wait().unwrap().is_none()
@@ -213,6 +246,43 @@ impl Drop for Serve {
         if thread::panicking() {
             eprint!("{}", self.said());
         }
+    }
+}
+
+/// A process that a [`Serve`] has started; killed when it is dropped.
+#[derive(Debug)]
+pub struct Process {
+    pid: rustix::process::Pid,
+    descriptor: OwnedFd,
+    listening: Value,
+}
+
+impl Process {
+    /// Its process id.
+    pub fn pid(&self) -> u32 {
+        self.pid.as_raw_nonzero().get().cast_unsigned()
+    }
+
+    /// The JSON line that it printed when it had taken over.
+    pub fn listening(&self) -> &Value {
+        &self.listening
+    }
+
+    /// Sends it a signal, unless it has ended.
+    pub fn signal(&self, signal: rustix::process::Signal) {
+        let _ = rustix::process::pidfd_send_signal(&self.descriptor, signal);
+    }
+
+    /// Waits for its end.
+    pub fn wait(&self) {
+        let ends = poll_within(&self.descriptor, PollFlags::IN, PATIENCE);
+        assert!(!ends.is_empty(), "process {} does not end", self.pid());
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.signal(rustix::process::Signal::KILL);
     }
 }
 

@@ -63,6 +63,7 @@ mod handshake;
 mod key_cache;
 mod keys;
 mod open;
+mod parked;
 mod post_handshake;
 mod record;
 mod roots;
@@ -86,6 +87,7 @@ pub use handshake::{
 pub use key_cache::KeyCache;
 pub use keys::Keys;
 pub use open::{Content, Opening};
+pub use parked::PARKED_MAX;
 pub use record::{HEADER_LEN, OVERHEAD_MAX, PLAINTEXT_MAX, RECORD_MAX};
 pub use roots::{ClientTrust, system_roots};
 pub use rustls::{ClientConfig, pki_types::ServerName};

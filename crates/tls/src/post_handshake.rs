@@ -22,6 +22,11 @@ pub(crate) struct Message {
 impl Message {
     const IS_TICKET: u8 = 1 << 7;
 
+    /// Whether no part of a message has come.
+    pub(crate) fn is_complete(self) -> bool {
+        self.state == 0 && self.len == [0; 3]
+    }
+
     fn header_len(self) -> u8 {
         self.state & !Self::IS_TICKET
     }

@@ -27,6 +27,21 @@ and a change that needs a restart, are refused as a whole.
 
 Prints what has changed, a line for each key: KEY: FORMER -> PRESENT.";
 
+const UPGRADE_EXAMPLES: &str = "\
+Example:
+  pollux ctl upgrade --control /run/pollux.ctl
+
+Starts the program file of the server anew, with the same arguments, and leaves
+the service to the new process, as SIGUSR2 does. That reads its configuration
+again: any key may have changed. It takes over the listening sockets, --control
+and --admin, so that no client finds a closed port. The former process finishes
+the requests in progress (`pollux serve --drain`) and ends.
+
+Where the new process cannot start, or not within ten seconds, the running one
+goes on as before, and its reason is printed here.
+
+Needs a server with --architecture event.";
+
 /// The command's arguments.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
@@ -43,6 +58,9 @@ enum Command {
     /// Read configuration and certificates again, and open the access log anew
     #[command(after_help = RELOAD_EXAMPLES)]
     Reload,
+    /// Start a new version of the program, which takes over
+    #[command(after_help = UPGRADE_EXAMPLES)]
+    Upgrade,
 }
 
 /// No server answers.
@@ -52,6 +70,7 @@ const NO_SERVER: u8 = 3;
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let request = match args.command {
         Command::Reload => Request::Reload,
+        Command::Upgrade => Request::Upgrade,
     };
     let control = args.control.ok_or_else(|| {
         UsageError::new("--control PATH is missing: name the server's control socket")

@@ -69,6 +69,11 @@ pub(crate) struct Args {
 
 /// Runs the command.
 pub(crate) fn run(args: Box<Args>) -> anyhow::Result<ExitCode> {
+    // Where a running server waits for this process to succeed it, that prints the reason.
+    serve(args).inspect_err(pollux_server::report_failure)
+}
+
+fn serve(args: Box<Args>) -> anyhow::Result<ExitCode> {
     let report = args.output.report();
     // The cache's directory has a thread of its own, which must not be the one that a signal ends.
     pollux_server::hold_signals().context("signals")?;

@@ -56,7 +56,7 @@ pub(super) fn answer(
             Ok(1)
         }
         // Of the main thread: see `super::tasks`.
-        Request::Reload => Err(not_here()),
+        Request::Reload | Request::Upgrade => Err(not_here()),
     }
 }
 

@@ -34,6 +34,9 @@ pub enum Request {
     /// Read the configuration, certificates and logs again: [`Event::Change`] for each key that has
     /// changed.
     Reload,
+    /// Start the program anew and leave the service to it: [`Event::Change`] for each thing that was
+    /// handed over. Connections to this socket then lead to the new process.
+    Upgrade,
 }
 
 /// What is removed.

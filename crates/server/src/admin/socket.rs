@@ -5,7 +5,13 @@ use super::{
     protocol::{ErrorKind, Event, REQUEST_MAX, Request},
     tasks::{Task, Tasks},
 };
-use crate::transport::listener::{self, SocketFile};
+use crate::{
+    transport::{
+        accept_loop::{AcceptLoop, LoopOwner},
+        listener::{self, SocketFile},
+    },
+    upgrade::{self, Role},
+};
 use anyhow::Context;
 use pollux_cache::Store;
 use pollux_sys::spawn_detached;
@@ -13,15 +19,17 @@ use rustix::fs::Mode;
 use socket2::{Domain, Socket, Type};
 use std::{
     io::{self, BufRead, BufReader, BufWriter, Read, Write},
-    net::Shutdown,
-    os::unix::net::UnixStream,
-    path::Path,
+    os::{
+        fd::{AsFd, BorrowedFd, OwnedFd},
+        unix::net::UnixStream,
+    },
+    path::{Path, PathBuf},
     sync::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicUsize, Ordering::SeqCst},
     },
     thread::{self, JoinHandle},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 /// The most clients at once; a further one receives an error.
@@ -30,8 +38,10 @@ const CLIENTS_MAX: usize = 8;
 const READ_PATIENCE: Duration = Duration::from_secs(10);
 /// How long one may take nothing of an answer: somebody may look at a list page by page.
 const WRITE_PATIENCE: Duration = Duration::from_secs(600);
-/// Between two tries to accept when there is no descriptor or memory.
-const PAUSE: Duration = Duration::from_millis(100);
+/// How long a server that ends waits for its last answers to be read.
+const LAST_PATIENCE: Duration = Duration::from_secs(1);
+/// Between two looks whether they are.
+const PAUSE: Duration = Duration::from_millis(1);
 
 /// The cache of the default site, if it has one: another one after a change of the configuration.
 pub(crate) type SharedStore = Arc<Mutex<Option<Store>>>;
@@ -39,10 +49,16 @@ pub(crate) type SharedStore = Arc<Mutex<Option<Store>>>;
 /// The control socket of a running server. Gone, with its file, when it is dropped.
 #[derive(Debug)]
 pub(crate) struct Operator {
+    path: PathBuf,
     listener: Arc<Socket>,
-    thread: Option<JoinHandle<()>>,
-    _file: SocketFile,
+    /// `None` when the loop has been ended.
+    running: Option<(LoopOwner, JoinHandle<()>)>,
+    clients: Clients,
+    file: Option<SocketFile>,
 }
+
+/// How many clients are connected.
+type Clients = Arc<AtomicUsize>;
 
 impl Operator {
     /// Listens at `path`, for `store`; what the main thread has to do is put into `tasks`.
@@ -56,25 +72,56 @@ impl Operator {
     ) -> anyhow::Result<Self> {
         let (listener, file) =
             listen(path).with_context(|| format!("--control {}", path.display()))?;
-        let listener = Arc::new(listener);
-        let mut operator = Self { listener: listener.clone(), thread: None, _file: file };
-        let thread = thread::Builder::new().name("operator".into());
-        operator.thread = Some(thread.spawn(move || accept(&listener, &(store, tasks)))?);
-        Ok(operator)
+        let (listener, clients) = (Arc::new(listener), Clients::default());
+        let (accepting, owner) = AcceptLoop::new(listener.clone())?;
+        let thread = thread::Builder::new().name("operator".into()).spawn({
+            let clients = clients.clone();
+            move || accept(&accepting, &clients, &(store, tasks))
+        })?;
+        let running = Some((owner, thread));
+        Ok(Self { path: path.into(), listener, running, clients, file: Some(file) })
     }
-}
 
-impl Drop for Operator {
-    fn drop(&mut self) {
-        // This ends the thread's accept(2).
-        let _ = self.listener.shutdown(Shutdown::Both);
-        if let Some(thread) = self.thread.take() {
+    /// The listener, and its path.
+    pub(crate) fn listener(&self) -> (&Path, BorrowedFd<'_>) {
+        (&self.path, self.listener.as_fd())
+    }
+
+    /// Another process has taken the listener over: this one accepts no more, and leaves the file to it.
+    /// Clients that are connected still get their answers.
+    pub(crate) fn leave_to_successor(&mut self) {
+        self.end_loop();
+        if let Some(file) = self.file.take() {
+            file.leave_to_successor();
+        }
+    }
+
+    /// Waits for a moment until the clients have their answers: the process may be about to end.
+    pub(crate) fn await_clients(&self) {
+        let started_at = Instant::now();
+        while self.clients.load(SeqCst) > 0 && started_at.elapsed() < LAST_PATIENCE {
+            thread::sleep(PAUSE);
+        }
+    }
+
+    fn end_loop(&mut self) {
+        if let Some((owner, thread)) = self.running.take() {
+            drop(owner);
             let _ = thread.join();
         }
     }
 }
 
+impl Drop for Operator {
+    fn drop(&mut self) {
+        self.end_loop();
+    }
+}
+
 fn listen(path: &Path) -> io::Result<(Socket, SocketFile)> {
+    if let Some(socket) = upgrade::take(Role::Control, &path.to_string_lossy()).pop() {
+        return Ok((socket.into(), SocketFile::taken_over(path)));
+    }
     let socket = Socket::new(Domain::UNIX, Type::STREAM.cloexec(), None)?;
     // bind(2) takes the file's mode from the socket: at no time may others open it.
     rustix::fs::fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
@@ -91,18 +138,9 @@ fn listen(path: &Path) -> io::Result<(Socket, SocketFile)> {
 /// What a request may be about.
 type Managed = (SharedStore, Option<Tasks>);
 
-fn accept(listener: &Socket, managed: &Managed) {
-    let clients = Arc::new(AtomicUsize::new(0));
-    loop {
-        let stream = match listener.accept() {
-            Ok((socket, _)) => UnixStream::from(std::os::fd::OwnedFd::from(socket)),
-            // shutdown(2)
-            Err(error) if error.kind() == io::ErrorKind::InvalidInput => return,
-            Err(_) => {
-                thread::sleep(PAUSE);
-                continue;
-            }
-        };
+fn accept(accepting: &AcceptLoop, clients: &Clients, managed: &Managed) {
+    while let Some(socket) = accepting.next() {
+        let stream = UnixStream::from(OwnedFd::from(socket));
         let (clients, managed) = (clients.clone(), managed.clone());
         if clients.fetch_add(1, SeqCst) >= CLIENTS_MAX {
             clients.fetch_sub(1, SeqCst);
@@ -161,6 +199,7 @@ fn manage(
 ) -> Result<u64, AnswerError> {
     let task = match request {
         Request::Reload => Task::Reload,
+        Request::Upgrade => Task::Upgrade,
         Request::List { .. }
         | Request::Show { .. }
         | Request::Purge { .. }

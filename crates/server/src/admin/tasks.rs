@@ -17,6 +17,8 @@ const PATIENCE: Duration = Duration::from_secs(110);
 pub(crate) enum Task {
     /// Read the configuration again.
     Reload,
+    /// Leave the service to a new process.
+    Upgrade,
 }
 
 /// What became of a task: lines for its operator, or why it was not done.

@@ -33,8 +33,15 @@ use std::{
 };
 
 /// What arrives by the descriptor.
-const SIGNALS: [Signal; 6] =
-    [libc::SIGTERM, libc::SIGINT, libc::SIGUSR1, libc::SIGHUP, libc::SIGALRM, libc::SIGCHLD];
+const SIGNALS: [Signal; 7] = [
+    libc::SIGTERM,
+    libc::SIGINT,
+    libc::SIGUSR1,
+    libc::SIGUSR2,
+    libc::SIGHUP,
+    libc::SIGALRM,
+    libc::SIGCHLD,
+];
 /// Signals that one read takes.
 const SIGNALS_AT_ONCE: usize = 8;
 /// Connections that are given a process before signals are looked after again.

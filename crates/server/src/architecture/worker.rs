@@ -14,6 +14,7 @@ use crate::{
     services::{hub::HubShared, site::Contents},
     stats::{Counters, Statistics},
     transport::listener::Listener,
+    upgrade::successor::Reports,
 };
 use anyhow::Context;
 use pollux_event::{
@@ -80,6 +81,8 @@ pub(crate) struct Task<S> {
     pub(crate) listeners: Vec<Arc<Listener>>,
     pub(crate) max_connections: usize,
     pub(crate) log: Option<LogWriter>,
+    /// Where to report what became of an upgrade.
+    pub(crate) reports: Reports,
     /// Notified when the worker has ended, for whatever reason.
     pub(crate) ends: Ends,
 }
@@ -181,6 +184,7 @@ fn run<S: Service>(
         listeners,
         max_connections,
         log,
+        reports,
         ..
     } = task;
     let listens = listeners.iter().map(|listener| listener.address().clone()).collect();
@@ -203,6 +207,7 @@ fn run<S: Service>(
         mechanism,
         service,
         renewer,
+        reports: (index, reports),
         rules,
         local,
         listeners,
@@ -256,6 +261,7 @@ struct Job<'a, S> {
     mechanism: MechanismSpec,
     service: S,
     renewer: Option<Renewer<S>>,
+    reports: (usize, Reports),
     rules: Arc<Rules>,
     local: WorkerState,
     listeners: Vec<OwnedFd>,
@@ -278,7 +284,8 @@ impl<S: Service> Visitor for Job<'_, S> {
             self.inbox,
         )?;
         let _ = self.ready.send(self.info);
-        engine.with_renewer(self.renewer).run()
+        let (index, reports) = self.reports;
+        engine.with_renewer(self.renewer).with_reports(index, reports).run()
     }
 }
 

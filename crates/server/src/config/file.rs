@@ -92,6 +92,8 @@ pub struct ConfigFile {
     pub send_timeout: Time,
     /// Time for requests in progress to finish after a stop was requested.
     pub grace: Time,
+    /// Time for requests in progress to finish after a new process has taken over.
+    pub drain: Time,
     /// Maximum size of a request's header section.
     pub max_header: Size,
     /// Memory for cached files, of all workers together.
@@ -144,6 +146,7 @@ impl Default for ConfigFile {
             keep_alive: Time::from_secs(75),
             send_timeout: Time::from_secs(30),
             grace: Time::from_secs(10),
+            drain: Time::from_secs(600),
             max_header: Size(Limits::DEFAULT.header_section as u64),
             cache_size: Size(64 << 20),
             large_file: LargeFile::default(),

@@ -10,7 +10,8 @@
 use crate::stats::Statistics;
 use rustix::net::SendFlags;
 use std::{
-    io::{self, BufRead, BufReader, Write},
+    collections::VecDeque,
+    io::{self, BufRead, BufReader, IoSlice, Write},
     os::{
         fd::{AsFd, BorrowedFd, OwnedFd},
         unix::net::UnixStream,
@@ -44,6 +45,17 @@ pub(crate) enum WorkerCommand {
     Prepare(u64),
     /// Serve by it from now on.
     Commit(u64),
+    /// Send idle connections on the channel that comes with this.
+    Depart,
+    /// Take in the connections that come on the channel that comes with this.
+    Adopt,
+    /// The successor does not take over.
+    Stay,
+    /// It does: end what is in progress within the time.
+    Leave {
+        /// In whole milliseconds.
+        drain: Duration,
+    },
 }
 
 impl WorkerCommand {
@@ -54,6 +66,10 @@ impl WorkerCommand {
             Self::News => "news 0\n".to_owned(),
             Self::Prepare(number) => format!("prepare {number}\n"),
             Self::Commit(number) => format!("commit {number}\n"),
+            Self::Depart => "depart 0\n".to_owned(),
+            Self::Adopt => "adopt 0\n".to_owned(),
+            Self::Stay => "stay 0\n".to_owned(),
+            Self::Leave { drain } => format!("leave {}\n", drain.as_millis()),
         }
     }
 
@@ -66,6 +82,10 @@ impl WorkerCommand {
             "news" => Some(Self::News),
             "prepare" => Some(Self::Prepare(number)),
             "commit" => Some(Self::Commit(number)),
+            "depart" => Some(Self::Depart),
+            "adopt" => Some(Self::Adopt),
+            "stay" => Some(Self::Stay),
+            "leave" => Some(Self::Leave { drain: Duration::from_millis(number) }),
             _ => None,
         }
     }
@@ -83,12 +103,14 @@ pub(crate) struct Inbox {
     taken: u32,
     /// The start of a line.
     partial: Vec<u8>,
+    /// What came with commands.
+    descriptors: VecDeque<OwnedFd>,
 }
 
 impl Inbox {
     /// `notifier` is what [`Remote::pair`] gave, or a copy of it, and so is `raised`.
     pub(crate) fn new(notifier: OwnedFd, raised: LineCounter) -> Self {
-        Self { notifier, raised, taken: 0, partial: Vec::new() }
+        Self { notifier, raised, taken: 0, partial: Vec::new(), descriptors: VecDeque::new() }
     }
 
     /// Whether there is a command that the mechanism may not have reported yet. A busy worker
@@ -108,7 +130,9 @@ impl Inbox {
     pub(crate) fn take(&mut self) -> Vec<WorkerCommand> {
         let mut commands = Vec::new();
         let mut buffer = [0; 256];
-        while let Ok(count) = pollux_sys::read(self.notifier.as_fd(), &mut buffer) {
+        while let Ok((count, descriptor)) =
+            pollux_sys::receive_with_descriptor(self.notifier.as_fd(), &mut buffer)
+        {
             for &byte in &buffer[..count] {
                 if byte == b'\n' {
                     self.taken = self.taken.wrapping_add(1);
@@ -123,11 +147,18 @@ impl Inbox {
             }
             // The end of the stream arrives as an event of its own, so a sender that waits for
             // figures gets them first.
-            if count < buffer.len() {
+            // A descriptor ends what one call receives, and more may stand behind it.
+            if count < buffer.len() && descriptor.is_none() {
                 break;
             }
+            self.descriptors.extend(descriptor);
         }
         commands
+    }
+
+    /// The descriptor that came with the oldest command that has one.
+    pub(crate) fn take_descriptor(&mut self) -> Option<OwnedFd> {
+        self.descriptors.pop_front()
     }
 
     /// Sends the figures that a command requested. Where they do not fit, because nobody reads
@@ -189,6 +220,23 @@ impl Remote {
     /// Tells the worker to stop; a worker that has ended does not receive it.
     pub(crate) fn stop(&self, grace: Duration) {
         self.tell(&self.line(), WorkerCommand::Stop { grace });
+    }
+
+    /// Sends the worker a channel, with what it is to do with it.
+    ///
+    /// # Errors
+    /// The worker has ended, or does not take commands.
+    pub(crate) fn give(&self, command: WorkerCommand, channel: BorrowedFd<'_>) -> io::Result<()> {
+        let (line, text) = (self.line(), command.line());
+        let parts = [IoSlice::new(text.as_bytes())];
+        pollux_sys::send_with_descriptor(line.stream.get_ref().as_fd(), &parts, channel)?;
+        self.raised.fetch_add(1, Ordering::Release);
+        Ok(())
+    }
+
+    /// Tells the worker that the successor does not take over, or that it does.
+    pub(crate) fn end_upgrade(&self, command: WorkerCommand) {
+        self.tell(&self.line(), command);
     }
 
     fn tell(&self, line: &Line, command: WorkerCommand) {

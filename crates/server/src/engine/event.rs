@@ -26,6 +26,7 @@ mod renew;
 mod stop;
 mod streams;
 pub(crate) mod table;
+mod transfer;
 mod tunnel;
 mod upstreams;
 mod wait;
@@ -53,6 +54,7 @@ use crate::{
         timers::{self, Wheel},
     },
     transport::outbox::Outbox,
+    upgrade::successor::Reports,
 };
 use accept::Acceptor;
 use nodes::Timers;
@@ -108,6 +110,10 @@ pub(crate) struct Engine<M, A: Service> {
     failed_waits: FailedWaits,
     /// Connections that give way at the limit.
     idle: evict::IdleReserve,
+    /// An idle connection stays: neither is a stop requested, nor does a successor take it over.
+    keeps_idle: bool,
+    /// Idle connections that leave for a successor, or come from the former server.
+    transfers: transfer::Transfers,
     /// How a new configuration takes effect, if one can.
     renewer: Option<Renewer<A>>,
     /// The tick at which a stop no longer waits for connections.
@@ -152,6 +158,8 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
             large_file: config.large_file,
             failed_waits: FailedWaits::default(),
             idle: evict::IdleReserve::new(config.idle_eviction == IdleEviction::On),
+            keeps_idle: true,
+            transfers: transfer::Transfers::new(0, Reports::default()),
             renewer: None,
             stop_at: None,
         })
@@ -160,6 +168,11 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
     /// Lets the configuration be changed while the engine runs.
     pub(crate) fn with_renewer(self, renewer: Option<Renewer<A>>) -> Self {
         Self { renewer, ..self }
+    }
+
+    /// Lets a successor take the connections over; the worker of this number reports to the main thread.
+    pub(crate) fn with_reports(self, worker: usize, reports: Reports) -> Self {
+        Self { transfers: transfer::Transfers::new(worker, reports), ..self }
     }
 
     /// Runs until a stop has been requested and is done. Returns the last figures.
@@ -192,6 +205,9 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
             if self.service.has_stream_work() {
                 self.pump_streams();
             }
+            if !self.transfers.is_empty() {
+                self.pump_transfers();
+            }
             self.rules.end_iteration(&self.worker.counters);
             if let Some(log) = &mut self.worker.log {
                 log.hand_over();
@@ -208,10 +224,12 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
             || self.reactor.pending_commands() > 0
             || self.acceptor.has_more()
             || self.service.has_stream_work()
+            || self.transfers.has_more()
         {
             return Some(Duration::ZERO);
         }
-        let ticks = [self.timers.next(), self.stop_at, self.acceptor.retry_at()];
+        let (accept_at, send_at) = (self.acceptor.retry_at(), self.transfers.retry_at());
+        let ticks = [self.timers.next(), self.stop_at, accept_at, send_at];
         let next = ticks.into_iter().flatten().min();
         next.map(|tick| self.worker.clock.until(tick))
     }
@@ -253,7 +271,7 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
     fn dispatch_other(&mut self, event: MechanismEvent) {
         if event.token == self.inbox_token {
             self.handle_inbox();
-        } else {
+        } else if !self.on_channel_event(event.token) {
             self.accept(event.token);
         }
     }
@@ -268,6 +286,18 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
                 WorkerCommand::News => {}
                 WorkerCommand::Prepare(number) => self.prepare_renewal(number),
                 WorkerCommand::Commit(number) => self.commit_renewal(number),
+                WorkerCommand::Depart => {
+                    if let Some(socket) = self.inbox.take_descriptor() {
+                        self.depart(socket);
+                    }
+                }
+                WorkerCommand::Adopt => {
+                    if let Some(socket) = self.inbox.take_descriptor() {
+                        self.adopt(socket);
+                    }
+                }
+                WorkerCommand::Stay => self.stay(),
+                WorkerCommand::Leave { drain } => self.leave(drain),
             }
         }
     }
@@ -369,8 +399,8 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
         slot.armed_at = requests;
         let timeouts = &self.rules.timeouts;
         let timeout = match class {
-            Class::KeepAlive if self.worker.is_stopping && !slot.marks.is_left() => {
-                return self.close(fd);
+            Class::KeepAlive if !self.keeps_idle && !slot.marks.is_left() => {
+                return self.release(fd);
             }
             Class::KeepAlive => timeouts.keep_alive,
             Class::Header => timeouts.header,

@@ -290,6 +290,11 @@ impl<X> Connection<X> {
         work.map_or_else(Default::default, |work| (work.input, work.output))
     }
 
+    /// A connection that is idle, after so many requests.
+    pub(crate) fn resumed(requests: u32) -> Self {
+        Self { requests, ..Self::default() }
+    }
+
     /// Whether nothing is under way: no part of a request, no part of a response.
     pub(crate) fn is_idle(&self) -> bool {
         self.ongoing.is_none() && self.phase == Phase::Open && self.flags.is_empty()

@@ -135,4 +135,16 @@ impl Rules {
             },
         }
     }
+
+    /// The transport of an idle connection that another process has parked, with its TLS session or none. A
+    /// socket that can have none comes back, to be closed.
+    #[cold]
+    pub(crate) fn resume(&self, socket: OwnedFd, session: &[u8]) -> Result<Transport, OwnedFd> {
+        match (&self.tls, session) {
+            (None, []) => Ok(Transport::Plain(socket)),
+            (Some(_), [_, ..]) => Transport::resume_tls(socket, session),
+            // Clients now have to speak the other way.
+            (None, [_, ..]) | (Some(_), []) => Err(socket),
+        }
+    }
 }

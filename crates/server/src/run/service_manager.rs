@@ -26,6 +26,11 @@ pub(super) fn stopping() {
     notify(&[NotifyState::Stopping]);
 }
 
+/// The process with this number serves from now on: its messages are heard from now on.
+pub(super) fn succeeded_by(pid: u32) {
+    notify(&[NotifyState::MainPid(pid)]);
+}
+
 /// The workers have answered.
 pub(super) fn alive() {
     notify(&[NotifyState::Watchdog]);

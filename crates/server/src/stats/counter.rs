@@ -47,6 +47,8 @@ counters! {
         "Connections closed because a timeout was over (also counted as closed).";
     HandedOver, "connections", "handed_over",
         "Connections handed over to another process (also counted as closed).";
+    TakenOver, "connections", "taken_over",
+        "Idle connections that the former process had at an upgrade (also counted as accepted).";
     Evicted, "connections", "evicted",
         "Idle connections closed at the limit, to let another in (also counted as closed).";
     Denied, "clients", "denied", "Connections closed at once: --allow or --deny refuses their address.";

@@ -4,6 +4,7 @@ use super::passed;
 use crate::{
     config::{Config, Listen},
     sandbox::early,
+    upgrade::{self, Role},
 };
 use anyhow::{Context, bail};
 use rustix::{
@@ -31,6 +32,8 @@ use std::{
 #[derive(Debug)]
 pub struct Listener {
     address: Listen,
+    configured: Listen,
+    place: u16,
     protocol: ListenProtocol,
     socket: OwnedFd,
 }
@@ -44,13 +47,26 @@ pub enum ListenProtocol {
 }
 
 impl Listener {
-    /// A listener of this socket.
+    /// A listener of this socket, which the configuration calls `configured`; it is the one at `place`
+    /// there.
     ///
     /// # Errors
     /// When the socket has no address that this server knows.
-    pub(crate) fn new(socket: OwnedFd) -> anyhow::Result<Self> {
+    pub(crate) fn new(socket: OwnedFd, configured: &Listen, place: usize) -> anyhow::Result<Self> {
         let address = address_of(&socket)?;
-        Ok(Self { address, protocol: ListenProtocol::Http, socket })
+        let configured = configured.clone();
+        let place = u16::try_from(place).context("too many listeners")?;
+        Ok(Self { address, configured, place, protocol: ListenProtocol::Http, socket })
+    }
+
+    /// Where it listens, as the configuration says it: perhaps with port 0.
+    pub(crate) fn configured(&self) -> &Listen {
+        &self.configured
+    }
+
+    /// Its place among the configured listeners.
+    pub(crate) fn place(&self) -> u16 {
+        self.place
     }
 
     /// Where it listens, with the port that the kernel chose.
@@ -75,47 +91,97 @@ pub(crate) type Opened = (Vec<Vec<Arc<Listener>>>, Vec<SocketFile>);
 
 /// Creates every listener of a server: for each worker its own, in the order of the configuration;
 /// listeners of UNIX sockets are shared by all workers. Ports that the kernel chooses for the first
-/// worker are those of the others too.
+/// worker are those of the others too. What a former server has handed over is taken, and not created
+/// again.
 ///
 /// # Errors
 /// Names the address at fault.
 pub(crate) fn open_all(config: &Config) -> anyhow::Result<Opened> {
-    let several = config.workers > 1;
     let (mut shared, mut files) = (Vec::new(), Vec::new());
-    for listen in &config.listen {
-        match listen {
-            Listen::Tcp(address) if several => check_free(*address)?,
-            Listen::Tcp(_) => {}
+    for (place, listen) in config.listen.iter().enumerate() {
+        let sockets = match listen {
+            Listen::Tcp(_) => continue,
             Listen::Unix(path) => {
-                let (socket, file) = unix(path, config.backlog)?;
-                shared.push(Arc::new(Listener::new(socket)?));
+                let (socket, file) = open_unix(path, listen, config.backlog)?;
                 files.push(file);
+                vec![socket]
             }
             Listen::Passed(name) => {
-                for socket in passed::take(name.as_deref())? {
-                    shared.push(Arc::new(Listener::new(socket)?));
-                }
+                let sockets = upgrade::take(Role::Clients, &listen.to_string());
+                if sockets.is_empty() { passed::take(name.as_deref())? } else { sockets }
             }
+        };
+        for socket in sockets {
+            shared.push(Arc::new(Listener::new(socket, listen, place)?));
         }
     }
-    let mut addresses: Vec<SocketAddr> = config
-        .listen
-        .iter()
-        .filter_map(|listen| if let Listen::Tcp(address) = listen { Some(*address) } else { None })
-        .collect();
-    let mut workers = Vec::new();
-    for _ in 0..config.workers {
-        let mut own = shared.clone();
-        for address in &mut addresses {
-            let listener = Listener::new(tcp(*address, config.backlog, several)?)?;
-            if let Listen::Tcp(chosen) = listener.address() {
-                *address = *chosen;
-            }
-            own.push(Arc::new(listener));
+    let mut workers = vec![shared; config.workers];
+    // All are tried before any is kept: a server whose second address is in use has not disturbed the first.
+    let mut inherited = Vec::new();
+    for (place, listen) in config.listen.iter().enumerate() {
+        let Listen::Tcp(address) = listen else { continue };
+        let sockets = upgrade::take(Role::Clients, &listen.to_string());
+        if sockets.is_empty() && config.workers > 1 {
+            check_free(*address)?;
         }
-        workers.push(own);
+        inherited.push((*address, place, sockets));
+    }
+    for (address, place, sockets) in inherited {
+        let of_workers = tcp_of_workers(address, place, sockets, config)?;
+        for (own, listeners) in workers.iter_mut().zip(of_workers) {
+            own.extend(listeners);
+        }
     }
     Ok((workers, files))
+}
+
+fn open_unix(
+    path: &Path,
+    configured: &Listen,
+    backlog: u32,
+) -> anyhow::Result<(OwnedFd, SocketFile)> {
+    match upgrade::take(Role::Clients, &configured.to_string()).pop() {
+        Some(socket) => Ok((socket, SocketFile::taken_over(path))),
+        None => unix(path, backlog),
+    }
+}
+
+/// The listeners at one address, for each worker. Of a former server's listeners each stays open, whether
+/// that had more workers or fewer: connections may wait at any of them.
+fn tcp_of_workers(
+    address: SocketAddr,
+    place: usize,
+    inherited: Vec<OwnedFd>,
+    config: &Config,
+) -> anyhow::Result<Vec<Vec<Arc<Listener>>>> {
+    let (count, configured) = (config.workers, Listen::Tcp(address));
+    let mut address = address;
+    let mut sockets = Vec::new();
+    for socket in inherited {
+        // The kernel's queue may have another length now.
+        rustix::net::listen(&socket, backlog_of(config.backlog))?;
+        sockets.push(Arc::new(Listener::new(socket, &configured, place)?));
+    }
+    if sockets.is_empty() {
+        for _ in 0..count {
+            let socket = tcp(address, config.backlog, count > 1)?;
+            let listener = Listener::new(socket, &configured, place)?;
+            if let Listen::Tcp(chosen) = listener.address() {
+                address = *chosen;
+            }
+            sockets.push(Arc::new(listener));
+        }
+    }
+    let of_worker = |worker: usize| match sockets.get(worker) {
+        Some(_) => sockets.iter().skip(worker).step_by(count).cloned().collect(),
+        None => vec![sockets[worker % sockets.len()].clone()],
+    };
+    Ok((0..count).map(of_worker).collect())
+}
+
+/// As listen(2) takes it.
+fn backlog_of(backlog: u32) -> i32 {
+    backlog.min(i32::MAX as u32) as i32
 }
 
 /// How long a server that starts waits for others that bind a socket in the same directory, each of
@@ -134,7 +200,7 @@ pub(crate) fn tcp(address: SocketAddr, backlog: u32, shares: bool) -> anyhow::Re
             Some(socket) => socket,
             None => bind_tcp(address, shares)?,
         };
-        socket.listen(backlog.min(i32::MAX as u32) as i32)?;
+        socket.listen(backlog_of(backlog))?;
         Ok(socket.into())
     };
     open().with_context(|| advise(&address.to_string()))
@@ -185,7 +251,7 @@ pub(crate) fn check_free(address: SocketAddr) -> anyhow::Result<()> {
 pub(crate) fn unix(path: &Path, backlog: u32) -> anyhow::Result<(OwnedFd, SocketFile)> {
     let open = || -> io::Result<(OwnedFd, SocketFile)> {
         let socket = Socket::new(Domain::UNIX, Type::STREAM.nonblocking().cloexec(), None)?;
-        let file = listen_at(&socket, path, backlog.min(i32::MAX as u32) as i32)?;
+        let file = listen_at(&socket, path, backlog_of(backlog))?;
         Ok((socket.into(), file))
     };
     open().with_context(|| advise(&format!("unix:{}", path.display())))
@@ -217,13 +283,28 @@ pub(crate) struct SocketFile {
     /// The file itself, by a descriptor that only names it (O_PATH): while it is open, no other file has
     /// its number. Without a descriptor to be had, nobody knows later whose file is there: it stays.
     file: Option<OwnedFd>,
+    /// It is the former server's, until that has confirmed the upgrade.
+    is_taken_over: bool,
 }
 
 impl SocketFile {
     /// What is at `path` now, where we have just bound a socket.
     fn at(path: &Path) -> Self {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        Self { path: path.to_owned(), file: open(path, flags, Mode::empty()).ok() }
+        let file = open(path, flags, Mode::empty()).ok();
+        Self { path: path.to_owned(), file, is_taken_over: false }
+    }
+
+    /// What is at `path` now, where the former server has bound the socket.
+    pub(crate) fn taken_over(path: &Path) -> Self {
+        let mut file = Self::at(path);
+        file.is_taken_over = true;
+        file
+    }
+
+    /// Another process has taken the socket over, and with it the file.
+    pub(crate) fn leave_to_successor(mut self) {
+        self.file = None;
     }
 
     fn is_still_there(&self) -> bool {
@@ -235,6 +316,9 @@ impl SocketFile {
 
 impl Drop for SocketFile {
     fn drop(&mut self) {
+        if self.file.is_none() || self.is_taken_over && !upgrade::has_succeeded() {
+            return;
+        }
         // Between the look and the removal another server that starts could replace it.
         let _turn = take_turn_in(&self.path);
         if self.is_still_there() {

@@ -79,6 +79,22 @@ pub(super) fn shake_hands(socket: BorrowedFd<'_>) -> io::Result<HandshakeStep> {
     with_worker(|worker| worker.client_handshake(socket))
 }
 
+/// The session of an idle connection, for another process. `None` where there is more than the session.
+pub(super) fn park(socket: BorrowedFd<'_>) -> Option<Vec<u8>> {
+    with_worker(|worker| Ok(worker.park(socket))).ok().flatten()
+}
+
+/// Takes in an idle connection with the session that another process has parked.
+///
+/// # Errors
+/// It is no session; there is no memory for it.
+pub(super) fn resume(socket: BorrowedFd<'_>, session: &[u8]) -> io::Result<()> {
+    WORKER.with_borrow_mut(|worker| {
+        let worker = worker.get_or_insert_with(Box::default);
+        worker.resume(socket, session)
+    })
+}
+
 /// How a socket is read: without waiting, or for as long as its timeout.
 pub(super) type Receive = fn(BorrowedFd<'_>, &mut [u8]) -> io::Result<usize>;
 

@@ -41,6 +41,11 @@ pub(super) struct LimitArgs {
     #[arg(long, value_name = "TIME")]
     grace: Option<Time>,
 
+    /// Time for requests in progress to finish after a new process has taken over (`pollux ctl
+    /// upgrade`, SIGUSR2) [default: 10m]
+    #[arg(long, value_name = "TIME")]
+    drain: Option<Time>,
+
     /// Maximum size of a request's header section; a larger one is answered with 431 [default: 16K]
     #[arg(long, value_name = "SIZE")]
     max_header: Option<Size>,
@@ -61,6 +66,7 @@ impl LimitArgs {
         value::set(&mut config.keep_alive, self.keep_alive);
         value::set(&mut config.send_timeout, self.send_timeout);
         value::set(&mut config.grace, self.grace);
+        value::set(&mut config.drain, self.drain);
         value::set(&mut config.max_header, self.max_header);
         for site in &mut config.site {
             value::set(&mut site.max_body, self.max_body);

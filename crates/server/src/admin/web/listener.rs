@@ -4,18 +4,20 @@ use super::{request, response, routes, snapshot::Observed};
 use crate::{
     config::Listen,
     transport::{
+        accept_loop::{AcceptLoop, LoopOwner},
         listener::{self, SocketFile},
         passed,
     },
+    upgrade::{self, Role},
 };
 use anyhow::Context;
 use pollux_http::Status;
 use pollux_sys::spawn_detached;
-use socket2::{Domain, SockRef, Socket, Type};
+use socket2::{Domain, Socket, Type};
 use std::{
     io,
     net::Shutdown,
-    os::fd::OwnedFd,
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering::SeqCst},
@@ -30,18 +32,19 @@ const CLIENTS_MAX: usize = 32;
 const BACKLOG: u32 = 64;
 /// How long a client may take none of a response.
 const WRITE_PATIENCE: Duration = Duration::from_secs(10);
-/// Between two tries to accept when there is no descriptor or memory.
-const PAUSE: Duration = Duration::from_millis(100);
 
 /// The admin listener of a running server. Dropping it closes the listener; responses that are being sent end by
 /// themselves.
 #[derive(Debug)]
 pub(crate) struct Web {
     listener: Arc<Socket>,
+    /// As it is configured.
+    configured: Listen,
     address: Listen,
     observed: Arc<Observed>,
-    thread: Option<JoinHandle<()>>,
-    _file: Option<SocketFile>,
+    /// `None` when the loop has been ended.
+    running: Option<(LoopOwner, JoinHandle<()>)>,
+    file: Option<SocketFile>,
 }
 
 impl Web {
@@ -49,20 +52,29 @@ impl Web {
     ///
     /// # Errors
     /// Says which address is at fault.
-    pub(crate) fn start(address: &Listen, observed: Arc<Observed>) -> anyhow::Result<Self> {
-        let (socket, file) = listen(address).with_context(|| format!("--admin {address}"))?;
+    pub(crate) fn start(configured: &Listen, observed: Arc<Observed>) -> anyhow::Result<Self> {
+        let (socket, file) = listen(configured).with_context(|| format!("--admin {configured}"))?;
         let address = listener::address_of(&socket)?;
         let listener = Arc::new(Socket::from(socket));
-        let mut web = Self {
-            listener: listener.clone(),
-            address,
-            observed: observed.clone(),
-            thread: None,
-            _file: file,
-        };
-        let thread = thread::Builder::new().name("admin".into());
-        web.thread = Some(thread.spawn(move || accept(&listener, &observed))?);
-        Ok(web)
+        let (accepting, owner) = AcceptLoop::new(listener.clone())?;
+        let thread = thread::Builder::new().name("admin".into()).spawn({
+            let observed = observed.clone();
+            move || accept(&accepting, &observed)
+        })?;
+        let running = Some((owner, thread));
+        Ok(Self { listener, configured: configured.clone(), address, observed, running, file })
+    }
+
+    /// The listener, and its address as it is configured.
+    pub(crate) fn listener(&self) -> (&Listen, BorrowedFd<'_>) {
+        (&self.configured, self.listener.as_fd())
+    }
+
+    /// Another process has taken the listener over: this one accepts no more, and leaves the file to it.
+    pub(crate) fn leave_to_successor(mut self) {
+        if let Some(file) = self.file.take() {
+            file.leave_to_successor();
+        }
     }
 
     /// Where it listens, with the port that the kernel chose.
@@ -79,17 +91,22 @@ impl Web {
 impl Drop for Web {
     fn drop(&mut self) {
         self.observed.begin_stop();
-        // Wakes the thread that waits in accept(2).
-        let _ = self.listener.shutdown(Shutdown::Both);
-        if let Some(thread) = self.thread.take() {
+        if let Some((owner, thread)) = self.running.take() {
+            drop(owner);
             let _ = thread.join();
         }
     }
 }
 
-/// Blocking, unlike the workers' listeners.
 fn listen(address: &Listen) -> anyhow::Result<(OwnedFd, Option<SocketFile>)> {
-    let (socket, file) = match address {
+    if let Some(socket) = upgrade::take(Role::Admin, &address.to_string()).pop() {
+        let file = match address {
+            Listen::Unix(path) => Some(SocketFile::taken_over(path)),
+            Listen::Tcp(_) | Listen::Passed(_) => None,
+        };
+        return Ok((socket, file));
+    }
+    Ok(match address {
         Listen::Tcp(address) => (listener::tcp(*address, BACKLOG, false)?, None),
         Listen::Unix(path) => {
             let socket = Socket::new(Domain::UNIX, Type::STREAM.cloexec(), None)?;
@@ -101,24 +118,12 @@ fn listen(address: &Listen) -> anyhow::Result<(OwnedFd, Option<SocketFile>)> {
             anyhow::ensure!(sockets.len() == 1, "one socket is wanted, not {}", sockets.len());
             (sockets.remove(0), None)
         }
-    };
-    SockRef::from(&socket).set_nonblocking(false)?;
-    Ok((socket, file))
+    })
 }
 
-fn accept(listener: &Socket, observed: &Arc<Observed>) {
+fn accept(accepting: &AcceptLoop, observed: &Arc<Observed>) {
     let clients = Arc::new(AtomicUsize::new(0));
-    loop {
-        let socket = match listener.accept() {
-            Ok((socket, _)) => socket,
-            // shutdown(2)
-            Err(error) if error.kind() == io::ErrorKind::InvalidInput => return,
-            Err(_) if observed.is_stopping() => return,
-            Err(_) => {
-                thread::sleep(PAUSE);
-                continue;
-            }
-        };
+    while let Some(socket) = accepting.next() {
         if clients.fetch_add(1, SeqCst) >= CLIENTS_MAX {
             clients.fetch_sub(1, SeqCst);
             // A socket that was just accepted has room for it.

@@ -8,9 +8,10 @@ use toml::{Table, Value};
 
 /// Keys of the server that workers change between two iterations of their loop. Any other key decides
 /// what is made at the start: listeners, threads, files.
-const CHANGEABLE: [&str; 14] = [
+const CHANGEABLE: [&str; 15] = [
     "accept-limit",
     "cache-size",
+    "drain",
     "grace",
     "header-timeout",
     "idle-eviction",

@@ -49,6 +49,7 @@ impl ConfigFile {
             send: self.send_timeout.0,
         };
         config.grace = self.grace.0;
+        config.drain = self.drain.0;
         config.large_file = self.large_file;
         if self.no_server_header {
             config.server_name = None;

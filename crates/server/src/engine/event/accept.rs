@@ -31,6 +31,8 @@ pub(super) struct Acceptor {
     held: Option<OwnedFd>,
     /// Nothing is accepted: the limit is reached, or the system is out of something.
     is_paused: bool,
+    /// Nothing is accepted: a successor is about to take the listeners over.
+    is_suspended: bool,
     /// Whether it may be tried again.
     may_resume: bool,
     retry_at: Option<u32>,
@@ -91,6 +93,7 @@ impl Acceptor {
             max_connections,
             held: None,
             is_paused: false,
+            is_suspended: false,
             may_resume: false,
             retry_at: None,
             warnings: OnceWarnings::default(),
@@ -101,7 +104,7 @@ impl Acceptor {
     pub(super) fn set_limits(&mut self, limit: Option<NonZeroU32>, max_connections: usize) {
         self.limit = limit;
         self.max_connections = max_connections;
-        self.may_resume = self.is_paused;
+        self.slot_is_free();
     }
 
     /// Whether connections are known to wait.
@@ -118,7 +121,7 @@ impl Acceptor {
     /// A connection was closed.
     #[inline]
     pub(super) fn slot_is_free(&mut self) {
-        self.may_resume = self.is_paused;
+        self.may_resume = self.is_paused && !self.is_suspended;
     }
 }
 
@@ -295,6 +298,30 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
         AcceptOutcome::Full
     }
 
+    /// Leaves what waits at the listeners to another process, until [`Engine::resume_accepting`].
+    #[cold]
+    pub(super) fn suspend_accepting(&mut self) {
+        self.acceptor.is_paused = true;
+        self.acceptor.is_suspended = true;
+        self.acceptor.may_resume = false;
+        self.acceptor.retry_at = None;
+        self.watch_listeners(Interest::empty());
+    }
+
+    /// Accepts again, from the next iteration on.
+    #[cold]
+    pub(super) fn resume_accepting(&mut self) {
+        if self.acceptor.is_suspended {
+            self.acceptor.is_suspended = false;
+            self.acceptor.may_resume = true;
+        }
+    }
+
+    /// Whether one more connection may be taken in.
+    pub(super) fn has_room(&self) -> bool {
+        self.clients < self.acceptor.max_connections
+    }
+
     /// Looks away from the listeners, which a level-triggered mechanism would report for ever.
     #[cold]
     fn pause_accepting(&mut self) {
@@ -354,6 +381,22 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
 
     /// Accepts the connections that wait already, and then closes the listeners.
     pub(super) fn stop_accepting(&mut self) {
+        self.accept_last();
+        for listener in std::mem::take(&mut self.acceptor.listeners) {
+            let _ = self.mechanism.close(listener.token, listener.socket);
+        }
+    }
+
+    /// The same, where another process may have the listeners, too.
+    pub(super) fn leave_listeners(&mut self) {
+        self.accept_last();
+        for listener in std::mem::take(&mut self.acceptor.listeners) {
+            let _ = self.mechanism.remove(listener.token);
+            self.transfers.close_later(listener.socket);
+        }
+    }
+
+    fn accept_last(&mut self) {
         for index in 0..self.acceptor.listeners.len() {
             // Connections that arrive meanwhile do not count: under a steady stream of them a queue
             // would never be found empty.
@@ -368,10 +411,8 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
             // For him there is still no place, and the other listeners have a queue, too.
             self.acceptor.held = None;
         }
-        for listener in std::mem::take(&mut self.acceptor.listeners) {
-            let _ = self.mechanism.close(listener.token, listener.socket);
-        }
         self.acceptor.is_paused = false;
+        self.acceptor.is_suspended = false;
         self.acceptor.retry_at = None;
     }
 }

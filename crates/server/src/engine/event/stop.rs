@@ -13,6 +13,8 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
             return;
         }
         self.worker.is_stopping = true;
+        self.keeps_idle = false;
+        self.end_transfers();
         self.end_streams();
         // Idle connections make room for connections that wait to be accepted; some of those are
         // idle, too.
@@ -43,7 +45,9 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
     /// Whether a stop has been requested and nothing is left to wait for.
     #[inline]
     pub(super) fn is_done(&self) -> bool {
-        self.stop_at.is_some_and(|at| self.clients == 0 || self.worker.clock.tick() >= at)
+        self.stop_at.is_some_and(|at| {
+            self.clients == 0 && self.transfers.is_quiet() || self.worker.clock.tick() >= at
+        })
     }
 
     fn is_idle(&mut self, fd: std::os::fd::RawFd) -> bool {

@@ -1,7 +1,9 @@
 //! The sessions of one thread.
 
 use super::{client::ClientHandshake, limits::Limits, settings::Tls};
-use pollux_tls::{Handshake, KeyCache, OVERHEAD_MAX, PLAINTEXT_MAX, SessionTable, TicketReceiver};
+use pollux_tls::{
+    Handshake, KeyCache, OVERHEAD_MAX, PLAINTEXT_MAX, Session, SessionTable, TicketReceiver,
+};
 use std::{
     collections::HashMap,
     io,
@@ -94,6 +96,22 @@ impl Worker {
         let handshake = Some(PendingHandshake::Server(handshake));
         let extra = Extra { handshake, ..Extra::default() };
         self.sessions.insert(socket.as_raw_fd() as usize, Box::new(extra))
+    }
+
+    pub(super) fn park(&mut self, socket: BorrowedFd<'_>) -> Option<Vec<u8>> {
+        let (session, extra) = self.sessions.get_mut(socket.as_raw_fd() as usize)?;
+        if extra.is_some() { None } else { session.park() }
+    }
+
+    pub(super) fn resume(&mut self, socket: BorrowedFd<'_>, parked: &[u8]) -> io::Result<()> {
+        let no_session = || io::Error::new(io::ErrorKind::InvalidData, "it is no session");
+        let session = Session::unpark(parked).ok_or_else(no_session)?;
+        let number = socket.as_raw_fd() as usize;
+        self.sessions.insert(number, Box::default())?;
+        let (place, extra) = self.sessions.get_mut(number).ok_or_else(no_session)?;
+        *place = session;
+        *extra = None;
+        Ok(())
     }
 
     pub(super) fn forget(&mut self, fd: RawFd) {

@@ -1,0 +1,91 @@
+//! Idle TLS connections go on in the new process, without a handshake.
+
+use super::*;
+use rustls::{
+    ClientConfig, ClientConnection, RootCertStore, StreamOwned,
+    pki_types::{CertificateDer, ServerName, pem::PemObject},
+};
+use std::{
+    io::{BufRead, BufReader, Write},
+    net::TcpStream,
+};
+
+type Stream = BufReader<StreamOwned<ClientConnection, TcpStream>>;
+
+fn connect(address: &str, config: &Arc<ClientConfig>) -> Stream {
+    let socket = TcpStream::connect(address).unwrap();
+    socket.set_read_timeout(Some(pollux_testkit::http::PATIENCE)).unwrap();
+    socket.set_nodelay(true).unwrap();
+    let name = ServerName::try_from("localhost").unwrap();
+    let session = ClientConnection::new(config.clone(), name).unwrap();
+    BufReader::new(StreamOwned::new(session, socket))
+}
+
+fn get(stream: &mut Stream) -> String {
+    stream.get_mut().write_all(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
+    stream.get_mut().flush().unwrap();
+    let mut head = String::new();
+    while !head.ends_with("\r\n\r\n") {
+        assert!(stream.read_line(&mut head).unwrap() > 0, "{head:?}");
+    }
+    let len = head.lines().find_map(|line| line.strip_prefix("Content-Length: ")).unwrap();
+    let mut body = vec![0; len.parse().unwrap()];
+    stream.read_exact(&mut body).unwrap();
+    assert_eq!(body, b"site a\n");
+    head
+}
+
+#[test]
+fn upgrades_keep_tls_connections() {
+    limits::raise_descriptor_limit();
+    let folder = Folder::new();
+    // No certificate of an authority, as those of other tests: rustls refuses that of a server.
+    let output = Command::new("openssl")
+        .args(["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"])
+        .args(["-days", "30", "-subj", "/CN=localhost", "-keyout", "a.key", "-out", "a.pem"])
+        .args(["-addext", "subjectAltName=DNS:localhost"])
+        .args(["-addext", "basicConstraints=critical,CA:FALSE"])
+        .current_dir(folder.0.path())
+        .output()
+        .expect("openssl");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let file = |name: &str| folder.0.path().join(name).display().to_string();
+    folder.write("keep-alive = \"10m\"", "root = \"a\"");
+    let (cert, key) = (file("a.pem"), file("a.key"));
+    let mut server = folder.serve(&["--workers", "2", "--tls-cert", &cert, "--tls-key", &key]);
+    let mut roots = RootCertStore::empty();
+    roots.add(CertificateDer::from_pem_file(&cert).unwrap()).unwrap();
+    let versions = [&rustls::version::TLS13, &rustls::version::TLS12];
+    let configs = versions.map(|version| {
+        let provider = rustls::crypto::ring::default_provider().into();
+        let config = ClientConfig::builder_with_provider(provider);
+        let config = config.with_protocol_versions(&[version]).unwrap();
+        Arc::new(config.with_root_certificates(roots.clone()).with_no_client_auth())
+    });
+    let mut idle: Vec<_> = (0..IDLE)
+        .map(|number| {
+            let mut stream = connect(server.address(), &configs[usize::from(number % 8 == 0)]);
+            get(&mut stream);
+            stream
+        })
+        .collect();
+    let mut processes = Vec::new();
+    for round in 1..=UPGRADES {
+        let text = printed(&folder.ctl("upgrade"));
+        assert_eq!(handed_over(&text), IDLE);
+        processes.push(successor(&mut server));
+        // Sequence numbers go on where they were.
+        idle.iter_mut().skip(round).step_by(50).for_each(|stream| drop(get(stream)));
+    }
+    idle.iter_mut().for_each(|stream| drop(get(stream)));
+    let last = processes.last().unwrap();
+    last.signal(Signal::TERM);
+    last.wait();
+    let statistics = loop {
+        let statistics = server.last_statistics();
+        if statistics["connections"]["taken_over"] == IDLE && statistics["tls"]["handshakes"] == 0 {
+            break statistics;
+        }
+    };
+    assert_eq!(statistics["tls"]["failures"], 0, "{statistics}");
+}

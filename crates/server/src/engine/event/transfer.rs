@@ -1,0 +1,427 @@
+//! A live upgrade, in one worker: idle connections leave for a worker of the successor, or come from one of
+//! the former server.
+//!
+//! A connection that leaves is taken out of the interest set and the table, but its descriptor stays open
+//! until the successor has answered: if that fails, the connection is taken in again. Few messages are in
+//! flight at a time, each is answered, and a worker deals with one between two waits, so that no request
+//! waits for more than some hundred connections.
+
+use super::*;
+use crate::{
+    stats::Counter,
+    upgrade::{
+        channel::{Channel, is_full as is_full_now},
+        message::{CONNECTIONS_MAX, IdleConnection, MESSAGE_MAX, Message},
+        successor::{Report, Reports},
+    },
+};
+use anyhow::{Context, bail, ensure};
+use socket2::SockRef;
+use std::{mem, sync::PoisonError};
+
+/// Messages that are sent and not answered yet. The kernel holds them, with their descriptors.
+const IN_FLIGHT_MAX: usize = 4;
+/// Room for an answer.
+const ANSWER_BYTES: usize = 64;
+
+/// A connection on its way.
+type Parcel = (OwnedFd, IdleConnection);
+
+/// What a worker has of upgrades.
+pub(super) struct Transfers {
+    worker: usize,
+    reports: Reports,
+    departure: Option<Departure>,
+    adoptions: Vec<Adoption>,
+    /// To be closed after the next wait: until then a mechanism may not have taken them out, and as long as
+    /// another process has them open they would not go by themselves.
+    closing: Vec<OwnedFd>,
+}
+
+/// Connections leave.
+struct Departure {
+    channel: Channel,
+    token: Token,
+    /// Connections that may be idle, to be looked at.
+    candidates: VecDeque<RawFd>,
+    /// Taken out, and not sent yet.
+    pending: Vec<Parcel>,
+    /// Sent, and not answered yet: the descriptors of each message.
+    in_flight: VecDeque<Vec<Parcel>>,
+    handed_over: u64,
+    /// The main thread knows how it went.
+    is_reported: bool,
+    /// The tick at which to try again where the kernel took no more.
+    retry_at: Option<u32>,
+}
+
+/// Connections come.
+struct Adoption {
+    channel: Channel,
+    token: Token,
+    /// There may be a message that no event reports again.
+    has_more: bool,
+}
+
+impl Transfers {
+    /// None yet, for the worker of this number; where the main thread waits, a departure is reported.
+    pub(super) fn new(worker: usize, reports: Reports) -> Self {
+        Self { worker, reports, departure: None, adoptions: Vec::new(), closing: Vec::new() }
+    }
+
+    /// Closes a socket that was taken out of the interest set, and that another process has open, too.
+    pub(super) fn close_later(&mut self, socket: OwnedFd) {
+        self.closing.push(socket);
+    }
+
+    /// Whether nothing leaves and nothing comes.
+    #[inline]
+    pub(super) fn is_empty(&self) -> bool {
+        self.departure.is_none() && self.adoptions.is_empty() && self.closing.is_empty()
+    }
+
+    /// Whether nothing is on its way.
+    pub(super) fn is_quiet(&self) -> bool {
+        let departs = self.departure.as_ref().is_some_and(|departure| {
+            !departure.pending.is_empty()
+                || !departure.in_flight.is_empty()
+                || !departure.candidates.is_empty()
+        });
+        !departs && self.adoptions.is_empty()
+    }
+
+    /// Whether a message is known to wait.
+    pub(super) fn has_more(&self) -> bool {
+        self.adoptions.iter().any(|adoption| adoption.has_more)
+    }
+
+    /// The tick at which to try again.
+    pub(super) fn retry_at(&self) -> Option<u32> {
+        self.departure.as_ref().and_then(|departure| departure.retry_at)
+    }
+
+    fn report(&self, outcome: Result<u64, String>) {
+        let reports = self.reports.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(reports) = &*reports {
+            // The main thread may have given up waiting.
+            let _ = reports.send(Report { worker: self.worker, outcome });
+        }
+    }
+}
+
+impl<M: Mechanism, A: Service> Engine<M, A> {
+    /// Stops accepting, and begins to send idle connections on `socket`.
+    #[cold]
+    pub(super) fn depart(&mut self, socket: OwnedFd) {
+        let candidates = self.table.descriptors().into();
+        match self.watch_channel(socket) {
+            Ok((channel, token)) => {
+                self.suspend_accepting();
+                self.keeps_idle = false;
+                self.transfers.departure = Some(Departure {
+                    channel,
+                    token,
+                    candidates,
+                    pending: Vec::new(),
+                    in_flight: VecDeque::new(),
+                    handed_over: 0,
+                    is_reported: false,
+                    retry_at: None,
+                });
+                self.pump_departure();
+            }
+            Err(error) => self.transfers.report(Err(format!("{error:#}"))),
+        }
+    }
+
+    /// Begins to take in the connections that come on `socket`.
+    #[cold]
+    pub(super) fn adopt(&mut self, socket: OwnedFd) {
+        match self.watch_channel(socket) {
+            Ok((channel, token)) => {
+                self.transfers.adoptions.push(Adoption { channel, token, has_more: true });
+            }
+            // The sender sees the end of the channel.
+            Err(error) => tracing::error!("upgrade: no connections are taken over: {error:#}"),
+        }
+    }
+
+    /// The upgrade is given up: takes in again what has not left, and accepts.
+    #[cold]
+    pub(super) fn stay(&mut self) {
+        self.end_departure(Err("the upgrade is given up".to_owned()));
+        self.resume_accepting();
+    }
+
+    /// The successor serves: what is in progress may take so long.
+    #[cold]
+    pub(super) fn leave(&mut self, drain: Duration) {
+        self.stop_at = Some(self.worker.clock.tick().saturating_add(ticks(drain)));
+        // Their clients connect again, to the successor.
+        self.end_streams();
+        // Connections may wait at a listener that the successor does not have.
+        self.leave_listeners();
+        let candidates = self.table.descriptors();
+        if let Some(departure) = &mut self.transfers.departure {
+            departure.candidates.extend(candidates);
+        }
+    }
+
+    /// Ends what is about upgrades: this worker stops.
+    #[cold]
+    pub(super) fn end_transfers(&mut self) {
+        for adoption in mem::take(&mut self.transfers.adoptions) {
+            self.close_channel(adoption.channel, adoption.token);
+        }
+    }
+
+    fn watch_channel(&mut self, socket: OwnedFd) -> anyhow::Result<(Channel, Token)> {
+        SockRef::from(&socket).set_nonblocking(true)?;
+        let token = self.mechanism.add(socket.as_fd(), Interest::READ)?;
+        Ok((Channel::of(socket), token))
+    }
+
+    fn close_channel(&mut self, channel: Channel, token: Token) {
+        let _ = self.mechanism.close(token, channel.into_socket());
+    }
+
+    /// Something has come on a channel. Returns false where the token is no channel's.
+    pub(super) fn on_channel_event(&mut self, token: Token) -> bool {
+        if self.transfers.departure.as_ref().is_some_and(|departure| departure.token == token) {
+            self.on_answers();
+            return true;
+        }
+        let adoption = self.transfers.adoptions.iter_mut().find(|one| one.token == token);
+        adoption.map(|adoption| adoption.has_more = true).is_some()
+    }
+
+    /// Between two waits: goes on with what leaves and what comes.
+    #[cold]
+    pub(super) fn pump_transfers(&mut self) {
+        self.transfers.closing.clear();
+        self.pump_departure();
+        let mut index = 0;
+        while let Some(adoption) = self.transfers.adoptions.get(index) {
+            if adoption.has_more && !self.take_in_message(index) {
+                let adoption = self.transfers.adoptions.remove(index);
+                self.close_channel(adoption.channel, adoption.token);
+            } else {
+                index += 1;
+            }
+        }
+    }
+
+    /// Takes in the connections of one message. Returns false when there will be no further one.
+    fn take_in_message(&mut self, index: usize) -> bool {
+        let adoption = &mut self.transfers.adoptions[index];
+        let mut buffer = vec![0; MESSAGE_MAX];
+        let received = adoption.channel.receive(&mut buffer);
+        buffer.fill(0); // It may have held secrets.
+        let (connections, sockets) = match received {
+            Ok(Some((Message::Connections(connections), sockets))) => (connections, sockets),
+            Ok(None) => return false,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                adoption.has_more = false;
+                return true;
+            }
+            Ok(Some(_)) => {
+                tracing::error!("upgrade: a channel of connections brings something else: closed");
+                return false;
+            }
+            Err(error) => {
+                tracing::error!("upgrade: a channel of connections is closed: {error}");
+                return false;
+            }
+        };
+        let count = connections.len() as u16;
+        for (socket, connection) in sockets.into_iter().zip(connections) {
+            self.take_over(socket, connection);
+            self.worker.counters.add(Counter::TakenOver, 1);
+        }
+        let answer = Message::Accepted { connections: count };
+        let adoption = &mut self.transfers.adoptions[index];
+        match adoption.channel.send(&answer, &[]) {
+            Ok(()) => true,
+            Err(error) => {
+                tracing::error!("upgrade: a channel of connections is closed: {error}");
+                false
+            }
+        }
+    }
+
+    /// Takes in an idle connection. One for which there is no room is closed.
+    fn take_over(&mut self, socket: OwnedFd, connection: IdleConnection) {
+        let refuse = |engine: &mut Self, socket| {
+            engine.worker.counters.add(Counter::Refused, 1);
+            engine.transfers.close_later(socket);
+        };
+        if !self.has_room() && !self.evict_idle() {
+            return refuse(self, socket);
+        }
+        let fd = socket.as_raw_fd();
+        let token = match self.mechanism.add(socket.as_fd(), Interest::READ) {
+            Ok(token) => token,
+            Err(_) => return refuse(self, socket),
+        };
+        if self.rules.looks_at_clients() {
+            let peer = crate::transport::listener::peer_address(socket.as_fd());
+            let address = connection.client.or(peer);
+            if self.worker.clients.enter(self.rules.guard.as_deref(), fd, address).is_err() {
+                let _ = self.mechanism.remove(token);
+                return refuse(self, socket);
+            }
+        }
+        let transport = match self.rules.resume(socket, &connection.session) {
+            Ok(transport) => transport,
+            Err(socket) => {
+                self.worker.clients.leave(self.rules.guard.as_deref(), fd);
+                let _ = self.mechanism.remove(token);
+                return refuse(self, socket);
+            }
+        };
+        let client = Peer::Client(Connection::resumed(connection.requests));
+        let slot = self.table.insert(transport, token, client);
+        if connection.requests > 0 {
+            slot.class = Class::KeepAlive;
+            slot.armed_at = connection.requests as u16;
+        }
+        self.clients += 1;
+        self.worker.counters.add(Counter::Accepted, 1);
+        let remaining = Duration::from_millis(connection.remaining_ms.into());
+        let deadline = self.worker.clock.after(ticks(remaining));
+        self.arm(fd as u32, deadline);
+        // It may have to leave this process, too.
+        if let Some(departure) = &mut self.transfers.departure {
+            departure.candidates.push_back(fd);
+        }
+    }
+
+    /// A connection is idle that shall not stay: it leaves, or is closed. One that can do neither waits for
+    /// its next request here.
+    #[cold]
+    pub(super) fn release(&mut self, fd: RawFd) {
+        if self.worker.is_stopping {
+            return self.close(fd);
+        }
+        let deadline = self.worker.clock.after(self.rules.timeouts.keep_alive);
+        self.arm(fd as u32, deadline);
+        match self.take_out(fd) {
+            Some(parcel) => {
+                if let Some(departure) = &mut self.transfers.departure {
+                    departure.pending.push(parcel);
+                }
+            }
+            None => self.wait_to_read(fd),
+        }
+    }
+
+    /// Takes a connection out of this worker, if it is idle and can be parked.
+    fn take_out(&mut self, fd: RawFd) -> Option<Parcel> {
+        let now = self.worker.clock.tick();
+        let slot = self.table.get_mut(fd)?;
+        if slot.marks.is_left() {
+            return None;
+        }
+        let requests = slot.client().filter(|client| client.is_idle())?.requests();
+        let deadline = slot.timer.deadline()?;
+        let session = slot.transport()?.park()?;
+        let (transport, token) = self.table.remove(fd)?;
+        let _ = self.mechanism.remove(token);
+        let remaining = crate::time::clock::TICK * deadline.saturating_sub(now);
+        let connection = IdleConnection {
+            requests,
+            remaining_ms: u32::try_from(remaining.as_millis()).unwrap_or(u32::MAX),
+            client: self.worker.clients.socket_address(fd),
+            session,
+        };
+        self.client_has_gone(fd);
+        Some((transport.into_socket(), connection))
+    }
+
+    /// Sends the next messages, as many as may be in flight.
+    fn pump_departure(&mut self) {
+        while let Some(mut departure) = self.transfers.departure.take() {
+            let is_full = departure.in_flight.len() >= IN_FLIGHT_MAX
+                || departure.retry_at.is_some_and(|at| at > self.worker.clock.tick());
+            while !is_full && departure.pending.len() < CONNECTIONS_MAX {
+                let Some(fd) = departure.candidates.pop_front() else { break };
+                departure.pending.extend(self.take_out(fd));
+            }
+            if is_full || departure.pending.is_empty() {
+                let is_over = departure.pending.is_empty()
+                    && departure.in_flight.is_empty()
+                    && departure.candidates.is_empty();
+                if is_over && !mem::replace(&mut departure.is_reported, is_over) {
+                    self.transfers.report(Ok(departure.handed_over));
+                }
+                self.transfers.departure = Some(departure);
+                return;
+            }
+            departure.retry_at = None;
+            let count = departure.pending.len().min(CONNECTIONS_MAX);
+            let batch: Vec<_> = departure.pending.drain(..count).collect();
+            let connections = batch.iter().map(|(_, connection)| connection.clone()).collect();
+            let sockets: Vec<_> = batch.iter().map(|(socket, _)| socket.as_fd()).collect();
+            let sent = departure.channel.send(&Message::Connections(connections), &sockets);
+            match sent {
+                Ok(()) => departure.in_flight.push_back(batch),
+                Err(error) if is_full_now(&error) => {
+                    departure.pending.extend(batch);
+                    departure.retry_at = Some(self.worker.clock.after(1));
+                }
+                Err(error) => {
+                    departure.in_flight.push_back(batch);
+                    self.transfers.departure = Some(departure);
+                    return self.end_departure(Err(error.to_string()));
+                }
+            }
+            self.transfers.departure = Some(departure);
+        }
+    }
+
+    /// The successor answers: what it has taken in is closed here.
+    fn on_answers(&mut self) {
+        if let Err(error) = self.take_answers() {
+            self.end_departure(Err(format!("{error:#}")));
+        }
+        self.pump_departure();
+    }
+
+    fn take_answers(&mut self) -> anyhow::Result<()> {
+        let mut buffer = [0; ANSWER_BYTES];
+        while let Some(departure) = &mut self.transfers.departure {
+            let connections = match departure.channel.receive(&mut buffer) {
+                Ok(Some((Message::Accepted { connections }, _))) => connections,
+                Ok(Some(_)) => bail!("the new process sends what it should not"),
+                Ok(None) => bail!("the new process takes no more connections"),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(error) => return Err(error.into()),
+            };
+            let batch = departure.in_flight.front().context("an answer to nothing")?;
+            ensure!(batch.len() == usize::from(connections), "an answer to something else");
+            departure.in_flight.pop_front();
+            departure.handed_over += u64::from(connections);
+            self.worker.counters.add(Counter::HandedOver, connections.into());
+        }
+        Ok(())
+    }
+
+    /// No connection leaves any more: those that are on their way come back.
+    fn end_departure(&mut self, outcome: Result<u64, String>) {
+        // What the successor has taken in must not come back: two processes would use one connection.
+        let _ = self.take_answers();
+        let Some(departure) = self.transfers.departure.take() else { return };
+        self.keeps_idle = !self.worker.is_stopping;
+        self.close_channel(departure.channel, departure.token);
+        let parcels = departure.in_flight.into_iter().flatten().chain(departure.pending);
+        for (socket, connection) in parcels {
+            self.take_over(socket, connection);
+        }
+        if let Err(error) = &outcome {
+            tracing::warn!("upgrade: connections stay in this process: {error}");
+        }
+        if !departure.is_reported {
+            self.transfers.report(outcome);
+        }
+    }
+}

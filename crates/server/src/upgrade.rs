@@ -1,0 +1,34 @@
+//! Live upgrade: a new process of the program takes over the listeners and the idle connections.
+//!
+//! The running server (the predecessor) starts the program anew, with the same arguments and one end of a
+//! channel, and sends it all listening sockets ([`successor`]). The new process (the successor) reads its
+//! configuration, starts its workers on the listeners that it still needs and says that it is ready
+//! ([`predecessor`]). Then each of the former workers stops accepting and sends its idle connections to a
+//! worker of the successor, in messages of up to 253 descriptors, each with what the successor must know of
+//! it; a connection that is busy follows when it is idle.
+//!
+//! Until the predecessor confirms, every failure ends the successor alone: the predecessor accepts again
+//! and keeps each connection whose message was not answered.
+//!
+//! | message | from | with |
+//! |---|---|---|
+//! | `Begin`, `Listener` … | predecessor | each listening socket |
+//! | `Ready` or `Failed` | successor | |
+//! | `Channel` … | predecessor | a channel for each of its workers |
+//! | `Connections` | a worker of the predecessor, on its channel | the sockets |
+//! | `Accepted` | a worker of the successor, on that channel | |
+//! | `Confirm` | predecessor | |
+
+pub(crate) mod channel;
+mod inherited;
+pub(crate) mod message;
+pub(crate) mod predecessor;
+pub(crate) mod successor;
+
+pub(crate) use inherited::take;
+pub(crate) use message::Role;
+pub(crate) use predecessor::has_succeeded;
+pub use predecessor::report_failure;
+
+/// The environment variable that names the successor's end of the channel, a descriptor's number.
+const VARIABLE: &str = "POLLUX_UPGRADE_FD";

@@ -1,0 +1,105 @@
+//! Listening sockets that the former server has handed over, until the new one has use for them.
+
+use super::message::Role;
+use crate::transport::listener::SocketFile;
+use std::{
+    os::fd::OwnedFd,
+    path::Path,
+    sync::{Mutex, MutexGuard, PoisonError},
+};
+
+/// What was handed over and has no use yet.
+static INHERITED: Mutex<Listeners> = Mutex::new(Listeners(Vec::new()));
+
+/// A listening socket.
+#[derive(Debug)]
+pub(super) struct Inherited {
+    pub(super) role: Role,
+    /// The same for all sockets of one listener.
+    pub(super) place: u16,
+    /// Its address, as it was configured.
+    pub(super) configured: String,
+    pub(super) socket: OwnedFd,
+}
+
+impl Inherited {
+    fn path(&self) -> Option<&Path> {
+        let path = match self.role {
+            Role::Control => Some(self.configured.as_str()),
+            Role::Clients | Role::Admin => self.configured.strip_prefix("unix:"),
+        };
+        path.map(Path::new)
+    }
+}
+
+#[derive(Debug)]
+struct Listeners(Vec<Inherited>);
+
+impl Listeners {
+    fn take(&mut self, role: Role, configured: &str) -> Vec<OwnedFd> {
+        let is_it = |one: &Inherited| one.role == role && one.configured == configured;
+        let Some(place) = self.0.iter().find(|one| is_it(one)).map(|one| one.place) else {
+            return Vec::new();
+        };
+        let is_wanted = |one: &mut Inherited| is_it(one) && one.place == place;
+        self.0.extract_if(.., is_wanted).map(|one| one.socket).collect()
+    }
+}
+
+/// These were handed over.
+pub(super) fn keep(listeners: Vec<Inherited>) {
+    all().0 = listeners;
+}
+
+/// Closes what nothing in the configuration has used, and removes the files of UNIX sockets.
+pub(super) fn close_unused() {
+    for unused in std::mem::take(&mut all().0) {
+        tracing::info!("{}: no longer configured, closed", unused.configured);
+        if let Some(path) = unused.path() {
+            drop(SocketFile::taken_over(path));
+        }
+    }
+}
+
+/// The sockets of the first listener with this role and configured address: those of all workers. A further
+/// call returns those of the next listener with the same address.
+pub(crate) fn take(role: Role, configured: &str) -> Vec<OwnedFd> {
+    all().take(role, configured)
+}
+
+fn all() -> MutexGuard<'static, Listeners> {
+    INHERITED.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::{fs::File, os::fd::AsRawFd};
+
+    #[test]
+    fn sockets_are_found_by_role_and_address() {
+        let inherited = |role, place, configured: &str| Inherited {
+            role,
+            place,
+            configured: configured.into(),
+            socket: File::open("/dev/null").unwrap().into(),
+        };
+        let (a, b) = ("127.0.0.1:0", "unix:/b");
+        let mut listeners = Listeners(vec![
+            inherited(Role::Clients, 0, a),
+            inherited(Role::Clients, 2, a),
+            inherited(Role::Control, 0, b),
+            inherited(Role::Clients, 0, a),
+            inherited(Role::Clients, 2, a),
+        ]);
+        let numbers: Vec<_> = listeners.0.iter().map(|one| one.socket.as_raw_fd()).collect();
+        let taken = |sockets: Vec<OwnedFd>| -> Vec<_> {
+            sockets.iter().map(|socket| socket.as_raw_fd()).collect()
+        };
+        assert_eq!(taken(listeners.take(Role::Clients, a)), [numbers[0], numbers[3]]);
+        assert_eq!(taken(listeners.take(Role::Clients, a)), [numbers[1], numbers[4]]);
+        assert!(listeners.take(Role::Clients, a).is_empty());
+        assert!(listeners.take(Role::Clients, b).is_empty());
+        assert_eq!(taken(listeners.take(Role::Control, b)), [numbers[2]]);
+    }
+}

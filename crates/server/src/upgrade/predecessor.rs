@@ -1,0 +1,126 @@
+//! The running server, seen from the new process.
+
+use super::{
+    VARIABLE,
+    channel::Channel,
+    inherited::{self, Inherited},
+    message::Message,
+};
+use anyhow::{Context, bail, ensure};
+use pollux_sys as sys;
+use std::{
+    env,
+    os::fd::OwnedFd,
+    sync::{
+        OnceLock,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+/// How long the running server may be silent.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// The most listeners that a server hands over.
+const LISTENERS_MAX: u32 = 65_536;
+
+/// The channel that this process was started with, if it was.
+static CHANNEL: OnceLock<Result<Option<Channel>, String>> = OnceLock::new();
+
+/// The former server has confirmed that this process serves.
+static HAS_SUCCEEDED: AtomicBool = AtomicBool::new(false);
+
+/// Whether this process has taken over from another one.
+pub(crate) fn has_succeeded() -> bool {
+    HAS_SUCCEEDED.load(Ordering::Acquire)
+}
+
+fn channel() -> anyhow::Result<Option<&'static Channel>> {
+    let channel = CHANNEL.get_or_init(|| {
+        let Some(number) = env::var_os(VARIABLE) else { return Ok(None) };
+        let open = || {
+            let number = number.to_str().and_then(|number| number.parse().ok());
+            sys::inherited(number.context("no number")?).context("no descriptor")
+        };
+        let channel = open().map_err(|error| {
+            format!(
+                "{VARIABLE} does not name a channel ({error:#}): only an upgrade sets it, unset it"
+            )
+        });
+        channel.map(|socket| Some(Channel::of(socket)))
+    });
+    channel.as_ref().map(Option::as_ref).map_err(|message| anyhow::anyhow!(message.clone()))
+}
+
+/// Where this process was started by a server that it is to succeed: reports why it cannot. The operator
+/// who requested the upgrade sees this reason.
+pub fn report_failure(error: &anyhow::Error) {
+    if let Ok(Some(channel)) = channel() {
+        // The server may have given up waiting, or have confirmed already.
+        let _ = channel.send(&Message::Failed { reason: format!("{error:#}") }, &[]);
+    }
+}
+
+/// A server that waits for this process to be ready.
+#[derive(Debug)]
+pub(crate) struct Predecessor(&'static Channel);
+
+impl Predecessor {
+    /// The server that has started this process to succeed it; its listeners are kept for
+    /// [`super::take`]. `None` where this process was started otherwise.
+    ///
+    /// # Errors
+    /// It does not send what it should.
+    pub(crate) fn find() -> anyhow::Result<Option<Self>> {
+        let Some(channel) = channel()? else { return Ok(None) };
+        receive_listeners(channel).context("the server to succeed")?;
+        Ok(Some(Self(channel)))
+    }
+
+    /// Takes over: `adopt` is called with each channel on which connections come. Returns when the former
+    /// server has confirmed.
+    ///
+    /// # Errors
+    /// It goes on by itself: this process has to end.
+    pub(crate) fn succeed(
+        self,
+        mut adopt: impl FnMut(OwnedFd) -> anyhow::Result<()>,
+    ) -> anyhow::Result<()> {
+        let outcome = (|| {
+            self.0.send(&Message::Ready, &[])?;
+            loop {
+                match self.0.expect(Instant::now() + PATIENCE)? {
+                    (Message::Channel, mut sockets) => {
+                        adopt(sockets.pop().context("a channel")?)?;
+                    }
+                    (Message::Confirm, _) => {
+                        HAS_SUCCEEDED.store(true, Ordering::Release);
+                        inherited::close_unused();
+                        return anyhow::Ok(());
+                    }
+                    _ => bail!("a message that does not belong here"),
+                }
+            }
+        })();
+        outcome.context("the upgrade is given up, the former server goes on")
+    }
+}
+
+fn receive_listeners(channel: &Channel) -> anyhow::Result<()> {
+    let deadline = Instant::now() + PATIENCE;
+    let (Message::Begin { listeners }, _) = channel.expect(deadline)? else {
+        bail!("a message that does not belong here");
+    };
+    ensure!(listeners <= LISTENERS_MAX, "{listeners} listeners: {LISTENERS_MAX} are the most");
+    let mut all = Vec::new();
+    for _ in 0..listeners {
+        match channel.expect(deadline)? {
+            (Message::Listener { role, place, configured }, mut sockets) => {
+                let socket = sockets.pop().context("a socket")?;
+                all.push(Inherited { role, place, configured, socket });
+            }
+            _ => bail!("a message that does not belong here"),
+        }
+    }
+    inherited::keep(all);
+    Ok(())
+}

@@ -1,0 +1,159 @@
+//! The new process, seen from the running server.
+
+use super::{
+    VARIABLE,
+    channel::Channel,
+    message::{Message, Role},
+};
+use anyhow::{Context, bail};
+use pollux_sys as sys;
+use std::{
+    env,
+    os::fd::{AsFd, AsRawFd, BorrowedFd},
+    path::Path,
+    process::{Child, Command, ExitStatus},
+    sync::{Arc, Mutex, mpsc::Sender},
+    thread,
+    time::{Duration, Instant},
+};
+
+/// How long a successor may take until it can serve.
+const START_PATIENCE: Duration = Duration::from_secs(10);
+/// How long one may take to end after its channel was closed, until it is killed.
+const END_PATIENCE: Duration = Duration::from_secs(1);
+/// Between two looks whether it has ended.
+const PAUSE: Duration = Duration::from_millis(5);
+
+/// What became of a worker's idle connections.
+#[derive(Debug)]
+pub(crate) struct Report {
+    pub(crate) worker: usize,
+    /// How many the successor has, or why none leaves any more.
+    pub(crate) outcome: Result<u64, String>,
+}
+
+/// Where workers report, while the main thread waits for that.
+pub(crate) type Reports = Arc<Mutex<Option<Sender<Report>>>>;
+
+/// A listening socket that a successor is offered.
+pub(crate) struct Offered<'l> {
+    pub(crate) role: Role,
+    /// Its place in the configuration.
+    pub(crate) place: u16,
+    /// Its address, as it is configured.
+    pub(crate) configured: String,
+    pub(crate) socket: BorrowedFd<'l>,
+}
+
+/// A successor that has been started. Dropping it ends its process, unless it was confirmed.
+#[derive(Debug)]
+pub(crate) struct Successor {
+    child: Child,
+    /// `None` at its end.
+    channel: Option<Channel>,
+    is_confirmed: bool,
+}
+
+impl Successor {
+    /// Starts `program` with the arguments of this process, and waits until it can serve.
+    ///
+    /// # Errors
+    /// Why it cannot; it has ended then.
+    pub(crate) fn start(program: &Path, listeners: &[Offered<'_>]) -> anyhow::Result<Self> {
+        let deadline = Instant::now() + START_PATIENCE;
+        let (near, far) = Channel::pair().context("the channel of the upgrade")?;
+        let mut command = Command::new(program);
+        command.args(env::args_os().skip(1));
+        command.env(VARIABLE, far.as_fd().as_raw_fd().to_string());
+        // The watchdog's time is the successor's as well (sd_watchdog_enabled(3)).
+        command.env_remove("WATCHDOG_PID");
+        sys::inherit(&mut command, far.as_fd());
+        let child =
+            command.spawn().with_context(|| format!("{} cannot be started", program.display()))?;
+        drop(far);
+        let mut successor = Self { child, channel: Some(near), is_confirmed: false };
+        match successor.prepare(listeners, deadline) {
+            Ok(()) => Ok(successor),
+            Err(error) => Err(match successor.end() {
+                Some(status) => error.context(format!("the new process has ended ({status})")),
+                None => error.context("the new process does not serve in time"),
+            }),
+        }
+    }
+
+    /// The number of its process.
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    fn channel(&self) -> anyhow::Result<&Channel> {
+        self.channel.as_ref().context("the channel of the upgrade is closed")
+    }
+
+    fn prepare(&self, listeners: &[Offered<'_>], deadline: Instant) -> anyhow::Result<()> {
+        let channel = self.channel()?;
+        let count = u32::try_from(listeners.len()).context("too many listeners")?;
+        let sent = (|| {
+            channel.send_until(&Message::Begin { listeners: count }, &[], deadline)?;
+            for one in listeners {
+                let (role, place) = (one.role, one.place);
+                let configured = one.configured.clone();
+                let message = Message::Listener { role, place, configured };
+                channel.send_until(&message, &[one.socket], deadline)?;
+            }
+            anyhow::Ok(())
+        })();
+        // Whatever could not be sent: a successor that has failed has said why.
+        match (channel.expect(deadline), sent) {
+            (Ok((Message::Ready, _)), Ok(())) => Ok(()),
+            (Ok((Message::Failed { reason }, _)), _) => bail!(reason),
+            (Ok(_), Ok(())) => bail!("the new process sends what it should not"),
+            (Err(error), Ok(())) | (_, Err(error)) => Err(error),
+        }
+    }
+
+    /// Gives it the other end of a worker's channel.
+    ///
+    /// # Errors
+    /// It has ended.
+    pub(crate) fn give_channel(&self, channel: &Channel) -> anyhow::Result<()> {
+        let deadline = Instant::now() + START_PATIENCE;
+        self.channel()?.send_until(&Message::Channel, &[channel.as_fd()], deadline)
+    }
+
+    /// Leaves the service to it.
+    ///
+    /// # Errors
+    /// It has ended.
+    pub(crate) fn confirm(&mut self) -> anyhow::Result<()> {
+        let deadline = Instant::now() + START_PATIENCE;
+        self.channel()?.send_until(&Message::Confirm, &[], deadline)?;
+        self.is_confirmed = true;
+        Ok(())
+    }
+
+    /// Ends its process; its status, if it has ended by itself.
+    fn end(&mut self) -> Option<ExitStatus> {
+        // This ends it as a rule.
+        self.channel = None;
+        let started_at = Instant::now();
+        while started_at.elapsed() < END_PATIENCE {
+            match self.child.try_wait() {
+                Ok(Some(status)) => return Some(status),
+                Ok(None) => thread::sleep(PAUSE),
+                Err(_) => break,
+            }
+        }
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        None
+    }
+}
+
+impl Drop for Successor {
+    fn drop(&mut self) {
+        if !self.is_confirmed && self.channel.is_some() {
+            self.end();
+        }
+    }
+}
