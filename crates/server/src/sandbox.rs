@@ -10,7 +10,10 @@ mod user;
 
 pub use user::UserSpec;
 
-use crate::config::{Accepting, Architecture, Config, Listen, LogTarget, POOL_DEFAULT};
+use crate::{
+    config::{Accepting, Architecture, Config, Listen, LogTarget, POOL_DEFAULT},
+    upgrade::{self, Role, predecessor::Predecessor},
+};
 use anyhow::Context;
 
 /// What a server gives up, and what it opens before.
@@ -65,8 +68,10 @@ impl Confinement {
     }
 }
 
-/// Binds all TCP addresses of the configuration, as often as the server will need each.
+/// Binds all TCP addresses of the configuration, as often as the server will need each. Those that a former server
+/// hands over are bound already.
 fn bind(config: &Config) -> anyhow::Result<()> {
+    Predecessor::find()?;
     let (count, shares) = match config.architecture {
         Architecture::Event => (config.workers, config.workers > 1),
         _ if config.accepting == Some(Accepting::Reuseport) => {
@@ -75,14 +80,22 @@ fn bind(config: &Config) -> anyhow::Result<()> {
         _ => (1, false),
     };
     for listen in &config.listen {
-        if let Listen::Tcp(address) = listen {
-            early::bind(*address, count, shares)?;
-        }
+        bind_new(Role::Clients, listen, count, shares)?;
     }
-    for listen in config.redirect_http.iter().chain(&config.admin) {
-        if let Listen::Tcp(address) = listen {
-            early::bind(*address, 1, false)?;
-        }
+    if let Some(listen) = &config.redirect_http {
+        bind_new(Role::Clients, listen, 1, false)?;
+    }
+    if let Some(listen) = &config.admin {
+        bind_new(Role::Admin, listen, 1, false)?;
     }
     Ok(())
+}
+
+fn bind_new(role: Role, listen: &Listen, count: usize, shares: bool) -> anyhow::Result<()> {
+    match listen {
+        Listen::Tcp(address) if !upgrade::has(role, &listen.to_string()) => {
+            early::bind(*address, count, shares)
+        }
+        _ => Ok(()),
+    }
 }

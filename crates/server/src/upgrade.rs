@@ -25,7 +25,7 @@ pub(crate) mod message;
 pub(crate) mod predecessor;
 pub(crate) mod successor;
 
-pub(crate) use inherited::take;
+pub(crate) use inherited::{has, take};
 pub(crate) use message::Role;
 pub(crate) use predecessor::has_succeeded;
 pub use predecessor::report_failure;

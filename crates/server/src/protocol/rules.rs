@@ -142,6 +142,8 @@ impl Rules {
     pub(crate) fn resume(&self, socket: OwnedFd, session: &[u8]) -> Result<Transport, OwnedFd> {
         match (&self.tls, session) {
             (None, []) => Ok(Transport::Plain(socket)),
+            // A session that was handed over has no client certificate.
+            (Some(tls), [_, ..]) if tls.requires_client_certificates() => Err(socket),
             (Some(_), [_, ..]) => Transport::resume_tls(socket, session),
             // Clients now have to speak the other way.
             (None, [_, ..]) | (Some(_), []) => Err(socket),

@@ -67,6 +67,11 @@ pub(crate) fn take(role: Role, configured: &str) -> Vec<OwnedFd> {
     all().take(role, configured)
 }
 
+/// Whether [`take`] would return sockets.
+pub(crate) fn has(role: Role, configured: &str) -> bool {
+    all().0.iter().any(|one| one.role == role && one.configured == configured)
+}
+
 fn all() -> MutexGuard<'static, Listeners> {
     INHERITED.lock().unwrap_or_else(PoisonError::into_inner)
 }

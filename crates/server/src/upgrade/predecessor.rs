@@ -26,6 +26,9 @@ const LISTENERS_MAX: u32 = 65_536;
 /// The channel that this process was started with, if it was.
 static CHANNEL: OnceLock<Result<Option<Channel>, String>> = OnceLock::new();
 
+/// Whether its listeners have come, or why not.
+static LISTENERS: OnceLock<Result<(), String>> = OnceLock::new();
+
 /// The former server has confirmed that this process serves.
 static HAS_SUCCEEDED: AtomicBool = AtomicBool::new(false);
 
@@ -66,13 +69,16 @@ pub(crate) struct Predecessor(&'static Channel);
 
 impl Predecessor {
     /// The server that has started this process to succeed it; its listeners are kept for
-    /// [`super::take`]. `None` where this process was started otherwise.
+    /// [`super::take`]. `None` where this process was started otherwise. A second call finds the same server.
     ///
     /// # Errors
     /// It does not send what it should.
     pub(crate) fn find() -> anyhow::Result<Option<Self>> {
         let Some(channel) = channel()? else { return Ok(None) };
-        receive_listeners(channel).context("the server to succeed")?;
+        let received = LISTENERS
+            .get_or_init(|| receive_listeners(channel).map_err(|error| format!("{error:#}")));
+        let received = received.as_ref().map_err(|message| anyhow::anyhow!(message.clone()));
+        received.context("the server to succeed")?;
         Ok(Some(Self(channel)))
     }
 

@@ -2,6 +2,7 @@
 
 mod failures;
 mod tls;
+mod user;
 
 use super::*;
 use pollux_testkit::{limits, serve::Process};
@@ -34,8 +35,17 @@ fn round_of(client: &mut Client) -> usize {
     reply.field("x-round").expect("a round").parse().unwrap()
 }
 
-fn end(mut processes: Vec<Process>) {
-    processes.pop().expect("a process").signal(Signal::TERM);
+/// The program in the folder, which a test may replace.
+fn own_program(folder: &Folder) -> PathBuf {
+    let program = folder.0.path().join("pollux");
+    if fs::hard_link(BINARY, &program).is_err() {
+        fs::copy(BINARY, &program).unwrap();
+    }
+    program
+}
+
+fn end(processes: Vec<Process>) {
+    processes.last().expect("a process").signal(Signal::TERM);
     processes.iter().for_each(Process::wait);
 }
 

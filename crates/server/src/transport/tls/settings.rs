@@ -42,6 +42,7 @@ pub struct Tls {
     config: Arc<rustls::ServerConfig>,
     certificates: Arc<Certificates>,
     requests_client_certificates: bool,
+    requires_client_certificates: bool,
 }
 
 impl Tls {
@@ -61,6 +62,8 @@ impl Tls {
         };
         let certificates = Arc::new(certificates);
         let requests_client_certificates = config.client_certificates != ClientCertificates::None;
+        let requires_client_certificates =
+            matches!(config.client_certificates, ClientCertificates::Required(_));
         let settings = ServerSettings {
             min_version: config.min_version,
             client_auth: match &config.client_certificates {
@@ -72,12 +75,22 @@ impl Tls {
             logs_secrets: config.logs_secrets,
         };
         let config = settings.build(Arc::clone(&certificates)).context("--tls-client-ca")?;
-        Ok(Self { config, certificates, requests_client_certificates })
+        Ok(Self {
+            config,
+            certificates,
+            requests_client_certificates,
+            requires_client_certificates,
+        })
     }
 
     /// Whether clients are to show certificates.
     pub(crate) fn requests_client_certificates(&self) -> bool {
         self.requests_client_certificates
+    }
+
+    /// Whether clients without a certificate are refused.
+    pub(crate) fn requires_client_certificates(&self) -> bool {
+        self.requires_client_certificates
     }
 
     /// Begins a handshake, with the certificates as they are in their files now.

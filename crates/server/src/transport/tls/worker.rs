@@ -98,7 +98,12 @@ impl Worker {
         self.sessions.insert(socket.as_raw_fd() as usize, Box::new(extra))
     }
 
+    /// `None` also where the client has shown a certificate: which of them are valid is for the authorities
+    /// that the successor is configured with.
     pub(super) fn park(&mut self, socket: BorrowedFd<'_>) -> Option<Vec<u8>> {
+        if self.client_certificates.contains_key(&socket.as_raw_fd()) {
+            return None;
+        }
         let (session, extra) = self.sessions.get_mut(socket.as_raw_fd() as usize)?;
         if extra.is_some() { None } else { session.park() }
     }

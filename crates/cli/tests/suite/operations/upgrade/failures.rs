@@ -3,15 +3,6 @@
 use super::*;
 use std::{io::Write, os::unix::fs::PermissionsExt, process::Stdio};
 
-/// The program in the folder, which a test may replace.
-fn own_program(folder: &Folder) -> PathBuf {
-    let program = folder.0.path().join("pollux");
-    if fs::hard_link(BINARY, &program).is_err() {
-        fs::copy(BINARY, &program).unwrap();
-    }
-    program
-}
-
 fn replace(program: &Path, script: &str) {
     fs::remove_file(program).unwrap();
     // In a process of its own: a thread that forks meanwhile would keep the file open for writing.

@@ -3,7 +3,7 @@
 use super::*;
 use rustls::{
     ClientConfig, ClientConnection, RootCertStore, StreamOwned,
-    pki_types::{CertificateDer, ServerName, pem::PemObject},
+    pki_types::{CertificateDer, PrivateKeyDer, ServerName, pem::PemObject},
 };
 use std::{
     io::{BufRead, BufReader, Write},
@@ -35,10 +35,8 @@ fn get(stream: &mut Stream) -> String {
     head
 }
 
-#[test]
-fn upgrades_keep_tls_connections() {
-    limits::raise_descriptor_limit();
-    let folder = Folder::new();
+/// Makes a.pem and a.key.
+fn make_certificate(folder: &Folder) {
     // No certificate of an authority, as those of other tests: rustls refuses that of a server.
     let output = Command::new("openssl")
         .args(["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"])
@@ -49,6 +47,13 @@ fn upgrades_keep_tls_connections() {
         .output()
         .expect("openssl");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+#[test]
+fn upgrades_keep_tls_connections() {
+    limits::raise_descriptor_limit();
+    let folder = Folder::new();
+    make_certificate(&folder);
     let file = |name: &str| folder.0.path().join(name).display().to_string();
     folder.write("keep-alive = \"10m\"", "root = \"a\"");
     let (cert, key) = (file("a.pem"), file("a.key"));
@@ -88,4 +93,39 @@ fn upgrades_keep_tls_connections() {
         }
     };
     assert_eq!(statistics["tls"]["failures"], 0, "{statistics}");
+}
+
+/// Whether a certificate is valid depends on the configuration: such a connection stays where it was checked.
+#[test]
+fn a_client_with_a_certificate_stays_in_the_old_process() {
+    let folder = Folder::new();
+    make_certificate(&folder);
+    folder.write("keep-alive = \"10m\"", "root = \"a\"");
+    let file = |name: &str| folder.0.path().join(name).display().to_string();
+    let (cert, key) = (file("a.pem"), file("a.key"));
+    let tls = ["--tls-cert", &cert, "--tls-key", &key, "--tls-client-ca", &cert];
+    let mut server = folder.serve(&[&tls[..], &["--tls-client-optional"]].concat());
+    let certificate = CertificateDer::from_pem_file(&cert).unwrap();
+    let mut roots = RootCertStore::empty();
+    roots.add(certificate.clone()).unwrap();
+    let config = || {
+        let provider = rustls::crypto::ring::default_provider().into();
+        let config = ClientConfig::builder_with_provider(provider);
+        config.with_safe_default_protocol_versions().unwrap().with_root_certificates(roots.clone())
+    };
+    let key = PrivateKeyDer::from_pem_file(&key).unwrap();
+    let shown = config().with_client_auth_cert(vec![certificate], key).unwrap();
+    let mut with = connect(server.address(), &Arc::new(shown));
+    let mut without = connect(server.address(), &Arc::new(config().with_no_client_auth()));
+    get(&mut with);
+    get(&mut without);
+    assert_eq!(handed_over(&printed(&folder.ctl("upgrade"))), 1);
+    let process = successor(&mut server);
+    get(&mut with);
+    get(&mut without);
+    assert!(server.is_running(), "it has a client");
+    drop(with);
+    server.wait_for_end();
+    get(&mut without);
+    end(vec![process]);
 }
