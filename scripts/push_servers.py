@@ -380,7 +380,7 @@ class Centrifugo(Server):
             "uni_sse": {"enabled": True},
         }
         if self.tls:
-            tls = {"enabled": True, "cert_pem_file": self.certificate, "key_pem_file": self.key}
+            tls = {"enabled": True, "cert_pem": self.certificate, "key_pem": self.key}
             settings["http_server"]["tls"] = tls
         configuration = self.file("config.json", json.dumps(settings))
         self.spawn([centrifugo, "-c", configuration])
