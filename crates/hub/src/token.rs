@@ -21,6 +21,7 @@ use crate::{
 pub use keys::{KeyError, KeySet};
 pub use presentation::{Credentials, Source, cookie, select};
 use serde_json::{Map, Value};
+use std::sync::{Arc, PoisonError, RwLock};
 
 /// What a valid token permits.
 #[derive(Clone, Debug, Default)]
@@ -68,7 +69,7 @@ impl Access {
 /// Verifies tokens of one role: subscribers or publishers.
 #[derive(Debug)]
 pub struct Verifier {
-    keys: KeySet,
+    keys: RwLock<Arc<KeySet>>,
     dialect: Dialect,
     /// The hub's resource identifier, which `aud` must contain.
     resource: String,
@@ -80,7 +81,12 @@ impl Verifier {
     /// A verifier with these keys. `resource` is the hub's resource identifier.
     #[must_use]
     pub fn new(keys: KeySet, dialect: Dialect, resource: String, issuers: Vec<String>) -> Self {
-        Self { keys, dialect, resource, issuers }
+        Self { keys: RwLock::new(Arc::new(keys)), dialect, resource, issuers }
+    }
+
+    /// Verifies with other keys from now on. Tokens that were verified before stay valid until they expire.
+    pub fn set_keys(&self, keys: KeySet) {
+        *self.keys.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(keys);
     }
 
     /// Verifies a token; `now` is in seconds since 1970.
@@ -116,7 +122,8 @@ impl Verifier {
         if !accepted {
             return None;
         }
-        let claims = self.keys.verify(token, header.alg, header.kid.as_deref())?;
+        let keys = Arc::clone(&self.keys.read().unwrap_or_else(PoisonError::into_inner));
+        let claims = keys.verify(token, header.alg, header.kid.as_deref())?;
         let expires_at = match claims.get("exp") {
             None if dialect == Dialect::Zero => None,
             exp => Some(claims::seconds(exp?)?),

@@ -23,7 +23,7 @@ pub use frontend::{
 };
 pub use guestbook::{GuestbookConfig, Store, StoreConnections};
 pub use host::VirtualHost;
-pub use hub::{HubConfig, HubStoreConfig};
+pub use hub::{HubConfig, HubStoreConfig, KeySource};
 pub use listen::Listen;
 use pollux_event::MechanismSpec;
 use pollux_http::Limits;

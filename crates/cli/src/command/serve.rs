@@ -122,7 +122,6 @@ fn finish(
     current: Option<&Config>,
 ) -> anyhow::Result<Config> {
     config.own_file_tables = Some(own_file_tables());
-    configuration.hub.clone().apply(&mut config);
     configuration
         .tls
         .clone()

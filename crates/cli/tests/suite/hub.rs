@@ -1,5 +1,8 @@
 //! `pollux serve --hub`, `pollux push` and `pollux subscribe`, as a user runs them; and curl.
 
+#[path = "hub/keys.rs"]
+mod keys;
+
 use pollux_testkit::{http::PATIENCE, serve::Serve};
 use std::{
     io::{BufRead, BufReader, Write},

@@ -72,6 +72,32 @@ impl KeySet {
         Ok(Self::one(Algorithm::HS256, DecodingKey::from_secret(secret)))
     }
 
+    /// Parses a JWK or a JWK set, and nothing else.
+    ///
+    /// # Errors
+    /// The text is none, or has no key that can verify a signature.
+    pub fn parse_jwks(text: &[u8]) -> Result<Self, KeyError> {
+        Self::from_json(text.trim_ascii())
+    }
+
+    /// No key: every token is invalid.
+    #[must_use]
+    pub fn empty() -> Self {
+        Self(Vec::new())
+    }
+
+    /// How many keys there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     fn one(algorithm: Algorithm, key: DecodingKey) -> Self {
         Self(vec![Key { id: None, algorithm, key }])
     }

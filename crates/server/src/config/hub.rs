@@ -2,11 +2,16 @@
 
 use super::{Architecture, Config, Listen};
 use anyhow::{Context, ensure};
-use pollux_guestbook::redis::{Url, UrlError};
+use pollux_guestbook::redis::{self, UrlError};
 use pollux_hub::{
-    dialect::Dialect, limits::Limits, subscribers::OnLoss, token::KeySet, topic::HubUrl,
+    dialect::Dialect,
+    limits::Limits,
+    subscribers::OnLoss,
+    token::{KeyError, KeySet},
+    topic::HubUrl,
 };
-use std::{path::PathBuf, str::FromStr, time::Duration};
+use std::{fmt, path::PathBuf, str::FromStr, time::Duration};
+use url::{Host, Url};
 
 /// Where a hub keeps its history.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -17,7 +22,7 @@ pub enum HubStoreConfig {
     /// In a file as well: an update that was acknowledged is on the disk.
     File(PathBuf),
     /// On a Redis server as well: hubs that have the same one are one hub.
-    Redis(Url),
+    Redis(redis::Url),
 }
 
 impl FromStr for HubStoreConfig {
@@ -35,6 +40,46 @@ impl FromStr for HubStoreConfig {
     }
 }
 
+/// Where a JWK set is that may change while the hub runs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum KeySource {
+    /// A file, which is read again when it has changed.
+    File(PathBuf),
+    /// A URL, which is fetched again at intervals.
+    Url(Url),
+}
+
+impl FromStr for KeySource {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let Some((scheme, _)) = text.split_once("://") else { return Ok(Self::File(text.into())) };
+        let url =
+            Url::parse(text).map_err(|error| format!("{error}: give FILE or https://HOST"))?;
+        let is_near = match url.host() {
+            Some(Host::Domain(name)) => name == "localhost",
+            Some(Host::Ipv4(address)) => address.is_loopback(),
+            Some(Host::Ipv6(address)) => address.is_loopback(),
+            None => return Err("the URL names no host".into()),
+        };
+        match scheme {
+            "https" => Ok(Self::Url(url)),
+            "http" if is_near => Ok(Self::Url(url)),
+            "http" => Err("keys that come over http:// could be anybody's: use https://".into()),
+            _ => Err(format!("{scheme}:// is not supported: give FILE or https://HOST")),
+        }
+    }
+}
+
+impl fmt::Display for KeySource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::File(path) => write!(f, "{}", path.display()),
+            Self::Url(url) => write!(f, "{url}"),
+        }
+    }
+}
+
 /// A Mercure hub at one path.
 #[derive(Clone, Debug)]
 pub struct HubConfig {
@@ -45,6 +90,12 @@ pub struct HubConfig {
     pub origin: Option<String>,
     /// The file with the keys of subscribers' tokens: a secret, a public key (PEM) or a JWK set.
     pub subscriber_keys: Option<PathBuf>,
+    /// A JWK set with the keys of all tokens, in place of `subscriber_keys`.
+    pub key_source: Option<KeySource>,
+    /// How often its URL is fetched again.
+    pub key_interval: Duration,
+    /// The PEM file of the authorities that are trusted for that URL; `None` is the system's.
+    pub key_authorities: Option<PathBuf>,
     /// The file with the keys of publishers' tokens; `None` is that of subscribers.
     pub publisher_keys: Option<PathBuf>,
     /// Whether subscribers need no token, as long as they read no private updates.
@@ -78,6 +129,9 @@ impl HubConfig {
             path: path.into(),
             origin: None,
             subscriber_keys: None,
+            key_source: None,
+            key_interval: Duration::from_secs(600),
+            key_authorities: None,
             publisher_keys: None,
             anonymous: false,
             publish_anonymous: false,
@@ -106,16 +160,28 @@ impl HubConfig {
             "the hub's path must begin with /, not end with it, and consist of letters, digits \
              and /-._~"
         );
+        let has_keys = self.subscriber_keys.is_some() || self.key_source.is_some();
         ensure!(
-            self.subscriber_keys.is_some() || self.anonymous,
-            "subscribers have neither a key (--hub-jwt-key) nor --hub-anonymous"
+            has_keys || self.anonymous,
+            "subscribers have neither a key (--hub-jwt-key, --hub-jwks) nor --hub-anonymous"
         );
         ensure!(
-            self.subscriber_keys.is_some()
-                || self.publisher_keys.is_some()
-                || self.publish_anonymous,
-            "publishers have neither a key (--hub-publisher-key, --hub-jwt-key) nor \
+            has_keys || self.publisher_keys.is_some() || self.publish_anonymous,
+            "publishers have neither a key (--hub-publisher-key, --hub-jwt-key, --hub-jwks) nor \
              --hub-publish-anonymous"
+        );
+        ensure!(
+            self.subscriber_keys.is_none() || self.key_source.is_none(),
+            "--hub-jwks is in place of --hub-jwt-key: give one of them"
+        );
+        ensure!(
+            self.key_interval >= Duration::from_secs(1),
+            "--hub-jwks-interval {:?}: at least 1 s",
+            self.key_interval
+        );
+        ensure!(
+            self.key_authorities.is_none() || matches!(self.key_source, Some(KeySource::Url(_))),
+            "--hub-jwks-ca: it belongs to an https URL of --hub-jwks"
         );
         self.url("http://localhost").map(drop)
     }
@@ -161,12 +227,19 @@ impl HubConfig {
 
     /// Reads the keys of subscribers and of publishers.
     pub(crate) fn read_keys(&self) -> anyhow::Result<(Option<KeySet>, Option<KeySet>)> {
-        let read = |path: &PathBuf| {
+        let read_with = |path: &PathBuf, parse: fn(&[u8]) -> Result<KeySet, KeyError>| {
             let named = || format!("the hub's key {}", path.display());
             let text = std::fs::read(path).with_context(named)?;
-            KeySet::parse(&text).with_context(named)
+            parse(&text).with_context(named)
         };
-        let subscribers = self.subscriber_keys.as_ref().map(read).transpose()?;
+        let read = |path: &PathBuf| read_with(path, KeySet::parse);
+        let subscribers = match &self.key_source {
+            // A file that is no JWK set is an error at the start; later the former keys stay.
+            Some(KeySource::File(path)) => Some(read_with(path, KeySet::parse_jwks)?),
+            // It is fetched while the server already serves; until then every token is invalid.
+            Some(KeySource::Url(_)) => Some(KeySet::empty()),
+            None => self.subscriber_keys.as_ref().map(read).transpose()?,
+        };
         let publishers = match &self.publisher_keys {
             Some(path) => Some(read(path)?),
             None => subscribers.clone(),

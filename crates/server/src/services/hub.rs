@@ -7,6 +7,7 @@
 //! and a slot here.
 
 mod answer;
+mod keys;
 mod news;
 mod poll;
 mod publish;

@@ -1,11 +1,15 @@
 //! The hub over real connections, on every mechanism.
 
+#[path = "hub/abuse.rs"]
+mod abuse;
 #[path = "hub/access.rs"]
 mod access;
 #[path = "hub/delivery.rs"]
 mod delivery;
 #[path = "hub/faults.rs"]
 mod faults;
+#[path = "hub/keys.rs"]
+mod keys;
 #[path = "hub/protocol.rs"]
 mod protocol;
 #[path = "hub/redis.rs"]

@@ -1,6 +1,6 @@
 //! The configuration that results from the flags and a file.
 
-use super::{Args, hub::HubArgs, tls::TlsArgs};
+use super::{Args, tls::TlsArgs};
 use crate::usage::UsageError;
 use pollux_server::config::file::{ConfigFile, Fault, Key, SiteSection, Sources};
 
@@ -14,8 +14,6 @@ pub(crate) struct Configuration {
     pub(crate) sources: Sources,
     /// The flags about TLS, which certificates have to be read for.
     pub(super) tls: TlsArgs,
-    /// The flags about the hub, which is the default site's.
-    pub(super) hub: HubArgs,
 }
 
 impl Configuration {
@@ -46,7 +44,8 @@ impl Configuration {
             file.site.push(SiteSection::default());
         }
         let default = file.default_site();
-        file.site[default].has_hub = args.hub.hub.is_some() || file.hub.is_some();
+        args.hub.apply(&mut file)?;
+        file.site[default].has_hub = file.hub.is_some();
         args.files.apply(&mut file);
         args.rules.apply(&mut file);
         args.source.apply(&mut file);
@@ -62,7 +61,7 @@ impl Configuration {
         if !has_site && file.site[0].is_empty() {
             file.site.clear();
         }
-        Ok(Self { file, without_flags, sources, tls: args.tls, hub: args.hub })
+        Ok(Self { file, without_flags, sources, tls: args.tls })
     }
 
     /// Checks the values.

@@ -1,15 +1,16 @@
 //! Flags about the hub.
 
-use crate::{bytes, duration};
+use super::value;
+use crate::{bytes, duration, usage::UsageError};
 use clap::ArgAction;
-use pollux_hub::{dialect::Dialect, limits::Limits, subscribers::OnLoss, topic::WELL_KNOWN};
-use pollux_server::{
-    Config,
-    config::{HubConfig, HubStoreConfig},
+use pollux_hub::{dialect::Dialect, topic::WELL_KNOWN};
+use pollux_server::config::{
+    HubStoreConfig, KeySource,
+    file::{ConfigFile, Size, SlowSubscribers, Text, Time},
 };
-use std::{path::PathBuf, sync::Arc, time::Duration};
+use std::{path::PathBuf, time::Duration};
 
-#[derive(Clone, clap::Args)]
+#[derive(clap::Args)]
 #[command(next_help_heading = "Hub")]
 pub(crate) struct HubArgs {
     /// Serve a Mercure hub at this path: updates that publishers post reach subscribers as
@@ -19,127 +20,176 @@ pub(crate) struct HubArgs {
 
     /// The public URL of the server, without a path: tokens name it, relative topics begin with it
     /// [default: the first address of --listen]
-    #[arg(long, value_name = "URL", requires = "hub")]
+    #[arg(long, value_name = "URL")]
     hub_url: Option<String>,
 
     /// The file with the key of subscribers' and publishers' tokens: a secret of 32 bytes or more
     /// (HS256), a public key in PEM (RS256, ES256, EdDSA), or a JWK set
-    #[arg(long, value_name = "FILE", requires = "hub")]
+    #[arg(long, value_name = "FILE")]
     hub_jwt_key: Option<PathBuf>,
 
+    /// A JWK set (RFC 7517) with the keys of all tokens, in place of --hub-jwt-key: a file, which is read
+    /// again when it changes, or an http or https URL, which is fetched at the start and at intervals
+    #[arg(long, value_name = "FILE|URL", conflicts_with = "hub_jwt_key")]
+    hub_jwks: Option<Text<KeySource>>,
+
+    /// How often the URL of --hub-jwks is fetched again [default: 10m]
+    #[arg(long, value_name = "TIME", value_parser = duration::parse)]
+    hub_jwks_interval: Option<Duration>,
+
+    /// Trust the authorities in this PEM file for the URL of --hub-jwks, instead of the system's
+    #[arg(long, value_name = "FILE")]
+    hub_jwks_ca: Option<PathBuf>,
+
     /// The file with the key of publishers' tokens, if it is another one
-    #[arg(long, value_name = "FILE", requires = "hub")]
+    #[arg(long, value_name = "FILE")]
     hub_publisher_key: Option<PathBuf>,
 
     /// Issuer (claim iss) whose tokens are accepted; may be repeated [default: every issuer that
     /// has a key]
-    #[arg(long, value_name = "URL", requires = "hub", action = ArgAction::Append)]
+    #[arg(long, value_name = "URL", action = ArgAction::Append)]
     hub_issuer: Vec<String>,
 
     /// Subscribers need no token, and get what is not private
-    #[arg(long, requires = "hub")]
+    #[arg(long)]
     hub_anonymous: bool,
 
     /// Publishers need no token. Only for trials: refused where other hosts can connect
-    #[arg(long, requires = "hub")]
+    #[arg(long)]
     hub_publish_anonymous: bool,
 
-    /// Which Mercure is spoken: 0 (0.x, of clients in use), 1 (1.0) or both
-    #[arg(long, value_name = "WHICH", requires = "hub", default_value = "both")]
-    hub_dialect: Dialect,
+    /// Which Mercure is spoken: 0 (0.x, of clients in use), 1 (1.0) or both [default: both]
+    #[arg(long, value_name = "WHICH")]
+    hub_dialect: Option<Text<Dialect>>,
 
     /// Origins of web pages elsewhere that may use the hub, or * for every page, without cookies;
     /// may be repeated
-    #[arg(long, value_name = "ORIGIN", requires = "hub", action = ArgAction::Append)]
+    #[arg(long, value_name = "ORIGIN", action = ArgAction::Append)]
     hub_cors: Vec<String>,
 
     /// Tell of subscriptions, and list them at PATH/subscriptions
-    #[arg(long, requires = "hub")]
+    #[arg(long)]
     hub_subscriptions: bool,
 
-    /// How often an idle subscriber gets a comment; 0 is never
-    #[arg(long, value_name = "TIME", requires = "hub", default_value = "40s", value_parser = duration::parse)]
-    hub_heartbeat: Duration,
+    /// How often an idle subscriber gets a comment; 0 is never [default: 40s]
+    #[arg(long, value_name = "TIME", value_parser = duration::parse)]
+    hub_heartbeat: Option<Duration>,
 
     /// Where updates are kept: memory; file:PATH, where an update that was acknowledged survives a
-    /// restart; or redis://HOST:PORT[/DB] or unix:///PATH, which makes all hubs of one Redis one hub
-    #[arg(long, value_name = "STORE", requires = "hub", default_value = "memory")]
-    hub_store: HubStoreConfig,
+    /// restart; or redis://HOST:PORT[/DB] or unix:///PATH, which makes all hubs of one Redis one hub [default:
+    /// memory]
+    #[arg(long, value_name = "STORE")]
+    hub_store: Option<Text<HubStoreConfig>>,
 
-    /// Updates that are kept for subscribers that reconnect or are slow
-    #[arg(long, value_name = "N", requires = "hub", default_value_t = 10_000)]
-    hub_history: usize,
+    /// Updates that are kept for subscribers that reconnect or are slow [default: 10000]
+    #[arg(long, value_name = "N")]
+    hub_history: Option<usize>,
 
-    /// The most bytes of these updates
-    #[arg(long, value_name = "BYTES", requires = "hub", default_value = "64M", value_parser = bytes::parse)]
-    hub_history_bytes: u64,
+    /// The most bytes of these updates [default: 64M]
+    #[arg(long, value_name = "BYTES", value_parser = bytes::parse)]
+    hub_history_bytes: Option<u64>,
 
-    /// How long they are kept
-    #[arg(long, value_name = "TIME", requires = "hub", default_value = "1day", value_parser = duration::parse)]
-    hub_history_age: Duration,
+    /// How long they are kept [default: 1day]
+    #[arg(long, value_name = "TIME", value_parser = duration::parse)]
+    hub_history_age: Option<Duration>,
 
     /// What becomes of a subscriber that is too slow: skip (it learns that it missed
-    /// updates, and gets those that are left) or close (its stream ends)
-    #[arg(long, value_name = "WHAT", requires = "hub", default_value = "skip", value_parser = slow)]
-    hub_slow: OnLoss,
+    /// updates, and gets those that are left) or close (its stream ends) [default: skip]
+    #[arg(long, value_name = "WHAT", value_parser = slow)]
+    hub_slow: Option<SlowSubscribers>,
 
-    /// Topics and patterns that one subscriber may name
-    #[arg(long, value_name = "N", requires = "hub", default_value_t = 100)]
-    hub_max_topics: usize,
+    /// Topics and patterns that one subscriber may name [default: 100]
+    #[arg(long, value_name = "N")]
+    hub_max_topics: Option<usize>,
 
-    /// Subscribers that one client address may have; 0 is no limit
-    #[arg(long, value_name = "N", requires = "hub", default_value_t = 0)]
-    hub_max_per_address: u32,
+    /// Subscribers that one client address may have; 0 is no limit [default: 0]
+    #[arg(long, value_name = "N")]
+    hub_max_per_address: Option<u32>,
 
-    /// The most bytes of one update
-    #[arg(long, value_name = "BYTES", requires = "hub", default_value = "1M", value_parser = bytes::parse)]
-    hub_max_update: u64,
+    /// The most bytes of one update [default: 1M]
+    #[arg(long, value_name = "BYTES", value_parser = bytes::parse)]
+    hub_max_update: Option<u64>,
 
-    /// The most updates in a second; 0 is no limit
-    #[arg(long, value_name = "N", requires = "hub", default_value_t = 0)]
-    hub_max_rate: u32,
+    /// The most updates in a second; 0 is no limit [default: 0]
+    #[arg(long, value_name = "N")]
+    hub_max_rate: Option<u32>,
 }
 
 impl HubArgs {
-    /// Replaces the hub of a file by that of the flags, if they name one.
-    pub(super) fn apply(self, config: &mut Config) {
-        if let Some(hub) = self.config() {
-            config.hub = Some(Arc::new(hub));
+    /// Writes the flags that were given over the hub of `config`. `--hub` adds one if there is none.
+    ///
+    /// # Errors
+    /// A flag about a hub where there is none.
+    pub(super) fn apply(self, config: &mut ConfigFile) -> Result<(), UsageError> {
+        if self.hub.is_none() && config.hub.is_none() {
+            return match self.first_given() {
+                Some(flag) => Err(UsageError::new(format!(
+                    "{flag}: there is no hub; add --hub, or a [hub] to the configuration file"
+                ))),
+                None => Ok(()),
+            };
         }
+        let hub = config.hub.get_or_insert_default();
+        value::set(&mut hub.path, self.hub);
+        value::set_some(&mut hub.url, self.hub_url);
+        value::set_some(&mut hub.jwt_key, self.hub_jwt_key);
+        value::set_some(&mut hub.jwks, self.hub_jwks);
+        value::set_some(&mut hub.jwks_ca, self.hub_jwks_ca);
+        value::set(&mut hub.jwks_interval, self.hub_jwks_interval.map(Time));
+        value::set_some(&mut hub.publisher_key, self.hub_publisher_key);
+        value::replace(&mut hub.issuer, self.hub_issuer);
+        hub.anonymous |= self.hub_anonymous;
+        hub.publish_anonymous |= self.hub_publish_anonymous;
+        value::set_some(&mut hub.dialect, self.hub_dialect);
+        value::replace(&mut hub.cors, self.hub_cors);
+        hub.subscriptions |= self.hub_subscriptions;
+        value::set(&mut hub.heartbeat, self.hub_heartbeat.map(Time));
+        value::set_some(&mut hub.store, self.hub_store);
+        value::set(&mut hub.history, self.hub_history);
+        value::set(&mut hub.history_bytes, self.hub_history_bytes.map(Size));
+        value::set(&mut hub.history_age, self.hub_history_age.map(Time));
+        value::set(&mut hub.slow, self.hub_slow);
+        value::set(&mut hub.max_topics, self.hub_max_topics);
+        value::set(&mut hub.max_per_address, self.hub_max_per_address);
+        value::set(&mut hub.max_update, self.hub_max_update.map(Size));
+        value::set(&mut hub.max_rate, self.hub_max_rate);
+        Ok(())
     }
 
-    fn config(&self) -> Option<HubConfig> {
-        let mut config = HubConfig::new(self.hub.clone()?);
-        config.origin.clone_from(&self.hub_url);
-        config.subscriber_keys.clone_from(&self.hub_jwt_key);
-        config.publisher_keys.clone_from(&self.hub_publisher_key);
-        config.anonymous = self.hub_anonymous;
-        config.publish_anonymous = self.hub_publish_anonymous;
-        config.dialect = self.hub_dialect;
-        config.issuers.clone_from(&self.hub_issuer);
-        config.cors.clone_from(&self.hub_cors);
-        config.subscriptions = self.hub_subscriptions;
-        config.on_loss = self.hub_slow;
-        config.heartbeat = self.hub_heartbeat;
-        config.store.clone_from(&self.hub_store);
-        let size = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
-        config.limits = Limits {
-            history_updates: self.hub_history,
-            history_bytes: size(self.hub_history_bytes),
-            history_age: self.hub_history_age,
-            matchers: self.hub_max_topics,
-            update_bytes: size(self.hub_max_update),
-            updates_per_second: self.hub_max_rate,
-            subscribers_per_address: self.hub_max_per_address,
-        };
-        Some(config)
+    /// The first flag that was given, but for `--hub`.
+    fn first_given(&self) -> Option<&'static str> {
+        let flags = [
+            ("--hub-url", self.hub_url.is_some()),
+            ("--hub-jwt-key", self.hub_jwt_key.is_some()),
+            ("--hub-jwks", self.hub_jwks.is_some()),
+            ("--hub-jwks-ca", self.hub_jwks_ca.is_some()),
+            ("--hub-jwks-interval", self.hub_jwks_interval.is_some()),
+            ("--hub-publisher-key", self.hub_publisher_key.is_some()),
+            ("--hub-issuer", !self.hub_issuer.is_empty()),
+            ("--hub-anonymous", self.hub_anonymous),
+            ("--hub-publish-anonymous", self.hub_publish_anonymous),
+            ("--hub-dialect", self.hub_dialect.is_some()),
+            ("--hub-cors", !self.hub_cors.is_empty()),
+            ("--hub-subscriptions", self.hub_subscriptions),
+            ("--hub-heartbeat", self.hub_heartbeat.is_some()),
+            ("--hub-store", self.hub_store.is_some()),
+            ("--hub-history", self.hub_history.is_some()),
+            ("--hub-history-bytes", self.hub_history_bytes.is_some()),
+            ("--hub-history-age", self.hub_history_age.is_some()),
+            ("--hub-slow", self.hub_slow.is_some()),
+            ("--hub-max-topics", self.hub_max_topics.is_some()),
+            ("--hub-max-per-address", self.hub_max_per_address.is_some()),
+            ("--hub-max-update", self.hub_max_update.is_some()),
+            ("--hub-max-rate", self.hub_max_rate.is_some()),
+        ];
+        flags.into_iter().find(|(_, is_given)| *is_given).map(|(flag, _)| flag)
     }
 }
 
-fn slow(text: &str) -> Result<OnLoss, String> {
+fn slow(text: &str) -> Result<SlowSubscribers, String> {
     match text {
-        "skip" => Ok(OnLoss::Skip),
-        "close" => Ok(OnLoss::Disconnect),
+        "skip" => Ok(SlowSubscribers::Skip),
+        "close" => Ok(SlowSubscribers::Close),
         _ => Err("give skip or close".into()),
     }
 }

@@ -1,7 +1,7 @@
 //! The `[hub]` of a configuration file.
 
 use super::value::{Size, Text, Time};
-use crate::config::{HubConfig, HubStoreConfig};
+use crate::config::{HubConfig, HubStoreConfig, KeySource};
 use pollux_hub::{dialect::Dialect, limits::Limits, subscribers::OnLoss, topic::WELL_KNOWN};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -28,6 +28,12 @@ pub struct HubSection {
     pub url: Option<String>,
     /// The file with the key of subscribers' and publishers' tokens.
     pub jwt_key: Option<PathBuf>,
+    /// A JWK set with the keys of all tokens, in place of `jwt-key`: a file, or an `http` or `https` URL.
+    pub jwks: Option<Text<KeySource>>,
+    /// How often that URL is fetched again.
+    pub jwks_interval: Time,
+    /// The PEM file of the authorities that are trusted for that URL, instead of the system's.
+    pub jwks_ca: Option<PathBuf>,
     /// The file with the key of publishers' tokens, if it is another one.
     pub publisher_key: Option<PathBuf>,
     /// Issuers whose tokens are accepted; none: every issuer that has a key.
@@ -66,11 +72,14 @@ pub struct HubSection {
 
 impl Default for HubSection {
     fn default() -> Self {
-        let HubConfig { heartbeat, limits, .. } = HubConfig::new(WELL_KNOWN);
+        let HubConfig { heartbeat, limits, key_interval, .. } = HubConfig::new(WELL_KNOWN);
         Self {
             path: WELL_KNOWN.to_owned(),
             url: None,
             jwt_key: None,
+            jwks: None,
+            jwks_interval: Time(key_interval),
+            jwks_ca: None,
             publisher_key: None,
             issuer: Vec::new(),
             anonymous: false,
@@ -99,6 +108,9 @@ impl HubSection {
         HubConfig {
             origin: self.url.clone(),
             subscriber_keys: self.jwt_key.clone(),
+            key_source: self.jwks.as_ref().map(|source| source.value.clone()),
+            key_interval: self.jwks_interval.0,
+            key_authorities: self.jwks_ca.clone(),
             publisher_keys: self.publisher_key.clone(),
             anonymous: self.anonymous,
             publish_anonymous: self.publish_anonymous,

@@ -51,6 +51,7 @@ fn every_fault_has_its_place_and_a_way_out() {
         ("[hub]\nanonymous = true", "p.toml:1:2:", "publishers have neither a key"),
         ("[hub]\nstore = \"rediss://a\"", "p.toml:2:9:", "TLS"),
         ("[hub]\nslow = \"wait\"", "p.toml:2:8:", "close"),
+        ("[hub]\njwks = \"http://a.example/k\"", "p.toml:2:8:", "https://"),
     ] {
         let shown = faults(text);
         assert!(shown.starts_with(place) && shown.contains(words), "{text:?}: {shown}");

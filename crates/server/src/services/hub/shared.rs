@@ -1,6 +1,7 @@
 //! What the workers of one hub share: the log, the keys, the matchers in use.
 
 use super::{
+    keys,
     redis::RedisStore,
     store::{Job, Store, StoreFile},
 };
@@ -14,7 +15,7 @@ use pollux_hub::{
     rate::RateLimit,
     reject::Reject,
     subscriptions::Registry,
-    token::Verifier,
+    token::{KeySet, Verifier},
     topic::HubUrl,
     update::{Publication, Update},
 };
@@ -129,7 +130,21 @@ impl HubShared {
             (Some(Store::Redis(store)), _, Some(redis)) => store.start(redis, &shared)?,
             _ => {}
         }
+        keys::watch(&shared)?;
         Ok(shared)
+    }
+
+    /// Verifies tokens with other keys from now on; those of publishers too, unless they have their own.
+    pub(super) fn set_keys(&self, keys: &KeySet) {
+        let publishers = self.publishers.as_ref().filter(|_| self.config.publisher_keys.is_none());
+        for verifier in self.subscribers.iter().chain(publishers) {
+            verifier.set_keys(keys.clone());
+        }
+    }
+
+    /// Whether [`HubShared::end`] was called.
+    pub(super) fn has_ended(&self) -> bool {
+        lock(&self.news).has_ended
     }
 
     /// Whether workers need the thread that tells them of what others do.

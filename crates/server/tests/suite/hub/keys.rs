@@ -1,0 +1,131 @@
+//! Keys that change while the hub runs: a JWK set in a file or at a URL.
+
+use super::*;
+use jsonwebtoken::{Algorithm, EncodingKey, Header, encode};
+use pollux_server::config::KeySource;
+use serde_json::{Value, json};
+use std::{
+    net::TcpListener,
+    sync::{Arc, Mutex},
+    thread,
+};
+
+const OLD: &str = "0123456789abcdef0123456789abcdef";
+const NEW: &str = "fedcba9876543210fedcba9876543210";
+
+/// Base64 for URLs, without padding (RFC 7515 §2).
+fn base64(bytes: &[u8]) -> String {
+    const DIGITS: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+    let mut text = String::new();
+    for group in bytes.chunks(3) {
+        let bits = group.iter().fold(0, |bits, byte| bits << 8 | u32::from(*byte));
+        let bits = bits << (8 * (3 - group.len()));
+        for index in 0..=group.len() {
+            text.push(char::from(DIGITS[(bits >> (18 - 6 * index) & 63) as usize]));
+        }
+    }
+    text
+}
+
+fn key(id: &str, secret: &str) -> Value {
+    json!({"kty": "oct", "kid": id, "alg": "HS256", "k": base64(secret.as_bytes())})
+}
+
+fn set(keys: &[Value]) -> String {
+    json!({"keys": keys}).to_string()
+}
+
+/// The status of an update with a token that this key signed.
+fn status(hub: &Hub, id: &str, secret: &str) -> u16 {
+    let header = Header { kid: Some(id.into()), ..Header::new(Algorithm::HS256) };
+    let claims = json!({"mercure": {"publish": ["*"]}});
+    let token = encode(&header, &claims, &EncodingKey::from_secret(secret.as_bytes())).unwrap();
+    hub.post("topic=a", &[&format!("Authorization: Bearer {token}")]).status
+}
+
+fn start(source: KeySource) -> Hub {
+    Hub::start(1, |_, hub| {
+        hub.publish_anonymous = false;
+        hub.key_source = Some(source);
+        hub.key_interval = Duration::from_secs(1);
+    })
+}
+
+#[test]
+fn a_file_is_read_again_and_one_that_is_broken_changes_nothing() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("keys.json");
+    std::fs::write(&path, set(&[key("1", OLD)])).unwrap();
+    let hub = start(KeySource::File(path.clone()));
+    assert_eq!((status(&hub, "1", OLD), status(&hub, "2", NEW)), (200, 401));
+    // Both are valid while the issuer changes its key.
+    std::fs::write(&path, set(&[key("1", OLD), key("2", NEW)])).unwrap();
+    wait_until("the second key", || status(&hub, "2", NEW) == 200);
+    assert_eq!((status(&hub, "1", OLD), status(&hub, "1", NEW)), (200, 401), "by its identifier");
+    std::fs::write(&path, set(&[key("2", NEW)])).unwrap();
+    wait_until("the end of the first key", || status(&hub, "1", OLD) == 401);
+    std::fs::write(&path, "{ no set").unwrap();
+    thread::sleep(Duration::from_millis(2500));
+    assert_eq!(status(&hub, "2", NEW), 200, "the keys stay");
+    std::fs::remove_file(&path).unwrap();
+    thread::sleep(Duration::from_millis(1500));
+    assert_eq!(status(&hub, "2", NEW), 200, "the keys stay");
+    std::fs::write(&path, set(&[key("1", OLD)])).unwrap();
+    wait_until("the first key again", || status(&hub, "1", OLD) == 200);
+}
+
+#[test]
+fn a_url_is_fetched_at_intervals_and_a_failure_changes_nothing() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}/keys", listener.local_addr().unwrap());
+    // What the issuer answers: nothing yet.
+    let answer = Arc::new(Mutex::new((503, String::new())));
+    let current = answer.clone();
+    // It ends with the process.
+    thread::spawn(move || {
+        for socket in listener.incoming() {
+            let mut socket = BufReader::new(socket.unwrap());
+            let mut line = String::new();
+            while socket.read_line(&mut line).is_ok_and(|count| count > 2) {
+                line.clear();
+            }
+            let (status, text) = current.lock().unwrap().clone();
+            let _ = write!(
+                socket.get_mut(),
+                "HTTP/1.1 {status} X\r\nContent-Length: {}\r\n\r\n{text}",
+                text.len()
+            );
+        }
+    });
+    let hub = start(url.parse().unwrap());
+    // It serves, and no token is valid.
+    assert_eq!(status(&hub, "1", OLD), 401);
+    *answer.lock().unwrap() = (200, set(&[key("1", OLD)]));
+    wait_until("the first key", || status(&hub, "1", OLD) == 200);
+    *answer.lock().unwrap() = (200, set(&[key("2", NEW)]));
+    wait_until("the second key", || status(&hub, "2", NEW) == 200);
+    assert_eq!(status(&hub, "1", OLD), 401);
+    for failure in [(500, set(&[])), (200, "no set".into()), (200, "x".repeat(2 << 20))] {
+        *answer.lock().unwrap() = failure;
+        thread::sleep(Duration::from_millis(2500));
+        assert_eq!(status(&hub, "2", NEW), 200, "the keys stay");
+    }
+}
+
+#[test]
+fn keys_that_anybody_could_send_are_refused() {
+    let refusal = |text: &str| text.parse::<KeySource>().unwrap_err();
+    assert!(refusal("http://issuer.example/keys").contains("https://"));
+    assert!(refusal("ftp://issuer.example/keys").contains("ftp"));
+    for good in
+        ["https://issuer.example/keys", "http://[::1]:1/k", "http://localhost/k", "keys.json"]
+    {
+        assert!(good.parse::<KeySource>().is_ok(), "{good}");
+    }
+    let mut config = HubConfig::new(PATH);
+    config.publish_anonymous = true;
+    config.key_source = Some(KeySource::File("no such file".into()));
+    config.check().unwrap();
+    config.subscriber_keys = Some("k".into());
+    assert!(config.check().unwrap_err().to_string().contains("--hub-jwks"));
+}
