@@ -49,8 +49,9 @@ fn fixture(mechanism: &str, interest: Discipline, large_file: LargeFile) -> Fixt
     })
 }
 
-/// What the cache may do meanwhile: compare its files with the disk, twice a second.
-const NOT_OF_A_REQUEST: [Call; 2] = [Call::Stat, Call::Read];
+/// What a worker may do meanwhile: compare the files of its cache with the disk, twice a second, and receive
+/// the command that asks for these figures.
+const NOT_OF_A_REQUEST: [Call; 3] = [Call::Stat, Call::Read, Call::Recvmsg];
 
 fn assert_only(calls: &Counters, allowed: &[Call]) {
     for (call, count, _) in calls.iter() {
@@ -68,8 +69,7 @@ fn a_keep_alive_request_is_one_receive_and_one_send() {
         assert_eq!(calls.of(Call::Recv), N, "{path}");
         assert_eq!(calls.of(Call::Send), N, "{path}");
         assert_eq!(calls.of(Call::EpollWait), waits, "{path}");
-        // One wait a request when there are no other clients, one for each reading of the figures;
-        // the
+        // One wait a request when there are no other clients, one for each reading of the figures; the
         // timers wake it a few times more on a slow machine.
         assert!(waits <= N + N / 4 + 4, "{waits} waits for {N} requests of {path}");
         assert_only(&calls, &[Call::Recv, Call::Send, Call::EpollWait]);
