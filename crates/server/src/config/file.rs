@@ -181,4 +181,6 @@ impl ConfigFile {
 }
 
 #[cfg(test)]
+mod mutation_tests;
+#[cfg(test)]
 mod tests;

@@ -99,6 +99,8 @@ impl Sources {
                     format!("{}: {error}", pattern.display()),
                     "paths of include are relative to the file that includes",
                 );
+                // The keys of this file are recorded when all its includes have been read.
+                self.keys.insert("include".to_owned(), index);
                 self.point(&mut fault);
                 fault
             })?;
