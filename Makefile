@@ -36,6 +36,12 @@ push-figures: ## memory, CPU and latency of the hub beside nchan, Pushpin and Ce
 	$(CARGO) build --release --locked --bin pollux
 	@scripts/push-figures $(if $(OUT),--out '$(OUT)')
 
+.PHONY: upgrade-figures
+upgrade-figures: ## failed requests and lost connections while Pollux, nginx and HAProxy are reloaded and replaced; OUT=FOLDER
+	@scripts/setup build peers
+	$(CARGO) build --release --locked --bin pollux
+	@scripts/upgrade-figures $(if $(OUT),--out '$(OUT)')
+
 .PHONY: check
 check: ## format, lints, unit tests of the crates that changed (BASE=COMMIT: since then); no root
 	@scripts/setup build
