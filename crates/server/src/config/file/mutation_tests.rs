@@ -17,8 +17,30 @@ const WHOLE: [&str; 6] = [
 
 /// What damage inserts: parts of TOML, numbers at the ends of their ranges, and text that no key accepts.
 const PARTS: [&str; 24] = [
-    "", "\"", "'", "[", "]", "[[", "]]", "=", "\n", "\\", "\"\"\"", "#", ",", ".", "{", "}", "-1",
-    "18446744073709551616", "1e400", "true", "é", "\u{0}", "/*", "[[site]]\n",
+    "",
+    "\"",
+    "'",
+    "[",
+    "]",
+    "[[",
+    "]]",
+    "=",
+    "\n",
+    "\\",
+    "\"\"\"",
+    "#",
+    ",",
+    ".",
+    "{",
+    "}",
+    "-1",
+    "18446744073709551616",
+    "1e400",
+    "true",
+    "é",
+    "\u{0}",
+    "/*",
+    "[[site]]\n",
 ];
 
 /// One change: where it begins, how many characters it removes, and what it inserts.
@@ -34,8 +56,11 @@ fn damage() -> impl Strategy<Value = Damage> {
         4 => (0..PARTS.len()).prop_map(|part| PARTS[part].to_owned()),
         1 => "[a-z0-9 :/.*=\"-]{0,12}",
     ];
-    (any::<Index>(), 0..12_usize, inserted)
-        .prop_map(|(at, removed, inserted)| Damage { at, removed, inserted })
+    (any::<Index>(), 0..12_usize, inserted).prop_map(|(at, removed, inserted)| Damage {
+        at,
+        removed,
+        inserted,
+    })
 }
 
 fn damaged(whole: &str, changes: &[Damage]) -> String {

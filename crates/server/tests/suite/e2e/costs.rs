@@ -4,7 +4,7 @@ use super::Fixture;
 use pollux_server::stats::Counter;
 use pollux_server::{
     Statistics,
-    config::{Architecture, Discipline, LargeFile, MechanismChoice},
+    config::{Architecture, Config, Discipline, LargeFile, MechanismChoice},
 };
 use pollux_sys::{Call, Counters};
 use std::{
@@ -29,6 +29,15 @@ fn calls(fixture: &Fixture, path: &str, requests: usize) -> (Counters, u64) {
     )
 }
 
+/// A file that has just changed is read anew at its next comparison with the disk, which would be counted.
+fn make_old(config: &Config, files: &[(&str, &[u8])]) {
+    for (name, _) in files {
+        let path = config.site.directory.as_ref().unwrap().join(name);
+        let file = File::options().write(true).open(path).unwrap();
+        file.set_modified(UNIX_EPOCH + Duration::from_secs(1_600_000_000)).unwrap();
+    }
+}
+
 fn fixture(mechanism: &str, interest: Discipline, large_file: LargeFile) -> Fixture {
     let files: [(&str, &[u8]); 4] = [
         ("one", b"x"),
@@ -37,12 +46,7 @@ fn fixture(mechanism: &str, interest: Discipline, large_file: LargeFile) -> Fixt
         ("open", &[b'o'; 300_000]),
     ];
     Fixture::new(&files, |config| {
-        // A file that has just changed is read anew at its next comparison with the disk.
-        for (name, _) in files {
-            let path = config.site.directory.as_ref().unwrap().join(name);
-            let file = File::options().write(true).open(path).unwrap();
-            file.set_modified(UNIX_EPOCH + Duration::from_secs(1_600_000_000)).unwrap();
-        }
+        make_old(config, &files);
         config.mechanism = MechanismChoice::Named(mechanism.parse().unwrap());
         config.interest = interest;
         config.large_file = large_file;
@@ -148,7 +152,10 @@ fn a_connection_a_request_costs_five_calls_and_its_share_of_the_accepts() {
 /// A server of threads, each of which serves one connection at a time.
 fn threads() -> Fixture {
     let files: [(&str, &[u8]); 2] = [("one", b"x"), ("open", &[b'o'; 300_000])];
-    Fixture::new(&files, |config| config.architecture = Architecture::Prethreaded)
+    Fixture::new(&files, |config| {
+        make_old(config, &files);
+        config.architecture = Architecture::Prethreaded;
+    })
 }
 
 /// The figures, as soon as they have this many requests: a thread shows its own before it waits.
@@ -194,9 +201,7 @@ fn a_thread_waits_for_a_brisk_client_in_recv_itself() {
 fn a_kept_connection_with_a_thread_of_its_own_reads_a_file_once() {
     const N: u64 = 100;
     let fixture = Fixture::new(&[("one", b"x")], |config| {
-        let path = config.site.directory.as_ref().unwrap().join("one");
-        let file = File::options().write(true).open(path).unwrap();
-        file.set_modified(UNIX_EPOCH + Duration::from_secs(1_600_000_000)).unwrap();
+        make_old(config, &[("one", b"x")]);
         config.architecture = Architecture::Threaded;
     });
     let mut client = fixture.client();
