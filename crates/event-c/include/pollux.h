@@ -38,6 +38,7 @@ extern "C" {
 #define POLLUX_ONE_OWNER 64             /* an open file reports to one set only */
 #define POLLUX_ERRORS_NEED_INTEREST 128 /* without interest no errors are reported */
 #define POLLUX_TAKES_FILES 256          /* regular files can be added; always ready */
+#define POLLUX_USES_RING 512            /* waits with io_uring, which seccomp must allow */
 
 /* The most events of one wait where pollux_open() is given 0. */
 #define POLLUX_DEFAULT_EVENTS 512

@@ -57,6 +57,8 @@ pub const POLLUX_ONE_OWNER: u32 = 64;
 pub const POLLUX_ERRORS_NEED_INTEREST: u32 = 128;
 /// Capability: regular files and directories can be added, and are always ready.
 pub const POLLUX_TAKES_FILES: u32 = 256;
+/// Capability: it waits with io_uring, whose submissions no seccomp filter sees.
+pub const POLLUX_USES_RING: u32 = 512;
 
 /// The most events of one wait where pollux_open() is given 0.
 pub const POLLUX_DEFAULT_EVENTS: usize = 512;
@@ -80,7 +82,8 @@ const _: () = {
     assert!(POLLUX_ONE_OWNER == Capabilities::ONE_OWNER.bits());
     assert!(POLLUX_ERRORS_NEED_INTEREST == Capabilities::ERRORS_NEED_INTEREST.bits());
     assert!(POLLUX_TAKES_FILES == Capabilities::TAKES_FILES.bits());
-    assert!(Capabilities::all().bits() == 511, "a capability has no constant here");
+    assert!(POLLUX_USES_RING == Capabilities::USES_RING.bits());
+    assert!(Capabilities::all().bits() == 1023, "a capability has no constant here");
 };
 
 /// An interest set. Used by one thread at a time.

@@ -51,6 +51,9 @@ bitflags::bitflags! {
         /// Regular files and directories can be added; they are reported ready at every wait, as
         /// poll(2) does. Without it they are refused: see [`Mechanism::add`].
         const TAKES_FILES = 1 << 8;
+        /// It waits with io_uring: a sandbox must allow io_uring_setup(2), and cannot filter the system
+        /// calls that are submitted to a ring.
+        const USES_RING = 1 << 9;
     }
 }
 

@@ -5,6 +5,7 @@
 
 mod checks;
 mod commands;
+mod sandbox;
 mod surroundings;
 #[cfg(test)]
 mod tests;
@@ -16,6 +17,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 pub use commands::{CommandFact, Obstacle};
+pub use sandbox::SandboxFact;
 pub use surroundings::Surroundings;
 pub use text::Style;
 
@@ -30,6 +32,9 @@ pub struct Facts {
     pub limits: BTreeMap<String, (Option<u64>, Option<u64>)>,
     /// Sysctls by their path below /proc/sys.
     pub sysctls: BTreeMap<String, String>,
+    /// What `pollux serve --sandbox` finds.
+    #[serde(default)]
+    pub sandbox: SandboxFact,
     /// Memory in bytes.
     pub memory_bytes: Option<u64>,
     /// What README's commands need around them.
@@ -71,6 +76,8 @@ pub struct Report {
     pub mechanisms: Vec<MechanismFact>,
     /// README's commands, with what stands in the way of each.
     pub commands: Vec<CommandFact>,
+    /// The parts of `pollux serve --sandbox`.
+    pub sandbox: Vec<Check>,
     /// The limits of this process.
     pub limits: Vec<Check>,
     /// The sysctls that matter.
@@ -108,6 +115,7 @@ impl Facts {
                 .iter()
                 .filter_map(|&name| Some((name.to_owned(), environment::sysctl(name)?)))
                 .collect(),
+            sandbox: SandboxFact::look(),
             memory_bytes: environment::memory_bytes(),
             surroundings: Surroundings::look(),
         })
@@ -129,6 +137,7 @@ impl Report {
             kernel: facts.kernel.clone(),
             mechanisms: facts.mechanisms.clone(),
             commands: commands::commands(facts),
+            sandbox: sandbox::checks(facts),
             limits: checks::limits(facts),
             sysctls: checks::sysctls(facts),
         }

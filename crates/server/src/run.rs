@@ -8,6 +8,7 @@ use crate::{
     Config, Reload, Server, Statistics,
     admin::Task,
     config::{Accepting, Architecture, Listen},
+    sandbox,
     upgrade::predecessor::Predecessor,
 };
 use anyhow::Context;
@@ -148,6 +149,8 @@ pub fn run_with(
             tracing::warn!("the statistics cannot be printed: {error:#}");
         }
     };
+    #[cfg(debug_assertions)]
+    sandbox::attempt::run();
     service_manager::ready();
     await_watchdog();
     let mut upgrade = |server: &mut Server| {
@@ -259,6 +262,8 @@ fn listening(server: &Server) -> anyhow::Result<String> {
         accept: Option<&'static str>,
         #[serde(skip_serializing_if = "Option::is_none")]
         admin: Option<String>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        sandbox: Option<&'static sandbox::InForce>,
         pid: u32,
         workers: &'a [crate::WorkerInfo],
     }
@@ -270,6 +275,7 @@ fn listening(server: &Server) -> anyhow::Result<String> {
         mechanism_spec: server.mechanism().to_string(),
         accept: server.accepting().map(Accepting::name),
         admin: server.admin_address().map(ToString::to_string),
+        sandbox: sandbox::in_force(),
         pid: std::process::id(),
         workers: server.workers(),
     })?)

@@ -1,70 +1,200 @@
 //! What a server process gives up before it meets its first client.
 //!
 //! A server that starts as root binds its ports, reads its certificates and opens its log with root's rights, and
-//! then becomes the user of `--user` ([`UserSpec`]). That happens while the process has one thread, so that no
-//! thread keeps what the others have given up.
+//! then becomes the user of `--user` ([`UserSpec`]). With `--sandbox` the kernel then limits the files and ports that
+//! it can reach (Landlock, [`Domain`]) and the system calls that it can make (seccomp). All that happens while the
+//! process has one thread, so that no thread keeps what the others have given up.
 
+#[cfg(debug_assertions)]
+pub(crate) mod attempt;
 mod capabilities;
+mod domain;
 pub(crate) mod early;
+mod filter;
+mod ruleset;
 mod user;
 
+pub use domain::Domain;
 pub use user::UserSpec;
 
 use crate::{
-    config::{Accepting, Architecture, Config, Listen, LogTarget, POOL_DEFAULT},
-    upgrade::{self, Role, predecessor::Predecessor},
+    config::{Accepting, Architecture, Config, Listen, LogTarget, MechanismChoice, POOL_DEFAULT},
+    upgrade::{self, Role, launcher, predecessor::Predecessor},
 };
 use anyhow::Context;
+use pollux_event::{Capabilities, registry};
+use ruleset::Entered;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use std::{fmt, sync::OnceLock};
+
+/// What happens to a system call that the server should not make.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum SandboxMode {
+    /// There is no sandbox.
+    #[default]
+    Off,
+    /// The kernel logs it. Landlock is in force.
+    Log,
+    /// The kernel kills the process. Landlock is in force.
+    Kill,
+}
 
 /// What a server gives up, and what it opens before.
 #[derive(Clone, Debug, Default)]
 pub struct Confinement {
     /// Whom to become; `None` stays the user that started the server.
     pub user: Option<UserSpec>,
+    /// Whether there is a sandbox.
+    pub mode: SandboxMode,
+    /// What a server in a sandbox may reach.
+    pub domain: Domain,
 }
 
 /// What is in force in this process.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct InForce {
     /// The name of the user that the process has become.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub user: Option<String>,
+    /// The ABI of Landlock; `None` without it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub landlock: Option<u32>,
+    /// Whether Landlock lets the server read all files, because a site follows all links.
+    pub reads_all: bool,
+    /// What happens to a system call that is not allowed.
+    pub seccomp: SandboxMode,
+}
+
+/// Says what is in force, and nothing else.
+impl fmt::Display for InForce {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut parts = Vec::new();
+        if let Some(abi) = self.landlock {
+            let files = if self.reads_all { "files (all can be read)" } else { "files" };
+            let ports = if abi >= ruleset::PORTS { ", TCP ports" } else { "" };
+            let signals = if abi >= ruleset::SCOPES { ", signals" } else { "" };
+            parts.push(format!("Landlock ABI {abi} ({files}{ports}{signals})"));
+        }
+        match self.seccomp {
+            SandboxMode::Off => {}
+            SandboxMode::Log => parts.push("seccomp (log)".into()),
+            SandboxMode::Kill => parts.push("seccomp (kill)".into()),
+        }
+        if let Some(user) = &self.user {
+            parts.push(format!("user {user} without capabilities"));
+        }
+        f.write_str(&parts.join("; "))
+    }
+}
+
+static IN_FORCE: OnceLock<InForce> = OnceLock::new();
+static ENTERED: OnceLock<Entered> = OnceLock::new();
+
+/// What this process has given up; `None` if nothing.
+pub(crate) fn in_force() -> Option<&'static InForce> {
+    IN_FORCE.get()
+}
+
+/// Whether a server in this process can reach what another configuration needs.
+///
+/// # Errors
+/// Names what the sandbox does not let it reach.
+pub fn check_reachable(domain: &Domain) -> anyhow::Result<()> {
+    ENTERED.get().map_or(Ok(()), |entered| entered.check(domain))
 }
 
 /// The warning of a server that keeps root's rights.
 const AS_ROOT: &str = "this server runs as root: add --user NAME, or start it as another user";
 
 impl Confinement {
-    /// Opens what needs root's rights for a server with this configuration, then gives them up. To be called while the
-    /// process has one thread, before anything is opened that the server writes: files belong to the new user then.
+    /// Opens what needs root's rights for a server with this configuration, then gives them up and enters the
+    /// sandbox. To be called while the process has one thread, before anything is opened that the server writes:
+    /// files belong to the new user then.
     ///
-    /// Without a user there is nothing to give up, and root is warned.
+    /// Without a user, root is warned.
     ///
     /// # Errors
-    /// Names the address or the file that cannot be opened, or says why the user cannot be had. The process may have
-    /// lost a part of its rights then, and must end.
+    /// Names the address or the file that cannot be opened, or says why the user or the sandbox cannot be had. The
+    /// process may have lost a part of its rights then, and must end.
     pub fn enter(&self, config: &Config) -> anyhow::Result<InForce> {
-        let Some(wanted) = &self.user else {
-            if user::is_root() {
-                tracing::warn!("{AS_ROOT}");
-            }
-            return Ok(InForce::default());
-        };
-        let identity = wanted.find()?;
-        if user::is_root() {
-            bind(config)?;
-            if let Some(LogTarget::File(path)) = &config.access_log {
-                early::open_log(path, &identity)
-                    .with_context(|| format!("access log {}", path.display()))?;
-                if config.architecture.has_processes() {
-                    // The process that writes opens it anew, as the new user.
-                    drop(early::take_log(path));
-                }
-            }
-            capabilities::forbid_all()?;
+        let has_sandbox = self.mode != SandboxMode::Off;
+        let identity = self.user.as_ref().map(UserSpec::find).transpose()?;
+        let is_root = user::is_root();
+        if identity.is_none() && is_root {
+            tracing::warn!("{AS_ROOT}");
         }
-        identity.assume()?;
+        if has_sandbox || identity.is_some() && is_root {
+            bind(config)?;
+        }
+        let mut in_force = InForce::default();
+        if let Some(identity) = &identity {
+            if is_root {
+                if let Some(LogTarget::File(path)) = &config.access_log {
+                    early::open_log(path, identity)
+                        .with_context(|| format!("access log {}", path.display()))?;
+                    if config.architecture.has_processes() {
+                        // The process that writes opens it anew, as the new user.
+                        drop(early::take_log(path));
+                    }
+                }
+                capabilities::forbid_all()?;
+            }
+            identity.assume()?;
+            rustix::thread::set_no_new_privs(true).context("prctl(PR_SET_NO_NEW_PRIVS)")?;
+            in_force.user = Some(identity.name().to_owned());
+        }
+        if has_sandbox {
+            self.enter_sandbox(config, &mut in_force)
+                .with_context(|| format!("--sandbox {}", self.mode))?;
+        }
+        if in_force != InForce::default() {
+            tracing::info!("in force: {in_force}");
+            let _ = IN_FORCE.set(in_force.clone());
+        }
+        Ok(in_force)
+    }
+
+    fn enter_sandbox(&self, config: &Config, in_force: &mut InForce) -> anyhow::Result<()> {
+        // Others cannot be upgraded.
+        if config.architecture == Architecture::Event
+            && let Some(promise) = config.own_file_tables
+        {
+            launcher::start(promise)?;
+        }
         rustix::thread::set_no_new_privs(true).context("prctl(PR_SET_NO_NEW_PRIVS)")?;
-        Ok(InForce { user: Some(identity.name().to_owned()) })
+        let mut domain = self.domain.clone();
+        for listen in config.redirect_http.iter() {
+            domain.listen(listen);
+        }
+        let entered = ruleset::enter(&domain)?;
+        in_force.landlock = Some(entered.abi);
+        in_force.reads_all = domain.reads_all();
+        let _ = ENTERED.set(entered);
+        filter::enter(self.mode, has_ring(config))?;
+        in_force.seccomp = self.mode;
+        Ok(())
+    }
+}
+
+impl fmt::Display for SandboxMode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Off => "off",
+            Self::Log => "log",
+            Self::Kill => "kill",
+        })
+    }
+}
+
+/// Whether a server waits with io_uring.
+fn has_ring(config: &Config) -> bool {
+    match &config.mechanism {
+        MechanismChoice::Named(spec) => registry::capabilities(spec)
+            .is_ok_and(|capabilities| capabilities.contains(Capabilities::USES_RING)),
+        // It chooses none of them.
+        MechanismChoice::Auto => false,
     }
 }
 

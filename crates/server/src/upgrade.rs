@@ -21,6 +21,7 @@
 
 pub(crate) mod channel;
 mod inherited;
+pub(crate) mod launcher;
 pub(crate) mod message;
 pub(crate) mod predecessor;
 pub(crate) mod successor;

@@ -13,6 +13,7 @@
 //! - Signals (masks, sets, dispositions, `sigtimedwait`, `signalfd`, F_SETSIG), the ioctls of
 //!   /dev/poll, SIOCOUTQ, TCP_INFO, IP_BIND_ADDRESS_NO_PORT and `close_range` are not in rustix, or
 //!   only for programs without a C library; its `kill` has no real-time signals.
+//! - Landlock's version is in no library without its rules.
 //! - `fork`, `_exit` and robust mutexes: the C library keeps state about them.
 //! - Clocks: rustix looks for the vDSO by itself, and so cannot run under valgrind.
 //! - [`write_from_handler`] leaves errno alone whatever rustix is built with.
@@ -35,6 +36,7 @@ mod epoll;
 mod fd_signals;
 mod file;
 mod file_table;
+mod landlock;
 mod lock;
 mod poll;
 mod process;
@@ -57,6 +59,7 @@ pub use epoll::*;
 pub use fd_signals::*;
 pub use file::*;
 pub use file_table::*;
+pub use landlock::landlock_abi;
 pub use lock::*;
 pub use poll::*;
 pub use process::*;

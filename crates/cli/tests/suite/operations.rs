@@ -1,6 +1,7 @@
 //! Changes to a running `pollux serve`: reload, upgrade, and workers that die.
 
 mod reload;
+mod sandbox;
 mod upgrade;
 
 use pollux_testkit::{http::Client, serve::Serve};

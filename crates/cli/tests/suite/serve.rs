@@ -7,6 +7,7 @@ mod limits;
 mod proxy_protocol;
 mod rtsig;
 mod rules;
+pub(crate) mod sandbox;
 mod service_manager;
 mod signals;
 mod user;

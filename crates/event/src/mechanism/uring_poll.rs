@@ -43,7 +43,8 @@ const DESCRIPTION: Description = Description {
     paper: "beyond the papers; provos §3 is where it comes from",
     capabilities: Capabilities::EDGE
         .union(Capabilities::BATCHED_CHANGES)
-        .union(Capabilities::OVERFLOWS),
+        .union(Capabilities::OVERFLOWS)
+        .union(Capabilities::USES_RING),
     own_options: &[
         (
             "completions",

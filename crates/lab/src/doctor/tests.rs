@@ -1,6 +1,6 @@
 //! What the doctor says about fixed facts.
 
-use super::{Facts, MechanismFact, Report, Style, Surroundings};
+use super::{Facts, MechanismFact, Report, SandboxFact, Style, Surroundings};
 
 fn facts() -> Facts {
     let limit = |name: &str, soft, hard| (name.to_owned(), (soft, hard));
@@ -39,6 +39,11 @@ fn facts() -> Facts {
             sysctl("net/ipv4/tcp_tw_reuse", "2"),
         ]
         .into(),
+        sandbox: SandboxFact {
+            landlock_abi: Some(3),
+            landlock_refused: None,
+            seccomp_actions: "kill_process kill_thread trap errno user_notif trace allow".into(),
+        },
         memory_bytes: Some(24 << 30),
         surroundings: Surroundings {
             programs: ["cc", "gcc", "make", "xz", "nginx"].map(String::from).into(),

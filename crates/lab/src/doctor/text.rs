@@ -59,15 +59,17 @@ impl Report {
                 }
             }
         }
-        for (title, checks) in
-            [("Limits of this process", &self.limits), ("Settings of the system", &self.sysctls)]
-        {
+        for (title, checks) in [
+            ("Sandbox of pollux serve", &self.sandbox),
+            ("Limits of this process", &self.limits),
+            ("Settings of the system", &self.sysctls),
+        ] {
             let _ = writeln!(text, "\n{}", style.paint("1", title));
             for check in checks {
                 one(&mut text, style, check);
             }
         }
-        let advice = [&self.limits, &self.sysctls]
+        let advice = [&self.sandbox, &self.limits, &self.sysctls]
             .into_iter()
             .flatten()
             .filter(|check| check.advice.is_some())

@@ -24,7 +24,7 @@ use super::{
     Accepting, Architecture, Discipline, IdleEviction, LargeFile, Listen, MechanismChoice, Network,
     ProxySource, Rate,
 };
-use crate::sandbox::UserSpec;
+use crate::sandbox::{SandboxMode, UserSpec};
 use pollux_http::Limits;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -112,6 +112,9 @@ pub struct ConfigFile {
     pub control: Option<PathBuf>,
     /// The user that a server becomes which was started as root, as NAME or NAME:GROUP.
     pub user: Option<Text<UserSpec>>,
+    /// Limits the files, TCP ports and system calls of the server: `off`, or what the kernel does about a system
+    /// call that is not allowed.
+    pub sandbox: SandboxMode,
     /// A Mercure hub of the default site.
     pub hub: Option<HubSection>,
     /// The sites; requests find theirs by their Host.
@@ -156,6 +159,7 @@ impl Default for ConfigFile {
             admin: None,
             control: None,
             user: None,
+            sandbox: SandboxMode::default(),
             hub: None,
             site: Vec::new(),
         }

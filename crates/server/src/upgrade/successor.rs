@@ -3,12 +3,13 @@
 use super::{
     VARIABLE,
     channel::Channel,
+    launcher::{self, Launched},
     message::{Message, Role},
 };
 use anyhow::{Context, bail};
 use pollux_sys as sys;
 use std::{
-    env,
+    env, io,
     os::fd::{AsFd, AsRawFd, BorrowedFd},
     path::Path,
     process::{Child, Command, ExitStatus},
@@ -45,10 +46,68 @@ pub(crate) struct Offered<'l> {
     pub(crate) socket: BorrowedFd<'l>,
 }
 
+/// The process of a successor.
+#[derive(Debug)]
+enum Process {
+    /// Started by this process.
+    Child(Child),
+    /// Started by the launcher: this process is in a sandbox.
+    Launched(Launched),
+}
+
+/// The command that starts `program` with the arguments of this process and its end of the channel, which must
+/// stay open until the command has been started.
+pub(super) fn command(program: &Path, channel: BorrowedFd<'_>) -> Command {
+    let mut command = Command::new(program);
+    command.args(env::args_os().skip(1));
+    command.env(VARIABLE, channel.as_raw_fd().to_string());
+    // The watchdog's time is the successor's as well (sd_watchdog_enabled(3)).
+    command.env_remove("WATCHDOG_PID");
+    sys::inherit(&mut command, channel);
+    command
+}
+
+impl Process {
+    fn start(program: &Path, channel: BorrowedFd<'_>) -> anyhow::Result<Self> {
+        if launcher::is_there() {
+            return Launched::start(channel).map(Self::Launched);
+        }
+        let child = command(program, channel).spawn();
+        child.map(Self::Child).with_context(|| format!("{} cannot be started", program.display()))
+    }
+
+    fn pid(&self) -> u32 {
+        match self {
+            Self::Child(child) => child.id(),
+            Self::Launched(launched) => launched.pid(),
+        }
+    }
+
+    fn try_wait(&mut self) -> io::Result<Option<ExitStatus>> {
+        match self {
+            Self::Child(child) => child.try_wait(),
+            Self::Launched(launched) => launched.try_wait(),
+        }
+    }
+
+    /// Kills it, and waits for its end.
+    fn kill(&mut self) {
+        match self {
+            Self::Child(child) => {
+                let _ = child.kill();
+                let _ = child.wait();
+            }
+            Self::Launched(launched) => {
+                let _ = launched.kill();
+            }
+        }
+    }
+}
+
 /// A successor that has been started. Dropping it ends its process, unless it was confirmed.
 #[derive(Debug)]
 pub(crate) struct Successor {
-    child: Child,
+    process: Process,
     /// `None` at its end.
     channel: Option<Channel>,
     is_confirmed: bool,
@@ -62,16 +121,9 @@ impl Successor {
     pub(crate) fn start(program: &Path, listeners: &[Offered<'_>]) -> anyhow::Result<Self> {
         let deadline = Instant::now() + START_PATIENCE;
         let (near, far) = Channel::pair().context("the channel of the upgrade")?;
-        let mut command = Command::new(program);
-        command.args(env::args_os().skip(1));
-        command.env(VARIABLE, far.as_fd().as_raw_fd().to_string());
-        // The watchdog's time is the successor's as well (sd_watchdog_enabled(3)).
-        command.env_remove("WATCHDOG_PID");
-        sys::inherit(&mut command, far.as_fd());
-        let child =
-            command.spawn().with_context(|| format!("{} cannot be started", program.display()))?;
+        let process = Process::start(program, far.as_fd())?;
         drop(far);
-        let mut successor = Self { child, channel: Some(near), is_confirmed: false };
+        let mut successor = Self { process, channel: Some(near), is_confirmed: false };
         match successor.prepare(listeners, deadline) {
             Ok(()) => Ok(successor),
             Err(error) => Err(match successor.end() {
@@ -83,7 +135,7 @@ impl Successor {
 
     /// The number of its process.
     pub(crate) fn pid(&self) -> u32 {
-        self.child.id()
+        self.process.pid()
     }
 
     fn channel(&self) -> anyhow::Result<&Channel> {
@@ -138,14 +190,13 @@ impl Successor {
         self.channel = None;
         let started_at = Instant::now();
         while started_at.elapsed() < END_PATIENCE {
-            match self.child.try_wait() {
+            match self.process.try_wait() {
                 Ok(Some(status)) => return Some(status),
                 Ok(None) => thread::sleep(PAUSE),
                 Err(_) => break,
             }
         }
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        self.process.kill();
         None
     }
 }

@@ -1,8 +1,8 @@
 //! Reading the configuration again while the server runs.
 
-use super::{Configuration, finish, guestbook};
+use super::{Configuration, finish, guestbook, security};
 use anyhow::Context;
-use pollux_server::{Config, Reload, Reloaded, config::file::ConfigFile};
+use pollux_server::{Config, Reload, Reloaded, config::file::ConfigFile, sandbox};
 
 /// Reads the file of `--config` again; the flags stay what they were.
 pub(super) struct Reloader {
@@ -24,6 +24,7 @@ impl Reload for Reloader {
         let configuration = Configuration::of(*args)?;
         configuration.validate()?;
         let changes = configuration.file.changes_from(&self.present, &configuration.sources)?;
+        sandbox::check_reachable(&security::domain(&configuration)?)?;
         let config =
             configuration.file.open_again(guestbook::default_store, &self.present, current)?;
         let config = finish(&configuration, config, Some(current))?;

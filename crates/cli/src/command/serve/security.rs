@@ -1,11 +1,14 @@
 //! Flags about what the server gives up before it meets its first client.
 
-use super::{Configuration, value};
+use super::{Configuration, guestbook, value};
+use crate::sys::own_file_tables;
+use clap::ValueEnum;
 use pollux_server::{
     Config,
     config::file::{ConfigFile, Text},
-    sandbox::{Confinement, UserSpec},
+    sandbox::{Confinement, Domain, SandboxMode, UserSpec},
 };
+use std::path::Path;
 
 #[derive(clap::Args)]
 #[command(next_help_heading = "Security")]
@@ -14,12 +17,36 @@ pub(super) struct SecurityArgs {
     /// access log opened first, then all of root's rights are given up
     #[arg(long, value_name = "NAME[:GROUP]")]
     user: Option<Text<UserSpec>>,
+
+    /// Let the kernel refuse files and TCP ports that the configuration does not name (Landlock), and
+    /// log other system calls than the server's, or kill it for one (seccomp): off, log or kill
+    /// [default: off]
+    #[arg(long, value_name = "MODE")]
+    sandbox: Option<SandboxArg>,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum SandboxArg {
+    Off,
+    Log,
+    Kill,
+}
+
+impl From<SandboxArg> for SandboxMode {
+    fn from(arg: SandboxArg) -> Self {
+        match arg {
+            SandboxArg::Off => Self::Off,
+            SandboxArg::Log => Self::Log,
+            SandboxArg::Kill => Self::Kill,
+        }
+    }
 }
 
 impl SecurityArgs {
     /// Writes the flags that were given into `config`.
     pub(super) fn apply(self, config: &mut ConfigFile) {
         value::set_some(&mut config.user, self.user);
+        value::set(&mut config.sandbox, self.sandbox.map(Into::into));
     }
 }
 
@@ -30,7 +57,28 @@ pub(super) fn enter(configuration: &Configuration) -> anyhow::Result<Config> {
     let server = ConfigFile { site: Vec::new(), ..configuration.file.clone() };
     let mut config = server.open(|| anyhow::bail!("a server without sites has no guestbook"))?;
     configuration.tls.clone().apply(&mut config, None)?;
+    config.own_file_tables = Some(own_file_tables());
     let user = configuration.file.user.as_ref().map(|user| user.value.clone());
-    Confinement { user }.enter(&config)?;
+    let mode = configuration.file.sandbox;
+    let domain = match mode {
+        SandboxMode::Off => Domain::default(),
+        SandboxMode::Log | SandboxMode::Kill => domain(configuration)?,
+    };
+    Confinement { user, mode, domain }.enter(&config)?;
     Ok(config)
+}
+
+/// The files and ports that a configuration needs.
+pub(super) fn domain(configuration: &Configuration) -> anyhow::Result<Domain> {
+    let mut domain = Domain::of(&configuration.file);
+    for source in configuration.sources.files() {
+        domain.file(Path::new(&source.name));
+    }
+    configuration.tls.name_files(&mut domain);
+    let has_default_store =
+        configuration.file.site.iter().any(|site| site.guestbook.is_some() && site.store.is_none());
+    if has_default_store {
+        domain.store(&guestbook::default_store()?);
+    }
+    Ok(domain)
 }

@@ -5,8 +5,9 @@ use clap::{ArgAction, ValueEnum};
 use pollux_server::{
     Config,
     config::{CertificateFiles, ClientCertificates, Listen, MinVersion, Tls, TlsConfig},
+    sandbox::Domain,
 };
-use std::{path::PathBuf, sync::Arc, time::Duration};
+use std::{env, path::PathBuf, sync::Arc, time::Duration};
 
 #[derive(Clone, clap::Args)]
 #[command(next_help_heading = "TLS")]
@@ -69,6 +70,17 @@ enum VersionArg {
 }
 
 impl TlsArgs {
+    /// Names the files that are read and written to a sandbox.
+    pub(super) fn name_files(&self, domain: &mut Domain) {
+        let files = self.tls_cert.iter().chain(&self.tls_key).chain(&self.tls_client_ca);
+        files.for_each(|path| domain.file(path));
+        if let Some(path) = env::var_os("SSLKEYLOGFILE")
+            && self.tls_key_log
+        {
+            domain.append(path.as_ref());
+        }
+    }
+
     /// Reads the certificates, if any are named and there are none yet, and writes the settings into
     /// `config`.
     pub(super) fn apply(

@@ -25,7 +25,7 @@ const DESCRIPTION: Description = Description {
     name: "epoll-ctlv",
     summary: "epoll, level-triggered; interest changes sent by one io_uring_enter",
     paper: "gammo §3 (epoll-ctlv)",
-    capabilities: Capabilities::BATCHED_CHANGES,
+    capabilities: Capabilities::BATCHED_CHANGES.union(Capabilities::USES_RING),
     own_options: &[],
 };
 

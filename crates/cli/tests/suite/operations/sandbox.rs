@@ -1,0 +1,66 @@
+//! Reload and upgrade of a server in a sandbox.
+
+use super::*;
+use crate::serve::sandbox::is_possible;
+use pollux_testkit::{origin::Origin, serve::Process};
+
+/// LANDLOCK_MAX_NUM_LAYERS of the kernel is 16.
+const UPGRADES: usize = 18;
+
+/// What the sandbox does not let the server reach is refused by a reload, and used by an upgrade: a successor
+/// is started outside.
+#[test]
+fn a_reload_stays_inside_and_an_upgrade_may_leave() {
+    if !is_possible() {
+        return;
+    }
+    let origin =
+        Origin::start(|request| request.say("HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nfrom"));
+    let (folder, sites) = (Folder::new(), tempfile::tempdir().unwrap());
+    // Not in the folder of the configuration file, which may be read as a whole.
+    let [one, two] = ["one", "two"].map(|name| sites.path().join(name));
+    for root in [&one, &two] {
+        fs::create_dir(root).unwrap();
+        fs::write(root.join("index.html"), "site a\n").unwrap();
+    }
+    let root = |path: &Path| format!("root = \"{}\"", path.display());
+    let with_origin = format!("{}\norigin = [\"/o={}\"]", root(&one), origin.url());
+    folder.write("sandbox = \"kill\"", &root(&one));
+    let mut server = folder.serve(&["--workers", "2"]);
+    assert_eq!(server.listening()["sandbox"]["seccomp"], "kill");
+    let mut idle: Vec<_> = (0..50).map(|_| server.client()).collect();
+    idle.iter_mut().for_each(|client| assert_answers(client, "site a\n"));
+    folder.write("sandbox = \"kill\"\nkeep-alive = \"100s\"", &root(&one));
+    assert!(printed(&folder.ctl("reload")).contains("keep-alive"));
+
+    for (site, part) in [(root(&two), two.to_str().unwrap()), (with_origin.clone(), "port ")] {
+        folder.write("sandbox = \"kill\"", &site);
+        let reason = refused(&folder.ctl("reload"));
+        assert!(reason.contains(part) && reason.contains("pollux ctl upgrade"), "{reason}");
+    }
+    // A folder that has taken the name of the site's is another one, too.
+    fs::rename(&one, sites.path().join("old")).unwrap();
+    fs::rename(&two, &one).unwrap();
+    folder.write("sandbox = \"kill\"\nkeep-alive = \"90s\"", &root(&one));
+    assert!(refused(&folder.ctl("reload")).contains("pollux ctl upgrade"));
+    idle.iter_mut().for_each(|client| assert_answers(client, "site a\n"));
+
+    // More upgrades than the kernel nests domains.
+    let mut processes = Vec::new();
+    for round in 0..UPGRADES {
+        folder.write("sandbox = \"kill\"", &with_origin);
+        let text = printed(&folder.ctl("upgrade"));
+        assert!(text.contains("idle connections handed over: 50"), "{round}: {text}");
+        let process = server.next_process();
+        assert_eq!(process.listening()["sandbox"]["seccomp"], "kill");
+        processes.push(process);
+    }
+    idle.iter_mut().for_each(|client| assert_answers(client, "site a\n"));
+    assert_eq!(server.client().get("/o").text(), "from");
+    // A successor that cannot start is reported, and nothing changes.
+    folder.write("sandbox = \"kill\"", "root = \"nowhere\"");
+    assert!(refused(&folder.ctl("upgrade")).contains("nowhere"));
+    idle.iter_mut().for_each(|client| assert_answers(client, "site a\n"));
+    processes.last().unwrap().signal(rustix::process::Signal::TERM);
+    processes.iter().for_each(Process::wait);
+}

@@ -1,0 +1,264 @@
+//! `--sandbox`: the server does its work inside, and nothing else.
+
+use super::{BINARY, INDEX, assert_serves, content, serve, site};
+use pollux_testkit::{guestbook::is_a_guestbook, origin::Origin, redis::Redis, serve::Serve};
+use rustix::process::Signal;
+use std::{
+    fs,
+    net::TcpListener,
+    path::Path,
+    process::Command,
+    time::{Duration, Instant},
+};
+
+const ARCHITECTURES: [&str; 5] = ["iterative", "forking", "preforked", "threaded", "prethreaded"];
+
+/// Whether this kernel has what the sandbox needs; says why a test is skipped.
+pub(crate) fn is_possible() -> bool {
+    let abi = pollux_sys::landlock_abi();
+    if let Err(error) = &abi {
+        eprintln!("skipped: no Landlock: {error}");
+    }
+    abi.is_ok()
+}
+
+/// It serves a short and a long file, prints its statistics, and ends well.
+fn works(mut server: Serve, what: &str) {
+    let sandbox = &server.listening()["sandbox"];
+    assert_eq!(sandbox["seccomp"], "kill", "{what}: {sandbox}");
+    assert_serves(&server);
+    assert_eq!(server.client().get("/large.bin").body, content(300_000), "{what}");
+    assert_eq!(server.client().get("/none").status, 404, "{what}");
+    server.wait_until(what, |all| all["requests"].as_u64() >= Some(3));
+    let said = server.said();
+    assert!(said.contains("in force: Landlock ABI") && said.contains("seccomp (kill)"), "{said}");
+    let (status, _) = server.stop();
+    assert!(status.success(), "{what}: {status}: {said}");
+}
+
+#[test]
+fn every_mechanism_serves_in_it() {
+    if !is_possible() {
+        return;
+    }
+    let site = site(300_000);
+    for mechanism in pollux_event::registry::ALL {
+        let spec = mechanism.name.parse().unwrap();
+        if let Err(error) = pollux_event::registry::probe(&spec) {
+            eprintln!("skipped: {}: {error}", mechanism.name);
+            continue;
+        }
+        let arguments = ["--sandbox", "kill", "--mechanism", mechanism.name, "--workers", "2"];
+        works(serve(site.path(), &arguments), mechanism.name);
+    }
+}
+
+#[test]
+fn every_architecture_serves_in_it() {
+    if !is_possible() {
+        return;
+    }
+    let site = site(300_000);
+    for architecture in ARCHITECTURES {
+        let mut arguments = vec!["--sandbox", "kill", "--architecture", architecture];
+        if architecture.starts_with("pre") {
+            arguments.extend(["--pool", "3"]);
+        }
+        works(serve(site.path(), &arguments), architecture);
+    }
+    let arguments = ["--architecture", "preforked", "--pool", "2", "--accept", "reuseport"];
+    works(serve(site.path(), &[&["--sandbox", "kill"], &arguments[..]].concat()), "reuseport");
+}
+
+/// What the running server says to `attempts`, of which it reports each.
+fn outcomes(mode: &str, site: &Path, attempts: &[String]) -> Vec<bool> {
+    let mut command = Command::new(BINARY);
+    command.arg("serve").arg(site).args(["--json", "--listen", "127.0.0.1:0", "--sandbox", mode]);
+    command.env("POLLUX_TEST_ATTEMPTS", attempts.join(","));
+    let server = Serve::start_command(command);
+    let started_at = Instant::now();
+    let outcome = |attempt: &String| loop {
+        let said = server.said();
+        let line = said.lines().find_map(|line| line.split_once(&format!("attempt {attempt}: ")));
+        match line {
+            Some((_, outcome)) => break outcome.starts_with("allowed"),
+            None => assert!(started_at.elapsed() < pollux_testkit::http::PATIENCE, "{said}"),
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    };
+    let all = attempts.iter().map(outcome).collect();
+    assert_serves(&server);
+    assert!(server.stop().0.success());
+    all
+}
+
+/// The hook is in debug builds alone.
+#[cfg(debug_assertions)]
+#[test]
+fn files_ports_and_programs_outside_are_out_of_reach() {
+    if !is_possible() {
+        return;
+    }
+    let (site, other) = (site(0), tempfile::tempdir().unwrap());
+    let secret = other.path().join("secret");
+    fs::write(&secret, "").unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let mut attempts = vec![
+        format!("read:{}", secret.display()),
+        format!("connect:{port}"),
+        "exec:/bin/true".into(),
+    ];
+    if rustix::process::geteuid().is_root() {
+        attempts.push("read:/etc/shadow".into());
+    }
+    let allowed = outcomes("off", site.path(), &attempts);
+    assert!(allowed.iter().all(|allowed| *allowed), "{attempts:?} {allowed:?}");
+    for mode in ["log", "kill"] {
+        let allowed = outcomes(mode, site.path(), &attempts);
+        let has_ports = pollux_sys::landlock_abi().unwrap() >= 4;
+        for (attempt, allowed) in attempts.iter().zip(allowed) {
+            let is_limited = has_ports || !attempt.starts_with("connect");
+            assert_eq!(allowed, !is_limited, "{mode}: {attempt}");
+        }
+    }
+}
+
+#[test]
+fn a_front_end_has_its_origin_its_cache_and_its_log() {
+    if !is_possible() {
+        return;
+    }
+    let origin = Origin::start(|request| {
+        request
+            .say("HTTP/1.1 200 OK\r\nContent-Length: 6\r\nCache-Control: max-age=60\r\n\r\norigin")
+    });
+    let folder = tempfile::tempdir().unwrap();
+    let [cache, log, moved] = ["cache", "log", "log.1"].map(|name| folder.path().join(name));
+    let site = site(0);
+    // By its name: that is looked up in the sandbox.
+    let url = format!("/api={}", origin.url().replace("127.0.0.1", "localhost"));
+    let server = serve(
+        site.path(),
+        &[
+            "--sandbox",
+            "kill",
+            "--origin",
+            &url,
+            "--cache",
+            "1M",
+            "--cache-dir",
+            cache.to_str().unwrap(),
+            "--access-log",
+            log.to_str().unwrap(),
+        ],
+    );
+    for _ in 0..2 {
+        assert_eq!(server.client().get("/api/a").text(), "origin");
+    }
+    assert_serves(&server);
+    fs::rename(&log, &moved).unwrap();
+    server.signal_and_wait(Signal::HUP);
+    let started_at = Instant::now();
+    while !log.exists() {
+        assert!(started_at.elapsed() < pollux_testkit::http::PATIENCE, "{}", server.said());
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    assert!(server.stop().0.success());
+    assert!(fs::read_to_string(&moved).unwrap().contains("GET /api/a "));
+    let stored = fs::read_dir(&cache).unwrap().count();
+    assert!(stored > 1, "more than the lock: {stored}");
+}
+
+#[test]
+fn a_guestbook_has_its_file_and_its_redis() {
+    if !is_possible() {
+        return;
+    }
+    let (site, folder) = (site(0), tempfile::tempdir().unwrap());
+    let redis = Redis::start(&[]);
+    let file = format!("file:{}", folder.path().join("book").display());
+    let redis = redis.as_ref().map(|redis| format!("redis://localhost:{}", redis.port));
+    for store in std::iter::once(file).chain(redis) {
+        for architecture in ["event", "preforked"] {
+            let arguments = [
+                "--sandbox",
+                "kill",
+                "--guestbook",
+                "--store",
+                &store,
+                "--architecture",
+                architecture,
+            ];
+            let server = serve(site.path(), &arguments);
+            is_a_guestbook(&|| server.client(), INDEX);
+            assert!(server.stop().0.success(), "{store} {architecture}");
+        }
+    }
+}
+
+#[test]
+fn a_hub_has_its_store() {
+    if !is_possible() {
+        return;
+    }
+    let (site, folder) = (site(0), tempfile::tempdir().unwrap());
+    let redis = Redis::start(&[]);
+    let file = format!("file:{}", folder.path().join("hub").display());
+    let redis = redis.as_ref().map(|redis| format!("redis://127.0.0.1:{}", redis.port));
+    for store in std::iter::once(file).chain(redis) {
+        let arguments =
+            ["--hub", "--hub-anonymous", "--hub-publish-anonymous", "--hub-store", &store];
+        let server = serve(site.path(), &[&["--sandbox", "kill"], &arguments[..]].concat());
+        let url = format!("http://{}", server.address());
+        let mut push = Command::new(BINARY);
+        push.args(["push", &url, "--topic", "a", "--data", "one"]);
+        let output = push.output().unwrap();
+        assert!(output.status.success(), "{store}: {output:?} {}", server.said());
+        assert!(server.stop().0.success(), "{store}");
+    }
+}
+
+/// Certificates are replaced by other files of the same names, as certbot does.
+#[test]
+fn certificates_are_read_again() {
+    if !is_possible() {
+        return;
+    }
+    let (site, folder) = (site(0), tempfile::tempdir().unwrap());
+    crate::tls::openssl(folder.path(), "a", "localhost");
+    let [chain, key] = ["a.pem", "a.key"].map(|name| folder.path().join(name));
+    let arguments = ["--tls-cert", chain.to_str().unwrap(), "--tls-key", key.to_str().unwrap()];
+    let server = serve(site.path(), &[&["--sandbox", "kill"], &arguments[..]].concat());
+    let curl = || {
+        let mut command = Command::new("curl");
+        command.args(["--silent", "--show-error", "--fail", "--max-time", "60", "--cacert"]);
+        command.arg(&chain).arg(format!("https://{}/", server.address()));
+        String::from_utf8(command.output().unwrap().stdout).unwrap()
+    };
+    assert_eq!(curl(), INDEX);
+    fs::remove_file(&chain).unwrap();
+    fs::remove_file(&key).unwrap();
+    crate::tls::openssl(folder.path(), "a", "localhost");
+    server.signal_and_wait(Signal::HUP);
+    let started_at = Instant::now();
+    while curl() != INDEX {
+        assert!(started_at.elapsed() < pollux_testkit::http::PATIENCE, "{}", server.said());
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert!(server.stop().0.success());
+}
+
+#[test]
+fn root_gives_its_rights_up_as_well() {
+    if !is_possible() || !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let site = site(0);
+    fs::set_permissions(site.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let server = serve(site.path(), &["--sandbox", "kill", "--user", "nobody", "--workers", "2"]);
+    assert_eq!(server.listening()["sandbox"]["user"], "nobody");
+    assert_serves(&server);
+    assert!(server.said().contains("user nobody without capabilities"), "{}", server.said());
+    assert!(server.stop().0.success());
+}

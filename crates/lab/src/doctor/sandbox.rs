@@ -1,0 +1,77 @@
+//! What `pollux serve --sandbox` finds in this kernel.
+
+use super::{Check, Facts};
+
+/// What the kernel offers to a server that confines itself.
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct SandboxFact {
+    /// The ABI of Landlock.
+    pub landlock_abi: Option<u32>,
+    /// Why there is none.
+    pub landlock_refused: Option<String>,
+    /// The actions of seccomp filters; empty without them.
+    pub seccomp_actions: String,
+}
+
+impl SandboxFact {
+    /// Asks this kernel.
+    pub fn look() -> Self {
+        let abi = pollux_sys::landlock_abi();
+        let path = "/proc/sys/kernel/seccomp/actions_avail";
+        Self {
+            landlock_refused: abi.as_ref().err().map(ToString::to_string),
+            landlock_abi: abi.ok(),
+            seccomp_actions: std::fs::read_to_string(path).unwrap_or_default().trim().to_owned(),
+        }
+    }
+}
+
+/// The parts of the sandbox.
+pub(super) fn checks(facts: &Facts) -> Vec<Check> {
+    let fact = &facts.sandbox;
+    let landlock = match (fact.landlock_abi, &fact.landlock_refused) {
+        (Some(abi), _) => {
+            let (limited, advice) = match abi {
+                1..=3 => ("files", Some("Linux 6.7 limits TCP ports as well")),
+                4 | 5 => ("files and TCP ports", Some("Linux 6.12 limits signals as well")),
+                _ => ("files, TCP ports and signals", None),
+            };
+            Check {
+                name: "Landlock".into(),
+                value: format!("ABI {abi}"),
+                meaning: format!("--sandbox log and kill limit {limited}"),
+                advice: advice.map(str::to_owned),
+            }
+        }
+        (None, refused) => Check {
+            name: "Landlock".into(),
+            value: "no".into(),
+            meaning: format!(
+                "--sandbox log and kill do not start: {}",
+                refused.as_deref().unwrap_or("the kernel has none")
+            ),
+            advice: Some(
+                "use Linux 5.13 or later with CONFIG_SECURITY_LANDLOCK, and with landlock in lsm= if the \
+                 kernel's command line has that"
+                    .into(),
+            ),
+        },
+    };
+    let has = |action| fact.seccomp_actions.split_whitespace().any(|one| one == action);
+    let seccomp = if has("log") && has("kill_process") {
+        Check {
+            name: "seccomp".into(),
+            value: "log, kill_process".into(),
+            meaning: "--sandbox log and kill limit system calls".into(),
+            advice: None,
+        }
+    } else {
+        Check {
+            name: "seccomp".into(),
+            value: "no".into(),
+            meaning: "--sandbox log and kill do not start".into(),
+            advice: Some("use Linux 4.14 or later with CONFIG_SECCOMP_FILTER".into()),
+        }
+    };
+    vec![landlock, seccomp]
+}

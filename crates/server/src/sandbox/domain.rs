@@ -1,0 +1,314 @@
+//! The files and TCP ports that a server needs, as its configuration names them.
+
+use crate::config::{
+    HubStoreConfig, KeySource, Listen, Origin, Store, Symlinks,
+    file::{ConfigFile, HubSection, SiteSection},
+};
+use landlock::{AccessFs, BitFlags, make_bitflags};
+use pollux_guestbook::redis::{Address, Url};
+use std::{
+    collections::BTreeSet,
+    env, fs,
+    os::unix::fs::DirBuilderExt,
+    path::{Path, PathBuf},
+};
+
+/// The port of DNS, which the C library's resolver uses when a reply is too long for UDP.
+const DNS: u16 = 53;
+
+/// What the C library and the standard library read: names of hosts and services, their modules, the time
+/// zone, the number of CPUs and this process.
+const SYSTEM: [&str; 22] = [
+    "/dev/random",
+    "/dev/urandom",
+    "/dev/zero",
+    "/etc/gai.conf",
+    "/etc/host.conf",
+    "/etc/hosts",
+    "/etc/ld.so.cache",
+    "/etc/localtime",
+    "/etc/nsswitch.conf",
+    "/etc/resolv.conf",
+    "/etc/services",
+    "/lib",
+    "/lib64",
+    "/proc/self",
+    "/proc/sys",
+    "/run/NetworkManager",
+    "/run/resolvconf",
+    "/run/systemd/resolve",
+    "/sys/devices/system/cpu",
+    "/sys/fs/cgroup",
+    "/usr/lib",
+    "/usr/lib64",
+];
+
+/// Where the authorities are that the system trusts.
+const AUTHORITIES: [&str; 7] = [
+    "/etc/ca-certificates",
+    "/etc/pki",
+    "/etc/ssl/cert.pem",
+    "/etc/ssl/certs",
+    "/usr/lib/ssl",
+    "/usr/local/share/ca-certificates",
+    "/usr/share/ca-certificates",
+];
+
+/// What the server does with a file, or with those in and below a directory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Access {
+    /// Reads files and lists directories.
+    Read,
+    /// Creates, reads, changes and removes files.
+    Store,
+    /// Creates files and appends to them.
+    Append,
+    /// Binds and removes UNIX sockets.
+    Sockets,
+    /// Uses a device.
+    Device,
+}
+
+impl Access {
+    /// The rights that it takes.
+    pub(super) fn rights(self) -> BitFlags<AccessFs> {
+        match self {
+            Self::Read => make_bitflags!(AccessFs::{ReadFile | ReadDir}),
+            Self::Store => make_bitflags!(AccessFs::{
+                ReadFile | ReadDir | WriteFile | Truncate | MakeReg | MakeDir | RemoveFile | RemoveDir | Refer
+            }),
+            Self::Append => make_bitflags!(AccessFs::{WriteFile | MakeReg}),
+            Self::Sockets => make_bitflags!(AccessFs::{ReadDir | MakeSock | RemoveFile}),
+            Self::Device => make_bitflags!(AccessFs::{ReadFile | WriteFile | IoctlDev}),
+        }
+    }
+}
+
+/// The files and ports of a configuration.
+#[derive(Clone, Debug, Default)]
+pub struct Domain {
+    /// What the libraries need on any machine.
+    pub(super) system: Vec<(PathBuf, Access)>,
+    /// What the configuration names.
+    pub(super) places: Vec<(PathBuf, Access)>,
+    /// Ports that are listened on.
+    pub(super) bind: BTreeSet<u16>,
+    /// Ports that are connected to.
+    pub(super) connect: BTreeSet<u16>,
+}
+
+impl Domain {
+    /// What a configuration needs, but for its own file and what only flags can name.
+    pub fn of(file: &ConfigFile) -> Self {
+        let mut domain = Self::default();
+        for path in SYSTEM {
+            domain.system.push((path.into(), Access::Read));
+        }
+        domain.system.push(("/dev/null".into(), Access::Device));
+        domain.system.push(("/dev/poll".into(), Access::Device));
+        domain.connect.insert(DNS);
+        let admin = file.admin.iter().map(|listen| &listen.value);
+        for listen in file.listen.iter().map(|listen| &listen.value).chain(admin) {
+            domain.listen(listen);
+        }
+        if let Some(path) = &file.control {
+            domain.sockets(path);
+        }
+        if let Some(path) = &file.access_log
+            && path.as_os_str() != "-"
+        {
+            domain.append(path);
+        }
+        if let Some(hub) = &file.hub {
+            domain.hub(hub);
+        }
+        for site in &file.site {
+            domain.site(site);
+        }
+        domain
+    }
+
+    /// A listener.
+    pub fn listen(&mut self, listen: &Listen) {
+        match listen {
+            // Port 0 is bound before the sandbox is entered.
+            Listen::Tcp(address) if address.port() != 0 => {
+                self.bind.insert(address.port());
+            }
+            Listen::Unix(path) => self.sockets(path),
+            Listen::Tcp(_) | Listen::Passed(_) => {}
+        }
+    }
+
+    /// A file that is read, now and when it was replaced: as a rule, another file takes its name, so that
+    /// the right is for its directory. Directories that hold files of others are an exception: there the
+    /// right is for the file.
+    pub fn file(&mut self, path: &Path) {
+        for place in [Some(path.to_owned()), fs::canonicalize(path).ok()].into_iter().flatten() {
+            let directory = directory_of(&place);
+            let place = if is_shared(&directory) { place } else { directory };
+            self.places.push((place, Access::Read));
+        }
+    }
+
+    /// A file that is created and appended to.
+    pub fn append(&mut self, path: &Path) {
+        self.places.push((directory_of(path), Access::Append));
+    }
+
+    /// A file that is created and changed, together with others beside it.
+    pub fn store(&mut self, path: &Path) {
+        self.places.push((directory_of(path), Access::Store));
+    }
+
+    /// Whether all files may be read.
+    pub(super) fn reads_all(&self) -> bool {
+        self.places.iter().any(|(path, access)| path == Path::new("/") && *access == Access::Read)
+    }
+
+    fn sockets(&mut self, path: &Path) {
+        self.places.push((directory_of(path), Access::Sockets));
+    }
+
+    fn site(&mut self, site: &SiteSection) {
+        if let Some(root) = &site.root {
+            // Links may lead anywhere.
+            let all = site.symlinks == Symlinks::Follow;
+            let root = if all { Path::new("/") } else { root };
+            self.places.push((root.to_owned(), Access::Read));
+        }
+        for route in &site.origin {
+            if let Origin::Tcp { port, is_tls, .. } = &route.value.origin {
+                self.connect.insert(*port);
+                if *is_tls && site.origin_ca.is_none() {
+                    self.authorities();
+                }
+            }
+        }
+        if let Some(path) = &site.origin_ca {
+            self.file(path);
+        }
+        if let Some(path) = site.cache.and(site.cache_dir.as_ref()) {
+            // As the cache does, which comes later: there must be something that the right is for.
+            let _ = fs::DirBuilder::new().recursive(true).mode(0o700).create(path);
+            self.places.push((path.clone(), Access::Store));
+        }
+        if site.guestbook.is_some() {
+            if let Some(path) = &site.guestbook_template {
+                self.file(path);
+            }
+            match site.store.as_ref().map(|store| &store.value) {
+                Some(Store::File(path)) => self.store(path),
+                Some(Store::Redis(url)) => self.redis(url),
+                None => {}
+            }
+        }
+    }
+
+    fn hub(&mut self, hub: &HubSection) {
+        let keys = [&hub.jwt_key, &hub.publisher_key, &hub.jwks_ca];
+        for path in keys.into_iter().flatten() {
+            self.file(path);
+        }
+        match hub.jwks.as_ref().map(|source| &source.value) {
+            Some(KeySource::File(path)) => self.file(path),
+            Some(KeySource::Url(url)) => {
+                self.connect.extend(url.port_or_known_default());
+                if hub.jwks_ca.is_none() {
+                    self.authorities();
+                }
+            }
+            None => {}
+        }
+        match hub.store.as_ref().map(|store| &store.value) {
+            Some(HubStoreConfig::File(path)) => self.store(path),
+            Some(HubStoreConfig::Redis(url)) => self.redis(url),
+            Some(HubStoreConfig::Memory) | None => {}
+        }
+    }
+
+    fn redis(&mut self, url: &Url) {
+        // To connect to a UNIX socket takes no right but that of its file's mode.
+        if let Address::Tcp(_, port) = &url.address {
+            self.connect.insert(*port);
+        }
+    }
+
+    fn authorities(&mut self) {
+        for path in AUTHORITIES {
+            self.system.push((path.into(), Access::Read));
+        }
+        for name in ["SSL_CERT_FILE", "SSL_CERT_DIR"] {
+            if let Some(path) = env::var_os(name) {
+                self.system.push((path.into(), Access::Read));
+            }
+        }
+    }
+}
+
+fn directory_of(path: &Path) -> PathBuf {
+    match path.parent() {
+        Some(parent) if parent.as_os_str().is_empty() => ".".into(),
+        Some(parent) => parent.into(),
+        None => path.into(),
+    }
+}
+
+/// Whether a directory holds the files of several programs or a whole home: `/` and what is directly in it,
+/// such as `/etc`, or a home.
+fn is_shared(directory: &Path) -> bool {
+    let Ok(directory) = fs::canonicalize(directory) else { return true };
+    let is_home = env::var_os("HOME").is_some_and(|home| directory == Path::new(&home));
+    is_home
+        || directory.parent().is_none_or(|parent| parent.parent().is_none())
+        || directory.parent() == Some(Path::new("/home"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn domain(text: &str) -> Domain {
+        Domain::of(&ConfigFile::parse("test", text).unwrap())
+    }
+
+    #[test]
+    fn a_configuration_names_its_ports_and_places() {
+        let all = domain(
+            "listen = [\"127.0.0.1:8080\", \"127.0.0.1:0\", \"unix:/run/pollux/socket\"]\n\
+             admin = \"127.0.0.1:8081\"\ncontrol = \"/run/pollux/control\"\naccess-log = \"/var/log/pollux/access\"\n\
+             [hub]\njwks = \"https://keys.example\"\nstore = \"redis://store.example/1\"\n\
+             [[site]]\nroot = \"/srv/www\"\norigin = [\"http://app.example:3000\", \"/a=unix:/run/app\"]\n\
+             guestbook = \"/g\"\nstore = \"file:/var/lib/pollux/guestbook\"\n",
+        );
+        assert_eq!(all.bind, BTreeSet::from([8080, 8081]));
+        assert_eq!(all.connect, BTreeSet::from([DNS, 443, 3000, 6379]));
+        for place in [
+            ("/run/pollux", Access::Sockets),
+            ("/var/log/pollux", Access::Append),
+            ("/srv/www", Access::Read),
+            ("/var/lib/pollux", Access::Store),
+        ] {
+            assert!(all.places.contains(&(place.0.into(), place.1)), "{place:?} {:?}", all.places);
+        }
+        assert!(!all.reads_all());
+        assert!(domain("[[site]]\nroot = \"/srv/www\"\nsymlinks = \"follow\"\n").reads_all());
+    }
+
+    #[test]
+    fn the_right_for_a_file_is_for_its_directory_unless_others_share_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let (link, real) = (folder.path().join("live"), folder.path().join("archive"));
+        for directory in [&link, &real] {
+            fs::create_dir(directory).unwrap();
+        }
+        fs::write(real.join("1.pem"), "").unwrap();
+        std::os::unix::fs::symlink(real.join("1.pem"), link.join("site.pem")).unwrap();
+        let mut domain = Domain::default();
+        domain.file(&link.join("site.pem"));
+        domain.file(Path::new("/etc/hosts"));
+        let paths: Vec<_> = domain.places.iter().map(|(path, _)| path.clone()).collect();
+        let real = fs::canonicalize(&real).unwrap();
+        assert_eq!(paths, [link, real, "/etc/hosts".into(), "/etc/hosts".into()]);
+    }
+}

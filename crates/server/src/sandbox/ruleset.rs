@@ -1,0 +1,134 @@
+//! Landlock (landlock(7)): the kernel refuses this process, and what it starts, files and TCP ports that are not
+//! in its [`Domain`].
+
+use super::domain::{Access, Domain};
+use anyhow::{Context, bail, ensure};
+use landlock::{
+    ABI, Access as _, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible, LandlockStatus,
+    NetPort, PathBeneath, PathFd, Ruleset, RulesetAttr, RulesetCreatedAttr, RulesetStatus, Scope,
+};
+use std::{
+    collections::BTreeSet,
+    env, fs,
+    os::unix::{ffi::OsStrExt, fs::MetadataExt},
+    path::Path,
+};
+
+/// The last ABI whose rights to files are used. Later ones concern UNIX sockets, whose files have modes.
+const FILES: ABI = ABI::V5;
+/// The first ABI that knows TCP ports.
+pub(super) const PORTS: u32 = 4;
+/// The first ABI that knows signals and abstract UNIX sockets.
+pub(super) const SCOPES: u32 = 6;
+
+/// What a process may reach since it has entered its sandbox.
+#[derive(Debug)]
+pub(super) struct Entered {
+    /// The ABI of the kernel.
+    pub(super) abi: u32,
+    /// Device and number of each file, with the rights to it and to what is below it.
+    files: Vec<(u64, u64, BitFlags<AccessFs>)>,
+    connect: BTreeSet<u16>,
+}
+
+/// Confines this thread, and all that it starts from now on.
+///
+/// # Errors
+/// The kernel has no Landlock, or refuses.
+pub(super) fn enter(domain: &Domain) -> anyhow::Result<Entered> {
+    let mut scopes = BitFlags::from(Scope::Signal);
+    if !notifies_abstractly() {
+        scopes |= Scope::AbstractUnixSocket;
+    }
+    let mut ruleset = Ruleset::default()
+        .set_compatibility(CompatLevel::BestEffort)
+        .handle_access(AccessFs::from_all(FILES))?
+        .handle_access(AccessNet::BindTcp | AccessNet::ConnectTcp)?
+        .scope(scopes)?
+        .create()?;
+    let mut files = Vec::new();
+    for (path, access) in domain.system.iter().chain(&domain.places) {
+        // What is not there, or is hidden from this user, cannot be used in any case.
+        let (Ok(place), Ok(metadata)) = (PathFd::new(path), fs::metadata(path)) else { continue };
+        let rights = rights(*access, &metadata);
+        ruleset = ruleset
+            .add_rule(PathBeneath::new(place, rights))
+            .with_context(|| path.display().to_string())?;
+        files.push((metadata.dev(), metadata.ino(), rights));
+    }
+    for (ports, access) in
+        [(&domain.bind, AccessNet::BindTcp), (&domain.connect, AccessNet::ConnectTcp)]
+    {
+        for port in ports {
+            ruleset = ruleset.add_rule(NetPort::new(*port, access))?;
+        }
+    }
+    let status = ruleset.restrict_self()?;
+    let abi = match status.landlock {
+        LandlockStatus::Available { effective_abi, .. } => effective_abi as u32,
+        LandlockStatus::NotEnabled => bail!(
+            "Landlock is switched off in this kernel: add landlock to lsm= on its command line, or use \
+             --sandbox off"
+        ),
+        LandlockStatus::NotImplemented => bail!(
+            "this kernel has no Landlock (Linux 5.13, CONFIG_SECURITY_LANDLOCK): use --sandbox off"
+        ),
+    };
+    ensure!(status.ruleset != RulesetStatus::NotEnforced, "the kernel does not enforce Landlock");
+    Ok(Entered { abi, files, connect: domain.connect.clone() })
+}
+
+impl Entered {
+    /// Whether everything that `domain` needs can be reached.
+    ///
+    /// # Errors
+    /// Names what cannot.
+    pub(super) fn check(&self, domain: &Domain) -> anyhow::Result<()> {
+        const REMEDY: &str = "the sandbox of a running server cannot be widened: `pollux ctl upgrade` (or a \
+                              restart) uses the new configuration";
+        for (path, access) in &domain.places {
+            // What is not there is reported by what opens it.
+            let (Ok(real), Ok(metadata)) = (fs::canonicalize(path), fs::metadata(path)) else {
+                continue;
+            };
+            let granted = self.rights_to(&real);
+            ensure!(
+                granted.contains(rights(*access, &metadata)),
+                "{}: this is not the file or directory that the server was started with; {REMEDY}",
+                path.display()
+            );
+        }
+        if self.abi >= PORTS
+            && let Some(port) = domain.connect.difference(&self.connect).next()
+        {
+            bail!("port {port}: the server was started without an origin there; {REMEDY}");
+        }
+        Ok(())
+    }
+
+    /// The rights to a file: those to it, and those to the directories that it is in.
+    fn rights_to(&self, real: &Path) -> BitFlags<AccessFs> {
+        let mut all = BitFlags::EMPTY;
+        for place in real.ancestors() {
+            let Ok(metadata) = fs::metadata(place) else { continue };
+            let is_it = |(device, number, _): &&(u64, u64, _)| {
+                (*device, *number) == (metadata.dev(), metadata.ino())
+            };
+            for (_, _, rights) in self.files.iter().filter(is_it) {
+                all |= *rights;
+            }
+        }
+        all
+    }
+}
+
+/// The rights that an access takes: of a file that is no directory, only those that a file can have.
+fn rights(access: Access, metadata: &fs::Metadata) -> BitFlags<AccessFs> {
+    let rights = access.rights();
+    if metadata.is_dir() { rights } else { rights & AccessFs::from_file(FILES) }
+}
+
+/// Whether the service manager is notified at an abstract socket (sd_notify(3)), which is outside.
+fn notifies_abstractly() -> bool {
+    env::var_os("NOTIFY_SOCKET").is_some_and(|socket| socket.as_bytes().starts_with(b"@"))
+}

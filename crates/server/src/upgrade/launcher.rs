@@ -1,0 +1,177 @@
+//! A process that starts successors for a server which may not execute anything itself.
+//!
+//! It is forked before the server enters its sandbox, and stays outside: a successor must not inherit the sandbox,
+//! because its configuration may need other files and ports, and because the kernel nests 16 Landlock domains at
+//! most. It starts only the program that the server was started from, with the same arguments, and ends with the
+//! server.
+
+use anyhow::{Context, bail};
+use pollux_sys::{self as sys, OwnFileTables};
+use socket2::SockRef;
+use std::{
+    io::{self, IoSlice},
+    os::{
+        fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
+        unix::process::ExitStatusExt,
+    },
+    path::Path,
+    process::{Child, ExitStatus},
+    sync::{Mutex, PoisonError},
+    time::Duration,
+};
+
+/// How long it may take to answer: it starts a program at most.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// The longest message, in bytes; a longer reason is cut.
+const MESSAGE_MAX: usize = 4 << 10;
+
+/// The name of its process.
+const NAME: &std::ffi::CStr = c"pollux-launcher";
+
+/// Requests: one byte, to start with a channel beside it.
+const START: u8 = b's';
+const STATUS: u8 = b'?';
+const KILL: u8 = b'k';
+/// Replies: a byte and a value.
+const STARTED: u8 = b'p';
+const FAILED: u8 = b'f';
+const RUNNING: u8 = b'r';
+const ENDED: u8 = b'e';
+
+/// The socket to this server's launcher.
+static LAUNCHER: Mutex<Option<OwnedFd>> = Mutex::new(None);
+
+/// Starts the launcher of this server. To be called while the process has one thread.
+///
+/// # Errors
+/// As fork(2) and socketpair(2).
+pub(crate) fn start(promise: OwnFileTables) -> anyhow::Result<()> {
+    // Now: later another file may have taken its place, which is the one to start then.
+    let program = std::env::current_exe().context("/proc/self/exe")?;
+    let (near, far) = sys::packet_pair().context("the launcher's socket")?;
+    SockRef::from(&near).set_read_timeout(Some(PATIENCE)).context("SO_RCVTIMEO")?;
+    let inherited = [far.as_raw_fd()];
+    sys::fork(promise, &inherited, move || {
+        let _ = rustix::thread::set_name(NAME);
+        serve(&far, &program);
+        0
+    })
+    .context("the launcher of upgrades")?;
+    *LAUNCHER.lock().unwrap_or_else(PoisonError::into_inner) = Some(near);
+    Ok(())
+}
+
+/// Whether this server has a launcher, and may not start programs itself.
+pub(crate) fn is_there() -> bool {
+    LAUNCHER.lock().unwrap_or_else(PoisonError::into_inner).is_some()
+}
+
+/// A successor that the launcher has started.
+#[derive(Debug)]
+pub(super) struct Launched {
+    pid: u32,
+}
+
+impl Launched {
+    /// Starts the program with this channel.
+    ///
+    /// # Errors
+    /// It cannot be executed.
+    pub(super) fn start(channel: BorrowedFd<'_>) -> anyhow::Result<Self> {
+        match request(START, Some(channel)).context("the launcher of upgrades")? {
+            (STARTED, value) => {
+                let pid = value.try_into().map(u32::from_le_bytes).ok().context("no number")?;
+                Ok(Self { pid })
+            }
+            (_, reason) => bail!("{}", String::from_utf8_lossy(&reason)),
+        }
+    }
+
+    pub(super) fn pid(&self) -> u32 {
+        self.pid
+    }
+
+    /// Its status, if it has ended.
+    ///
+    /// # Errors
+    /// The launcher does not answer.
+    pub(super) fn try_wait(&self) -> io::Result<Option<ExitStatus>> {
+        match request(STATUS, None)? {
+            (ENDED, value) => {
+                let status = value.try_into().map(i32::from_le_bytes).unwrap_or_default();
+                Ok(Some(ExitStatus::from_raw(status)))
+            }
+            _ => Ok(None),
+        }
+    }
+
+    /// Kills it, and waits for its end.
+    ///
+    /// # Errors
+    /// The launcher does not answer.
+    pub(super) fn kill(&self) -> io::Result<()> {
+        request(KILL, None).map(drop)
+    }
+}
+
+fn request(what: u8, channel: Option<BorrowedFd<'_>>) -> io::Result<(u8, Vec<u8>)> {
+    let launcher = LAUNCHER.lock().unwrap_or_else(PoisonError::into_inner);
+    let socket = launcher.as_ref().ok_or(io::ErrorKind::NotConnected)?.as_fd();
+    match channel {
+        Some(channel) => sys::send_with_descriptor(socket, &[IoSlice::new(&[what])], channel)?,
+        None => sys::send(socket, &[what], false)?,
+    };
+    let mut buffer = vec![0; MESSAGE_MAX];
+    let (len, _) = sys::receive_with_descriptor(socket, &mut buffer)?;
+    buffer.truncate(len);
+    match buffer.split_first() {
+        Some((kind, value)) => Ok((*kind, value.to_vec())),
+        None => Err(io::Error::other("it has ended")),
+    }
+}
+
+/// The launcher's life: one request after the other, until the server has ended.
+fn serve(socket: &OwnedFd, program: &Path) {
+    let mut child: Option<Child> = None;
+    let mut buffer = [0; 8];
+    loop {
+        let (len, channel) = match sys::receive_with_descriptor(socket.as_fd(), &mut buffer) {
+            Ok((0, _)) | Err(_) => return,
+            Ok(received) => received,
+        };
+        let mut reply = match (&buffer[..len], channel) {
+            ([START], Some(channel)) => {
+                // The former one has ended, or has succeeded and ends this process soon.
+                if let Some(mut former) = child.take() {
+                    let _ = former.try_wait();
+                }
+                match super::successor::command(program, channel.as_fd()).spawn() {
+                    Ok(started) => {
+                        let pid = started.id().to_le_bytes();
+                        child = Some(started);
+                        [&[STARTED], &pid[..]].concat()
+                    }
+                    Err(error) => {
+                        let reason = format!("{} cannot be started: {error}", program.display());
+                        [&[FAILED], reason.as_bytes()].concat()
+                    }
+                }
+            }
+            ([KILL], None) => {
+                if let Some(mut child) = child.take() {
+                    let _ = child.kill();
+                    let _ = child.wait();
+                }
+                vec![ENDED]
+            }
+            _ => match child.as_mut().map(Child::try_wait) {
+                Some(Ok(Some(status))) => [&[ENDED], &status.into_raw().to_le_bytes()[..]].concat(),
+                _ => vec![RUNNING],
+            },
+        };
+        reply.truncate(MESSAGE_MAX);
+        if sys::send(socket.as_fd(), &reply, false).is_err() {
+            return;
+        }
+    }
+}
