@@ -148,6 +148,12 @@ test-metrics: ## promtool checks the alert rules and the metrics of a running se
 	$(if $(BINARY),,$(MAKE) release)
 	scripts/test-metrics '$(or $(BINARY),target/release/pollux)'
 
+.PHONY: test-push-clients
+test-push-clients: ## clients of PyPI and npm, curl and headless Chromium at the hub, over TLS, while it is killed and started again
+	@scripts/setup build push-clients
+	$(if $(BINARY),,$(MAKE) release)
+	scripts/test-push-clients '$(or $(BINARY),target/release/pollux)'
+
 .PHONY: dist
 dist: static ## the static binary, packed, with checksums: target/dist
 	scripts/dist
