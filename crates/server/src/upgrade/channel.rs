@@ -85,7 +85,15 @@ impl Channel {
     /// # Errors
     /// As recvmsg(2); what came is no message, or has not the descriptors that it should.
     pub(crate) fn receive(&self, buffer: &mut [u8]) -> io::Result<Option<(Message, Vec<OwnedFd>)>> {
-        let (len, descriptors) = sys::receive_with_descriptors(self.0.as_fd(), buffer)?;
+        let received = match sys::receive_with_descriptors(self.0.as_fd(), buffer) {
+            // The other end was closed before it had received everything. The kernel reports that first, once,
+            // and keeps what the other end had sent, such as why it ends.
+            Err(error) if error.kind() == io::ErrorKind::ConnectionReset => {
+                sys::receive_with_descriptors(self.0.as_fd(), buffer)
+            }
+            outcome => outcome,
+        };
+        let (len, descriptors) = received?;
         if len == 0 {
             return Ok(None);
         }
@@ -132,4 +140,22 @@ pub(crate) fn is_full(error: &io::Error) -> bool {
 
 fn malformed(error: MessageError) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, error)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The operator was shown "connection reset" in place of the reason.
+    #[test]
+    fn a_reason_is_read_although_the_other_end_left_messages_unread() {
+        let (near, far) = Channel::pair().unwrap();
+        near.send(&Message::Begin { listeners: 0 }, &[]).unwrap();
+        let failed = Message::Failed { reason: "why".into() };
+        far.send(&failed, &[]).unwrap();
+        drop(far);
+        let mut buffer = vec![0; MESSAGE_MAX];
+        assert_eq!(near.receive(&mut buffer).unwrap().map(|(message, _)| message), Some(failed));
+        assert!(near.receive(&mut buffer).unwrap().is_none());
+    }
 }
