@@ -179,7 +179,12 @@ pub fn run_with(
                 server.begin_stop(grace);
                 break;
             }
-            Some(ATTENTION) if !server.has_lost_worker() => {
+            Some(ATTENTION) => {
+                if let Err(error) = server.replace_lost_workers() {
+                    server.begin_stop(Duration::ZERO);
+                    print(&server.wait()?)?;
+                    return Err(error);
+                }
                 while let Some((task, outcome)) = server.next_task() {
                     let done = match task {
                         Task::Reload => reload::renew(&mut server, reload.as_deref_mut()),

@@ -1,6 +1,8 @@
 //! A running server and its workers, as the caller controls them.
 
+mod mechanism;
 mod renew;
+mod replace;
 mod upgrade;
 
 use crate::{
@@ -13,8 +15,7 @@ use crate::{
         worker::{Ends, MakeService, Replace, Task, Worker, WorkerInfo},
     },
     config::{
-        Accepting, Architecture, Config, HubConfig, Listen, MechanismChoice, POOL_DEFAULT,
-        PROCESSES_DEFAULT, Tls,
+        Accepting, Architecture, Config, HubConfig, Listen, POOL_DEFAULT, PROCESSES_DEFAULT, Tls,
     },
     engine::control::{PendingReplies, Remote},
     log::{self, Log, LogProcess},
@@ -33,9 +34,10 @@ use crate::{
     },
     upgrade::successor::Reports,
 };
-use anyhow::{Context, bail};
-use pollux_event::{MechanismSpec, registry};
+use anyhow::Context;
+use pollux_event::MechanismSpec;
 use pollux_sys as sys;
+use replace::{Part, Replacements, Start};
 use std::{
     sync::{Arc, Mutex},
     time::Duration,
@@ -50,9 +52,6 @@ fn total<'r>(remotes: impl IntoIterator<Item = &'r Arc<Remote>>) -> Statistics {
     }
     all
 }
-
-/// What `auto` tries, the best first.
-const AUTO: [&str; 3] = ["epoll-et", "epoll", "poll"];
 
 /// A running server. Dropping it stops it at once, without waiting for its end; [`Server::stop`] leaves
 /// time for what is in flight. The file of a UNIX listener goes with it, unless somebody has put another in
@@ -92,6 +91,8 @@ pub struct Server {
     rules: Option<Arc<Rules>>,
     /// The certificates.
     tls: Option<Arc<Tls>>,
+    /// How a worker that has panicked is replaced.
+    replacements: Option<Replacements>,
 }
 
 /// Which unit serves.
@@ -186,7 +187,7 @@ impl Server {
             let server = Self::start_units(config, assignment, at_end)?;
             return Ok(Self { cache, tasks, operator, ..server });
         }
-        let mechanism = choose(&config.mechanism)?;
+        let mechanism = mechanism::choose(&config.mechanism)?;
         let open_files = limits::raise_open_files();
         let connections: Vec<_> = (0..config.workers)
             .map(|index| limits::connections_of_worker(&config, open_files, index))
@@ -226,27 +227,43 @@ impl Server {
             config: current,
             rules: Some(rules.clone()),
             tls: None,
+            replacements: None,
         };
+        let start: Start = Box::new({
+            let hub = hub.clone();
+            move |server, part| {
+                let task = Task {
+                    config: part.config,
+                    rules: part.rules,
+                    contents: part.contents,
+                    hub: hub.clone(),
+                    mechanism: server.mechanism.clone(),
+                    index: part.index,
+                    make: make.clone(),
+                    renewals: replace.map(|replace| (replace, server.offer.clone())),
+                    listeners: part.listeners,
+                    max_connections: part.max_connections,
+                    log: server.log.as_ref().map(Log::writer),
+                    reports: server.reports.clone(),
+                    ends: server.ends.clone(),
+                };
+                Worker::start(task, part.former)
+            }
+        });
         for (index, (max_connections, listeners)) in
-            connections.into_iter().zip(listeners).enumerate()
+            connections.into_iter().zip(&listeners).enumerate()
         {
             server.listeners.extend(listeners.iter().cloned());
-            let task = Task {
+            let part = Part {
+                index,
                 config: config.clone(),
                 rules: rules.clone(),
                 contents: contents.clone(),
-                hub: hub.clone(),
-                mechanism: server.mechanism.clone(),
-                index,
-                make: make.clone(),
-                renewals: replace.map(|replace| (replace, server.offer.clone())),
-                listeners,
+                listeners: listeners.clone(),
                 max_connections,
-                log: server.log.as_ref().map(Log::writer),
-                reports: server.reports.clone(),
-                ends: server.ends.clone(),
+                former: None,
             };
-            let (worker, info) = match Worker::start(task) {
+            let (worker, info) = match start(&server, part) {
                 Ok(started) => started,
                 Err(error) => {
                     let _ = server.stop(Duration::ZERO);
@@ -263,6 +280,7 @@ impl Server {
             }
             server.infos.push(info);
         }
+        server.replacements = Some(Replacements::new(start, listeners, contents, &config));
         if let (Some(hub), Units::Workers(workers)) = (hub, &server.units)
             && hub.needs_news()
         {
@@ -372,6 +390,7 @@ impl Server {
             config: None,
             rules: None,
             tls: None,
+            replacements: None,
         })
     }
 
@@ -518,6 +537,7 @@ impl Server {
         }
         // The workers' copies are then the last: with them the kernel stops accepting.
         self.listeners.clear();
+        self.replacements = None;
         match &self.units {
             Units::Workers(workers) => workers.iter().for_each(|one| one.remote().stop(grace)),
             Units::Threads(threads) => threads.begin_stop(grace),
@@ -576,24 +596,4 @@ impl Server {
         let cache = renew::statistics_of(&self.cache);
         outcome.map(|all| Statistics { cache, ..all }).context("a worker failed")
     }
-}
-
-fn choose(choice: &MechanismChoice) -> anyhow::Result<MechanismSpec> {
-    let MechanismChoice::Auto = choice else {
-        let MechanismChoice::Named(spec) = choice else { bail!("no mechanism") };
-        registry::probe(spec).with_context(|| format!("--mechanism {spec}"))?;
-        return Ok(spec.clone());
-    };
-    let mut reasons = Vec::new();
-    for name in AUTO.iter().filter(|name| registry::find(name).is_some()) {
-        let spec: MechanismSpec = name.parse()?;
-        match registry::probe(&spec) {
-            Ok(()) => {
-                tracing::info!("--mechanism auto chose {name}");
-                return Ok(spec);
-            }
-            Err(error) => reasons.push(error.to_string()),
-        }
-    }
-    bail!("no mechanism works here: {}", reasons.join("; "))
 }

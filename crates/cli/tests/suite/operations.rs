@@ -1,6 +1,7 @@
 //! Changes to a running `pollux serve`: reload, upgrade, and workers that die.
 
 mod reload;
+mod replacement;
 mod sandbox;
 mod upgrade;
 

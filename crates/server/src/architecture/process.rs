@@ -380,6 +380,7 @@ impl Processes {
                 // Nor could the next one be.
                 break;
             }
+            self.plan.scoreboard.count_replacement();
         }
     }
 

@@ -87,16 +87,43 @@ pub(crate) struct Task<S> {
     pub(crate) ends: Ends,
 }
 
+/// What is left of a worker that has panicked, for the one that takes its place: whoever has a handle or reads
+/// counters goes on with these.
+#[derive(Debug)]
+pub(crate) struct Former {
+    remote: Arc<Remote>,
+    pub(crate) counters: Counters,
+}
+
+/// How a worker has ended.
+pub(crate) enum Ending {
+    /// Its thread panicked.
+    Panicked(Former),
+    /// Its loop was done, or failed.
+    Ended(anyhow::Result<()>),
+}
+
 impl Worker {
     /// Starts a worker and waits until it is ready to accept.
     ///
     /// # Errors
     /// Whatever kept it from being ready.
-    pub(crate) fn start<S: Service + 'static>(task: Task<S>) -> anyhow::Result<(Self, WorkerInfo)> {
-        let (remote, far_end, raised) =
-            Remote::pair().context("no sockets to talk to a worker with")?;
+    pub(crate) fn start<S: Service + 'static>(
+        task: Task<S>,
+        former: Option<Former>,
+    ) -> anyhow::Result<(Self, WorkerInfo)> {
+        const NO_SOCKETS: &str = "no sockets to talk to a worker with";
+        let (remote, far_end, raised, counters) = match former {
+            Some(Former { remote, counters }) => {
+                let (far_end, raised) = remote.pair_again().context(NO_SOCKETS)?;
+                (remote, far_end, raised, counters)
+            }
+            None => {
+                let (remote, far_end, raised) = Remote::pair().context(NO_SOCKETS)?;
+                (Arc::new(remote), far_end, raised, Counters::default())
+            }
+        };
         let far_end = Arc::new(far_end);
-        let counters = Counters::default();
         let (ready, is_ready) = channel();
         let thread = thread::Builder::new().name(format!("worker-{}", task.index)).spawn({
             let (far_end, counters) = (far_end.clone(), counters.clone());
@@ -106,7 +133,7 @@ impl Worker {
             }
         })?;
         match is_ready.recv() {
-            Ok(info) => Ok((Self { remote: remote.into(), counters, thread }, info)),
+            Ok(info) => Ok((Self { remote, counters, thread }, info)),
             Err(_) => Err(match join(thread) {
                 Ok(_) => anyhow::anyhow!("a worker ended before it was ready"),
                 Err(error) => error,
@@ -122,6 +149,19 @@ impl Worker {
     /// The handle that sends commands to it.
     pub(crate) fn remote(&self) -> &Arc<Remote> {
         &self.remote
+    }
+
+    /// Whether its thread has ended.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.thread.is_finished()
+    }
+
+    /// How it has ended.
+    pub(crate) fn ending(self) -> Ending {
+        match self.thread.join() {
+            Ok(outcome) => Ending::Ended(outcome.map(drop)),
+            Err(_) => Ending::Panicked(Former { remote: self.remote, counters: self.counters }),
+        }
     }
 
     /// Waits until it has ended.
@@ -145,6 +185,11 @@ impl Ends {
     /// `notify` is called by the worker's thread, after it has been counted.
     pub(crate) fn new(notify: Option<fn()>) -> Self {
         Self { count: Arc::default(), notify }
+    }
+
+    /// Another worker has taken the place of one that has ended.
+    pub(crate) fn forget_one(&self) {
+        self.count.fetch_sub(1, Ordering::SeqCst);
     }
 
     /// How many workers have ended.

@@ -4,6 +4,7 @@ use super::{Guard, Refused};
 use std::{
     net::{IpAddr, SocketAddr},
     os::fd::RawFd,
+    sync::Arc,
 };
 
 /// Addresses that are allocated together: a worker's descriptors are dense as a rule, and a thread that
@@ -14,6 +15,8 @@ const BLOCK: usize = 128;
 #[derive(Debug, Default)]
 pub(crate) struct ClientTable {
     blocks: Vec<Option<Box<Block>>>,
+    /// Who counts these connections, once there was one.
+    guard: Option<Arc<Guard>>,
 }
 
 /// Shorter than a socket address, which has 32 bytes.
@@ -26,7 +29,7 @@ impl ClientTable {
     /// Why it is to be closed.
     pub(crate) fn enter(
         &mut self,
-        guard: Option<&Guard>,
+        guard: Option<&Arc<Guard>>,
         fd: RawFd,
         address: Option<SocketAddr>,
     ) -> Result<(), Refused> {
@@ -34,6 +37,9 @@ impl ClientTable {
         let Some(address) = address else { return Ok(()) };
         if let Some(guard) = guard {
             guard.enter(address.ip())?;
+            if self.guard.is_none() {
+                self.guard = Some(guard.clone());
+            }
         }
         let (block, at) = (fd as usize / BLOCK, fd as usize % BLOCK);
         if block >= self.blocks.len() {
@@ -79,6 +85,15 @@ impl ClientTable {
     }
 }
 
+/// A worker that panics closes its connections without a word: they must not count any more.
+impl Drop for ClientTable {
+    fn drop(&mut self) {
+        let Some(guard) = &self.guard else { return };
+        let entries = self.blocks.iter().flatten().flat_map(|block| block.iter().flatten());
+        entries.for_each(|(address, _)| guard.leave(*address));
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -88,18 +103,21 @@ mod tests {
     #[test]
     fn an_address_is_known_from_its_entry_to_its_end() {
         let config = ClientConfig { connections: NonZeroU32::new(1), ..Default::default() };
-        let guard = Guard::new(&config);
+        let guard = Guard::new(&config).map(Arc::new);
         let mut table = ClientTable::default();
         let address = "192.0.2.1:7".parse().ok();
-        table.leave(guard.as_ref(), 3);
+        table.leave(guard.as_deref(), 3);
         table.enter(guard.as_ref(), 300, address).unwrap();
         assert_eq!((table.socket_address(300), table.address(3)), (address, None));
         assert_eq!(table.enter(guard.as_ref(), 301, address), Err(Refused::Connections));
         // One that was refused has nothing to give back.
-        table.leave(guard.as_ref(), 301);
+        table.leave(guard.as_deref(), 301);
         assert_eq!(table.enter(guard.as_ref(), 301, address), Err(Refused::Connections));
-        table.leave(guard.as_ref(), 300);
+        table.leave(guard.as_deref(), 300);
         table.enter(guard.as_ref(), 301, address).unwrap();
         table.enter(guard.as_ref(), 302, None).unwrap();
+        // Its worker has panicked.
+        drop(table);
+        ClientTable::default().enter(guard.as_ref(), 303, address).unwrap();
     }
 }

@@ -108,9 +108,10 @@ pub(crate) struct Inbox {
 }
 
 impl Inbox {
-    /// `notifier` is what [`Remote::pair`] gave, or a copy of it, and so is `raised`.
+    /// `notifier` is what [`Remote::pair`] or [`Remote::pair_again`] gave, or a copy of it, and so is `raised`.
     pub(crate) fn new(notifier: OwnedFd, raised: LineCounter) -> Self {
-        Self { notifier, raised, taken: 0, partial: Vec::new(), descriptors: VecDeque::new() }
+        let taken = raised.load(Ordering::Acquire);
+        Self { notifier, raised, taken, partial: Vec::new(), descriptors: VecDeque::new() }
     }
 
     /// Whether there is a command that the mechanism may not have reported yet. A busy worker
@@ -193,13 +194,21 @@ impl Remote {
     /// # Errors
     /// As socketpair(2).
     pub(crate) fn pair() -> io::Result<(Self, OwnedFd, LineCounter)> {
-        let (near, far) = UnixStream::pair()?;
-        near.set_read_timeout(Some(PATIENCE))?;
-        near.set_write_timeout(Some(PATIENCE))?;
-        far.set_nonblocking(true)?;
+        let (near, far) = sockets()?;
         let line = Line { stream: BufReader::new(near), requested: 0 };
         let raised = LineCounter::default();
-        Ok((Self { line: Mutex::new(line), raised: raised.clone() }, far.into(), raised))
+        Ok((Self { line: Mutex::new(line), raised: raised.clone() }, far, raised))
+    }
+
+    /// Takes the worker's end away from a worker that has ended, for another one: what knows this end need not
+    /// know of it. Commands that were not taken are lost.
+    ///
+    /// # Errors
+    /// As socketpair(2).
+    pub(crate) fn pair_again(&self) -> io::Result<(OwnedFd, LineCounter)> {
+        let (near, far) = sockets()?;
+        self.line().stream = BufReader::new(near);
+        Ok((far, self.raised.clone()))
     }
 
     /// Notifies the worker that shared state has changed; a worker that has ended does not receive
@@ -257,6 +266,14 @@ impl Remote {
     fn line(&self) -> MutexGuard<'_, Line> {
         self.line.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn sockets() -> io::Result<(UnixStream, OwnedFd)> {
+    let (near, far) = UnixStream::pair()?;
+    near.set_read_timeout(Some(PATIENCE))?;
+    near.set_write_timeout(Some(PATIENCE))?;
+    far.set_nonblocking(true)?;
+    Ok((near, far.into()))
 }
 
 impl PendingReplies<'_> {

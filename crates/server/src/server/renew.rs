@@ -108,6 +108,7 @@ impl Server {
         config.site.cache_bytes =
             crate::services::site::Contents::of_index(cache_bytes, config.workers);
         let config = Arc::new(config);
+        let in_use = contents.clone();
         let (renewal, answers) =
             Renewal::new(number, config.clone(), contents, max_connections, former);
         let rules = renewal.rules.clone();
@@ -125,6 +126,9 @@ impl Server {
         *self.cache.lock().unwrap_or_else(PoisonError::into_inner) = store;
         self.config = Some(config);
         self.rules = Some(rules);
+        if let Some(replacements) = &mut self.replacements {
+            replacements.contents = in_use;
+        }
         outcome.context("the workers have the new configuration, but one is late")
     }
 }

@@ -139,6 +139,7 @@ impl Server {
             file.leave_to_successor();
         }
         self.listeners.clear();
+        self.replacements = None;
         for worker in self.event_workers() {
             worker.remote().end_upgrade(WorkerCommand::Leave { drain });
         }

@@ -110,6 +110,12 @@ impl Scoreboard {
         }
     }
 
+    /// Another process has taken the place of one that has died.
+    pub(crate) fn count_replacement(&self) {
+        let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
+        slots.left.counts[Counter::WorkersReplaced] += 1;
+    }
+
     /// What becomes readable when a slot is free again, after there was none.
     pub(crate) fn room(&self) -> BorrowedFd<'_> {
         self.room.0.as_fd()

@@ -88,6 +88,11 @@ fn process(snapshot: &Snapshot, all: &mut Vec<Family>) {
         gauge("pollux_build_info", "What runs: version, mechanism, architecture.", vec![build]),
         gauge("pollux_workers", "Workers that run.", single(snapshot.running as u64)),
         counter(
+            "pollux_workers_replaced",
+            "Workers that died and were replaced.",
+            single(snapshot.statistics.counts[Counter::WorkersReplaced]),
+        ),
+        counter(
             "process_cpu_seconds",
             "User and system CPU time.",
             real(process.cpu.as_secs_f64()),

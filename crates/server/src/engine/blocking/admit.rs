@@ -40,7 +40,7 @@ impl<A: Service> Blocking<A> {
             }
         }
         let fd = socket.as_raw_fd();
-        let outcome = self.worker.clients.enter(self.rules.guard.as_deref(), fd, address);
+        let outcome = self.worker.clients.enter(self.rules.guard.as_ref(), fd, address);
         if let (Some(log), Some(address)) = (&mut self.worker.log, address) {
             log.peer = log::Peer::Known(Some(address.ip()));
         }

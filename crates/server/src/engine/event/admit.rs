@@ -47,7 +47,7 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
     }
 
     fn is_welcome(&mut self, fd: RawFd, address: Option<SocketAddr>) -> bool {
-        let outcome = self.worker.clients.enter(self.rules.guard.as_deref(), fd, address);
+        let outcome = self.worker.clients.enter(self.rules.guard.as_ref(), fd, address);
         outcome.inspect_err(|why| self.worker.counters.add(why.counter(), 1)).is_ok()
     }
 

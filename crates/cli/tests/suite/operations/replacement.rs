@@ -1,0 +1,87 @@
+//! Workers that die: their connections end, and others take their places.
+
+use super::*;
+use pollux_testkit::http::PATIENCE;
+use std::time::{Duration, Instant};
+
+/// The request of which a worker dies; in debug builds alone.
+const PLANTED: &str = "/planted";
+/// The most workers that are replaced within a minute.
+const REPLACEMENTS_MAX: usize = 10;
+/// A replacement takes less than this, also on a machine that is busy with other tests.
+const SOON: Duration = Duration::from_millis(100);
+
+fn serve(folder: &Folder, arguments: &[&str]) -> Serve {
+    let mut command = Command::new(BINARY);
+    command.args(["serve", "--json", "--listen", "127.0.0.1:0", "--config"]).arg(folder.config());
+    command.arg("--control").arg(folder.control()).args(arguments);
+    command.env("POLLUX_TEST_PANIC", PLANTED);
+    Serve::start_command(command)
+}
+
+/// Has the worker of this connection panic; returns how long the server took to have another.
+fn panic_of(server: &Serve, mut client: Client, count: usize) -> Duration {
+    client.send(format!("GET {PLANTED} HTTP/1.1\r\nHost: h\r\n\r\n").as_bytes());
+    let received = client.read_to_end_or_reset();
+    assert!(received.is_empty(), "its connection is lost");
+    let started_at = Instant::now();
+    while server.said().matches("another takes its place").count() < count {
+        assert!(started_at.elapsed() < PATIENCE, "{}", server.said());
+        thread::sleep(Duration::from_millis(1));
+    }
+    started_at.elapsed()
+}
+
+/// Whether the server has not closed it.
+fn is_open(client: &Client) -> bool {
+    let socket = client.socket();
+    socket.set_nonblocking(true).unwrap();
+    let outcome = socket.peek(&mut [0]);
+    socket.set_nonblocking(false).unwrap();
+    outcome.is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock)
+}
+
+/// The other workers go on, a reload reaches the new one, and the figures count it.
+#[cfg_attr(not(debug_assertions), ignore = "a panic is planted in debug builds alone")]
+#[test]
+fn a_worker_that_panics_loses_its_connections_and_is_replaced() {
+    let folder = Folder::new();
+    folder.write("", "root = \"a\"");
+    let mut server = serve(&folder, &["--workers", "2"]);
+    let mut idle: Vec<_> = (0..40).map(|_| server.client()).collect();
+    idle.iter_mut().for_each(|client| assert_answers(client, "site a\n"));
+    let took = panic_of(&server, server.client(), 1);
+    assert!(took < SOON, "{took:?}");
+    let statistics = server.statistics();
+    assert_eq!(statistics["workers"]["replaced"], 1, "{statistics}");
+    let open = statistics["connections"]["open"].as_u64().unwrap();
+    assert!((1..40).contains(&open), "those of one worker: {open}");
+    let mut left: Vec<_> = idle.into_iter().filter(is_open).collect();
+    assert_eq!(left.len() as u64, open);
+    left.iter_mut().for_each(|client| assert_answers(client, "site a\n"));
+    folder.write("", "root = \"b\"");
+    assert!(printed(&folder.ctl("reload")).contains("site[0].root"));
+    (0..20).for_each(|_| assert_answers(&mut server.client(), "site b\n"));
+    // The new one dies, too, by the present configuration.
+    panic_of(&server, server.client(), 2);
+    (0..20).for_each(|_| assert_answers(&mut server.client(), "site b\n"));
+    assert_eq!(server.statistics()["workers"]["replaced"], 2);
+    let (status, _) = server.stop();
+    assert!(status.success());
+}
+
+#[cfg_attr(not(debug_assertions), ignore = "a panic is planted in debug builds alone")]
+#[test]
+fn a_crash_loop_ends_the_server() {
+    let folder = Folder::new();
+    folder.write("", "root = \"a\"");
+    let mut server = serve(&folder, &[]);
+    for count in 1..=REPLACEMENTS_MAX {
+        panic_of(&server, server.client(), count);
+    }
+    server.client().send(format!("GET {PLANTED} HTTP/1.1\r\nHost: h\r\n\r\n").as_bytes());
+    let (status, _) = server.wait();
+    assert_eq!(status.code(), Some(1));
+    let said = server.said();
+    assert!(said.contains("worker 0 panicked") && said.contains("more than 10 workers"), "{said}");
+}

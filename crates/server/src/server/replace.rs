@@ -1,0 +1,188 @@
+//! A worker thread that panics loses its connections, and another one takes its place.
+
+use super::{Server, Units};
+use crate::{
+    architecture::{
+        limits,
+        worker::{Ending, Former, Worker, WorkerInfo},
+    },
+    config::{Config, GuestbookConfig},
+    protocol::rules::Rules,
+    services::site::Contents,
+    stats::Counter,
+    transport::listener::Listener,
+};
+use anyhow::{Context, bail, ensure};
+use std::{
+    collections::VecDeque,
+    fmt,
+    sync::Arc,
+    thread,
+    time::{Duration, Instant},
+};
+
+/// The most workers that are replaced within [`WINDOW`]: a server in which more panic has a fault that does not
+/// go away, and ends.
+const REPLACEMENTS_MAX: usize = 10;
+const WINDOW: Duration = Duration::from_secs(60);
+/// A worker that reports its end is about to leave its thread: how often to look, and how many times.
+const LOOK: Duration = Duration::from_millis(1);
+const LOOKS_MAX: usize = 1_000;
+
+/// What differs between a worker and the next.
+pub(super) struct Part {
+    pub(super) index: usize,
+    pub(super) config: Arc<Config>,
+    pub(super) rules: Arc<Rules>,
+    pub(super) contents: Arc<Contents>,
+    pub(super) listeners: Vec<Arc<Listener>>,
+    pub(super) max_connections: usize,
+    /// Whose place it takes.
+    pub(super) former: Option<Former>,
+}
+
+/// Starts a worker.
+pub(super) type Start =
+    Box<dyn Fn(&Server, Part) -> anyhow::Result<(Worker, WorkerInfo)> + Send + Sync>;
+
+/// What it takes to start a worker again.
+pub(super) struct Replacements {
+    start: Start,
+    /// Of each worker.
+    listeners: Vec<Vec<Arc<Listener>>>,
+    /// The content cache in use.
+    pub(super) contents: Arc<Contents>,
+    guestbook: Option<Arc<GuestbookConfig>>,
+    /// When the last ones were.
+    recent: VecDeque<Instant>,
+}
+
+impl fmt::Debug for Replacements {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Replacements").field("recent", &self.recent).finish_non_exhaustive()
+    }
+}
+
+impl Replacements {
+    pub(super) fn new(
+        start: Start,
+        listeners: Vec<Vec<Arc<Listener>>>,
+        contents: Arc<Contents>,
+        config: &Config,
+    ) -> Self {
+        let guestbook = config.guestbook.clone();
+        Self { start, listeners, contents, guestbook, recent: VecDeque::new() }
+    }
+
+    /// Counts one more.
+    fn admit(&mut self, now: Instant) -> anyhow::Result<()> {
+        self.recent.retain(|at| now.saturating_duration_since(*at) < WINDOW);
+        ensure!(
+            self.recent.len() < REPLACEMENTS_MAX,
+            "more than {REPLACEMENTS_MAX} workers have panicked within {} s",
+            WINDOW.as_secs()
+        );
+        self.recent.push_back(now);
+        Ok(())
+    }
+}
+
+impl Server {
+    /// Replaces the workers that have panicked.
+    ///
+    /// # Errors
+    /// A worker has ended for another reason, or cannot be replaced: the server has to end.
+    pub(crate) fn replace_lost_workers(&mut self) -> anyhow::Result<()> {
+        while self.has_lost_worker() {
+            let index = self.find_ended().context("a worker ended by itself")?;
+            let Units::Workers(workers) = &mut self.units else {
+                bail!("a worker ended by itself")
+            };
+            match workers.remove(index).ending() {
+                Ending::Panicked(former) => self
+                    .replace(index, former)
+                    .with_context(|| format!("worker {index} panicked"))?,
+                Ending::Ended(outcome) => {
+                    outcome.context("a worker failed")?;
+                    bail!("a worker ended by itself");
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The number of a worker whose thread has ended.
+    fn find_ended(&self) -> Option<usize> {
+        let Units::Workers(workers) = &self.units else { return None };
+        for _ in 0..LOOKS_MAX {
+            let ended = workers.iter().position(Worker::has_ended);
+            if ended.is_some() {
+                return ended;
+            }
+            thread::sleep(LOOK);
+        }
+        None
+    }
+
+    fn replace(&mut self, index: usize, former: Former) -> anyhow::Result<()> {
+        let (Some(mut replacements), Some(config), Some(rules)) =
+            (self.replacements.take(), self.config.clone(), self.rules.clone())
+        else {
+            bail!("it cannot be replaced");
+        };
+        replacements.admit(Instant::now())?;
+        ensure!(
+            config.hub.is_none(),
+            "it had subscribers of the hub, which another one cannot have"
+        );
+        // A reload leaves the guestbooks to the workers that have them.
+        let mut config = Config::clone(&config);
+        config.guestbook.clone_from(&replacements.guestbook);
+        let max_connections =
+            limits::connections_of_worker(&config, limits::raise_open_files(), index);
+        let counters = &former.counters;
+        counters.set(Counter::Closed, counters.get(Counter::Accepted));
+        counters.add(Counter::WorkersReplaced, 1);
+        let part = Part {
+            index,
+            config: Arc::new(config),
+            rules,
+            contents: replacements.contents.clone(),
+            listeners: replacements.listeners[index].clone(),
+            max_connections,
+            former: Some(former),
+        };
+        let (worker, info) = (replacements.start)(self, part)?;
+        if let Units::Workers(workers) = &mut self.units {
+            workers.insert(index, worker);
+        }
+        self.infos[index] = info;
+        self.ends.forget_one();
+        self.replacements = Some(replacements);
+        tracing::error!(
+            "worker {index} panicked and lost its connections; another takes its place"
+        );
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_crash_loop_ends_and_rare_panics_do_not() {
+        let config = Config::new(".");
+        let start: Start = Box::new(|_, _| bail!("not in this test"));
+        let mut all = Replacements::new(start, Vec::new(), Contents::new(0, 1), &config);
+        let now = Instant::now();
+        for _ in 0..3 * REPLACEMENTS_MAX {
+            all.admit(now + all.recent.len() as u32 * WINDOW).unwrap();
+            all.recent.clear();
+        }
+        (0..REPLACEMENTS_MAX).for_each(|_| all.admit(now).unwrap());
+        let message = all.admit(now + WINDOW / 2).unwrap_err().to_string();
+        assert!(message.contains("10 workers"), "{message}");
+        all.admit(now + WINDOW).unwrap();
+    }
+}
