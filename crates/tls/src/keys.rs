@@ -1,5 +1,8 @@
 //! Keys ready for use, derived from what a [`Session`](crate::Session) stores.
 
+#[cfg(test)]
+mod vectors;
+
 use crate::Suite;
 use ring::{
     aead::{self, LessSafeKey, Nonce, UnboundKey},
