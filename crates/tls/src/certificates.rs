@@ -1,7 +1,7 @@
 //! The certificates of a server: read from files, chosen by the name a client asks for, read again when
 //! the files change.
 
-use crate::ConfigError;
+use crate::{ACME_TLS_ALPN, ConfigError, server::self_signed_pair};
 use rustls::{
     crypto::CryptoProvider,
     pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject as _},
@@ -18,6 +18,7 @@ use std::{
     },
     time::{Duration, Instant, SystemTime},
 };
+use zeroize::Zeroizing;
 
 /// How often, at most, the files are looked at.
 pub const RELOAD_INTERVAL: Duration = Duration::from_secs(2);
@@ -33,14 +34,38 @@ pub struct CertificateFiles {
     pub key: PathBuf,
 }
 
+/// Where a certificate comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CertificateSource {
+    /// Files that an operator has provided. They must be there.
+    Files(CertificateFiles),
+    /// A PEM file with chain and key that another part of the program writes. Until it is there, a
+    /// certificate for `name` that signs itself is in its place.
+    Issued {
+        /// The file.
+        file: PathBuf,
+        /// The host name.
+        name: String,
+    },
+}
+
 /// The certificates of a server, the first one being the default.
 #[derive(Debug)]
 pub struct Certificates {
-    files: Vec<CertificateFiles>,
+    sources: Vec<Source>,
+    /// A folder with certificates that answer ACME's challenges.
+    challenges: Option<PathBuf>,
     provider: Arc<CryptoProvider>,
     current: RwLock<Arc<Names>>,
     watch: Mutex<Watch>,
     must_reload: AtomicBool,
+}
+
+/// The files of a certificate, and what is in its place until they are there.
+#[derive(Debug)]
+struct Source {
+    files: CertificateFiles,
+    placeholder: Option<Arc<CertifiedKey>>,
 }
 
 /// What a client's name leads to.
@@ -82,10 +107,29 @@ impl Certificates {
         files: Vec<CertificateFiles>,
         provider: Arc<CryptoProvider>,
     ) -> Result<Self, ConfigError> {
-        let versions = versions(&files);
-        let loaded = files.iter().map(|files| load(files, &provider));
+        Self::from_sources(files.into_iter().map(CertificateSource::Files).collect(), provider)
+    }
+
+    /// As [`Certificates::from_files`], for files that may be there only later as well.
+    ///
+    /// # Errors
+    /// As [`Certificates::from_files`].
+    pub fn from_sources(
+        sources: Vec<CertificateSource>,
+        provider: Arc<CryptoProvider>,
+    ) -> Result<Self, ConfigError> {
+        let sources = sources.into_iter().map(|source| Source::new(source, &provider));
+        let sources: Vec<_> = sources.collect::<Result<_, _>>()?;
+        let versions = versions(&sources);
+        let loaded = sources.iter().map(|source| source.load(&provider));
         let names = Names::new(loaded.collect::<Result<_, _>>()?)?;
-        Ok(Self::new(files, provider, names, versions))
+        Ok(Self::new(sources, provider, names, versions))
+    }
+
+    /// Has handshakes with the protocol [`ACME_TLS_ALPN`] answered with the certificate `NAME.pem` of this
+    /// folder, if there is one for the client's name (RFC 8737). They fail otherwise.
+    pub fn with_challenges(self, folder: PathBuf) -> Self {
+        Self { challenges: Some(folder), ..self }
     }
 
     /// One certificate that is in no file.
@@ -97,22 +141,20 @@ impl Certificates {
         key: PrivateKeyDer<'static>,
         provider: Arc<CryptoProvider>,
     ) -> Result<Self, ConfigError> {
-        let certified = CertifiedKey::from_der(chain, key, &provider).map_err(|error| {
-            ConfigError::new(format!("the certificate cannot be used: {error}"))
-        })?;
-        let names = Names::new(vec![Arc::new(certified)])?;
+        let names = Names::new(vec![certified(chain, key, &provider)?])?;
         Ok(Self::new(Vec::new(), provider, names, Vec::new()))
     }
 
     fn new(
-        files: Vec<CertificateFiles>,
+        sources: Vec<Source>,
         provider: Arc<CryptoProvider>,
         names: Names,
         versions: Vec<Option<Version>>,
     ) -> Self {
         let watch = Watch { looked_at: Instant::now(), versions };
         Self {
-            files,
+            sources,
+            challenges: None,
             provider,
             current: RwLock::new(Arc::new(names)),
             watch: Mutex::new(watch),
@@ -129,7 +171,7 @@ impl Certificates {
     /// Reads the files again if they have changed. Looks at them every [`RELOAD_INTERVAL`] at most, and
     /// may be called as often as one likes: before each handshake, say.
     pub fn reload_if_changed(&self) -> Reload {
-        if self.files.is_empty() {
+        if self.sources.is_empty() {
             return Reload::Unchanged;
         }
         let is_requested = self.must_reload.swap(false, Ordering::AcqRel);
@@ -138,13 +180,13 @@ impl Certificates {
             return Reload::Unchanged;
         }
         watch.looked_at = Instant::now();
-        let versions = versions(&self.files);
+        let versions = versions(&self.sources);
         if !is_requested && versions == watch.versions {
             return Reload::Unchanged;
         }
         // Remembered also where they are refused: else each look would read and refuse them anew.
         watch.versions = versions;
-        let loaded = self.files.iter().map(|files| load(files, &self.provider));
+        let loaded = self.sources.iter().map(|source| source.load(&self.provider));
         match loaded.collect::<Result<_, _>>().and_then(Names::new) {
             Ok(names) => {
                 *self.current.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(names);
@@ -159,6 +201,12 @@ impl Certificates {
         self.names().default.cert[0].clone()
     }
 
+    /// The answer to a challenge; rustls has checked that the name is a host name, and so has no slash.
+    fn challenge_certificate(&self, folder: &Path, name: &str) -> Option<Arc<CertifiedKey>> {
+        let file = folder.join(format!("{}.pem", name.to_ascii_lowercase()));
+        load(&CertificateFiles { chain: file.clone(), key: file }, &self.provider).ok()
+    }
+
     fn names(&self) -> Arc<Names> {
         Arc::clone(&self.current.read().unwrap_or_else(PoisonError::into_inner))
     }
@@ -166,10 +214,44 @@ impl Certificates {
 
 impl ResolvesServerCert for Certificates {
     fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        if let Some(folder) = &self.challenges
+            && is_challenge(&hello)
+        {
+            return self.challenge_certificate(folder, hello.server_name()?);
+        }
         let names = self.names();
         // An unknown name gets the default: the client decides whether to accept it.
         let certified = hello.server_name().and_then(|name| names.find(name));
         Some(Arc::clone(certified.unwrap_or(&names.default)))
+    }
+}
+
+/// Whether a client is an ACME authority that validates a name: such a client offers only this protocol.
+fn is_challenge(hello: &ClientHello<'_>) -> bool {
+    let Some(mut protocols) = hello.alpn() else { return false };
+    protocols.next() == Some(ACME_TLS_ALPN) && protocols.next().is_none()
+}
+
+impl Source {
+    fn new(source: CertificateSource, provider: &CryptoProvider) -> Result<Self, ConfigError> {
+        match source {
+            CertificateSource::Files(files) => Ok(Self { files, placeholder: None }),
+            CertificateSource::Issued { file, name } => {
+                let (chain, key) = self_signed_pair(vec![name])?;
+                let placeholder = certified(chain, key, provider)?;
+                let files = CertificateFiles { chain: file.clone(), key: file };
+                Ok(Self { files, placeholder: Some(placeholder) })
+            }
+        }
+    }
+
+    fn load(&self, provider: &CryptoProvider) -> Result<Arc<CertifiedKey>, ConfigError> {
+        match &self.placeholder {
+            Some(placeholder) if !fs::exists(&self.files.chain).unwrap_or(true) => {
+                Ok(Arc::clone(placeholder))
+            }
+            _ => load(&self.files, provider),
+        }
     }
 }
 
@@ -212,6 +294,17 @@ fn names_of(certified: &CertifiedKey) -> Vec<String> {
     parsed.map_or_else(|_| Vec::new(), |cert| cert.valid_dns_names().map(String::from).collect())
 }
 
+fn certified(
+    chain: Vec<CertificateDer<'static>>,
+    key: PrivateKeyDer<'static>,
+    provider: &CryptoProvider,
+) -> Result<Arc<CertifiedKey>, ConfigError> {
+    let certified = CertifiedKey::from_der(chain, key, provider);
+    certified
+        .map(Arc::new)
+        .map_err(|error| ConfigError::new(format!("the certificate cannot be used: {error}")))
+}
+
 fn load(
     files: &CertificateFiles,
     provider: &CryptoProvider,
@@ -219,13 +312,17 @@ fn load(
     let fail = |path: &Path, reason: &dyn std::fmt::Display| {
         ConfigError::new(format!("{}: {reason}", path.display()))
     };
-    let chain = CertificateDer::pem_file_iter(&files.chain)
-        .and_then(Iterator::collect::<Result<Vec<_>, _>>)
+    // A file that has both is read once: it may be replaced between two reads.
+    let read = |path: &Path| fs::read(path).map(Zeroizing::new).map_err(|error| fail(path, &error));
+    let pem = read(&files.chain)?;
+    let chain = CertificateDer::pem_slice_iter(&pem)
+        .collect::<Result<Vec<_>, _>>()
         .map_err(|error| fail(&files.chain, &error))?;
     if chain.is_empty() {
         return Err(fail(&files.chain, &"no certificate is in it (PEM, BEGIN CERTIFICATE)"));
     }
-    let key = PrivateKeyDer::from_pem_file(&files.key).map_err(|error| fail(&files.key, &error))?;
+    let pem = if files.key == files.chain { pem } else { read(&files.key)? };
+    let key = PrivateKeyDer::from_pem_slice(&pem).map_err(|error| fail(&files.key, &error))?;
     let certified = CertifiedKey::from_der(chain, key, provider);
     certified.map(Arc::new).map_err(|error| match error {
         rustls::Error::InconsistentKeys(_) => {
@@ -236,11 +333,12 @@ fn load(
     })
 }
 
-fn versions(files: &[CertificateFiles]) -> Vec<Option<Version>> {
+fn versions(sources: &[Source]) -> Vec<Option<Version>> {
     use std::os::unix::fs::MetadataExt as _;
     let version = |path: &Path| {
         let metadata = fs::metadata(path).ok()?;
         Some((metadata.modified().ok()?, metadata.len(), metadata.ino()))
     };
-    files.iter().flat_map(|files| [version(&files.chain), version(&files.key)]).collect()
+    let files = sources.iter().map(|source| &source.files);
+    files.flat_map(|files| [version(&files.chain), version(&files.key)]).collect()
 }

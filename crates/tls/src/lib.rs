@@ -76,7 +76,9 @@ mod table;
 mod ticket_store;
 mod tickets;
 
-pub use certificates::{CERTIFICATES_MAX, CertificateFiles, Certificates, RELOAD_INTERVAL, Reload};
+pub use certificates::{
+    CERTIFICATES_MAX, CertificateFiles, CertificateSource, Certificates, RELOAD_INTERVAL, Reload,
+};
 pub use client::{ClientSettings, Trust};
 pub use config::{prepare_client, prepare_server, provider};
 pub use error::{ConfigError, Error};
@@ -92,7 +94,9 @@ pub use record::{HEADER_LEN, OVERHEAD_MAX, PLAINTEXT_MAX, RECORD_MAX};
 pub use roots::{ClientTrust, system_roots};
 pub use rustls::{ClientConfig, pki_types::ServerName};
 pub use seal::{CONTROL_RECORD_MAX, SMALL_RECORD_BYTES, SMALL_RECORDS, Sealing};
-pub use server::{ClientAuth, MinVersion, ServerSettings, fingerprint, read_roots, self_signed};
+pub use server::{
+    ACME_TLS_ALPN, ClientAuth, MinVersion, ServerSettings, fingerprint, read_roots, self_signed,
+};
 pub use session::{Direction, EMPTY_RECORDS_MAX, KEY_UPDATES_WITHOUT_DATA_MAX, Role, Session};
 pub use suite::Suite;
 pub use table::SessionTable;

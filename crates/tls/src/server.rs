@@ -11,6 +11,10 @@ use rustls::{
 };
 use std::{path::PathBuf, sync::Arc};
 
+/// The protocol (ALPN) of the handshakes by which an ACME authority validates a name (RFC 8737). Nothing is
+/// sent after them.
+pub const ACME_TLS_ALPN: &[u8] = b"acme-tls/1";
+
 /// The oldest version of TLS that is accepted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum MinVersion {
@@ -108,11 +112,18 @@ pub fn read_roots(path: &std::path::Path) -> Result<RootCertStore, ConfigError> 
 /// # Errors
 /// A name is not a DNS name or an address.
 pub fn self_signed(names: Vec<String>) -> Result<Certificates, ConfigError> {
+    let (chain, key) = self_signed_pair(names)?;
+    Certificates::from_der(chain, key, Arc::new(provider()))
+}
+
+/// A certificate that signs itself, and its key.
+pub(crate) fn self_signed_pair(
+    names: Vec<String>,
+) -> Result<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>), ConfigError> {
     let certified = rcgen::generate_simple_self_signed(names)
         .map_err(|error| ConfigError::new(format!("no certificate for these names: {error}")))?;
     let key = PrivatePkcs8KeyDer::from(certified.signing_key.serialize_der());
-    let chain = vec![certified.cert.der().clone()];
-    Certificates::from_der(chain, PrivateKeyDer::Pkcs8(key), Arc::new(provider()))
+    Ok((vec![certified.cert.der().clone()], PrivateKeyDer::Pkcs8(key)))
 }
 
 /// The SHA-256 fingerprint of a certificate, as browsers and `openssl x509 -fingerprint` show it.

@@ -1,8 +1,8 @@
 //! Certificates from files: chosen by name, read again when the files change.
 
 use pollux_tls::{
-    CertificateFiles, Certificates, ClientSettings, Handshake, MinVersion, Reload, ServerSettings,
-    Trust, provider, self_signed,
+    ACME_TLS_ALPN, CertificateFiles, CertificateSource, Certificates, ClientSettings, Handshake,
+    MinVersion, Reload, ServerSettings, Trust, provider, self_signed,
 };
 use rustls::{
     ClientConfig, ClientConnection, ServerConfig,
@@ -32,11 +32,11 @@ fn server(certificates: &Arc<Certificates>) -> Arc<ServerConfig> {
     ServerSettings::default().build(Arc::clone(certificates)).unwrap()
 }
 
-fn client() -> Arc<ClientConfig> {
+fn client(alpn: &[&[u8]]) -> Arc<ClientConfig> {
     let settings = ClientSettings {
         trust: Trust::Anybody,
         min_version: MinVersion::Tls12,
-        alpn: Vec::new(),
+        alpn: alpn.iter().map(|protocol| protocol.to_vec()).collect(),
         resumes: false,
         logs_secrets: false,
     };
@@ -45,22 +45,31 @@ fn client() -> Arc<ClientConfig> {
 
 /// The certificate that a client is shown who asks for this name.
 fn shown(server: &Arc<ServerConfig>, name: &str) -> CertificateDer<'static> {
+    shown_by(server, name, &[]).unwrap()
+}
+
+/// Likewise, to a client that offers these protocols; `None` where the handshake fails.
+fn shown_by(
+    server: &Arc<ServerConfig>,
+    name: &str,
+    alpn: &[&[u8]],
+) -> Option<CertificateDer<'static>> {
     let name = ServerName::try_from(name.to_owned()).unwrap();
-    let mut client = ClientConnection::new(client(), name).unwrap();
+    let mut client = ClientConnection::new(client(alpn), name).unwrap();
     let mut handshake = Handshake::server(Arc::clone(server)).unwrap();
     for _ in 0..3 {
         let (mut bytes, mut out) = (Vec::new(), Vec::new());
         while client.wants_write() {
             client.write_tls(&mut bytes).unwrap();
         }
-        handshake.advance(&bytes, &mut out).unwrap();
+        handshake.advance(&bytes, &mut out).ok()?;
         let mut rest = out.as_slice();
         while !rest.is_empty() {
             client.read_tls(&mut rest).unwrap();
             client.process_new_packets().unwrap();
         }
     }
-    client.peer_certificates().unwrap()[0].clone().into_owned()
+    Some(client.peer_certificates().unwrap()[0].clone().into_owned())
 }
 
 #[test]
@@ -141,4 +150,59 @@ fn a_certificate_for_trials_needs_no_file() {
     assert_eq!(shown(&server(&certificates), "localhost"), expected);
     let fingerprint = pollux_tls::fingerprint(&expected);
     assert_eq!(fingerprint.len(), 32 * 3 - 1);
+}
+
+#[test]
+fn a_certificate_that_is_not_there_yet_has_a_placeholder() {
+    let directory = TempDir::new().unwrap();
+    let (a, a_der) = write(directory.path(), "a", &["a.example"]);
+    let file = directory.path().join("issued.pem");
+    let sources = vec![
+        CertificateSource::Files(a),
+        CertificateSource::Issued { file: file.clone(), name: "b.example".into() },
+    ];
+    let certificates = Arc::new(Certificates::from_sources(sources, Arc::new(provider())).unwrap());
+    let server = server(&certificates);
+    assert_eq!(shown(&server, "a.example"), a_der);
+    let placeholder = shown(&server, "b.example");
+    assert_ne!(placeholder, a_der);
+
+    let (b, b_der) = write(directory.path(), "b", &["b.example"]);
+    let both = [fs::read(&b.chain).unwrap(), fs::read(&b.key).unwrap()].concat();
+    fs::write(&file, both).unwrap();
+    certificates.request_reload();
+    assert_eq!(certificates.reload_if_changed(), Reload::Done);
+    assert_eq!(shown(&server, "b.example"), b_der);
+
+    fs::write(&file, "damaged").unwrap();
+    certificates.request_reload();
+    let Reload::Rejected(reason) = certificates.reload_if_changed() else { panic!() };
+    assert!(reason.contains("issued.pem"), "{reason}");
+    assert_eq!(shown(&server, "b.example"), b_der, "the former stays");
+}
+
+#[test]
+fn a_challenge_is_answered_to_its_protocol_alone() {
+    let directory = TempDir::new().unwrap();
+    let folder = directory.path().join("challenges");
+    fs::create_dir(&folder).unwrap();
+    let (a, a_der) = write(directory.path(), "a", &["a.example"]);
+    let (answer, answer_der) = write(directory.path(), "answer", &["a.example"]);
+    let both = [fs::read(&answer.chain).unwrap(), fs::read(&answer.key).unwrap()].concat();
+    fs::write(folder.join("a.example.pem"), both).unwrap();
+    let certificates = Certificates::from_files(vec![a], Arc::new(provider())).unwrap();
+    let settings = ServerSettings {
+        alpn: vec![b"http/1.1".to_vec(), ACME_TLS_ALPN.to_vec()],
+        ..ServerSettings::default()
+    };
+    let server = settings.build(Arc::new(certificates.with_challenges(folder))).unwrap();
+    let shown = |name: &str, alpn: &[&[u8]]| shown_by(&server, name, alpn);
+    assert_eq!(shown("A.example", &[ACME_TLS_ALPN]).unwrap(), answer_der);
+    // There is no challenge for this name, and none for an address.
+    assert_eq!(shown("b.example", &[ACME_TLS_ALPN]), None);
+    assert_eq!(shown("192.0.2.1", &[ACME_TLS_ALPN]), None);
+    // RFC 8737 §3: an authority offers nothing else.
+    assert_eq!(shown("a.example", &[ACME_TLS_ALPN, b"http/1.1"]).unwrap(), a_der);
+    assert_eq!(shown("a.example", &[b"http/1.1"]).unwrap(), a_der);
+    assert_eq!(shown("a.example", &[]).unwrap(), a_der);
 }
