@@ -16,6 +16,7 @@
 
 mod each;
 pub(crate) mod limits;
+pub(crate) mod panics;
 mod plan;
 mod pool;
 mod process;

@@ -1,6 +1,6 @@
 //! The unit is a thread.
 
-use super::{Assignment, Plan, each, pool};
+use super::{Assignment, Plan, each, panics::PanicLimit, pool};
 use crate::{
     architecture::worker::{End, Ends, WorkerInfo, pin},
     engine::blocking::{Blocking, NO_SET},
@@ -11,6 +11,7 @@ use crate::{
 };
 use anyhow::Context;
 use std::{
+    cell::Cell,
     mem,
     sync::{
         Arc,
@@ -37,10 +38,12 @@ impl Threads {
         let plan = Arc::new(plan);
         let mut all = Self { threads: Vec::new(), infos: Vec::new(), plan: plan.clone() };
         let count = plan.units();
+        let limit = Arc::new(PanicLimit::default());
         for index in 0..count {
             // Each thread that serves needs an end of the log: those to come take theirs from it.
-            let unit = Unit { plan: plan.clone(), index, log: log.map(Log::source) };
-            if let Err(error) = all.start_one(unit, ends.clone()) {
+            let log = log.map(Log::source);
+            let unit = Unit { plan: plan.clone(), index, log, slot: Cell::default() };
+            if let Err(error) = all.start_one(unit, ends.clone(), limit.clone()) {
                 all.begin_stop(Duration::ZERO);
                 let _ = all.wait();
                 return Err(error.context(format!("thread {index} of {count} (fewer: --pool)")));
@@ -49,13 +52,13 @@ impl Threads {
         Ok(all)
     }
 
-    fn start_one(&mut self, unit: Unit, ends: Ends) -> anyhow::Result<()> {
+    fn start_one(&mut self, unit: Unit, ends: Ends, limit: Arc<PanicLimit>) -> anyhow::Result<()> {
         let (ready, is_ready) = channel();
         let thread =
             thread::Builder::new().name(format!("unit-{}", unit.index)).spawn(move || {
                 let _end = End(ends);
                 match unit.plan.assignment {
-                    Assignment::Pool(_) => pool::run(&unit, &ready),
+                    Assignment::Pool(_) => pool::run(&unit, &ready, &limit),
                     Assignment::One => each::run(&unit, &ready),
                 }
             })?;
@@ -125,14 +128,24 @@ pub(super) struct Unit {
     pub(super) plan: Arc<Plan>,
     pub(super) index: usize,
     pub(super) log: Option<crate::log::LogSource>,
+    /// The number of its slot of the scoreboard, once it has one.
+    slot: Cell<Option<usize>>,
 }
 
 impl Unit {
+    /// Its engine has ended before its time: its figures are kept, and its slot is free.
+    pub(super) fn leave(&self) {
+        if let Some(slot) = self.slot.take() {
+            self.plan.scoreboard.leave(slot);
+        }
+    }
+
     /// Creates this thread's engine and reports that it is ready.
     pub(super) fn begin(&self, ready: &Sender<WorkerInfo>) -> anyhow::Result<Blocking<Hosts>> {
         let cpu = pin(&self.plan.config, self.index)?;
         let slot =
             self.plan.scoreboard.claim_slot().context("there are more threads than slots")?;
+        self.slot.set(Some(slot.index()));
         let local = WorkerState::new(self.log.as_ref().map(|log| log.writer()));
         if self.plan.assignment == Assignment::One {
             self.plan.check()?;

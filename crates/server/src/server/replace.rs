@@ -4,6 +4,7 @@ use super::{Server, Units};
 use crate::{
     architecture::{
         limits,
+        panics::PanicLimit,
         worker::{Ending, Former, Worker, WorkerInfo},
     },
     config::{Config, GuestbookConfig},
@@ -14,17 +15,12 @@ use crate::{
 };
 use anyhow::{Context, bail, ensure};
 use std::{
-    collections::VecDeque,
     fmt,
     sync::Arc,
     thread,
     time::{Duration, Instant},
 };
 
-/// The most workers that are replaced within [`WINDOW`]: a server in which more panic has a fault that does not
-/// go away, and ends.
-const REPLACEMENTS_MAX: usize = 10;
-const WINDOW: Duration = Duration::from_secs(60);
 /// A worker that reports its end is about to leave its thread: how often to look, and how many times.
 const LOOK: Duration = Duration::from_millis(1);
 const LOOKS_MAX: usize = 1_000;
@@ -53,13 +49,12 @@ pub(super) struct Replacements {
     /// The content cache in use.
     pub(super) contents: Arc<Contents>,
     guestbook: Option<Arc<GuestbookConfig>>,
-    /// When the last ones were.
-    recent: VecDeque<Instant>,
+    limit: PanicLimit,
 }
 
 impl fmt::Debug for Replacements {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Replacements").field("recent", &self.recent).finish_non_exhaustive()
+        f.debug_struct("Replacements").field("limit", &self.limit).finish_non_exhaustive()
     }
 }
 
@@ -71,19 +66,7 @@ impl Replacements {
         config: &Config,
     ) -> Self {
         let guestbook = config.guestbook.clone();
-        Self { start, listeners, contents, guestbook, recent: VecDeque::new() }
-    }
-
-    /// Counts one more.
-    fn admit(&mut self, now: Instant) -> anyhow::Result<()> {
-        self.recent.retain(|at| now.saturating_duration_since(*at) < WINDOW);
-        ensure!(
-            self.recent.len() < REPLACEMENTS_MAX,
-            "more than {REPLACEMENTS_MAX} workers have panicked within {} s",
-            WINDOW.as_secs()
-        );
-        self.recent.push_back(now);
-        Ok(())
+        Self { start, listeners, contents, guestbook, limit: PanicLimit::default() }
     }
 }
 
@@ -125,12 +108,12 @@ impl Server {
     }
 
     fn replace(&mut self, index: usize, former: Former) -> anyhow::Result<()> {
-        let (Some(mut replacements), Some(config), Some(rules)) =
+        let (Some(replacements), Some(config), Some(rules)) =
             (self.replacements.take(), self.config.clone(), self.rules.clone())
         else {
             bail!("it cannot be replaced");
         };
-        replacements.admit(Instant::now())?;
+        replacements.limit.admit(Instant::now())?;
         ensure!(
             config.hub.is_none(),
             "it had subscribers of the hub, which another one cannot have"
@@ -163,26 +146,5 @@ impl Server {
             "worker {index} panicked and lost its connections; another takes its place"
         );
         Ok(())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_crash_loop_ends_and_rare_panics_do_not() {
-        let config = Config::new(".");
-        let start: Start = Box::new(|_, _| bail!("not in this test"));
-        let mut all = Replacements::new(start, Vec::new(), Contents::new(0, 1), &config);
-        let now = Instant::now();
-        for _ in 0..3 * REPLACEMENTS_MAX {
-            all.admit(now + all.recent.len() as u32 * WINDOW).unwrap();
-            all.recent.clear();
-        }
-        (0..REPLACEMENTS_MAX).for_each(|_| all.admit(now).unwrap());
-        let message = all.admit(now + WINDOW / 2).unwrap_err().to_string();
-        assert!(message.contains("10 workers"), "{message}");
-        all.admit(now + WINDOW).unwrap();
     }
 }

@@ -80,16 +80,6 @@ impl Generations {
     }
 }
 
-/// For tests, and only in debug builds: a request for this target is a fault in the program.
-#[cfg(debug_assertions)]
-fn panic_if_planted(request: &Request<'_>) {
-    static TARGET: std::sync::OnceLock<Option<String>> = std::sync::OnceLock::new();
-    let target = TARGET.get_or_init(|| std::env::var("POLLUX_TEST_PANIC").ok());
-    let requested = request.line.split(|byte| *byte == b' ').nth(1);
-    let is_planted = target.is_some() && target.as_deref().map(str::as_bytes) == requested;
-    assert!(!is_planted, "planted by POLLUX_TEST_PANIC");
-}
-
 /// Calls `$call` for the generation of an exchange, with the rules that hold there.
 macro_rules! dispatch {
     ($self:ident, $context:ident, $exchange:ident, |$hosts:ident, $inner:ident, $ctx:ident| $call:expr) => {{
@@ -120,8 +110,6 @@ impl Service for Generations {
         request: &Request<'_>,
         response: &mut ResponseWriter<'_>,
     ) -> Flow<Exchange> {
-        #[cfg(debug_assertions)]
-        panic_if_planted(request);
         let flow = self.current.begin(context, request, response);
         flow.map(|inner| Exchange { inner, life: self.life.clone() })
     }

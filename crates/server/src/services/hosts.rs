@@ -225,6 +225,16 @@ impl Site {
     }
 }
 
+/// For tests, and only in debug builds: a request for this target is a fault in the program.
+#[cfg(debug_assertions)]
+fn panic_if_planted(request: &Request<'_>) {
+    static TARGET: std::sync::OnceLock<Option<String>> = std::sync::OnceLock::new();
+    let target = TARGET.get_or_init(|| std::env::var("POLLUX_TEST_PANIC").ok());
+    let requested = request.line.split(|byte| *byte == b' ').nth(1);
+    let is_planted = target.is_some() && target.as_deref().map(str::as_bytes) == requested;
+    assert!(!is_planted, "planted by POLLUX_TEST_PANIC");
+}
+
 impl Service for Hosts {
     type Exchange = Exchange;
 
@@ -235,6 +245,8 @@ impl Service for Hosts {
         request: &Request<'_>,
         response: &mut ResponseWriter<'_>,
     ) -> Flow<Exchange> {
+        #[cfg(debug_assertions)]
+        panic_if_planted(request);
         if self.others.is_some() {
             return self.begin_by_name(context, request, response);
         }

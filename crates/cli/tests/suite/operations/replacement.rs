@@ -85,3 +85,32 @@ fn a_crash_loop_ends_the_server() {
     let said = server.said();
     assert!(said.contains("worker 0 panicked") && said.contains("more than 10 workers"), "{said}");
 }
+
+/// Threads that serve one connection at a time.
+#[cfg_attr(not(debug_assertions), ignore = "a panic is planted in debug builds alone")]
+#[test]
+fn a_thread_that_panics_is_replaced_in_every_architecture() {
+    let folder = Folder::new();
+    folder.write("", "root = \"a\"");
+    for (architecture, arguments) in
+        [("iterative", &[][..]), ("prethreaded", &["--pool", "2"]), ("threaded", &[])]
+    {
+        let mut server = serve(&folder, &[&["--architecture", architecture], arguments].concat());
+        let has_pool = architecture != "threaded";
+        for count in 1..=3 {
+            if has_pool {
+                panic_of(&server, server.client(), count);
+            } else {
+                let mut client = server.client();
+                client.send(format!("GET {PLANTED} HTTP/1.1\r\nHost: h\r\n\r\n").as_bytes());
+                assert!(client.read_to_end_or_reset().is_empty());
+            }
+            assert_eq!(server.client().get("/").text(), "site a\n", "{architecture}");
+        }
+        let expected = if has_pool { 3 } else { 0 };
+        assert_eq!(server.statistics()["workers"]["replaced"], expected, "{architecture}");
+        let (status, last) = server.stop();
+        assert!(status.success(), "{architecture}");
+        assert_eq!(last["connections"]["open"], 0, "{architecture}: {last}");
+    }
+}

@@ -70,6 +70,31 @@ fn every_architecture_serves_in_it() {
     works(serve(site.path(), &[&["--sandbox", "kill"], &arguments[..]].concat()), "reuseport");
 }
 
+#[test]
+fn a_request_still_needs_two_system_calls() {
+    if !is_possible() {
+        return;
+    }
+    const REQUESTS: u64 = 200;
+    let site = site(0);
+    let mut server = serve(site.path(), &["--sandbox", "kill"]);
+    let mut client = server.client();
+    client.get("/");
+    let calls = |all: &serde_json::Value| -> u64 {
+        let calls = all["system_calls"].as_object().unwrap();
+        // Its share of the waits is counted apart.
+        let own = calls.iter().filter(|(name, _)| !name.starts_with("epoll"));
+        own.map(|(_, call)| call["count"].as_u64().unwrap()).sum()
+    };
+    let before = calls(&server.wait_until("the first", |all| all["requests"] == 1));
+    (0..REQUESTS).for_each(|_| assert_eq!(client.get("/").text(), INDEX));
+    let all = server.wait_until("all", |all| all["requests"] == REQUESTS + 1);
+    let made = calls(&all) - before;
+    // Each command for statistics costs one or two.
+    assert!((2 * REQUESTS..=2 * REQUESTS + 40).contains(&made), "{made}: {all}");
+    assert!(server.stop().0.success());
+}
+
 /// What the running server says to `attempts`, of which it reports each.
 fn outcomes(mode: &str, site: &Path, attempts: &[String]) -> Vec<bool> {
     let mut command = Command::new(BINARY);
