@@ -9,7 +9,7 @@ use crate::{
     admin::Task,
     config::{Accepting, Architecture, Listen},
     sandbox,
-    upgrade::predecessor::Predecessor,
+    upgrade::{launcher, predecessor::Predecessor},
 };
 use anyhow::Context;
 use pollux_sys as sys;
@@ -224,6 +224,7 @@ pub fn run_with(
         server.await_operators();
     }
     let statistics = server.wait()?;
+    launcher::end();
     print(&statistics)?;
     Ok(statistics)
 }

@@ -210,7 +210,13 @@ fn bind(config: &Config) -> anyhow::Result<()> {
         _ => (1, false),
     };
     for listen in &config.listen {
-        bind_new(Role::Clients, listen, count, shares)?;
+        match listen {
+            // These cannot take a socket over: they say so later.
+            Listen::Tcp(address) if config.architecture != Architecture::Event => {
+                early::bind(*address, count, shares)?;
+            }
+            _ => bind_new(Role::Clients, listen, count, shares)?,
+        }
     }
     if let Some(listen) = &config.redirect_http {
         bind_new(Role::Clients, listen, 1, false)?;

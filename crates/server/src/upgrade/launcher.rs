@@ -7,6 +7,7 @@
 
 use anyhow::{Context, bail};
 use pollux_sys::{self as sys, OwnFileTables};
+use rustix::process::{Pid, WaitOptions, waitpid};
 use socket2::SockRef;
 use std::{
     io::{self, IoSlice},
@@ -38,8 +39,13 @@ const FAILED: u8 = b'f';
 const RUNNING: u8 = b'r';
 const ENDED: u8 = b'e';
 
-/// The socket to this server's launcher.
-static LAUNCHER: Mutex<Option<OwnedFd>> = Mutex::new(None);
+/// The launcher of this server.
+static LAUNCHER: Mutex<Option<Launcher>> = Mutex::new(None);
+
+struct Launcher {
+    socket: OwnedFd,
+    process: Option<Pid>,
+}
 
 /// Starts the launcher of this server. To be called while the process has one thread.
 ///
@@ -51,14 +57,25 @@ pub(crate) fn start(promise: OwnFileTables) -> anyhow::Result<()> {
     let (near, far) = sys::packet_pair().context("the launcher's socket")?;
     SockRef::from(&near).set_read_timeout(Some(PATIENCE)).context("SO_RCVTIMEO")?;
     let inherited = [far.as_raw_fd()];
-    sys::fork(promise, &inherited, move || {
+    let process = sys::fork(promise, &inherited, move || {
         let _ = rustix::thread::set_name(NAME);
         serve(&far, &program);
         0
     })
     .context("the launcher of upgrades")?;
-    *LAUNCHER.lock().unwrap_or_else(PoisonError::into_inner) = Some(near);
+    *LAUNCHER.lock().unwrap_or_else(PoisonError::into_inner) =
+        Some(Launcher { socket: near, process: Pid::from_raw(process) });
     Ok(())
+}
+
+/// Ends the launcher, if there is one, and waits for its end: a server leaves no process behind.
+pub(crate) fn end() {
+    let launcher = LAUNCHER.lock().unwrap_or_else(PoisonError::into_inner).take();
+    let Some(Launcher { socket, process }) = launcher else { return };
+    drop(socket);
+    if process.is_some() {
+        let _ = waitpid(process, WaitOptions::empty());
+    }
 }
 
 /// Whether this server has a launcher, and may not start programs itself.
@@ -116,7 +133,7 @@ impl Launched {
 
 fn request(what: u8, channel: Option<BorrowedFd<'_>>) -> io::Result<(u8, Vec<u8>)> {
     let launcher = LAUNCHER.lock().unwrap_or_else(PoisonError::into_inner);
-    let socket = launcher.as_ref().ok_or(io::ErrorKind::NotConnected)?.as_fd();
+    let socket = launcher.as_ref().ok_or(io::ErrorKind::NotConnected)?.socket.as_fd();
     match channel {
         Some(channel) => sys::send_with_descriptor(socket, &[IoSlice::new(&[what])], channel)?,
         None => sys::send(socket, &[what], false)?,

@@ -32,8 +32,13 @@ fn works(mut server: Serve, what: &str) {
     server.wait_until(what, |all| all["requests"].as_u64() >= Some(3));
     let said = server.said();
     assert!(said.contains("in force: Landlock ABI") && said.contains("seccomp (kill)"), "{said}");
+    let children = format!("/proc/{0}/task/{0}/children", server.pid());
+    let children = fs::read_to_string(children).unwrap();
     let (status, _) = server.stop();
     assert!(status.success(), "{what}: {status}: {said}");
+    for child in children.split_whitespace() {
+        assert!(!Path::new("/proc").join(child).exists(), "{what}: it leaves {child} behind");
+    }
 }
 
 #[test]
