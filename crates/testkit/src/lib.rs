@@ -1,6 +1,6 @@
 //! Support for the tests of all crates: pairs of descriptors, full buffers, limits, forked
 //! children, signals, system calls that fail, ports, an HTTP client, the server as a process, a corpus of
-//! requests and their replies, what a guestbook has to do, a real Redis, a count of allocations, a process of one test's own.
+//! requests and their replies, what a guestbook has to do, a real Redis, a real ACME authority, a count of allocations, a process of one test's own.
 //! Everything panics with what failed: a test has no use for a `Result` here.
 
 pub mod allocations;
@@ -13,6 +13,7 @@ pub mod http;
 pub mod limits;
 pub mod origin;
 pub mod pairs;
+pub mod pebble;
 pub mod ports;
 pub mod redis;
 pub mod serve;

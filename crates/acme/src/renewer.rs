@@ -1,0 +1,214 @@
+//! The thread that orders and renews.
+
+use crate::{
+    Challenge, Settings, StateDir, Status, Validity, challenge,
+    order::{self, Failure},
+    schedule::Plan,
+    state,
+};
+use instant_acme::Account;
+use std::{
+    io,
+    sync::Arc,
+    thread::{self, JoinHandle},
+    time::{Duration, SystemTime},
+};
+use tokio::{
+    runtime,
+    sync::oneshot::{self, Receiver, Sender},
+    time::{sleep, timeout},
+};
+
+/// How long one order may take, from the account to the stored certificate.
+const ORDER_TIMEOUT: Duration = Duration::from_secs(300);
+/// The longest sleep: the clock may be set meanwhile.
+const SLEEP_MAX: Duration = Duration::from_secs(3600);
+
+/// The thread that orders and renews. Dropping it stops the thread, also in the middle of an order.
+#[derive(Debug)]
+pub struct Renewer {
+    status: Arc<Status>,
+    stop: Option<Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Renewer {
+    /// Starts the thread. `on_certificate` is called there after a certificate was stored.
+    ///
+    /// # Errors
+    /// The state directory cannot be written; there is no thread left.
+    pub fn start(
+        settings: Settings,
+        on_certificate: impl Fn() + Send + 'static,
+    ) -> io::Result<Self> {
+        let state = StateDir::new(&settings.state_dir, &settings.directory);
+        state.create(None)?;
+        let status = Arc::new(Status::new(&settings.names));
+        let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
+        let (stop, stopped) = oneshot::channel();
+        let work = Work { settings, state, status: status.clone() };
+        let thread = thread::Builder::new().name("acme".into()).spawn(move || {
+            runtime.block_on(work.run_until(stopped, on_certificate));
+            // A name that is being resolved must not hold up the server's end.
+            runtime.shutdown_background();
+        })?;
+        Ok(Self { status, stop: Some(stop), thread: Some(thread) })
+    }
+
+    /// What became of the orders so far.
+    pub fn status(&self) -> &Arc<Status> {
+        &self.status
+    }
+}
+
+impl Drop for Renewer {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+struct Work {
+    settings: Settings,
+    state: StateDir,
+    status: Arc<Status>,
+}
+
+impl Work {
+    async fn run_until(&self, stopped: Receiver<()>, on_certificate: impl Fn()) {
+        tokio::select! {
+            () = self.run(on_certificate) => {}
+            // The sender is dropped.
+            _ = stopped => {}
+        }
+    }
+
+    async fn run(&self, on_certificate: impl Fn()) {
+        let _lock = self.lock().await;
+        challenge::remove_old(&self.state.challenges());
+        let mut plans: Vec<Plan> = (0..self.settings.names.len())
+            .map(|index| Plan::for_stored(self.look_at(index), rand::random()))
+            .collect();
+        let mut account = None;
+        loop {
+            for (index, plan) in plans.iter_mut().enumerate() {
+                if plan.due <= SystemTime::now() {
+                    *plan = self.attempt(index, *plan, &mut account, &on_certificate).await;
+                }
+            }
+            let due = plans.iter().map(|plan| plan.due).min();
+            let left = due.and_then(|due| due.duration_since(SystemTime::now()).ok());
+            sleep(left.unwrap_or_default().min(SLEEP_MAX)).await;
+        }
+    }
+
+    /// Waits until this process is the one that orders.
+    async fn lock(&self) -> state::Lock {
+        let mut has_warned = false;
+        loop {
+            match self.state.lock() {
+                Ok(Some(lock)) => return lock,
+                Ok(None) if !has_warned => tracing::info!(
+                    "acme: another process orders certificates in this state directory; this one uses them"
+                ),
+                Err(error) if !has_warned => tracing::error!(
+                    "acme: no certificate is ordered: {}: the next attempt is soon",
+                    Failure::from(error)
+                ),
+                _ => {}
+            }
+            has_warned = true;
+            // Its certificates count here as well.
+            for index in 0..self.settings.names.len() {
+                let _ = self.look_at(index);
+            }
+            sleep(self.settings.timing.lock_retry).await;
+        }
+    }
+
+    /// Reads the stored certificate of a name.
+    fn look_at(&self, index: usize) -> Option<Validity> {
+        let path = self.state.certificate(&self.settings.names[index]);
+        let validity = match state::read(&path) {
+            Ok(pem) => pem.and_then(|pem| Validity::of_pem(&pem)),
+            Err(error) => {
+                tracing::warn!("acme: {error}");
+                None
+            }
+        };
+        self.status.set_validity(index, validity);
+        validity
+    }
+
+    async fn attempt(
+        &self,
+        index: usize,
+        plan: Plan,
+        account: &mut Option<Account>,
+        on_certificate: &impl Fn(),
+    ) -> Plan {
+        let (name, timing) = (&self.settings.names[index], &self.settings.timing);
+        let challenges = &self.settings.challenges;
+        let challenge = challenges[plan.failures as usize % challenges.len()];
+        tracing::info!("acme: ordering a certificate for {name} by {challenge}");
+        let order = timeout(ORDER_TIMEOUT, self.order(name, challenge, account));
+        let outcome = order.await.unwrap_or_else(|_| {
+            Err(Failure::new(format!("no certificate within {} s", ORDER_TIMEOUT.as_secs())))
+        });
+        let now = SystemTime::now();
+        match outcome {
+            Ok(validity) => {
+                self.status.add_success();
+                self.status.set_validity(index, Some(validity));
+                let next = Plan::after_success(validity, now, timing, rand::random());
+                let left =
+                    |time: SystemTime| time.duration_since(now).unwrap_or_default().as_secs();
+                tracing::info!(
+                    "acme: {name} has a new certificate, valid for {} s, to be renewed in {} s",
+                    left(validity.until),
+                    left(next.due)
+                );
+                on_certificate();
+                next
+            }
+            Err(failure) => {
+                self.status.add_failure();
+                let mut next = plan.after_failure(now, timing, rand::random());
+                if failure.is_rate_limit {
+                    next.due = now + timing.retry_max;
+                }
+                let wait = next.due.duration_since(now).unwrap_or_default();
+                let current = match self.look_at(index) {
+                    Some(validity) if validity.until > now => {
+                        "the present certificate stays in use"
+                    }
+                    Some(_) => "the present certificate has expired",
+                    None => "the server answers with a self-signed certificate until then",
+                };
+                tracing::error!(
+                    "acme: no certificate for {name}: {failure}; {current}; the next attempt is in {} s",
+                    wait.as_secs()
+                );
+                next
+            }
+        }
+    }
+
+    async fn order(
+        &self,
+        name: &str,
+        challenge: Challenge,
+        account: &mut Option<Account>,
+    ) -> Result<Validity, Failure> {
+        let present = match account.take() {
+            Some(account) => account,
+            None => order::account(&self.settings, &self.state).await?,
+        };
+        let outcome = order::order(&self.settings, &self.state, &present, name, challenge).await;
+        // After a failure the directory is read again: its URLs may have changed.
+        *account = outcome.is_ok().then_some(present);
+        outcome
+    }
+}

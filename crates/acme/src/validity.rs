@@ -1,0 +1,34 @@
+//! From when and until when a certificate is valid.
+
+use rustls::pki_types::{CertificateDer, pem::PemObject as _};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use x509_parser::prelude::{FromDer as _, X509Certificate};
+
+/// From when and until when a certificate is valid.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Validity {
+    /// notBefore.
+    pub from: SystemTime,
+    /// notAfter.
+    pub until: SystemTime,
+}
+
+impl Validity {
+    /// That of the first certificate in a PEM file's content; `None` where there is none, or it cannot be read.
+    pub(crate) fn of_pem(pem: &[u8]) -> Option<Self> {
+        let certificate = CertificateDer::from_pem_slice(pem).ok()?;
+        let (_, parsed) = X509Certificate::from_der(&certificate).ok()?;
+        let time =
+            |seconds: i64| Some(UNIX_EPOCH + Duration::from_secs(u64::try_from(seconds).ok()?));
+        let validity = parsed.validity();
+        Some(Self {
+            from: time(validity.not_before.timestamp())?,
+            until: time(validity.not_after.timestamp())?,
+        })
+    }
+
+    /// How long in all.
+    pub(crate) fn lifetime(&self) -> Duration {
+        self.until.duration_since(self.from).unwrap_or_default()
+    }
+}

@@ -1,0 +1,212 @@
+//! An ACME authority of a test's own: Pebble, with a name server for which every name is 127.0.0.1.
+
+use crate::{child::KillOnDrop, ports::Port};
+use std::{
+    env, fs,
+    io::{self, Read as _, Write as _},
+    net::{Ipv4Addr, TcpListener, TcpStream},
+    path::PathBuf,
+    process::{Command, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
+use tempfile::TempDir;
+
+/// How long it may take to listen.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// How an authority behaves.
+#[derive(Clone, Copy, Debug)]
+pub struct Behaviour {
+    /// How long its certificates are valid.
+    pub lifetime: Duration,
+    /// How many of a hundred requests are refused for their nonce.
+    pub refused_nonces: u8,
+}
+
+impl Default for Behaviour {
+    fn default() -> Self {
+        Self { lifetime: Duration::from_secs(90 * 86_400), refused_nonces: 5 }
+    }
+}
+
+/// A running authority; ends with the value.
+#[derive(Debug)]
+pub struct Pebble {
+    process: Option<KillOnDrop>,
+    folder: TempDir,
+    program: PathBuf,
+    behaviour: Behaviour,
+    directory: Port,
+    management: Port,
+    /// Where it validates names over plain HTTP.
+    pub http: Port,
+    /// Where it validates names over TLS.
+    pub tls: Port,
+    dns: String,
+}
+
+impl Pebble {
+    /// Starts one. `None` where Pebble is not installed (`scripts/setup build acme`), which is printed.
+    pub fn start(behaviour: Behaviour) -> Option<Self> {
+        let Some(program) = find() else {
+            eprintln!("skipped: pebble is not installed: scripts/setup build acme");
+            return None;
+        };
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut pebble = Self {
+            process: None,
+            folder,
+            program,
+            behaviour,
+            directory: Port::reserve(),
+            management: Port::reserve(),
+            http: Port::reserve(),
+            tls: Port::reserve(),
+            dns: answer_names(),
+        };
+        pebble.make_certificate();
+        pebble.restart();
+        Some(pebble)
+    }
+
+    /// The URL of its directory.
+    pub fn url(&self) -> String {
+        format!("https://localhost:{}/dir", self.directory.number())
+    }
+
+    /// The file with the root of the directory's own certificate.
+    pub fn root(&self) -> PathBuf {
+        self.folder.path().join("own.pem")
+    }
+
+    /// Ends it: from now on nothing listens at its URL.
+    pub fn stop(&mut self) {
+        self.process = None;
+    }
+
+    /// Starts it again, with a new authority that knows no accounts.
+    pub fn restart(&mut self) {
+        self.process = None;
+        let own = |name: &str| self.folder.path().join(name).display().to_string();
+        let config = serde_json::json!({ "pebble": {
+            "listenAddress": self.directory.address().to_string(),
+            "managementListenAddress": self.management.address().to_string(),
+            "certificate": own("own.pem"),
+            "privateKey": own("own.key"),
+            "httpPort": self.http.number(),
+            "tlsPort": self.tls.number(),
+            "ocspResponderURL": "",
+            "externalAccountBindingRequired": false,
+            "retryAfter": { "authz": 1, "order": 1 },
+            "profiles": { "default": {
+                "description": "the only one",
+                "validityPeriod": self.behaviour.lifetime.as_secs(),
+            } },
+        } });
+        fs::write(own("config.json"), config.to_string()).expect("a file");
+        let log = fs::File::create(own("log")).expect("a file");
+        let child = Command::new(&self.program)
+            .args(["-config", &own("config.json"), "-dnsserver", &self.dns])
+            .env("PEBBLE_VA_NOSLEEP", "1")
+            .env("PEBBLE_WFE_NONCEREJECT", self.behaviour.refused_nonces.to_string())
+            // Each order is validated, also one for a name that was validated a moment ago.
+            .env("PEBBLE_AUTHZREUSE", "0")
+            .stdin(Stdio::null())
+            .stdout(log.try_clone().expect("a descriptor"))
+            .stderr(log)
+            .spawn()
+            .expect("pebble");
+        self.process = Some(KillOnDrop(child));
+        let begun = Instant::now();
+        while TcpStream::connect(self.directory.address()).is_err() {
+            assert!(begun.elapsed() < PATIENCE, "pebble does not listen: {}", self.log());
+            thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// What it has printed.
+    pub fn log(&self) -> String {
+        fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()
+    }
+
+    /// Its own certificate, which is also its root.
+    fn make_certificate(&self) {
+        let output = Command::new("openssl")
+            .args([
+                "req",
+                "-x509",
+                "-newkey",
+                "ec",
+                "-pkeyopt",
+                "ec_paramgen_curve:P-256",
+                "-nodes",
+            ])
+            .args([
+                "-days",
+                "30",
+                "-subj",
+                "/CN=localhost",
+                "-keyout",
+                "own.key",
+                "-out",
+                "own.pem",
+            ])
+            .args(["-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"])
+            .args(["-addext", "basicConstraints=critical,CA:FALSE"])
+            .current_dir(self.folder.path())
+            .output()
+            .expect("openssl");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    }
+}
+
+/// The program: on the PATH, or where `go install` puts it.
+fn find() -> Option<PathBuf> {
+    let path = env::var_os("PATH").unwrap_or_default();
+    let go = env::var_os("GOBIN").map(PathBuf::from);
+    let home = env::var_os("HOME").map(|home| PathBuf::from(home).join("go/bin"));
+    let mut folders = env::split_paths(&path).chain(go).chain(home);
+    folders.find_map(|folder| Some(folder.join("pebble")).filter(|program| program.is_file()))
+}
+
+/// Answers every question for an IPv4 address with 127.0.0.1, and any other with nothing; over TCP, as Pebble wants
+/// it. Returns the address of the name server, whose thread lives as long as the process.
+fn answer_names() -> String {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a socket");
+    let address = listener.local_addr().expect("its address").to_string();
+    thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            let _ = answer_query(&mut stream);
+        }
+    });
+    address
+}
+
+/// RFC 1035 §4.2.2: each message has its length before it.
+fn answer_query(stream: &mut TcpStream) -> io::Result<()> {
+    stream.set_read_timeout(Some(PATIENCE))?;
+    let mut len = [0; 2];
+    stream.read_exact(&mut len)?;
+    let mut query = vec![0; u16::from_be_bytes(len).into()];
+    stream.read_exact(&mut query)?;
+    let reply = reply_to(&query).unwrap_or_default();
+    let len = u16::try_from(reply.len()).unwrap_or(0);
+    stream.write_all(&[&len.to_be_bytes()[..], &reply].concat())
+}
+
+/// RFC 1035 §4: the header and the question come back, with one record if an address is wanted.
+fn reply_to(query: &[u8]) -> Option<Vec<u8>> {
+    const HEADER: usize = 12;
+    let name = query.get(HEADER..)?.iter().position(|&byte| byte == 0)?;
+    let end = HEADER + name + 1;
+    let kind = query.get(end..end + 2)?;
+    let is_address = kind == [0, 1];
+    let mut reply = query[..2].to_vec();
+    reply.extend([0x81, 0x80, 0, 1, 0, u8::from(is_address), 0, 0, 0, 0]);
+    reply.extend_from_slice(query.get(HEADER..end + 4)?);
+    if is_address {
+        reply.extend([0xc0, HEADER as u8, 0, 1, 0, 1, 0, 0, 0, 0, 0, 4, 127, 0, 0, 1]);
+    }
+    Some(reply)
+}
