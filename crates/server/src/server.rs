@@ -354,6 +354,7 @@ impl Server {
         let target = config.access_log.clone();
         let plan =
             Plan { config, rules, tree, contents, assignment, queues, max_connections, scoreboard };
+        plan.allow_eviction()?;
         let (units, infos, log) = if architecture.has_processes() {
             let log = target.as_ref().map(LogProcess::new).transpose()?;
             let processes = Processes::start(plan, log)?;

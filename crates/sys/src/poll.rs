@@ -1,6 +1,6 @@
 //! ppoll(2) and pselect(2).
 
-use super::{Call, check, count};
+use super::{Call, WakeMask, check, count};
 use std::{io, os::fd::RawFd, time::Duration};
 
 pub use libc::pollfd as PollFd;
@@ -86,6 +86,21 @@ pub fn ppoll(fds: &mut [PollFd], timeout: Option<Duration>) -> io::Result<usize>
     // call; a null mask is allowed.
     let ready = count(Call::Poll, || unsafe {
         check(libc::ppoll(fds.as_mut_ptr(), fds.len() as libc::nfds_t, time, std::ptr::null()))
+    })?;
+    Ok(ready as usize)
+}
+
+/// As [`ppoll`]; [`wake`](crate::wake) ends the wait, as an error of the kind Interrupted.
+pub fn ppoll_wakeable(
+    fds: &mut [PollFd],
+    timeout: Option<Duration>,
+    mask: &WakeMask,
+) -> io::Result<usize> {
+    let time = timeout.map(timespec);
+    let time = time.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
+    // SAFETY: as in `ppoll`; the mask is an initialised set.
+    let ready = count(Call::Poll, || unsafe {
+        check(libc::ppoll(fds.as_mut_ptr(), fds.len() as libc::nfds_t, time, mask.as_ptr()))
     })?;
     Ok(ready as usize)
 }

@@ -29,6 +29,59 @@ pub fn block_signals(signals: &[Signal]) -> io::Result<()> {
     }
 }
 
+/// The signal with which one thread ends another's [`ppoll_wakeable`](crate::ppoll_wakeable). By default it is ignored:
+/// a process or thread that has got the number of one that has ended does not notice it.
+const WAKE: Signal = libc::SIGWINCH;
+
+/// The signals that stay blocked while a thread waits in [`ppoll_wakeable`](crate::ppoll_wakeable): those that it
+/// blocks anyway, without the one that wakes it.
+#[derive(Clone, Copy)]
+pub struct WakeMask(libc::sigset_t);
+
+impl WakeMask {
+    /// That of the thread that calls.
+    pub fn of_this_thread() -> Self {
+        let mut set = set_of(&[]);
+        // SAFETY: writes the present mask to `set`, and changes nothing.
+        unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, std::ptr::null(), &mut set) };
+        // SAFETY: the set is initialised.
+        unsafe { libc::sigdelset(&mut set, WAKE) };
+        Self(set)
+    }
+
+    pub(super) fn as_ptr(&self) -> *const libc::sigset_t {
+        &self.0
+    }
+}
+
+impl std::fmt::Debug for WakeMask {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("WakeMask")
+    }
+}
+
+/// Makes [`wake`] end the waits of this process and of those that it forks: the signal gets a handler that does
+/// nothing, and is blocked in this thread and in those that it starts from now on, so that it arrives within a wait.
+///
+/// # Errors
+/// Those of sigaction(2) and pthread_sigmask(3).
+pub fn allow_waking() -> io::Result<()> {
+    extern "C" fn nothing(_: Signal) {}
+    block_signals(&[WAKE])?;
+    // SAFETY: all bytes zero are a valid `sigaction`: no flags, an empty mask.
+    let mut action: libc::sigaction = unsafe { mem::zeroed() };
+    action.sa_sigaction = nothing as extern "C" fn(Signal) as usize;
+    // SAFETY: the handler takes a number and does nothing, which is safe at any moment.
+    check(unsafe { libc::sigaction(WAKE, &action, std::ptr::null_mut()) }).map(drop)
+}
+
+/// Ends the wait in [`ppoll_wakeable`](crate::ppoll_wakeable) of a thread, also of another process, or its next one
+/// (tkill(2)). `thread` is what gettid(2) says there.
+pub fn wake(thread: i32) {
+    // SAFETY: takes no pointer. It may fail: the thread has ended.
+    unsafe { libc::syscall(libc::SYS_tkill, thread, WAKE) };
+}
+
 /// Waits for one of `signals`, which must be blocked (sigwaitinfo(2)).
 pub fn wait_signal(signals: &[Signal]) -> io::Result<Signal> {
     let set = set_of(signals);

@@ -39,7 +39,7 @@ pub(super) fn run(unit: &Unit, ready: &Sender<WorkerInfo>) -> anyhow::Result<()>
                 "all {} threads that --max-connections or the limit of open files allows are busy",
                 unit.plan.max_connections
             ));
-            if !engine.pause(scoreboard.room()) {
+            if !engine.pause(scoreboard, unit.plan.queues.of(0)) {
                 break None;
             }
             scoreboard.drain_room();

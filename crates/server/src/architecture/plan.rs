@@ -2,7 +2,7 @@
 
 use super::Assignment;
 use crate::{
-    config::Config,
+    config::{Config, IdleEviction},
     engine::blocking::Blocking,
     protocol::rules::Rules,
     service::worker_state::WorkerState,
@@ -14,6 +14,7 @@ use crate::{
     stats::scoreboard::{Scoreboard, ScoreboardSlot},
     transport::queue::Queues,
 };
+use anyhow::Context;
 use pollux_sys as sys;
 use std::sync::Arc;
 
@@ -70,6 +71,17 @@ impl Plan {
 
     fn tree(&self) -> anyhow::Result<Option<Arc<Tree>>> {
         self.tree.clone().map_or_else(|| Tree::of(&self.config.site), |tree| Ok(Some(tree)))
+    }
+
+    /// To be called before the first unit is started: units can then wake each other, where idle clients give way.
+    ///
+    /// # Errors
+    /// As [`sys::allow_waking`].
+    pub(crate) fn allow_eviction(&self) -> anyhow::Result<()> {
+        match self.config.idle_eviction {
+            IdleEviction::On => sys::allow_waking().context("a signal that wakes units"),
+            IdleEviction::Off => Ok(()),
+        }
     }
 
     /// How many units there are from the start.

@@ -48,6 +48,8 @@ const SIGNALS_AT_ONCE: usize = 8;
 const LET_IN_AT_ONCE: usize = 16;
 /// How long after a stop's time is over a process is killed that should have ended by itself.
 const LATE_MS: u64 = 1_000;
+/// How long the process of the trial may take to end after it has reported.
+const TRIAL_PATIENCE: Duration = Duration::from_secs(1);
 
 /// The processes of a server.
 #[derive(Debug)]
@@ -148,6 +150,7 @@ impl Processes {
                 // The acceptor runs on the CPU of the first process.
                 pin(&all.plan.config, 0)?;
                 all.try_one()?;
+                all.await_trial()?;
                 all.acceptor =
                     Some(ProcessAcceptor::new(&all.plan.scoreboard).context("there is no slot")?);
             }
@@ -273,6 +276,21 @@ impl Processes {
         self.note(child, role)?;
         drop(report);
         wait_until_ready(&reports)
+    }
+
+    /// Waits until the process of the trial has ended: until then it has the slot of a connection.
+    fn await_trial(&mut self) -> anyhow::Result<()> {
+        let until = Instant::now() + TRIAL_PATIENCE;
+        loop {
+            self.take_ended()?;
+            let now = Instant::now();
+            let is_running =
+                self.children.values().any(|child| matches!(child.role, Role::One { .. }));
+            if !is_running || now >= until {
+                return Ok(());
+            }
+            self.wait_for_something(now, Some(until))?;
+        }
     }
 
     /// Starts a process for a connection. The parcel is empty then; else it is as it was.

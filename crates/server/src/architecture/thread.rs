@@ -151,7 +151,11 @@ impl Unit {
             self.plan.check()?;
         }
         let mut engine = self.plan.engine(slot, local)?;
-        engine.prepare(self.plan.queues.of(self.index)).context(NO_SET)?;
+        let queue = self.plan.queues.of(self.index);
+        engine.prepare(queue).context(NO_SET)?;
+        if self.plan.assignment != Assignment::One {
+            engine.join_pool(queue);
+        }
         let tid = rustix::thread::gettid().as_raw_nonzero().get();
         let _ = ready.send(WorkerInfo { tid, cpu, listens: Vec::new() });
         Ok(engine)

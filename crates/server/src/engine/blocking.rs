@@ -11,6 +11,7 @@
 mod accept;
 mod admit;
 mod brisk;
+mod evict;
 mod handover;
 mod names;
 mod tunnel;
@@ -21,7 +22,7 @@ use super::{
     upstreams::UpstreamDriver as _,
 };
 use crate::{
-    config::{Config, LargeFile, SEND_PROGRESS_BYTES},
+    config::{Config, IdleEviction, LargeFile, SEND_PROGRESS_BYTES},
     log,
     protocol::{Awaits, Connection, Iteration, Need, rules::Rules},
     reactor::{AlarmId, ClientId, Reactor},
@@ -33,9 +34,10 @@ use crate::{
 use accept::Acceptor;
 pub(crate) use accept::{NO_SET, RETRY};
 use brisk::Pace;
+use evict::Eviction;
 use libc::{POLLERR, POLLHUP, POLLIN, POLLOUT};
 use names::Names;
-use pollux_sys::{self as sys, Counters, PollFd};
+use pollux_sys::{self as sys, Counters, PollFd, WakeMask};
 use std::{
     io,
     os::fd::{AsFd, AsRawFd, OwnedFd, RawFd},
@@ -76,6 +78,10 @@ pub(crate) struct Blocking<A: Service> {
     calls_before: Counters,
     /// The tick at which a stop no longer waits.
     stop_at: Option<u32>,
+    /// `None` where idle clients do not give way.
+    eviction: Option<Eviction>,
+    /// The next wait can be ended by another unit.
+    wake_mask: Option<WakeMask>,
 }
 
 /// Whose connection it is.
@@ -130,6 +136,8 @@ impl<A: Service> Blocking<A> {
             generation: 0,
             calls_before,
             stop_at: None,
+            eviction: (config.idle_eviction == IdleEviction::On).then(Eviction::new),
+            wake_mask: None,
         }
     }
 
@@ -193,6 +201,7 @@ impl<A: Service> Blocking<A> {
 
     fn end(&mut self) {
         let Some(mut client) = self.client.take() else { return };
+        self.forget_idle();
         let Self { service, rules, worker, reactor, .. } = self;
         if client.connection.has_ended_well() && !client.is_broken {
             client.transport.say_end();
@@ -372,6 +381,9 @@ impl<A: Service> Blocking<A> {
         let Some(deadline) = self.begin_time(class) else { return 0 };
         let Some(client) = &self.client else { return 0 };
         let fd = client.transport.as_raw_fd();
+        if class == Some(Class::KeepAlive) && self.eviction.is_some() {
+            return self.wait_while_idle(fd, deadline);
+        }
         self.wait_until(&[(fd, events)], deadline);
         self.polled[1].revents
     }
@@ -460,7 +472,10 @@ impl<A: Service> Blocking<A> {
         if timeout != Some(Duration::ZERO) {
             self.show();
         }
-        let mut outcome = sys::ppoll(&mut self.polled, timeout);
+        let mut outcome = match &self.wake_mask {
+            None => sys::ppoll(&mut self.polled, timeout),
+            Some(mask) => sys::ppoll_wakeable(&mut self.polled, timeout, mask),
+        };
         if outcome.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::Interrupted) {
             // After a stop of the process (SIGSTOP) deadlines are over: what has come meanwhile is
             // looked at first.

@@ -9,6 +9,12 @@
 //! A stop signals a notifier that nobody resets: the reading end of a pipe stays readable for all
 //! workers that wait on it. A second notifier ends the grace time of the first. When the process
 //! that could signal it has died, both are ready too (POLLHUP).
+//!
+//! It also shows which units wait for an idle client, so that one of them can give way ([`idle`]).
+
+mod idle;
+
+pub(crate) use idle::Phase;
 
 use crate::{
     stats::{COUNTERS, Counter, Counts, Statistics},
@@ -27,8 +33,10 @@ use std::{
 
 /// The first word: until when a stop leaves time, in milliseconds of the monotonic clock.
 const STOP_AT: usize = 0;
-/// Words before the slots.
-const HEADER: usize = 1;
+/// Words before those of the slots; the others are those of [`idle`].
+const HEADER: usize = 3;
+/// Words of a slot that are not figures.
+const IDLE_WORDS: usize = 3;
 /// Words of a slot before those of its system calls.
 const FIGURES: usize = COUNTERS;
 /// Words of a slot.
@@ -38,6 +46,8 @@ const SLOT: usize = FIGURES + Counters::WORDS;
 #[derive(Debug)]
 pub(crate) struct Scoreboard {
     words: SharedWords,
+    /// How many slots there are.
+    capacity: usize,
     /// Ends to ring with: for a stop, and for the end of the time that it leaves.
     writers: [OwnedFd; 2],
     notifiers: [OwnedFd; 2],
@@ -63,11 +73,12 @@ impl Scoreboard {
     /// # Errors
     /// When there is no memory or no descriptor left.
     pub(crate) fn new(slots: usize) -> io::Result<Self> {
-        let words = SharedWords::new(HEADER + slots * SLOT)?;
+        let words = SharedWords::new(HEADER + slots * (IDLE_WORDS + SLOT))?;
         let (stop, stop_writer) = sys::pipe()?;
         let (end, end_writer) = sys::pipe()?;
         Ok(Self {
             words,
+            capacity: slots,
             writers: [stop_writer, end_writer],
             notifiers: [stop, end],
             room: sys::pipe()?,
@@ -81,7 +92,7 @@ impl Scoreboard {
         let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
         let index = match slots.free.pop() {
             Some(index) => index,
-            None if HEADER + (slots.used + 1) * SLOT <= self.words.len() => {
+            None if slots.used < self.capacity => {
                 slots.used += 1;
                 slots.used - 1
             }
@@ -104,6 +115,7 @@ impl Scoreboard {
         for word in self.slot(index) {
             word.store(0, Relaxed);
         }
+        self.forget_idle(index);
         slots.free.push(index);
         if self.wants_room.swap(false, Relaxed) {
             let _ = sys::write(self.room.1.as_fd(), &[1]);
@@ -162,7 +174,7 @@ impl Scoreboard {
     }
 
     fn slot(&self, index: usize) -> &[AtomicU64] {
-        let start = HEADER + index * SLOT;
+        let start = HEADER + self.capacity * IDLE_WORDS + index * SLOT;
         &self.words[start..start + SLOT]
     }
 

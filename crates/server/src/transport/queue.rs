@@ -90,6 +90,8 @@ pub(crate) struct Queue<'q> {
     pub(crate) way: Accepting,
     /// To be held by the worker that waits.
     pub(crate) lock: Option<&'q SharedLock>,
+    /// No other unit has these listeners.
+    pub(crate) is_own: bool,
 }
 
 impl Queues {
@@ -152,7 +154,8 @@ impl Queues {
     pub(crate) fn of(&self, index: usize) -> Queue<'_> {
         // The first set is everybody's where there is no other; none is left after a stop.
         let sockets = self.sets.get(index % self.sets.len().max(1)).map_or(&[][..], Vec::as_slice);
-        Queue { sockets, way: self.way, lock: self.lock.as_ref() }
+        let is_own = self.way == Accepting::Reuseport;
+        Queue { sockets, way: self.way, lock: self.lock.as_ref(), is_own }
     }
 
     /// Where units listen.

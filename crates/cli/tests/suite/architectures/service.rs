@@ -159,7 +159,8 @@ fn a_client_that_no_unit_can_serve_yet_waits_and_is_not_lost() {
     in_each(&["forking", "preforked", "threaded", "prethreaded"], |architecture| {
         let has_pool = architecture.starts_with("pre");
         let limit = if has_pool { "--pool" } else { "--max-connections" };
-        let server = serve(site.path(), architecture, &[limit, "2"]);
+        let arguments = [limit, "2", "--idle-eviction", "off"];
+        let server = serve(site.path(), architecture, &arguments);
         let mut held: Vec<_> = (0..2).map(|_| server.client()).collect();
         for client in &mut held {
             assert_eq!(client.get("/").text(), "hello");
@@ -224,7 +225,8 @@ fn serve_one_at_a_time(directory: &Path, architecture: &str) -> (Serve, String) 
         "preforked" | "prethreaded" => "--pool",
         _ => "--max-connections",
     };
-    let arguments = ["--listen", "127.0.0.1:0", "--grace", "60s", limit, "1"];
+    let listen = ["--listen", "127.0.0.1:0", "--grace", "60s", "--idle-eviction", "off"];
+    let arguments = [&listen[..], &[limit, "1"]].concat();
     let server = serve(directory, architecture, &arguments);
     let second = server.listening()["addresses"][1].as_str().unwrap().to_owned();
     (server, second)

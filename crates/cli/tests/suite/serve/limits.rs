@@ -183,3 +183,77 @@ fn idle_connections_give_way_at_the_limit_unless_that_is_off() {
     assert_eq!(late.reply().text(), INDEX);
     assert_eq!(server.statistics()["connections"]["evicted"], 0);
 }
+
+/// In a pool each unit has one connection, and so has each process or thread that is started for one.
+#[test]
+fn idle_connections_give_way_in_blocking_architectures() {
+    const UNITS: usize = 4;
+    for (architecture, limit, accept) in [
+        ("prethreaded", "--pool", None),
+        ("prethreaded", "--pool", Some("exclusive")),
+        ("prethreaded", "--pool", Some("mutex")),
+        ("preforked", "--pool", None),
+        ("preforked", "--pool", Some("mutex")),
+        ("threaded", "--max-connections", None),
+        ("forking", "--max-connections", None),
+    ] {
+        let what = format!("{architecture}, {accept:?}");
+        let site = site(0);
+        let units = UNITS.to_string();
+        let mut arguments = vec!["--architecture", architecture, limit, &units];
+        arguments.extend(accept.iter().flat_map(|way| ["--accept", way]));
+        let mut server = serve(site.path(), &arguments);
+        let mut idle: Vec<Client> = (0..UNITS).map(|_| server.client()).collect();
+        for client in &mut idle {
+            assert_eq!(client.get("/").text(), INDEX, "{what}");
+        }
+        std::thread::sleep(std::time::Duration::from_millis(250));
+        for (_, client) in idle.iter_mut().enumerate().filter(|(index, _)| *index != 1) {
+            assert_eq!(client.get("/").text(), INDEX, "{what}");
+        }
+        // The keep-alive time is far longer than a client waits.
+        let mut late = server.client();
+        assert_eq!(late.get("/").text(), INDEX, "{what}");
+        assert!(idle.remove(1).is_closed(), "{what}: the longest idle one stays");
+        assert_eq!(idle[0].get("/").text(), INDEX, "{what}");
+        server
+            .wait_until(&format!("one to give way: {what}"), |s| s["connections"]["evicted"] == 1);
+        // All that are left give way one after the other, and only to clients that are there. Until then their units
+        // have noticed that they are idle.
+        std::thread::sleep(std::time::Duration::from_millis(250));
+        let mut more: Vec<Client> = (0..UNITS).map(|_| server.client()).collect();
+        for client in &mut more {
+            assert_eq!(client.get("/").text(), INDEX, "{what}");
+        }
+        assert!(late.is_closed(), "{what}");
+        assert_eq!(server.statistics()["connections"]["evicted"], 1 + UNITS, "{what}");
+    }
+}
+
+/// With SO_REUSEPORT a connection that waits belongs to one unit, so the client of this unit gives way.
+#[test]
+fn a_unit_with_its_own_listener_gives_way_itself() {
+    let site = site(0);
+    let arguments = ["--architecture", "prethreaded", "--pool", "1", "--accept", "reuseport"];
+    let server = serve(site.path(), &arguments);
+    let mut idle = server.client();
+    assert_eq!(idle.get("/").text(), INDEX);
+    assert_eq!(server.client().get("/").text(), INDEX);
+    assert!(idle.is_closed());
+}
+
+#[test]
+fn a_pool_without_eviction_has_new_clients_wait() {
+    let site = site(0);
+    let arguments = ["--architecture", "prethreaded", "--pool", "1", "--idle-eviction", "off"];
+    let mut server = serve(site.path(), &arguments);
+    let mut idle = server.client();
+    assert_eq!(idle.get("/").text(), INDEX);
+    let mut late = server.client();
+    late.send("GET / HTTP/1.1\r\nHost: test\r\n\r\n");
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    assert_eq!(idle.get("/").text(), INDEX);
+    drop(idle);
+    assert_eq!(late.reply().text(), INDEX);
+    assert_eq!(server.statistics()["connections"]["evicted"], 0);
+}

@@ -2,12 +2,13 @@
 
 use super::super::Plan;
 use crate::{
+    config::IdleEviction,
     engine::{Refusal, blocking::RETRY},
     stats::{
         Counter, Counts, Statistics,
         scoreboard::{Scoreboard, ScoreboardSlot},
     },
-    transport::queue::Turns,
+    transport::queue::{Turns, has_connections},
 };
 use pollux_sys::{self as sys, Counters};
 use std::{
@@ -19,6 +20,9 @@ use std::{
 
 /// After which time a process is tried to be started again; or as soon as one has ended.
 const FORK_RETRY: Duration = Duration::from_millis(100);
+
+/// How long a process whose client gives way normally takes to end. If no client is idle, the next look waits as long.
+const EVICT_RETRY: Duration = Duration::from_millis(100);
 
 /// Between the kernel's queues and processes.
 #[derive(Debug)]
@@ -36,6 +40,8 @@ pub(super) struct ProcessAcceptor {
     retry_at: Option<Instant>,
     /// As many processes run as may.
     is_full: bool,
+    /// While it is full: from when on an idle client gives way to a connection that waits.
+    evict_at: Option<Instant>,
     given_up: Vec<RawFd>,
     warnings: bool,
     turns: Turns,
@@ -55,6 +61,7 @@ impl ProcessAcceptor {
             waiting: None,
             retry_at: None,
             is_full: false,
+            evict_at: None,
             given_up: Vec::new(),
             warnings: false,
             turns: Turns::default(),
@@ -77,7 +84,11 @@ impl ProcessAcceptor {
         if let Some(waiting) = self.waiting.take() {
             return Some(waiting);
         }
-        if self.is_shut || self.is_full {
+        if self.is_shut {
+            return None;
+        }
+        if self.is_full {
+            self.make_room(plan, now);
             return None;
         }
         if self.next.is_none() {
@@ -85,6 +96,7 @@ impl ProcessAcceptor {
             if self.next.is_none() {
                 self.is_full = true;
                 self.pauses += 1;
+                self.make_room(plan, now);
                 self.say(&format!(
                     "all {} processes that may run at a time are busy (more: --max-connections)",
                     plan.max_connections
@@ -133,6 +145,21 @@ impl ProcessAcceptor {
         None
     }
 
+    /// As many processes run as may. An idle client gives way if a connection waits.
+    fn make_room(&mut self, plan: &Plan, now: Instant) {
+        let is_due = self.evict_at.is_none_or(|at| now >= at);
+        if plan.config.idle_eviction == IdleEviction::Off || !is_due {
+            return;
+        }
+        self.evict_at = None;
+        let sockets = plan.queues.of(0).sockets.iter();
+        let mut open = sockets.filter(|socket| !self.given_up.contains(&socket.as_raw_fd()));
+        if open.any(|socket| has_connections(socket.as_fd())) {
+            plan.scoreboard.make_room_for_unit();
+            self.evict_at = Some(now + EVICT_RETRY);
+        }
+    }
+
     /// No process could be started for it: it waits until one has ended, or for a moment.
     pub(super) fn put_back(
         &mut self,
@@ -157,14 +184,17 @@ impl ProcessAcceptor {
     /// A process has ended.
     pub(super) fn slot_is_free(&mut self) {
         self.is_full = false;
+        self.evict_at = None;
         if self.waiting.is_some() {
             self.retry_at = None;
         }
     }
 
-    /// What is to be waited for: the listeners, where somebody could be let in.
+    /// What is to be waited for: the listeners, where a connection could be let in or an idle client could give way.
     pub(super) fn wanted<'p>(&self, plan: &'p Plan) -> impl Iterator<Item = RawFd> + use<'p, '_> {
-        let is_held_up = self.is_full || self.waiting.is_some() || self.retry_at.is_some();
+        let is_full = self.is_full
+            && (plan.config.idle_eviction == IdleEviction::Off || self.evict_at.is_some());
+        let is_held_up = is_full || self.waiting.is_some() || self.retry_at.is_some();
         let may_enter = !self.is_shut && !is_held_up;
         let sockets = if may_enter { plan.queues.of(0).sockets } else { &[] };
         sockets.iter().map(AsRawFd::as_raw_fd).filter(|fd| !self.given_up.contains(fd))
@@ -172,7 +202,7 @@ impl ProcessAcceptor {
 
     /// When something is to be tried again.
     pub(super) fn retry_at(&self) -> Option<Instant> {
-        self.retry_at
+        [self.retry_at, self.evict_at].into_iter().flatten().min()
     }
 
     /// Shows the figures of this process; it is about to wait.

@@ -37,6 +37,7 @@ impl Life<'_> {
         let queue = plan.queues.of(index);
         let begun = self.begin().and_then(|mut engine| {
             engine.prepare(queue).context(NO_SET)?;
+            engine.join_pool(queue);
             Ok(engine)
         });
         let mut engine = match (begun, &ready) {

@@ -2,18 +2,22 @@
 
 use super::*;
 use proptest::{prelude::*, sample::Index};
-use std::{fs, path::Path};
+use std::{fs, path::Path, sync::LazyLock};
 
-/// Files from which the damaged ones are made: `examples/config` and a file with keys that no example has.
-const WHOLE: [&str; 6] = [
-    include_str!("../../../../../examples/config/comparison.toml"),
-    include_str!("../../../../../examples/config/many-idle.toml"),
-    include_str!("../../../../../examples/config/proxy.toml"),
-    include_str!("../../../../../examples/config/several-sites.toml"),
-    include_str!("../../../../../examples/config/static.toml"),
-    "listen = [\"127.0.0.1:80\"]\nkeep-alive = \"1m\"\n[hub]\njwt-key = \"k\"\nslow = \"close\"\n\
-     [[site]]\nroot = \".\"\nnames = [\"a.example\"]\norigin = [\"/b=http://c\"]\ncache = \"1M\"\n",
-];
+/// The folder of the files from which the damaged ones are made.
+const EXAMPLES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/config");
+
+/// One more, with keys that no example has.
+const OTHER: &str = "listen = [\"127.0.0.1:80\"]\nkeep-alive = \"1m\"\n[hub]\njwt-key = \"k\"\nslow = \"close\"\n\
+     [[site]]\nroot = \".\"\nnames = [\"a.example\"]\norigin = [\"/b=http://c\"]\ncache = \"1M\"\n";
+
+/// The files that are whole.
+static WHOLE: LazyLock<Vec<String>> = LazyLock::new(|| {
+    let mut all = vec![OTHER.to_owned()];
+    let names = ["comparison", "many-idle", "proxy", "several-sites", "static"];
+    all.extend(names.map(|name| fs::read_to_string(format!("{EXAMPLES}/{name}.toml")).unwrap()));
+    all
+});
 
 /// What damage inserts: parts of TOML, numbers at the ends of their ranges, and text that no key accepts.
 const PARTS: [&str; 24] = [
@@ -99,7 +103,7 @@ proptest! {
         whole in 0..WHOLE.len(),
         changes in prop::collection::vec(damage(), 1..4),
     ) {
-        let text = damaged(WHOLE[whole], &changes);
+        let text = damaged(&WHOLE[whole], &changes);
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("damaged.toml");
         fs::write(&path, &text).unwrap();

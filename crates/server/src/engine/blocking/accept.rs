@@ -7,7 +7,7 @@
 //! served.
 
 use super::Blocking;
-use crate::stats::Counter;
+use crate::stats::{Counter, scoreboard::Phase};
 use crate::{
     config::Accepting,
     engine::{FailedWaits, Refusal, upstreams::UpstreamDriver as _},
@@ -19,7 +19,7 @@ use libc::{EPOLLEXCLUSIVE, EPOLLIN, POLLIN};
 use pollux_sys::{self as sys, EpollEvent, EpollOp};
 use std::{
     io,
-    os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd},
+    os::fd::{AsFd, AsRawFd, OwnedFd, RawFd},
     time::Duration,
 };
 
@@ -41,8 +41,6 @@ pub(super) struct Acceptor {
     has_said_forbidden: bool,
     turns: Turns,
 }
-
-impl Acceptor {}
 
 impl<A: Service> Blocking<A> {
     /// Creates what the wait for connections needs, before the worker reports that it is ready, so
@@ -72,6 +70,13 @@ impl<A: Service> Blocking<A> {
     /// # Errors
     /// When nothing can be waited for at all.
     pub(crate) fn accept(&mut self, queue: Queue<'_>) -> io::Result<Option<OwnedFd>> {
+        self.enter(Phase::Accepting);
+        let outcome = self.accept_in_its_way(queue);
+        self.enter(Phase::Serving);
+        outcome
+    }
+
+    fn accept_in_its_way(&mut self, queue: Queue<'_>) -> io::Result<Option<OwnedFd>> {
         let outcome = match (queue.way, queue.lock) {
             (Accepting::Blocking, _) => {
                 self.finish_background();
@@ -186,14 +191,6 @@ impl<A: Service> Blocking<A> {
         {
             self.wait_until(&[], Some(self.worker.clock.tick()));
         }
-    }
-
-    /// Waits until `room` is readable, or a stop is requested: connections that wait in the queue
-    /// by then are still to be served.
-    pub(crate) fn pause(&mut self, room: BorrowedFd<'_>) -> bool {
-        self.worker.counters.add(Counter::AcceptPauses, 1);
-        self.wait_until(&[(room.as_raw_fd(), POLLIN)], None);
-        !self.is_over()
     }
 
     /// Waits a moment. Returns false when a stop leaves no more time.

@@ -1,0 +1,251 @@
+//! Units whose client is idle, and how one of them gives way to a connection that waits.
+//!
+//! A unit of a blocking architecture serves one connection at a time, so clients that keep their connections open
+//! without using them could occupy all units. While all units of a pool are occupied, one that waits for an idle
+//! client also watches the listeners. When a connection waits there, the unit whose client has been idle longest
+//! closes its connection and accepts that one. Where each connection has its own unit, the acceptor watches.
+//!
+//! The words of all units stand next to each other, so that a look at them is short. They are in shared memory and use
+//! sequentially consistent operations: a unit first shows what it does and then looks at the others, so that of two
+//! units at least one sees the other.
+
+use super::{HEADER, Scoreboard, ScoreboardSlot};
+use pollux_sys as sys;
+use rustix::time::{ClockId, clock_gettime};
+use std::{
+    sync::{
+        PoisonError,
+        atomic::{AtomicU64, Ordering::SeqCst},
+    },
+    time::Duration,
+};
+
+/// The unit that watches the listeners: its slot and one; 0 is none.
+const WATCHER: usize = 1;
+/// How many units have an idle client. After a unit was killed it may be too high, which only costs a look.
+const IDLE: usize = 2;
+
+/// In the word of an idle unit: its client is to give way.
+const GIVE_WAY: u64 = 1 << 63;
+
+/// What a unit of a pool does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u64)]
+pub(crate) enum Phase {
+    /// It waits for a connection.
+    Accepting = 1,
+    /// It has one.
+    Serving = 2,
+}
+
+impl Scoreboard {
+    /// For each slot, since when its client is idle, in nanoseconds of the monotonic clock; 0 where it is not.
+    fn idle_since(&self) -> &[AtomicU64] {
+        &self.words[HEADER..HEADER + self.capacity]
+    }
+
+    /// For each slot, the thread that [`sys::wake`] wakes.
+    fn threads(&self) -> &[AtomicU64] {
+        &self.words[HEADER + self.capacity..HEADER + 2 * self.capacity]
+    }
+
+    /// For each slot of a pool, its [`Phase`]; 0 where there is no unit.
+    fn phases(&self) -> &[AtomicU64] {
+        &self.words[HEADER + 2 * self.capacity..HEADER + 3 * self.capacity]
+    }
+
+    /// A unit has ended.
+    pub(super) fn forget_idle(&self, index: usize) {
+        if self.idle_since()[index].swap(0, SeqCst) != 0 {
+            self.words[IDLE].fetch_sub(1, SeqCst);
+        }
+        self.stop_watching(index);
+        self.phases()[index].store(0, SeqCst);
+    }
+
+    fn stop_watching(&self, index: usize) {
+        let _ = self.words[WATCHER].compare_exchange(index as u64 + 1, 0, SeqCst, SeqCst);
+    }
+
+    /// Whether no unit of the pool waits for a connection, and none is about to because its client gives way.
+    fn is_full(&self) -> bool {
+        let is_accepting =
+            self.phases().iter().any(|phase| phase.load(SeqCst) == Phase::Accepting as u64);
+        let gives_way = || self.idle_since().iter().any(|since| since.load(SeqCst) & GIVE_WAY != 0);
+        !is_accepting && !gives_way()
+    }
+
+    /// The unit whose client has been idle longest, and since when.
+    fn longest_idle(&self) -> Option<(usize, u64)> {
+        let since = self.idle_since().iter().map(|since| since.load(SeqCst)).enumerate();
+        since
+            .filter(|&(_, since)| since != 0 && since & GIVE_WAY == 0)
+            .min_by_key(|&(_, since)| since)
+    }
+
+    fn wake(&self, index: usize) {
+        if let Ok(thread @ 1..) = i32::try_from(self.threads()[index].load(SeqCst)) {
+            sys::wake(thread);
+        }
+    }
+
+    /// A connection waits. Tells the unit whose client has been idle longest to close its connection, unless a unit
+    /// accepts or is about to.
+    pub(crate) fn make_room(&self) {
+        if self.is_full() {
+            self.evict_longest_idle();
+        }
+    }
+
+    /// As [`Scoreboard::make_room`], where each connection has a unit of its own: unless a slot is free by now.
+    pub(crate) fn make_room_for_unit(&self) {
+        // A unit that leaves holds the lock from when it is no longer shown until its slot is free.
+        let slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
+        if slots.free.is_empty() && slots.used == self.capacity {
+            self.make_room();
+        }
+    }
+
+    /// Returns whether there is an idle client.
+    fn evict_longest_idle(&self) -> bool {
+        // A unit that becomes busy at this moment is passed over; each try finds another one.
+        for _ in 0..self.capacity {
+            let Some((index, since)) = self.longest_idle() else { return false };
+            let outcome =
+                self.idle_since()[index].compare_exchange(since, since | GIVE_WAY, SeqCst, SeqCst);
+            if outcome.is_ok() {
+                self.wake(index);
+                return true;
+            }
+        }
+        false
+    }
+}
+
+impl ScoreboardSlot {
+    /// Shows what this unit of a pool does. One that has accepted a connection may be the last: then a unit with an
+    /// idle client is to watch the listeners.
+    pub(crate) fn enter(&self, phase: Phase) {
+        self.scoreboard.phases()[self.index].store(phase as u64, SeqCst);
+        if phase == Phase::Serving {
+            self.appoint_watcher();
+        }
+    }
+
+    /// Has the unit watch whose client has been idle longest, if there is a need and no unit watches yet.
+    pub(crate) fn appoint_watcher(&self) {
+        let scoreboard = &self.scoreboard;
+        if scoreboard.words[IDLE].load(SeqCst) != 0
+            && scoreboard.words[WATCHER].load(SeqCst) == 0
+            && scoreboard.is_full()
+            && let Some((index, _)) = scoreboard.longest_idle()
+        {
+            scoreboard.wake(index);
+        }
+    }
+
+    /// Shows that the client of `thread`, which calls, is idle since `since_ns`.
+    pub(crate) fn begin_idle(&self, thread: i32, since_ns: u64) {
+        self.scoreboard.words[IDLE].fetch_add(1, SeqCst);
+        self.scoreboard.threads()[self.index].store(u64::from(thread.unsigned_abs()), SeqCst);
+        self.scoreboard.idle_since()[self.index].store(since_ns.max(1), SeqCst);
+    }
+
+    /// Ends that. Returns whether the client is to give way. `may_give_way` is whether the unit
+    /// then closes its connection, and accepts or ends: the others see no moment in which it does neither.
+    pub(crate) fn end_idle(&self, may_give_way: bool) -> bool {
+        let since = &self.scoreboard.idle_since()[self.index];
+        if may_give_way && since.load(SeqCst) & GIVE_WAY != 0 {
+            self.scoreboard.phases()[self.index].store(Phase::Accepting as u64, SeqCst);
+        }
+        let is_asked = since.swap(0, SeqCst) & GIVE_WAY != 0;
+        self.scoreboard.words[IDLE].fetch_sub(1, SeqCst);
+        is_asked
+    }
+
+    /// Whether the client is to give way.
+    pub(crate) fn is_asked(&self) -> bool {
+        self.scoreboard.idle_since()[self.index].load(SeqCst) & GIVE_WAY != 0
+    }
+
+    /// Ends this unit's watch, if it watches.
+    pub(crate) fn end_watch(&self) {
+        self.scoreboard.stop_watching(self.index);
+    }
+
+    /// Whether this unit is to watch the listeners: all units of the pool are occupied, and no other one watches.
+    pub(crate) fn begin_watch(&self) -> bool {
+        let watcher = &self.scoreboard.words[WATCHER];
+        self.scoreboard.is_full()
+            && watcher.compare_exchange(0, self.index as u64 + 1, SeqCst, SeqCst).is_ok()
+    }
+
+    /// As [`Scoreboard::make_room`].
+    pub(crate) fn make_room(&self) {
+        self.scoreboard.make_room();
+    }
+
+    /// Now, on the clock of [`ScoreboardSlot::begin_idle`]: not the coarse one, for several clients may become idle within
+    /// a millisecond.
+    pub(crate) fn now_ns() -> u64 {
+        let now = clock_gettime(ClockId::Monotonic);
+        u64::try_from(Duration::try_from(now).unwrap_or_default().as_nanos()).unwrap_or(1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+
+    /// A thread number that no thread has: pids are below 2^22.
+    const NOBODY: i32 = i32::MAX;
+
+    fn pool(slots: usize) -> (Arc<Scoreboard>, Vec<ScoreboardSlot>) {
+        let scoreboard = Arc::new(Scoreboard::new(slots).unwrap());
+        let slots = (0..slots).map(|_| scoreboard.claim_slot().unwrap()).collect();
+        (scoreboard, slots)
+    }
+
+    #[test]
+    fn the_longest_idle_client_gives_way_and_each_only_once() {
+        let (scoreboard, slots) = pool(3);
+        assert!(!scoreboard.evict_longest_idle(), "no client is idle");
+        for (slot, since_ns) in slots.iter().zip([30, 10, 20]) {
+            slot.begin_idle(NOBODY, since_ns);
+        }
+        assert!(scoreboard.evict_longest_idle());
+        assert!(scoreboard.evict_longest_idle());
+        assert_eq!([0, 1, 2].map(|index: usize| slots[index].end_idle(true)), [false, true, true]);
+        assert!(!scoreboard.evict_longest_idle());
+    }
+
+    #[test]
+    fn one_unit_watches_while_all_are_occupied() {
+        let (scoreboard, slots) = pool(2);
+        slots[0].enter(Phase::Serving);
+        slots[1].enter(Phase::Accepting);
+        slots[0].begin_idle(NOBODY, 5);
+        assert!(!slots[0].begin_watch(), "the other one accepts");
+        slots[1].enter(Phase::Serving);
+        slots[1].begin_idle(NOBODY, 6);
+        assert!(slots[1].begin_watch());
+        assert!(!slots[0].begin_watch(), "one is enough");
+        slots[1].make_room();
+        slots[1].make_room();
+        assert!(!slots[1].end_idle(true), "one connection waits, and one client gives way");
+        slots[1].end_watch();
+        assert!(slots[0].end_idle(true), "it is idle longest");
+        slots[1].begin_idle(NOBODY, 6);
+        assert!(!slots[1].begin_watch(), "the unit whose client has given way accepts");
+        slots[0].enter(Phase::Serving);
+        assert!(slots[1].begin_watch(), "a watch ends with the wait");
+        // It was killed: another one may watch, and its client is idle no more.
+        scoreboard.leave(slots[1].index());
+        slots[0].begin_idle(NOBODY, 9);
+        assert!(slots[0].begin_watch());
+        slots[0].make_room();
+        assert!(slots[0].end_idle(false));
+        assert_eq!(scoreboard.words[IDLE].load(SeqCst), 0);
+    }
+}
