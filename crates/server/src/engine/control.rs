@@ -110,8 +110,7 @@ pub(crate) struct Inbox {
 impl Inbox {
     /// `notifier` is what [`Remote::pair`] or [`Remote::pair_again`] gave, or a copy of it, and so is `raised`.
     pub(crate) fn new(notifier: OwnedFd, raised: LineCounter) -> Self {
-        let taken = raised.load(Ordering::Acquire);
-        Self { notifier, raised, taken, partial: Vec::new(), descriptors: VecDeque::new() }
+        Self { notifier, raised, taken: 0, partial: Vec::new(), descriptors: VecDeque::new() }
     }
 
     /// Whether there is a command that the mechanism may not have reported yet. A busy worker
@@ -207,7 +206,10 @@ impl Remote {
     /// As socketpair(2).
     pub(crate) fn pair_again(&self) -> io::Result<(OwnedFd, LineCounter)> {
         let (near, far) = sockets()?;
-        self.line().stream = BufReader::new(near);
+        let mut line = self.line();
+        line.stream = BufReader::new(near);
+        // Commands are counted under the same lock: the count begins anew with the socket.
+        self.raised.store(0, Ordering::Release);
         Ok((far, self.raised.clone()))
     }
 
