@@ -77,7 +77,8 @@ impl Programs {
             std::iter::once(executable.into()).chain(words).collect()
         };
         Self {
-            serve: command(&["serve"]),
+            // The papers' servers close no idle connection to let a new one in.
+            serve: command(&["serve", "--idle-eviction", "off"]),
             load: command(&["load"]),
             idle: command(&["idle"]),
             wait: command(&["lab", "wait-cost"]),
