@@ -13,10 +13,13 @@
 //!    delivers to them what they have not got yet, a bounded number at a time.
 //! 6. [`subscriptions::Registry`] lists the present subscriptions, if the hub has that turned on.
 //!
+//! [`event_reader::EventReader`] is the other side: it reads a stream, as a subscriber does.
+//!
 //! [`dialect::Dialect`] says which revisions of the protocol are understood, [`limits`] has every
 //! bound, and [`reject::Reject`] is what a client is told whose request is not carried out.
 
 pub mod dialect;
+pub mod event_reader;
 pub mod fields;
 pub mod form;
 pub mod history;

@@ -2,8 +2,9 @@
 
 use super::tls_client::TrustArgs;
 use crate::hub_client::{Connection, HubAddress, UntrustedError, authorization};
-use anyhow::{Context, bail};
+use anyhow::bail;
 use clap::ArgAction;
+use pollux_hub::event_reader::{Event, EventReader};
 use pollux_tls::{ClientTrust, ConfigError};
 use std::{
     io::{self, Write},
@@ -28,6 +29,8 @@ Exit status: 0 after --count updates, 1 when the hub refuses.";
 
 /// How long a hub may be silent. Hubs send comments more often.
 const SILENCE: Duration = Duration::from_secs(150);
+/// The longest time before the next connection that a hub may set.
+const LONGEST_RETRY: Duration = Duration::from_secs(60);
 
 /// The command's arguments.
 #[derive(clap::Args)]
@@ -124,12 +127,6 @@ struct Reader {
     json: bool,
 }
 
-#[derive(Default)]
-struct SseEvent {
-    name: String,
-    data: Option<String>,
-}
-
 impl Reader {
     /// Reads one stream to its end.
     fn read(&mut self) -> anyhow::Result<End> {
@@ -153,62 +150,30 @@ impl Reader {
             }
         }
         connection.set_patience(SILENCE)?;
-        let mut event = SseEvent::default();
-        let mut text = Vec::new();
+        let mut events = EventReader::new(self.last_id.as_deref());
         while let Some(chunk) = connection.chunk()? {
-            text.extend_from_slice(&chunk);
-            let Some(end) = text.iter().rposition(|byte| *byte == b'\n') else { continue };
-            let rest = text.split_off(end + 1);
-            let lines = String::from_utf8(std::mem::replace(&mut text, rest))
-                .context("the stream is not UTF-8")?;
-            for line in lines.lines() {
-                if self.take(&mut event, line)? {
+            for event in events.read(&chunk)? {
+                self.print(&event)?;
+                self.left = self.left.map(|left| left.saturating_sub(1));
+                if self.left == Some(0) {
                     return Ok(End::Count);
                 }
+            }
+            self.last_id = Some(events.last_id().to_owned()).filter(|id| !id.is_empty());
+            if let Some(retry) = events.retry_ms() {
+                self.retry = Duration::from_millis(retry).min(LONGEST_RETRY);
             }
         }
         Ok(End::Stream)
     }
 
-    /// Takes a line of a stream (HTML Standard §9.2.6). Returns whether enough has come.
-    fn take(&mut self, event: &mut SseEvent, line: &str) -> anyhow::Result<bool> {
-        if line.is_empty() {
-            let SseEvent { name, data } = std::mem::take(event);
-            let Some(data) = data else { return Ok(false) };
-            self.print(&name, &data)?;
-            self.left = self.left.map(|left| left.saturating_sub(1));
-            return Ok(self.left == Some(0));
-        }
-        let (field, value) = line.split_once(':').unwrap_or((line, ""));
-        let value = value.strip_prefix(' ').unwrap_or(value);
-        match field {
-            "id" => self.last_id = Some(value.to_owned()),
-            "event" => value.clone_into(&mut event.name),
-            "retry" => {
-                if let Ok(milliseconds) = value.parse() {
-                    self.retry = Duration::from_millis(milliseconds).min(Duration::from_secs(60));
-                }
-            }
-            "data" => match &mut event.data {
-                Some(data) => {
-                    data.push('\n');
-                    data.push_str(value);
-                }
-                none => *none = Some(value.to_owned()),
-            },
-            // A comment, such as a heartbeat; or a field that is not known.
-            _ => {}
-        }
-        Ok(false)
-    }
-
-    fn print(&self, name: &str, data: &str) -> Result<(), OutputError> {
+    fn print(&self, event: &Event) -> Result<(), OutputError> {
         let mut stdout = io::stdout().lock();
+        let Event { id, name, data } = event;
         let text = if self.json {
-            let id = self.last_id.as_deref().unwrap_or_default();
             serde_json::json!({"id": id, "type": name, "data": data}).to_string()
         } else {
-            data.to_owned()
+            data.clone()
         };
         writeln!(stdout, "{text}").and_then(|()| stdout.flush()).map_err(OutputError)
     }
