@@ -137,6 +137,11 @@ impl<'b> Request<'b> {
         }
     }
 
+    /// Appends the field lines, each with its CRLF.
+    pub fn put_fields(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(self.known.section());
+    }
+
     /// The first value of the field `name`, found by a pass over the section.
     pub fn field(&self, name: &[u8]) -> Option<&'b [u8]> {
         self.fields().find(|field| field.is(name)).map(|field| field.value)

@@ -6,11 +6,13 @@ mod guestbook;
 mod host;
 mod hub;
 mod listen;
+mod log;
 
 pub use crate::architecture::{Accepting, Architecture, POOL_DEFAULT, POOL_MAX, PROCESSES_DEFAULT};
 pub use crate::clients::{
     ClientConfig, NETWORKS_MAX, Network, PROXY_SOURCES_MAX, ProxySource, Rate,
 };
+pub use crate::service::request_id::RequestIds;
 pub use crate::services::policy::{
     Cors, ErrorPage, PathField, Pattern, Redirect, Rewrite, SecurityHeaders, SiteRules,
 };
@@ -25,6 +27,7 @@ pub use guestbook::{GuestbookConfig, Store, StoreConnections};
 pub use host::VirtualHost;
 pub use hub::{HubConfig, HubStoreConfig, KeySource};
 pub use listen::Listen;
+pub use log::{LogConfig, LogField, LogFormat, LogTarget, SlowLog};
 use pollux_event::MechanismSpec;
 use pollux_http::Limits;
 use pollux_sys::OwnFileTables;
@@ -118,8 +121,10 @@ pub struct Config {
     pub admin: Option<Listen>,
     /// A socket on which an operator manages the server: see [`crate::admin`].
     pub control: Option<PathBuf>,
-    /// Where to write an access log in Common Log Format.
-    pub access_log: Option<LogTarget>,
+    /// What is logged of requests, and where.
+    pub log: LogConfig,
+    /// Whether requests have identifiers.
+    pub request_ids: RequestIds,
     /// Measures how long system calls take (costs two clock reads a call).
     pub time_system_calls: bool,
     /// The most signals queued for this user, for experiments with signal mechanisms: [`run()`](crate::run())
@@ -177,15 +182,6 @@ pub enum LargeFile {
     MsgMore,
     /// TCP_CORK around both: two more setsockopt(2).
     Cork,
-}
-
-/// Where log lines go.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum LogTarget {
-    /// Standard output.
-    Stdout,
-    /// A file, appended to.
-    File(PathBuf),
 }
 
 /// When a connection has had its time. All are rounded up to the timers' grain of 100 ms.
@@ -304,7 +300,8 @@ impl Config {
             drain: Duration::from_secs(600),
             admin: None,
             control: None,
-            access_log: None,
+            log: LogConfig::default(),
+            request_ids: RequestIds::default(),
             time_system_calls: false,
             signal_queue: None,
         }
@@ -336,6 +333,7 @@ impl Config {
         ensure!(self.workers <= MAX_WORKERS, "more than {MAX_WORKERS} workers");
         self.check_architecture()?;
         self.clients.check()?;
+        self.log.check()?;
         ensure!(
             self.redirect_http.is_none() || self.tls.is_some(),
             "--redirect-http sends clients to HTTPS: add --tls-cert FILE --tls-key FILE"

@@ -1,24 +1,29 @@
-//! The access log: lines in Common Log Format, written by a thread of their own.
+//! The access log and the log of slow requests, written by a thread of their own.
 //!
 //! Workers gather lines in a buffer and hand whole buffers over. When the writer is behind (a slow
 //! disk, a pipe that nobody reads), buffers are dropped and their lines counted: a server must not
 //! wait for its log. At its end it does, for a bounded time. Where units are processes, so is the
 //! writer ([`LogProcess`]).
 
+mod line;
 mod process;
+mod record;
+mod sink;
 
+pub(crate) use line::Entry;
 pub(crate) use process::LogProcess;
+pub(crate) use record::Records;
 
-use crate::{clients::ClientTable, config::LogTarget, sandbox::early, transport::listener};
-use anyhow::Context;
+use crate::{clients::ClientTable, config::LogConfig, transport::listener};
+use line::Date;
 use pollux_http::date::DateCache;
+use sink::Sink;
 use std::{
-    fs::OpenOptions,
-    io::{self, Write},
     net::IpAddr,
     os::fd::{AsRawFd, BorrowedFd, OwnedFd},
     sync::{
         Arc, Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering},
         mpsc::{Receiver, RecvTimeoutError, SyncSender, channel, sync_channel},
     },
     thread,
@@ -38,15 +43,37 @@ pub(crate) const LOST: &str = "access log: it is not written in time; its last l
 /// What the thread that writes is sent.
 #[derive(Debug)]
 enum Message {
-    /// Whole lines.
-    Lines(Vec<u8>),
+    /// Whole lines of one of the logs.
+    Lines(Kind, Vec<u8>),
     /// The file may have been moved away: what follows goes to a file of its name.
     Reopen,
+}
+
+/// Which log a line is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    /// That of all requests.
+    Access,
+    /// That of slow ones.
+    Slow,
+}
+
+impl Kind {
+    /// Its name in messages.
+    fn name(self) -> &'static str {
+        match self {
+            Self::Access => "access log",
+            Self::Slow => "slow log",
+        }
+    }
 }
 
 /// The thread that writes.
 #[derive(Debug)]
 pub(crate) struct Log {
+    config: Arc<LogConfig>,
+    /// Lines that it could not write and no worker has counted yet.
+    lost: Arc<AtomicU64>,
     sender: SyncSender<Message>,
     /// Its other end is the thread's, which drops it when it ends. Nothing is ever sent. Behind a lock, so
     /// that threads can share a server.
@@ -54,20 +81,30 @@ pub(crate) struct Log {
 }
 
 impl Log {
-    /// Opens the target and starts the thread.
+    /// As [`Log::start`]; `None` where nothing is logged.
     ///
     /// # Errors
-    /// When the file cannot be opened for appending.
-    pub(crate) fn start(target: &LogTarget) -> anyhow::Result<Self> {
-        let file = open(target)?;
-        let target = target.clone();
+    /// As [`Log::start`].
+    pub(crate) fn of(config: &LogConfig) -> anyhow::Result<Option<Self>> {
+        (!config.is_off()).then(|| Self::start(config)).transpose()
+    }
+
+    /// Opens the targets and starts the thread.
+    ///
+    /// # Errors
+    /// When a file cannot be opened for appending, or nothing takes messages at a socket.
+    pub(crate) fn start(config: &LogConfig) -> anyhow::Result<Self> {
+        let sinks = Sinks::open(config)?;
+        let config = Arc::new(config.clone());
+        let lost = Arc::new(AtomicU64::new(0));
         let (sender, receiver) = sync_channel(QUEUE_BUFFERS);
         let (until_here, end) = channel();
+        let (of_thread, count) = (config.clone(), lost.clone());
         thread::Builder::new().name("access-log".into()).spawn(move || {
-            write_each(|| receiver.recv().ok(), &target, file);
+            write_each(|| receiver.recv().ok(), &of_thread, sinks, &count);
             drop(until_here);
         })?;
-        Ok(Self { sender, end: Mutex::new(end) })
+        Ok(Self { config, lost, sender, end: Mutex::new(end) })
     }
 
     /// A worker's end.
@@ -77,7 +114,11 @@ impl Log {
 
     /// Where units that are started later get theirs from.
     pub(crate) fn source(&self) -> LogSource {
-        LogSource(Way::Thread(self.sender.clone()))
+        LogSource {
+            config: self.config.clone(),
+            lost: self.lost.clone(),
+            way: Way::Thread(self.sender.clone()),
+        }
     }
 
     /// Has the file opened anew, behind all lines that were handed over before.
@@ -111,53 +152,63 @@ enum Way {
 
 /// Gives out ends of the log.
 #[derive(Clone, Debug)]
-pub(crate) struct LogSource(Way);
+pub(crate) struct LogSource {
+    config: Arc<LogConfig>,
+    lost: Arc<AtomicU64>,
+    way: Way,
+}
 
 impl LogSource {
     /// A unit's end.
     pub(crate) fn writer(&self) -> LogWriter {
+        let slow = self.config.slow.as_ref();
+        let threshold = slow.map(|slow| slow.threshold.as_millis());
         LogWriter {
-            way: self.0.clone(),
-            buffer: Vec::new(),
-            lines: 0,
+            way: self.way.clone(),
+            config: self.config.clone(),
+            lost: self.lost.clone(),
+            slow_ms: threshold.map_or(u32::MAX, |ms| u32::try_from(ms).unwrap_or(u32::MAX)),
+            access: Buffer::default(),
+            slow: Buffer::default(),
             dropped: 0,
             peer: Peer::Unknown,
-            date: Date { unix_second: u64::MAX, text: String::new() },
+            date: Date::new(),
         }
     }
 }
 
-fn open(target: &LogTarget) -> anyhow::Result<Box<dyn Write + Send>> {
-    Ok(match target {
-        LogTarget::Stdout => Box::new(std::io::stdout()),
-        LogTarget::File(path) => match early::take_log(path) {
-            Some(file) => Box::new(file),
-            None => Box::new(
-                OpenOptions::new()
-                    .append(true)
-                    .create(true)
-                    .open(path)
-                    .with_context(|| format!("access log {}", path.display()))?,
-            ),
-        },
-    })
+/// The open targets.
+struct Sinks {
+    access: Option<Sink>,
+    slow: Option<Sink>,
 }
 
-/// Writes what comes until nothing comes any more.
+impl Sinks {
+    fn open(config: &LogConfig) -> anyhow::Result<Self> {
+        let access = config.access.as_ref();
+        let slow = config.slow.as_ref().map(|slow| &slow.target);
+        Ok(Self {
+            access: access.map(|target| Sink::open(target, Kind::Access.name())).transpose()?,
+            slow: slow.map(|target| Sink::open(target, Kind::Slow.name())).transpose()?,
+        })
+    }
+}
+
+/// Writes what comes until nothing comes any more. Lines that cannot be written are added to `lost`.
 fn write_each(
     mut next: impl FnMut() -> Option<Message>,
-    target: &LogTarget,
-    file: Box<dyn Write + Send>,
+    config: &LogConfig,
+    mut sinks: Sinks,
+    lost: &AtomicU64,
 ) {
-    let mut file = LineFile { file, rest: Vec::new() };
     let mut has_failed = false;
     while let Some(message) = next() {
-        let outcome = match message {
-            Message::Lines(lines) => file.write(&lines),
+        let (kind, lines) = match message {
+            Message::Lines(kind, lines) => (kind, lines),
             Message::Reopen => {
-                match open(target) {
+                match Sinks::open(config) {
                     Ok(new) => {
-                        file = LineFile { file: new, rest: Vec::new() };
+                        sinks = new;
                         has_failed = false;
                     }
                     Err(error) => tracing::error!("{error:#}; the one that was open stays in use"),
@@ -165,50 +216,19 @@ fn write_each(
                 continue;
             }
         };
-        if let Err(error) = outcome
+        let sink = match kind {
+            Kind::Access => &mut sinks.access,
+            Kind::Slow => &mut sinks.slow,
+        };
+        let Some(sink) = sink else { continue };
+        let loss = sink.write(&lines);
+        lost.fetch_add(loss.lines, Ordering::Relaxed);
+        if let Some(error) = loss.error
             && !std::mem::replace(&mut has_failed, true)
         {
-            tracing::error!("access log: {error}; lines are being lost");
+            tracing::error!("{}: {error}; lines are being lost", kind.name());
         }
     }
-}
-
-/// A file that gets whole lines, also where a write fails half way (a full disk).
-struct LineFile {
-    file: Box<dyn Write + Send>,
-    /// The rest of a line of which the beginning was written.
-    rest: Vec<u8>,
-}
-
-impl LineFile {
-    /// Writes these lines, or as many as can be written. One that is cut is written to its end as soon
-    /// as that is possible, before any other; those behind it are lost.
-    fn write(&mut self, lines: &[u8]) -> io::Result<()> {
-        let (written, outcome) = write_part(&mut *self.file, &self.rest);
-        self.rest.drain(..written);
-        outcome?;
-        let (written, outcome) = write_part(&mut *self.file, lines);
-        if outcome.is_err() && lines[..written].last().is_some_and(|byte| *byte != b'\n') {
-            let rest = lines[written..].split_inclusive(|byte| *byte == b'\n').next();
-            self.rest = rest.unwrap_or_default().to_vec();
-        }
-        outcome?;
-        self.file.flush()
-    }
-}
-
-/// Writes `bytes`, as far as that goes. Returns how many were written, and why not more.
-fn write_part(file: &mut dyn Write, bytes: &[u8]) -> (usize, io::Result<()>) {
-    let mut written = 0;
-    while written < bytes.len() {
-        match file.write(&bytes[written..]) {
-            Ok(0) => return (written, Err(io::ErrorKind::WriteZero.into())),
-            Ok(count) => written += count,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return (written, Err(error)),
-        }
-    }
-    (written, Ok(()))
 }
 
 /// Whose requests are being answered.
@@ -225,22 +245,31 @@ pub(crate) enum Peer {
 #[derive(Debug)]
 pub(crate) struct LogWriter {
     way: Way,
-    buffer: Vec<u8>,
-    lines: u64,
+    config: Arc<LogConfig>,
+    lost: Arc<AtomicU64>,
+    /// Requests that took so many milliseconds are slow.
+    slow_ms: u32,
+    access: Buffer,
+    slow: Buffer,
     dropped: u64,
     /// Whose requests are being answered.
     pub(crate) peer: Peer,
     date: Date,
 }
 
-/// The date of the present second in the log's form.
-#[derive(Debug)]
-struct Date {
-    unix_second: u64,
-    text: String,
+/// Lines that were not handed over yet.
+#[derive(Debug, Default)]
+struct Buffer {
+    bytes: Vec<u8>,
+    lines: u64,
 }
 
 impl LogWriter {
+    /// What is logged.
+    pub(crate) fn config(&self) -> &LogConfig {
+        &self.config
+    }
+
     /// Finds out the address of the client, if it is not known yet.
     pub(crate) fn learn_peer(&mut self, socket: Option<BorrowedFd<'_>>, clients: &ClientTable) {
         if self.peer == Peer::Unknown
@@ -251,78 +280,84 @@ impl LogWriter {
         }
     }
 
-    /// Adds a line. `request` is the request line: visible ASCII and spaces; `len` counts the
-    /// bytes of content. A status of 0 is written as 000.
-    pub(crate) fn write(&mut self, date: &DateCache, request: &[u8], status: u16, len: u64) {
-        if date.unix_second() != self.date.unix_second {
-            let text = clf_date(date.value());
-            self.date = Date { unix_second: date.unix_second(), text };
-        }
-        // Nothing is lost in a Vec.
-        let _ = match self.peer {
-            Peer::Known(Some(peer)) => write!(self.buffer, "{peer}"),
-            Peer::Known(None) | Peer::Unknown => write!(self.buffer, "-"),
-        };
-        let _ = write!(self.buffer, " - - [{}] \"", self.date.text);
-        for &byte in request {
-            // A quote or a backslash would end the field for a reader of the log.
-            if matches!(byte, b'"' | b'\\') {
-                self.buffer.push(b'\\');
+    /// Whether a request that took so long is logged.
+    #[inline]
+    pub(crate) fn wants(&self, elapsed_ms: u32) -> bool {
+        self.config.access.is_some() || elapsed_ms >= self.slow_ms
+    }
+
+    /// Adds a line.
+    pub(crate) fn write(&mut self, date: &DateCache, entry: &Entry<'_>) {
+        self.date.update(date);
+        if self.config.access.is_some() {
+            line::put(&mut self.access.bytes, &self.config, &self.date, self.peer, entry, false);
+            self.access.lines += 1;
+            if self.access.bytes.len() >= BUFFER_BYTES {
+                self.hand_over();
             }
-            self.buffer.push(byte);
         }
-        let _ = writeln!(self.buffer, "\" {status:03} {len}");
-        self.lines += 1;
-        if self.buffer.len() >= BUFFER_BYTES {
-            self.hand_over();
+        if self.config.slow.is_some() && entry.elapsed_ms >= self.slow_ms {
+            line::put(&mut self.slow.bytes, &self.config, &self.date, self.peer, entry, true);
+            self.slow.lines += 1;
+            if self.slow.bytes.len() >= BUFFER_BYTES {
+                self.hand_over();
+            }
         }
     }
 
     /// Hands the gathered lines to the writer, or drops them when it is behind.
+    #[inline]
     pub(crate) fn hand_over(&mut self) {
-        if self.buffer.is_empty() {
-            return;
+        for (kind, buffer) in [(Kind::Access, &mut self.access), (Kind::Slow, &mut self.slow)] {
+            if !buffer.bytes.is_empty() {
+                let Buffer { bytes, lines } = std::mem::take(buffer);
+                let is_taken = match &self.way {
+                    Way::Thread(sender) => sender.try_send(Message::Lines(kind, bytes)).is_ok(),
+                    Way::Process(socket) => process::send_lines(socket, kind, bytes),
+                };
+                self.dropped += if is_taken { 0 } else { lines };
+            }
         }
-        let buffer = std::mem::take(&mut self.buffer);
-        let is_taken = match &self.way {
-            Way::Thread(sender) => sender.try_send(Message::Lines(buffer)).is_ok(),
-            Way::Process(socket) => process::send(socket, &buffer),
-        };
-        if !is_taken {
-            self.dropped += self.lines;
-        }
-        self.lines = 0;
     }
 
-    /// Lines that were dropped.
-    pub(crate) fn dropped(&self) -> u64 {
+    /// Lines that were dropped, by this worker and by the writer. What the writer has dropped is counted by one
+    /// worker.
+    pub(crate) fn dropped(&mut self) -> u64 {
+        if self.lost.load(Ordering::Relaxed) > 0 {
+            self.dropped += self.lost.swap(0, Ordering::Relaxed);
+        }
         self.dropped
     }
-}
-
-/// `Sun, 06 Nov 1994 08:49:37 GMT` as `06/Nov/1994:08:49:37 +0000`.
-fn clf_date(http: &[u8]) -> String {
-    let text = String::from_utf8_lossy(http);
-    let mut words = text.split(' ').skip(1);
-    let mut word = || words.next().unwrap_or_default();
-    format!("{}/{}/{}:{} +0000", word(), word(), word(), word())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::{LogTarget, SlowLog};
+    use sink::LineFile;
+    use std::io::{self, Write};
+
+    fn entry(request: &[u8]) -> Entry<'_> {
+        Entry { request, status: 200, len: 2326, elapsed_ms: 0, record: None }
+    }
+
+    fn writer_of(sender: SyncSender<Message>) -> LogWriter {
+        let config = Arc::new(LogConfig::clf(LogTarget::Stdout));
+        let end = Mutex::new(channel().1);
+        Log { config, lost: Arc::default(), sender, end }.writer()
+    }
 
     #[test]
     fn lines_are_in_common_log_format() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("log");
-        let log = Log::start(&LogTarget::File(path.clone())).unwrap();
+        let log = Log::start(&LogConfig::clf(LogTarget::File(path.clone()))).unwrap();
         let mut writer = log.writer();
         writer.peer = Peer::Known(Some("127.0.0.1".parse().unwrap()));
         let date = DateCache::new(784_111_777);
-        writer.write(&date, b"GET /a HTTP/1.0", 200, 2326);
+        writer.write(&date, &entry(b"GET /a HTTP/1.0"));
         writer.peer = Peer::Known(None);
-        writer.write(&date, b"GET /\"\\ HTTP/1.1", 200, 2326);
+        writer.write(&date, &entry(b"GET /\"\\ HTTP/1.1"));
         writer.hand_over();
         drop(writer);
         log.finish(Duration::from_secs(60));
@@ -336,10 +371,10 @@ mod tests {
     #[test]
     fn a_writer_that_is_behind_costs_lines_and_no_time() {
         let (sender, _receiver) = sync_channel(1);
-        let mut writer = Log { sender, end: Mutex::new(channel().1) }.writer();
+        let mut writer = writer_of(sender);
         for _ in 0..3 {
-            writer.write(&DateCache::new(0), b"-", 200, 0);
-            writer.write(&DateCache::new(0), b"-", 200, 0);
+            writer.write(&DateCache::new(0), &entry(b"-"));
+            writer.write(&DateCache::new(0), &entry(b"-"));
             writer.hand_over();
         }
         assert_eq!(writer.dropped(), 4);
@@ -350,7 +385,9 @@ mod tests {
     fn an_end_does_not_wait_for_ever() {
         let (sender, _receiver) = sync_channel(1);
         let (_never_dropped, end) = channel();
-        Log { sender, end: Mutex::new(end) }.finish(Duration::from_millis(1));
+        let config = Arc::new(LogConfig::clf(LogTarget::Stdout));
+        Log { config, lost: Arc::default(), sender, end: Mutex::new(end) }
+            .finish(Duration::from_millis(1));
     }
 
     /// Accepts a given number of bytes, and then none until the test allows more.
@@ -388,13 +425,41 @@ mod tests {
                 if message.starts_with("third") {
                     written.lock().unwrap().1 = usize::MAX;
                 }
-                Some(Message::Lines(message.into()))
+                Some(Message::Lines(Kind::Access, message.into()))
             };
-            write_each(next, &LogTarget::Stdout, Box::new(Disk { written: disk.clone() }));
+            let file = LineFile::new(Box::new(Disk { written: disk.clone() }));
+            let sinks = Sinks { access: Some(Sink::Lines(file)), slow: None };
+            let lost = AtomicU64::new(0);
+            write_each(next, &LogConfig::default(), sinks, &lost);
             let text = String::from_utf8(disk.lock().unwrap().0.clone()).unwrap();
             assert!(text.ends_with("third line\n"), "{room}: {text:?}");
             let whole = ["first line", "second line", "lost", "third line"];
             assert!(text.lines().all(|line| whole.contains(&line)), "{room}: {text:?}");
+            let missing = 4 - text.lines().count() as u64;
+            assert_eq!(lost.into_inner(), missing, "{room}: {text:?}");
         }
+    }
+
+    #[test]
+    fn slow_requests_are_in_both_logs() {
+        let directory = tempfile::tempdir().unwrap();
+        let [all, slow] = ["all", "slow"].map(|name| directory.path().join(name));
+        let threshold = Duration::from_millis(500);
+        let config = LogConfig {
+            slow: Some(SlowLog { target: LogTarget::File(slow.clone()), threshold }),
+            ..LogConfig::clf(LogTarget::File(all.clone()))
+        };
+        let log = Log::start(&config).unwrap();
+        let mut writer = log.writer();
+        for elapsed_ms in [0, 499, 500] {
+            let entry = Entry { elapsed_ms, ..entry(b"GET / HTTP/1.1") };
+            writer.write(&DateCache::new(0), &entry);
+        }
+        writer.hand_over();
+        drop(writer);
+        log.finish(Duration::from_secs(60));
+        assert_eq!(std::fs::read_to_string(all).unwrap().lines().count(), 3);
+        let text = std::fs::read_to_string(slow).unwrap();
+        assert!(text.lines().count() == 1 && text.ends_with(" 200 2326 500ms\n"), "{text}");
     }
 }

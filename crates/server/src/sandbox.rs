@@ -131,9 +131,10 @@ impl Confinement {
         let mut in_force = InForce::default();
         if let Some(identity) = &identity {
             if is_root {
-                if let Some(LogTarget::File(path)) = &config.access_log {
+                for target in config.log.targets() {
+                    let LogTarget::File(path) = target else { continue };
                     early::open_log(path, identity)
-                        .with_context(|| format!("access log {}", path.display()))?;
+                        .with_context(|| format!("log {}", path.display()))?;
                     if config.architecture.has_processes() {
                         // The process that writes opens it anew, as the new user.
                         drop(early::take_log(path));

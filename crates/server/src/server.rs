@@ -193,7 +193,7 @@ impl Server {
             .map(|index| limits::connections_of_worker(&config, open_files, index))
             .collect();
         config.site.open_files = limits::cached_files(&config, open_files);
-        let log = config.access_log.as_ref().map(Log::start).transpose()?;
+        let log = Log::of(&config.log)?;
         let (listeners, files) = listener::open_all(&config)?;
         let rules = Arc::new(Rules::new(&config));
         let contents = Contents::new(config.site.cache_bytes, config.workers);
@@ -351,17 +351,17 @@ impl Server {
         let ends = Ends::new(at_end);
         let scoreboard = Arc::new(Scoreboard::new(slots).context("no memory that units share")?);
         let rules = Arc::new(Rules::new(&config));
-        let target = config.access_log.clone();
+        let log = config.log.clone();
         let plan =
             Plan { config, rules, tree, contents, assignment, queues, max_connections, scoreboard };
         plan.allow_eviction()?;
         let (units, infos, log) = if architecture.has_processes() {
-            let log = target.as_ref().map(LogProcess::new).transpose()?;
+            let log = LogProcess::of(&log)?;
             let processes = Processes::start(plan, log)?;
             let infos = processes.infos().to_vec();
             (Units::Processes(Box::new(processes)), infos, None)
         } else {
-            let log = target.as_ref().map(Log::start).transpose()?;
+            let log = Log::of(&log)?;
             let threads = Threads::start(plan, log.as_ref(), &ends)?;
             let infos = threads.infos().to_vec();
             (Units::Threads(threads), infos, log)

@@ -39,6 +39,7 @@
 //! 64 bytes beyond its connection, plus whatever the service itself remembers.
 
 mod page;
+pub(crate) mod request_id;
 mod response;
 pub(crate) mod worker_state;
 
@@ -415,8 +416,37 @@ impl<A: Service> Adapter<'_, A> {
         event: Event<'_>,
         outbox: &mut Outbox,
     ) -> Flow<A::Exchange> {
+        let before = self.resume_record(outbox);
         let (service, mut context, mut response) = self.call(terms, outbox);
-        service.resume(&mut context, exchange, event, &mut response)
+        let flow = service.resume(&mut context, exchange, event, &mut response);
+        self.leave_record(&flow, outbox, before);
+        flow
+    }
+
+    /// The request of this connection is the one that lines of the log are about. Returns where a head would be
+    /// written that is to have its identifier.
+    #[inline]
+    fn resume_record(&mut self, outbox: &mut Outbox) -> Option<(usize, usize)> {
+        let records = self.worker.records.as_mut()?;
+        records.resume(self.client.fd);
+        records.has_id_to_send().then(|| outbox.end())
+    }
+
+    /// No request is, after a call with this result.
+    #[inline]
+    fn leave_record<X>(
+        &mut self,
+        flow: &Flow<X>,
+        outbox: &mut Outbox,
+        before: Option<(usize, usize)>,
+    ) {
+        let Some(records) = &mut self.worker.records else { return };
+        if let Some(before) = before
+            && let Some((bytes, start)) = outbox.bytes_since(before)
+        {
+            records.put_id(bytes, start);
+        }
+        records.leave(self.client.fd, matches!(flow, Flow::Waiting(_) | Flow::NeedBody(_)));
     }
 }
 
@@ -437,14 +467,25 @@ impl<A: Service> Handler for Adapter<'_, A> {
     ) -> Flow<A::Exchange> {
         self.worker.counters.add(Counter::Requests, 1);
         terms.begun_ms = self.worker.clock.elapsed_ms();
+        let before = match &mut self.worker.records {
+            None => None,
+            Some(records) => {
+                records.begin(request, terms.begun_ms);
+                records.has_id_to_send().then(|| outbox.end())
+            }
+        };
         if let Some(guard) = &self.rules.guard
             && let Some(address) = self.worker.clients.address(self.client.fd)
             && let Err(wait) = guard.request(address)
         {
-            return self.too_many(terms, request, outbox, wait);
+            let flow = self.too_many(terms, request, outbox, wait);
+            self.leave_record(&flow, outbox, before);
+            return flow;
         }
         let (service, mut context, mut response) = self.call(terms, outbox);
-        service.begin(&mut context, request, &mut response)
+        let flow = service.begin(&mut context, request, &mut response);
+        self.leave_record(&flow, outbox, before);
+        flow
     }
 
     fn body(
@@ -454,8 +495,11 @@ impl<A: Service> Handler for Adapter<'_, A> {
         part: Part<'_>,
         outbox: &mut Outbox,
     ) -> Flow<A::Exchange> {
+        let before = self.resume_record(outbox);
         let (service, mut context, mut response) = self.call(terms, outbox);
-        service.body(&mut context, exchange, part, &mut response)
+        let flow = service.body(&mut context, exchange, part, &mut response);
+        self.leave_record(&flow, outbox, before);
+        flow
     }
 
     fn refused(&mut self, reject: &Reject, method: Method<'_>, outbox: &mut Outbox) {
@@ -470,7 +514,9 @@ impl<A: Service> Handler for Adapter<'_, A> {
 
     fn cancelled(&mut self, terms: &ExchangeTerms, exchange: A::Exchange) {
         let (mut terms, mut nowhere) = (*terms, Outbox::default());
+        self.resume_record(&mut nowhere);
         let (service, mut context, _) = self.call(&mut terms, &mut nowhere);
         service.cancel(&mut context, exchange);
+        self.leave_record::<()>(&Flow::Done, &mut nowhere, None);
     }
 }

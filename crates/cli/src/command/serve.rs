@@ -84,8 +84,11 @@ fn serve(args: Box<Args>) -> anyhow::Result<ExitCode> {
     let advise = |error| with_advice(error, &listens);
     let early = security::enter(&configuration).map_err(advise)?;
     let config = open(&configuration, &early)?;
-    if report == Report::Json && config.access_log == Some(LogTarget::Stdout) {
-        let both = "--json and --access-log - would both write to standard output: \
+    let slow = config.log.slow.as_ref().map(|slow| &slow.target);
+    if report == Report::Json
+        && [config.log.access.as_ref(), slow].contains(&Some(&LogTarget::Stdout))
+    {
+        let both = "--json and --access-log - (or --slow-log -) would both write to standard output: \
                     name a file for the log";
         return Err(UsageError::new(both).into());
     }

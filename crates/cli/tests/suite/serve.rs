@@ -4,6 +4,7 @@ mod clients;
 mod command_line;
 mod configuration;
 mod limits;
+mod logs;
 mod proxy_protocol;
 mod rtsig;
 mod rules;

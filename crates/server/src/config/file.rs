@@ -21,8 +21,8 @@ pub use site::{Field, SiteSection};
 pub use value::{Limit, ProxyVersion, Size, SizeLimit, Text, Time};
 
 use super::{
-    Accepting, Architecture, Discipline, IdleEviction, LargeFile, Listen, MechanismChoice, Network,
-    ProxySource, Rate,
+    Accepting, Architecture, Discipline, IdleEviction, LargeFile, Listen, LogField, LogFormat,
+    LogTarget, MechanismChoice, Network, ProxySource, Rate, RequestIds,
 };
 use crate::sandbox::{SandboxMode, UserSpec};
 use pollux_http::Limits;
@@ -102,8 +102,18 @@ pub struct ConfigFile {
     pub large_file: LargeFile,
     /// Leave out the Server field.
     pub no_server_header: bool,
-    /// Access log in Common Log Format; `-` is standard output.
-    pub access_log: Option<PathBuf>,
+    /// Access log: a file, `-` for standard output, `syslog[:SOCKET]` or `journald[:SOCKET]`.
+    pub access_log: Option<Text<LogTarget>>,
+    /// What a line of a log looks like: `clf`, `combined` or `json`.
+    pub log_format: Text<LogFormat>,
+    /// Fields of a line of JSON, in this order.
+    pub log_fields: Vec<Text<LogField>>,
+    /// Log of requests that took `slow-threshold` or longer; as `access-log`.
+    pub slow_log: Option<Text<LogTarget>>,
+    /// How long a request takes that is slow.
+    pub slow_threshold: Time,
+    /// Identifiers of requests in X-Request-Id: `generate`, `accept` a client's, or `off`.
+    pub request_id: Text<RequestIds>,
     /// Measure the time that system calls take.
     pub time_system_calls: bool,
     /// Second listener, for monitoring.
@@ -155,6 +165,11 @@ impl Default for ConfigFile {
             large_file: LargeFile::default(),
             no_server_header: false,
             access_log: None,
+            log_format: LogFormat::default().into(),
+            log_fields: LogField::usual().into_iter().map(Text::from).collect(),
+            slow_log: None,
+            slow_threshold: Time::from_secs(1),
+            request_id: RequestIds::default().into(),
             time_system_calls: false,
             admin: None,
             control: None,

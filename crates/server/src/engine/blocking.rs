@@ -522,7 +522,7 @@ impl<A: Service> Blocking<A> {
         }
         let counters = &self.worker.counters;
         self.rules.end_iteration(counters);
-        if let Some(log) = &self.worker.log {
+        if let Some(log) = &mut self.worker.log {
             counters.set(Counter::LogLinesDropped, log.dropped());
         }
         self.slot.show(&Statistics {

@@ -5,8 +5,8 @@
 //! a single line that is longer than a message can be (some 200 KB): a request's head of that length
 //! has to be allowed first (`--max-header`).
 
-use super::{LogSource, Message, Way, open, write_each};
-use crate::config::LogTarget;
+use super::{Kind, LogSource, Message, Sinks, Way, write_each};
+use crate::config::LogConfig;
 use rustix::{
     io::Errno,
     net::{RecvFlags, SendFlags, Shutdown, recv, send as send_message, shutdown},
@@ -14,37 +14,52 @@ use rustix::{
 use std::{
     io,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
-    sync::Arc,
+    sync::{Arc, atomic::AtomicU64},
 };
 
 /// A message that is no lines: none begin with it.
 const REOPEN: &[u8] = b"\0";
+/// Lines that begin with this byte are of the slow log; no line itself does.
+const SLOW: u8 = 1;
 /// Longer messages are not sent: the kernel's default for a socket's queue is less.
 const MESSAGE_BYTES: usize = 256 << 10;
 
 /// The access log, seen from the supervising process.
 #[derive(Debug)]
 pub(crate) struct LogProcess {
-    target: LogTarget,
+    config: Arc<LogConfig>,
     /// Where lines arrive. Held here too, so that nothing is lost when the writer is replaced.
     far: OwnedFd,
     near: Arc<OwnedFd>,
 }
 
 impl LogProcess {
-    /// Nobody writes yet; but it is known that the target can be written to.
+    /// As [`LogProcess::new`]; `None` where nothing is logged.
     ///
     /// # Errors
-    /// When the file cannot be opened for appending, or there are no sockets left.
-    pub(crate) fn new(target: &LogTarget) -> anyhow::Result<Self> {
-        drop(open(target)?);
+    /// As [`LogProcess::new`].
+    pub(crate) fn of(config: &LogConfig) -> anyhow::Result<Option<Self>> {
+        (!config.is_off()).then(|| Self::new(config)).transpose()
+    }
+
+    /// Nobody writes yet; but it is known that the targets can be written to.
+    ///
+    /// # Errors
+    /// When a file cannot be opened for appending, or there are no sockets left.
+    pub(crate) fn new(config: &LogConfig) -> anyhow::Result<Self> {
+        drop(Sinks::open(config)?);
         let (far, near) = pollux_sys::packet_pair()?;
-        Ok(Self { target: target.clone(), far, near: Arc::new(near) })
+        Ok(Self { config: Arc::new(config.clone()), far, near: Arc::new(near) })
     }
 
     /// Where processes get their ends from. They keep [`LogProcess::near`] open.
     pub(crate) fn source(&self) -> LogSource {
-        LogSource(Way::Process(self.near.clone()))
+        LogSource {
+            config: self.config.clone(),
+            // What the process that writes loses, it reports itself.
+            lost: Arc::default(),
+            way: Way::Process(self.near.clone()),
+        }
     }
 
     /// The end to send on.
@@ -65,8 +80,8 @@ impl LogProcess {
     /// The life of the process that writes. Returns what it ends with: 0 when all that was ever sent is
     /// written ([`LogProcess::end`]).
     pub(crate) fn write(&self) -> u8 {
-        let file = match open(&self.target) {
-            Ok(file) => file,
+        let sinks = match Sinks::open(&self.config) {
+            Ok(sinks) => sinks,
             Err(error) => {
                 tracing::error!("{error:#}; lines wait, and are lost when too many do");
                 return 1;
@@ -81,7 +96,7 @@ impl LogProcess {
                 None
             })
         };
-        write_each(next, &self.target, file);
+        write_each(next, &self.config, sinks, &AtomicU64::new(0));
         status
     }
 
@@ -95,8 +110,16 @@ impl LogProcess {
     }
 }
 
-/// Sends whole lines. Returns whether they were taken.
-pub(super) fn send(socket: &OwnedFd, lines: &[u8]) -> bool {
+/// Sends whole lines of a log. Returns whether they were taken.
+pub(super) fn send_lines(socket: &OwnedFd, kind: Kind, mut lines: Vec<u8>) -> bool {
+    if kind == Kind::Slow {
+        lines.insert(0, SLOW);
+    }
+    send(socket, &lines)
+}
+
+/// Sends a message. Returns whether it was taken.
+fn send(socket: &OwnedFd, lines: &[u8]) -> bool {
     // Not counted, as what a thread is handed is not.
     send_message(socket, lines, SendFlags::DONTWAIT | SendFlags::NOSIGNAL).is_ok()
 }
@@ -113,14 +136,15 @@ fn receive(socket: &OwnedFd, buffer: &mut [u8]) -> io::Result<Option<Message>> {
     Ok(match &buffer[..received] {
         [] => None,
         message if message == REOPEN => Some(Message::Reopen),
-        lines => Some(Message::Lines(lines.to_vec())),
+        [SLOW, lines @ ..] => Some(Message::Lines(Kind::Slow, lines.to_vec())),
+        lines => Some(Message::Lines(Kind::Access, lines.to_vec())),
     })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::time::clock::Clock;
+    use crate::{config::LogTarget, log::Entry, time::clock::Clock};
     use std::{
         path::Path,
         thread,
@@ -131,21 +155,27 @@ mod tests {
         std::fs::read_to_string(path).unwrap().lines().count()
     }
 
+    fn entry(request: &[u8]) -> Entry<'_> {
+        Entry { request, status: 200, len: 1, elapsed_ms: 0, record: None }
+    }
+
     #[test]
     fn lines_of_several_never_mix_and_all_arrive() {
         let directory = tempfile::tempdir().unwrap();
-        let target = LogTarget::File(directory.path().join("log"));
-        let log = LogProcess::new(&target).unwrap();
+        let path = directory.path().join("log");
+        let config = LogConfig::clf(LogTarget::File(path.clone()));
+        let log = LogProcess::new(&config).unwrap();
         let moved = directory.path().join("moved");
         let deadline = Instant::now() + Duration::from_secs(30);
         thread::scope(|scope| {
             let (source, far) = (log.source(), log.far().try_clone_to_owned().unwrap());
-            let file = open(&target).unwrap();
+            let sinks = Sinks::open(&config).unwrap();
             let writer = scope.spawn(move || {
                 let mut buffer = vec![0; MESSAGE_BYTES];
-                write_each(|| receive(&far, &mut buffer).unwrap(), &target, file);
+                let next = || receive(&far, &mut buffer).unwrap();
+                write_each(next, &config, sinks, &AtomicU64::new(0));
             });
-            let LogTarget::File(path) = &log.target else { unreachable!() };
+            let path = &path;
             for round in 0..2 {
                 let senders: Vec<_> = (0..4)
                     .map(|_| {
@@ -156,7 +186,7 @@ mod tests {
                                 // As often as it takes: on a busy machine the writer may be behind.
                                 while Instant::now() < deadline {
                                     let dropped = end.dropped();
-                                    end.write(Clock::start().date(), line.as_bytes(), 200, 1);
+                                    end.write(Clock::start().date(), &entry(line.as_bytes()));
                                     end.hand_over();
                                     if end.dropped() == dropped {
                                         break;
@@ -190,11 +220,12 @@ mod tests {
     #[test]
     fn a_slow_reader_costs_lines_and_no_time() {
         let directory = tempfile::tempdir().unwrap();
-        let log = LogProcess::new(&LogTarget::File(directory.path().join("log"))).unwrap();
+        let log = LogProcess::new(&LogConfig::clf(LogTarget::File(directory.path().join("log"))))
+            .unwrap();
         let mut end = log.source().writer();
         let line = "x".repeat(10_000);
         for _ in 0..1_000 {
-            end.write(Clock::start().date(), line.as_bytes(), 200, 1);
+            end.write(Clock::start().date(), &entry(line.as_bytes()));
             end.hand_over();
         }
         assert!((900..1_000).contains(&end.dropped()), "{}", end.dropped());

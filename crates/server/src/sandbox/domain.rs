@@ -1,7 +1,7 @@
 //! The files and TCP ports that a server needs, as its configuration names them.
 
 use crate::config::{
-    HubStoreConfig, KeySource, Listen, Origin, Store, Symlinks,
+    HubStoreConfig, KeySource, Listen, LogTarget, Origin, Store, Symlinks,
     file::{ConfigFile, HubSection, SiteSection},
 };
 use landlock::{AccessFs, BitFlags, make_bitflags};
@@ -114,10 +114,11 @@ impl Domain {
         if let Some(path) = &file.control {
             domain.sockets(path);
         }
-        if let Some(path) = &file.access_log
-            && path.as_os_str() != "-"
-        {
-            domain.append(path);
+        for target in file.access_log.iter().chain(&file.slow_log) {
+            // To connect to a UNIX socket takes no right but that of its file's mode.
+            if let LogTarget::File(path) = &target.value {
+                domain.append(path);
+            }
         }
         if let Some(hub) = &file.hub {
             domain.hub(hub);

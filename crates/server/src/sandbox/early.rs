@@ -1,4 +1,4 @@
-//! What is opened with root's rights, before they are given up, and used later: TCP sockets and the access log.
+//! What is opened with root's rights, before they are given up, and used later: TCP sockets and logs.
 //!
 //! A socket is bound early and listens only when a server takes it. Until then the kernel refuses connections, and a
 //! socket that no server takes gets none.
@@ -14,11 +14,11 @@ use std::{
     sync::{Mutex, PoisonError},
 };
 
-static OPEN: Mutex<Open> = Mutex::new(Open { sockets: Vec::new(), log: None });
+static OPEN: Mutex<Open> = Mutex::new(Open { sockets: Vec::new(), logs: Vec::new() });
 
 struct Open {
     sockets: Vec<Bound>,
-    log: Option<(PathBuf, File)>,
+    logs: Vec<(PathBuf, File)>,
 }
 
 /// A socket that is bound and does not listen.
@@ -71,7 +71,7 @@ impl Bound {
     }
 }
 
-/// Opens the access log. One that did not exist belongs to the new user, so that it can be opened again.
+/// Opens a log. One that did not exist belongs to the new user, so that it can be opened again.
 ///
 /// # Errors
 /// As open(2).
@@ -89,13 +89,16 @@ pub(super) fn open_log(path: &Path, identity: &Identity) -> io::Result<()> {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => append().open(path)?,
         Err(error) => return Err(error),
     };
-    open(|open| open.log = Some((path.to_owned(), file)));
+    open(|open| open.logs.push((path.to_owned(), file)));
     Ok(())
 }
 
 /// The log that was opened at `path`, once.
 pub(crate) fn take_log(path: &Path) -> Option<File> {
-    open(|open| open.log.take_if(|(opened, _)| opened == path).map(|(_, file)| file))
+    open(|open| {
+        let index = open.logs.iter().position(|(opened, _)| opened == path)?;
+        Some(open.logs.remove(index).1)
+    })
 }
 
 #[cfg(test)]

@@ -2,12 +2,13 @@
 
 use crate::{
     clients::ClientTable,
-    log::{LogWriter, Peer},
+    config::RequestIds,
+    log::{Entry, LogWriter, Peer, Records},
     stats::Counters,
     time::clock::Clock,
 };
 use pollux_http::Status;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsRawFd, BorrowedFd};
 
 /// A worker's own state that answering a request reads and writes. Knows neither the engine nor
 /// the application.
@@ -23,6 +24,8 @@ pub(crate) struct WorkerState {
     pub(crate) clients: ClientTable,
     /// The access log, if there is one.
     pub(crate) log: Option<LogWriter>,
+    /// What is kept of requests that are not answered yet, if the log needs it.
+    pub(crate) records: Option<Box<Records>>,
 }
 
 /// What was answered, for the log.
@@ -42,8 +45,15 @@ impl WorkerState {
             is_stopping: false,
             counters: Counters::default(),
             clients: ClientTable::default(),
+            records: Records::of(log.as_ref(), RequestIds::Off),
             log,
         }
+    }
+
+    /// The same, where requests have identifiers.
+    pub(crate) fn with_request_ids(mut self, ids: RequestIds) -> Self {
+        self.records = Records::of(self.log.as_ref(), ids);
+        self
     }
 
     /// Another client's turn: lines that are written from now on belong to a client whose address is not
@@ -58,7 +68,14 @@ impl WorkerState {
     /// Writes the line of the client of this connection, which another process answers: nobody here
     /// knows with which status.
     pub(crate) fn log_hand_over(&mut self, socket: BorrowedFd<'_>, request: &[u8]) {
+        let fd = socket.as_raw_fd();
+        if let Some(records) = &mut self.records {
+            records.resume(fd);
+        }
         self.log_code(Some(socket), request, 0, 0);
+        if let Some(records) = &mut self.records {
+            records.leave(fd, false);
+        }
     }
 
     /// Writes a line of the access log, if there is one, for the client of this connection. `request` is
@@ -77,9 +94,16 @@ impl WorkerState {
         status: u16,
         len: u64,
     ) {
-        if let Some(log) = &mut self.log {
+        if let Some(records) = &mut self.records {
+            records.set_logged();
+        }
+        let Some(log) = &mut self.log else { return };
+        let record = self.records.as_ref().and_then(|records| records.present());
+        let elapsed_ms =
+            record.map_or(0, |record| self.clock.elapsed_ms().wrapping_sub(record.begun_ms()));
+        if log.wants(elapsed_ms) {
             log.learn_peer(socket, &self.clients);
-            log.write(self.clock.date(), request, status, len);
+            log.write(self.clock.date(), &Entry { request, status, len, elapsed_ms, record });
         }
     }
 }
@@ -87,7 +111,10 @@ impl WorkerState {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{config::LogTarget, log::Log};
+    use crate::{
+        config::{LogConfig, LogTarget},
+        log::Log,
+    };
     use std::{
         net::{IpAddr, TcpListener, TcpStream},
         os::fd::AsFd,
@@ -100,7 +127,8 @@ mod tests {
         let _near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (socket, _) = listener.accept().unwrap();
         let directory = tempfile::tempdir().unwrap();
-        let log = Log::start(&LogTarget::File(directory.path().join("log"))).unwrap();
+        let target = LogTarget::File(directory.path().join("log"));
+        let log = Log::start(&LogConfig::clf(target)).unwrap();
         let mut worker = WorkerState::new(Some(log.writer()));
         let peer = |worker: &WorkerState| worker.log.as_ref().map(|log| log.peer);
         let own: IpAddr = "127.0.0.1".parse().unwrap();

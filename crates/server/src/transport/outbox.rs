@@ -136,6 +136,20 @@ impl Outbox {
         (self.bytes().len(), self.later.len())
     }
 
+    /// What has been appended since [`Outbox::end`] returned `mark`: the bytes, and where they begin. Nothing if
+    /// the first of it is content, or if there is nothing.
+    pub(crate) fn bytes_since(&mut self, mark: (usize, usize)) -> Option<(&mut Vec<u8>, usize)> {
+        let (start, pieces) = mark;
+        let bytes = match pieces.checked_sub(1) {
+            None => &mut self.bytes,
+            Some(last) => match self.later.get_mut(last)? {
+                Piece::Owned(bytes) => bytes,
+                Piece::Content(_) => return None,
+            },
+        };
+        (bytes.len() > start).then_some((bytes, start))
+    }
+
     #[cold]
     fn later_bytes(&mut self) -> &mut Vec<u8> {
         if !matches!(self.later.back(), Some(Piece::Owned(_))) {

@@ -4,11 +4,10 @@ use super::value;
 use pollux_server::{
     Report,
     config::{
-        Listen,
-        file::{ConfigFile, Text},
+        Listen, LogField, LogFormat, LogTarget, RequestIds,
+        file::{ConfigFile, Text, Time},
     },
 };
-use std::path::PathBuf;
 
 #[derive(clap::Args)]
 #[command(next_help_heading = "Logs and statistics")]
@@ -18,9 +17,34 @@ pub(super) struct OutputArgs {
     #[arg(long, value_name = "ADDRESS")]
     admin: Option<Text<Listen>>,
 
-    /// Write an access log in Common Log Format to FILE, or to standard output (-)
-    #[arg(long, value_name = "FILE")]
-    access_log: Option<PathBuf>,
+    /// Write an access log to a file, to standard output (-), to syslog or to journald
+    #[arg(long, value_name = "FILE|-|syslog|journald")]
+    access_log: Option<Text<LogTarget>>,
+
+    /// What a line of a log looks like: clf (Common Log Format), combined (with Referer and
+    /// User-Agent) or json [default: clf]
+    #[arg(long, value_name = "FORMAT")]
+    log_format: Option<Text<LogFormat>>,
+
+    /// Fields of a line of JSON, in this order: time, client, host, method, target, protocol, status,
+    /// bytes, duration_ms, referer, user_agent, request_id, traceparent, header:NAME [default: all but the last
+    /// two]
+    #[arg(long, value_name = "FIELD,…", value_delimiter = ',')]
+    log_fields: Vec<Text<LogField>>,
+
+    /// Also write the line of each request that took --slow-threshold or longer to this log
+    #[arg(long, value_name = "FILE|-|syslog|journald")]
+    slow_log: Option<Text<LogTarget>>,
+
+    /// How long a request takes that is slow [default: 1s]
+    #[arg(long, value_name = "TIME")]
+    slow_threshold: Option<Time>,
+
+    /// Give each request an identifier, which origins, the client and the log get (X-Request-Id):
+    /// generate, or accept a client's if it is well-formed [without =HOW: generate]
+    #[arg(long, value_name = "HOW", num_args = 0..=1, require_equals = true,
+          default_missing_value = "generate")]
+    request_id: Option<Text<RequestIds>>,
 
     /// Measure the time that system calls take (shown in the statistics)
     #[arg(long)]
@@ -37,6 +61,11 @@ impl OutputArgs {
     pub(super) fn apply(self, config: &mut ConfigFile) {
         value::set_some(&mut config.admin, self.admin);
         value::set_some(&mut config.access_log, self.access_log);
+        value::set(&mut config.log_format, self.log_format);
+        value::replace(&mut config.log_fields, self.log_fields);
+        value::set_some(&mut config.slow_log, self.slow_log);
+        value::set(&mut config.slow_threshold, self.slow_threshold);
+        value::set(&mut config.request_id, self.request_id);
         config.time_system_calls |= self.time_system_calls;
     }
 

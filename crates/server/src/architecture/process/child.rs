@@ -88,7 +88,8 @@ impl Life<'_> {
     fn begin(self) -> anyhow::Result<Blocking<Hosts>> {
         let Self { plan, index, slot, log } = self;
         pin(&plan.config, index)?;
-        plan.engine(slot, WorkerState::new(log.map(|log| log.writer())))
+        let local = WorkerState::new(log.map(|log| log.writer()));
+        plan.engine(slot, local.with_request_ids(plan.config.request_ids))
     }
 }
 

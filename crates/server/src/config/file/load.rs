@@ -1,6 +1,7 @@
 //! Reading configuration files: includes, and where each value comes from.
 
 use super::{ConfigFile, Fault, Key, SiteSection, fault::meant};
+use crate::config::LogTarget;
 use std::{
     collections::BTreeMap,
     fs, io,
@@ -18,8 +19,8 @@ const FILES_MAX: usize = 256;
 /// How deep includes may be nested.
 const DEPTH_MAX: usize = 8;
 /// Keys whose values are paths, which are relative to their file.
-const PATHS: [&str; 6] =
-    ["access-log", "control", "root", "cache-dir", "guestbook-template", "origin-ca"];
+const PATHS: [&str; 7] =
+    ["access-log", "slow-log", "control", "root", "cache-dir", "guestbook-template", "origin-ca"];
 
 /// One file that was read.
 #[derive(Clone, Debug)]
@@ -174,7 +175,8 @@ fn take_sites(table: &mut Table) -> Vec<Value> {
 fn resolve_paths(table: &mut Table, directory: &Path) {
     for (key, value) in table.iter_mut() {
         match value {
-            Value::String(path) if PATHS.contains(&key.as_str()) && path != "-" => {
+            Value::String(path) if key.ends_with("-log") && LogTarget::is_special(path) => {}
+            Value::String(path) if PATHS.contains(&key.as_str()) => {
                 *path = directory.join(&*path).to_string_lossy().into_owned();
             }
             Value::Array(sites) if key == "site" => {

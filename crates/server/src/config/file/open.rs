@@ -3,8 +3,8 @@
 
 use super::{ConfigFile, SiteSection};
 use crate::config::{
-    ClientTrust, Config, ForwardedPolicy, FrontendConfig, GuestbookConfig, LogTarget, OriginTls,
-    SiteConfig, Store, Timeouts, VirtualHost,
+    ClientTrust, Config, ForwardedPolicy, FrontendConfig, GuestbookConfig, LogConfig, OriginTls,
+    SiteConfig, SlowLog, Store, Timeouts, VirtualHost,
 };
 use anyhow::Context;
 use pollux_http::Limits;
@@ -54,10 +54,8 @@ impl ConfigFile {
         if self.no_server_header {
             config.server_name = None;
         }
-        config.access_log = self.access_log.clone().map(|path| match path.to_str() {
-            Some("-") => LogTarget::Stdout,
-            _ => LogTarget::File(path),
-        });
+        config.log = self.log();
+        config.request_ids = self.request_id.value;
         config.admin = self.admin.as_ref().map(|listen| listen.value.clone());
         config.time_system_calls = self.time_system_calls;
         config.hub = self.hub.as_ref().map(|hub| Arc::new(hub.config()));
@@ -83,6 +81,22 @@ impl ConfigFile {
         }
         config.control.clone_from(&self.control);
         Ok(config)
+    }
+}
+
+impl ConfigFile {
+    /// What is logged of requests, and where.
+    pub(super) fn log(&self) -> LogConfig {
+        let slow = self.slow_log.as_ref().map(|target| SlowLog {
+            target: target.value.clone(),
+            threshold: self.slow_threshold.0,
+        });
+        LogConfig {
+            access: self.access_log.as_ref().map(|target| target.value.clone()),
+            slow,
+            format: self.log_format.value,
+            fields: self.log_fields.iter().map(|field| field.value.clone()).collect(),
+        }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::{ConfigFile, Fault, Key, SiteSection, value::Size};
 use crate::config::{Accepting, Architecture, Discipline, Listen, MechanismChoice, Store};
-use crate::config::{HostPolicy, POOL_MAX};
+use crate::config::{HostPolicy, LogFormat, POOL_MAX};
 use pollux_http::host::Authority;
 use std::{collections::HashMap, time::Duration};
 
@@ -51,6 +51,7 @@ impl ConfigFile {
         self.check_listening(&mut faults);
         self.check_architecture(&mut faults);
         self.check_limits(&mut faults);
+        self.check_logs(&mut faults);
         faults.0.extend(self.client_faults());
         faults.check(
             !self.site.is_empty() || self.hub.is_some(),
@@ -174,6 +175,41 @@ impl ConfigFile {
             "the header section's maximum is a size from 1K to 1M",
             "",
         );
+    }
+
+    /// Keys about logs need one.
+    fn check_logs(&self, faults: &mut Faults) {
+        let default = Self::default();
+        let has_log = self.access_log.is_some() || self.slow_log.is_some();
+        let log = "add `access-log = \"FILE\"` (--access-log)";
+        faults.check(
+            has_log || self.log_format == default.log_format,
+            &[Key::Name("log-format")],
+            "`log-format` has no effect: there is no log",
+            log,
+        );
+        faults.check(
+            self.log_format.value == LogFormat::Json || self.log_fields == default.log_fields,
+            &[Key::Name("log-fields")],
+            "`log-fields` has no effect: only lines of JSON have fields to choose",
+            "add `log-format = \"json\"` (--log-format json)",
+        );
+        faults.check(
+            self.slow_log.is_some() || self.slow_threshold == default.slow_threshold,
+            &[Key::Name("slow-threshold")],
+            "`slow-threshold` has no effect: there is no log of slow requests",
+            "add `slow-log = \"FILE\"` (--slow-log)",
+        );
+        faults.check(
+            self.slow_threshold.0 >= Duration::from_millis(1),
+            &[Key::Name("slow-threshold")],
+            "with a threshold of 0 every request is slow",
+            "1s is usual; `access-log` (--access-log) has all requests",
+        );
+        if let Err(error) = self.log().check() {
+            let help = "see docs/observing.md";
+            faults.check(false, &[Key::Name("access-log")], &error.to_string(), help);
+        }
     }
 
     /// Only one site may have a guestbook: all of them would share one store.

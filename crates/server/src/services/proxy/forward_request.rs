@@ -92,6 +92,9 @@ impl Proxy {
             is_tls: context.rules.is_tls(),
             requests_certificates: context.rules.requests_client_certificates(),
         };
+        let records = context.worker.records.as_ref().filter(|records| records.has_ids());
+        let request_id = records
+            .map(|records| records.present().and_then(|record| record.id()).unwrap_or_default());
         let upstream_request = UpstreamRequest {
             config: &self.config,
             authority: self.pool.authority(origin),
@@ -99,6 +102,7 @@ impl Proxy {
             is_refresh: state.cached.is_refresh,
             client,
             client_certificate: certificate.as_deref(),
+            request_id,
             scratch: &mut self.scratch,
         };
         let counter = if state.is_reused { Counter::OriginReused } else { Counter::OriginOpened };

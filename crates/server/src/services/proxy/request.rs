@@ -5,7 +5,10 @@ use super::{
     hop::{self, ConnectionOptions, TooManyLines},
     override_fields,
 };
-use crate::config::{FrontendConfig, HostPolicy};
+use crate::{
+    config::{FrontendConfig, HostPolicy},
+    service::request_id,
+};
 use pollux_http::{
     fields::Fields,
     request::{Framing, KnownField, Method, Request, Target, Version, WriteError, Writer},
@@ -36,6 +39,9 @@ pub(super) struct UpstreamRequest<'a> {
     pub(super) client: Client,
     /// The certificate that it has shown, as the value of its field.
     pub(super) client_certificate: Option<&'a [u8]>,
+    /// The identifier that the request has here, in place of a client's; an empty one takes its place in
+    /// background tasks. `None` passes the client's on.
+    pub(super) request_id: Option<&'a [u8]>,
     /// Lines instead of the fields that make the request conditional or request a part.
     pub(super) conditions: Option<&'a [u8]>,
     /// It is a GET, whatever the client's method.
@@ -80,8 +86,16 @@ impl UpstreamRequest<'_> {
         out: &mut Vec<u8>,
         request: &Request<'_>,
     ) -> Result<RequestFacts, NotForwardable> {
-        let Self { config, authority, client, client_certificate, conditions, is_refresh, scratch } =
-            self;
+        let Self {
+            config,
+            authority,
+            client,
+            client_certificate,
+            request_id,
+            conditions,
+            is_refresh,
+            scratch,
+        } = self;
         let named = ConnectionOptions::of(request.fields())?;
         let target = target(request, scratch);
         let host = match &config.host {
@@ -101,6 +115,7 @@ impl UpstreamRequest<'_> {
                 || conditions.is_some() && pollux_cache::is_condition(field.name)
                 || forwarded::is_taken(config.forwarded, field.name)
                 || forwarded::is_forged_certificate(config.forwarded, *client, field.name)
+                || request_id.is_some() && hop::is_alias(field.name, b"x-request-id")
                 || drops_overrides && override_fields::is_override(field.name)
             {
                 continue;
@@ -126,6 +141,9 @@ impl UpstreamRequest<'_> {
         let Some(mut writer) = writer else { return Err(NotForwardable) };
         if let Some(certificate) = client_certificate {
             writer = writer.field(forwarded::CLIENT_CERTIFICATE, certificate)?;
+        }
+        if let Some(id) = request_id.filter(|id| !id.is_empty()) {
+            writer = writer.field(request_id::NAME, id)?;
         }
         if let Some(via) = &config.via {
             scratch.clear();
@@ -284,6 +302,7 @@ mod tests {
             authority: "origin:81",
             client,
             client_certificate: None,
+            request_id: None,
             conditions: None,
             is_refresh: false,
             scratch: &mut Vec::new(),

@@ -1,7 +1,7 @@
 //! The access log.
 
 use super::Fixture;
-use pollux_server::config::LogTarget;
+use pollux_server::config::{LogConfig, LogTarget};
 use socket2::{Domain, Socket, Type};
 use std::{
     fs,
@@ -16,7 +16,7 @@ fn each_line_names_its_own_client() {
     let logs = tempfile::tempdir().unwrap();
     let path = logs.path().join("log");
     let fixture = Fixture::new(&[], |config| {
-        config.access_log = Some(LogTarget::File(path.clone()));
+        config.log = LogConfig::clf(LogTarget::File(path.clone()));
     });
     let mut clients = [1, 2, 3].map(|number| {
         let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();

@@ -1,7 +1,7 @@
 //! Connections that another process is given.
 
 use super::*;
-use pollux_server::config::LogTarget;
+use pollux_server::config::{LogConfig, LogTarget};
 use pollux_server::stats::Counter;
 use pollux_testkit::KillOnDrop;
 use std::{
@@ -189,7 +189,7 @@ fn a_path_is_handed_over_whatever_files_there_are_and_logged() {
     let handover = format!("/file=unix:{}", path.display());
     let fixture = Fixture::new(&[], |config, frontend| {
         frontend.handovers = vec![handover.parse().unwrap()];
-        config.access_log = Some(LogTarget::File(log.clone()));
+        config.log = LogConfig::clf(LogTarget::File(log.clone()));
     });
     assert_eq!(fixture.get("/else").status, 404);
     let mut client = fixture.client();

@@ -229,7 +229,9 @@ fn a_log_has_no_token_of_a_query() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("log");
     let hub = Hub::start(1, |config, _| {
-        config.access_log = Some(pollux_server::config::LogTarget::File(path.clone()));
+        config.log = pollux_server::config::LogConfig::clf(pollux_server::config::LogTarget::File(
+            path.clone(),
+        ));
     });
     let reply = hub.request("GET", &format!("{PATH}?match=a&access_token=hidden&x=1"), &[]);
     assert_eq!(reply.status, 401);

@@ -1,0 +1,298 @@
+//! Where log lines go, and what they look like.
+
+use std::{convert::Infallible, fmt, path::PathBuf, str::FromStr, time::Duration};
+
+/// The most fields of a line of JSON.
+const FIELDS_MAX: usize = 64;
+/// Fields of a request that never go to a log: whoever reads the log could use them.
+const SECRET: [&str; 4] = ["authorization", "cookie", "proxy-authorization", "x-api-key"];
+/// The system's socket for the messages of programs (syslog(3)).
+const SYSLOG: &str = "/dev/log";
+/// The socket of journald's own protocol.
+const JOURNALD: &str = "/run/systemd/journal/socket";
+
+/// Where log lines go.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LogTarget {
+    /// Standard output.
+    Stdout,
+    /// A file, appended to.
+    File(PathBuf),
+    /// A datagram socket that takes messages of syslog.
+    Syslog(PathBuf),
+    /// A datagram socket that takes entries of journald.
+    Journald(PathBuf),
+}
+
+impl LogTarget {
+    /// Whether a text is no file's name.
+    pub(crate) fn is_special(text: &str) -> bool {
+        !matches!(text.parse(), Ok(Self::File(_)))
+    }
+}
+
+impl FromStr for LogTarget {
+    type Err = Infallible;
+
+    /// `-`, `syslog[:PATH]`, `journald[:PATH]` or a file's path.
+    fn from_str(text: &str) -> Result<Self, Infallible> {
+        Ok(match text.split_once(':') {
+            _ if text == "-" => Self::Stdout,
+            _ if text == "syslog" => Self::Syslog(SYSLOG.into()),
+            _ if text == "journald" => Self::Journald(JOURNALD.into()),
+            Some(("syslog", path)) => Self::Syslog(path.into()),
+            Some(("journald", path)) => Self::Journald(path.into()),
+            _ => Self::File(text.into()),
+        })
+    }
+}
+
+impl fmt::Display for LogTarget {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Stdout => f.write_str("-"),
+            Self::File(path) => path.display().fmt(f),
+            Self::Syslog(path) => write!(f, "syslog:{}", path.display()),
+            Self::Journald(path) => write!(f, "journald:{}", path.display()),
+        }
+    }
+}
+
+/// What a line of the log looks like.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LogFormat {
+    /// Common Log Format.
+    #[default]
+    Clf,
+    /// Common Log Format, then Referer and User-Agent.
+    Combined,
+    /// An object of JSON.
+    Json,
+}
+
+impl FromStr for LogFormat {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "clf" => Ok(Self::Clf),
+            "combined" => Ok(Self::Combined),
+            "json" => Ok(Self::Json),
+            _ => Err("wants clf, combined or json".into()),
+        }
+    }
+}
+
+impl fmt::Display for LogFormat {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Clf => "clf",
+            Self::Combined => "combined",
+            Self::Json => "json",
+        })
+    }
+}
+
+/// A member of a line of JSON.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LogField {
+    /// When the line was written, in UTC.
+    Time,
+    /// The address of the client.
+    Client,
+    /// The name and port that the request is for.
+    Host,
+    /// The method.
+    Method,
+    /// The target: path and query.
+    Target,
+    /// `HTTP/1.1` or `HTTP/1.0`.
+    Protocol,
+    /// The status of the response.
+    Status,
+    /// Bytes of content that were sent.
+    Bytes,
+    /// Milliseconds from the request's head to the end of the response.
+    DurationMs,
+    /// `Referer`.
+    Referer,
+    /// `User-Agent`.
+    UserAgent,
+    /// `X-Request-Id`, as origins have it.
+    RequestId,
+    /// `traceparent`.
+    Traceparent,
+    /// Any other field of the request; its name is in lower case.
+    Header(String),
+}
+
+/// The fields that have a name of their own.
+const NAMED: [(&str, LogField); 13] = [
+    ("time", LogField::Time),
+    ("client", LogField::Client),
+    ("host", LogField::Host),
+    ("method", LogField::Method),
+    ("target", LogField::Target),
+    ("protocol", LogField::Protocol),
+    ("status", LogField::Status),
+    ("bytes", LogField::Bytes),
+    ("duration_ms", LogField::DurationMs),
+    ("referer", LogField::Referer),
+    ("user_agent", LogField::UserAgent),
+    ("request_id", LogField::RequestId),
+    ("traceparent", LogField::Traceparent),
+];
+
+impl LogField {
+    /// The fields of a line that nobody has chosen.
+    pub fn usual() -> Vec<Self> {
+        let all = NAMED.into_iter().map(|(_, field)| field);
+        all.filter(|field| *field != Self::Traceparent).collect()
+    }
+
+    /// The request's field that it shows, if that is one.
+    pub(crate) fn header(&self) -> Option<&str> {
+        match self {
+            Self::Referer => Some("referer"),
+            Self::UserAgent => Some("user-agent"),
+            Self::Traceparent => Some("traceparent"),
+            Self::Header(name) => Some(name),
+            _ => None,
+        }
+    }
+}
+
+impl FromStr for LogField {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if let Some((_, field)) = NAMED.into_iter().find(|(name, _)| *name == text) {
+            return Ok(field);
+        }
+        let Some(name) = text.strip_prefix("header:") else {
+            let names: Vec<_> = NAMED.iter().map(|(name, _)| *name).collect();
+            return Err(format!("wants {} or header:NAME", names.join(", ")));
+        };
+        let name = name.to_ascii_lowercase();
+        if SECRET.contains(&&*name) {
+            return Err(format!("{name} is a secret of the client and never goes to a log"));
+        }
+        if name.is_empty() || !name.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_".contains(&b))
+        {
+            return Err(format!("{name:?} is no field name"));
+        }
+        Ok(Self::Header(name))
+    }
+}
+
+impl fmt::Display for LogField {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self, NAMED.iter().find(|(_, field)| field == self)) {
+            (Self::Header(name), _) => write!(f, "header:{name}"),
+            (_, Some((name, _))) => f.write_str(name),
+            (_, None) => Ok(()),
+        }
+    }
+}
+
+/// Requests that took long are logged here, too.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SlowLog {
+    /// Where their lines go.
+    pub target: LogTarget,
+    /// How long a request takes that is slow.
+    pub threshold: Duration,
+}
+
+/// What is logged of requests, and where.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LogConfig {
+    /// Where the lines of all requests go.
+    pub access: Option<LogTarget>,
+    /// Where those of slow ones go.
+    pub slow: Option<SlowLog>,
+    /// What lines look like.
+    pub format: LogFormat,
+    /// The members of a line of JSON.
+    pub fields: Vec<LogField>,
+}
+
+impl LogConfig {
+    /// All requests, in Common Log Format.
+    pub fn clf(target: LogTarget) -> Self {
+        Self { access: Some(target), ..Self::default() }
+    }
+
+    /// Whether nothing is logged.
+    pub(crate) fn is_off(&self) -> bool {
+        self.access.is_none() && self.slow.is_none()
+    }
+
+    /// Whether a line shows more of a request than its first line.
+    pub(crate) fn needs_head(&self) -> bool {
+        !self.is_off() && self.format != LogFormat::Clf
+    }
+
+    /// The targets.
+    pub(crate) fn targets(&self) -> impl Iterator<Item = &LogTarget> {
+        self.access.iter().chain(self.slow.iter().map(|slow| &slow.target))
+    }
+
+    /// # Errors
+    /// A line would have no member, or too many.
+    pub(crate) fn check(&self) -> anyhow::Result<()> {
+        anyhow::ensure!(
+            self.format != LogFormat::Json || (1..=FIELDS_MAX).contains(&self.fields.len()),
+            "--log-fields: a line of JSON has 1 to {FIELDS_MAX} fields"
+        );
+        let targets: Vec<_> = self.targets().collect();
+        anyhow::ensure!(
+            targets.len() < 2 || targets[0] != targets[1],
+            "--access-log and --slow-log name the same target: name another one for the slow log"
+        );
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn targets_and_fields_are_read_and_shown() {
+        for (text, shown) in [
+            ("-", "-"),
+            ("a/b.log", "a/b.log"),
+            ("./syslog", "./syslog"),
+            ("syslog", "syslog:/dev/log"),
+            ("syslog:/run/s", "syslog:/run/s"),
+            ("journald", "journald:/run/systemd/journal/socket"),
+        ] {
+            let target: LogTarget = text.parse().unwrap();
+            assert_eq!(target.to_string(), shown);
+            assert_eq!(LogTarget::is_special(text), !text.contains(['/', '.']) || text.len() == 13);
+        }
+        for text in ["time", "duration_ms", "user_agent", "header:accept-language"] {
+            assert_eq!(text.parse::<LogField>().unwrap().to_string(), text);
+        }
+        for (text, expected) in [
+            ("agent", "user_agent"),
+            ("header:Cookie", "secret"),
+            ("header:", "no field name"),
+            ("header:a b", "no field name"),
+        ] {
+            let error = text.parse::<LogField>().unwrap_err();
+            assert!(error.contains(expected), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn the_two_logs_have_different_targets() {
+        let slow = |target| Some(SlowLog { target, threshold: Duration::from_secs(1) });
+        let file = || LogTarget::File("a".into());
+        let mut config = LogConfig { slow: slow(file()), ..LogConfig::clf(LogTarget::Stdout) };
+        config.check().unwrap();
+        config.access = Some(file());
+        assert!(config.check().unwrap_err().to_string().contains("same target"));
+    }
+}
