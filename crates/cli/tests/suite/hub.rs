@@ -1,5 +1,7 @@
 //! `pollux serve --hub`, `pollux push` and `pollux subscribe`, as a user runs them; and curl.
 
+#[path = "hub/full_disk.rs"]
+mod full_disk;
 #[path = "hub/keys.rs"]
 mod keys;
 

@@ -9,17 +9,18 @@ use super::{
     redis::RedisStore,
     shared::{HubShared, Ticket, unix_time},
 };
-use anyhow::Context;
+use anyhow::{Context, ensure};
 use pollux_hub::{history::Sequence, limits::Limits, reject::Reject, update::Publication};
 use redb::{Database, ReadableTable, TableDefinition};
 use std::{
     io,
-    path::Path,
+    path::{Path, PathBuf},
     sync::{
         Arc, Mutex,
         mpsc::{Receiver, SyncSender, TrySendError, sync_channel},
     },
     thread::{self, JoinHandle},
+    time::{Duration, Instant},
 };
 
 /// Updates by their position in the log, as JSON.
@@ -28,6 +29,8 @@ const UPDATES: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("mercure-u
 const QUEUE: usize = 4096;
 /// Updates of one commit.
 const BATCH: usize = 1024;
+/// Between two tries to open a file that could not be written to.
+const REOPEN_PAUSE: Duration = Duration::from_secs(1);
 
 /// An update on its way to the store.
 #[derive(Clone, Debug)]
@@ -111,7 +114,11 @@ pub(super) fn unavailable(message: &'static str) -> Reject {
 /// A file that is open, before its thread runs.
 #[derive(Debug)]
 pub(super) struct StoreFile {
-    database: Database,
+    path: PathBuf,
+    /// `None` after a failure: redb refuses further changes until the file is opened again.
+    database: Option<Database>,
+    /// When it was last opened, or could not be.
+    opened_at: Instant,
     jobs: Receiver<Job>,
     /// The first position that the file holds.
     first: Sequence,
@@ -152,7 +159,8 @@ impl StoreFile {
         let (send, jobs) = sync_channel(QUEUE);
         let most = limits.history_updates.max(1) as u64;
         let store = HubStore { jobs: Some(send), thread: Mutex::default() };
-        Ok((Self { database, jobs, first, most }, store, contents))
+        let (path, opened_at) = (path.to_owned(), Instant::now());
+        Ok((Self { path, database: Some(database), opened_at, jobs, first, most }, store, contents))
     }
 
     /// Starts the thread, which ends when the hub does.
@@ -163,14 +171,21 @@ impl StoreFile {
         let shared = Arc::downgrade(owner);
         let thread = thread::Builder::new().name("hub-store".into()).spawn(move || {
             // The hub itself holds the other end: when it is gone, nothing more can come.
+            let mut has_failed = false;
             while let Ok(first) = self.jobs.recv() {
                 let Some(shared) = shared.upgrade() else { return };
                 let mut batch = vec![first];
                 batch.extend(self.jobs.try_iter().take(BATCH - 1));
                 let next = shared.head() + 1;
                 let outcome = self.write(next, &batch);
-                if let Err(error) = &outcome {
-                    tracing::error!("--hub-store: {} updates are refused: {error:#}", batch.len());
+                match (&outcome, std::mem::replace(&mut has_failed, outcome.is_err())) {
+                    // Written once, not for each update.
+                    (Err(error), false) => {
+                        let path = self.path.display();
+                        tracing::error!("--hub-store file:{path}: updates are refused: {error:#}");
+                    }
+                    (Ok(()), true) => tracing::info!("--hub-store: updates are stored again"),
+                    _ => {}
                 }
                 for Job { publication, id, ticket } in batch {
                     let answer = match &outcome {
@@ -190,9 +205,25 @@ impl StoreFile {
         Ok(())
     }
 
-    /// Commits a batch, which is on the disk when this returns, and removes what left the history.
+    /// Commits a batch, which is on the disk when this returns. After a failure the file is opened again, but not for
+    /// each update: the disk may stay full.
     fn write(&mut self, next: Sequence, batch: &[Job]) -> anyhow::Result<()> {
-        let change = self.database.begin_write()?;
+        let database = match self.database.take() {
+            Some(database) => database,
+            None => {
+                ensure!(self.opened_at.elapsed() >= REOPEN_PAUSE, "the last failure was just now");
+                self.opened_at = Instant::now();
+                Database::create(&self.path)?
+            }
+        };
+        self.commit(&database, next, batch)?;
+        self.database = Some(database);
+        Ok(())
+    }
+
+    /// Commits a batch, and removes what left the history.
+    fn commit(&mut self, database: &Database, next: Sequence, batch: &[Job]) -> anyhow::Result<()> {
+        let change = database.begin_write()?;
         let end = next + batch.len() as u64;
         let first = self.first.max(end.saturating_sub(self.most));
         {
