@@ -97,6 +97,13 @@ impl History {
         self.first = next;
     }
 
+    /// Begins at a position that another log has reached. Only of a history that is empty.
+    pub fn begin_at(&mut self, next: Sequence) {
+        if self.entries.is_empty() {
+            self.first = self.first.max(next);
+        }
+    }
+
     /// Lets go of updates that are too old, the newest excepted. To be called now and then.
     pub fn expire(&mut self, now: Duration) {
         let horizon = now.saturating_sub(self.max_age);
@@ -135,6 +142,13 @@ impl History {
     pub fn get(&self, sequence: Sequence) -> Option<&Arc<Update>> {
         let index = usize::try_from(sequence.checked_sub(self.first)?).ok()?;
         self.entries.get(index).map(|entry| &entry.update)
+    }
+
+    /// What is held, each update with its position and the time at which it was appended.
+    pub fn entries(&self) -> impl Iterator<Item = (Sequence, &Arc<Update>, Duration)> {
+        (self.first..)
+            .zip(&self.entries)
+            .map(|(sequence, entry)| (sequence, &entry.update, entry.at))
     }
 
     /// The identifier of the newest update, or `earliest` if there was none.
@@ -254,6 +268,21 @@ mod tests {
         assert_eq!((copy.first(), copy.last()), (7, 8));
         assert_eq!(copy.start("d"), Start { cursor: 8, found: true });
         assert_eq!(copy.start("a"), Start { cursor: 6, found: false });
+    }
+
+    #[test]
+    fn a_history_is_written_and_read_again() {
+        let mut history = history(2);
+        for (second, id) in ["a", "b", "c"].into_iter().enumerate() {
+            history.append(update(id, false), NOW + Duration::from_secs(second as u64));
+        }
+        let entries: Vec<_> =
+            history.entries().map(|(at, update, time)| (at, &*update.id, time - NOW)).collect();
+        let seconds = Duration::from_secs;
+        assert_eq!(entries, [(2, "b", seconds(1)), (3, "c", seconds(2))]);
+        let mut empty = History::new(&Limits::default());
+        empty.begin_at(7);
+        assert_eq!((empty.first(), empty.last()), (7, 6));
     }
 
     #[test]

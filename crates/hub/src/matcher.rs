@@ -14,11 +14,12 @@ use crate::{
     limits,
     topic::{self, HubUrl},
 };
+use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use url::Url;
 
 /// How an expression is to be understood.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum MatcherType {
     /// The topic is the expression, byte for byte.
     Exact,

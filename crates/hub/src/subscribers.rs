@@ -193,6 +193,31 @@ impl Subscribers {
         }
     }
 
+    /// The audience of a subscriber, and until where it has every update that it reads: what another process needs
+    /// to go on with it.
+    #[must_use]
+    pub fn place(
+        &self,
+        id: SubscriberId,
+        history: &History,
+        hub: &HubUrl,
+    ) -> Option<(Audience, Sequence)> {
+        let slot = self.slots.get(id.0 as usize)?;
+        let set = &self.sets[slot.set];
+        let replay = self.replay(id.0);
+        let mut cursor = slot.cursor;
+        loop {
+            match set.next_update(cursor, replay, history, hub) {
+                Next::Search(reached) => cursor = reached,
+                Next::Nothing(_) => break cursor = history.last(),
+                Next::Update(sequence, _) => break cursor = sequence - 1,
+                // What it has lost, it has lost there as well.
+                Next::Lost(_) => break,
+            }
+        }
+        Some((set.audience.clone(), cursor))
+    }
+
     /// The name of a subscriber's connection, while the subscriber is there.
     #[must_use]
     pub fn connection(&self, id: SubscriberId) -> Option<u64> {

@@ -118,6 +118,12 @@ impl Registry {
         Some(event(subscription, record.payload.as_ref(), false, hub))
     }
 
+    /// The payload of an active subscription.
+    #[must_use]
+    pub fn payload(&self, subscription: &Subscription) -> Option<&Value> {
+        self.active.get(subscription)?.payload.as_ref()
+    }
+
     /// How many there are.
     #[must_use]
     pub fn len(&self) -> usize {

@@ -35,6 +35,18 @@ impl Update {
         }
     }
 
+    /// An update of another process, with the text that subscribers read.
+    #[must_use]
+    pub fn encoded(id: &str, topics: &[String], private: bool, text: &str) -> Self {
+        Self {
+            id: id.into(),
+            topics: topics.iter().map(|topic| topic.as_str().into()).collect(),
+            private,
+            frame: Frame::chunk(text),
+            urls: OnceLock::new(),
+        }
+    }
+
     /// What it costs the history, in bytes.
     #[must_use]
     pub fn bytes(&self) -> usize {
@@ -185,6 +197,14 @@ mod tests {
         assert_eq!(frame.as_chunk(), chunk.as_bytes());
         assert_eq!(Frame::event("1", &publication("")).text(), b"id: 1\ndata: \n\n");
         assert_eq!(Frame::comment("").as_chunk(), b"2\r\n:\n\r\n");
+    }
+
+    #[test]
+    fn an_update_of_another_process_is_the_same() {
+        let update = Update::new("1", &publication("a\nb"));
+        let text = std::str::from_utf8(update.frame.text()).unwrap();
+        let other = Update::encoded("1", &["t".into()], false, text);
+        assert_eq!((&other.frame, &other.topics), (&update.frame, &update.topics));
     }
 
     #[test]

@@ -9,7 +9,10 @@ use crate::{
     admin::Task,
     config::{Accepting, Architecture, Listen},
     sandbox,
-    upgrade::{launcher, predecessor::Predecessor},
+    upgrade::{
+        launcher,
+        predecessor::{Given, Predecessor},
+    },
 };
 use anyhow::Context;
 use pollux_sys as sys;
@@ -102,7 +105,11 @@ pub fn run_with(
     if let Some(predecessor) = predecessor {
         server.check_can_be_succeeded()?;
         let mut channels = 0..;
-        predecessor.succeed(|channel| server.adopt(channel, channels.next().unwrap_or(0)))?;
+        predecessor.succeed(|given| match given {
+            Given::Channel(channel) => server.adopt(channel, channels.next().unwrap_or(0)),
+            Given::Hub(socket) => server.take_over_hub(socket),
+        })?;
+        server.release_hub();
     }
     match report {
         Report::Json => println_json(&listening(&server)?)?,

@@ -78,8 +78,9 @@ pub struct Server {
     operator: Option<Operator>,
     /// Serves the figures over HTTP.
     web: Option<Web>,
+    hub: Option<Arc<HubShared>>,
     /// Tells each worker what the others publish.
-    _news: Option<HubNews>,
+    news: Option<HubNews>,
     /// Where a new configuration is offered to the workers, and how many were.
     offer: Offer,
     renewals: u64,
@@ -220,7 +221,8 @@ impl Server {
             tasks,
             operator,
             web: None,
-            _news: None,
+            hub: None,
+            news: None,
             offer: Offer::default(),
             renewals: 0,
             reports: Reports::default(),
@@ -281,12 +283,10 @@ impl Server {
             server.infos.push(info);
         }
         server.replacements = Some(Replacements::new(start, listeners, contents, &config));
-        if let (Some(hub), Units::Workers(workers)) = (hub, &server.units)
-            && hub.needs_news()
-        {
-            let remotes = workers.iter().map(|worker| worker.remote().clone()).collect();
-            server._news = Some(HubNews::start(hub, remotes)?);
+        if let Some(hub) = hub.as_ref().filter(|hub| hub.needs_news()) {
+            server.start_news(hub)?;
         }
+        server.hub = hub;
         Ok(server)
     }
 
@@ -384,7 +384,8 @@ impl Server {
             tasks: None,
             operator: None,
             web: None,
-            _news: None,
+            hub: None,
+            news: None,
             offer: Offer::default(),
             renewals: 0,
             reports: Reports::default(),
@@ -547,8 +548,7 @@ impl Server {
     }
 
     /// Opens the access log's file again, after log rotation has moved it away; the log records the
-    /// reopening.
-    /// Returns false where there is no log.
+    /// reopening. Returns false where there is no log.
     pub fn reopen_log(&self) -> bool {
         match (&self.log, &self.units) {
             (Some(log), _) => {

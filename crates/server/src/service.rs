@@ -167,6 +167,30 @@ pub trait Service {
         let _ = number;
     }
 
+    /// Whether streams go to the new process of a live upgrade.
+    fn hands_over_streams(&self) -> bool {
+        false
+    }
+
+    /// Gives up a stream that another process takes in. Returns what [`Service::adopt_stream`] needs there, or `None`
+    /// if the stream has to stay.
+    fn release_stream(&mut self, number: u32) -> Option<Vec<u8>> {
+        let _ = number;
+        None
+    }
+
+    /// Takes in a stream that another process has given up. Returns its number here, or `None` if this process cannot
+    /// serve it.
+    fn adopt_stream(
+        &mut self,
+        context: &mut ServiceContext<'_>,
+        client: ClientId,
+        state: &[u8],
+    ) -> Option<u32> {
+        let _ = (context, client, state);
+        None
+    }
+
     /// Called for events whose receiver is [`EventTarget::Service`]: what several exchanges
     /// share, such as a timer for all of them.
     fn event(&mut self, context: &mut ServiceContext<'_>, event: Event<'_>) {

@@ -5,7 +5,8 @@
 //! configuration, starts its workers on the listeners that it still needs and says that it is ready
 //! ([`predecessor`]). Then each of the former workers stops accepting and sends its idle connections to a
 //! worker of the successor, in messages of up to 253 descriptors, each with what the successor must know of
-//! it; a connection that is busy follows when it is idle.
+//! it; a connection that is busy follows when it is idle. A subscriber of the hub is sent with its
+//! place in the log.
 //!
 //! Until the predecessor confirms, every failure ends the successor alone: the predecessor accepts again
 //! and keeps each connection whose message was not answered.
@@ -14,6 +15,7 @@
 //! |---|---|---|
 //! | `Begin`, `Listener` … | predecessor | each listening socket |
 //! | `Ready` or `Failed` | successor | |
+//! | `Hub` | predecessor, if it has a hub | a socket on which the hub's log is sent |
 //! | `Channel` … | predecessor | a channel for each of its workers |
 //! | `Connections` | a worker of the predecessor, on its channel | the sockets |
 //! | `Accepted` | a worker of the successor, on that channel | |
@@ -28,8 +30,8 @@ pub(crate) mod successor;
 
 pub(crate) use inherited::{has, take};
 pub(crate) use message::Role;
-pub(crate) use predecessor::has_succeeded;
 pub use predecessor::report_failure;
+pub(crate) use predecessor::{has_succeeded, is_in_progress};
 
 /// The environment variable that names the successor's end of the channel, a descriptor's number.
 const VARIABLE: &str = "POLLUX_UPGRADE_FD";

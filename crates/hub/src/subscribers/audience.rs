@@ -32,6 +32,12 @@ impl Audience {
         &self.0.routes
     }
 
+    /// The topics whose private updates it may read.
+    #[must_use]
+    pub fn grants(&self) -> &[Rule] {
+        &self.0.grants
+    }
+
     /// Whether an update is to be sent: its topic was requested, and it is public or permitted.
     #[must_use]
     pub fn reads(&self, update: &Update, hub: &HubUrl) -> bool {

@@ -5,6 +5,7 @@ use crate::{
     admin::web::Web,
     architecture::worker::Worker,
     engine::control::WorkerCommand,
+    services::hub::{HubNews, HubShared, refuse_log},
     upgrade::{
         Role,
         channel::Channel,
@@ -14,7 +15,10 @@ use crate::{
 use anyhow::{Context, anyhow, bail, ensure};
 use pollux_event::{Capabilities, registry};
 use std::{
-    os::fd::{AsFd, OwnedFd},
+    os::{
+        fd::{AsFd, OwnedFd},
+        unix::net::UnixStream,
+    },
     sync::{Arc, PoisonError, mpsc::channel},
     time::{Duration, Instant},
 };
@@ -88,7 +92,8 @@ impl Server {
     ///
     /// # Errors
     /// Why that did not work. Then the successor has to end, and after that [`Server::stay`] is to be called.
-    pub(crate) fn depart(&self, successor: &Successor) -> anyhow::Result<u64> {
+    pub(crate) fn depart(&mut self, successor: &Successor) -> anyhow::Result<u64> {
+        self.hand_over_hub(successor)?;
         let (sender, reports) = channel();
         let wait_for =
             |sender| *self.reports.lock().unwrap_or_else(PoisonError::into_inner) = sender;
@@ -118,8 +123,53 @@ impl Server {
         outcome
     }
 
+    /// Sends the hub's log, so that its subscribers can follow.
+    fn hand_over_hub(&mut self, successor: &Successor) -> anyhow::Result<()> {
+        let Some(hub) = self.hub.clone().filter(|hub| hub.can_be_handed_over()) else {
+            return Ok(());
+        };
+        let (near, far) = UnixStream::pair().context("a socket for the hub's history")?;
+        successor.give_hub(far.as_fd())?;
+        drop(far);
+        // Publishers wait for answers from now on.
+        self.start_news(&hub)?;
+        hub.hand_over(near).map(drop)
+    }
+
+    /// Notifies workers of what is published from now on.
+    pub(super) fn start_news(&mut self, hub: &Arc<HubShared>) -> anyhow::Result<()> {
+        if self.news.is_none() {
+            let remotes = self.event_workers().iter().map(|worker| worker.remote().clone());
+            self.news = Some(HubNews::start(hub.clone(), remotes.collect())?);
+        }
+        Ok(())
+    }
+
+    /// Takes in the log of the former server's hub, which comes on this socket.
+    ///
+    /// # Errors
+    /// It is no log.
+    pub(crate) fn take_over_hub(&self, socket: OwnedFd) -> anyhow::Result<()> {
+        let socket = UnixStream::from(socket);
+        match &self.hub {
+            Some(hub) => hub.take_over(socket),
+            None => refuse_log(socket),
+        }
+        .context("the hub's history")
+    }
+
+    /// The former server has no log, or has sent it: the hub need not wait for it.
+    pub(crate) fn release_hub(&self) {
+        if let Some(hub) = &self.hub {
+            hub.release();
+        }
+    }
+
     /// After [`Server::depart`], when the successor has ended: serves as before.
     pub(crate) fn stay(&self) {
+        if let Some(hub) = &self.hub {
+            hub.stay();
+        }
         for worker in self.event_workers() {
             worker.remote().end_upgrade(WorkerCommand::Stay);
         }

@@ -176,6 +176,23 @@ impl Service for Generations {
         self.current.stream_has_ended(number);
     }
 
+    fn hands_over_streams(&self) -> bool {
+        self.current.hands_over_streams()
+    }
+
+    fn release_stream(&mut self, number: u32) -> Option<Vec<u8>> {
+        self.current.release_stream(number)
+    }
+
+    fn adopt_stream(
+        &mut self,
+        context: &mut ServiceContext<'_>,
+        client: ClientId,
+        state: &[u8],
+    ) -> Option<u32> {
+        self.current.adopt_stream(context, client, state)
+    }
+
     fn background(
         &mut self,
         context: &mut ServiceContext<'_>,

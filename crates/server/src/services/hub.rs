@@ -17,9 +17,11 @@ mod shared;
 mod store;
 mod streams;
 mod subscribe;
+mod transfer;
 
 pub(crate) use news::HubNews;
 pub(crate) use shared::HubShared;
+pub(crate) use transfer::refuse as refuse_log;
 
 use crate::{
     reactor::{AlarmId, ClientId, EventTarget, ExchangeId, Reactor},
@@ -65,6 +67,8 @@ pub(crate) struct Hub {
     extras: HashMap<u64, Extra>,
     /// When tokens expire, the first one first.
     expiries: BinaryHeap<Reverse<(u64, u32, u64)>>,
+    /// The same by connection, once an upgrade needs it.
+    expiry_of: Option<HashMap<u64, u64>>,
     /// What became of updates that were to be stored, until their publishers have been called.
     outcomes: HashMap<ExchangeId, Result<Arc<str>, Reject>>,
     /// The alarm of [`CARE_TICKS`], and whether it has rung.
@@ -115,6 +119,7 @@ impl Hub {
             polls: HashMap::new(),
             extras: HashMap::new(),
             expiries: BinaryHeap::new(),
+            expiry_of: None,
             outcomes: HashMap::new(),
             care: None,
             care_is_due: false,

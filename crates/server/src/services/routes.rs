@@ -293,6 +293,23 @@ impl Service for Routes {
         }
     }
 
+    fn hands_over_streams(&self) -> bool {
+        self.hub.as_ref().is_some_and(|hub| hub.hands_over_streams())
+    }
+
+    fn release_stream(&mut self, number: u32) -> Option<Vec<u8>> {
+        self.hub.as_mut()?.release_stream(number)
+    }
+
+    fn adopt_stream(
+        &mut self,
+        context: &mut ServiceContext<'_>,
+        client: ClientId,
+        state: &[u8],
+    ) -> Option<u32> {
+        self.hub.as_mut()?.adopt_stream(context, client, state)
+    }
+
     /// Only the front end has background tasks.
     fn background(
         &mut self,

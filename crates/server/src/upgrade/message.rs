@@ -11,17 +11,21 @@ use std::{
 };
 
 /// The version of the format.
-pub(crate) const VERSION: u16 = 1;
+pub(crate) const VERSION: u16 = 2;
 /// How each message begins.
 const MAGIC: [u8; 4] = *b"PLXU";
 /// The most connections of one message: as many descriptors as the kernel passes with one.
 pub(crate) const CONNECTIONS_MAX: usize = 253;
 /// The longest message, in bytes.
 pub(crate) const MESSAGE_MAX: usize = 64 << 10;
+/// The bytes of a message of connections before the first one.
+pub(crate) const MESSAGE_HEAD: usize = 8;
 /// The longest text, in bytes: an address, a path, or why something failed.
 pub(crate) const TEXT_MAX: usize = 4 << 10;
 /// The most bytes of a connection's parked TLS session.
 pub(crate) const SESSION_MAX: usize = 160;
+/// The most bytes of what a service needs to go on with a stream.
+pub(crate) const STREAM_MAX: usize = 16 << 10;
 
 /// A message.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,6 +53,8 @@ pub(crate) enum Message {
     },
     /// To the successor: a socket, which comes with it, on which a worker sends [`Message::Connections`].
     Channel,
+    /// To the successor, before any channel: a socket, which comes with it, on which the hub's log is sent.
+    Hub,
     /// To the successor, last: the former server only ends what it has begun.
     Confirm,
     /// From a worker: idle connections, whose sockets come with it in this order.
@@ -82,6 +88,8 @@ pub(crate) struct IdleConnection {
     pub(crate) client: Option<SocketAddr>,
     /// The parked TLS session; empty without TLS.
     pub(crate) session: Vec<u8>,
+    /// Of a stream, what its service needs to go on with it; empty where the connection waits for a request.
+    pub(crate) stream: Vec<u8>,
 }
 
 /// The session has secrets.
@@ -99,6 +107,7 @@ impl fmt::Debug for IdleConnection {
             .field("requests", &self.requests)
             .field("remaining_ms", &self.remaining_ms)
             .field("client", &self.client)
+            .field("stream", &self.stream.escape_ascii().to_string())
             .finish_non_exhaustive()
     }
 }
@@ -144,17 +153,19 @@ const CHANNEL: u8 = 5;
 const CONFIRM: u8 = 6;
 const CONNECTIONS: u8 = 7;
 const ACCEPTED: u8 = 8;
+const HUB: u8 = 9;
 
 /// Bits before a connection's optional fields.
 const HAS_IPV4: u8 = 1;
 const HAS_IPV6: u8 = 1 << 1;
 const HAS_SESSION: u8 = 1 << 2;
+const IS_STREAM: u8 = 1 << 3;
 
 impl Message {
     /// How many descriptors come with it.
     pub(crate) fn descriptors(&self) -> usize {
         match self {
-            Self::Listener { .. } | Self::Channel => 1,
+            Self::Listener { .. } | Self::Channel | Self::Hub => 1,
             Self::Connections(connections) => connections.len(),
             _ => 0,
         }
@@ -164,7 +175,9 @@ impl Message {
     pub(crate) fn encode(&self) -> Vec<u8> {
         // No reallocation, which would leave secrets behind.
         let capacity = match self {
-            Self::Connections(connections) => connections.len() * (SESSION_MAX + 32),
+            Self::Connections(connections) => {
+                connections.iter().map(IdleConnection::encoded_len).sum()
+            }
             _ => 0,
         };
         let mut out = Vec::with_capacity(64 + capacity);
@@ -186,6 +199,7 @@ impl Message {
                 put_text(&mut out, reason);
             }
             Self::Channel => out.push(CHANNEL),
+            Self::Hub => out.push(HUB),
             Self::Confirm => out.push(CONFIRM),
             Self::Connections(connections) => {
                 out.push(CONNECTIONS);
@@ -226,6 +240,7 @@ impl Message {
             READY => Self::Ready,
             FAILED => Self::Failed { reason: reader.text()? },
             CHANNEL => Self::Channel,
+            HUB => Self::Hub,
             CONFIRM => Self::Confirm,
             CONNECTIONS => {
                 let count = usize::from(reader.u8()?);
@@ -252,6 +267,18 @@ impl Role {
 }
 
 impl IdleConnection {
+    /// How many bytes of a message it is.
+    pub(crate) fn encoded_len(&self) -> usize {
+        let address = match self.client {
+            None => 0,
+            Some(SocketAddr::V4(_)) => 6,
+            Some(SocketAddr::V6(_)) => 18,
+        };
+        let session = if self.session.is_empty() { 0 } else { 1 + self.session.len() };
+        let stream = if self.stream.is_empty() { 0 } else { 2 + self.stream.len() };
+        9 + address + session + stream
+    }
+
     fn encode(&self, out: &mut Vec<u8>) {
         let address = match self.client {
             None => 0,
@@ -259,7 +286,8 @@ impl IdleConnection {
             Some(SocketAddr::V6(_)) => HAS_IPV6,
         };
         let session = if self.session.is_empty() { 0 } else { HAS_SESSION };
-        out.push(address | session);
+        let stream = if self.stream.is_empty() { 0 } else { IS_STREAM };
+        out.push(address | session | stream);
         out.extend_from_slice(&self.requests.to_be_bytes());
         out.extend_from_slice(&self.remaining_ms.to_be_bytes());
         if let Some(client) = self.client {
@@ -273,6 +301,11 @@ impl IdleConnection {
             debug_assert!(self.session.len() <= SESSION_MAX);
             out.push(self.session.len() as u8);
             out.extend_from_slice(&self.session);
+        }
+        if stream != 0 {
+            debug_assert!(self.stream.len() <= STREAM_MAX);
+            out.extend_from_slice(&(self.stream.len() as u16).to_be_bytes());
+            out.extend_from_slice(&self.stream);
         }
     }
 
@@ -294,10 +327,18 @@ impl IdleConnection {
             }
             session.extend_from_slice(reader.bytes(len)?);
         }
-        if bits & !(HAS_IPV4 | HAS_IPV6 | HAS_SESSION) != 0 {
+        let mut stream = Vec::new();
+        if bits & IS_STREAM != 0 {
+            let len = usize::from(reader.u16()?);
+            if len == 0 || len > STREAM_MAX {
+                return Err(MessageError::Value);
+            }
+            stream.extend_from_slice(reader.bytes(len)?);
+        }
+        if bits & !(HAS_IPV4 | HAS_IPV6 | HAS_SESSION | IS_STREAM) != 0 {
             return Err(MessageError::Value);
         }
-        Ok(Self { requests, remaining_ms, client, session })
+        Ok(Self { requests, remaining_ms, client, session, stream })
     }
 }
 
@@ -356,6 +397,12 @@ mod tests {
             remaining_ms: 75_000,
             client: client.parse().ok(),
             session: vec![5; session],
+            stream: Vec::new(),
+        };
+        let stream = |len: usize| {
+            let mut one = connection("192.0.2.7:80", SESSION_MAX);
+            one.stream = vec![b's'; len];
+            one
         };
         vec![
             Message::Begin { listeners: 3 },
@@ -367,6 +414,7 @@ mod tests {
             Message::Ready,
             Message::Failed { reason: "there is no such file: \u{e4}".into() },
             Message::Channel,
+            Message::Hub,
             Message::Confirm,
             Message::Connections(vec![
                 connection("", 0),
@@ -374,6 +422,7 @@ mod tests {
                 connection("[2001:db8::1]:443", SESSION_MAX),
             ]),
             Message::Connections(vec![connection("[::1]:1", SESSION_MAX); CONNECTIONS_MAX]),
+            Message::Connections(vec![stream(1), connection("", 0), stream(STREAM_MAX)]),
             Message::Accepted { connections: 253 },
         ]
     }
@@ -384,6 +433,10 @@ mod tests {
             let bytes = message.encode();
             assert!(bytes.len() <= MESSAGE_MAX, "{message:?}: {} bytes", bytes.len());
             assert_eq!(Message::decode(&bytes).as_ref(), Ok(&message));
+            if let Message::Connections(connections) = &message {
+                let sum: usize = connections.iter().map(IdleConnection::encoded_len).sum();
+                assert_eq!(sum + MESSAGE_HEAD, bytes.len());
+            }
         }
     }
 
@@ -421,7 +474,8 @@ mod tests {
             &[FAILED, 0xff, 0xff],
             &[CONNECTIONS, 1, HAS_IPV4 | HAS_IPV6, 0, 0, 0, 0, 0, 0, 0, 0],
             &[CONNECTIONS, 1, HAS_SESSION, 0, 0, 0, 0, 0, 0, 0, 0, 0],
-            &[CONNECTIONS, 1, 1 << 3, 0, 0, 0, 0, 0, 0, 0, 0],
+            &[CONNECTIONS, 1, IS_STREAM, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0],
+            &[CONNECTIONS, 1, 1 << 4, 0, 0, 0, 0, 0, 0, 0, 0],
         ] {
             assert_eq!(decode(wrong), Err(MessageError::Value), "{wrong:?}");
         }

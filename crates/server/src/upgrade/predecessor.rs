@@ -37,6 +37,20 @@ pub(crate) fn has_succeeded() -> bool {
     HAS_SUCCEEDED.load(Ordering::Acquire)
 }
 
+/// Whether this process is to take over from another one, which has not confirmed that yet.
+pub(crate) fn is_in_progress() -> bool {
+    !has_succeeded() && matches!(channel(), Ok(Some(_)))
+}
+
+/// What the former server hands over besides its listeners.
+#[derive(Debug)]
+pub(crate) enum Given {
+    /// A channel on which connections come.
+    Channel(OwnedFd),
+    /// The socket on which the hub's log comes.
+    Hub(OwnedFd),
+}
+
 fn channel() -> anyhow::Result<Option<&'static Channel>> {
     let channel = CHANNEL.get_or_init(|| {
         let Some(number) = env::var_os(VARIABLE) else { return Ok(None) };
@@ -82,21 +96,23 @@ impl Predecessor {
         Ok(Some(Self(channel)))
     }
 
-    /// Takes over: `adopt` is called with each channel on which connections come. Returns when the former
-    /// server has confirmed.
+    /// Takes over: `adopt` is called with what comes. Returns when the former server has confirmed.
     ///
     /// # Errors
     /// It goes on by itself: this process has to end.
     pub(crate) fn succeed(
         self,
-        mut adopt: impl FnMut(OwnedFd) -> anyhow::Result<()>,
+        mut adopt: impl FnMut(Given) -> anyhow::Result<()>,
     ) -> anyhow::Result<()> {
         let outcome = (|| {
             self.0.send(&Message::Ready, &[])?;
             loop {
                 match self.0.expect(Instant::now() + PATIENCE)? {
                     (Message::Channel, mut sockets) => {
-                        adopt(sockets.pop().context("a channel")?)?;
+                        adopt(Given::Channel(sockets.pop().context("a channel")?))?;
+                    }
+                    (Message::Hub, mut sockets) => {
+                        adopt(Given::Hub(sockets.pop().context("a socket")?))?;
                     }
                     (Message::Confirm, _) => {
                         HAS_SUCCEEDED.store(true, Ordering::Release);

@@ -173,6 +173,15 @@ impl Successor {
         self.channel()?.send_until(&Message::Channel, &[channel.as_fd()], deadline)
     }
 
+    /// Gives it the other end of the socket on which the hub's log is sent.
+    ///
+    /// # Errors
+    /// It has ended.
+    pub(crate) fn give_hub(&self, socket: BorrowedFd<'_>) -> anyhow::Result<()> {
+        let deadline = Instant::now() + START_PATIENCE;
+        self.channel()?.send_until(&Message::Hub, &[socket], deadline)
+    }
+
     /// Leaves the service to it.
     ///
     /// # Errors

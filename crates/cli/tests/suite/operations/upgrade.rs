@@ -1,6 +1,7 @@
 //! SIGUSR2 and `pollux ctl upgrade`: a new process takes over.
 
 mod failures;
+mod hub;
 mod tls;
 mod user;
 

@@ -60,6 +60,7 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
         } else {
             self.stop_watching(fd);
             self.service.stream_has_room(number);
+            self.transfers.consider(fd);
         }
     }
 
@@ -126,6 +127,7 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
         }
         self.stop_watching(fd);
         self.service.stream_has_room(number);
+        self.transfers.consider(fd);
         Ok(())
     }
 

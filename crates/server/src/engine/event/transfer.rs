@@ -6,12 +6,14 @@
 //! flight at a time, each is answered, and a worker deals with one between two waits, so that no request
 //! waits for more than some hundred connections.
 
-use super::*;
+use super::{table::Stream, *};
 use crate::{
+    service::ServiceContext,
     stats::Counter,
+    transport::Transport,
     upgrade::{
         channel::{Channel, is_full as is_full_now},
-        message::{CONNECTIONS_MAX, IdleConnection, MESSAGE_MAX, Message},
+        message::{CONNECTIONS_MAX, IdleConnection, MESSAGE_HEAD, MESSAGE_MAX, Message},
         successor::{Report, Reports},
     },
 };
@@ -78,6 +80,14 @@ impl Transfers {
     #[inline]
     pub(super) fn is_empty(&self) -> bool {
         self.departure.is_none() && self.adoptions.is_empty() && self.closing.is_empty()
+    }
+
+    /// A connection may be ready to leave, where connections leave.
+    #[inline]
+    pub(super) fn consider(&mut self, fd: RawFd) {
+        if let Some(departure) = &mut self.departure {
+            departure.candidates.push_back(fd);
+        }
     }
 
     /// Whether nothing is on its way.
@@ -157,8 +167,10 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
     #[cold]
     pub(super) fn leave(&mut self, drain: Duration) {
         self.stop_at = Some(self.worker.clock.tick().saturating_add(ticks(drain)));
-        // Their clients connect again, to the successor.
-        self.end_streams();
+        if !self.service.hands_over_streams() {
+            // Their clients connect again, to the successor.
+            self.end_streams();
+        }
         // Connections may wait at a listener that the successor does not have.
         self.leave_listeners();
         let candidates = self.table.descriptors();
@@ -279,20 +291,45 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
                 return refuse(self, socket);
             }
         };
+        self.clients += 1;
+        self.worker.counters.add(Counter::Accepted, 1);
+        if !connection.stream.is_empty() {
+            return self.take_over_stream(transport, token, &connection.stream);
+        }
         let client = Peer::Client(Connection::resumed(connection.requests));
         let slot = self.table.insert(transport, token, client);
         if connection.requests > 0 {
             slot.class = Class::KeepAlive;
             slot.armed_at = connection.requests as u16;
         }
-        self.clients += 1;
-        self.worker.counters.add(Counter::Accepted, 1);
         let remaining = Duration::from_millis(connection.remaining_ms.into());
         let deadline = self.worker.clock.after(ticks(remaining));
         self.arm(fd as u32, deadline);
         // It may have to leave this process, too.
-        if let Some(departure) = &mut self.transfers.departure {
-            departure.candidates.push_back(fd);
+        self.transfers.consider(fd);
+    }
+
+    /// Takes in a stream. One that the service cannot go on with is closed: its client connects again.
+    fn take_over_stream(&mut self, transport: Transport, token: Token, state: &[u8]) {
+        let Token { fd, generation } = token;
+        let stream = Peer::Stream(Stream { kept: None, number: 0, discarded: 0 });
+        let slot = self.table.insert(transport, token, stream);
+        slot.class = Class::Stream;
+        slot.timer.disarm();
+        let Self { service, rules, worker, reactor, .. } = self;
+        let mut context = ServiceContext { rules, worker, reactor };
+        match service.adopt_stream(&mut context, ClientId { fd, generation }, state) {
+            Some(adopted) => {
+                let slot = self.table.get_mut(fd);
+                if let Some(Peer::Stream(stream)) = slot.map(|slot| &mut slot.peer) {
+                    stream.number = adopted;
+                }
+                self.transfers.consider(fd);
+            }
+            None => {
+                self.close_socket(fd);
+                self.client_has_gone(fd);
+            }
         }
     }
 
@@ -319,6 +356,9 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
     fn take_out(&mut self, fd: RawFd) -> Option<Parcel> {
         let now = self.worker.clock.tick();
         let slot = self.table.get_mut(fd)?;
+        if matches!(slot.peer, Peer::Stream(_)) {
+            return self.take_out_stream(fd);
+        }
         if slot.marks.is_left() {
             return None;
         }
@@ -333,8 +373,26 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
             remaining_ms: u32::try_from(remaining.as_millis()).unwrap_or(u32::MAX),
             client: self.worker.clients.socket_address(fd),
             session,
+            stream: Vec::new(),
         };
         self.client_has_gone(fd);
+        Some((transport.into_socket(), connection))
+    }
+
+    /// Takes a stream out of this worker, if its client has taken everything that was sent.
+    fn take_out_stream(&mut self, fd: RawFd) -> Option<Parcel> {
+        let (transport, peer) = self.table.get_mut(fd)?.parts()?;
+        let Peer::Stream(Stream { kept: None, number, .. }) = peer else { return None };
+        if !self.service.hands_over_streams() {
+            return None;
+        }
+        let session = transport.park()?;
+        let stream = self.service.release_stream(*number)?;
+        let (transport, token) = self.table.remove(fd)?;
+        let _ = self.mechanism.remove(token);
+        let client = self.worker.clients.socket_address(fd);
+        self.client_has_gone(fd);
+        let connection = IdleConnection { client, session, stream, ..IdleConnection::default() };
         Some((transport.into_socket(), connection))
     }
 
@@ -358,7 +416,7 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
                 return;
             }
             departure.retry_at = None;
-            let count = departure.pending.len().min(CONNECTIONS_MAX);
+            let count = fitting(&departure.pending);
             let batch: Vec<_> = departure.pending.drain(..count).collect();
             let connections = batch.iter().map(|(_, connection)| connection.clone()).collect();
             let sockets: Vec<_> = batch.iter().map(|(socket, _)| socket.as_fd()).collect();
@@ -424,4 +482,15 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
             self.transfers.report(outcome);
         }
     }
+}
+
+/// How many of these connections one message has room for; one at least.
+fn fitting(pending: &[Parcel]) -> usize {
+    let mut room = MESSAGE_MAX - MESSAGE_HEAD;
+    let fits = |(_, connection): &&Parcel| {
+        let left = room.checked_sub(connection.encoded_len());
+        room = left.unwrap_or_default();
+        left.is_some()
+    };
+    pending.iter().take(CONNECTIONS_MAX).take_while(fits).count().max(1)
 }

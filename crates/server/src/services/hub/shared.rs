@@ -4,10 +4,12 @@ use super::{
     keys,
     redis::RedisStore,
     store::{Job, Store, StoreFile},
+    transfer::Transfer,
 };
 use crate::{
     config::{HubConfig, HubStoreConfig},
     reactor::ExchangeId,
+    upgrade,
 };
 use pollux_hub::{
     history::{History, Sequence},
@@ -38,9 +40,15 @@ pub(crate) struct HubShared {
     pub(super) subscribers: Option<Verifier>,
     pub(super) publishers: Option<Verifier>,
     /// The log. Workers copy from it, so that nobody holds the lock while it sends.
-    log: Mutex<History>,
+    pub(super) log: Mutex<History>,
+    /// What becomes of updates during a live upgrade.
+    pub(super) transfer: Mutex<Transfer>,
+    /// Whether there is a live upgrade. It is changed while the log is locked.
+    pub(super) is_transferring: AtomicBool,
+    /// Whether publishers or subscribers may wait for an answer.
+    pub(super) may_answer: AtomicBool,
     /// The last update of the log: a look at it costs no lock.
-    head: AtomicU64,
+    pub(super) head: AtomicU64,
     /// Where updates go before they are in the log, if the history is kept elsewhere too.
     store: Option<Store>,
     /// What became of updates that were to be stored, for each worker.
@@ -96,7 +104,7 @@ impl HubShared {
                 let (opened, queue, contents) = StoreFile::open(path, &config.limits)?;
                 for (sequence, id, publication) in contents {
                     let update = Arc::new(Update::new(&id, &publication));
-                    log.append_at(sequence, update, Duration::ZERO);
+                    log.append_at(sequence, update, config.limits.history_age);
                 }
                 file = Some(opened);
                 store = Some(Store::File(queue));
@@ -109,6 +117,9 @@ impl HubShared {
         }
         let shared = Arc::new(Self {
             head: AtomicU64::new(log.last()),
+            transfer: Mutex::default(),
+            is_transferring: AtomicBool::new(false),
+            may_answer: AtomicBool::new(store.is_some()),
             store,
             answers: (0..workers).map(|_| Mutex::default()).collect(),
             subscribers: subscribers.map(verifier),
@@ -131,6 +142,9 @@ impl HubShared {
             _ => {}
         }
         keys::watch(&shared)?;
+        if upgrade::is_in_progress() && shared.can_be_handed_over() {
+            shared.hold();
+        }
         Ok(shared)
     }
 
@@ -149,7 +163,7 @@ impl HubShared {
 
     /// Whether workers need the thread that tells them of what others do.
     pub(crate) fn needs_news(&self) -> bool {
-        self.notified.len() > 1 || self.store.is_some()
+        self.notified.len() > 1 || self.may_answer.load(Ordering::Acquire)
     }
 
     /// Publishes an update. Returns its identifier, or `None` if the answer comes later, because it
@@ -166,17 +180,33 @@ impl HubShared {
         if let Some(store) = &self.store {
             return store.put(Job { publication, id, ticket }).map(|()| None);
         }
-        let id = self.append(&id, &publication);
+        // Encoded before the lock is taken: an update may be large.
+        let update = Arc::new(Update::new(&id, &publication));
+        let log = lock(&self.log);
+        if self.is_transferring.load(Ordering::Acquire) {
+            drop(log);
+            return self.publish_in_transfer(Job { publication, id, ticket });
+        }
+        let id = self.append_to(log, update);
         self.tell();
         Ok(Some(id))
     }
 
     /// Appends an update to the log.
     pub(super) fn append(&self, id: &str, publication: &Publication) -> Arc<str> {
-        // Encoded before the lock is taken: an update may be large.
         let update = Arc::new(Update::new(id, publication));
-        let id = update.id.clone();
+        self.append_to(lock(&self.log), update)
+    }
+
+    /// Appends an update of another process, at the position and the time that it had there.
+    pub(super) fn append_at(&self, sequence: Sequence, update: Update, at: Duration) {
         let mut log = lock(&self.log);
+        log.append_at(sequence, Arc::new(update), at);
+        self.head.store(log.last(), Ordering::Release);
+    }
+
+    fn append_to(&self, mut log: MutexGuard<'_, History>, update: Arc<Update>) -> Arc<str> {
+        let id = update.id.clone();
         let sequence = log.append(update, self.now());
         self.head.store(sequence, Ordering::Release);
         id
@@ -208,10 +238,10 @@ impl HubShared {
         lock(&self.answers[ticket.worker]).push((ticket.exchange, answer));
     }
 
-    /// Whether updates are stored, so that there may be answers.
+    /// Whether there are answers.
     #[inline]
     pub(super) fn has_answers(&self, worker: usize) -> bool {
-        self.store.is_some() && !lock(&self.answers[worker]).is_empty()
+        self.may_answer.load(Ordering::Acquire) && !lock(&self.answers[worker]).is_empty()
     }
 
     /// Takes the answers for the publishers of a worker.
@@ -258,9 +288,9 @@ impl HubShared {
         history.expire(now);
     }
 
-    /// Time since the hub began: the clock of the log.
+    /// The clock of the log. It begins late enough that there are times for the updates of a former process.
     pub(super) fn now(&self) -> Duration {
-        self.started_at.elapsed()
+        self.config.limits.history_age.saturating_add(self.started_at.elapsed())
     }
 
     /// The active subscriptions.
@@ -299,6 +329,18 @@ impl HubShared {
         !self.notified[worker].swap(true, Ordering::SeqCst)
     }
 
+    /// Whether a worker was notified and has not looked since.
+    #[inline]
+    pub(super) fn is_notified(&self, worker: usize) -> bool {
+        self.notified[worker].load(Ordering::Acquire)
+    }
+
+    /// A worker looks at the log and at its answers: whatever comes from now on is worth another notification, also if
+    /// this one was in vain.
+    pub(super) fn has_looked(&self, worker: usize) {
+        self.notified[worker].store(false, Ordering::SeqCst);
+    }
+
     /// Waits until the log has grown since the last call. False when the hub has ended.
     pub(super) fn wait_for_news(&self) -> bool {
         let mut news = lock(&self.news);
@@ -321,6 +363,6 @@ pub(super) fn unix_time() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs())
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,5 +1,7 @@
 //! Delivery to streams: what the engine calls when it has time for subscribers.
 
+mod handover;
+
 use super::{CARE_TICKS, Hub, RAW, client_of, shared::unix_time};
 use crate::reactor::WakeReason;
 use crate::reactor::{ClientId, ExchangeId};
@@ -24,6 +26,7 @@ impl Hub {
             || self.shared.has_answers(self.worker)
             || self.subscribers.has_work()
             || (self.history.last() != self.shared.head())
+            || self.shared.is_notified(self.worker)
     }
 
     /// Sends what is to be sent, as much as one call should.
@@ -32,6 +35,7 @@ impl Hub {
         context: &mut ServiceContext<'_>,
         mut send: impl FnMut(ClientId, StreamSend<'_>) -> Delivery,
     ) {
+        self.shared.has_looked(self.worker);
         self.read_on();
         if self.shared.has_answers(self.worker) {
             // Those of the last call have been taken, or their publishers are gone.

@@ -23,7 +23,7 @@ use pollux_hub::{
     token::{Access, Source},
     update::Update,
 };
-use std::{cmp::Reverse, net::IpAddr, sync::Arc};
+use std::{net::IpAddr, sync::Arc};
 
 /// A client that may subscribe.
 #[derive(Debug)]
@@ -41,11 +41,12 @@ pub(super) struct Candidate {
     has_query_token: bool,
 }
 
-/// A subscriber that comes back with the identifier of an update that another hub may have.
+/// A subscriber that waits for the log: it names an update that another hub may have, or the log of a former process
+/// has not arrived yet.
 #[derive(Debug)]
 pub(super) struct Return {
     candidate: Candidate,
-    id: String,
+    id: Option<String>,
     wait: Option<u32>,
 }
 
@@ -85,18 +86,21 @@ impl Hub {
             }
         };
         let wait = poll::wait_of(request);
-        if let Some(id) = candidate.unknown_id.take() {
-            let ticket = Ticket { worker: self.worker, exchange: context.id() };
-            match self.shared.catch_up(&id, ticket) {
-                Ok(false) => {}
-                Ok(true) => {
-                    let phase = Phase::CatchUp(Box::new(Return { candidate, id, wait }));
-                    return Flow::Waiting(Exchange(Box::new(State { asker, phase })));
-                }
-                Err(reject) => {
-                    asker.reject(context, outbox, &reject, &self.shared.url);
-                    return Flow::Done;
-                }
+        let id = candidate.unknown_id.take();
+        let ticket = Ticket { worker: self.worker, exchange: context.id() };
+        let waits = match (self.shared.hold_subscriber(ticket), &id) {
+            (Ok(false), Some(id)) => self.shared.catch_up(id, ticket),
+            (outcome, _) => outcome,
+        };
+        match waits {
+            Ok(false) => {}
+            Ok(true) => {
+                let phase = Phase::CatchUp(Box::new(Return { candidate, id, wait }));
+                return Flow::Waiting(Exchange(Box::new(State { asker, phase })));
+            }
+            Err(reject) => {
+                asker.reject(context, outbox, &reject, &self.shared.url);
+                return Flow::Done;
             }
         }
         self.admit_subscriber(context, asker, candidate, wait, outbox)
@@ -123,9 +127,12 @@ impl Hub {
         }
         self.read_on();
         let Return { mut candidate, id, wait } = *back;
-        let start = self.history.start(&id);
-        let (cursor, last_id) = self.start_of(start, &candidate.audience);
-        (candidate.cursor, candidate.last_id) = (cursor, Some(last_id));
+        candidate.cursor = self.last();
+        if let Some(id) = id {
+            let start = self.history.start(&id);
+            let (cursor, last_id) = self.start_of(start, &candidate.audience);
+            (candidate.cursor, candidate.last_id) = (cursor, Some(last_id));
+        }
         self.admit_subscriber(context, asker, candidate, wait, outbox)
     }
 
@@ -164,7 +171,7 @@ impl Hub {
             return Flow::Done;
         };
         if let Some(at) = candidate.access.as_ref().and_then(|access| access.expires_at) {
-            self.expiries.push(Reverse((at, id.number(), connection)));
+            self.note_expiry(at, id, connection);
         }
         let subscriptions = self.register(&candidate);
         if address.is_some() || !subscriptions.is_empty() {

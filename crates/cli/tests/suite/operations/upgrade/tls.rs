@@ -13,12 +13,20 @@ use std::{
 type Stream = BufReader<StreamOwned<ClientConnection, TcpStream>>;
 
 fn connect(address: &str, config: &Arc<ClientConfig>) -> Stream {
+    BufReader::new(open(address, config))
+}
+
+/// A connection that is not buffered.
+pub(super) fn open(
+    address: &str,
+    config: &Arc<ClientConfig>,
+) -> StreamOwned<ClientConnection, TcpStream> {
     let socket = TcpStream::connect(address).unwrap();
     socket.set_read_timeout(Some(pollux_testkit::http::PATIENCE)).unwrap();
     socket.set_nodelay(true).unwrap();
     let name = ServerName::try_from("localhost").unwrap();
     let session = ClientConnection::new(config.clone(), name).unwrap();
-    BufReader::new(StreamOwned::new(session, socket))
+    StreamOwned::new(session, socket)
 }
 
 fn get(stream: &mut Stream) -> String {
@@ -35,8 +43,18 @@ fn get(stream: &mut Stream) -> String {
     head
 }
 
+/// A client that trusts a certificate.
+pub(super) fn trusting(certificate: &str) -> Arc<ClientConfig> {
+    let mut roots = RootCertStore::empty();
+    roots.add(CertificateDer::from_pem_file(certificate).unwrap()).unwrap();
+    let provider = rustls::crypto::ring::default_provider().into();
+    let config = ClientConfig::builder_with_provider(provider);
+    let config = config.with_safe_default_protocol_versions().unwrap();
+    Arc::new(config.with_root_certificates(roots).with_no_client_auth())
+}
+
 /// Makes a.pem and a.key.
-fn make_certificate(folder: &Folder) {
+pub(super) fn make_certificate(folder: &Folder) {
     // No certificate of an authority, as those of other tests: rustls refuses that of a server.
     let output = Command::new("openssl")
         .args(["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"])

@@ -1,0 +1,210 @@
+//! Subscribers of the hub stay connected, and get every update once, whichever process they are at.
+
+use super::*;
+use pollux_testkit::http::PATIENCE;
+use std::{
+    io::{BufRead, BufReader, Write},
+    net::TcpStream,
+    time::{Duration, Instant},
+};
+
+const SUBSCRIBERS: usize = 300;
+const HUB: [&str; 5] = ["--hub", "--hub-anonymous", "--hub-publish-anonymous", "--workers", "2"];
+
+/// A subscriber whose connection must never end.
+struct Subscriber<S>(BufReader<S>);
+
+impl<S: Read + Write> Subscriber<S> {
+    fn new(mut stream: S, query: &str, fields: &str) -> Self {
+        write!(stream, "GET /.well-known/mercure?{query} HTTP/1.1\r\nHost: h\r\n{fields}\r\n")
+            .unwrap();
+        stream.flush().unwrap();
+        let mut subscriber = Self(BufReader::new(stream));
+        let status = subscriber.line();
+        assert!(status.starts_with("HTTP/1.1 200 "), "{status}");
+        while subscriber.line() != ":\n" {}
+        subscriber
+    }
+
+    fn line(&mut self) -> String {
+        let mut line = String::new();
+        assert!(self.0.read_line(&mut line).unwrap() > 0, "the connection has ended");
+        line
+    }
+
+    /// The content of the next event; comments are left out.
+    fn data(&mut self) -> String {
+        loop {
+            if let Some(data) = self.line().strip_prefix("data: ") {
+                return data.trim_end().to_owned();
+            }
+        }
+    }
+}
+
+fn connect(address: &str) -> TcpStream {
+    let socket = TcpStream::connect(address).unwrap();
+    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    socket.set_nodelay(true).unwrap();
+    socket
+}
+
+fn publish(client: &mut Client, topic: &str, data: &str) {
+    let body = format!("topic={topic}&data={data}");
+    client.send(format!(
+        "POST /.well-known/mercure HTTP/1.1\r\nHost: h\r\nContent-Length: {}\r\n\
+         Content-Type: application/x-www-form-urlencoded\r\n\r\n{body}",
+        body.len()
+    ));
+    assert_eq!(client.reply().status, 200);
+}
+
+#[test]
+fn subscribers_stay_connected_and_get_each_update_once() {
+    limits::raise_descriptor_limit();
+    let folder = Folder::new();
+    folder.write("", "root = \"a\"");
+    let mut server = folder.serve(&HUB);
+    let mut publisher = server.client();
+    let address = server.address().to_owned();
+    // They read different topics, and some a pattern.
+    let queries =
+        ["match=a", "match=a&match=b", "matchURLPattern=/.well-known/:topic", "topic=%7Btopic%7D"];
+    let mut subscribers: Vec<_> = (0..SUBSCRIBERS)
+        .map(|index| Subscriber::new(connect(&address), queries[index % queries.len()], ""))
+        .collect();
+    publish(&mut publisher, "a", "0");
+    let (ends, published) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(1)));
+    let publishing = {
+        let (ends, published, address) = (ends.clone(), published.clone(), address.clone());
+        thread::spawn(move || {
+            let mut kept = Client::connect(&address);
+            while !ends.load(SeqCst) {
+                let number = published.load(SeqCst);
+                // Half of them come on a connection that follows the upgrade, half on a new one.
+                let mut fresh = Client::connect(&address);
+                let client = if number % 2 == 0 { &mut kept } else { &mut fresh };
+                publish(client, "a", &number.to_string());
+                published.store(number + 1, SeqCst);
+                thread::sleep(Duration::from_millis(2));
+            }
+        })
+    };
+    let mut processes = Vec::new();
+    for _ in 0..3 {
+        let text = printed(&folder.ctl("upgrade"));
+        assert!(handed_over(&text) >= SUBSCRIBERS, "{text}");
+        processes.push(successor(&mut server));
+        // A new one begins with what comes.
+        subscribers.push(Subscriber::new(connect(&address), "match=none", ""));
+    }
+    ends.store(true, SeqCst);
+    publishing.join().unwrap();
+    let count = published.load(SeqCst);
+    for subscriber in &mut subscribers[..SUBSCRIBERS] {
+        for number in 0..count {
+            assert_eq!(subscriber.data(), number.to_string(), "of {count}");
+        }
+    }
+    // The history went along: one that comes now gets all of it.
+    let mut late = Subscriber::new(connect(&address), "match=a&lastEventID=earliest", "");
+    (0..count).for_each(|number| assert_eq!(late.data(), number.to_string()));
+    server.wait_for_end();
+    end(processes);
+}
+
+/// The token's time goes along, and so does a session of TLS.
+#[test]
+fn a_stream_over_tls_ends_with_its_token_in_the_new_process() {
+    use jsonwebtoken::{Algorithm, EncodingKey, Header, encode};
+    const SECRET: &str = "0123456789abcdef0123456789abcdef";
+    let folder = Folder::new();
+    super::tls::make_certificate(&folder);
+    folder.write("", "root = \"a\"");
+    let file = |name: &str| folder.0.path().join(name).display().to_string();
+    fs::write(file("hub.key"), SECRET).unwrap();
+    let (cert, key, secret) = (file("a.pem"), file("a.key"), file("hub.key"));
+    let tls = ["--tls-cert", &cert, "--tls-key", &key];
+    let mut server = folder.serve(&[&tls[..], &["--hub", "--hub-jwt-key", &secret]].concat());
+    let config = super::tls::trusting(&cert);
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
+    let token = |seconds: u64| {
+        let claims = serde_json::json!({
+            "exp": now.as_secs() + seconds,
+            "mercure": {"subscribe": ["*"], "publish": ["*"]},
+        });
+        let key = EncodingKey::from_secret(SECRET.as_bytes());
+        let token = encode(&Header::new(Algorithm::HS256), &claims, &key).unwrap();
+        format!("Authorization: Bearer {token}\r\n")
+    };
+    let subscribe = |seconds: u64| {
+        let stream = super::tls::open(server.address(), &config);
+        Subscriber::new(stream, "match=a", &token(seconds))
+    };
+    let (mut short, mut long) = (subscribe(12), subscribe(600));
+    assert_eq!(handed_over(&printed(&folder.ctl("upgrade"))), 2);
+    let process = successor(&mut server);
+    let mut publisher = super::tls::open(server.address(), &config);
+    let body = "topic=a&data=x&private";
+    write!(
+        publisher,
+        "POST /.well-known/mercure HTTP/1.1\r\nHost: h\r\n{}Content-Length: {}\r\n\
+         Content-Type: application/x-www-form-urlencoded\r\n\r\n{body}",
+        token(600),
+        body.len()
+    )
+    .unwrap();
+    publisher.flush().unwrap();
+    let mut status = [0; 12];
+    publisher.read_exact(&mut status).unwrap();
+    assert_eq!(&status, b"HTTP/1.1 200");
+    // Private: the permission went along.
+    assert_eq!((short.data().as_str(), long.data().as_str()), ("x", "x"));
+    let started_at = Instant::now();
+    let mut rest = Vec::new();
+    short.0.read_to_end(&mut rest).unwrap();
+    assert!(rest.ends_with(b"0\r\n\r\n"), "{}", rest.escape_ascii());
+    assert!(started_at.elapsed() < Duration::from_secs(14));
+    drop(long);
+    end(vec![process]);
+}
+
+/// A subscriber that has not taken what was sent follows when it has.
+#[test]
+fn a_slow_subscriber_follows_later() {
+    let folder = Folder::new();
+    folder.write("", "root = \"a\"");
+    let mut server = folder.serve(&HUB);
+    let address = server.address().to_owned();
+    let mut slow = Subscriber::new(connect(&address), "match=a", "");
+    let mut publisher = server.client();
+    let big = "x".repeat(500_000);
+    (0..20).for_each(|number| publish(&mut publisher, "a", &format!("{number}-{big}")));
+    printed(&folder.ctl("upgrade"));
+    let process = successor(&mut server);
+    assert!(server.is_running(), "it has something to send");
+    publish(&mut publisher, "a", "20-");
+    for number in 0..=20 {
+        assert!(slow.data().starts_with(&format!("{number}-")), "{number}");
+    }
+    server.wait_for_end();
+    publish(&mut publisher, "a", "21-");
+    assert_eq!(slow.data(), "21-");
+    end(vec![process]);
+}
+
+/// A new process that cannot serve leaves the subscribers and the log where they are.
+#[test]
+fn an_upgrade_that_fails_changes_nothing_for_subscribers() {
+    let folder = Folder::new();
+    folder.write("", "root = \"a\"");
+    let server = folder.serve(&HUB);
+    let address = server.address().to_owned();
+    let mut subscriber = Subscriber::new(connect(&address), "match=a", "");
+    let mut publisher = server.client();
+    publish(&mut publisher, "a", "1");
+    folder.write("no-such-key = 1", "root = \"a\"");
+    refused(&folder.ctl("upgrade"));
+    publish(&mut publisher, "a", "2");
+    assert_eq!([subscriber.data(), subscriber.data()], ["1", "2"]);
+}

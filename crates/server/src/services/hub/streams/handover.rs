@@ -1,0 +1,152 @@
+//! A subscriber goes from one process to another, with its place in the log.
+
+use super::{
+    super::{Extra, Hub, RAW, connection_of},
+    *,
+};
+use crate::upgrade::message::STREAM_MAX;
+use pollux_hub::{
+    matcher::{MatcherType, Rule, Selector},
+    subscribers::Audience,
+    subscriptions::Subscription,
+};
+use serde::{Deserialize, Serialize};
+use std::net::IpAddr;
+
+/// What the other process must know of a subscriber.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct StreamState {
+    /// It has every update up to here.
+    cursor: u64,
+    /// Its events have no chunks.
+    is_raw: bool,
+    /// When its token expires.
+    expires_at: Option<u64>,
+    /// The address that it is counted for.
+    address: Option<IpAddr>,
+    routes: Vec<Written>,
+    grants: Vec<Written>,
+    subscriptions: Vec<WrittenSubscription>,
+}
+
+/// A matcher: its type and its text.
+type Written = (MatcherType, String);
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WrittenSubscription {
+    matcher: Written,
+    subscriber: String,
+    payload: Option<serde_json::Value>,
+}
+
+impl Hub {
+    /// Whether subscribers can go to the new process of an upgrade.
+    pub(crate) fn hands_over_streams(&self) -> bool {
+        self.shared.is_handed_over()
+    }
+
+    /// Gives a subscriber up, which the other process takes in by what this returns. `None` if it has to stay.
+    pub(crate) fn release_stream(&mut self, number: u32) -> Option<Vec<u8>> {
+        if !self.hands_over_streams() {
+            return None;
+        }
+        let id = SubscriberId::of(number);
+        let connection = self.subscribers.connection(id)?;
+        if self.polls.contains_key(&connection) {
+            return None;
+        }
+        self.read_on();
+        let expiries = &self.expiries;
+        let expiry_of = self.expiry_of.get_or_insert_with(|| {
+            expiries.iter().map(|Reverse((at, _, connection))| (*connection, *at)).collect()
+        });
+        let expires_at = expiry_of.get(&connection).copied();
+        let (audience, cursor) = self.subscribers.place(id, &self.history, &self.shared.url)?;
+        let extra = self.extras.get(&connection);
+        let subscriptions = extra.map(|extra| &*extra.subscriptions).unwrap_or_default();
+        let registry = self.shared.registry();
+        let subscriptions = subscriptions.iter().map(|subscription| WrittenSubscription {
+            matcher: written(&subscription.selector),
+            subscriber: subscription.subscriber.to_string(),
+            payload: registry.payload(subscription).cloned(),
+        });
+        let state = StreamState {
+            cursor,
+            is_raw: connection & RAW != 0,
+            expires_at,
+            address: extra.and_then(|extra| extra.address),
+            routes: audience.routes().iter().map(|rule| written(&rule.selector)).collect(),
+            grants: audience.grants().iter().map(|rule| written(&rule.selector)).collect(),
+            subscriptions: subscriptions.collect(),
+        };
+        drop(registry);
+        let state = serde_json::to_vec(&state).ok().filter(|state| state.len() <= STREAM_MAX)?;
+        self.subscribers.remove(id);
+        let extra = self.extras.remove(&connection).unwrap_or_default();
+        if let Some(address) = extra.address {
+            self.shared.leave(address);
+        }
+        for subscription in &extra.subscriptions {
+            // It goes on: nobody is to be informed of an end.
+            let _ = self.shared.registry().remove(subscription, &self.shared.url);
+        }
+        Some(state)
+    }
+
+    /// Takes in a subscriber that another process has given up. `None` if this one cannot serve it.
+    pub(crate) fn adopt_stream(
+        &mut self,
+        context: &mut ServiceContext<'_>,
+        client: ClientId,
+        state: &[u8],
+    ) -> Option<u32> {
+        let state: StreamState = serde_json::from_slice(state).ok()?;
+        self.read_on();
+        let audience = Audience::new(self.rules(state.routes)?, self.rules(state.grants)?);
+        if audience.routes().is_empty() {
+            return None;
+        }
+        let address = match state.address {
+            Some(address) if !self.shared.enter(address) => return None,
+            address => address,
+        };
+        let connection = connection_of(client, state.is_raw);
+        let last = self.history.last();
+        let id = self.subscribers.add(connection, &audience, state.cursor.min(last), last)?;
+        if let Some(at) = state.expires_at {
+            self.note_expiry(at, id, connection);
+        }
+        let mut subscriptions = Vec::new();
+        for WrittenSubscription { matcher, subscriber, payload } in state.subscriptions {
+            let selector = Selector::new(matcher.0, matcher.1);
+            let subscription = Subscription { selector, subscriber: subscriber.into() };
+            // It went on: nobody is to be informed of a beginning.
+            let _ = self.shared.registry().add(subscription.clone(), payload, &self.shared.url);
+            subscriptions.push(subscription);
+        }
+        if address.is_some() || !subscriptions.is_empty() {
+            self.extras.insert(connection, Extra { address, subscriptions });
+        }
+        self.care_later(context.reactor);
+        Some(id.number())
+    }
+
+    fn rules(&self, written: Vec<Written>) -> Option<Vec<Rule>> {
+        let selectors = written.into_iter().map(|(kind, text)| Selector::new(kind, text)).collect();
+        self.shared.matchers.rules(selectors, &self.shared.url).ok()
+    }
+
+    /// Notes when the token of a subscriber expires.
+    pub(in super::super) fn note_expiry(&mut self, at: u64, id: SubscriberId, connection: u64) {
+        self.expiries.push(Reverse((at, id.number(), connection)));
+        if let Some(expiry_of) = &mut self.expiry_of {
+            expiry_of.insert(connection, at);
+        }
+    }
+}
+
+fn written(selector: &Selector) -> Written {
+    (selector.kind, selector.text.to_string())
+}
