@@ -90,8 +90,16 @@ fn is_variable(text: &str) -> bool {
         }
         None => text.strip_suffix('*').unwrap_or(text),
     };
+    let mut bytes = name.bytes();
+    while let Some(byte) = bytes.next() {
+        // Of an escape, both digits: the name is a part of what some operators expand to.
+        let is_valid = match byte {
+            b'%' => (0..2).all(|_| bytes.next().is_some_and(|digit| digit.is_ascii_hexdigit())),
+            _ => byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.'),
+        };
+        if !is_valid {
+            return false;
+        }
+    }
     !name.is_empty()
-        && name
-            .bytes()
-            .all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.' | b'%'))
 }

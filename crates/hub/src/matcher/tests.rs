@@ -63,7 +63,7 @@ fn templates_match_what_they_expand_to() {
     assert!(template("/{id:3}", "/abc"));
     assert!(template("plain", "plain"));
     assert!(!template("a.c", "abc"));
-    for bad in ["{", "}", "{}", "{a", "a}", "{a b}", "{a:}", "{a:x}", "{{a}}"] {
+    for bad in ["{", "}", "{}", "{a", "a}", "{a b}", "{a:}", "{a:x}", "{{a}}", "{?%}", "{%4}"] {
         let selector = Selector::new(MatcherType::Template, bad);
         let outcome = Matcher::compile(&selector, &hub());
         assert!(outcome.is_err() || selector.exact().is_some(), "{bad}");
