@@ -1,5 +1,6 @@
 //! The server's configuration: everything that `pollux serve` can set.
 
+mod acme;
 pub mod file;
 mod frontend;
 mod guestbook;
@@ -28,6 +29,7 @@ pub use host::VirtualHost;
 pub use hub::{HubConfig, HubStoreConfig, KeySource};
 pub use listen::Listen;
 pub use log::{LogConfig, LogField, LogFormat, LogTarget, SlowLog};
+pub use pollux_acme::{Challenge, Settings as AcmeSettings};
 use pollux_event::MechanismSpec;
 use pollux_http::Limits;
 use pollux_sys::OwnFileTables;
@@ -84,6 +86,10 @@ pub struct Config {
     pub limits: Limits,
     /// TLS on all listeners: [`Tls::new`]; `None` is plain HTTP.
     pub tls: Option<Arc<Tls>>,
+    /// Orders certificates for the names that `tls` has from there.
+    pub acme: Option<Arc<AcmeSettings>>,
+    /// The folder with the answers to an ACME authority that validates names over plain HTTP.
+    pub acme_answers: Option<PathBuf>,
     /// Listens for plain HTTP here as well, and sends each client to the first TCP listener over HTTPS
     /// (status 308).
     pub redirect_http: Option<Listen>,
@@ -274,6 +280,8 @@ impl Config {
             },
             limits: Limits::DEFAULT,
             tls: None,
+            acme: None,
+            acme_answers: None,
             redirect_http: None,
             https_redirect: None,
             site: SiteConfig {
@@ -342,6 +350,12 @@ impl Config {
             self.redirect_http.is_none() || !self.architecture.has_processes(),
             "--redirect-http needs a thread, which --architecture {} cannot have beside its processes: \
              start a second pollux serve, or take another architecture",
+            self.architecture
+        );
+        ensure!(
+            self.acme.is_none() || !self.architecture.has_processes(),
+            "--acme needs a thread, which --architecture {} cannot have beside its processes: take another \
+             architecture, or --tls-cert with the certificate of another ACME client",
             self.architecture
         );
         ensure!(

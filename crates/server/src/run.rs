@@ -17,7 +17,7 @@ use crate::{
 use anyhow::Context;
 use pollux_sys as sys;
 use serde::Serialize;
-use std::{io::Write, time::Duration};
+use std::{io::Write, path::PathBuf, time::Duration};
 
 /// How a server speaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,10 +98,12 @@ pub fn run_with(
     };
     let tcp_scheme = if config.tls.is_some() { "https://" } else { "http://" };
     let redirect = config.redirect_http.take();
+    let answers = config.acme_answers.clone();
     let frontend = config.frontend.clone();
     let guestbook = config.guestbook.clone();
     let mut server = Server::start_watched(config, Some(|| sys::signal_self(ATTENTION)))?;
-    let mut redirect = redirect.map(|address| redirect_to(&server, address)).transpose()?;
+    let mut redirect =
+        redirect.map(|address| redirect_to(&server, address, answers)).transpose()?;
     if let Some(predecessor) = predecessor {
         server.check_can_be_succeeded()?;
         let mut channels = 0..;
@@ -237,7 +239,11 @@ pub fn run_with(
 }
 
 /// A listener for plain HTTP that sends clients to the first TCP listener of `server`.
-fn redirect_to(server: &Server, address: Listen) -> anyhow::Result<Server> {
+fn redirect_to(
+    server: &Server,
+    address: Listen,
+    acme_answers: Option<PathBuf>,
+) -> anyhow::Result<Server> {
     let port = server.addresses().iter().find_map(|listen| match listen {
         Listen::Tcp(address) => Some(address.port()),
         Listen::Unix(_) | Listen::Passed(_) => None,
@@ -245,6 +251,7 @@ fn redirect_to(server: &Server, address: Listen) -> anyhow::Result<Server> {
     let mut config = Config::new("");
     config.site.directory = None;
     config.listen = vec![address];
+    config.acme_answers = acme_answers;
     config.https_redirect =
         Some(port.context("--redirect-http: no TCP listener to send clients to")?);
     let redirect = Server::start(config).context("--redirect-http")?;

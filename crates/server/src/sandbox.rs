@@ -22,6 +22,7 @@ use crate::{
     upgrade::{self, Role, launcher, predecessor::Predecessor},
 };
 use anyhow::Context;
+use pollux_acme::StateDir;
 use pollux_event::{Capabilities, registry};
 use ruleset::Entered;
 use schemars::JsonSchema;
@@ -131,6 +132,11 @@ impl Confinement {
         let mut in_force = InForce::default();
         if let Some(identity) = &identity {
             if is_root {
+                if let Some(acme) = &config.acme {
+                    StateDir::new(&acme.state_dir, &acme.directory)
+                        .create(Some((identity.uid().as_raw(), identity.gid().as_raw())))
+                        .context("--state-dir")?;
+                }
                 for target in config.log.targets() {
                     let LogTarget::File(path) = target else { continue };
                     early::open_log(path, identity)

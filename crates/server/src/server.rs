@@ -1,15 +1,14 @@
 //! A running server and its workers, as the caller controls them.
 
+mod acme;
 mod mechanism;
+mod observed;
 mod renew;
 mod replace;
 mod upgrade;
 
 use crate::{
-    admin::{
-        Operator, SharedStore, Tasks,
-        web::{Observed, ServerInfo, Web},
-    },
+    admin::{Operator, SharedStore, Tasks, web::Web},
     architecture::{
         Assignment, Plan, Processes, Threads, limits,
         worker::{Ends, MakeService, Replace, Task, Worker, WorkerInfo},
@@ -35,6 +34,7 @@ use crate::{
     upgrade::successor::Reports,
 };
 use anyhow::Context;
+use pollux_acme::Renewer;
 use pollux_event::MechanismSpec;
 use pollux_sys as sys;
 use replace::{Part, Replacements, Start};
@@ -94,6 +94,8 @@ pub struct Server {
     tls: Option<Arc<Tls>>,
     /// How a worker that has panicked is replaced.
     replacements: Option<Replacements>,
+    /// Orders certificates.
+    acme: Option<Renewer>,
 }
 
 /// Which unit serves.
@@ -162,8 +164,9 @@ impl Server {
     ) -> anyhow::Result<Self> {
         config.check()?;
         let admin = config.admin.take();
-        let tls = config.tls.clone();
+        let (tls, acme) = (config.tls.clone(), config.acme.clone());
         let mut server = Self::start_serving(config, at_end, make, replace)?;
+        server.acme = acme::start(acme.as_deref(), tls.as_ref())?;
         server.tls = tls;
         if let Some(address) = admin {
             server.web = Some(Web::start(&address, Arc::new(server.observed()))?);
@@ -230,6 +233,7 @@ impl Server {
             rules: Some(rules.clone()),
             tls: None,
             replacements: None,
+            acme: None,
         };
         let start: Start = Box::new({
             let hub = hub.clone();
@@ -393,6 +397,7 @@ impl Server {
             rules: None,
             tls: None,
             replacements: None,
+            acme: None,
         })
     }
 
@@ -415,32 +420,6 @@ impl Server {
     /// Where the admin listener listens, with the port that the kernel chose.
     pub fn admin_address(&self) -> Option<&Listen> {
         self.web.as_ref().map(Web::address)
-    }
-
-    /// The state of the admin listener.
-    fn observed(&self) -> Observed {
-        let info = ServerInfo {
-            mechanism: self.mechanism.to_string(),
-            architecture: self.architecture.name().into(),
-            workers: self.infos.len(),
-        };
-        let cache = self.cache.clone();
-        let figures: Box<dyn Fn() -> Statistics + Send + Sync> = match &self.units {
-            Units::Workers(workers) => {
-                let remotes: Vec<_> =
-                    workers.iter().map(|worker| worker.remote().clone()).collect();
-                Box::new(move || total(&remotes))
-            }
-            Units::Threads(threads) => Box::new(threads.figures()),
-            // `Config::check` refuses an admin listener there.
-            Units::Processes(_) => Box::new(Statistics::default),
-        };
-        let (all, ends) = (self.infos.len(), self.ends.clone());
-        Observed::new(
-            info,
-            Box::new(move || Statistics { cache: renew::statistics_of(&cache), ..figures() }),
-            Box::new(move || all.saturating_sub(ends.count())),
-        )
     }
 
     /// Whether every worker answers, which each has ten seconds for. Of units that block only their threads and

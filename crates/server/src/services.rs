@@ -1,5 +1,6 @@
 //! The services that Pollux brings: files, a guestbook, a reverse proxy. None knows another.
 
+mod acme;
 mod generations;
 pub(crate) mod guestbook;
 mod hosts;

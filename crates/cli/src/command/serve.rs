@@ -1,5 +1,6 @@
 //! `pollux serve`. Its flags are in one file per topic.
 
+mod acme;
 mod cache;
 mod cannot_listen;
 mod clients;
@@ -47,6 +48,8 @@ pub(crate) struct Args {
     listen: listen::ListenArgs,
     #[command(flatten)]
     tls: tls::TlsArgs,
+    #[command(flatten)]
+    acme: acme::AcmeArgs,
     #[command(flatten)]
     workers: workers::WorkerArgs,
     #[command(flatten)]

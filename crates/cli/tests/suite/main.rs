@@ -1,5 +1,6 @@
 //! The tests of the program, in one program.
 
+mod acme;
 mod architectures;
 mod cache;
 mod cross_check;

@@ -3,6 +3,7 @@
 //! [`ConfigFile`] is read, written and compared, and opens nothing. [`ConfigFile::validate`] checks
 //! it, and [`ConfigFile::open`] makes the [`Config`](super::Config) that a server runs with.
 
+mod acme;
 mod change;
 mod clients;
 mod fault;
@@ -25,6 +26,7 @@ use super::{
     LogTarget, MechanismChoice, Network, ProxySource, Rate, RequestIds,
 };
 use crate::sandbox::{SandboxMode, UserSpec};
+use pollux_acme::Challenge;
 use pollux_http::Limits;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -125,6 +127,18 @@ pub struct ConfigFile {
     /// Limits the files, TCP ports and system calls of the server: `off`, or what the kernel does about a system
     /// call that is not allowed.
     pub sandbox: SandboxMode,
+    /// Host names for which certificates are ordered by ACME.
+    pub acme: Vec<String>,
+    /// Directory of the authority: `letsencrypt`, `letsencrypt-staging` or a URL.
+    pub acme_directory: Option<String>,
+    /// E-mail address for the authority.
+    pub acme_email: Option<String>,
+    /// File with the root (PEM) that the directory's own certificate must have.
+    pub acme_ca: Option<PathBuf>,
+    /// How names are validated: `tls-alpn-01`, `http-01`.
+    pub acme_challenge: Vec<Text<Challenge>>,
+    /// Directory for the ACME account and certificates.
+    pub state_dir: Option<PathBuf>,
     /// A Mercure hub of the default site.
     pub hub: Option<HubSection>,
     /// The sites; requests find theirs by their Host.
@@ -175,6 +189,12 @@ impl Default for ConfigFile {
             control: None,
             user: None,
             sandbox: SandboxMode::default(),
+            acme: Vec::new(),
+            acme_directory: None,
+            acme_email: None,
+            acme_ca: None,
+            acme_challenge: Vec::new(),
+            state_dir: None,
             hub: None,
             site: Vec::new(),
         }

@@ -5,6 +5,7 @@ use crate::config::{
     file::{ConfigFile, HubSection, SiteSection},
 };
 use landlock::{AccessFs, BitFlags, make_bitflags};
+use pollux_acme::Settings;
 use pollux_guestbook::redis::{Address, Url};
 use std::{
     collections::BTreeSet,
@@ -126,6 +127,9 @@ impl Domain {
         for site in &file.site {
             domain.site(site);
         }
+        if let Ok(Some(acme)) = file.acme() {
+            domain.acme(&acme);
+        }
         domain
     }
 
@@ -204,6 +208,20 @@ impl Domain {
                 None => {}
             }
         }
+    }
+
+    /// An authority and the directory for its certificates.
+    fn acme(&mut self, acme: &Settings) {
+        let directory = acme.directory.parse::<url::Url>().ok();
+        self.connect.extend(directory.and_then(|url| url.port_or_known_default()));
+        match &acme.root {
+            Some(path) => self.file(path),
+            None => self.authorities(),
+        }
+        // As for the cache's directory. What root makes here is given to the user of --user later.
+        let state = &acme.state_dir;
+        let _ = fs::DirBuilder::new().recursive(true).mode(0o700).create(state);
+        self.places.push((state.clone(), Access::Store));
     }
 
     fn hub(&mut self, hub: &HubSection) {

@@ -178,6 +178,8 @@ impl Server {
     /// Leaves all sockets to the successor, which has them. The workers end when all exchanges in progress
     /// have ended, or after `drain`; a connection that becomes idle goes to the successor.
     pub(crate) fn leave(&mut self, drain: Duration) {
+        // Only one process orders certificates.
+        self.acme = None;
         if let Some(operator) = &mut self.operator {
             operator.leave_to_successor();
         }

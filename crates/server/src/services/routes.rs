@@ -12,6 +12,7 @@ use crate::{
         Event, Flow, Part, RequestContext, ResponseWriter, Service, ServiceContext, StreamSend,
     },
     services::{
+        acme::AcmeAnswers,
         guestbook::{self, Guestbook, StoreOpening},
         hub::{self, Hub, HubShared},
         policy::Policy,
@@ -40,6 +41,8 @@ pub(crate) struct Routes {
     proxy: Option<Box<Proxy>>,
     /// Everything is elsewhere: over HTTPS.
     redirect: Option<HttpsRedirect>,
+    /// Answers to challenges of an ACME authority, before everything else.
+    acme: Option<Box<AcmeAnswers>>,
 }
 
 /// The exchange of the application that has it.
@@ -78,6 +81,7 @@ impl Routes {
                 .map(Box::new),
             hub: None,
             redirect: config.https_redirect.map(HttpsRedirect::new),
+            acme: config.acme_answers.clone().map(|folder| Box::new(AcmeAnswers::new(folder))),
             proxy: config
                 .frontend
                 .as_ref()
@@ -192,7 +196,13 @@ impl Service for Routes {
                 proxy: None,
                 hub: None,
                 redirect: None,
+                acme: None,
             } => site.begin(context, request, response).map(Exchange::Site),
+            Self { acme: Some(answers), .. }
+                if answers.answer(context, request, response.raw()) =>
+            {
+                Flow::Done
+            }
             Self { policy: Some(_), .. } => self.begin_by_policy(context, request, response),
             _ => self.begin_elsewhere(context, request, response),
         }

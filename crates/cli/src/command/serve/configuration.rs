@@ -58,6 +58,7 @@ impl Configuration {
         args.guestbook.apply(&mut file);
         args.output.apply(&mut file);
         args.security.apply(&mut file);
+        args.acme.apply(&mut file);
         if !has_site && file.site[0].is_empty() {
             file.site.clear();
         }

@@ -8,7 +8,7 @@ use pollux_server::{
     config::file::{ConfigFile, Text},
     sandbox::{Confinement, Domain, SandboxMode, UserSpec},
 };
-use std::path::Path;
+use std::{path::Path, sync::Arc};
 
 #[derive(clap::Args)]
 #[command(next_help_heading = "Security")]
@@ -56,6 +56,8 @@ pub(super) fn enter(configuration: &Configuration) -> anyhow::Result<Config> {
     // Without its sites: their caches have threads and files, which must belong to the new user.
     let server = ConfigFile { site: Vec::new(), ..configuration.file.clone() };
     let mut config = server.open(|| anyhow::bail!("a server without sites has no guestbook"))?;
+    // Names may be the sites'.
+    config.acme = configuration.file.acme()?.map(Arc::new);
     configuration.tls.clone().apply(&mut config, None)?;
     config.own_file_tables = Some(own_file_tables());
     let user = configuration.file.user.as_ref().map(|user| user.value.clone());

@@ -88,7 +88,7 @@ impl TlsArgs {
         config: &mut Config,
         present: Option<Arc<Tls>>,
     ) -> anyhow::Result<()> {
-        let is_on = self.tls.is_some() || !self.tls_cert.is_empty();
+        let is_on = self.tls.is_some() || !self.tls_cert.is_empty() || config.acme.is_some();
         if !is_on {
             let is_useless = self.tls_min.is_some()
                 || self.tls_client_ca.is_some()
@@ -98,12 +98,24 @@ impl TlsArgs {
             if is_useless {
                 return Err(UsageError::new(
                     "--tls-min, --tls-client-ca, --tls-key-log, --redirect-http and --hsts are of a server with TLS: add \
-                     --tls-cert FILE --tls-key FILE, or --tls self-signed",
+                     --tls-cert FILE --tls-key FILE, --acme NAME, or --tls self-signed",
                 )
                 .into());
             }
             return Ok(());
         }
+        if self.tls.is_some() && config.acme.is_some() {
+            let both = "--tls self-signed and --acme exclude each other: remove one of them";
+            return Err(UsageError::new(both).into());
+        }
+        let client_certificates = match self.tls_client_ca {
+            None => ClientCertificates::None,
+            Some(path) if self.tls_client_optional => ClientCertificates::Optional(path),
+            Some(path) => ClientCertificates::Required(path),
+        };
+        config
+            .prepare_acme(self.redirect_http.is_some(), &client_certificates)
+            .map_err(|error| UsageError::new(format!("{error:#}")))?;
         if let Some(max_age) = self.hsts {
             let value = format!("max-age={}", max_age.as_secs());
             config.headers.push(("Strict-Transport-Security".into(), value));
@@ -119,11 +131,8 @@ impl TlsArgs {
                 None | Some(VersionArg::Tls12) => MinVersion::Tls12,
                 Some(VersionArg::Tls13) => MinVersion::Tls13,
             },
-            client_certificates: match self.tls_client_ca {
-                None => ClientCertificates::None,
-                Some(path) if self.tls_client_optional => ClientCertificates::Optional(path),
-                Some(path) => ClientCertificates::Required(path),
-            },
+            acme: config.acme.clone(),
+            client_certificates,
             self_signed_names: vec!["localhost".into(), "127.0.0.1".into(), "::1".into()],
             logs_secrets: self.tls_key_log,
         };

@@ -252,7 +252,10 @@ fn logs_work_in_the_sandbox() {
                     if has_origin {
                         assert_eq!(server.client().get("/slow").text(), "ok");
                     }
-                    if receiver.recv(&mut [0; 4096]).is_ok() && slow.exists() {
+                    // A line is written a moment after its response was sent.
+                    let text = fs::read_to_string(&slow).unwrap_or_default();
+                    let is_written = slow.exists() && text.contains("GET /slow ") == has_origin;
+                    if receiver.recv(&mut [0; 4096]).is_ok() && is_written {
                         break;
                     }
                     assert!(began_at.elapsed() < PATIENCE, "{architecture:?} {}", server.said());

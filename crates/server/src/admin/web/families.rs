@@ -1,5 +1,6 @@
 //! Which metrics there are. Names follow Prometheus' conventions: base units, `_total` for counters, a prefix.
 
+mod acme;
 mod http;
 
 use super::{
@@ -34,6 +35,7 @@ pub(super) fn families(snapshot: &Snapshot) -> Vec<Family> {
     http::families(&snapshot.statistics.counts, &mut all);
     origins(snapshot, &mut all);
     cache(snapshot, &mut all);
+    acme::families(snapshot, &mut all);
     all.retain(|family| !family.samples.is_empty());
     all
 }
@@ -295,6 +297,7 @@ mod tests {
                 mechanism: "epoll-et".into(),
                 architecture: "event".into(),
                 workers: 1,
+                acme: None,
             },
             statistics,
             process: ProcessFigures::default(),

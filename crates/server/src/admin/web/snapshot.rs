@@ -5,7 +5,7 @@ use crate::stats::Statistics;
 use std::{
     fmt,
     sync::{
-        Mutex, PoisonError,
+        Arc, Mutex, PoisonError,
         atomic::{AtomicBool, Ordering::SeqCst},
     },
     time::{Duration, Instant},
@@ -19,6 +19,8 @@ pub(crate) struct ServerInfo {
     pub(crate) architecture: String,
     /// Workers that were started.
     pub(crate) workers: usize,
+    /// What became of orders for certificates.
+    pub(crate) acme: Option<Arc<pollux_acme::Status>>,
 }
 
 /// Adds up the workers' figures.

@@ -54,6 +54,7 @@ impl ConfigFile {
                 changes.push(format!("{name}: {} -> {}", shown(was), shown(is)));
             }
         }
+        self.keep_acme(former, sources)?;
         self.keep_guestbooks(former, sources)?;
         let (now, before) = (sites(&now), sites(&before));
         for index in 0..now.len().max(before.len()) {

@@ -19,8 +19,17 @@ const FILES_MAX: usize = 256;
 /// How deep includes may be nested.
 const DEPTH_MAX: usize = 8;
 /// Keys whose values are paths, which are relative to their file.
-const PATHS: [&str; 7] =
-    ["access-log", "slow-log", "control", "root", "cache-dir", "guestbook-template", "origin-ca"];
+const PATHS: [&str; 9] = [
+    "access-log",
+    "slow-log",
+    "control",
+    "root",
+    "cache-dir",
+    "guestbook-template",
+    "origin-ca",
+    "acme-ca",
+    "state-dir",
+];
 
 /// One file that was read.
 #[derive(Clone, Debug)]

@@ -80,6 +80,7 @@ impl ConfigFile {
             }
         }
         config.control.clone_from(&self.control);
+        config.acme = self.acme()?.map(Arc::new);
         Ok(config)
     }
 }

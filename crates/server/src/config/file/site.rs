@@ -18,6 +18,8 @@ pub struct SiteSection {
     /// is the default: it gets the requests that no other site is named for. With names everywhere,
     /// the first site is.
     pub names: Vec<String>,
+    /// Host names for which certificates are ordered by ACME.
+    pub acme: Vec<String>,
     /// Directory to serve.
     pub root: Option<PathBuf>,
     /// File names tried for a directory, in order.
@@ -109,6 +111,7 @@ impl Default for SiteSection {
     fn default() -> Self {
         Self {
             names: Vec::new(),
+            acme: Vec::new(),
             root: None,
             index: vec!["index.html".into()],
             symlinks: Symlinks::default(),

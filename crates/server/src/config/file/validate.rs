@@ -53,6 +53,7 @@ impl ConfigFile {
         self.check_limits(&mut faults);
         self.check_logs(&mut faults);
         faults.0.extend(self.client_faults());
+        faults.0.extend(self.acme_faults());
         faults.check(
             !self.site.is_empty() || self.hub.is_some(),
             &[],

@@ -8,7 +8,7 @@ use super::{
 };
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use pollux_sys as sys;
-use pollux_tls::{HandshakeError, Progress};
+use pollux_tls::{ACME_TLS_ALPN, HandshakeError, Progress};
 use socket2::SockRef;
 use std::{
     io,
@@ -101,6 +101,11 @@ impl Worker {
             self.failed += 1;
             io::Error::new(io::ErrorKind::InvalidData, error)
         })?;
+        if established.alpn.as_deref() == Some(ACME_TLS_ALPN) {
+            let _ = flush(socket, &mut extra.output);
+            // RFC 8737 §3: no data follows such a handshake.
+            return Err(io::Error::other("an ACME authority has validated a name"));
+        }
         *session = established.session;
         self.succeeded += 1;
         extra.input = established.input;

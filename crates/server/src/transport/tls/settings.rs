@@ -1,9 +1,10 @@
 //! The settings of a TLS server, and what is prepared from them before workers start.
 
 use anyhow::Context as _;
+use pollux_acme::{Challenge, StateDir};
 use pollux_tls::{
-    CertificateFiles, Certificates, ClientAuth, Handshake, HandshakeError, MinVersion, Reload,
-    ServerSettings, fingerprint, provider, self_signed,
+    ACME_TLS_ALPN, CertificateFiles, CertificateSource, Certificates, ClientAuth, Handshake,
+    HandshakeError, MinVersion, Reload, ServerSettings, fingerprint, provider, self_signed,
 };
 use std::{path::PathBuf, sync::Arc};
 
@@ -13,6 +14,8 @@ pub struct TlsConfig {
     /// Certificates and keys; a client gets the one that has the name that it requests, else the first. None
     /// at all is a certificate that signs itself, made at the start, for trials.
     pub certificates: Vec<CertificateFiles>,
+    /// Names whose certificates are ordered by ACME, behind those of `certificates`.
+    pub acme: Option<Arc<pollux_acme::Settings>>,
     /// The oldest version that is accepted.
     pub min_version: MinVersion,
     /// Whether clients show certificates of their own.
@@ -51,15 +54,19 @@ impl Tls {
     /// # Errors
     /// Names the file at fault.
     pub fn new(config: &TlsConfig) -> anyhow::Result<Self> {
-        let certificates = if config.certificates.is_empty() {
+        let certificates = if config.certificates.is_empty() && config.acme.is_none() {
             let certificates = self_signed(config.self_signed_names.clone())?;
             let fingerprint = fingerprint(&certificates.default_certificate());
             tracing::info!("a certificate that signs itself, SHA-256 fingerprint {fingerprint}");
             certificates
         } else {
-            Certificates::from_files(config.certificates.clone(), Arc::new(provider()))
-                .context("--tls-cert and --tls-key")?
+            provided(config)?
         };
+        let mut alpn = vec![b"http/1.1".to_vec()];
+        if config.acme.as_ref().is_some_and(|acme| acme.challenges.contains(&Challenge::TlsAlpn01))
+        {
+            alpn.push(ACME_TLS_ALPN.to_vec());
+        }
         let certificates = Arc::new(certificates);
         let requests_client_certificates = config.client_certificates != ClientCertificates::None;
         let requires_client_certificates =
@@ -71,7 +78,7 @@ impl Tls {
                 ClientCertificates::Optional(path) => ClientAuth::Optional(path.clone()),
                 ClientCertificates::Required(path) => ClientAuth::Required(path.clone()),
             },
-            alpn: vec![b"http/1.1".to_vec()],
+            alpn,
             logs_secrets: config.logs_secrets,
         };
         let config = settings.build(Arc::clone(&certificates)).context("--tls-client-ca")?;
@@ -81,6 +88,11 @@ impl Tls {
             requests_client_certificates,
             requires_client_certificates,
         })
+    }
+
+    /// Has the next handshake read certificates that were ordered a moment ago.
+    pub(crate) fn look_at_files(&self) {
+        self.certificates.request_reload();
     }
 
     /// Whether clients are to show certificates.
@@ -120,4 +132,29 @@ impl Tls {
             ),
         }
     }
+}
+
+/// The certificates that are in files, or will be once they were ordered.
+fn provided(config: &TlsConfig) -> anyhow::Result<Certificates> {
+    let mut sources: Vec<_> =
+        config.certificates.iter().cloned().map(CertificateSource::Files).collect();
+    let mut challenges = None;
+    if let Some(acme) = &config.acme {
+        let state = StateDir::new(&acme.state_dir, &acme.directory);
+        sources.extend(acme.names.iter().map(|name| CertificateSource::Issued {
+            file: state.certificate(name),
+            name: name.clone(),
+        }));
+        challenges = Some(state.challenges().tls);
+    }
+    let flags = if config.acme.is_some() {
+        "--tls-cert, --tls-key and --acme"
+    } else {
+        "--tls-cert and --tls-key"
+    };
+    let certificates = Certificates::from_sources(sources, Arc::new(provider())).context(flags)?;
+    Ok(match challenges {
+        Some(folder) => certificates.with_challenges(folder),
+        None => certificates,
+    })
 }

@@ -1,0 +1,223 @@
+//! The keys about ACME.
+
+use super::{ConfigFile, Fault, Key, Sources};
+use anyhow::{Context, bail};
+use pollux_acme::{NAMES_MAX, Settings, Timing, check_email, check_name, directory_url};
+use std::{env, path::PathBuf};
+
+impl ConfigFile {
+    /// The names for which certificates are ordered: those of the server, then those of the sites, each once.
+    fn acme_names(&self) -> Vec<String> {
+        let mut names: Vec<String> = Vec::new();
+        for name in self.acme.iter().chain(self.site.iter().flat_map(|site| &site.acme)) {
+            let name = name.to_ascii_lowercase();
+            if !names.contains(&name) {
+                names.push(name);
+            }
+        }
+        names
+    }
+
+    /// What is to be ordered, if anything is. [Validated](ConfigFile::validate) before.
+    ///
+    /// # Errors
+    /// No state directory is given, and the environment does not name one.
+    pub fn acme(&self) -> anyhow::Result<Option<Settings>> {
+        let names = self.acme_names();
+        if names.is_empty() {
+            return Ok(None);
+        }
+        let directory = self.acme_directory.as_deref().context("acme-directory is not set")?;
+        Ok(Some(Settings {
+            names,
+            directory: directory_url(directory)?,
+            email: self.acme_email.clone(),
+            root: self.acme_ca.clone(),
+            state_dir: match &self.state_dir {
+                Some(path) => path.clone(),
+                None => default_state_dir()
+                    .context("no home directory is set: say where to store certificates with --state-dir DIR")?,
+            },
+            challenges: self.acme_challenge.iter().map(|challenge| challenge.value).collect(),
+            timing: Timing::default(),
+        }))
+    }
+
+    /// The faults of the keys about ACME.
+    pub(super) fn acme_faults(&self) -> Vec<Fault> {
+        let mut faults = Vec::new();
+        let mut add = |key: &[Key<'static>], message: String, help: &str| {
+            faults.push(Fault::at(key, message, help));
+        };
+        for (number, name) in self.acme.iter().enumerate() {
+            if let Err(error) = check_name(name) {
+                add(&[Key::Name("acme"), Key::Index(number)], error.to_string(), "");
+            }
+        }
+        for (index, site) in self.site.iter().enumerate() {
+            for (number, name) in site.acme.iter().enumerate() {
+                if let Err(error) = check_name(name) {
+                    let key = [
+                        Key::Name("site"),
+                        Key::Index(index),
+                        Key::Name("acme"),
+                        Key::Index(number),
+                    ];
+                    add(&key, error.to_string(), "");
+                }
+            }
+        }
+        let names = self.acme_names().len();
+        if names > NAMES_MAX {
+            let message = format!("{names} names are more than {NAMES_MAX}");
+            add(&[Key::Name("acme")], message, "run a second server for the others");
+        }
+        match &self.acme_directory {
+            Some(directory) => {
+                if let Err(error) = directory_url(directory) {
+                    add(&[Key::Name("acme-directory")], error.to_string(), "");
+                }
+            }
+            None if names > 0 => add(
+                &[Key::Name("acme")],
+                "no authority is named that issues the certificates".into(),
+                "add --acme-directory letsencrypt (or the URL of another ACME directory); with that you accept \
+                 its terms of service",
+            ),
+            None => {}
+        }
+        if let Some(Err(error)) = self.acme_email.as_deref().map(check_email) {
+            add(&[Key::Name("acme-email")], error.to_string(), "");
+        }
+        let is_useless = names == 0
+            && (self.acme_directory.is_some()
+                || self.acme_email.is_some()
+                || self.acme_ca.is_some()
+                || self.state_dir.is_some()
+                || !self.acme_challenge.is_empty());
+        if is_useless {
+            add(
+                &[Key::Name("acme")],
+                "there is no name to order a certificate for".into(),
+                "add --acme NAME, or remove acme-directory, acme-email, acme-ca, acme-challenge and state-dir",
+            );
+        }
+        if names > 0 && self.state_dir.is_none() && self.user.is_some() && !has_state_of_manager() {
+            add(
+                &[Key::Name("user")],
+                "certificates are stored for another user than the one that starts the server"
+                    .into(),
+                "add --state-dir DIR, such as /var/lib/pollux",
+            );
+        }
+        faults
+    }
+
+    /// Whether the names are the same as those of a server that runs.
+    pub(super) fn keep_acme(&self, former: &Self, sources: &Sources) -> anyhow::Result<()> {
+        if self.acme_names() == former.acme_names() {
+            return Ok(());
+        }
+        let site = (0..self.site.len()).find(|index| {
+            former.site.get(*index).is_none_or(|site| site.acme != self.site[*index].acme)
+        });
+        let place = match site {
+            Some(index) => {
+                sources.place(&[Key::Name("site"), Key::Index(index), Key::Name("acme")])
+            }
+            None => sources.place(&[Key::Name("acme")]),
+        };
+        let place = place.map(|place| format!("{place}: ")).unwrap_or_default();
+        bail!(
+            "{place}acme: [{}] -> [{}]: a running server cannot change these names; undo the change, have a new \
+             process take over (pollux ctl upgrade, no connection is lost), or restart the server",
+            former.acme_names().join(", "),
+            self.acme_names().join(", ")
+        )
+    }
+}
+
+/// Whether a service manager provides a directory for state (systemd.exec(5), StateDirectory=).
+fn has_state_of_manager() -> bool {
+    env::var_os("STATE_DIRECTORY").is_some()
+}
+
+/// Where state is stored unless the configuration says: the service manager's directory, or the user's.
+fn default_state_dir() -> Option<PathBuf> {
+    let absolute = |path: PathBuf| path.is_absolute().then_some(path);
+    let variable = |name| env::var_os(name).map(PathBuf::from).and_then(absolute);
+    // systemd separates several directories by colons; the first is ours.
+    let of_manager = env::var("STATE_DIRECTORY").ok();
+    let of_manager = of_manager.and_then(|all| absolute(all.split(':').next()?.into()));
+    let of_user = || {
+        let state = variable("XDG_STATE_HOME");
+        let state = state.or_else(|| variable("HOME").map(|home| home.join(".local/state")));
+        state.map(|state| state.join("pollux"))
+    };
+    of_manager.or_else(of_user)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> ConfigFile {
+        ConfigFile::parse("test", text).unwrap()
+    }
+
+    fn faults(text: &str) -> Vec<String> {
+        let faults = parse(text).acme_faults();
+        faults.iter().map(|fault| format!("{}: {}", fault.key_name(), fault.message)).collect()
+    }
+
+    #[test]
+    fn names_come_from_the_server_and_its_sites_each_once() {
+        let text = "acme = [\"a.example\"]\nacme-directory = \"letsencrypt\"\nstate-dir = \"/s\"\n\
+                    acme-challenge = [\"http-01\"]\n\
+                    [[site]]\nroot = \"/a\"\nacme = [\"B.example\", \"a.example\"]\n";
+        let settings = parse(text).acme().unwrap().unwrap();
+        assert_eq!(settings.names, ["a.example", "b.example"]);
+        assert_eq!(settings.challenges, [pollux_acme::Challenge::Http01]);
+        assert!(settings.directory.starts_with("https://"));
+        assert!(faults(text).is_empty());
+        assert!(parse("").acme().unwrap().is_none());
+    }
+
+    #[test]
+    fn faults_name_their_key() {
+        for (text, key) in [
+            ("acme = [\"*.a.example\"]\nacme-directory = \"letsencrypt\"", "acme[0]: "),
+            ("acme = [\"a.example\"]", "acme: no authority"),
+            ("acme = [\"a.example\"]\nacme-directory = \"x\"", "acme-directory: "),
+            ("acme-email = \"a@b.example\"", "acme: there is no name"),
+            (
+                "acme = [\"a.example\"]\nacme-directory = \"letsencrypt\"\nacme-email = \"x\"",
+                "acme-email: ",
+            ),
+            (
+                "acme-directory = \"letsencrypt\"\n[[site]]\nroot = \"/a\"\nacme = [\"a\"]",
+                "site[0].acme[0]: ",
+            ),
+            (
+                "acme = [\"a.example\"]\nacme-directory = \"letsencrypt\"\nuser = \"www-data\"",
+                "user: ",
+            ),
+        ] {
+            let all = faults(text);
+            assert!(all.len() == 1 && all[0].starts_with(key), "{text}: {all:?}");
+        }
+    }
+
+    #[test]
+    fn a_running_server_keeps_its_names() {
+        let base = "acme-directory = \"letsencrypt\"\nacme = [\"a.example\"]\n";
+        let moved =
+            "acme-directory = \"letsencrypt\"\n[[site]]\nroot = \"/a\"\nacme = [\"a.example\"]\n";
+        let more = "acme-directory = \"letsencrypt\"\nacme = [\"a.example\", \"b.example\"]\n";
+        let keep = |text: &str| parse(text).keep_acme(&parse(base), &Sources::default());
+        keep(base).unwrap();
+        keep(moved).unwrap();
+        let message = keep(more).unwrap_err().to_string();
+        assert!(message.contains("b.example") && message.contains("upgrade"), "{message}");
+    }
+}

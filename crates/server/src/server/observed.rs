@@ -1,0 +1,36 @@
+//! What the admin listener sees of a server.
+
+use super::{Server, Units, renew, total};
+use crate::{
+    admin::web::{Observed, ServerInfo},
+    stats::Statistics,
+};
+
+impl Server {
+    /// The state of the admin listener.
+    pub(super) fn observed(&self) -> Observed {
+        let info = ServerInfo {
+            mechanism: self.mechanism.to_string(),
+            architecture: self.architecture.name().into(),
+            workers: self.infos.len(),
+            acme: self.acme_status(),
+        };
+        let cache = self.cache.clone();
+        let figures: Box<dyn Fn() -> Statistics + Send + Sync> = match &self.units {
+            Units::Workers(workers) => {
+                let remotes: Vec<_> =
+                    workers.iter().map(|worker| worker.remote().clone()).collect();
+                Box::new(move || total(&remotes))
+            }
+            Units::Threads(threads) => Box::new(threads.figures()),
+            // `Config::check` refuses an admin listener there.
+            Units::Processes(_) => Box::new(Statistics::default),
+        };
+        let (all, ends) = (self.infos.len(), self.ends.clone());
+        Observed::new(
+            info,
+            Box::new(move || Statistics { cache: renew::statistics_of(&cache), ..figures() }),
+            Box::new(move || all.saturating_sub(ends.count())),
+        )
+    }
+}
