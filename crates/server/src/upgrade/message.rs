@@ -461,7 +461,7 @@ mod tests {
             Message::decode(&bytes)
         };
         assert_eq!(with(0, b'G'), Err(MessageError::Foreign));
-        assert_eq!(with(4, 9), Err(MessageError::Version(0x901)));
+        assert_eq!(with(4, 9), Err(MessageError::Version(0x900 | VERSION)));
         assert_eq!(with(6, 99), Err(MessageError::Kind(99)));
         assert_eq!(with(6, CONNECTIONS), Err(MessageError::Length));
         let header = &ready[..6];
