@@ -156,7 +156,7 @@ fn run(command: &str, address: &str, tls_address: &str) -> Vec<(String, Output)>
 fn a_generator_of_each_example_is_answered() {
     let site = directory();
     // A generator that holds connections until all are there is silent on the first for some time.
-    let arguments = ["--workers", "3", "--header-timeout", "300s"];
+    let arguments = ["--workers", "3", "--header-timeout", "300s", "--keep-alive", "300s"];
     let hub = ["--hub", "--hub-anonymous", "--hub-publish-anonymous"];
     let plain = [&arguments[..], &hub].concat();
     let server = Serve::start(env!("CARGO_BIN_EXE_pollux"), &site.path().join("site"), &plain);
