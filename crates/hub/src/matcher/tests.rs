@@ -109,3 +109,15 @@ proptest! {
         }
     }
 }
+
+/// Found by fuzzing: the crate that parses patterns counted brackets below zero, and a debug build panicked.
+#[test]
+fn a_bracket_that_closes_nothing_ends_no_worker() {
+    let hub = HubUrl::parse("https://hub.example/.well-known/mercure").unwrap();
+    for text in ["*:11](a:1g", "*:1]", "https://a]b/c"] {
+        let selector = Selector::new(MatcherType::UrlPattern, text);
+        if let Ok(matcher) = Matcher::compile(&selector, &hub) {
+            assert!(!matcher.matches_topic("https://hub.example/a", &hub), "{text}");
+        }
+    }
+}
