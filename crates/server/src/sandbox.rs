@@ -175,6 +175,7 @@ impl Confinement {
         for listen in config.redirect_http.iter() {
             domain.listen(listen);
         }
+        domain.create_directories();
         let entered = ruleset::enter(&domain)?;
         in_force.landlock = Some(entered.abi);
         in_force.reads_all = domain.reads_all();

@@ -96,6 +96,8 @@ pub struct Domain {
     pub(super) bind: BTreeSet<u16>,
     /// Ports that are connected to.
     pub(super) connect: BTreeSet<u16>,
+    /// Directories that the server creates later, if they are missing: a right needs a directory that is there.
+    own: Vec<PathBuf>,
 }
 
 impl Domain {
@@ -166,6 +168,13 @@ impl Domain {
         self.places.push((directory_of(path), Access::Store));
     }
 
+    /// Creates the directories that the server would create later, within the sandbox. A failure is reported then.
+    pub(super) fn create_directories(&self) {
+        for path in &self.own {
+            let _ = fs::DirBuilder::new().recursive(true).mode(0o700).create(path);
+        }
+    }
+
     /// Whether all files may be read.
     pub(super) fn reads_all(&self) -> bool {
         self.places.iter().any(|(path, access)| path == Path::new("/") && *access == Access::Read)
@@ -194,8 +203,7 @@ impl Domain {
             self.file(path);
         }
         if let Some(path) = site.cache.and(site.cache_dir.as_ref()) {
-            // As the cache does, which comes later: there must be something that the right is for.
-            let _ = fs::DirBuilder::new().recursive(true).mode(0o700).create(path);
+            self.own.push(path.clone());
             self.places.push((path.clone(), Access::Store));
         }
         if site.guestbook.is_some() {
@@ -218,10 +226,8 @@ impl Domain {
             Some(path) => self.file(path),
             None => self.authorities(),
         }
-        // As for the cache's directory. What root makes here is given to the user of --user later.
-        let state = &acme.state_dir;
-        let _ = fs::DirBuilder::new().recursive(true).mode(0o700).create(state);
-        self.places.push((state.clone(), Access::Store));
+        self.own.push(acme.state_dir.clone());
+        self.places.push((acme.state_dir.clone(), Access::Store));
     }
 
     fn hub(&mut self, hub: &HubSection) {
@@ -312,6 +318,21 @@ mod tests {
         }
         assert!(!all.reads_all());
         assert!(domain("[[site]]\nroot = \"/srv/www\"\nsymlinks = \"follow\"\n").reads_all());
+    }
+
+    /// A reload computes the domain of a configuration that it may refuse.
+    #[test]
+    fn nothing_is_created_before_the_sandbox_is_entered() {
+        let folder = tempfile::tempdir().unwrap();
+        let cache = folder.path().join("cache");
+        let text = format!(
+            "[[site]]\norigin = [\"http://a\"]\ncache = \"1M\"\ncache-dir = \"{}\"\n",
+            cache.display()
+        );
+        let domain = domain(&text);
+        assert!(!cache.exists());
+        domain.create_directories();
+        assert!(cache.is_dir());
     }
 
     #[test]
