@@ -193,12 +193,26 @@ impl Queues {
     }
 }
 
+/// Whether poll(2) says of a listener that a connection waits there, and not that it listens no more. The wait has to be
+/// for [`QUEUE_EVENTS`].
+pub(crate) fn shows_connection(revents: i16) -> bool {
+    revents == POLLIN
+}
+
+/// What a listener is polled for: a UNIX socket that was shut down is readable, and POLLRDHUP tells that.
+pub(crate) const QUEUE_EVENTS: i16 = POLLIN | POLLRDHUP;
+
 /// Whether somebody waits to be accepted. At a listener that was shut down nobody does, though the
 /// kernel calls it readable.
 pub(crate) fn has_connections(socket: BorrowedFd<'_>) -> bool {
-    let events = POLLIN | POLLRDHUP;
-    let mut polled = [PollFd { fd: socket.as_raw_fd(), events, revents: 0 }];
-    sys::ppoll(&mut polled, Some(Duration::ZERO)).is_ok() && polled[0].revents == POLLIN
+    let mut polled = [PollFd { fd: socket.as_raw_fd(), events: QUEUE_EVENTS, revents: 0 }];
+    sys::ppoll(&mut polled, Some(Duration::ZERO)).is_ok() && shows_connection(polled[0].revents)
+}
+
+/// Whether a listener was shut down.
+pub(crate) fn is_shut_down(socket: BorrowedFd<'_>) -> bool {
+    let mut polled = [PollFd { fd: socket.as_raw_fd(), events: QUEUE_EVENTS, revents: 0 }];
+    sys::ppoll(&mut polled, Some(Duration::ZERO)).is_ok() && polled[0].revents & !POLLIN != 0
 }
 
 /// Ends a listener for every process that shares it: new connections are refused, and accept(2)
@@ -226,10 +240,11 @@ mod tests {
         assert!(has_connections(listener.as_fd()));
         shut_down(listener.as_fd());
         assert!(!has_connections(listener.as_fd()), "nobody can be accepted any more");
+        assert!(is_shut_down(listener.as_fd()));
         let directory = tempfile::tempdir().unwrap();
         let (unix, _file) = listener::unix(&directory.path().join("s"), 16).unwrap();
         assert_eq!(waiting_at(&unix), QUEUE_MAX);
-        assert!(!has_connections(unix.as_fd()));
+        assert!(!has_connections(unix.as_fd()) && !is_shut_down(unix.as_fd()));
         let _client = std::os::unix::net::UnixStream::connect(directory.path().join("s")).unwrap();
         assert!(has_connections(unix.as_fd()));
         shut_down(unix.as_fd());

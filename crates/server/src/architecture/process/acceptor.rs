@@ -8,7 +8,7 @@ use crate::{
         Counter, Counts, Statistics,
         scoreboard::{Scoreboard, ScoreboardSlot},
     },
-    transport::queue::{Turns, has_connections},
+    transport::queue::{Turns, has_connections, is_shut_down},
 };
 use pollux_sys::{self as sys, Counters};
 use std::{
@@ -157,6 +157,9 @@ impl ProcessAcceptor {
         if open.any(|socket| has_connections(socket.as_fd())) {
             plan.scoreboard.make_room_for_unit();
             self.evict_at = Some(now + EVICT_RETRY);
+        } else if open_has_ended(plan, &self.given_up) {
+            // A listener that was shut down is ready for ever; it is given up at the next accept4(2).
+            self.evict_at = Some(now + EVICT_RETRY);
         }
     }
 
@@ -223,6 +226,13 @@ impl ProcessAcceptor {
             tracing::warn!("{what}; new connections wait meanwhile. (Reported once.)");
         }
     }
+}
+
+/// Whether a listener that is not given up listens no more.
+fn open_has_ended(plan: &Plan, given_up: &[RawFd]) -> bool {
+    let sockets = plan.queues.of(0).sockets.iter();
+    let mut open = sockets.filter(|socket| !given_up.contains(&socket.as_raw_fd()));
+    open.any(|socket| is_shut_down(socket.as_fd()))
 }
 
 #[cfg(test)]

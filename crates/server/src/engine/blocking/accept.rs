@@ -36,7 +36,7 @@ pub(super) struct Acceptor {
     epoll: Option<(OwnedFd, Vec<EpollEvent>)>,
     failed_waits: FailedWaits,
     /// Listeners that listen no more.
-    given_up: Vec<RawFd>,
+    pub(super) given_up: Vec<RawFd>,
     warnings: bool,
     has_said_forbidden: bool,
     turns: Turns,

@@ -1,6 +1,6 @@
 //! A client that is idle gives way when all units are occupied and a connection waits (`--idle-eviction`).
 //!
-//! See [`idle`](crate::stats::scoreboard) for who watches the listeners and which client gives way.
+//! [`crate::stats::scoreboard`] (`idle.rs`) describes which unit watches the listeners and which client gives way.
 
 use super::Blocking;
 use crate::{
@@ -9,10 +9,10 @@ use crate::{
         Counter,
         scoreboard::{Phase, Scoreboard, ScoreboardSlot},
     },
-    transport::queue::Queue,
+    transport::queue::{QUEUE_EVENTS, Queue, shows_connection},
 };
 use libc::POLLIN;
-use pollux_sys::WakeMask;
+use pollux_sys::{PollFd, WakeMask};
 use std::os::fd::{AsRawFd, RawFd};
 
 /// What a unit needs so that its client can give way.
@@ -47,7 +47,7 @@ impl<A: Service> Blocking<A> {
     /// the unit reports that it is ready.
     pub(crate) fn join_pool(&mut self, queue: Queue<'_>) {
         if let Some(eviction) = &mut self.eviction {
-            let listeners = queue.sockets.iter().map(|socket| (socket.as_raw_fd(), POLLIN));
+            let listeners = queue.sockets.iter().map(|socket| (socket.as_raw_fd(), QUEUE_EVENTS));
             eviction.pool = Some(Pool { listeners: listeners.collect(), are_own: queue.is_own });
         }
         self.enter(Phase::Accepting);
@@ -72,14 +72,14 @@ impl<A: Service> Blocking<A> {
         self.slot.begin_idle(thread, since_ns);
         self.wake_mask = Some(mask);
         let turns = self.turns;
-        let mut is_asked = false;
+        let mut gives_way = false;
         let happened = loop {
             let has_waiting = self.wait_and_watch(fd, deadline);
             let happened = self.polled[1].revents;
             let is_waking = happened != 0 || self.worker.is_stopping || self.turns != turns;
             if has_waiting && !is_waking {
                 match self.has_own_listeners() {
-                    true => is_asked = true,
+                    true => gives_way = true,
                     false => self.slot.make_room(),
                 }
             }
@@ -88,17 +88,17 @@ impl<A: Service> Blocking<A> {
             if is_waking {
                 break happened;
             }
-            is_asked |= self.slot.is_asked();
+            gives_way |= self.slot.gives_way();
             let is_over = deadline.is_some_and(|deadline| self.worker.clock.tick() >= deadline);
-            if is_asked || is_over {
+            if gives_way || is_over {
                 break 0;
             }
             // Another unit has woken this one, which may be the one to watch.
         };
         self.wake_mask = None;
         let is_waking = happened != 0 || self.worker.is_stopping;
-        is_asked |= self.slot.end_idle(!is_waking);
-        if is_asked && !is_waking {
+        gives_way |= self.slot.end_idle(!is_waking);
+        if gives_way && !is_waking {
             self.give_way();
         } else if is_of_pool {
             // This unit watched, was about to, or was to give way: another one does.
@@ -122,11 +122,17 @@ impl<A: Service> Blocking<A> {
             wanted.extend(&pool.listeners);
         }
         self.wait_until(&wanted, deadline);
-        let mut listeners = self.polled.iter().take(1 + wanted.len()).skip(2);
-        let has_waiting = listeners.any(|polled| polled.revents != 0);
+        let listeners = self.polled.iter().take(1 + wanted.len()).skip(2);
+        let has_waiting = listeners.clone().any(|polled| shows_connection(polled.revents));
+        let has_ended = |polled: &&PollFd| polled.revents & !POLLIN != 0;
+        let ended: Vec<_> = listeners.filter(has_ended).map(|polled| polled.fd).collect();
         wanted.clear();
         if let Some(eviction) = &mut self.eviction {
             eviction.wanted = wanted;
+            // A listener that was shut down is ready for ever.
+            if let Some(pool) = eviction.pool.as_mut().filter(|_| !ended.is_empty()) {
+                pool.listeners.retain(|(fd, _)| !ended.contains(fd));
+            }
         }
         has_waiting
     }
@@ -159,14 +165,19 @@ impl<A: Service> Blocking<A> {
         let room = (scoreboard.room().as_raw_fd(), POLLIN);
         let mut wanted = vec![room];
         if self.eviction.is_some() {
-            wanted.extend(queue.sockets.iter().map(|socket| (socket.as_raw_fd(), POLLIN)));
+            let given_up = &self.acceptor.given_up;
+            let listeners = queue.sockets.iter().map(|socket| (socket.as_raw_fd(), QUEUE_EVENTS));
+            wanted.extend(listeners.filter(|(fd, _)| !given_up.contains(fd)));
         }
         self.wait_until(&wanted, None);
-        let happened = |polled: &pollux_sys::PollFd| polled.revents != 0;
+        let happened = |polled: &PollFd| polled.revents != 0;
         let has_room = self.polled.get(1).is_some_and(happened);
-        let has_waiting = self.polled.iter().take(1 + wanted.len()).skip(2).any(happened);
-        if has_waiting && !has_room && !self.worker.is_stopping {
-            scoreboard.make_room_for_unit();
+        let listeners = || self.polled.iter().take(1 + wanted.len()).skip(2);
+        let has_waiting = listeners().any(|polled| shows_connection(polled.revents));
+        if listeners().any(happened) && !has_room && !self.worker.is_stopping {
+            if has_waiting {
+                scoreboard.make_room_for_unit();
+            }
             // It takes a moment. If no client is idle, the listeners stay readable: the next look waits a tick.
             let soon = self.worker.clock.after(1);
             self.wait_until(&[room], Some(soon));
