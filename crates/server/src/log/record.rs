@@ -6,7 +6,7 @@
 use super::LogWriter;
 use crate::{config::RequestIds, service::request_id};
 use pollux_http::{fields::Fields, request::Request};
-use std::collections::HashMap;
+use std::mem;
 
 /// What is kept of one request.
 #[derive(Clone, Debug, Default)]
@@ -68,8 +68,8 @@ pub(crate) struct Records {
     /// Of the request that a service is called for, if there is one.
     present: RequestRecord,
     is_present: bool,
-    /// Of requests that wait, by the descriptor of their connection, which has one at a time.
-    waiting: HashMap<i32, RequestRecord>,
+    /// Of requests that wait, at the index of their connection's descriptor: a connection has one at a time.
+    waiting: Vec<Option<Box<RequestRecord>>>,
 }
 
 impl Records {
@@ -85,7 +85,7 @@ impl Records {
                 ids,
                 present: RequestRecord::default(),
                 is_present: false,
-                waiting: HashMap::new(),
+                waiting: Vec::new(),
             })
         })
     }
@@ -114,10 +114,10 @@ impl Records {
 
     /// The service is called again for a request that waits.
     pub(crate) fn resume(&mut self, fd: i32) {
-        let record = self.waiting.remove(&fd);
+        let record = self.waiting.get_mut(fd as usize).and_then(Option::take);
         self.is_present = record.is_some();
         if let Some(record) = record {
-            self.present = record;
+            self.present = *record;
         }
     }
 
@@ -125,9 +125,13 @@ impl Records {
     pub(crate) fn leave(&mut self, fd: i32, waits: bool) {
         // A stream that was logged at its start needs nothing any more.
         if self.is_present && waits && !self.present.is_logged {
-            self.waiting.insert(fd, std::mem::take(&mut self.present));
-        } else if !self.waiting.is_empty() {
-            self.waiting.remove(&fd);
+            let index = fd as usize;
+            if index >= self.waiting.len() {
+                self.waiting.resize_with(index + 1, || None);
+            }
+            self.waiting[index] = Some(Box::new(mem::take(&mut self.present)));
+        } else if let Some(waiting) = self.waiting.get_mut(fd as usize) {
+            *waiting = None;
         }
         self.is_present = false;
     }
