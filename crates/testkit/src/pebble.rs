@@ -47,9 +47,14 @@ pub struct Pebble {
 }
 
 impl Pebble {
-    /// Starts one. `None` where Pebble is not installed (`scripts/setup build acme`), which is printed.
+    /// Starts one. `None` where Pebble is not installed (`scripts/setup build acme`), which is printed. With
+    /// POLLUX_PEBBLE_REQUIRED in the environment that is a failure.
     pub fn start(behaviour: Behaviour) -> Option<Self> {
         let Some(program) = find() else {
+            assert!(
+                env::var_os("POLLUX_PEBBLE_REQUIRED").is_none(),
+                "pebble is not installed, and POLLUX_PEBBLE_REQUIRED is set: scripts/setup build acme"
+            );
             eprintln!("skipped: pebble is not installed: scripts/setup build acme");
             return None;
         };
