@@ -1,4 +1,4 @@
-//! Answers to challenges: written by the thread that orders, read by whoever serves.
+//! Answers to challenges: the thread that orders certificates writes them, and the server's workers read them.
 
 use crate::{Challenge, Challenges, state};
 use instant_acme::KeyAuthorization;

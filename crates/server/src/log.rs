@@ -194,7 +194,7 @@ impl Sinks {
     }
 }
 
-/// Writes what comes until nothing comes any more. Lines that cannot be written are added to `lost`.
+/// Writes the lines of each message until the last sender has ended. Lines that cannot be written are added to `lost`.
 fn write_each(
     mut next: impl FnMut() -> Option<Message>,
     config: &LogConfig,

@@ -87,8 +87,8 @@ pub(crate) struct Task<S> {
     pub(crate) ends: Ends,
 }
 
-/// What is left of a worker that has panicked, for the one that takes its place: whoever has a handle or reads
-/// counters goes on with these.
+/// What is left of a worker that has panicked, for the worker that takes its place: the control handle and the counters
+/// stay the same ones for the other threads that use them.
 #[derive(Debug)]
 pub(crate) struct Former {
     remote: Arc<Remote>,

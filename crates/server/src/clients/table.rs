@@ -15,7 +15,7 @@ const BLOCK: usize = 128;
 #[derive(Debug, Default)]
 pub(crate) struct ClientTable {
     blocks: Vec<Option<Box<Block>>>,
-    /// Who counts these connections, once there was one.
+    /// The guard that counts these connections, once there was one.
     guard: Option<Arc<Guard>>,
 }
 

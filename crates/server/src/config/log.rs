@@ -4,7 +4,7 @@ use std::{convert::Infallible, fmt, path::PathBuf, str::FromStr, time::Duration}
 
 /// The most fields of a line of JSON.
 const FIELDS_MAX: usize = 64;
-/// Fields of a request that never go to a log: whoever reads the log could use them.
+/// Fields of a request that never go to a log, because a reader of the log could log in with them.
 const SECRET: [&str; 4] = ["authorization", "cookie", "proxy-authorization", "x-api-key"];
 /// The system's socket for the messages of programs (syslog(3)).
 const SYSLOG: &str = "/dev/log";

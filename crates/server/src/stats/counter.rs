@@ -88,7 +88,7 @@ counters! {
     AcceptPauses, "", "accept_pauses",
         "Times that accepting stopped for want of descriptors or memory, or at the limit.";
     LogLinesDropped, "", "log_lines_dropped",
-        "Access-log lines dropped because the log's writer was behind.";
+        "Lines of logs that were dropped: the writer was behind, or could not write them.";
     WorkersReplaced, "workers", "replaced", "Worker threads and processes that died and were replaced.";
     OriginOpened, "origins", "opened", "Connections made to origins.";
     OriginReused, "origins", "reused", "Requests sent on a connection to an origin that was kept.";

@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bell_rings_for_all_and_goes_on_ringing() {
+    fn all_units_see_a_stop_and_go_on_seeing_it() {
         let rings = |slot: &ScoreboardSlot, is_stopping| {
             let fd = std::os::fd::AsRawFd::as_raw_fd(&slot.notifier(is_stopping));
             let mut polled = [sys::PollFd { fd, events: libc::POLLIN, revents: 0 }];

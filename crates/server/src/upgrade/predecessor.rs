@@ -96,7 +96,8 @@ impl Predecessor {
         Ok(Some(Self(channel)))
     }
 
-    /// Takes over: `adopt` is called with what comes. Returns when the former server has confirmed.
+    /// Takes over: `adopt` is called with each socket that the former server gives. Returns when that server has
+    /// confirmed.
     ///
     /// # Errors
     /// It goes on by itself: this process has to end.

@@ -335,8 +335,8 @@ impl HubShared {
         self.notified[worker].load(Ordering::Acquire)
     }
 
-    /// A worker looks at the log and at its answers: whatever comes from now on is worth another notification, also if
-    /// this one was in vain.
+    /// A worker looks at the log and at its answers: an update or answer that arrives from now on notifies it again, also
+    /// if this notification was in vain.
     pub(super) fn has_looked(&self, worker: usize) {
         self.notified[worker].store(false, Ordering::SeqCst);
     }

@@ -71,8 +71,8 @@ impl Scoreboard {
     fn is_full(&self) -> bool {
         let is_accepting =
             self.phases().iter().any(|phase| phase.load(SeqCst) == Phase::Accepting as u64);
-        let gives_way = || self.idle_since().iter().any(|since| since.load(SeqCst) & GIVE_WAY != 0);
-        !is_accepting && !gives_way()
+        let yields = || self.idle_since().iter().any(|since| since.load(SeqCst) & GIVE_WAY != 0);
+        !is_accepting && !yields()
     }
 
     /// The unit whose client has been idle longest, and since when.
@@ -158,13 +158,13 @@ impl ScoreboardSlot {
         if may_give_way && since.load(SeqCst) & GIVE_WAY != 0 {
             self.scoreboard.phases()[self.index].store(Phase::Accepting as u64, SeqCst);
         }
-        let is_asked = since.swap(0, SeqCst) & GIVE_WAY != 0;
+        let gives_way = since.swap(0, SeqCst) & GIVE_WAY != 0;
         self.scoreboard.words[IDLE].fetch_sub(1, SeqCst);
-        is_asked
+        gives_way
     }
 
     /// Whether the client is to give way.
-    pub(crate) fn is_asked(&self) -> bool {
+    pub(crate) fn gives_way(&self) -> bool {
         self.scoreboard.idle_since()[self.index].load(SeqCst) & GIVE_WAY != 0
     }
 

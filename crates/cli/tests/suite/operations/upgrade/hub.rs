@@ -95,7 +95,7 @@ fn subscribers_stay_connected_and_get_each_update_once() {
         let text = printed(&folder.ctl("upgrade"));
         assert!(handed_over(&text) >= SUBSCRIBERS, "{text}");
         processes.push(successor(&mut server));
-        // A new one begins with what comes.
+        // A new subscriber begins with the next update.
         subscribers.push(Subscriber::new(connect(&address), "match=none", ""));
     }
     ends.store(true, SeqCst);
