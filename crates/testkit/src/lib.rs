@@ -19,6 +19,7 @@ pub mod redis;
 pub mod serve;
 pub mod signals;
 mod sys;
+pub mod threads;
 
 pub use child::{KillOnDrop, in_child};
 pub use faults::{denied, denied_where};

@@ -1,7 +1,7 @@
 //! `--user`: what root opens, and what is left of its rights afterwards. Only root can test that.
 
 use super::{BINARY, INDEX, serve, site};
-use pollux_testkit::serve::Serve;
+use pollux_testkit::{serve::Serve, threads::fields};
 use std::{
     fs,
     os::unix::fs::{MetadataExt, PermissionsExt},
@@ -32,18 +32,6 @@ fn number_of(user: &str) -> u32 {
     let users = fs::read_to_string("/etc/passwd").unwrap();
     let line = users.lines().find(|line| line.starts_with(&format!("{user}:"))).unwrap();
     line.split(':').nth(2).unwrap().parse().unwrap()
-}
-
-/// Field `name` of each thread of the process.
-fn fields(pid: u32, name: &str) -> Vec<String> {
-    let tasks = fs::read_dir(format!("/proc/{pid}/task")).unwrap();
-    tasks
-        .map(|task| {
-            let status = fs::read_to_string(task.unwrap().path().join("status")).unwrap();
-            let field = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();
-            field.split_whitespace().collect::<Vec<_>>().join(" ")
-        })
-        .collect()
 }
 
 fn children(pid: u32) -> Vec<u32> {

@@ -1,6 +1,7 @@
 //! A successor has no more rights than the server that it succeeds. Only root can test that.
 
 use super::*;
+use pollux_testkit::threads::fields;
 use std::os::unix::fs::{PermissionsExt, chown};
 
 /// A user that every system has.
@@ -31,17 +32,6 @@ fn start(program: &Path, folder: &Folder, arguments: &[&str]) -> Serve {
     command.args(["serve", "--json", "--config"]).arg(folder.config());
     command.arg("--control").arg(folder.control()).args(arguments);
     Serve::start_command(command)
-}
-
-/// Field `name` of each thread of the process.
-fn fields(pid: u32, name: &str) -> Vec<String> {
-    let tasks = fs::read_dir(format!("/proc/{pid}/task")).unwrap();
-    let field = |task: std::io::Result<fs::DirEntry>| {
-        let status = fs::read_to_string(task.unwrap().path().join("status")).unwrap();
-        let field = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();
-        field.split_whitespace().collect::<Vec<_>>().join(" ")
-    };
-    tasks.map(field).collect()
 }
 
 fn assert_is(user: u32, process: u32) {
