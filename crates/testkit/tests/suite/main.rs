@@ -5,6 +5,7 @@ mod documents;
 mod failures;
 mod packages;
 mod publish;
+mod run_tests;
 mod solaris_programs;
 mod static_unwinder;
 mod tidy;
