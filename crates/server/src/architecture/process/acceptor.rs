@@ -154,11 +154,11 @@ impl ProcessAcceptor {
         self.evict_at = None;
         let sockets = plan.queues.of(0).sockets.iter();
         let mut open = sockets.filter(|socket| !self.given_up.contains(&socket.as_raw_fd()));
-        if open.any(|socket| has_connections(socket.as_fd())) {
+        if open.clone().any(|socket| has_connections(socket.as_fd())) {
             plan.scoreboard.make_room_for_unit();
             self.evict_at = Some(now + EVICT_RETRY);
-        } else if open_has_ended(plan, &self.given_up) {
-            // A listener that was shut down is ready for ever; it is given up at the next accept4(2).
+        } else if open.any(|socket| is_shut_down(socket.as_fd())) {
+            // It is ready for ever, and given up at the next accept4(2).
             self.evict_at = Some(now + EVICT_RETRY);
         }
     }
@@ -226,13 +226,6 @@ impl ProcessAcceptor {
             tracing::warn!("{what}; new connections wait meanwhile. (Reported once.)");
         }
     }
-}
-
-/// Whether a listener that is not given up listens no more.
-fn open_has_ended(plan: &Plan, given_up: &[RawFd]) -> bool {
-    let sockets = plan.queues.of(0).sockets.iter();
-    let mut open = sockets.filter(|socket| !given_up.contains(&socket.as_raw_fd()));
-    open.any(|socket| is_shut_down(socket.as_fd()))
 }
 
 #[cfg(test)]
