@@ -10,6 +10,7 @@ mod surroundings;
 #[cfg(test)]
 mod tests;
 mod text;
+mod tls;
 
 use crate::environment;
 use pollux_event::{Error, MechanismSpec, registry};
@@ -20,6 +21,7 @@ pub use commands::{CommandFact, Obstacle};
 pub use sandbox::SandboxFact;
 pub use surroundings::Surroundings;
 pub use text::Style;
+pub use tls::TlsFact;
 
 /// What was found on the machine.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -35,6 +37,9 @@ pub struct Facts {
     /// What `pollux serve --sandbox` finds.
     #[serde(default)]
     pub sandbox: SandboxFact,
+    /// What TLS has to work with.
+    #[serde(default)]
+    pub tls: TlsFact,
     /// Memory in bytes.
     pub memory_bytes: Option<u64>,
     /// What README's commands need around them.
@@ -78,6 +83,9 @@ pub struct Report {
     pub commands: Vec<CommandFact>,
     /// The parts of `pollux serve --sandbox`.
     pub sandbox: Vec<Check>,
+    /// What TLS has to work with.
+    #[serde(default)]
+    pub tls: TlsFact,
     /// The limits of this process.
     pub limits: Vec<Check>,
     /// The sysctls that matter.
@@ -116,6 +124,7 @@ impl Facts {
                 .filter_map(|&name| Some((name.to_owned(), environment::sysctl(name)?)))
                 .collect(),
             sandbox: SandboxFact::look(),
+            tls: TlsFact::look(),
             memory_bytes: environment::memory_bytes(),
             surroundings: Surroundings::look(),
         })
@@ -138,6 +147,7 @@ impl Report {
             mechanisms: facts.mechanisms.clone(),
             commands: commands::commands(facts),
             sandbox: sandbox::checks(facts),
+            tls: facts.tls.clone(),
             limits: checks::limits(facts),
             sysctls: checks::sysctls(facts),
         }

@@ -1,6 +1,6 @@
 //! What the doctor says about fixed facts.
 
-use super::{Facts, MechanismFact, Report, SandboxFact, Style, Surroundings};
+use super::{Facts, MechanismFact, Report, SandboxFact, Style, Surroundings, TlsFact};
 
 fn facts() -> Facts {
     let limit = |name: &str, soft, hard| (name.to_owned(), (soft, hard));
@@ -43,6 +43,20 @@ fn facts() -> Facts {
             landlock_abi: Some(3),
             landlock_refused: None,
             seccomp_actions: "kill_process kill_thread trap errno user_notif trace allow".into(),
+        },
+        tls: TlsFact {
+            library: "rustls".into(),
+            provider: "ring".into(),
+            versions: ["1.3", "1.2"].map(String::from).into(),
+            suites: ["TLS_AES_128_GCM_SHA256", "TLS_CHACHA20_POLY1305_SHA256"]
+                .map(String::from)
+                .into(),
+            groups: ["X25519", "secp256r1"].map(String::from).into(),
+            kernel: false,
+            kernel_refused: Some("its module `tls` is not loaded (modprobe tls)".into()),
+            cpu: [("aes", false), ("pclmulqdq", false), ("vaes", false)]
+                .map(|(name, has)| (name.to_owned(), has))
+                .into(),
         },
         memory_bytes: Some(24 << 30),
         surroundings: Surroundings {
@@ -151,5 +165,6 @@ fn this_machine_can_be_looked_at() {
     let report = Report::of(&Facts::look().unwrap());
     assert_eq!(report.mechanisms.len(), pollux_event::registry::ALL.len());
     assert!(report.mechanisms.iter().all(|m| m.available == m.reason.is_none()));
+    assert_eq!(report.tls.kernel, report.tls.kernel_refused.is_none());
     assert!(report.limits.iter().any(|check| check.name.contains("RLIMIT_NOFILE")));
 }

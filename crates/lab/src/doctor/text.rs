@@ -1,6 +1,6 @@
 //! The report for people.
 
-use super::{Check, Report};
+use super::{Check, Report, tls};
 use std::fmt::Write as _;
 
 /// How the text is set.
@@ -59,8 +59,10 @@ impl Report {
                 }
             }
         }
+        let tls = tls::checks(&self.tls);
         for (title, checks) in [
             ("Sandbox of pollux serve", &self.sandbox),
+            ("TLS", &tls),
             ("Limits of this process", &self.limits),
             ("Settings of the system", &self.sysctls),
         ] {
@@ -69,7 +71,7 @@ impl Report {
                 one(&mut text, style, check);
             }
         }
-        let advice = [&self.sandbox, &self.limits, &self.sysctls]
+        let advice = [&self.sandbox, &tls, &self.limits, &self.sysctls]
             .into_iter()
             .flatten()
             .filter(|check| check.advice.is_some())

@@ -1,0 +1,221 @@
+//! What TLS has to work with: the library, this kernel and this CPU.
+
+use super::Check;
+use crate::sys;
+use serde::{Deserialize, Serialize};
+use std::{
+    collections::BTreeMap,
+    io,
+    net::{Ipv4Addr, TcpListener, TcpStream},
+    os::fd::AsFd as _,
+};
+
+/// What TLS has to work with.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TlsFact {
+    /// The library that performs handshakes.
+    pub library: String,
+    /// Where its cryptography comes from.
+    pub provider: String,
+    /// The versions that servers and clients of this program support.
+    pub versions: Vec<String>,
+    /// The cipher suites in the order in which a server prefers them, by their names in IANA's registry.
+    pub suites: Vec<String>,
+    /// The groups of the key exchange in the order preferred.
+    pub groups: Vec<String>,
+    /// Whether the kernel can encrypt on a socket: the ULP `tls` was attached to one.
+    pub kernel: bool,
+    /// Why it cannot.
+    pub kernel_refused: Option<String>,
+    /// The CPU's instructions for AES-GCM; empty on architectures whose instructions are not looked for.
+    pub cpu: BTreeMap<String, bool>,
+}
+
+impl TlsFact {
+    /// Looks at the library, the kernel and the CPU.
+    pub fn look() -> Self {
+        let provider = pollux_tls::provider();
+        let suites = &provider.cipher_suites;
+        let mut versions: Vec<_> = suites
+            .iter()
+            .map(|suite| format!("{:?}", suite.version().version))
+            .map(|name| name.replace("TLSv", "").replace('_', "."))
+            .collect();
+        versions.dedup();
+        let refused = try_kernel().err().map(refusal);
+        Self {
+            library: "rustls".into(),
+            provider: "ring".into(),
+            versions,
+            // rustls marks the suites of TLS 1.3 in their names, the registry does not.
+            suites: suites
+                .iter()
+                .map(|suite| format!("{:?}", suite.suite()).replace("TLS13_", "TLS_"))
+                .collect(),
+            groups: provider.kx_groups.iter().map(|group| format!("{:?}", group.name())).collect(),
+            kernel: refused.is_none(),
+            kernel_refused: refused,
+            cpu: cpu(),
+        }
+    }
+}
+
+/// Attaches the ULP to one end of a connection, which then is closed. A kernel refuses it on a socket that is not
+/// connected, whether it has it or not.
+fn try_kernel() -> io::Result<()> {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+    let client = TcpStream::connect(listener.local_addr()?)?;
+    sys::attach_kernel_tls(client.as_fd())
+}
+
+fn refusal(error: io::Error) -> String {
+    match error.raw_os_error() {
+        Some(libc::ENOENT) => "the kernel has no CONFIG_TLS, or its module `tls` is not loaded \
+                               (modprobe tls)"
+            .into(),
+        Some(libc::ENOPROTOOPT) => "this kernel is older than 4.13, which brought TCP_ULP".into(),
+        _ => error.to_string(),
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+fn cpu() -> BTreeMap<String, bool> {
+    use std::arch::is_x86_feature_detected as has;
+    [("aes", has!("aes")), ("pclmulqdq", has!("pclmulqdq")), ("vaes", has!("vaes"))]
+        .map(|(name, has)| (name.to_owned(), has))
+        .into()
+}
+
+#[cfg(target_arch = "aarch64")]
+fn cpu() -> BTreeMap<String, bool> {
+    use std::arch::is_aarch64_feature_detected as has;
+    [("aes", has!("aes")), ("pmull", has!("pmull"))]
+        .map(|(name, has)| (name.to_owned(), has))
+        .into()
+}
+
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+fn cpu() -> BTreeMap<String, bool> {
+    BTreeMap::new()
+}
+
+/// The lines about it.
+pub(super) fn checks(fact: &TlsFact) -> Vec<Check> {
+    let check = |name: &str, value: String, meaning: String| Check {
+        name: name.into(),
+        value,
+        meaning,
+        advice: None,
+    };
+    let versions = check(
+        "versions",
+        fact.versions.join(", "),
+        format!(
+            "handshakes by {} with the cryptography of {}; key exchange with {}",
+            fact.library,
+            fact.provider,
+            fact.groups.join(", ")
+        ),
+    );
+    let suites = check("cipher suites", fact.suites.len().to_string(), fact.suites.join(", "));
+    let kernel = match &fact.kernel_refused {
+        None => check(
+            "kernel TLS",
+            "yes".into(),
+            "the kernel can encrypt on a socket; `pollux serve` encrypts by itself and does not use \
+             it"
+                .into(),
+        ),
+        Some(reason) => check(
+            "kernel TLS",
+            "no".into(),
+            format!("{reason}; `pollux serve` encrypts by itself and does not need it"),
+        ),
+    };
+    vec![versions, suites, aes(fact), kernel]
+}
+
+fn aes(fact: &TlsFact) -> Check {
+    let names = |wanted| -> Vec<_> {
+        fact.cpu.iter().filter(|(_, has)| **has == wanted).map(|(name, _)| name.as_str()).collect()
+    };
+    let (has, lacks) = (names(true), names(false));
+    let name = "AES instructions of the CPU".to_owned();
+    let value = if has.is_empty() { "none".into() } else { has.join(", ") };
+    if fact.cpu.is_empty() {
+        return Check {
+            name,
+            value: "unknown".into(),
+            meaning: "they are looked for on x86_64 and aarch64".into(),
+            advice: None,
+        };
+    }
+    // Vectors (vaes) only make it faster still.
+    if lacks.iter().all(|name| *name == "vaes") {
+        let mut meaning = "AES-GCM runs on them".to_owned();
+        if lacks.contains(&"vaes") {
+            meaning += ", without those for several blocks at a time (vaes)";
+        }
+        return Check { name, value, meaning, advice: None };
+    }
+    Check {
+        name,
+        value,
+        meaning: format!(
+            "without {} AES-GCM is computed by ordinary instructions, several times as slow",
+            lacks.join(", ")
+        ),
+        advice: Some(
+            "if this is a virtual machine, give it the CPU of its host (QEMU: -cpu host)".into(),
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_library_is_described_by_the_names_of_the_registry() {
+        let fact = TlsFact::look();
+        assert_eq!(fact.versions, ["1.3", "1.2"]);
+        assert_eq!(fact.suites[0], "TLS_AES_128_GCM_SHA256");
+        assert!(fact.suites.iter().all(|name| name.starts_with("TLS_")), "{:?}", fact.suites);
+        assert!(fact.groups.iter().any(|name| name == "X25519"), "{:?}", fact.groups);
+        assert_eq!(fact.kernel, fact.kernel_refused.is_none());
+    }
+
+    #[test]
+    fn the_kernel_has_tls_if_it_lists_it_now() {
+        // The attempt itself may have loaded the module.
+        let refused = try_kernel().err();
+        let path = "/proc/sys/net/ipv4/tcp_available_ulp";
+        let listed = std::fs::read_to_string(path).unwrap_or_default();
+        let is_listed = listed.split_whitespace().any(|name| name == "tls");
+        assert_eq!(refused.is_none(), is_listed, "{refused:?} {listed}");
+    }
+
+    #[test]
+    fn refusals_say_what_is_missing() {
+        let text = |code| refusal(io::Error::from_raw_os_error(code));
+        assert!(text(libc::ENOENT).contains("modprobe tls"));
+        assert!(text(libc::ENOPROTOOPT).contains("4.13"));
+        assert!(text(libc::EACCES).contains("ermission"));
+    }
+
+    #[test]
+    fn advice_is_given_only_for_a_cpu_without_aes() {
+        let with = |features: &[(&str, bool)]| {
+            let cpu = features.iter().map(|(name, has)| ((*name).to_owned(), *has)).collect();
+            aes(&TlsFact { cpu, ..TlsFact::default() })
+        };
+        let full = with(&[("aes", true), ("pclmulqdq", true), ("vaes", true)]);
+        assert_eq!((full.value.as_str(), &full.advice), ("aes, pclmulqdq, vaes", &None));
+        let older = with(&[("aes", true), ("pclmulqdq", true), ("vaes", false)]);
+        assert!(older.advice.is_none() && older.meaning.contains("vaes"), "{older:?}");
+        let arm = with(&[("aes", true), ("pmull", false)]);
+        assert!(arm.advice.is_some() && arm.meaning.contains("pmull"), "{arm:?}");
+        assert_eq!(with(&[("aes", false), ("pmull", false)]).value, "none");
+        assert_eq!(with(&[]).value, "unknown");
+    }
+}
