@@ -7,8 +7,10 @@
 //! instructions all start that.
 
 mod push;
+mod tls;
 
 pub use push::serve_push;
+pub use tls::serve_tls;
 
 use pollux_sys::{self as sys, EpollEvent, EpollOp};
 use rustix::net::sockopt;

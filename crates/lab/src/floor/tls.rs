@@ -1,0 +1,310 @@
+//! The floor over TLS 1.3: epoll, and the cryptography that nobody can do without.
+//!
+//! rustls performs the handshake and gives its keys away; from then on a request costs one wait, one recv, one
+//! record opened in place, one sealed in place and one send. The AEAD is that of the server's provider. Keys stay
+//! expanded in each connection, so that nothing is derived again: what a server does to hold idle connections in less
+//! memory is its own cost.
+
+use super::{BUFFER, MAX_EVENTS};
+use anyhow::Context as _;
+use pollux_sys::{self as sys, EpollEvent, EpollOp};
+use pollux_tls::{MinVersion, ServerSettings, self_signed};
+use ring::aead::{
+    AES_128_GCM, AES_256_GCM, Aad, CHACHA20_POLY1305, LessSafeKey, NONCE_LEN, Nonce, UnboundKey,
+};
+use rustix::net::sockopt;
+use rustls::{ConnectionTrafficSecrets, ServerConfig, ServerConnection};
+use std::{
+    convert::Infallible,
+    io,
+    net::{SocketAddr, TcpListener},
+    os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd},
+    sync::Arc,
+};
+
+/// Type, version and length (RFC 8446 §5.1).
+const HEADER: usize = 5;
+/// The most content of a record.
+const CONTENT_MAX: usize = 1 << 14;
+/// The longest record with its header; also the most that may wait for the rest of one.
+const RECORD_MAX: usize = HEADER + CONTENT_MAX + 256;
+const TAG: usize = 16;
+const DATA: u8 = 23;
+
+/// Serves `reply` over TLS 1.3 with one epoll loop at a port of 127.0.0.1 until the process is ended, under a
+/// certificate that signs itself. `announce` receives the address.
+///
+/// # Errors
+/// Those of the system calls on the set and on the listener, of rustls about its configuration, and of `announce`.
+pub fn serve_tls(
+    reply: &[u8],
+    announce: impl FnOnce(SocketAddr) -> anyhow::Result<()>,
+) -> anyhow::Result<Infallible> {
+    let names = vec!["localhost".to_owned(), "127.0.0.1".to_owned()];
+    let settings = ServerSettings {
+        min_version: MinVersion::Tls13,
+        alpn: vec![b"http/1.1".to_vec()],
+        ..ServerSettings::default()
+    };
+    let config = settings.build(Arc::new(self_signed(names)?))?;
+
+    let listener = TcpListener::bind("127.0.0.1:0")?;
+    listener.set_nonblocking(true)?;
+    let epoll = sys::epoll_create()?;
+    let listens_at = listener.as_raw_fd();
+    let watch =
+        |fd| sys::epoll_ctl(epoll.as_fd(), EpollOp::Add, fd, libc::EPOLLIN as u32, fd as u64);
+    watch(listens_at)?;
+    announce(listener.local_addr()?)?;
+
+    // Indexed by descriptor number.
+    let mut connections: Vec<Option<Connection>> = Vec::new();
+    let mut events: Vec<EpollEvent> = Vec::with_capacity(MAX_EVENTS);
+    let mut buffers = Buffers { input: vec![0; RECORD_MAX + BUFFER], output: Vec::new() };
+    loop {
+        match sys::epoll_wait(epoll.as_fd(), &mut events, -1) {
+            Err(error) if error.kind() != io::ErrorKind::Interrupted => return Err(error.into()),
+            _ => {}
+        }
+        for &EpollEvent { u64: data, .. } in &events {
+            let index = data as usize;
+            if index == listens_at as usize {
+                while let Ok(socket) = sys::accept(listener.as_fd()) {
+                    let fd = socket.as_raw_fd();
+                    watch(fd)?;
+                    let _ = sockopt::set_tcp_nodelay(&socket, true);
+                    if connections.len() <= fd as usize {
+                        connections.resize_with(fd as usize + 1, || None);
+                    }
+                    connections[fd as usize] = Some(Connection::new(socket, &config)?);
+                }
+                continue;
+            }
+            let Some(connection) = connections.get_mut(index).and_then(Option::as_mut) else {
+                continue;
+            };
+            if connection.on_input(&mut buffers, reply).is_none() {
+                connections[index] = None;
+            }
+        }
+    }
+}
+
+/// Those of the loop: no connection owns one.
+struct Buffers {
+    input: Vec<u8>,
+    output: Vec<u8>,
+}
+
+struct Connection {
+    socket: OwnedFd,
+    state: State,
+    /// The start of a record whose rest has not come.
+    partial: Vec<u8>,
+}
+
+enum State {
+    Handshake(Box<ServerConnection>),
+    /// Keys to receive and to send.
+    Open(Box<[Direction; 2]>),
+    /// It will be closed.
+    Over,
+}
+
+impl Connection {
+    fn new(socket: OwnedFd, config: &Arc<ServerConfig>) -> anyhow::Result<Self> {
+        let connection = ServerConnection::new(Arc::clone(config)).context("rustls")?;
+        let state = State::Handshake(Box::new(connection));
+        Ok(Self { socket, state, partial: Vec::new() })
+    }
+
+    /// Receives once and answers once. `None` when the connection is to be closed.
+    fn on_input(&mut self, buffers: &mut Buffers, reply: &[u8]) -> Option<()> {
+        let Buffers { input, output } = buffers;
+        let kept = self.partial.len();
+        input[..kept].copy_from_slice(&self.partial);
+        let received = match sys::recv(self.socket.as_fd(), &mut input[kept..]) {
+            Ok(0) => return None,
+            Ok(received) => received,
+            Err(error) => return (error.kind() == io::ErrorKind::WouldBlock).then_some(()),
+        };
+        self.partial.clear();
+        let mut rest = &mut input[..kept + received];
+        let mut has_data = false;
+        while let Some(len) = record_len(rest) {
+            if len > RECORD_MAX {
+                return None;
+            }
+            if rest.len() < len {
+                break;
+            }
+            let (record, behind) = rest.split_at_mut(len);
+            rest = behind;
+            match &mut self.state {
+                State::Handshake(_) => self.shake_hands(record)?,
+                State::Open(keys) => has_data |= keys[0].open(record)?,
+                State::Over => return None,
+            }
+        }
+        self.partial.extend_from_slice(rest);
+        if let (State::Open(keys), true) = (&mut self.state, has_data) {
+            output.clear();
+            for content in reply.chunks(CONTENT_MAX) {
+                keys[1].seal(content, output)?;
+            }
+            send(self.socket.as_fd(), output)?;
+        }
+        Some(())
+    }
+
+    /// Gives rustls one record, so that what is behind the handshake is never its own to open.
+    fn shake_hands(&mut self, mut record: &[u8]) -> Option<()> {
+        let State::Handshake(connection) = &mut self.state else { return None };
+        while !record.is_empty() {
+            connection.read_tls(&mut record).ok()?;
+        }
+        connection.process_new_packets().ok()?;
+        let mut output = Vec::new();
+        while connection.wants_write() {
+            connection.write_tls(&mut output).ok()?;
+        }
+        if !output.is_empty() {
+            send(self.socket.as_fd(), &output)?;
+        }
+        if !connection.is_handshaking() {
+            let State::Handshake(connection) = std::mem::replace(&mut self.state, State::Over)
+            else {
+                return None;
+            };
+            let secrets = connection.dangerous_extract_secrets().ok()?;
+            let [receive, send] = [secrets.rx, secrets.tx].map(Direction::new);
+            self.state = State::Open(Box::new([receive?, send?]));
+        }
+        Some(())
+    }
+}
+
+/// The length of the first record, once its header is there.
+fn record_len(input: &[u8]) -> Option<usize> {
+    let &[_, _, _, high, low] = input.first_chunk::<HEADER>()?;
+    Some(HEADER + usize::from(u16::from_be_bytes([high, low])))
+}
+
+/// A client that does not read its response is disconnected.
+fn send(socket: BorrowedFd<'_>, bytes: &[u8]) -> Option<()> {
+    sys::send(socket, bytes, false).is_ok_and(|sent| sent == bytes.len()).then_some(())
+}
+
+/// Key, IV and the number of the next record.
+struct Direction {
+    key: LessSafeKey,
+    iv: [u8; NONCE_LEN],
+    sequence: u64,
+}
+
+impl Direction {
+    fn new((sequence, secrets): (u64, ConnectionTrafficSecrets)) -> Option<Self> {
+        use ConnectionTrafficSecrets::{Aes128Gcm, Aes256Gcm, Chacha20Poly1305};
+        let (algorithm, key, iv) = match secrets {
+            Aes128Gcm { key, iv } => (&AES_128_GCM, key, iv),
+            Aes256Gcm { key, iv } => (&AES_256_GCM, key, iv),
+            Chacha20Poly1305 { key, iv } => (&CHACHA20_POLY1305, key, iv),
+            _ => return None,
+        };
+        let key = LessSafeKey::new(UnboundKey::new(algorithm, key.as_ref()).ok()?);
+        Some(Self { key, iv: iv.as_ref().try_into().ok()?, sequence })
+    }
+
+    /// The IV with the number added in (RFC 8446 §5.3).
+    fn next_nonce(&mut self) -> Nonce {
+        let mut nonce = self.iv;
+        for (byte, of_sequence) in nonce[4..].iter_mut().zip(self.sequence.to_be_bytes()) {
+            *byte ^= of_sequence;
+        }
+        self.sequence += 1;
+        Nonce::assume_unique_for_key(nonce)
+    }
+
+    /// Opens a record in place. Whether it has data; `None` when it is the last, as close_notify is, or one that a
+    /// load generator does not send.
+    fn open(&mut self, record: &mut [u8]) -> Option<bool> {
+        let (header, body) = record.split_first_chunk_mut::<HEADER>()?;
+        let header = *header;
+        let nonce = self.next_nonce();
+        let inner = self.key.open_in_place(nonce, Aad::from(header), body).ok()?;
+        match inner.iter().rposition(|byte| *byte != 0).map(|end| (inner[end], end)) {
+            Some((DATA, len)) => Some(len > 0),
+            _ => None,
+        }
+    }
+
+    /// Appends a record.
+    fn seal(&mut self, content: &[u8], output: &mut Vec<u8>) -> Option<()> {
+        let [high, low] = ((content.len() + 1 + TAG) as u16).to_be_bytes();
+        let header = [DATA, 3, 3, high, low];
+        output.extend_from_slice(&header);
+        let start = output.len();
+        output.extend_from_slice(content);
+        output.push(DATA);
+        let nonce = self.next_nonce();
+        let body = &mut output[start..];
+        let tag = self.key.seal_in_place_separate_tag(nonce, Aad::from(header), body).ok()?;
+        output.extend_from_slice(tag.as_ref());
+        Some(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pollux_tls::{ClientSettings, Trust};
+    use std::{
+        io::{Read as _, Write as _},
+        net::TcpStream,
+        sync::mpsc,
+        thread,
+        time::Duration,
+    };
+
+    #[test]
+    fn every_request_over_tls_has_the_same_answer_on_a_connection_that_stays() {
+        // More than one record.
+        let reply: Vec<u8> = (0..40_000_u32).map(|at| (at % 251) as u8).collect();
+        let (sender, receiver) = mpsc::channel();
+        let served = reply.clone();
+        // It ends with the process.
+        thread::spawn(move || serve_tls(&served, |address| Ok(sender.send(address)?)).unwrap());
+        let address = receiver.recv_timeout(Duration::from_secs(60)).unwrap();
+        let settings = ClientSettings {
+            trust: Trust::Anybody,
+            min_version: MinVersion::Tls13,
+            alpn: Vec::new(),
+            resumes: false,
+            logs_secrets: false,
+        };
+        let config = settings.build().unwrap();
+        let mut connections = [(); 2].map(|()| {
+            let stream = TcpStream::connect(address).unwrap();
+            stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+            let name = "localhost".try_into().unwrap();
+            let tls = rustls::ClientConnection::new(Arc::clone(&config), name).unwrap();
+            rustls::StreamOwned::new(tls, stream)
+        });
+        for _ in 0..3 {
+            for stream in &mut connections {
+                stream.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
+                let mut answer = vec![0; reply.len()];
+                stream.read_exact(&mut answer).unwrap();
+                assert!(answer == reply);
+            }
+        }
+        // close_notify ends a connection, and rubbish does.
+        let [mut closing, mut damaged] = connections;
+        closing.conn.send_close_notify();
+        closing.conn.complete_io(&mut closing.sock).unwrap();
+        assert_eq!(closing.sock.read(&mut [0; 1]).unwrap(), 0);
+        damaged.sock.write_all(&[DATA, 3, 3, 0, 20, 0, 0, 0, 0, 0]).unwrap();
+        damaged.sock.write_all(&[0; 15]).unwrap();
+        assert_eq!(damaged.sock.read(&mut [0; 1]).unwrap(), 0);
+    }
+}
