@@ -103,6 +103,10 @@ impl TlsConnections {
         if !session.is_established() {
             return Err(io::ErrorKind::WouldBlock.into());
         }
+        if session.has_sent_close() {
+            // A bad record came right behind a response: the alert has ended the connection.
+            return Err(io::ErrorKind::BrokenPipe.into());
+        }
         if let Some(extra) = extra {
             flush(socket, &mut extra.output)?;
             if extra.sealed_ahead > 0 {

@@ -72,6 +72,10 @@ impl Worker {
             // Nobody is there to read it: not even that the time for the handshake is over.
             return Err(io::ErrorKind::NotConnected.into());
         }
+        if session.has_sent_close() {
+            // A bad record came right behind a request that is answered now: the alert has ended the connection.
+            return Err(io::ErrorKind::BrokenPipe.into());
+        }
         let mut taken = 0;
         if let Some(extra) = extra {
             flush(socket, &mut extra.output)?;
