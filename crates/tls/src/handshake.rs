@@ -4,6 +4,7 @@ use crate::{
     Error, Role, Session, Suite,
     capture::{self, TrafficSecrets},
     keys::{SECRET_MAX, Secret},
+    record::{EXPANSION_MAX_TLS12, HEADER_LEN, PLAINTEXT_MAX},
     session::Direction,
 };
 use rustls::{
@@ -20,6 +21,8 @@ use std::{fmt, sync::Arc};
 
 /// How many bytes of a handshake may wait for the rest of a message. rustls takes messages of 64 KiB.
 pub const HANDSHAKE_BYTES_MAX: usize = 80 << 10;
+/// The longest record of a handshake, with its header: that of TLS 1.2.
+const HANDSHAKE_RECORD_MAX: usize = HEADER_LEN + PLAINTEXT_MAX + EXPANSION_MAX_TLS12;
 /// How many bytes a whole handshake may have.
 pub const HANDSHAKE_TOTAL_MAX: usize = 256 << 10;
 
@@ -193,6 +196,8 @@ impl Handshake {
             let unseen = &self.input[self.offered..];
             match record_len(unseen) {
                 Some(len) if unseen.len() >= len => self.offered += len,
+                // rustls refuses it by its header; its rest would never have to come.
+                Some(len) if len > HANDSHAKE_RECORD_MAX => self.offered = self.input.len(),
                 _ => break,
             }
         }

@@ -42,6 +42,10 @@ impl Session {
         out: &mut [u8],
     ) -> Result<Sealing, Error> {
         let mut done = Sealing { plaintext: 0, written: self.update_keys_if_due(keys, out)? };
+        if self.is_key_update_due() {
+            // There is no room for it. A few bytes of data would fit, and have the wrong key.
+            return Ok(done);
+        }
         while done.plaintext < plaintext.len() {
             let rest = &plaintext[done.plaintext..];
             let len = rest.len().min(self.room_for_content(out.len() - done.written));
@@ -76,20 +80,22 @@ impl Session {
     /// # Errors
     /// [`Error::KeyExhausted`], of TLS 1.2 alone.
     pub fn update_keys_if_due(&mut self, keys: &mut Keys, out: &mut [u8]) -> Result<usize, Error> {
-        let is_exhausted = self.send_sequence >= self.suite.records_max();
-        if !is_exhausted && !self.owes_key_update() {
+        if !self.is_key_update_due() {
             return Ok(0);
         }
         if !self.suite.is_tls13() {
             return Err(Error::KeyExhausted);
         }
         if out.len() < CONTROL_RECORD_MAX {
-            // No room for a record with content either.
             return Ok(0);
         }
         let len = self.seal_control(keys, ContentType::Handshake, &OUR_KEY_UPDATE, out);
         self.update_send_keys(keys);
         Ok(len)
+    }
+
+    fn is_key_update_due(&self) -> bool {
+        self.send_sequence >= self.suite.records_max() || self.owes_key_update()
     }
 
     /// Seals a record whose `len` bytes of content are at [`Session::content_offset`] in `out`. Returns

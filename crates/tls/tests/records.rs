@@ -1,8 +1,8 @@
 //! Records made by hand, as no honest peer sends them: what RFC 8446 §5 and §6 want done with each.
 
 use pollux_tls::{
-    Content, Direction, EMPTY_RECORDS_MAX, Error, HEADER_LEN, Keys, PLAINTEXT_MAX, RECORD_MAX,
-    Role, Session, Suite,
+    CONTROL_RECORD_MAX, Content, Direction, EMPTY_RECORDS_MAX, Error, HEADER_LEN, Keys,
+    PLAINTEXT_MAX, RECORD_MAX, Role, Sealing, Session, Suite,
 };
 use ring::{
     aead::{AES_128_GCM, Aad, LessSafeKey, Nonce, UnboundKey},
@@ -227,6 +227,20 @@ fn the_next_record_after_a_key_update_has_the_next_key() {
     assert!(!session.owes_key_update());
     let without = session.seal(&mut keys, b"x", &mut out).unwrap().written;
     assert_eq!(with_update, without + HEADER_LEN + 5 + 1 + 16);
+}
+
+#[test]
+fn data_waits_for_room_with_the_key_update_before_it() {
+    let (mut forger, mut session, mut keys) = ends();
+    let mut update = forger.content(HANDSHAKE, &[24, 0, 0, 1, 1]);
+    session.open(&mut keys, &mut update).unwrap();
+    // Data alone would fit from 30 bytes on.
+    for room in 0..CONTROL_RECORD_MAX {
+        let sealing = session.seal(&mut keys, b"x", &mut vec![0; room]).unwrap();
+        assert_eq!(sealing, Sealing::default(), "{room}");
+    }
+    let sealing = session.seal(&mut keys, b"x", &mut [0; CONTROL_RECORD_MAX]).unwrap();
+    assert_eq!((sealing.plaintext, session.owes_key_update()), (0, false));
 }
 
 #[test]
