@@ -1,5 +1,9 @@
 //! `pollux serve` over TLS as its users' programs see it: curl, and openssl s_client where it is there.
 
+mod handshakes;
+mod peer;
+mod records;
+
 use pollux_testkit::serve::Serve;
 use std::{
     fs,

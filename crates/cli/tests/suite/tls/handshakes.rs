@@ -1,0 +1,307 @@
+//! Handshakes that are slow, in pieces, half, malformed or old: each ends, and none delays another client.
+
+use super::{
+    openssl,
+    peer::{End, Peer, config, connect, drive},
+    serve, site,
+};
+use pollux_testkit::{http::PATIENCE, serve::Serve};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use std::{
+    fs,
+    io::{ErrorKind, Read as _, Write as _},
+    net::{Ipv4Addr, TcpStream},
+    thread,
+    time::{Duration, Instant},
+};
+use tempfile::TempDir;
+
+/// How many connections the usual tests have at a time, and how many the slow ones.
+const FEW: usize = 200;
+const MANY: usize = 10_000;
+/// Addresses from which they come; the server has a limit for each (4,096 handshakes).
+const ADDRESSES: usize = 4;
+
+fn address_of(index: usize) -> Ipv4Addr {
+    Ipv4Addr::new(127, 0, 0, 1 + (index % ADDRESSES) as u8)
+}
+
+/// Raises the limit of open files; whether `count` connections have room is the caller's to know.
+fn raise_open_files() {
+    let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
+    setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }).unwrap();
+}
+
+fn assert_serves(serve: &Serve) {
+    assert_eq!(Peer::connect(serve.address()).fetch("/"), b"hello\n");
+}
+
+/// So many clients at the same time, each of which sends one byte a segment and reads seven at a time.
+fn fragmented(count: usize, workers: &str) {
+    raise_open_files();
+    let directory = site();
+    let more = ["--workers", workers, "--header-timeout", "10m", "--send-timeout", "10m"];
+    let mut serve = serve(&directory, &more);
+    let config = config();
+    let mut left = count;
+    while left > 0 {
+        // A handshake may take ten seconds, and each of these takes some 400 segments.
+        let now = left.min(FEW);
+        left -= now;
+        let mut peers: Vec<_> = (0..now)
+            .map(|index| Peer::with(serve.address(), &config, "localhost", address_of(index)))
+            .collect();
+        peers.iter_mut().for_each(|peer| peer.get("/"));
+        drive(&mut peers, |_| (1, 7), |peer| peer.content().is_some());
+        for peer in &peers {
+            assert_eq!(peer.content(), Some(&b"hello\n"[..]), "{:?}", peer.end);
+        }
+    }
+    assert_eq!(serve.statistics()["requests"], count);
+}
+
+#[test]
+fn handshakes_and_requests_may_come_one_byte_a_segment() {
+    fragmented(FEW / 2, "1");
+}
+
+#[test]
+#[ignore = "slow: four million segments"]
+fn ten_thousand_handshakes_may_come_one_byte_a_segment() {
+    fragmented(MANY, "2");
+}
+
+/// The bytes of a client's first flight.
+fn hello() -> Vec<u8> {
+    let name = "localhost".try_into().unwrap();
+    let mut tls = rustls::ClientConnection::new(config(), name).unwrap();
+    let mut bytes = Vec::new();
+    tls.write_tls(&mut bytes).unwrap();
+    bytes
+}
+
+/// So many handshakes that begin and do not go on, at every stage.
+fn half_open(count: usize, workers: &str) {
+    raise_open_files();
+    let directory = site();
+    let mut serve = serve(&directory, &["--workers", workers, "--header-timeout", "9s"]);
+    let hello = hello();
+    let beginnings = [&hello[..0], &hello[..1], &hello[..5], &hello[..hello.len() - 1], &hello];
+    let mut held = Vec::new();
+    for index in 0..count {
+        let mut socket = connect(serve.address(), address_of(index));
+        // A server that has closed it by now has done what the test wants in the end.
+        let _ = socket.write_all(beginnings[index % beginnings.len()]);
+        held.push(socket);
+        if index % (count / 4) == 0 {
+            assert_serves(&serve);
+        }
+    }
+    assert_serves(&serve);
+    for mut socket in held {
+        socket.set_read_timeout(Some(PATIENCE)).unwrap();
+        let mut bytes = Vec::new();
+        if let Err(error) = socket.read_to_end(&mut bytes) {
+            assert_ne!(error.kind(), ErrorKind::WouldBlock, "a half handshake has no end");
+        }
+    }
+    serve.wait_until("all to be gone", |s| s["connections"]["open"] == 0);
+    assert_serves(&serve);
+}
+
+#[test]
+fn half_handshakes_are_closed_and_hold_nobody_up() {
+    half_open(2 * FEW, "1");
+}
+
+#[test]
+#[ignore = "slow: ten thousand connections until their timeout"]
+fn ten_thousand_half_handshakes_are_closed_and_hold_nobody_up() {
+    half_open(MANY, "2");
+}
+
+#[test]
+fn a_handshake_may_take_ten_seconds() {
+    let directory = site();
+    let serve = serve(&directory, &["--header-timeout", "5m"]);
+    let started_at = Instant::now();
+    let hello = hello();
+    let silent = TcpStream::connect(serve.address()).unwrap();
+    let mut stuck = TcpStream::connect(serve.address()).unwrap();
+    stuck.write_all(&hello).unwrap();
+    let mut dripping = TcpStream::connect(serve.address()).unwrap();
+    let mut other_end = dripping.try_clone().unwrap();
+    let drip = thread::spawn(move || {
+        hello.iter().any(|byte| {
+            thread::sleep(Duration::from_millis(300));
+            dripping.write_all(&[*byte]).is_err()
+        })
+    });
+    for socket in [&silent, &stuck, &other_end] {
+        socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    }
+    for mut socket in [silent, stuck] {
+        let mut bytes = Vec::new();
+        socket.read_to_end(&mut bytes).unwrap();
+    }
+    let mut bytes = Vec::new();
+    // The byte that is on its way when the server closes makes this a reset.
+    if let Err(error) = other_end.read_to_end(&mut bytes) {
+        assert_eq!(error.kind(), ErrorKind::ConnectionReset);
+    }
+    assert!(drip.join().unwrap(), "the dripping client could send everything");
+    let elapsed = started_at.elapsed();
+    assert!(elapsed > Duration::from_secs(9), "{elapsed:?}");
+    assert_serves(&serve);
+}
+
+/// Sends bytes and returns all that comes back until the end.
+fn reply_to(serve: &Serve, bytes: &[u8]) -> Vec<u8> {
+    let mut socket = TcpStream::connect(serve.address()).unwrap();
+    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    let _ = socket.write_all(bytes);
+    let mut reply = Vec::new();
+    if let Err(error) = socket.read_to_end(&mut reply) {
+        assert_ne!(error.kind(), ErrorKind::WouldBlock, "the server does not close: {bytes:?}");
+    }
+    reply
+}
+
+#[test]
+fn records_that_no_handshake_has_get_an_alert_at_once() {
+    let directory = site();
+    let serve = serve(&directory, &[]);
+    let hello = hello();
+    let cases: [(&str, Vec<u8>); 9] = [
+        ("an empty handshake record", vec![22, 3, 1, 0, 0]),
+        ("many of them", [22, 3, 1, 0, 0].repeat(1000)),
+        ("a record that is too long", vec![22, 3, 1, 0xff, 0xff]),
+        ("a record that is a little too long", vec![22, 3, 1, 0x48, 0x01]),
+        ("an unknown type", vec![99, 3, 1, 0, 1, 0]),
+        ("data before the handshake", vec![23, 3, 3, 0, 1, 0]),
+        ("empty data before the handshake", vec![23, 3, 3, 0, 0]),
+        ("a message that is too long", vec![22, 3, 1, 0, 4, 1, 0xff, 0xff, 0xff]),
+        ("a second hello", [hello.as_slice(), &hello].concat()),
+    ];
+    for (what, bytes) in cases {
+        let started_at = Instant::now();
+        let reply = reply_to(&serve, &bytes);
+        // Behind the server's flight the alert is encrypted, and rustls has none for a long message.
+        let has_other = ["a second hello", "a message that is too long"].contains(&what);
+        let is_alert = reply.first() == Some(&21) || has_other;
+        // Its timeout would close the connection as well.
+        assert!(started_at.elapsed() < Duration::from_secs(9), "{what}");
+        assert!(is_alert, "{what}: {reply:?}");
+    }
+    assert_serves(&serve);
+}
+
+/// A hello as clients sent it before TLS 1.3: with no list of versions.
+fn old_hello(version: u8) -> Vec<u8> {
+    let mut body = vec![3, version];
+    body.extend([7; 32]);
+    body.push(0);
+    // ECDHE-ECDSA with AES-128-GCM and with AES-128-CBC.
+    body.extend([0, 4, 0xc0, 0x2b, 0xc0, 0x09, 1, 0]);
+    let extensions = [
+        // Groups: P-256.
+        &[0, 10, 0, 4, 0, 2, 0, 23][..],
+        // Uncompressed points.
+        &[0, 11, 0, 2, 1, 0],
+        // Signatures: ecdsa_secp256r1_sha256.
+        &[0, 13, 0, 4, 0, 2, 4, 3],
+    ]
+    .concat();
+    body.extend((extensions.len() as u16).to_be_bytes());
+    body.extend(extensions);
+    let len = body.len() as u16;
+    let mut record = vec![22, 3, 1];
+    record.extend((len + 4).to_be_bytes());
+    record.extend([1, 0]);
+    record.extend(len.to_be_bytes());
+    record.extend(body);
+    record
+}
+
+#[test]
+fn a_hello_of_an_old_version_gets_protocol_version() {
+    let directory = site();
+    let serve = serve(&directory, &[]);
+    for version in 0..=2 {
+        let reply = reply_to(&serve, &old_hello(version));
+        assert_eq!(reply.len(), 7, "{version}: {reply:?}");
+        assert_eq!((reply[0], &reply[3..]), (21, &[0, 2, 2, 70][..]), "{version}");
+    }
+    // A record of SSL 2.0.
+    let reply = reply_to(&serve, &[0x80, 0x2e, 1, 0, 2, 0, 0x15, 0, 0, 0, 0x10]);
+    assert!(reply.is_empty() || reply[0] == 21, "{reply:?}");
+    assert_serves(&serve);
+}
+
+#[test]
+fn a_hello_of_tls_1_2_gets_the_sentinel_that_reveals_a_downgrade() {
+    let directory = site();
+    let serve = serve(&directory, &[]);
+    let mut socket = TcpStream::connect(serve.address()).unwrap();
+    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    socket.write_all(&old_hello(3)).unwrap();
+    // Header of the record, header of the message, version, random.
+    let mut reply = [0; 5 + 4 + 2 + 32];
+    socket.read_exact(&mut reply).unwrap();
+    assert_eq!((reply[0], reply[5], &reply[9..11]), (22, 2, &[3, 3][..]), "{reply:?}");
+    assert_eq!(&reply[35..], b"DOWNGRD\x01");
+}
+
+#[test]
+fn a_client_without_a_known_name_gets_the_first_certificate() {
+    let directory = site();
+    openssl(directory.path(), "b", "b.example");
+    let path = |name: &str| directory.path().join(name).to_str().unwrap().to_owned();
+    let (certificate, key) = (path("b.pem"), path("b.key"));
+    let serve = serve(&directory, &["--tls-cert", &certificate, "--tls-key", &key]);
+    let without_name = {
+        let mut config = (*config()).clone();
+        config.enable_sni = false;
+        config.into()
+    };
+    let cases = [
+        (&config(), "localhost", "a.pem"),
+        (&config(), "b.example", "b.pem"),
+        (&config(), "unknown.example", "a.pem"),
+        (&without_name, "b.example", "a.pem"),
+    ];
+    for (config, name, expected) in cases {
+        let mut peer = Peer::with(serve.address(), config, name, Ipv4Addr::LOCALHOST);
+        assert_eq!(peer.fetch("/"), b"hello\n", "{name}");
+        let shown = peer.tls.peer_certificates().unwrap()[0].to_vec();
+        assert!(shown == der(&directory, expected), "{name} gets another than {expected}");
+    }
+}
+
+fn der(directory: &TempDir, name: &str) -> Vec<u8> {
+    use rustls::pki_types::{CertificateDer, pem::PemObject as _};
+    let bytes = fs::read(directory.path().join(name)).unwrap();
+    CertificateDer::from_pem_slice(&bytes).unwrap().to_vec()
+}
+
+#[test]
+fn plain_http_gets_its_400_in_pieces_and_with_content() {
+    let directory = site();
+    let serve = serve(&directory, &[]);
+    let long = format!(
+        "POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 12000\r\n\r\n{}",
+        "x".repeat(12_000)
+    );
+    for request in ["G", "OPTIONS * HTTP/1.1\r\n", &long] {
+        let reply = String::from_utf8(reply_to(&serve, request.as_bytes())).unwrap();
+        assert!(reply.starts_with("HTTP/1.1 400 Bad Request\r\n"), "{reply}");
+        assert!(reply.ends_with("begins with \"https://\".\n"), "{reply}");
+    }
+    // It is no answer inside TLS, and no client takes it for one.
+    let mut peer = Peer::connect(serve.address());
+    peer.send(b"not a request\r\n\r\n");
+    peer.run(|_| false);
+    let reply = String::from_utf8_lossy(&peer.received);
+    assert!(reply.starts_with("HTTP/1.1 400 ") && !reply.contains("speaks HTTPS"), "{reply}");
+    assert_eq!(peer.end, Some(End::Closed));
+}
