@@ -14,6 +14,7 @@ pub use crate::clients::{
     ClientConfig, NETWORKS_MAX, Network, PROXY_SOURCES_MAX, ProxySource, Rate,
 };
 pub use crate::service::request_id::RequestIds;
+pub use crate::services::auth::{BasicAuth, Realm};
 pub use crate::services::policy::{
     Cors, ErrorPage, PathField, Pattern, Redirect, Rewrite, SecurityHeaders, SiteRules,
 };
@@ -100,6 +101,8 @@ pub struct Config {
     pub site: SiteConfig,
     /// Origins to which is passed on what is not answered here.
     pub frontend: Option<Arc<FrontendConfig>>,
+    /// Paths that need passwords, and whose.
+    pub auth: Option<Arc<Realm>>,
     /// Further sites, which requests find by their Host. The fields beside this one are the default
     /// site's.
     pub hosts: Vec<VirtualHost>,
@@ -296,6 +299,7 @@ impl Config {
                 rules: SiteRules::default(),
             },
             frontend: None,
+            auth: None,
             hosts: Vec::new(),
             default_names: Vec::new(),
             default_body: u64::MAX,
@@ -328,6 +332,26 @@ impl Config {
         let hosts = self.hosts.iter().map(|host| &host.frontend);
         let all = hosts.chain([&self.frontend]).flatten();
         all.filter_map(|frontend| frontend.cache.as_ref())
+    }
+
+    /// Whether passwords come over connections that others could read: there is no TLS, and a listener is for more
+    /// than this machine.
+    pub fn has_readable_passwords(&self) -> bool {
+        let has_auth = self.auth.is_some() || self.hosts.iter().any(|host| host.auth.is_some());
+        let is_public = |listen: &Listen| matches!(listen, Listen::Tcp(address) if !address.ip().to_canonical().is_loopback());
+        has_auth && self.tls.is_none() && self.listen.iter().any(is_public)
+    }
+
+    /// Whether the passwords of a site have changed since `former` was read.
+    pub fn has_other_passwords(&self, former: &Self) -> bool {
+        fn realms(config: &Config) -> impl Iterator<Item = Option<&Arc<Realm>>> {
+            let hosts = config.hosts.iter().map(|host| host.auth.as_ref());
+            std::iter::once(config.auth.as_ref()).chain(hosts)
+        }
+        realms(self).zip(realms(former)).any(|(now, before)| match (now, before) {
+            (Some(now), Some(before)) => !now.has_same_files(before),
+            _ => false,
+        })
     }
 
     /// Whether the values make sense together.

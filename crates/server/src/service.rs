@@ -351,6 +351,25 @@ impl RequestContext<'_> {
         self.terms.get().keep_alive
     }
 
+    /// The request's password was for this server: origins do not get it.
+    pub(crate) fn hide_authorization(&mut self) {
+        let mut terms = self.terms.get();
+        terms.hides_authorization = true;
+        self.terms.set(terms);
+    }
+
+    /// Whether origins do not get the request's password.
+    pub(crate) fn hides_authorization(&self) -> bool {
+        self.terms.get().hides_authorization
+    }
+
+    /// The request is this user's.
+    pub(crate) fn set_user(&mut self, name: &[u8]) {
+        if let Some(records) = &mut self.worker.records {
+            records.set_user(name);
+        }
+    }
+
     /// Closes the connection after the response. To be called before the head is written.
     pub fn close_after(&mut self) {
         let mut terms = self.terms.get();

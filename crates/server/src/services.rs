@@ -1,6 +1,7 @@
 //! The services that Pollux brings: files, a guestbook, a reverse proxy. None knows another.
 
 mod acme;
+pub(crate) mod auth;
 mod generations;
 pub(crate) mod guestbook;
 mod hosts;

@@ -95,6 +95,12 @@ fn serve(args: Box<Args>) -> anyhow::Result<ExitCode> {
                     name a file for the log";
         return Err(UsageError::new(both).into());
     }
+    if config.has_readable_passwords() {
+        tracing::warn!(
+            "--basic-auth: passwords come over plain HTTP, where others can read them: add TLS (--tls-cert), \
+             or listen on a loopback address behind a proxy that has TLS"
+        );
+    }
     let stores: Vec<_> = config.cache_stores().cloned().collect();
     let mut reloader = reload::Reloader::new(configuration.file);
     let outcome = pollux_server::run_with(config, report, Some(&mut reloader));

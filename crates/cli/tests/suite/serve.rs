@@ -5,6 +5,7 @@ mod command_line;
 mod configuration;
 mod limits;
 mod logs;
+mod passwords;
 mod proxy_protocol;
 mod rtsig;
 mod rules;

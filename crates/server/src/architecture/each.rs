@@ -81,8 +81,7 @@ fn start(
         let _end = End { scoreboard: plan.scoreboard.clone(), index, running: count };
         let parcel = parcel.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some((socket, slot)) = parcel else { return };
-        let local =
-            WorkerState::new(log.map(|log| log.writer())).with_request_ids(plan.config.request_ids);
+        let local = WorkerState::new(log.map(|log| log.writer())).with_records(&plan.config);
         let engine = pin(&plan.config, index).and_then(|_| plan.engine(slot, local));
         match engine {
             Ok(mut engine) => {

@@ -147,7 +147,7 @@ impl Unit {
             self.plan.scoreboard.claim_slot().context("there are more threads than slots")?;
         self.slot.set(Some(slot.index()));
         let local = WorkerState::new(self.log.as_ref().map(|log| log.writer()))
-            .with_request_ids(self.plan.config.request_ids);
+            .with_records(&self.plan.config);
         if self.plan.assignment == Assignment::One {
             self.plan.check()?;
         }

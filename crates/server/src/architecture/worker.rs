@@ -244,8 +244,7 @@ fn run<S: Service>(
     let service = make(&config, &rules, contents, hub.map(|hub| (hub, index)))?;
     let renewer =
         renewals.map(|(replace, offer)| Renewer::new(index, offer, make.clone(), replace));
-    let local =
-        WorkerState { counters, ..WorkerState::new(log).with_request_ids(config.request_ids) };
+    let local = WorkerState { counters, ..WorkerState::new(log).with_records(&config) };
     let info = WorkerInfo { tid: rustix::thread::gettid().as_raw_nonzero().get(), cpu, listens };
     let name = mechanism.name.clone();
     let job = Job {

@@ -1,6 +1,6 @@
 //! A site beside the default one.
 
-use super::{FrontendConfig, GuestbookConfig, SiteConfig};
+use super::{FrontendConfig, GuestbookConfig, Realm, SiteConfig};
 use std::sync::Arc;
 
 /// A site that requests find by their Host.
@@ -14,6 +14,8 @@ pub struct VirtualHost {
     pub frontend: Option<Arc<FrontendConfig>>,
     /// Its guestbook.
     pub guestbook: Option<Arc<GuestbookConfig>>,
+    /// Its passwords.
+    pub auth: Option<Arc<Realm>>,
     /// Fields added to every response: name and value.
     pub headers: Vec<(String, String)>,
     /// The most that it takes of a request's body, at most `Config::limits.body`.

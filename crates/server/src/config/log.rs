@@ -100,6 +100,8 @@ pub enum LogField {
     Time,
     /// The address of the client.
     Client,
+    /// The name of the user whose password the request had.
+    User,
     /// The name and port that the request is for.
     Host,
     /// The method.
@@ -127,9 +129,10 @@ pub enum LogField {
 }
 
 /// The fields that have a name of their own.
-const NAMED: [(&str, LogField); 13] = [
+const NAMED: [(&str, LogField); 14] = [
     ("time", LogField::Time),
     ("client", LogField::Client),
+    ("user", LogField::User),
     ("host", LogField::Host),
     ("method", LogField::Method),
     ("target", LogField::Target),

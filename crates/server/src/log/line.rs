@@ -91,9 +91,27 @@ fn put_common(out: &mut Vec<u8>, date: &Date, peer: Peer, entry: &Entry<'_>) {
         Peer::Known(Some(peer)) => write!(out, "{peer}"),
         Peer::Known(None) | Peer::Unknown => write!(out, "-"),
     };
-    let _ = write!(out, " - - [{}] \"", date.clf);
+    out.extend_from_slice(b" - ");
+    match entry.record.and_then(|record| record.user()) {
+        Some(user) => put_word(out, user),
+        None => out.push(b'-'),
+    }
+    let _ = write!(out, " [{}] \"", date.clf);
     put_escaped(out, entry.request);
     let _ = write!(out, "\" {:03} {}", entry.status, entry.len);
+}
+
+/// A field without quotes ends at a space.
+fn put_word(out: &mut Vec<u8>, text: &[u8]) {
+    for part in text.split_inclusive(|byte| *byte == b' ') {
+        match part.strip_suffix(b" ") {
+            Some(part) => {
+                put_escaped(out, part);
+                out.extend_from_slice(b"\\x20");
+            }
+            None => put_escaped(out, part),
+        }
+    }
 }
 
 /// A quote or a backslash would end the field for a reader of the log, a control character the line, and a byte
@@ -158,6 +176,7 @@ fn put_member(
             let _ = write!(out, "{number}");
             return;
         }
+        LogField::User => entry.record.and_then(|record| record.user()),
         LogField::Host => entry.record.and_then(|record| record.host()),
         LogField::RequestId => entry.record.and_then(|record| record.id()),
         LogField::Method => words.next().filter(|method| *method != b"-"),

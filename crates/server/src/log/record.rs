@@ -19,6 +19,8 @@ pub(crate) struct RequestRecord {
     fields: Vec<u8>,
     /// Its identifier; nothing where requests have none.
     id: Vec<u8>,
+    /// Whose password it had; nothing where it had none.
+    user: Vec<u8>,
     /// The head of its response has the identifier.
     has_sent_id: bool,
     /// A line was written for it.
@@ -31,6 +33,7 @@ impl RequestRecord {
         self.begun_ms = now_ms;
         (self.is_logged, self.has_sent_id) = (false, false);
         self.host.clear();
+        self.user.clear();
         self.fields.clear();
         if keeps_head {
             self.host.extend_from_slice(request.host.unwrap_or_default());
@@ -41,6 +44,11 @@ impl RequestRecord {
     /// The identifier, if requests have one.
     pub(crate) fn id(&self) -> Option<&[u8]> {
         (!self.id.is_empty()).then_some(&*self.id)
+    }
+
+    /// The name of the user, if the request had a password.
+    pub(super) fn user(&self) -> Option<&[u8]> {
+        (!self.user.is_empty()).then_some(&*self.user)
     }
 
     /// When the head had come.
@@ -75,19 +83,25 @@ pub(crate) struct Records {
 impl Records {
     /// For a worker with this log; `None` if requests have no identifiers and Common Log Format has everything
     /// already.
-    pub(crate) fn of(log: Option<&LogWriter>, ids: RequestIds) -> Option<Box<Self>> {
+    pub(crate) fn of(
+        log: Option<&LogWriter>,
+        ids: RequestIds,
+        has_users: bool,
+    ) -> Option<Box<Self>> {
         let config = log.map(LogWriter::config);
         let keeps_head = config.is_some_and(|config| config.needs_head());
         let has_slow = config.is_some_and(|config| config.slow.is_some());
-        (keeps_head || has_slow || ids != RequestIds::Off).then(|| {
-            Box::new(Self {
-                keeps_head,
-                ids,
-                present: RequestRecord::default(),
-                is_present: false,
-                waiting: Vec::new(),
-            })
-        })
+        (keeps_head || has_slow || ids != RequestIds::Off || has_users && log.is_some()).then(
+            || {
+                Box::new(Self {
+                    keeps_head,
+                    ids,
+                    present: RequestRecord::default(),
+                    is_present: false,
+                    waiting: Vec::new(),
+                })
+            },
+        )
     }
 
     /// A request has come.
@@ -95,6 +109,12 @@ impl Records {
         self.present.begin(request, now_ms, self.keeps_head);
         request_id::identify(self.ids, request, &mut self.present.id);
         self.is_present = true;
+    }
+
+    /// The present request is this user's.
+    pub(crate) fn set_user(&mut self, name: &[u8]) {
+        self.present.user.clear();
+        self.present.user.extend_from_slice(name);
     }
 
     /// Whether requests have identifiers.

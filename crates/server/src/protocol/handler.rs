@@ -103,6 +103,8 @@ pub(crate) struct ExchangeTerms {
     pub(crate) keep_alive: KeepAlive,
     /// How the content of the response is framed; `None` until its head is written.
     pub(crate) framing: Framing,
+    /// Origins do not get the request's `Authorization`.
+    pub(crate) hides_authorization: bool,
     /// The request is a HEAD: a refusal of its body has no content either.
     pub(super) is_head: bool,
     /// The client wants to go on, and may have sent more by now.
@@ -137,6 +139,7 @@ impl ExchangeTerms {
         begun_ms: 0,
         framing: Framing::None,
         keep_alive: KeepAlive::CLOSE,
+        hides_authorization: false,
         is_head: false,
         wants_more: false,
         expects_continue: false,

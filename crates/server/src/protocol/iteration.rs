@@ -266,6 +266,7 @@ impl<'r, X> Iteration<'r, X> {
             begun_ms: 0,
             framing: Framing::None,
             keep_alive: KeepAlive { alive, version: request.version },
+            hides_authorization: false,
             is_head: request.method == Method::Head,
             wants_more: request.keep_alive,
             expects_continue: request.expect_continue,

@@ -202,6 +202,9 @@ impl Domain {
         if let Some(path) = &site.origin_ca {
             self.file(path);
         }
+        for area in &site.basic_auth {
+            self.file(area.value.file());
+        }
         if let Some(path) = site.cache.and(site.cache_dir.as_ref()) {
             self.own.push(path.clone());
             self.places.push((path.clone(), Access::Store));

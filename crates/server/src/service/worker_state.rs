@@ -2,7 +2,7 @@
 
 use crate::{
     clients::ClientTable,
-    config::RequestIds,
+    config::{Config, RequestIds},
     log::{Entry, LogWriter, Peer, Records},
     stats::Counters,
     time::clock::Clock,
@@ -45,15 +45,28 @@ impl WorkerState {
             is_stopping: false,
             counters: Counters::default(),
             clients: ClientTable::default(),
-            records: Records::of(log.as_ref(), RequestIds::Off),
+            records: Records::of(log.as_ref(), RequestIds::Off, false),
             log,
         }
     }
 
-    /// The same, where requests have identifiers.
-    pub(crate) fn with_request_ids(mut self, ids: RequestIds) -> Self {
-        self.records = Records::of(self.log.as_ref(), ids);
+    /// The same, with what this configuration needs of requests.
+    pub(crate) fn with_records(mut self, config: &Config) -> Self {
+        self.records = self.records_of(config);
         self
+    }
+
+    /// A configuration that replaces another one may need more of requests; those that wait keep their records.
+    pub(crate) fn renew_records(&mut self, config: &Config) {
+        if self.records.is_none() {
+            self.records = self.records_of(config);
+        }
+    }
+
+    fn records_of(&self, config: &Config) -> Option<Box<Records>> {
+        let has_users =
+            config.auth.is_some() || config.hosts.iter().any(|host| host.auth.is_some());
+        Records::of(self.log.as_ref(), config.request_ids, has_users)
     }
 
     /// Another client's turn: lines that are written from now on belong to a client whose address is not

@@ -216,6 +216,7 @@ impl Site {
         own.site.cache_bytes = bytes;
         own.site.open_files = (config.site.open_files / sites).max(1);
         own.frontend.clone_from(&host.frontend);
+        own.auth.clone_from(&host.auth);
         own.guestbook.clone_from(&host.guestbook);
         own.headers.clone_from(&host.headers);
         let rules = Rules::new(&own);
@@ -427,6 +428,7 @@ mod tests {
             site: config.site.clone(),
             frontend: None,
             guestbook: None,
+            auth: None,
             headers: Vec::new(),
             max_body: 0,
         };

@@ -1,5 +1,6 @@
 //! Which application answers: the one type that engines are made for.
 
+mod by_auth;
 mod by_policy;
 
 use crate::{
@@ -21,6 +22,7 @@ use crate::{
         site::{Contents, Site, Tree},
     },
 };
+use by_auth::Auth;
 use pollux_http::request::Request;
 use pollux_hub::subscribers::Delivery;
 use std::sync::Arc;
@@ -29,6 +31,8 @@ use std::sync::Arc;
 /// monomorphised by its mechanism alone and a request's way has no dynamic call.
 #[derive(Debug)]
 pub(crate) struct Routes {
+    /// Passwords, if some paths need one.
+    auth: Option<Box<Auth>>,
     /// Redirects and rewrites, if there are any.
     policy: Option<Box<Policy>>,
     /// Files below a directory: whatever is nobody else's.
@@ -47,6 +51,8 @@ pub(crate) struct Routes {
 
 /// The exchange of the application that has it.
 pub(crate) enum Exchange {
+    /// Its password is being verified.
+    Auth(Box<by_auth::Waiting>),
     /// Of the site.
     Site(<Site as Service>::Exchange),
     /// Of the guestbook.
@@ -73,6 +79,7 @@ impl Routes {
         let guestbook = config.guestbook.as_ref();
         let serve = |tree| Site::new(tree, contents, &config.site, rules.common_fields.clone());
         Ok(Self {
+            auth: Auth::of(config),
             policy: Policy::of(&config.site.rules),
             site: tree.map(serve).transpose()?,
             guestbook: guestbook
@@ -190,6 +197,7 @@ impl Service for Routes {
     ) -> Flow<Exchange> {
         match self {
             Self {
+                auth: None,
                 policy: None,
                 site: Some(site),
                 guestbook: None,
@@ -203,6 +211,7 @@ impl Service for Routes {
             {
                 Flow::Done
             }
+            Self { auth: Some(_), .. } => self.begin_by_auth(context, request, response, false),
             Self { policy: Some(_), .. } => self.begin_by_policy(context, request, response),
             _ => self.begin_elsewhere(context, request, response),
         }
@@ -228,6 +237,8 @@ impl Service for Routes {
             (Exchange::Site(exchange), Self { site: Some(site), .. }) => {
                 site.body(context, exchange, part, response).map(Exchange::Site)
             }
+            // No body is read before the password is verified.
+            (Exchange::Auth(waiting), _) => Flow::Waiting(Exchange::Auth(waiting)),
             // An exchange of a route that does not exist.
             _ => Flow::Cut,
         }
@@ -253,6 +264,9 @@ impl Service for Routes {
             (Exchange::Site(exchange), Self { site: Some(site), .. }) => {
                 site.resume(context, exchange, event, response).map(Exchange::Site)
             }
+            (Exchange::Auth(waiting), routes) => {
+                routes.resume_auth(context, waiting, &event, response)
+            }
             _ => Flow::Cut,
         }
     }
@@ -271,6 +285,7 @@ impl Service for Routes {
             (Exchange::Site(exchange), Self { site: Some(site), .. }) => {
                 site.cancel(context, exchange);
             }
+            (Exchange::Auth(waiting), _) => waiting.cancel(context),
             _ => {}
         }
     }

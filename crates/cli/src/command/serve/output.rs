@@ -26,7 +26,7 @@ pub(super) struct OutputArgs {
     #[arg(long, value_name = "FORMAT")]
     log_format: Option<Text<LogFormat>>,
 
-    /// Fields of a line of JSON, in this order: time, client, host, method, target, protocol, status,
+    /// Fields of a line of JSON, in this order: time, client, user, host, method, target, protocol, status,
     /// bytes, duration_ms, referer, user_agent, request_id, traceparent, header:NAME [default: all but the last
     /// two]
     #[arg(long, value_name = "FIELD,…", value_delimiter = ',')]

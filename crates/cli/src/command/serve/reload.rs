@@ -28,6 +28,10 @@ impl Reload for Reloader {
         let config =
             configuration.file.open_again(guestbook::default_store, &self.present, current)?;
         let config = finish(&configuration, config, Some(current))?;
+        let mut changes = changes;
+        if config.has_other_passwords(current) {
+            changes.push("basic-auth: passwords read again".into());
+        }
         self.next = Some(configuration.file);
         Ok(Reloaded { config, changes })
     }

@@ -3,7 +3,7 @@
 use super::value;
 use clap::ArgAction;
 use pollux_server::config::{
-    Cors, ErrorPage, PathField, Redirect, Rewrite, SecurityHeaders,
+    BasicAuth, Cors, ErrorPage, PathField, Redirect, Rewrite, SecurityHeaders,
     file::{ConfigFile, Text},
 };
 
@@ -46,6 +46,19 @@ pub(super) struct RuleArgs {
     /// HTTPS only and no content of other sites)
     #[arg(long, value_name = "PRESET")]
     security_headers: Option<Text<SecurityHeaders>>,
+
+    /// Ask for names and passwords of FILE (htpasswd with bcrypt, SHA-crypt or Argon2 hashes) at all paths, or at
+    /// PREFIX and below; may be repeated
+    #[arg(long, value_name = "[/PREFIX=]FILE", action = ArgAction::Append)]
+    basic_auth: Vec<Text<BasicAuth>>,
+
+    /// What browsers show when they ask [default: restricted]
+    #[arg(long, value_name = "TEXT")]
+    basic_auth_realm: Option<String>,
+
+    /// Pass names and passwords on to origins
+    #[arg(long)]
+    basic_auth_forward: bool,
 }
 
 impl RuleArgs {
@@ -60,6 +73,9 @@ impl RuleArgs {
             value::replace(&mut site.header_for, self.header_for.clone());
             value::set_some(&mut site.cors, self.cors.clone());
             value::set_some(&mut site.security_headers, self.security_headers.clone());
+            value::replace(&mut site.basic_auth, self.basic_auth.clone());
+            value::set(&mut site.basic_auth_realm, self.basic_auth_realm.clone());
+            site.basic_auth_forward |= self.basic_auth_forward;
         }
     }
 }

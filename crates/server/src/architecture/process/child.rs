@@ -89,7 +89,7 @@ impl Life<'_> {
         let Self { plan, index, slot, log } = self;
         pin(&plan.config, index)?;
         let local = WorkerState::new(log.map(|log| log.writer()));
-        plan.engine(slot, local.with_request_ids(plan.config.request_ids))
+        plan.engine(slot, local.with_records(&plan.config))
     }
 }
 

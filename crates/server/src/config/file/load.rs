@@ -1,7 +1,7 @@
 //! Reading configuration files: includes, and where each value comes from.
 
 use super::{ConfigFile, Fault, Key, SiteSection, fault::meant};
-use crate::config::LogTarget;
+use crate::config::{BasicAuth, LogTarget};
 use std::{
     collections::BTreeMap,
     fs, io,
@@ -187,6 +187,13 @@ fn resolve_paths(table: &mut Table, directory: &Path) {
             Value::String(path) if key.ends_with("-log") && LogTarget::is_special(path) => {}
             Value::String(path) if PATHS.contains(&key.as_str()) => {
                 *path = directory.join(&*path).to_string_lossy().into_owned();
+            }
+            Value::Array(areas) if key == "basic-auth" => {
+                for area in areas {
+                    if let Value::String(text) = area {
+                        *text = BasicAuth::below(text, directory);
+                    }
+                }
             }
             Value::Array(sites) if key == "site" => {
                 for site in sites {

@@ -4,7 +4,7 @@
 use super::{ConfigFile, SiteSection};
 use crate::config::{
     ClientTrust, Config, ForwardedPolicy, FrontendConfig, GuestbookConfig, LogConfig, OriginTls,
-    SiteConfig, SlowLog, Store, Timeouts, VirtualHost,
+    Realm, SiteConfig, SlowLog, Store, Timeouts, VirtualHost,
 };
 use anyhow::Context;
 use pollux_http::Limits;
@@ -71,6 +71,7 @@ impl ConfigFile {
             if index == default {
                 config.site = host.site;
                 config.frontend = host.frontend;
+                config.auth = host.auth;
                 config.guestbook = host.guestbook;
                 config.headers = host.headers;
                 config.default_body = host.max_body;
@@ -124,6 +125,7 @@ impl SiteSection {
             },
             frontend: self.frontend(kept)?.map(Arc::new),
             guestbook: self.guestbook(store)?.map(Arc::new),
+            auth: self.realm()?.map(Arc::new),
             headers: self
                 .header
                 .iter()
@@ -131,6 +133,14 @@ impl SiteSection {
                 .collect(),
             max_body: self.max_body.0,
         })
+    }
+
+    fn realm(&self) -> anyhow::Result<Option<Realm>> {
+        if self.basic_auth.is_empty() {
+            return Ok(None);
+        }
+        let areas: Vec<_> = self.basic_auth.iter().map(|area| area.value.clone()).collect();
+        Realm::open(&areas, &self.basic_auth_realm, self.basic_auth_forward).map(Some)
     }
 
     fn frontend(

@@ -2,8 +2,8 @@
 
 use super::value::{ProxyVersion, Size, SizeLimit, Text, Time};
 use crate::config::{
-    Compress, Cors, ErrorPage, ForwardedPolicy, HandoverConfig, HostPolicy, PathField, Redirect,
-    Rewrite, RouteConfig, SecurityHeaders, Store, StoreConnections, Symlinks,
+    BasicAuth, Compress, Cors, ErrorPage, ForwardedPolicy, HandoverConfig, HostPolicy, PathField,
+    Redirect, Rewrite, RouteConfig, SecurityHeaders, Store, StoreConnections, Symlinks,
 };
 use pollux_http::Limits;
 use schemars::JsonSchema;
@@ -51,6 +51,12 @@ pub struct SiteSection {
     pub cors: Option<Text<Cors>>,
     /// Fields for visitors' safety: `basic` or `strict`.
     pub security_headers: Option<Text<SecurityHeaders>>,
+    /// Password files, and the paths that need their passwords: `"FILE"` or `"/PREFIX=FILE"`.
+    pub basic_auth: Vec<Text<BasicAuth>>,
+    /// What browsers show when they ask for a name and a password.
+    pub basic_auth_realm: String,
+    /// Origins get the names and passwords too.
+    pub basic_auth_forward: bool,
     /// Maximum size of a request's body.
     pub max_body: SizeLimit,
     /// Origins: `"URL"` or `"/PREFIX=URL"`, with http://, https:// or unix:.
@@ -127,6 +133,9 @@ impl Default for SiteSection {
             header_for: Vec::new(),
             cors: None,
             security_headers: None,
+            basic_auth: Vec::new(),
+            basic_auth_realm: "restricted".into(),
+            basic_auth_forward: false,
             max_body: SizeLimit(Limits::DEFAULT.body),
             origin: Vec::new(),
             handover: Vec::new(),

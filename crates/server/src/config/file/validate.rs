@@ -318,6 +318,7 @@ impl SiteSection {
             "what is compressed is kept in the file cache, and there is none",
             "leave out `compress`, or give `cache-size` (--cache-size) a size",
         );
+        self.check_passwords(index, faults);
         self.check_fields(index, faults);
         self.check_origins(index, architecture, faults);
         self.check_ineffective_keys(index, faults);
@@ -359,6 +360,29 @@ impl SiteSection {
                 "leave out `store-connections`, or use store = \"redis://…\" (--store)",
             );
         }
+    }
+
+    fn check_passwords(&self, index: usize, faults: &mut Faults) {
+        let key = |name| [Key::Name("site"), Key::Index(index), Key::Name(name)];
+        let default = Self::default();
+        let has_passwords = !self.basic_auth.is_empty();
+        for (name, is_set) in [
+            ("basic-auth-realm", self.basic_auth_realm != default.basic_auth_realm),
+            ("basic-auth-forward", self.basic_auth_forward),
+        ] {
+            faults.check(
+                !is_set || has_passwords,
+                &key(name),
+                &format!("`{name}` has no effect: no path of this site needs a password"),
+                "add `basic-auth = [\"/PREFIX=FILE\"]` (--basic-auth)",
+            );
+        }
+        faults.check(
+            !has_passwords || self.handover.is_empty(),
+            &key("basic-auth"),
+            "a process that is handed a connection gets its later requests without a password",
+            "use `origin` (--origin) instead of `handover`, or let that process ask for passwords",
+        );
     }
 
     /// Reports keys that have no effect because the key that they depend on is not set.

@@ -74,6 +74,7 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
         (renewer.replace)(&mut self.service, service, former, &mut self.reactor);
         let config = &renewal.config;
         self.large_file = config.large_file;
+        self.worker.renew_records(config);
         self.idle.set(config.idle_eviction == IdleEviction::On);
         let most = renewal.max_connections.get(renewer.worker).copied();
         if let Some(most) = most.filter(|_| !self.worker.is_stopping) {

@@ -64,6 +64,7 @@ impl Proxy {
         }
         let mut state = self.spare.pop().unwrap_or_default();
         state.begin(request, route, context.worker.clock.tick());
+        state.hides_authorization = context.hides_authorization();
         state.is_head = false;
         state.cached.start(fetch);
         let background = self.enter(context, &mut state);

@@ -361,10 +361,12 @@ impl Proxy {
     ) -> Progress {
         let now = context.worker.clock.date().unix_second();
         let tick = context.worker.clock.tick();
+        let hides_authorization = context.hides_authorization();
         let state_of = |spare: &mut Vec<Box<State>>, state: Result<Box<State>, _>| {
             state.unwrap_or_else(|route| {
                 let mut state = spare.pop().unwrap_or_default();
                 state.begin(request, route, tick);
+                state.hides_authorization = hides_authorization;
                 state
             })
         };

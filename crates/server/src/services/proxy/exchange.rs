@@ -26,6 +26,8 @@ pub(super) struct State {
     pub(super) is_idempotent: bool,
     pub(super) expects_continue: bool,
     pub(super) framing: Framing,
+    /// Its `Authorization` was for this server.
+    pub(super) hides_authorization: bool,
     pub(super) route: RouteId,
     /// The origin, once it is chosen.
     pub(super) origin: Option<u32>,
@@ -97,6 +99,7 @@ impl Default for State {
             is_idempotent: false,
             expects_continue: false,
             framing: Framing::None,
+            hides_authorization: false,
             route: RouteId::default(),
             origin: None,
             tried: 0,

@@ -103,6 +103,7 @@ impl Proxy {
             client,
             client_certificate: certificate.as_deref(),
             request_id,
+            hides_authorization: state.hides_authorization,
             scratch: &mut self.scratch,
         };
         let counter = if state.is_reused { Counter::OriginReused } else { Counter::OriginOpened };

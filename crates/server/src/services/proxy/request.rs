@@ -42,6 +42,8 @@ pub(super) struct UpstreamRequest<'a> {
     /// The identifier that the request has here, in place of a client's; an empty one takes its place in
     /// background tasks. `None` passes the client's on.
     pub(super) request_id: Option<&'a [u8]>,
+    /// `Authorization` was for this server.
+    pub(super) hides_authorization: bool,
     /// Lines instead of the fields that make the request conditional or request a part.
     pub(super) conditions: Option<&'a [u8]>,
     /// It is a GET, whatever the client's method.
@@ -92,6 +94,7 @@ impl UpstreamRequest<'_> {
             client,
             client_certificate,
             request_id,
+            hides_authorization,
             conditions,
             is_refresh,
             scratch,
@@ -115,6 +118,7 @@ impl UpstreamRequest<'_> {
                 || conditions.is_some() && pollux_cache::is_condition(field.name)
                 || forwarded::is_taken(config.forwarded, field.name)
                 || forwarded::is_forged_certificate(config.forwarded, *client, field.name)
+                || *hides_authorization && hop::is_alias(field.name, b"authorization")
                 || request_id.is_some() && hop::is_alias(field.name, b"x-request-id")
                 || drops_overrides && override_fields::is_override(field.name)
             {
@@ -303,6 +307,7 @@ mod tests {
             client,
             client_certificate: None,
             request_id: None,
+            hides_authorization: false,
             conditions: None,
             is_refresh: false,
             scratch: &mut Vec::new(),

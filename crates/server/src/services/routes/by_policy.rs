@@ -27,7 +27,8 @@ impl Routes {
                 let head = with_target(request, &target);
                 match parse(&head, &context.rules.limits) {
                     Ok(ParseStatus::Complete { request, .. }) => {
-                        return self.begin_elsewhere(context, &request, response);
+                        // The path of the result may need a password.
+                        return self.begin_by_auth(context, &request, response, true);
                     }
                     // With what was captured it has become too long, perhaps.
                     _ => Page { status: Status::BadRequest, reason: "", fields: b"" },

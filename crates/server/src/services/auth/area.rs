@@ -1,0 +1,185 @@
+//! The areas of a site that have passwords, and which of them a path is in.
+
+use super::Users;
+use anyhow::{bail, ensure};
+use pollux_http::{path::SafePath, request::Target};
+use std::{
+    cmp::Reverse,
+    fmt,
+    path::{Path, PathBuf},
+    str::FromStr,
+    sync::Arc,
+};
+
+/// The most areas of one site.
+const AREAS_MAX: usize = 64;
+
+/// A password file, and the paths that need its passwords: `FILE` or `/PREFIX=FILE`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BasicAuth {
+    /// Without a slash at its end; empty for the whole site.
+    prefix: String,
+    /// Where users and hashes are.
+    file: PathBuf,
+}
+
+impl BasicAuth {
+    /// Where users and hashes are.
+    pub(crate) fn file(&self) -> &Path {
+        &self.file
+    }
+
+    /// The text with its file, if that is relative, below `directory`.
+    pub(crate) fn below(text: &str, directory: &Path) -> String {
+        match text.parse::<Self>() {
+            Ok(Self { prefix, file }) => Self { prefix, file: directory.join(file) }.to_string(),
+            Err(_) => text.into(),
+        }
+    }
+}
+
+impl FromStr for BasicAuth {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (prefix, file) = match text.split_once('=') {
+            Some((prefix, file)) if text.starts_with('/') => (prefix.trim_end_matches('/'), file),
+            _ => ("", text),
+        };
+        if file.is_empty() {
+            return Err("wants FILE or /PREFIX=FILE".into());
+        }
+        // The comparison reads over these, and a prefix with them would look as if it did not.
+        if prefix.bytes().any(|byte| byte.is_ascii_control() || b"%?#\\;".contains(&byte)) {
+            return Err(format!(
+                "the prefix {prefix} is a path as it is after decoding, without %, ?, #, ; and backslashes"
+            ));
+        }
+        if prefix.split('/').skip(1).any(|part| part.is_empty() || part.ends_with(['.', ' '])) {
+            return Err(format!(
+                "a segment of the prefix {prefix} is empty or ends in a dot or space"
+            ));
+        }
+        Ok(Self { prefix: prefix.into(), file: file.into() })
+    }
+}
+
+impl fmt::Display for BasicAuth {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/={}", self.prefix, self.file.display())
+    }
+}
+
+/// The areas of a site.
+#[derive(Debug)]
+pub(super) struct Areas {
+    /// Those with the longest prefixes first.
+    all: Vec<Area>,
+}
+
+#[derive(Debug)]
+struct Area {
+    /// As [`plain`] makes it.
+    prefix: Vec<u8>,
+    users: Arc<Users>,
+}
+
+/// A path may be in one area or in another, as it is read.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Ambiguous;
+
+impl Areas {
+    /// # Errors
+    /// There are too many, or two for the same paths.
+    pub(super) fn new(areas: Vec<(&BasicAuth, Arc<Users>)>) -> anyhow::Result<Self> {
+        ensure!(areas.len() <= AREAS_MAX, "basic-auth: more than {AREAS_MAX} prefixes");
+        let area = |(area, users): (&BasicAuth, _)| {
+            let prefix = plain(area.prefix.as_bytes().split(|byte| *byte == b'/'));
+            Area { prefix, users }
+        };
+        let mut all: Vec<_> = areas.into_iter().map(area).collect();
+        all.sort_by(|a, b| {
+            (Reverse(a.prefix.len()), &a.prefix).cmp(&(Reverse(b.prefix.len()), &b.prefix))
+        });
+        if let Some(pair) = all.windows(2).find(|pair| pair[0].prefix == pair[1].prefix) {
+            let prefix = String::from_utf8_lossy(&pair[0].prefix);
+            bail!("basic-auth: two files for {prefix}/: put all users into one");
+        }
+        Ok(Self { all })
+    }
+
+    /// The users of the area of this number.
+    pub(super) fn users(&self, area: usize) -> &Arc<Users> {
+        &self.all[area].users
+    }
+
+    /// The number of the area that a request is in, or `None` if everybody may have the answer.
+    ///
+    /// # Errors
+    /// The path has several meanings, of which one is in an area.
+    pub(super) fn find(&self, target: &Target<'_>) -> Result<Option<usize>, Ambiguous> {
+        let whole = self.all.iter().position(|area| area.prefix.is_empty());
+        // `OPTIONS *` is about the whole site.
+        let Target::Path { path, .. } = target else { return Ok(whole) };
+        let mut scratch = Vec::new();
+        let Ok(safe) = SafePath::new(path, &mut scratch) else {
+            // Services refuse it, but an origin may read it as some other path.
+            return if self.all.len() == 1 && whole.is_some() { Ok(whole) } else { Err(Ambiguous) };
+        };
+        let read = self.area_of(&plain(safe.as_bytes().split(|byte| *byte == b'/')));
+        if safe.is_canonical() {
+            return Ok(read);
+        }
+        let decoded: Vec<_> = path.split(|byte| *byte == b'/').map(decode).collect();
+        let written = self.area_of(&plain(decoded.iter().map(Vec::as_slice)));
+        match (read, written) {
+            (Some(read), Some(written)) if read != written => Err(Ambiguous),
+            (read, written) => Ok(read.or(written)),
+        }
+    }
+
+    fn area_of(&self, path: &[u8]) -> Option<usize> {
+        let has = |area: &Area| {
+            path.strip_prefix(&*area.prefix).is_some_and(|rest| rest.is_empty() || rest[0] == b'/')
+        };
+        self.all.iter().position(has)
+    }
+}
+
+/// What is compared of decoded segments: all that an origin or a file system could take for the same path is the same.
+/// Segments of dots alone are dropped, like empty ones. There is no slash at the end.
+fn plain<'s>(segments: impl Iterator<Item = &'s [u8]>) -> Vec<u8> {
+    let mut path = Vec::new();
+    for segment in segments {
+        let named = segment.split(|byte| *byte == b';').next().unwrap_or_default();
+        let end = named.iter().rposition(|byte| !b". ".contains(byte)).map_or(0, |last| last + 1);
+        if end > 0 {
+            path.push(b'/');
+            path.extend(named[..end].iter().map(u8::to_ascii_lowercase));
+        }
+    }
+    path
+}
+
+/// Decodes a segment that [`SafePath`] accepts.
+fn decode(segment: &[u8]) -> Vec<u8> {
+    let mut decoded = Vec::with_capacity(segment.len());
+    let mut rest = segment;
+    while let [first, tail @ ..] = rest {
+        let hex = |digit: u8| char::from(digit).to_digit(16).map(|digit| digit as u8);
+        match (first, tail) {
+            (b'%', [high, low, tail @ ..]) => {
+                decoded.push(hex(*high).unwrap_or(0) << 4 | hex(*low).unwrap_or(0));
+                rest = tail;
+            }
+            _ => {
+                decoded.push(*first);
+                rest = tail;
+            }
+        }
+    }
+    decoded
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,204 @@
+//! Passwords, before redirects, rewrites and services see a request.
+
+use super::{Exchange, Routes};
+use crate::{
+    config::{Architecture, Config},
+    reactor::{ConnectedSocket, Endpoint, EventTarget, UpstreamId},
+    service::{Event, Flow, Page, Part, RequestContext, ResponseWriter, Service as _},
+    services::auth::{self, Judgment, Outcome, Realm, Verification, Verifier},
+};
+use pollux_http::{
+    Status,
+    request::{Framing, ParseStatus, Request, parse},
+};
+use std::sync::Arc;
+
+/// Our end of a notifier is connected already.
+const NOTIFIER_TICKS: u32 = 50;
+
+/// What a worker needs to ask for passwords.
+#[derive(Debug)]
+pub(super) struct Auth {
+    realm: Arc<Realm>,
+    /// What verifies beside the event loop; `None` where a unit serves a single connection.
+    verifier: Option<Verifier>,
+    /// Scripts of other origins may read the site; browsers ask for that without credentials.
+    has_cors: bool,
+}
+
+/// A request whose password is being verified.
+pub(crate) struct Waiting {
+    head: Vec<u8>,
+    is_rewritten: bool,
+    notifier: UpstreamId,
+    verification: Verification,
+}
+
+impl Waiting {
+    /// The client has gone.
+    pub(super) fn cancel(&self, context: &mut RequestContext<'_>) {
+        self.verification.cancel();
+        context.reactor.close(self.notifier);
+    }
+}
+
+impl Auth {
+    /// That of the default site of `config`. Where everything is redirected to HTTPS, no password is wanted: it would
+    /// come over plain HTTP.
+    pub(super) fn of(config: &Config) -> Option<Box<Self>> {
+        if config.https_redirect.is_some() {
+            return None;
+        }
+        let realm = config.auth.clone()?;
+        let verifier = (config.architecture == Architecture::Event).then(Verifier::default);
+        let has_cors = config.site.rules.cors.is_some();
+        Some(Box::new(Self { realm, verifier, has_cors }))
+    }
+}
+
+impl Routes {
+    /// A request to a site that has passwords.
+    #[cold]
+    pub(super) fn begin_by_auth(
+        &mut self,
+        context: &mut RequestContext<'_>,
+        request: &Request<'_>,
+        response: &mut ResponseWriter<'_>,
+        is_rewritten: bool,
+    ) -> Flow<Exchange> {
+        let Some(auth) = &self.auth else {
+            return self.begin_admitted(context, request, response, is_rewritten);
+        };
+        // Redirects and rewrites are left out, as their results may be nobody's business. An origin gets no request
+        // without a password.
+        if auth.has_cors
+            && auth::is_preflight(request)
+            && self.proxy.as_ref().is_none_or(|proxy| proxy.route(&request.target).is_none())
+        {
+            return self.begin_elsewhere(context, request, response);
+        }
+        let name = match auth.realm.judge(request) {
+            Judgment::Open => {
+                return self.begin_admitted(context, request, response, is_rewritten);
+            }
+            Judgment::Refused => return self.challenge(context, request, response),
+            Judgment::Ambiguous => {
+                let reason = "This path has several meanings, of which some need a password.";
+                let page = Page { status: Status::BadRequest, reason, fields: b"" };
+                return refuse(context, request, response, page);
+            }
+            Judgment::Granted(name) => name,
+            Judgment::Unverified(attempt) => match &auth.verifier {
+                Some(verifier) => {
+                    let started = verifier.start(&auth.realm, attempt);
+                    let Ok((near, verification)) = started else {
+                        return busy(context, request, response);
+                    };
+                    let notifier = context.reactor.dial(
+                        Endpoint::Connected(ConnectedSocket::new(near)),
+                        NOTIFIER_TICKS,
+                        EventTarget::Exchange(context.id()),
+                    );
+                    let head = request.to_head();
+                    let waiting = Waiting { head, is_rewritten, notifier, verification };
+                    return Flow::Waiting(Exchange::Auth(Box::new(waiting)));
+                }
+                None if attempt.verify(&auth.realm) => attempt.into_name(),
+                None => return self.challenge(context, request, response),
+            },
+        };
+        if !auth.realm.forwards() {
+            context.hide_authorization();
+        }
+        context.set_user(&name);
+        self.begin_admitted(context, request, response, is_rewritten)
+    }
+
+    /// A request that may be answered.
+    fn begin_admitted(
+        &mut self,
+        context: &mut RequestContext<'_>,
+        request: &Request<'_>,
+        response: &mut ResponseWriter<'_>,
+        is_rewritten: bool,
+    ) -> Flow<Exchange> {
+        if self.policy.is_some() && !is_rewritten {
+            return self.begin_by_policy(context, request, response);
+        }
+        self.begin_elsewhere(context, request, response)
+    }
+
+    /// A verification may be over.
+    pub(super) fn resume_auth(
+        &mut self,
+        context: &mut RequestContext<'_>,
+        waiting: Box<Waiting>,
+        event: &Event<'_>,
+        response: &mut ResponseWriter<'_>,
+    ) -> Flow<Exchange> {
+        match event {
+            Event::Ended(_) => context.reactor.close(waiting.notifier),
+            Event::Failed(..) => {}
+            _ => return Flow::Waiting(Exchange::Auth(waiting)),
+        }
+        let Waiting { head, is_rewritten, verification, .. } = *waiting;
+        let Ok(ParseStatus::Complete { request, .. }) = parse(&head, &context.rules.limits) else {
+            // It was parsed before.
+            return Flow::Cut;
+        };
+        match verification.outcome() {
+            // Its credentials are known now.
+            Outcome::Right => {
+                let flow = self.begin_by_auth(context, &request, response, is_rewritten);
+                match flow {
+                    // The protocol knows already that no body comes.
+                    Flow::NeedBody(exchange) if request.framing == Framing::None => {
+                        self.body(context, exchange, Part::End { trailers: b"" }, response)
+                    }
+                    flow => flow,
+                }
+            }
+            Outcome::Wrong => self.challenge(context, &request, response),
+            Outcome::Failed => busy(context, &request, response),
+        }
+    }
+
+    /// Answers a request without the right password.
+    fn challenge(
+        &self,
+        context: &mut RequestContext<'_>,
+        request: &Request<'_>,
+        response: &mut ResponseWriter<'_>,
+    ) -> Flow<Exchange> {
+        let fields = self.auth.as_ref().map_or(&b""[..], |auth| auth.realm.challenge());
+        let reason = "This page needs a name and a password.";
+        refuse(context, request, response, Page { status: Status::Unauthorized, reason, fields })
+    }
+}
+
+/// Too many passwords wait to be verified.
+fn busy(
+    context: &mut RequestContext<'_>,
+    request: &Request<'_>,
+    response: &mut ResponseWriter<'_>,
+) -> Flow<Exchange> {
+    let reason = "Too many passwords are being verified.";
+    let fields = b"Retry-After: 1\r\n";
+    refuse(context, request, response, Page { status: Status::ServiceUnavailable, reason, fields })
+}
+
+fn refuse(
+    context: &mut RequestContext<'_>,
+    request: &Request<'_>,
+    response: &mut ResponseWriter<'_>,
+    page: Page<'_>,
+) -> Flow<Exchange> {
+    if request.framing != Framing::None {
+        context.close_after();
+    }
+    let keep_alive = context.keep_alive();
+    let answer =
+        page.put(context.rules, context.worker, response.raw(), request.method, keep_alive);
+    context.log(request.line, answer);
+    Flow::Done
+}
