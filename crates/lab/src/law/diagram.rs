@@ -155,10 +155,11 @@ fn cell(svg: &mut String, fit: &Fit, (x, y): (f64, f64), (idle, open): (f64, f64
         );
     }
     for point in PAPERS.iter().filter(|point| point.idle == idle && point.open == open) {
-        let (cx, cy) = (x + 13.0, y + 13.0);
+        // Beside the number, which is in the middle.
+        let (cx, cy) = (x + 11.0, y + CELL.1 - 11.0);
         let _ = writeln!(
             svg,
-            "<circle cx=\"{cx}\" cy=\"{cy}\" r=\"10\" fill=\"#fff\" stroke=\"#d55e00\" stroke-width=\"2\"/>\
+            "<circle cx=\"{cx}\" cy=\"{cy}\" r=\"9\" fill=\"#fff\" stroke=\"#d55e00\" stroke-width=\"2\"/>\
              <text x=\"{cx}\" y=\"{}\" text-anchor=\"middle\" font-size=\"12\" font-weight=\"700\" \
              fill=\"#111\">{}</text>",
             cy + 4.5,
