@@ -33,8 +33,11 @@ use std::{fmt, sync::OnceLock};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum SandboxMode {
-    /// There is no sandbox.
+    /// What the kernel offers is in force, as with `log`, and what it lacks is named. A configuration file leaves room
+    /// for a reload: see [`Domain::leave_room`].
     #[default]
+    Auto,
+    /// There is no sandbox.
     Off,
     /// The kernel logs it. Landlock is in force.
     Log,
@@ -65,7 +68,23 @@ pub struct InForce {
     /// Whether Landlock lets the server read all files, because a site follows all links.
     pub reads_all: bool,
     /// What happens to a system call that is not allowed.
-    pub seccomp: SandboxMode,
+    pub seccomp: Seccomp,
+    /// The parts of the sandbox that `auto` does without, with the reason.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub missing: Vec<String>,
+}
+
+/// What happens to a system call that is not allowed, in this process.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Seccomp {
+    /// All are allowed.
+    #[default]
+    Off,
+    /// The kernel logs it.
+    Log,
+    /// The kernel kills the process.
+    Kill,
 }
 
 /// Says what is in force, and nothing else.
@@ -79,14 +98,21 @@ impl fmt::Display for InForce {
             parts.push(format!("Landlock ABI {abi} ({files}{ports}{signals})"));
         }
         match self.seccomp {
-            SandboxMode::Off => {}
-            SandboxMode::Log => parts.push("seccomp (log)".into()),
-            SandboxMode::Kill => parts.push("seccomp (kill)".into()),
+            Seccomp::Off => {}
+            Seccomp::Log => parts.push("seccomp (log)".into()),
+            Seccomp::Kill => parts.push("seccomp (kill)".into()),
         }
         if let Some(user) = &self.user {
             parts.push(format!("user {user} without capabilities"));
         }
-        f.write_str(&parts.join("; "))
+        if parts.is_empty() {
+            parts.push("no sandbox".into());
+        }
+        f.write_str(&parts.join("; "))?;
+        if !self.missing.is_empty() {
+            write!(f, " (without {})", self.missing.join("; "))?;
+        }
+        Ok(())
     }
 }
 
@@ -168,7 +194,10 @@ impl Confinement {
         if config.architecture == Architecture::Event
             && let Some(promise) = config.own_file_tables
         {
-            launcher::start(promise)?;
+            // Without it, a server in a sandbox cannot be upgraded.
+            if let Err(error) = launcher::start(promise) {
+                return self.do_without("any sandbox", error, in_force);
+            }
         }
         rustix::thread::set_no_new_privs(true).context("prctl(PR_SET_NO_NEW_PRIVS)")?;
         let mut domain = self.domain.clone();
@@ -176,12 +205,33 @@ impl Confinement {
             domain.listen(listen);
         }
         domain.create_directories();
-        let entered = ruleset::enter(&domain)?;
-        in_force.landlock = Some(entered.abi);
-        in_force.reads_all = domain.reads_all();
-        let _ = ENTERED.set(entered);
-        filter::enter(self.mode, has_ring(config))?;
-        in_force.seccomp = self.mode;
+        match ruleset::enter(&domain) {
+            Ok(entered) => {
+                in_force.landlock = Some(entered.abi);
+                in_force.reads_all = domain.reads_all();
+                let _ = ENTERED.set(entered);
+            }
+            Err(error) => self.do_without("Landlock", error, in_force)?,
+        }
+        let action = if self.mode == SandboxMode::Kill { Seccomp::Kill } else { Seccomp::Log };
+        match filter::enter(action, has_ring(config)) {
+            Ok(()) => in_force.seccomp = action,
+            Err(error) => self.do_without("seccomp", error, in_force)?,
+        }
+        Ok(())
+    }
+
+    /// Notes that a part of the sandbox is missing, where the mode allows it.
+    fn do_without(
+        &self,
+        part: &str,
+        error: anyhow::Error,
+        in_force: &mut InForce,
+    ) -> anyhow::Result<()> {
+        if self.mode != SandboxMode::Auto {
+            return Err(error);
+        }
+        in_force.missing.push(format!("{part}: {error:#}"));
         Ok(())
     }
 }
@@ -189,6 +239,7 @@ impl Confinement {
 impl fmt::Display for SandboxMode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
+            Self::Auto => "auto",
             Self::Off => "off",
             Self::Log => "log",
             Self::Kill => "kill",

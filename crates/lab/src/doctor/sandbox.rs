@@ -39,7 +39,7 @@ pub(super) fn checks(facts: &Facts) -> Vec<Check> {
             Check {
                 name: "Landlock".into(),
                 value: format!("ABI {abi}"),
-                meaning: format!("--sandbox log and kill limit {limited}"),
+                meaning: format!("pollux serve limits its {limited} (--sandbox)"),
                 advice: advice.map(str::to_owned),
             }
         }
@@ -47,7 +47,7 @@ pub(super) fn checks(facts: &Facts) -> Vec<Check> {
             name: "Landlock".into(),
             value: "no".into(),
             meaning: format!(
-                "--sandbox log and kill do not start: {}",
+                "--sandbox auto does without; log and kill do not start: {}",
                 refused.as_deref().unwrap_or("the kernel has none")
             ),
             advice: Some(
@@ -62,14 +62,14 @@ pub(super) fn checks(facts: &Facts) -> Vec<Check> {
         Check {
             name: "seccomp".into(),
             value: "log, kill_process".into(),
-            meaning: "--sandbox log and kill limit system calls".into(),
+            meaning: "pollux serve limits its system calls (--sandbox)".into(),
             advice: None,
         }
     } else {
         Check {
             name: "seccomp".into(),
             value: "no".into(),
-            meaning: "--sandbox log and kill do not start".into(),
+            meaning: "--sandbox auto does without; log and kill do not start".into(),
             advice: Some("use Linux 4.14 or later with CONFIG_SECCOMP_FILTER".into()),
         }
     };

@@ -77,8 +77,9 @@ impl Programs {
             std::iter::once(executable.into()).chain(words).collect()
         };
         Self {
-            // The papers' servers close no idle connection to let a new one in.
-            serve: command(&["serve", "--idle-eviction", "off"]),
+            // The papers' servers close no idle connection to let a new one in, and the kernel does not check their
+            // system calls.
+            serve: command(&["serve", "--idle-eviction", "off", "--sandbox", "off"]),
             load: command(&["load"]),
             idle: command(&["idle"]),
             wait: command(&["lab", "wait-cost"]),

@@ -124,8 +124,8 @@ pub struct ConfigFile {
     pub control: Option<PathBuf>,
     /// The user that a server becomes which was started as root, as NAME or NAME:GROUP.
     pub user: Option<Text<UserSpec>>,
-    /// Limits the files, TCP ports and system calls of the server: `off`, or what the kernel does about a system
-    /// call that is not allowed.
+    /// Limits the files, TCP ports and system calls of the server: `auto` as far as the kernel can, `off`, or what
+    /// the kernel does about a system call that is not allowed.
     pub sandbox: SandboxMode,
     /// Host names for which certificates are ordered by ACME.
     pub acme: Vec<String>,

@@ -96,8 +96,12 @@ pub struct Domain {
     pub(super) bind: BTreeSet<u16>,
     /// Ports that are connected to.
     pub(super) connect: BTreeSet<u16>,
+    /// Whether all ports may be connected to.
+    pub(super) connects_anywhere: bool,
     /// Directories that the server creates later, if they are missing: a right needs a directory that is there.
     own: Vec<PathBuf>,
+    /// The sites' roots.
+    roots: Vec<PathBuf>,
 }
 
 impl Domain {
@@ -175,6 +179,17 @@ impl Domain {
         }
     }
 
+    /// Leaves room for what a reload may bring, because the sandbox of a running server cannot be widened: an origin
+    /// may have any port, and a root may be replaced by a directory beside it. The directory of the roots must be
+    /// for sites: not one that holds files of other programs.
+    pub fn leave_room(&mut self) {
+        self.connects_anywhere = true;
+        let roots: Vec<_> = self.roots.iter().map(|root| directory_of(root)).collect();
+        for directory in roots.into_iter().filter(|directory| is_for_sites(directory)) {
+            self.places.push((directory, Access::Read));
+        }
+    }
+
     /// Whether all files may be read.
     pub(super) fn reads_all(&self) -> bool {
         self.places.iter().any(|(path, access)| path == Path::new("/") && *access == Access::Read)
@@ -188,6 +203,9 @@ impl Domain {
         if let Some(root) = &site.root {
             // Links may lead anywhere.
             let all = site.symlinks == Symlinks::Follow;
+            if !all {
+                self.roots.push(root.clone());
+            }
             let root = if all { Path::new("/") } else { root };
             self.places.push((root.to_owned(), Access::Read));
         }
@@ -292,6 +310,15 @@ fn is_shared(directory: &Path) -> bool {
         || directory.parent() == Some(Path::new("/home"))
 }
 
+/// Whether a directory that contains a site's root may contain other sites: not if other programs have files there.
+fn is_for_sites(directory: &Path) -> bool {
+    let Ok(real) = fs::canonicalize(directory) else { return false };
+    // Such as /var/lib, /usr/share, /etc/nginx.
+    let of_the_system = ["/etc", "/root", "/run", "/usr", "/var"].map(Path::new);
+    let is_of_the_system = real.parent().is_some_and(|parent| of_the_system.contains(&parent));
+    !is_shared(&real) && (!is_of_the_system || real == Path::new("/var/www"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -321,6 +348,26 @@ mod tests {
         }
         assert!(!all.reads_all());
         assert!(domain("[[site]]\nroot = \"/srv/www\"\nsymlinks = \"follow\"\n").reads_all());
+    }
+
+    #[test]
+    fn room_is_left_beside_a_root_but_not_among_files_of_others() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path().join("site");
+        fs::create_dir(&root).unwrap();
+        let text = format!("[[site]]\nroot = \"{}\"\n", root.display());
+        let mut all = domain(&text);
+        assert!(!all.connects_anywhere);
+        all.leave_room();
+        assert!(all.connects_anywhere);
+        assert!(all.places.contains(&(folder.path().to_owned(), Access::Read)));
+        for others in ["/", "/etc", "/tmp", "/usr/share", "/var/lib"] {
+            assert!(!is_for_sites(Path::new(others)), "{others}");
+        }
+        let mut follows = domain("[[site]]\nroot = \"/srv/a/b\"\nsymlinks = \"follow\"\n");
+        let before = follows.places.len();
+        follows.leave_room();
+        assert_eq!(follows.places.len(), before, "it reads all files already");
     }
 
     /// A reload computes the domain of a configuration that it may refuse.

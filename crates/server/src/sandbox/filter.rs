@@ -5,7 +5,7 @@
 //! [`crate::upgrade::launcher`]. The kernel remembers the calls that are allowed whatever their arguments are, and
 //! does not run the filter for them (Linux 5.11).
 
-use super::SandboxMode;
+use super::Seccomp;
 use anyhow::Context;
 use seccompiler::{
     BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter,
@@ -217,7 +217,7 @@ fn argument(index: u8, operator: SeccompCmpOp, value: u64) -> anyhow::Result<Sec
 }
 
 /// The filter of a server.
-fn program(mode: SandboxMode, has_ring: bool) -> anyhow::Result<BpfProgram> {
+fn program(action: Seccomp, has_ring: bool) -> anyhow::Result<BpfProgram> {
     let ring = if has_ring { RING } else { &[] };
     let all = ALLOWED.iter().chain(OLDER).chain(ring);
     let mut rules: BTreeMap<i64, Vec<SeccompRule>> = all.map(|&call| (call, Vec::new())).collect();
@@ -236,9 +236,9 @@ fn program(mode: SandboxMode, has_ring: bool) -> anyhow::Result<BpfProgram> {
         argument(1, SeccompCmpOp::Ne, libc::TIOCLINUX)?,
     ];
     rules.insert(libc::SYS_ioctl, vec![SeccompRule::new(no_keystrokes)?]);
-    let otherwise = match mode {
-        SandboxMode::Kill => SeccompAction::KillProcess,
-        SandboxMode::Log | SandboxMode::Off => SeccompAction::Log,
+    let otherwise = match action {
+        Seccomp::Kill => SeccompAction::KillProcess,
+        Seccomp::Log | Seccomp::Off => SeccompAction::Log,
     };
     let filter = SeccompFilter::new(rules, otherwise, SeccompAction::Allow, ARCH.try_into()?)?;
     Ok(filter.try_into()?)
@@ -248,8 +248,8 @@ fn program(mode: SandboxMode, has_ring: bool) -> anyhow::Result<BpfProgram> {
 ///
 /// # Errors
 /// The kernel has no seccomp filters.
-pub(super) fn enter(mode: SandboxMode, has_ring: bool) -> anyhow::Result<()> {
-    let program = program(mode, has_ring).context("the filter of system calls")?;
+pub(super) fn enter(action: Seccomp, has_ring: bool) -> anyhow::Result<()> {
+    let program = program(action, has_ring).context("the filter of system calls")?;
     seccompiler::apply_filter(&program)
         .context("seccomp (CONFIG_SECCOMP_FILTER): use --sandbox off without it")
 }
@@ -317,7 +317,7 @@ mod tests {
     #[test]
     fn a_filter_fits_into_the_kernel_and_allows_no_program_to_be_executed() {
         for has_ring in [false, true] {
-            let program = program(SandboxMode::Kill, has_ring).unwrap();
+            let program = program(Seccomp::Kill, has_ring).unwrap();
             // BPF_MAXINSNS.
             assert!(program.len() < 4096, "{}", program.len());
         }

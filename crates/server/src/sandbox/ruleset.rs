@@ -28,7 +28,8 @@ pub(super) struct Entered {
     pub(super) abi: u32,
     /// Device and number of each file, with the rights to it and to what is below it.
     files: Vec<(u64, u64, BitFlags<AccessFs>)>,
-    connect: BTreeSet<u16>,
+    /// The ports that it may connect to; `None` allows all.
+    connect: Option<BTreeSet<u16>>,
 }
 
 /// Confines this thread, and all that it starts from now on.
@@ -40,10 +41,14 @@ pub(super) fn enter(domain: &Domain) -> anyhow::Result<Entered> {
     if !notifies_abstractly() {
         scopes |= Scope::AbstractUnixSocket;
     }
+    let mut ports = BitFlags::from(AccessNet::BindTcp);
+    if !domain.connects_anywhere {
+        ports |= AccessNet::ConnectTcp;
+    }
     let mut ruleset = Ruleset::default()
         .set_compatibility(CompatLevel::BestEffort)
         .handle_access(AccessFs::from_all(FILES))?
-        .handle_access(AccessNet::BindTcp | AccessNet::ConnectTcp)?
+        .handle_access(ports)?
         .scope(scopes)?
         .create()?;
     let mut files = Vec::new();
@@ -56,12 +61,12 @@ pub(super) fn enter(domain: &Domain) -> anyhow::Result<Entered> {
             .with_context(|| path.display().to_string())?;
         files.push((metadata.dev(), metadata.ino(), rights));
     }
-    for (ports, access) in
-        [(&domain.bind, AccessNet::BindTcp), (&domain.connect, AccessNet::ConnectTcp)]
-    {
-        for port in ports {
-            ruleset = ruleset.add_rule(NetPort::new(*port, access))?;
-        }
+    for port in &domain.bind {
+        ruleset = ruleset.add_rule(NetPort::new(*port, AccessNet::BindTcp))?;
+    }
+    let connect = (!domain.connects_anywhere).then(|| domain.connect.clone());
+    for port in connect.iter().flatten() {
+        ruleset = ruleset.add_rule(NetPort::new(*port, AccessNet::ConnectTcp))?;
     }
     let status = ruleset.restrict_self()?;
     let abi = match status.landlock {
@@ -75,7 +80,7 @@ pub(super) fn enter(domain: &Domain) -> anyhow::Result<Entered> {
         ),
     };
     ensure!(status.ruleset != RulesetStatus::NotEnforced, "the kernel does not enforce Landlock");
-    Ok(Entered { abi, files, connect: domain.connect.clone() })
+    Ok(Entered { abi, files, connect })
 }
 
 impl Entered {
@@ -99,7 +104,8 @@ impl Entered {
             );
         }
         if self.abi >= PORTS
-            && let Some(port) = domain.connect.difference(&self.connect).next()
+            && let Some(connect) = &self.connect
+            && let Some(port) = domain.connect.difference(connect).next()
         {
             bail!("port {port}: the server was started without an origin there; {REMEDY}");
         }

@@ -19,14 +19,15 @@ pub(super) struct SecurityArgs {
     user: Option<Text<UserSpec>>,
 
     /// Let the kernel refuse files and TCP ports that the configuration does not name (Landlock), and
-    /// log other system calls than the server's, or kill it for one (seccomp): off, log or kill
-    /// [default: off]
+    /// log other system calls than the server's (log) or kill it for one (kill); auto: as log, with the
+    /// parts that the kernel has; off [default: auto]
     #[arg(long, value_name = "MODE")]
     sandbox: Option<SandboxArg>,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
 enum SandboxArg {
+    Auto,
     Off,
     Log,
     Kill,
@@ -35,6 +36,7 @@ enum SandboxArg {
 impl From<SandboxArg> for SandboxMode {
     fn from(arg: SandboxArg) -> Self {
         match arg {
+            SandboxArg::Auto => Self::Auto,
             SandboxArg::Off => Self::Off,
             SandboxArg::Log => Self::Log,
             SandboxArg::Kill => Self::Kill,
@@ -62,10 +64,14 @@ pub(super) fn enter(configuration: &Configuration) -> anyhow::Result<Config> {
     config.own_file_tables = Some(own_file_tables());
     let user = configuration.file.user.as_ref().map(|user| user.value.clone());
     let mode = configuration.file.sandbox;
-    let domain = match mode {
+    let mut domain = match mode {
         SandboxMode::Off => Domain::default(),
-        SandboxMode::Log | SandboxMode::Kill => domain(configuration)?,
+        SandboxMode::Auto | SandboxMode::Log | SandboxMode::Kill => domain(configuration)?,
     };
+    // Flags cannot change while the server runs.
+    if mode == SandboxMode::Auto && configuration.sources.files().next().is_some() {
+        domain.leave_room();
+    }
     Confinement { user, mode, domain }.enter(&config)?;
     Ok(config)
 }

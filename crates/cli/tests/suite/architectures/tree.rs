@@ -6,7 +6,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// The living children of a process: those of its only thread.
+/// The living children of a process: those of its only thread. The launcher of upgrades serves no client, and is
+/// left out.
 pub(crate) fn children(pid: u32) -> Vec<u32> {
     let all = fs::read_dir("/proc").unwrap().flatten();
     let numbers = all.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
@@ -14,6 +15,10 @@ pub(crate) fn children(pid: u32) -> Vec<u32> {
         .filter(|&number| {
             stat(number)
                 .is_some_and(|(state, parent)| parent == pid && state != 'Z' && state != 'X')
+        })
+        .filter(|number| {
+            let name = fs::read_to_string(format!("/proc/{number}/comm")).unwrap_or_default();
+            name.trim_end() != "pollux-launcher"
         })
         .collect()
 }

@@ -7,6 +7,37 @@ use pollux_testkit::{origin::Origin, serve::Process};
 /// LANDLOCK_MAX_NUM_LAYERS of the kernel is 16.
 const UPGRADES: usize = 18;
 
+/// Without `--sandbox`, the next version of a site and another origin need no upgrade.
+#[test]
+fn by_default_a_reload_has_room() {
+    if !is_possible() {
+        return;
+    }
+    let origin =
+        Origin::start(|request| request.say("HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nfrom"));
+    let (folder, sites) = (Folder::new(), tempfile::tempdir().unwrap());
+    let [one, two] = ["one", "two"].map(|name| sites.path().join(name));
+    for root in [&one, &two] {
+        fs::create_dir(root).unwrap();
+        let name = root.file_name().unwrap().to_str().unwrap();
+        fs::write(root.join("index.html"), format!("site {name}\n")).unwrap();
+    }
+    folder.write("", &format!("root = \"{}\"", one.display()));
+    let server = folder.serve(&[]);
+    assert_eq!(server.listening()["sandbox"]["seccomp"], "log");
+    let mut client = server.client();
+    assert_answers(&mut client, "site one\n");
+    let with_origin = format!("root = \"{}\"\norigin = [\"/o={}\"]", two.display(), origin.url());
+    folder.write("", &with_origin);
+    printed(&folder.ctl("reload"));
+    assert_answers(&mut client, "site two\n");
+    assert_eq!(client.get("/o").text(), "from");
+    // A directory of the system is not beside a site.
+    folder.write("", "root = \"/etc/ssl\"");
+    assert!(refused(&folder.ctl("reload")).contains("pollux ctl upgrade"));
+    assert_answers(&mut client, "site two\n");
+}
+
 /// What the sandbox does not let the server reach is refused by a reload, and used by an upgrade: a successor
 /// is started outside.
 #[test]

@@ -1,7 +1,9 @@
 //! `--sandbox`: the server does its work inside, and nothing else.
 
 use super::{BINARY, INDEX, assert_serves, content, serve, site};
-use pollux_testkit::{guestbook::is_a_guestbook, origin::Origin, redis::Redis, serve::Serve};
+use pollux_testkit::{
+    guestbook::is_a_guestbook, origin::Origin, redis::Redis, serve::Serve, threads::fields,
+};
 use rustix::process::Signal;
 use std::{
     fs,
@@ -100,6 +102,24 @@ fn a_request_still_needs_two_system_calls() {
     assert!(server.stop().0.success());
 }
 
+#[test]
+fn it_is_on_unless_it_is_switched_off() {
+    if !is_possible() {
+        return;
+    }
+    let site = site(0);
+    let server = serve(site.path(), &[]);
+    let sandbox = &server.listening()["sandbox"];
+    assert_eq!(sandbox["seccomp"], "log", "{sandbox}");
+    assert!(sandbox["landlock"].as_u64() >= Some(1), "{sandbox}");
+    // Mode 2 is a filter (proc_pid_status(5)).
+    assert!(fields(server.pid(), "Seccomp:").iter().all(|mode| mode == "2"));
+    assert!(fields(server.pid(), "NoNewPrivs:").iter().all(|value| value == "1"));
+    let server = serve(site.path(), &["--sandbox", "off"]);
+    assert!(server.listening()["sandbox"].is_null());
+    assert!(fields(server.pid(), "Seccomp:").iter().all(|mode| mode == "0"));
+}
+
 /// What the running server says to `attempts`, of which it reports each.
 fn outcomes(mode: &str, site: &Path, attempts: &[String]) -> Vec<bool> {
     let mut command = Command::new(BINARY);
@@ -143,7 +163,7 @@ fn files_ports_and_programs_outside_are_out_of_reach() {
     }
     let allowed = outcomes("off", site.path(), &attempts);
     assert!(allowed.iter().all(|allowed| *allowed), "{attempts:?} {allowed:?}");
-    for mode in ["log", "kill"] {
+    for mode in ["auto", "log", "kill"] {
         let allowed = outcomes(mode, site.path(), &attempts);
         let has_ports = pollux_sys::landlock_abi().unwrap() >= 4;
         for (attempt, allowed) in attempts.iter().zip(allowed) {
