@@ -50,13 +50,22 @@ impl Audience {
         !update.private || selects(&self.0.grants, update, hub)
     }
 
-    /// An estimate of its size in bytes, patterns aside.
+    /// An estimate of its size in bytes. A pattern's compiled form belongs to all that use it, and is left out.
     pub(super) fn bytes(&self) -> usize {
-        let rules = self.0.routes.iter().chain(&self.0.grants);
-        size_of::<Parts>()
-            + rules.map(|rule| size_of::<Rule>() + rule.selector.text.len() + 48).sum::<usize>()
+        let rules = self.0.routes.iter().chain(&self.0.grants).map(|rule| {
+            let matcher = if matches!(*rule.matcher, Matcher::Exact(_)) {
+                size_of::<Matcher>() + SHARED
+            } else {
+                0
+            };
+            size_of::<Rule>() + rule.selector.text.len() + SHARED + matcher
+        });
+        size_of::<Parts>() + 2 * SHARED + rules.sum::<usize>()
     }
 }
+
+/// What an allocation costs besides its contents: two counters, and the allocator's own use.
+const SHARED: usize = 32;
 
 fn selects(rules: &[Rule], update: &Update, hub: &HubUrl) -> bool {
     rules.iter().any(|rule| match &*rule.matcher {

@@ -36,8 +36,13 @@ impl SetTable {
         self.sets.len()
     }
 
+    /// An estimate of the memory of sets and indexes.
     pub(super) fn bytes(&self) -> usize {
-        self.bytes + self.sets.capacity() * size_of::<TopicSet>()
+        self.bytes
+            + self.sets.capacity() * size_of::<TopicSet>()
+            + table_bytes(&self.by_audience)
+            + table_bytes(&self.exact)
+            + self.exact.len() * NODE
     }
 
     /// The set of an audience, with one member more.
@@ -131,6 +136,14 @@ impl SetTable {
             }
         }
     }
+}
+
+/// The smallest node of a set of [`SetId`].
+const NODE: usize = 64;
+
+/// A hash table has a byte of its own for each entry, and is at most seven eighths full.
+fn table_bytes<K, V>(table: &HashMap<K, V>) -> usize {
+    table.capacity() * 8 / 7 * (size_of::<(K, V)>() + 1)
 }
 
 impl Index<SetId> for SetTable {

@@ -71,3 +71,32 @@ fn a_flood_of_updates_delays_no_plain_request_for_long() {
         assert_eq!(stream.data(), "x");
     }
 }
+
+/// Each subscriber gets the update of its own topic, whatever is published for others.
+#[test]
+fn updates_of_many_topics_reach_their_own_subscribers_alone() {
+    const SUBSCRIBERS: usize = 100;
+    const TOPICS: usize = 500;
+    let hub = Hub::start(2, |_, hub| hub.limits.history_updates = 10);
+    let own = |number: usize| number * TOPICS / SUBSCRIBERS;
+    let mut streams: Vec<_> = (0..SUBSCRIBERS)
+        .map(|number| hub.subscribe(&format!("match=topic{}", own(number)), &[]))
+        .collect();
+    let mut publisher = hub.client();
+    let mut publish = |topic: usize, data: &str| {
+        let form = format!("topic=topic{topic}&data={data}");
+        assert_eq!(post(&mut publisher, &form, &[]).status, 200);
+    };
+    let mut number = 0;
+    for topic in 0..TOPICS {
+        publish(topic, &topic.to_string());
+        if number < SUBSCRIBERS && topic == own(number) {
+            assert_eq!(streams[number].data(), topic.to_string());
+            number += 1;
+        }
+    }
+    for (number, stream) in streams.iter_mut().enumerate() {
+        publish(own(number), "end");
+        assert_eq!(stream.data(), "end", "nothing of another topic came before");
+    }
+}
