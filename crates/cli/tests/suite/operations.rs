@@ -3,6 +3,7 @@
 mod reload;
 mod replacement;
 mod sandbox;
+mod subscriber;
 mod upgrade;
 
 use pollux_testkit::{http::Client, serve::Serve};

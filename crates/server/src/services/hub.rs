@@ -42,12 +42,13 @@ use pollux_hub::{
     token::{self, Access, Credentials, Source, Verifier},
 };
 use publish::Form;
-use shared::Ticket;
+use shared::{Ticket, WorkerId};
 use std::{
     cmp::Reverse,
     collections::{BinaryHeap, HashMap},
     net::IpAddr,
     sync::Arc,
+    thread,
 };
 
 /// Ticks between two looks at heartbeats and expired tokens: 1 s.
@@ -58,7 +59,7 @@ const CARE_TICKS: u32 = 10;
 pub(crate) struct Hub {
     shared: Arc<HubShared>,
     /// Which worker it is.
-    worker: usize,
+    worker: WorkerId,
     history: History,
     subscribers: Subscribers,
     /// Long polls that wait, by their connection.
@@ -112,6 +113,7 @@ enum Phase {
 impl Hub {
     /// The part of one worker.
     pub(crate) fn new(shared: Arc<HubShared>, worker: usize) -> Self {
+        let worker = shared.begin_worker(worker);
         Self {
             worker,
             history: History::new(&shared.config.limits),
@@ -284,7 +286,7 @@ impl Hub {
             return;
         }
         let Self { shared, worker, history, subscribers, .. } = self;
-        shared.read_on(*worker, history, |sequence, update| match update {
+        shared.read_on(worker.index, history, |sequence, update| match update {
             Some(update) => subscribers.publish(sequence, update, &shared.url),
             None => subscribers.publish_gap(sequence),
         });
@@ -298,6 +300,17 @@ impl Hub {
     fn care_later(&mut self, reactor: &mut Reactor) {
         if self.care.is_none() && !self.subscribers.is_empty() {
             self.care = Some(reactor.timer(CARE_TICKS, EventTarget::Service));
+        }
+    }
+}
+
+impl Drop for Hub {
+    /// A worker that panics loses its subscribers: other workers no longer count them, and learn of the end of their
+    /// subscriptions.
+    fn drop(&mut self) {
+        if thread::panicking() {
+            let connections: Vec<_> = self.extras.keys().copied().collect();
+            connections.into_iter().for_each(|connection| self.forget(connection));
         }
     }
 }

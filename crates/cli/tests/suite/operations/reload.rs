@@ -1,6 +1,9 @@
 //! SIGHUP and `pollux ctl reload`.
 
-use super::*;
+use super::{
+    subscriber::{Subscriber, connect, publish},
+    *,
+};
 use pollux_testkit::origin::Origin;
 use rustix::process::Signal;
 
@@ -38,6 +41,34 @@ fn twenty_reloads_lose_no_connection_and_fail_no_request() {
     let (status, statistics) = server.stop();
     assert!(status.success());
     assert_eq!(statistics["connections"]["timed_out"], 0, "{statistics}");
+}
+
+/// Updates that are published before, between and after reloads reach every subscriber once.
+#[test]
+fn subscribers_stay_connected_through_reloads_and_get_each_update_once() {
+    const SUBSCRIBERS: usize = 100;
+    const UPDATES: usize = 20;
+    let folder = Folder::new();
+    folder.write("", "root = \"a\"");
+    let hub = ["--hub", "--hub-anonymous", "--hub-publish-anonymous", "--workers", "2"];
+    let server = folder.serve(&hub);
+    let mut subscribers: Vec<_> = (0..SUBSCRIBERS)
+        .map(|_| Subscriber::new(connect(server.address()), "match=a", ""))
+        .collect();
+    let mut publisher = server.client();
+    for round in 0..UPDATES {
+        publish(&mut publisher, "a", &round.to_string());
+        if round % 4 == 0 {
+            let site = ["b", "a"][round / 4 % 2];
+            folder.write("", &format!("root = \"{site}\""));
+            assert!(printed(&folder.ctl("reload")).contains("site[0].root: "));
+        }
+    }
+    for subscriber in &mut subscribers {
+        (0..UPDATES).for_each(|round| assert_eq!(subscriber.data(), round.to_string()));
+    }
+    publish(&mut publisher, "a", "last");
+    subscribers.iter_mut().for_each(|subscriber| assert_eq!(subscriber.data(), "last"));
 }
 
 #[test]

@@ -1,6 +1,9 @@
 //! Workers that die: their connections end, and others take their places.
 
-use super::*;
+use super::{
+    subscriber::{Subscriber, connect, publish},
+    *,
+};
 use pollux_testkit::http::PATIENCE;
 use std::time::{Duration, Instant};
 
@@ -68,6 +71,59 @@ fn a_worker_that_panics_loses_its_connections_and_is_replaced() {
     assert_eq!(server.statistics()["workers"]["replaced"], 2);
     let (status, _) = server.stop();
     assert!(status.success());
+}
+
+/// Subscribers of the other worker notice nothing. Those of the lost one connect again, miss nothing, and are not
+/// counted twice.
+#[cfg_attr(not(debug_assertions), ignore = "a panic is planted in debug builds alone")]
+#[test]
+fn a_worker_with_subscribers_is_replaced_and_they_miss_nothing() {
+    const SUBSCRIBERS: usize = 40;
+    const ROUNDS: usize = 3;
+    const UPDATES: usize = 30;
+    let folder = Folder::new();
+    folder.write("", "root = \"a\"");
+    let file = format!("file:{}", folder.0.path().join("history").display());
+    let most = SUBSCRIBERS.to_string();
+    let hub = ["--hub", "--hub-anonymous", "--hub-publish-anonymous", "--workers", "2"];
+    let hub = [&hub[..], &["--hub-max-per-address", &most]].concat();
+    for store in [&[][..], &["--hub-store", &file]] {
+        let mut server = serve(&folder, &[&hub, store].concat());
+        let address = server.address().to_owned();
+        let mut subscribers: Vec<_> = (0..SUBSCRIBERS)
+            .map(|_| (Subscriber::new(connect(&address), "match=a", ""), String::new(), 0_usize))
+            .collect();
+        for round in 1..=ROUNDS {
+            let number = |update: usize| ((round - 1) * UPDATES + update).to_string();
+            let mut publisher = server.client();
+            (0..UPDATES / 2).for_each(|update| publish(&mut publisher, "a", &number(update)));
+            let took = panic_of(&server, server.client(), round);
+            assert!(took < SOON, "{took:?}");
+            // Its connection may have been lost.
+            let mut publisher = server.client();
+            (UPDATES / 2..UPDATES).for_each(|update| publish(&mut publisher, "a", &number(update)));
+            let mut lost = 0;
+            for (subscriber, last, count) in &mut subscribers {
+                while *count < round * UPDATES {
+                    match subscriber.event() {
+                        Some((id, data)) => {
+                            assert_eq!(data, count.to_string());
+                            (*last, *count) = (id, *count + 1);
+                        }
+                        None => {
+                            lost += 1;
+                            let since = format!("Last-Event-ID: {last}\r\n");
+                            *subscriber = Subscriber::new(connect(&address), "match=a", &since);
+                        }
+                    }
+                }
+            }
+            assert!((1..SUBSCRIBERS).contains(&lost), "{lost}");
+        }
+        assert_eq!(server.statistics()["workers"]["replaced"], ROUNDS);
+        let (status, _) = server.stop();
+        assert!(status.success());
+    }
 }
 
 #[cfg_attr(not(debug_assertions), ignore = "a panic is planted in debug builds alone")]

@@ -52,7 +52,7 @@ pub(crate) struct HubShared {
     /// Where updates go before they are in the log, if the history is kept elsewhere too.
     store: Option<Store>,
     /// What became of updates that were to be stored, for each worker.
-    answers: Box<[Mutex<Answers>]>,
+    answers: Box<[Mutex<Mailbox>]>,
     rate: Mutex<RateLimit>,
     registry: Mutex<Registry>,
     addresses: Mutex<HashMap<IpAddr, u32>>,
@@ -67,8 +67,23 @@ pub(crate) struct HubShared {
 /// A publisher that waits until its update is stored.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Ticket {
-    pub(super) worker: usize,
+    pub(super) worker: WorkerId,
     pub(super) exchange: ExchangeId,
+}
+
+/// A worker of the hub. One that takes the place of another has its number, and the next generation: an answer for an
+/// exchange of the former one must not reach an exchange of the same number.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct WorkerId {
+    pub(super) index: usize,
+    generation: u32,
+}
+
+/// The answers that wait for a worker.
+#[derive(Debug, Default)]
+struct Mailbox {
+    generation: u32,
+    answers: Answers,
 }
 
 /// The outcome of updates, each with the exchange that waits for it.
@@ -233,20 +248,32 @@ impl HubShared {
         self.has_news.notify_one();
     }
 
+    /// A worker begins, perhaps in the place of one that has panicked: what waited for that one is dropped.
+    pub(super) fn begin_worker(&self, index: usize) -> WorkerId {
+        self.notified[index].store(false, Ordering::SeqCst);
+        let mut mailbox = lock(&self.answers[index]);
+        let generation = mailbox.generation.wrapping_add(1);
+        *mailbox = Mailbox { generation, answers: Answers::new() };
+        WorkerId { index, generation }
+    }
+
     /// Tells a publisher what became of its update.
     pub(super) fn answer(&self, ticket: Ticket, answer: Result<Arc<str>, Reject>) {
-        lock(&self.answers[ticket.worker]).push((ticket.exchange, answer));
+        let mut mailbox = lock(&self.answers[ticket.worker.index]);
+        if mailbox.generation == ticket.worker.generation {
+            mailbox.answers.push((ticket.exchange, answer));
+        }
     }
 
     /// Whether there are answers.
     #[inline]
     pub(super) fn has_answers(&self, worker: usize) -> bool {
-        self.may_answer.load(Ordering::Acquire) && !lock(&self.answers[worker]).is_empty()
+        self.may_answer.load(Ordering::Acquire) && !lock(&self.answers[worker]).answers.is_empty()
     }
 
     /// Takes the answers for the publishers of a worker.
     pub(super) fn take_answers(&self, worker: usize) -> Answers {
-        std::mem::take(&mut lock(&self.answers[worker]))
+        std::mem::take(&mut lock(&self.answers[worker]).answers)
     }
 
     /// Whether the publisher's update is within the rate.
@@ -365,4 +392,24 @@ pub(super) fn unix_time() -> u64 {
 
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::reactor::ClientId;
+
+    #[test]
+    fn answers_for_a_worker_that_has_panicked_do_not_reach_the_next() {
+        let config = Arc::new(HubConfig::new("/hub"));
+        let shared = HubShared::open(&config, "http://h", 1).unwrap();
+        let exchange = ExchangeId { client: ClientId { fd: 7, generation: 1 }, number: 1 };
+        let former = Ticket { worker: shared.begin_worker(0), exchange };
+        shared.answer(former, Ok("waits".into()));
+        let present = Ticket { worker: shared.begin_worker(0), exchange };
+        shared.answer(former, Ok("late".into()));
+        assert!(shared.take_answers(0).is_empty());
+        shared.answer(present, Ok("own".into()));
+        assert_eq!(shared.take_answers(0), [(exchange, Ok("own".into()))]);
+    }
 }

@@ -23,10 +23,10 @@ impl Hub {
     #[inline]
     pub(crate) fn has_stream_work(&self) -> bool {
         self.care_is_due
-            || self.shared.has_answers(self.worker)
+            || self.shared.has_answers(self.worker.index)
             || self.subscribers.has_work()
             || (self.history.last() != self.shared.head())
-            || self.shared.is_notified(self.worker)
+            || self.shared.is_notified(self.worker.index)
     }
 
     /// Sends what is to be sent, as much as one call should.
@@ -35,12 +35,12 @@ impl Hub {
         context: &mut ServiceContext<'_>,
         mut send: impl FnMut(ClientId, StreamSend<'_>) -> Delivery,
     ) {
-        self.shared.has_looked(self.worker);
+        self.shared.has_looked(self.worker.index);
         self.read_on();
-        if self.shared.has_answers(self.worker) {
+        if self.shared.has_answers(self.worker.index) {
             // Those of the last call have been taken, or their publishers are gone.
             self.outcomes.clear();
-            for (exchange, outcome) in self.shared.take_answers(self.worker) {
+            for (exchange, outcome) in self.shared.take_answers(self.worker.index) {
                 self.outcomes.insert(exchange, outcome);
                 context.reactor.wake(exchange, WakeReason::Ready);
             }

@@ -1,63 +1,14 @@
 //! Subscribers of the hub stay connected, and get every update once, whichever process they are at.
 
 use super::*;
-use pollux_testkit::http::PATIENCE;
+use crate::operations::subscriber::{Subscriber, connect, publish};
 use std::{
-    io::{BufRead, BufReader, Write},
-    net::TcpStream,
+    io::Write,
     time::{Duration, Instant},
 };
 
 const SUBSCRIBERS: usize = 300;
 const HUB: [&str; 5] = ["--hub", "--hub-anonymous", "--hub-publish-anonymous", "--workers", "2"];
-
-/// A subscriber whose connection must never end.
-struct Subscriber<S>(BufReader<S>);
-
-impl<S: Read + Write> Subscriber<S> {
-    fn new(mut stream: S, query: &str, fields: &str) -> Self {
-        write!(stream, "GET /.well-known/mercure?{query} HTTP/1.1\r\nHost: h\r\n{fields}\r\n")
-            .unwrap();
-        stream.flush().unwrap();
-        let mut subscriber = Self(BufReader::new(stream));
-        let status = subscriber.line();
-        assert!(status.starts_with("HTTP/1.1 200 "), "{status}");
-        while subscriber.line() != ":\n" {}
-        subscriber
-    }
-
-    fn line(&mut self) -> String {
-        let mut line = String::new();
-        assert!(self.0.read_line(&mut line).unwrap() > 0, "the connection has ended");
-        line
-    }
-
-    /// The content of the next event; comments are left out.
-    fn data(&mut self) -> String {
-        loop {
-            if let Some(data) = self.line().strip_prefix("data: ") {
-                return data.trim_end().to_owned();
-            }
-        }
-    }
-}
-
-fn connect(address: &str) -> TcpStream {
-    let socket = TcpStream::connect(address).unwrap();
-    socket.set_read_timeout(Some(PATIENCE)).unwrap();
-    socket.set_nodelay(true).unwrap();
-    socket
-}
-
-fn publish(client: &mut Client, topic: &str, data: &str) {
-    let body = format!("topic={topic}&data={data}");
-    client.send(format!(
-        "POST /.well-known/mercure HTTP/1.1\r\nHost: h\r\nContent-Length: {}\r\n\
-         Content-Type: application/x-www-form-urlencoded\r\n\r\n{body}",
-        body.len()
-    ));
-    assert_eq!(client.reply().status, 200);
-}
 
 #[test]
 fn subscribers_stay_connected_and_get_each_update_once() {
