@@ -20,6 +20,7 @@ pub mod ranges;
 pub mod redis;
 pub mod request;
 pub mod response;
+pub mod tls_records;
 pub mod upgrade;
 
 use std::sync::OnceLock;
