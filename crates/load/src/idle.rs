@@ -8,7 +8,7 @@ use crate::{
     outcome::Failure,
     source::Sources,
     target::{RequestOptions, Url},
-    tls::{TlsOptions, TlsPlan},
+    tls::{HandshakeCounts, HandshakeEnd, TlsOptions, TlsPlan},
 };
 use anyhow::{Context, Result, bail, ensure};
 use holder::IdleHolder;
@@ -79,6 +79,9 @@ struct IdleCounters {
     reopened: AtomicU64,
     dropped: AtomicU64,
     failed: AtomicU64,
+    full_handshakes: AtomicU64,
+    resumed_handshakes: AtomicU64,
+    handshake_ns: AtomicU64,
     /// The [`Failure`] of the last failed attempt, by number, plus 1.
     last_failure: AtomicUsize,
     /// Why TLS failed last.
@@ -96,7 +99,19 @@ impl IdleCounters {
             reopened: self.reopened.load(Relaxed),
             dropped: self.dropped.load(Relaxed),
             failed: self.failed.load(Relaxed),
+            handshakes: HandshakeCounts {
+                full: self.full_handshakes.load(Relaxed),
+                resumed: self.resumed_handshakes.load(Relaxed),
+            },
+            handshake_ns: self.handshake_ns.load(Relaxed),
         }
+    }
+
+    /// Counts a TLS handshake that took so long after that of TCP.
+    fn count_handshake(&self, end: HandshakeEnd, took: Duration) {
+        let count = if end.is_resumed { &self.resumed_handshakes } else { &self.full_handshakes };
+        count.fetch_add(1, Relaxed);
+        self.handshake_ns.fetch_add(took.as_nanos() as u64, Relaxed);
     }
 }
 
@@ -115,6 +130,10 @@ pub struct IdleReport {
     pub dropped: u64,
     /// How many attempts failed: refused, timed out, no descriptor, …
     pub failed: u64,
+    /// TLS handshakes that were completed.
+    pub handshakes: HandshakeCounts,
+    /// The time of all of them together, each from the end of the TCP handshake, in nanoseconds.
+    pub handshake_ns: u64,
 }
 
 impl std::ops::AddAssign for IdleReport {
@@ -126,6 +145,8 @@ impl std::ops::AddAssign for IdleReport {
         self.reopened += other.reopened;
         self.dropped += other.dropped;
         self.failed += other.failed;
+        self.handshakes.merge(other.handshakes);
+        self.handshake_ns += other.handshake_ns;
     }
 }
 

@@ -179,6 +179,24 @@ fn all_held(report: &IdleReport) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// What the TLS handshakes of the connections took.
+struct Handshakes {
+    per_s: f64,
+    /// From the end of the TCP handshake.
+    mean_us: f64,
+}
+
+impl Handshakes {
+    /// `None` without any.
+    fn of(report: &IdleReport, elapsed: Duration) -> Option<Self> {
+        let count = (report.handshakes.full + report.handshakes.resumed) as f64;
+        (count > 0.0).then(|| Self {
+            per_s: count / elapsed.as_secs_f64(),
+            mean_us: report.handshake_ns as f64 / 1e3 / count,
+        })
+    }
+}
+
 fn show(
     event: &str,
     report: IdleReport,
@@ -200,12 +218,22 @@ fn show(
             "elapsed_s": started_at.elapsed().as_secs_f64(),
             "interrupted": interrupted,
         });
+        if let Some(tls) = Handshakes::of(&report, started_at.elapsed()) {
+            line["tls"] = serde_json::json!({
+                "handshakes": report.handshakes,
+                "handshakes_per_s": tls.per_s,
+                "handshake_us": { "mean": tls.mean_us },
+            });
+        }
         if let Some(ranks) = ranks {
             line["ranks"] = serde_json::to_value(ranks)?;
         }
         writeln!(out, "{line}")?;
     } else {
         output::text::idle(&report, &mut out)?;
+        if let Some(tls) = Handshakes::of(&report, started_at.elapsed()) {
+            output::text::handshakes(report.handshakes, tls.per_s, Some(tls.mean_us), &mut out)?;
+        }
         if let Some(ranks) = ranks {
             ranks.write(&mut out)?;
         }

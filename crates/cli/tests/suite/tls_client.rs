@@ -140,6 +140,9 @@ fn idle_connections_are_held_over_tls() {
         BufReader::new(idle.stdout.take().unwrap()).read_line(&mut line).unwrap();
         let held: Value = serde_json::from_str(&line).unwrap();
         assert_eq!((&held["held"], &held["failed"]), (&100.into(), &0.into()), "{kind}: {held}");
+        assert_eq!(held["tls"]["handshakes"]["full"], 100, "{kind}: {held}");
+        assert!(held["tls"]["handshakes_per_s"].as_f64().unwrap() > 0.0, "{held}");
+        assert!(held["tls"]["handshake_us"]["mean"].as_f64().unwrap() > 0.0, "{held}");
         idle.kill().unwrap();
         idle.wait().unwrap();
     }

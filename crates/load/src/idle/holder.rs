@@ -64,6 +64,8 @@ struct IdleConnection {
     /// When opening began; later, when it became idle.
     since: Instant,
     written: u32,
+    /// How long after `since` the TLS handshake began, in microseconds.
+    connected_us: u32,
     /// The TLS handshake is over.
     is_secure: bool,
     /// It is in the list `unread`.
@@ -215,6 +217,7 @@ impl IdleLoop<'_> {
             phase,
             since: now,
             written: 0,
+            connected_us: 0,
             is_secure: false,
             is_unread: false,
             decoder,
@@ -301,6 +304,8 @@ impl IdleLoop<'_> {
                     && !connection.is_secure
                 {
                     connection.phase = Phase::Handshaking;
+                    let connected = now.saturating_duration_since(connection.since);
+                    connection.connected_us = connected.as_micros().try_into().unwrap_or(u32::MAX);
                     if let Err(error) = tls.begin(fd) {
                         let kind = self.kind_of(&error);
                         return self.lose(fd, kind, now);
@@ -324,9 +329,12 @@ impl IdleLoop<'_> {
         let Some(connection) = self.table[fd as usize].as_mut() else { return };
         let Some(tls) = &mut self.tls else { return };
         match tls.handshake(connection.socket.as_fd(), &mut self.scratch) {
-            Ok(_) => {
+            Ok(end) => {
                 connection.phase = Phase::Opening;
                 connection.is_secure = true;
+                let began_at =
+                    connection.since + Duration::from_micros(connection.connected_us.into());
+                self.counters.count_handshake(end, Instant::now() - began_at);
                 self.send_all(fd, now);
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}

@@ -9,6 +9,7 @@ use crate::{
     idle::IdleReport,
     outcome::Failure,
     report::{Report, Times},
+    tls::HandshakeCounts,
 };
 use std::io::{self, Write};
 
@@ -96,11 +97,7 @@ fn counts(report: &Report, out: &mut impl Write) -> io::Result<()> {
     );
     line("connections", &connected, out)?;
     if let Some(tls) = &report.tls {
-        let handshakes = format!(
-            "{} full handshakes, {} resumed; {:.1}/s",
-            tls.handshakes.full, tls.handshakes.resumed, tls.handshakes_per_s
-        );
-        line("TLS", &handshakes, out)?;
+        handshakes(tls.handshakes, tls.handshakes_per_s, None, out)?;
     }
     let sessions = &report.sessions;
     if sessions.completed + sessions.broken + sessions.cut > 0 {
@@ -144,6 +141,21 @@ fn line(label: &str, text: &str, out: &mut impl Write) -> io::Result<()> {
         is_first = false;
     }
     writeln!(out)
+}
+
+/// Writes how many TLS handshakes there were, their rate and, where no table has it, their mean time.
+///
+/// # Errors
+/// The writer's.
+pub fn handshakes(
+    counts: HandshakeCounts,
+    per_s: f64,
+    mean_us: Option<f64>,
+    out: &mut impl Write,
+) -> io::Result<()> {
+    let HandshakeCounts { full, resumed } = counts;
+    let mean = mean_us.map_or_else(String::new, |mean_us| format!("; {mean_us:.0} µs on average"));
+    line("TLS", &format!("{full} full handshakes, {resumed} resumed; {per_s:.1}/s{mean}"), out)
 }
 
 /// Writes the state of the idle connections, if there were any.
