@@ -107,8 +107,11 @@ pub(crate) fn start(peer: Peer, testbed: &Testbed) -> anyhow::Result<Server> {
             serve(peer, testbed, ["--architecture", peer.name(), "--pool", &pool])?
         }
         Peer::Other(other) => {
-            let there =
-                peer::PeerSetup { documents: &testbed.documents, scratch: &testbed.scratch };
+            let there = peer::PeerSetup {
+                documents: &testbed.documents,
+                scratch: &testbed.scratch,
+                tls: None,
+            };
             other.set_up(Role::Files, there)?
         }
     };
@@ -134,7 +137,7 @@ fn serve(peer: Peer, testbed: &Testbed, more: [&str; 4]) -> anyhow::Result<SetUp
     program.extend(["serve", "--keep-alive", "600s", "--listen", &listen].map(OsString::from));
     program.push(testbed.documents.clone().into());
     program.extend(more.map(OsString::from));
-    Ok(SetUp { program, environment: Vec::new(), port })
+    Ok(SetUp { program, environment: Vec::new(), port, is_tls: false })
 }
 
 /// The version line that each program prints of itself.

@@ -22,6 +22,7 @@ pub use sandbox::SandboxFact;
 pub use surroundings::Surroundings;
 pub use text::Style;
 pub use tls::TlsFact;
+pub(crate) use tls::kernel_tls_refused;
 
 /// What was found on the machine.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

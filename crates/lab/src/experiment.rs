@@ -242,6 +242,9 @@ pub struct Variant {
     /// Flags of `pollux lab floor`, where it is that: `threads = "{concurrency}"` for a thread a client.
     #[serde(default, skip_serializing_if = "Flags::is_empty")]
     pub floor: Flags,
+    /// It serves https, and the clients speak it: all variants with one certificate. None: plain http.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tls: Option<Encryption>,
     /// Further flags of `pollux serve`; they win over the experiment's.
     #[serde(default)]
     pub server: Flags,
@@ -260,6 +263,16 @@ pub struct Variant {
     /// Why it does not run elsewhere.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub because: Option<String>,
+}
+
+/// Who encrypts what a server sends over TLS.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Encryption {
+    /// The server itself.
+    Process,
+    /// The kernel, to which the server gives the keys after the handshake (kernel TLS).
+    Kernel,
 }
 
 impl Variant {

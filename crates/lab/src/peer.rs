@@ -15,6 +15,7 @@ mod tests;
 mod traffic_server;
 mod varnish;
 
+use crate::experiment::Encryption;
 use anyhow::{Context as _, bail};
 use pollux_sys::find_program;
 use rustix::net;
@@ -73,6 +74,49 @@ pub struct PeerSetup<'a> {
     pub documents: &'a Path,
     /// A directory of its own, for configuration, logs and process ids.
     pub scratch: &'a Path,
+    /// It serves https with these; plain http without.
+    pub tls: Option<PeerTls<'a>>,
+}
+
+/// How a peer serves https.
+#[derive(Clone, Copy, Debug)]
+pub struct PeerTls<'a> {
+    /// Certificate and key, in one file or two (PEM).
+    pub files: &'a TlsFiles,
+    /// Who encrypts.
+    pub encryption: Encryption,
+}
+
+/// A certificate that signs itself, in files.
+#[derive(Clone, Debug)]
+pub struct TlsFiles {
+    /// The certificate.
+    pub certificate: PathBuf,
+    /// Its key.
+    pub key: PathBuf,
+    /// Both, one behind the other.
+    pub both: PathBuf,
+}
+
+impl TlsFiles {
+    /// Makes one for the loopback, below `directory`.
+    ///
+    /// # Errors
+    /// When the files cannot be written.
+    pub fn write(directory: &Path) -> anyhow::Result<Self> {
+        let names = vec!["localhost".to_owned(), "127.0.0.1".to_owned()];
+        let (certificate, key) = pollux_tls::self_signed_pem(names)?;
+        let write = |name: &str, text: &str| {
+            let path = directory.join(name);
+            fs::write(&path, text).with_context(|| path.display().to_string())?;
+            anyhow::Ok(path)
+        };
+        Ok(Self {
+            certificate: write("tls.pem", &certificate)?,
+            key: write("tls.key", &key)?,
+            both: write("tls.both", &format!("{certificate}{key}"))?,
+        })
+    }
 }
 
 /// A peer that is ready to be started: its files are written.
@@ -84,6 +128,8 @@ pub struct SetUp {
     pub environment: Vec<(&'static str, OsString)>,
     /// Where it will listen: its own until it does.
     pub port: Port,
+    /// Whether it speaks https there.
+    pub is_tls: bool,
 }
 
 impl Peer {
@@ -115,6 +161,11 @@ impl Peer {
             Self::Squid => "squid",
             Self::TrafficServer => "traffic-server",
         }
+    }
+
+    /// Whether it can be set up for https.
+    pub fn has_tls(self) -> bool {
+        matches!(self, Self::Nginx | Self::H2o | Self::Haproxy)
     }
 
     /// The name of its program.
@@ -157,6 +208,10 @@ impl Peer {
     /// When it is not installed, is not made for the role, or its files cannot be written.
     pub fn set_up(self, role: Role, place: PeerSetup<'_>) -> anyhow::Result<SetUp> {
         let executable = self.program()?;
+        let can_have_tls = self.has_tls() && role == Role::Files;
+        if place.tls.is_some() && !can_have_tls {
+            bail!("{} is not set up for https in this role here", self.name());
+        }
         let port = Port::reserve()?;
         let making = ConfigInput { peer: self, executable, address: port.address(), role, place };
         let arguments = match self {
@@ -169,7 +224,12 @@ impl Peer {
             Self::Squid => squid::set_up(&making),
             Self::TrafficServer => traffic_server::set_up(&making),
         }?;
-        Ok(SetUp { program: arguments.program, environment: arguments.environment, port })
+        Ok(SetUp {
+            program: arguments.program,
+            environment: arguments.environment,
+            port,
+            is_tls: place.tls.is_some(),
+        })
     }
 }
 

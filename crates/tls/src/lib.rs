@@ -96,6 +96,7 @@ pub use rustls::{ClientConfig, pki_types::ServerName};
 pub use seal::{CONTROL_RECORD_MAX, SMALL_RECORD_BYTES, SMALL_RECORDS, Sealing};
 pub use server::{
     ACME_TLS_ALPN, ClientAuth, MinVersion, ServerSettings, fingerprint, read_roots, self_signed,
+    self_signed_pem,
 };
 pub use session::{Direction, EMPTY_RECORDS_MAX, KEY_UPDATES_WITHOUT_DATA_MAX, Role, Session};
 pub use suite::Suite;

@@ -4,6 +4,7 @@ use crate::{
     Certificates, ConfigError, TicketKeys, config::prepare_server, config::provider,
     config::versions_from,
 };
+use rcgen::{CertifiedKey, KeyPair};
 use rustls::{
     RootCertStore, ServerConfig,
     pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, pem::PemObject as _},
@@ -116,12 +117,25 @@ pub fn self_signed(names: Vec<String>) -> Result<Certificates, ConfigError> {
     Certificates::from_der(chain, key, Arc::new(provider()))
 }
 
+/// As [`self_signed`], as PEM: the certificate, and its key. For servers that read them from files.
+///
+/// # Errors
+/// As [`self_signed`].
+pub fn self_signed_pem(names: Vec<String>) -> Result<(String, String), ConfigError> {
+    let certified = generate(names)?;
+    Ok((certified.cert.pem(), certified.signing_key.serialize_pem()))
+}
+
+fn generate(names: Vec<String>) -> Result<CertifiedKey<KeyPair>, ConfigError> {
+    rcgen::generate_simple_self_signed(names)
+        .map_err(|error| ConfigError::new(format!("no certificate for these names: {error}")))
+}
+
 /// A certificate that signs itself, and its key.
 pub(crate) fn self_signed_pair(
     names: Vec<String>,
 ) -> Result<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>), ConfigError> {
-    let certified = rcgen::generate_simple_self_signed(names)
-        .map_err(|error| ConfigError::new(format!("no certificate for these names: {error}")))?;
+    let certified = generate(names)?;
     let key = PrivatePkcs8KeyDer::from(certified.signing_key.serialize_der());
     Ok((vec![certified.cert.der().clone()], PrivateKeyDer::Pkcs8(key)))
 }

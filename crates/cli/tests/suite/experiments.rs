@@ -457,6 +457,31 @@ fn the_demo_of_a_front_end_ends_with_its_figure() {
     assert!(page.contains("It makes no claim."), "{page}");
 }
 
+/// All of them speak https but `plain`; what the kernel cannot do is not available, with the reason.
+#[test]
+#[ignore = "slow: an experiment in seconds"]
+fn tls_idle() {
+    let directory = tempfile::tempdir().unwrap();
+    let result = run("tls-idle", directory.path());
+    assert_measured_and_judged("tls-idle", &result);
+    for run in result["runs"].as_array().unwrap().iter().filter(|run| run["status"] == "valid") {
+        let commands = run["commands"].to_string();
+        assert_eq!(commands.contains(" https://"), run["variant"] != "plain", "{commands}");
+        assert_eq!(run["raw"]["load"]["tls"].is_object(), run["variant"] != "plain", "{run}");
+        if run["point"]["idle"] == 1000.0 {
+            assert!(metric(run, "user_bytes_per_connection") >= 0.0, "{}", run["metrics"]);
+        }
+    }
+    let variants = result["variants"].as_array().unwrap();
+    let kernel = variants.iter().find(|it| it["name"] == "nginx-kernel").expect("it is listed");
+    let doctor = Command::new(env!("CARGO_BIN_EXE_pollux")).args(["doctor", "--json"]).output();
+    let doctor: Json = serde_json::from_slice(&doctor.unwrap().stdout).unwrap();
+    if doctor["tls"]["kernel"] == false {
+        let reason = kernel["unavailable"].as_str().expect("a reason");
+        assert!(reason.contains("not installed") || reason.contains("kernel TLS"), "{reason}");
+    }
+}
+
 /// The server has one worker more where one cannot hold all connections, and their memory is
 /// reported.
 #[test]

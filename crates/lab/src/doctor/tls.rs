@@ -42,7 +42,7 @@ impl TlsFact {
             .map(|name| name.replace("TLSv", "").replace('_', "."))
             .collect();
         versions.dedup();
-        let refused = try_kernel().err().map(refusal);
+        let refused = kernel_tls_refused();
         Self {
             library: "rustls".into(),
             provider: "ring".into(),
@@ -58,6 +58,11 @@ impl TlsFact {
             cpu: cpu(),
         }
     }
+}
+
+/// Why the kernel cannot encrypt on a socket; `None` where it can.
+pub(crate) fn kernel_tls_refused() -> Option<String> {
+    try_kernel().err().map(refusal)
 }
 
 /// Attaches the ULP to one end of a connection, which then is closed. A kernel refuses it on a socket that is not

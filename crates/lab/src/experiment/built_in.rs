@@ -5,6 +5,7 @@ use super::Experiment;
 /// The experiments that are part of the program.
 pub(super) const BUILT_IN: &[(&str, &str)] = &[
     ("idle", include_str!("../../experiments/idle.toml")),
+    ("tls-idle", include_str!("../../experiments/tls-idle.toml")),
     ("capacity", include_str!("../../experiments/capacity.toml")),
     ("wait-cost", include_str!("../../experiments/wait-cost.toml")),
     ("provos-fig4-9", include_str!("../../experiments/provos-fig4-9.toml")),

@@ -1,10 +1,10 @@
 //! What the types of an experiment cannot say.
 
 use super::{
-    Axis, Budget, CLIENTS, Claim, Experiment, IDLE, PAPERS, PHASE, RATE, REQUEST, Reference,
-    RelativeTo, SaturationOf, Select, Side, Subject, Take, Threshold, Value,
+    Axis, Budget, CLIENTS, Claim, Encryption, Experiment, IDLE, PAPERS, PHASE, RATE, REQUEST,
+    Reference, RelativeTo, SaturationOf, Select, Side, Subject, Take, Threshold, Value, Variant,
 };
-use crate::{kernel_calls::MAX_FUNCTIONS, metric, statistics::Compare};
+use crate::{kernel_calls::MAX_FUNCTIONS, metric, peer::Peer, statistics::Compare};
 use anyhow::{Context as _, bail, ensure};
 use pollux_event::MechanismSpec;
 use std::collections::BTreeSet;
@@ -152,6 +152,7 @@ impl Experiment {
             }
             let name = variant.name.as_str();
             ensure!(names.insert(name), "[[variant]] {name:?} is there twice");
+            self.check_tls(variant).with_context(|| format!("[[variant]] {name:?}: tls"))?;
         }
         if self.variant.is_empty() {
             names.extend(pollux_event::registry::ALL.iter().map(|entry| entry.name));
@@ -177,6 +178,23 @@ impl Experiment {
             self.check_claim(claim, &names, &axes)
                 .with_context(|| format!("[[claim]] {:?}", claim.id))?;
         }
+        Ok(())
+    }
+
+    fn check_tls(&self, variant: &Variant) -> anyhow::Result<()> {
+        let Some(encryption) = variant.tls else { return Ok(()) };
+        let is_simple = self.subject == Subject::Server && self.origin.is_none();
+        ensure!(
+            is_simple && self.request.is_empty() && variant.redis_benchmark.is_none(),
+            "for a server of files alone: no [origin], no [[request]]"
+        );
+        if let Some(peer) = variant.peer {
+            ensure!(peer.has_tls(), "{} is not set up for it here", peer.name());
+        }
+        ensure!(
+            encryption == Encryption::Process || variant.peer == Some(Peer::Nginx),
+            "\"kernel\" is for nginx: no other server here gives its keys to the kernel"
+        );
         Ok(())
     }
 

@@ -1,17 +1,33 @@
 //! nginx: <https://nginx.org/en/docs/http/ngx_http_proxy_module.html>.
 
-use super::{ConfigInput, Role, Start};
+use super::{ConfigInput, PeerTls, Role, Start};
+use crate::experiment::Encryption;
 
 pub(super) fn set_up(making: &ConfigInput<'_>) -> anyhow::Result<Start> {
     let address = making.address;
     let scratch = making.place.scratch.display();
     let documents = making.place.documents.display();
+    let (ssl, tls) = match making.place.tls {
+        None => ("", String::new()),
+        Some(PeerTls { files, encryption }) => {
+            let mut tls = format!(
+                "ssl_certificate {}; ssl_certificate_key {}; ssl_protocols TLSv1.2 TLSv1.3;\n\
+                 ssl_conf_command Ciphersuites TLS_AES_128_GCM_SHA256;\n",
+                files.certificate.display(),
+                files.key.display()
+            );
+            if encryption == Encryption::Kernel {
+                tls.push_str("ssl_conf_command Options KTLS;\n");
+            }
+            (" ssl", tls)
+        }
+    };
     let (upstream, location) = match making.role {
         Role::Files => (
             String::new(),
             format!(
                 "open_file_cache max=1000 inactive=600s; open_file_cache_valid 1s;\n\
-                 server {{ listen {address}; root {documents}; }}"
+                 server {{ listen {address}{ssl}; {tls}root {documents}; }}"
             ),
         ),
         // Connections to the upstream are kept only with HTTP/1.1 and without Connection: close.

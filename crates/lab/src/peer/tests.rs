@@ -88,7 +88,7 @@ fn those_that_serve_files_do() {
         Peer::ApacheEvent,
     ] {
         let scratch = tempfile::tempdir().unwrap();
-        let place = PeerSetup { documents: directory.path(), scratch: scratch.path() };
+        let place = PeerSetup { documents: directory.path(), scratch: scratch.path(), tls: None };
         let Some(server) = started(peer, Role::Files, place) else { continue };
         assert!(server.request("/nothing.txt").is_err(), "{}: a missing file", peer.name());
         let pids = crate::measure::processes(server.pid()).unwrap();
@@ -101,6 +101,27 @@ fn those_that_serve_files_do() {
             }
         }
     }
+}
+
+#[test]
+fn those_that_serve_https_do() {
+    let directory = tempfile::tempdir().unwrap();
+    fs::write(directory.path().join("one.txt"), "x").unwrap();
+    for peer in Peer::ALL.into_iter().filter(|peer| peer.has_tls()) {
+        let scratch = tempfile::tempdir().unwrap();
+        let files = TlsFiles::write(scratch.path()).unwrap();
+        let tls = Some(PeerTls { files: &files, encryption: Encryption::Process });
+        let place = PeerSetup { documents: directory.path(), scratch: scratch.path(), tls };
+        let Some(server) = started(peer, Role::Files, place) else { continue };
+        assert!(server.url("/one.txt").starts_with("https://"), "{}", peer.name());
+        server.request("/one.txt").unwrap();
+    }
+    let scratch = tempfile::tempdir().unwrap();
+    let files = TlsFiles::write(scratch.path()).unwrap();
+    let tls = Some(PeerTls { files: &files, encryption: Encryption::Process });
+    let place = PeerSetup { documents: directory.path(), scratch: scratch.path(), tls };
+    let refused = Peer::Lighttpd.set_up(Role::Files, place).unwrap_err().to_string();
+    assert!(refused.contains("not installed") || refused.contains("https"), "{refused}");
 }
 
 /// A front end that gets the same request twice forwards it to its origin once.
@@ -116,7 +137,7 @@ fn those_that_cache_do() {
         Peer::TrafficServer,
     ] {
         let scratch = tempfile::tempdir().unwrap();
-        let place = PeerSetup { documents: directory.path(), scratch: scratch.path() };
+        let place = PeerSetup { documents: directory.path(), scratch: scratch.path(), tls: None };
         let (origin, received) = origin();
         let Some(server) = started(peer, Role::Front { origin }, place) else { continue };
         // Some have not yet opened their store when they first answer.
@@ -144,7 +165,7 @@ fn those_that_cache_do() {
 #[test]
 fn a_role_that_a_server_has_not_is_refused() {
     let directory = tempfile::tempdir().unwrap();
-    let place = PeerSetup { documents: directory.path(), scratch: directory.path() };
+    let place = PeerSetup { documents: directory.path(), scratch: directory.path(), tls: None };
     let origin = SocketAddr::from(([127, 0, 0, 1], 9));
     for (peer, role) in [(Peer::Varnish, Role::Files), (Peer::H2o, Role::Front { origin })] {
         let message = format!("{:#}", peer.set_up(role, place).unwrap_err());

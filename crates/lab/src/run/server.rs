@@ -6,11 +6,13 @@ use super::{
 };
 use crate::{environment::guest, peer::SetUp};
 use anyhow::{Context as _, bail};
+use pollux_tls::{ClientSettings, MinVersion, ServerName, Trust};
 use rustix::process::Signal;
+use rustls::{ClientConnection, StreamOwned};
 use serde_json::Value as Json;
 use std::{
     ffi::OsString,
-    io::{BufRead as _, BufReader, Read as _, Write as _},
+    io::{self, BufRead as _, BufReader, Read, Write},
     net::{SocketAddr, TcpStream},
     time::{Duration, Instant},
 };
@@ -43,6 +45,8 @@ pub struct Server {
     pub address: String,
     /// The mechanism that really runs, with its options.
     pub mechanism: String,
+    /// Whether it speaks https.
+    pub is_tls: bool,
     /// Whether it answers questions about itself, as Pollux does.
     has_statistics: bool,
 }
@@ -80,7 +84,7 @@ impl Server {
             .or_else(|| listening["mechanism"].as_str())
             .with_context(|| format!("no mechanism in {line}"))?
             .to_owned();
-        Ok(Self { process, listening, address, mechanism, has_statistics: true })
+        Ok(Self { process, listening, address, mechanism, is_tls: false, has_statistics: true })
     }
 
     /// Starts a peer on `cpu` and waits until it answers a request for `path`.
@@ -102,10 +106,11 @@ impl Server {
             listening: Json::Null,
             address,
             mechanism: name.into(),
+            is_tls: set_up.is_tls,
             has_statistics: false,
         };
         let started_at = Instant::now();
-        while let Err(error) = answers(set_up.port.address(), path) {
+        while let Err(error) = answers(set_up.port.address(), set_up.is_tls, path) {
             interrupt.check()?;
             if server.process.ended().is_some() {
                 server.process.drain_stderr();
@@ -120,6 +125,12 @@ impl Server {
         Ok(server)
     }
 
+    /// The same server, which speaks https or does not.
+    #[must_use]
+    pub fn with_tls(self, is_tls: bool) -> Self {
+        Self { is_tls, ..self }
+    }
+
     /// Whether it answers questions about itself.
     pub fn has_statistics(&self) -> bool {
         self.has_statistics
@@ -130,7 +141,13 @@ impl Server {
     /// # Errors
     /// When the answer has another status than 200.
     pub fn request(&self, path: &str) -> anyhow::Result<()> {
-        answers(self.address.parse().context("its address")?, path)
+        answers(self.address.parse().context("its address")?, self.is_tls, path)
+    }
+
+    /// The URL of `path`.
+    pub fn url(&self, path: &str) -> String {
+        let scheme = if self.is_tls { "https" } else { "http" };
+        format!("{scheme}://{}{path}", self.address)
     }
 
     /// The whole response to a request for `path`, on a persistent connection.
@@ -263,9 +280,11 @@ fn await_held(
 
 /// # Errors
 /// When `path` is not answered with status 200.
-fn answers(address: SocketAddr, path: &str) -> anyhow::Result<()> {
-    let mut stream = TcpStream::connect_timeout(&address, ANSWER)?;
-    stream.set_read_timeout(Some(ANSWER))?;
+fn answers(address: SocketAddr, is_tls: bool, path: &str) -> anyhow::Result<()> {
+    let socket = TcpStream::connect_timeout(&address, ANSWER)?;
+    socket.set_read_timeout(Some(ANSWER))?;
+    let mut stream: Box<dyn Stream> =
+        if is_tls { Box::new(https(socket)?) } else { Box::new(socket) };
     // By the host that the generator names: to a cache another one's documents are others.
     let request = format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
     stream.write_all(request.as_bytes())?;
@@ -278,8 +297,28 @@ fn answers(address: SocketAddr, path: &str) -> anyhow::Result<()> {
     );
     // To its end, so that it is kept whole.
     let mut rest = Vec::new();
-    stream.take(MAX_ANSWER).read_to_end(&mut rest)?;
-    Ok(())
+    match stream.take(MAX_ANSWER).read_to_end(&mut rest) {
+        // Some end TLS without close_notify.
+        Err(error) if !is_tls || error.kind() != io::ErrorKind::UnexpectedEof => Err(error.into()),
+        _ => Ok(()),
+    }
+}
+
+/// A connection, plain or over TLS.
+trait Stream: Read + Write {}
+impl<T: Read + Write> Stream for T {}
+
+/// TLS to a server whose certificate signs itself.
+fn https(socket: TcpStream) -> anyhow::Result<StreamOwned<ClientConnection, TcpStream>> {
+    let settings = ClientSettings {
+        trust: Trust::Anybody,
+        min_version: MinVersion::Tls12,
+        alpn: vec![b"http/1.1".to_vec()],
+        resumes: false,
+        logs_secrets: false,
+    };
+    let name = ServerName::try_from("localhost")?;
+    Ok(StreamOwned::new(ClientConnection::new(settings.build()?, name)?, socket))
 }
 
 /// An answer in full.

@@ -6,6 +6,7 @@ pub(super) mod baseline;
 mod idle;
 mod reading;
 mod stored;
+mod tls;
 
 use super::{
     interrupt::Interrupt,
@@ -215,7 +216,7 @@ impl Bench<'_> {
             server.limit_signal_queue(length)?;
         }
 
-        let url = format!("http://{}{}", server.address, site.path());
+        let url = server.url(site.path());
         let counters = Counters {
             calls: KernelCalls::of_process(&self.experiment.kernel_calls, server.pid())?,
             switches: (self.experiment.context_switches)
@@ -232,7 +233,7 @@ impl Bench<'_> {
         let mut earlier = self.reading(&server, &counters)?;
         let mut generators = Vec::with_capacity(steps.len());
         for (step, trial) in steps.iter().zip(&mut *trials) {
-            let load = self.load(url.clone(), step, seed, request)?;
+            let load = self.load(&server, site, step, (seed, request))?;
             let mut generator = Process::spawn_with("the generator", &load, self.generator_turn)?;
             trial.commands.push(generator.command().to_owned());
             if let (Some(origin), Some(held_s)) = (&origin, held_s) {
@@ -462,10 +463,10 @@ impl Bench<'_> {
 
     fn load(
         &self,
-        url: String,
+        server: &Server,
+        site: &Site,
         step: &LoadPhase<'_>,
-        seed: u64,
-        request: Option<&Request>,
+        (seed, request): (u64, Option<&Request>),
     ) -> anyhow::Result<Vec<OsString>> {
         let LoadPhase { cell, drive, window_s, .. } = *step;
         let mut flags: Flags = self.experiment.load.clone();
@@ -525,8 +526,9 @@ impl Bench<'_> {
         flags.insert("seed".into(), Value::Word(seed.to_string()));
         flags.insert("pin".into(), Value::Number(f64::from(self.cpus.generator)));
         flags.insert("json".into(), Value::Flag(true));
+        tls::trust(&mut flags, server);
         let mut program = with_flags(&self.programs.load, &flags);
-        program.push(url.into());
+        program.push(server.url(site.path()).into());
         Ok(program)
     }
 }

@@ -1,7 +1,8 @@
 //! What is compared, and what of it this kernel has.
 
 use crate::{
-    experiment::{Experiment, Variant},
+    doctor,
+    experiment::{Encryption, Experiment, Variant},
     result::VariantOutcome,
 };
 use pollux_event::{MechanismSpec, registry};
@@ -18,10 +19,16 @@ pub(crate) fn variants(experiment: &Experiment) -> Vec<Variant> {
 pub(crate) fn what_it_is(variant: &Variant) -> String {
     match (&variant.architecture, variant.peer) {
         (Some(architecture), _) => format!("architecture {architecture}"),
+        (None, Some(peer)) if variant.tls == Some(Encryption::Kernel) => {
+            format!("{}, kernel TLS", peer.version())
+        }
         (None, Some(peer)) => peer.version(),
         (None, None) if variant.redis_benchmark.is_some() => "redis-benchmark".into(),
         (None, None) if variant.floor.contains_key("threads") => {
             "recv and send alone, a thread for each connection".into()
+        }
+        (None, None) if variant.floor_of.is_some() && variant.tls.is_some() => {
+            "epoll_wait, recv, AEAD and send alone".into()
         }
         (None, None) if variant.floor_of.is_some() => "epoll_wait, recv and send alone".into(),
         _ => variant.mechanism.clone(),
@@ -48,10 +55,17 @@ pub(super) fn tried(variants: &[Variant]) -> anyhow::Result<Vec<VariantOutcome>>
     Ok(tried)
 }
 
+/// Why this kernel cannot encrypt.
+fn kernel_tls_refused() -> Option<String> {
+    doctor::kernel_tls_refused().map(|reason| format!("no kernel TLS: {reason}"))
+}
+
 /// Why this kernel does not have the variant's mechanism.
 fn unavailable(variant: &Variant) -> Option<String> {
     if let Some(peer) = variant.peer {
-        return peer.program().err().map(|error| error.to_string());
+        let missing = peer.program().err().map(|error| error.to_string());
+        let is_kernels = variant.tls == Some(Encryption::Kernel);
+        return missing.or_else(|| is_kernels.then(kernel_tls_refused).flatten());
     }
     if variant.mechanism.is_empty() {
         return None;

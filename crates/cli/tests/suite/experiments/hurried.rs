@@ -13,6 +13,7 @@ pub(super) fn hurried(id: &str) -> String {
         "zerohttpd-table" => &["forking", "preforked", "poll", "epoll"],
         "zerohttpd-static" => &["preforked", "epoll-et", "apache-event", "floor-threads"],
         "frontend" => &["from-folder", "floor", "epoll-et", "nginx"],
+        "tls-idle" => &["plain", "floor", "epoll-et", "nginx", "nginx-kernel", "h2o", "haproxy"],
         _ => &[],
     };
     if !few.is_empty() {
@@ -99,7 +100,7 @@ pub(super) fn hurried(id: &str) -> String {
         // Thousands take a second each time.
         let few = match id {
             "gammo-fig5-6" | "gammo-specweb99" => 300,
-            "idle" | "frontend" => 1000,
+            "idle" | "frontend" | "tls-idle" => 1000,
             _ => 0,
         };
         if few > 0 && axis["name"].as_str() == Some("idle") {

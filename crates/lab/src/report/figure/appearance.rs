@@ -95,6 +95,8 @@ const OTHERS: &[(&str, Appearance)] = &[
     ("apache-event", Appearance::new(12, 6, 1)),
     ("apache", Appearance::new(12, 6, 1)),
     ("nginx", Appearance::new(9, 1, 1)),
+    ("nginx-kernel", Appearance::new(13, 2, 0)),
+    ("plain", Appearance::new(1, 4, 2)),
     ("varnish", Appearance::new(2, 0, 3)),
     ("haproxy", Appearance::new(6, 5, 2)),
     ("squid", Appearance::new(8, 3, 1)),

@@ -1,7 +1,10 @@
 //! What a run has around its server: an origin, another load, another server in its place, Redis' benchmark.
 
 use super::*;
-use crate::memory::{HoldCost, LEAST_CONNECTIONS, Memory};
+use crate::{
+    memory::{HoldCost, LEAST_CONNECTIONS, Memory},
+    peer::{PeerTls, TlsFiles},
+};
 
 /// How many remarks a page shows by default (`pollux serve --guestbook-shown`).
 const DEFAULT_SHOWN: u32 = 100;
@@ -47,17 +50,26 @@ impl Bench<'_> {
         around: &Around<'_>,
         scratch: &Path,
     ) -> anyhow::Result<Server> {
+        let files = variant.tls.map(|_| TlsFiles::write(scratch)).transpose()?;
         if let Some(name) = &variant.floor_of {
-            return self.start_floor(site, (variant, name), cell, around, scratch);
+            let server = self.start_floor(site, (variant, name), cell, around, scratch)?;
+            return Ok(server.with_tls(files.is_some()));
         }
         let Some(peer) = variant.peer else {
-            return Server::start(&self.serve(site, variant, cell, around)?, self.interrupt);
+            let mut program = self.serve(site, variant, cell, around)?;
+            if let Some(files) = &files {
+                tls::serve_with(&mut program, files);
+            }
+            let server = Server::start(&program, self.interrupt)?;
+            return Ok(server.with_tls(files.is_some()));
         };
         let role = match around.origin {
             Some(origin) => Role::Front { origin: origin.address.parse().context("the origin")? },
             None => Role::Files,
         };
-        let place = PeerSetup { documents: &site.root(), scratch };
+        let tls = files.as_ref().zip(variant.tls);
+        let tls = tls.map(|(files, encryption)| PeerTls { files, encryption });
+        let place = PeerSetup { documents: &site.root(), scratch, tls };
         // Another document than the ones that are measured, to a cache.
         let path = format!("{}?is-there", site.path());
         let set_up = peer.set_up(role, place)?;
@@ -82,7 +94,10 @@ impl Bench<'_> {
         std::fs::write(&file, above.reply(site.path())?.bytes)
             .with_context(|| file.display().to_string())?;
         drop(above);
-        let flags = self.filled_in(&floor.floor, cell, around)?;
+        let mut flags = self.filled_in(&floor.floor, cell, around)?;
+        if floor.tls.is_some() {
+            flags.insert("tls".into(), Value::Flag(true));
+        }
         let mut program = with_flags(&self.programs.floor, &flags);
         program.push(file.into());
         Server::start_floor(&program, self.cpus.server, self.interrupt)

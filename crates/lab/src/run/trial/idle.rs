@@ -41,8 +41,9 @@ impl Bench<'_> {
         flags.insert("connections".into(), Value::Number(wanted as f64));
         flags.insert("pin".into(), Value::Number(f64::from(self.cpus.generator)));
         flags.insert("json".into(), Value::Flag(true));
+        tls::trust(&mut flags, server);
         let mut program = with_flags(&self.programs.idle, &flags);
-        program.push(server.address.clone().into());
+        program.push(if server.is_tls { server.url("/") } else { server.address.clone() }.into());
         // What the first request of its kind costs once, such as a document that a front end has to fetch,
         // is no connection's.
         if let Some(Value::Word(path)) = self.experiment.idle.get("path") {
