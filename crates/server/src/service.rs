@@ -61,6 +61,7 @@ pub use response::{BodyWriter, HeadWriter, PreparedHead, ResponseWriter};
 use crate::{
     protocol::{Handler, rules::Rules},
     service::worker_state::{Answer, WorkerState},
+    services::policy::OriginNumber,
     stats::{Counter, latency},
     transport::{listener, outbox::Outbox, tls},
 };
@@ -361,6 +362,18 @@ impl RequestContext<'_> {
     /// Whether origins do not get the request's password.
     pub(crate) fn hides_authorization(&self) -> bool {
         self.terms.get().hides_authorization
+    }
+
+    /// Scripts of this origin may read the response, if it is the server's own.
+    pub(crate) fn allow_origin(&mut self, origin: Option<OriginNumber>) {
+        let mut terms = self.terms.get();
+        terms.allowed_origin = origin;
+        self.terms.set(terms);
+    }
+
+    /// The origin whose scripts may read the response, until it is in its head.
+    pub(crate) fn allowed_origin(&self) -> Option<OriginNumber> {
+        self.terms.get().allowed_origin
     }
 
     /// The request is this user's.

@@ -3,6 +3,7 @@
 mod clients;
 mod command_line;
 mod configuration;
+mod cors;
 mod limits;
 mod logs;
 mod passwords;

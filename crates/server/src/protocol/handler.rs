@@ -1,5 +1,6 @@
 //! What a connection passes to its service, and what the service returns.
 
+use crate::services::policy::OriginNumber;
 use crate::transport::outbox::Outbox;
 use pollux_http::{
     Reject, Status,
@@ -105,6 +106,8 @@ pub(crate) struct ExchangeTerms {
     pub(crate) framing: Framing,
     /// Origins do not get the request's `Authorization`.
     pub(crate) hides_authorization: bool,
+    /// The number of the origin, in the site's list, whose scripts may read the response; put into its head.
+    pub(crate) allowed_origin: Option<OriginNumber>,
     /// The request is a HEAD: a refusal of its body has no content either.
     pub(super) is_head: bool,
     /// The client wants to go on, and may have sent more by now.
@@ -140,6 +143,7 @@ impl ExchangeTerms {
         framing: Framing::None,
         keep_alive: KeepAlive::CLOSE,
         hides_authorization: false,
+        allowed_origin: None,
         is_head: false,
         wants_more: false,
         expects_continue: false,

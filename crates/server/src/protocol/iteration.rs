@@ -267,6 +267,7 @@ impl<'r, X> Iteration<'r, X> {
             framing: Framing::None,
             keep_alive: KeepAlive { alive, version: request.version },
             hides_authorization: false,
+            allowed_origin: None,
             is_head: request.method == Method::Head,
             wants_more: request.keep_alive,
             expects_continue: request.expect_continue,

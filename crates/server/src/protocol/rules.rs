@@ -2,12 +2,12 @@
 
 use crate::{
     clients::{Guard, ProxySource},
-    config::{Config, Tls},
+    config::{Config, Cors, Tls},
     stats::Counters,
     time::clock::ticks,
     transport::{Transport, tls, tls::HANDSHAKE_TIMEOUT},
 };
-use pollux_http::Limits;
+use pollux_http::{Limits, request::Request};
 use std::{net::IpAddr, os::fd::OwnedFd, sync::Arc};
 
 /// The part of the configuration that answering a request needs, in the form in which it is needed.
@@ -21,6 +21,8 @@ pub(crate) struct Rules {
     pub(crate) common_fields: Vec<u8>,
     /// The configured fields alone, for responses that are an origin's.
     pub(crate) added_fields: Vec<u8>,
+    /// Whose scripts may read the responses.
+    pub(crate) cors: Option<Cors>,
     /// The timeouts, in ticks.
     pub(crate) timeouts: TimeoutTicks,
     /// Which clients are served, and how much each may have; `None` where nothing is limited.
@@ -65,6 +67,7 @@ impl Rules {
             max_requests: config.max_requests.map_or(u32::MAX, Into::into),
             common_fields,
             added_fields,
+            cors: config.site.rules.cors.clone(),
             timeouts: TimeoutTicks {
                 header: ticks(config.timeouts.header),
                 keep_alive: ticks(config.timeouts.keep_alive),
@@ -74,6 +77,11 @@ impl Rules {
             proxy_sources: config.clients.proxy_protocol.clone(),
             tls: config.tls.clone(),
         }
+    }
+
+    /// Field lines of the answer to a CORS preflight for what has these methods; nothing for other requests.
+    pub(crate) fn preflight(&self, request: &Request<'_>, methods: &str) -> Vec<u8> {
+        self.cors.as_ref().map(|cors| cors.preflight(request, methods)).unwrap_or_default()
     }
 
     /// These rules, with what `former` has counted of each client: connections that are open stay counted.

@@ -26,7 +26,7 @@ pub(crate) use verify::{Attempt, Outcome, Verification, Verifier};
 
 use area::Areas;
 use base64::{Engine as _, engine::general_purpose::STANDARD};
-use pollux_http::request::{Framing, Method, Request};
+use pollux_http::request::Request;
 use sha2::{Digest, Sha256};
 use std::{collections::HashMap, sync::Arc};
 use verify::Known;
@@ -126,14 +126,6 @@ impl Realm {
         let name = String::from_utf8(name.into()).unwrap_or_default().into();
         Judgment::Unverified(Attempt { users, key, stand_in, name, password })
     }
-}
-
-/// Whether a request is one that a browser sends ahead of another, without credentials (the Fetch standard, §4.8).
-pub(crate) fn is_preflight(request: &Request<'_>) -> bool {
-    request.method == Method::Options
-        && request.framing == Framing::None
-        && request.field(b"origin").is_some()
-        && request.field(b"access-control-request-method").is_some()
 }
 
 /// Who a client says it is.

@@ -36,6 +36,8 @@ const STORE_TIMEOUT: u32 = 50;
 
 /// The methods that a guestbook has (RFC 9110 §10.2.1).
 const ALLOW: &[u8] = b"Allow: GET, HEAD, POST, OPTIONS\r\n";
+/// The same, for scripts of other sites.
+const METHODS: &str = "GET, HEAD, POST, OPTIONS";
 
 /// A guestbook at one path.
 #[derive(Debug)]
@@ -210,7 +212,9 @@ impl Service for Guestbook {
         }
         let step = match Self::refusal(request) {
             Some(refusal) if request.framing == Framing::None || request.expect_continue => {
-                reader.refuse(context, outbox, refusal.status, refusal.reason, refusal.fields);
+                let preflight = context.rules.preflight(request, METHODS);
+                let fields = [refusal.fields, &preflight].concat();
+                reader.refuse(context, outbox, refusal.status, refusal.reason, &fields);
                 return Flow::Done;
             }
             Some(refusal) => Phase::Unwanted(refusal),

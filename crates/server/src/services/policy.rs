@@ -10,6 +10,7 @@ mod rule;
 mod site_rules;
 
 pub use cors::Cors;
+pub(crate) use cors::{OriginNumber, is_preflight};
 pub use pattern::Pattern;
 pub use preset::SecurityHeaders;
 pub use rule::{Redirect, Rewrite};

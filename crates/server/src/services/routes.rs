@@ -1,6 +1,7 @@
 //! Which application answers: the one type that engines are made for.
 
 mod by_auth;
+mod by_origin;
 mod by_policy;
 
 use crate::{
@@ -16,7 +17,7 @@ use crate::{
         acme::AcmeAnswers,
         guestbook::{self, Guestbook, StoreOpening},
         hub::{self, Hub, HubShared},
-        policy::Policy,
+        policy::{Cors, Policy},
         proxy::{self, Proxy, RouteId},
         redirect::HttpsRedirect,
         site::{Contents, Site, Tree},
@@ -31,6 +32,8 @@ use std::sync::Arc;
 /// monomorphised by its mechanism alone and a request's way has no dynamic call.
 #[derive(Debug)]
 pub(crate) struct Routes {
+    /// Whose scripts may read responses, if that differs from request to request.
+    cors: Option<Box<Cors>>,
     /// Passwords, if some paths need one.
     auth: Option<Box<Auth>>,
     /// Redirects and rewrites, if there are any.
@@ -79,6 +82,7 @@ impl Routes {
         let guestbook = config.guestbook.as_ref();
         let serve = |tree| Site::new(tree, contents, &config.site, rules.common_fields.clone());
         Ok(Self {
+            cors: config.site.rules.cors.clone().filter(Cors::differs_by_origin).map(Box::new),
             auth: Auth::of(config),
             policy: Policy::of(&config.site.rules),
             site: tree.map(serve).transpose()?,
@@ -150,6 +154,20 @@ impl Routes {
         }
     }
 
+    /// A request for which there is more to look at than files.
+    fn begin_checked(
+        &mut self,
+        context: &mut RequestContext<'_>,
+        request: &Request<'_>,
+        response: &mut ResponseWriter<'_>,
+    ) -> Flow<Exchange> {
+        match self {
+            Self { auth: Some(_), .. } => self.begin_by_auth(context, request, response, false),
+            Self { policy: Some(_), .. } => self.begin_by_policy(context, request, response),
+            _ => self.begin_elsewhere(context, request, response),
+        }
+    }
+
     /// A request that is not the site's alone.
     fn begin_elsewhere(
         &mut self,
@@ -169,11 +187,14 @@ impl Routes {
         if let Some(hub) = &mut self.hub
             && hub.has(&request.target)
         {
+            context.allow_origin(None);
             return hub.begin(context, request, response).map(Exchange::Hub);
         }
         let route = self.route(context, request);
         match (&mut self.proxy, route, &mut self.site) {
             (Some(proxy), Some(route), _) => {
+                // Origins say themselves whose scripts may read.
+                context.allow_origin(None);
                 proxy.begin_on(route, context, request, response.raw()).map(Exchange::Proxy)
             }
             (_, _, Some(site)) => site.begin(context, request, response).map(Exchange::Site),
@@ -197,6 +218,7 @@ impl Service for Routes {
     ) -> Flow<Exchange> {
         match self {
             Self {
+                cors: None,
                 auth: None,
                 policy: None,
                 site: Some(site),
@@ -211,9 +233,8 @@ impl Service for Routes {
             {
                 Flow::Done
             }
-            Self { auth: Some(_), .. } => self.begin_by_auth(context, request, response, false),
-            Self { policy: Some(_), .. } => self.begin_by_policy(context, request, response),
-            _ => self.begin_elsewhere(context, request, response),
+            Self { cors: Some(_), .. } => self.begin_by_origin(context, request, response),
+            _ => self.begin_checked(context, request, response),
         }
     }
 
@@ -224,7 +245,8 @@ impl Service for Routes {
         part: Part<'_>,
         response: &mut ResponseWriter<'_>,
     ) -> Flow<Exchange> {
-        match (exchange, self) {
+        let before = self.cors.is_some().then(|| response.raw().end());
+        let flow = match (exchange, &mut *self) {
             (Exchange::Guestbook(exchange), Self { guestbook: Some(guestbook), .. }) => {
                 guestbook.body(context, exchange, part, response).map(Exchange::Guestbook)
             }
@@ -241,7 +263,9 @@ impl Service for Routes {
             (Exchange::Auth(waiting), _) => Flow::Waiting(Exchange::Auth(waiting)),
             // An exchange of a route that does not exist.
             _ => Flow::Cut,
-        }
+        };
+        self.put_origin(context, response, before);
+        flow
     }
 
     fn resume(
@@ -251,7 +275,8 @@ impl Service for Routes {
         event: Event<'_>,
         response: &mut ResponseWriter<'_>,
     ) -> Flow<Exchange> {
-        match (exchange, self) {
+        let before = self.cors.is_some().then(|| response.raw().end());
+        let flow = match (exchange, &mut *self) {
             (Exchange::Guestbook(exchange), Self { guestbook: Some(guestbook), .. }) => {
                 guestbook.resume(context, exchange, event, response).map(Exchange::Guestbook)
             }
@@ -268,7 +293,9 @@ impl Service for Routes {
                 routes.resume_auth(context, waiting, &event, response)
             }
             _ => Flow::Cut,
-        }
+        };
+        self.put_origin(context, response, before);
+        flow
     }
 
     fn cancel(&mut self, context: &mut RequestContext<'_>, exchange: Exchange) {

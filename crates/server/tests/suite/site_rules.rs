@@ -183,7 +183,8 @@ fn fields_are_added_by_path_and_by_preset() {
     assert!(!site.get("/", "").contains("immutable"));
     site.expect("/none", &["HTTP/1.1 404 ", cors]);
     let preflight = "OPTIONS /assets/a.css HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\
-                 Access-Control-Request-Method: GET\r\nAccess-Control-Request-Headers: x-a\r\n\r\n";
+                 Origin: https://b.example\r\nAccess-Control-Request-Method: GET\r\n\
+                 Access-Control-Request-Headers: x-a\r\n\r\n";
     let reply = site.request(preflight);
     for part in
         ["HTTP/1.1 204 ", cors, "Access-Control-Allow-Headers: x-a\r\n", "Access-Control-Max-Age"]

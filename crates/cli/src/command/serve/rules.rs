@@ -38,9 +38,13 @@ pub(super) struct RuleArgs {
     #[arg(long, value_name = "PATTERN NAME: VALUE", action = ArgAction::Append)]
     header_for: Vec<Text<PathField>>,
 
-    /// Let scripts of this origin read the site's files, or those of every origin (*)
-    #[arg(long, value_name = "ORIGIN")]
+    /// Let scripts of these origins read the site's files, or those of every origin (*)
+    #[arg(long, value_name = "ORIGIN,…")]
     cors: Option<Text<Cors>>,
+
+    /// Let these scripts send cookies and passwords
+    #[arg(long)]
+    cors_credentials: bool,
 
     /// Add fields for visitors' safety: basic (no sniffing, frames, full referrers) or strict (also
     /// HTTPS only and no content of other sites)
@@ -72,6 +76,7 @@ impl RuleArgs {
             site.listing |= self.listing;
             value::replace(&mut site.header_for, self.header_for.clone());
             value::set_some(&mut site.cors, self.cors.clone());
+            site.cors_credentials |= self.cors_credentials;
             value::set_some(&mut site.security_headers, self.security_headers.clone());
             value::replace(&mut site.basic_auth, self.basic_auth.clone());
             value::set(&mut site.basic_auth_realm, self.basic_auth_realm.clone());

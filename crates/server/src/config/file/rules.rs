@@ -9,7 +9,10 @@ impl SiteSection {
         SiteRules {
             redirects: values(&self.redirect),
             rewrites: values(&self.rewrite),
-            cors: self.cors.as_ref().map(|cors| cors.value.clone()),
+            cors: self
+                .cors
+                .as_ref()
+                .map(|cors| cors.value.clone().with_credentials(self.cors_credentials)),
             security_headers: self.security_headers.as_ref().map(|preset| preset.value),
             fields: values(&self.header_for),
             error_pages: values(&self.error_page),

@@ -49,6 +49,8 @@ pub struct SiteSection {
     pub header_for: Vec<Text<PathField>>,
     /// Origin whose scripts may read the site's files, or `*`.
     pub cors: Option<Text<Cors>>,
+    /// Scripts of these origins may send cookies and passwords.
+    pub cors_credentials: bool,
     /// Fields for visitors' safety: `basic` or `strict`.
     pub security_headers: Option<Text<SecurityHeaders>>,
     /// Password files, and the paths that need their passwords: `"FILE"` or `"/PREFIX=FILE"`.
@@ -132,6 +134,7 @@ impl Default for SiteSection {
             listing: false,
             header_for: Vec::new(),
             cors: None,
+            cors_credentials: false,
             security_headers: None,
             basic_auth: Vec::new(),
             basic_auth_realm: "restricted".into(),

@@ -1,7 +1,7 @@
 //! Whether the values of a configuration make sense, individually and in combination.
 
 use super::{ConfigFile, Fault, Key, SiteSection, value::Size};
-use crate::config::{Accepting, Architecture, Discipline, Listen, MechanismChoice, Store};
+use crate::config::{Accepting, Architecture, Cors, Discipline, Listen, MechanismChoice, Store};
 use crate::config::{HostPolicy, LogFormat, POOL_MAX};
 use pollux_http::host::Authority;
 use std::{collections::HashMap, time::Duration};
@@ -319,6 +319,7 @@ impl SiteSection {
             "leave out `compress`, or give `cache-size` (--cache-size) a size",
         );
         self.check_passwords(index, faults);
+        self.check_cors(index, faults);
         self.check_fields(index, faults);
         self.check_origins(index, architecture, faults);
         self.check_ineffective_keys(index, faults);
@@ -360,6 +361,24 @@ impl SiteSection {
                 "leave out `store-connections`, or use store = \"redis://…\" (--store)",
             );
         }
+    }
+
+    fn check_cors(&self, index: usize, faults: &mut Faults) {
+        let key = [Key::Name("site"), Key::Index(index), Key::Name("cors-credentials")];
+        let origins = self.cors.as_ref().map(|cors| &cors.value);
+        faults.check(
+            !self.cors_credentials || origins.is_some(),
+            &key,
+            "`cors-credentials` has no effect: scripts of other origins may read nothing",
+            "add `cors = \"https://example.org\"` (--cors)",
+        );
+        faults.check(
+            !self.cors_credentials || !origins.is_some_and(Cors::is_for_all),
+            &key,
+            "with credentials, every page that a visitor opens could read what is meant for the visitor alone; \
+             browsers refuse that",
+            "name the origins in `cors` (--cors) instead of `*`",
+        );
     }
 
     fn check_passwords(&self, index: usize, faults: &mut Faults) {

@@ -1,37 +1,95 @@
-//! Cross-origin requests (the Fetch standard, §3.3): which other sites' scripts may read this one.
+//! Cross-origin requests (the Fetch standard, §3.3 "CORS protocol"): which other sites' scripts may read this one.
+//!
+//! With `*` or a single origin, every response has the same fields, and they are part of prepared heads. With several
+//! origins a response names the one that asked; the line is put into the head after a service has written it, so that
+//! prepared heads stay the same for all.
 
-use pollux_http::request::Request;
+use pollux_http::request::{Framing, Method, Request};
 use std::str::FromStr;
 
 /// How long a browser may remember a preflight's answer.
 const MAX_AGE_S: u32 = 86_400;
+/// The most origins of a site: they are compared one after the other.
+const ORIGINS_MAX: usize = 64;
 
-/// The origin whose pages may read: `*` for all, or one such as `https://example.org`.
+/// The origins whose pages may read: `*` for all, or some such as `https://example.org`, separated by commas.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cors {
-    origin: String,
+    origins: Vec<String>,
+    has_credentials: bool,
 }
 
+/// An origin of [`Cors`], by its place in the list and counted from one.
+pub(crate) type OriginNumber = std::num::NonZeroU8;
+
 impl Cors {
+    /// The same, for requests with credentials too, if `yes`.
+    #[must_use]
+    pub(crate) fn with_credentials(self, yes: bool) -> Self {
+        Self { has_credentials: yes, ..self }
+    }
+
+    /// Whether every origin may read.
+    pub(crate) fn is_for_all(&self) -> bool {
+        self.origins == ["*"]
+    }
+
+    /// Whether responses differ by who asks.
+    pub(crate) fn differs_by_origin(&self) -> bool {
+        self.origins.len() > 1
+    }
+
     /// Field lines of every response.
     pub(crate) fn fields(&self) -> Vec<(String, String)> {
-        let mut fields = vec![("Access-Control-Allow-Origin".into(), self.origin.clone())];
-        if self.origin != "*" {
+        let mut fields = Vec::new();
+        if let [origin] = &self.origins[..] {
+            fields.push(("Access-Control-Allow-Origin".into(), origin.clone()));
+            if self.has_credentials {
+                fields.push(("Access-Control-Allow-Credentials".into(), "true".into()));
+            }
+        }
+        if !self.is_for_all() {
             fields.push(("Vary".into(), "Origin".into()));
         }
         fields
     }
 
-    /// Field lines of the answer to a preflight, besides those of every response.
-    pub(crate) fn preflight(&self, request: &Request<'_>) -> Vec<u8> {
+    /// The origin of a request, if it is in the list.
+    pub(crate) fn find(&self, request: &Request<'_>) -> Option<OriginNumber> {
+        let origin = request.field(b"origin")?;
+        let index = self.origins.iter().position(|known| known.as_bytes() == origin)?;
+        OriginNumber::new(u8::try_from(index + 1).ok()?)
+    }
+
+    /// Puts the fields for one of several origins into the head of a response that begins at `start`. Returns whether
+    /// there is a head.
+    pub(crate) fn put(&self, origin: OriginNumber, bytes: &mut Vec<u8>, start: usize) -> bool {
+        let Some(origin) = self.origins.get(usize::from(origin.get()) - 1) else { return false };
+        let head = bytes.get(start..).unwrap_or_default();
+        let Some(line) = head.windows(2).position(|pair| pair == b"\r\n") else { return false };
+        let credentials = if self.has_credentials { CREDENTIALS } else { "" };
+        let lines = format!("Access-Control-Allow-Origin: {origin}\r\n{credentials}");
+        let at = start + line + 2;
+        bytes.splice(at..at, lines.into_bytes());
+        true
+    }
+
+    /// Field lines of the answer to a preflight for what has these methods, besides those of every response; nothing
+    /// for other requests and other origins.
+    pub(crate) fn preflight(&self, request: &Request<'_>, methods: &str) -> Vec<u8> {
+        if !is_preflight(request) || !self.is_for_all() && self.find(request).is_none() {
+            return Vec::new();
+        }
         let mut lines = format!(
-            "Access-Control-Allow-Methods: GET, HEAD, OPTIONS, POST, PUT, PATCH, DELETE\r\n\
-             Access-Control-Max-Age: {MAX_AGE_S}\r\n"
+            "Access-Control-Allow-Methods: {methods}\r\nAccess-Control-Max-Age: {MAX_AGE_S}\r\n"
         )
         .into_bytes();
-        // The value should be a list of field names; anything else is ignored.
+        // The value should be a list of field names; anything else is ignored. Not `*`, which leaves out
+        // `Authorization`, and means nothing for requests with credentials.
+        let is_name =
+            |byte: &u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~, ".contains(byte);
         if let Some(wanted) = request.field(b"access-control-request-headers")
-            && wanted.iter().all(|&byte| byte.is_ascii_alphanumeric() || b"-_, ".contains(&byte))
+            && wanted.iter().all(is_name)
         {
             lines.extend_from_slice(b"Access-Control-Allow-Headers: ");
             lines.extend_from_slice(wanted);
@@ -41,24 +99,57 @@ impl Cors {
     }
 }
 
+const CREDENTIALS: &str = "Access-Control-Allow-Credentials: true\r\n";
+
+/// Whether a request is one that a browser sends ahead of another, without credentials (the Fetch standard, §4.8).
+pub(crate) fn is_preflight(request: &Request<'_>) -> bool {
+    request.method == Method::Options
+        && request.framing == Framing::None
+        && request.field(b"origin").is_some()
+        && request.field(b"access-control-request-method").is_some()
+}
+
 impl FromStr for Cors {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let is_origin = ["https://", "http://"].iter().any(|scheme| {
-            text.strip_prefix(scheme).is_some_and(|host| {
-                !host.is_empty()
-                    && host
-                        .bytes()
-                        .all(|byte| byte.is_ascii_alphanumeric() || b"-.:[]".contains(&byte))
-            })
-        });
-        if text == "*" || is_origin {
-            Ok(Self { origin: text.into() })
-        } else {
-            Err("wants * or an origin without a path, such as https://example.org".into())
+        let origins: Vec<String> = text.split(',').map(|one| one.trim().to_owned()).collect();
+        if origins.len() > ORIGINS_MAX {
+            return Err(format!("{} origins: there may be {ORIGINS_MAX}", origins.len()));
         }
+        if origins != ["*"] {
+            for (index, origin) in origins.iter().enumerate() {
+                check(origin)?;
+                if origins[..index].contains(origin) {
+                    return Err(format!("{origin} is there twice"));
+                }
+            }
+        }
+        Ok(Self { origins, has_credentials: false })
     }
+}
+
+/// Whether an origin is written as browsers write it in `Origin`: the comparison is exact.
+fn check(origin: &str) -> Result<(), String> {
+    let wanted =
+        "wants * or origins without a path, such as https://example.org,https://example.net";
+    if origin == "*" {
+        return Err("* is for every origin: leave out the others".into());
+    }
+    let (scheme, default_port) =
+        if origin.starts_with("https://") { ("https://", ":443") } else { ("http://", ":80") };
+    let host = origin.strip_prefix(scheme).filter(|host| !host.is_empty()).ok_or(wanted)?;
+    if !host.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._:[]".contains(&byte)) {
+        return Err(wanted.into());
+    }
+    if host.bytes().any(|byte| byte.is_ascii_uppercase()) {
+        let lower = origin.to_ascii_lowercase();
+        return Err(format!("browsers write an origin in lower case: write {lower}"));
+    }
+    if let Some(name) = host.strip_suffix(default_port) {
+        return Err(format!("browsers leave out the scheme's own port: write {scheme}{name}"));
+    }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -69,28 +160,104 @@ mod tests {
         request::{self, ParseStatus},
     };
 
+    fn with_request<T>(fields: &str, call: impl FnOnce(&Request<'_>) -> T) -> T {
+        let text = format!("OPTIONS / HTTP/1.1\r\nHost: a\r\n{fields}\r\n");
+        let Ok(ParseStatus::Complete { request, .. }) =
+            request::parse(text.as_bytes(), &Limits::DEFAULT)
+        else {
+            panic!("it is complete: {text}");
+        };
+        call(&request)
+    }
+
     #[test]
-    fn a_preflight_answer_lists_the_requested_fields() {
+    fn a_preflight_answer_lists_methods_and_requested_fields() {
         let cors: Cors = "https://a.example".parse().unwrap();
         assert_eq!(cors.fields().len(), 2);
-        for (wanted, allowed) in [("x-a, x-b", true), ("x\"a", false)] {
-            let text = format!(
-                "OPTIONS / HTTP/1.1\r\nHost: a\r\nAccess-Control-Request-Headers: {wanted}\r\n\r\n"
-            );
-            let Ok(ParseStatus::Complete { request, .. }) =
-                request::parse(text.as_bytes(), &Limits::DEFAULT)
-            else {
-                panic!("it is complete");
-            };
-            let lines = String::from_utf8(cors.preflight(&request)).unwrap();
-            assert_eq!(
-                lines.contains("Access-Control-Allow-Headers: x-a, x-b\r\n"),
-                allowed,
-                "{lines}"
-            );
+        let method = "Access-Control-Request-Method: PUT\r\n";
+        for (fields, expected) in [
+            (
+                "Origin: https://a.example\r\nAccess-Control-Request-Headers: x-a, x-b\r\n",
+                "x-a, x-b",
+            ),
+            ("Origin: https://a.example\r\nAccess-Control-Request-Headers: x\"a\r\n", ""),
+            ("Origin: https://a.example\r\n", ""),
+        ] {
+            let lines =
+                with_request(&format!("{fields}{method}"), |r| cors.preflight(r, "GET, HEAD"));
+            let lines = String::from_utf8(lines).unwrap();
+            assert!(lines.starts_with("Access-Control-Allow-Methods: GET, HEAD\r\n"), "{lines}");
+            assert!(lines.contains("Access-Control-Max-Age: 86400\r\n"), "{lines}");
+            let allowed = format!("Access-Control-Allow-Headers: {expected}\r\n");
+            assert_eq!(lines.contains(&allowed), !expected.is_empty(), "{lines}");
+            assert_eq!(lines.contains("Allow-Headers"), !expected.is_empty(), "{lines}");
         }
-        for text in ["", "a.example", "https://", "https://a/b", "null"] {
-            assert!(text.parse::<Cors>().is_err(), "{text}");
+        // Not from elsewhere, and not without what makes it a preflight.
+        for fields in [
+            format!("Origin: https://b.example\r\n{method}"),
+            format!("Origin: null\r\n{method}"),
+            method.to_owned(),
+            "Origin: https://a.example\r\n".to_owned(),
+            format!("Origin: https://a.example\r\nContent-Length: 1\r\n{method}"),
+        ] {
+            assert!(with_request(&fields, |r| cors.preflight(r, "GET")).is_empty(), "{fields}");
         }
+        let all: Cors = "*".parse().unwrap();
+        let fields = format!("Origin: null\r\n{method}");
+        assert!(!with_request(&fields, |r| all.preflight(r, "GET")).is_empty());
+    }
+
+    #[test]
+    fn one_of_several_origins_is_named_in_the_head() {
+        let cors: Cors = "https://a.example, http://b.example:8080,https://[::1]".parse().unwrap();
+        assert!(cors.differs_by_origin());
+        assert_eq!(cors.fields(), [("Vary".into(), "Origin".into())]);
+        let find = |origin: &str| with_request(&format!("Origin: {origin}\r\n"), |r| cors.find(r));
+        for other in
+            ["https://a.example.org", "https://a.exampl", "null", "*", "", "HTTPS://A.EXAMPLE"]
+        {
+            assert_eq!(find(other), None, "{other}");
+        }
+        assert_eq!(with_request("", |r| cors.find(r)), None);
+        let number = find("http://b.example:8080").unwrap();
+        for (yes, more) in [(false, ""), (true, CREDENTIALS)] {
+            let cors = cors.clone().with_credentials(yes);
+            let mut bytes = b"before HTTP/1.1 200 OK\r\nA: b\r\n\r\nbody".to_vec();
+            assert!(cors.put(number, &mut bytes, 7));
+            let expected = format!(
+                "before HTTP/1.1 200 OK\r\nAccess-Control-Allow-Origin: http://b.example:8080\r\n{more}A: b\r\n\r\nbody"
+            );
+            assert_eq!(String::from_utf8(bytes).unwrap(), expected);
+            assert!(!cors.put(number, &mut Vec::new(), 0));
+        }
+        let one: Cors = "https://a.example".parse().unwrap();
+        let fields = one.with_credentials(true).fields();
+        assert_eq!(fields[1], ("Access-Control-Allow-Credentials".into(), "true".into()));
+    }
+
+    #[test]
+    fn origins_are_written_as_browsers_write_them() {
+        for text in ["*", "https://a.example", "http://a.example:8080,https://a.example"] {
+            text.parse::<Cors>().unwrap();
+        }
+        for (text, expected) in [
+            ("", "wants"),
+            ("a.example", "wants"),
+            ("https://", "wants"),
+            ("https://a/b", "wants"),
+            ("null", "wants"),
+            ("https://a.example/", "wants"),
+            ("https://a,", "wants"),
+            ("*,https://a", "leave out"),
+            ("https://a,https://a", "twice"),
+            ("https://A.example", "write https://a.example"),
+            ("https://a.example:443", "write https://a.example"),
+            ("http://a.example:80", "write http://a.example"),
+        ] {
+            let error = text.parse::<Cors>().unwrap_err();
+            assert!(error.contains(expected), "{text}: {error}");
+        }
+        let many = vec!["https://a.example"; ORIGINS_MAX + 1].join(",");
+        assert!(many.parse::<Cors>().is_err());
     }
 }

@@ -5,7 +5,10 @@ use crate::{
     config::{Architecture, Config},
     reactor::{ConnectedSocket, Endpoint, EventTarget, UpstreamId},
     service::{Event, Flow, Page, Part, RequestContext, ResponseWriter, Service as _},
-    services::auth::{self, Judgment, Outcome, Realm, Verification, Verifier},
+    services::{
+        auth::{Judgment, Outcome, Realm, Verification, Verifier},
+        policy::is_preflight,
+    },
 };
 use pollux_http::{
     Status,
@@ -72,7 +75,7 @@ impl Routes {
         // Redirects and rewrites are left out, as their results may be nobody's business. An origin gets no request
         // without a password.
         if auth.has_cors
-            && auth::is_preflight(request)
+            && is_preflight(request)
             && self.proxy.as_ref().is_none_or(|proxy| proxy.route(&request.target).is_none())
         {
             return self.begin_elsewhere(context, request, response);

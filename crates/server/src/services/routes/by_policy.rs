@@ -3,7 +3,7 @@
 use super::{Exchange, Routes};
 use crate::{
     service::{Flow, Page, RequestContext, ResponseWriter},
-    services::policy::Decision,
+    services::policy::{Decision, is_preflight},
 };
 use pollux_http::{
     Status,
@@ -33,6 +33,10 @@ impl Routes {
                     // With what was captured it has become too long, perhaps.
                     _ => Page { status: Status::BadRequest, reason: "", fields: b"" },
                 }
+            }
+            // A browser takes no redirection of a preflight, but one of the request that follows.
+            Decision::Redirect(..) if context.rules.cors.is_some() && is_preflight(request) => {
+                return self.begin_elsewhere(context, request, response);
             }
             Decision::Redirect(status, ref location) => {
                 Page { status, reason: "", fields: location }

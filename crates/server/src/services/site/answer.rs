@@ -20,6 +20,8 @@ use pollux_http::{
 
 /// The methods that resources have (RFC 9110 §10.2.1).
 const ALLOW: &[u8] = b"Allow: GET, HEAD, OPTIONS\r\n";
+/// The same, for scripts of other sites.
+const METHODS: &str = "GET, HEAD, OPTIONS";
 
 /// Answers `request`.
 #[inline]
@@ -48,7 +50,7 @@ pub(super) fn answer(
             if request.expect_continue || request.method == Method::Connect {
                 context.close_after();
             }
-            answer_method(files, context, outbox, request)
+            answer_method(context, outbox, request)
         }
     };
     context.log(request.line, answer);
@@ -177,7 +179,6 @@ fn put_parts(
 
 #[cold]
 fn answer_method(
-    files: &Files,
     context: &RequestContext<'_>,
     outbox: &mut Outbox,
     request: &Request<'_>,
@@ -187,7 +188,7 @@ fn answer_method(
             .date(context.worker.clock.date())
             .lines(&context.rules.common_fields)
             .lines(ALLOW)
-            .lines(&preflight(files, request))
+            .lines(&context.rules.preflight(request, METHODS))
             .lines(context.keep_alive().line())
             .end();
         return Answer { status: Status::NoContent, len: 0 };
@@ -204,16 +205,6 @@ fn answer_method(
         },
     };
     put_page(context, outbox, request, page)
-}
-
-/// The answer to a CORS preflight request; nothing for other requests.
-fn preflight(files: &Files, request: &Request<'_>) -> Vec<u8> {
-    match &files.rules().cors {
-        Some(cors) if request.field(b"access-control-request-method").is_some() => {
-            cors.preflight(request)
-        }
-        _ => Vec::new(),
-    }
 }
 
 /// A directory has its slash: relative links in its index would otherwise miss it.

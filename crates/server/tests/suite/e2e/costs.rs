@@ -4,7 +4,7 @@ use super::Fixture;
 use pollux_server::stats::Counter;
 use pollux_server::{
     Statistics,
-    config::{Architecture, Config, Discipline, LargeFile, MechanismChoice},
+    config::{Architecture, Config, Discipline, LargeFile, MechanismChoice, Realm},
 };
 use pollux_sys::{Call, Counters};
 use std::{
@@ -78,6 +78,38 @@ fn a_keep_alive_request_is_one_receive_and_one_send() {
         assert!(waits <= N + N / 4 + 4, "{waits} waits for {N} requests of {path}");
         assert_only(&calls, &[Call::Recv, Call::Send, Call::EpollWait]);
     }
+}
+
+/// Once a password was right, it costs no further call; nor does the name of the origin.
+#[test]
+fn passwords_and_origins_take_no_further_call() {
+    const N: u64 = 100;
+    let files: [(&str, &[u8]); 1] = [("one", b"x")];
+    let directory = tempfile::tempdir().unwrap();
+    let users = directory.path().join("users");
+    // The password is `secret`.
+    let user = "u:$2y$04$abcdefghijklmnopqrstuu2r9OfJnfCsdneAXAGHnS4UpFFP8WIrW\n";
+    std::fs::write(&users, user).unwrap();
+    let area = users.to_str().unwrap().parse().unwrap();
+    let fixture = Fixture::new(&files, |config| {
+        make_old(config, &files);
+        config.auth = Some(Realm::open(&[area], "a", false).unwrap().into());
+        config.site.rules.cors = Some("https://a.example,https://b.example".parse().unwrap());
+    });
+    let mut client = fixture.client();
+    let mut get = || {
+        let fields = ["Authorization: Basic dTpzZWNyZXQ=", "Origin: https://b.example"];
+        let reply = client.request("GET", "/one", &fields);
+        assert_eq!(reply.status, 200);
+        let allowed = reply.field("access-control-allow-origin");
+        assert_eq!(allowed, Some("https://b.example"));
+    };
+    get();
+    let before = fixture.server.statistics();
+    (0..N).for_each(|_| get());
+    let calls = fixture.server.statistics().system_calls.since(&before.system_calls);
+    assert_eq!((calls.of(Call::Recv), calls.of(Call::Send)), (N, N));
+    assert_only(&calls, &[Call::Recv, Call::Send, Call::EpollWait]);
 }
 
 #[test]

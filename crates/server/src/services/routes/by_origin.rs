@@ -1,0 +1,42 @@
+//! Fields for scripts of one of several origins, in responses of the server's own.
+
+use super::{Exchange, Routes};
+use crate::service::{Flow, RequestContext, ResponseWriter};
+use pollux_http::request::Request;
+
+impl Routes {
+    /// A request to a site that several origins' scripts may read.
+    #[cold]
+    pub(super) fn begin_by_origin(
+        &mut self,
+        context: &mut RequestContext<'_>,
+        request: &Request<'_>,
+        response: &mut ResponseWriter<'_>,
+    ) -> Flow<Exchange> {
+        context.allow_origin(self.cors.as_ref().and_then(|cors| cors.find(request)));
+        let before = response.raw().end();
+        let flow = self.begin_checked(context, request, response);
+        self.put_origin(context, response, Some(before));
+        flow
+    }
+
+    /// Completes the head that a service has written since `before`, if it has and the request's origin is in the
+    /// list. A response that comes later is completed then.
+    pub(super) fn put_origin(
+        &self,
+        context: &mut RequestContext<'_>,
+        response: &mut ResponseWriter<'_>,
+        before: Option<(usize, usize)>,
+    ) {
+        let (Some(cors), Some(before), Some(origin)) =
+            (&self.cors, before, context.allowed_origin())
+        else {
+            return;
+        };
+        if let Some((bytes, start)) = response.raw().bytes_since(before)
+            && cors.put(origin, bytes, start)
+        {
+            context.allow_origin(None);
+        }
+    }
+}
