@@ -10,6 +10,7 @@ pub(crate) mod generate;
 pub(crate) mod idle;
 pub(crate) mod lab;
 pub(crate) mod load;
+pub(crate) mod password;
 pub(crate) mod push;
 pub(crate) mod serve;
 pub(crate) mod subscribe;

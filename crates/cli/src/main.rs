@@ -53,6 +53,8 @@ enum Command {
     Serve(Box<command::serve::Args>),
     /// Check, show and describe configuration files
     Config(command::config::Args),
+    /// Make a line for a password file of `pollux serve --basic-auth`
+    Password(command::password::Args),
     /// Manage a running server: read its configuration again, upgrade it
     Ctl(command::ctl::Args),
     /// Look at what a running server has in its cache, and remove it
@@ -93,6 +95,7 @@ fn main() -> ExitCode {
     let outcome = match cli.command {
         Command::Serve(args) => command::serve::run(args),
         Command::Config(args) => command::config::run(args),
+        Command::Password(args) => command::password::run(args),
         Command::Ctl(args) => command::ctl::run(args),
         Command::Cache(args) => command::cache::run(args),
         Command::Top(args) => command::top::run(args),

@@ -14,7 +14,7 @@ pub use crate::clients::{
     ClientConfig, NETWORKS_MAX, Network, PROXY_SOURCES_MAX, ProxySource, Rate,
 };
 pub use crate::service::request_id::RequestIds;
-pub use crate::services::auth::{BasicAuth, Realm};
+pub use crate::services::auth::{BasicAuth, PASSWORD_BYTES_MAX, Realm, password_line};
 pub use crate::services::policy::{
     Cors, ErrorPage, PathField, Pattern, Redirect, Rewrite, SecurityHeaders, SiteRules,
 };

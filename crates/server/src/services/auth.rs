@@ -22,6 +22,7 @@ mod verify;
 
 pub use area::BasicAuth;
 pub(crate) use users::Users;
+pub use users::{PASSWORD_BYTES_MAX, password_line};
 pub(crate) use verify::{Attempt, Outcome, Verification, Verifier};
 
 use area::Areas;

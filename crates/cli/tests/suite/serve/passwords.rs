@@ -102,6 +102,41 @@ fn an_origin_gets_no_password_without_the_flag_for_it() {
     }
 }
 
+/// From the command that makes a line to the request with it.
+#[test]
+fn a_line_that_the_program_makes_is_accepted() {
+    use std::{
+        io::Write as _,
+        process::{Command, Stdio},
+    };
+    let password = |name: &str, input: &str| {
+        let mut child = Command::new(super::BINARY)
+            .args(["password", name])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        // It may have ended by then.
+        let _ = child.stdin.take().unwrap().write_all(input.as_bytes());
+        child.wait_with_output().unwrap()
+    };
+    let made = password("u", "long secret\nnext line\n");
+    assert!(made.status.success());
+    let site = site(0);
+    let users = site.path().join("users");
+    fs::write(&users, made.stdout).unwrap();
+    let area = users.display().to_string();
+    let server = serve(site.path(), &["--basic-auth", &area]);
+    let status = |credentials| server.client().request("GET", "/", &[&basic(credentials)]).status;
+    assert_eq!((status("u:long secret"), status("u:long")), (200, 401));
+    for (name, input) in [("u", ""), ("a:b", "x\n"), ("u", &*"x".repeat(73))] {
+        let refused = password(name, input);
+        assert_eq!(refused.status.code(), Some(2), "{name} {input}");
+        assert!(refused.stdout.is_empty());
+    }
+}
+
 /// RFC 9111 §3.5, and a password for every request.
 #[test]
 fn a_cache_serves_nothing_without_a_password() {

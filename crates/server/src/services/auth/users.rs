@@ -18,6 +18,10 @@ const FILE_BYTES_MAX: u64 = 4 << 20;
 const USERS_MAX: usize = 10_000;
 /// The longest name.
 const NAME_BYTES_MAX: usize = 255;
+/// The longest password of [`password_line`]: bcrypt reads no more bytes.
+pub const PASSWORD_BYTES_MAX: usize = 72;
+/// The cost of [`password_line`]: some 200 ms.
+const BCRYPT_COST: u32 = 12;
 /// With a higher cost, one guess of a stranger would cost seconds.
 const BCRYPT_COST_MAX: u32 = 14;
 /// The same for the rounds of SHA-crypt.
@@ -99,6 +103,31 @@ impl Users {
         let Some((_, hash)) = self.all.get(found.unwrap_or(stand_in)) else { return false };
         hash.verify(password) && found.is_ok()
     }
+}
+
+/// A line of a password file, without its end: the name, and a new bcrypt hash of the password.
+///
+/// # Errors
+/// Says what a name or a password must not have.
+pub fn password_line(name: &str, password: &str) -> Result<String, String> {
+    if !(1..=NAME_BYTES_MAX).contains(&name.len())
+        || name.contains(|c: char| c == ':' || c.is_control())
+        || name.starts_with('#')
+    {
+        return Err(format!(
+            "the name {name:?} is not one of 1 to {NAME_BYTES_MAX} bytes without colons and control characters, or \
+             begins with #"
+        ));
+    }
+    if !(1..=PASSWORD_BYTES_MAX).contains(&password.len()) || password.contains(char::is_control) {
+        return Err(format!(
+            "the password has no bytes, more than {PASSWORD_BYTES_MAX}, of which bcrypt reads no more, or control \
+             characters"
+        ));
+    }
+    let hash = bcrypt::hash_with_salt(password, BCRYPT_COST, rand::random());
+    let hash = hash.map_err(|error| format!("bcrypt: {error}"))?;
+    Ok(format!("{name}:{}", hash.format_for_version(bcrypt::Version::TwoY)))
 }
 
 fn read_text(path: &Path) -> io::Result<String> {
@@ -186,6 +215,27 @@ mod tests {
         for stand_in in [0, 1, 2, 3, u64::MAX] {
             assert!(!users.verify("nobody", b"secret", stand_in));
             assert!(!users.verify("", b"secret", stand_in));
+        }
+    }
+
+    #[test]
+    fn a_line_that_was_made_is_read() {
+        let line = password_line("a b", "p:\u{e4}").unwrap();
+        assert!(line.starts_with("a b:$2y$12$"), "{line}");
+        let users = Users::parse(&line).unwrap();
+        assert!(users.verify("a b", "p:\u{e4}".as_bytes(), 0));
+        assert!(!users.verify("a b", b"p:", 0));
+        let long = "x".repeat(PASSWORD_BYTES_MAX + 1);
+        for (name, password) in [
+            ("", "x"),
+            ("a:b", "x"),
+            ("#a", "x"),
+            ("a\n", "x"),
+            ("a", ""),
+            ("a", "x\n"),
+            ("a", &*long),
+        ] {
+            assert!(password_line(name, password).is_err(), "{name:?} {password:?}");
         }
     }
 
