@@ -3,7 +3,7 @@
 use super::{
     keys,
     redis::RedisStore,
-    store::{Job, Store, StoreFile},
+    store::{HubStore, Job, Store, StoreFile},
     transfer::Transfer,
 };
 use crate::{
@@ -192,19 +192,48 @@ impl HubShared {
             Some(id) => id.clone(),
             None => format!("urn:uuid:{}", uuid::Uuid::new_v4()),
         };
-        if let Some(store) = &self.store {
-            return store.put(Job { publication, id, ticket }).map(|()| None);
+        self.publish_job(Job { publication, id, ticket, waiting: None })
+    }
+
+    /// Publishes an update, here or in the other process of a live upgrade.
+    pub(super) fn publish_job(&self, job: Job) -> Result<Option<Arc<str>>, Reject> {
+        if self.store.is_none() {
+            // Encoded before the lock is taken: an update may be large.
+            let update = Arc::new(Update::new(&job.id, &job.publication));
+            let log = lock(&self.log);
+            if self.is_transferring.load(Ordering::Acquire) {
+                drop(log);
+                return self.publish_in_transfer(job);
+            }
+            let id = self.append_to(log, update);
+            self.tell();
+            return Ok(Some(id));
         }
-        // Encoded before the lock is taken: an update may be large.
-        let update = Arc::new(Update::new(&id, &publication));
+        // The lock keeps an upgrade from beginning in between: the file is closed behind this update.
         let log = lock(&self.log);
         if self.is_transferring.load(Ordering::Acquire) {
             drop(log);
-            return self.publish_in_transfer(Job { publication, id, ticket });
+            return self.publish_in_transfer(job);
         }
-        let id = self.append_to(log, update);
+        self.publish_here(job)
+    }
+
+    /// Publishes an update in this process.
+    pub(super) fn publish_here(&self, job: Job) -> Result<Option<Arc<str>>, Reject> {
+        if let Some(store) = &self.store {
+            return store.put(job).map(|()| None);
+        }
+        let id = self.append(&job.id, &job.publication);
         self.tell();
         Ok(Some(id))
+    }
+
+    /// The file of the history, if it is in one.
+    pub(super) fn file(&self) -> Option<&HubStore> {
+        match &self.store {
+            Some(Store::File(store)) => Some(store),
+            _ => None,
+        }
     }
 
     /// Appends an update to the log.

@@ -3,15 +3,24 @@
 //! A thread of its own writes, for two reasons. Workers may have file tables of their own, in which
 //! the file is not open. And a commit waits for the disk: meanwhile further updates collect, and
 //! the next commit takes all of them.
+//!
+//! Only one process at a time can have the file open. In a live upgrade the former process closes it before it hands its
+//! log over, and the new one opens it then.
 
 use super::{
     record::Record,
     redis::RedisStore,
     shared::{HubShared, Ticket, unix_time},
 };
-use anyhow::{Context, ensure};
-use pollux_hub::{history::Sequence, limits::Limits, reject::Reject, update::Publication};
-use redb::{Database, ReadableTable, TableDefinition};
+use crate::upgrade;
+use anyhow::{Context, anyhow, ensure};
+use pollux_hub::{
+    history::Sequence,
+    limits::Limits,
+    reject::Reject,
+    update::{Publication, Update},
+};
+use redb::{Database, DatabaseError, ReadableTable, TableDefinition};
 use std::{
     io,
     path::{Path, PathBuf},
@@ -31,6 +40,8 @@ const QUEUE: usize = 4096;
 const BATCH: usize = 1024;
 /// Between two tries to open a file that could not be written to.
 const REOPEN_PAUSE: Duration = Duration::from_secs(1);
+/// How long it may take to open or to close the file, in an upgrade.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// An update on its way to the store.
 #[derive(Clone, Debug)]
@@ -39,6 +50,34 @@ pub(super) struct Job {
     pub(super) id: String,
     /// The publisher's ticket: it is answered when the update is stored.
     pub(super) ticket: Option<Ticket>,
+    /// A thread that waits for the same.
+    pub(super) waiting: Option<SyncSender<Result<(), Reject>>>,
+}
+
+/// Tells those who wait for an update what became of it.
+pub(super) fn finish(
+    shared: &HubShared,
+    ticket: Option<Ticket>,
+    waiting: Option<&SyncSender<Result<(), Reject>>>,
+    outcome: Result<Arc<str>, Reject>,
+) {
+    if let Some(waiting) = waiting {
+        // It waits for one outcome, and there is room for one.
+        let _ = waiting.try_send(outcome.clone().map(drop));
+    }
+    if let Some(ticket) = ticket {
+        shared.answer(ticket, outcome);
+    }
+}
+
+/// What the thread is to do.
+#[derive(Debug)]
+enum Task {
+    Store(Job),
+    /// Close the file: another process opens it next.
+    Close(SyncSender<anyhow::Result<()>>),
+    /// Open the file, and take in what another process has stored there.
+    Open(SyncSender<anyhow::Result<()>>),
 }
 
 /// Where updates go before they are in the log.
@@ -77,7 +116,7 @@ impl Store {
 /// The way to the thread that writes.
 #[derive(Debug)]
 pub(super) struct HubStore {
-    jobs: Option<SyncSender<Job>>,
+    tasks: Option<SyncSender<Task>>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -85,18 +124,44 @@ impl HubStore {
     /// Hands an update over.
     pub(super) fn put(&self, job: Job) -> Result<(), Reject> {
         let stopping = || unavailable("the hub is stopping: try again later");
-        let jobs = self.jobs.as_ref().ok_or_else(stopping)?;
-        jobs.try_send(job).map_err(|error| match error {
+        let tasks = self.tasks.as_ref().ok_or_else(stopping)?;
+        tasks.try_send(Task::Store(job)).map_err(|error| match error {
             TrySendError::Full(_) => unavailable("the hub's disk is too slow: try again"),
             TrySendError::Disconnected(_) => stopping(),
         })
+    }
+
+    /// Stores what waits, and closes the file.
+    ///
+    /// # Errors
+    /// That takes too long.
+    pub(super) fn close(&self) -> anyhow::Result<()> {
+        self.request(Task::Close)
+    }
+
+    /// Opens the file again, and appends to the log what another process has stored there.
+    ///
+    /// # Errors
+    /// It cannot be opened now. The next update tries again.
+    pub(super) fn open(&self) -> anyhow::Result<()> {
+        self.request(Task::Open)
+    }
+
+    fn request(
+        &self,
+        task: impl FnOnce(SyncSender<anyhow::Result<()>>) -> Task,
+    ) -> anyhow::Result<()> {
+        let (send, outcome) = sync_channel(1);
+        let tasks = self.tasks.as_ref().context("the hub is stopping")?;
+        tasks.send(task(send))?;
+        outcome.recv_timeout(PATIENCE).map_err(|_| anyhow!("the hub's disk is too slow"))?
     }
 }
 
 impl Drop for HubStore {
     /// Waits until the file is closed, so that it can be opened again.
     fn drop(&mut self) {
-        self.jobs = None;
+        self.tasks = None;
         let thread = self.thread.get_mut().ok().and_then(Option::take);
         if let Some(thread) = thread
             && thread.thread().id() != thread::current().id()
@@ -111,56 +176,86 @@ pub(super) fn unavailable(message: &'static str) -> Reject {
     Reject { status: 503, code: None, message: message.into() }
 }
 
-/// A file that is open, before its thread runs.
+/// The file, before its thread runs.
 #[derive(Debug)]
 pub(super) struct StoreFile {
     path: PathBuf,
-    /// `None` after a failure: redb refuses further changes until the file is opened again.
+    limits: Limits,
+    /// `None` after a failure: redb refuses further changes until the file is opened again. Also while another
+    /// process has it.
     database: Option<Database>,
+    /// Another process may have stored updates since it was closed.
+    may_be_ahead: bool,
     /// When it was last opened, or could not be.
     opened_at: Instant,
-    jobs: Receiver<Job>,
+    tasks: Receiver<Task>,
     /// The first position that the file holds.
     first: Sequence,
     most: u64,
+    /// Whether the last batch could not be stored.
+    has_failed: bool,
 }
 
 /// What the file holds: each update with its position.
 pub(super) type Contents = Vec<(Sequence, String, Publication)>;
 
+/// Opens the file, or creates it. Returns what it holds within the limits, and the first position that it holds.
+fn open_file(path: &Path, limits: &Limits) -> anyhow::Result<(Database, Contents, Sequence)> {
+    let database = Database::create(path)?;
+    // The table is made now, so that reading finds it, and that the file can be written to.
+    let change = database.begin_write()?;
+    change.open_table(UPDATES)?;
+    change.commit()?;
+    let mut contents = Vec::new();
+    let view = database.begin_read()?;
+    let table = view.open_table(UPDATES)?;
+    let horizon = unix_time().saturating_sub(limits.history_age.as_secs());
+    for entry in table.iter()?.rev().take(limits.history_updates) {
+        let (sequence, bytes) = entry?;
+        let record = Record::decode(bytes.value())?;
+        if record.at < horizon && !contents.is_empty() {
+            break;
+        }
+        contents.push((sequence.value(), record.id, record.publication));
+    }
+    contents.reverse();
+    let first = table.first()?.map_or(1, |(sequence, _)| sequence.value());
+    drop(table);
+    drop(view);
+    Ok((database, contents, first))
+}
+
+/// Whether another process has the file open.
+fn is_in_use(error: &anyhow::Error) -> bool {
+    matches!(error.downcast_ref(), Some(DatabaseError::DatabaseAlreadyOpen))
+}
+
 impl StoreFile {
-    /// Opens the file, or creates it, and reads what it holds within the limits.
+    /// Opens the file, or creates it, and reads what it holds within the limits. In a live upgrade it may be the
+    /// former process that has it open; then it is opened later.
     ///
     /// # Errors
     /// It cannot be opened, another process has it open, or it holds something else.
     pub(super) fn open(path: &Path, limits: &Limits) -> anyhow::Result<(Self, HubStore, Contents)> {
-        let named = || format!("--hub-store file:{}", path.display());
-        let database = Database::create(path).with_context(named)?;
-        // The table is made now, so that reading finds it, and that the file can be written to.
-        let change = database.begin_write().with_context(named)?;
-        change.open_table(UPDATES).with_context(named)?;
-        change.commit().with_context(named)?;
-        let mut contents = Vec::new();
-        let view = database.begin_read().with_context(named)?;
-        let table = view.open_table(UPDATES).with_context(named)?;
-        let horizon = unix_time().saturating_sub(limits.history_age.as_secs());
-        for entry in table.iter().with_context(named)?.rev().take(limits.history_updates) {
-            let (sequence, bytes) = entry.with_context(named)?;
-            let record = Record::decode(bytes.value()).with_context(named)?;
-            if record.at < horizon && !contents.is_empty() {
-                break;
-            }
-            contents.push((sequence.value(), record.id, record.publication));
-        }
-        contents.reverse();
-        let first = table.first().with_context(named)?.map_or(1, |(sequence, _)| sequence.value());
-        drop(table);
-        drop(view);
-        let (send, jobs) = sync_channel(QUEUE);
-        let most = limits.history_updates.max(1) as u64;
-        let store = HubStore { jobs: Some(send), thread: Mutex::default() };
-        let (path, opened_at) = (path.to_owned(), Instant::now());
-        Ok((Self { path, database: Some(database), opened_at, jobs, first, most }, store, contents))
+        let (database, contents, first) = match open_file(path, limits) {
+            Ok((database, contents, first)) => (Some(database), contents, first),
+            Err(error) if upgrade::is_in_progress() && is_in_use(&error) => (None, Vec::new(), 1),
+            Err(error) => return Err(error.context(format!("--hub-store file:{}", path.display()))),
+        };
+        let (send, tasks) = sync_channel(QUEUE);
+        let store = HubStore { tasks: Some(send), thread: Mutex::default() };
+        let file = Self {
+            path: path.to_owned(),
+            limits: limits.clone(),
+            may_be_ahead: database.is_none(),
+            database,
+            opened_at: Instant::now(),
+            tasks,
+            first,
+            most: limits.history_updates.max(1) as u64,
+            has_failed: false,
+        };
+        Ok((file, store, contents))
     }
 
     /// Starts the thread, which ends when the hub does.
@@ -171,32 +266,27 @@ impl StoreFile {
         let shared = Arc::downgrade(owner);
         let thread = thread::Builder::new().name("hub-store".into()).spawn(move || {
             // The hub itself holds the other end: when it is gone, nothing more can come.
-            let mut has_failed = false;
-            while let Ok(first) = self.jobs.recv() {
+            while let Ok(first) = self.tasks.recv() {
                 let Some(shared) = shared.upgrade() else { return };
-                let mut batch = vec![first];
-                batch.extend(self.jobs.try_iter().take(BATCH - 1));
-                let next = shared.head() + 1;
-                let outcome = self.write(next, &batch);
-                match (&outcome, std::mem::replace(&mut has_failed, outcome.is_err())) {
-                    // Written once, not for each update.
-                    (Err(error), false) => {
-                        let path = self.path.display();
-                        tracing::error!("--hub-store file:{path}: updates are refused: {error:#}");
-                    }
-                    (Ok(()), true) => tracing::info!("--hub-store: updates are stored again"),
-                    _ => {}
+                let (mut next, mut batch) = (Some(first), Vec::new());
+                while let Some(Task::Store(job)) = next {
+                    batch.push(job);
+                    next = (batch.len() < BATCH).then(|| self.tasks.try_recv().ok()).flatten();
                 }
-                for Job { publication, id, ticket } in batch {
-                    let answer = match &outcome {
-                        Ok(()) => Ok(shared.append(&id, &publication)),
-                        Err(_) => Err(unavailable("the hub cannot write to its disk: try later")),
-                    };
-                    if let Some(ticket) = ticket {
-                        shared.answer(ticket, answer);
-                    }
+                if !batch.is_empty() {
+                    self.store(&shared, batch);
                 }
-                shared.tell();
+                match next {
+                    Some(Task::Close(done)) => {
+                        self.database = None;
+                        self.may_be_ahead = true;
+                        let _ = done.send(Ok(()));
+                    }
+                    Some(Task::Open(done)) => {
+                        let _ = done.send(self.open_again(&shared));
+                    }
+                    Some(Task::Store(_)) | None => {}
+                }
             }
         })?;
         if let Ok(mut place) = store.thread.lock() {
@@ -205,19 +295,60 @@ impl StoreFile {
         Ok(())
     }
 
+    /// Stores a batch, appends it to the log, and answers its publishers.
+    fn store(&mut self, shared: &HubShared, batch: Vec<Job>) {
+        let outcome = self.write(shared, &batch);
+        match (&outcome, std::mem::replace(&mut self.has_failed, outcome.is_err())) {
+            // Written once, not for each update.
+            (Err(error), false) => {
+                let path = self.path.display();
+                tracing::error!("--hub-store file:{path}: updates are refused: {error:#}");
+            }
+            (Ok(()), true) => tracing::info!("--hub-store: updates are stored again"),
+            _ => {}
+        }
+        for Job { publication, id, ticket, waiting } in batch {
+            let answer = match &outcome {
+                Ok(()) => Ok(shared.append(&id, &publication)),
+                Err(_) => Err(unavailable("the hub cannot write to its disk: try later")),
+            };
+            finish(shared, ticket, waiting.as_ref(), answer);
+        }
+        shared.tell();
+    }
+
     /// Commits a batch, which is on the disk when this returns. After a failure the file is opened again, but not for
     /// each update: the disk may stay full.
-    fn write(&mut self, next: Sequence, batch: &[Job]) -> anyhow::Result<()> {
-        let database = match self.database.take() {
-            Some(database) => database,
-            None => {
-                ensure!(self.opened_at.elapsed() >= REOPEN_PAUSE, "the last failure was just now");
-                self.opened_at = Instant::now();
-                Database::create(&self.path)?
-            }
-        };
-        self.commit(&database, next, batch)?;
+    fn write(&mut self, shared: &HubShared, batch: &[Job]) -> anyhow::Result<()> {
+        if self.database.is_none() {
+            ensure!(self.opened_at.elapsed() >= REOPEN_PAUSE, "the last failure was just now");
+            self.open_again(shared)?;
+        }
+        let database = self.database.take().context("the file is closed")?;
+        self.commit(&database, shared.head() + 1, batch)?;
         self.database = Some(database);
+        Ok(())
+    }
+
+    /// Opens the file after a failure, or after another process had it.
+    fn open_again(&mut self, shared: &HubShared) -> anyhow::Result<()> {
+        if self.database.is_some() {
+            return Ok(());
+        }
+        self.opened_at = Instant::now();
+        if !self.may_be_ahead {
+            self.database = Some(Database::create(&self.path)?);
+            return Ok(());
+        }
+        let (database, contents, first) = open_file(&self.path, &self.limits)?;
+        self.first = first;
+        for (sequence, id, publication) in contents {
+            // Those that the log has already are left out there.
+            shared.append_at(sequence, Update::new(&id, &publication), self.limits.history_age);
+        }
+        self.may_be_ahead = false;
+        self.database = Some(database);
+        shared.tell();
         Ok(())
     }
 

@@ -2,12 +2,12 @@
 //!
 //! The former process stops appending to its log and sends it; from then on it forwards what is published there.
 //! Positions in the log stay the same, so that subscribers follow with their cursors. Until the log has arrived, the
-//! new process holds updates and new subscribers back: two logs would have different updates at one position. Only the
-//! history in memory is handed over like this; other stores are open to one process, or number updates themselves.
+//! new process holds updates and new subscribers back: two logs would have different updates at one position. A history
+//! in a file goes the same way: the former process closes the file first, and the new one opens it when it has the log.
 
 use super::{
     shared::{HubShared, Ticket, lock},
-    store::{Job, unavailable},
+    store::{HubStore, Job, finish, unavailable},
 };
 use crate::config::HubStoreConfig;
 use anyhow::{Context, bail, ensure};
@@ -54,8 +54,8 @@ pub(super) struct Held {
 /// From the former process, each after its length in four bytes.
 #[derive(Debug, Serialize, Deserialize)]
 enum Packet {
-    /// The position of the next update of an empty log.
-    Begin { next: Sequence },
+    /// Where the history is kept, and the position of the next update of an empty log.
+    Begin { store: String, next: Sequence },
     /// An update of the log.
     Entry {
         sequence: Sequence,
@@ -81,7 +81,19 @@ enum Answer {
 impl HubShared {
     /// Whether a live upgrade hands the log and the subscribers over.
     pub(crate) fn can_be_handed_over(&self) -> bool {
-        matches!(self.config.store, HubStoreConfig::Memory)
+        matches!(self.config.store, HubStoreConfig::Memory | HubStoreConfig::File(_))
+    }
+
+    /// A name for the place of the history: the new process takes it over only if it has the same one.
+    fn place(&self) -> String {
+        match &self.config.store {
+            HubStoreConfig::Memory => "memory".into(),
+            HubStoreConfig::File(path) => {
+                let path = path.canonicalize().unwrap_or_else(|_| path.clone());
+                format!("file:{}", path.display())
+            }
+            HubStoreConfig::Redis(url) => url.to_string(),
+        }
     }
 
     /// Whether the new process of an upgrade has the log.
@@ -130,9 +142,7 @@ impl HubShared {
             }
             Transfer::None => {}
         }
-        let id = self.append(&job.id, &job.publication);
-        self.tell();
-        Ok(Some(id))
+        self.publish_here(job)
     }
 
     /// In the former process: sends the log, and from then on what is published. Returns whether the new process has a
@@ -144,19 +154,60 @@ impl HubShared {
         socket.set_write_timeout(Some(PATIENCE))?;
         socket.set_read_timeout(Some(PATIENCE))?;
         let (sender, jobs) = sync_channel(WAITING_MAX);
-        let (next, entries) = {
-            let log = lock(&self.log);
+        {
+            let _log = lock(&self.log);
             *lock(&self.transfer) = Transfer::Forwarded(sender);
             self.may_answer.store(true, Ordering::Release);
             self.is_transferring.store(true, Ordering::Release);
+        }
+        let outcome = self.send_log(&socket);
+        if !matches!(outcome, Ok(Answer::Taken)) {
+            // Until it is certain that the new process does not have the file, updates wait here.
+            let _log = lock(&self.log);
+            *lock(&self.transfer) = Transfer::Held(Held::default());
+        }
+        match outcome {
+            Ok(Answer::Taken) => {
+                let hub = Arc::downgrade(self);
+                let run = move || forward(&hub, &socket, &jobs);
+                thread::Builder::new().name("hub-forward".into()).spawn(run)?;
+                Ok(true)
+            }
+            Ok(Answer::Refused(reason)) => {
+                self.hold_again(&jobs);
+                self.release();
+                tracing::warn!("upgrade: {reason}: subscribers have to connect again");
+                Ok(false)
+            }
+            Err(error) => {
+                self.hold_again(&jobs);
+                Err(error)
+            }
+        }
+    }
+
+    /// Has updates wait that the new process did not get.
+    fn hold_again(&self, jobs: &Receiver<Job>) {
+        if let Transfer::Held(held) = &mut *lock(&self.transfer) {
+            held.jobs.splice(0..0, jobs.try_iter());
+        }
+    }
+
+    /// Closes the file, if there is one, and sends the log.
+    fn send_log(&self, socket: &UnixStream) -> anyhow::Result<Answer> {
+        if let Some(file) = self.file() {
+            file.close().context("the hub's history")?;
+        }
+        let (next, entries) = {
+            let log = lock(&self.log);
             let entries: Vec<_> =
                 log.entries().map(|(at, update, time)| (at, update.clone(), time)).collect();
             (log.last() + 1, entries)
         };
         let now = self.now();
         let sent = (|| {
-            let mut out = BufWriter::new(&socket);
-            write(&mut out, &Packet::Begin { next })?;
+            let mut out = BufWriter::new(socket);
+            write(&mut out, &Packet::Begin { store: self.place(), next })?;
             for (sequence, update, at) in entries {
                 let age = now.saturating_sub(at).as_millis();
                 let entry = Packet::Entry {
@@ -172,32 +223,13 @@ impl HubShared {
             write(&mut out, &Packet::End)?;
             out.flush()?;
             drop(out);
-            read::<Answer>(&mut &socket)
+            read::<Answer>(&mut &*socket)
         })();
-        match sent.context("the hub's history") {
-            Ok(Answer::Taken) => {
-                let hub = Arc::downgrade(self);
-                let run = move || forward(&hub, &socket, &jobs);
-                thread::Builder::new().name("hub-forward".into()).spawn(run)?;
-                Ok(true)
-            }
-            Ok(Answer::Refused(reason)) => {
-                self.stay();
-                tracing::warn!("upgrade: {reason}: subscribers have to connect again");
-                Ok(false)
-            }
-            Err(error) => {
-                self.stay();
-                Err(error)
-            }
-        }
+        sent.context("the hub's history")
     }
-
-    /// In the former process: the upgrade is given up, updates are appended to this log again.
+    /// In the former process, when the new one has ended: the upgrade is given up, updates are appended to this log again.
     pub(crate) fn stay(&self) {
-        let _log = lock(&self.log);
-        *lock(&self.transfer) = Transfer::None;
-        self.is_transferring.store(false, Ordering::Release);
+        self.release();
     }
 
     /// In the new process: takes in the log that the former one sends, and then each update that is published there.
@@ -207,13 +239,12 @@ impl HubShared {
     pub(crate) fn take_over(self: &Arc<Self>, socket: UnixStream) -> anyhow::Result<()> {
         socket.set_read_timeout(Some(PATIENCE))?;
         let mut input = BufReader::new(socket.try_clone()?);
-        let can_take = self.can_be_handed_over();
+        let (mut can_take, mut begin) = (false, 0);
         let now = self.now();
-        let mut begin = 0;
         loop {
             let (sequence, age_ms, update) = match read(&mut input)? {
-                Packet::Begin { next } => {
-                    begin = next;
+                Packet::Begin { store, next } => {
+                    (can_take, begin) = (self.can_be_handed_over() && store == self.place(), next);
                     continue;
                 }
                 Packet::Entry { sequence, age_ms, id, topics, private, text } => {
@@ -232,6 +263,9 @@ impl HubShared {
             let mut log = lock(&self.log);
             log.begin_at(begin);
             self.head.store(log.last(), Ordering::Release);
+            drop(log);
+            // Before updates and subscribers go on: it may fail, and then the former process has to have the file.
+            self.file().map_or(Ok(()), HubStore::open).with_context(|| self.place())?;
         }
         self.release();
         if !can_take {
@@ -246,8 +280,14 @@ impl HubShared {
         Ok(())
     }
 
-    /// In the new process: what was held goes on.
+    /// The upgrade is over, or given up: what was held goes on.
     pub(crate) fn release(&self) {
+        if !self.is_transferring.load(Ordering::Acquire) {
+            return;
+        }
+        if let Some(Err(error)) = self.file().map(HubStore::open) {
+            tracing::error!("--hub-store {}: updates are refused: {error:#}", self.place());
+        }
         let held = {
             let log = lock(&self.log);
             let transfer = std::mem::take(&mut *lock(&self.transfer));
@@ -258,10 +298,11 @@ impl HubShared {
                 Transfer::None | Transfer::Forwarded(_) => return,
             }
         };
-        for Job { publication, id, ticket } in held.jobs {
-            let id = self.append(&id, &publication);
-            if let Some(ticket) = ticket {
-                self.answer(ticket, Ok(id));
+        for job in held.jobs {
+            let (ticket, waiting) = (job.ticket, job.waiting.clone());
+            // Otherwise the store tells them.
+            if let Some(outcome) = self.publish_here(job).transpose() {
+                finish(self, ticket, waiting.as_ref(), outcome);
             }
         }
         for ticket in held.subscribers {
@@ -284,7 +325,7 @@ pub(crate) fn refuse(socket: UnixStream) -> anyhow::Result<()> {
 
 /// Sends updates that are published in the former process, one at a time.
 fn forward(hub: &Weak<HubShared>, mut socket: &UnixStream, jobs: &Receiver<Job>) {
-    while let Ok(Job { publication, id, ticket }) = jobs.recv() {
+    while let Ok(Job { publication, id, ticket, waiting }) = jobs.recv() {
         let packet = Packet::Publish { id: id.clone(), publication };
         let answer = write(&mut socket, &packet).and_then(|()| read(&mut socket));
         let outcome = match answer {
@@ -294,10 +335,8 @@ fn forward(hub: &Weak<HubShared>, mut socket: &UnixStream, jobs: &Receiver<Job>)
             }
         };
         let Some(hub) = hub.upgrade() else { return };
-        if let Some(ticket) = ticket {
-            hub.answer(ticket, outcome);
-            hub.tell();
-        }
+        finish(&hub, ticket, waiting.as_ref(), outcome);
+        hub.tell();
     }
 }
 
@@ -309,9 +348,18 @@ fn publish_forwarded(
 ) {
     while let Ok(Packet::Publish { id, publication }) = read(&mut input) {
         let Some(hub) = hub.upgrade() else { return };
-        let publication = Publication { id: Some(id), ..publication };
-        let answer = match hub.publish(publication, None) {
-            Ok(_) => Answer::Taken,
+        let (waiting, is_stored) = sync_channel(1);
+        let outcome =
+            match hub.publish_job(Job { publication, id, ticket: None, waiting: Some(waiting) }) {
+                Ok(Some(_)) => Ok(()),
+                // It ends when the update is stored, or the store with its thread.
+                Ok(None) => {
+                    is_stored.recv().unwrap_or_else(|_| Err(unavailable("the hub is stopping")))
+                }
+                Err(reject) => Err(reject),
+            };
+        let answer = match outcome {
+            Ok(()) => Answer::Taken,
             Err(reject) => Answer::Refused(reject.message.into_owned()),
         };
         if write(&mut socket, &answer).is_err() {

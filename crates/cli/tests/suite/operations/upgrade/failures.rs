@@ -3,7 +3,7 @@
 use super::*;
 use std::{io::Write, os::unix::fs::PermissionsExt, process::Stdio};
 
-fn replace(program: &Path, script: &str) {
+pub(super) fn replace(program: &Path, script: &str) {
     fs::remove_file(program).unwrap();
     // In a process of its own: a thread that forks meanwhile would keep the file open for writing.
     let mut command = Command::new("sh");

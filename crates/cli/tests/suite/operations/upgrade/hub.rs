@@ -12,10 +12,31 @@ const HUB: [&str; 5] = ["--hub", "--hub-anonymous", "--hub-publish-anonymous", "
 
 #[test]
 fn subscribers_stay_connected_and_get_each_update_once() {
+    upgrade_under_load(&[], |_| ());
+}
+
+/// The history is complete on the disk: a server that is started later has all of it.
+#[test]
+fn a_history_on_disk_goes_along() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = format!("file:{}", directory.path().join("history").display());
+    upgrade_under_load(&["--hub-store", &store], |count| {
+        let folder = Folder::new();
+        folder.write("", "root = \"a\"");
+        let server = folder.serve(&[&HUB[..], &["--hub-store", &store]].concat());
+        let socket = connect(server.address());
+        let mut late = Subscriber::new(socket, "match=a&lastEventID=earliest", "");
+        (0..count).for_each(|number| assert_eq!(late.data(), number.to_string()));
+        server.stop();
+    });
+}
+
+/// Three upgrades while updates are published. `check` is called with their number when all processes have ended.
+fn upgrade_under_load(store: &[&str], check: impl FnOnce(u64)) {
     limits::raise_descriptor_limit();
     let folder = Folder::new();
     folder.write("", "root = \"a\"");
-    let mut server = folder.serve(&HUB);
+    let mut server = folder.serve(&[&HUB[..], store].concat());
     let mut publisher = server.client();
     let address = server.address().to_owned();
     // They read different topics, and some a pattern.
@@ -62,6 +83,55 @@ fn subscribers_stay_connected_and_get_each_update_once() {
     (0..count).for_each(|number| assert_eq!(late.data(), number.to_string()));
     server.wait_for_end();
     end(processes);
+    check(count);
+}
+
+/// A new process that takes the log and dies: the former one opens the file again, and goes on with what waited.
+#[test]
+fn a_successor_that_dies_leaves_the_history_on_disk() {
+    let folder = Folder::new();
+    folder.write("", "root = \"a\"");
+    let program = own_program(&folder);
+    let store = format!("file:{}", folder.0.path().join("history").display());
+    let mut command = Command::new(&program);
+    command.args(["serve", "--json", "--listen", "127.0.0.1:0", "--config"]);
+    command.arg(folder.config()).arg("--control").arg(folder.control());
+    command.args(HUB).args(["--hub-store", &store]);
+    let mut server = Serve::start_command(command);
+    let address = server.address().to_owned();
+    let mut subscribers: Vec<_> =
+        (0..20).map(|_| Subscriber::new(connect(&address), "match=a", "")).collect();
+    let (ends, published) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+    let publishing = {
+        let (ends, published, address) = (ends.clone(), published.clone(), address.clone());
+        thread::spawn(move || {
+            let mut client = Client::connect(&address);
+            while !ends.load(SeqCst) {
+                publish(&mut client, "a", &published.fetch_add(1, SeqCst).to_string());
+                thread::sleep(Duration::from_millis(2));
+            }
+        })
+    };
+    // It says that it is ready, and reads nothing.
+    super::failures::replace(&program, "printf 'PLXU\\0\\2\\3' >&$POLLUX_UPGRADE_FD; sleep 0.5");
+    let started_at = published.load(SeqCst);
+    refused(&folder.ctl("upgrade"));
+    while published.load(SeqCst) < started_at + 100 {
+        thread::sleep(Duration::from_millis(5));
+    }
+    ends.store(true, SeqCst);
+    publishing.join().unwrap();
+    let count = published.load(SeqCst);
+    for subscriber in &mut subscribers {
+        (0..count).for_each(|number| assert_eq!(subscriber.data(), number.to_string()));
+    }
+    fs::remove_file(&program).unwrap();
+    fs::hard_link(BINARY, &program).or_else(|_| fs::copy(BINARY, &program).map(drop)).unwrap();
+    assert!(handed_over(&printed(&folder.ctl("upgrade"))) >= subscribers.len());
+    let process = successor(&mut server);
+    publish(&mut Client::connect(&address), "a", "last");
+    subscribers.iter_mut().for_each(|subscriber| assert_eq!(subscriber.data(), "last"));
+    end(vec![process]);
 }
 
 /// The token's time goes along, and so does a session of TLS.
