@@ -10,6 +10,7 @@
 mod connection;
 mod entry;
 mod follow;
+mod freeze;
 mod publish;
 mod resp;
 
@@ -22,8 +23,9 @@ use anyhow::bail;
 use connection::Socket;
 use entry::EntryId;
 use pollux_guestbook::redis::Url;
-use pollux_hub::reject::Reject;
+use pollux_hub::{history::Sequence, reject::Reject};
 use std::{
+    collections::VecDeque,
     io,
     sync::{
         Arc, Condvar, Mutex, MutexGuard, PoisonError,
@@ -78,6 +80,10 @@ struct Link {
     is_following: AtomicBool,
     /// How far the log is, and the tickets that wait for an entry.
     progress: Mutex<Progress>,
+    /// Whether the log does not follow the stream any longer, as another process does. It is locked while entries are
+    /// appended to the log.
+    is_frozen: Mutex<bool>,
+    thawed: Condvar,
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -87,6 +93,8 @@ struct Progress {
     /// The last entry that is in the log.
     position: EntryId,
     waiting: Vec<(Ticket, EntryId)>,
+    /// The newest entries, and where the log was after each.
+    taken: VecDeque<(EntryId, Sequence)>,
 }
 
 #[derive(Debug, Default)]
@@ -125,6 +133,8 @@ impl RedisStore {
             queued: AtomicUsize::new(0),
             is_following: AtomicBool::new(false),
             progress: Mutex::default(),
+            is_frozen: Mutex::default(),
+            thawed: Condvar::new(),
             state: Mutex::default(),
             changed: Condvar::new(),
         });
@@ -229,6 +239,7 @@ impl Link {
         }
         drop(state);
         self.changed.notify_all();
+        self.thawed.notify_all();
     }
 
     fn has_ended(&self) -> bool {

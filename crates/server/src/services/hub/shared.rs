@@ -43,6 +43,8 @@ pub(crate) struct HubShared {
     pub(super) log: Mutex<History>,
     /// What becomes of updates during a live upgrade.
     pub(super) transfer: Mutex<Transfer>,
+    /// After a live upgrade: a position in the log of the former process, and the same place in this one, if they differ.
+    pub(super) anchor: Mutex<Option<(Sequence, Sequence)>>,
     /// Whether there is a live upgrade. It is changed while the log is locked.
     pub(super) is_transferring: AtomicBool,
     /// Whether publishers or subscribers may wait for an answer.
@@ -133,6 +135,7 @@ impl HubShared {
         let shared = Arc::new(Self {
             head: AtomicU64::new(log.last()),
             transfer: Mutex::default(),
+            anchor: Mutex::default(),
             is_transferring: AtomicBool::new(false),
             may_answer: AtomicBool::new(store.is_some()),
             store,
@@ -157,7 +160,7 @@ impl HubShared {
             _ => {}
         }
         keys::watch(&shared)?;
-        if upgrade::is_in_progress() && shared.can_be_handed_over() {
+        if upgrade::is_in_progress() && shared.redis().is_none() {
             shared.hold();
         }
         Ok(shared)
@@ -209,6 +212,10 @@ impl HubShared {
             self.tell();
             return Ok(Some(id));
         }
+        if self.redis().is_some() {
+            // It numbers updates for both processes of an upgrade.
+            return self.publish_here(job);
+        }
         // The lock keeps an upgrade from beginning in between: the file is closed behind this update.
         let log = lock(&self.log);
         if self.is_transferring.load(Ordering::Acquire) {
@@ -226,6 +233,14 @@ impl HubShared {
         let id = self.append(&job.id, &job.publication);
         self.tell();
         Ok(Some(id))
+    }
+
+    /// The Redis of the history, if it is in one.
+    pub(super) fn redis(&self) -> Option<&RedisStore> {
+        match &self.store {
+            Some(Store::Redis(store)) => Some(store),
+            _ => None,
+        }
     }
 
     /// The file of the history, if it is in one.

@@ -4,8 +4,10 @@
 //! Positions in the log stay the same, so that subscribers follow with their cursors. Until the log has arrived, the
 //! new process holds updates and new subscribers back: two logs would have different updates at one position. A history
 //! in a file goes the same way: the former process closes the file first, and the new one opens it when it has the log.
+//! With Redis both processes follow one stream; the log of the former one stays as it is from then on.
 
 use super::{
+    redis::RedisStore,
     shared::{HubShared, Ticket, lock},
     store::{HubStore, Job, finish, unavailable},
 };
@@ -42,6 +44,8 @@ pub(super) enum Transfer {
     Held(Held),
     /// The new process has the log, and gets the updates.
     Forwarded(SyncSender<Job>),
+    /// The new process follows the same Redis.
+    Frozen,
 }
 
 /// What waits for the log.
@@ -54,8 +58,8 @@ pub(super) struct Held {
 /// From the former process, each after its length in four bytes.
 #[derive(Debug, Serialize, Deserialize)]
 enum Packet {
-    /// Where the history is kept, and the position of the next update of an empty log.
-    Begin { store: String, next: Sequence },
+    /// Where the history is kept, the position of the next update, and with Redis the last entry of the log.
+    Begin { store: String, next: Sequence, entry: Option<String> },
     /// An update of the log.
     Entry {
         sequence: Sequence,
@@ -79,9 +83,13 @@ enum Answer {
 }
 
 impl HubShared {
-    /// Whether a live upgrade hands the log and the subscribers over.
-    pub(crate) fn can_be_handed_over(&self) -> bool {
-        matches!(self.config.store, HubStoreConfig::Memory | HubStoreConfig::File(_))
+    /// The position in this log of a subscriber that another process hands over. `None` if this log does not go back
+    /// to there.
+    pub(super) fn own_position(&self, position: Sequence) -> Option<Sequence> {
+        match *lock(&self.anchor) {
+            Some((former, own)) => (position + own).checked_sub(former),
+            None => Some(position),
+        }
     }
 
     /// A name for the place of the history: the new process takes it over only if it has the same one.
@@ -92,14 +100,14 @@ impl HubShared {
                 let path = path.canonicalize().unwrap_or_else(|_| path.clone());
                 format!("file:{}", path.display())
             }
-            HubStoreConfig::Redis(url) => url.to_string(),
+            HubStoreConfig::Redis(url) => format!("{url} {}", self.config.path),
         }
     }
 
     /// Whether the new process of an upgrade has the log.
     pub(crate) fn is_handed_over(&self) -> bool {
         self.is_transferring.load(Ordering::Acquire)
-            && matches!(*lock(&self.transfer), Transfer::Forwarded(_))
+            && matches!(*lock(&self.transfer), Transfer::Forwarded(_) | Transfer::Frozen)
     }
 
     /// In the new process: updates wait for the log, until [`HubShared::release`].
@@ -120,7 +128,7 @@ impl HubShared {
                 Ok(true)
             }
             Transfer::Held(_) => Err(unavailable("the hub is starting: try again")),
-            Transfer::None | Transfer::Forwarded(_) => Ok(false),
+            Transfer::None | Transfer::Forwarded(_) | Transfer::Frozen => Ok(false),
         }
     }
 
@@ -140,7 +148,7 @@ impl HubShared {
                     }
                 };
             }
-            Transfer::None => {}
+            Transfer::None | Transfer::Frozen => {}
         }
         self.publish_here(job)
     }
@@ -153,6 +161,9 @@ impl HubShared {
     pub(crate) fn hand_over(self: &Arc<Self>, socket: UnixStream) -> anyhow::Result<bool> {
         socket.set_write_timeout(Some(PATIENCE))?;
         socket.set_read_timeout(Some(PATIENCE))?;
+        if let Some(redis) = self.redis() {
+            return self.leave_redis(redis, &socket);
+        }
         let (sender, jobs) = sync_channel(WAITING_MAX);
         {
             let _log = lock(&self.log);
@@ -186,6 +197,27 @@ impl HubShared {
         }
     }
 
+    /// Stops following Redis, which the new process does.
+    fn leave_redis(&self, redis: &RedisStore, socket: &UnixStream) -> anyhow::Result<bool> {
+        *lock(&self.transfer) = Transfer::Frozen;
+        self.is_transferring.store(true, Ordering::Release);
+        let entry = Some(redis.freeze(self));
+        let begin = Packet::Begin { store: self.place(), next: self.head() + 1, entry };
+        let mut out = socket;
+        let answer = write(&mut out, &begin)
+            .and_then(|()| write(&mut out, &Packet::End))
+            .and_then(|()| read(&mut out))
+            .context("the hub's history")?;
+        match answer {
+            Answer::Taken => Ok(true),
+            Answer::Refused(reason) => {
+                self.release();
+                tracing::warn!("upgrade: {reason}: subscribers have to connect again");
+                Ok(false)
+            }
+        }
+    }
+
     /// Has updates wait that the new process did not get.
     fn hold_again(&self, jobs: &Receiver<Job>) {
         if let Transfer::Held(held) = &mut *lock(&self.transfer) {
@@ -207,7 +239,7 @@ impl HubShared {
         let now = self.now();
         let sent = (|| {
             let mut out = BufWriter::new(socket);
-            write(&mut out, &Packet::Begin { store: self.place(), next })?;
+            write(&mut out, &Packet::Begin { store: self.place(), next, entry: None })?;
             for (sequence, update, at) in entries {
                 let age = now.saturating_sub(at).as_millis();
                 let entry = Packet::Entry {
@@ -239,12 +271,12 @@ impl HubShared {
     pub(crate) fn take_over(self: &Arc<Self>, socket: UnixStream) -> anyhow::Result<()> {
         socket.set_read_timeout(Some(PATIENCE))?;
         let mut input = BufReader::new(socket.try_clone()?);
-        let (mut can_take, mut begin) = (false, 0);
+        let (mut can_take, mut begin, mut last_entry) = (false, 0, None);
         let now = self.now();
         loop {
             let (sequence, age_ms, update) = match read(&mut input)? {
-                Packet::Begin { store, next } => {
-                    (can_take, begin) = (self.can_be_handed_over() && store == self.place(), next);
+                Packet::Begin { store, next, entry } => {
+                    (can_take, begin, last_entry) = (store == self.place(), next, entry);
                     continue;
                 }
                 Packet::Entry { sequence, age_ms, id, topics, private, text } => {
@@ -257,6 +289,15 @@ impl HubShared {
                 let at = now.saturating_sub(Duration::from_millis(age_ms));
                 self.append_at(sequence, update, at);
             }
+        }
+        if can_take && let Some(redis) = self.redis() {
+            let own = last_entry.and_then(|entry| redis.find(&entry));
+            *lock(&self.anchor) = own.map(|own| (begin.saturating_sub(1), own));
+            let answer = match own {
+                Some(_) => Answer::Taken,
+                None => Answer::Refused("the new process reads other updates of Redis".into()),
+            };
+            return write(&mut &socket, &answer);
         }
         if can_take {
             // Only an empty log does not know from its updates where it goes on.
@@ -285,6 +326,9 @@ impl HubShared {
         if !self.is_transferring.load(Ordering::Acquire) {
             return;
         }
+        if let Some(redis) = self.redis() {
+            redis.thaw();
+        }
         if let Some(Err(error)) = self.file().map(HubStore::open) {
             tracing::error!("--hub-store {}: updates are refused: {error:#}", self.place());
         }
@@ -295,7 +339,7 @@ impl HubShared {
             drop(log);
             match transfer {
                 Transfer::Held(held) => held,
-                Transfer::None | Transfer::Forwarded(_) => return,
+                Transfer::None | Transfer::Forwarded(_) | Transfer::Frozen => return,
             }
         };
         for job in held.jobs {

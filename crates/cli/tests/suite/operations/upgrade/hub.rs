@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::operations::subscriber::{Subscriber, connect, publish};
+use pollux_testkit::redis::Redis;
 use std::{
     io::Write,
     time::{Duration, Instant},
@@ -29,6 +30,43 @@ fn a_history_on_disk_goes_along() {
         (0..count).for_each(|number| assert_eq!(late.data(), number.to_string()));
         server.stop();
     });
+}
+
+/// Both processes follow the same stream.
+#[test]
+fn subscribers_of_a_redis_follow() {
+    let Some(redis) = Redis::start(&[]) else { return };
+    let store = format!("redis://127.0.0.1:{}", redis.port);
+    upgrade_under_load(&["--hub-store", &store], |_| ());
+}
+
+/// The new process has read only the end of the stream, and so numbers its updates in another way.
+#[test]
+fn subscribers_of_a_long_stream_follow() {
+    const BEFORE: usize = 300;
+    let Some(redis) = Redis::start(&[]) else { return };
+    let store = format!("redis://127.0.0.1:{}", redis.port);
+    let folder = Folder::new();
+    folder.write("", "root = \"a\"");
+    let store = ["--hub-store", &store, "--hub-history", "50"];
+    let mut server = folder.serve(&[&HUB[..], &store].concat());
+    let address = server.address().to_owned();
+    let mut subscribers: Vec<_> =
+        (0..20).map(|_| Subscriber::new(connect(&address), "match=a", "")).collect();
+    let mut processes = Vec::new();
+    for round in 0..2 {
+        let mut publisher = Client::connect(&address);
+        for number in 0..BEFORE {
+            let data = format!("{round}-{number}");
+            publish(&mut publisher, "a", &data);
+            subscribers.iter_mut().for_each(|subscriber| assert_eq!(subscriber.data(), data));
+        }
+        assert!(handed_over(&printed(&folder.ctl("upgrade"))) >= subscribers.len());
+        processes.push(successor(&mut server));
+    }
+    publish(&mut Client::connect(&address), "a", "last");
+    subscribers.iter_mut().for_each(|subscriber| assert_eq!(subscriber.data(), "last"));
+    end(processes);
 }
 
 /// Three upgrades while updates are published. `check` is called with their number when all processes have ended.

@@ -9,6 +9,7 @@ use super::{
     connection::{Connection, REPLY_TIMEOUT, RedisError},
     doubled,
     entry::{Entry, EntryId, entries, last_entry, read_entries},
+    lock,
     publish::MISSING,
     resp::{Reply, ReplyError},
 };
@@ -18,7 +19,7 @@ use crate::services::hub::{
 };
 use std::{
     collections::{HashSet, VecDeque},
-    sync::{Arc, Weak, atomic::Ordering},
+    sync::{Arc, Weak},
     time::Duration,
 };
 
@@ -27,7 +28,7 @@ const BLOCK: Duration = Duration::from_secs(5);
 /// Entries of one reply. One, where they are so large that more exceed the limit of a reply.
 const ENTRIES: usize = 64;
 /// Identifiers of the newest entries, to compare them with what Redis has after a break.
-const RECENT: usize = 1024;
+pub(super) const RECENT: usize = 1024;
 /// The first version with numbers that Redis completes (`EPOCH-*`).
 const VERSION: u32 = 7;
 
@@ -103,7 +104,9 @@ impl Follower {
             check_version(&mut connection)?;
         }
         let mut end = self.find_position(&mut connection)?;
-        self.link.is_following.store(true, Ordering::SeqCst);
+        if !self.link.wait_while_frozen() {
+            return Ok(());
+        }
         if std::mem::take(is_missing) {
             tracing::info!("--hub-store {}: updates arrive again", self.link.url);
         }
@@ -114,7 +117,18 @@ impl Follower {
             }
             let entries = self.read(&mut connection)?;
             let Some(shared) = self.shared.upgrade() else { return Ok(()) };
+            let link = self.link.clone();
+            let is_frozen = lock(&link.is_frozen);
+            if *is_frozen {
+                drop((is_frozen, shared));
+                if !self.link.wait_while_frozen() {
+                    return Ok(());
+                }
+                // These entries are read again: the position has not changed.
+                continue;
+            }
             if entries.is_empty() {
+                drop(is_frozen);
                 drop(shared);
                 // Nothing has come; or somebody has put an older stream in its place.
                 end = self.find_position(&mut connection)?;
@@ -122,9 +136,12 @@ impl Follower {
             }
             self.count = ENTRIES;
             for entry in entries {
+                let id = entry.0;
                 self.take(&shared, entry);
+                self.link.note_taken(id, shared.head());
             }
             self.link.advance(&shared, self.position);
+            drop(is_frozen);
             shared.tell();
         }
     }
@@ -236,6 +253,7 @@ impl Follower {
         // What both have under other names is not taken a second time.
         self.repeated = (end, self.recent.iter().map(|(_, id)| id.clone()).collect());
         self.recent.retain(|(entry, _)| *entry <= position);
+        lock(&self.link.progress).taken.retain(|(entry, _)| *entry <= position);
         self.position = position;
         // What waited for an entry waits for one of another stream.
         self.link.advance(&shared, EntryId::MAX);

@@ -64,6 +64,10 @@ impl Hub {
         });
         let expires_at = expiry_of.get(&connection).copied();
         let (audience, cursor) = self.subscribers.place(id, &self.history, &self.shared.url)?;
+        if self.shared.redis().is_some() && cursor + 1 < self.history.first() {
+            // It has lost updates here, of which the log of the other process may not know: it learns that first.
+            return None;
+        }
         let extra = self.extras.get(&connection);
         let subscriptions = extra.map(|extra| &*extra.subscriptions).unwrap_or_default();
         let registry = self.shared.registry();
@@ -108,13 +112,14 @@ impl Hub {
         if audience.routes().is_empty() {
             return None;
         }
+        let cursor = self.shared.own_position(state.cursor)?;
         let address = match state.address {
             Some(address) if !self.shared.enter(address) => return None,
             address => address,
         };
         let connection = connection_of(client, state.is_raw);
         let last = self.history.last();
-        let id = self.subscribers.add(connection, &audience, state.cursor.min(last), last)?;
+        let id = self.subscribers.add(connection, &audience, cursor.min(last), last)?;
         if let Some(at) = state.expires_at {
             self.note_expiry(at, id, connection);
         }
