@@ -43,21 +43,28 @@ fn fragmented(count: usize, workers: &str) {
     let more = ["--workers", workers, "--header-timeout", "10m", "--send-timeout", "10m"];
     let mut serve = serve(&directory, &more);
     let config = config();
-    let mut left = count;
+    let (mut left, mut at_once) = (count, FEW);
     while left > 0 {
-        // A handshake may take ten seconds, and each of these takes some 400 segments.
-        let now = left.min(FEW);
-        left -= now;
+        let now = left.min(at_once);
+        let started_at = Instant::now();
         let mut peers: Vec<_> = (0..now)
             .map(|index| Peer::with(serve.address(), &config, "localhost", address_of(index)))
             .collect();
         peers.iter_mut().for_each(|peer| peer.get("/"));
         drive(&mut peers, |_| (1, 7), |peer| peer.content().is_some());
+        // A handshake and its request may take ten seconds, and each of these takes some 400 segments: a busy machine
+        // has time for fewer at once.
+        let is_late = started_at.elapsed() > Duration::from_secs(9);
+        if is_late && at_once > 1 && peers.iter().any(|peer| peer.content().is_none()) {
+            at_once /= 2;
+            continue;
+        }
         for peer in &peers {
             assert_eq!(peer.content(), Some(&b"hello\n"[..]), "{:?}", peer.end);
         }
+        left -= now;
     }
-    assert_eq!(serve.statistics()["requests"], count);
+    assert!(serve.statistics()["requests"].as_u64().unwrap() >= count as u64);
 }
 
 #[test]
