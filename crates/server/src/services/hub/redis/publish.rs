@@ -31,6 +31,13 @@ const ATTEMPTS: usize = 3;
 /// How Redis begins its reply to an entry whose epoch is not the stream's.
 const OTHER_EPOCH: &str = "ERR The ID specified in XADD is equal or smaller";
 
+/// Whether an entry goes to a stream that is there, or begins one.
+#[derive(Clone, Copy)]
+enum Stream {
+    IsThere,
+    IsMissing,
+}
+
 /// The thread's own state.
 pub(super) struct Publisher {
     link: Arc<Link>,
@@ -127,18 +134,18 @@ impl Publisher {
     }
 
     /// Appends updates. A stream that is not there, or has another epoch, takes none of them: only
-    /// then they are sent once more.
+    /// then they are sent once more. One hub alone begins a stream: if two did, each with its epoch, subscribers
+    /// would take the change of the epoch for a loss.
     fn append(
         &mut self,
         connection: &mut Connection,
         shared: &HubShared,
         jobs: &mut std::vec::IntoIter<Job>,
     ) -> Result<(), RedisError> {
-        let mut creates = false;
         for _ in 0..ATTEMPTS {
             let mut out = Vec::new();
             for job in jobs.as_slice() {
-                self.put(&mut out, job, creates);
+                self.put(&mut out, job, Stream::IsThere);
             }
             connection.send(&out, REPLY_TIMEOUT)?;
             drop(out);
@@ -170,21 +177,69 @@ impl Publisher {
                 return Ok(());
             }
             *jobs = left.into_iter();
-            creates = true;
-            self.epoch = match self.end(connection)? {
-                Some(last) => last.epoch,
-                None => {
-                    let now = SystemTime::now().duration_since(UNIX_EPOCH);
-                    let now = now.map_or(0, |time| u64::try_from(time.as_millis()).unwrap_or(0));
-                    let seen = lock(&self.link.progress).position.epoch.max(self.epoch);
-                    now.max(seen.saturating_add(1))
-                }
-            };
+            self.begin_stream(connection, shared, jobs)?;
+            if jobs.as_slice().is_empty() {
+                return Ok(());
+            }
         }
         Err(RedisError::Unexpected("XADD"))
     }
 
-    fn put(&self, out: &mut Vec<u8>, Job { publication, id, .. }: &Job, creates: bool) {
+    /// Learns the epoch of the stream. If it has no entry, begins it with the first job, unless another client has
+    /// begun it meanwhile (WATCH).
+    fn begin_stream(
+        &mut self,
+        connection: &mut Connection,
+        shared: &HubShared,
+        jobs: &mut std::vec::IntoIter<Job>,
+    ) -> Result<(), RedisError> {
+        let Some(job) = jobs.as_slice().first() else { return Ok(()) };
+        for _ in 0..ATTEMPTS {
+            connection.command(&[b"WATCH", self.link.key.as_bytes()])?;
+            if let Some(last) = self.end(connection)? {
+                connection.command(&[b"UNWATCH"])?;
+                self.epoch = last.epoch;
+                return Ok(());
+            }
+            let now = SystemTime::now().duration_since(UNIX_EPOCH);
+            let now = now.map_or(0, |time| u64::try_from(time.as_millis()).unwrap_or(0));
+            let seen = lock(&self.link.progress).position.epoch.max(self.epoch);
+            self.epoch = now.max(seen.saturating_add(1));
+            if self.put_first(connection, job)? {
+                answer(shared, job, Ok(job.id.as_str().into()));
+                jobs.next();
+                return Ok(());
+            }
+        }
+        Err(RedisError::Unexpected("EXEC"))
+    }
+
+    /// Begins the watched stream with an update. Returns whether no other client changed the stream before.
+    fn put_first(&self, connection: &mut Connection, job: &Job) -> Result<bool, RedisError> {
+        let mut out = Vec::new();
+        put_command(&mut out, &[b"MULTI"]);
+        self.put(&mut out, job, Stream::IsMissing);
+        put_command(&mut out, &[b"EXEC"]);
+        connection.send(&out, REPLY_TIMEOUT)?;
+        // MULTI and XADD are only queued; what they did is in the reply to EXEC.
+        for _ in 0..2 {
+            if let Reply::Error(text) = connection.receive()? {
+                return Err(RedisError::Refused(text));
+            }
+        }
+        match connection.receive()? {
+            Reply::Nil => Ok(false),
+            Reply::Error(text) => Err(RedisError::Refused(text)),
+            Reply::List(replies) => match &replies[..] {
+                [Reply::Text(id)] if EntryId::parse(id).is_some() => Ok(true),
+                [Reply::Error(text)] => Err(RedisError::Refused(text.clone())),
+                _ => Err(RedisError::Unexpected("EXEC")),
+            },
+            _ => Err(RedisError::Unexpected("EXEC")),
+        }
+    }
+
+    fn put(&self, out: &mut Vec<u8>, Job { publication, id, .. }: &Job, stream: Stream) {
         let record = Record::encode(id, publication).unwrap_or_default();
         let name = format!("{}-*", self.epoch);
         let length = self.link.length.to_string();
@@ -201,10 +256,9 @@ impl Publisher {
             FIELD,
             &record,
         ];
-        if creates {
-            put_command(out, &[&words[..2], &words[3..]].concat());
-        } else {
-            put_command(out, &words);
+        match stream {
+            Stream::IsThere => put_command(out, &words),
+            Stream::IsMissing => put_command(out, &[&words[..2], &words[3..]].concat()),
         }
     }
 
