@@ -6,7 +6,8 @@
 //!
 //! # Which paths
 //!
-//! A request is judged by its path as services read it: decoded once, with dot segments resolved ([`SafePath`]).
+//! A request is judged by its path as services read it: decoded once, with dot segments resolved
+//! ([`pollux_http::path::SafePath`]).
 //! An origin, or the file system beneath a site, may read paths in another way, so the comparison is wider than that:
 //! - ASCII case is ignored, and so are dots and spaces at the end of a segment, and what follows a semicolon in it.
 //! - If dot segments were resolved, the path without that step is compared as well. A path that belongs to two areas
@@ -65,7 +66,8 @@ impl Realm {
     /// Reads the password files. `name` is what a browser shows with its question.
     ///
     /// # Errors
-    /// As [`Users::read`]; the name has characters that a quoted string cannot have.
+    /// A file cannot be read, a line of it is no name and hash, or the name has characters that a quoted string cannot
+    /// have.
     pub fn open(areas: &[BasicAuth], name: &str, forwards: bool) -> anyhow::Result<Self> {
         anyhow::ensure!(
             !name.is_empty()
