@@ -327,6 +327,15 @@ impl Config {
         config
     }
 
+    /// The promise of [`Config::own_file_tables`], where workers can have tables of their own. A guestbook's file is open
+    /// once in a process (LMDB), and its descriptors are in one table: all workers must have that one.
+    pub(crate) fn own_tables_of_workers(&self) -> Option<OwnFileTables> {
+        let is_file = |guestbook: &Arc<GuestbookConfig>| matches!(guestbook.store, Store::File(_));
+        let mut guestbooks = self.hosts.iter().filter_map(|host| host.guestbook.as_ref());
+        let has_file = guestbooks.any(is_file) || self.guestbook.as_ref().is_some_and(is_file);
+        self.own_file_tables.filter(|_| !has_file)
+    }
+
     /// The caches of all sites.
     pub fn cache_stores(&self) -> impl Iterator<Item = &pollux_cache::Store> {
         let hosts = self.hosts.iter().map(|host| &host.frontend);

@@ -85,7 +85,7 @@ pub(crate) fn cached_files(config: &Config, open_files: usize) -> u64 {
 
 /// A worker's share of the limit.
 fn share(config: &Config, open_files: usize) -> usize {
-    let tables = if config.own_file_tables.is_some() { 1 } else { config.workers };
+    let tables = if config.own_tables_of_workers().is_some() { 1 } else { config.workers };
     open_files / tables
 }
 

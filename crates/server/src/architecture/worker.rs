@@ -233,7 +233,7 @@ fn run<S: Service>(
         ..
     } = task;
     let listens = listeners.iter().map(|listener| listener.address().clone()).collect();
-    let mut kept = own_files(config.own_file_tables, &far_end, &listeners)?;
+    let mut kept = own_files(config.own_tables_of_workers(), &far_end, &listeners)?;
     // The main thread's own: were they dropped here at last, they would be closed in the wrong
     // table. It holds them at least until this worker is ready.
     drop((far_end, listeners));

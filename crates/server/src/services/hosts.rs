@@ -209,6 +209,7 @@ impl Site {
         let sites = config.hosts.len() as u64 + 1;
         let bytes = (host.site.cache_bytes / sites / units).min(config.site.cache_bytes);
         let mut own = config.clone();
+        own.own_file_tables = config.own_tables_of_workers();
         own.hosts = Vec::new();
         // Clients are judged once, before their request finds its site.
         own.clients = Default::default();

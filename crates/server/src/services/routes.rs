@@ -96,7 +96,7 @@ impl Routes {
             proxy: config
                 .frontend
                 .as_ref()
-                .map(|proxy| Box::new(Proxy::new(proxy, config.own_file_tables.is_some()))),
+                .map(|proxy| Box::new(Proxy::new(proxy, config.own_tables_of_workers().is_some()))),
         })
     }
 

@@ -34,6 +34,23 @@ fn every_architecture_has_a_guestbook_in_a_file() {
     });
 }
 
+/// The file is open once in a process, whichever worker a client is connected to.
+#[test]
+fn all_workers_have_the_file() {
+    let site = site(0);
+    let store = format!("file:{}", site.path().join("book").display());
+    let arguments = ["--guestbook", "--store", &store, "--workers", "3"];
+    let server = serve(site.path(), "event", &arguments);
+    has_a_guestbook(&server);
+    // More connections than a fair distribution would give to one worker.
+    let mut clients: Vec<_> = (0..24).map(|_| server.client()).collect();
+    let first = visitor(&visit(&mut clients[0]));
+    for (number, client) in clients.iter_mut().enumerate() {
+        assert_eq!(visitor(&visit(client)), first + 1 + number as u64);
+    }
+    stop(server);
+}
+
 /// Servers of several architectures have one book, and none of them loses or doubles anything.
 #[test]
 fn all_share_one_file() {
