@@ -57,7 +57,7 @@ impl<'p> SafePath<'p> {
             let is_last = segments.peek().is_none();
             // `scratch` ends in a slash here.
             let start = scratch.len();
-            decode(segment, scratch)?;
+            decode_segment(segment, scratch)?;
             match &scratch[start..] {
                 b"" => {}
                 b"." => scratch.truncate(start),
@@ -117,7 +117,11 @@ fn is_plain(path: &[u8]) -> bool {
         })
 }
 
-fn decode(segment: &[u8], out: &mut Vec<u8>) -> Result<(), Reject> {
+/// Appends a segment of a path to `out`, percent-decoded once.
+///
+/// # Errors
+/// 400 for an invalid encoding, a slash, a backslash or a control character.
+pub fn decode_segment(segment: &[u8], out: &mut Vec<u8>) -> Result<(), Reject> {
     let mut rest = segment;
     while let [first, tail @ ..] = rest {
         let (byte, tail) = match (first, tail) {

@@ -17,6 +17,7 @@ mod value;
 
 pub use fault::{Fault, Key};
 pub use hub::{HubSection, SlowSubscribers};
+pub(crate) use load::read_text;
 pub use load::{Source, Sources};
 pub use site::{Field, SiteSection};
 pub use value::{Limit, ProxyVersion, Size, SizeLimit, Text, Time};

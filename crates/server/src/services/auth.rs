@@ -17,7 +17,6 @@
 //! The wider comparison may protect a path without need; it never makes one public.
 
 mod area;
-
 mod users;
 mod verify;
 
@@ -35,7 +34,8 @@ use verify::Known;
 
 /// Longer credentials are wrong.
 const CREDENTIALS_BYTES_MAX: usize = 1024;
-/// The paths of a site that have passwords, and who has one. All workers share it.
+
+/// The paths of a site that need passwords, and the users of each path. All workers share it.
 #[derive(Debug)]
 pub struct Realm {
     areas: Areas,
@@ -131,7 +131,7 @@ impl Realm {
     }
 }
 
-/// Who a client says it is.
+/// The name and the password that a client sends.
 #[derive(PartialEq, Eq)]
 struct Credentials {
     name: Box<[u8]>,

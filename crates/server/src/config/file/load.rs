@@ -88,7 +88,7 @@ impl Sources {
             );
             return Err(unreadable(message, "does a file include itself?"));
         }
-        let text = read_text(path).map_err(|error| {
+        let text = read_text(path, FILE_BYTES_MAX).map_err(|error| {
             unreadable(format!("cannot be read: {error}"), "check the name and its permissions")
         })?;
         let own = ConfigFile::parse(&name, &text)?;
@@ -163,12 +163,16 @@ impl Sources {
     }
 }
 
-fn read_text(path: &Path) -> io::Result<String> {
+/// Reads a file of at most `bytes_max` bytes of UTF-8.
+///
+/// # Errors
+/// As open(2) and read(2), or it is longer or no UTF-8.
+pub(crate) fn read_text(path: &Path, bytes_max: u64) -> io::Result<String> {
     use io::Read;
     let mut text = String::new();
-    fs::File::open(path)?.take(FILE_BYTES_MAX + 1).read_to_string(&mut text)?;
-    if text.len() as u64 > FILE_BYTES_MAX {
-        return Err(io::Error::other(format!("it is longer than {FILE_BYTES_MAX} bytes")));
+    fs::File::open(path)?.take(bytes_max + 1).read_to_string(&mut text)?;
+    if text.len() as u64 > bytes_max {
+        return Err(io::Error::other(format!("it is longer than {bytes_max} bytes")));
     }
     Ok(text)
 }

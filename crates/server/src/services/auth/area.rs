@@ -2,7 +2,10 @@
 
 use super::Users;
 use anyhow::{bail, ensure};
-use pollux_http::{path::SafePath, request::Target};
+use pollux_http::{
+    path::{SafePath, decode_segment},
+    request::Target,
+};
 use std::{
     cmp::Reverse,
     fmt,
@@ -130,7 +133,12 @@ impl Areas {
         if safe.is_canonical() {
             return Ok(read);
         }
-        let decoded: Vec<_> = path.split(|byte| *byte == b'/').map(decode).collect();
+        let mut decoded = Vec::new();
+        for segment in path.split(|byte| *byte == b'/') {
+            let mut bytes = Vec::new();
+            decode_segment(segment, &mut bytes).map_err(|_| Ambiguous)?;
+            decoded.push(bytes);
+        }
         let written = self.area_of(&plain(decoded.iter().map(Vec::as_slice)));
         match (read, written) {
             (Some(read), Some(written)) if read != written => Err(Ambiguous),
@@ -159,26 +167,6 @@ fn plain<'s>(segments: impl Iterator<Item = &'s [u8]>) -> Vec<u8> {
         }
     }
     path
-}
-
-/// Decodes a segment that [`SafePath`] accepts.
-fn decode(segment: &[u8]) -> Vec<u8> {
-    let mut decoded = Vec::with_capacity(segment.len());
-    let mut rest = segment;
-    while let [first, tail @ ..] = rest {
-        let hex = |digit: u8| char::from(digit).to_digit(16).map(|digit| digit as u8);
-        match (first, tail) {
-            (b'%', [high, low, tail @ ..]) => {
-                decoded.push(hex(*high).unwrap_or(0) << 4 | hex(*low).unwrap_or(0));
-                rest = tail;
-            }
-            _ => {
-                decoded.push(*first);
-                rest = tail;
-            }
-        }
-    }
-    decoded
 }
 
 #[cfg(test)]

@@ -1,16 +1,13 @@
 //! The users of a password file (htpasswd): names and hashes.
 
+use crate::config::file::read_text;
 use anyhow::{Context, bail, ensure};
 use argon2::{
     Argon2,
     password_hash::{PasswordVerifier, phc::PasswordHash},
 };
 use sha_crypt::ShaCrypt;
-use std::{
-    fmt, fs,
-    io::{self, Read},
-    path::Path,
-};
+use std::{fmt, path::Path};
 
 /// A longer file is no file of passwords.
 const FILE_BYTES_MAX: u64 = 4 << 20;
@@ -58,7 +55,8 @@ impl Users {
     /// The file cannot be read, or a line has no hash that is safe to use; the error names the line.
     pub(crate) fn read(path: &Path) -> anyhow::Result<(Self, String)> {
         let shown = path.display();
-        let text = read_text(path).with_context(|| format!("basic-auth: {shown}"))?;
+        let text =
+            read_text(path, FILE_BYTES_MAX).with_context(|| format!("basic-auth: {shown}"))?;
         let users =
             Self::parse(&text).map_err(|error| anyhow::anyhow!("basic-auth: {shown}:{error}"))?;
         Ok((users, text))
@@ -128,15 +126,6 @@ pub fn password_line(name: &str, password: &str) -> Result<String, String> {
     let hash = bcrypt::hash_with_salt(password, BCRYPT_COST, rand::random());
     let hash = hash.map_err(|error| format!("bcrypt: {error}"))?;
     Ok(format!("{name}:{}", hash.format_for_version(bcrypt::Version::TwoY)))
-}
-
-fn read_text(path: &Path) -> io::Result<String> {
-    let mut text = String::new();
-    fs::File::open(path)?.take(FILE_BYTES_MAX + 1).read_to_string(&mut text)?;
-    if text.len() as u64 > FILE_BYTES_MAX {
-        return Err(io::Error::other(format!("it is longer than {FILE_BYTES_MAX} bytes")));
-    }
-    Ok(text)
 }
 
 impl Hash {
