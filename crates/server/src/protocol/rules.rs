@@ -19,6 +19,8 @@ pub(crate) struct Rules {
     pub(crate) max_requests: u32,
     /// `Server` and the configured fields: lines with CRLF, for every response.
     pub(crate) common_fields: Vec<u8>,
+    /// `common_fields` without those for scripts of other sites, for the hub, which has its own list of origins.
+    pub(crate) fields_without_cors: Vec<u8>,
     /// The configured fields alone, for responses that are an origin's.
     pub(crate) added_fields: Vec<u8>,
     /// Whose scripts may read the responses.
@@ -61,11 +63,14 @@ impl Rules {
             added_fields.extend_from_slice(link.as_bytes());
         }
         common_fields.extend_from_slice(&added_fields);
-        common_fields.extend_from_slice(&config.site.rules.common_fields(&config.headers));
+        common_fields.extend_from_slice(&config.site.rules.safety_fields(&config.headers));
+        let fields_without_cors = common_fields.clone();
+        common_fields.extend_from_slice(&config.site.rules.cors_fields());
         Self {
             limits: config.limits,
             max_requests: config.max_requests.map_or(u32::MAX, Into::into),
             common_fields,
+            fields_without_cors,
             added_fields,
             cors: config.site.rules.cors.clone(),
             timeouts: TimeoutTicks {
@@ -79,8 +84,11 @@ impl Rules {
         }
     }
 
-    /// Field lines of the answer to a CORS preflight for what has these methods; nothing for other requests.
-    pub(crate) fn preflight(&self, request: &Request<'_>, methods: &str) -> Vec<u8> {
+    /// Field lines of the answer to a CORS preflight for a resource with this line of `Allow`; nothing for other
+    /// requests.
+    pub(crate) fn preflight(&self, request: &Request<'_>, allow: &[u8]) -> Vec<u8> {
+        let methods = allow.strip_prefix(b"Allow: ").and_then(|line| str::from_utf8(line).ok());
+        let methods = methods.unwrap_or_default().trim_end();
         self.cors.as_ref().map(|cors| cors.preflight(request, methods)).unwrap_or_default()
     }
 

@@ -36,8 +36,6 @@ const STORE_TIMEOUT: u32 = 50;
 
 /// The methods that a guestbook has (RFC 9110 §10.2.1).
 const ALLOW: &[u8] = b"Allow: GET, HEAD, POST, OPTIONS\r\n";
-/// The same, for scripts of other sites.
-const METHODS: &str = "GET, HEAD, POST, OPTIONS";
 
 /// A guestbook at one path.
 #[derive(Debug)]
@@ -212,7 +210,7 @@ impl Service for Guestbook {
         }
         let step = match Self::refusal(request) {
             Some(refusal) if request.framing == Framing::None || request.expect_continue => {
-                let preflight = context.rules.preflight(request, METHODS);
+                let preflight = context.rules.preflight(request, ALLOW);
                 let fields = [refusal.fields, &preflight].concat();
                 reader.refuse(context, outbox, refusal.status, refusal.reason, &fields);
                 return Flow::Done;

@@ -187,14 +187,18 @@ impl Routes {
         if let Some(hub) = &mut self.hub
             && hub.has(&request.target)
         {
-            context.allow_origin(None);
+            if self.cors.is_some() {
+                context.allow_origin(None);
+            }
             return hub.begin(context, request, response).map(Exchange::Hub);
         }
         let route = self.route(context, request);
         match (&mut self.proxy, route, &mut self.site) {
             (Some(proxy), Some(route), _) => {
                 // Origins say themselves whose scripts may read.
-                context.allow_origin(None);
+                if self.cors.is_some() {
+                    context.allow_origin(None);
+                }
                 proxy.begin_on(route, context, request, response.raw()).map(Exchange::Proxy)
             }
             (_, _, Some(site)) => site.begin(context, request, response).map(Exchange::Site),

@@ -19,7 +19,7 @@ fn fields(reply: &Reply) -> (Vec<&str>, String) {
 }
 
 #[test]
-fn a_response_names_the_origin_that_asked() {
+fn a_response_names_the_origin_of_its_request() {
     for architecture in [&["--workers", "2"][..], &["--architecture", "prethreaded"]] {
         let site = site(100_000);
         let origins = format!("{A},{B}");
@@ -36,11 +36,11 @@ fn a_response_names_the_origin_that_asked() {
             ("/book", "A: b", 200),
         ] {
             for (origin, expected) in [(A, vec![A]), (B, vec![B]), ("https://c.example", vec![])] {
-                let asked = format!("Origin: {origin}");
+                let from = format!("Origin: {origin}");
                 for method in ["GET", "HEAD"] {
                     // RFC 9110 §14.2: a HEAD has no ranges.
                     let status = if method == "HEAD" && status == 206 { 200 } else { status };
-                    let reply = client.request(method, path, &[&asked, more]);
+                    let reply = client.request(method, path, &[&from, more]);
                     assert_eq!(reply.status, status, "{path}");
                     let (allowed, vary) = fields(&reply);
                     assert_eq!(allowed, expected, "{path} {origin}");
@@ -94,6 +94,28 @@ fn origins_behind_the_server_speak_for_themselves() {
     assert_eq!(client.request("OPTIONS", "/api", &[&from, PUT]).status, 200);
     assert!(origin.last_head().starts_with("OPTIONS /api "));
     assert_eq!(fields(&client.request("GET", "/", &[&from])).0, [A]);
+}
+
+/// Two fields of this name would be none to a browser.
+#[test]
+fn the_hub_answers_by_its_own_list() {
+    let site = site(0);
+    for origins in ["*".to_owned(), A.to_owned(), format!("{A},https://c.example")] {
+        let hub = [
+            &["--hub", "--hub-anonymous", "--hub-publish-anonymous"][..],
+            &["--hub-cors", B, "--cors", &origins],
+        ]
+        .concat();
+        let server = serve(site.path(), &hub);
+        let mut client = server.client();
+        for (from, expected) in [(B, vec![B]), ("https://d.example", vec![])] {
+            // Without a topic it is refused, which scripts may read as well.
+            let from = format!("Origin: {from}");
+            let reply = client.request("GET", "/.well-known/mercure", &[&from]);
+            assert_eq!(reply.status, 400, "{origins}");
+            assert_eq!(fields(&reply).0, expected, "{origins}");
+        }
+    }
 }
 
 #[test]

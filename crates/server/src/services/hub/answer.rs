@@ -48,7 +48,7 @@ impl Asker {
         let (media_type, content) = content;
         let mut head = Head::new(outbox.bytes(), status)
             .date(context.worker.clock.date())
-            .lines(&context.rules.common_fields)
+            .lines(&context.rules.fields_without_cors)
             .lines(&self.cors)
             .lines(fields)
             .lines(context.keep_alive().line());

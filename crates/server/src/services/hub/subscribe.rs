@@ -181,7 +181,7 @@ impl Hub {
         context.close_after();
         let head = Head::new(outbox.bytes(), Status::Ok)
             .date(context.worker.clock.date())
-            .lines(&context.rules.common_fields)
+            .lines(&context.rules.fields_without_cors)
             .lines(&asker.cors)
             .lines(candidate.fields().as_bytes())
             .field("Content-Type", b"text/event-stream");

@@ -1,7 +1,7 @@
 //! Cross-origin requests (the Fetch standard, §3.3 "CORS protocol"): which other sites' scripts may read this one.
 //!
 //! With `*` or a single origin, every response has the same fields, and they are part of prepared heads. With several
-//! origins a response names the one that asked; the line is put into the head after a service has written it, so that
+//! origins a response names the origin of its request; the line is put into the head after a service has written it, so that
 //! prepared heads stay the same for all.
 
 use pollux_http::request::{Framing, Method, Request};
@@ -34,7 +34,7 @@ impl Cors {
         self.origins == ["*"]
     }
 
-    /// Whether responses differ by who asks.
+    /// Whether a response depends on the origin of its request.
     pub(crate) fn differs_by_origin(&self) -> bool {
         self.origins.len() > 1
     }

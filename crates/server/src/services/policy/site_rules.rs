@@ -49,15 +49,14 @@ impl SiteRules {
         Ok(())
     }
 
-    /// Lines with CRLF that every response of the server's own has.
-    pub(crate) fn common_fields(&self, own: &[(String, String)]) -> Vec<u8> {
-        let safety = self.security_headers.map(|preset| preset.fields(own)).unwrap_or_default();
-        let cors = self.cors.as_ref().map(Cors::fields).unwrap_or_default();
-        let mut lines = Vec::new();
-        for (name, value) in safety.into_iter().chain(cors) {
-            lines.extend_from_slice(format!("{name}: {value}\r\n").as_bytes());
-        }
-        lines
+    /// Lines with CRLF for visitors' safety, which every response of the server's own has.
+    pub(crate) fn safety_fields(&self, own: &[(String, String)]) -> Vec<u8> {
+        lines_of(self.security_headers.map(|preset| preset.fields(own)).unwrap_or_default())
+    }
+
+    /// Lines with CRLF for scripts of other sites, which responses have unless a service has its own list of origins.
+    pub(crate) fn cors_fields(&self) -> Vec<u8> {
+        lines_of(self.cors.as_ref().map(Cors::fields).unwrap_or_default())
     }
 
     /// Lines with CRLF of the file at `path`, which begins with a slash and is not encoded.
@@ -157,6 +156,11 @@ impl fmt::Display for ErrorPage {
     }
 }
 
+fn lines_of(fields: Vec<(String, String)>) -> Vec<u8> {
+    let line = |(name, value): (String, String)| format!("{name}: {value}\r\n").into_bytes();
+    fields.into_iter().flat_map(line).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -183,7 +187,7 @@ mod tests {
         assert_eq!(rules.fields_of_file(b"/a/%41"), b"X-A: b c\r\n");
         assert!(rules.fields_of_file(b"/b").is_empty());
         assert_eq!((rules.error_page(404), rules.error_page(403)), (Some("/e"), None));
-        assert_eq!(rules.common_fields(&[]), b"Access-Control-Allow-Origin: *\r\n");
+        assert_eq!(rules.cors_fields(), b"Access-Control-Allow-Origin: *\r\n");
         rules.check().unwrap();
         let many = SiteRules { fallback: Some("x".into()), ..SiteRules::default() };
         assert!(many.check().is_err());

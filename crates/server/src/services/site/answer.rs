@@ -20,8 +20,6 @@ use pollux_http::{
 
 /// The methods that resources have (RFC 9110 §10.2.1).
 const ALLOW: &[u8] = b"Allow: GET, HEAD, OPTIONS\r\n";
-/// The same, for scripts of other sites.
-const METHODS: &str = "GET, HEAD, OPTIONS";
 
 /// Answers `request`.
 #[inline]
@@ -188,7 +186,7 @@ fn answer_method(
             .date(context.worker.clock.date())
             .lines(&context.rules.common_fields)
             .lines(ALLOW)
-            .lines(&context.rules.preflight(request, METHODS))
+            .lines(&context.rules.preflight(request, ALLOW))
             .lines(context.keep_alive().line())
             .end();
         return Answer { status: Status::NoContent, len: 0 };
