@@ -87,7 +87,7 @@ pub enum Seccomp {
     Kill,
 }
 
-/// Says what is in force, and nothing else.
+/// What is in force, and what `auto` does without.
 impl fmt::Display for InForce {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut parts = Vec::new();
@@ -229,7 +229,7 @@ impl Confinement {
         in_force: &mut InForce,
     ) -> anyhow::Result<()> {
         if self.mode != SandboxMode::Auto {
-            return Err(error);
+            anyhow::bail!("{error:#}; --sandbox auto does without it");
         }
         in_force.missing.push(format!("{part}: {error:#}"));
         Ok(())

@@ -250,8 +250,7 @@ fn program(action: Seccomp, has_ring: bool) -> anyhow::Result<BpfProgram> {
 /// The kernel has no seccomp filters.
 pub(super) fn enter(action: Seccomp, has_ring: bool) -> anyhow::Result<()> {
     let program = program(action, has_ring).context("the filter of system calls")?;
-    seccompiler::apply_filter(&program)
-        .context("seccomp (CONFIG_SECCOMP_FILTER): use --sandbox off without it")
+    seccompiler::apply_filter(&program).context("seccomp (CONFIG_SECCOMP_FILTER)")
 }
 
 #[cfg(test)]

@@ -72,12 +72,11 @@ pub(super) fn enter(domain: &Domain) -> anyhow::Result<Entered> {
     let abi = match status.landlock {
         LandlockStatus::Available { effective_abi, .. } => effective_abi as u32,
         LandlockStatus::NotEnabled => bail!(
-            "Landlock is switched off in this kernel: add landlock to lsm= on its command line, or use \
-             --sandbox off"
+            "Landlock is switched off in this kernel: add landlock to lsm= on its command line"
         ),
-        LandlockStatus::NotImplemented => bail!(
-            "this kernel has no Landlock (Linux 5.13, CONFIG_SECURITY_LANDLOCK): use --sandbox off"
-        ),
+        LandlockStatus::NotImplemented => {
+            bail!("this kernel has no Landlock (Linux 5.13, CONFIG_SECURITY_LANDLOCK)")
+        }
     };
     ensure!(status.ruleset != RulesetStatus::NotEnforced, "the kernel does not enforce Landlock");
     Ok(Entered { abi, files, connect })

@@ -7,21 +7,30 @@ use pollux_testkit::{origin::Origin, serve::Process};
 /// LANDLOCK_MAX_NUM_LAYERS of the kernel is 16.
 const UPGRADES: usize = 18;
 
+/// An origin whose responses are `from`.
+fn origin() -> Origin {
+    Origin::start(|request| request.say("HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nfrom"))
+}
+
+/// A new root with this name and index. It is not in the folder of the configuration file, which the server may read
+/// as a whole.
+fn root_of(sites: &tempfile::TempDir, (name, index): (&str, &str)) -> PathBuf {
+    let root = sites.path().join(name);
+    fs::create_dir(&root).unwrap();
+    fs::write(root.join("index.html"), index).unwrap();
+    root
+}
+
 /// Without `--sandbox`, the next version of a site and another origin need no upgrade.
 #[test]
 fn by_default_a_reload_has_room() {
     if !is_possible() {
         return;
     }
-    let origin =
-        Origin::start(|request| request.say("HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nfrom"));
+    let origin = origin();
     let (folder, sites) = (Folder::new(), tempfile::tempdir().unwrap());
-    let [one, two] = ["one", "two"].map(|name| sites.path().join(name));
-    for root in [&one, &two] {
-        fs::create_dir(root).unwrap();
-        let name = root.file_name().unwrap().to_str().unwrap();
-        fs::write(root.join("index.html"), format!("site {name}\n")).unwrap();
-    }
+    let [one, two] =
+        [("one", "site one\n"), ("two", "site two\n")].map(|site| root_of(&sites, site));
     folder.write("", &format!("root = \"{}\"", one.display()));
     let server = folder.serve(&[]);
     assert_eq!(server.listening()["sandbox"]["seccomp"], "log");
@@ -45,15 +54,9 @@ fn a_reload_stays_inside_and_an_upgrade_may_leave() {
     if !is_possible() {
         return;
     }
-    let origin =
-        Origin::start(|request| request.say("HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nfrom"));
+    let origin = origin();
     let (folder, sites) = (Folder::new(), tempfile::tempdir().unwrap());
-    // Not in the folder of the configuration file, which may be read as a whole.
-    let [one, two] = ["one", "two"].map(|name| sites.path().join(name));
-    for root in [&one, &two] {
-        fs::create_dir(root).unwrap();
-        fs::write(root.join("index.html"), "site a\n").unwrap();
-    }
+    let [one, two] = [("one", "site a\n"), ("two", "site a\n")].map(|site| root_of(&sites, site));
     let root = |path: &Path| format!("root = \"{}\"", path.display());
     let with_origin = format!("{}\norigin = [\"/o={}\"]", root(&one), origin.url());
     folder.write("sandbox = \"kill\"", &root(&one));
