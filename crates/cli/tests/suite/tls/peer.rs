@@ -13,7 +13,7 @@ use rustls::{
 };
 use socket2::{Domain, Socket, Type};
 use std::{
-    io::{ErrorKind, Read as _, Write as _},
+    io::{self, ErrorKind, Read as _, Write as _},
     net::{Ipv4Addr, SocketAddr, TcpStream},
     sync::Arc,
     thread,
@@ -263,8 +263,13 @@ impl Forger {
     }
 
     pub(super) fn send(&mut self, kind: ContentType, content: &[u8]) {
+        self.seal_and_send(kind, content).unwrap();
+    }
+
+    /// The same, where the server may have closed the connection.
+    pub(super) fn seal_and_send(&mut self, kind: ContentType, content: &[u8]) -> io::Result<()> {
         let record = self.seal(kind, content);
-        self.socket.write_all(&record).unwrap();
+        self.socket.write_all(&record)
     }
 
     /// Reads to the end of the connection. Returns the data that came, and the last alert: level and description.
