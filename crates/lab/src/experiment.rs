@@ -265,7 +265,7 @@ pub struct Variant {
     pub because: Option<String>,
 }
 
-/// Who encrypts what a server sends over TLS.
+/// The program that encrypts what a server sends over TLS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Encryption {

@@ -83,7 +83,7 @@ pub struct PeerSetup<'a> {
 pub struct PeerTls<'a> {
     /// Certificate and key, in one file or two (PEM).
     pub files: &'a TlsFiles,
-    /// Who encrypts.
+    /// Whether the server or the kernel encrypts.
     pub encryption: Encryption,
 }
 

@@ -249,12 +249,12 @@ fn three_hubs_lose_and_repeat_nothing_for_long() {
     run(10, 8, true, Duration::from_millis(2));
 }
 
-/// Hubs that find no stream at the same time begin one, not one each: subscribers would take the second one's name for a
-/// loss, and be told that they missed something.
+/// Hubs that find no stream at the same time begin one, not one each: subscribers would take the epoch of the second one for
+/// a loss, and get a notice that they missed something.
 #[test]
 fn one_hub_alone_begins_a_stream() {
     const ROUNDS: usize = 60;
-    /// Counts the times of beginning in the names of all entries.
+    /// Counts the different epochs in the names (`EPOCH-NUMBER`) of all entries.
     const COUNT: &str = "EVAL \"local seen,n={},0 for _,entry in ipairs(redis.call('XRANGE',KEYS[1],'-','+')) do \
                          local name=string.match(entry[1],'^%d+') if not seen[name] then seen[name]=1 n=n+1 end end \
                          return n\" 1 pollux-hub:/.well-known/mercure";

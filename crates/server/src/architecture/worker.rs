@@ -87,8 +87,8 @@ pub(crate) struct Task<S> {
     pub(crate) ends: Ends,
 }
 
-/// What is left of a worker that has panicked, for the worker that takes its place: the control handle and the counters
-/// stay the same ones for the other threads that use them.
+/// The control handle and the counters of a worker that has panicked. The worker that takes its place goes on with them,
+/// because other threads use them.
 #[derive(Debug)]
 pub(crate) struct Former {
     remote: Arc<Remote>,

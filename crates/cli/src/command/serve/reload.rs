@@ -23,12 +23,11 @@ impl Reload for Reloader {
         let args = crate::serve_args().context("the command line cannot be read again")?;
         let configuration = Configuration::of(*args)?;
         configuration.validate()?;
-        let changes = configuration.file.changes_from(&self.present, &configuration.sources)?;
+        let mut changes = configuration.file.changes_from(&self.present, &configuration.sources)?;
         sandbox::check_reachable(&security::domain(&configuration)?)?;
         let config =
             configuration.file.open_again(guestbook::default_store, &self.present, current)?;
         let config = finish(&configuration, config, Some(current))?;
-        let mut changes = changes;
         if config.has_other_passwords(current) {
             changes.push("basic-auth: passwords read again".into());
         }

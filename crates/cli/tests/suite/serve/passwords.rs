@@ -90,9 +90,9 @@ fn an_origin_gets_no_password_without_the_flag_for_it() {
         assert_eq!(client.reply().text(), "of origin");
         let has_password = origin.last_head().to_ascii_lowercase().contains("authorization");
         assert_eq!(has_password, forwards);
-        let asked = origin.requests();
+        let requests = origin.requests();
         assert_eq!(client.get("/x").status, 401);
-        assert_eq!(origin.requests(), asked);
+        assert_eq!(origin.requests(), requests);
         assert!(server.stop().0.success());
         let text = fs::read_to_string(log).unwrap();
         assert!(

@@ -54,7 +54,7 @@ pub(super) struct Job {
     pub(super) waiting: Option<SyncSender<Result<(), Reject>>>,
 }
 
-/// Tells those who wait for an update what became of it.
+/// Gives the outcome of an update to its publisher and to the thread that waits for it.
 pub(super) fn finish(
     shared: &HubShared,
     ticket: Option<Ticket>,
