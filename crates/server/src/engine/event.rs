@@ -51,7 +51,7 @@ use crate::{
     stats::{Counter, Statistics},
     time::{
         clock::ticks,
-        timers::{self, Wheel},
+        timers::{self, Wheel, earlier},
     },
     transport::outbox::Outbox,
     upgrade::successor::Reports,
@@ -224,13 +224,16 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
             || self.reactor.pending_commands() > 0
             || self.acceptor.has_more()
             || self.service.has_stream_work()
-            || self.transfers.has_more()
         {
             return Some(Duration::ZERO);
         }
-        let (accept_at, send_at) = (self.acceptor.retry_at(), self.transfers.retry_at());
-        let ticks = [self.timers.next(), self.stop_at, accept_at, send_at];
-        let next = ticks.into_iter().flatten().min();
+        let mut next = earlier(self.timers.next(), earlier(self.stop_at, self.acceptor.retry_at()));
+        if !self.transfers.is_empty() {
+            if self.transfers.has_more() {
+                return Some(Duration::ZERO);
+            }
+            next = earlier(next, self.transfers.retry_at());
+        }
         next.map(|tick| self.worker.clock.until(tick))
     }
 

@@ -136,6 +136,11 @@ impl Wheel {
         }
     }
 
+    /// Whether [`Wheel::expire`] was called at `now` or later: no deadline can be over that it has not seen.
+    pub(crate) fn has_expired(&self, now: u32) -> bool {
+        self.done >= now
+    }
+
     /// Appends to `due` the nodes whose deadline is at or before `now`; they have none then.
     pub(crate) fn expire(&mut self, nodes: &mut impl Nodes, now: u32, due: &mut Vec<u32>) {
         // After a long sleep one turn meets every list.
@@ -183,6 +188,14 @@ impl Wheel {
             }
         }
         None
+    }
+}
+
+/// The earlier of two ticks, where either may be missing.
+pub(crate) fn earlier(a: Option<u32>, b: Option<u32>) -> Option<u32> {
+    match (a, b) {
+        (Some(a), Some(b)) => Some(a.min(b)),
+        (some, None) | (None, some) => some,
     }
 }
 

@@ -6,6 +6,9 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
     /// Ends what has had its time.
     pub(super) fn expire(&mut self) {
         let now = self.worker.clock.tick();
+        if self.timers.has_expired(now) {
+            return;
+        }
         let mut due = std::mem::take(&mut self.due);
         let nodes = &mut Timers { table: &mut self.table, reactor: &mut self.reactor };
         self.timers.expire(nodes, now, &mut due);
