@@ -6,20 +6,21 @@
 //! do without. Its one home, as `pollux lab floor`: an experiment, `make bench` and the test that counts
 //! instructions all start that.
 
+mod each_ready;
 mod push;
 mod tls;
 
 pub use push::serve_push;
 pub use tls::serve_tls;
 
-use pollux_sys::{self as sys, EpollEvent, EpollOp};
-use rustix::net::sockopt;
+use each_ready::each_ready;
+use pollux_sys as sys;
 use std::{
     convert::Infallible,
     io,
     net::{SocketAddr, TcpListener},
     num::NonZeroU32,
-    os::fd::{AsFd as _, AsRawFd as _, OwnedFd},
+    os::fd::{AsFd as _, OwnedFd},
     sync::Arc,
     thread,
 };
@@ -54,54 +55,22 @@ pub fn serve(
     reply: &[u8],
     announce: impl FnOnce(SocketAddr) -> anyhow::Result<()>,
 ) -> anyhow::Result<Infallible> {
-    let listener = TcpListener::bind("127.0.0.1:0")?;
-    listener.set_nonblocking(true)?;
-    let epoll = sys::epoll_create()?;
-    let listens_at = listener.as_raw_fd();
-    let watch =
-        |fd| sys::epoll_ctl(epoll.as_fd(), EpollOp::Add, fd, libc::EPOLLIN as u32, fd as u64);
-    watch(listens_at)?;
-    announce(listener.local_addr()?)?;
-
-    // Indexed by descriptor number.
-    let mut connections: Vec<Option<OwnedFd>> = Vec::new();
-    let mut events: Vec<EpollEvent> = Vec::with_capacity(MAX_EVENTS);
     let mut buffer = vec![0; BUFFER];
-    loop {
-        match sys::epoll_wait(epoll.as_fd(), &mut events, -1) {
-            Err(error) if error.kind() != io::ErrorKind::Interrupted => return Err(error.into()),
-            _ => {}
-        }
-        for &EpollEvent { u64: data, .. } in &events {
-            let index = data as usize;
-            if index == listens_at as usize {
-                while let Ok(connection) = sys::accept(listener.as_fd()) {
-                    let fd = connection.as_raw_fd();
-                    watch(fd)?;
-                    // As servers do: a call for each connection, none for a request.
-                    let _ = sockopt::set_tcp_nodelay(&connection, true);
-                    if connections.len() <= fd as usize {
-                        connections.resize_with(fd as usize + 1, || None);
-                    }
-                    connections[fd as usize] = Some(connection);
-                }
-                continue;
+    each_ready(announce, Ok, |_, place: &mut Option<OwnedFd>| {
+        let Some(connection) = place else { return Ok(()) };
+        let is_over = match sys::recv(connection.as_fd(), &mut buffer) {
+            Ok(0) => true,
+            // A client that does not read its response is disconnected.
+            Ok(_) => {
+                !sys::send(connection.as_fd(), reply, false).is_ok_and(|sent| sent == reply.len())
             }
-            let Some(connection) = connections.get(index).and_then(Option::as_ref) else {
-                continue;
-            };
-            let is_over = match sys::recv(connection.as_fd(), &mut buffer) {
-                Ok(0) => true,
-                // A client that does not read its response is disconnected.
-                Ok(_) => !sys::send(connection.as_fd(), reply, false)
-                    .is_ok_and(|sent| sent == reply.len()),
-                Err(error) => error.kind() != io::ErrorKind::WouldBlock,
-            };
-            if is_over {
-                connections[index] = None;
-            }
+            Err(error) => error.kind() != io::ErrorKind::WouldBlock,
+        };
+        if is_over {
+            *place = None;
         }
-    }
+        Ok(())
+    })
 }
 
 /// Serves `reply` with so many `threads` at a port of 127.0.0.1 until the process is ended. Each thread

@@ -40,6 +40,17 @@ pub struct ClientSettings {
 }
 
 impl ClientSettings {
+    /// Those of a client that accepts every certificate and TLS 1.2, and does not resume: for servers on this machine.
+    pub fn trusting_anybody(alpn: &[&[u8]]) -> Self {
+        Self {
+            trust: Trust::Anybody,
+            min_version: MinVersion::Tls12,
+            alpn: alpn.iter().map(|protocol| protocol.to_vec()).collect(),
+            resumes: false,
+            logs_secrets: false,
+        }
+    }
+
     /// The configuration for [`crate::Handshake::client`].
     ///
     /// # Errors

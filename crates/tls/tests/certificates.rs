@@ -2,7 +2,7 @@
 
 use pollux_tls::{
     ACME_TLS_ALPN, CertificateFiles, CertificateSource, Certificates, ClientSettings, Handshake,
-    MinVersion, Reload, ServerSettings, Trust, provider, self_signed,
+    Reload, ServerSettings, provider, self_signed,
 };
 use rustls::{
     ClientConfig, ClientConnection, ServerConfig,
@@ -33,14 +33,7 @@ fn server(certificates: &Arc<Certificates>) -> Arc<ServerConfig> {
 }
 
 fn client(alpn: &[&[u8]]) -> Arc<ClientConfig> {
-    let settings = ClientSettings {
-        trust: Trust::Anybody,
-        min_version: MinVersion::Tls12,
-        alpn: alpn.iter().map(|protocol| protocol.to_vec()).collect(),
-        resumes: false,
-        logs_secrets: false,
-    };
-    settings.build().unwrap()
+    ClientSettings::trusting_anybody(alpn).build().unwrap()
 }
 
 /// The certificate that a client is shown who asks for this name.

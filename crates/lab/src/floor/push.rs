@@ -4,17 +4,15 @@
 //! else is parsed; there are no topics, no history and no permissions, and a subscriber that does not read is
 //! disconnected. What a push server costs beyond it is the server's own.
 
-use pollux_sys::{self as sys, EpollEvent, EpollOp};
-use rustix::net::sockopt;
+use super::each_ready::each_ready;
+use pollux_sys::{self as sys, EpollOp};
 use std::{
     convert::Infallible,
     io,
-    net::{SocketAddr, TcpListener},
+    net::SocketAddr,
     os::fd::{AsFd as _, AsRawFd as _, OwnedFd},
 };
 
-/// The most events of one wait.
-const MAX_EVENTS: usize = 512;
 /// The receive buffer, and the longest publication.
 const BUFFER: usize = 64 * 1024;
 
@@ -62,67 +60,36 @@ fn content(request: &[u8]) -> &[u8] {
 pub fn serve_push(
     announce: impl FnOnce(SocketAddr) -> anyhow::Result<()>,
 ) -> anyhow::Result<Infallible> {
-    let listener = TcpListener::bind("127.0.0.1:0")?;
-    listener.set_nonblocking(true)?;
-    let epoll = sys::epoll_create()?;
-    let listens_at = listener.as_raw_fd();
-    let watch =
-        |fd| sys::epoll_ctl(epoll.as_fd(), EpollOp::Add, fd, libc::EPOLLIN as u32, fd as u64);
-    watch(listens_at)?;
-    announce(listener.local_addr()?)?;
-
-    // Indexed by descriptor number; a subscriber's descriptor leaves the table and the set.
-    let mut connections: Vec<Option<OwnedFd>> = Vec::new();
-    let mut events: Vec<EpollEvent> = Vec::with_capacity(MAX_EVENTS);
     let mut buffer = vec![0; BUFFER];
     let mut subscribers = Subscribers::default();
-    loop {
-        match sys::epoll_wait(epoll.as_fd(), &mut events, -1) {
-            Err(error) if error.kind() != io::ErrorKind::Interrupted => return Err(error.into()),
-            _ => {}
+    each_ready(announce, Ok, |epoll, place: &mut Option<OwnedFd>| {
+        let Some(connection) = place else { return Ok(()) };
+        let received = match sys::recv(connection.as_fd(), &mut buffer) {
+            Ok(0) => &[][..],
+            Ok(len) => &buffer[..len],
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+            Err(_) => &[],
+        };
+        let answer = if received.starts_with(b"GET ") {
+            STREAM
+        } else if received.starts_with(b"POST ") {
+            subscribers.publish(content(received));
+            ANSWER
+        } else {
+            *place = None;
+            return Ok(());
+        };
+        if !sys::send(connection.as_fd(), answer, false).is_ok_and(|sent| sent == answer.len()) {
+            *place = None;
+        } else if received.starts_with(b"GET ")
+            && let Some(subscriber) = place.take()
+        {
+            // A subscriber's descriptor leaves the table and the set.
+            sys::epoll_ctl(epoll, EpollOp::Remove, subscriber.as_raw_fd(), 0, 0)?;
+            subscribers.list.push(subscriber);
         }
-        for &EpollEvent { u64: data, .. } in &events {
-            let index = data as usize;
-            if index == listens_at as usize {
-                while let Ok(connection) = sys::accept(listener.as_fd()) {
-                    let fd = connection.as_raw_fd();
-                    watch(fd)?;
-                    let _ = sockopt::set_tcp_nodelay(&connection, true);
-                    if connections.len() <= fd as usize {
-                        connections.resize_with(fd as usize + 1, || None);
-                    }
-                    connections[fd as usize] = Some(connection);
-                }
-                continue;
-            }
-            let Some(slot) = connections.get_mut(index) else { continue };
-            let Some(connection) = slot else { continue };
-            let received = match sys::recv(connection.as_fd(), &mut buffer) {
-                Ok(0) => &[][..],
-                Ok(len) => &buffer[..len],
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
-                Err(_) => &[],
-            };
-            let answer = if received.starts_with(b"GET ") {
-                STREAM
-            } else if received.starts_with(b"POST ") {
-                subscribers.publish(content(received));
-                ANSWER
-            } else {
-                *slot = None;
-                continue;
-            };
-            if !sys::send(connection.as_fd(), answer, false).is_ok_and(|sent| sent == answer.len())
-            {
-                *slot = None;
-            } else if received.starts_with(b"GET ")
-                && let Some(subscriber) = slot.take()
-            {
-                sys::epoll_ctl(epoll.as_fd(), EpollOp::Remove, subscriber.as_raw_fd(), 0, 0)?;
-                subscribers.list.push(subscriber);
-            }
-        }
-    }
+        Ok(())
+    })
 }
 
 #[cfg(test)]

@@ -5,20 +5,19 @@
 //! expanded in each connection, so that nothing is derived again: what a server does to hold idle connections in less
 //! memory is its own cost.
 
-use super::{BUFFER, MAX_EVENTS};
+use super::{BUFFER, each_ready::each_ready};
 use anyhow::Context as _;
-use pollux_sys::{self as sys, EpollEvent, EpollOp};
+use pollux_sys as sys;
 use pollux_tls::{MinVersion, ServerSettings, self_signed};
 use ring::aead::{
     AES_128_GCM, AES_256_GCM, Aad, CHACHA20_POLY1305, LessSafeKey, NONCE_LEN, Nonce, UnboundKey,
 };
-use rustix::net::sockopt;
 use rustls::{ConnectionTrafficSecrets, ServerConfig, ServerConnection};
 use std::{
     convert::Infallible,
     io,
-    net::{SocketAddr, TcpListener},
-    os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd},
+    net::SocketAddr,
+    os::fd::{AsFd as _, BorrowedFd, OwnedFd},
     sync::Arc,
 };
 
@@ -48,46 +47,18 @@ pub fn serve_tls(
     };
     let config = settings.build(Arc::new(self_signed(names)?))?;
 
-    let listener = TcpListener::bind("127.0.0.1:0")?;
-    listener.set_nonblocking(true)?;
-    let epoll = sys::epoll_create()?;
-    let listens_at = listener.as_raw_fd();
-    let watch =
-        |fd| sys::epoll_ctl(epoll.as_fd(), EpollOp::Add, fd, libc::EPOLLIN as u32, fd as u64);
-    watch(listens_at)?;
-    announce(listener.local_addr()?)?;
-
-    // Indexed by descriptor number.
-    let mut connections: Vec<Option<Connection>> = Vec::new();
-    let mut events: Vec<EpollEvent> = Vec::with_capacity(MAX_EVENTS);
     let mut buffers = Buffers { input: vec![0; RECORD_MAX + BUFFER], output: Vec::new() };
-    loop {
-        match sys::epoll_wait(epoll.as_fd(), &mut events, -1) {
-            Err(error) if error.kind() != io::ErrorKind::Interrupted => return Err(error.into()),
-            _ => {}
-        }
-        for &EpollEvent { u64: data, .. } in &events {
-            let index = data as usize;
-            if index == listens_at as usize {
-                while let Ok(socket) = sys::accept(listener.as_fd()) {
-                    let fd = socket.as_raw_fd();
-                    watch(fd)?;
-                    let _ = sockopt::set_tcp_nodelay(&socket, true);
-                    if connections.len() <= fd as usize {
-                        connections.resize_with(fd as usize + 1, || None);
-                    }
-                    connections[fd as usize] = Some(Connection::new(socket, &config)?);
-                }
-                continue;
+    each_ready(
+        announce,
+        |socket| Connection::new(socket, &config),
+        |_, place| {
+            let is_open = place.as_mut().and_then(|it| it.on_input(&mut buffers, reply)).is_some();
+            if !is_open {
+                *place = None;
             }
-            let Some(connection) = connections.get_mut(index).and_then(Option::as_mut) else {
-                continue;
-            };
-            if connection.on_input(&mut buffers, reply).is_none() {
-                connections[index] = None;
-            }
-        }
-    }
+            Ok(())
+        },
+    )
 }
 
 /// Those of the loop: no connection owns one.
@@ -257,7 +228,7 @@ impl Direction {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use pollux_tls::{ClientSettings, Trust};
+    use pollux_tls::ClientSettings;
     use std::{
         io::{Read as _, Write as _},
         net::TcpStream,
@@ -275,14 +246,7 @@ mod tests {
         // It ends with the process.
         thread::spawn(move || serve_tls(&served, |address| Ok(sender.send(address)?)).unwrap());
         let address = receiver.recv_timeout(Duration::from_secs(60)).unwrap();
-        let settings = ClientSettings {
-            trust: Trust::Anybody,
-            min_version: MinVersion::Tls13,
-            alpn: Vec::new(),
-            resumes: false,
-            logs_secrets: false,
-        };
-        let config = settings.build().unwrap();
+        let config = ClientSettings::trusting_anybody(&[b"http/1.1"]).build().unwrap();
         let mut connections = [(); 2].map(|()| {
             let stream = TcpStream::connect(address).unwrap();
             stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();

@@ -6,7 +6,7 @@ use super::{
 };
 use crate::{environment::guest, peer::SetUp};
 use anyhow::{Context as _, bail};
-use pollux_tls::{ClientSettings, MinVersion, ServerName, Trust};
+use pollux_tls::{ClientSettings, ServerName};
 use rustix::process::Signal;
 use rustls::{ClientConnection, StreamOwned};
 use serde_json::Value as Json;
@@ -310,15 +310,9 @@ impl<T: Read + Write> Stream for T {}
 
 /// TLS to a server whose certificate signs itself.
 fn https(socket: TcpStream) -> anyhow::Result<StreamOwned<ClientConnection, TcpStream>> {
-    let settings = ClientSettings {
-        trust: Trust::Anybody,
-        min_version: MinVersion::Tls12,
-        alpn: vec![b"http/1.1".to_vec()],
-        resumes: false,
-        logs_secrets: false,
-    };
+    let config = ClientSettings::trusting_anybody(&[b"http/1.1"]).build()?;
     let name = ServerName::try_from("localhost")?;
-    Ok(StreamOwned::new(ClientConnection::new(settings.build()?, name)?, socket))
+    Ok(StreamOwned::new(ClientConnection::new(config, name)?, socket))
 }
 
 /// An answer in full.

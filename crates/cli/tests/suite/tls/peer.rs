@@ -1,7 +1,7 @@
 //! A TLS client whose bytes the test counts out, and one that seals whatever records the test wants.
 
 use pollux_testkit::http::PATIENCE;
-use pollux_tls::{ClientSettings, MinVersion, Trust};
+use pollux_tls::ClientSettings;
 use rustls::{
     ClientConfig, ClientConnection, ConnectionTrafficSecrets, ContentType, ExtractedSecrets,
     ProtocolVersion,
@@ -22,14 +22,7 @@ use std::{
 
 /// A client's configuration: it trusts anybody and does not resume.
 pub(super) fn config() -> Arc<ClientConfig> {
-    let settings = ClientSettings {
-        trust: Trust::Anybody,
-        min_version: MinVersion::Tls12,
-        alpn: vec![b"http/1.1".to_vec()],
-        resumes: false,
-        logs_secrets: false,
-    };
-    settings.build().unwrap()
+    ClientSettings::trusting_anybody(&[b"http/1.1"]).build().unwrap()
 }
 
 /// How the server's half of a connection has ended.
