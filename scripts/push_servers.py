@@ -1,10 +1,12 @@
 """Push servers that `push-figures` and `demo-push` start and measure: Pollux, nchan, Pushpin, Centrifugo, and a bare loop
 of send(2) (`pollux lab floor --push`). Each server has a separate configuration in a temporary directory, listens on a
 free port of 127.0.0.1, and ends with the script."""
-import asyncio, ctypes, json, os, shutil, signal, socket, subprocess, threading, time
+import asyncio, ctypes, json, os, resource, shutil, signal, socket, subprocess, threading, time
 
 PATIENCE_S = 60
 TICK = os.sysconf("SC_CLK_TCK")
+# Connections for one table of descriptors: a fifth of it is left for everything else.
+PER_TABLE = resource.getrlimit(resource.RLIMIT_NOFILE)[1] * 4 // 5
 NCHAN = "/usr/lib/nginx/modules/ngx_nchan_module.so"
 
 
@@ -55,6 +57,8 @@ class Server:
     name = ""
     # Whether a subscriber that reconnects gets the updates that it has missed.
     resumes = True
+    # Whether the server can spread its connections over several tables of descriptors.
+    spreads = False
 
     def __init__(self, directory, tls, pollux, subscribers, pin=()):
         self.directory = os.path.join(directory, f"{self.name}-{'tls' if tls else 'tcp'}")
@@ -66,6 +70,9 @@ class Server:
         self.scheme = "https" if tls else "http"
         self.processes = []
         self.publish_arguments = []
+        if subscribers > PER_TABLE and not self.spreads:
+            raise Unavailable(f"{self.name} would need descriptors for {subscribers:,} connections in one process; this "
+                              f"machine allows {PER_TABLE:,} connections")
         site = os.path.join(self.directory, "site")
         os.makedirs(site, exist_ok=True)
         with open(os.path.join(site, "plain.txt"), "w") as file:
@@ -163,11 +170,15 @@ class Server:
 
 class Pollux(Server):
     name = "pollux"
+    spreads = True
+    # The least; more are started where their tables of descriptors are too small.
     workers = 1
 
     def start(self):
         port = free_port()
-        arguments = [self.pollux, "serve", self.site, "--listen", f"127.0.0.1:{port}", "--workers", str(self.workers),
+        # Each worker has a table of its own. The kernel spreads connections over listeners by a hash.
+        workers = max(self.workers, -(-self.subscribers // PER_TABLE))
+        arguments = [self.pollux, "serve", self.site, "--listen", f"127.0.0.1:{port}", "--workers", str(workers),
                      "--hub", "--hub-anonymous", "--hub-publish-anonymous"]
         if self.tls:
             arguments += ["--tls-cert", self.certificate, "--tls-key", self.key]
@@ -412,24 +423,42 @@ def make_certificate(directory):
 
 
 class Holder:
-    """`pollux idle --subscribe`: holds subscribers open and discards what they receive."""
+    """`pollux idle --subscribe`: holds subscribers open and discards what they receive. Each process holds as many as its
+    table of descriptors has room for."""
 
     def __init__(self, server, subscribers, source="127.0.1.0/24", pin=()):
+        self.processes = []
+        try:
+            while subscribers > 0:
+                part = min(subscribers, PER_TABLE)
+                self.processes.append(self.start(server, part, source, pin))
+                subscribers -= part
+        except BaseException:
+            self.end()
+            raise
+
+    @staticmethod
+    def start(server, subscribers, source, pin):
+        """Starts one process and waits until it holds its subscribers."""
         arguments = [server.pollux, "idle", server.subscribe_url, "-c", str(subscribers), "--subscribe", "--json",
                      "--source", source, "--timeout", f"{PATIENCE_S}s"] + server.trust()
         if pin:
             arguments = ["taskset", "-c", ",".join(map(str, pin))] + arguments
-        self.process = subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                                        preexec_fn=ends_with_us)
-        line = self.process.stdout.readline()
-        if not line:
-            raise Unavailable(f"{server.name}: {self.process.stderr.read().strip()} {server.logs()}")
+        process = subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                                   preexec_fn=ends_with_us)
+        if not process.stdout.readline():
+            raise Unavailable(f"{server.name}: {process.stderr.read().strip()} {server.logs()}")
+        return process
+
+    def end(self):
+        """Ends the processes and returns what each has written."""
+        for process in self.processes:
+            process.send_signal(signal.SIGINT)
+        return [process.communicate(timeout=PATIENCE_S)[0] for process in self.processes]
 
     def stop(self):
-        """Ends the process and returns the number of subscribers that were open at the end."""
-        self.process.send_signal(signal.SIGINT)
-        out, _ = self.process.communicate(timeout=PATIENCE_S)
-        return json.loads(out.splitlines()[-1])["held"]
+        """Ends the processes and returns the number of subscribers that were open at the end."""
+        return sum(json.loads(out.splitlines()[-1])["held"] for out in self.end())
 
 
 def load(server, subscribers, arguments, pin=(), source="127.0.2.0/24"):
