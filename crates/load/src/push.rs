@@ -23,6 +23,7 @@ use crate::{
     idle::{MAX_HOLDERS, RESERVED_DESCRIPTORS, SETUP_PATIENCE},
     progress::Progress,
     run::{pin, raise_descriptors},
+    schedule::nanoseconds,
 };
 use anyhow::{Context, Result, bail, ensure};
 use plan::PushPlan;
@@ -42,6 +43,28 @@ pub const MAX_PUBLICATIONS: u64 = 1_000_000;
 /// From the moment when all subscribers are there to the schedule's start.
 const START_DELAY_NS: u64 = 50_000_000;
 
+/// How often it is looked whether all deliveries have come.
+const LOOK: Duration = Duration::from_millis(1);
+
+/// An instant at which all streams are open and no update is on its way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Moment {
+    /// All subscribers are there, and nothing has been published.
+    Holding,
+    /// All deliveries have come.
+    Delivered,
+}
+
+impl Moment {
+    /// Its name in JSON.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Holding => "holding",
+            Self::Delivered => "delivered",
+        }
+    }
+}
+
 /// A finished run.
 pub(crate) struct PushRun {
     pub(crate) plan: PushPlan,
@@ -50,21 +73,27 @@ pub(crate) struct PushRun {
     pub(crate) publisher: Option<PublisherRecord>,
 }
 
-/// Holds the subscribers, publishes the updates until the end or until `stop` is set, and reports.
+/// Holds the subscribers, publishes the updates until the end or until `stop` is set, and reports. With a
+/// quiet time `observe` is called at the beginning of each; if deliveries are missing, only of the first.
 ///
 /// # Errors
 /// The configuration contradicts itself; a name does not resolve; the subscribers cannot be held.
 /// Updates that fail or are lost do not fail the run: they are in the report.
-pub fn run(config: &PushConfig, stop: &AtomicBool) -> Result<PushReport> {
+pub fn run(
+    config: &PushConfig,
+    stop: &AtomicBool,
+    observe: impl FnMut(Moment),
+) -> Result<PushReport> {
     config.check()?;
     let number = RandomState::new().hash_one(std::process::id()) as u32;
     let plan = PushPlan::new(config, number)?;
-    let run = measure(plan, true, stop, |plan| Ok(plan.now_ns() + START_DELAY_NS))?;
+    let delay_ns = config.quiet_time.map_or(0, nanoseconds).max(START_DELAY_NS);
+    let run = measure(plan, true, stop, observe, |plan| Ok(plan.now_ns() + delay_ns))?;
     Ok(PushReport::new(run, stop.load(Relaxed)))
 }
 
 /// Holds the subscribers of `plan`; with `publishes` also publishes. After the set-up, `start` is called
-/// for the schedule's first instant in the plan's time.
+/// for the schedule's first instant in the plan's time; `observe` is as in [`run`].
 ///
 /// # Errors
 /// As [`run`], and those of `start`.
@@ -72,6 +101,7 @@ pub(crate) fn measure(
     plan: PushPlan,
     publishes: bool,
     stop: &AtomicBool,
+    mut observe: impl FnMut(Moment),
     start: impl FnOnce(&PushPlan) -> Result<u64>,
 ) -> Result<PushRun> {
     let threads = thread_count(&plan)?;
@@ -83,9 +113,16 @@ pub(crate) fn measure(
         let outcome = holders.and_then(|holders| {
             let publisher = publishes.then(|| Publisher::connect(&plan)).transpose()?;
             wait_until_held(&plan, &holders, stop, &mut progress)?;
+            let is_quiet = plan.config.quiet_time.is_some();
+            if is_quiet {
+                observe(Moment::Holding);
+            }
             let start_ns = start(&plan)?.max(1);
             plan.progress.start_ns.store(start_ns, Relaxed);
             let published = publisher.map(|one| one.run(start_ns, stop)).transpose()?;
+            if is_quiet && is_delivered(&plan, &holders) {
+                observe(Moment::Delivered);
+            }
             let records = holders.into_iter().map(join).collect::<Result<Vec<_>>>()?;
             Ok((records, published))
         });
@@ -97,6 +134,19 @@ pub(crate) fn measure(
     })?;
     progress.finish();
     Ok(PushRun { plan, threads: records, publisher })
+}
+
+/// Waits until all deliveries have come; whether they have. Threads that miss some end by themselves.
+fn is_delivered(plan: &PushPlan, holders: &[Holder<'_>]) -> bool {
+    loop {
+        if plan.progress.complete_threads.load(Relaxed) == holders.len() {
+            return true;
+        }
+        if holders.iter().any(ScopedJoinHandle::is_finished) {
+            return false;
+        }
+        std::thread::sleep(LOOK);
+    }
 }
 
 /// As many threads as were asked for, or as the descriptors of their file tables need.

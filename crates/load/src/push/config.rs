@@ -15,6 +15,9 @@ use std::time::Duration;
 /// The placeholder for the content in the body of a publication.
 pub const DATA: &str = "{data}";
 
+/// The longest [`PushConfig::quiet_time`].
+const MAX_QUIET_TIME: Duration = Duration::from_secs(3600);
+
 /// How updates are published.
 #[derive(Clone, Debug)]
 pub struct PublishOptions {
@@ -55,6 +58,9 @@ pub struct PushConfig {
     pub seed: u64,
     /// When all subscribers close their connections and connect again, from the start.
     pub reconnect_at: Option<Duration>,
+    /// How long the streams stay open without an update, before the first one and after the last delivery,
+    /// so that another program can look at the server. None: as short as possible.
+    pub quiet_time: Option<Duration>,
     /// How long deliveries may take, from the scheduled instant of the last update; and answers to
     /// publications.
     pub timeout: Duration,
@@ -101,6 +107,7 @@ impl PushConfig {
             warmup: config.warmup,
             seed: config.seed,
             reconnect_at: None,
+            quiet_time: None,
             timeout: config.timeout,
             connect_timeout: config.connect_timeout,
             sources: config.sources,
@@ -142,6 +149,14 @@ impl PushConfig {
         ensure!(
             self.publish.body.matches(DATA).count() == 1,
             "--publish-body: {DATA} must stand in it once, for the content of the update"
+        );
+        ensure!(
+            self.quiet_time.is_none_or(|time| time <= MAX_QUIET_TIME),
+            "--quiet-time: at most {MAX_QUIET_TIME:?}"
+        );
+        ensure!(
+            self.quiet_time.is_none() || self.reconnect_at.is_none(),
+            "--quiet-time and --reconnect-at exclude each other: all streams stay open in a quiet time"
         );
         ensure!(!self.timeout.is_zero(), "--timeout 0: every delivery would fail");
         ensure!(!self.connect_timeout.is_zero(), "--connect-timeout 0: every connect would fail");

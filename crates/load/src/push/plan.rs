@@ -49,6 +49,8 @@ pub(crate) struct RunProgress {
     pub(crate) sent: AtomicU64,
     pub(crate) acknowledged: AtomicU64,
     pub(crate) failed: AtomicU64,
+    /// Threads whose subscribers have everything that they can get.
+    pub(crate) complete_threads: AtomicUsize,
     /// All publications of this process have an outcome.
     pub(crate) is_published: AtomicBool,
     /// The run is over before its time: a thread has failed.

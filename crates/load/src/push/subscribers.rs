@@ -144,6 +144,7 @@ impl<'a> SubscriberLoop<'a> {
         let mut cpu_before = None;
         let mut begun_ns = 0;
         let mut complete_ns = None;
+        let linger_ns = self.plan.config.quiet_time.map_or(0, nanoseconds).max(LINGER_NS);
         loop {
             let now_ns = self.plan.now_ns();
             if let Some(start_ns) = self.plan.start_ns() {
@@ -154,13 +155,15 @@ impl<'a> SubscriberLoop<'a> {
                     begun_ns = now_ns;
                 }
                 self.reconnect_all(start_ns, now_ns);
-                if self.is_complete(start_ns, now_ns) {
-                    let since_ns = *complete_ns.get_or_insert(now_ns);
-                    if now_ns >= since_ns + LINGER_NS {
-                        break;
-                    }
-                } else {
-                    complete_ns = None;
+                // Once complete, a thread stays so: nothing that it has is taken away.
+                if complete_ns.is_none() && self.is_complete(start_ns, now_ns) {
+                    complete_ns = Some(now_ns);
+                    self.plan.progress.complete_threads.fetch_add(1, Relaxed);
+                    // What follows is no work.
+                    self.note_cpu(cpu_before, begun_ns);
+                }
+                if complete_ns.is_some_and(|since_ns| now_ns >= since_ns + linger_ns) {
+                    break;
                 }
             }
             if self.plan.is_stopped(stop) || self.is_late(now_ns) {
@@ -175,11 +178,18 @@ impl<'a> SubscriberLoop<'a> {
             }
             self.resume_reading();
         }
-        let record = &mut self.receiver.record;
-        record.subscribers.at_end = self.held;
-        record.cpu = cpu_before.map(|before| OwnCpu::now().since(before)).unwrap_or_default();
-        record.elapsed_ns = self.plan.now_ns().saturating_sub(begun_ns);
+        if complete_ns.is_none() {
+            self.note_cpu(cpu_before, begun_ns);
+        }
+        self.receiver.record.subscribers.at_end = self.held;
         Ok(self.receiver.finish())
+    }
+
+    /// Notes the CPU time and the elapsed time since the start of the schedule.
+    fn note_cpu(&mut self, before: Option<OwnCpu>, begun_ns: u64) {
+        let record = &mut self.receiver.record;
+        record.cpu = before.map(|before| OwnCpu::now().since(before)).unwrap_or_default();
+        record.elapsed_ns = self.plan.now_ns().saturating_sub(begun_ns);
     }
 
     /// Whether every subscriber has everything that it can get.

@@ -43,6 +43,7 @@ fn try_run(
     stop: &AtomicBool,
 ) -> Result<Option<PushReport>> {
     config.check()?;
+    ensure!(config.quiet_time.is_none(), "--quiet-time: for one process, not for several ranks");
     let (rank, size) = (ranks.rank(), ranks.size());
     let part = share::part(config.subscribers as u64, rank, size) as usize;
     ensure!(part > 0, "--subscribe {}: {size} ranks share them", config.subscribers);
@@ -50,18 +51,24 @@ fn try_run(
         PushConfig { subscribers: part, progress: config.progress && rank == 0, ..config.clone() };
     // The marks of the contents are the same on all ranks.
     let plan = PushPlan::new(&own, config.seed as u32)?;
-    let mut run = push::measure(plan, ranks.is_first(), stop, |plan| {
-        let progress = plan.progress.clone();
-        ranks.heartbeat(move || Heartbeat {
-            completed: progress.delivered.load(Relaxed),
-            idle: IdleReport { held: progress.held.load(Relaxed), ..IdleReport::default() },
-            ..Heartbeat::default()
-        });
-        let (_, at_ns) = ranks.ready(Heartbeat::default())?;
-        let left_ns = at_ns.saturating_sub(ClockReading::now().monotonic_ns);
-        // Of a start that was missed the latencies tell.
-        Ok(plan.now_ns().saturating_add_signed(left_ns))
-    })?;
+    let mut run = push::measure(
+        plan,
+        ranks.is_first(),
+        stop,
+        |_| (),
+        |plan| {
+            let progress = plan.progress.clone();
+            ranks.heartbeat(move || Heartbeat {
+                completed: progress.delivered.load(Relaxed),
+                idle: IdleReport { held: progress.held.load(Relaxed), ..IdleReport::default() },
+                ..Heartbeat::default()
+            });
+            let (_, at_ns) = ranks.ready(Heartbeat::default())?;
+            let left_ns = at_ns.saturating_sub(ClockReading::now().monotonic_ns);
+            // Of a start that was missed the latencies tell.
+            Ok(plan.now_ns().saturating_add_signed(left_ns))
+        },
+    )?;
     let interrupted = stop.load(Relaxed);
     let measured = postcard::to_stdvec(&run.threads).context("what was measured")?;
     let Some(PeerResults { peers, fault }) = ranks.finish(interrupted, measured)? else {

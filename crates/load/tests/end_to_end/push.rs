@@ -1,7 +1,7 @@
 //! Subscribers of a push server: everything that a server can do wrong is found and counted.
 
 use super::{Server, open, server::ServerConnection};
-use pollux_load::push::{PublishOptions, PushConfig, PushReport};
+use pollux_load::push::{Moment, PublishOptions, PushConfig, PushReport};
 use pollux_load::schedule::Length;
 use std::{
     io::Write,
@@ -67,7 +67,7 @@ fn config(server: &Server, updates: u64) -> PushConfig {
 }
 
 fn run(config: &PushConfig) -> PushReport {
-    let report = pollux_load::push::run(config, &AtomicBool::new(false)).unwrap();
+    let report = pollux_load::push::run(config, &AtomicBool::new(false), |_| ()).unwrap();
     assert_eq!(report.publications.acknowledged, report.publications.scheduled);
     assert_eq!(report.subscribers.at_start, 10);
     report
@@ -81,6 +81,37 @@ fn every_delivery_of_a_good_server_is_whole_and_in_order() {
     assert_eq!((report.deliveries.expected, report.deliveries.delivered), (200, 200));
     assert_eq!((report.latency_us.count, report.fan_out_us.count), (200, 20));
     assert_eq!((report.subscribers.at_end, report.generator.threads), (10, 3));
+}
+
+#[test]
+fn quiet_times_frame_the_updates() {
+    let quiet = Duration::from_millis(300);
+    let moments = |events: Events, timeout: Duration| {
+        let server = server(events);
+        let config = PushConfig { quiet_time: Some(quiet), timeout, ..config(&server, 5) };
+        let mut moments = Vec::new();
+        let observe = |moment| {
+            // Updates that the server has seen, at this moment and a part of the quiet time later.
+            let posts =
+                || server.counters.heads().iter().filter(|it| it.starts_with("POST")).count();
+            let before = posts();
+            std::thread::sleep(quiet / 10);
+            moments.push((moment, before, posts()));
+        };
+        let report = pollux_load::push::run(&config, &AtomicBool::new(false), observe).unwrap();
+        (moments, report)
+    };
+    let (found, report) = moments(|_, _, content, _| vec![content.into()], Duration::from_secs(20));
+    assert_eq!(found, [(Moment::Holding, 0, 0), (Moment::Delivered, 5, 5)]);
+    assert!(report.is_complete() && report.subscribers.at_end == 10, "{report:?}");
+    // Without one delivery the second moment never comes.
+    let loses: Events = |number, subscriber, content, _| match (number, subscriber) {
+        (3, 0) => vec![],
+        _ => vec![content.into()],
+    };
+    let (found, report) = moments(loses, Duration::from_secs(2));
+    assert_eq!(found, [(Moment::Holding, 0, 0)]);
+    assert_eq!(report.deliveries.lost, 1);
 }
 
 #[test]
@@ -128,7 +159,7 @@ fn a_refusal_is_the_reason_why_nothing_can_be_measured() {
         }
     });
     let config = config(&server, 1);
-    let error = pollux_load::push::run(&config, &AtomicBool::new(false)).unwrap_err();
+    let error = pollux_load::push::run(&config, &AtomicBool::new(false), |_| ()).unwrap_err();
     let text = format!("{error:#}");
     assert!(text.contains("only 0 of 10") && text.contains("401: a token is needed"), "{text}");
 }
@@ -143,6 +174,12 @@ fn contradictions_name_the_flag() {
     };
     assert!(refusal(|config| config.subscribers = 0).contains("--subscribe"));
     assert!(refusal(|config| config.update_bytes = 3).contains("--update-size"));
+    assert!(refusal(|config| config.quiet_time = Some(Duration::MAX)).contains("--quiet-time"));
+    let both = |config: &mut PushConfig| {
+        config.quiet_time = Some(Duration::from_secs(1));
+        config.reconnect_at = config.quiet_time;
+    };
+    assert!(refusal(both).contains("--quiet-time and --reconnect-at"));
     assert!(refusal(|config| config.publish.body = "x".into()).contains("--publish-body"));
     assert!(refusal(|config| config.length = Length::Requests(2_000_000)).contains("--rate"));
 }

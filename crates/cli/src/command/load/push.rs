@@ -55,6 +55,11 @@ pub(crate) struct PushArgs {
     /// Close all streams at once, so long after the start, and open them again with Last-Event-ID
     #[arg(long, value_parser = crate::duration::parse, value_name = "TIME", requires = "subscribe", help_heading = "Push")]
     reconnect_at: Option<Duration>,
+    /// Publish nothing for so long after all streams are open, and again after the last delivery. With
+    /// --json each begins with a line, {"event":"holding"} and {"event":"delivered"}, so that another
+    /// program can read the server's figures in between
+    #[arg(long, value_parser = crate::duration::parse, value_name = "TIME", requires = "subscribe", help_heading = "Push")]
+    quiet_time: Option<Duration>,
 }
 
 /// Runs the command with `subscribers`.
@@ -78,7 +83,14 @@ pub(super) fn run(mut args: Args, subscribers: usize) -> Result<ExitCode> {
         _ => None,
     };
     let report = match &mut ranks {
-        None => push::run(&config, &stop)?,
+        None => push::run(&config, &stop, |moment| {
+            if args.json {
+                // A closed standard output is no reason to end the run: the report's error is one.
+                let mut out = io::stdout().lock();
+                let _ = writeln!(out, r#"{{"event":"{}"}}"#, moment.name());
+                let _ = out.flush();
+            }
+        })?,
         Some(ranks) => match ranks::run_push(&config, ranks, &stop)? {
             Some(report) => report,
             // Rank 0 reports for all.
@@ -130,6 +142,7 @@ fn config(args: &Args, subscribers: usize) -> Result<PushConfig> {
         update_bytes: push.update_size,
         is_exact: push.publish_body.is_none(),
         reconnect_at: push.reconnect_at,
+        quiet_time: push.quiet_time,
         ..config
     })
 }
