@@ -5,6 +5,7 @@ use std::{
     collections::BTreeSet,
     fs,
     path::{Path, PathBuf},
+    process::Command,
 };
 
 /// README and ARCHITECTURE.md are read as a whole, so each has a maximum length.
@@ -159,6 +160,13 @@ fn every_decision_has_a_number_a_form_and_a_line_in_the_list() {
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn the_check_of_the_books_links_can_fail() {
+    let output = Command::new(root().join("scripts/book")).arg("--test").output();
+    let output = output.expect("python3 is installed (apt-get install python3)");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
 #[test]
