@@ -1,12 +1,15 @@
 //! `pollux serve --acme` against a real authority (Pebble, `scripts/setup build acme`), and what is refused.
 
+use crate::users::{USER, number_of_user};
 use pollux_testkit::{
     http::{Client, PATIENCE},
     pebble::{Behaviour, Pebble},
     serve::Serve,
 };
+use rustix::process::Signal;
 use std::{
     fs,
+    os::unix::fs::{PermissionsExt, chown},
     path::Path,
     process::{Command, Output},
     thread,
@@ -26,14 +29,25 @@ fn site() -> TempDir {
 
 /// Starts a server that orders certificates from `pebble`.
 fn serve(pebble: &Pebble, folder: &Path, arguments: &[&str]) -> Serve {
-    let mut command = Command::new(POLLUX);
+    serve_by(Path::new(POLLUX), pebble, &pebble.root(), folder, arguments)
+}
+
+/// The same with another program, and another place of the authority's root.
+fn serve_by(
+    program: &Path,
+    pebble: &Pebble,
+    root: &Path,
+    folder: &Path,
+    arguments: &[&str],
+) -> Serve {
+    let mut command = Command::new(program);
     command
         .arg("serve")
         .arg(folder.join("site"))
         .args(["--json", "--listen", &pebble.tls.address().to_string()])
         .args(["--acme-directory", &pebble.url(), "--acme-email", "admin@a.example"])
         .arg("--acme-ca")
-        .arg(pebble.root())
+        .arg(root)
         .arg("--state-dir")
         .arg(folder.join("state"))
         .args(arguments);
@@ -196,4 +210,40 @@ fn a_renewal_that_fails_leaves_the_certificate_in_use() {
     }
     assert_eq!(serial(server.address()), first);
     assert!(server.stop().0.success());
+}
+
+/// The state directory belongs to the user by then, and the successor goes on where the server was.
+#[test]
+#[ignore = "needs Pebble"]
+fn a_successor_without_roots_rights_renews_the_certificate() {
+    let behaviour = Behaviour { lifetime: Duration::from_secs(30), ..Behaviour::default() };
+    let Some(pebble) = Pebble::start(behaviour) else { return };
+    let Some(user) = number_of_user() else { return };
+    let folder = site();
+    let path = |name: &str| folder.path().join(name);
+    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    chown(folder.path(), Some(user), None).unwrap();
+    // The successor is that user, too: it must be able to read what it starts from.
+    fs::copy(POLLUX, path("pollux")).unwrap();
+    fs::copy(pebble.root(), path("root.pem")).unwrap();
+    let control = path("control");
+    let arguments = ["--acme", NAME, "--user", USER, "--control", control.to_str().unwrap()];
+    let mut server =
+        serve_by(&path("pollux"), &pebble, &path("root.pem"), folder.path(), &arguments);
+    wait_for_issue(&pebble, &server, NAME);
+    let first = serial(server.address());
+    let output = Command::new(POLLUX).args(["ctl", "upgrade", "--control"]).arg(&control).output();
+    let output = output.unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let successor = server.next_process();
+    assert_eq!(serial(server.address()), first, "the successor has it from the state directory");
+    // A certificate is renewed after two thirds of its lifetime.
+    let begun = Instant::now();
+    while serial(server.address()) == first {
+        assert!(begun.elapsed() < PATIENCE + behaviour.lifetime, "{}", server.said());
+        thread::sleep(Duration::from_millis(200));
+    }
+    assert!(issuer(server.address(), NAME).contains("Pebble"));
+    successor.signal(Signal::TERM);
+    successor.wait();
 }

@@ -22,6 +22,7 @@ mod terminal;
 mod tls;
 mod tls_client;
 mod top;
+mod users;
 mod version;
 mod vm;
 

@@ -1,6 +1,7 @@
 //! `--user`: what root opens, and what is left of its rights afterwards. Only root can test that.
 
 use super::{BINARY, INDEX, serve, site};
+use crate::users::{USER, number_of_user};
 use pollux_testkit::{serve::Serve, threads::fields};
 use std::{
     fs,
@@ -10,17 +11,6 @@ use std::{
 };
 use tempfile::TempDir;
 
-/// A user that every system has, with its number.
-const USER: &str = "nobody";
-
-fn is_root() -> bool {
-    let is_root = rustix::process::geteuid().is_root();
-    if !is_root {
-        eprintln!("skipped: only root can become another user");
-    }
-    is_root
-}
-
 /// A site that everyone can read.
 fn open_site() -> TempDir {
     let site = site(0);
@@ -28,19 +18,13 @@ fn open_site() -> TempDir {
     site
 }
 
-fn number_of(user: &str) -> u32 {
-    let users = fs::read_to_string("/etc/passwd").unwrap();
-    let line = users.lines().find(|line| line.starts_with(&format!("{user}:"))).unwrap();
-    line.split(':').nth(2).unwrap().parse().unwrap()
-}
-
 fn children(pid: u32) -> Vec<u32> {
     let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap();
     children.split_whitespace().map(|child| child.parse().unwrap()).collect()
 }
 
-fn assert_has_no_rights(pid: u32) {
-    let number = number_of(USER).to_string();
+fn assert_has_no_rights(pid: u32, user: u32) {
+    let number = user.to_string();
     let nothing = "0".repeat(16);
     for field in ["Uid:", "CapPrm:", "CapEff:", "CapInh:", "CapBnd:", "CapAmb:", "NoNewPrivs:"] {
         let wanted = match field {
@@ -58,9 +42,7 @@ fn assert_has_no_rights(pid: u32) {
 
 #[test]
 fn ports_and_log_are_roots_and_every_thread_is_the_users() {
-    if !is_root() {
-        return;
-    }
+    let Some(user) = number_of_user() else { return };
     for architecture in [
         &["--workers", "3"][..],
         &["--architecture", "prethreaded", "--pool", "3", "--accept", "reuseport"],
@@ -81,11 +63,11 @@ fn ports_and_log_are_roots_and_every_thread_is_the_users() {
         let mut server = Serve::start_command(command);
         assert_eq!(server.address(), "127.0.71.33:81");
         assert_eq!(server.client().get("/").text(), INDEX, "{architecture:?}");
-        assert_has_no_rights(server.pid());
+        assert_has_no_rights(server.pid(), user);
         for child in children(server.pid()) {
-            assert_has_no_rights(child);
+            assert_has_no_rights(child, user);
         }
-        assert_eq!(fs::metadata(&log).unwrap().uid(), number_of(USER));
+        assert_eq!(fs::metadata(&log).unwrap().uid(), user);
         assert!(!server.said().contains("root"), "{}", server.said());
         server.signal(rustix::process::Signal::TERM);
         server.wait();
@@ -95,7 +77,7 @@ fn ports_and_log_are_roots_and_every_thread_is_the_users() {
 
 #[test]
 fn root_without_a_user_is_warned_and_serves() {
-    if !is_root() {
+    if number_of_user().is_none() {
         return;
     }
     let site = site(0);

@@ -1,22 +1,9 @@
 //! A successor has no more rights than the server that it succeeds. Only root can test that.
 
 use super::*;
+use crate::users::{USER, number_of_user};
 use pollux_testkit::threads::fields;
 use std::os::unix::fs::{PermissionsExt, chown};
-
-/// A user that every system has.
-const USER: &str = "nobody";
-
-/// The number of [`USER`]; `None` where the test must be skipped.
-fn number_of_user() -> Option<u32> {
-    if !rustix::process::geteuid().is_root() {
-        eprintln!("skipped: only root can become another user");
-        return None;
-    }
-    let users = fs::read_to_string("/etc/passwd").unwrap();
-    let line = users.lines().find(|line| line.starts_with(&format!("{USER}:"))).unwrap();
-    Some(line.split(':').nth(2).unwrap().parse().unwrap())
-}
 
 /// A folder, and a server program in it, that belong to the user.
 fn folder_of(user: u32) -> (Folder, PathBuf) {
