@@ -15,7 +15,7 @@ pub(crate) use process::LogProcess;
 pub(crate) use record::Records;
 
 use crate::{clients::ClientTable, config::LogConfig, transport::listener};
-use line::Date;
+use line::{Date, Line};
 use pollux_http::date::DateCache;
 use sink::Sink;
 use std::{
@@ -289,19 +289,17 @@ impl LogWriter {
     /// Adds a line.
     pub(crate) fn write(&mut self, date: &DateCache, entry: &Entry<'_>) {
         self.date.update(date);
+        let line = Line { config: &self.config, date: &self.date, peer: self.peer, entry };
         if self.config.access.is_some() {
-            line::put(&mut self.access.bytes, &self.config, &self.date, self.peer, entry, false);
+            line::put(&mut self.access.bytes, &line, false);
             self.access.lines += 1;
-            if self.access.bytes.len() >= BUFFER_BYTES {
-                self.hand_over();
-            }
         }
         if self.config.slow.is_some() && entry.elapsed_ms >= self.slow_ms {
-            line::put(&mut self.slow.bytes, &self.config, &self.date, self.peer, entry, true);
+            line::put(&mut self.slow.bytes, &line, true);
             self.slow.lines += 1;
-            if self.slow.bytes.len() >= BUFFER_BYTES {
-                self.hand_over();
-            }
+        }
+        if self.access.bytes.len().max(self.slow.bytes.len()) >= BUFFER_BYTES {
+            self.hand_over();
         }
     }
 

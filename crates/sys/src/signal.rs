@@ -29,8 +29,12 @@ pub fn block_signals(signals: &[Signal]) -> io::Result<()> {
     }
 }
 
-/// The signal with which one thread ends another's [`ppoll_wakeable`](crate::ppoll_wakeable). By default it is ignored:
-/// a process or thread that has got the number of one that has ended does not notice it.
+/// The signal with which one thread ends another's [`ppoll_wakeable`](crate::ppoll_wakeable).
+///
+/// A terminal sends SIGWINCH when its size changes, and a program that does not expect it ignores it (signal(7)). This
+/// matters twice: a process or thread that has got the number of one that has ended does not notice the signal, and where
+/// a server runs in a terminal, one of its waits ends early when the size changes, which every wait has to bear anyway. A
+/// signal for programs to use, such as SIGUSR1, would end a process that does not expect it.
 const WAKE: Signal = libc::SIGWINCH;
 
 /// The signals that stay blocked while a thread waits in [`ppoll_wakeable`](crate::ppoll_wakeable): those that it

@@ -55,21 +55,27 @@ fn clf_date(http: &[u8]) -> String {
     format!("{}/{}/{}:{} +0000", word(), word(), word(), word())
 }
 
-/// Appends the line of `entry`. `is_slow` adds the time that the request took, where the format does not show
-/// it.
-pub(super) fn put(
-    out: &mut Vec<u8>,
-    config: &LogConfig,
-    date: &Date,
-    peer: Peer,
-    entry: &Entry<'_>,
-    is_slow: bool,
-) {
+/// All that a line is made of.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Line<'a> {
+    /// The format and its fields.
+    pub(super) config: &'a LogConfig,
+    /// The present second.
+    pub(super) date: &'a Date,
+    /// The client.
+    pub(super) peer: Peer,
+    /// The request and its response.
+    pub(super) entry: &'a Entry<'a>,
+}
+
+/// Appends the line. `is_slow` adds the time that the request took, where the format does not show it.
+pub(super) fn put(out: &mut Vec<u8>, line: &Line<'_>, is_slow: bool) {
+    let Line { config, entry, .. } = line;
     match config.format {
-        LogFormat::Json => return put_json(out, config, date, peer, entry, is_slow),
-        LogFormat::Clf => put_common(out, date, peer, entry),
+        LogFormat::Json => return put_json(out, line, is_slow),
+        LogFormat::Clf => put_common(out, line),
         LogFormat::Combined => {
-            put_common(out, date, peer, entry);
+            put_common(out, line);
             for name in ["referer", "user-agent"] {
                 out.extend_from_slice(b" \"");
                 let value = entry.record.and_then(|record| record.field(name));
@@ -85,7 +91,8 @@ pub(super) fn put(
 }
 
 /// Appends a line in Common Log Format, without its end.
-fn put_common(out: &mut Vec<u8>, date: &Date, peer: Peer, entry: &Entry<'_>) {
+fn put_common(out: &mut Vec<u8>, line: &Line<'_>) {
+    let Line { date, peer, entry, .. } = line;
     // Nothing is lost in a Vec.
     let _ = match peer {
         Peer::Known(Some(peer)) => write!(out, "{peer}"),
@@ -128,32 +135,20 @@ fn put_escaped(out: &mut Vec<u8>, text: &[u8]) {
     }
 }
 
-fn put_json(
-    out: &mut Vec<u8>,
-    config: &LogConfig,
-    date: &Date,
-    peer: Peer,
-    entry: &Entry<'_>,
-    is_slow: bool,
-) {
+fn put_json(out: &mut Vec<u8>, line: &Line<'_>, is_slow: bool) {
+    let fields = &line.config.fields;
     let mut separator = b'{';
-    for field in &config.fields {
-        put_member(out, &mut separator, field, date, peer, entry);
+    for field in fields {
+        put_member(out, &mut separator, field, line);
     }
-    if is_slow && !config.fields.contains(&LogField::DurationMs) {
-        put_member(out, &mut separator, &LogField::DurationMs, date, peer, entry);
+    if is_slow && !fields.contains(&LogField::DurationMs) {
+        put_member(out, &mut separator, &LogField::DurationMs, line);
     }
     out.extend_from_slice(b"}\n");
 }
 
-fn put_member(
-    out: &mut Vec<u8>,
-    separator: &mut u8,
-    field: &LogField,
-    date: &Date,
-    peer: Peer,
-    entry: &Entry<'_>,
-) {
+fn put_member(out: &mut Vec<u8>, separator: &mut u8, field: &LogField, line: &Line<'_>) {
+    let Line { date, peer, entry, .. } = line;
     out.push(std::mem::replace(separator, b','));
     // A name has letters, digits, and -_: alone.
     let _ = write!(out, "\"{field}\":");
@@ -239,7 +234,8 @@ mod tests {
             record: Some(&record),
         };
         let mut out = Vec::new();
-        put(&mut out, &config, &date, peer, &entry, is_slow);
+        let line = Line { config: &config, date: &date, peer, entry: &entry };
+        put(&mut out, &line, is_slow);
         String::from_utf8(out).unwrap()
     }
 
