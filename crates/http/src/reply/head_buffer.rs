@@ -14,6 +14,17 @@ pub(super) struct HeadBuffer {
 }
 
 impl HeadBuffer {
+    /// Creates an empty buffer in the memory of a former one.
+    pub(super) fn with_memory(mut partial: Vec<u8>) -> Self {
+        partial.clear();
+        Self { partial, searched: 0, is_appended: false }
+    }
+
+    /// The memory, for another buffer.
+    pub(super) fn into_memory(self) -> Vec<u8> {
+        self.partial
+    }
+
     /// Discards the stored bytes; the memory is reused.
     #[inline]
     pub(super) fn clear(&mut self) {

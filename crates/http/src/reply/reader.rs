@@ -220,16 +220,26 @@ impl Reader {
     /// Creates a reader for a new connection. `request_line` of the limits applies to the status
     /// line.
     pub fn new(limits: Limits) -> Self {
+        Self::with_buffer(limits, Vec::new())
+    }
+
+    /// Like [`Reader::new`], with memory for heads that arrive in pieces. Its content is discarded.
+    pub fn with_buffer(limits: Limits, buffer: Vec<u8>) -> Self {
         let (request_info, state) = (RequestInfo::default(), State::Idle);
         Self {
             limits,
             request_info,
             state,
-            head_buffer: HeadBuffer::default(),
+            head_buffer: HeadBuffer::with_memory(buffer),
             head_was_returned: false,
             end_was_returned: false,
             interim: 0,
         }
+    }
+
+    /// Ends the reader and returns its memory for another one, with whatever it holds.
+    pub fn into_buffer(self) -> Vec<u8> {
+        self.head_buffer.into_memory()
     }
 
     /// Prepares for the reply to the next request.

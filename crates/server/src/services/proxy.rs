@@ -32,8 +32,8 @@ use crate::{
     time::clock::ticks,
     transport::outbox::Outbox,
 };
-use exchange::{ExchangePhase, State, Upload};
-use pollux_http::request::{Framing, Request, Target};
+use exchange::{Attempt, Phase, State};
+use pollux_http::request::{Request, Target};
 use pool::OriginPool;
 use std::{ops::ControlFlow, sync::Arc};
 
@@ -126,7 +126,7 @@ impl Proxy {
             return Flow::Done;
         }
         let going = match self.routes.receiver(route).cloned() {
-            Some(path) => self.begin_handover(context, request, route, &path),
+            Some(receiver) => self.begin_handover(context, request, route, receiver),
             None => self.consult(context, request, Err(route), outbox),
         };
         self.go_on(context, going, outbox)
@@ -157,19 +157,21 @@ impl Proxy {
                 ControlFlow::Continue(state) => state,
             },
         };
-        let (ExchangePhase::Exchanging, Some(upstream)) = (state.phase, state.upstream) else {
+        debug_assert!(!matches!(state.phase, Phase::Idle), "an exchange waits for something");
+        let Phase::Exchanging(transfer) = &mut state.phase else {
             return Flow::Waiting(Exchange(state));
         };
-        if outbox.is_full() != state.is_paused {
-            state.is_paused = !state.is_paused;
-            if state.is_paused {
+        let upstream = transfer.upstream();
+        if outbox.is_full() != transfer.is_paused {
+            transfer.is_paused = !transfer.is_paused;
+            if transfer.is_paused {
                 context.reactor.pause(upstream);
             } else {
                 context.reactor.go_on(upstream);
-                state.active_at = context.worker.clock.tick();
+                transfer.active_at = context.worker.clock.tick();
             }
         }
-        if state.upload == Upload::Sending && !context.reactor.is_full(upstream) {
+        if transfer.upload.is_sending() && !context.reactor.is_full(upstream) {
             Flow::NeedBody(Exchange(state))
         } else {
             Flow::Waiting(Exchange(state))
@@ -178,15 +180,47 @@ impl Proxy {
 
     /// An exchange is over: it is logged, and its memory is kept for another.
     fn end(&mut self, context: &mut RequestContext<'_>, state: Box<State>, status: u16) {
-        if let Some(alarm) = state.alarm {
-            context.reactor.cancel(alarm);
-        }
+        debug_assert!(matches!(state.phase, Phase::Idle), "the last phase has been ended");
         // A background task's client was answered, and logged, before.
-        if !state.is_background {
-            context.log_response(state.line(), status, state.reply.sent);
+        if !state.owner.is_background() {
+            context.log_response(state.request.line(), status, state.reply.sent);
         }
         if self.spare.len() < SPARE && state.is_small() {
             self.spare.push(state);
+        }
+    }
+
+    /// Ends the phase of an exchange that does not go on as it is: nothing is waited for any more, and
+    /// the connection to the origin is closed.
+    fn release(&mut self, context: &mut RequestContext<'_>, state: &mut State) -> Attempt {
+        let phase = state.take_phase();
+        if let Some(alarm) = phase.alarm() {
+            context.reactor.cancel(alarm);
+        }
+        match phase {
+            Phase::AwaitingFetch(fetch) => {
+                if let Some(cache) = &mut self.cache {
+                    cache.forget(&fetch);
+                }
+                Attempt::None
+            }
+            Phase::Queued(wait) | Phase::Resolving(wait) => {
+                self.pool.forget(context.reactor, context.id());
+                Attempt::Unsent { origin: wait.origin }
+            }
+            Phase::Connecting { origin, upstream } => {
+                self.pool.close(context.reactor, upstream);
+                Attempt::Unsent { origin }
+            }
+            Phase::Exchanging(transfer) => {
+                self.pool.close(context.reactor, transfer.upstream());
+                Attempt::Sent(state.end_transfer(context.reactor, transfer))
+            }
+            Phase::Tunnel { upstream } => {
+                context.reactor.close(upstream);
+                Attempt::None
+            }
+            Phase::Idle | Phase::HandOver { .. } | Phase::HandOverLater { .. } => Attempt::None,
         }
     }
 
@@ -199,54 +233,28 @@ impl Proxy {
         outbox: &mut Outbox,
     ) -> Flow<Exchange> {
         let mut state = exchange.0;
-        let is_ours = |upstream| state.upstream == Some(upstream);
+        let is_ours = |upstream| state.phase.upstream() == Some(upstream);
         let going = match event {
             Event::Received(upstream, bytes) if is_ours(upstream) => {
-                self.received(context, state, upstream, bytes, outbox)
+                self.received(context, state, bytes, outbox)
             }
             Event::Connected(upstream) if is_ours(upstream) => {
-                self.speak(context, state, None, outbox)
+                self.connected(context, state, outbox)
             }
-            // The tunnel's engine ends both sides together.
-            Event::Ended(upstream) | Event::Failed(upstream, _)
-                if is_ours(upstream) && state.phase == ExchangePhase::Tunnel =>
-            {
-                ControlFlow::Continue(state)
-            }
-            Event::Ended(upstream) if is_ours(upstream) => {
-                self.ended(context, state, upstream, outbox)
-            }
+            Event::Ended(upstream) if is_ours(upstream) => self.ended(context, state, outbox),
             Event::Failed(upstream, kind) if is_ours(upstream) => {
                 self.broken(context, state, kind, outbox)
             }
             Event::UpstreamRoom(upstream) if is_ours(upstream) => {
-                state.active_at = context.worker.clock.tick();
+                if let Phase::Exchanging(transfer) = &mut state.phase {
+                    transfer.active_at = context.worker.clock.tick();
+                }
                 ControlFlow::Continue(state)
             }
-            Event::Woken(WakeReason::Ready) if state.phase == ExchangePhase::AwaitingFetch => {
-                self.has_waited(context, state, outbox)
-            }
-            // Not every note: an exchange that has waited for another's fetch may still be notified
-            // that it is over. If it took that for a free connection, it would be queued twice, and
-            // others would wait for nothing.
-            Event::Woken(WakeReason::Capacity)
-                if matches!(state.phase, ExchangePhase::Queued | ExchangePhase::Resolving) =>
-            {
-                self.seek(context, state, None, outbox)
-            }
-            Event::Time(alarm)
-                if state.alarm == Some(alarm) && state.phase == ExchangePhase::AwaitingFetch =>
-            {
-                state.alarm = None;
-                self.look(context, state, outbox)
-            }
-            Event::Time(alarm)
-                if state.alarm == Some(alarm) && state.phase == ExchangePhase::HandOver =>
-            {
-                self.hand_over_again(context, state, outbox)
-            }
+            Event::Woken(WakeReason::Ready) => self.fetch_is_over(context, state, outbox),
+            Event::Woken(WakeReason::Capacity) => self.has_capacity(context, state, outbox),
             Event::NotTaken(why) => self.not_taken(context, state, why, outbox),
-            Event::Time(alarm) if state.alarm == Some(alarm) => {
+            Event::Time(alarm) if state.phase.alarm() == Some(alarm) => {
                 self.time_is_over(context, state, outbox)
             }
             Event::ClientEnded => {
@@ -312,16 +320,11 @@ impl Service for Proxy {
         if let Some(cache) = &mut self.cache {
             cache.abort(context, &mut state.cached);
         }
-        match (state.phase, state.upstream.take()) {
-            // No connection of ours any more, and logged.
-            (ExchangePhase::HandOver, _) => {}
-            // It waits for another's fetch, and is not queued for a connection.
-            (ExchangePhase::AwaitingFetch, _) => {}
-            (ExchangePhase::Tunnel, upstream) => {
-                return upstream.map_or((), |upstream| context.reactor.close(upstream));
-            }
-            (_, Some(upstream)) => self.pool.close(context.reactor, upstream),
-            (_, None) => self.pool.forget(context.reactor, context.id()),
+        let is_tunnel = matches!(state.phase, Phase::Tunnel { .. });
+        self.release(context, &mut state);
+        if is_tunnel {
+            // It was logged when it began.
+            return;
         }
         let status = state.reply.status;
         self.end(context, state, status);
@@ -353,11 +356,6 @@ impl Drop for Proxy {
             }
         }
     }
-}
-
-/// Whether there is a body.
-fn has_body(framing: Framing) -> bool {
-    framing != Framing::None
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 
 use super::{
     Exchange, Proxy,
-    exchange::{ExchangePhase, State, Upload},
+    exchange::{Owner, Phase, State},
 };
 use crate::{
     reactor::{EventTarget, ExchangeId},
@@ -63,9 +63,8 @@ impl Proxy {
             return;
         }
         let mut state = self.spare.pop().unwrap_or_default();
-        state.begin(request, route, context.worker.clock.tick());
-        state.hides_authorization = context.hides_authorization();
-        state.is_head = false;
+        state.begin(request, route, context.hides_authorization());
+        state.request.is_head = false;
         state.cached.start(fetch);
         let background = self.enter(context, &mut state);
         let mut terms = ExchangeTerms::NOBODYS;
@@ -85,30 +84,27 @@ impl Proxy {
         context: &mut RequestContext<'_>,
         mut state: Box<State>,
     ) -> Result<(), Box<State>> {
-        let is_on_its_way =
-            matches!(state.phase, ExchangePhase::Connecting | ExchangePhase::Exchanging)
-                && state.upload == Upload::Done
-                && !state.is_background;
-        let (Some(upstream), true) = (state.upstream, is_on_its_way && self.background.has_room())
-        else {
-            return Err(state);
+        let upstream = match &state.phase {
+            Phase::Connecting { upstream, .. } => *upstream,
+            Phase::Exchanging(transfer) if transfer.upload.is_done() => transfer.upstream(),
+            _ => return Err(state),
         };
+        if state.owner.is_background() || !self.background.has_room() {
+            return Err(state);
+        }
         if !self.cache.as_ref().is_some_and(|cache| cache.is_wanted(&state.cached)) {
             return Err(state);
         }
-        if let Some(alarm) = state.alarm.take() {
-            context.reactor.cancel(alarm);
-        }
-        context.log_response(state.line(), state.reply.status, state.reply.sent);
-        if std::mem::take(&mut state.is_paused) {
-            context.reactor.go_on(upstream);
-        }
-        state.client_has_ended = false;
+        context.log_response(state.request.line(), state.reply.status, state.reply.sent);
         let background = self.enter(context, &mut state);
         context.reactor.give(upstream, EventTarget::Exchange(background));
-        if state.phase == ExchangePhase::Exchanging {
-            let (mut terms, patience) = (ExchangeTerms::NOBODYS, self.patience(&state));
-            self.arm(&mut context.of(background, &mut terms), &mut state, patience);
+        let patience = self.patience(state.owner);
+        if let Phase::Exchanging(transfer) = &mut state.phase {
+            if std::mem::take(&mut transfer.is_paused) {
+                context.reactor.go_on(upstream);
+            }
+            let mut terms = ExchangeTerms::NOBODYS;
+            transfer.set_alarm(&mut context.of(background, &mut terms), patience);
         }
         self.put_back(context.reactor, background, Flow::Waiting(Exchange(state)));
         Ok(())
@@ -116,8 +112,7 @@ impl Proxy {
 
     fn enter(&mut self, context: &mut RequestContext<'_>, state: &mut State) -> ExchangeId {
         let background = context.reactor.begin_background();
-        state.is_background = true;
-        state.until = context.worker.clock.after(ERRAND_TICKS);
+        state.owner = Owner::Background { until: context.worker.clock.after(ERRAND_TICKS) };
         // Nothing of what comes is for a client.
         state.cached.is_answered = true;
         if !state.reply.has_begun() {
@@ -173,7 +168,7 @@ impl Proxy {
         context: &mut RequestContext<'_>,
         state: Box<State>,
     ) -> ControlFlow<(), Box<State>> {
-        if !state.cached.is_answered || state.is_background {
+        if !state.cached.is_answered || state.owner.is_background() {
             return ControlFlow::Continue(state);
         }
         match self.adopt(context, state) {

@@ -2,7 +2,7 @@
 
 use super::{
     Exchange, Progress, Proxy,
-    exchange::{ExchangePhase, State},
+    exchange::{AwaitedFetch, Phase, SentRequest, State, alarm_after},
     failure::Failure,
     notifier,
     request::RequestFacts,
@@ -14,8 +14,8 @@ use crate::{
     transport::outbox::{COPY_MAX, Content, Outbox},
 };
 use pollux_cache::{
-    CacheStatus, Conditions, Decision, Fetch, Forward, Handle, Hit, Lookup, ResponseSource, Store,
-    Ticket, put_not_modified_fields_of, put_status_line,
+    CacheStatus, Conditions, Decision, Fetch, Forward, Handle, Hit, Lookup, ResponseDecision,
+    ResponseSource, Store, Ticket, put_not_modified_fields_of, put_status_line,
 };
 use pollux_http::{
     Status,
@@ -67,12 +67,8 @@ pub(super) struct CacheState {
     pub(super) is_answered: bool,
     /// It is requested with GET, whatever the client's method.
     pub(super) is_refresh: bool,
-    pub(super) requested_at: u64,
-    number: u64,
     /// How often it has waited for another exchange's fetch.
     waits: u8,
-    /// The tick at which the waiting is over in any case.
-    wait_until: u32,
     /// Why it was sent on; nothing if there is no cache.
     pub(super) forward: Option<Forward>,
 }
@@ -179,23 +175,35 @@ impl Caching {
         }
     }
 
+    /// An exchange does not wait for this fetch any more.
+    pub(super) fn forget(&mut self, fetch: &AwaitedFetch) {
+        self.waiting.remove(&fetch.number);
+    }
+
     /// The head of the origin's final reply.
     pub(super) fn head(
         &mut self,
         context: &mut RequestContext<'_>,
         state: &mut State,
+        sent: SentRequest,
         reply: &ReplyHead<'_>,
         outbox: &mut Outbox,
     ) -> ReplyAction {
         let Some(ticket) = state.cached.ticket else { return ReplyAction::Forward(Vec::new()) };
-        let head = std::mem::take(&mut state.head);
+        let head = std::mem::take(&mut state.request.head);
         let action = match parse(&head, &context.rules.limits) {
             Ok(ParseStatus::Complete { request, .. }) => {
-                self.judge(context, state, &request, ticket, reply, outbox)
+                if is_unasked(&request, reply.status, sent.facts) {
+                    ReplyAction::NotCached
+                } else {
+                    let now = context.worker.clock.date().unix_second();
+                    let verdict = self.handle.head(ticket, &request, reply, sent.at, now);
+                    self.judge(context, state, &request, verdict, reply, outbox)
+                }
             }
             _ => ReplyAction::Forward(Vec::new()),
         };
-        state.head = head;
+        state.request.head = head;
         self.deliver(context.reactor);
         action
     }
@@ -205,15 +213,10 @@ impl Caching {
         context: &mut RequestContext<'_>,
         state: &mut State,
         request: &Request<'_>,
-        ticket: Ticket,
+        verdict: ResponseDecision,
         reply: &ReplyHead<'_>,
         outbox: &mut Outbox,
     ) -> ReplyAction {
-        if is_unasked(request, reply.status, state.passed) {
-            return ReplyAction::NotCached;
-        }
-        let now = context.worker.clock.date().unix_second();
-        let verdict = self.handle.head(ticket, request, reply, state.cached.requested_at, now);
         state.cached.keeps = verdict.should_store;
         if !verdict.should_store && !matches!(verdict.source, ResponseSource::Refetch(_)) {
             state.cached.ticket = None;
@@ -280,7 +283,6 @@ impl Caching {
 
     /// Nothing more comes of it.
     pub(super) fn abort(&mut self, context: &mut RequestContext<'_>, cached: &mut CacheState) {
-        self.waiting.remove(&cached.number);
         if let Some(ticket) = cached.ticket.take() {
             self.handle.abort(ticket);
             self.deliver(context.reactor);
@@ -360,13 +362,11 @@ impl Proxy {
         outbox: &mut Outbox,
     ) -> Progress {
         let now = context.worker.clock.date().unix_second();
-        let tick = context.worker.clock.tick();
         let hides_authorization = context.hides_authorization();
         let state_of = |spare: &mut Vec<Box<State>>, state: Result<Box<State>, _>| {
             state.unwrap_or_else(|route| {
                 let mut state = spare.pop().unwrap_or_default();
-                state.begin(request, route, tick);
-                state.hides_authorization = hides_authorization;
+                state.begin(request, route, hides_authorization);
                 state
             })
         };
@@ -414,11 +414,10 @@ impl Proxy {
                 caching.waiting.insert(number, context.id());
                 let ticks = caching.set_notifier(context.reactor);
                 let mut state = state_of(&mut self.spare, state);
-                state.phase = ExchangePhase::AwaitingFetch;
-                state.cached.number = number;
                 state.cached.waits += 1;
-                state.cached.wait_until = tick.saturating_add(WAIT_TICKS);
-                self.arm(context, &mut state, ticks);
+                let until = context.worker.clock.tick().saturating_add(WAIT_TICKS);
+                let alarm = alarm_after(context, ticks);
+                state.phase = Phase::AwaitingFetch(AwaitedFetch { number, until, alarm });
                 ControlFlow::Continue(state)
             }
             Decision::Fetch(fetch) => {
@@ -429,7 +428,7 @@ impl Proxy {
             Decision::ServeAndRefresh(hit, fetch) => {
                 let (status, len) = put_hit(context, request, &hit, outbox);
                 let route = match &state {
-                    Ok(state) => state.route,
+                    Ok(state) => state.request.route,
                     Err(route) => *route,
                 };
                 match state {
@@ -445,21 +444,36 @@ impl Proxy {
         }
     }
 
-    /// The wait is over: the exchange consults the cache again.
-    pub(super) fn has_waited(
+    /// Another exchange's fetch has ended: an exchange that waits for it consults the cache again. One
+    /// that waits no longer may be notified too, and goes on as it is.
+    pub(super) fn fetch_is_over(
         &mut self,
         context: &mut RequestContext<'_>,
         mut state: Box<State>,
         outbox: &mut Outbox,
     ) -> Progress {
-        if let Some(alarm) = state.alarm.take() {
-            context.reactor.cancel(alarm);
+        match state.take_phase() {
+            Phase::AwaitingFetch(fetch) => self.has_waited(context, state, fetch, outbox),
+            other => {
+                state.phase = other;
+                ControlFlow::Continue(state)
+            }
         }
+    }
+
+    /// The wait is over: the exchange consults the cache again.
+    fn has_waited(
+        &mut self,
+        context: &mut RequestContext<'_>,
+        state: Box<State>,
+        fetch: AwaitedFetch,
+        outbox: &mut Outbox,
+    ) -> Progress {
+        context.reactor.cancel(fetch.alarm);
         if let Some(caching) = &mut self.cache {
-            caching.waiting.remove(&state.cached.number);
+            caching.forget(&fetch);
         }
-        state.phase = ExchangePhase::Queued;
-        let head = state.head.clone();
+        let head = state.request.head.clone();
         match parse(&head, &context.rules.limits) {
             Ok(ParseStatus::Complete { request, .. }) => {
                 self.consult(context, &request, Ok(state), outbox)
@@ -473,17 +487,18 @@ impl Proxy {
         &mut self,
         context: &mut RequestContext<'_>,
         mut state: Box<State>,
+        mut fetch: AwaitedFetch,
         outbox: &mut Outbox,
     ) -> Progress {
         if let Some(caching) = &mut self.cache {
             caching.deliver(context.reactor);
         }
         let now = context.worker.clock.tick();
-        if now >= state.cached.wait_until {
-            return self.has_waited(context, state, outbox);
+        if now >= fetch.until {
+            return self.has_waited(context, state, fetch, outbox);
         }
-        let left = state.cached.wait_until - now;
-        self.arm(context, &mut state, left.min(LOOK_TICKS));
+        fetch.alarm = alarm_after(context, LOOK_TICKS.min(fetch.until - now));
+        state.phase = Phase::AwaitingFetch(fetch);
         ControlFlow::Continue(state)
     }
 
@@ -519,11 +534,11 @@ impl Proxy {
         let hit = fail(ticket);
         caching.deliver(context.reactor);
         let Some(hit) = hit else { return false };
-        let head = std::mem::take(&mut state.head);
+        let head = std::mem::take(&mut state.request.head);
         if let Ok(ParseStatus::Complete { request, .. }) = parse(&head, &context.rules.limits) {
             put(context, state, &request, &hit, outbox);
         }
-        state.head = head;
+        state.request.head = head;
         state.cached.is_answered
     }
 }

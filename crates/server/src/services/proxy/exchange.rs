@@ -1,154 +1,287 @@
 //! The state of a request while its response is fetched from an origin.
+//!
+//! What holds for the whole request is in [`State`]. What belongs to one phase only, as the connection
+//! to an origin, is in the variant of [`Phase`], so that it cannot be used in another one.
 
 use super::{caching::CacheState, reply::Reply, request::RequestFacts, routes::RouteId};
-use crate::reactor::{AlarmId, UpstreamId};
+use crate::reactor::{AlarmId, EventTarget, Reactor, UpstreamId};
+use crate::service::RequestContext;
 use pollux_http::{
-    reply::Reader,
+    reply::{Reader, RequestInfo},
     request::{Framing, Method, Request},
 };
+use std::{path::Path, sync::Arc};
 
-/// More memory than this for a head is not kept for the next exchange.
+/// More memory than this for a head, of a request or of a reply, is not kept for the next exchange.
 const KEPT_HEAD: usize = 4 << 10;
 
 /// A request that is not answered yet.
 #[derive(Debug)]
 pub(crate) struct Exchange(pub(super) Box<State>);
 
-/// What is known of it.
-#[derive(Debug)]
+/// Everything about the request and its answer. One allocation, reused for later requests.
+#[derive(Debug, Default)]
 pub(super) struct State {
-    /// The bytes of the request's head: it may have to be sent later, or once more.
-    pub(super) head: Vec<u8>,
-    /// The length of the request line.
-    line: usize,
-    pub(super) is_head: bool,
-    /// It may be sent twice (RFC 9110 §9.2.2).
-    pub(super) is_idempotent: bool,
-    pub(super) expects_continue: bool,
-    pub(super) framing: Framing,
-    /// Its `Authorization` was for this server.
-    pub(super) hides_authorization: bool,
-    pub(super) route: RouteId,
-    /// The origin, once it is chosen.
-    pub(super) origin: Option<u32>,
-    /// Origins that were tried in vain: a bit each.
-    pub(super) tried: u64,
-    pub(super) tries: u8,
-    /// It was sent, and is sent once more: there is no third time, and no kept connection.
-    pub(super) is_retried: bool,
-    pub(super) phase: ExchangePhase,
-    pub(super) upstream: Option<UpstreamId>,
-    /// The link was kept from another exchange: it may have been closed by now.
-    pub(super) is_reused: bool,
-    /// Something has come on the link.
-    pub(super) has_seen: bool,
-    /// Nothing more is received: the client has not taken what came.
-    pub(super) is_paused: bool,
-    pub(super) client_has_ended: bool,
-    pub(super) upload: Upload,
-    /// Something of the body has been sent: it cannot be sent twice.
-    pub(super) has_uploaded: bool,
-    pub(super) alarm: Option<AlarmId>,
-    /// The tick at which the origin last did something.
-    pub(super) active_at: u32,
-    pub(super) passed: RequestFacts,
-    pub(super) reader: Reader,
+    pub(super) request: ClientRequest,
+    pub(super) owner: Owner,
+    pub(super) attempts: Attempts,
+    pub(super) phase: Phase,
     pub(super) reply: Reply,
     pub(super) cached: CacheState,
-    /// No client owns it, and it is over at this tick at the latest.
-    pub(super) is_background: bool,
-    pub(super) until: u32,
+    /// The memory of the last reader, for the next one.
+    reader_buffer: Vec<u8>,
 }
 
-/// How far it has come.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum ExchangePhase {
-    /// Another request is already fetching the same resource.
-    AwaitingFetch,
+/// The request as the client sent it. Nothing of it changes while it is forwarded.
+#[derive(Debug)]
+pub(super) struct ClientRequest {
+    /// The bytes of the head: the request may have to be sent later, or once more.
+    pub(super) head: Vec<u8>,
+    /// The length of the request line, at the beginning of the head.
+    line_len: usize,
+    pub(super) is_head: bool,
+    /// The request may be sent twice (RFC 9110 §9.2.2).
+    is_idempotent: bool,
+    expects_continue: bool,
+    framing: Framing,
+    /// `Authorization` was meant for this server and is not forwarded.
+    pub(super) hides_authorization: bool,
+    pub(super) route: RouteId,
+}
+
+/// Who the response is for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Owner {
+    #[default]
+    Client,
+    /// A client that has closed its sending side: it may still read, or be gone.
+    HalfClosedClient,
+    /// No client: the response is for the cache. The exchange ends at the tick `until` at the latest.
+    Background { until: u32 },
+}
+
+/// The attempts to have the request answered by an origin that have failed.
+#[derive(Debug, Default)]
+pub(super) struct Attempts {
+    failed: u8,
+    /// The origins that have failed: the bit with an origin's number is set.
+    failed_origins: u64,
+    /// A failed attempt had sent the request. It is sent once more on a new connection, and not a
+    /// third time.
+    is_resent: bool,
+}
+
+/// What the exchange waits for.
+#[derive(Debug, Default)]
+pub(super) enum Phase {
+    /// Nothing: the exchange is between two phases, or over.
+    #[default]
+    Idle,
+    /// Another exchange is fetching the same resource for the cache.
+    AwaitingFetch(AwaitedFetch),
     /// A connection has to become free.
-    Queued,
+    Queued(Wait),
     /// The origin's name is being resolved.
-    Resolving,
-    /// A connection is being made.
-    Connecting,
+    Resolving(Wait),
+    /// A connection to the origin is being made. The engine limits the time for it.
+    Connecting { origin: u32, upstream: UpstreamId },
     /// The request has been sent, or is being sent.
-    Exchanging,
-    /// It is a tunnel.
-    Tunnel,
-    /// The client is being handed over.
-    HandOver,
+    Exchanging(Transfer),
+    /// The origin has switched to another protocol. The engine forwards in both directions.
+    Tunnel { upstream: UpstreamId },
+    /// The engine has the command to hand the client's connection to the process that listens at
+    /// `receiver`.
+    HandOver { receiver: Arc<Path> },
+    /// Earlier replies have to be sent before the client's connection can be handed over. The alarm
+    /// is for the next try.
+    HandOverLater { receiver: Arc<Path>, alarm: AlarmId },
+}
+
+/// A fetch by another exchange, whose response may answer this request too.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct AwaitedFetch {
+    /// The number by which the cache knows this exchange.
+    pub(super) number: u64,
+    /// The tick at which the waiting ends in any case.
+    pub(super) until: u32,
+    pub(super) alarm: AlarmId,
+}
+
+/// An exchange that has chosen its origin and cannot connect to it yet.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Wait {
+    pub(super) origin: u32,
+    /// Ends the wait.
+    pub(super) alarm: AlarmId,
+}
+
+/// A connection on which a request can be sent.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct OriginConnection {
+    pub(super) origin: u32,
+    pub(super) upstream: UpstreamId,
+    /// An earlier exchange has used the connection: the origin may have closed it by now.
+    pub(super) is_reused: bool,
+}
+
+/// A request on its way to an origin, and the reply to it.
+#[derive(Debug)]
+pub(super) struct Transfer {
+    pub(super) connection: OriginConnection,
+    /// The origin has sent something.
+    pub(super) has_received: bool,
+    /// Nothing more is received from the origin, because the client has not taken what came.
+    pub(super) is_paused: bool,
+    pub(super) upload: Upload,
+    /// The tick at which the origin last sent or took something.
+    pub(super) active_at: u32,
+    /// Limits how long the origin may be silent.
+    pub(super) alarm: AlarmId,
+    pub(super) sent: SentRequest,
+    pub(super) reader: Reader,
+}
+
+/// What matters of the forwarded head when the reply is judged.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct SentRequest {
+    pub(super) facts: RequestFacts,
+    /// The second (Unix time) at which it was sent.
+    pub(super) at: u64,
 }
 
 /// How far the request's body is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Upload {
-    /// The origin has not answered yet whether it wants the body.
+    /// The request has no body.
+    NoBody,
+    /// The origin has not said yet whether it wants the body.
     AwaitingContinue,
-    /// It is being sent.
-    Sending,
-    /// All of it is, or there is none.
-    Done,
+    /// The body is forwarded as it comes. Nothing of it has been sent yet.
+    Unsent,
+    /// A part of the body has been sent.
+    Partial,
+    /// The whole body has been sent.
+    Complete,
 }
 
-impl Default for State {
+/// What the exchange had done when its phase ended early.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Attempt {
+    /// No origin had been chosen.
+    None,
+    /// The request had not been sent to this origin.
+    Unsent { origin: u32 },
+    /// The request had been sent, with none, a part or all of its body.
+    Sent(SentAttempt),
+}
+
+/// How far a request had come that was sent.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct SentAttempt {
+    pub(super) origin: u32,
+    pub(super) is_reused: bool,
+    pub(super) has_received: bool,
+    pub(super) upload: Upload,
+}
+
+impl State {
+    /// Begins an exchange, in the memory of a former one.
+    pub(super) fn begin(
+        &mut self,
+        request: &Request<'_>,
+        route: RouteId,
+        hides_authorization: bool,
+    ) {
+        let mut head = std::mem::take(&mut self.request.head);
+        head.clear();
+        request.put_head(&mut head);
+        *self = Self {
+            request: ClientRequest {
+                head,
+                line_len: request.line.len(),
+                is_head: request.method == Method::Head,
+                is_idempotent: is_idempotent(request.method),
+                expects_continue: request.expect_continue,
+                framing: request.framing,
+                hides_authorization,
+                route,
+            },
+            reader_buffer: std::mem::take(&mut self.reader_buffer),
+            ..Self::default()
+        };
+    }
+
+    /// Ends the phase, for the next one to begin.
+    pub(super) fn take_phase(&mut self) -> Phase {
+        std::mem::take(&mut self.phase)
+    }
+
+    /// A reader for the next reply, in the memory of the last one.
+    pub(super) fn new_reader(&mut self, request_info: RequestInfo) -> Reader {
+        let buffer = std::mem::take(&mut self.reader_buffer);
+        let mut reader = Reader::with_buffer(Reader::LIMITS, buffer);
+        reader.begin(request_info);
+        reader
+    }
+
+    /// Ends a transfer, whose connection the caller keeps or closes.
+    pub(super) fn end_transfer(
+        &mut self,
+        reactor: &mut Reactor,
+        transfer: Transfer,
+    ) -> SentAttempt {
+        reactor.cancel(transfer.alarm);
+        self.reader_buffer = transfer.reader.into_buffer();
+        let OriginConnection { origin, is_reused, .. } = transfer.connection;
+        let Transfer { has_received, upload, .. } = transfer;
+        SentAttempt { origin, is_reused, has_received, upload }
+    }
+
+    /// Whether the request may be sent to an origin once more after `attempt`: that must not change
+    /// what it means, and nothing must have come for it.
+    pub(super) fn can_be_resent(&self, attempt: &Attempt) -> bool {
+        let was_used = match attempt {
+            Attempt::Sent(sent) => sent.has_received || sent.upload.has_begun(),
+            Attempt::Unsent { .. } | Attempt::None => false,
+        };
+        self.request.is_idempotent && !was_used && !self.attempts.is_resent
+    }
+
+    /// Whether `attempt`, or the one before it, left a body that the client sends for nothing.
+    pub(super) fn has_body_left(&self, attempt: &Attempt) -> bool {
+        self.request.has_body()
+            && match attempt {
+                Attempt::Sent(sent) => !sent.upload.is_done(),
+                // A request is resent only as long as nothing of its body has been sent.
+                Attempt::Unsent { .. } | Attempt::None => self.attempts.is_resent,
+            }
+    }
+
+    /// Whether its memory is worth keeping.
+    pub(super) fn is_small(&self) -> bool {
+        self.request.head.capacity() <= KEPT_HEAD && self.reader_buffer.capacity() <= KEPT_HEAD
+    }
+}
+
+impl Default for ClientRequest {
     fn default() -> Self {
         Self {
             head: Vec::new(),
-            line: 0,
+            line_len: 0,
             is_head: false,
             is_idempotent: false,
             expects_continue: false,
             framing: Framing::None,
             hides_authorization: false,
             route: RouteId::default(),
-            origin: None,
-            tried: 0,
-            tries: 0,
-            is_retried: false,
-            phase: ExchangePhase::Queued,
-            upstream: None,
-            is_reused: false,
-            has_seen: false,
-            is_paused: false,
-            client_has_ended: false,
-            upload: Upload::Done,
-            has_uploaded: false,
-            alarm: None,
-            active_at: 0,
-            passed: RequestFacts::default(),
-            reader: Reader::new(Reader::LIMITS),
-            reply: Reply::default(),
-            cached: CacheState::default(),
-            is_background: false,
-            until: 0,
         }
     }
 }
 
-impl State {
-    /// Begins an exchange, in the memory of a former one.
-    pub(super) fn begin(&mut self, request: &Request<'_>, route: RouteId, now: u32) {
-        let mut head = std::mem::take(&mut self.head);
-        head.clear();
-        request.put_head(&mut head);
-        let reader = std::mem::replace(&mut self.reader, Reader::new(Reader::LIMITS));
-        *self = Self {
-            head,
-            line: request.line.len(),
-            is_head: request.method == Method::Head,
-            is_idempotent: is_idempotent(request.method),
-            expects_continue: request.expect_continue,
-            framing: request.framing,
-            route,
-            active_at: now,
-            reader,
-            ..Self::default()
-        };
-    }
-
+impl ClientRequest {
     /// The request line.
     pub(super) fn line(&self) -> &[u8] {
-        &self.head[..self.line]
+        &self.head[..self.line_len]
     }
 
     /// The method, as far as a page needs it.
@@ -156,18 +289,139 @@ impl State {
         if self.is_head { Method::Head } else { Method::Get }
     }
 
-    /// Whether nothing of the body is needed any more: there is none, or nothing of it has been sent.
-    pub(super) fn can_be_sent_again(&self) -> bool {
-        self.is_idempotent && !self.has_uploaded && !self.has_seen && !self.is_retried
+    pub(super) fn has_body(&self) -> bool {
+        self.framing != Framing::None
     }
 
-    /// Whether its memory is worth keeping.
-    pub(super) fn is_small(&self) -> bool {
-        self.head.capacity() <= KEPT_HEAD && self.reader.buffered_bytes() == 0
+    pub(super) fn is_chunked(&self) -> bool {
+        self.framing == Framing::Chunked
+    }
+
+    /// What is to be done with the body once the head is sent.
+    pub(super) fn upload(&self) -> Upload {
+        match self.framing {
+            Framing::None => Upload::NoBody,
+            _ if self.expects_continue => Upload::AwaitingContinue,
+            _ => Upload::Unsent,
+        }
     }
 }
 
-/// RFC 9110 §9.2.2. What is not known may do anything.
+impl Owner {
+    pub(super) fn is_background(self) -> bool {
+        matches!(self, Self::Background { .. })
+    }
+}
+
+impl Attempts {
+    /// The origins that have failed: the bit with an origin's number is set.
+    pub(super) fn failed_origins(&self) -> u64 {
+        self.failed_origins
+    }
+
+    /// Whether a connection may be used that an earlier exchange has used. Not for the last attempt:
+    /// such a connection may be closed at any time.
+    pub(super) fn may_reuse_connection(&self) -> bool {
+        !self.is_resent
+    }
+
+    /// Counts an attempt that has failed, and returns how many have.
+    pub(super) fn count_failure(&mut self) -> u8 {
+        self.failed += 1;
+        self.failed
+    }
+
+    /// Another origin is preferred from now on.
+    pub(super) fn avoid(&mut self, origin: u32) {
+        self.failed_origins |= 1 << origin;
+    }
+
+    /// The request was sent in `attempt`, or not yet, and another attempt follows.
+    pub(super) fn go_on_after(&mut self, attempt: &Attempt) {
+        self.is_resent |= matches!(attempt, Attempt::Sent(_));
+    }
+}
+
+impl Phase {
+    /// The connection to an origin, if there is one.
+    pub(super) fn upstream(&self) -> Option<UpstreamId> {
+        match self {
+            Self::Connecting { upstream, .. } | Self::Tunnel { upstream } => Some(*upstream),
+            Self::Exchanging(transfer) => Some(transfer.connection.upstream),
+            Self::Idle
+            | Self::AwaitingFetch(_)
+            | Self::Queued(_)
+            | Self::Resolving(_)
+            | Self::HandOver { .. }
+            | Self::HandOverLater { .. } => None,
+        }
+    }
+
+    /// The alarm of this phase, if it has one.
+    pub(super) fn alarm(&self) -> Option<AlarmId> {
+        match self {
+            Self::AwaitingFetch(fetch) => Some(fetch.alarm),
+            Self::Queued(wait) | Self::Resolving(wait) => Some(wait.alarm),
+            Self::Exchanging(transfer) => Some(transfer.alarm),
+            Self::HandOverLater { alarm, .. } => Some(*alarm),
+            Self::Idle | Self::Connecting { .. } | Self::Tunnel { .. } | Self::HandOver { .. } => {
+                None
+            }
+        }
+    }
+}
+
+impl Transfer {
+    pub(super) fn upstream(&self) -> UpstreamId {
+        self.connection.upstream
+    }
+
+    /// Sets the alarm anew.
+    pub(super) fn set_alarm(&mut self, context: &mut RequestContext<'_>, ticks: u32) {
+        context.reactor.cancel(self.alarm);
+        self.alarm = alarm_after(context, ticks);
+    }
+}
+
+impl Upload {
+    /// Whether the origin takes the body now.
+    pub(super) fn is_sending(self) -> bool {
+        matches!(self, Self::Unsent | Self::Partial)
+    }
+
+    /// Whether something of the body has been sent: it cannot be sent twice.
+    fn has_begun(self) -> bool {
+        matches!(self, Self::Partial | Self::Complete)
+    }
+
+    /// Whether nothing more of the request is to be sent.
+    pub(super) fn is_done(self) -> bool {
+        matches!(self, Self::NoBody | Self::Complete)
+    }
+}
+
+impl Attempt {
+    /// The origin that was chosen.
+    pub(super) fn origin(&self) -> Option<u32> {
+        match self {
+            Self::None => None,
+            Self::Unsent { origin } | Self::Sent(SentAttempt { origin, .. }) => Some(*origin),
+        }
+    }
+
+    /// Whether it failed probably because the origin had closed an idle connection.
+    pub(super) fn is_stale(&self) -> bool {
+        matches!(self, Self::Sent(sent) if sent.is_reused && !sent.has_received)
+    }
+}
+
+/// An alarm for the exchange of `context`.
+pub(super) fn alarm_after(context: &mut RequestContext<'_>, ticks: u32) -> AlarmId {
+    let to = EventTarget::Exchange(context.id());
+    context.reactor.timer(ticks, to)
+}
+
+/// RFC 9110 §9.2.2. An unknown method may do anything.
 fn is_idempotent(method: Method<'_>) -> bool {
     match method {
         Method::Get

@@ -3,16 +3,17 @@
 use super::{
     Progress, Proxy,
     caching::{Caching, ReplyAction},
-    exchange::{ExchangePhase, State, Upload},
+    exchange::{Attempt, Owner, Phase, State, Transfer, Upload},
     failure::Failure,
+    handover::hand_over,
 };
 use crate::{
-    reactor::{UpstreamError, UpstreamId},
+    reactor::UpstreamError,
     service::{Flow, RequestContext},
     transport::outbox::Outbox,
 };
 use pollux_http::{
-    reply::{Event, Next, Reader, ReplyError},
+    reply::{Event, Next, ReplyError},
     response::CONTINUE,
 };
 use std::ops::ControlFlow;
@@ -29,43 +30,66 @@ impl Proxy {
         &mut self,
         context: &mut RequestContext<'_>,
         mut state: Box<State>,
-        upstream: UpstreamId,
         bytes: &[u8],
         outbox: &mut Outbox,
     ) -> Progress {
-        if state.phase == ExchangePhase::Tunnel {
-            outbox.bytes().extend_from_slice(bytes);
-            return ControlFlow::Continue(state);
+        match state.take_phase() {
+            Phase::Exchanging(transfer) => {
+                self.received_reply(context, state, transfer, bytes, outbox)
+            }
+            Phase::Tunnel { upstream } => {
+                outbox.bytes().extend_from_slice(bytes);
+                state.phase = Phase::Tunnel { upstream };
+                ControlFlow::Continue(state)
+            }
+            other => {
+                // Nothing has been sent that could be replied to.
+                state.phase = other;
+                self.fail(context, state, Failure::Reply(ReplyError::Unsolicited), outbox)
+            }
         }
-        state.active_at = context.worker.clock.tick();
-        state.has_seen = true;
+    }
+
+    fn received_reply(
+        &mut self,
+        context: &mut RequestContext<'_>,
+        mut state: Box<State>,
+        mut transfer: Transfer,
+        bytes: &[u8],
+        outbox: &mut Outbox,
+    ) -> Progress {
+        transfer.active_at = context.worker.clock.tick();
+        transfer.has_received = true;
         let mut rest = bytes;
         let end = loop {
-            match read(context, &mut state, self.cache.as_mut(), &mut rest, outbox) {
-                Ok(ReadOutcome::Nothing) => return ControlFlow::Continue(state),
-                Ok(ReadOutcome::More) => {}
-                Ok(ReadOutcome::Head) => {
-                    if let Some(origin) = state.origin {
-                        self.pool.succeeded(origin);
-                    }
+            let cache = self.cache.as_mut();
+            match read(context, &mut state, &mut transfer, cache, &mut rest, outbox) {
+                Ok(ReadOutcome::Nothing) => {
+                    state.phase = Phase::Exchanging(transfer);
+                    return ControlFlow::Continue(state);
                 }
+                Ok(ReadOutcome::More) => {}
+                Ok(ReadOutcome::Head) => self.pool.succeeded(transfer.connection.origin),
                 // The client is answered, and what follows on the connection is of no use.
                 Ok(ReadOutcome::Over) => break Next::Close,
                 Ok(ReadOutcome::AskAgain) => {
-                    state.upstream = None;
-                    self.pool.close(context.reactor, upstream);
-                    state.phase = ExchangePhase::Queued;
-                    return self.seek(context, state, None, outbox);
+                    let origin = transfer.connection.origin;
+                    self.pool.close(context.reactor, transfer.upstream());
+                    state.end_transfer(context.reactor, transfer);
+                    return self.seek_at(context, state, (origin, None), None, outbox);
                 }
                 Ok(ReadOutcome::End(next)) => break next,
-                Err(bad) => return self.fail(context, state, Failure::Reply(bad), outbox),
+                Err(bad) => {
+                    state.phase = Phase::Exchanging(transfer);
+                    return self.fail(context, state, Failure::Reply(bad), outbox);
+                }
             }
         };
         match end {
-            Next::Switched => self.switch(context, state, upstream, rest, outbox),
+            Next::Switched => self.switch(context, state, transfer, rest, outbox),
             next => {
                 let may_keep = next == Next::Request && rest.is_empty();
-                self.finish(context, state, upstream, may_keep)
+                self.finish(context, state, transfer, may_keep)
             }
         }
     }
@@ -75,24 +99,24 @@ impl Proxy {
         &mut self,
         context: &mut RequestContext<'_>,
         mut state: Box<State>,
-        upstream: UpstreamId,
+        transfer: Transfer,
         may_keep: bool,
     ) -> Progress {
         let now = context.worker.clock.tick();
-        state.upstream = None;
         if let Some(cache) = &mut self.cache {
             cache.finish(context, &mut state.cached);
         }
-        match state.origin {
-            // An origin that is still to be sent the rest of a request takes it for that only.
-            Some(origin) if may_keep && state.upload == Upload::Done => {
-                if state.is_paused {
-                    context.reactor.go_on(upstream);
-                }
-                self.pool.keep(context.reactor, now, origin, upstream);
+        let (origin, upstream) = (transfer.connection.origin, transfer.upstream());
+        // An origin that is still to be sent the rest of a request takes it for that only.
+        if may_keep && transfer.upload.is_done() {
+            if transfer.is_paused {
+                context.reactor.go_on(upstream);
             }
-            _ => self.pool.close(context.reactor, upstream),
+            self.pool.keep(context.reactor, now, origin, upstream);
+        } else {
+            self.pool.close(context.reactor, upstream);
         }
+        state.end_transfer(context.reactor, transfer);
         let status = state.reply.status;
         self.end(context, state, status);
         ControlFlow::Break(Flow::Done)
@@ -103,23 +127,22 @@ impl Proxy {
         &mut self,
         context: &mut RequestContext<'_>,
         mut state: Box<State>,
-        upstream: UpstreamId,
+        transfer: Transfer,
         rest: &[u8],
         outbox: &mut Outbox,
     ) -> Progress {
         outbox.bytes().extend_from_slice(rest);
-        if let Some(alarm) = state.alarm.take() {
-            context.reactor.cancel(alarm);
-        }
-        if state.is_paused {
+        let upstream = transfer.upstream();
+        if transfer.is_paused {
             context.reactor.go_on(upstream);
         }
-        state.phase = ExchangePhase::Tunnel;
+        state.end_transfer(context.reactor, transfer);
+        state.phase = Phase::Tunnel { upstream };
         // The client holds a place of its own for it.
         self.pool.is_gone(context.reactor);
         let exchange = context.id();
         context.reactor.tunnel(exchange, upstream);
-        context.log_response(state.line(), state.reply.status, 0);
+        context.log_response(state.request.line(), state.reply.status, 0);
         ControlFlow::Continue(state)
     }
 
@@ -128,19 +151,32 @@ impl Proxy {
         &mut self,
         context: &mut RequestContext<'_>,
         mut state: Box<State>,
-        upstream: UpstreamId,
         outbox: &mut Outbox,
     ) -> Progress {
-        match state.reader.finish() {
-            Ok(phase) => {
-                if let Event::End { trailers, .. } = phase.event
-                    && !state.cached.is_answered
-                {
-                    state.reply.end(outbox, trailers);
+        match state.take_phase() {
+            Phase::Exchanging(mut transfer) => match transfer.reader.finish() {
+                Ok(output) => {
+                    if let Event::End { trailers, .. } = output.event
+                        && !state.cached.is_answered
+                    {
+                        state.reply.end(outbox, trailers);
+                    }
+                    self.finish(context, state, transfer, false)
                 }
-                self.finish(context, state, upstream, false)
+                Err(bad) => {
+                    state.phase = Phase::Exchanging(transfer);
+                    self.fail(context, state, Failure::Reply(bad), outbox)
+                }
+            },
+            // The engine ends both sides of a tunnel together.
+            Phase::Tunnel { upstream } => {
+                state.phase = Phase::Tunnel { upstream };
+                ControlFlow::Continue(state)
             }
-            Err(bad) => self.fail(context, state, Failure::Reply(bad), outbox),
+            other => {
+                state.phase = other;
+                self.fail(context, state, Failure::Ended, outbox)
+            }
         }
     }
 
@@ -152,71 +188,95 @@ impl Proxy {
         why: UpstreamError,
         outbox: &mut Outbox,
     ) -> Progress {
-        state.upstream = None;
+        let attempt = match state.take_phase() {
+            Phase::Connecting { origin, .. } => Attempt::Unsent { origin },
+            Phase::Exchanging(transfer) => {
+                Attempt::Sent(state.end_transfer(context.reactor, transfer))
+            }
+            // The engine ends both sides of a tunnel together.
+            other => {
+                state.phase = other;
+                return ControlFlow::Continue(state);
+            }
+        };
         self.pool.is_gone(context.reactor);
-        let failure = match (why, state.phase) {
+        let failure = match (why, &attempt) {
             (UpstreamError::TlsCertificate, _) => Failure::TlsCertificate,
             (UpstreamError::TlsAlert(alert), _) => Failure::TlsAlert(alert),
             (UpstreamError::TlsProtocol, _) => Failure::TlsProtocol,
-            (UpstreamError::Io(kind), ExchangePhase::Connecting) => Failure::Connect(kind),
-            _ if state.has_seen && !state.reply.has_begun() => {
+            (UpstreamError::Io(kind), Attempt::Unsent { .. }) => Failure::Connect(kind),
+            (_, Attempt::Sent(sent)) if sent.has_received && !state.reply.has_begun() => {
                 Failure::Reply(ReplyError::Truncated)
             }
             _ => Failure::Ended,
         };
-        self.fail(context, state, failure, outbox)
+        self.attempt_failed(context, state, attempt, failure, outbox)
     }
 
-    /// The alarm has its time: has the origin had its own?
+    /// The alarm of the present phase has expired.
     pub(super) fn time_is_over(
         &mut self,
         context: &mut RequestContext<'_>,
         mut state: Box<State>,
         outbox: &mut Outbox,
     ) -> Progress {
-        state.alarm = None;
+        match state.take_phase() {
+            Phase::AwaitingFetch(fetch) => self.look(context, state, fetch, outbox),
+            Phase::HandOverLater { receiver, .. } => {
+                ControlFlow::Continue(hand_over(context, state, receiver))
+            }
+            Phase::Exchanging(transfer) => self.check_silence(context, state, transfer, outbox),
+            Phase::Queued(wait) => {
+                state.phase = Phase::Queued(wait);
+                self.fail(context, state, Failure::NoCapacity, outbox)
+            }
+            Phase::Resolving(wait) => {
+                state.phase = Phase::Resolving(wait);
+                self.fail(context, state, Failure::NameTimeout, outbox)
+            }
+            without_alarm => {
+                state.phase = without_alarm;
+                ControlFlow::Continue(state)
+            }
+        }
+    }
+
+    /// Ends a transfer whose origin was silent for too long, and sends a body whose origin has not
+    /// said whether it wants it.
+    fn check_silence(
+        &mut self,
+        context: &mut RequestContext<'_>,
+        mut state: Box<State>,
+        mut transfer: Transfer,
+        outbox: &mut Outbox,
+    ) -> Progress {
         let now = context.worker.clock.tick();
-        let upstream_is_full =
-            state.upstream.is_some_and(|upstream| context.reactor.is_full(upstream));
-        let is_waiting = match state.phase {
-            ExchangePhase::Queued | ExchangePhase::Resolving => {
-                let exchange = context.id();
-                self.pool.forget(context.reactor, exchange);
-                let failure = match state.phase {
-                    ExchangePhase::Queued => Failure::NoCapacity,
-                    _ => Failure::NameTimeout,
-                };
-                return self.fail(context, state, failure, outbox);
-            }
-            // What dials has a timeout of its own.
-            ExchangePhase::Connecting
-            | ExchangePhase::Tunnel
-            | ExchangePhase::AwaitingFetch
-            | ExchangePhase::HandOver => {
-                return ControlFlow::Continue(state);
-            }
-            ExchangePhase::Exchanging if state.upload == Upload::AwaitingContinue => {
-                // It is not against it, at least.
-                state.upload = Upload::Sending;
+        let is_origins_turn = match transfer.upload {
+            Upload::AwaitingContinue => {
+                // The origin is not against it, at least.
+                transfer.upload = Upload::Unsent;
                 false
             }
-            ExchangePhase::Exchanging => {
-                !state.is_paused && (state.upload == Upload::Done || upstream_is_full)
+            upload => {
+                !transfer.is_paused
+                    && (upload.is_done() || context.reactor.is_full(transfer.upstream()))
             }
         };
-        if !is_waiting {
-            state.active_at = now;
+        if !is_origins_turn {
+            transfer.active_at = now;
         }
-        let mut until = state.active_at.saturating_add(self.patience(&state));
-        if state.is_background {
-            until = until.min(state.until);
+        let mut until = transfer.active_at.saturating_add(self.patience(state.owner));
+        if let Owner::Background { until: end } = state.owner {
+            until = until.min(end);
         }
         let left = until.saturating_sub(now);
         if left > 0 {
-            self.arm(context, &mut state, left);
+            transfer.set_alarm(context, left);
+            state.phase = Phase::Exchanging(transfer);
             return ControlFlow::Continue(state);
         }
-        if state.client_has_ended {
+        state.phase = Phase::Exchanging(transfer);
+        if state.owner == Owner::HalfClosedClient {
             return self.give_up(context, state);
         }
         self.fail(context, state, Failure::Silent, outbox)
@@ -224,22 +284,28 @@ impl Proxy {
 
     /// The client has closed its side: it need not be there any more.
     pub(super) fn client_has_ended(&mut self, context: &mut RequestContext<'_>, state: &mut State) {
-        state.client_has_ended = true;
-        if state.phase == ExchangePhase::Exchanging && state.upload != Upload::AwaitingContinue {
-            state.active_at = context.worker.clock.tick();
-            self.arm(context, state, self.patience(state));
+        if state.owner != Owner::Client {
+            return;
+        }
+        state.owner = Owner::HalfClosedClient;
+        if let Phase::Exchanging(transfer) = &mut state.phase
+            && transfer.upload != Upload::AwaitingContinue
+        {
+            transfer.active_at = context.worker.clock.tick();
+            transfer.set_alarm(context, self.patience(Owner::HalfClosedClient));
         }
     }
 
     /// For how many ticks an origin may be silent.
-    pub(super) fn patience(&self, state: &State) -> u32 {
-        if state.client_has_ended { self.timeout.min(HALF_CLOSED_TICKS) } else { self.timeout }
+    pub(super) fn patience(&self, owner: Owner) -> u32 {
+        match owner {
+            Owner::HalfClosedClient => self.timeout.min(HALF_CLOSED_TICKS),
+            Owner::Client | Owner::Background { .. } => self.timeout,
+        }
     }
 
     fn give_up(&mut self, context: &mut RequestContext<'_>, mut state: Box<State>) -> Progress {
-        if let Some(upstream) = state.upstream.take() {
-            self.pool.close(context.reactor, upstream);
-        }
+        self.release(context, &mut state);
         if let Some(cache) = &mut self.cache {
             cache.abort(context, &mut state.cached);
         }
@@ -266,29 +332,15 @@ enum ReadOutcome {
 fn read(
     context: &mut RequestContext<'_>,
     state: &mut State,
-    cache: Option<&mut Caching>,
-    rest: &mut &[u8],
-    outbox: &mut Outbox,
-) -> Result<ReadOutcome, ReplyError> {
-    // Taken out meanwhile: what it yields borrows from it, and the cache wants the rest.
-    let mut reader = std::mem::replace(&mut state.reader, Reader::new(Reader::LIMITS));
-    let found = read_with(&mut reader, context, state, cache, rest, outbox);
-    state.reader = reader;
-    found
-}
-
-fn read_with(
-    reader: &mut Reader,
-    context: &mut RequestContext<'_>,
-    state: &mut State,
+    transfer: &mut Transfer,
     cache: Option<&mut Caching>,
     rest: &mut &[u8],
     outbox: &mut Outbox,
 ) -> Result<ReadOutcome, ReplyError> {
     const CONNECTION: ReplyError = ReplyError::Syntax("Connection is given too often");
-    let phase = reader.read(rest)?;
-    *rest = &rest[phase.consumed..];
-    Ok(match phase.event {
+    let output = transfer.reader.read(rest)?;
+    *rest = &rest[output.consumed..];
+    Ok(match output.event {
         Event::NeedMore => ReadOutcome::Nothing,
         Event::Content(bytes) => {
             if !state.cached.is_answered {
@@ -301,18 +353,18 @@ fn read_with(
             if is_of_use { ReadOutcome::More } else { ReadOutcome::Over }
         }
         Event::Head(head) => {
-            if state.upload == Upload::AwaitingContinue {
+            if transfer.upload == Upload::AwaitingContinue {
                 // The body that was announced is not wanted: nobody can tell whether it follows.
                 context.close_after();
             }
             let action = match cache {
-                Some(cache) => cache.head(context, state, &head, outbox),
+                Some(cache) => cache.head(context, state, transfer.sent, &head, outbox),
                 None => ReplyAction::Forward(Vec::new()),
             };
             match action {
                 ReplyAction::Forward(lines) => {
-                    let State { reply, passed, is_head, .. } = state;
-                    let begun = reply.begin(context, outbox, &head, *passed, *is_head, &lines);
+                    let (facts, is_head) = (transfer.sent.facts, state.request.is_head);
+                    let begun = state.reply.begin(context, outbox, &head, facts, is_head, &lines);
                     begun.map_err(|_| CONNECTION)?;
                     ReadOutcome::Head
                 }
@@ -323,8 +375,8 @@ fn read_with(
             }
         }
         Event::Interim(head) if head.status == 100 => {
-            if state.upload == Upload::AwaitingContinue {
-                state.upload = Upload::Sending;
+            if transfer.upload == Upload::AwaitingContinue {
+                transfer.upload = Upload::Unsent;
                 // The connection normally sends it itself when the body is requested.
                 if state.reply.has_interim {
                     outbox.bytes().extend_from_slice(CONTINUE);

@@ -3,17 +3,19 @@
 
 use super::{
     Exchange, Progress, Proxy,
-    exchange::{ExchangePhase, State, Upload},
+    exchange::{
+        Attempt, OriginConnection, Phase, SentRequest, State, Transfer, Upload, Wait, alarm_after,
+    },
     failure::Failure,
     forwarded::Client,
-    has_body, hop,
+    hop,
     pool::DialOutcome,
     request::UpstreamRequest,
 };
 use crate::stats::Counter;
 use crate::{
     config::ForwardedPolicy,
-    reactor::EventTarget,
+    reactor::{AlarmId, EventTarget},
     service::{Flow, Part, RequestContext},
     transport::outbox::Outbox,
 };
@@ -21,7 +23,7 @@ use pollux_http::{
     fields::Fields,
     proxy_protocol,
     reply::RequestInfo,
-    request::{Framing, ParseStatus, Request, parse},
+    request::{ParseStatus, Request, parse},
     response::{LAST_CHUNK, chunk},
 };
 use std::ops::ControlFlow;
@@ -33,57 +35,112 @@ const TRIES: u8 = 3;
 const CONTINUE_TICKS: u32 = 10;
 
 impl Proxy {
-    /// Looks for a connection, and sends the request if there is one at once.
+    /// Chooses an origin, and sends the request if there is a connection to it at once.
     pub(super) fn seek(
         &mut self,
         context: &mut RequestContext<'_>,
-        mut state: Box<State>,
+        state: Box<State>,
         request: Option<&Request<'_>>,
         outbox: &mut Outbox,
     ) -> Progress {
         let now = context.worker.clock.tick();
-        let origin = match state.origin {
-            Some(origin) => origin,
-            None => {
-                let turns = self.routes.take_turn(state.route);
-                self.pool.choose(turns, now, state.tried)
-            }
-        };
-        state.origin = Some(origin);
-        if !state.is_retried
-            && let Some(upstream) = self.pool.take(origin)
-        {
-            context.reactor.give(upstream, EventTarget::Exchange(context.id()));
-            (state.upstream, state.is_reused) = (Some(upstream), true);
-            return self.speak(context, state, request, outbox);
-        }
-        let exchange = context.id();
-        state.phase = match self.pool.dial(context.reactor, now, origin, exchange) {
-            DialOutcome::Upstream(upstream) => {
-                (state.upstream, state.is_reused) = (Some(upstream), false);
-                ExchangePhase::Connecting
-            }
-            DialOutcome::NoCapacity => ExchangePhase::Queued,
-            DialOutcome::NoName => ExchangePhase::Resolving,
-            DialOutcome::Failed(failure) => return self.fail(context, state, failure, outbox),
-        };
-        if state.phase != ExchangePhase::Connecting && state.alarm.is_none() {
-            self.arm(context, &mut state, self.connect_ticks());
-        }
-        ControlFlow::Continue(state)
+        let turns = self.routes.take_turn(state.request.route);
+        let origin = self.pool.choose(turns, now, state.attempts.failed_origins());
+        self.seek_at(context, state, (origin, None), request, outbox)
     }
 
-    /// There is a connection: sends the head on it. `request` spares reading it once more.
-    pub(super) fn speak(
+    /// Looks for a connection to this origin, and sends the request if there is one at once. The alarm
+    /// is that of an exchange which has waited for a connection already: it waits no longer in all.
+    pub(super) fn seek_at(
         &mut self,
         context: &mut RequestContext<'_>,
         mut state: Box<State>,
+        (origin, alarm): (u32, Option<AlarmId>),
         request: Option<&Request<'_>>,
         outbox: &mut Outbox,
     ) -> Progress {
-        let (Some(upstream), Some(origin)) = (state.upstream, state.origin) else {
-            return self.fail(context, state, Failure::Ended, outbox);
+        let stop_waiting = |context: &mut RequestContext<'_>| {
+            if let Some(alarm) = alarm {
+                context.reactor.cancel(alarm);
+            }
         };
+        if state.attempts.may_reuse_connection()
+            && let Some(upstream) = self.pool.take(origin)
+        {
+            stop_waiting(context);
+            context.reactor.give(upstream, EventTarget::Exchange(context.id()));
+            let connection = OriginConnection { origin, upstream, is_reused: true };
+            return self.speak(context, state, connection, request, outbox);
+        }
+        let (exchange, now) = (context.id(), context.worker.clock.tick());
+        let phase = match self.pool.dial(context.reactor, now, origin, exchange) {
+            DialOutcome::NoCapacity => Phase::Queued,
+            DialOutcome::NoName => Phase::Resolving,
+            DialOutcome::Upstream(upstream) => {
+                stop_waiting(context);
+                state.phase = Phase::Connecting { origin, upstream };
+                return ControlFlow::Continue(state);
+            }
+            DialOutcome::Failed(failure) => {
+                stop_waiting(context);
+                let attempt = Attempt::Unsent { origin };
+                return self.attempt_failed(context, state, attempt, failure, outbox);
+            }
+        };
+        let alarm = alarm.unwrap_or_else(|| alarm_after(context, self.connect_ticks()));
+        state.phase = phase(Wait { origin, alarm });
+        ControlFlow::Continue(state)
+    }
+
+    /// A connection may have become free, or the origin's name has been resolved. Only for an exchange
+    /// that still waits for one of them: another one would be queued twice, and others would wait for
+    /// nothing.
+    pub(super) fn has_capacity(
+        &mut self,
+        context: &mut RequestContext<'_>,
+        mut state: Box<State>,
+        outbox: &mut Outbox,
+    ) -> Progress {
+        match state.take_phase() {
+            Phase::Queued(Wait { origin, alarm }) | Phase::Resolving(Wait { origin, alarm }) => {
+                self.seek_at(context, state, (origin, Some(alarm)), None, outbox)
+            }
+            other => {
+                state.phase = other;
+                ControlFlow::Continue(state)
+            }
+        }
+    }
+
+    /// The connection to the origin has been made.
+    pub(super) fn connected(
+        &mut self,
+        context: &mut RequestContext<'_>,
+        mut state: Box<State>,
+        outbox: &mut Outbox,
+    ) -> Progress {
+        match state.take_phase() {
+            Phase::Connecting { origin, upstream } => {
+                let connection = OriginConnection { origin, upstream, is_reused: false };
+                self.speak(context, state, connection, None, outbox)
+            }
+            other => {
+                state.phase = other;
+                ControlFlow::Continue(state)
+            }
+        }
+    }
+
+    /// There is a connection: sends the head on it. `request` spares reading it once more.
+    fn speak(
+        &mut self,
+        context: &mut RequestContext<'_>,
+        mut state: Box<State>,
+        connection: OriginConnection,
+        request: Option<&Request<'_>>,
+        outbox: &mut Outbox,
+    ) -> Progress {
+        let OriginConnection { origin, upstream, is_reused } = connection;
         let needs_client =
             matches!(self.config.forwarded, ForwardedPolicy::Replace | ForwardedPolicy::Append);
         let certificate = context.client_certificate();
@@ -103,12 +160,12 @@ impl Proxy {
             client,
             client_certificate: certificate.as_deref(),
             request_id,
-            hides_authorization: state.hides_authorization,
+            hides_authorization: state.request.hides_authorization,
             scratch: &mut self.scratch,
         };
-        let counter = if state.is_reused { Counter::OriginReused } else { Counter::OriginOpened };
+        let counter = if is_reused { Counter::OriginReused } else { Counter::OriginOpened };
         context.worker.counters.add(counter, 1);
-        let header = self.config.proxy_protocol.filter(|_| !state.is_reused);
+        let header = self.config.proxy_protocol.filter(|_| !is_reused);
         let header = header.map(|version| (version, context.proxy_header()));
         let out = context.reactor.send(upstream).bytes();
         if let Some((version, header)) = header {
@@ -116,31 +173,34 @@ impl Proxy {
         }
         let outcome = match request {
             Some(request) => upstream_request.put(out, request).ok(),
-            None => match parse(&state.head, &context.rules.limits) {
+            None => match parse(&state.request.head, &context.rules.limits) {
                 Ok(ParseStatus::Complete { ref request, .. }) => {
                     upstream_request.put(out, request).ok()
                 }
                 _ => None,
             },
         };
-        let Some(passed) = outcome else {
-            return self.fail(context, state, Failure::Request, outbox);
+        let Some(facts) = outcome else {
+            self.pool.close(context.reactor, upstream);
+            let attempt = Attempt::Unsent { origin };
+            return self.attempt_failed(context, state, attempt, Failure::Request, outbox);
         };
-        state.passed = passed;
-        state.cached.requested_at = context.worker.clock.date().unix_second();
-        state.reader.begin(RequestInfo { head: state.is_head, upgrade: passed.upgrade });
-        state.phase = ExchangePhase::Exchanging;
-        state.has_seen = false;
-        state.active_at = context.worker.clock.tick();
-        state.upload = match state.framing {
-            Framing::None => Upload::Done,
-            _ if state.expects_continue => Upload::AwaitingContinue,
-            _ => Upload::Sending,
+        let upload = state.request.upload();
+        let ticks = match upload {
+            Upload::AwaitingContinue => CONTINUE_TICKS,
+            _ => self.patience(state.owner),
         };
-        let patience = self.patience(&state);
-        let ticks =
-            if state.upload == Upload::AwaitingContinue { CONTINUE_TICKS } else { patience };
-        self.arm(context, &mut state, ticks);
+        let request_info = RequestInfo { head: state.request.is_head, upgrade: facts.upgrade };
+        state.phase = Phase::Exchanging(Transfer {
+            connection,
+            has_received: false,
+            is_paused: false,
+            upload,
+            active_at: context.worker.clock.tick(),
+            alarm: alarm_after(context, ticks),
+            sent: SentRequest { facts, at: context.worker.clock.date().unix_second() },
+            reader: state.new_reader(request_info),
+        });
         ControlFlow::Continue(state)
     }
 
@@ -151,23 +211,27 @@ impl Proxy {
         mut state: Box<State>,
         part: Part<'_>,
     ) -> Box<State> {
-        let (ExchangePhase::Exchanging, Upload::Sending, Some(upstream)) =
-            (state.phase, state.upload, state.upstream)
-        else {
+        let Phase::Exchanging(transfer) = &mut state.phase else { return state };
+        if !transfer.upload.is_sending() {
             return state;
-        };
-        state.active_at = context.worker.clock.tick();
-        state.has_uploaded = true;
-        let is_chunked = state.framing == Framing::Chunked;
+        }
+        transfer.active_at = context.worker.clock.tick();
+        let out = context.reactor.send(transfer.upstream()).bytes();
+        let is_chunked = state.request.is_chunked();
         match part {
-            Part::Data(bytes) if is_chunked => chunk(context.reactor.send(upstream).bytes(), bytes),
-            Part::Data(bytes) => context.reactor.send(upstream).bytes().extend_from_slice(bytes),
+            Part::Data(bytes) => {
+                transfer.upload = Upload::Partial;
+                if is_chunked {
+                    chunk(out, bytes);
+                } else {
+                    out.extend_from_slice(bytes);
+                }
+            }
             Part::End { trailers } => {
-                state.upload = Upload::Done;
+                transfer.upload = Upload::Complete;
                 if is_chunked && trailers.is_empty() {
-                    context.reactor.send(upstream).bytes().extend_from_slice(LAST_CHUNK);
+                    out.extend_from_slice(LAST_CHUNK);
                 } else if is_chunked {
-                    let out = context.reactor.send(upstream).bytes();
                     out.extend_from_slice(b"0\r\n");
                     hop::put_trailers(out, Fields::new(trailers));
                     out.extend_from_slice(b"\r\n");
@@ -186,50 +250,33 @@ impl Proxy {
         failure: Failure,
         outbox: &mut Outbox,
     ) -> Progress {
-        let was_sent = state.phase == ExchangePhase::Exchanging;
-        state.phase = ExchangePhase::Queued;
-        if let Some(upstream) = state.upstream.take() {
-            self.pool.close(context.reactor, upstream);
-        }
-        state.is_paused = false;
-        let is_stale = was_sent && state.is_reused && !state.has_seen;
-        if let Some(origin) = state.origin.take() {
+        let attempt = self.release(context, &mut state);
+        self.attempt_failed(context, state, attempt, failure, outbox)
+    }
+
+    /// As [`Proxy::fail`], after the phase has been ended.
+    pub(super) fn attempt_failed(
+        &mut self,
+        context: &mut RequestContext<'_>,
+        mut state: Box<State>,
+        attempt: Attempt,
+        failure: Failure,
+        outbox: &mut Outbox,
+    ) -> Progress {
+        if let Some(origin) = attempt.origin() {
             // A server that closes an idle connection may be healthy.
-            if !is_stale {
-                state.tried |= 1 << origin;
+            if !attempt.is_stale() {
+                state.attempts.avoid(origin);
                 context
                     .worker
                     .counters
                     .add(Counter::OriginFailures, u64::from(failure.is_the_origins()));
                 self.pool.failed(context.worker.clock.tick(), origin, failure);
             }
-            state.tries += 1;
-            let has_other = self.routes.count(state.route) > 1;
-            let may_try = match failure {
-                Failure::TlsCertificate | Failure::TlsAlert(_) | Failure::TlsProtocol
-                    if was_sent =>
-                {
-                    state.can_be_sent_again() && (state.is_reused || has_other)
-                }
-                Failure::Connect(_)
-                | Failure::TlsCertificate
-                | Failure::TlsAlert(_)
-                | Failure::TlsProtocol => {
-                    let has_more = has_other || self.pool.has_more_addresses(origin);
-                    has_more && failure.is_the_origins()
-                }
-                Failure::Name => has_other,
-                Failure::Ended | Failure::Reply(_) => {
-                    state.can_be_sent_again() && (state.is_reused || has_other)
-                }
-                Failure::NameTimeout
-                | Failure::NoCapacity
-                | Failure::Silent
-                | Failure::Request
-                | Failure::NotTaken(_) => false,
-            };
-            if may_try && state.tries < TRIES && !state.reply.has_begun() {
-                state.is_retried |= was_sent;
+            let failed = state.attempts.count_failure();
+            let may_try = self.may_try_again(&state, &attempt, origin, failure);
+            if may_try && failed < TRIES && !state.reply.has_begun() {
+                state.attempts.go_on_after(&attempt);
                 context.worker.counters.add(Counter::OriginRetries, 1);
                 return self.seek(context, state, None, outbox);
             }
@@ -244,7 +291,7 @@ impl Proxy {
             self.end(context, state, status);
             return ControlFlow::Break(Flow::Cut);
         }
-        if has_body(state.framing) && state.upload != Upload::Done {
+        if state.has_body_left(&attempt) {
             // What is left of the body may be long, and nobody wants it.
             context.close_after();
         }
@@ -252,19 +299,46 @@ impl Proxy {
         if let Some(cache) = &self.cache {
             cache.put_status_of_page(&state.cached, &mut fields);
         }
-        let answer = failure.put(context, outbox, state.method(), &self.name, fields);
+        let answer = failure.put(context, outbox, state.request.method(), &self.name, fields);
         state.reply.sent = answer.len;
         self.end(context, state, answer.status.code());
         ControlFlow::Break(Flow::<Exchange>::Done)
     }
 
-    /// Sets the exchange's only alarm.
-    pub(super) fn arm(&self, context: &mut RequestContext<'_>, state: &mut State, ticks: u32) {
-        if let Some(alarm) = state.alarm.take() {
-            context.reactor.cancel(alarm);
+    /// Whether another attempt may succeed, and is safe.
+    fn may_try_again(
+        &self,
+        state: &State,
+        attempt: &Attempt,
+        origin: u32,
+        failure: Failure,
+    ) -> bool {
+        let (was_sent, is_reused) = match attempt {
+            Attempt::Sent(sent) => (true, sent.is_reused),
+            Attempt::Unsent { .. } | Attempt::None => (false, false),
+        };
+        let has_other = self.routes.count(state.request.route) > 1;
+        match failure {
+            Failure::TlsCertificate | Failure::TlsAlert(_) | Failure::TlsProtocol if was_sent => {
+                state.can_be_resent(attempt) && (is_reused || has_other)
+            }
+            Failure::Connect(_)
+            | Failure::TlsCertificate
+            | Failure::TlsAlert(_)
+            | Failure::TlsProtocol => {
+                let has_more = has_other || self.pool.has_more_addresses(origin);
+                has_more && failure.is_the_origins()
+            }
+            Failure::Name => has_other,
+            Failure::Ended | Failure::Reply(_) => {
+                state.can_be_resent(attempt) && (is_reused || has_other)
+            }
+            Failure::NameTimeout
+            | Failure::NoCapacity
+            | Failure::Silent
+            | Failure::Request
+            | Failure::NotTaken(_) => false,
         }
-        let to = EventTarget::Exchange(context.id());
-        state.alarm = Some(context.reactor.timer(ticks, to));
     }
 
     fn connect_ticks(&self) -> u32 {
