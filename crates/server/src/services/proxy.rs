@@ -32,6 +32,7 @@ use crate::{
     time::clock::ticks,
     transport::outbox::Outbox,
 };
+use caching::Consultation;
 use exchange::{Attempt, Phase, State};
 use pollux_http::request::{Request, Target};
 use pool::OriginPool;
@@ -127,7 +128,7 @@ impl Proxy {
         }
         let going = match self.routes.receiver(route).cloned() {
             Some(receiver) => self.begin_handover(context, request, route, receiver),
-            None => self.consult(context, request, Err(route), outbox),
+            None => self.consult(context, request, Consultation::First(route), outbox),
         };
         self.go_on(context, going, outbox)
     }
@@ -178,12 +179,25 @@ impl Proxy {
         }
     }
 
+    /// Begins an exchange for a request, in memory that was kept if there is any.
+    fn new_exchange(
+        &mut self,
+        context: &RequestContext<'_>,
+        request: &Request<'_>,
+        route: RouteId,
+    ) -> Box<State> {
+        let mut state = self.spare.pop().unwrap_or_default();
+        state.begin(request, route, context.hides_authorization());
+        state
+    }
+
     /// An exchange is over: it is logged, and its memory is kept for another.
-    fn end(&mut self, context: &mut RequestContext<'_>, state: Box<State>, status: u16) {
+    fn end(&mut self, context: &mut RequestContext<'_>, state: Box<State>) {
         debug_assert!(matches!(state.phase, Phase::Idle), "the last phase has been ended");
         // A background task's client was answered, and logged, before.
         if !state.owner.is_background() {
-            context.log_response(state.request.line(), status, state.reply.sent);
+            let reply::Outcome { status, sent } = state.reply.outcome();
+            context.log_response(state.request.line(), status, sent);
         }
         if self.spare.len() < SPARE && state.is_small() {
             self.spare.push(state);
@@ -311,12 +325,7 @@ impl Service for Proxy {
     /// Nobody is there any more whom an answer could reach: the origin need not give one, unless
     /// others want it too.
     fn cancel(&mut self, context: &mut RequestContext<'_>, exchange: Exchange) {
-        let mut state = exchange.0;
-        if !state.reply.has_begun() {
-            state.reply.stands_for(forward_reply::CLIENT_GONE, 0);
-        }
-        let Err(adoptable) = self.adopt(context, state) else { return };
-        state = adoptable;
+        let Err(mut state) = self.adopt(context, exchange.0) else { return };
         if let Some(cache) = &mut self.cache {
             cache.abort(context, &mut state.cached);
         }
@@ -326,8 +335,7 @@ impl Service for Proxy {
             // It was logged when it began.
             return;
         }
-        let status = state.reply.status;
-        self.end(context, state, status);
+        self.end(context, state);
     }
 
     fn background(

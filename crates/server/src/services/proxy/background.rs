@@ -4,6 +4,7 @@
 use super::{
     Exchange, Proxy,
     exchange::{Owner, Phase, State},
+    reply::Outcome,
 };
 use crate::{
     reactor::{EventTarget, ExchangeId},
@@ -62,8 +63,7 @@ impl Proxy {
             }
             return;
         }
-        let mut state = self.spare.pop().unwrap_or_default();
-        state.begin(request, route, context.hides_authorization());
+        let mut state = self.new_exchange(context, request, route);
         state.request.is_head = false;
         state.cached.start(fetch);
         let background = self.enter(context, &mut state);
@@ -95,7 +95,8 @@ impl Proxy {
         if !self.cache.as_ref().is_some_and(|cache| cache.is_wanted(&state.cached)) {
             return Err(state);
         }
-        context.log_response(state.request.line(), state.reply.status, state.reply.sent);
+        let Outcome { status, sent } = state.reply.outcome();
+        context.log_response(state.request.line(), status, sent);
         let background = self.enter(context, &mut state);
         context.reactor.give(upstream, EventTarget::Exchange(background));
         let patience = self.patience(state.owner);
@@ -113,11 +114,7 @@ impl Proxy {
     fn enter(&mut self, context: &mut RequestContext<'_>, state: &mut State) -> ExchangeId {
         let background = context.reactor.begin_background();
         state.owner = Owner::Background { until: context.worker.clock.after(ERRAND_TICKS) };
-        // Nothing of what comes is for a client.
-        state.cached.is_answered = true;
-        if !state.reply.has_begun() {
-            state.reply.stands_for(super::forward_reply::CLIENT_GONE, 0);
-        }
+        state.reply.cut();
         self.background.0.push((background, None));
         background
     }
@@ -168,7 +165,7 @@ impl Proxy {
         context: &mut RequestContext<'_>,
         state: Box<State>,
     ) -> ControlFlow<(), Box<State>> {
-        if !state.cached.is_answered || state.owner.is_background() {
+        if !state.reply.is_complete() || state.owner.is_background() {
             return ControlFlow::Continue(state);
         }
         match self.adopt(context, state) {

@@ -1,7 +1,7 @@
 //! The front end's side of the cache: lookups, waiting exchanges, and the replies that are stored.
 
 use super::{
-    Exchange, Progress, Proxy,
+    Exchange, Progress, Proxy, RouteId,
     exchange::{AwaitedFetch, Phase, SentRequest, State, alarm_after},
     failure::Failure,
     notifier,
@@ -57,20 +57,41 @@ enum Notifier {
 /// What an exchange has to do with the cache.
 #[derive(Debug, Default)]
 pub(super) struct CacheState {
-    /// The ticket for the outcome, until it is reported to the cache.
-    ticket: Option<Ticket>,
-    /// The lines instead of the client's own conditions.
-    pub(super) conditions: Option<Vec<u8>>,
-    /// What came is being stored.
-    keeps: bool,
-    /// The client has its answer: what still comes is not for it.
-    pub(super) is_answered: bool,
-    /// It is requested with GET, whatever the client's method.
-    pub(super) is_refresh: bool,
     /// How often it has waited for another exchange's fetch.
     waits: u8,
-    /// Why it was sent on; nothing if there is no cache.
-    pub(super) forward: Option<Forward>,
+    report: Report,
+    /// How the cache wants the request to be sent; `None` if there is no cache.
+    terms: Option<FetchTerms>,
+}
+
+/// What the cache still has to learn about the fetch.
+#[derive(Clone, Copy, Debug, Default)]
+enum Report {
+    /// Nothing: there is no fetch, or its outcome has been reported.
+    #[default]
+    None,
+    /// The outcome.
+    Due(Ticket),
+    /// The rest of the content, which is being stored, and whether it was all.
+    Storing(Ticket),
+}
+
+/// How the cache wants a request to be sent.
+#[derive(Debug)]
+struct FetchTerms {
+    conditions: Conditions,
+    /// The method is GET, whatever the client's was.
+    is_refresh: bool,
+    /// Why the request is not answered from the cache.
+    forward: Forward,
+}
+
+/// Whose request is looked up in the cache.
+pub(super) enum Consultation {
+    /// A request that has just come. It needs no exchange if the cache has the answer.
+    First(RouteId),
+    /// That of an exchange which has waited for another one's fetch.
+    Again(Box<State>),
 }
 
 /// What becomes of an origin's reply.
@@ -145,12 +166,13 @@ impl Caching {
     /// The line of a page that says why there is no answer.
     pub(super) fn put_status_of_page(&self, cached: &CacheState, out: &mut Vec<u8>) {
         let name = &self.handle.store().config().name;
-        CacheStatus::put_for_own_response(name, cached.forward, None, out);
+        let forward = cached.terms.as_ref().map(|terms| terms.forward);
+        CacheStatus::put_for_own_response(name, forward, None, out);
     }
 
     /// Whether others want what comes, too.
     pub(super) fn is_wanted(&self, cached: &CacheState) -> bool {
-        cached.ticket.is_some_and(|ticket| self.handle.is_wanted(ticket))
+        cached.report.ticket().is_some_and(|ticket| self.handle.is_wanted(ticket))
     }
 
     /// This request cannot be sent.
@@ -161,7 +183,7 @@ impl Caching {
 
     /// The worker ends.
     pub(super) fn give_up(&mut self, cached: &CacheState) {
-        if let Some(ticket) = cached.ticket {
+        if let Some(ticket) = cached.report.ticket() {
             self.handle.abort(ticket);
         }
     }
@@ -189,7 +211,9 @@ impl Caching {
         reply: &ReplyHead<'_>,
         outbox: &mut Outbox,
     ) -> ReplyAction {
-        let Some(ticket) = state.cached.ticket else { return ReplyAction::Forward(Vec::new()) };
+        let Some(ticket) = state.cached.report.ticket() else {
+            return ReplyAction::Forward(Vec::new());
+        };
         let head = std::mem::take(&mut state.request.head);
         let action = match parse(&head, &context.rules.limits) {
             Ok(ParseStatus::Complete { request, .. }) => {
@@ -198,7 +222,11 @@ impl Caching {
                 } else {
                     let now = context.worker.clock.date().unix_second();
                     let verdict = self.handle.head(ticket, &request, reply, sent.at, now);
-                    self.judge(context, state, &request, verdict, reply, outbox)
+                    state.cached.report = match verdict.should_store {
+                        true => Report::Storing(ticket),
+                        false => Report::None,
+                    };
+                    act_on(context, state, &request, verdict, reply, outbox)
                 }
             }
             _ => ReplyAction::Forward(Vec::new()),
@@ -208,74 +236,25 @@ impl Caching {
         action
     }
 
-    fn judge(
-        &mut self,
-        context: &mut RequestContext<'_>,
-        state: &mut State,
-        request: &Request<'_>,
-        verdict: ResponseDecision,
-        reply: &ReplyHead<'_>,
-        outbox: &mut Outbox,
-    ) -> ReplyAction {
-        state.cached.keeps = verdict.should_store;
-        if !verdict.should_store && !matches!(verdict.source, ResponseSource::Refetch(_)) {
-            state.cached.ticket = None;
-        }
-        let was_answered = state.cached.is_answered;
-        match verdict.source {
-            ResponseSource::Refetch(fetch) => {
-                state.cached.start(fetch);
-                return ReplyAction::AskAgain;
-            }
-            ResponseSource::Origin if !was_answered => {
-                let mut lines = Vec::new();
-                verdict.cache_status.put(&mut lines);
-                return ReplyAction::Forward(lines);
-            }
-            ResponseSource::StoredPrefix(hit) if !was_answered => {
-                let (status, len) = put_hit(context, request, &hit, outbox);
-                state.reply.continues(status, len);
-                return ReplyAction::Answered;
-            }
-            ResponseSource::Stored(hit) if !was_answered => {
-                put(context, state, request, &hit, outbox)
-            }
-            ResponseSource::NotModified if !was_answered => {
-                let out = outbox.bytes();
-                put_status_line(304, out);
-                put_not_modified_fields_of(reply, out);
-                verdict.cache_status.put(out);
-                out.extend_from_slice(&context.rules.added_fields);
-                out.extend_from_slice(context.keep_alive().line());
-                out.extend_from_slice(b"\r\n");
-                state.reply.stands_for(304, 0);
-                state.cached.is_answered = true;
-            }
-            _ => {}
-        }
-        let has_content = reply.content != pollux_http::reply::Content::None;
-        if has_content && !verdict.should_store { ReplyAction::Over } else { ReplyAction::Answered }
-    }
-
-    /// Content of the origin's reply. Whether anybody wants more of it.
+    /// Content of the origin's reply. Returns whether it is stored, and more is wanted.
     pub(super) fn content(
         &mut self,
         context: &mut RequestContext<'_>,
         cached: &mut CacheState,
         bytes: &[u8],
     ) -> bool {
-        if let Some(ticket) = cached.ticket.filter(|_| cached.keeps)
-            && !self.handle.append(ticket, bytes)
-        {
-            (cached.keeps, cached.ticket) = (false, None);
+        let Report::Storing(ticket) = cached.report else { return false };
+        let is_stored = self.handle.append(ticket, bytes);
+        if !is_stored {
+            cached.report = Report::None;
             self.deliver(context.reactor);
         }
-        cached.keeps || !cached.is_answered
+        is_stored
     }
 
     /// The origin's reply is whole.
     pub(super) fn finish(&mut self, context: &mut RequestContext<'_>, cached: &mut CacheState) {
-        if let Some(ticket) = cached.ticket.take() {
+        if let Some(ticket) = cached.report.take() {
             self.handle.finish(ticket);
             self.deliver(context.reactor);
         }
@@ -283,7 +262,7 @@ impl Caching {
 
     /// Nothing more comes of it.
     pub(super) fn abort(&mut self, context: &mut RequestContext<'_>, cached: &mut CacheState) {
-        if let Some(ticket) = cached.ticket.take() {
+        if let Some(ticket) = cached.report.take() {
             self.handle.abort(ticket);
             self.deliver(context.reactor);
         }
@@ -291,15 +270,80 @@ impl Caching {
 }
 
 impl CacheState {
+    /// The request is to be sent.
     pub(super) fn start(&mut self, fetch: Fetch) {
-        self.ticket = Some(fetch.ticket);
-        self.forward = Some(fetch.forward);
-        self.is_refresh = fetch.is_refresh;
-        self.conditions = match fetch.conditions {
+        let Fetch { ticket, conditions, is_refresh, forward } = fetch;
+        self.report = Report::Due(ticket);
+        self.terms = Some(FetchTerms { conditions, is_refresh, forward });
+    }
+
+    /// The lines that replace the client's own conditions, if something does.
+    pub(super) fn conditions(&self) -> Option<&[u8]> {
+        match &self.terms.as_ref()?.conditions {
             Conditions::Own => None,
             Conditions::Replaced(lines) => Some(lines),
-        };
+        }
     }
+
+    /// Whether it is requested with GET, whatever the client's method.
+    pub(super) fn is_refresh(&self) -> bool {
+        self.terms.as_ref().is_some_and(|terms| terms.is_refresh)
+    }
+}
+
+impl Report {
+    fn ticket(self) -> Option<Ticket> {
+        match self {
+            Self::None => None,
+            Self::Due(ticket) | Self::Storing(ticket) => Some(ticket),
+        }
+    }
+
+    fn take(&mut self) -> Option<Ticket> {
+        std::mem::take(self).ticket()
+    }
+}
+
+/// Answers the client as the cache has decided, unless it has its answer.
+fn act_on(
+    context: &mut RequestContext<'_>,
+    state: &mut State,
+    request: &Request<'_>,
+    verdict: ResponseDecision,
+    reply: &ReplyHead<'_>,
+    outbox: &mut Outbox,
+) -> ReplyAction {
+    let was_answered = state.reply.is_complete();
+    match verdict.source {
+        ResponseSource::Refetch(fetch) => {
+            state.cached.start(fetch);
+            return ReplyAction::AskAgain;
+        }
+        ResponseSource::Origin if !was_answered => {
+            let mut lines = Vec::new();
+            verdict.cache_status.put(&mut lines);
+            return ReplyAction::Forward(lines);
+        }
+        ResponseSource::StoredPrefix(hit) if !was_answered => {
+            let (status, len) = put_hit(context, request, &hit, outbox);
+            state.reply.continues(status, len);
+            return ReplyAction::Answered;
+        }
+        ResponseSource::Stored(hit) if !was_answered => put(context, state, request, &hit, outbox),
+        ResponseSource::NotModified if !was_answered => {
+            let out = outbox.bytes();
+            put_status_line(304, out);
+            put_not_modified_fields_of(reply, out);
+            verdict.cache_status.put(out);
+            out.extend_from_slice(&context.rules.added_fields);
+            out.extend_from_slice(context.keep_alive().line());
+            out.extend_from_slice(b"\r\n");
+            state.reply.complete(304, 0);
+        }
+        _ => {}
+    }
+    let has_content = reply.content != pollux_http::reply::Content::None;
+    if has_content && !verdict.should_store { ReplyAction::Over } else { ReplyAction::Answered }
 }
 
 /// Whether a reply does not fit the request that was sent: 304 is for a client that has a copy
@@ -325,8 +369,7 @@ fn put(
     outbox: &mut Outbox,
 ) {
     let (status, len) = put_hit(context, request, hit, outbox);
-    state.reply.stands_for(status, len);
-    state.cached.is_answered = true;
+    state.reply.complete(status, len);
 }
 
 fn put_hit(
@@ -353,45 +396,32 @@ fn put_hit(
 }
 
 impl Proxy {
-    /// Consults the cache first. `state` is that of an exchange that has waited.
+    /// Consults the cache first.
     pub(super) fn consult(
         &mut self,
         context: &mut RequestContext<'_>,
         request: &Request<'_>,
-        state: Result<Box<State>, super::RouteId>,
+        consultation: Consultation,
         outbox: &mut Outbox,
     ) -> Progress {
         let now = context.worker.clock.date().unix_second();
-        let hides_authorization = context.hides_authorization();
-        let state_of = |spare: &mut Vec<Box<State>>, state: Result<Box<State>, _>| {
-            state.unwrap_or_else(|route| {
-                let mut state = spare.pop().unwrap_or_default();
-                state.begin(request, route, hides_authorization);
-                state
-            })
-        };
         let Some(caching) = &mut self.cache else {
-            let state = state_of(&mut self.spare, state);
+            let state = self.exchange_of(context, request, consultation);
             return self.seek(context, state, Some(request), outbox);
         };
-        let has_waited = state.is_ok();
         caching.next = caching.next.wrapping_add(1);
         let number = caching.next;
-        let may_wait = state.as_ref().map_or(true, |state| state.cached.waits < WAITS_MAX);
+        let (has_waited, may_wait) = match &consultation {
+            Consultation::First(_) => (false, true),
+            Consultation::Again(state) => (true, state.cached.waits < WAITS_MAX),
+        };
         let waiter = may_wait.then_some(number);
         let lookup = Lookup { request, site: SITE, waiter, has_waited };
         let decision = caching.handle.lookup(&lookup, now);
         caching.deliver(context.reactor);
         match decision {
             Decision::Serve(hit) => {
-                let (status, len) = put_hit(context, request, &hit, outbox);
-                match state {
-                    Ok(mut state) => {
-                        state.reply.stands_for(status, len);
-                        self.end(context, state, status);
-                    }
-                    Err(_) => context.log_response(request.line, status, len),
-                }
+                self.answer_from_cache(context, request, consultation, &hit, outbox);
                 ControlFlow::Break(Flow::Done)
             }
             Decision::OnlyIfCached => {
@@ -413,7 +443,7 @@ impl Proxy {
             Decision::Wait => {
                 caching.waiting.insert(number, context.id());
                 let ticks = caching.set_notifier(context.reactor);
-                let mut state = state_of(&mut self.spare, state);
+                let mut state = self.exchange_of(context, request, consultation);
                 state.cached.waits += 1;
                 let until = context.worker.clock.tick().saturating_add(WAIT_TICKS);
                 let alarm = alarm_after(context, ticks);
@@ -421,25 +451,51 @@ impl Proxy {
                 ControlFlow::Continue(state)
             }
             Decision::Fetch(fetch) => {
-                let mut state = state_of(&mut self.spare, state);
+                let mut state = self.exchange_of(context, request, consultation);
                 state.cached.start(fetch);
                 self.seek(context, state, Some(request), outbox)
             }
             Decision::ServeAndRefresh(hit, fetch) => {
-                let (status, len) = put_hit(context, request, &hit, outbox);
-                let route = match &state {
-                    Ok(state) => state.request.route,
-                    Err(route) => *route,
-                };
-                match state {
-                    Ok(mut state) => {
-                        state.reply.stands_for(status, len);
-                        self.end(context, state, status);
-                    }
-                    Err(_) => context.log_response(request.line, status, len),
-                }
+                let route = self.answer_from_cache(context, request, consultation, &hit, outbox);
                 self.refresh(context, request, route, fetch);
                 ControlFlow::Break(Flow::Done)
+            }
+        }
+    }
+
+    /// The exchange of a request that the cache cannot answer at once.
+    fn exchange_of(
+        &mut self,
+        context: &RequestContext<'_>,
+        request: &Request<'_>,
+        consultation: Consultation,
+    ) -> Box<State> {
+        match consultation {
+            Consultation::First(route) => self.new_exchange(context, request, route),
+            Consultation::Again(state) => state,
+        }
+    }
+
+    /// Answers a request from the store, which ends its exchange if it has one. Returns its route.
+    fn answer_from_cache(
+        &mut self,
+        context: &mut RequestContext<'_>,
+        request: &Request<'_>,
+        consultation: Consultation,
+        hit: &Hit,
+        outbox: &mut Outbox,
+    ) -> RouteId {
+        let (status, len) = put_hit(context, request, hit, outbox);
+        match consultation {
+            Consultation::First(route) => {
+                context.log_response(request.line, status, len);
+                route
+            }
+            Consultation::Again(mut state) => {
+                let route = state.request.route;
+                state.reply.complete(status, len);
+                self.end(context, state);
+                route
             }
         }
     }
@@ -476,7 +532,7 @@ impl Proxy {
         let head = state.request.head.clone();
         match parse(&head, &context.rules.limits) {
             Ok(ParseStatus::Complete { request, .. }) => {
-                self.consult(context, &request, Ok(state), outbox)
+                self.consult(context, &request, Consultation::Again(state), outbox)
             }
             _ => self.fail(context, state, Failure::Request, outbox),
         }
@@ -518,19 +574,17 @@ impl Proxy {
         };
         if state.reply.has_begun() {
             // Nobody is to be answered, but that it failed is remembered.
-            match state.cached.ticket.take() {
-                Some(ticket) if state.cached.is_refresh && !state.cached.keeps => {
+            match state.cached.report {
+                Report::Due(ticket) if state.cached.is_refresh() => {
+                    state.cached.report = Report::None;
                     fail(ticket);
                 }
-                ticket => {
-                    state.cached.ticket = ticket;
-                    caching.abort(context, &mut state.cached);
-                }
+                _ => caching.abort(context, &mut state.cached),
             }
             caching.deliver(context.reactor);
-            return state.cached.is_answered;
+            return state.reply.is_complete();
         }
-        let Some(ticket) = state.cached.ticket.take() else { return false };
+        let Some(ticket) = state.cached.report.take() else { return false };
         let hit = fail(ticket);
         caching.deliver(context.reactor);
         let Some(hit) = hit else { return false };
@@ -539,6 +593,6 @@ impl Proxy {
             put(context, state, &request, &hit, outbox);
         }
         state.request.head = head;
-        state.cached.is_answered
+        state.reply.is_complete()
     }
 }

@@ -6,6 +6,7 @@ use super::{
     exchange::{Attempt, Owner, Phase, State, Transfer, Upload},
     failure::Failure,
     handover::hand_over,
+    reply::Reply,
 };
 use crate::{
     reactor::UpstreamError,
@@ -18,8 +19,6 @@ use pollux_http::{
 };
 use std::ops::ControlFlow;
 
-/// What the log says of a client that went away before an answer: nginx' own code.
-pub(super) const CLIENT_GONE: u16 = 499;
 /// A client that has closed its side may still read, or be gone. So many ticks without a byte from
 /// the origin, and it is taken for gone: 5 s.
 const HALF_CLOSED_TICKS: u32 = 50;
@@ -117,8 +116,7 @@ impl Proxy {
             self.pool.close(context.reactor, upstream);
         }
         state.end_transfer(context.reactor, transfer);
-        let status = state.reply.status;
-        self.end(context, state, status);
+        self.end(context, state);
         ControlFlow::Break(Flow::Done)
     }
 
@@ -142,7 +140,7 @@ impl Proxy {
         self.pool.is_gone(context.reactor);
         let exchange = context.id();
         context.reactor.tunnel(exchange, upstream);
-        context.log_response(state.request.line(), state.reply.status, 0);
+        context.log_response(state.request.line(), state.reply.outcome().status, 0);
         ControlFlow::Continue(state)
     }
 
@@ -156,9 +154,7 @@ impl Proxy {
         match state.take_phase() {
             Phase::Exchanging(mut transfer) => match transfer.reader.finish() {
                 Ok(output) => {
-                    if let Event::End { trailers, .. } = output.event
-                        && !state.cached.is_answered
-                    {
+                    if let Event::End { trailers, .. } = output.event {
                         state.reply.end(outbox, trailers);
                     }
                     self.finish(context, state, transfer, false)
@@ -309,8 +305,7 @@ impl Proxy {
         if let Some(cache) = &mut self.cache {
             cache.abort(context, &mut state.cached);
         }
-        let status = if state.reply.has_begun() { state.reply.status } else { CLIENT_GONE };
-        self.end(context, state, status);
+        self.end(context, state);
         ControlFlow::Break(Flow::Cut)
     }
 }
@@ -343,13 +338,10 @@ fn read(
     Ok(match output.event {
         Event::NeedMore => ReadOutcome::Nothing,
         Event::Content(bytes) => {
-            if !state.cached.is_answered {
-                state.reply.content(outbox, bytes);
-            }
-            let is_of_use = match cache {
-                Some(cache) => cache.content(context, &mut state.cached, bytes),
-                None => true,
-            };
+            state.reply.content(outbox, bytes);
+            let is_stored =
+                cache.is_some_and(|cache| cache.content(context, &mut state.cached, bytes));
+            let is_of_use = is_stored || !state.reply.is_complete();
             if is_of_use { ReadOutcome::More } else { ReadOutcome::Over }
         }
         Event::Head(head) => {
@@ -378,23 +370,18 @@ fn read(
             if transfer.upload == Upload::AwaitingContinue {
                 transfer.upload = Upload::Unsent;
                 // The connection normally sends it itself when the body is requested.
-                if state.reply.has_interim {
+                if matches!(state.reply, Reply::Pending { has_interim: true }) {
                     outbox.bytes().extend_from_slice(CONTINUE);
                 }
             }
             ReadOutcome::More
         }
         Event::Interim(head) => {
-            // Behind an answer from the store it would be another answer.
-            if !state.cached.is_answered {
-                state.reply.interim(context, outbox, &head).map_err(|_| CONNECTION)?;
-            }
+            state.reply.interim(context, outbox, &head).map_err(|_| CONNECTION)?;
             ReadOutcome::More
         }
         Event::End { trailers, next } => {
-            if !state.cached.is_answered {
-                state.reply.end(outbox, trailers);
-            }
+            state.reply.end(outbox, trailers);
             ReadOutcome::End(next)
         }
     })

@@ -155,8 +155,8 @@ impl Proxy {
         let upstream_request = UpstreamRequest {
             config: &self.config,
             authority: self.pool.authority(origin),
-            conditions: state.cached.conditions.as_deref(),
-            is_refresh: state.cached.is_refresh,
+            conditions: state.cached.conditions(),
+            is_refresh: state.cached.is_refresh(),
             client,
             client_certificate: certificate.as_deref(),
             request_id,
@@ -282,13 +282,11 @@ impl Proxy {
             }
         }
         if self.stands_in(context, &mut state, failure, outbox) {
-            let status = state.reply.status;
-            self.end(context, state, status);
+            self.end(context, state);
             return ControlFlow::Break(Flow::Done);
         }
         if state.reply.has_begun() {
-            let status = state.reply.status;
-            self.end(context, state, status);
+            self.end(context, state);
             return ControlFlow::Break(Flow::Cut);
         }
         if state.has_body_left(&attempt) {
@@ -300,8 +298,8 @@ impl Proxy {
             cache.put_status_of_page(&state.cached, &mut fields);
         }
         let answer = failure.put(context, outbox, state.request.method(), &self.name, fields);
-        state.reply.sent = answer.len;
-        self.end(context, state, answer.status.code());
+        state.reply.complete(answer.status.code(), answer.len);
+        self.end(context, state);
         ControlFlow::Break(Flow::<Exchange>::Done)
     }
 

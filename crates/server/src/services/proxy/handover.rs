@@ -25,8 +25,7 @@ impl Proxy {
         route: RouteId,
         receiver: Arc<Path>,
     ) -> Progress {
-        let mut state = self.spare.pop().unwrap_or_default();
-        state.begin(request, route, context.hides_authorization());
+        let state = self.new_exchange(context, request, route);
         ControlFlow::Continue(hand_over(context, state, receiver))
     }
 
@@ -60,8 +59,8 @@ impl Proxy {
         }
         let failure = Failure::NotTaken(kind);
         let answer = failure.put(context, outbox, state.request.method(), &self.name, Vec::new());
-        state.reply.sent = answer.len;
-        self.end(context, state, answer.status.code());
+        state.reply.complete(answer.status.code(), answer.len);
+        self.end(context, state);
         ControlFlow::Break(Flow::<Exchange>::Done)
     }
 }

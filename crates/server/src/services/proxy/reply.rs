@@ -14,24 +14,43 @@ use pollux_http::{
     response::{LAST_CHUNK, chunk},
 };
 
-/// What the client has got of the reply.
-#[derive(Debug, Default)]
-pub(super) struct Reply {
-    /// Of the final reply; 0 until its head is written.
+/// The status that is logged for a client that went away before it had a reply: nginx' own code.
+const CLIENT_GONE: u16 = 499;
+
+/// How far the reply to the client has come.
+#[derive(Debug)]
+pub(super) enum Reply {
+    /// No final reply has begun.
+    Pending {
+        /// An interim reply was passed on.
+        has_interim: bool,
+    },
+    /// The head is written, and the content that the origin sends follows it.
+    Begun(BegunReply),
+    /// The client has its whole reply, or is gone. What the origin sends is not for it.
+    Complete(Outcome),
+}
+
+/// A reply whose content comes from the origin.
+#[derive(Debug)]
+pub(super) struct BegunReply {
+    outcome: Outcome,
+    framing: Framing,
+    has_trailers: bool,
+}
+
+/// What the log says of a reply.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Outcome {
     pub(super) status: u16,
     /// Bytes of content.
     pub(super) sent: u64,
-    /// An interim reply was passed on.
-    pub(super) has_interim: bool,
-    framing: Framing,
-    trailers: bool,
 }
 
 /// How the client finds the end.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Framing {
     /// There is no content.
-    #[default]
     None,
     /// By the length.
     Length,
@@ -41,22 +60,46 @@ enum Framing {
     Close,
 }
 
+impl Default for Reply {
+    fn default() -> Self {
+        Self::Pending { has_interim: false }
+    }
+}
+
 impl Reply {
-    /// The head is written.
+    /// Whether the head of a final reply is written.
     pub(super) fn has_begun(&self) -> bool {
-        self.status != 0
+        !matches!(self, Self::Pending { .. })
     }
 
-    /// Another answer has been given: it had this status, and so many bytes of content.
-    pub(super) fn stands_for(&mut self, status: u16, len: u64) {
-        (self.status, self.sent) = (status, len);
+    /// Whether the client needs nothing more of what the origin sends.
+    pub(super) fn is_complete(&self) -> bool {
+        matches!(self, Self::Complete(_))
     }
 
-    /// Another head has been written, of a content that has this length and begins with so many bytes.
-    /// What comes follows them.
-    pub(super) fn continues(&mut self, status: u16, len: u64) {
-        self.stands_for(status, len);
-        self.framing = Framing::Length;
+    /// What the client has received.
+    pub(super) fn outcome(&self) -> Outcome {
+        match self {
+            Self::Pending { .. } => Outcome { status: CLIENT_GONE, sent: 0 },
+            Self::Begun(BegunReply { outcome, .. }) | Self::Complete(outcome) => *outcome,
+        }
+    }
+
+    /// The client has received a reply that is not the origin's.
+    pub(super) fn complete(&mut self, status: u16, sent: u64) {
+        *self = Self::Complete(Outcome { status, sent });
+    }
+
+    /// The client receives nothing more.
+    pub(super) fn cut(&mut self) {
+        *self = Self::Complete(self.outcome());
+    }
+
+    /// A head has been written that is not the origin's, of content whose first `sent` bytes have been
+    /// written too. The origin sends the rest.
+    pub(super) fn continues(&mut self, status: u16, sent: u64) {
+        let outcome = Outcome { status, sent };
+        *self = Self::Begun(BegunReply { outcome, framing: Framing::Length, has_trailers: false });
     }
 
     /// Passes an interim reply on, to clients that know them.
@@ -69,7 +112,8 @@ impl Reply {
         outbox: &mut Outbox,
         head: &ReplyHead<'_>,
     ) -> Result<(), TooManyLines> {
-        if context.keep_alive().version == Version::Http10 {
+        // Behind a complete reply it would be another reply.
+        if self.is_complete() || context.keep_alive().version == Version::Http10 {
             return Ok(());
         }
         let named = ConnectionOptions::of(head.fields())?;
@@ -77,7 +121,9 @@ impl Reply {
         put_status(out, head.status);
         put_fields(out, head, &named, false);
         out.extend_from_slice(b"\r\n");
-        self.has_interim = true;
+        if let Self::Pending { has_interim } = self {
+            *has_interim = true;
+        }
         Ok(())
     }
 
@@ -96,15 +142,18 @@ impl Reply {
         lines: &[u8],
     ) -> Result<(), TooManyLines> {
         let named = ConnectionOptions::of(head.fields())?;
-        self.status = head.status;
-        self.trailers = passed.trailers;
-        self.framing = match (head.content, context.keep_alive().version) {
+        let framing = match (head.content, context.keep_alive().version) {
             (Content::None, _) => Framing::None,
             (Content::Length(_), _) => Framing::Length,
             (Content::Chunked | Content::UntilClose, Version::Http11) => Framing::Chunked,
             (Content::Chunked | Content::UntilClose, Version::Http10) => Framing::Close,
         };
-        if self.framing == Framing::Close {
+        *self = Self::Begun(BegunReply {
+            outcome: Outcome { status: head.status, sent: 0 },
+            framing,
+            has_trailers: passed.trailers,
+        });
+        if framing == Framing::Close {
             context.close_after();
         }
         let out = outbox.bytes();
@@ -117,7 +166,7 @@ impl Reply {
         }
         out.extend_from_slice(lines);
         out.extend_from_slice(&context.rules.added_fields);
-        match (self.framing, head.content) {
+        match (framing, head.content) {
             (_, Content::Length(length)) => {
                 out.extend_from_slice(b"Content-Length: ");
                 put_decimal(out, length);
@@ -140,21 +189,22 @@ impl Reply {
 
     /// Passes content on.
     pub(super) fn content(&mut self, outbox: &mut Outbox, bytes: &[u8]) {
-        self.sent += bytes.len() as u64;
-        match self.framing {
-            Framing::None => self.sent = 0,
+        let Self::Begun(BegunReply { outcome, framing, .. }) = self else { return };
+        match framing {
+            Framing::None => return,
             Framing::Length | Framing::Close => outbox.bytes().extend_from_slice(bytes),
             Framing::Chunked => chunk(outbox.bytes(), bytes),
         }
+        outcome.sent += bytes.len() as u64;
     }
 
-    /// The reply is whole.
+    /// The origin's reply has ended.
     pub(super) fn end(&mut self, outbox: &mut Outbox, trailers: Fields<'_>) {
-        if self.framing != Framing::Chunked {
+        let Self::Begun(BegunReply { framing: Framing::Chunked, has_trailers, .. }) = self else {
             return;
-        }
+        };
         let out = outbox.bytes();
-        if self.trailers {
+        if *has_trailers {
             out.extend_from_slice(b"0\r\n");
             hop::put_trailers(out, trailers);
             out.extend_from_slice(b"\r\n");
