@@ -2,6 +2,7 @@
 
 use super::EventTarget;
 use crate::transport::{outbox::Outbox, tls::TlsPeer};
+use slab::Slab;
 use std::{cell::RefCell, net::SocketAddr, os::fd::OwnedFd, path::PathBuf, rc::Rc, sync::Arc};
 
 /// Where to dial.
@@ -22,7 +23,7 @@ pub(crate) enum Endpoint {
 pub(crate) struct ConnectedSocket(Rc<RefCell<Option<OwnedFd>>>);
 
 impl ConnectedSocket {
-    /// A link may be made of `socket`: connected, non-blocking, of a kind that every mechanism can
+    /// A connection may be made of `socket`: connected, non-blocking, of a kind that every mechanism can
     /// wait for.
     pub(crate) fn new(socket: OwnedFd) -> Self {
         Self(Rc::new(RefCell::new(Some(socket))))
@@ -49,7 +50,7 @@ pub struct UpstreamId {
     serial: u32,
 }
 
-/// How far a link has come.
+/// How far a connection has come.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum UpstreamState {
     /// It is to be dialled, within so many ticks.
@@ -98,19 +99,21 @@ impl UpstreamState {
     }
 }
 
-/// All links.
+/// All upstream connections.
 #[derive(Debug, Default)]
 pub(crate) struct UpstreamConnections {
-    entries: Vec<Entry>,
-    free: Vec<u32>,
-    /// Where output goes that belongs to no link.
+    entries: Slab<Entry>,
+    /// The serial number of the last connection.
+    serial: u32,
+    /// Where output goes that belongs to no connection.
     nowhere: Outbox,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Entry {
+    /// The connection's: places are used again.
     serial: u32,
-    upstream: Option<Box<UpstreamConnection>>,
+    upstream: Box<UpstreamConnection>,
 }
 
 impl UpstreamConnections {
@@ -137,55 +140,48 @@ impl UpstreamConnections {
             has_shut: false,
             is_queued: false,
         });
-        let index = self.free.pop().unwrap_or_else(|| {
-            self.entries.push(Entry::default());
-            self.entries.len() as u32 - 1
-        });
-        let entry = &mut self.entries[index as usize];
-        entry.serial = entry.serial.wrapping_add(1);
-        entry.upstream = Some(upstream);
-        UpstreamId { index, serial: entry.serial }
+        self.serial = self.serial.wrapping_add(1);
+        let serial = self.serial;
+        UpstreamId { index: self.entries.insert(Entry { serial, upstream }) as u32, serial }
     }
 
-    /// A link, if it is still there.
+    /// A connection, if it is still there.
     pub(crate) fn get(&self, id: UpstreamId) -> Option<&UpstreamConnection> {
         let entry = self.entries.get(id.index as usize)?;
-        entry.upstream.as_deref().filter(|_| entry.serial == id.serial)
+        (entry.serial == id.serial).then_some(&*entry.upstream)
     }
 
-    /// A link, if it is still there.
+    /// A connection, if it is still there.
     pub(crate) fn get_mut(&mut self, id: UpstreamId) -> Option<&mut UpstreamConnection> {
         let entry = self.entries.get_mut(id.index as usize)?;
-        if entry.serial == id.serial { entry.upstream.as_deref_mut() } else { None }
+        (entry.serial == id.serial).then_some(&mut *entry.upstream)
     }
 
-    /// The link with the place of this number, for a driver that has noted it ([`UpstreamId::index`]).
+    /// The connection with the place of this number, for a driver that has noted it
+    /// ([`UpstreamId::index`]).
     pub(crate) fn at(&self, index: u32) -> Option<UpstreamId> {
-        let entry = self.entries.get(index as usize)?;
-        entry.upstream.as_ref().map(|_| UpstreamId { index, serial: entry.serial })
+        let serial = self.entries.get(index as usize)?.serial;
+        Some(UpstreamId { index, serial })
     }
 
-    /// Takes a link out: it is closed, or its output and its socket are somebody else's now.
+    /// Takes a connection out: it is closed, or its output and its socket belong to something else now.
     pub(crate) fn remove(&mut self, id: UpstreamId) -> Option<Box<UpstreamConnection>> {
         self.get(id)?;
-        self.free.push(id.index);
-        self.entries[id.index as usize].upstream.take()
+        Some(self.entries.remove(id.index as usize).upstream)
     }
 
     /// How many there are.
     #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
-        self.entries.len() - self.free.len()
+        self.entries.len()
     }
 
     pub(super) fn output(&mut self, id: UpstreamId) -> &mut Outbox {
-        let has = self.get(id).is_some();
-        let Self { entries, nowhere, .. } = self;
-        match entries.get_mut(id.index as usize) {
-            Some(Entry { upstream: Some(upstream), .. }) if has => &mut upstream.output,
+        match self.entries.get_mut(id.index as usize) {
+            Some(entry) if entry.serial == id.serial => &mut entry.upstream.output,
             _ => {
-                nowhere.clear();
-                nowhere
+                self.nowhere.clear();
+                &mut self.nowhere
             }
         }
     }

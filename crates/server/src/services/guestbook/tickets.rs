@@ -2,6 +2,7 @@
 
 use crate::reactor::ExchangeId;
 use pollux_guestbook::{Answer, StoreError};
+use slab::Slab;
 
 /// A question to the store, or one that once was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,18 +14,15 @@ pub(super) struct Ticket {
 /// All questions that are not answered, and the answers that are not taken.
 #[derive(Debug, Default)]
 pub(super) struct Tickets {
-    entries: Vec<Entry>,
-    free: Vec<u32>,
-}
-
-#[derive(Debug, Default)]
-struct Entry {
+    pending: Slab<Pending>,
+    /// The serial number of the last ticket.
     serial: u32,
-    waiting: Option<Pending>,
 }
 
 #[derive(Debug)]
 struct Pending {
+    /// The ticket's: places are used again.
+    serial: u32,
     exchange: ExchangeId,
     answer: Option<Result<Answer, StoreError>>,
 }
@@ -39,14 +37,10 @@ impl Ticket {
 impl Tickets {
     /// A ticket for an exchange that is about to wait.
     pub(super) fn insert(&mut self, exchange: ExchangeId) -> Ticket {
-        let index = self.free.pop().unwrap_or_else(|| {
-            self.entries.push(Entry::default());
-            self.entries.len() as u32 - 1
-        });
-        let entry = &mut self.entries[index as usize];
-        entry.serial = entry.serial.wrapping_add(1);
-        entry.waiting = Some(Pending { exchange, answer: None });
-        Ticket { index, serial: entry.serial }
+        self.serial = self.serial.wrapping_add(1);
+        let serial = self.serial;
+        let index = self.pending.insert(Pending { serial, exchange, answer: None }) as u32;
+        Ticket { index, serial }
     }
 
     /// Keeps an answer until its exchange takes it. Returns whom to wake; nobody where the exchange
@@ -56,32 +50,30 @@ impl Tickets {
         ticket: Ticket,
         answer: Result<Answer, StoreError>,
     ) -> Option<ExchangeId> {
-        let entry = self.entries.get_mut(ticket.index as usize)?;
-        let waiting = entry.waiting.as_mut().filter(|_| entry.serial == ticket.serial)?;
-        waiting.answer = Some(answer);
-        Some(waiting.exchange)
+        let pending = self.get_mut(ticket)?;
+        pending.answer = Some(answer);
+        Some(pending.exchange)
     }
 
     /// All that are not answered are, with this error. Returns whom to wake.
     pub(super) fn fail_all(&mut self, why: &StoreError) -> Vec<ExchangeId> {
-        let waiting = self.entries.iter_mut().filter_map(|entry| entry.waiting.as_mut());
-        let unanswered = waiting.filter(|waiting| waiting.answer.is_none());
+        let pending = self.pending.iter_mut().map(|(_, pending)| pending);
+        let unanswered = pending.filter(|pending| pending.answer.is_none());
         unanswered
-            .map(|waiting| {
-                waiting.answer = Some(Err(why.clone()));
-                waiting.exchange
+            .map(|pending| {
+                pending.answer = Some(Err(why.clone()));
+                pending.exchange
             })
             .collect()
     }
 
     /// Ends a ticket. Returns the answer, if it has come.
     pub(super) fn take(&mut self, ticket: Ticket) -> Option<Result<Answer, StoreError>> {
-        let entry = self.entries.get_mut(ticket.index as usize)?;
-        if entry.serial != ticket.serial {
-            return None;
-        }
-        let waiting = entry.waiting.take()?;
-        self.free.push(ticket.index);
-        waiting.answer
+        self.get_mut(ticket)?;
+        self.pending.remove(ticket.index()).answer
+    }
+
+    fn get_mut(&mut self, ticket: Ticket) -> Option<&mut Pending> {
+        self.pending.get_mut(ticket.index()).filter(|pending| pending.serial == ticket.serial)
     }
 }
