@@ -10,6 +10,7 @@ mod claim;
 mod clients;
 mod guest;
 mod kept;
+mod push;
 mod rate;
 pub mod soundness;
 #[cfg(test)]
@@ -26,6 +27,7 @@ pub use built_in::{find, ids, text};
 pub use claim::{Claim, PAPERS, Side, Take, Threshold};
 pub use clients::{CLIENTS, Clients, SESSION, Where};
 pub use guest::Guest;
+pub use push::{Push, PushLoad, SUBSCRIBERS, UPDATES_TO, UpdatesTo};
 pub use rate::{Rate, Reference, RelativeTo};
 pub use value::{Flags, Point, Select, Value, arguments};
 
@@ -97,6 +99,10 @@ pub struct Experiment {
     pub wait: Flags,
     /// How far away clients are, for the axis called [`CLIENTS`].
     pub clients: Option<Clients>,
+    /// The updates that a push server delivers in place of responses to requests. Its axes are [`SUBSCRIBERS`] and
+    /// [`UPDATES_TO`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub push: Option<Push>,
     /// What is compared; empty stands for every mechanism in the registry.
     #[serde(default)]
     pub variant: Vec<Variant>,

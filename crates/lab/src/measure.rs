@@ -220,10 +220,31 @@ pub struct Raw {
     /// it.
     #[serde(default)]
     pub open: Vec<u64>,
+    /// The subscribers of a push server, where it is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub push: Option<PushRaw>,
     /// Why not all of the idle connections were there to the end, if so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub idle_lost: Option<String>,
 }
+
+/// The subscribers of a push server.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct PushRaw {
+    /// Subscribers of all topics.
+    pub subscribers: u64,
+    /// Those that every update reaches.
+    pub recipients: u64,
+    /// What it took to hold those that are not written to, where they are many.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub held: Option<HoldCost>,
+    /// Why the readings of the server do not frame the updates, if they do not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub misread: Option<String>,
+}
+
+/// What a push server may do wrong with a delivery, by the keys of the generator's result.
+const WRONG_DELIVERIES: [&str; 4] = ["lost", "duplicated", "reordered", "corrupt"];
 
 /// Finds a number by its path of keys.
 pub(crate) fn number(json: &Json, path: &[&str]) -> Option<f64> {
@@ -245,7 +266,11 @@ impl Raw {
         if let Some(reason) = &self.idle_lost {
             return Err(reason.clone());
         }
+        if let Some(reason) = self.push.as_ref().and_then(|push| push.misread.clone()) {
+            return Err(reason);
+        }
         match self.load.get("valid").and_then(Json::as_bool) {
+            Some(true) if self.push.is_some() => self.deliveries_doubt().map_or(Ok(()), Err),
             Some(true) => Ok(()),
             Some(false) => Err(self
                 .load
@@ -255,6 +280,34 @@ impl Raw {
                 .to_owned()),
             None => Err("the generator's result lacks `valid`".into()),
         }
+    }
+
+    /// Deliveries that the server did wrong; of a push server.
+    pub(crate) fn wrong_deliveries(&self) -> Option<f64> {
+        let of = |kind: &&str| number(&self.load, &["deliveries", kind]);
+        self.push.as_ref()?;
+        WRONG_DELIVERIES.iter().map(of).sum()
+    }
+
+    /// Why the cost of the deliveries says nothing, if so: a server that delivers less, or twice, does other work.
+    fn deliveries_doubt(&self) -> Option<String> {
+        let of = |path: &[&str]| number(&self.load, path).unwrap_or(0.0);
+        let wrong = self.wrong_deliveries();
+        if wrong != Some(0.0) {
+            let kinds =
+                WRONG_DELIVERIES.map(|kind| format!("{} {kind}", of(&["deliveries", kind])));
+            return Some(format!("not every delivery was right: {}", kinds.join(", ")));
+        }
+        let failed = of(&["publications", "failed"]);
+        if failed > 0.0 || of(&["publications", "acknowledged"]) == 0.0 {
+            let reason = self.load.pointer("/publications/first_failure").and_then(Json::as_str);
+            return Some(format!(
+                "{failed} updates were not acknowledged: {}",
+                reason.unwrap_or("none was published")
+            ));
+        }
+        let dropped = of(&["subscribers", "dropped"]);
+        (dropped > 0.0).then(|| format!("the server ended {dropped} streams"))
     }
 
     /// Why the server was offered less than the report says, if so: the generator had no descriptor or

@@ -155,6 +155,18 @@ metrics! {
     KernelBytesLoaded "kernel_bytes_per_loaded_connection"
         "kernel memory of a connection under load, both ends" "bytes" LESS
         |r| r.of_loaded(|memory| memory.kernel_bytes);
+    ServerCpuPerUpdate "server_cpu_us_per_update" "server CPU per update" "µs" LESS
+        |r| over(Some(r.cpu_us), r.load("/publications/acknowledged"));
+    ServerCpuPerDelivery "server_cpu_us_per_delivery" "server CPU per delivery" "µs" LESS
+        |r| over(Some(r.cpu_us), r.load("/deliveries/delivered"));
+    Deliveries "deliveries" "deliveries" "" NEITHER
+        |r| r.load("/deliveries/delivered");
+    WrongDeliveries "wrong_deliveries" "deliveries lost, repeated, out of order or changed" "" LESS
+        |r| r.raw.wrong_deliveries();
+    FanOutP50 "fan_out_p50_us" "median time until the last subscriber has an update" "µs" LESS
+        |r| r.latency("fan_out_us", "p50");
+    UserBytesPerSubscriber "user_bytes_per_subscriber" "server memory of a subscriber" "bytes" LESS
+        |r| r.of_subscriber(|memory| memory.user_bytes);
     ObjectsStored "objects_stored" "documents that were stored before" "" NEITHER
         |r| Some(r.stored()?.objects as f64);
     UserBytesPerObject "user_bytes_per_object" "server memory of a stored document" "bytes" LESS
@@ -245,6 +257,7 @@ pub fn find(name: &str) -> Option<Definition> {
 /// document takes, and what the server does for each request.
 const ON_ANY_RECEIVE_CPU: &[Metric] = &[
     Metric::UserBytes,
+    Metric::UserBytesPerSubscriber,
     Metric::KernelBytes,
     Metric::ObjectsStored,
     Metric::UserBytesPerObject,

@@ -250,6 +250,12 @@ fn gammo_table1() {
 
 #[test]
 #[ignore = "slow: an experiment in seconds"]
+fn push() {
+    runs_and_judges("push");
+}
+
+#[test]
+#[ignore = "slow: an experiment in seconds"]
 fn provos_fig4_9() {
     runs_and_judges("provos-fig4-9");
 }

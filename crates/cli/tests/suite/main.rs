@@ -14,6 +14,7 @@ mod idle;
 mod install;
 mod instructions;
 mod lab;
+mod lab_push;
 mod load;
 mod operations;
 mod ranks;

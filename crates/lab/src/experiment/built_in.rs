@@ -6,6 +6,7 @@ use super::Experiment;
 pub(super) const BUILT_IN: &[(&str, &str)] = &[
     ("idle", include_str!("../../experiments/idle.toml")),
     ("tls-idle", include_str!("../../experiments/tls-idle.toml")),
+    ("push", include_str!("../../experiments/push.toml")),
     ("capacity", include_str!("../../experiments/capacity.toml")),
     ("wait-cost", include_str!("../../experiments/wait-cost.toml")),
     ("provos-fig4-9", include_str!("../../experiments/provos-fig4-9.toml")),

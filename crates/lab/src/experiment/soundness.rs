@@ -258,6 +258,19 @@ mod tests {
     }
 
     #[test]
+    fn a_planted_fault_in_push_is_found() {
+        let planted = |change: fn(&mut Claim), id: &str| {
+            let mut planted = find("push").unwrap();
+            change(claim(&mut planted, id));
+            faults(&planted).iter().any(|it| it.starts_with(&format!("{id}: ")))
+        };
+        assert!(planted(|claim| claim.holds = Threshold::Below(1.3), "PU1"), "it moved");
+        assert!(planted(|claim| claim.b = Some(claim.a.clone()), "PU2"), "both sides are one");
+        assert!(planted(|claim| claim.holds = Threshold::Above(0.0), "PU4"), "nothing is below");
+        assert!(!planted(|_| (), "PU3"));
+    }
+
+    #[test]
     fn an_identifier_that_two_have_is_found() {
         let mut planted = find("gammo-fig5-6").unwrap();
         planted.claim[0].id = "P4".into();

@@ -2,7 +2,8 @@
 
 use super::{
     Axis, Budget, CLIENTS, Claim, Encryption, Experiment, IDLE, PAPERS, PHASE, RATE, REQUEST,
-    Reference, RelativeTo, SaturationOf, Select, Side, Subject, Take, Threshold, Value, Variant,
+    Reference, RelativeTo, SUBSCRIBERS, SaturationOf, Select, Side, Subject, Take, Threshold,
+    UPDATES_TO, Value, Variant,
 };
 use crate::{kernel_calls::MAX_FUNCTIONS, metric, peer::Peer, statistics::Compare};
 use anyhow::{Context as _, bail, ensure};
@@ -82,6 +83,7 @@ impl Experiment {
         self.full.check().context("[full]")?;
         self.quick.check().context("[quick]")?;
         self.check_clients()?;
+        self.check_push()?;
         self.check_around()?;
         let mut axes = BTreeSet::new();
         for axis in &self.axis {
@@ -363,6 +365,7 @@ impl Axis {
                 self.name == IDLE
                     || self.name == CLIENTS
                     || self.name == REQUEST
+                    || [SUBSCRIBERS, UPDATES_TO].contains(&self.name.as_str())
                     || self.server_flag.is_some()
                     || self.load_flag.is_some(),
                 "it changes nothing: give server-flag or load-flag"

@@ -360,3 +360,54 @@ fn packets_that_were_dropped_are_of_all_cpus() {
     assert_eq!(dropped_in(stat), Some(0xb61 + 15));
     assert_eq!((dropped_in("00050865\n"), dropped_in("1 x\n")), (None, None));
 }
+
+/// The result of a generator whose subscribers all got what was published.
+fn pushed() -> Raw {
+    Raw {
+        push: Some(PushRaw { subscribers: 10, recipients: 10, ..PushRaw::default() }),
+        load: serde_json::json!({
+            "valid": true,
+            "subscribers": { "dropped": 0 },
+            "publications": { "acknowledged": 5, "failed": 0, "first_failure": null },
+            "deliveries": {
+                "delivered": 50, "lost": 0, "duplicated": 0, "reordered": 0, "corrupt": 0,
+            },
+        }),
+        cpu: CpuTime { run_ns: 500_000, wait_ns: 0 },
+        ..Raw::default()
+    }
+}
+
+#[test]
+fn the_cost_of_updates_is_that_of_each_and_of_each_delivery() {
+    let metrics = pushed().metrics();
+    assert_eq!(metrics["server_cpu_us_per_update"], 100.0);
+    assert_eq!(metrics["server_cpu_us_per_delivery"], 10.0);
+    assert_eq!((metrics["deliveries"], metrics["wrong_deliveries"]), (50.0, 0.0));
+    assert!(!metrics.contains_key("user_bytes_per_subscriber"), "none were held");
+}
+
+#[test]
+fn a_delivery_that_is_wrong_makes_a_run_invalid() {
+    assert_eq!(pushed().validity(), Ok(()));
+    for kind in ["lost", "duplicated", "reordered", "corrupt"] {
+        let mut raw = pushed();
+        raw.load["deliveries"][kind] = 1.into();
+        let reason = raw.validity().unwrap_err();
+        assert!(reason.contains(&format!("1 {kind}")), "{reason}");
+        assert_eq!(raw.doubt(), Some(reason));
+    }
+    let mut silent = pushed();
+    silent.load["deliveries"] = serde_json::Value::Null;
+    assert!(silent.validity().is_err(), "a result without deliveries proves nothing");
+    let mut refused = pushed();
+    refused.load["publications"]["failed"] = 1.into();
+    refused.load["publications"]["first_failure"] = "the server answered 429".into();
+    assert!(refused.validity().unwrap_err().contains("429"));
+    let mut dropped = pushed();
+    dropped.load["subscribers"]["dropped"] = 2.into();
+    assert!(dropped.validity().unwrap_err().contains("ended 2 streams"));
+    let mut misread = pushed();
+    misread.push.as_mut().unwrap().misread = Some("too slow".into());
+    assert_eq!(misread.validity(), Err("too slow".into()));
+}

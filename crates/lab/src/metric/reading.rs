@@ -161,6 +161,11 @@ impl<'a> Reading<'a> {
         Some(bytes(&held.memory) as f64 / held.connections as f64)
     }
 
+    pub(super) fn of_subscriber(&self, bytes: fn(&Memory) -> i64) -> Option<f64> {
+        let held = self.raw.push.as_ref()?.held.filter(|it| it.connections >= LEAST_CONNECTIONS)?;
+        Some(bytes(&held.memory) as f64 / held.connections as f64)
+    }
+
     pub(super) fn of_loaded(&self, bytes: fn(&Memory) -> i64) -> Option<f64> {
         let loaded = self.raw.loaded.filter(|it| it.connections >= LEAST_CONNECTIONS)?;
         Some(bytes(&loaded.memory) as f64 / loaded.connections as f64)

@@ -249,7 +249,7 @@ impl Server {
                 if stderr.is_empty() {
                     stderr = holder.stderr();
                 }
-                return Err(HoldShortfall { wanted, held: most, stderr }.into());
+                return Err(HoldShortfall::new(wanted, most, stderr).into());
             }
             std::thread::sleep(POLL);
         }
@@ -378,6 +378,13 @@ pub struct HoldShortfall {
     wanted: u64,
     held: u64,
     stderr: String,
+}
+
+impl HoldShortfall {
+    /// It held so many, with what was written about it.
+    pub fn new(wanted: u64, held: u64, stderr: String) -> Self {
+        Self { wanted, held, stderr }
+    }
 }
 
 fn because(stderr: &str) -> String {

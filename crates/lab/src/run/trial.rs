@@ -4,6 +4,7 @@
 mod around;
 pub(super) mod baseline;
 mod idle;
+mod push;
 mod reading;
 mod stored;
 mod tls;
@@ -177,6 +178,9 @@ impl Bench<'_> {
         }
         if let Some(benchmark) = &variant.redis_benchmark {
             return self.benchmark_redis(benchmark, &mut trials[0]);
+        }
+        if let Some(push) = &self.experiment.push {
+            return self.measure_push(push, variant, first, seed, &mut trials[0]);
         }
         self.measure_server(variant, steps, seed, trials)
     }

@@ -13,6 +13,7 @@ pub(super) fn hurried(id: &str) -> String {
         "zerohttpd-table" => &["forking", "preforked", "poll", "epoll"],
         "zerohttpd-static" => &["preforked", "epoll-et", "apache-event", "floor-threads"],
         "frontend" => &["from-folder", "floor", "epoll-et", "nginx"],
+        "push" => &["select", "poll", "epoll-et", "floor-push"],
         "tls-idle" => &["plain", "floor", "epoll-et", "nginx", "nginx-kernel", "h2o", "haproxy"],
         _ => &[],
     };

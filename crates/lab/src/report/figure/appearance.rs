@@ -105,6 +105,7 @@ const OTHERS: &[(&str, Appearance)] = &[
     ("lighttpd", Appearance::new(0, 3, 4)),
     ("floor", Appearance::new(10, 7, 0)),
     ("floor-epoll", Appearance::new(10, 7, 0)),
+    ("floor-push", Appearance::new(10, 5, 0)),
     ("floor-threads", Appearance::new(10, 8, 2)),
     ("from-folder", Appearance::new(5, 8, 1)),
     ("write+wait", Appearance::new(7, 8, 0)),

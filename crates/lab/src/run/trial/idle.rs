@@ -13,8 +13,8 @@ const LAST_WORD: Duration = Duration::from_secs(30);
 
 /// The process that holds idle connections.
 pub(super) struct Holder {
-    process: Process,
-    wanted: u64,
+    pub(super) process: Process,
+    pub(super) wanted: u64,
 }
 
 impl Bench<'_> {
@@ -100,7 +100,7 @@ impl Bench<'_> {
 }
 
 /// How many connections the holder has at the end, from its report after SIGTERM: zero without a report.
-fn last_word(holder: &Process, interrupt: &Interrupt) -> anyhow::Result<u64> {
+pub(super) fn last_word(holder: &Process, interrupt: &Interrupt) -> anyhow::Result<u64> {
     holder.signal(Signal::TERM)?;
     while let Some(line) = holder.line(LAST_WORD, interrupt)? {
         let report: Json = serde_json::from_str(&line).unwrap_or_default();
@@ -112,20 +112,20 @@ fn last_word(holder: &Process, interrupt: &Interrupt) -> anyhow::Result<u64> {
 }
 
 /// What is looked at before and after the idle connections come.
-struct FillMeter {
+pub(super) struct FillMeter {
     at: Instant,
     cpu: measure::CpuTime,
     memory: Memory,
 }
 
 impl FillMeter {
-    fn look(server: &Server) -> anyhow::Result<Self> {
+    pub(super) fn look(server: &Server) -> anyhow::Result<Self> {
         let cpu = measure::cpu_time(server.pid())?;
         let memory = memory::now(&measure::processes(server.pid())?)?;
         Ok(Self { at: Instant::now(), cpu, memory })
     }
 
-    fn until(&self, after: &Self, connections: u64) -> HoldCost {
+    pub(super) fn until(&self, after: &Self, connections: u64) -> HoldCost {
         HoldCost {
             connections,
             fill_ns: (after.at - self.at).as_nanos() as u64,
