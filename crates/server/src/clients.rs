@@ -7,6 +7,7 @@
 
 mod access;
 mod guard;
+mod holders;
 mod network;
 mod rate;
 mod sources;
@@ -17,6 +18,8 @@ pub use rate::Rate;
 pub use sources::ProxySource;
 
 pub(crate) use guard::{Guard, Refused};
+pub(crate) use holders::{Held, most_held_first};
+pub(crate) use network::client_key;
 pub(crate) use table::ClientTable;
 
 use std::num::NonZeroU32;

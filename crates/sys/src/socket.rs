@@ -11,6 +11,7 @@ use rustix::net::{
 };
 use std::{
     io::{self, IoSlice},
+    net::SocketAddr,
     os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd},
     time::Duration,
 };
@@ -22,6 +23,13 @@ pub(super) const FLAGS: SocketFlags = SocketFlags::NONBLOCK.union(SocketFlags::C
 #[inline]
 pub fn accept(listener: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     Ok(count(Call::Accept, || net::accept_with(listener, FLAGS))?)
+}
+
+/// The same with the peer's address, which the kernel writes in the same system call; `None` for a UNIX socket.
+#[inline]
+pub fn accept_with_address(listener: BorrowedFd<'_>) -> io::Result<(OwnedFd, Option<SocketAddr>)> {
+    let (socket, peer) = count(Call::Accept, || net::acceptfrom_with(listener, FLAGS))?;
+    Ok((socket, peer.and_then(|peer| peer.try_into().ok())))
 }
 
 /// recv(2), by its system call recvfrom(2).

@@ -1,9 +1,10 @@
 //! A client that sends exactly the bytes that a test chooses and parses replies by itself: it
 //! shares no code with the server under test.
 
+use socket2::{Domain, Socket, Type};
 use std::{
     io::{BufRead, BufReader, ErrorKind, Read, Write},
-    net::{TcpStream, ToSocketAddrs},
+    net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs},
     time::Duration,
 };
 
@@ -45,7 +46,19 @@ pub struct Client {
 impl Client {
     /// Connects.
     pub fn connect(address: impl ToSocketAddrs) -> Self {
-        let stream = TcpStream::connect(address).expect("the server accepts a connection");
+        Self::new(TcpStream::connect(address).expect("the server accepts a connection"))
+    }
+
+    /// Connects from `source`, an address of this machine.
+    pub fn connect_from(source: IpAddr, address: impl ToSocketAddrs) -> Self {
+        let address = address.to_socket_addrs().unwrap().next().unwrap();
+        let socket = Socket::new(Domain::for_address(address), Type::STREAM, None).unwrap();
+        socket.bind(&SocketAddr::new(source, 0).into()).unwrap();
+        socket.connect(&address.into()).expect("the server accepts a connection");
+        Self::new(socket.into())
+    }
+
+    fn new(stream: TcpStream) -> Self {
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         stream.set_write_timeout(Some(PATIENCE)).unwrap();
         stream.set_nodelay(true).unwrap();

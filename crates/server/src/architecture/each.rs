@@ -50,6 +50,7 @@ pub(super) fn run(unit: &Unit, ready: &Sender<WorkerInfo>) -> anyhow::Result<()>
             scoreboard.leave(index);
             break;
         };
+        slot.set_client(engine.last_client());
         // A thread that cannot be started would take the socket with it: it is handed over when the
         // thread runs.
         let parcel = Arc::new(Mutex::new(Some((socket, slot))));

@@ -29,6 +29,16 @@ pub(super) fn client(address: IpAddr) -> u128 {
     }
 }
 
+/// What counts as one client, in one word that is never 0: an IPv4 address, or the first half of an IPv6 address. Networks
+/// that would be mistaken for IPv4 addresses are reserved (RFC 4291).
+pub(crate) fn client_key(address: IpAddr) -> u64 {
+    let key = match address.to_canonical() {
+        v4 @ IpAddr::V4(_) => number(v4) as u64,
+        IpAddr::V6(v6) => (v6.to_bits() >> CLIENT_BITS_V6) as u64,
+    };
+    key.max(1)
+}
+
 pub(super) fn mask(bits: u8) -> u128 {
     u128::MAX.checked_shl(128 - u32::from(bits)).unwrap_or(0)
 }

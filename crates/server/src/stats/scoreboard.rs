@@ -36,7 +36,7 @@ const STOP_AT: usize = 0;
 /// Words before those of the slots; the others are those of [`idle`].
 const HEADER: usize = 3;
 /// Words of a slot that are not figures.
-const IDLE_WORDS: usize = 3;
+const IDLE_WORDS: usize = 4;
 /// Words of a slot before those of its system calls.
 const FIGURES: usize = COUNTERS;
 /// Words of a slot.

@@ -15,9 +15,9 @@ pub(super) struct LimitArgs {
     #[arg(long, value_name = "N", value_parser = value::count)]
     max_connections: Option<usize>,
 
-    /// At --max-connections, or when every thread or process of a pool has a connection, close the
-    /// connection that has been idle longest between two requests to let a new one in: on or off
-    /// [default: on]
+    /// At --max-connections, or when every thread or process of a pool has a connection, close one
+    /// that is idle between two requests to let a new one in: of the client address that has most,
+    /// the one that has been idle longest. on or off [default: on]
     #[arg(long, value_name = "WHETHER")]
     idle_eviction: Option<IdleEvictionArg>,
 

@@ -2,6 +2,7 @@
 
 use super::{BINARY, INDEX, assert_serves, serve, site};
 use pollux_testkit::{http::Client, serve::Serve, with_descriptors};
+use std::net::Ipv4Addr;
 
 /// Opens more connections than the server will take, and shows that it keeps serving those it
 /// has, takes no more, and goes on when places become free.
@@ -228,6 +229,69 @@ fn idle_connections_give_way_in_blocking_architectures() {
         assert!(late.is_closed(), "{what}");
         assert_eq!(server.statistics()["connections"]["evicted"], 1 + UNITS, "{what}");
     }
+}
+
+/// One client that opens many connections does not keep out those who came before it.
+#[test]
+fn the_address_that_holds_most_idle_connections_gives_way_first() {
+    const LIMIT: &str = "12";
+    for arguments in [
+        &["--max-connections", LIMIT][..],
+        &["--max-connections", LIMIT, "--mechanism", "poll"],
+        &["--architecture", "prethreaded", "--pool", LIMIT],
+        &["--architecture", "prethreaded", "--pool", LIMIT, "--accept", "exclusive"],
+        &["--architecture", "preforked", "--pool", LIMIT],
+        &["--architecture", "threaded", "--max-connections", LIMIT],
+        &["--architecture", "forking", "--max-connections", LIMIT],
+    ] {
+        let site = site(0);
+        let mut server = serve(site.path(), arguments);
+        let connect = |host: u8| {
+            let source = Ipv4Addr::new(127, 0, 0, host).into();
+            let mut client = Client::connect_from(source, server.address());
+            assert_eq!(client.get("/").text(), INDEX, "{arguments:?}");
+            client
+        };
+        let mut older: Vec<Client> = (0..2).map(|_| connect(3)).collect();
+        // The server's clock has ticks of 100 ms.
+        std::thread::sleep(std::time::Duration::from_millis(250));
+        let mut many: Vec<Client> = (0..10).map(|_| connect(2)).collect();
+        // Until then their units have noticed that they are idle, in whatever order.
+        std::thread::sleep(std::time::Duration::from_millis(500));
+        let mut new: Vec<Client> = (4..6).map(connect).collect();
+        for client in older.iter_mut().chain(&mut new) {
+            assert_eq!(client.get("/").text(), INDEX, "{arguments:?}");
+        }
+        let what = format!("two to give way: {arguments:?}");
+        server.wait_until(&what, |s| s["connections"]["evicted"] == 2);
+        if !arguments.contains(&"--architecture") {
+            assert!(many[..2].iter_mut().all(Client::is_closed), "{arguments:?}");
+        }
+    }
+}
+
+/// With more idle connections than addresses are read, a sample shows who holds most.
+#[test]
+fn a_sample_shows_the_address_that_holds_most_idle_connections() {
+    const LIMIT: usize = 400;
+    let site = site(0);
+    let mut server = serve(site.path(), &["--max-connections", "400", "--keep-alive", "300s"]);
+    let connect = |host: u8| {
+        let source = Ipv4Addr::new(127, 0, 0, host).into();
+        let mut client = Client::connect_from(source, server.address());
+        assert_eq!(client.get("/").text(), INDEX);
+        client
+    };
+    let mut older: Vec<Client> = (0..LIMIT / 4).map(|_| connect(3)).collect();
+    std::thread::sleep(std::time::Duration::from_millis(250));
+    let _many: Vec<Client> = (0..LIMIT * 3 / 4).map(|_| connect(2)).collect();
+    std::thread::sleep(std::time::Duration::from_millis(250));
+    // More than one look finds.
+    let _new: Vec<Client> = (10..50).map(connect).collect();
+    for client in &mut older {
+        assert_eq!(client.get("/").text(), INDEX);
+    }
+    assert_eq!(server.statistics()["connections"]["evicted"], 40);
 }
 
 /// With SO_REUSEPORT a connection that waits belongs to one unit, so the client of this unit gives way.

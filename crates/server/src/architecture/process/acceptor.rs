@@ -2,6 +2,7 @@
 
 use super::super::Plan;
 use crate::{
+    clients::client_key,
     config::IdleEviction,
     engine::{Refusal, blocking::RETRY},
     stats::{
@@ -112,10 +113,12 @@ impl ProcessAcceptor {
         for place in self.turns.order(sockets.len()) {
             let fd = sockets[place].as_raw_fd();
             while self.turns.may_take(place) && !self.given_up.contains(&fd) {
-                let error = match sys::accept(sockets[place].as_fd()) {
-                    Ok(connection) => {
+                let error = match sys::accept_with_address(sockets[place].as_fd()) {
+                    Ok((connection, address)) => {
                         self.turns.took(place);
-                        return self.next.take().map(|slot| (connection, slot));
+                        let slot = self.next.take()?;
+                        slot.set_client(address.map_or(0, |address| client_key(address.ip())));
+                        return Some((connection, slot));
                     }
                     Err(error) => error,
                 };

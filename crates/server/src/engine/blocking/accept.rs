@@ -9,6 +9,7 @@
 use super::Blocking;
 use crate::stats::{Counter, scoreboard::Phase};
 use crate::{
+    clients::client_key,
     config::Accepting,
     engine::{FailedWaits, Refusal, upstreams::UpstreamDriver as _},
     service::Service,
@@ -40,6 +41,8 @@ pub(super) struct Acceptor {
     warnings: bool,
     has_said_forbidden: bool,
     turns: Turns,
+    /// The address of the last client, as [`client_key`]; 0 if it has none.
+    client: u64,
 }
 
 impl<A: Service> Blocking<A> {
@@ -101,6 +104,11 @@ impl<A: Service> Blocking<A> {
             _ => {}
         }
         outcome
+    }
+
+    /// The address of the client that was accepted last, for [`crate::stats::scoreboard::ScoreboardSlot::set_client`] of the unit that serves it.
+    pub(crate) fn last_client(&self) -> u64 {
+        self.acceptor.client
     }
 
     /// Waits until one of the listeners has a connection, the notifier is signalled, or a link wants something.
@@ -206,8 +214,12 @@ impl<A: Service> Blocking<A> {
         if self.acceptor.given_up.contains(&listener.as_raw_fd()) {
             return Err(Refusal::Gone);
         }
-        let error = match sys::accept(listener.as_fd()) {
-            Ok(socket) => return Ok(socket),
+        let error = match sys::accept_with_address(listener.as_fd()) {
+            Ok((socket, address)) => {
+                self.acceptor.client = address.map_or(0, |address| client_key(address.ip()));
+                self.slot.set_client(self.acceptor.client);
+                return Ok(socket);
+            }
             Err(error) => error,
         };
         let refusal = Refusal::of(&error);

@@ -1,6 +1,7 @@
 //! Whether a connection that was accepted is served, and what comes ahead of its first request.
 
 use super::*;
+use crate::clients::client_key;
 use crate::transport::preamble::{self, Preamble};
 use pollux_http::proxy_protocol::Header;
 
@@ -24,7 +25,10 @@ impl<A: Service> Blocking<A> {
         let mut address = listener::peer_address(socket.as_fd());
         if self.rules.has_preamble(address.map(|address| address.ip())) {
             match self.read_preamble(socket) {
-                Ok(Header::Proxied { source, .. }) => address = Some(source),
+                Ok(Header::Proxied { source, .. }) => {
+                    self.slot.set_client(client_key(source.ip()));
+                    address = Some(source);
+                }
                 Ok(Header::Local) => {}
                 Err(error) => {
                     let reason = match error.kind() {

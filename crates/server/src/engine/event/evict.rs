@@ -1,12 +1,21 @@
 //! Idle connections give way at the connection limit, so that a few clients that keep their
 //! connections open cannot keep all others out.
 //!
-//! A look at the table collects the connections that have been idle longest, many at once, and
-//! further evictions take from these: an eviction costs constant time on average, and an idle
-//! connection no memory. Each candidate is checked again when its turn comes.
+//! The client that holds most idle connections gives way first, with those that have been idle longest. Where nobody
+//! holds many, those that have been idle longest of all give way.
+//!
+//! A look at the table collects many candidates at once, and further evictions take from these: an eviction costs
+//! constant time on average. The addresses are read then, of a random sample, so an idle connection costs no memory, and
+//! a connection no system call before the limit is reached. Each candidate is checked again when its turn comes.
+//! Decision 29 has the reasons.
 
 use super::*;
-use crate::stats::Counter;
+use crate::{
+    clients::{Held, client_key, most_held_first},
+    stats::Counter,
+    transport::listener,
+};
+use rand::seq::SliceRandom as _;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 /// One look at the table collects one connection in so many, so that an eviction looks at so many.
@@ -14,18 +23,26 @@ const SHARE: usize = 64;
 /// The fewest candidates that one look collects, if there are as many.
 const CANDIDATES_MIN: usize = 16;
 
+/// The addresses of so many connections are read for each candidate, or of all idle ones if they are fewer.
+const SAMPLED: usize = 8;
+/// The most addresses that one look reads, so that it takes no more than some milliseconds.
+const SAMPLE_MAX: usize = 16_384;
+/// A look that finds a client who holds many is good for one in so many of the wanted candidates at least. With fewer, the
+/// longest idle ones of all clients are candidates, too.
+const SHARE_OF_HOLDERS: usize = 8;
+
 /// The connections that give way next.
 #[derive(Debug)]
 pub(super) struct IdleReserve {
     is_on: bool,
-    /// The one that has been idle longest is the last.
+    /// The next one is the last.
     candidates: Vec<Candidate>,
     /// After a look that found few, the next one waits until this tick.
     next_look_at: u32,
 }
 
 /// A connection that was idle when the table was looked at.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Candidate {
     /// When its keep-alive time is over: the order in which connections became idle.
     deadline: u32,
@@ -51,7 +68,7 @@ impl IdleReserve {
 }
 
 impl<M: Mechanism, A: Service> Engine<M, A> {
-    /// Closes the connection that has been idle longest. Returns false when no connection is idle.
+    /// Closes the idle connection that is to give way first. Returns false when no connection is idle.
     #[cold]
     pub(super) fn evict_idle(&mut self) -> bool {
         if !self.idle.is_on {
@@ -85,7 +102,7 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
         is_idle && slot.transport().is_some_and(|transport| !is_readable(transport.as_fd()))
     }
 
-    /// Collects the connections that have been idle longest. Returns whether there are any.
+    /// Collects the connections that give way next. Returns whether there are any.
     fn look_for_idle(&mut self) -> bool {
         let now = self.worker.clock.tick();
         if now < self.idle.next_look_at {
@@ -101,16 +118,41 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
                 Some(Candidate { deadline, fd, generation: slot.generation() })
             })
             .collect();
-        if found.len() > wanted {
-            found.select_nth_unstable_by_key(wanted - 1, |candidate| candidate.deadline);
-            found.truncate(wanted);
-        } else {
+        if found.len() <= wanted {
             // Few are idle, and a look costs as much: no more than one for each tick.
             self.idle.next_look_at = now.saturating_add(1);
         }
-        found.sort_unstable_by_key(|candidate| std::cmp::Reverse(candidate.deadline));
-        self.idle.candidates = found;
+        let mut order = self.of_holders(&mut found, wanted);
+        if order.len() < wanted.min(found.len()).div_ceil(SHARE_OF_HOLDERS) {
+            if found.len() > wanted {
+                found.select_nth_unstable(wanted - 1);
+                found.truncate(wanted);
+            }
+            found.sort_unstable();
+            // One that is in both is checked twice, and closed once.
+            order.append(&mut found);
+        }
+        order.reverse();
+        self.idle.candidates = order;
         !self.idle.candidates.is_empty()
+    }
+
+    /// Of a sample of idle connections, those of clients that hold many.
+    fn of_holders(&self, idle: &mut [Candidate], wanted: usize) -> Vec<Candidate> {
+        let size = wanted.saturating_mul(SAMPLED).min(SAMPLE_MAX);
+        let is_whole = idle.len() <= size;
+        let sample = match is_whole {
+            true => idle,
+            false => idle.partial_shuffle(&mut rand::rng(), size).0,
+        };
+        let sample = sample.iter().filter_map(|&connection| {
+            let slot = self.table.get(connection.fd)?;
+            // Behind a proxy that names its clients, theirs are the addresses that count.
+            let address = self.worker.clients.address(connection.fd);
+            let address = address.or_else(|| listener::peer(slot.socket()?));
+            Some(Held { client: address.map_or(0, client_key), connection })
+        });
+        most_held_first(sample.collect(), is_whole, wanted)
     }
 }
 

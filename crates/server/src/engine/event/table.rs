@@ -6,7 +6,7 @@ use crate::{
     transport::{Transport, outbox::Outbox, preamble::PreambleBytes},
 };
 use pollux_event::Token;
-use std::os::fd::{AsRawFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 
 /// Slots that are made together. A worker's descriptors are dense, so that at most one block is
 /// partly unused; blocks never move, so that growth copies nothing.
@@ -142,6 +142,11 @@ impl<X> Slot<X> {
         self.transport.as_mut()
     }
 
+    /// The socket of a slot in use.
+    pub(crate) fn socket(&self) -> Option<BorrowedFd<'_>> {
+        self.transport.as_ref().map(AsFd::as_fd)
+    }
+
     /// Makes another transport of the same socket. Returns whether `change` could.
     pub(crate) fn replace_transport(
         &mut self,
@@ -243,6 +248,13 @@ impl<X> Table<X> {
     #[inline]
     pub(crate) fn get_mut(&mut self, fd: RawFd) -> Option<&mut Slot<X>> {
         self.slot_mut(fd).filter(|slot| slot.transport.is_some())
+    }
+
+    /// The same, for reading.
+    pub(crate) fn get(&self, fd: RawFd) -> Option<&Slot<X>> {
+        let index = fd as usize;
+        let slot = &self.blocks.get(index / BLOCK)?.as_ref()?[index % BLOCK];
+        slot.transport.is_some().then_some(slot)
     }
 
     /// The slots in use, in order of their descriptors.

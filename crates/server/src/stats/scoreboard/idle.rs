@@ -2,15 +2,18 @@
 //!
 //! A unit of a blocking architecture serves one connection at a time, so clients that keep their connections open
 //! without using them could occupy all units. While all units of a pool are occupied, one that waits for an idle
-//! client also watches the listeners. When a connection waits there, the unit whose client has been idle longest
-//! closes its connection and accepts that one. Where each connection has its own unit, the acceptor watches.
+//! client also watches the listeners. When a connection waits there, one of these units
+//! closes its connection and accepts that one: the unit whose client has been idle longest, of those whose clients have
+//! the address that occupies most units ([`crate::clients::most_held_first`]). Where each connection has its own unit, the acceptor watches.
 //!
 //! The words of all units stand next to each other, so that a look at them is short. They are in shared memory and use
 //! sequentially consistent operations: a unit first shows what it does and then looks at the others, so that of two
 //! units at least one sees the other.
 
 use super::{HEADER, Scoreboard, ScoreboardSlot};
+use crate::clients::{Held, most_held_first};
 use pollux_sys as sys;
+use rand::seq::SliceRandom as _;
 use rustix::time::{ClockId, clock_gettime};
 use std::{
     sync::{
@@ -24,6 +27,9 @@ use std::{
 const WATCHER: usize = 1;
 /// How many units have an idle client. After a unit was killed it may be too high, which only costs a look.
 const IDLE: usize = 2;
+
+/// So many idle units are compared by the addresses of their clients: all of them, or a random sample.
+const SAMPLE: usize = 256;
 
 /// In the word of an idle unit: its client is to give way.
 const GIVE_WAY: u64 = 1 << 63;
@@ -54,6 +60,11 @@ impl Scoreboard {
         &self.words[HEADER + 2 * self.capacity..HEADER + 3 * self.capacity]
     }
 
+    /// For each slot, [`crate::clients::client_key`] of its client; 0 where the client has no address.
+    fn clients(&self) -> &[AtomicU64] {
+        &self.words[HEADER + 3 * self.capacity..HEADER + 4 * self.capacity]
+    }
+
     /// A unit has ended.
     pub(super) fn forget_idle(&self, index: usize) {
         if self.idle_since()[index].swap(0, SeqCst) != 0 {
@@ -61,6 +72,7 @@ impl Scoreboard {
         }
         self.stop_watching(index);
         self.phases()[index].store(0, SeqCst);
+        self.clients()[index].store(0, SeqCst);
     }
 
     fn stop_watching(&self, index: usize) {
@@ -75,12 +87,25 @@ impl Scoreboard {
         !is_accepting && !yields()
     }
 
-    /// The unit whose client has been idle longest, and since when.
-    fn longest_idle(&self) -> Option<(usize, u64)> {
+    /// The units with an idle client, and since when it is idle.
+    fn idle(&self) -> impl Iterator<Item = (u64, usize)> {
         let since = self.idle_since().iter().map(|since| since.load(SeqCst)).enumerate();
-        since
-            .filter(|&(_, since)| since != 0 && since & GIVE_WAY == 0)
-            .min_by_key(|&(_, since)| since)
+        let idle = since.filter(|&(_, since)| since != 0 && since & GIVE_WAY == 0);
+        idle.map(|(index, since)| (since, index))
+    }
+
+    /// The unit whose client gives way next, and since when that one is idle.
+    fn next_to_give_way(&self) -> Option<(u64, usize)> {
+        let mut idle: Vec<_> = self.idle().collect();
+        let is_whole = idle.len() <= SAMPLE;
+        let sample = match is_whole {
+            true => &mut idle[..],
+            false => idle.partial_shuffle(&mut rand::rng(), SAMPLE).0,
+        };
+        let of_unit = |index: usize| self.clients()[index].load(SeqCst);
+        let held = sample.iter().map(|&unit| Held { client: of_unit(unit.1), connection: unit });
+        let first = most_held_first(held.collect(), is_whole, 1).pop();
+        first.or_else(|| idle.into_iter().min())
     }
 
     fn wake(&self, index: usize) {
@@ -89,11 +114,11 @@ impl Scoreboard {
         }
     }
 
-    /// A connection waits. Tells the unit whose client has been idle longest to close its connection, unless a unit
-    /// accepts or is about to.
+    /// A connection waits. Tells the unit whose client gives way next to close its connection, unless a unit accepts or is
+    /// about to.
     pub(crate) fn make_room(&self) {
         if self.is_full() {
-            self.evict_longest_idle();
+            self.evict_one();
         }
     }
 
@@ -107,10 +132,10 @@ impl Scoreboard {
     }
 
     /// Returns whether there is an idle client.
-    fn evict_longest_idle(&self) -> bool {
+    fn evict_one(&self) -> bool {
         // A unit that becomes busy at this moment is passed over; each try finds another one.
         for _ in 0..self.capacity {
-            let Some((index, since)) = self.longest_idle() else { return false };
+            let Some((since, index)) = self.next_to_give_way() else { return false };
             let outcome =
                 self.idle_since()[index].compare_exchange(since, since | GIVE_WAY, SeqCst, SeqCst);
             if outcome.is_ok() {
@@ -138,10 +163,15 @@ impl ScoreboardSlot {
         if scoreboard.words[IDLE].load(SeqCst) != 0
             && scoreboard.words[WATCHER].load(SeqCst) == 0
             && scoreboard.is_full()
-            && let Some((index, _)) = scoreboard.longest_idle()
+            && let Some((_, index)) = scoreboard.idle().min()
         {
             scoreboard.wake(index);
         }
+    }
+
+    /// Shows the address of the client that this unit has accepted ([`crate::clients::client_key`]); 0 for none.
+    pub(crate) fn set_client(&self, client: u64) {
+        self.scoreboard.clients()[self.index].store(client, SeqCst);
     }
 
     /// Shows that the client of `thread`, which calls, is idle since `since_ns`.
@@ -210,14 +240,33 @@ mod tests {
     #[test]
     fn the_longest_idle_client_gives_way_and_each_only_once() {
         let (scoreboard, slots) = pool(3);
-        assert!(!scoreboard.evict_longest_idle(), "no client is idle");
+        assert!(!scoreboard.evict_one(), "no client is idle");
         for (slot, since_ns) in slots.iter().zip([30, 10, 20]) {
             slot.begin_idle(NOBODY, since_ns);
         }
-        assert!(scoreboard.evict_longest_idle());
-        assert!(scoreboard.evict_longest_idle());
+        assert!(scoreboard.evict_one());
+        assert!(scoreboard.evict_one());
         assert_eq!([0, 1, 2].map(|index: usize| slots[index].end_idle(true)), [false, true, true]);
-        assert!(!scoreboard.evict_longest_idle());
+        assert!(!scoreboard.evict_one());
+    }
+
+    #[test]
+    fn the_address_that_occupies_most_units_gives_way_first() {
+        for units in [5, 2 * SAMPLE] {
+            let (scoreboard, slots) = pool(units);
+            for (index, slot) in slots.iter().enumerate() {
+                // The other address has one unit in five, and its clients have been idle longest.
+                slot.set_client(if index % 5 == 0 { 1 } else { 2 });
+                slot.begin_idle(NOBODY, if index % 5 == 0 { 10 } else { 20 });
+            }
+            assert!(scoreboard.evict_one());
+            let first = slots.iter().position(ScoreboardSlot::gives_way).unwrap();
+            assert_ne!(first % 5, 0, "{units} units");
+            // Its next client has another address.
+            slots[1].enter(Phase::Accepting);
+            scoreboard.leave(slots[1].index());
+            assert_eq!(scoreboard.clients()[slots[1].index()].load(SeqCst), 0);
+        }
     }
 
     #[test]
