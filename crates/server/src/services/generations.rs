@@ -137,8 +137,18 @@ impl Service for Generations {
         event: Event<'_>,
         response: &mut ResponseWriter<'_>,
     ) -> Flow<Exchange> {
+        // A request whose password was being verified while the configuration changed may be for the hub or a guestbook,
+        // which have moved on: its generation has them back for this call.
+        let owner = self.owner(&exchange);
+        let borrower = owner.filter(|_| exchange.inner.awaits_password());
+        if let Some(index) = borrower {
+            self.former[index].hosts.take_over(&mut self.current);
+        }
         let (flow, life, is_former) = dispatch!(self, context, exchange, |hosts, inner, ctx| hosts
             .resume(ctx, inner, event, response));
+        if let Some(index) = borrower {
+            self.current.take_over(&mut self.former[index].hosts);
+        }
         let flow = flow.map(|inner| Exchange { inner, life });
         if is_former {
             self.retire(context.reactor);

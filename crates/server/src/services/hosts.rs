@@ -67,6 +67,11 @@ impl Exchange {
     pub(crate) fn outlives_generations(&self) -> bool {
         matches!(self.inner, routes::Exchange::Hub(_) | routes::Exchange::Guestbook(_))
     }
+
+    /// Whether its password is being verified, so that no service has it yet.
+    pub(crate) fn awaits_password(&self) -> bool {
+        matches!(self.inner, routes::Exchange::Auth(_))
+    }
 }
 
 impl Hosts {

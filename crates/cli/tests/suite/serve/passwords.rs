@@ -259,3 +259,40 @@ fn a_reload_reads_the_passwords_again() {
     }
     assert_eq!(status("w:secret"), 200);
 }
+
+/// Regression: the guestbook and the hub answered with 404, because they had moved on to the new configuration.
+#[test]
+fn a_reload_while_a_password_is_verified_changes_nothing_for_its_request() {
+    let site = site(0);
+    let users = site.path().join("users");
+    // The password is `secret`, and with this cost several hashes take longer than a reload.
+    let slow = "u:$2b$11$abcdefghijklmnopqrstuuViuGI07N4McP9Kl.tD6XMEzyuvcY8LG\n";
+    fs::write(&users, slow).unwrap();
+    let store = format!("file:{}", site.path().join("book").display());
+    let area = users.display().to_string();
+    let book = ["--basic-auth", &*area, "--guestbook", "/book", "--store", &store];
+    let hub = ["--hub", "--hub-anonymous", "--hub-publish-anonymous"];
+    let server = serve(site.path(), &[&book[..], &hub].concat());
+    let body = "Content-Type: application/x-www-form-urlencoded\r\nContent-Length: 14\r\n\r\ntopic=a&data=b";
+    let requests = [
+        ("GET /?", "u:wrong", "\r\n", 401),
+        ("GET /", "u:secret", "\r\n", 200),
+        ("GET /book", "u:secret", "\r\n", 200),
+        // The hub answers: it takes Bearer tokens alone.
+        ("POST /.well-known/mercure", "u:secret", body, 400),
+        ("GET /book", "u:secret", "\r\n", 200),
+    ];
+    let clients = requests.map(|(line, credentials, rest, _)| {
+        let mut client = server.client();
+        client.send(format!("{line} HTTP/1.1\r\nHost: a\r\n{}\r\n{rest}", basic(credentials)));
+        client
+    });
+    // Each worker computes one hash after the other, and all requests wait by now.
+    thread::sleep(Duration::from_millis(50));
+    fs::write(&users, format!("{slow}# changed\n")).unwrap();
+    server.signal(rustix::process::Signal::HUP);
+    let statuses = clients.map(|mut client| client.reply().status);
+    assert_eq!(statuses, requests.map(|(.., expected)| expected));
+    assert!(server.said().contains("reload: "), "{}", server.said());
+    assert!(server.stop().0.success());
+}

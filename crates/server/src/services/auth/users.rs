@@ -84,7 +84,7 @@ impl Users {
             all.push((name.into(), hash));
             ensure!(all.len() <= USERS_MAX, "{number}: more than {USERS_MAX} users");
         }
-        ensure!(!all.is_empty(), " there is no user: add one with `htpasswd -B FILE NAME`");
+        ensure!(!all.is_empty(), " there is no user: add a line with `pollux password NAME`");
         all.sort_by(|(a, _), (b, _)| a.cmp(b));
         if let Some(pair) = all.windows(2).find(|pair| pair[0].0 == pair[1].0) {
             bail!(" the user {} is there twice", pair[0].0);
@@ -130,7 +130,10 @@ pub fn password_line(name: &str, password: &str) -> Result<String, String> {
 
 impl Hash {
     fn parse(text: &str) -> anyhow::Result<Self> {
-        const REMEDY: &str = "set the password again with `htpasswd -B FILE NAME` (bcrypt)";
+        const REMEDY: &str =
+            "make a new line with `pollux password NAME` or `htpasswd -B FILE NAME` (bcrypt)";
+        const SCHEMES: &str =
+            "bcrypt ($2b$), SHA-crypt ($5$, $6$) and Argon2 ($argon2id$) are supported";
         match text.split('$').nth(1) {
             Some("2a" | "2b" | "2y") => {
                 let parts: bcrypt::HashParts =
@@ -164,9 +167,14 @@ impl Hash {
                 );
                 Ok(Self::Argon2(text.into()))
             }
+            Some("y" | "gy" | "7") => {
+                bail!(
+                    "yescrypt and scrypt, as in /etc/shadow, are not supported; {SCHEMES}; {REMEDY}"
+                )
+            }
             Some("apr1" | "1") => bail!("MD5 can be guessed; {REMEDY}"),
             _ if text.starts_with("{SHA}") => bail!("SHA-1 without salt can be guessed; {REMEDY}"),
-            _ => bail!("a plain password, crypt(3) of DES or an unknown hash; {REMEDY}"),
+            _ => bail!("a plain password, crypt(3) of DES or an unknown hash; {SCHEMES}; {REMEDY}"),
         }
     }
 
@@ -233,6 +241,8 @@ mod tests {
         for (line, expected) in [
             ("a:secret", "plain password"),
             ("a:rqXexS6ZhobKA", "crypt(3)"),
+            ("a:$y$j9T$abcdefghijklmnop$3dL1LkYnZM.OVXuVdnnaKVDlLYT92dRwOzDZ5XiVCe.", "yescrypt"),
+            ("a:$y$j9T$abcdefghijklmnop$3dL1LkYnZM.OVXuVdnnaKVDlLYT92dRwOzDZ5XiVCe.", "$argon2id$"),
             ("a:$apr1$lZL6V/ci$eIMz/iKDkbtys/uU7LEK00", "MD5"),
             ("a:{SHA}5en6G6MezRroT3XKqkdPOmY/BfQ=", "SHA-1"),
             ("a:$2y$20$AAAAAAAAAAAAAAAAAAAAAOeS0Ur4hZCHPhJcUWYsKFJTk.0zGgeDa", "cost 20"),
@@ -246,7 +256,7 @@ mod tests {
                 error.starts_with("3: user a: ") && error.contains(expected),
                 "{line}: {error}"
             );
-            assert!(error.contains("htpasswd -B"), "{error}");
+            assert!(error.contains("`pollux password NAME`"), "{error}");
         }
         for (text, expected) in [("", "no user"), ("a", "NAME:HASH"), (":x", "a name has")] {
             assert!(Users::parse(text).unwrap_err().to_string().contains(expected), "{text}");
