@@ -9,24 +9,24 @@ use pollux_http::{
 
 /// How an exchange goes on: what the service returns from each call.
 ///
-/// `X` is the state of an exchange that is not answered at once. It is handed over and handed back,
-/// so that an exchange that is over has none.
+/// `X` is the state of an exchange that is not answered at once. The service returns it, and the
+/// connection passes it to the next call. A finished exchange therefore has no state.
 #[derive(Debug)]
 pub enum Flow<X> {
-    /// The answer is whole. What has not come of the request's body is read past.
+    /// The response is complete. The rest of the request's body is read and discarded.
     Done,
-    /// The request's body is wanted, or more of it.
+    /// The service needs the request's body, or more of it.
     NeedBody(X),
-    /// Something else is waited for. No more of the body is handed over until
-    /// [`Flow::NeedBody`] is returned again, and no further request.
+    /// The service waits for something else. Until it returns [`Flow::NeedBody`] again, it gets
+    /// neither more of the body nor another request of this connection.
     Waiting(X),
-    /// The answer has begun and cannot be finished: the connection ends after what there is of it,
-    /// so that nobody takes it for whole.
+    /// The response has begun and cannot be completed. The connection is closed after the part
+    /// that was written, so that no client takes it for complete.
     Cut,
 }
 
 impl<X> Flow<X> {
-    /// The same with another state.
+    /// The same flow with another type of state.
     #[inline]
     pub(crate) fn map<Y>(self, change: impl FnOnce(X) -> Y) -> Flow<Y> {
         match self {
@@ -38,15 +38,15 @@ impl<X> Flow<X> {
     }
 }
 
-/// What has come of a request's body.
+/// A part of a request's body, in the order in which it was received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part<'b> {
     /// Content; not empty.
     Data(&'b [u8]),
-    /// The body is whole. The field lines of its trailer section, each with CRLF; none as a rule
-    /// (RFC 9110 §6.5).
+    /// The body is complete.
     End {
-        /// Their bytes, for [`pollux_http::fields`].
+        /// The field lines of the trailer section, each with CRLF, for [`pollux_http::fields`];
+        /// usually empty (RFC 9110 §6.5).
         trailers: &'b [u8],
     },
 }
@@ -58,11 +58,11 @@ pub(crate) enum Framing {
     None,
     /// There is no content: the request is a HEAD, or the status has none.
     NoContent,
-    /// The head says how long it is.
+    /// The head contains the length of the content.
     Length,
-    /// It is chunked, and may have trailers.
+    /// The content is chunked, and may have trailers.
     Chunked,
-    /// The connection is closed after it.
+    /// The content ends when the connection is closed.
     Close,
 }
 
@@ -71,15 +71,16 @@ pub(crate) enum Framing {
 pub(crate) struct KeepAlive {
     /// The connection is kept.
     pub(crate) alive: bool,
-    /// What the client speaks.
+    /// The HTTP version of the request.
     pub(crate) version: Version,
 }
 
 impl KeepAlive {
-    /// Closed after an answer to what is no request: the peer may speak anything.
+    /// For a response to input that is no valid request, after which the connection is closed. The
+    /// version of the client is unknown.
     pub(crate) const CLOSE: Self = Self { alive: false, version: Version::Http11 };
 
-    /// The `Connection` line where one is needed (RFC 9112 §9.3).
+    /// The `Connection` line, or nothing where the version implies it (RFC 9112 §9.3).
     #[inline]
     pub(crate) fn line(self) -> &'static [u8] {
         match (self.alive, self.version) {
@@ -90,14 +91,14 @@ impl KeepAlive {
     }
 }
 
-/// On which terms an exchange runs; kept for as long as it does.
+/// The properties of an exchange that the connection keeps until the exchange ends.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ExchangeTerms {
-    /// Bytes of content that are still to be written, where its length was announced.
+    /// The number of content bytes still to be written, if the head contains the length.
     pub(crate) remaining: u64,
-    /// Which of its connection's requests it answers, from 1.
+    /// The number of the request on its connection, from 1.
     pub(crate) number: u32,
-    /// When its head had come, in milliseconds of the worker's clock.
+    /// When the request's head was complete, in milliseconds of the worker's clock.
     pub(crate) begun_ms: u32,
     /// Whether the connection may be kept. The service may set `alive` to false before it
     /// writes the response's head, never to true.
@@ -110,15 +111,16 @@ pub(crate) struct ExchangeTerms {
     pub(crate) allowed_origin: Option<OriginNumber>,
     /// The request is a HEAD: a refusal of its body has no content either.
     pub(super) is_head: bool,
-    /// The client wants to go on, and may have sent more by now.
+    /// The client wants to keep the connection, and may already have sent another request.
     pub(super) wants_more: bool,
     /// The client waits for `100 Continue`, which has not been sent.
     pub(super) expects_continue: bool,
 }
 
 impl ExchangeTerms {
-    /// The head of the response is being written; its content has this length, if that is known.
-    /// Chooses the framing (RFC 9112 §6.3), and closes the connection where only that can end it.
+    /// Chooses the framing of a response whose head is being written (RFC 9112 §6.3). `length` is
+    /// the length of its content, if known. The connection will be closed where only its end can
+    /// mark the end of the content.
     pub(crate) fn begin_body(&mut self, status: Status, length: Option<u64>) {
         let has_no_content = self.is_head
             || status.code() < 200
@@ -135,7 +137,7 @@ impl ExchangeTerms {
         };
     }
 
-    /// Of an exchange that no client has requested.
+    /// For a background exchange, which no client has requested.
     pub(crate) const NOBODYS: Self = Self {
         remaining: 0,
         number: 0,
@@ -150,15 +152,15 @@ impl ExchangeTerms {
     };
 }
 
-/// The service.
+/// What a connection requires of its service.
 pub(crate) trait Handler {
     /// The state of an exchange that is not answered at once.
     type Exchange;
 
-    /// Whether connections may be kept at all: not while the server stops.
+    /// Whether connections may be kept alive; false while the server stops.
     fn keeps_connections(&self) -> bool;
 
-    /// A request's head has come.
+    /// Handles the head of a request.
     fn head(
         &mut self,
         terms: &mut ExchangeTerms,
@@ -166,7 +168,7 @@ pub(crate) trait Handler {
         outbox: &mut Outbox,
     ) -> Flow<Self::Exchange>;
 
-    /// Some of the body that [`Flow::NeedBody`] requested.
+    /// Handles a part of the body, after [`Flow::NeedBody`].
     fn body(
         &mut self,
         terms: &mut ExchangeTerms,
@@ -175,10 +177,11 @@ pub(crate) trait Handler {
         outbox: &mut Outbox,
     ) -> Flow<Self::Exchange>;
 
-    /// What came is no request, or none that is taken. To be answered with the status of `reject`;
-    /// the connection is closed after it. `method` is the request's, as far as it is known.
+    /// Answers input that is no valid request, or a request that is refused, with the status of
+    /// `reject`. The connection is closed afterwards. `method` is that of the request, if known.
     fn refused(&mut self, reject: &Reject, method: Method<'_>, outbox: &mut Outbox);
 
-    /// The exchange has ended without an answer: the client has gone, or sent a malformed body.
+    /// Releases an exchange that ends without a response, because the client has closed the
+    /// connection or has sent a malformed body.
     fn cancelled(&mut self, terms: &ExchangeTerms, exchange: Self::Exchange);
 }
