@@ -1,11 +1,11 @@
-//! What the main thread and a worker say to each other: lines of text over a pair of sockets.
+//! The control channel between the main thread and a worker: lines of text over a pair of sockets.
 //!
-//! Bytes and no queue of values, so that it works across fork(2) too; and a socket and no eventfd,
-//! since not every mechanism can wait for those (RT signals).
+//! The channel carries bytes instead of a queue of values, so that it works across fork(2), too. It is
+//! a socket instead of an eventfd, because not every mechanism can wait for an eventfd (RT signals).
 //!
-//! Under load a mechanism may report the socket late: behind thousands of signals in a queue it
-//! took seconds. So a counter in shared memory shows at once that there is a command; a worker that
-//! is a process has the socket alone.
+//! Under load a mechanism may report the socket late: behind thousands of queued signals, a report
+//! took seconds. Therefore a counter in shared memory shows at once that there is a command. A worker
+//! that is a process has only the socket.
 
 use crate::stats::Statistics;
 use rustix::net::SendFlags;
@@ -103,7 +103,7 @@ pub(crate) struct Inbox {
     taken: u32,
     /// The start of a line.
     partial: Vec<u8>,
-    /// What came with commands.
+    /// Descriptors that were received with commands.
     descriptors: VecDeque<OwnedFd>,
 }
 
@@ -191,7 +191,7 @@ impl Remote {
     /// Both ends; the second and the third are for [`Inbox::new`].
     ///
     /// # Errors
-    /// As socketpair(2).
+    /// The errors of socketpair(2).
     pub(crate) fn pair() -> io::Result<(Self, OwnedFd, LineCounter)> {
         let (near, far) = sockets()?;
         let line = Line { stream: BufReader::new(near), requested: 0 };
@@ -203,7 +203,7 @@ impl Remote {
     /// know of it. Commands that were not taken are lost.
     ///
     /// # Errors
-    /// As socketpair(2).
+    /// The errors of socketpair(2).
     pub(crate) fn pair_again(&self) -> io::Result<(OwnedFd, LineCounter)> {
         let (near, far) = sockets()?;
         let mut line = self.line();
@@ -219,13 +219,14 @@ impl Remote {
         self.tell(&self.line(), WorkerCommand::News);
     }
 
-    /// Has the worker prepare for the configuration that is offered, or go on with it.
-    pub(crate) fn renew(&self, number: u64, is_prepared: bool) {
-        let command = match is_prepared {
-            false => WorkerCommand::Prepare(number),
-            true => WorkerCommand::Commit(number),
-        };
-        self.tell(&self.line(), command);
+    /// Tells the worker to prepare for the configuration with this number.
+    pub(crate) fn prepare_renewal(&self, number: u64) {
+        self.tell(&self.line(), WorkerCommand::Prepare(number));
+    }
+
+    /// Tells the worker to serve by the configuration with this number, which it has prepared.
+    pub(crate) fn commit_renewal(&self, number: u64) {
+        self.tell(&self.line(), WorkerCommand::Commit(number));
     }
 
     /// Tells the worker to stop; a worker that has ended does not receive it.

@@ -10,7 +10,7 @@ use crate::{
 use anyhow::{Context, ensure};
 use std::sync::{Arc, PoisonError};
 
-/// The cache that the control socket is about: that of the default site.
+/// The cache that commands on the control socket refer to: that of the default site.
 pub(super) fn store_of(config: &Config) -> Option<pollux_cache::Store> {
     config.frontend.as_ref().and_then(|frontend| frontend.cache.clone())
 }
@@ -22,12 +22,12 @@ pub(super) fn statistics_of(cache: &SharedStore) -> Option<pollux_cache::Statist
 }
 
 impl Server {
-    /// The next task that an operator has for the main thread.
+    /// The next task that an operator has sent for the main thread.
     pub(crate) fn next_task(&self) -> Option<PendingTask> {
         self.tasks.as_ref().and_then(Tasks::next)
     }
 
-    /// Reads everything again that `pollux serve` has read at its start. Returns what has changed, a line
+    /// Reads certificates and configuration again, and opens the log again. Returns the changes, one line
     /// for each.
     ///
     /// # Errors
@@ -37,8 +37,8 @@ impl Server {
         reload: Option<&mut (dyn Reload + '_)>,
     ) -> anyhow::Result<Vec<String>> {
         let mut changes = Vec::new();
-        // Certificates come first: a pair that cannot be used then leaves the configuration as it was. Where the
-        // configuration is refused, good certificates are in use all the same.
+        // Certificates are read first: if a pair cannot be used, the configuration does not change. If the
+        // configuration is refused afterwards, the new certificates stay in use.
         if let Some(tls) = &self.tls
             && tls.reload()?
         {
@@ -58,10 +58,10 @@ impl Server {
         Ok(changes)
     }
 
-    /// An architecture in which each connection is served by a blocking unit keeps what it started with.
+    /// The error for an architecture with blocking workers: it cannot change its configuration.
     fn refuse_reload(&self) -> anyhow::Result<()> {
         anyhow::bail!(
-            "--architecture {}: the configuration is read at the start alone; restart the server to change \
+            "--architecture {}: the configuration is read only at the start; restart the server to change \
              it",
             self.architecture
         )
@@ -75,7 +75,7 @@ impl Server {
     /// Reads the configuration again and changes to it. Returns what has changed, a line for each key.
     ///
     /// # Errors
-    /// The configuration cannot be used, or needs a restart; the server goes on by the former one.
+    /// The configuration cannot be used, or needs a restart. The server then keeps its configuration.
     fn reload(&mut self, reload: &mut (dyn Reload + '_)) -> anyhow::Result<Vec<String>> {
         let Some(current) = self.config.clone() else { return Ok(Vec::new()) };
         let reloaded = reload.read(&current)?;
@@ -96,7 +96,7 @@ impl Server {
             .map(|index| limits::connections_of_worker(&config, open_files, index))
             .collect();
         config.site.open_files = limits::cached_files(&config, open_files);
-        // The workers move these from the present configuration.
+        // The workers keep the guestbooks of the running configuration.
         config.guestbook = None;
         config.hosts.iter_mut().for_each(|host| host.guestbook = None);
         let store = store_of(&config);
@@ -115,12 +115,12 @@ impl Server {
         let Units::Workers(workers) = &self.units else { return Ok(()) };
         let offer = |renewal| *self.offer.lock().unwrap_or_else(PoisonError::into_inner) = renewal;
         offer(Some(Arc::new(renewal)));
-        workers.iter().for_each(|worker| worker.remote().renew(number, false));
+        workers.iter().for_each(|worker| worker.remote().prepare_renewal(number));
         if let Err(error) = reload::await_all(&answers, workers.len()) {
             offer(None);
             return Err(error);
         }
-        workers.iter().for_each(|worker| worker.remote().renew(number, true));
+        workers.iter().for_each(|worker| worker.remote().commit_renewal(number));
         let outcome = reload::await_all(&answers, workers.len());
         offer(None);
         *self.cache.lock().unwrap_or_else(PoisonError::into_inner) = store;
@@ -129,6 +129,6 @@ impl Server {
         if let Some(replacements) = &mut self.replacements {
             replacements.contents = in_use;
         }
-        outcome.context("the workers have the new configuration, but one is late")
+        outcome.context("the new configuration is in force, but a worker has not confirmed it")
     }
 }

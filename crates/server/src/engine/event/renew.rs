@@ -1,7 +1,9 @@
-//! A new configuration takes effect between two iterations of the loop: no request looks for it.
+//! Changes a worker to a new configuration between two iterations of its loop, so that the request path
+//! does not have to check for changes.
 //!
-//! In two steps, so that all workers change or none does: first each makes its service for the new
-//! configuration, and says whether that worked; then each puts it in the place of the present one.
+//! The change has two steps, so that either all workers change or none does. First, each worker makes a
+//! service for the new configuration and reports whether that succeeded. Then each worker replaces its
+//! running service.
 
 use super::Engine;
 use crate::{
@@ -13,7 +15,7 @@ use crate::{
 use pollux_event::Mechanism;
 use std::sync::{Arc, PoisonError};
 
-/// How the engine of one worker changes to another configuration.
+/// Changes the engine of one worker to another configuration.
 pub(crate) struct Renewer<S> {
     worker: usize,
     offer: Offer,
@@ -23,8 +25,8 @@ pub(crate) struct Renewer<S> {
 }
 
 impl<S: Service> Renewer<S> {
-    /// For the worker of this number. Configurations are offered in `offer`; `make` makes the service for
-    /// one and `replace` puts it in the place of the present one.
+    /// For the worker with the index `worker`. The main thread puts configurations into `offer`; `make`
+    /// makes a service for one, and `replace` replaces the running service by it.
     pub(crate) fn new(
         worker: usize,
         offer: Offer,
@@ -53,16 +55,16 @@ impl<S: Service> Renewer<S> {
 }
 
 impl<M: Mechanism, A: Service> Engine<M, A> {
-    /// Makes the service for the configuration that is offered under this number.
+    /// First step: makes the service for the configuration with this number.
     #[cold]
     pub(super) fn prepare_renewal(&mut self, number: u64) {
         if let Some(renewer) = &mut self.renewer {
-            // One that is not offered any more needs no answer.
+            // The main thread does not wait for an answer about a configuration that it has withdrawn.
             let _ = renewer.prepare(number);
         }
     }
 
-    /// Serves by the configuration that was prepared.
+    /// Second step: replaces the running service by the prepared one.
     #[cold]
     pub(super) fn commit_renewal(&mut self, number: u64) {
         let Some(renewer) = &mut self.renewer else { return };
