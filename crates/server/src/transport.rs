@@ -92,8 +92,8 @@ impl Transport {
         }
     }
 
-    /// Receives what has come, without waiting, also where the socket is blocking. `Ok(0)` is the end of
-    /// the peer's stream.
+    /// Receives available input. Does not wait, even if the socket is blocking. `Ok(0)` is the end of the
+    /// peer's stream.
     ///
     /// # Errors
     /// recv(2); WouldBlock when nothing has come.
@@ -226,9 +226,9 @@ impl Transport {
         sys::unacknowledged(self.as_fd())
     }
 
-    /// Before it is closed: what the kernel has may still leave, but for no longer than this. Else it
-    /// would occupy memory for many minutes.
-    pub(crate) fn limit_what_is_left(&self, time: Duration) {
+    /// Limits how long the kernel tries to send its buffer after the socket is closed. Otherwise the
+    /// buffer would occupy memory for many minutes.
+    pub(crate) fn limit_unsent_time(&self, time: Duration) {
         let is_limited = SockRef::from(self).set_tcp_user_timeout(Some(time)).is_ok();
         if !is_limited {
             let _ = sys::reset_on_close(self.as_fd());

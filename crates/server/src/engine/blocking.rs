@@ -258,14 +258,14 @@ impl<A: Service> Blocking<A> {
         true
     }
 
-    /// Receives what has come, once, and answers. Returns whether there was anything.
+    /// Receives available input, once, and answers it. Returns whether there was any.
     fn receive(&mut self) -> bool {
         let Some(client) = &mut self.client else { return false };
         let outcome = client.transport.receive(&mut self.input);
         self.take_input(outcome)
     }
 
-    /// Answers what recv(2) has brought. Returns whether there was anything.
+    /// Answers the input that recv(2) returned. Returns whether there was any.
     fn take_input(&mut self, outcome: io::Result<usize>) -> bool {
         let Some(client) = &mut self.client else { return false };
         match outcome {
@@ -413,14 +413,14 @@ impl<A: Service> Blocking<A> {
         if let Some((class, _, deadline)) = timer
             && self.worker.clock.tick() >= deadline
         {
-            self.time_is_over(class);
+            self.on_timeout(class);
             return None;
         }
         Some(timer.map(|(.., deadline)| deadline))
     }
 
     #[cold]
-    fn time_is_over(&mut self, class: Class) {
+    fn on_timeout(&mut self, class: Class) {
         let Some(client) = &mut self.client else { return };
         client.timer = None;
         if class == Class::Send {
@@ -432,13 +432,11 @@ impl<A: Service> Blocking<A> {
         match class {
             Class::Linger => return client.is_broken = true,
             Class::KeepAlive => client.is_broken = true,
-            Class::Header => {
-                self.iterate(|iteration, _, adapter, _| iteration.time_is_over(adapter))
-            }
+            Class::Header => self.iterate(|iteration, _, adapter, _| iteration.on_timeout(adapter)),
             Class::Send => {
-                // What the kernel has may still leave, but for no longer than the timeout.
+                // The kernel may continue to send its buffer, but for no longer than the timeout.
                 let timeout = crate::time::clock::TICK * self.rules.timeouts.send;
-                client.transport.limit_what_is_left(timeout);
+                client.transport.limit_unsent_time(timeout);
                 client.is_broken = true;
             }
         }
@@ -477,8 +475,8 @@ impl<A: Service> Blocking<A> {
             Some(mask) => sys::ppoll_wakeable(&mut self.polled, timeout, mask),
         };
         if outcome.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::Interrupted) {
-            // After a stop of the process (SIGSTOP) deadlines are over: what has come meanwhile is
-            // looked at first.
+            // After a stop of the process (SIGSTOP) the deadlines are over: input that arrived
+            // during the stop is handled first.
             outcome = sys::ppoll(&mut self.polled, Some(Duration::ZERO));
         }
         self.worker.counters.add(Counter::Waits, 1);

@@ -8,8 +8,8 @@ use pollux_http::{body::Decoder, request::HeadParser};
 /// it before he is reset.
 const LINGER_BYTES: u64 = 4 << 20;
 
-/// So many bytes are kept of what comes behind a request that is not answered yet; then nothing
-/// more is read. That much is read at all so that a client's end of stream is noticed.
+/// The maximum of input that is buffered behind a request that is not answered yet. Input is read then only
+/// to notice the end of the client's stream.
 const KEPT_INPUT: usize = 16 << 10;
 
 /// A connection. Between requests it owns nothing: 16 bytes.
@@ -255,8 +255,8 @@ impl<X> Connection<X> {
         self.exchange().is_some_and(|exchange| exchange.terms.number == number)
     }
 
-    /// Whether the peer has taken `step` bytes since the last call; true at the first call.
-    /// `unacknowledged` is how much the kernel still holds for it.
+    /// Whether the peer has acknowledged `step` bytes since the last call; true at the first call.
+    /// `unacknowledged` is the number of bytes that the kernel still holds for the peer.
     pub(crate) fn has_taken(&mut self, unacknowledged: u64, step: u64) -> bool {
         let Some(work) = self.work_mut() else { return false };
         let given = work.held.map(|held| held + work.given);
@@ -340,7 +340,7 @@ impl ConnectionWork {
         self.input.is_empty() && self.body.is_none() && self.output.is_empty()
     }
 
-    /// Forgets what came and is not answered.
+    /// Discards received input that was not answered.
     pub(super) fn forget_input(&mut self) {
         self.input = Vec::new();
         self.body = None;

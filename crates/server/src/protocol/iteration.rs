@@ -135,8 +135,8 @@ impl<'r, X> Iteration<'r, X> {
         exchange.is_some_and(|exchange| std::mem::take(&mut exchange.is_owed_room))
     }
 
-    /// The time for the head or the body is over. Says so if a request had begun.
-    pub(crate) fn time_is_over<H: Handler<Exchange = X>>(&mut self, handler: &mut H) {
+    /// Handles the timeout of a head or a body. Sends 408 if a request had begun.
+    pub(crate) fn on_timeout<H: Handler<Exchange = X>>(&mut self, handler: &mut H) {
         const REASON: &str = "the request did not come in time";
         let reject = Reject { status: Status::RequestTimeout, reason: REASON };
         if let Some(work) = self.connection.work_mut() {
@@ -173,7 +173,7 @@ impl<'r, X> Iteration<'r, X> {
             .map(|work| std::mem::take(&mut work.input))
             .unwrap_or_default();
         if buffer.is_empty() {
-            // Nothing is kept: what comes can be taken from where it is.
+            // Nothing is buffered: the new input is parsed where it is.
             let (at, has_more) = self.run(rules, handler, input);
             self.keep(input[at..].to_vec(), has_more);
         } else {
@@ -401,7 +401,7 @@ impl<'r, X> Iteration<'r, X> {
         self.follow(flow, terms, has_begun);
     }
 
-    /// Answers that what came is no request, or none that is taken.
+    /// Refuses input that is no valid request, or a request that is not accepted.
     #[cold]
     fn refuse_head<H: Handler<Exchange = X>>(
         &mut self,

@@ -541,7 +541,7 @@ fn an_exchange_that_was_answering_is_notified_of_the_end() {
     // It does not come in time.
     let mut bench = scripted();
     bench.receive("POST /b HTTP/1.1\r\nHost: test\r\nContent-Length: 3\r\n\r\na");
-    bench.iteration(|iteration, _, adapter| iteration.time_is_over(adapter));
+    bench.iteration(|iteration, _, adapter| iteration.on_timeout(adapter));
     assert_eq!(bench.work_fast(), Need::Linger);
     assert_eq!(bench.service.cancelled, 1);
     assert!(bench.text().starts_with("HTTP/1.1 408"));

@@ -269,7 +269,7 @@ impl Proxy {
             Event::Woken(WakeReason::Capacity) => self.has_capacity(context, state, outbox),
             Event::NotTaken(why) => self.not_taken(context, state, why, outbox),
             Event::Time(alarm) if state.phase.alarm() == Some(alarm) => {
-                self.time_is_over(context, state, outbox)
+                self.on_alarm(context, state, outbox)
             }
             Event::ClientEnded => {
                 self.client_has_ended(context, &mut state);

@@ -136,8 +136,8 @@ impl Wheel {
         }
     }
 
-    /// Whether [`Wheel::expire`] was called at `now` or later: no deadline can be over that it has not seen.
-    pub(crate) fn has_expired(&self, now: u32) -> bool {
+    /// Whether [`Wheel::expire`] was called at `now` or later, so that all deadlines up to `now` are handled.
+    pub(crate) fn is_done_until(&self, now: u32) -> bool {
         self.done >= now
     }
 

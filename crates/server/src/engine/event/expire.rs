@@ -1,12 +1,12 @@
-//! Timeouts: what ends when its time is over.
+//! Timeouts of connections, and alarms of services.
 
 use super::*;
 
 impl<M: Mechanism, A: Service> Engine<M, A> {
-    /// Ends what has had its time.
+    /// Handles all deadlines that have passed.
     pub(super) fn expire(&mut self) {
         let now = self.worker.clock.tick();
-        if self.timers.has_expired(now) {
+        if self.timers.is_done_until(now) {
             return;
         }
         let mut due = std::mem::take(&mut self.due);
@@ -14,7 +14,7 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
         self.timers.expire(nodes, now, &mut due);
         for node in due.drain(..) {
             if node & timers::ALARM == 0 {
-                self.time_is_over(node as RawFd);
+                self.on_timeout(node as RawFd);
             } else if let Some((id, to)) = self.reactor.alarms.take(node & !timers::ALARM) {
                 self.tell(to, Event::Time(id));
             }
@@ -23,7 +23,7 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
     }
 
     #[cold]
-    fn time_is_over(&mut self, fd: RawFd) {
+    fn on_timeout(&mut self, fd: RawFd) {
         let Some(slot) = self.table.get_mut(fd) else { return };
         if let Peer::Preamble(_) = slot.peer {
             return self.close_preamble(fd, Some(Counter::TimedOut));
@@ -50,17 +50,18 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
             Class::KeepAlive | Class::Linger => self.close(fd),
             Class::Send => self.close_slow_reader(fd),
             Class::Header => {
-                if self.iterate(fd, |iteration, _, adapter, _| iteration.time_is_over(adapter)) {
+                if self.iterate(fd, |iteration, _, adapter, _| iteration.on_timeout(adapter)) {
                     self.rearm(fd);
                 }
             }
-            // These have no deadline, or had their say above.
+            // These classes have no deadline, or were handled above.
             Class::Service | Class::Dial | Class::Upstream | Class::Tunnel | Class::Stream => {}
         }
     }
 
-    /// Whether the peer has taken [`SEND_PROGRESS_BYTES`] since the last check. What the kernel took is
-    /// no measure: it reports a buffer as writable only when a third of it is free.
+    /// Whether the peer has acknowledged [`SEND_PROGRESS_BYTES`] since the last check. Bytes that the
+    /// kernel has accepted do not count as progress: the kernel reports a buffer as writable only when
+    /// a third of it is free.
     #[cold]
     fn has_taken_enough(&mut self, fd: RawFd) -> bool {
         let Some(slot) = self.table.get_mut(fd) else { return false };
@@ -69,13 +70,13 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
         connection.has_taken(unsent, SEND_PROGRESS_BYTES)
     }
 
-    /// Ends a connection whose peer does not read. The kernel may still send what it has, but for no
-    /// longer than the send timeout: otherwise it would occupy memory for minutes.
+    /// Closes a connection whose peer does not read. The kernel may continue to send its buffer, but for
+    /// no longer than the send timeout: otherwise the buffer would occupy memory for minutes.
     #[cold]
     fn close_slow_reader(&mut self, fd: RawFd) {
         let timeout = crate::time::clock::TICK * self.rules.timeouts.send;
         if let Some(transport) = self.table.get_mut(fd).and_then(|slot| slot.transport()) {
-            transport.limit_what_is_left(timeout);
+            transport.limit_unsent_time(timeout);
         }
         self.close(fd);
     }

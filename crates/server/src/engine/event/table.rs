@@ -53,7 +53,7 @@ impl Marks {
     }
 }
 
-/// What a connection is waiting for, and so which timeout it has.
+/// What a connection waits for. This decides which timeout it has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Class {
@@ -62,19 +62,19 @@ pub(crate) enum Class {
     Header,
     /// The next request.
     KeepAlive,
-    /// The peer to take a response.
+    /// The peer must receive a response.
     Send,
-    /// The peer to close after we did.
+    /// The peer must close the connection, which this side has closed.
     Linger,
-    /// The application to go on: what it waits for has timeouts of its own.
+    /// The service must continue. It has timeouts of its own for what it waits for.
     Service,
-    /// A link to be connected.
+    /// An upstream connection is being established.
     Dial,
-    /// What comes on a link; applications have timers of their own.
+    /// Input on an upstream connection. Services have timers of their own.
     Upstream,
-    /// What comes through a tunnel.
+    /// Input on a tunnel.
     Tunnel,
-    /// A stream, which is cared for by its service.
+    /// A stream. Its service has timers of its own.
     Stream,
 }
 
@@ -85,15 +85,15 @@ pub(crate) enum Peer<X> {
     None,
     /// A client that speaks HTTP.
     Client(Connection<X>),
-    /// A load balancer that has not said yet for which client it speaks.
+    /// A load balancer that has not yet sent the header with the client's address.
     Preamble(Box<PreambleBytes>),
-    /// A connection that an application has dialled: its place in `Reactor::upstreams`.
+    /// A connection that a service has opened: its index in `Reactor::upstreams`.
     Upstream(u32),
     /// One end of a tunnel.
     Tunnel(Tunnel),
-    /// A client that is only sent to.
+    /// A client that only receives.
     Stream(Stream),
-    /// A socket that somebody rings to wake this worker.
+    /// A socket to which other threads write to wake this worker.
     Notifier,
 }
 

@@ -210,7 +210,7 @@ impl Proxy {
     }
 
     /// The alarm of the present phase has expired.
-    pub(super) fn time_is_over(
+    pub(super) fn on_alarm(
         &mut self,
         context: &mut RequestContext<'_>,
         mut state: Box<State>,
