@@ -44,7 +44,7 @@ pub(crate) struct Worker {
 /// What a worker reports when it is ready.
 #[derive(Clone, Debug, Serialize)]
 pub struct WorkerInfo {
-    /// The kernel's number of its thread.
+    /// The thread ID of the worker.
     pub tid: i32,
     /// The CPU that it is pinned to.
     pub cpu: Option<usize>,
@@ -53,42 +53,43 @@ pub struct WorkerInfo {
     pub(crate) listens: Vec<Listen>,
 }
 
-/// The hub that all workers share, if there is one, and the number of the worker.
+/// The hub that all workers share, if there is one, and the index of the worker.
 pub(crate) type HubPart = Option<(Arc<HubShared>, usize)>;
 
 /// Makes the service of one worker.
 pub(crate) type MakeService<S> =
     Arc<dyn Fn(&Config, &Rules, Arc<Contents>, HubPart) -> anyhow::Result<S> + Send + Sync>;
 
-/// Puts a service made for a new configuration in the place of the present one, whose rules are given.
+/// Replaces the running service by one for a new configuration. The rules are those of the running service.
 pub(crate) type Replace<S> = fn(&mut S, S, Arc<Rules>, &mut Reactor);
 
-/// What a worker is given.
+/// Everything that a worker needs to start.
 pub(crate) struct Task<S> {
     pub(crate) config: Arc<Config>,
     pub(crate) rules: Arc<Rules>,
-    /// What all workers have of the files.
+    /// The part of the file index that all workers share.
     pub(crate) contents: Arc<Contents>,
-    /// What all workers have of the hub.
+    /// The part of the hub that all workers share.
     pub(crate) hub: Option<Arc<HubShared>>,
     pub(crate) mechanism: MechanismSpec,
     pub(crate) index: usize,
     /// Makes the worker's service, in its thread.
     pub(crate) make: MakeService<S>,
-    /// How the service changes with the configuration, if it can, and where new ones are offered.
+    /// How to replace the service when the configuration changes, and where new configurations are offered;
+    /// `None` if the service cannot change.
     pub(crate) renewals: Option<(Replace<S>, Offer)>,
-    /// What to accept from, by number in the main thread's table, which keeps them.
+    /// The listeners to accept from. Their descriptors are in the file table of the main thread.
     pub(crate) listeners: Vec<Arc<Listener>>,
     pub(crate) max_connections: usize,
     pub(crate) log: Option<LogWriter>,
-    /// Where to report what became of an upgrade.
+    /// Where to report the result of an upgrade.
     pub(crate) reports: Reports,
     /// Notified when the worker has ended, for whatever reason.
     pub(crate) ends: Ends,
 }
 
-/// The control handle and the counters of a worker that has panicked. The worker that takes its place goes on with them,
-/// because other threads use them.
+/// The control handle and the counters of a worker that has panicked. Other threads use them, so the worker that
+/// replaces it continues to use them, too.
 #[derive(Debug)]
 pub(crate) struct Former {
     remote: Arc<Remote>,
@@ -99,7 +100,7 @@ pub(crate) struct Former {
 pub(crate) enum Ending {
     /// Its thread panicked.
     Panicked(Former),
-    /// Its loop was done, or failed.
+    /// Its loop returned, with success or with an error.
     Ended(anyhow::Result<()>),
 }
 
@@ -107,12 +108,12 @@ impl Worker {
     /// Starts a worker and waits until it is ready to accept.
     ///
     /// # Errors
-    /// Whatever kept it from being ready.
+    /// The reason why the worker did not become ready.
     pub(crate) fn start<S: Service + 'static>(
         task: Task<S>,
         former: Option<Former>,
     ) -> anyhow::Result<(Self, WorkerInfo)> {
-        const NO_SOCKETS: &str = "no sockets to talk to a worker with";
+        const NO_SOCKETS: &str = "cannot create the control sockets of a worker";
         let (remote, far_end, raised, counters) = match former {
             Some(Former { remote, counters }) => {
                 let (far_end, raised) = remote.pair_again().context(NO_SOCKETS)?;
@@ -141,12 +142,12 @@ impl Worker {
         }
     }
 
-    /// What it counts, readable at any time.
+    /// The worker's counters, readable at any time.
     pub(crate) fn counters(&self) -> &Counters {
         &self.counters
     }
 
-    /// The handle that sends commands to it.
+    /// The handle that sends commands to the worker.
     pub(crate) fn remote(&self) -> &Arc<Remote> {
         &self.remote
     }
@@ -187,7 +188,7 @@ impl Ends {
         Self { count: Arc::default(), notify }
     }
 
-    /// Another worker has taken the place of one that has ended.
+    /// Subtracts one from the count, after another worker has replaced one that had ended.
     pub(crate) fn forget_one(&self) {
         self.count.fetch_sub(1, Ordering::SeqCst);
     }
@@ -198,7 +199,7 @@ impl Ends {
     }
 }
 
-/// Reports a worker's end also when it panics.
+/// Counts the end of a worker when it is dropped, so that a panic is counted, too.
 pub(crate) struct End(pub(crate) Ends);
 
 impl Drop for End {
@@ -210,7 +211,7 @@ impl Drop for End {
     }
 }
 
-/// A worker's life.
+/// The worker's thread, from its start to its end.
 fn run<S: Service>(
     task: Task<S>,
     counters: Counters,
@@ -234,8 +235,9 @@ fn run<S: Service>(
     } = task;
     let listens = listeners.iter().map(|listener| listener.address().clone()).collect();
     let mut kept = own_files(config.own_tables_of_workers(), &far_end, &listeners)?;
-    // The main thread's own: were they dropped here at last, they would be closed in the wrong
-    // table. It holds them at least until this worker is ready.
+    // These descriptors belong to the main thread's file table. If this thread dropped the last
+    // reference, it would close descriptors of its own table instead. The main thread keeps a
+    // reference at least until this worker is ready.
     drop((far_end, listeners));
     let inbox = Inbox::new(kept.remove(0), raised);
     let listeners = kept;
@@ -264,9 +266,9 @@ fn run<S: Service>(
     with_mechanism(&name, job)?
 }
 
-/// The notifier and the listeners, as this thread's own: in a file table of its own where the
-/// program has promised what that takes, else as copies in the common one; likewise where it is
-/// forbidden (unshare(2) in many containers).
+/// Copies of the notifier and the listeners for this thread. They are in a file table of its own if
+/// the program has given its `promise`. Otherwise, and where unshare(2) is forbidden as in many
+/// containers, they are in the table that all threads share.
 fn own_files(
     promise: Option<OwnFileTables>,
     notifier: &OwnedFd,
@@ -300,7 +302,7 @@ pub(crate) fn pin(config: &Config, index: usize) -> anyhow::Result<Option<usize>
     Ok(Some(cpu))
 }
 
-/// The part that is made for each mechanism.
+/// What [`run`] passes to the code that is compiled for each mechanism.
 struct Job<'a, S> {
     config: Arc<Config>,
     mechanism: MechanismSpec,
@@ -365,12 +367,12 @@ mod tests {
                 .unwrap()
         });
         SockRef::from(&shared).shutdown(Shutdown::Both).unwrap();
-        // First it has noticed that: otherwise the one call would be that of the stop.
+        // The worker must notice the shutdown before it is stopped: the stop calls accept, too.
         let started_at = Instant::now();
         let calls =
             || remote.request_statistics().answer().unwrap().system_calls.of(sys::Call::Accept);
         while calls() == 0 {
-            assert!(started_at.elapsed() < PATIENCE, "it has not noticed that");
+            assert!(started_at.elapsed() < PATIENCE, "the worker has not noticed the shutdown");
             thread::sleep(Duration::from_millis(5));
         }
         thread::sleep(Duration::from_millis(100));
@@ -381,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn what_listens_no_more_is_given_up() {
+    fn a_listener_that_was_shut_down_is_given_up() {
         without_a_listener::<EpollLevel>();
         without_a_listener::<Poll>();
     }

@@ -25,7 +25,7 @@ impl Channel {
     /// Both ends.
     ///
     /// # Errors
-    /// As socketpair(2).
+    /// The errors of socketpair(2).
     pub(crate) fn pair() -> io::Result<(Self, Self)> {
         let (near, far) = sys::packet_pair()?;
         for end in [&near, &far] {
@@ -83,7 +83,7 @@ impl Channel {
     /// `None` when the other end is closed.
     ///
     /// # Errors
-    /// As recvmsg(2); what came is no message, or has not the descriptors that it should.
+    /// The errors of recvmsg(2); the received bytes are no message, or its descriptors are missing.
     pub(crate) fn receive(&self, buffer: &mut [u8]) -> io::Result<Option<(Message, Vec<OwnedFd>)>> {
         let received = match sys::receive_with_descriptors(self.0.as_fd(), buffer) {
             // The other end was closed before it had received everything. The kernel reports that first, once,

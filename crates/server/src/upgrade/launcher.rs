@@ -21,19 +21,19 @@ use std::{
     time::Duration,
 };
 
-/// How long it may take to answer: it starts a program at most.
+/// How long the launcher may take to answer. Its longest request is to start a program.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// The longest message, in bytes; a longer reason is cut.
 const MESSAGE_MAX: usize = 4 << 10;
 
-/// The name of its process.
+/// The name of the launcher's process.
 const NAME: &std::ffi::CStr = c"pollux-launcher";
 
-/// Requests: one byte, to start with a channel beside it.
+/// A request is one byte. `START` also carries the descriptor of the successor's channel.
 const START: u8 = b's';
 const STATUS: u8 = b'?';
 const KILL: u8 = b'k';
-/// Replies: a byte and a value.
+/// A reply is one byte and a value: a process ID, an error message or an exit status.
 const STARTED: u8 = b'p';
 const FAILED: u8 = b'f';
 const RUNNING: u8 = b'r';
@@ -47,12 +47,13 @@ struct Launcher {
     process: Option<Pid>,
 }
 
-/// Starts the launcher of this server. To be called while the process has one thread.
+/// Starts the launcher of this server. The process must have one thread.
 ///
 /// # Errors
-/// As fork(2) and socketpair(2).
+/// The errors of fork(2) and socketpair(2).
 pub(crate) fn start(promise: OwnFileTables) -> anyhow::Result<()> {
-    // Now: later another file may have taken its place, which is the one to start then.
+    // The path is read now, because /proc/self/exe does not follow a replacement of the file: an upgrade starts
+    // the file that has this path then.
     let program = std::env::current_exe().context("/proc/self/exe")?;
     let (near, far) = sys::packet_pair().context("the launcher's socket")?;
     SockRef::from(&near).set_read_timeout(Some(PATIENCE)).context("SO_RCVTIMEO")?;
@@ -68,7 +69,7 @@ pub(crate) fn start(promise: OwnFileTables) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Ends the launcher, if there is one, and waits for its end: a server leaves no process behind.
+/// Ends the launcher, if there is one, and waits for its process, so that none outlives the server.
 pub(crate) fn end() {
     let launcher = LAUNCHER.lock().unwrap_or_else(PoisonError::into_inner).take();
     let Some(Launcher { socket, process }) = launcher else { return };
@@ -79,7 +80,7 @@ pub(crate) fn end() {
 }
 
 /// Whether this server has a launcher, and may not start programs itself.
-pub(crate) fn is_there() -> bool {
+pub(crate) fn exists() -> bool {
     LAUNCHER.lock().unwrap_or_else(PoisonError::into_inner).is_some()
 }
 
@@ -90,14 +91,14 @@ pub(super) struct Launched {
 }
 
 impl Launched {
-    /// Starts the program with this channel.
+    /// Starts the server's program, which inherits `channel`.
     ///
     /// # Errors
-    /// It cannot be executed.
+    /// The program cannot be executed, or the launcher does not answer.
     pub(super) fn start(channel: BorrowedFd<'_>) -> anyhow::Result<Self> {
         match request(START, Some(channel)).context("the launcher of upgrades")? {
             (STARTED, value) => {
-                let pid = value.try_into().map(u32::from_le_bytes).ok().context("no number")?;
+                let pid = value.try_into().map(u32::from_le_bytes).ok().context("no process ID")?;
                 Ok(Self { pid })
             }
             (_, reason) => bail!("{}", String::from_utf8_lossy(&reason)),
@@ -108,7 +109,7 @@ impl Launched {
         self.pid
     }
 
-    /// Its status, if it has ended.
+    /// The exit status of the successor, if it has ended.
     ///
     /// # Errors
     /// The launcher does not answer.
@@ -122,7 +123,7 @@ impl Launched {
         }
     }
 
-    /// Kills it, and waits for its end.
+    /// Kills the successor, and waits for its end.
     ///
     /// # Errors
     /// The launcher does not answer.
@@ -143,11 +144,11 @@ fn request(what: u8, channel: Option<BorrowedFd<'_>>) -> io::Result<(u8, Vec<u8>
     buffer.truncate(len);
     match buffer.split_first() {
         Some((kind, value)) => Ok((*kind, value.to_vec())),
-        None => Err(io::Error::other("it has ended")),
+        None => Err(io::Error::other("the launcher has ended")),
     }
 }
 
-/// The launcher's life: one request after the other, until the server has ended.
+/// Runs in the launcher: handles one request after another until the server has ended.
 fn serve(socket: &OwnedFd, program: &Path) {
     let mut child: Option<Child> = None;
     let mut buffer = [0; 8];
@@ -158,7 +159,7 @@ fn serve(socket: &OwnedFd, program: &Path) {
         };
         let mut reply = match (&buffer[..len], channel) {
             ([START], Some(channel)) => {
-                // The former one has ended, or has succeeded and ends this process soon.
+                // The earlier successor has ended and is reaped here, or has taken over and this server ends soon.
                 if let Some(mut former) = child.take() {
                     let _ = former.try_wait();
                 }

@@ -130,7 +130,7 @@ pub(crate) enum MessageError {
 impl fmt::Display for MessageError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Foreign => f.write_str("what came is no message of a live upgrade"),
+            Self::Foreign => f.write_str("the received bytes are no message of a live upgrade"),
             Self::Version(version) => write!(
                 f,
                 "the two programs do not understand each other: one speaks version {version} of the upgrade's \

@@ -20,28 +20,28 @@ use std::{
 
 /// How long a successor may take until it can serve.
 const START_PATIENCE: Duration = Duration::from_secs(10);
-/// How long one may take to end after its channel was closed, until it is killed.
+/// How long a successor may take to end after its channel was closed, before it is killed.
 const END_PATIENCE: Duration = Duration::from_secs(1);
-/// Between two looks whether it has ended.
+/// The pause between two checks whether a successor has ended.
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// What became of a worker's idle connections.
+/// The result of the transfer of a worker's idle connections.
 #[derive(Debug)]
 pub(crate) struct Report {
     pub(crate) worker: usize,
-    /// How many the successor has, or why none leaves any more.
+    /// How many connections the successor has received, or why the transfer has ended.
     pub(crate) outcome: Result<u64, String>,
 }
 
-/// Where workers report, while the main thread waits for that.
+/// Where workers send their reports; `None` while the main thread does not wait for any.
 pub(crate) type Reports = Arc<Mutex<Option<Sender<Report>>>>;
 
 /// A listening socket that a successor is offered.
 pub(crate) struct Offered<'l> {
     pub(crate) role: Role,
-    /// Its place in the configuration.
+    /// The index of the socket in the configuration.
     pub(crate) place: u16,
-    /// Its address, as it is configured.
+    /// The address of the socket, as it is configured.
     pub(crate) configured: String,
     pub(crate) socket: BorrowedFd<'l>,
 }
@@ -69,7 +69,7 @@ pub(super) fn command(program: &Path, channel: BorrowedFd<'_>) -> Command {
 
 impl Process {
     fn start(program: &Path, channel: BorrowedFd<'_>) -> anyhow::Result<Self> {
-        if launcher::is_there() {
+        if launcher::exists() {
             return Launched::start(channel).map(Self::Launched);
         }
         let child = command(program, channel).spawn();
@@ -90,7 +90,7 @@ impl Process {
         }
     }
 
-    /// Kills it, and waits for its end.
+    /// Kills the process, and waits for its end.
     fn kill(&mut self) {
         match self {
             Self::Child(child) => {
@@ -108,7 +108,7 @@ impl Process {
 #[derive(Debug)]
 pub(crate) struct Successor {
     process: Process,
-    /// `None` at its end.
+    /// `None` after [`Successor::end`] has closed it.
     channel: Option<Channel>,
     is_confirmed: bool,
 }
@@ -117,7 +117,7 @@ impl Successor {
     /// Starts `program` with the arguments of this process, and waits until it can serve.
     ///
     /// # Errors
-    /// Why it cannot; it has ended then.
+    /// The reason why the successor cannot serve; its process has ended then.
     pub(crate) fn start(program: &Path, listeners: &[Offered<'_>]) -> anyhow::Result<Self> {
         let deadline = Instant::now() + START_PATIENCE;
         let (near, far) = Channel::pair().context("the channel of the upgrade")?;
@@ -133,7 +133,7 @@ impl Successor {
         }
     }
 
-    /// The number of its process.
+    /// The process ID of the successor.
     pub(crate) fn pid(&self) -> u32 {
         self.process.pid()
     }
@@ -155,37 +155,37 @@ impl Successor {
             }
             anyhow::Ok(())
         })();
-        // Whatever could not be sent: a successor that has failed has said why.
+        // The reply is read even if sending has failed: a successor that has failed sends the reason.
         match (channel.expect(deadline), sent) {
             (Ok((Message::Ready, _)), Ok(())) => Ok(()),
             (Ok((Message::Failed { reason }, _)), _) => bail!(reason),
-            (Ok(_), Ok(())) => bail!("the new process sends what it should not"),
+            (Ok(_), Ok(())) => bail!("the new process has sent an unexpected message"),
             (Err(error), Ok(())) | (_, Err(error)) => Err(error),
         }
     }
 
-    /// Gives it the other end of a worker's channel.
+    /// Sends the successor the other end of a worker's channel.
     ///
     /// # Errors
-    /// It has ended.
+    /// The successor has ended.
     pub(crate) fn give_channel(&self, channel: &Channel) -> anyhow::Result<()> {
         let deadline = Instant::now() + START_PATIENCE;
         self.channel()?.send_until(&Message::Channel, &[channel.as_fd()], deadline)
     }
 
-    /// Gives it the other end of the socket on which the hub's log is sent.
+    /// Sends the successor the other end of the socket for the hub's log.
     ///
     /// # Errors
-    /// It has ended.
+    /// The successor has ended.
     pub(crate) fn give_hub(&self, socket: BorrowedFd<'_>) -> anyhow::Result<()> {
         let deadline = Instant::now() + START_PATIENCE;
         self.channel()?.send_until(&Message::Hub, &[socket], deadline)
     }
 
-    /// Leaves the service to it.
+    /// Tells the successor that it takes over the service.
     ///
     /// # Errors
-    /// It has ended.
+    /// The successor has ended.
     pub(crate) fn confirm(&mut self) -> anyhow::Result<()> {
         let deadline = Instant::now() + START_PATIENCE;
         self.channel()?.send_until(&Message::Confirm, &[], deadline)?;
@@ -193,9 +193,9 @@ impl Successor {
         Ok(())
     }
 
-    /// Ends its process; its status, if it has ended by itself.
+    /// Ends the process. Returns its exit status if it did not have to be killed.
     fn end(&mut self) -> Option<ExitStatus> {
-        // This ends it as a rule.
+        // A successor ends when its channel is closed.
         self.channel = None;
         let started_at = Instant::now();
         while started_at.elapsed() < END_PATIENCE {

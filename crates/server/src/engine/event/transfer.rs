@@ -207,7 +207,7 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
         adoption.map(|adoption| adoption.has_more = true).is_some()
     }
 
-    /// Between two waits: goes on with what leaves and what comes.
+    /// Continues the transfers of connections, in both directions. Runs between two waits.
     #[cold]
     pub(super) fn pump_transfers(&mut self) {
         self.transfers.closing.clear();
@@ -450,7 +450,7 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
         while let Some(departure) = &mut self.transfers.departure {
             let connections = match departure.channel.receive(&mut buffer) {
                 Ok(Some((Message::Accepted { connections }, _))) => connections,
-                Ok(Some(_)) => bail!("the new process sends what it should not"),
+                Ok(Some(_)) => bail!("the new process has sent an unexpected message"),
                 Ok(None) => bail!("the new process takes no more connections"),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                 Err(error) => return Err(error.into()),
