@@ -7,7 +7,7 @@ use nix::unistd::{
 };
 use std::{ffi::CString, fmt, str::FromStr};
 
-/// A user, and a group if it is not to be that user's own: `NAME[:GROUP]`. Either may be a number.
+/// A user, and a group to use instead of the user's own: `NAME[:GROUP]`. Either may be a number.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UserSpec {
     user: String,
@@ -37,11 +37,11 @@ impl fmt::Display for UserSpec {
 }
 
 impl UserSpec {
-    /// Looks the names up in this machine's databases (passwd(5), group(5)). A number needs no entry there, but with
-    /// no entry it needs a group.
+    /// Looks the names up in the user and group databases (passwd(5), group(5)). A user given by number needs no
+    /// entry there; without an entry, the group must be given, too.
     ///
     /// # Errors
-    /// Names what does not exist.
+    /// The user or the group does not exist.
     pub(super) fn find(&self) -> anyhow::Result<Identity> {
         let entry = match self.user.parse() {
             Ok(number) => User::from_uid(Uid::from_raw(number)),
@@ -63,11 +63,11 @@ impl UserSpec {
             (None, Some(entry)) => entry.gid,
             (None, None) => anyhow::bail!(
                 "--user {self}: user {uid} has no entry in the user database, so its group is \
-                 unknown: say --user {uid}:GROUP"
+                 unknown: use --user {uid}:GROUP"
             ),
         };
         let groups = match &entry {
-            // Who names a group wants its rights alone.
+            // With an explicit group, the process gets no supplementary groups.
             Some(entry) if self.group.is_none() => {
                 getgrouplist(&CString::new(entry.name.clone())?, gid)
                     .with_context(|| format!("--user {self}: the groups of this user"))?
@@ -115,10 +115,9 @@ impl Identity {
         self.gid
     }
 
-    /// Makes this process run as this user, with all its threads (the C library's functions change all of them, the
-    /// system calls one alone), and for good: real, effective and saved numbers are the same. Root's capabilities go
-    /// with root's number. A process that is this user already, such as one that was started by a server that had
-    /// become it, stays as it is.
+    /// Makes this process run as this user, permanently: the real, the effective and the saved IDs become the same, and
+    /// root's capabilities are lost. The functions of the C library change all threads; the system calls would change
+    /// only one. A process that already runs as this user (the successor of such a server) does not change.
     ///
     /// # Errors
     /// EPERM for a process that is neither root nor this user.
@@ -132,7 +131,7 @@ impl Identity {
             );
             return Ok(());
         }
-        // The user last: it takes the right to change groups away.
+        // The user is changed last: afterwards the process may not change its groups.
         setgroups(&self.groups).with_context(|| format!("--user {name}: setgroups"))?;
         setresgid(self.gid, self.gid, self.gid)
             .with_context(|| format!("--user {name}: setresgid"))?;
@@ -141,7 +140,7 @@ impl Identity {
         let (users, groups) = (getresuid()?, getresgid()?);
         let is_complete = [users.real, users.effective, users.saved] == [self.uid; 3]
             && [groups.real, groups.effective, groups.saved] == [self.gid; 3];
-        // Never on Linux; to serve on as root would be worse than not to serve.
+        // This never fails on Linux. It is checked because serving as root by mistake would be worse than not serving.
         ensure!(is_complete, "--user {name}: the process still has another user or group");
         Ok(())
     }
@@ -176,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_there_is_named() {
+    fn errors_name_the_missing_user_or_group() {
         for (text, part) in [
             ("no-such-user", "no user no-such-user"),
             ("root:no-such-group", "no group no-such-group"),

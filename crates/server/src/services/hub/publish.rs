@@ -1,4 +1,4 @@
-//! Publishing: the permission for it, and the handling of the form.
+//! Publishing: checks the permission, and handles the form.
 
 use super::{Hub, shared::Ticket};
 use pollux_http::request::{Framing, KnownField, Request, Target};
@@ -10,7 +10,7 @@ use pollux_hub::{
 };
 use std::sync::Arc;
 
-/// A form that is being received, and what its sender may do with it.
+/// A form that is being received, and the permissions of its sender.
 #[derive(Debug)]
 pub(super) struct Form {
     bytes: Vec<u8>,
@@ -37,7 +37,7 @@ fn too_large(limits: &Limits) -> Reject {
 }
 
 impl Hub {
-    /// Decides whether a form is taken at all, before it has come.
+    /// Decides from the request's head whether the form is accepted, before its content is received.
     pub(super) fn admit(&self, request: &Request<'_>) -> Result<Form, Reject> {
         let shared = &self.shared;
         let Target::Path { path, query } = request.target else {
@@ -85,8 +85,8 @@ impl Hub {
         Ok(Form { bytes: Vec::new(), access })
     }
 
-    /// A browser sends a cookie by itself, whatever page makes it post: the page must be the hub's
-    /// own, or one that may use the hub.
+    /// Prevents cross-site request forgery. A browser adds the cookie to a request from any page, so the
+    /// page must have the origin of the hub, or one that `cors` allows.
     fn check_origin(&self, request: &Request<'_>) -> Result<(), Reject> {
         let text = |value| std::str::from_utf8(value).ok();
         let source = match request.field(b"origin") {
@@ -109,14 +109,14 @@ impl Hub {
         match origin {
             Some(origin) if is_own(&origin) => Ok(()),
             _ => Err(Reject::forbidden(
-                "a token in a cookie publishes only from a page of the hub's own origin: send it \
-                 in the field Authorization",
+                "a token in a cookie is accepted only from pages of the hub's own origin: send the \
+                 token in the field Authorization",
             )),
         }
     }
 
-    /// The whole form has arrived. Returns the update's identifier, or `None` if the answer comes
-    /// later.
+    /// Publishes a complete form. Returns the update's identifier, or `None` if the result comes later
+    /// (with `ticket`).
     pub(super) fn publish(&self, form: &Form, ticket: Ticket) -> Result<Option<Arc<str>>, Reject> {
         let shared = &self.shared;
         let dialect = form.access.as_ref().map_or(shared.config.dialect, |access| access.dialect);
@@ -125,7 +125,7 @@ impl Hub {
             && !access.may_publish(&publication.topics, &shared.url)
         {
             return Err(Reject::forbidden(
-                "the access token does not permit to publish updates of this topic",
+                "the access token does not permit publishing updates of this topic",
             ));
         }
         if !shared.allows_update() {

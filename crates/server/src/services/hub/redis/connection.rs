@@ -1,4 +1,4 @@
-//! One connection to Redis with a deadline for everything.
+//! One connection to Redis. Every operation has a deadline.
 
 use super::resp::{self, Reply, ReplyError};
 use pollux_guestbook::redis::{Address, Url, put_command};
@@ -9,12 +9,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// How long a connection may take to be made, for each address of the server.
+/// How long connecting may take, for each address of the server.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
-/// How long a reply may take. A server that is slower counts as missing.
+/// How long a reply may take. A slower server counts as unreachable.
 pub(super) const REPLY_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Why a command was not carried out.
+/// The reason why a command failed.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum RedisError {
     #[error(transparent)]
@@ -22,7 +22,7 @@ pub(super) enum RedisError {
     /// An error that the server replied.
     #[error("Redis replied: {0}")]
     Refused(String),
-    #[error("Redis replied something else than a reply to {0}")]
+    #[error("Redis sent an unexpected reply to {0}")]
     Unexpected(&'static str),
 }
 
@@ -33,9 +33,9 @@ impl From<io::Error> for RedisError {
 }
 
 impl RedisError {
-    /// Whether an operator has to change something, so that trying again is of no use.
+    /// Whether the error persists until an operator changes something, so that a retry is of no use.
     pub(super) fn is_permanent(&self) -> bool {
-        const PASSING: [&str; 9] = [
+        const TEMPORARY: [&str; 9] = [
             "LOADING",
             "BUSY",
             "MASTERDOWN",
@@ -47,7 +47,7 @@ impl RedisError {
             "ERR max number of clients",
         ];
         match self {
-            Self::Refused(text) => !PASSING.iter().any(|start| text.starts_with(start)),
+            Self::Refused(text) => !TEMPORARY.iter().any(|start| text.starts_with(start)),
             Self::Reply(ReplyError::Protocol(_)) | Self::Unexpected(_) => true,
             Self::Reply(_) => false,
         }
@@ -88,7 +88,7 @@ impl Socket {
         }
     }
 
-    /// Ends what another thread waits for.
+    /// Shuts the socket down, which wakes a thread that waits for it.
     pub(super) fn shut_down(&self) {
         let _ = match self {
             Self::Tcp(stream) => stream.shutdown(Shutdown::Both),
@@ -114,8 +114,8 @@ impl Timed {
     }
 }
 
-/// A timeout of a socket has the name of a full buffer (socket(7)).
-fn named(error: io::Error) -> io::Error {
+/// Replaces the error of a socket's timeout, which is EAGAIN (socket(7)), by one that names the timeout.
+fn as_timeout(error: io::Error) -> io::Error {
     match error.kind() {
         io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
             io::Error::new(io::ErrorKind::TimedOut, "Redis does not reply in time")
@@ -130,11 +130,11 @@ impl Read for Timed {
         match &mut self.socket {
             Socket::Tcp(stream) => {
                 stream.set_read_timeout(left)?;
-                stream.read(buffer).map_err(named)
+                stream.read(buffer).map_err(as_timeout)
             }
             Socket::Unix(stream) => {
                 stream.set_read_timeout(left)?;
-                stream.read(buffer).map_err(named)
+                stream.read(buffer).map_err(as_timeout)
             }
         }
     }
@@ -146,11 +146,11 @@ impl Write for Timed {
         match &mut self.socket {
             Socket::Tcp(stream) => {
                 stream.set_write_timeout(left)?;
-                stream.write(bytes).map_err(named)
+                stream.write(bytes).map_err(as_timeout)
             }
             Socket::Unix(stream) => {
                 stream.set_write_timeout(left)?;
-                stream.write(bytes).map_err(named)
+                stream.write(bytes).map_err(as_timeout)
             }
         }
     }
@@ -190,7 +190,7 @@ impl Connection {
         Ok(connection)
     }
 
-    /// A second name for the socket, so that another thread can shut it down.
+    /// A second descriptor of the socket, so that another thread can shut it down.
     pub(super) fn socket(&self) -> io::Result<Socket> {
         self.stream.get_ref().socket.try_clone()
     }
@@ -198,12 +198,12 @@ impl Connection {
     /// Carries out one command.
     ///
     /// # Errors
-    /// There is no reply in time, or it is an error.
+    /// No reply arrives in time, or the reply is an error.
     pub(super) fn command(&mut self, words: &[&[u8]]) -> Result<Reply, RedisError> {
         self.command_within(words, REPLY_TIMEOUT)
     }
 
-    /// The same with a time of its own.
+    /// Carries out one command whose reply may take `timeout`.
     pub(super) fn command_within(
         &mut self,
         words: &[&[u8]],

@@ -146,7 +146,7 @@ impl Follower {
         }
     }
 
-    /// Reads what comes behind the position, or waits for it.
+    /// Reads the entries after the position, or waits for one.
     fn read(&self, connection: &mut Connection) -> Result<Vec<Entry>, RedisError> {
         let count = self.count.to_string();
         let block = BLOCK.as_millis().to_string();

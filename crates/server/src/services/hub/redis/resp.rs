@@ -6,11 +6,11 @@
 
 use std::io::{self, BufRead, Read};
 
-/// Bytes of a line: of a length, a number or an error message.
+/// The maximum of bytes of a line, which holds a length, a number or an error message.
 const LINE_BYTES: usize = 4 << 10;
-/// Arrays within each other. Replies to XREAD have four.
+/// The maximum depth of nested arrays. Replies to XREAD have four levels.
 const DEPTH: usize = 6;
-/// Elements of one reply, over all of its arrays.
+/// The maximum of elements of one reply, over all of its arrays.
 const ELEMENTS: usize = 64 << 10;
 
 /// A complete reply.
@@ -24,7 +24,7 @@ pub(super) enum Reply {
     List(Vec<Reply>),
 }
 
-/// Why there is no reply.
+/// The reason why no reply could be read.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ReplyError {
     #[error("{0}")]
@@ -38,8 +38,8 @@ pub(super) enum ReplyError {
 /// Reads one reply of at most `most` bytes.
 ///
 /// # Errors
-/// The stream fails or ends, or what comes is no reply within the limits. The stream cannot be used
-/// any longer then.
+/// The stream fails or ends, or its bytes are no valid reply within the limits. The stream cannot be
+/// used afterwards.
 pub(super) fn read(input: &mut impl BufRead, most: usize) -> Result<Reply, ReplyError> {
     let mut budget = Budget { most, bytes: most, elements: ELEMENTS };
     budget.reply(input, DEPTH)
@@ -67,7 +67,7 @@ impl Budget {
                 -1 => Reply::Nil,
                 count => Reply::List(self.list(input, count, depth)?),
             },
-            _ => return Err(ReplyError::Protocol("a line begins with no type")),
+            _ => return Err(ReplyError::Protocol("a line has no valid type")),
         })
     }
 
@@ -90,16 +90,17 @@ impl Budget {
     }
 
     fn string(&mut self, input: &mut impl BufRead, length: i64) -> Result<Vec<u8>, ReplyError> {
-        let length = usize::try_from(length).map_err(|_| ReplyError::Protocol("a length"))?;
+        let length =
+            usize::try_from(length).map_err(|_| ReplyError::Protocol("a length is invalid"))?;
         self.spend(length.saturating_add(2))?;
-        // Room grows with what comes, not with what was announced.
+        // The buffer grows with the received bytes, not with the announced length.
         let mut bytes = Vec::new();
         input.by_ref().take(length as u64 + 2).read_to_end(&mut bytes)?;
         if bytes.len() < length + 2 {
             return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into());
         }
         if !bytes.ends_with(b"\r\n") {
-            return Err(ReplyError::Protocol("a string does not end where it should"));
+            return Err(ReplyError::Protocol("a string does not end in CRLF"));
         }
         bytes.truncate(length);
         Ok(bytes)
@@ -111,8 +112,10 @@ impl Budget {
         count: i64,
         depth: usize,
     ) -> Result<Vec<Reply>, ReplyError> {
-        let count = usize::try_from(count).map_err(|_| ReplyError::Protocol("a count"))?;
-        let depth = depth.checked_sub(1).ok_or(ReplyError::Protocol("arrays are too deep"))?;
+        let count =
+            usize::try_from(count).map_err(|_| ReplyError::Protocol("a count is invalid"))?;
+        let depth =
+            depth.checked_sub(1).ok_or(ReplyError::Protocol("arrays are nested too deeply"))?;
         self.elements =
             self.elements.checked_sub(count).ok_or(ReplyError::Protocol("too many elements"))?;
         let mut list = Vec::new();
