@@ -106,7 +106,7 @@ impl StateDir {
     /// Locks the folder, for the one process that orders. `None` while another process has the lock.
     ///
     /// # Errors
-    /// As open(2) and flock(2).
+    /// The errors of open(2) and flock(2).
     pub fn lock(&self) -> io::Result<Option<Lock>> {
         let path = self.folder.join("lock");
         let file = open_private(&path, false).map_err(|error| with_path(&path, error))?;

@@ -47,7 +47,7 @@ const SIGNALS: [libc::c_int; 7] = [
 /// both.
 ///
 /// # Errors
-/// As pthread_sigmask(3).
+/// The errors of pthread_sigmask(3).
 pub fn hold_signals() -> std::io::Result<()> {
     sys::block_signals(&SIGNALS)
 }

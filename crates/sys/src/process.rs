@@ -44,7 +44,7 @@ impl fmt::Display for ChildStatus {
 /// has its default action, where a parent may have left it ignored (then no child could be taken).
 ///
 /// # Errors
-/// As pthread_sigmask(3).
+/// The errors of pthread_sigmask(3).
 pub fn block_child_signal() -> io::Result<()> {
     // SAFETY: SIG_DFL is a valid disposition for SIGCHLD.
     unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };

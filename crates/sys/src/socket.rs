@@ -97,7 +97,7 @@ pub fn set_cork(socket: BorrowedFd<'_>, on: bool) -> io::Result<()> {
 /// O_NONBLOCK of a socket, by ioctl(2) with FIONBIO, which takes one call where fcntl(2) takes two.
 ///
 /// # Errors
-/// As ioctl(2).
+/// The errors of ioctl(2).
 pub fn set_nonblocking(socket: BorrowedFd<'_>, on: bool) -> io::Result<()> {
     Ok(count(Call::Ioctl, || rustix::io::ioctl_fionbio(socket, on))?)
 }
@@ -106,7 +106,7 @@ pub fn set_nonblocking(socket: BorrowedFd<'_>, on: bool) -> io::Result<()> {
 /// for ever.
 ///
 /// # Errors
-/// As setsockopt(2).
+/// The errors of setsockopt(2).
 pub fn set_receive_timeout(socket: BorrowedFd<'_>, timeout: Duration) -> io::Result<()> {
     let timeout = (!timeout.is_zero()).then_some(timeout);
     let set = || sockopt::set_socket_timeout(socket, sockopt::Timeout::Recv, timeout);

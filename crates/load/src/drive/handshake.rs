@@ -40,7 +40,7 @@ impl Worker<'_> {
             self.recorder.handshake(end, now_ns - began_ns, !self.opening.is_setup);
         }
         self.opened(fd, now_ns);
-        // What came behind the handshake is no reply: nothing was sent.
+        // Bytes after the handshake are no reply: no request was sent yet.
         self.send_first(fd, readiness.difference(Readiness::READABLE), now_ns);
     }
 

@@ -353,7 +353,7 @@ impl<'a> SubscriberLoop<'a> {
             Ok(_) => {
                 subscriber.phase = Phase::Sending;
                 self.send(fd);
-                // What came with the end of the handshake causes no event of its own.
+                // Bytes that arrived with the end of the handshake cause no event of their own.
                 self.receive(fd);
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}

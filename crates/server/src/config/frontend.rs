@@ -91,12 +91,12 @@ pub enum HostPolicy {
 /// What becomes of `Forwarded` (RFC 7239), `X-Forwarded-*` and `X-Real-IP`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ForwardedPolicy {
-    /// What the client says of itself is thrown away, and what is known of it takes its place.
+    /// The fields of the request are replaced by those of this server.
     #[default]
     Replace,
-    /// What is known is put behind what came: for a proxy that stands behind trusted ones.
+    /// This server's values are appended to those of the request: for a proxy behind trusted proxies.
     Append,
-    /// They are passed on as they came.
+    /// The fields of the request are forwarded unchanged.
     Keep,
     /// They are removed, and origins learn nothing.
     Remove,

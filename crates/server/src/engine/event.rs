@@ -195,8 +195,8 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
                 self.handle_inbox();
             }
             self.run_queued();
-            // A process that stood still (SIGSTOP) finds its wait interrupted and its deadlines long
-            // over: what has come meanwhile is looked at first.
+            // After a stop of the process (SIGSTOP) the wait is interrupted and the deadlines are
+            // over: input that arrived during the stop is handled first.
             looks_again = happened == 0 && !looks_again && self.is_overdue();
             if !looks_again {
                 self.expire();

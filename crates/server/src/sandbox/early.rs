@@ -74,7 +74,7 @@ impl Bound {
 /// Opens a log. One that did not exist belongs to the new user, so that it can be opened again.
 ///
 /// # Errors
-/// As open(2).
+/// The errors of open(2).
 pub(super) fn open_log(path: &Path, identity: &Identity) -> io::Result<()> {
     let append = || OpenOptions::new().append(true).clone();
     let file = match append().create_new(true).open(path) {

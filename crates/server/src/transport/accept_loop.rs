@@ -33,7 +33,7 @@ impl AcceptLoop {
     /// A loop for this listener, which is not blocking from now on.
     ///
     /// # Errors
-    /// As pipe(2).
+    /// The errors of pipe(2).
     pub(crate) fn new(listener: Arc<Socket>) -> io::Result<(Self, LoopOwner)> {
         listener.set_nonblocking(true)?;
         let (end, owner) = io::pipe()?;

@@ -130,7 +130,7 @@ impl Outbox {
         if self.is_all_bytes() { &mut self.bytes } else { self.later_bytes() }
     }
 
-    /// Where what comes next will stand: as long as nothing is appended it stays the same.
+    /// The position at which the next bytes will be appended. It changes only when bytes are appended.
     #[inline]
     pub(crate) fn end(&mut self) -> (usize, usize) {
         (self.bytes().len(), self.later.len())

@@ -16,11 +16,11 @@ pub(crate) enum Preamble {
     Complete(Header),
 }
 
-/// What has come of a header that is not complete.
+/// The received part of an incomplete header.
 #[derive(Debug, Default)]
 pub(crate) struct PreambleBytes(pub(crate) Vec<u8>);
 
-/// Takes what has come of a header. `held` is what came before, of a header that is not complete.
+/// Receives a header, or a part of it. `held` is the part that was received before.
 ///
 /// # Errors
 /// UnexpectedEof when the peer has ended; InvalidData when it sends no header; those of recv(2).

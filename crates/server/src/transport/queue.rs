@@ -161,7 +161,7 @@ impl Queues {
     /// Where units listen.
     ///
     /// # Errors
-    /// As getsockname(2).
+    /// The errors of getsockname(2).
     pub(crate) fn addresses(&self) -> anyhow::Result<Vec<Listen>> {
         self.of(0).sockets.iter().map(listener::address_of).collect()
     }

@@ -98,8 +98,8 @@ impl<A: Service> Blocking<A> {
         let Some(client) = &mut self.client else { return false };
         let mut outcome = client.transport.wait_and_receive(&mut self.input);
         if outcome.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::Interrupted) {
-            // After a stop of the process (SIGSTOP) deadlines are over: what has come meanwhile is
-            // looked at first.
+            // After a stop of the process (SIGSTOP) the deadlines are over: input that arrived
+            // during the stop is handled first.
             outcome = client.transport.receive(&mut self.input);
         }
         self.worker.counters.add(Counter::Waits, 1);

@@ -1,4 +1,4 @@
-//! Whether a connection that was accepted is served, and what comes ahead of its first request.
+//! Decides whether an accepted connection is served, and reads what precedes its first request.
 
 use super::*;
 use crate::transport::{

@@ -40,8 +40,8 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
         self.rearm(fd);
     }
 
-    /// Receives where the application is waited for: what comes is kept, up to a bound, so that the
-    /// end of the stream is noticed.
+    /// Reads while a response is pending. The input is buffered up to a maximum, so that the end of the
+    /// stream is noticed.
     #[cold]
     pub(super) fn receive_meanwhile(&mut self, fd: RawFd) {
         let Some(client) = self.client(fd) else { return };

@@ -153,7 +153,7 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
         self.receive_on_upstream(id, fd);
     }
 
-    /// Receives what has come, until there is no more or others have their turn.
+    /// Receives available input until there is no more, or until other connections must be served.
     fn receive_on_upstream(&mut self, id: UpstreamId, fd: RawFd) {
         let mut buffer = std::mem::take(&mut self.upstream_input);
         buffer.resize(LINK_INPUT_BYTES, 0);

@@ -60,7 +60,7 @@ impl Service for WithoutNotifier {
 
 /// Before, every further visit waited for a notifier that was not signalled, until the server was started anew.
 #[test]
-fn a_store_whose_bell_is_broken_gets_another() {
+fn a_store_whose_notifier_is_broken_is_replaced() {
     let directory = tempfile::tempdir().unwrap();
     let store = Store::File(directory.path().join("remarks"));
     let guestbook = Arc::new(GuestbookConfig::new("/g", store));

@@ -157,7 +157,7 @@ impl Caching {
                     Notifier::Missing
                 }
             };
-            // What came before it hung has not been rung.
+            // Wakeups from before the notifier existed were not signalled.
             self.deliver(reactor);
         }
         if self.notifier == Notifier::Missing { LOOK_TICKS } else { WAIT_TICKS }
@@ -170,7 +170,7 @@ impl Caching {
         CacheStatus::put_for_own_response(name, forward, None, out);
     }
 
-    /// Whether others want what comes, too.
+    /// Whether other requests wait for this response, too.
     pub(super) fn is_wanted(&self, cached: &CacheState) -> bool {
         cached.report.ticket().is_some_and(|ticket| self.handle.is_wanted(ticket))
     }

@@ -204,7 +204,7 @@ impl Proxy {
         ControlFlow::Continue(state)
     }
 
-    /// Passes on what has come of the body.
+    /// Forwards the part of the body that was received.
     pub(super) fn upload(
         &mut self,
         context: &mut RequestContext<'_>,
