@@ -1,4 +1,4 @@
-//! Why a mechanism failed.
+//! The errors of mechanisms.
 
 use std::{io, os::fd::RawFd};
 
@@ -28,9 +28,9 @@ pub enum Error {
         limit: usize,
     },
     /// The descriptor is in the set already; use modify.
-    #[error("descriptor {0} is in the interest set already")]
+    #[error("descriptor {0} is already in the interest set")]
     AlreadyAdded(RawFd),
-    /// The token is not, or no longer, in the set.
+    /// The token's descriptor is not, or no longer, in the interest set.
     #[error("descriptor {0} is not in the interest set")]
     NotAdded(RawFd),
     /// The mechanism cannot wait for this kind of descriptor (EPERM).

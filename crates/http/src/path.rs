@@ -106,13 +106,13 @@ impl<'p> SafePath<'p> {
 /// Whether nothing has to be decoded, resolved, dropped or rejected, and no segment is a dotfile.
 #[inline]
 fn is_plain(path: &[u8]) -> bool {
-    // A slash or a dot after a slash needs resolving.
-    let mut refused = PATH_SPECIAL;
+    // After a slash, another slash or a dot needs resolving, too.
+    let mut special = PATH_SPECIAL;
     path.first() == Some(&b'/')
         && path.iter().all(|&b| {
             let classes = classes_of(b);
-            let is_plain = classes & refused == 0;
-            refused = if classes & SLASH != 0 { PATH_SPECIAL | SLASH_OR_DOT } else { PATH_SPECIAL };
+            let is_plain = classes & special == 0;
+            special = if classes & SLASH != 0 { PATH_SPECIAL | SLASH_OR_DOT } else { PATH_SPECIAL };
             is_plain
         })
 }

@@ -40,7 +40,7 @@ thread_local! {
     static COUNTS: [Cell<u64>; KINDS] = const { [const { Cell::new(0) }; KINDS] };
     static NANOSECONDS: [Cell<u64>; KINDS] = const { [const { Cell::new(0) }; KINDS] };
     static TIMING: Cell<bool> = const { Cell::new(false) };
-    /// What two readings of the clock, one after the other, differ by.
+    /// The difference between two consecutive readings of the clock: the cost of one reading.
     static CLOCK_NS: Cell<u64> = const { Cell::new(0) };
 }
 
@@ -73,8 +73,8 @@ fn timed<T>(call: Call, run: impl FnOnce() -> T) -> T {
     result
 }
 
-/// CPU time of this thread (CLOCK_THREAD_CPUTIME_ID): a call that sleeps takes none of it meanwhile,
-/// nor while another thread has the CPU.
+/// The CPU time of this thread (CLOCK_THREAD_CPUTIME_ID). It does not advance while the thread sleeps,
+/// or while another thread has the CPU.
 fn thread_cpu_ns() -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: `time` is valid for the write. The clock exists since Linux 2.6.12 and needs no right.
@@ -82,11 +82,12 @@ fn thread_cpu_ns() -> u64 {
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
-/// Turns the timing of this thread's system calls on or off. Off, it costs one predicted branch.
+/// Turns the timing of this thread's system calls on or off. While it is off, it costs one predicted
+/// branch for a call.
 ///
-/// What is timed is CPU time, not time that passes. To read its clock is a system call of its own,
-/// whose cost is measured here and taken off each call. It is part of the thread's CPU time: what the timing
-/// costs stands among the calls as `clock_gettime`, so that a share of the CPU time can be one of the rest.
+/// The timing measures CPU time, not elapsed time. Each reading of the clock is itself a system call. Its
+/// cost is measured here and subtracted from every timed call. The readings appear among the calls as
+/// `clock_gettime`, so that a reader of the figures can subtract them from the thread's CPU time.
 pub fn set_timing(on: bool) {
     if on {
         let pairs = (0..256).map(|_| {
@@ -152,7 +153,7 @@ impl Counters {
         self.counts.iter().sum()
     }
 
-    /// What was added since `earlier`.
+    /// The difference to `earlier`.
     pub fn since(&self, earlier: &Counters) -> Counters {
         Counters {
             counts: std::array::from_fn(|kind| self.counts[kind] - earlier.counts[kind]),
@@ -206,7 +207,7 @@ mod tests {
         let taken = counters().since(&before);
         assert!(taken.time_of(Call::Poll) < Duration::from_millis(5), "{taken:?}");
         assert!(taken.time_of(Call::Read) >= Duration::from_millis(9), "{taken:?}");
-        // Two readings a call, of which each takes longer than nothing.
+        // Each of the two timed calls has two readings, and each reading takes some time.
         assert_eq!(taken.of(Call::ClockGettime), 4);
         assert!(taken.time_of(Call::ClockGettime) > Duration::ZERO, "{taken:?}");
         count(Call::Poll, || ());

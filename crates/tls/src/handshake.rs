@@ -26,11 +26,11 @@ const HANDSHAKE_RECORD_MAX: usize = HEADER_LEN + PLAINTEXT_MAX + EXPANSION_MAX_T
 /// How many bytes a whole handshake may have.
 pub const HANDSHAKE_TOTAL_MAX: usize = 256 << 10;
 
-/// A handshake that goes on. It has some 4 KB; nothing of it is left when it has ended.
+/// A handshake in progress. It takes about 4 KB, which are freed when it ends.
 pub struct Handshake {
     connection: Connection,
-    /// What has come and is not used up, as rustls wants it: the records it has seen and keeps, and then
-    /// those it has not.
+    /// Received bytes that rustls has not consumed, in the order that rustls requires: first the records
+    /// that it has seen and keeps, then the records that it has not seen.
     input: Vec<u8>,
     /// How much of it rustls has seen.
     offered: usize,
@@ -55,9 +55,9 @@ pub enum Progress {
 /// Why a handshake failed.
 #[derive(Debug)]
 pub enum HandshakeError {
-    /// What came is not TLS but looks like a request of plain HTTP.
+    /// The received bytes are not TLS but look like a request of plain HTTP.
     PlainHttp,
-    /// More came than a handshake may have.
+    /// The handshake is longer than its maximum.
     TooLong,
     /// The peer closed the connection without an alert. [`Handshake`] does not see that: its user does.
     Closed,
@@ -168,8 +168,7 @@ impl Handshake {
         Self { connection, input: Vec::new(), offered: 0, total: 0, secrets }
     }
 
-    /// Takes what has come, and appends to `out` what is to be sent: also where it fails, for then that
-    /// is the alert.
+    /// Handles received bytes, and appends to `out` the bytes to send. On an error those are the alert.
     ///
     /// # Errors
     /// The handshake is over; send `out` and close the connection.
@@ -192,7 +191,7 @@ impl Handshake {
             if !is_handshaking {
                 return Ok(Progress::Complete);
             }
-            // One record at a time, so that what comes behind the handshake is never rustls' to open.
+            // rustls gets one record at a time, so that it never opens a record after the handshake.
             let unseen = &self.input[self.offered..];
             match record_len(unseen) {
                 Some(len) if unseen.len() >= len => self.offered += len,

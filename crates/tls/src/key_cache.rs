@@ -1,12 +1,12 @@
-//! Expanded keys of the connections that are busy: bounded, so that idle ones cost nothing.
+//! A bounded cache of the expanded keys of busy connections. Idle connections hold no expanded keys.
 
 use crate::{Keys, Session};
 
 /// A worker's cache of expanded keys, one entry for each of its `slots`.
 ///
-/// A session's entry is chosen by the number that the caller gives with it, its descriptor say; another
-/// session with the same entry takes the former one's place, whose keys are derived again when they are
-/// wanted. Nothing is searched and nothing allocated after the entry's first use.
+/// The caller's number for a session, for example its descriptor, selects the entry. Two sessions may
+/// share an entry: the second replaces the keys of the first, which are derived again when they are
+/// needed. A look-up searches nothing, and allocates only at the first use of an entry.
 pub struct KeyCache {
     entries: Vec<Entry>,
     last_id: u32,
@@ -21,8 +21,8 @@ struct Entry {
 }
 
 impl KeyCache {
-    /// A cache with a power of two of entries, at least as many as `slots`. An entry in use has some
-    /// 1.2 KB.
+    /// Makes a cache whose number of entries is `slots`, rounded up to a power of two. An entry in use
+    /// takes about 1.2 KB.
     pub fn new(slots: usize) -> Self {
         let slots = slots.clamp(1, 1 << 16).next_power_of_two();
         let entries = std::iter::repeat_with(Entry::default).take(slots).collect();
@@ -35,13 +35,13 @@ impl KeyCache {
         let entry = &mut self.entries[slot];
         let is_cached = entry.id != 0 && entry.id == session.keys_id;
         if !is_cached {
-            // Zero means none. A number comes again after 2^32 derivations; should its first owner's keys
-            // still be here by then, the check of nonces is what stands behind it.
+            // Zero means none. IDs repeat after 2^32 derivations. A session could then find the keys of
+            // another session under its own ID; the check for repeated nonces is the last defence.
             self.last_id = self.last_id.checked_add(1).unwrap_or(1);
             self.derivations += 1;
             entry.id = self.last_id;
             session.keys_id = self.last_id;
-            // It has been idle for a while: the next response begins with small records.
+            // The session has been idle for a while: its next response begins with small records.
             session.rest();
             let keys = session.derive_keys();
             match &mut entry.keys {
@@ -49,7 +49,7 @@ impl KeyCache {
                 None => entry.keys = Some(Box::new(keys)),
             }
         }
-        entry.keys.as_mut().expect("an entry with a number has keys")
+        entry.keys.as_mut().expect("an entry with an ID has keys")
     }
 
     /// Forgets the keys of a session that ends.
@@ -58,7 +58,7 @@ impl KeyCache {
         let entry = &mut self.entries[slot];
         if entry.id != 0 && entry.id == session.keys_id {
             entry.id = 0;
-            // ring does not zero a key that is dropped: another one is written over it.
+            // ring does not zero a key that is dropped, so another key overwrites it.
             if let Some(keys) = &mut entry.keys {
                 **keys = Keys::blank(session.suite());
             }

@@ -3,13 +3,13 @@
 //!
 //! # Guide
 //!
-//! 1. [`prepare_server`] makes a rustls configuration fit, [`provider`] is the cryptography.
-//! 2. A [`Handshake`] takes what comes and gives what is to be sent, until it is
+//! 1. [`prepare_server`] adapts a rustls configuration, [`provider`] is the cryptography.
+//! 2. A [`Handshake`] takes received bytes and returns the bytes to send, until it is
 //!    [complete](Progress::Complete). [`Handshake::finish`] drops rustls' connection and leaves a [`Session`].
-//! 3. [`Session::open`] opens received records in place, [`Session::seal`] seals what is to be sent. Both
-//!    want the session's [`Keys`], which a [`KeyCache`] derives or still has.
-//! 4. A connection that waits is its `Session`, 120 bytes. There is nothing to do for that. A [`SessionTable`]
-//!    has the sessions of a worker, in pages that no core dump has and no forked child.
+//! 3. [`Session::open`] decrypts received records in place, [`Session::seal`] encrypts data to send. Both
+//!    need the session's [`Keys`], which a [`KeyCache`] derives or still has.
+//! 4. An idle connection consists of its `Session`, 120 bytes, and needs no further call. A [`SessionTable`]
+//!    holds the sessions of a worker, in pages that neither a core dump nor a forked child contains.
 //!
 //! [`ServerSettings`] and [`ClientSettings`] make whole configurations, with [`Certificates`] that are chosen
 //! by name and read again when their files change, and [`TicketKeys`] that rotate.

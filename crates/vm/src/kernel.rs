@@ -1,4 +1,4 @@
-//! The guest's kernel: image, modules, and what modules are built against.
+//! The guest's kernel: its image, its modules, and the headers against which modules are built.
 
 mod debug;
 mod newest;
@@ -8,33 +8,33 @@ mod uncompressed;
 use crate::{apt::Apt, cache::Cache, process::Supervisor};
 use std::{fmt, path::PathBuf, str::FromStr};
 
-/// Debian's series of kernels that the guest can run. The first that the archive has is the default:
-/// on Debian 12 its stable 6.1, on Debian 13 its 6.12. One more series is one more entry here.
+/// Debian's series of kernels that the guest can run. The default is the first one that the archive
+/// has: 6.1 on Debian 12, 6.12 on Debian 13. To support another series, add it here.
 pub(crate) const SERIES: &[&str] = &["6.1", "6.12"];
 const NEWEST: &str = "newest";
 const DEBUG: &str = "debug";
 const RACES: &str = "kcsan";
-/// The cache's note of the series that the archive has.
+/// The note in the cache that lists the series in the archive.
 const NOTE: &str = "series.json";
 
 /// Which kernel the guest runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum KernelChoice {
-    /// The first of the series known here that Debian's archive has, as this system's apt sees it.
+    /// The first entry of [`SERIES`] that Debian's archive has, according to this system's apt.
     #[default]
     Archive,
-    /// The newest of one of Debian's series, such as `6.12`.
+    /// The newest kernel of one of Debian's series, such as `6.12`.
     Series(&'static str),
-    /// The newest that Debian offers anywhere, from the backports to its stable release.
+    /// The newest kernel that Debian offers for its stable release, backports included.
     Newest,
-    /// A 6.1 built here from Debian's source, with KASAN, lockdep and kmemleak.
+    /// A kernel 6.1 built here from Debian's source, with KASAN, lockdep and kmemleak.
     Debug,
-    /// The same with KCSAN.
+    /// A kernel 6.1 built here from Debian's source, with KCSAN.
     Races,
 }
 
 impl KernelChoice {
-    /// All that can be chosen by name.
+    /// All choices that have a name on the command line.
     pub fn named() -> impl Iterator<Item = KernelChoice> {
         let series = SERIES.iter().copied().map(KernelChoice::Series);
         series.chain([KernelChoice::Newest, KernelChoice::Debug, KernelChoice::Races])
@@ -72,18 +72,18 @@ pub(crate) struct Kernel {
     pub(crate) image: PathBuf,
     /// `lib/modules/RELEASE` after depmod; none if everything is built in.
     pub(crate) modules: Option<PathBuf>,
-    /// What `make -C` is given to build a module: below `root`, if there is one.
+    /// The directory for `make -C` when a module is built; below `root`, if there is one.
     pub(crate) headers: PathBuf,
-    /// The file system in which modules are built, where this system's compiler is not the
-    /// kernel's.
+    /// The root file system with the kernel's compiler, in which modules are built; `None` if this
+    /// system's compiler is the same.
     pub(crate) root: Option<PathBuf>,
-    /// What it needs to run at ease, in MiB.
+    /// The default memory of a guest with this kernel, in MiB.
     pub(crate) memory_mib: u32,
-    /// What this kernel wants on its command line besides.
+    /// Further arguments for the kernel's command line.
     pub(crate) arguments: &'static str,
 }
 
-/// Gets a kernel: from the system, from the cache, from Debian's archive.
+/// Gets a kernel from the system, from the cache or from Debian's archive.
 pub(crate) fn obtain(
     choice: KernelChoice,
     refresh: bool,
@@ -92,8 +92,8 @@ pub(crate) fn obtain(
 ) -> anyhow::Result<Kernel> {
     let kernel = match choice {
         KernelChoice::Archive => {
-            let there = in_archive(refresh, cache, supervisor)?;
-            stock::obtain(&there[0], refresh, cache, supervisor)?
+            let series = in_archive(refresh, cache, supervisor)?;
+            stock::obtain(&series[0], refresh, cache, supervisor)?
         }
         KernelChoice::Series(series) => stock::obtain(series, refresh, cache, supervisor)?,
         KernelChoice::Newest => newest::obtain(refresh, cache, supervisor)?,
@@ -104,17 +104,18 @@ pub(crate) fn obtain(
     Ok(kernel)
 }
 
-/// The series that can be had here, the default first.
+/// The series that the guest can run on this system, the default first.
 ///
 /// # Errors
 /// Debian's archive cannot be queried, or has none of them.
 pub fn available(cache: &Cache) -> anyhow::Result<Vec<KernelChoice>> {
-    let there = in_archive(false, cache, &Supervisor::new()?)?;
-    let is_there = |series: &&&str| there.iter().any(|there| there == *series);
-    Ok(SERIES.iter().filter(is_there).map(|series| KernelChoice::Series(series)).collect())
+    let archived = in_archive(false, cache, &Supervisor::new()?)?;
+    let is_archived = |series: &&&str| archived.iter().any(|archived| archived == *series);
+    Ok(SERIES.iter().filter(is_archived).map(|series| KernelChoice::Series(series)).collect())
 }
 
-/// At least one. Queried once and then stored: a run needs no network.
+/// The entries of [`SERIES`] that the archive has; at least one. The archive is queried once and the
+/// result stored, so that later runs need no network.
 fn in_archive(
     refresh: bool,
     cache: &Cache,
@@ -128,9 +129,9 @@ fn in_archive(
     {
         return Ok(known);
     }
-    let there = Apt::open(cache, supervisor)?.which_of(SERIES)?;
-    cache.set_note(NOTE, &serde_json::to_string(&there)?)?;
-    Ok(there)
+    let archived = Apt::open(cache, supervisor)?.which_of(SERIES)?;
+    cache.set_note(NOTE, &serde_json::to_string(&archived)?)?;
+    Ok(archived)
 }
 
 #[cfg(test)]

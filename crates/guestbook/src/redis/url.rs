@@ -36,7 +36,7 @@ pub enum Address {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum UrlError {
-    /// The scheme is missing or another one.
+    /// The scheme is missing or not supported.
     #[error("a Redis URL begins with redis:// or unix:// (redis://HOST:PORT/DB, unix:///PATH)")]
     Scheme,
     /// `rediss://` requires TLS.
@@ -91,14 +91,14 @@ impl FromStr for Url {
 
 fn tcp(rest: &str) -> Result<Url, UrlError> {
     let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
-    // What looks like the path belongs to a password here, and the port may be a part of it too.
+    // A slash before the `@` is an unencoded slash of the password. The error shows no part of the URL.
     if path.contains('@') {
         return Err(UrlError::Login("password"));
     }
     if authority.contains(['?', '#']) || path.contains(['?', '#', '/']) {
         return Err(UrlError::Invalid("database", path.to_owned()));
     }
-    // The last `@`: a password may contain others.
+    // The login ends at the last `@`, because a password may contain `@`.
     let (login, address) = match authority.rsplit_once('@') {
         Some((login, address)) => (Some(login), address),
         None => (None, authority),

@@ -1,4 +1,4 @@
-//! Limits: what is at one is taken, what is beyond it refused.
+//! Limits: a request at a limit is accepted, and a request beyond it is refused.
 
 use super::Case;
 
