@@ -80,7 +80,7 @@ static struct pollfd note_interest(struct model *model, const struct slot *slot)
 	return change;
 }
 
-static struct pollfd note_end(struct model *model, const struct slot *slot)
+static struct pollfd note_removal(struct model *model, const struct slot *slot)
 {
 	model->interests[slot - slots].in_set = false;
 	return (struct pollfd){ slot->fd, POLLREMOVE, 0 };
@@ -93,7 +93,7 @@ void model_change(struct model *model)
 
 	for (int i = 0; i < count; i++)
 		changes[i] = pick(3) ? note_interest(model, pick_slot()) :
-				       note_end(model, pick_slot());
+				       note_removal(model, pick_slot());
 	apply(model->set, changes, count);
 }
 
@@ -106,7 +106,7 @@ void model_interest(struct model *model, struct slot *slot)
 
 void model_forget(struct model *model, struct slot *slot)
 {
-	struct pollfd change = note_end(model, slot);
+	struct pollfd change = note_removal(model, slot);
 
 	apply(model->set, &change, 1);
 }
@@ -132,9 +132,9 @@ void models_replace(struct model *models, int count, struct slot *slot)
 		if (!models[j].interests[i].in_set)
 			continue;
 		/*
-		 * An interest with hints belongs to its socket, which may have returned as a
-		 * duplicate. An interest without hints belongs to the number, until that gets
-		 * hints.
+		 * An interest with hints belongs to its socket; the descriptor may now be a
+		 * duplicate of the same socket. An interest without hints belongs to the
+		 * descriptor number, until a file with hints gets that number.
 		 */
 		if (has_hints(&models[j], old.kind) ? slot->file != old.file :
 						      has_hints(&models[j], slot->kind))
@@ -184,7 +184,7 @@ static bool agrees(const struct model *model, enum way way, bool last)
 			continue;
 		if (last)
 			test_fail(__FILE__, __LINE__,
-				  "history %llu: fd %d for %#x is %#x, poll says %#x",
+				  "history %llu: fd %d, events %#x: revents %#x, expected %#x",
 				  (unsigned long long)picks_began(), expected[i].fd,
 				  expected[i].events, revents, expected[i].revents);
 		return false;
@@ -222,7 +222,7 @@ static bool hpoll_agrees_now(int set, struct pollfd *array, int count, bool last
 			continue;
 		if (last)
 			test_fail(__FILE__, __LINE__,
-				  "history %llu: fd %d for %#x is %#x, poll says %#x",
+				  "history %llu: fd %d, events %#x: revents %#x, expected %#x",
 				  (unsigned long long)picks_began(), expected[i].fd,
 				  expected[i].events, array[i].revents, expected[i].revents);
 		return false;
@@ -521,7 +521,7 @@ static void history(int options, uint64_t seed, int steps)
 		model_agrees(&models[MAIN]);
 	}
 	holder_end();
-	bell_take_down();
+	notifier_close();
 	slots_close();
 	if (area.mapping)
 		munmap(area.mapping, DP_MMAP_SIZE(area.room));

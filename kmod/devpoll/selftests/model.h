@@ -43,6 +43,6 @@ void sleepers_are_woken(struct model *models, int count, int which, int set);
  * Adds the notifier that ends sleepers' waits when no other event does; it is always in their set.
  */
 void notifier_add(const struct model *model);
-void bell_take_down(void);
+void notifier_close(void);
 
 #endif /* MODEL_H */

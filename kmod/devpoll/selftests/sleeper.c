@@ -16,14 +16,14 @@
 
 /* A socket (with hints) or a pipe (without hints). */
 static struct pair notifier;
-static bool bell_is_pipe;
+static bool notifier_is_pipe;
 
 void notifier_add(const struct model *model)
 {
 	int ends[2];
 
-	bell_is_pipe = pick(2);
-	if (bell_is_pipe) {
+	notifier_is_pipe = pick(2);
+	if (notifier_is_pipe) {
 		OK(pipe2(ends, O_CLOEXEC | O_NONBLOCK));
 		notifier = (struct pair){ ends[0], ends[1] };
 	} else {
@@ -32,16 +32,16 @@ void notifier_add(const struct model *model)
 	set_write(model->set, notifier.a, POLLIN);
 }
 
-void bell_take_down(void)
+void notifier_close(void)
 {
 	pair_close(notifier);
 }
 
-static void bell_is_still(void)
+static void notifier_drain(void)
 {
 	char bytes[8];
 
-	if (bell_is_pipe)
+	if (notifier_is_pipe)
 		(void)!read(notifier.a, bytes, sizeof(bytes));
 	else
 		drain(notifier.a);
@@ -328,7 +328,7 @@ static void sleep_in_set(struct model *models, int count, struct model *model)
 		CHECK_EQ(pthread_join(sleepers[i].thread, NULL), 0);
 		check_results(&sleepers[i], NULL);
 	}
-	bell_is_still();
+	notifier_drain();
 	model_agrees(model);
 }
 
@@ -353,7 +353,7 @@ static void sleep_in_hpoll(struct model *models, int count, int set)
 	wait_until_reported(&sleeper, 1, false, NULL, 0);
 	CHECK_EQ(pthread_join(sleeper.thread, NULL), 0);
 	check_results(&sleeper, requested);
-	bell_is_still();
+	notifier_drain();
 }
 
 void sleepers_are_woken(struct model *models, int count, int which, int set)
