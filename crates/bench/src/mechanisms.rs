@@ -62,7 +62,7 @@ pub(crate) struct Options {
 /// More have no interval of ranks.
 const MAX_ROUNDS: i64 = rank::MAX_VALUES as i64;
 
-/// Measures, prints and keeps what came out.
+/// Measures, and prints and stores the results.
 pub(crate) fn measure(options: &Options) -> anyhow::Result<()> {
     let results = run::run(&options.plan()?)?;
     let goals = goals::goals(&results);

@@ -1,7 +1,7 @@
-//! The servers that are compared: how each is started, one worker, pinned, by the laboratory's
-//! [`Server`].
+//! The servers that the benchmark compares, and how it starts each: pinned to one CPU, as a
+//! [`Server`] of the laboratory.
 //!
-//! Those that are not ours are set up as in the laboratory's experiments ([`pollux_lab::peer`]).
+//! Third-party servers are configured as in the laboratory's experiments ([`pollux_lab::peer`]).
 
 use crate::scenario::CONNECTIONS;
 use anyhow::Context as _;
@@ -31,9 +31,9 @@ pub(crate) enum Peer {
     Prethreaded,
     /// `pollux serve --architecture preforked`, a process for each connection.
     Preforked,
-    /// The same as [`Peer::Pollux`] of another build.
+    /// As [`Peer::Pollux`], with the binary of another build ([`Testbed::against`]).
     PolluxBefore,
-    /// One that is not ours.
+    /// A third-party server.
     Other(peer::Peer),
 }
 
@@ -69,7 +69,7 @@ pub(crate) struct Testbed {
     pub(crate) against: Option<PathBuf>,
     /// The document root, with `1.txt` and `6k.txt`.
     pub(crate) documents: PathBuf,
-    /// For configuration files, logs and process ids.
+    /// The directory for configuration files, logs and process ids.
     pub(crate) scratch: PathBuf,
     /// The CPU of the servers.
     pub(crate) cpu: u32,
@@ -78,7 +78,7 @@ pub(crate) struct Testbed {
 }
 
 impl Testbed {
-    /// The binary of a Pollux.
+    /// The binary that a variant of Pollux runs.
     fn binary(&self, peer: Peer) -> &Path {
         match (&self.against, peer) {
             (Some(before), Peer::PolluxBefore) => before,
@@ -90,7 +90,7 @@ impl Testbed {
 /// The documents' names and lengths.
 pub(crate) const DOCUMENTS: [(&str, usize); 2] = [("1.txt", 1), ("6k.txt", 6 * 1024)];
 
-/// The path of the first document, which is asked for where any will do.
+/// The path of the first document, for requests to which any document is a good answer.
 pub(crate) const PATH: &str = "/1.txt";
 
 /// Starts `peer` and waits until it answers.
@@ -107,18 +107,18 @@ pub(crate) fn start(peer: Peer, testbed: &Testbed) -> anyhow::Result<Server> {
             serve(peer, testbed, ["--architecture", peer.name(), "--pool", &pool])?
         }
         Peer::Other(other) => {
-            let there = peer::PeerSetup {
+            let setup = peer::PeerSetup {
                 documents: &testbed.documents,
                 scratch: &testbed.scratch,
                 tls: None,
             };
-            other.set_up(Role::Files, there)?
+            other.set_up(Role::Files, setup)?
         }
     };
     Server::start_peer(peer.name(), &set_up, testbed.cpu, PATH, &testbed.interrupt)
 }
 
-/// The floor, which answers with as much as the document has.
+/// Starts `pollux lab floor` with a reply whose content is as long as `document`.
 fn floor(testbed: &Testbed, document: (&str, usize), more: &[&str]) -> anyhow::Result<Server> {
     let (name, length) = document;
     let reply = testbed.scratch.join(format!("floor-{name}"));
@@ -129,7 +129,7 @@ fn floor(testbed: &Testbed, document: (&str, usize), more: &[&str]) -> anyhow::R
     Server::start_floor(&program, testbed.cpu, &testbed.interrupt)
 }
 
-/// `pollux serve`, with what all of ours have and `more`.
+/// The command line of `pollux serve`: the options that all variants of Pollux have, then `more`.
 fn serve(peer: Peer, testbed: &Testbed, more: [&str; 4]) -> anyhow::Result<SetUp> {
     let port = Port::reserve()?;
     let listen = port.address().to_string();
@@ -140,7 +140,7 @@ fn serve(peer: Peer, testbed: &Testbed, more: [&str; 4]) -> anyhow::Result<SetUp
     Ok(SetUp { program, environment: Vec::new(), port, is_tls: false })
 }
 
-/// The version line that each program prints of itself.
+/// The version line that the program of `peer` prints.
 pub(crate) fn version(peer: Peer, testbed: &Testbed) -> String {
     match peer {
         Peer::Other(other) => other.version(),

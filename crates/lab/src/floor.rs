@@ -1,10 +1,9 @@
 //! The floor under what a request can cost a server: on epoll one wait, one recv, one send; with a thread
 //! for each connection a recv and a send that block.
 //!
-//! It answers everything it receives with the same bytes. It parses nothing, and has neither timers nor
-//! files. What a server costs beyond it is the server's own; what it costs itself no server of its kind can
-//! do without. Its one home, as `pollux lab floor`: an experiment, `make bench` and the test that counts
-//! instructions all start that.
+//! The floor answers all input with the same bytes. It parses nothing, and has neither timers nor files. No
+//! server of its kind can cost less; any cost above the floor is the server's own. An experiment, `make
+//! bench` and the test that counts instructions all start it as `pollux lab floor`.
 
 mod each_ready;
 mod push;

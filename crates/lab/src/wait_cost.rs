@@ -1,9 +1,9 @@
 //! What one wait costs: the mechanism alone, with no server around it.
 //!
-//! Many sockets are watched and a few of them made ready before each wait; only the wait and the
-//! handing out of its events are timed. This is how the papers' arguments about a single system
-//! call are measured (provos sections 3.1 to 3.3), and in the guest kernel, where an instruction is
-//! a nanosecond, it repeats to the per cent.
+//! Many sockets are watched, and a few of them are made ready before each wait. Only the wait and the
+//! delivery of its events are timed. The papers argue about the cost of a single system call (provos
+//! sections 3.1 to 3.3); this measures it. In the guest kernel, where an instruction takes a
+//! nanosecond, repeated measurements differ by less than one per cent.
 //!
 //! Calls of the kernel's functions ([`crate::kernel_calls`]) are counted in further waits after the
 //! timed ones, which the probes would slow.
@@ -37,11 +37,11 @@ const MAX_WAITS_PER_ROUND: usize = 100_000;
 /// Which sockets are ready at each wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ready {
-    /// So many, others each time.
+    /// This many, different ones each time.
     Some(usize),
     /// One, the same each time.
     Same,
-    /// Half of them, others each time.
+    /// Half of them, different ones each time.
     Half,
     /// All of them.
     All,

@@ -29,7 +29,7 @@ pub(crate) enum Case {
     AllReady { size: usize },
 }
 
-/// What came out, in nanoseconds: per turn, per change, per event.
+/// The results, in nanoseconds: per turn, per change, per event.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Cost {
     pub(crate) ns: f64,

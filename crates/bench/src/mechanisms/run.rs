@@ -44,7 +44,7 @@ pub(crate) struct Figure {
     pub(crate) ratio: Option<Estimate>,
 }
 
-/// What came out.
+/// The results.
 pub(crate) struct Results {
     pub(crate) figures: Vec<Figure>,
     /// What could not be measured, and why.

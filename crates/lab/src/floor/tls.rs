@@ -1,4 +1,4 @@
-//! The floor over TLS 1.3: epoll, and the cryptography that nobody can do without.
+//! The floor over TLS 1.3: epoll, and the least cryptography that a TLS server needs.
 //!
 //! rustls performs the handshake and gives its keys away; from then on a request costs one wait, one recv, one
 //! record opened in place, one sealed in place and one send. The AEAD is that of the server's provider. Keys stay

@@ -1,19 +1,19 @@
-//! A page in Markdown: a forge shows it for the directory of a published run.
+//! The README.md of a published run, which code hosting sites show for its directory.
 
 use super::{csv, files::Files, forest, html, panel::Panel, summary, terminal};
 use crate::{format, result::Outcome};
 use std::fmt::Write as _;
 
-/// Columns of the notes' lines in the source.
+/// The width of tables and notes in the page's source, in columns.
 const WIDTH: u16 = 100;
 
-/// Text in a table's cell: a bar would end it.
+/// Escapes `|`, which would end a cell of a table.
 pub(super) fn cell(text: &str) -> String {
     text.replace('|', "\\|")
 }
 
-/// Renders the page: the question and the result, figures, tables, the place of the raw runs. `drawn` are
-/// the panels whose figures are in `figures/`, `files` the files that the page may link to.
+/// Renders the page: question, result, figures, tables, and a link to the raw data. `drawn` are the panels
+/// whose figures are in `figures/`; `files` are the files that the page may link to.
 pub fn page(outcome: &Outcome, drawn: &[(Panel<'_>, String)], files: &Files) -> String {
     let experiment = &outcome.experiment;
     let mut page = format!("# {}\n\n", experiment.title);
@@ -86,7 +86,7 @@ fn claims(page: &mut String, outcome: &Outcome) {
     page.push('\n');
 }
 
-/// `runs.csv` is not kept: it is made of the raw data, and as large.
+/// Links the raw data. A published run has no `runs.csv`: it is as large, and is made from the raw data.
 fn runs(page: &mut String, files: &Files) {
     let _ = write!(
         page,

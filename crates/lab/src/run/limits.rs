@@ -1,8 +1,9 @@
-//! The limit of each server at each point, sought before the blocks, so that the rates of these lie around it.
+//! Searches for the limit of each server at each point: the highest rate that it still answers completely.
 //!
-//! Limits differ by a few per cent, so a ladder common to all servers would need fine steps over all of
-//! them. Here each server has its own steps beside the common rates. The readings of the search decide
-//! nothing: they show where to measure.
+//! The search runs before the blocks. Limits differ by a few per cent, so one list of rates for all servers
+//! would need fine steps over the whole range. Instead, each server gets rates around its own limit (its
+//! ladder) beside the common rates. The readings of the search decide no claim: they only choose the rates
+//! of the blocks.
 
 use super::*;
 use crate::{
@@ -11,32 +12,35 @@ use crate::{
     result::{Ladder, LimitProbe},
 };
 
-/// The most probes of one search: enough to halve the way between the lowest and the highest rate down to a step.
+/// The most probes of one search: enough for a bisection from the whole range of rates down to one step.
 const MOST_PROBES: usize = 9;
-/// About so many are enough as a rule.
+/// The usual number of probes of a search, for the estimate of the remaining time.
 const PROBES: f64 = 4.0;
-/// A server that lacks less than this part of a step has answered everything; or less than this part of the
-/// rate, where the steps are so fine that the ends of the window lack as much.
+/// A server has answered a rate completely if the part that it did not answer is smaller than this many steps.
 const WHOLE: f64 = 0.8;
+/// The least tolerated part, as a share of the rate: requests at both ends of the window may be missing,
+/// which matters where the steps are very fine.
 const LEAST_LACK: f64 = 0.0075;
-/// The next rate after an overload: the answered rate plus this many times the tolerated lack.
+/// The next rate after an overload: the answered rate plus this many times the tolerated part.
 const BEYOND: f64 = 1.5;
-/// A rate that was not answered whole is near enough to the limit when it is no more than so many steps above it.
+/// The search ends when a rate that was not answered completely is at most this many steps above the limit.
 const NEAR: f64 = 2.0;
-/// The ladder's last step is above what counts as answered whole, which is all but two of a hundred
-/// (`claims/limit.rs`), even where the limit was found a step too low, or by this part of it.
+/// The last rate of a ladder is at least this multiple of the limit. `claims/limit.rs` accepts a rate as
+/// answered completely when 2 % are missing; the last rate must lie above that.
 const LAST: f64 = 1.0205;
+/// The search may find a limit that is too low, by one step or by this share of it. The last rate is higher
+/// by the larger of the two.
 const LEAST_ABOVE: f64 = 0.008;
-/// And its first is below the limit by two steps, even where that was found a step too high; by this part of the
-/// limit at least, however fine the steps are. Of ten steps that all lie above a limit no number of blocks says
-/// what it is.
+/// The first rate of a ladder is this many steps below the limit: one of them in case the search found a limit
+/// that is a step too high. If all rates lay above the limit, no number of blocks could find it.
 const FIRST: f64 = 2.0;
+/// The first rate is also at least this share of the limit below it, however fine the steps are.
 const LEAST_BELOW: f64 = 0.016;
-/// A probe lasts so many seconds at least: in one second a server answers a hundredth and a half more or less than in
-/// another, and one probe is to say where many blocks measure.
+/// The shortest window of a probe, in seconds. The rates that a server answers in two different seconds differ by
+/// 1.5 %, and a single probe chooses the rates of many blocks.
 const PROBE_S: f64 = 8.0;
 
-/// The probes so far: offered and answered rates.
+/// The state of a search: its range, its step, and the probes so far.
 struct Search<'a> {
     step: f64,
     lowest_rps: f64,
@@ -44,14 +48,14 @@ struct Search<'a> {
     probes: &'a [LimitProbe],
 }
 
-/// What a search wants next.
+/// The next action of a search.
 #[derive(Debug, PartialEq)]
 enum Next {
-    /// An answer at this rate.
+    /// Probe this rate.
     Probe(f64),
-    /// Nothing: this is about the limit, or the nearest that is known to it.
+    /// The search has ended: this is the best estimate of the limit.
     Limit(f64),
-    /// Nothing: it answers the highest rate.
+    /// The search has ended: the server answers even the highest rate.
     Unknown,
 }
 
@@ -60,7 +64,7 @@ impl Search<'_> {
         probe.answered_rps >= (1.0 - self.lack()) * probe.offered_rps
     }
 
-    /// The part of a rate that a server may lack and still count as answering all of it.
+    /// The share of a rate that may be missing from a completely answered rate.
     fn lack(&self) -> f64 {
         (WHOLE * self.step).max(LEAST_LACK)
     }
@@ -93,7 +97,7 @@ impl Search<'_> {
     }
 }
 
-/// The rates around a limit, from surely below it to surely above it, except those near a common rate.
+/// The ladder: rates from safely below a limit to safely above it, except those near a common rate.
 fn around(limit_rps: f64, step: f64, common: &[f64]) -> Vec<f64> {
     let last = ((LAST * (1.0 + step.max(LEAST_ABOVE)) - 1.0) / step).ceil() as i32;
     let first = -FIRST.max((LEAST_BELOW / step).ceil()) as i32;
@@ -109,12 +113,12 @@ fn around(limit_rps: f64, step: f64, common: &[f64]) -> Vec<f64> {
 }
 
 impl Session<'_> {
-    /// Seeks the limit of every course where the experiment wants that; the axis of the rates then has
-    /// those of all ladders.
+    /// Searches for the limit of the server of each course, if the experiment has a `limit_step`, and adds the
+    /// rates of all ladders to the axis of rates.
     pub(super) fn seek_limits(&mut self, courses: &[&[Cell]]) -> anyhow::Result<()> {
         let step = self.settings.experiment.rate.as_ref().and_then(|rate| rate.limit_step);
-        // Neither beside the paper's rates alone, nor where an earlier run has sought them. A quick form on the
-        // host has no time for it.
+        // No search with the paper's rates, or if an earlier run has found the limits. The quick form on the host
+        // has no time for it.
         let has_time = self.is_deterministic() || !self.settings.quick;
         let is_wanted = has_time && !self.outcome.paper_rates && self.settings.rates.is_none();
         let is_new = is_wanted && self.outcome.ladders.is_empty();
@@ -132,7 +136,7 @@ impl Session<'_> {
         let mut lines: Vec<Cell> = courses.iter().map(|course| without_rate(&course[0])).collect();
         lines.dedup();
         let count = lines.len() as u64;
-        // All of them or none: a run that continues from half of them would treat them as complete.
+        // The outcome gets all ladders or none: a resumed run would take half of them for complete.
         let mut ladders = Vec::new();
         for (done, line) in lines.into_iter().enumerate() {
             let mut probes = Vec::new();
@@ -146,7 +150,7 @@ impl Session<'_> {
                     Next::Limit(limit) => break Some(limit),
                     Next::Unknown => break None,
                 };
-                let what = format!("its limit: {}, {rate} a second?", line.name());
+                let what = format!("searching the limit of {}: {rate} a second", line.name());
                 self.settings.progress.running(
                     &what,
                     done as u64,
@@ -155,8 +159,8 @@ impl Session<'_> {
                 );
                 let Some(answered_rps) = self.answered(&line, rate)? else {
                     self.note(format!(
-                        "The limit of {} was not found: a probe at {rate} a second failed. It is offered the \
-                         common rates alone.",
+                        "The limit of {} was not found: a probe at {rate} a second failed. This server is \
+                         offered only the common rates.",
                         line.name()
                     ));
                     break None;
@@ -178,27 +182,27 @@ impl Session<'_> {
             }
         }
         self.note(format!(
-            "Where each server's limit lies was sought before the blocks, to about {step} of it; beside the {} \
-             rates that all were offered each has its own around that.",
+            "Before the blocks, a search found the limit of each server to within a share of about {step}. Each \
+             server is offered the {} common rates and rates of its own around its limit.",
             common.len()
         ));
         Ok(())
     }
 
-    /// How long the window of a probe is.
+    /// The window of a probe, in seconds.
     fn probe_s(&self) -> f64 {
         let budget = self.settings.experiment.budget(self.settings.quick);
         budget.min_window_seconds.max(PROBE_S)
     }
 
-    /// How long the search of so many limits takes.
+    /// The estimated time of the search for this many limits.
     fn time_for(&self, lines: u64) -> Duration {
         let probe_s = self.probe_s() + self.outcome.warmup_s + self.overhead();
         Duration::from_secs_f64(PROBES * lines as f64 * probe_s)
     }
 
-    /// The replies a second of `line` at this rate, by itself; `None` where it could not be measured, or the
-    /// generator was the bottleneck twice.
+    /// Offers `line` this rate and returns the answered rate. `None` if the measurement failed twice, for
+    /// example because the generator was the bottleneck.
     fn answered(&mut self, line: &Cell, rate: f64) -> anyhow::Result<Option<f64>> {
         let mut cell = line.clone();
         cell.point.insert(RATE.into(), Value::Number(rate));
@@ -206,7 +210,7 @@ impl Session<'_> {
         let warmup_s = self.outcome.warmup_s;
         let step = LoadPhase { cell: &cell, drive: Drive::AsPlanned, window_s, warmup_s };
         for _ in 0..2 {
-            // Arrivals that no block has.
+            // No block uses this seed for its arrivals.
             let (trials, result) = self.trial(&[step], self.settings.seed.wrapping_sub(1))?;
             let raw = &trials[0].raw;
             if result.is_ok() && raw.validity().is_ok() {
@@ -224,7 +228,7 @@ impl Session<'_> {
 mod tests {
     use super::*;
 
-    /// Where the search ends with a server that answers `of` the offered rate, and the number of probes.
+    /// The limit that the search finds for a server that answers `of(rate)`, and the number of probes.
     fn found(step: f64, mut of: impl FnMut(f64) -> f64) -> (Option<f64>, usize) {
         let mut probes: Vec<LimitProbe> = Vec::new();
         loop {
@@ -240,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_with_a_steady_limit_is_found_at_once() {
+    fn a_steady_limit_is_found_with_few_probes() {
         for step in [0.006, 0.0125, 0.04] {
             for limit in [520.0, 777.0, 1234.0, 1400.0] {
                 let (found, probes) = found(step, |_| limit);
@@ -252,12 +256,12 @@ mod tests {
     }
 
     #[test]
-    fn noise_of_the_size_of_a_step_leads_nowhere_else() {
+    fn noise_of_the_size_of_a_step_does_not_mislead_the_search() {
         use rand::{RngExt, SeedableRng, rngs::StdRng};
         let mut random = StdRng::seed_from_u64(3);
         for _ in 0..200 {
             let limit: f64 = random.random_range(600.0..1400.0);
-            // Its limit is where it is offered a little too much; under heavy overload it answers less.
+            // The server answers its full limit under slight overload, and less under heavy overload.
             let (limit_rps, probes) = found(0.0125, |rate: f64| {
                 let lost = (rate / limit - 1.0).max(0.0) * random.random_range(0.0..0.8);
                 limit * (1.0 - lost) * random.random_range(0.993..1.007)
@@ -268,9 +272,8 @@ mod tests {
         }
     }
 
-    /// How many of a thousand ladders in steps of `step` have rates on both sides of the limit, when probes last
-    /// `probe_s` seconds, of which each differs from the others by a hundredth and a half, as with poll among idle
-    /// connections.
+    /// How many of 1,000 ladders in steps of `step` have rates on both sides of the limit. Probes last `probe_s`
+    /// seconds; the answered rate varies by 1.5 % from second to second, as with poll and idle connections.
     fn ladders_around(step: f64, probe_s: f64) -> usize {
         use crate::statistics::normal;
         use rand::{SeedableRng, rngs::StdRng};
@@ -286,18 +289,18 @@ mod tests {
     }
 
     #[test]
-    fn a_ladder_has_its_limit_within_however_fine_its_steps_are() {
+    fn a_ladder_contains_its_limit_however_fine_its_steps_are() {
         for step in [0.003, 0.004, 0.006, 0.0125] {
             let around = ladders_around(step, PROBE_S);
             assert!(around >= 985, "{step}: {around} of 1,000");
         }
-        // With probes of a second it has not: so it is their length that does it.
+        // Positive control: probes of one second are too short.
         assert!(ladders_around(0.004, 1.0) < 800);
     }
 
     #[test]
-    fn a_server_whose_rate_grows_with_the_load_has_its_limit_where_it_first_falls_short() {
-        // At 1,200 it answers 1,200, at 1,450 1,275.
+    fn a_rate_that_still_grows_under_overload_has_its_limit_where_it_first_falls_short() {
+        // The server answers all of 1,200 and 1,275 of 1,450.
         let (found, probes) = found(0.0125, |rate| 1200.0 + 0.3 * (rate - 1200.0));
         let found = found.unwrap();
         assert!((1190.0..1230.0).contains(&found), "{found}");
@@ -305,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_collapses_is_found_where_it_stands() {
+    fn a_server_that_collapses_has_its_limit_below_the_collapse() {
         let (found, probes) = found(0.0125, |rate| if rate <= 1170.0 { rate } else { 400.0 });
         let found = found.unwrap();
         assert!((1130.0..=1170.0).contains(&found), "{found}");
@@ -314,7 +317,7 @@ mod tests {
 
     #[test]
     fn limits_beyond_the_rates() {
-        assert_eq!(found(0.0125, |rate| rate).0, None, "it answers the highest");
+        assert_eq!(found(0.0125, |rate| rate).0, None, "the highest rate is answered");
         let (below, _) = found(0.0125, |_| 300.0);
         assert_eq!(below, Some(300.0));
         assert_eq!(around(300.0, 0.0125, &[500.0, 1450.0]), Vec::<f64>::new());
@@ -329,11 +332,11 @@ mod tests {
         assert_eq!(own(1101.0, 0.0125), [1073.0, 1087.0, 1115.0, 1129.0, 1142.0], "1,100 is there");
         assert_eq!(own(1440.0, 0.0125), [1404.0, 1422.0, 1440.0], "none above the highest");
         for step in [0.002, 0.006, 0.0125, 0.05, 0.1] {
-            // Found a step too low or too high, it still has rates on both sides of the limit.
+            // The ladder has rates on both sides even of a limit that was found a step too low or too high.
             let rates = around(1200.0, step, &[10.0, 9000.0]);
             assert!(rates[rates.len() - 1] > LAST * 1200.0 * (1.0 + step) - 1.0, "{step}");
             assert!(rates[0] < 1200.0 * (1.0 - step), "{step}");
-            // And where one probe had a luck of a hundredth and a half.
+            // Also if one probe was 1.5 % too high.
             assert!(rates[0] < 1200.0 * 0.985, "{step}");
         }
     }

@@ -1,4 +1,4 @@
-//! Going on with what was measured before a stop.
+//! Continues a run that was stopped before its end.
 
 use super::*;
 
@@ -8,22 +8,21 @@ pub(super) fn has_rates(outcome: &Outcome) -> bool {
 }
 
 impl Session<'_> {
-    /// Takes over what was measured before: at the same rates, after the same warm-up. Where the stop came
-    /// before the first run there is no warm-up to take over, and where it came before the rates were
-    /// drawn nothing at all.
+    /// Takes over the results of the earlier run, its rates and its warm-up. A run that was stopped before its
+    /// first measurement has only rates; one that was stopped before its rates were drawn has nothing.
     ///
     /// # Errors
-    /// When the runs of both would not be of one experiment.
+    /// When the earlier run had another experiment, other settings or another environment.
     pub(super) fn resume(&mut self, earlier: &Outcome) -> anyhow::Result<()> {
         let settings = self.settings;
         let same = earlier.quick == settings.quick && earlier.seed == settings.seed;
         anyhow::ensure!(
             same && earlier.experiment == self.outcome.experiment,
-            "what is to be resumed is another experiment, form or seed"
+            "the run to resume has another experiment, form or seed"
         );
         anyhow::ensure!(
             earlier.paper_rates || !settings.paper_rates,
-            "what is to be resumed was not begun at the paper's own rates"
+            "the run to resume did not use the paper's own rates: leave --paper-rates out"
         );
         self.outcome.paper_rates = earlier.paper_rates;
         let has_runs = !earlier.runs.is_empty();
@@ -32,7 +31,7 @@ impl Session<'_> {
         }
         if let Some(difference) = earlier.environment.difference(&self.outcome.environment) {
             anyhow::bail!(
-                "what is to be resumed was measured elsewhere ({difference}): begin anew, in another \
+                "the run to resume was measured in another environment ({difference}): start a new run in another \
                  directory"
             );
         }
@@ -46,7 +45,7 @@ impl Session<'_> {
             return Ok(());
         }
         let Outcome { runs, warmup_s, started_at, looks, mut notes, .. } = earlier.clone();
-        // This one is made again, of all runs.
+        // The end of this run writes a new note about the shared CPU, from all runs.
         let shared = cpus::shared_cpu(earlier);
         notes.retain(|note| Some(note) != shared.as_ref());
         notes.push(format!("Resumed after {} runs.", runs.len()));
