@@ -19,7 +19,7 @@ const LINE_MAX: u64 = 1 << 20;
 pub(crate) enum Refused {
     /// Nobody is there.
     Absent(PathBuf, io::Error),
-    /// The connection broke, or what came makes no sense.
+    /// The connection failed, or the server sent an invalid reply.
     Broken(String),
     /// The server refuses.
     Rejected(ErrorKind, String),

@@ -28,25 +28,24 @@ Examples:
   # 8,000 connections that do nothing, until Ctrl-C
   pollux idle 127.0.0.1:8080 --connections 8000
 
-  # kept alive after one request for a page, for a minute
+  # 8,000 connections that stay open after one request each, for a minute
   pollux idle http://127.0.0.1:8080/a/page -c 8000 --kind after-request -z 1m
 
-  # 10,000 idle TLS connections to a server with a certificate for trials
+  # 10,000 idle TLS connections to a server with a self-signed certificate
   pollux idle https://127.0.0.1:8443/ -c 10000 --kind after-request --insecure
 
   # 10,000 subscribers of a hub
   pollux idle http://127.0.0.1:8080/ -c 10000 --subscribe
 
-  # more than one source address has ports for
+  # more connections than one source address has ports
   pollux idle 127.0.0.1:8080 --connections 100000 --source 127.0.1.0/24
 
-Connections that the server drops are re-opened. More than the limit on
-descriptors (`ulimit -Hn`) are held by several threads, each with a file table
-of its own.
+Connections that the server drops are re-opened. If there are more connections
+than the limit on descriptors (`ulimit -Hn`), several threads hold them, each
+with a file table of its own.
 
-Exit status: 0 when all were held at the end, which is --duration or the first
-SIGINT or SIGTERM; 1 when they were not; 2 when the command line was not
-understood.";
+Exit status: 0 when all connections were open at the end (after --duration, or
+at the first SIGINT or SIGTERM), 1 when some were missing, 2 for a usage error.";
 
 /// The command's arguments.
 #[derive(clap::Args)]
@@ -58,11 +57,11 @@ pub(crate) struct Args {
     /// How many connections to hold
     #[arg(long, short = 'c', value_name = "N")]
     connections: usize,
-    /// What they do before they fall silent
+    /// What each connection does before it becomes idle
     #[arg(long, value_enum, default_value = "connect")]
     kind: IdleKindName,
-    /// Hold subscribers: each asks once for the event stream of the URL, which is to stay open; without a
-    /// path the URL is a Mercure hub's, and the topic `load`
+    /// Hold subscribers: each requests the event stream at the URL, once, and keeps it open. If the URL has
+    /// no path, it is that of a Mercure hub, and the topic is `load`
     #[arg(long, conflicts_with = "kind")]
     subscribe: bool,
     /// How long to hold them [default: until SIGINT]
@@ -83,8 +82,8 @@ pub(crate) struct Args {
     /// CPUs for the threads that hold the connections
     #[arg(long, value_delimiter = ',', value_name = "CPU,…")]
     pin: Vec<usize>,
-    /// Whether the processes that mpirun or srun started make one pool: auto, off, or the MPI library
-    /// to load [docs/cluster.md]
+    /// Whether the processes that mpirun or srun started form one pool: auto, off, or the MPI library to
+    /// load [docs/cluster.md]
     #[arg(long, default_value = "auto", value_name = "CHOICE")]
     ranks: MpiChoice,
     #[command(flatten)]
@@ -92,7 +91,7 @@ pub(crate) struct Args {
     /// Re-opened connections resume TLS sessions instead of making full handshakes
     #[arg(long, help_heading = "TLS")]
     tls_resume: bool,
-    /// Print a JSON line when all are held, and one at the end
+    /// Print a JSON line when all connections are open, and one at the end
     #[arg(long)]
     json: bool,
 }
@@ -150,7 +149,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
     let ranks = ranks::join(&args.ranks, task, &stop)?;
     let started_at = Instant::now();
     let on_held = |report| {
-        // A closed standard output is no reason to let go of the connections.
+        // A closed standard output is no reason to close the connections.
         let _ = show("holding", report, started_at, false, None, args.json);
     };
     let Some(mut ranks) = ranks else {
@@ -160,7 +159,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
         return all_held(&report);
     };
     let held = ranks::hold_idle(&plan, args.duration, !args.json, &mut ranks, &stop, on_held)?;
-    // Rank 0 reports for all.
+    // Rank 0 reports for all ranks; the others have no totals.
     let Some(IdleTotals { idle, ranks, interrupted }) = held else { return Ok(ExitCode::SUCCESS) };
     show("statistics", idle, started_at, interrupted, Some(&ranks), args.json)
         .context("standard output")?;
@@ -174,20 +173,20 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
 fn all_held(report: &IdleReport) -> Result<ExitCode> {
     let IdleReport { wanted, held, .. } = report;
     if held < wanted {
-        bail!("{held} of {wanted} idle connections were held at the end");
+        bail!("only {held} of {wanted} idle connections were open at the end");
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// What the TLS handshakes of the connections took.
+/// The rate and the mean duration of the connections' TLS handshakes.
 struct Handshakes {
     per_s: f64,
-    /// From the end of the TCP handshake.
+    /// Counted from the end of the TCP handshake.
     mean_us: f64,
 }
 
 impl Handshakes {
-    /// `None` without any.
+    /// `None` if there was no handshake.
     fn of(report: &IdleReport, elapsed: Duration) -> Option<Self> {
         let count = (report.handshakes.full + report.handshakes.resumed) as f64;
         (count > 0.0).then(|| Self {

@@ -33,7 +33,7 @@ use std::{
 /// The command's arguments.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
-  pollux lab list                       what there is, and how long each takes
+  pollux lab list                       the experiments, and how long each takes
   pollux lab run idle --quick           into results/idle-DATE-TIME/
   pollux lab run my-own.toml --out out  an experiment of your own
   pollux lab report results/idle-…      renders the page again")]
@@ -49,8 +49,8 @@ enum Subcommand {
     List,
     /// Run an experiment: measure, judge its claims, draw a report
     Run(RunArgs),
-    /// Render the report of a result directory again from its result.json; of several, one page over
-    /// all of them, paper by paper
+    /// Render the report of a result directory again from its result.json; for several directories,
+    /// render one page over all of them, ordered by paper
     #[command(after_help = "Examples:
   pollux lab report results/idle-20261121-120000
   pollux lab report docs/runs/*/ --out docs     papers.html and papers.md")]
@@ -58,7 +58,7 @@ enum Subcommand {
         /// The result directories
         #[arg(required = true, value_name = "DIR")]
         directories: Vec<PathBuf>,
-        /// Where papers.html and papers.md go, for several [default: here]
+        /// The directory for papers.html and papers.md [default: the current directory]
         #[arg(long, value_name = "DIR")]
         out: Option<PathBuf>,
     },
@@ -75,40 +75,41 @@ enum Subcommand {
         #[arg(long, value_name = "FILE")]
         csv: Option<PathBuf>,
     },
-    /// Keep a run for others: raw data compressed, figures, a page that a forge shows
+    /// Make a run ready to publish: compressed raw data, figures, and a README.md that shows them
     #[command(after_help = "Example:
   pollux lab archive results/idle-20261121-120000 docs/runs/2026-11-21-idle
 
-The report is left out: `pollux lab report` renders it again from what is kept.")]
+The report is left out: `pollux lab report` renders it from the archived data.")]
     Archive {
         /// The result directory
         directory: PathBuf,
         /// The directory to write to; it is created when it does not exist
         to: PathBuf,
     },
-    /// Say what each mechanism keeps of its rate on this machine, for so many idle and open connections
+    /// Measure how much of its best rate each mechanism keeps on this machine, with the given numbers of
+    /// idle connections and open requests
     #[command(after_help = "Example:
   pollux lab advise --idle 10000 --open 64 --rate 5000
 
 It takes a minute: five mechanisms, with and without the idle connections.
 
-Exit status: 0 with figures, 1 when the measurement could not be made, 2 for a
-usage error, 4 when none of its runs counts.")]
+Exit status: 0 when a mechanism was measured, 1 when the measurement failed, 2
+for a usage error, 4 when no run is valid.")]
     Advise {
-        /// Connections that are open and say nothing
+        /// Connections that stay open and send nothing
         #[arg(long, value_name = "N", default_value_t = 1000)]
         idle: u32,
-        /// Requests that may be open at once
+        /// Requests that may be open (sent and not yet answered) at once
         #[arg(long, value_name = "N", default_value_t = 64)]
         open: u32,
         /// Requests a second that the server is to answer
         #[arg(long, value_name = "N", default_value_t = 1000.0)]
         rate: f64,
-        /// How long it may take
+        /// How long the measurement may take
         #[arg(long, value_name = "TIME", default_value = "52s", value_parser = duration::parse)]
         time: Duration,
     },
-    /// Fit the batching law to a third of a result's cells and say how well it predicts the others
+    /// Fit the batching law to a third of a result's cells and report how well it predicts the others
     #[command(after_help = "Examples:
   pollux lab law results/batching-fit --predict > predictions.json
   pollux lab law results/batching-fit results/batching-rest
@@ -121,14 +122,14 @@ usage error, 4 when none of its runs counts.")]
         /// Print the predictions for the other cells as JSON, without what was measured in them
         #[arg(long)]
         predict: bool,
-        /// Draw for each mechanism what idle connections leave of its best rate, as phase-MECHANISM.svg in this
-        /// directory
+        /// Draw, for each mechanism, how much of its best rate remains with idle connections, as
+        /// phase-MECHANISM.svg in this directory
         #[arg(long, value_name = "DIR", conflicts_with = "predict")]
         diagrams: Option<PathBuf>,
     },
     /// Measure what one wait of a mechanism costs, with no server around it
     WaitCost(WaitCostArgs),
-    /// Answer all that comes with the same bytes: what no server on epoll can do without
+    /// Answer all input with the same bytes: the least work that a server on epoll can do for a request
     Floor(floor::Args),
 }
 
@@ -140,7 +141,7 @@ usage error, 4 when none of its runs counts.")]
 In the guest of `pollux vm`, which has kprobes, also:
   pollux lab wait-cost --mechanism poll --watched 500 --kernel-calls tcp_poll
 
-Prints one JSON document. Only the wait and the handing out of its events are
+Prints one JSON document. Only the wait and the delivery of its events are
 timed.")]
 struct WaitCostArgs {
     /// NAME[:KEY=VALUE,…] (see `pollux doctor`)
@@ -150,24 +151,25 @@ struct WaitCostArgs {
     /// How many TCP sockets are watched
     #[arg(long, value_name = "N")]
     watched: usize,
-    /// Which of them are made ready before each wait: so many, others each time; one that is the
-    /// same each time; half; all
+    /// Which of them are made ready before each wait: N of them, different ones each time; `same`, one
+    /// socket, always the same one; half; all
     #[arg(long, value_name = "N|same|half|all", default_value = "1")]
     ready: wait_cost::Ready,
-    /// How many interests are changed before each wait, as part of what is timed
+    /// How many interests are changed before each wait; the changes are timed, too
     #[arg(long, value_name = "N", default_value_t = 0)]
     changes: usize,
-    /// How long to measure at most
+    /// The longest time to measure
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = duration::parse)]
     duration: Duration,
-    /// How many waits to measure at most: with the same seed, the same ones for every mechanism
+    /// The maximum number of waits to measure. With the same seed, the same sockets are made ready for
+    /// every mechanism
     #[arg(long, value_name = "N")]
     waits: Option<u64>,
     /// Functions of the kernel whose calls are counted, in waits after the timed ones (needs
     /// kprobes, which the guest of `pollux vm` has)
     #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
     kernel_calls: Vec<String>,
-    /// Decides which are made ready
+    /// Seed of the choice of sockets that are made ready
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
     /// The CPU to run on
@@ -181,38 +183,38 @@ struct WaitCostArgs {
   pollux lab run idle --seed 7 --out results/idle-7
   pollux lab run gammo-fig5-6 --time 10m  the full form in less time
   pollux lab run provos-fig14 --guest     with /dev/poll
-  pollux lab run mail-hints --deterministic    the same figures at each run
-  pollux lab run mail-hints --deterministic --blocks 24    more, where undecided
+  pollux lab run mail-hints --deterministic    the same figures in each run
+  pollux lab run mail-hints --deterministic --blocks 24    for undecided claims
   pollux lab run idle --quick --json | jq '.claims[] | {id, verdict}'
 
-With --guest, or within `pollux vm`, an experiment takes the form that its
-[guest] table says, for the CPU there is emulated.
+With --guest, or within `pollux vm`, the [guest] table of an experiment replaces
+its values and times, because the CPU of the guest is emulated.
 
 The server runs on the first CPU that this process may use, the generator on the
-second. Ctrl-C ends the run; what was measured so far is written and marked as
+second. Ctrl-C ends the run; the measurements so far are written and marked as
 interrupted.
 
-Exit status: 0 when it was measured, 1 when it could not be, 2 for a usage
-error, 4 when none of its runs counts, 130 after Ctrl-C; in a guest also those
-of `pollux vm`.")]
+Exit status: 0 when the experiment was measured, 1 when the measurement failed,
+2 for a usage error, 4 when no run is valid, 130 after Ctrl-C; with a guest also
+those of `pollux vm`.")]
 struct RunArgs {
     /// Name of a built-in experiment (see `pollux lab list`), or path of a .toml file
     #[arg(value_parser = names::Experiment, hide_possible_values = true)]
     experiment: String,
-    /// Go on with what was measured in this directory before it was stopped or killed: the same
-    /// experiment, form, seed and time, by the same build on the same machine
+    /// Continue the run in this directory, which was stopped or killed. Experiment, form, seed, build and
+    /// machine must be the same; the time is that of the earlier run
     #[arg(long, value_name = "DIR", conflicts_with_all = ["out", "time"])]
     resume: Option<PathBuf>,
     /// The short form: fewer repetitions, shorter windows
     #[arg(long)]
     quick: bool,
-    /// The time to spend, all in, instead of the form's own; one pass over all cells is made in any
-    /// case. With --deterministic the time after which the guest is ended, and what it measured is lost
+    /// The total time of the run, instead of the form's own; at least one pass over all cells is made.
+    /// With --deterministic, the guest is stopped after this time, and its measurements are lost
     /// [default: see `pollux lab list`; with --deterministic 4h]
     #[arg(long, value_name = "TIME", value_parser = duration::parse)]
     time: Option<Duration>,
-    /// The most blocks, instead of the form's own: it ends sooner when its primary claims are decided, or
-    /// when the time is over
+    /// The maximum number of blocks, instead of the form's own. The run ends sooner when its primary
+    /// claims are decided, or when the time is over
     #[arg(long, value_name = "N", conflicts_with = "resume",
         value_parser = clap::value_parser!(u32).range(1..=BLOCKS_MAX))]
     blocks: Option<u32>,
@@ -220,14 +222,14 @@ struct RunArgs {
     /// [default: results/ID-DATE-TIME]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
-    /// What the order of runs, the arrivals and the intervals are drawn from
+    /// Seed of the order of runs, of the arrivals and of the confidence intervals
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// The paper's own request rates instead of shares of what this machine can serve
+    /// Use the paper's own request rates instead of shares of what this machine can serve
     #[arg(long)]
     paper_rates: bool,
-    /// The rates that were drawn in this result directory, as they are, instead of shares of what is
-    /// probed now: the same experiment and form
+    /// Use the absolute request rates of the run in this result directory, instead of probing what this
+    /// machine can serve. Experiment and form must be the same
     #[arg(long, value_name = "DIR", conflicts_with_all = ["paper_rates", "deterministic", "resume"])]
     rates_of: Option<PathBuf>,
     /// Measure a part of the cells: the third that a law is fitted on, or the rest (`pollux lab law`)
@@ -236,12 +238,12 @@ struct RunArgs {
     /// Print result.json on stdout instead of tables
     #[arg(long)]
     json: bool,
-    /// Run in a sealed guest whose clocks count instructions, at the papers' own rates where they gave
-    /// any: the same figures at each run. Nothing is seen of it until it ends
+    /// Run in an isolated guest whose clocks count instructions, so that each run gives the same figures.
+    /// Uses the papers' own rates where the papers give any. The guest shows no progress
     #[arg(long, conflicts_with = "guest", conflicts_with = "resume")]
     deterministic: bool,
-    /// How many millions of instructions are a second there: 1000, 500, 250 (near the papers' machines)
-    /// or 125 [default: 250 for a server, 1000 for a lone wait]
+    /// How many million instructions make one second of the guest's clocks: 1000, 500, 250 (near the
+    /// papers' machines) or 125 [default: 250 for a server, 1000 for waits without a server]
     #[arg(long, value_name = "N", requires = "deterministic")]
     mips: Option<Mips>,
     /// Run on this kernel an experiment that is meant for the guest of `pollux vm`
@@ -256,11 +258,11 @@ struct RunArgs {
 /// The maximum of --blocks: each block is a pass over all cells.
 const BLOCKS_MAX: i64 = 1_000;
 
-/// Exit code after Ctrl-C: 128 + SIGINT, as shells have it.
+/// Exit code after Ctrl-C: 128 + SIGINT, as in shells.
 const INTERRUPTED: u8 = 130;
 
-/// Exit code when no run counts.
-const NOTHING_COUNTS: u8 = 4;
+/// Exit code when no run is valid.
+const NO_VALID_RUN: u8 = 4;
 
 /// Runs the command.
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
@@ -294,7 +296,8 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
             let fits = fit::of(&outcome, fit::SEED);
             anyhow::ensure!(
                 !fits.is_empty(),
-                "{}: no mechanism has cells enough at which waits a request differ",
+                "{}: too few cells to fit the law: a mechanism needs cells that differ in their waits per \
+                 request, for example at several rates",
                 directory.display()
             );
             if let Some(directory) = diagrams {
@@ -348,7 +351,7 @@ fn compare(a: &Path, b: &Path, csv: Option<&Path>) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// One page, and its form for the repository, over all the runs in `directories`.
+/// Writes the page over all the runs in `directories`, as HTML and as Markdown for the repository.
 fn overview(directories: &[PathBuf], out: &Path) -> anyhow::Result<ExitCode> {
     fs::create_dir_all(out).with_context(|| out.display().to_string())?;
     let mut runs = Vec::new();
@@ -358,7 +361,7 @@ fn overview(directories: &[PathBuf], out: &Path) -> anyhow::Result<ExitCode> {
                 let directory = overview::link(given, out)?;
                 runs.push(overview::Publication { given: given.clone(), directory, outcome });
             }
-            // A bench's result stands among them, too.
+            // `docs/runs` also holds results of benchmarks, which this page does not show.
             Err(error) => say(format_args!("left out: {error:#}")),
         }
     }
@@ -375,7 +378,7 @@ fn overview(directories: &[PathBuf], out: &Path) -> anyhow::Result<ExitCode> {
             files.extend([(results::FILE, page), (results::READINGS, readings)]);
             fs::create_dir_all(out.join("results")).with_context(|| out.display().to_string())?;
         }
-        // Its rows name published runs: other runs have no such page.
+        // The rows of this page name published runs. It cannot be written for other runs.
         Err(error) => say(format_args!("no {}: {error:#}", results::FILE)),
     }
     for (file, text) in files {
@@ -417,7 +420,7 @@ fn print_all(text: &str) -> anyhow::Result<()> {
     }
 }
 
-/// How long both forms of an experiment take, where it runs by itself and in a guest.
+/// How long the quick and the full form of an experiment take, on the host and in a guest.
 fn times(experiment: &Experiment) -> String {
     let both = |experiment: &Experiment| {
         let [quick, full] = [&experiment.quick, &experiment.full].map(Budget::text);
@@ -441,7 +444,7 @@ fn cells(text: &str) -> Result<Cells, String> {
     match text {
         "fit" => Ok(Cells::Fit),
         "rest" => Ok(Cells::Rest),
-        _ => Err("fit or rest".into()),
+        _ => Err("the value must be fit or rest".into()),
     }
 }
 
@@ -478,7 +481,7 @@ fn measure(args: &RunArgs) -> anyhow::Result<ExitCode> {
     }
     let resume = args.resume.as_deref().map(journal::read).transpose()?;
     if let Some(earlier) = &resume {
-        // Its own time may be another: the rest is to be the same.
+        // The earlier run may have had `--time`: its remaining blocks get the same budget.
         *experiment.budget_mut(args.quick) = *earlier.experiment.budget(args.quick);
     } else {
         let budget = experiment.budget_mut(args.quick);
@@ -491,7 +494,7 @@ fn measure(args: &RunArgs) -> anyhow::Result<ExitCode> {
         }
         None => None,
     };
-    // Before anything is measured: a run is not to end with nowhere to put it.
+    // Created before the measurement: a run that cannot be written would be lost.
     fs::create_dir_all(&directory).with_context(|| directory.display().to_string())?;
     let executable = Executable::of_this_process()?;
     let settings = Settings {
@@ -518,13 +521,13 @@ fn measure(args: &RunArgs) -> anyhow::Result<ExitCode> {
     } else {
         show(&outcome, &directory, &page)?;
     }
-    let counts = outcome.runs.iter().any(|run| run.status == Status::Valid);
-    if !counts {
+    let has_valid_run = outcome.runs.iter().any(|run| run.status == Status::Valid);
+    if !has_valid_run {
         say(format_args!("{}", report::in_words(&outcome)));
     }
-    Ok(match (outcome.interrupted, counts) {
+    Ok(match (outcome.interrupted, has_valid_run) {
         (true, _) => ExitCode::from(INTERRUPTED),
-        (false, false) => ExitCode::from(NOTHING_COUNTS),
+        (false, false) => ExitCode::from(NO_VALID_RUN),
         (false, true) => ExitCode::SUCCESS,
     })
 }
@@ -536,7 +539,7 @@ fn show(outcome: &Outcome, directory: &Path, page: &Path) -> anyhow::Result<()> 
         report::terminal::claims(outcome, width),
         report::terminal::notes(outcome, width),
     ];
-    // A sealed guest does not know where its results will be; the host has printed it.
+    // A sealed guest does not know where the host will put its results; the host has printed the path.
     if directory != Path::new(guest::RESULTS) || outcome.environment.guest_mips.is_none() {
         let data = directory.join(pollux_lab::result::FILE);
         parts.push(format!("\nraw data  {}\nreport    {}\n", data.display(), page.display()));

@@ -178,7 +178,7 @@ pub(crate) struct Args {
     /// Idle connections to hold during the run
     #[arg(long, value_name = "N", help_heading = "Connections")]
     idle: Option<usize>,
-    /// What idle connections have done before they fall silent
+    /// What each idle connection does before it becomes idle
     #[arg(
         long,
         value_enum,

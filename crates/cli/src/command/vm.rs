@@ -19,9 +19,9 @@ use std::{
 
 /// How many processors a guest gets by default.
 const DEFAULT_CPUS: u32 = 2;
-/// Seconds; emulation is ten to thirty times slower than the machine.
+/// The default timeout in seconds. Emulation is ten to thirty times slower than the machine.
 const DEFAULT_TIMEOUT_S: u64 = 900;
-/// A day: no run is meant to last for ever.
+/// The maximum timeout: one day.
 const TIMEOUT_MAX_S: u64 = 86_400;
 
 const EXAMPLES: &str = "\
@@ -37,30 +37,30 @@ Examples:
   pollux vm --module ./mine --module-parameter verbose=1 -- cat /proc/modules
   pollux vm -- sh -c 'modprobe sch_netem && tc qdisc add dev lo root netem'
 
-The guest is emulated, never KVM. It sees the host's file tree at the same
-paths, reads and writes it with your rights, and starts in the same directory;
-/proc, /sys, /dev and /dev/shm are its own, and TMPDIR is its /dev/shm. Of the
-environment it gets PATH, HOME, LANG, LC_*, TERM, TZ, RUST_*, CARGO_*, POLLUX_*,
-DEVPOLL_* and the like; POLLUX_VM holds the guest kernel's release. A sealed
-guest (--carry) has none of that but POLLUX_VM: its command starts in / with a
-fixed environment, and POLLUX_VM_MIPS tells the speed of its clocks.
+The guest is emulated, without KVM. It has the host's file tree at the same
+paths, reads and writes it with your rights, and the command starts in the same
+directory. /proc, /sys, /dev and /dev/shm are the guest's own, and TMPDIR is its
+/dev/shm. The command gets PATH, HOME, LANG, LC_*, TERM, TZ, RUST_*, CARGO_*,
+POLLUX_*, DEVPOLL_* and the like from your environment; POLLUX_VM contains the
+release of the guest's kernel. In a sealed guest (--carry) the command starts in
+/ with a fixed environment, which has POLLUX_VM, and in POLLUX_VM_MIPS the speed
+of the guest's clocks.
 
-Exit status: the command's own, 128 + signal if one killed it, 126 and 127 if it
-could not be executed or found; 123 if the guest could not be prepared or
-stopped early, 124 if the time was over, 125 if the guest's kernel complained on
-its console (BUG, WARNING, KASAN, lockdep, kmemleak, hung task, panic); 2 for a
-usage error. Needs qemu-system-x86, gcc, make and kmod; kernels and headers are
-fetched from Debian's archive once, into $POLLUX_CACHE (default:
-~/.cache/pollux).";
+Exit status: that of the command; 128 + signal if a signal killed the command;
+126 if it could not be executed, 127 if it was not found; 123 if the guest could
+not be prepared or stopped early; 124 after the timeout; 125 if the guest's
+kernel reported a fault on its console (BUG, WARNING, KASAN, lockdep, kmemleak,
+hung task, panic); 2 for a usage error. Needs qemu-system-x86, gcc, make and
+kmod. Kernels and headers are fetched once from Debian's archive, into
+$POLLUX_CACHE (default: ~/.cache/pollux).";
 
 /// The command's arguments.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// The guest's kernel: Debian's 6.1 or 6.12; `newest`, from the backports to its stable release;
-    /// `debug` (6.1 with KASAN, lockdep and kmemleak) or `kcsan` (6.1 with KCSAN), built here the
-    /// first time, which takes 5 to 15 minutes [default: what the archive has: 6.1 on Debian 12,
-    /// 6.12 on Debian 13]
+    /// The guest's kernel: Debian's 6.1 or 6.12; `newest`, from the backports for its stable release;
+    /// `debug` (6.1 with KASAN, lockdep and kmemleak) or `kcsan` (6.1 with KCSAN), which are built here
+    /// the first time, in 5 to 15 minutes [default: 6.1 on Debian 12, 6.12 on Debian 13]
     #[arg(long, value_name = "KERNEL")]
     kernel: Option<KernelChoice>,
     /// Print which of Debian's kernels the archive has, the default first, and run nothing
@@ -72,18 +72,18 @@ pub(crate) struct Args {
     /// Processors of the guest
     #[arg(long, value_name = "N", default_value_t = DEFAULT_CPUS)]
     cpus: u32,
-    /// Memory of the guest, in MiB or with a suffix M or G [default: what the kernel needs]
+    /// Memory of the guest, in MiB or with a suffix M or G [default: depends on the kernel]
     #[arg(long, value_name = "SIZE", value_parser = memory)]
     memory: Option<u32>,
     /// Repeatable figures: one processor whose clocks count instructions, and no random addresses
     #[arg(long, conflicts_with = "cpus")]
     deterministic: bool,
-    /// How many millions of instructions are a second of a deterministic guest: 1000, 500, 250 (near
-    /// the papers' machines) or 125
+    /// How many million instructions make one second of a deterministic guest's clocks: 1000, 500, 250
+    /// (near the papers' machines) or 125
     #[arg(long, value_name = "N", default_value = "1000", requires = "deterministic")]
     mips: Mips,
-    /// Seal a deterministic guest, so that it repeats exactly: it has this file, with the libraries that
-    /// it needs, in its memory, and sees nothing of the host; may be repeated
+    /// Seal a deterministic guest, so that it repeats exactly: it has no access to the host's files, only
+    /// this file and the libraries that it needs, in its memory; may be repeated
     #[arg(
         long,
         value_name = "FILE[:PLACE]",
@@ -91,10 +91,10 @@ pub(crate) struct Args {
         conflicts_with = "forward"
     )]
     carry: Vec<GuestFile>,
-    /// Copy a directory of a sealed guest to one of the host when the command has ended
+    /// Copy a directory of a sealed guest to the host when the command has ended
     #[arg(long, value_name = "GUEST_DIR:DIR", requires = "carry", value_parser = fetch)]
     fetch: Option<(PathBuf, PathBuf)>,
-    /// End a guest that runs longer than this, boot included
+    /// Stop a guest that runs longer than this, boot included
     #[arg(long, value_name = "SECONDS", default_value_t = DEFAULT_TIMEOUT_S,
           value_parser = clap::value_parser!(u64).range(1..=TIMEOUT_MAX_S))]
     timeout: u64,
@@ -107,16 +107,16 @@ pub(crate) struct Args {
     /// A macro defined when the module is compiled; may be repeated
     #[arg(long, value_name = "NAME[=VALUE]")]
     module_define: Vec<String>,
-    /// Lead a TCP port of the host's loopback into the guest; may be repeated
+    /// Forward a TCP port of the host's loopback to the guest; may be repeated
     #[arg(long, value_name = "HOST:GUEST")]
     forward: Vec<Forward>,
-    /// More environment for the command; may be repeated
+    /// Set an environment variable for the command; may be repeated
     #[arg(long, value_name = "NAME=VALUE", value_parser = variable)]
     env: Vec<OsString>,
-    /// Keep the guest's whole console in this file
+    /// Write the guest's whole console output to this file
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     console: Option<PathBuf>,
-    /// Tell on standard error how long the boot took
+    /// Print on standard error how long the boot took
     #[arg(long, short)]
     verbose: bool,
     /// The command to run in the guest, with its arguments

@@ -102,7 +102,7 @@ fn idle_of_three(answered: usize) {
     let out = child.wait_with_output().unwrap();
     let stderr = text(&out.stderr);
     assert_eq!(out.status.code(), Some(1), "{stderr}");
-    assert!(stderr.contains("of 3 idle connections were held at the end"), "{stderr}");
+    assert!(stderr.contains("of 3 idle connections were open at the end"), "{stderr}");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Answers as people read them.
+//! Prints the replies of a server as text for people.
 
 use pollux_server::admin::{Entry, Event, Response, Tier, bytes_of};
 use std::{
@@ -6,30 +6,30 @@ use std::{
     io::{self, Write},
 };
 
-/// The counters as they are printed: name, what it counts.
+/// The counters in the order of the output: name and meaning.
 const COUNTERS: [(&str, &str); 23] = [
     ("hits", "answered from the store, fresh"),
     ("stale_hits", "answered from the store though stale"),
     ("stale_if_error", "answered from the store because the origin failed"),
-    ("misses", "passed on: nothing was stored"),
-    ("validations", "passed on to be validated"),
+    ("misses", "forwarded: nothing was stored"),
+    ("validations", "forwarded to be validated"),
     ("revalidated", "of these, found unchanged (304)"),
     ("refreshes", "fetched in the background"),
-    ("bypasses", "passed on as they were"),
-    ("collapsed", "waited for another one's fetch"),
-    ("only_if_cached", "answered 504, as the client wished"),
-    ("fetching", "on their way to an origin now"),
+    ("bypasses", "forwarded without the cache"),
+    ("collapsed", "waited for the fetch of another request"),
+    ("only_if_cached", "answered 504: only-if-cached, and nothing was stored"),
+    ("fetching", "fetches in progress"),
     ("failures", "fetches that failed"),
     ("stored", "responses stored"),
     ("not_stored", "responses to GET not stored"),
     ("loaded", "responses loaded from disk"),
-    ("evicted", "URLs that went for want of room"),
-    ("invalidated", "responses that went because of an unsafe method"),
+    ("evicted", "URLs removed to make room"),
+    ("invalidated", "responses removed because of an unsafe method"),
     ("purged", "responses purged"),
     ("entries", "URLs in memory"),
-    ("bytes", "bytes that these take, metadata included"),
+    ("bytes", "bytes of these URLs, metadata included"),
     ("disk_files", "files on disk"),
-    ("disk_bytes", "bytes in these"),
+    ("disk_bytes", "bytes of these files"),
     ("disk_failures", "files that could not be read or written"),
 ];
 
@@ -55,7 +55,7 @@ pub(super) fn put(event: &Event, shown: u64, out: &mut impl Write) -> io::Result
         Event::Purged { responses: 1 } => writeln!(out, "1 response purged"),
         Event::Purged { responses } => writeln!(out, "{responses} responses purged"),
         Event::Statistics { counters } => put_counters(counters, out),
-        // Of `pollux ctl`.
+        // Only `pollux ctl` prints this event.
         Event::Change { .. } => Ok(()),
         Event::End { .. } | Event::Error { .. } => Ok(()),
     }
@@ -74,14 +74,15 @@ fn put_response(response: &Response, out: &mut impl Write) -> io::Result<()> {
     writeln!(out, "  status {status}, {} bytes of content", response.content_length)?;
     let hits = response.hits;
     let (tier, takes) = (name(response.tier), size(response.bytes));
-    writeln!(out, "  in {tier}, takes {takes}, its URL found by {hits} requests")?;
-    let guess = if response.is_heuristic { " (a guess: it does not say)" } else { "" };
+    writeln!(out, "  in {tier}, takes {takes}, its URL was found by {hits} requests")?;
+    let guess =
+        if response.is_heuristic { " (heuristic: the response has no lifetime)" } else { "" };
     writeln!(out, "  fresh up to an age of {}{guess}", span(*lifetime as i64))?;
     let since = age - initial_age;
     let left = if *ttl > 0 { "fresh for" } else { "stale since" };
     writeln!(
         out,
-        "  age {} = {} when it came + {} here: {left} {}",
+        "  age {} = {} when received + {} stored here: {left} {}",
         span(*age as i64),
         span(*initial_age as i64),
         span(since as i64),
@@ -91,7 +92,7 @@ fn put_response(response: &Response, out: &mut impl Write) -> io::Result<()> {
         writeln!(out, "  validated before each use")?;
     }
     if response.forbids_stale {
-        writeln!(out, "  not used stale at a client's wish")?;
+        writeln!(out, "  not used stale, even if a client sends max-stale")?;
     }
     for (seconds, when) in [
         (response.stale_while_revalidate, "while it is refreshed"),
@@ -119,7 +120,7 @@ fn put_counters(counters: &BTreeMap<String, u64>, out: &mut impl Write) -> io::R
     let known =
         COUNTERS.iter().filter_map(|(name, what)| Some((*name, *counters.get(*name)?, *what)));
     let is_known = |name: &str| COUNTERS.iter().any(|(known, _)| *known == name);
-    // Of a newer server.
+    // A newer server may have counters that this program does not know.
     let others = counters.iter().filter(|(name, _)| !is_known(name));
     let others = others.map(|(name, value)| (name.as_str(), *value, ""));
     for (name, value, what) in known.chain(others) {
@@ -136,7 +137,7 @@ const fn name(tier: Tier) -> &'static str {
     }
 }
 
-/// Seconds in the two largest units.
+/// Formats seconds in the two largest units.
 fn span(seconds: i64) -> String {
     let sign = if seconds < 0 { "-" } else { "" };
     let all = seconds.unsigned_abs();
@@ -150,7 +151,7 @@ fn span(seconds: i64) -> String {
     format!("{sign}{text}")
 }
 
-/// Bytes with three digits.
+/// Formats a number of bytes with two or three significant digits.
 fn size(bytes: u64) -> String {
     let units = ["", "K", "M", "G", "T"];
     let mut value = bytes as f64;
@@ -166,9 +167,9 @@ fn size(bytes: u64) -> String {
     }
 }
 
-/// For a terminal: UTF-8 as such, what would move its cursor or is no text as an escape.
+/// Text that is safe on a terminal: control characters and invalid UTF-8 are escaped.
 pub(super) fn printable(text: &str) -> String {
-    // What the server says itself is text already.
+    // Text that the server has written itself is not encoded.
     let bytes = bytes_of(text).unwrap_or_else(|| text.as_bytes().to_vec());
     let mut printable = String::with_capacity(bytes.len());
     for chunk in bytes.utf8_chunks() {
@@ -219,7 +220,7 @@ mod tests {
         assert_eq!(printable(&text_of(b"a\x1b[2J\xff\r")), "a\\u{1b}[2J\\xff\\r");
     }
 
-    /// What is printed for what a server says.
+    /// The output for these events of a server.
     fn printed(events: &[&str]) -> String {
         let mut out = Vec::new();
         for (shown, line) in events.iter().enumerate() {

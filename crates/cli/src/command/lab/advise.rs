@@ -32,6 +32,6 @@ pub(super) fn run(question: Question) -> anyhow::Result<ExitCode> {
     settings.progress.finish();
     let advice = question.advice(&outcome?);
     super::print_all(&question.text(&advice))?;
-    let counts = advice.iter().any(|it| it.measured.is_ok());
-    Ok(if counts { ExitCode::SUCCESS } else { ExitCode::from(super::NOTHING_COUNTS) })
+    let has_valid_run = advice.iter().any(|it| it.measured.is_ok());
+    Ok(if has_valid_run { ExitCode::SUCCESS } else { ExitCode::from(super::NO_VALID_RUN) })
 }

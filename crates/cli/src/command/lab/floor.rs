@@ -13,24 +13,24 @@ use std::{fs, net::SocketAddr, num::NonZeroU32, path::PathBuf, process::ExitCode
   pollux lab floor --threads 64 reply.http
   pollux lab floor --push
 
-It listens at a free port of 127.0.0.1, which it writes on standard output as
-JSON, and makes three system calls a request: epoll_wait, recv, send; with
---threads the last two. With --tls it also opens a record and seals the answer.
-Ctrl-C ends it.")]
+The floor listens at a free port of 127.0.0.1 and prints the address as JSON on
+standard output. It makes three system calls for a request: epoll_wait, recv and
+send; with --threads only recv and send. With --tls it also decrypts a record
+and encrypts the reply. Ctrl-C ends it.")]
 pub(super) struct Args {
-    /// The answer, its head and its content
+    /// The reply, head and content
     #[arg(value_name = "FILE", required_unless_present = "push")]
     reply: Option<PathBuf>,
-    /// So many threads instead of epoll, each of which serves a connection to its end: what no
-    /// server with a thread for each can do without
+    /// Use N threads instead of epoll. Each serves one connection to its end: the least work of a server
+    /// with a thread for each connection
     #[arg(long, value_name = "N")]
     threads: Option<NonZeroU32>,
-    /// TLS 1.3 under a certificate that signs itself: handshakes by rustls, then only the AEAD that
-    /// `pollux serve` uses; the keys of every connection stay ready for use
+    /// TLS 1.3 with a self-signed certificate: handshakes by rustls, then only the AEAD that `pollux
+    /// serve` uses; the keys of every connection stay ready for use
     #[arg(long, conflicts_with_all = ["threads", "push"])]
     tls: bool,
-    /// A push server instead: what is posted is sent to every connection that has made a GET, in a
-    /// loop of send(2)
+    /// Run a push server instead: the content of a POST is sent to every connection that has made a GET,
+    /// in a loop of send(2)
     #[arg(long, conflicts_with_all = ["reply", "threads"])]
     push: bool,
 }

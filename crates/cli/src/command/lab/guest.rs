@@ -28,15 +28,15 @@ pub(super) const RESULTS: &str = "/results";
 /// The default time after which a sealed guest is ended, in the host's own seconds.
 const SEALED_S: f64 = 4.0 * 3600.0;
 
-/// Runs the experiment in the guest, on this file tree or sealed, by the program that runs now.
+/// Runs the experiment with this program in the guest: a guest that uses this file tree, or a sealed one.
 pub(super) fn run(args: &RunArgs, experiment: &Experiment) -> anyhow::Result<ExitCode> {
     let program = std::env::current_exe().context("the path of this program")?;
     let mut command = command(&program, args, experiment)?;
-    // In place of this process: signals then reach the one that can end the guest.
+    // `pollux vm` replaces this process, so that it gets the signals: only it can end the guest.
     Err(command.exec()).with_context(|| program.display().to_string())
 }
 
-/// The command that does.
+/// The command line of `pollux vm` that runs the experiment.
 fn command(program: &Path, args: &RunArgs, experiment: &Experiment) -> anyhow::Result<Command> {
     let directory = args.out.clone().unwrap_or_else(|| run::default_directory(&experiment.id));
     let directory = std::path::absolute(&directory)?;
@@ -48,7 +48,7 @@ fn command(program: &Path, args: &RunArgs, experiment: &Experiment) -> anyhow::R
     if args.deterministic || experiment.place == Machine::DeterministicGuest {
         if args.resume.is_some() {
             return Err(UsageError::new(
-                "a sealed guest sees nothing of what was measured before: leave --resume out",
+                "a sealed guest cannot read the results of an earlier run: leave --resume out",
             )
             .into());
         }
@@ -72,14 +72,14 @@ fn command(program: &Path, args: &RunArgs, experiment: &Experiment) -> anyhow::R
         inner.push(if is_file { EXPERIMENT } else { &args.experiment }.to_owned());
         inner.extend(["--deterministic", "--out", RESULTS].map(str::to_owned));
         say(format_args!(
-            "pollux lab: a sealed guest runs it; nothing is seen of it until it ends \
-             ({patience:.0} s at most)"
+            "pollux lab: a sealed guest runs the experiment and shows no progress; it is stopped after \
+             {patience:.0} s at most"
         ));
     } else {
-        // The budget is the guest's own time, and boot and end come on top; one that hangs is ended.
+        // The budget counts inside the guest; boot and shutdown take more. A guest that hangs is killed.
         let planned = experiment.clone().in_guest().budget(args.quick).seconds;
         let (seconds, where_to) = match &args.resume {
-            // In the time that it had.
+            // A continued run keeps its time.
             Some(earlier) => {
                 let had = journal::read(earlier)?.experiment.budget(args.quick).seconds;
                 let earlier = std::path::absolute(earlier)?.display().to_string();
