@@ -1,6 +1,6 @@
 //! Subscribers of a push server, and the updates that are published to them.
 
-use super::{Experiment, Flags, IDLE, Point, REQUEST, Subject, Value};
+use super::{Axis, Experiment, Flags, IDLE, Point, REQUEST, Subject, Value};
 use anyhow::{Context as _, ensure};
 use serde::{Deserialize, Serialize};
 
@@ -113,7 +113,7 @@ impl Experiment {
         let [Some(subscribers), Some(updates_to)] = axes else {
             anyhow::bail!("[push] wants the axes {SUBSCRIBERS:?} and {UPDATES_TO:?}");
         };
-        let all = |axis: &'_ super::Axis| -> Vec<Value> {
+        let all = |axis: &Axis| -> Vec<Value> {
             axis.values.iter().chain(axis.quick_values.iter().flatten()).cloned().collect()
         };
         for value in all(subscribers) {

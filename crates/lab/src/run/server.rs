@@ -249,7 +249,7 @@ impl Server {
                 if stderr.is_empty() {
                     stderr = holder.stderr();
                 }
-                return Err(HoldShortfall::new(wanted, most, stderr).into());
+                return Err(HoldShortfall::new(wanted, Some(most), stderr).into());
             }
             std::thread::sleep(POLL);
         }
@@ -263,7 +263,7 @@ fn await_held(
     holder: &mut Process,
     interrupt: &Interrupt,
 ) -> anyhow::Result<()> {
-    let not_held = |held, stderr| Err(HoldShortfall { wanted, held, stderr }.into());
+    let not_held = |held, stderr| Err(HoldShortfall::new(wanted, Some(held), stderr).into());
     match holder.line(limit, interrupt) {
         Ok(Some(line)) => match event(&line, "holding")?["held"].as_u64() {
             Some(held) if held >= wanted => Ok(()),
@@ -373,18 +373,22 @@ const MAX_ANSWER: u64 = 16 << 20;
 
 /// The server does not hold as many connections as the experiment wants.
 #[derive(Debug, thiserror::Error)]
-#[error("the server held {held} of {wanted} idle connections{}", because(stderr))]
+#[error("the server {} {wanted} idle connections{}", held_of(*held), because(stderr))]
 pub struct HoldShortfall {
     wanted: u64,
-    held: u64,
+    held: Option<u64>,
     stderr: String,
 }
 
 impl HoldShortfall {
-    /// It held so many, with what was written about it.
-    pub fn new(wanted: u64, held: u64, stderr: String) -> Self {
+    /// It held so many, if it says so, with what was written about it.
+    pub fn new(wanted: u64, held: Option<u64>, stderr: String) -> Self {
         Self { wanted, held, stderr }
     }
+}
+
+fn held_of(held: Option<u64>) -> String {
+    held.map_or_else(|| "did not hold all of".into(), |held| format!("held {held} of"))
 }
 
 fn because(stderr: &str) -> String {

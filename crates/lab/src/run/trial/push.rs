@@ -245,7 +245,7 @@ fn shortfall(
         return error;
     }
     let statistics = server.statistics(interrupt).unwrap_or_default();
-    let held = statistics["connections"]["open"].as_u64().unwrap_or(0);
+    let held = statistics["connections"]["open"].as_u64();
     HoldShortfall::new(wanted, held, generator.stderr()).into()
 }
 
@@ -260,5 +260,12 @@ mod tests {
         assert_eq!(misread, None);
         check_read(Instant::now(), Duration::ZERO, &mut misread);
         assert!(misread.is_some_and(|reason| reason.contains("longer than the quiet time")));
+    }
+
+    #[test]
+    fn a_shortfall_names_no_number_that_is_not_known() {
+        let text = |held| HoldShortfall::new(9, held, "so\nmore".into()).to_string();
+        assert_eq!(text(Some(0)), "the server held 0 of 9 idle connections: so");
+        assert_eq!(text(None), "the server did not hold all of 9 idle connections: so");
     }
 }
