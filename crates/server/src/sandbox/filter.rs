@@ -211,8 +211,13 @@ const NAMESPACES: libc::c_int = libc::CLONE_NEWCGROUP
     | libc::CLONE_NEWUSER
     | libc::CLONE_NEWUTS;
 
-/// An argument of a call, and what it must be.
-fn argument(index: u8, operator: SeccompCmpOp, value: u64) -> anyhow::Result<SeccompCondition> {
+/// An argument of a call, and what it must be. The type of `value` differs from one C library to another.
+fn argument(
+    index: u8,
+    operator: SeccompCmpOp,
+    value: impl TryInto<u64>,
+) -> anyhow::Result<SeccompCondition> {
+    let value = value.try_into().ok().context("a negative argument in a rule of the filter")?;
     Ok(SeccompCondition::new(index, SeccompCmpArgLen::Dword, operator, value)?)
 }
 
