@@ -146,10 +146,12 @@ impl Hub {
         matches!(event, Event::Time(alarm) if Some(*alarm) == self.care)
     }
 
-    /// Finds the token of a request and verifies it.
+    /// Finds the token of a request and verifies it. With `hides_authorization` the credentials in `Authorization` were
+    /// for the site, which has verified them (`--basic-auth`).
     fn access(
         &self,
         request: &Request<'_>,
+        hides_authorization: bool,
         query_token: Option<&str>,
         verifier: Option<&Verifier>,
     ) -> Result<Option<(Access, Source)>, Reject> {
@@ -160,7 +162,7 @@ impl Hub {
             .collect();
         let cookie = cookies.join(&b"; "[..]);
         let credentials = Credentials {
-            authorization: request.field(b"authorization"),
+            authorization: request.field(b"authorization").filter(|_| !hides_authorization),
             query: query_token,
             cookie: Some(&cookie),
         };
@@ -190,7 +192,8 @@ impl Hub {
             let issuers = &self.shared.config.issuers;
             Ok((subscriptions::metadata(url, url.as_str(), issuers), "application/json"))
         } else {
-            self.subscription_documents(request, path, query.unwrap_or_default())
+            let hides = context.hides_authorization();
+            self.subscription_documents(request, hides, path, query.unwrap_or_default())
                 .map(|document| (document, subscriptions::MEDIA_TYPE))
         };
         match outcome {
@@ -209,6 +212,7 @@ impl Hub {
     fn subscription_documents(
         &self,
         request: &Request<'_>,
+        hides_authorization: bool,
         path: &[u8],
         query: &[u8],
     ) -> Result<serde_json::Value, Reject> {
@@ -225,7 +229,9 @@ impl Hub {
         let fields = pollux_hub::fields::decode(query)?;
         let token = fields.iter().find(|(name, _)| name == "access_token");
         let token = token.map(|(_, value)| value.as_str());
-        let Some((access, _)) = self.access(request, token, shared.subscribers.as_ref())? else {
+        let subscribers = shared.subscribers.as_ref();
+        let access = self.access(request, hides_authorization, token, subscribers)?;
+        let Some((access, _)) = access else {
             return Err(Reject::token_missing(
                 "the subscriptions need an access token: present one that permits this URL",
             ));
@@ -345,7 +351,7 @@ impl Service for Hub {
             Method::Get | Method::Head if request.framing == Framing::None => {
                 return self.get(context, request, asker, outbox);
             }
-            Method::Post => match self.admit(request) {
+            Method::Post => match self.admit(request, context.hides_authorization()) {
                 Ok(form) => {
                     let phase = Phase::Form(form);
                     return Flow::NeedBody(Exchange(Box::new(State { asker, phase })));

@@ -38,7 +38,11 @@ fn too_large(limits: &Limits) -> Reject {
 
 impl Hub {
     /// Decides from the request's head whether the form is accepted, before its content is received.
-    pub(super) fn admit(&self, request: &Request<'_>) -> Result<Form, Reject> {
+    pub(super) fn admit(
+        &self,
+        request: &Request<'_>,
+        hides_authorization: bool,
+    ) -> Result<Form, Reject> {
         let shared = &self.shared;
         let Target::Path { path, query } = request.target else {
             return Err(Reject::invalid("the target of a publish request is a path"));
@@ -68,7 +72,8 @@ impl Hub {
         let fields = pollux_hub::fields::decode(query.unwrap_or_default())?;
         let token = fields.iter().find(|(name, _)| name == "access_token");
         let token = token.map(|(_, value)| value.as_str());
-        let access = match self.access(request, token, shared.publishers.as_ref())? {
+        let publishers = shared.publishers.as_ref();
+        let access = match self.access(request, hides_authorization, token, publishers)? {
             Some((access, source)) => {
                 if source == Source::Cookie {
                     self.check_origin(request)?;

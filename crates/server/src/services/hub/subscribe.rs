@@ -78,7 +78,7 @@ impl Hub {
     ) -> Flow<Exchange> {
         // Before the cursor is chosen: an update that came meanwhile is in the past then.
         self.read_on();
-        let mut candidate = match self.candidate(request) {
+        let mut candidate = match self.candidate(request, context.hides_authorization()) {
             Ok(candidate) => candidate,
             Err(reject) => {
                 asker.reject(context, outbox, &reject, &self.shared.url);
@@ -199,7 +199,11 @@ impl Hub {
     }
 
     /// Reads the request, and checks whether the client is permitted to read what it selects.
-    fn candidate(&self, request: &Request<'_>) -> Result<Candidate, Reject> {
+    fn candidate(
+        &self,
+        request: &Request<'_>,
+        hides_authorization: bool,
+    ) -> Result<Candidate, Reject> {
         let shared = &self.shared;
         let config = &shared.config;
         let Target::Path { query, .. } = request.target else {
@@ -207,7 +211,8 @@ impl Hub {
         };
         let query = query::parse(query.unwrap_or_default(), config.dialect, &config.limits)?;
         let token = query.access_token.as_deref();
-        let access = self.access(request, token, shared.subscribers.as_ref())?;
+        let subscribers = shared.subscribers.as_ref();
+        let access = self.access(request, hides_authorization, token, subscribers)?;
         if access.is_none() && !config.anonymous {
             return Err(Reject::token_missing(
                 "subscribing needs an access token: present one, as Bearer or as a cookie",
