@@ -514,3 +514,19 @@ proptest! {
         prop_assert_eq!(reply.body, record.content.len() as u64);
     }
 }
+
+#[test]
+fn the_memory_of_a_reader_serves_another_one() {
+    let mut reader = Reader::new(Reader::LIMITS);
+    reader.begin(RequestInfo::default());
+    assert_eq!(reader.read(b"HTTP/1.1 200 OK\r\nX").unwrap().consumed, 18);
+    let buffer = reader.into_buffer();
+    let memory = buffer.as_ptr();
+    let mut reader = Reader::with_buffer(Reader::LIMITS, buffer);
+    reader.begin(RequestInfo::default());
+    assert_eq!(reader.buffered_bytes(), 0);
+    let head = b"HTTP/1.1 204 No Content\r\n\r\n";
+    assert!(matches!(reader.read(head).unwrap().event, Event::Head(head) if head.status == 204));
+    let buffer = reader.into_buffer();
+    assert_eq!(buffer.as_ptr(), memory);
+}

@@ -6,6 +6,7 @@
 //! Both sides are strict: what could be read in two ways is forwarded in neither direction.
 
 mod background;
+mod cache_state;
 mod caching;
 mod exchange;
 mod failure;

@@ -14,10 +14,11 @@ use pollux_cache::Fetch;
 use pollux_http::request::Request;
 use std::ops::ControlFlow;
 
-/// So many a worker has at a time; then what is stale stays so until the next request for it.
-const ERRANDS_MAX: usize = 64;
-/// A background task is given up after so many ticks, however busy its origin seems: 5 minutes.
-const ERRAND_TICKS: u32 = 3000;
+/// The most background tasks of a worker. With so many, a stale response is not replaced before the
+/// next request for it.
+const TASKS_MAX: usize = 64;
+/// The most ticks that a background task takes, however busy its origin seems: 5 minutes.
+const TASK_TICKS: u32 = 3000;
 
 /// The background tasks of one worker. They are few: a look at each finds one.
 #[derive(Debug, Default)]
@@ -25,7 +26,7 @@ pub(super) struct BackgroundTasks(Vec<(ExchangeId, Option<Box<State>>)>);
 
 impl BackgroundTasks {
     fn has_room(&self) -> bool {
-        self.0.len() < ERRANDS_MAX
+        self.0.len() < TASKS_MAX
     }
 
     /// Whether this is one of them.
@@ -70,7 +71,7 @@ impl Proxy {
         let mut terms = ExchangeTerms::NOBODYS;
         let mut context = context.of(background, &mut terms);
         let mut nowhere = std::mem::take(&mut self.nowhere);
-        let going = self.seek(&mut context, state, Some(request), &mut nowhere);
+        let going = self.choose_origin(&mut context, state, Some(request), &mut nowhere);
         let flow = self.go_on(&mut context, going, &nowhere);
         self.put_back(context.reactor, background, flow);
         nowhere.clear();
@@ -113,7 +114,7 @@ impl Proxy {
 
     fn enter(&mut self, context: &mut RequestContext<'_>, state: &mut State) -> ExchangeId {
         let background = context.reactor.begin_background();
-        state.owner = Owner::Background { until: context.worker.clock.after(ERRAND_TICKS) };
+        state.owner = Owner::Background { until: context.worker.clock.after(TASK_TICKS) };
         state.reply.cut();
         self.background.0.push((background, None));
         background

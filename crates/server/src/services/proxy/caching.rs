@@ -2,6 +2,7 @@
 
 use super::{
     Exchange, Progress, Proxy, RouteId,
+    cache_state::{CacheState, Report},
     exchange::{AwaitedFetch, Phase, SentRequest, State, alarm_after},
     failure::Failure,
     notifier,
@@ -14,8 +15,8 @@ use crate::{
     transport::outbox::{COPY_MAX, Content, Outbox},
 };
 use pollux_cache::{
-    CacheStatus, Conditions, Decision, Fetch, Forward, Handle, Hit, Lookup, ResponseDecision,
-    ResponseSource, Store, Ticket, put_not_modified_fields_of, put_status_line,
+    CacheStatus, Decision, Fetch, Handle, Hit, Lookup, ResponseDecision, ResponseSource, Store,
+    put_not_modified_fields_of, put_status_line,
 };
 use pollux_http::{
     Status,
@@ -33,6 +34,7 @@ const WAIT_TICKS: u32 = 50;
 const WAITS_MAX: u8 = 2;
 /// Where there can be no notifier, how often it checks for messages of another worker.
 const LOOK_TICKS: u32 = 2;
+
 /// A worker's way into the cache.
 #[derive(Debug)]
 pub(super) struct Caching {
@@ -44,46 +46,14 @@ pub(super) struct Caching {
     has_own_table: bool,
 }
 
-/// What tells that another worker has ended what somebody waits for.
+/// What notifies this worker that another one has ended a fetch which an exchange here waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Notifier {
-    /// Nobody has had to wait yet.
+    /// No exchange has had to wait yet.
     None,
     At(UpstreamId),
-    /// There can be none.
+    /// It could not be made, or is closed.
     Missing,
-}
-
-/// What an exchange has to do with the cache.
-#[derive(Debug, Default)]
-pub(super) struct CacheState {
-    /// How often it has waited for another exchange's fetch.
-    waits: u8,
-    report: Report,
-    /// How the cache wants the request to be sent; `None` if there is no cache.
-    terms: Option<FetchTerms>,
-}
-
-/// What the cache still has to learn about the fetch.
-#[derive(Clone, Copy, Debug, Default)]
-enum Report {
-    /// Nothing: there is no fetch, or its outcome has been reported.
-    #[default]
-    None,
-    /// The outcome.
-    Due(Ticket),
-    /// The rest of the content, which is being stored, and whether it was all.
-    Storing(Ticket),
-}
-
-/// How the cache wants a request to be sent.
-#[derive(Debug)]
-struct FetchTerms {
-    conditions: Conditions,
-    /// The method is GET, whatever the client's was.
-    is_refresh: bool,
-    /// Why the request is not answered from the cache.
-    forward: Forward,
 }
 
 /// Whose request is looked up in the cache.
@@ -139,18 +109,18 @@ impl Caching {
         self.deliver(reactor);
     }
 
-    /// Nobody here waits any more.
+    /// No exchange of this worker waits any more.
     pub(super) fn retire(&mut self, reactor: &mut Reactor) {
         if let Notifier::At(upstream) = std::mem::replace(&mut self.notifier, Notifier::Missing) {
             reactor.close(upstream);
         }
     }
 
-    /// Sees to it that there is a notifier where somebody begins to wait. Returns after how many ticks he
-    /// is to look by himself.
+    /// Registers the notifier when the first exchange begins to wait. Returns after how many ticks an
+    /// exchange is to check by itself.
     fn set_notifier(&mut self, reactor: &mut Reactor) -> u32 {
         if self.notifier == Notifier::None {
-            self.notifier = match notifier::hang(&self.handle, reactor, self.has_own_table) {
+            self.notifier = match notifier::register(&self.handle, reactor, self.has_own_table) {
                 Ok(upstream) => Notifier::At(upstream),
                 Err(error) => {
                     tracing::warn!("no notifier between the workers' caches: {error}");
@@ -166,8 +136,7 @@ impl Caching {
     /// The line of a page that says why there is no answer.
     pub(super) fn put_status_of_page(&self, cached: &CacheState, out: &mut Vec<u8>) {
         let name = &self.handle.store().config().name;
-        let forward = cached.terms.as_ref().map(|terms| terms.forward);
-        CacheStatus::put_for_own_response(name, forward, None, out);
+        CacheStatus::put_for_own_response(name, cached.forward(), None, out);
     }
 
     /// Whether other requests wait for this response, too.
@@ -266,41 +235,6 @@ impl Caching {
             self.handle.abort(ticket);
             self.deliver(context.reactor);
         }
-    }
-}
-
-impl CacheState {
-    /// The request is to be sent.
-    pub(super) fn start(&mut self, fetch: Fetch) {
-        let Fetch { ticket, conditions, is_refresh, forward } = fetch;
-        self.report = Report::Due(ticket);
-        self.terms = Some(FetchTerms { conditions, is_refresh, forward });
-    }
-
-    /// The lines that replace the client's own conditions, if something does.
-    pub(super) fn conditions(&self) -> Option<&[u8]> {
-        match &self.terms.as_ref()?.conditions {
-            Conditions::Own => None,
-            Conditions::Replaced(lines) => Some(lines),
-        }
-    }
-
-    /// Whether it is requested with GET, whatever the client's method.
-    pub(super) fn is_refresh(&self) -> bool {
-        self.terms.as_ref().is_some_and(|terms| terms.is_refresh)
-    }
-}
-
-impl Report {
-    fn ticket(self) -> Option<Ticket> {
-        match self {
-            Self::None => None,
-            Self::Due(ticket) | Self::Storing(ticket) => Some(ticket),
-        }
-    }
-
-    fn take(&mut self) -> Option<Ticket> {
-        std::mem::take(self).ticket()
     }
 }
 
@@ -407,7 +341,7 @@ impl Proxy {
         let now = context.worker.clock.date().unix_second();
         let Some(caching) = &mut self.cache else {
             let state = self.exchange_of(context, request, consultation);
-            return self.seek(context, state, Some(request), outbox);
+            return self.choose_origin(context, state, Some(request), outbox);
         };
         caching.next = caching.next.wrapping_add(1);
         let number = caching.next;
@@ -453,7 +387,7 @@ impl Proxy {
             Decision::Fetch(fetch) => {
                 let mut state = self.exchange_of(context, request, consultation);
                 state.cached.start(fetch);
-                self.seek(context, state, Some(request), outbox)
+                self.choose_origin(context, state, Some(request), outbox)
             }
             Decision::ServeAndRefresh(hit, fetch) => {
                 let route = self.answer_from_cache(context, request, consultation, &hit, outbox);
@@ -538,8 +472,8 @@ impl Proxy {
         }
     }
 
-    /// Looks whether the waiting is over, or takes too long.
-    pub(super) fn look(
+    /// Checks whether the fetch is over, or takes too long.
+    pub(super) fn check_fetch(
         &mut self,
         context: &mut RequestContext<'_>,
         mut state: Box<State>,

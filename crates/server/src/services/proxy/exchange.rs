@@ -3,7 +3,7 @@
 //! What holds for the whole request is in [`State`]. What belongs to one phase only, as the connection
 //! to an origin, is in the variant of [`Phase`], so that it cannot be used in another one.
 
-use super::{caching::CacheState, reply::Reply, request::RequestFacts, routes::RouteId};
+use super::{cache_state::CacheState, reply::Reply, request::RequestFacts, routes::RouteId};
 use crate::reactor::{AlarmId, EventTarget, Reactor, UpstreamId};
 use crate::service::RequestContext;
 use pollux_http::{

@@ -75,7 +75,7 @@ impl Proxy {
                     let origin = transfer.connection.origin;
                     self.pool.close(context.reactor, transfer.upstream());
                     state.end_transfer(context.reactor, transfer);
-                    return self.seek_at(context, state, (origin, None), None, outbox);
+                    return self.connect_to(context, state, (origin, None), None, outbox);
                 }
                 Ok(ReadOutcome::End(next)) => break next,
                 Err(bad) => {
@@ -217,7 +217,7 @@ impl Proxy {
         outbox: &mut Outbox,
     ) -> Progress {
         match state.take_phase() {
-            Phase::AwaitingFetch(fetch) => self.look(context, state, fetch, outbox),
+            Phase::AwaitingFetch(fetch) => self.check_fetch(context, state, fetch, outbox),
             Phase::HandOverLater { receiver, .. } => {
                 ControlFlow::Continue(hand_over(context, state, receiver))
             }

@@ -36,7 +36,7 @@ const CONTINUE_TICKS: u32 = 10;
 
 impl Proxy {
     /// Chooses an origin, and sends the request if there is a connection to it at once.
-    pub(super) fn seek(
+    pub(super) fn choose_origin(
         &mut self,
         context: &mut RequestContext<'_>,
         state: Box<State>,
@@ -46,12 +46,12 @@ impl Proxy {
         let now = context.worker.clock.tick();
         let turns = self.routes.take_turn(state.request.route);
         let origin = self.pool.choose(turns, now, state.attempts.failed_origins());
-        self.seek_at(context, state, (origin, None), request, outbox)
+        self.connect_to(context, state, (origin, None), request, outbox)
     }
 
     /// Looks for a connection to this origin, and sends the request if there is one at once. The alarm
     /// is that of an exchange which has waited for a connection already: it waits no longer in all.
-    pub(super) fn seek_at(
+    pub(super) fn connect_to(
         &mut self,
         context: &mut RequestContext<'_>,
         mut state: Box<State>,
@@ -70,7 +70,7 @@ impl Proxy {
             stop_waiting(context);
             context.reactor.give(upstream, EventTarget::Exchange(context.id()));
             let connection = OriginConnection { origin, upstream, is_reused: true };
-            return self.speak(context, state, connection, request, outbox);
+            return self.send_head(context, state, connection, request, outbox);
         }
         let (exchange, now) = (context.id(), context.worker.clock.tick());
         let phase = match self.pool.dial(context.reactor, now, origin, exchange) {
@@ -103,7 +103,7 @@ impl Proxy {
     ) -> Progress {
         match state.take_phase() {
             Phase::Queued(Wait { origin, alarm }) | Phase::Resolving(Wait { origin, alarm }) => {
-                self.seek_at(context, state, (origin, Some(alarm)), None, outbox)
+                self.connect_to(context, state, (origin, Some(alarm)), None, outbox)
             }
             other => {
                 state.phase = other;
@@ -122,7 +122,7 @@ impl Proxy {
         match state.take_phase() {
             Phase::Connecting { origin, upstream } => {
                 let connection = OriginConnection { origin, upstream, is_reused: false };
-                self.speak(context, state, connection, None, outbox)
+                self.send_head(context, state, connection, None, outbox)
             }
             other => {
                 state.phase = other;
@@ -132,7 +132,7 @@ impl Proxy {
     }
 
     /// There is a connection: sends the head on it. `request` spares reading it once more.
-    fn speak(
+    fn send_head(
         &mut self,
         context: &mut RequestContext<'_>,
         mut state: Box<State>,
@@ -278,7 +278,7 @@ impl Proxy {
             if may_try && failed < TRIES && !state.reply.has_begun() {
                 state.attempts.go_on_after(&attempt);
                 context.worker.counters.add(Counter::OriginRetries, 1);
-                return self.seek(context, state, None, outbox);
+                return self.choose_origin(context, state, None, outbox);
             }
         }
         if self.stands_in(context, &mut state, failure, outbox) {

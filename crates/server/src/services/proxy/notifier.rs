@@ -1,4 +1,4 @@
-//! What another worker rings when a fetch has ended that somebody here waits for.
+//! By what another worker notifies this one that a fetch has ended which an exchange here waits for.
 
 use crate::reactor::{ConnectedSocket, Endpoint, EventTarget, Reactor, UpstreamId};
 use pollux_cache::Handle;
@@ -10,32 +10,32 @@ use std::{
     thread,
 };
 
-/// Our end has until then to be taken in; it is connected already.
+/// The time limit for our end to be registered; it is connected already.
 const NOTIFIER_TICKS: u32 = 50;
 
 /// Registers the notifier of `handle`: when it is signalled, bytes arrive on the upstream
 /// connection, and the service receives an event. The signal comes from another worker's thread, to
 /// which a descriptor of ours means nothing where workers have file tables of their own. There a
 /// thread that shares our table forwards it.
-pub(super) fn hang(
+pub(super) fn register(
     handle: &Handle,
     reactor: &mut Reactor,
     has_own_table: bool,
 ) -> io::Result<UpstreamId> {
     let (near, far) = sys::stream_pair()?;
     if has_own_table {
-        let (ring, rings) = sync_channel(1);
+        let (sender, notifications) = sync_channel(1);
         thread::Builder::new().name("cache-notify".into()).spawn(move || {
-            while rings.recv().is_ok() {
-                pull(&far);
+            while notifications.recv().is_ok() {
+                notify(&far);
             }
         })?;
-        // It is full when it has been rung and nobody has heard yet.
+        // The channel is full while a notification waits in it: one is enough.
         handle.set_notifier(move || {
-            let _ = ring.try_send(());
+            let _ = sender.try_send(());
         });
     } else {
-        handle.set_notifier(move || pull(&far));
+        handle.set_notifier(move || notify(&far));
     }
     Ok(reactor.dial(
         Endpoint::Connected(ConnectedSocket::new(near)),
@@ -44,7 +44,7 @@ pub(super) fn hang(
     ))
 }
 
-/// When it takes no more, it has been rung already.
-fn pull(far: &OwnedFd) {
+/// Sends a byte. A full socket buffer means that earlier ones have not been read yet: that is enough.
+fn notify(far: &OwnedFd) {
     let _ = sys::send(far.as_fd(), &[1], false);
 }

@@ -35,17 +35,21 @@ const TAG: u64 = 1 << 32;
 /// All origins.
 #[derive(Debug)]
 pub(super) struct OriginPool {
-    /// Tells its notes from those of another site's pool.
+    /// Distinguishes answers of the resolver to this pool from those to the pool of another site.
     tag: u64,
     origins: Vec<State>,
-    /// Connections: those being dialled, in use, kept.
+    /// The number of connections: those being made, in use and kept.
     open: usize,
+    /// The maximum of `open`.
     most: usize,
+    /// The most connections that are kept of one origin.
     keep: usize,
+    /// For how many ticks an unused connection is kept.
     keep_ticks: u32,
     connect_ticks: u32,
-    /// The exchanges that wait for one.
+    /// The exchanges that wait for a connection to become free.
     queue: VecDeque<ExchangeId>,
+    /// The alarm for the next look at the kept connections, while there are any.
     sweep: Option<AlarmId>,
 }
 
@@ -56,33 +60,36 @@ struct State {
     tag: u64,
     origin: Origin,
     authority: String,
-    /// For an https origin: whom to speak TLS with.
+    /// The identity that the certificate of an https origin must have.
     tls: Option<Arc<TlsPeer>>,
-    /// Where it is; empty while nobody knows.
+    /// Its addresses; empty until its name is resolved.
     endpoints: Vec<Endpoint>,
-    /// The one that is dialled next.
+    /// The index of the address for the next connection.
     next: usize,
     /// For a name: the tick at which it is resolved again.
     resolve_at: Option<u32>,
     is_resolving: bool,
     /// The exchanges that wait for the name.
     waiting: Vec<ExchangeId>,
-    /// The last one used is at the end: those at the front are those that there are too many.
+    /// The unused connections, each with the tick at which it was last used. The last one used is at the
+    /// end and is taken first, so that those which are not needed gather at the front and expire.
     kept: Vec<(UpstreamId, u32)>,
+    /// The number of failures in a row.
     failures: u32,
+    /// The tick until which other origins are preferred.
     aside_until: u32,
 }
 
-/// What became of the wish for a connection.
+/// The outcome of [`OriginPool::dial`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum DialOutcome {
-    /// It is being made.
+    /// A connection is being made.
     Upstream(UpstreamId),
-    /// A place has to become free first.
+    /// Another connection has to be closed or become free first.
     NoCapacity,
     /// The name has to be resolved first.
     NoName,
-    /// There will be none.
+    /// There will be no connection.
     Failed(Failure),
 }
 
