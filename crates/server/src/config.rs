@@ -1,6 +1,7 @@
 //! The server's configuration: everything that `pollux serve` can set.
 
 mod acme;
+mod eviction;
 pub mod file;
 mod frontend;
 mod guestbook;
@@ -22,6 +23,7 @@ pub use crate::services::site::Compress;
 pub use crate::transport::tls::{
     CertificateFiles, ClientCertificates, MinVersion, OriginTls, Tls, TlsConfig,
 };
+pub use eviction::IdleEviction;
 pub use frontend::{
     ForwardedPolicy, FrontendConfig, HandoverConfig, HostPolicy, Origin, RouteConfig,
 };
@@ -169,30 +171,6 @@ pub enum Discipline {
     /// Interest follows the connection's state, and nothing is written until the mechanism says
     /// that it can be: how the papers' servers behave, so that the cost of changes shows.
     PerState,
-}
-
-/// Whether idle connections give way to new ones at a limit.
-///
-/// The limit is [`Config::max_connections`] or what RLIMIT_NOFILE leaves of it, and in a pool the number of its threads or
-/// processes. A connection is idle if its last response has been sent, no byte of another request has arrived, and no
-/// service uses it (a tunnel or a stream is never idle). One that has not sent its first request has
-/// [`Timeouts::header`] for it and does not give way. Connections that give way count as [`Counter::Evicted`].
-///
-/// [`Counter::Evicted`]: crate::stats::Counter::Evicted
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-pub enum IdleEviction {
-    /// The client address that has most idle connections gives way with the one that has been idle longest. IPv6
-    /// addresses of one /64 network are one client. Where many connections are open, the addresses of a random sample
-    /// decide; where no address has many, the connection that has been idle longest of all is closed. A connection by a
-    /// UNIX socket has no address, and its age alone counts.
-    ///
-    /// In architectures of threads and processes, the unit that is to give way is woken by SIGWINCH, whose default is to
-    /// be ignored.
-    #[default]
-    On,
-    /// New connections wait in the kernel's queue until one closes.
-    Off,
 }
 
 /// How head and file share segments.
