@@ -104,6 +104,8 @@ fn poll_makes_one_call_a_wait_and_none_for_a_change() {
 
 #[test]
 fn select_makes_one_call_a_wait_and_none_for_a_change() {
+    // select(2) knows 1,024 descriptors: other tests must not take them.
+    pollux_testkit::alone!(select_makes_one_call_a_wait_and_none_for_a_change);
     scanning::<Select>(Call::Select);
 }
 
