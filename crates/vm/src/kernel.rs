@@ -20,7 +20,7 @@ const NOTE: &str = "series.json";
 /// Which kernel the guest runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum KernelChoice {
-    /// The first entry of [`SERIES`] that Debian's archive has, according to this system's apt.
+    /// The first entry of `SERIES` that Debian's archive has, according to this system's apt.
     #[default]
     Archive,
     /// The newest kernel of one of Debian's series, such as `6.12`.
