@@ -1,7 +1,7 @@
 //! The machine on which something was measured.
 
 use serde::{Deserialize, Serialize};
-use std::{collections::BTreeMap, fs, process::Command};
+use std::{collections::BTreeMap, fs, process::Command, time::Duration};
 
 /// Which CPUs the two sides are pinned to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -107,6 +107,15 @@ pub fn memory_bytes() -> Option<u64> {
 /// environment of what it runs (POLLUX_VM).
 pub fn guest() -> Option<String> {
     std::env::var("POLLUX_VM").ok().filter(|release| !release.is_empty())
+}
+
+/// How much longer everything may take in a guest, whose CPU is emulated and whose programs come by 9p: the debug build
+/// alone takes seconds to start there.
+const GUEST_FACTOR: u32 = 8;
+
+/// The limit of a time, given for this machine, where it is a guest.
+pub fn patience(limit: Duration) -> Duration {
+    if guest().is_some() { limit * GUEST_FACTOR } else { limit }
 }
 
 /// How many millions of instructions make a second of this guest's clocks, if it is a deterministic one

@@ -4,7 +4,7 @@ use super::{
     interrupt::Interrupt,
     process::{Process, pinned},
 };
-use crate::{environment::guest, peer::SetUp};
+use crate::{environment::patience, peer::SetUp};
 use anyhow::{Context as _, bail};
 use pollux_tls::{ClientSettings, ServerName};
 use rustix::process::Signal;
@@ -30,8 +30,6 @@ const FILL_EACH: Duration = Duration::from_micros(300);
 const STALL: Duration = Duration::from_secs(2);
 /// The same without output: the server, or the holder that opens the connections, may only wait for a CPU.
 const SILENT_STALL: Duration = Duration::from_secs(12);
-/// How much longer both may take in a guest, whose CPU is emulated.
-const GUEST_FACTOR: u32 = 8;
 /// How often the number of open connections is requested.
 const POLL: Duration = Duration::from_millis(40);
 
@@ -70,7 +68,7 @@ impl Server {
     /// When it ends or does not listen in time; the message holds what it wrote.
     pub fn start(program: &[OsString], interrupt: &Interrupt) -> anyhow::Result<Self> {
         let mut process = Process::spawn("the server", program)?;
-        let Some(line) = process.line(START, interrupt)? else {
+        let Some(line) = process.line(patience(START), interrupt)? else {
             process.drain_stderr();
             bail!("{}", process.complaint("ended before it listened"));
         };
@@ -201,7 +199,7 @@ impl Server {
             return Ok(Json::Null);
         }
         self.process.signal(Signal::USR1)?;
-        match self.process.line(ANSWER, interrupt)? {
+        match self.process.line(patience(ANSWER), interrupt)? {
             Some(line) => event(&line, "statistics"),
             None => bail!("{}", self.process.complaint("ended while it was measured")),
         }
@@ -239,12 +237,11 @@ impl Server {
             let ended = holder.ended().is_some();
             // Before the first connection the holder itself may still be starting, which takes an
             // emulated or a busy machine seconds.
-            let factor = if guest().is_some() { GUEST_FACTOR } else { 1 };
             let stood_still = grew_at.elapsed();
-            let has_stalled = stood_still > STALL * factor
-                && (stood_still > SILENT_STALL * factor || !self.process.stderr().is_empty());
-            let is_refused = if most == 0 { stood_still > START } else { has_stalled };
-            if ended || is_refused || started_at.elapsed() > fill * factor {
+            let has_stalled = stood_still > patience(STALL)
+                && (stood_still > patience(SILENT_STALL) || !self.process.stderr().is_empty());
+            let is_refused = if most == 0 { stood_still > patience(START) } else { has_stalled };
+            if ended || is_refused || started_at.elapsed() > patience(fill) {
                 let mut stderr = self.process.stderr();
                 if stderr.is_empty() {
                     stderr = holder.stderr();

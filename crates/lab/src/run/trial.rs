@@ -17,7 +17,7 @@ use super::{
     site::{GUESTBOOK, Site},
 };
 use crate::{
-    environment::Cpus,
+    environment::{Cpus, patience},
     experiment::{
         Experiment, Flags, IDLE, RATE, REQUEST, RedisBenchmark, Request, Subject, Value, Variant,
         Where, Workload, arguments, filled_in,
@@ -553,7 +553,7 @@ pub fn result_of(
     window_s: f64,
     interrupt: &Interrupt,
 ) -> anyhow::Result<serde_json::Value> {
-    let limit = Duration::from_secs_f64(window_s) + LOAD_GRACE;
+    let limit = Duration::from_secs_f64(window_s) + patience(LOAD_GRACE);
     let (status, text) = generator.output(limit, interrupt)?;
     if !matches!(status.code(), Some(0 | EXIT_INVALID | EXIT_NOTHING)) {
         generator.drain_stderr();
