@@ -423,42 +423,25 @@ def make_certificate(directory):
 
 
 class Holder:
-    """`pollux idle --subscribe`: holds subscribers open and discards what they receive. Each process holds as many as its
-    table of descriptors has room for."""
+    """`pollux idle --subscribe`: holds subscribers open and discards what they receive. If they are more than one table of
+    descriptors has room for, several threads hold them, each with a table of its own."""
 
     def __init__(self, server, subscribers, source="127.0.1.0/24", pin=()):
-        self.processes = []
-        try:
-            while subscribers > 0:
-                part = min(subscribers, PER_TABLE)
-                self.processes.append(self.start(server, part, source, pin))
-                subscribers -= part
-        except BaseException:
-            self.end()
-            raise
-
-    @staticmethod
-    def start(server, subscribers, source, pin):
-        """Starts one process and waits until it holds its subscribers."""
         arguments = [server.pollux, "idle", server.subscribe_url, "-c", str(subscribers), "--subscribe", "--json",
                      "--source", source, "--timeout", f"{PATIENCE_S}s"] + server.trust()
         if pin:
             arguments = ["taskset", "-c", ",".join(map(str, pin))] + arguments
-        process = subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                                   preexec_fn=ends_with_us)
-        if not process.stdout.readline():
-            raise Unavailable(f"{server.name}: {process.stderr.read().strip()} {server.logs()}")
-        return process
-
-    def end(self):
-        """Ends the processes and returns what each has written."""
-        for process in self.processes:
-            process.send_signal(signal.SIGINT)
-        return [process.communicate(timeout=PATIENCE_S)[0] for process in self.processes]
+        self.process = subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                                        preexec_fn=ends_with_us)
+        line = self.process.stdout.readline()
+        if not line:
+            raise Unavailable(f"{server.name}: {self.process.stderr.read().strip()} {server.logs()}")
 
     def stop(self):
-        """Ends the processes and returns the number of subscribers that were open at the end."""
-        return sum(json.loads(out.splitlines()[-1])["held"] for out in self.end())
+        """Ends the process and returns the number of subscribers that were open at the end."""
+        self.process.send_signal(signal.SIGINT)
+        out, _ = self.process.communicate(timeout=PATIENCE_S)
+        return json.loads(out.splitlines()[-1])["held"]
 
 
 def load(server, subscribers, arguments, pin=(), source="127.0.2.0/24"):
