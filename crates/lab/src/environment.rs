@@ -109,11 +109,11 @@ pub fn guest() -> Option<String> {
     std::env::var("POLLUX_VM").ok().filter(|release| !release.is_empty())
 }
 
-/// How much longer everything may take in a guest, whose CPU is emulated and whose programs come by 9p: the debug build
-/// alone takes seconds to start there.
+/// How much longer everything may take in a guest. Its CPU is emulated, and it reads programs over 9p: a debug build takes
+/// seconds to start there.
 const GUEST_FACTOR: u32 = 8;
 
-/// The limit of a time, given for this machine, where it is a guest.
+/// Returns `limit`, or a longer one if this machine is a guest.
 pub fn patience(limit: Duration) -> Duration {
     if guest().is_some() { limit * GUEST_FACTOR } else { limit }
 }

@@ -32,7 +32,7 @@ fn serve(pebble: &Pebble, folder: &Path, arguments: &[&str]) -> Serve {
     serve_by(Path::new(POLLUX), pebble, &pebble.root(), folder, arguments)
 }
 
-/// The same with another program, and another place of the authority's root.
+/// As [`serve`], with another program and another copy of the authority's root certificate.
 fn serve_by(
     program: &Path,
     pebble: &Pebble,
@@ -212,7 +212,7 @@ fn a_renewal_that_fails_leaves_the_certificate_in_use() {
     assert!(server.stop().0.success());
 }
 
-/// The state directory belongs to the user by then, and the successor goes on where the server was.
+/// The server has given the state directory to the user, so its successor can read the certificate and store the next one.
 #[test]
 #[ignore = "needs Pebble"]
 fn a_successor_without_roots_rights_renews_the_certificate() {
@@ -223,7 +223,7 @@ fn a_successor_without_roots_rights_renews_the_certificate() {
     let path = |name: &str| folder.path().join(name);
     fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
     chown(folder.path(), Some(user), None).unwrap();
-    // The successor is that user, too: it must be able to read what it starts from.
+    // The successor runs as that user, too, and must be able to read its program and the root certificate.
     fs::copy(POLLUX, path("pollux")).unwrap();
     fs::copy(pebble.root(), path("root.pem")).unwrap();
     let control = path("control");
@@ -236,7 +236,11 @@ fn a_successor_without_roots_rights_renews_the_certificate() {
     let output = output.unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let successor = server.next_process();
-    assert_eq!(serial(server.address()), first, "the successor has it from the state directory");
+    assert_eq!(
+        serial(server.address()),
+        first,
+        "the successor reads the certificate from the state directory"
+    );
     // A certificate is renewed after two thirds of its lifetime.
     let begun = Instant::now();
     while serial(server.address()) == first {

@@ -5,11 +5,13 @@ use serde::{Deserialize, Serialize};
 
 /// Whether idle connections give way to new ones at a limit.
 ///
-/// The limit is [`Config::max_connections`](super::Config::max_connections) or what RLIMIT_NOFILE leaves of it, and in a pool the number of its threads or
-/// processes. A connection is idle if its last response has been sent, no byte of another request has arrived, and no
-/// service uses it (a tunnel or a stream is never idle). One that has not sent its first request has
-/// [`Timeouts::header`](super::Timeouts::header) for it and does not give way. Connections that give way count as [`Counter::Evicted`].
+/// The limit is [`Config::max_connections`] or what RLIMIT_NOFILE leaves of it, and in a pool the number of its threads
+/// or processes. A connection is idle if its last response has been sent, no byte of another request has arrived, and no
+/// service uses it (a tunnel or a stream is never idle). A connection that has not sent its first request does not give
+/// way: [`Timeouts::header`] limits the time for that. Connections that give way count as [`Counter::Evicted`].
 ///
+/// [`Config::max_connections`]: super::Config::max_connections
+/// [`Timeouts::header`]: super::Timeouts::header
 /// [`Counter::Evicted`]: crate::stats::Counter::Evicted
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]

@@ -137,8 +137,8 @@ impl Service for Generations {
         event: Event<'_>,
         response: &mut ResponseWriter<'_>,
     ) -> Flow<Exchange> {
-        // A request whose password was being verified while the configuration changed may be for the hub or a guestbook,
-        // which have moved on: its generation has them back for this call.
+        // The configuration may have changed while a password was verified. The hub and the guestbooks belong to the
+        // current generation then, but the request may be for one of them: its own generation borrows them for this call.
         let owner = self.owner(&exchange);
         let borrower = owner.filter(|_| exchange.inner.awaits_password());
         if let Some(index) = borrower {

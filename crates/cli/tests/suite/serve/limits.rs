@@ -231,7 +231,7 @@ fn idle_connections_give_way_in_blocking_architectures() {
     }
 }
 
-/// One client that opens many connections does not keep out those who came before it.
+/// A client that opens many connections pushes out its own idle connections, and not those of earlier clients.
 #[test]
 fn the_address_that_holds_most_idle_connections_gives_way_first() {
     const LIMIT: &str = "12";
@@ -256,7 +256,7 @@ fn the_address_that_holds_most_idle_connections_gives_way_first() {
         // The server's clock has ticks of 100 ms.
         std::thread::sleep(std::time::Duration::from_millis(250));
         let mut many: Vec<Client> = (0..10).map(|_| connect(2)).collect();
-        // Until then their units have noticed that they are idle, in whatever order.
+        // After this time each unit shows its connection as idle. The units do so in any order.
         std::thread::sleep(std::time::Duration::from_millis(500));
         let mut new: Vec<Client> = (4..6).map(connect).collect();
         for client in older.iter_mut().chain(&mut new) {
@@ -270,7 +270,8 @@ fn the_address_that_holds_most_idle_connections_gives_way_first() {
     }
 }
 
-/// With more idle connections than addresses are read, a sample shows who holds most.
+/// Where there are more idle connections than the server reads addresses of, a random sample shows which address has
+/// most of them.
 #[test]
 fn a_sample_shows_the_address_that_holds_most_idle_connections() {
     const LIMIT: usize = 400;
@@ -286,7 +287,7 @@ fn a_sample_shows_the_address_that_holds_most_idle_connections() {
     std::thread::sleep(std::time::Duration::from_millis(250));
     let _many: Vec<Client> = (0..LIMIT * 3 / 4).map(|_| connect(2)).collect();
     std::thread::sleep(std::time::Duration::from_millis(250));
-    // More than one look finds.
+    // More new clients than one look at the table finds candidates for.
     let _new: Vec<Client> = (10..50).map(connect).collect();
     for client in &mut older {
         assert_eq!(client.get("/").text(), INDEX);

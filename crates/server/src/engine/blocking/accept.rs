@@ -106,7 +106,8 @@ impl<A: Service> Blocking<A> {
         outcome
     }
 
-    /// The address of the client that was accepted last, for [`crate::stats::scoreboard::ScoreboardSlot::set_client`] of the unit that serves it.
+    /// The address of the client that was accepted last, as [`client_key`]. The unit that serves the client shows it on the
+    /// scoreboard.
     pub(crate) fn last_client(&self) -> u64 {
         self.acceptor.client
     }

@@ -18,7 +18,8 @@ use crate::{
 use rand::seq::SliceRandom as _;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-/// One look at the table collects one connection in so many, so that an eviction looks at so many.
+/// One look at the table collects one candidate for so many connections, so that on average an eviction looks at so many
+/// slots.
 const SHARE: usize = 64;
 /// The fewest candidates that one look collects, if there are as many.
 const CANDIDATES_MIN: usize = 16;
@@ -27,8 +28,8 @@ const CANDIDATES_MIN: usize = 16;
 const SAMPLED: usize = 8;
 /// The most addresses that one look reads, so that it takes no more than some milliseconds.
 const SAMPLE_MAX: usize = 16_384;
-/// A look that finds a client who holds many is good for one in so many of the wanted candidates at least. With fewer, the
-/// longest idle ones of all clients are candidates, too.
+/// If the clients with many connections provide fewer than one in so many of the wanted candidates, the connections that
+/// have been idle longest become candidates, too, whatever their client is.
 const SHARE_OF_HOLDERS: usize = 8;
 
 /// The connections that give way next.
@@ -129,7 +130,7 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
                 found.truncate(wanted);
             }
             found.sort_unstable();
-            // One that is in both is checked twice, and closed once.
+            // A connection that is in both lists is checked twice, and closed once.
             order.append(&mut found);
         }
         order.reverse();

@@ -49,7 +49,7 @@ pub(super) struct ClientRequest {
     pub(super) route: RouteId,
 }
 
-/// Who the response is for.
+/// The client or the cache, for which the response is fetched.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Owner {
     #[default]
@@ -130,7 +130,7 @@ pub(super) struct Transfer {
     pub(super) connection: OriginConnection,
     /// The origin has sent something.
     pub(super) has_received: bool,
-    /// Nothing more is received from the origin, because the client has not taken what came.
+    /// Reading from the origin is paused until the client has received the earlier part of the response.
     pub(super) is_paused: bool,
     pub(super) upload: Upload,
     /// The tick at which the origin last sent or took something.
@@ -237,8 +237,8 @@ impl State {
         SentAttempt { origin, is_reused, has_received, upload }
     }
 
-    /// Whether the request may be sent to an origin once more after `attempt`: that must not change
-    /// what it means, and nothing must have come for it.
+    /// Whether the request may be sent to an origin once more after `attempt`: the method must be idempotent, and
+    /// neither a byte of the response may have arrived nor a byte of the body have been sent.
     pub(super) fn can_be_resent(&self, attempt: &Attempt) -> bool {
         let was_used = match attempt {
             Attempt::Sent(sent) => sent.has_received || sent.upload.has_begun(),

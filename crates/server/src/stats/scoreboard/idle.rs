@@ -2,9 +2,9 @@
 //!
 //! A unit of a blocking architecture serves one connection at a time, so clients that keep their connections open
 //! without using them could occupy all units. While all units of a pool are occupied, one that waits for an idle
-//! client also watches the listeners. When a connection waits there, one of these units
-//! closes its connection and accepts that one: the unit whose client has been idle longest, of those whose clients have
-//! the address that occupies most units ([`crate::clients::most_held_first`]). Where each connection has its own unit, the acceptor watches.
+//! client also watches the listeners. When a connection waits there, one of these units closes its own connection and
+//! accepts the waiting one. It is a unit of the address that occupies most units, and of these the unit whose client has
+//! been idle longest ([`crate::clients::most_held_first`]). Where each connection has its own unit, the acceptor watches.
 //!
 //! The words of all units stand next to each other, so that a look at them is short. They are in shared memory and use
 //! sequentially consistent operations: a unit first shows what it does and then looks at the others, so that of two
