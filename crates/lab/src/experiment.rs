@@ -63,8 +63,8 @@ pub struct Experiment {
     /// The queue of signals that the server has once all idle connections are held: what it does when
     /// they are opened is not to overflow it before the measured window.
     pub signal_queue_when_held: Option<u64>,
-    /// The server has as many workers, each with a table of descriptors of its own, as idle connections
-    /// need when one worker is to hold so many on average. None: as `[server]` says.
+    /// How many idle connections, or subscribers, a worker holds on average. The server gets as many workers as that
+    /// takes, each with a table of descriptors of its own. None: the number of workers is that of `[server]`.
     pub connections_per_worker: Option<u32>,
     /// Functions of the kernel whose calls by the server, or by the wait, are counted
     /// ([`crate::kernel_calls`]). It slows them, so that times of such a server say little.

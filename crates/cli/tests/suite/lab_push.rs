@@ -28,6 +28,7 @@ fn tiny(variants: &[&str], subscribers: &str) -> String {
     }
     let all = axes[1]["values"].clone();
     axes[1].as_table_mut().unwrap().insert("quick-values".into(), all);
+    experiment.insert("connections-per-worker".into(), 500.into());
     // They name other numbers of subscribers.
     experiment.remove("claim");
     toml::to_string(&experiment).unwrap()
@@ -79,6 +80,8 @@ fn updates_reach_one_one_in_a_hundred_and_all() {
         assert!(metric("latency_p50_us").is_some() && metric("latency_p99_us").is_some());
         // Between the readings nothing was subscribed: the requests are the publications.
         if !is_floor {
+            let serve = run["commands"][0].as_str().unwrap();
+            assert!(serve.contains("--workers 3") || serve.contains("--workers=3"), "{serve}");
             let requests = |when: &str| raw[when]["requests"].as_u64().unwrap();
             assert_eq!(requests("after") - requests("before"), updates);
         }

@@ -19,8 +19,8 @@ use super::{
 use crate::{
     environment::{Cpus, patience},
     experiment::{
-        Experiment, Flags, IDLE, RATE, REQUEST, RedisBenchmark, Request, Subject, Value, Variant,
-        Where, Workload, arguments, filled_in,
+        Experiment, Flags, IDLE, RATE, REQUEST, RedisBenchmark, Request, SUBSCRIBERS, Subject,
+        Value, Variant, Where, Workload, arguments, filled_in,
     },
     kernel_calls::KernelCalls,
     measure::{self, Raw},
@@ -442,8 +442,8 @@ impl Bench<'_> {
             }
         }
         if let Some(most) = self.experiment.connections_per_worker {
-            let idle = cell.point.get(IDLE).and_then(Value::number).unwrap_or(0.0);
-            let workers = (idle / f64::from(most)).ceil().max(1.0);
+            let held = [IDLE, SUBSCRIBERS].iter().find_map(|axis| cell.point.get(*axis)?.number());
+            let workers = (held.unwrap_or(0.0) / f64::from(most)).ceil().max(1.0);
             flags.insert("workers".into(), Value::Number(workers));
         }
         match &variant.architecture {
