@@ -1,7 +1,7 @@
 """Push servers that `push-figures` and `demo-push` start and measure: Pollux, nchan, Pushpin, Centrifugo, and a bare loop
 of send(2) (`pollux lab floor --push`). Each server has a separate configuration in a temporary directory, listens on a
 free port of 127.0.0.1, and ends with the script."""
-import asyncio, ctypes, json, os, resource, shutil, signal, socket, subprocess, threading, time
+import asyncio, ctypes, json, os, resource, shutil, signal, socket, subprocess, threading, time, urllib.request
 
 PATIENCE_S = 60
 TICK = os.sysconf("SC_CLK_TCK")
@@ -164,6 +164,9 @@ class Server:
     def load_arguments(self):
         return [self.subscribe_url] + self.trust() + self.publish_arguments
 
+    def let_go(self):
+        """Lets the server notice that subscribers have closed their connections."""
+
     def version(self):
         return ""
 
@@ -206,6 +209,12 @@ class BareLoop(Server):
         # The generator would treat a URL without a path as a Mercure hub.
         self.subscribe_url += "load"
         self.plain_url = None
+
+    def let_go(self):
+        # The loop looks at a subscriber only when it sends to it, and the first send after a close still succeeds.
+        for _ in range(2):
+            with urllib.request.urlopen(urllib.request.Request(self.subscribe_url, b"data=nothing"), timeout=PATIENCE_S):
+                time.sleep(0.1)
 
 
 class Nchan(Server):
