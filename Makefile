@@ -36,6 +36,18 @@ push-figures: ## memory, CPU and latency of the hub beside nchan, Pushpin and Ce
 	$(CARGO) build --release --locked --bin pollux
 	@scripts/push-figures $(if $(OUT),--out '$(OUT)')
 
+.PHONY: push-churn
+push-churn: ## memory of the same servers while subscribers come and go for an hour; OUT=FOLDER
+	@scripts/setup build test push-peers
+	$(CARGO) build --release --locked --bin pollux
+	@scripts/push-churn $(if $(OUT),--out '$(OUT)')
+
+.PHONY: tls-figures
+tls-figures: ## what TLS costs Pollux, the floor, nginx, h2o and HAProxy: memory, requests, bytes, handshakes; OUT=FOLDER
+	@scripts/setup build peers
+	$(CARGO) build --release --locked --bin pollux
+	@scripts/tls-figures $(if $(OUT),--out '$(OUT)')
+
 .PHONY: upgrade-figures
 upgrade-figures: ## failed requests and lost connections while Pollux, nginx and HAProxy are reloaded and replaced; OUT=FOLDER
 	@scripts/setup build peers
