@@ -238,7 +238,7 @@ impl Connection {
             let opened = match opening.content {
                 Content::Incomplete(wanted) => {
                     assert_eq!(opening.consumed, 0);
-                    assert!(wanted > end && wanted <= RECORD_MAX + 2048, "{wanted} of {end}");
+                    assert!(wanted > end && wanted <= RECORD_MAX, "{wanted} of {end}");
                     if end == bytes.len() {
                         return Ok(Opened::Incomplete);
                     }

@@ -123,6 +123,16 @@ impl Transport {
         matches!(self, Self::Tls(_))
     }
 
+    /// Whether the next receive says that the client's stream has ended, or why it cannot go on, although nothing
+    /// further comes from the socket: then no event tells of it.
+    #[inline]
+    pub(crate) fn has_ended(&self) -> bool {
+        match self {
+            Self::Plain(_) => false,
+            Self::Tls(socket) => tls::has_ended(socket.as_fd()),
+        }
+    }
+
     /// Whether there may be more than the last receive has brought, `received` bytes into a buffer of
     /// `room`. To be called right after it.
     #[inline]

@@ -36,6 +36,8 @@ pub struct Handshake {
     offered: usize,
     total: usize,
     secrets: TrafficSecrets,
+    /// Whether all that rustls has sent is in the clear.
+    is_plain: bool,
 }
 
 enum Connection {
@@ -165,7 +167,7 @@ impl Handshake {
 
     fn new(connection: Connection) -> Self {
         let secrets = TrafficSecrets::default();
-        Self { connection, input: Vec::new(), offered: 0, total: 0, secrets }
+        Self { connection, input: Vec::new(), offered: 0, total: 0, secrets, is_plain: true }
     }
 
     /// Handles received bytes, and appends to `out` the bytes to send. On an error those are the alert.
@@ -180,11 +182,18 @@ impl Handshake {
             return Err(HandshakeError::PlainHttp);
         }
         loop {
+            let start = out.len();
             let result = self.process(out);
+            self.is_plain &= is_plain(&out[start..]);
             let is_handshaking = match result {
                 Ok(is_handshaking) => is_handshaking,
                 Err(error) => {
+                    let start = out.len();
                     self.collect_alert(out);
+                    // rustls has none for some errors.
+                    if out.len() == start && self.is_plain {
+                        out.extend(missing_alert(&error).into_iter().flatten());
+                    }
                     return Err(HandshakeError::Tls(error));
                 }
             };
@@ -201,6 +210,9 @@ impl Handshake {
             }
         }
         if self.input.len() > HANDSHAKE_BYTES_MAX || self.total > HANDSHAKE_TOTAL_MAX {
+            if self.is_plain {
+                out.extend(plain_alert(DECODE_ERROR));
+            }
             return Err(HandshakeError::TooLong);
         }
         Ok(Progress::NeedsInput)
@@ -348,6 +360,44 @@ fn encode_until_alert<P: Process>(connection: &mut P, input: &mut [u8], out: &mu
             return;
         }
     }
+}
+
+const UNEXPECTED_MESSAGE: u8 = 10;
+const ILLEGAL_PARAMETER: u8 = 47;
+const DECODE_ERROR: u8 = 50;
+
+/// A fatal alert that is not encrypted.
+fn plain_alert(description: u8) -> [u8; 7] {
+    [21, 3, 3, 0, 2, 2, description]
+}
+
+/// The alert for an error for which rustls has sent none.
+fn missing_alert(error: &rustls::Error) -> Option<[u8; 7]> {
+    use rustls::{Error, PeerMisbehaved};
+    Some(plain_alert(match error {
+        Error::InvalidMessage(_) => DECODE_ERROR,
+        Error::InappropriateMessage { .. }
+        | Error::InappropriateHandshakeMessage { .. }
+        | Error::PeerMisbehaved(PeerMisbehaved::MessageInterleavedWithHandshakeMessage) => {
+            UNEXPECTED_MESSAGE
+        }
+        Error::PeerMisbehaved(_) => ILLEGAL_PARAMETER,
+        // The peer has sent one, or it is this end's fault.
+        _ => return None,
+    }))
+}
+
+/// Whether records that rustls wants to send are messages in the clear: from change_cipher_spec on they may be
+/// encrypted.
+fn is_plain(mut records: &[u8]) -> bool {
+    const HANDSHAKE: u8 = 22;
+    while let (Some(&kind), Some(len)) = (records.first(), record_len(records)) {
+        if kind != HANDSHAKE {
+            return false;
+        }
+        records = records.get(len..).unwrap_or_default();
+    }
+    true
 }
 
 /// Whether a record is an alert: by its type, or where TLS 1.3 hides that by its length (2 bytes, the inner

@@ -1,13 +1,10 @@
 //! Received records are opened in place.
 
 use crate::{
-    Error, Session,
+    Error, Role, Session,
     keys::{self, Keys},
-    post_handshake::Update,
-    record::{
-        self, ContentType, EXPANSION_MAX_TLS12, EXPANSION_MAX_TLS13, HEADER_LEN, PLAINTEXT_MAX,
-        TAG_LEN,
-    },
+    post_handshake::{CLIENT_HELLO, HELLO_REQUEST, Update},
+    record::{self, ContentType, EXPANSION_MAX_TLS13, HEADER_LEN, PLAINTEXT_MAX, TAG_LEN},
     session::Flags,
 };
 use ring::aead::Aad;
@@ -86,7 +83,12 @@ impl Session {
             }
             EXPANSION_MAX_TLS13
         } else {
-            EXPANSION_MAX_TLS12
+            if ContentType::from_byte(kind).is_none() {
+                return Err(Error::UnexpectedMessage("a record of an unknown type"));
+            }
+            // RFC 5246 §6.2.3 allows 2048 bytes, which compression and other ciphers need. An AEAD adds no more than
+            // this, so a longer record has too much plaintext, and a receiver's buffer has no room for it.
+            self.suite.explicit_nonce_len() + TAG_LEN
         };
         if len > PLAINTEXT_MAX + expansion_max {
             return Err(Error::RecordOverflow);
@@ -135,9 +137,6 @@ impl Session {
             _ => direction.nonce_with_explicit(explicit),
         };
         let len = ciphertext.len() - TAG_LEN;
-        if len > PLAINTEXT_MAX {
-            return Err(Error::RecordOverflow);
-        }
         let version = [header[1], header[2]];
         let aad = record::additional_data_tls12(self.receive_sequence, header[0], version, len);
         let opened = direction.aead.open_in_place(keys::nonce(nonce), Aad::from(aad), ciphertext);
@@ -165,6 +164,10 @@ impl Session {
         if self.message.is_partial() {
             return Err(Error::UnexpectedMessage("an alert inside a handshake message"));
         }
+        if len == 0 {
+            // RFC 8446 §5.4 demands this alert.
+            return Err(Error::UnexpectedMessage("an empty alert"));
+        }
         let ([Some(&level), Some(&description)], 2) = (alert, len) else {
             return Err(Error::Decode("length of an alert"));
         };
@@ -188,11 +191,16 @@ impl Session {
         content: &[u8],
         start: usize,
     ) -> Result<Content, Error> {
-        if !self.suite.is_tls13() {
-            return Err(Error::Renegotiation);
-        }
-        if content.is_empty() {
+        let Some(&first) = content.first() else {
             return Err(Error::UnexpectedMessage("an empty handshake record"));
+        };
+        if !self.suite.is_tls13() {
+            return Err(match (self.role(), first) {
+                (Role::Server, CLIENT_HELLO) | (Role::Client, HELLO_REQUEST) => {
+                    Error::Renegotiation
+                }
+                _ => Error::UnexpectedMessage("a handshake message after the handshake"),
+            });
         }
         let is_continued = self.message.is_partial();
         match self.message.read(content, self.role())? {

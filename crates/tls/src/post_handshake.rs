@@ -3,6 +3,10 @@
 
 use crate::{Error, session::Role};
 
+/// With this a TLS 1.2 server asks for renegotiation,
+pub(crate) const HELLO_REQUEST: u8 = 0;
+/// and with this a client begins it.
+pub(crate) const CLIENT_HELLO: u8 = 1;
 const NEW_SESSION_TICKET: u8 = 4;
 const KEY_UPDATE: u8 = 24;
 /// Message type and length.

@@ -134,16 +134,18 @@ impl Session {
         len
     }
 
-    /// Seals the alert that tells the peer of an error. Returns its length; 0 if there is none to send.
+    /// Seals the alert that tells the peer of an error. Returns its length; 0 if there is none to send. Nothing can
+    /// be sent after an error, not even close_notify (RFC 8446 §6.2).
     ///
     /// # Panics
     /// If `out` has less than [`CONTROL_RECORD_MAX`] bytes.
     pub fn seal_alert(&mut self, keys: &mut Keys, error: Error, out: &mut [u8]) -> usize {
-        let Some((level, description)) = error.alert() else { return 0 };
-        if self.has_sent_close() {
-            return 0;
-        }
-        let len = self.seal_control(keys, ContentType::Alert, &[level, description], out);
+        let len = match error.alert() {
+            Some((level, description)) if !self.has_sent_close() => {
+                self.seal_control(keys, ContentType::Alert, &[level, description], out)
+            }
+            _ => 0,
+        };
         self.flags.set(Flags::HAS_SENT_CLOSE);
         len
     }

@@ -188,8 +188,11 @@ fn empty_records_are_allowed_up_to_a_limit() {
 
 #[test]
 fn handshake_and_alert_records_are_never_empty() {
-    assert!(open(|forger| [forger.content(HANDSHAKE, b"")]).is_err());
-    assert!(open(|forger| [forger.content(ALERT, b"")]).is_err());
+    // RFC 8446 §5.4, also with padding.
+    for kind in [HANDSHAKE, ALERT] {
+        assert!(unexpected(open(|forger| [forger.content(kind, b"")])), "{kind}");
+        assert!(unexpected(open(|forger| [forger.seal(&[kind, 0, 0, 0])])), "{kind}");
+    }
 }
 
 #[test]
@@ -270,6 +273,8 @@ fn an_error_is_sent_once_and_nothing_after_it() {
     // To a peer that has ended the connection itself there is nothing to say.
     let (_, mut session, mut keys) = ends();
     assert_eq!(session.seal_alert(&mut keys, Error::PeerAlert(40), &mut out), 0);
+    // Not even close_notify.
+    assert!(session.has_sent_close());
 }
 
 #[test]
@@ -292,6 +297,76 @@ fn a_key_is_replaced_before_it_has_sealed_too_much() {
         }
     }
     assert_eq!(lengths, [26, 26 + 27, 26], "a KeyUpdate before the second record");
+}
+
+/// A buffer of [`RECORD_MAX`] bytes is enough: otherwise the receiver would wait for bytes for which it has no room.
+#[test]
+fn no_record_is_awaited_that_is_longer_than_the_longest() {
+    let suites = [
+        Suite::Tls13Aes128Gcm,
+        Suite::Tls13ChaCha20,
+        Suite::Tls12Aes128Gcm,
+        Suite::Tls12Aes256Gcm,
+        Suite::Tls12ChaCha20,
+    ];
+    for suite in suites {
+        let secret = vec![1; secret_len(suite)];
+        let direction = || Direction { secret: &secret, sequence: 0 };
+        let mut session = Session::new(suite, Role::Server, &direction(), &direction());
+        let mut keys = session.derive_keys();
+        for len in 0..=u16::MAX {
+            let [high, low] = len.to_be_bytes();
+            let result = session.open(&mut keys, &mut [DATA, 3, 3, high, low]);
+            match result.map(|opening| opening.content) {
+                Ok(Content::Incomplete(needed)) => assert!(needed <= RECORD_MAX, "{suite:?} {len}"),
+                Err(Error::BadRecordMac) => assert!(len < 24, "{suite:?} {len}"),
+                other => assert_eq!(other, Err(Error::RecordOverflow), "{suite:?} {len}"),
+            }
+        }
+    }
+}
+
+fn secret_len(suite: Suite) -> usize {
+    match suite {
+        Suite::Tls13Aes256Gcm => 48,
+        Suite::Tls12Aes128Gcm => 28,
+        Suite::Tls12Aes256Gcm | Suite::Tls12ChaCha20 => 44,
+        _ => 32,
+    }
+}
+
+/// What a peer with one role makes of a TLS 1.2 record of handshake messages after the handshake.
+fn open_tls12(role: Role, message: &[u8]) -> Result<Content, Error> {
+    let key_and_iv = [3; 28];
+    let direction = || Direction { secret: &key_and_iv, sequence: 0 };
+    let mut session = Session::new(Suite::Tls12Aes128Gcm, role, &direction(), &direction());
+    let mut keys = session.derive_keys();
+    let key = LessSafeKey::new(UnboundKey::new(&AES_128_GCM, &[3; 16]).unwrap());
+    let mut nonce = [3; 12];
+    nonce[4..].fill(0);
+    let mut body = message.to_vec();
+    let aad = [0, 0, 0, 0, 0, 0, 0, 0, HANDSHAKE, 3, 3, 0, message.len() as u8];
+    let nonce = Nonce::assume_unique_for_key(nonce);
+    key.seal_in_place_append_tag(nonce, Aad::from(aad), &mut body).unwrap();
+    let header = [HANDSHAKE, 3, 3, 0, (8 + body.len()) as u8];
+    let mut record = [header.as_slice(), &[0; 8], &body].concat();
+    session.open(&mut keys, &mut record).map(|opening| opening.content)
+}
+
+#[test]
+fn only_a_hello_asks_a_tls12_peer_to_renegotiate() {
+    let hellos = [(Role::Server, 1), (Role::Client, 0)];
+    for (role, hello) in hellos {
+        for kind in [0, 1, 2, 4, 11, 14, 16, 20, 24, 255] {
+            let result = open_tls12(role, &[kind, 0, 0, 0]);
+            if kind == hello {
+                assert_eq!(result, Err(Error::Renegotiation), "{role:?}");
+            } else {
+                assert!(unexpected(result), "{role:?} {kind}");
+            }
+        }
+        assert!(unexpected(open_tls12(role, b"")), "{role:?}");
+    }
 }
 
 #[test]

@@ -50,10 +50,14 @@ impl Model {
 
     pub(super) fn expect(&mut self, kind: u8, content: &[u8], padding: usize) -> Expected {
         let is_tls13 = is_tls13(self.suite);
+        // The type is in the clear.
+        if !is_tls13 && !matches!(kind, 21..=23) {
+            return UNEXPECTED_MESSAGE;
+        }
         let (expansion, expansion_max) = match self.suite {
             _ if is_tls13 => (1 + padding + 16, 256),
-            Suite::Tls12ChaCha20 => (16, 2048),
-            _ => (8 + 16, 2048),
+            Suite::Tls12ChaCha20 => (16, 16),
+            _ => (8 + 16, 8 + 16),
         };
         if content.len() + expansion > PLAINTEXT_MAX + expansion_max {
             return RECORD_OVERFLOW;
@@ -62,13 +66,6 @@ impl Model {
             return UNEXPECTED_MESSAGE;
         }
         if !is_tls13 {
-            // Its type is in the clear.
-            if !matches!(kind, 21..=23) {
-                return UNEXPECTED_MESSAGE;
-            }
-            if content.len() > PLAINTEXT_MAX {
-                return RECORD_OVERFLOW;
-            }
             return self.expect_content(kind, content);
         }
         if content.len() + padding > PLAINTEXT_MAX {
@@ -95,8 +92,11 @@ impl Model {
                 Expected::Data(content.to_vec())
             }
             21 => self.expect_alert(content),
-            _ if !is_tls13(self.suite) => NO_RENEGOTIATION,
             _ if content.is_empty() => UNEXPECTED_MESSAGE,
+            _ if !is_tls13(self.suite) => match (self.role, content[0]) {
+                (Role::Server, 1) | (Role::Client, 0) => NO_RENEGOTIATION,
+                _ => UNEXPECTED_MESSAGE,
+            },
             _ => self.expect_message(content),
         }
     }
@@ -111,7 +111,9 @@ impl Model {
     }
 
     fn expect_alert(&mut self, content: &[u8]) -> Expected {
-        let &[level, description] = content else { return DECODE_ERROR };
+        let &[level, description] = content else {
+            return if content.is_empty() { UNEXPECTED_MESSAGE } else { DECODE_ERROR };
+        };
         match description {
             0 => {
                 self.is_closed = true;

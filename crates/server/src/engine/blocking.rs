@@ -247,6 +247,12 @@ impl<A: Service> Blocking<A> {
             Awaits::Next => Class::KeepAlive,
             Awaits::End => Class::Linger,
         };
+        if class != Class::Linger
+            && self.client.as_ref().is_some_and(|client| client.transport.has_ended())
+        {
+            self.receive();
+            return true;
+        }
         if class != Class::Linger && self.receive_in_one_call(class) {
             return true;
         }

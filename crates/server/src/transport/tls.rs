@@ -112,6 +112,13 @@ pub(super) fn may_have_more() -> bool {
     WORKER.with_borrow(|worker| worker.as_ref().is_some_and(|worker| worker.may_have_more))
 }
 
+/// Whether a client has said that it sends no more, or this end has sent an alert; see
+/// [`super::Transport::has_ended`].
+pub(super) fn has_ended(socket: BorrowedFd<'_>) -> bool {
+    let has_ended = with_worker(|worker| Ok(worker.has_ended(socket)));
+    has_ended.unwrap_or(false)
+}
+
 /// Sends two pieces of plaintext; see [`super::Transport::send_two`].
 pub(super) fn send(
     socket: BorrowedFd<'_>,

@@ -7,7 +7,13 @@ use super::{
 };
 use pollux_testkit::serve::Serve;
 use rustls::{AlertDescription, ContentType};
-use std::{fs, io::Write as _, net::Ipv4Addr, path::Path};
+use std::{
+    fs,
+    io::Write as _,
+    net::Ipv4Addr,
+    path::Path,
+    time::{Duration, Instant},
+};
 
 const LAST_REQUEST: &[u8] = b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
 const DATA: ContentType = ContentType::ApplicationData;
@@ -170,11 +176,12 @@ fn malformed_records_end_a_connection_with_the_alert_that_says_why() {
     let directory = site();
     let serve = serve(&directory, &[]);
     type Forge = fn(&mut Forger) -> Vec<u8>;
-    let cases: [(&str, u8, Forge); 8] = [
+    let cases: [(&str, u8, Forge); 9] = [
         ("too much plaintext", RECORD_OVERFLOW, |f| f.seal(DATA, &[b'x'; (1 << 14) + 1])),
         ("a length that no record has", RECORD_OVERFLOW, |_| vec![23, 3, 3, 0x41, 0x01]),
         ("a length shorter than a tag", BAD_RECORD_MAC, |_| vec![23, 3, 3, 0, 0]),
-        ("an empty alert", DECODE_ERROR, |f| f.seal(ContentType::Alert, b"")),
+        ("an empty alert", UNEXPECTED_MESSAGE, |f| f.seal(ContentType::Alert, b"")),
+        ("a long alert", DECODE_ERROR, |f| f.seal(ContentType::Alert, &[1, 0, 0])),
         ("an empty message", UNEXPECTED_MESSAGE, |f| f.seal(ContentType::Handshake, b"")),
         ("a second hello", UNEXPECTED_MESSAGE, |f| f.seal(ContentType::Handshake, &[1, 0, 0, 0])),
         ("a record in the clear", UNEXPECTED_MESSAGE, |_| vec![22, 3, 3, 0, 1, 0]),
@@ -191,6 +198,35 @@ fn malformed_records_end_a_connection_with_the_alert_that_says_why() {
         let (data, alert) = forger.read_to_end();
         assert_eq!((data.as_slice(), alert), (&b""[..], Some((2, expected))), "{what}");
     }
+    assert_serves(&serve);
+}
+
+/// Both come in one segment, behind which no event tells of the end.
+#[test]
+fn a_request_with_close_notify_is_answered_at_once_and_ends_the_connection() {
+    let directory = site();
+    for architecture in ["event", "threaded", "prethreaded"] {
+        let serve = serve(&directory, &["--architecture", architecture]);
+        let mut forger = forger(&serve);
+        let request = forger.seal(DATA, b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n");
+        let close = forger.seal(ContentType::Alert, &[1, 0]);
+        let begun = Instant::now();
+        forger.socket.write_all(&[request, close].concat()).unwrap();
+        let (data, alert) = forger.read_to_end();
+        assert!(data.ends_with(b"hello\n"), "{architecture}");
+        assert_eq!(alert, Some((1, 0)), "{architecture}");
+        // Otherwise it would wait for as long as an idle connection may.
+        assert!(begun.elapsed() < Duration::from_secs(4), "{architecture}");
+    }
+}
+
+#[test]
+fn a_fatal_alert_is_not_answered() {
+    let directory = site();
+    let serve = serve(&directory, &[]);
+    let mut forger = forger(&serve);
+    forger.send(ContentType::Alert, &[2, 40]);
+    assert_eq!(forger.read_to_end(), (Vec::new(), None));
     assert_serves(&serve);
 }
 

@@ -2,6 +2,7 @@
 
 use super::{
     Receive,
+    send::flush,
     worker::{Extra, Worker},
 };
 use pollux_sys as sys;
@@ -45,6 +46,11 @@ impl Worker {
             extra.input = Vec::new();
         }
         self.open_records(socket, buffer, len, read_socket)
+    }
+
+    pub(super) fn has_ended(&mut self, socket: BorrowedFd<'_>) -> bool {
+        let session = self.sessions.get_mut(socket.as_raw_fd() as usize);
+        session.is_some_and(|(session, _)| session.has_received_close() || session.has_sent_close())
     }
 
     /// Decrypts the first `len` bytes of the buffer and all that can be received.
@@ -98,7 +104,10 @@ impl Worker {
                 Err(error) => {
                     let mut alert = [0; CONTROL_RECORD_MAX];
                     let len = session.seal_alert(keys, error, &mut alert);
-                    let _ = sys::send_now(socket, &alert[..len], false);
+                    // Behind part of a record the client could not read it.
+                    if extra.as_mut().is_none_or(|extra| flush(socket, &mut extra.output).is_ok()) {
+                        let _ = sys::send_now(socket, &alert[..len], false);
+                    }
                     tracing::debug!("closing a TLS connection: {error}");
                     break Err(io_error(error));
                 }
