@@ -166,6 +166,12 @@ test-push-clients: ## clients of PyPI and npm, curl and headless Chromium at the
 	$(if $(BINARY),,$(MAKE) release)
 	scripts/test-push-clients '$(or $(BINARY),target/release/pollux)'
 
+.PHONY: test-tls
+test-tls: ## sslyze, testssl.sh, eight clients and hundreds of hostile conversations over TLS (six minutes)
+	@scripts/setup build tls-suites
+	$(if $(BINARY),,$(MAKE) release)
+	scripts/test-tls '$(or $(BINARY),target/release/pollux)'
+
 .PHONY: dist
 dist: static ## the static binary, packed, with checksums: target/dist
 	scripts/dist
