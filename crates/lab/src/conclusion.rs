@@ -68,7 +68,10 @@ impl Outcome {
         let today = today.in_the_form_of(&self.experiment, in_guest, self.quick);
         if today.has_the_design_of(&self.experiment) {
             self.experiment.claim = today.claim;
-        } else if today.claim != self.experiment.claim {
+            return;
+        }
+        self.experiment.take_words_of(&today);
+        if today.claim != self.experiment.claim {
             let note = format!(
                 "Judged by the claims stored with it: the experiment {} now needs other data.",
                 self.experiment.id

@@ -57,6 +57,13 @@ impl Claim {
         let first = self.source.split(|c: char| !c.is_ascii_alphabetic()).next();
         PAPERS.into_iter().find(|paper| Some(*paper) == first)
     }
+
+    /// Whether `other` compares the same data with the same threshold.
+    pub(super) fn compares_as(&self, other: &Self) -> bool {
+        let same_data = self.metric == other.metric && self.each == other.each;
+        let same_sides = self.a == other.a && self.b == other.b;
+        same_data && same_sides && self.compare == other.compare && self.holds == other.holds
+    }
 }
 
 /// One side of a comparison: a cell, or several summed up.

@@ -36,6 +36,18 @@ impl Experiment {
         if quick { self.in_quick_form() } else { self }
     }
 
+    /// Takes today's words for each claim that compares the same data with the same threshold as today's claim of this
+    /// name: a report then uses one wording for all runs.
+    pub(crate) fn take_words_of(&mut self, today: &Self) {
+        for claim in &mut self.claim {
+            let same = today.claim.iter().find(|it| it.id == claim.id && it.compares_as(claim));
+            if let Some(same) = same {
+                claim.statement.clone_from(&same.statement);
+                claim.paper.clone_from(&same.paper);
+            }
+        }
+    }
+
     /// Whether both require the same data: they may differ in texts, claims, figures and duration.
     pub(crate) fn has_the_design_of(&self, other: &Self) -> bool {
         self.design() == other.design()
@@ -46,8 +58,16 @@ impl Experiment {
         let there = self.place == Machine::DeterministicGuest;
         let mut load = self.load.clone();
         load.retain(|flag, _| !MEANS.contains(&flag.as_str()));
+        let (mut variant, mut axis) = (self.variant.clone(), self.axis.clone());
+        let mut left_out = self.left_out.clone();
+        variant.iter_mut().for_each(|variant| variant.because = None);
+        axis.iter_mut().for_each(|axis| axis.label.clear());
+        left_out.iter_mut().for_each(|left| left.because.clear());
         Self {
             load,
+            variant,
+            axis,
+            left_out,
             constant_caps: None,
             cells: super::Cells::All,
             title: String::new(),
@@ -70,7 +90,7 @@ impl Experiment {
 
 #[cfg(test)]
 mod tests {
-    use crate::experiment::{Value, find, ids};
+    use crate::experiment::{Threshold, Value, find, ids};
 
     #[test]
     fn every_form_of_an_experiment_is_known_again() {
@@ -93,9 +113,26 @@ mod tests {
                 assert_eq!(again.claim, claims, "{id} {in_guest} {quick}");
                 kept.load.insert("threads".into(), Value::Number(9.0));
                 assert!(again.has_the_design_of(&kept), "{id}: the same load by other means");
+                let words = || "in other words".to_owned();
+                kept.variant.iter_mut().for_each(|variant| variant.because = Some(words()));
+                kept.axis.iter_mut().for_each(|axis| axis.label = words());
+                assert!(again.has_the_design_of(&kept), "{id}: the same in other words");
                 kept.server.insert("accept-limit".into(), Value::Number(3.0));
                 assert!(!again.has_the_design_of(&kept), "{id}");
             }
         }
+    }
+
+    #[test]
+    fn a_claim_takes_todays_words_only_if_it_compares_the_same() {
+        let today = find("idle").unwrap();
+        let mut kept = today.clone();
+        for claim in &mut kept.claim {
+            claim.statement = "in older words".into();
+        }
+        kept.claim[0].holds = Threshold::Above(1.75);
+        kept.take_words_of(&today);
+        assert_eq!(kept.claim[0].statement, "in older words");
+        assert_eq!(kept.claim[1..], today.claim[1..]);
     }
 }
