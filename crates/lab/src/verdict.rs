@@ -259,17 +259,17 @@ impl fmt::Display for Outlook {
             Self::Blocks(blocks) => {
                 write!(f, "about {} blocks would decide it", in_full(*blocks))
             }
-            Self::AtLeast(blocks) => write!(f, "a verdict takes {blocks} blocks at least"),
+            Self::AtLeast(blocks) => write!(f, "a verdict needs at least {blocks} blocks"),
             Self::EqualWithinPercent(percent) => write!(
                 f,
-                "both sides are equal to within {percent:.1} %: no number of blocks decides which is larger"
+                "both sides are equal within {percent:.1} %: no number of blocks can decide which is larger"
             ),
             Self::OnThreshold => f.write_str(
-                "it stands at the threshold in every block: no number of them decides it",
+                "the result is at the threshold in every block: no number of blocks can decide it",
             ),
             Self::AtThreshold => write!(
                 f,
-                "so near to the threshold that {} blocks would not decide it",
+                "the result is so near to the threshold that {} blocks would not decide it",
                 in_full(MAX_BLOCKS)
             ),
         }

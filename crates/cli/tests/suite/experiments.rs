@@ -460,7 +460,7 @@ fn the_demo_of_a_front_end_ends_with_its_figure() {
     for name in ["Who answers", "straight to Apache", "Apache stopped", "clients"] {
         assert!(figure.contains(name), "{name}: {figure}");
     }
-    assert!(page.contains("It makes no claim."), "{page}");
+    assert!(page.contains("The experiment has no claim."), "{page}");
 }
 
 /// All of them speak https but `plain`; what the kernel cannot do is not available, with the reason.

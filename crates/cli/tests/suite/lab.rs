@@ -315,7 +315,7 @@ fn an_experiment_of_which_no_run_counts_ends_with_a_code_of_its_own() {
     let (code, stderr, statuses) = ended("1ns");
     assert_eq!(code, Some(4), "{stderr}");
     assert!(
-        stderr.contains("Nothing was measured: no run counts (") && stderr.contains("lag"),
+        stderr.contains("There is no result: no run is valid (") && stderr.contains("lag"),
         "{stderr}"
     );
     assert!(!statuses.is_empty() && statuses.iter().all(|status| status == "invalid"));

@@ -150,7 +150,7 @@ mod tests {
         assert_eq!(outlook(&equal, ABOVE), Outlook::EqualWithinPercent(1.0));
         assert!(is_equal(&equal, Threshold::Below(1.0)));
         let text = Outlook::EqualWithinPercent(1.0).to_string();
-        assert!(text.contains("equal to within 1.0 %: no number of blocks"), "{text}");
+        assert!(text.contains("equal within 1.0 %: no number of blocks"), "{text}");
         // Too few blocks, too wide an interval, a claim that requires more than a direction.
         assert!(!is_equal(&ratios(10, 1.001, 0.01), ABOVE));
         assert!(!is_equal(&ratios(24, 1.001, 0.1), ABOVE));

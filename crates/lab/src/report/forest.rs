@@ -26,11 +26,11 @@ const TOP: f64 = 34.0;
 const FARTHEST: std::ops::RangeInclusive<f64> = 1.25..=8.0;
 
 /// An explanation of the picture for new readers.
-pub const LEGEND: &str = "Each row has its threshold on the line; a point right of it speaks for the claim, by a factor. Thick: \
-    the 95 % interval. Thin: the interval that decides, which is wider the earlier the run ended. Dashed: what \
-    fewer than six blocks showed, which have no interval. A bar that goes on beyond the picture ends in a triangle. \
-    ◆: the paper's own number. ★: the claim that stands for a figure. Right: what was measured, and when the claim \
-    holds.";
+pub const LEGEND: &str = "The vertical line is the threshold of each claim. A point to the right of it supports the claim; the \
+    distance is a factor. A thick bar is the 95 % interval. A thin bar is the interval that decides; it is wider if the \
+    run ended early. A dashed bar is the range of fewer than six blocks, which have no interval. A bar that continues \
+    beyond the picture ends in a triangle. ◆ is the paper's number. ★ marks the primary claim of a figure. On the right: \
+    the measured value and the condition under which the claim holds.";
 
 /// How often the threshold fits in `value`, or what speaks for the claim as much; below 1 it speaks against it.
 /// `None` where the threshold gives no scale.
@@ -94,8 +94,8 @@ fn svg(claims: &[(String, &ClaimOutcome)], head: &str) -> String {
     let (middle, farthest) = (x(0.0), farthest(claims));
     let _ = writeln!(
         svg,
-        "<text x=\"{:.0}\" y=\"16\" class=\"soft\" text-anchor=\"end\">← speaks against it</text>\
-         <text x=\"{:.0}\" y=\"16\" class=\"soft\">speaks for it →</text>\
+        "<text x=\"{:.0}\" y=\"16\" class=\"soft\" text-anchor=\"end\">← against the claim</text>\
+         <text x=\"{:.0}\" y=\"16\" class=\"soft\">for the claim →</text>\
          <line x1=\"{middle:.1}\" x2=\"{middle:.1}\" y1=\"22\" y2=\"{height}\" class=\"axis\"/>",
         middle - 8.0,
         middle + 8.0

@@ -19,12 +19,12 @@ const MAX_COMMANDS: usize = 12;
 
 /// The parts of the page in their order: anchor and name.
 const PARTS: [(&str, &str); 8] = [
-    ("asked", "What was asked"),
-    ("result", "What came out"),
+    ("asked", "Question"),
+    ("result", "Result"),
     ("figures", "Figures"),
-    ("claims", "Claim by claim"),
-    ("cells", "Cell by cell"),
-    ("ran", "What ran"),
+    ("claims", "Claims"),
+    ("cells", "Cells"),
+    ("ran", "Variants"),
     ("machine", "The machine"),
     ("runs", "Every run"),
 ];
@@ -43,10 +43,10 @@ pub fn page(outcome: &Outcome, drawn: &[(Panel<'_>, String)], files: &Files) -> 
     head(&mut page, outcome);
     if !drawn.is_empty() {
         page.push_str(
-            "<h2 id=\"figures\">Figures</h2>\n<p class=\"soft\">Points are means over the blocks (of positive \
-             figures the geometric ones), bars their intervals (of six blocks or more), dots the blocks; \
-             neighbouring series are set a little apart sideways. A ring marks a server without idle CPU, \
-             whose cost is a bound.</p>\n",
+            "<h2 id=\"figures\">Figures</h2>\n<p class=\"soft\">A point is the mean over the blocks (the \
+             geometric mean if all values are positive), a bar is its interval (with six blocks or more), a dot \
+             is one block. Series at the same place are drawn a little apart. A ring marks a server without idle \
+             CPU time: its cost is only a bound.</p>\n",
         );
     }
     for (panel, svg) in drawn {
@@ -103,15 +103,15 @@ fn head(page: &mut String, outcome: &Outcome) {
     page.push_str("</nav>\n");
     if outcome.interrupted {
         page.push_str(
-            "<p class=\"warn\"><strong>Interrupted.</strong> What is shown was measured before \
-             the end; the last block is not complete.</p>\n",
+            "<p class=\"warn\"><strong>Interrupted.</strong> The report shows the measurements before \
+             the interruption; the last block is incomplete.</p>\n",
         );
     }
-    page.push_str("<h2 id=\"asked\">What was asked</h2>\n");
+    page.push_str("<h2 id=\"asked\">Question</h2>\n");
     paragraphs(page, &experiment.summary);
     let _ = writeln!(
         page,
-        "<h2 id=\"result\">What came out</h2>\n<p>{}</p>",
+        "<h2 id=\"result\">Result</h2>\n<p>{}</p>",
         escape(&summary::in_words(outcome))
     );
     if let Some(noise) = summary::noise(outcome) {
@@ -152,16 +152,15 @@ fn claims(page: &mut String, outcome: &Outcome) {
     }
     let _ = write!(
         page,
-        "<h2 id=\"claims\">Claim by claim</h2>\n<p class=\"soft\">Each comparison is formed inside a block and \
-         summed up over the blocks: the mean (of ratios the geometric one) with Student's {:.0} % interval; \
-         below it Hodges and Lehmann's estimate with its exact interval, which outliers hardly move. A \
-         verdict takes six blocks and an error of 5 % over all looks at the data; a claim about several \
-         variants holds if it does for each, and fails with one that is surely on the other side though \
-         there were several to find it among. A latency counts a request that failed as its timeout. p: how \
-         often figures would speak so clearly if the truth were at the threshold; the second is for all \
-         claims with ★ together. \
-         Undecided is also what lies at a limit: a reply rate where all was answered, a cost where the server \
-         had no idle CPU.</p>\n<div class=\"scroll\"><table>\n\
+        "<h2 id=\"claims\">Claims</h2>\n<p class=\"soft\">Each block gives one value of each comparison. The \
+         first result is the mean over the blocks (of ratios the geometric mean) with Student's {:.0} % interval. \
+         The second is the Hodges–Lehmann estimate with its exact interval, on which outliers have little effect. \
+         A verdict needs six blocks and has an error of 5 % over all looks at the data. A claim about several \
+         variants holds if it holds for each. It does not hold if one variant is on the other side of the threshold, \
+         after a correction for the number of variants. In a latency, a failed request counts with its time-out. p \
+         is the probability of a result at least this clear if the true value were at the threshold; the second p \
+         is for all claims with ★ together. A claim is also undecided if a value is only a limit: a reply rate when \
+         the server answered every request, or a cost when the server had no idle CPU time.</p>\n<div class=\"scroll\"><table>\n\
          <thead><tr><th>Claim</th><th>Statement</th><th>Verdict</th><th class=\"number\">Measured</th>\
          <th class=\"number\">Holds if</th><th class=\"number\">Paper</th></tr></thead>\n",
         CONFIDENCE * 100.0
@@ -249,7 +248,7 @@ pub(super) fn title(outcome: &Outcome, panel: &Panel<'_>) -> String {
 fn figure(page: &mut String, outcome: &Outcome, panel: &Panel<'_>, svg: &str) {
     let caption = escape(panel.figure.caption.trim());
     let bars = super::figure::note(outcome, panel).map_or_else(String::new, |note| {
-        format!("In the background {note}, means over the blocks. ")
+        format!("In the background: {note}, as means over the blocks. ")
     });
     let _ = writeln!(
         page,
@@ -262,7 +261,7 @@ fn figure(page: &mut String, outcome: &Outcome, panel: &Panel<'_>, svg: &str) {
 
 fn conditions(page: &mut String, outcome: &Outcome) {
     page.push_str(
-        "<h2 id=\"ran\">What ran, and what did not</h2>\n<div class=\"scroll\"><table>\n",
+        "<h2 id=\"ran\">Variants and conditions</h2>\n<div class=\"scroll\"><table>\n",
     );
     page.push_str(
         "<thead><tr><th>Variant</th><th>Mechanism</th><th>Ran</th><th>Remarks</th></tr></thead>\n",
@@ -290,7 +289,7 @@ fn conditions(page: &mut String, outcome: &Outcome) {
             "<tr><td>{}</td><td><code>{}</code></td><td>{}</td><td>{}</td></tr>",
             escape(&variant.name),
             escape(&variant.mechanism),
-            if ran.is_empty() { "not at all".into() } else { escape(&ran.join(", ")) },
+            if ran.is_empty() { "did not run".into() } else { escape(&ran.join(", ")) },
             remarks.join("<br>")
         );
     }
@@ -302,8 +301,8 @@ fn conditions(page: &mut String, outcome: &Outcome) {
         };
         let _ = write!(
             page,
-            "<h3>How the rate was found</h3>\n<p>Saturation in a closed loop, at the last value of \
-             every axis; the rates are shares of the {whose}.</p>\n<table>\n<thead><tr><th>Variant</th>\
+            "<h3>How the rate was found</h3>\n<p>The saturation of each variant in a closed loop, at \
+             the last value of every axis. The rates are shares of the {whose} variant's saturation.</p>\n<table>\n<thead><tr><th>Variant</th>\
              <th class=\"number\">Replies/s</th><th>Remarks</th></tr></thead>\n"
         );
         for probe in &outcome.saturation {
@@ -330,8 +329,8 @@ fn ladders(page: &mut String, outcome: &Outcome) {
         return;
     }
     page.push_str(
-        "<h3>Where each limit lies</h3>\n<p>Sought before the blocks; each server is offered rates around its own, \
-         beside those that all are offered.</p>\n<table>\n<thead><tr><th>Server</th><th class=\"number\">Limit (replies/s)\
+        "<h3>The limit of each server</h3>\n<p>The run searches the limits before the first block. Each server gets rates \
+         around its own limit as well as the rates that all servers get.</p>\n<table>\n<thead><tr><th>Server</th><th class=\"number\">Limit (replies/s)\
          </th><th>Its own rates</th></tr></thead>\n",
     );
     for ladder in &outcome.ladders {

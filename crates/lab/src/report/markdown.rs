@@ -28,8 +28,8 @@ pub fn page(outcome: &Outcome, drawn: &[(Panel<'_>, String)], files: &Files) -> 
         outcome.started_at,
         outcome.environment.command
     );
-    let _ = writeln!(page, "## What was asked\n\n{}\n", experiment.summary.trim());
-    let _ = writeln!(page, "## What came out\n\n{}\n", summary::in_words(outcome));
+    let _ = writeln!(page, "## Question\n\n{}\n", experiment.summary.trim());
+    let _ = writeln!(page, "## Result\n\n{}\n", summary::in_words(outcome));
     if !outcome.claims.is_empty() {
         let _ = writeln!(
             page,
@@ -50,7 +50,7 @@ pub fn page(outcome: &Outcome, drawn: &[(Panel<'_>, String)], files: &Files) -> 
     if !tables.is_empty() {
         let _ = writeln!(
             page,
-            "## Cell by cell\n\n<details><summary>What the main figures show, as tables</summary>\n\n\
+            "## Cells\n\n<details><summary>The main figures as tables</summary>\n\n\
              ```text\n{}\n```\n\n</details>\n",
             tables.trim_end()
         );
@@ -67,7 +67,7 @@ fn claims(page: &mut String, outcome: &Outcome) {
     if outcome.claims.is_empty() {
         return;
     }
-    page.push_str("## Claim by claim\n\n");
+    page.push_str("## Claims\n\n");
     page.push_str("| claim | verdict | measured | holds if | paper | statement |\n");
     page.push_str("|---|---|---|---|---|---|\n");
     for claim in &outcome.claims {
@@ -90,8 +90,8 @@ fn claims(page: &mut String, outcome: &Outcome) {
 fn runs(page: &mut String, files: &Files) {
     let _ = write!(
         page,
-        "## Every run\n\nRaw data: [{0}]({0}). `pollux lab report FOLDER` renders the whole report from it, with every \
-         run as a line of `{1}`.",
+        "## Every run\n\nRaw data: [{0}]({0}). `pollux lab report DIRECTORY` makes the whole report from it; each run \
+         is a line of its `{1}`.",
         files.data,
         csv::FILE
     );

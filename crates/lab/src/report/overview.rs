@@ -152,7 +152,7 @@ fn figures_of(decided: &ClaimWithRun<'_>) -> String {
 
 fn with_all(decided: &ClaimWithRun<'_>) -> String {
     decided.p_with_all.map_or_else(String::new, |p| {
-        let still = if p <= ERROR { "" } else { ": not decided with all of the paper" };
+        let still = if p <= ERROR { "" } else { ": not significant with all primary claims of the paper" };
         format!("p {}{still}", p_text(p))
     })
 }
@@ -191,10 +191,10 @@ fn name(directory: &Path) -> String {
 pub fn page(runs: &[Publication]) -> anyhow::Result<String> {
     let mut page = format!(
         "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
-         <meta name=\"viewport\" content=\"width=device-width\">\n<title>The papers, run again</title>\n\
-         <style>\n{}</style>\n</head>\n<body>\n<main>\n<h1>The papers, run again</h1>\n\
-         <p class=\"soft\">{} runs. ★ marks the claim that stands for a figure; those of a paper share one \
-         error of 5 % (Holm), and both p-values are shown where they differ.</p>\n",
+         <meta name=\"viewport\" content=\"width=device-width\">\n<title>The papers' experiments, repeated</title>\n\
+         <style>\n{}</style>\n</head>\n<body>\n<main>\n<h1>The papers' experiments, repeated</h1>\n\
+         <p class=\"soft\">{} runs. ★ marks the primary claim of a figure. The primary claims of a paper share \
+         one error of 5 % (Holm). If the two p-values differ, both are shown.</p>\n",
         include_str!("page.css"),
         runs.len()
     );
@@ -255,7 +255,7 @@ fn row(page: &mut String, anchor: &str, id: &str, decided: Option<&ClaimWithRun<
     let Some(decided) = decided else {
         let _ = writeln!(
             page,
-            "<tr id=\"{}\"><td><strong>{}</strong></td><td colspan=\"6\">no run judges it</td></tr>",
+            "<tr id=\"{}\"><td><strong>{}</strong></td><td colspan=\"6\">no run measures this claim</td></tr>",
             escape(anchor),
             escape(id)
         );
@@ -292,29 +292,30 @@ pub fn markdown(runs: &[Publication]) -> anyhow::Result<String> {
     let papers = papers()?;
     let mut text = String::from(
         "# The papers' figures, as experiments\n\n\
-         Written by `pollux lab report docs/runs/*/`: not to be changed by hand. `pollux lab run ID` runs an\n\
-         experiment and judges its claims on your machine.\n\n| short name | paper |\n|---|---|\n",
+         `pollux lab report docs/runs/*/` writes this page; do not change it by hand. `pollux lab run ID` runs an\n\
+         experiment on your machine and judges its claims.\n\n| short name | paper |\n|---|---|\n",
     );
     for paper in &papers.paper {
         let _ = writeln!(text, "| {} | {} |", paper.key, paper.title);
     }
     text.push_str(
-        "\nA primary claim with a number of the paper's own holds where at least half of the paper's effect is there,\n\
-         and any other that says so; \"as good as\" has a margin, which the claim names. ★ marks the claim that stands for a figure: those of\n\
-         a paper share one error of 5 % (Holm). How verdicts come about: `crates/lab/src/statistics.rs`. Behind one\n\
-         that is open stands why, and how many blocks in all would decide it, at the noise of this run, in four\n\
-         cases of five.\n\nA deterministic guest (runs/README.md says which runs were made in one) has one CPU, which server and generator\n\
-         share. Where the notes of a run say that the server has a part of it at most, and the generator left that, the\n\
-         limit is the server's own. Elsewhere most of the CPU is the generator's at the limit: a claim about reply\n\
-         rates is decided there only where what the server alone spends on a reply says the same, and how much fails\n\
-         beyond the limit is of such a machine.\n",
+        "\n★ marks the primary claim of a figure. If the paper gives a number for it, the claim holds when at least half\n\
+         of the paper's effect is measured. Other claims with this threshold say so. A claim that two things are equal\n\
+         names its margin. The primary claims of a paper share one error of 5 % (Holm's method). The documentation of\n\
+         `crates/lab/src/statistics.rs` explains how a verdict is made. For an undecided claim the table gives the reason.\n\
+         It also gives the number of blocks that would decide the claim in four of five cases, at the noise of this run.\n\n\
+         A deterministic guest has one CPU, which the server and the generator share (runs/README.md names the runs in\n\
+         such a guest). If the notes of a run give the server a fixed share of the CPU, and the generator left that share\n\
+         free, the limit is the server's own. In other runs the generator uses most of the CPU at the limit. There a claim\n\
+         about reply rates is decided only if the server's CPU time per reply has the same result, and the share of\n\
+         failed requests beyond the limit is valid only for such a machine.\n",
     );
     for paper in &papers.paper {
         let _ = writeln!(text, "\n## {}", paper.title);
         for (figure, claims) in paper.figure.iter().zip(of_paper(runs, paper)) {
             let ids: Vec<String> = figure.experiments.iter().map(|id| format!("`{id}`")).collect();
             let (name, picture, ids) = (&figure.name, &figure.picture, ids.join(" and "));
-            let _ = writeln!(text, "\n### {name}\n\n{picture} Run again by {ids}.");
+            let _ = writeln!(text, "\n### {name}\n\n{picture} Repeated by {ids}.");
             picture::markdown(&mut text, &claims);
             markdown_table(&mut text, &claims);
             markdown_rest(&mut text, figure, &claims);
@@ -383,7 +384,7 @@ fn markdown_row(text: &mut String, id: &str, decided: &ClaimWithRun<'_>) {
         if claim.primary { " ★" } else { "" },
         claim.statement,
         claim.verdict,
-        if shared { "" } else { " (not with all claims of the paper)" },
+        if shared { "" } else { " (not significant with all primary claims of the paper)" },
         claim
             .remark()
             .map_or_else(String::new, |why| format!(" ({})", super::markdown::cell(&why))),
@@ -554,10 +555,10 @@ mod tests {
     fn what_is_not_published_says_so() {
         let text = markdown(&[]).unwrap();
         assert!(
-            text.contains("- G3: 10,000 idle connections cost poll")
+            text.contains("- G3: beyond saturation poll's reply rate")
                 && text.contains("Not published:")
                 && !text.contains("\n| G3")
         );
-        assert!(page(&[]).unwrap().contains("no run judges it"));
+        assert!(page(&[]).unwrap().contains("no run measures this claim"));
     }
 }

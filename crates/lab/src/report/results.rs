@@ -267,14 +267,16 @@ pub fn markdown(runs: &[Publication]) -> anyhow::Result<(String, String)> {
     let results = results()?;
     let mut text = String::from(
         "# Results, paper by paper\n\n\
-         Written by `pollux lab report docs/runs/*/ --out docs` from the published runs: not to be changed by hand.\n\n\
-         **reproduced**: at least half of the paper's effect is there, or the equality that it states. \
-         **direction only**: the effect goes the paper's way and is smaller than that. **contradicted**: no such \
-         effect, or the opposite. **depends**: operating points that can both be defended disagree; both numbers \
-         stand there. **not testable**: this machine or these data decide nothing.\n\n\
-         Ratios have a 95 % interval over the blocks of one run. Behind each row: [papers.md](papers.md) has every \
-         claim, [runs/](runs/README.md) the raw data, [decisions/0120-thresholds.md](decisions/0120-thresholds.md) \
-         how thresholds were set and which runs were made of each primary claim.\n",
+         `pollux lab report docs/runs/*/ --out docs` writes this page from the published runs; do not change it by \
+         hand.\n\n\
+         **reproduced**: we measured at least half of the paper's effect, or the equality that the paper states. \
+         **direction only**: the effect has the paper's direction but less than half of its size. **contradicted**: \
+         no such effect, or the opposite effect. **depends**: two reasonable operating points give different results; \
+         the row has both numbers. **not testable**: this machine or these data cannot decide the claim.\n\n\
+         A ratio has a 95 % interval over the blocks of one run. [papers.md](papers.md) has every claim, \
+         [runs/](runs/README.md) has the raw data, and \
+         [decisions/0120-thresholds.md](decisions/0120-thresholds.md) explains the thresholds and lists all runs of \
+         each primary claim.\n",
     );
     let mut all = Vec::new();
     for section in &results.section {

@@ -12,12 +12,12 @@ pub fn in_words(outcome: &Outcome) -> String {
     if outcome.runs.iter().all(|run| run.status != Status::Valid) {
         let reason = outcome.runs.iter().rev().find_map(|run| run.reason.as_deref());
         return format!(
-            "Nothing was measured: no run counts{}.",
+            "There is no result: no run is valid{}.",
             reason.map_or_else(String::new, |reason| format!(" ({reason})"))
         );
     }
     if outcome.claims.is_empty() {
-        return "It makes no claim.".into();
+        return "The experiment has no claim.".into();
     }
     let verdicts = [
         (Verdict::Holds, "holds", "hold"),
@@ -25,8 +25,8 @@ pub fn in_words(outcome: &Outcome) -> String {
         (Verdict::Undecided, "is undecided", "are undecided"),
         (
             Verdict::Seen,
-            "is seen, not decided: a verdict takes six blocks",
-            "are seen, not decided: a verdict takes six blocks",
+            "is seen, not decided: a verdict needs six blocks",
+            "are seen, not decided: a verdict needs six blocks",
         ),
         (Verdict::NotTestable, "is not testable here", "are not testable here"),
         (Verdict::Depends, "depends on the operating point", "depend on the operating point"),
@@ -42,7 +42,7 @@ pub fn in_words(outcome: &Outcome) -> String {
         })
         .collect();
     let mut text = match outcome.claims.as_slice() {
-        [_] => "It makes one claim.".to_owned(),
+        [_] => "The experiment has one claim.".to_owned(),
         all => format!("Of {} claims {}.", all.len(), parts.join(", ")),
     };
     let is_only = outcome.claims.len() == 1;
@@ -66,8 +66,8 @@ pub fn noise(outcome: &Outcome) -> Option<String> {
     let lost = outcome.runs.iter().filter(was_disturbed).count();
     (made > 0 && lost * 10 >= made).then(|| {
         format!(
-            "This machine was not quiet: {lost} of {made} runs do not count, for the generator was kept \
-             from its work. Run it again with nothing else running."
+            "This machine was not quiet: {lost} of {made} runs do not count, because other \
+             programs delayed the generator. Run the experiment again with nothing else running."
         )
     })
 }

@@ -25,7 +25,7 @@ pub fn tables(outcome: &Outcome, width: u16) -> String {
     let figures = outcome.cells.iter().flat_map(|cell| &cell.metrics);
     if figures.into_iter().any(|(name, figure)| seen.contains(name) && figure.range.is_some()) {
         let note = format!(
-            "In brackets: the least and the largest of fewer than {MIN_BLOCKS} runs, which have no interval."
+            "Values in brackets are the smallest and the largest of fewer than {MIN_BLOCKS} runs, which have no interval."
         );
         put(&mut text, &note, width, "");
         text.push('\n');
@@ -159,7 +159,7 @@ pub fn notes(outcome: &Outcome, width: u16) -> String {
     let mut text = String::new();
     let mut note = |note: String| put(&mut text, &note, width, "  ");
     if outcome.interrupted {
-        note("INTERRUPTED: what is shown was measured before the end.".into());
+        note("INTERRUPTED: the report shows the measurements before the interruption.".into());
     }
     for variant in &outcome.variants {
         if let Some(reason) = &variant.unavailable {

@@ -186,14 +186,14 @@ fn the_page_of_an_archive_has_the_same_order() {
     report::keep(&sample(), directory.path()).unwrap();
     let page = fs::read_to_string(directory.path().join("README.md")).unwrap();
     let parts = [
-        "## What was asked",
-        "## What came out",
+        "## Question",
+        "## Result",
         "(figures/forest.svg)",
         "## Figures",
         "(figures/cpu.svg)",
-        "## Claim by claim",
+        "## Claims",
         "| I3 |",
-        "## Cell by cell",
+        "## Cells",
         "## Notes",
         "## Every run",
     ];

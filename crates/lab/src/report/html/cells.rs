@@ -21,8 +21,8 @@ pub(super) fn tables(page: &mut String, outcome: &Outcome, panels: &[&Panel<'_>]
         return;
     }
     page.push_str(
-        "<h2 id=\"cells\">Cell by cell</h2>\n<p class=\"soft\">What the figures show: the mean over the blocks \
-         (of positive figures the geometric one) and its interval.</p>\n",
+        "<h2 id=\"cells\">Cells</h2>\n<p class=\"soft\">The values of the figures: the mean over the blocks \
+         (the geometric mean if all values are positive) and its interval.</p>\n",
     );
     for panel in panels {
         table(page, outcome, panel);

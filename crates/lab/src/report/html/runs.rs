@@ -35,8 +35,8 @@ pub(super) fn table(page: &mut String, outcome: &Outcome, files: &Files) {
     let link = |name: &str| format!("<a href=\"{0}\">{0}</a>", escape(name));
     let _ = write!(
         page,
-        "<h2 id=\"runs\">Every run</h2>\n<p>With all metrics: {}. With raw data, command lines and seed ({}): {}; \
-         this page is rendered from that file alone (<code>pollux lab report</code>).",
+        "<h2 id=\"runs\">Every run</h2>\n<p>{} has all metrics. The raw data, the command lines and the seed ({}) are in {}; \
+         <code>pollux lab report</code> makes this page from that file alone.",
         link(csv::FILE),
         outcome.seed,
         link(files.data)
@@ -54,7 +54,7 @@ pub(super) fn table(page: &mut String, outcome: &Outcome, files: &Files) {
     let summary = match left_out {
         0 => format!("All {} runs", count(all)),
         _ => format!(
-            "The first {} of {} runs: a page lists no more. The other {} are in {}",
+            "The first {} of {} runs, which is the most that a page lists. The other {} are in {}",
             count(MAX_RUNS),
             count(all),
             count(left_out),
