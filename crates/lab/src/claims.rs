@@ -54,7 +54,7 @@ fn judge_first(outcome: &Outcome, blocks: u32) -> Vec<ClaimOutcome> {
     first.runs.retain(|run| run.block < blocks);
     let mut judged = judge_all(&first);
     let why = format!(
-        "judged by the first {blocks} blocks: then the time was over, and with it the error was spent"
+        "judged by the first {blocks} blocks: the time ended then, and a later judgement would exceed the allowed error"
     );
     for part in judged.iter_mut().flat_map(|claim| &mut claim.parts) {
         part.is_final = true;

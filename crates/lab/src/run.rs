@@ -138,7 +138,7 @@ impl<'a> Session<'a> {
         let variants =
             variants::tried(&all).with_context(|| format!("experiment {}", experiment.id))?;
         let (cpus, redis_cpu) = cpus::beside(experiment, cpus::cpus()?)?;
-        let fault = |fault| format!("This design decides a verdict before the run: {fault}.");
+        let fault = |fault| format!("The design of this experiment decides a verdict before the run: {fault}.");
         let mut notes: Vec<String> = experiment.design_faults().into_iter().map(fault).collect();
         let receive_cpu = ground::prepare(experiment, cpus, &mut notes)?;
         // After it: a network namespace has sysctls of its own.
@@ -150,8 +150,8 @@ impl<'a> Session<'a> {
             && environment.guest_mips.is_none()
         {
             notes.push(
-                "This machine lends one CPU only: server and generator share it, and their \
-                 figures are not those of a server with a CPU of its own."
+                "Only one CPU is available: the server and the generator share it, so the figures are not \
+                 those of a server with its own CPU."
                     .into(),
             );
         }
@@ -290,7 +290,7 @@ impl<'a> Session<'a> {
             let run = windows as f64 * window + self.overhead();
             if block > 0 && self.left_s() < open as f64 * run {
                 self.outcome.notes.push(format!(
-                    "The time of {} s was over after {block} of at most {} blocks.",
+                    "The time of {} s ended after {block} of at most {} blocks.",
                     budget.seconds, budget.blocks
                 ));
                 break;

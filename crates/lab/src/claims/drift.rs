@@ -106,9 +106,9 @@ impl Drift {
     /// In words; none where all was steady.
     pub(super) fn note(&self, keeps_open: bool) -> Option<String> {
         let then = if keeps_open {
-            "where that ends may lie on the other side of the threshold"
+            "if this continues, the result may cross the threshold"
         } else {
-            "as much again would not take the figure across the threshold"
+            "if this continued by as much again, the result would not cross the threshold"
         };
         (!self.notes.is_empty()).then(|| format!("{}; {then}", self.notes.join("; ")))
     }
@@ -140,7 +140,7 @@ fn change(outcome: &Outcome, arm: &Arm<'_>, level: f64) -> Option<(Change, Strin
     let percent = ((ratio - 1.0) * 100.0).abs();
     let more = if ratio < 1.0 { "fewer" } else { "more" };
     let note = format!(
-        "{} was not steady there: in the second half of a window {percent:.0} % {more} replies came than in the first",
+        "{} was not steady at this point: the second half of a window had {percent:.0} % {more} replies than the first",
         arm.variant
     );
     Some((Change { read, end }, note))

@@ -87,7 +87,7 @@ pub(super) fn of(outcome: &Outcome, sides: &Sides<'_>) -> Limits {
 fn costs_more(outcome: &Outcome, arm: &Arm<'_>, variant: &str) -> Option<Headroom> {
     is_saturated(arm.read_runs_of(outcome, variant)).then(|| Headroom {
         factor: f64::INFINITY,
-        reason: format!("{variant} had no idle CPU there, so that its cost is a bound"),
+        reason: format!("{variant} had no idle CPU time at this point, so its cost is only a bound"),
     })
 }
 
@@ -189,13 +189,13 @@ struct Most {
 
 fn endless(arm: &Arm<'_>) -> Headroom {
     let reason =
-        format!("{} answered all that it was offered, so its limit is not known", arm.variant);
+        format!("{} answered all offered requests, so its limit is unknown", arm.variant);
     Headroom { factor: f64::INFINITY, reason }
 }
 
 fn lost_above(arm: &Arm<'_>, rate: f64) -> String {
     format!(
-        "too few runs of {} count at {} a second to say that it did not answer all of that: its limit is not known",
+        "too few runs of {} at {} a second are valid to show that it did not answer all requests: its limit is unknown",
         arm.variant,
         number(rate)
     )
@@ -223,12 +223,12 @@ fn most_of(outcome: &Outcome, arm: &Arm<'_>, point: &Point) -> Option<Most> {
     };
     let reason = if share < ALL {
         format!(
-            "{name} was best at {} a second, of which it did not answer all: of less it may have answered more",
+            "{name} had its best reply rate at {} offered requests a second and did not answer all of them; at a lower rate its reply rate may be higher",
             number(best)
         )
     } else {
         format!(
-            "{name} answered all of its best rate, {} a second, and less of {}: its limit lies between",
+            "{name} answered all requests at {} a second and not all at {}: its limit is between these rates",
             number(best),
             number(too_high)
         )

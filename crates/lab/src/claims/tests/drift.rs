@@ -63,8 +63,8 @@ fn what_falls_by_more_than_it_is_ahead_decides_nothing() {
     assert_eq!(claim.verdict, Verdict::Undecided);
     assert_eq!(
         claim.remark().unwrap(),
-        "one was not steady there: in the second half of a window 30 % fewer replies came than in the first; \
-         where that ends may lie on the other side of the threshold"
+        "one was not steady at this point: the second half of a window had 30 % fewer replies than the first; \
+         if this continues, the result may cross the threshold"
     );
     assert!(crate::claims::is_settled(&claim, 1), "more blocks would fall as far");
     // Against the claim it is ahead by as little, and it decides as little.
@@ -87,7 +87,7 @@ fn a_drift_smaller_than_the_lead_is_reported_and_judged() {
         let claim = judged(holds, &Made { answered: AHEAD, change: &|_| change });
         assert_eq!(claim.verdict, verdict, "{holds}, {change}");
         let remark = claim.remark().unwrap();
-        assert!(remark.contains("as much again would not take the figure across"), "{remark}");
+        assert!(remark.contains("if this continued by as much again, the result would not cross"), "{remark}");
     }
 }
 
