@@ -1,4 +1,4 @@
-//! What became of the orders, for metrics.
+//! Counts of certificate orders and the expiry of certificates, for metrics.
 
 use crate::Validity;
 use std::{
@@ -9,7 +9,7 @@ use std::{
     time::UNIX_EPOCH,
 };
 
-/// What became of the orders since the start.
+/// The outcomes of certificate orders since the start, and the stored certificates.
 #[derive(Debug)]
 pub struct Status {
     succeeded: AtomicU64,
@@ -37,7 +37,7 @@ impl Status {
         }
     }
 
-    /// Orders that brought a certificate.
+    /// Orders that resulted in a certificate.
     pub fn succeeded(&self) -> u64 {
         self.succeeded.load(Relaxed)
     }

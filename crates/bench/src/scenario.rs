@@ -1,4 +1,5 @@
-//! What is compared with what.
+//! The measurements of `make bench`. Each function measures its variants in turn, and adds its goals, tables and raw data
+//! to the report.
 
 use crate::{
     Setup, generator,
@@ -23,11 +24,10 @@ use std::{
 pub(crate) const CONNECTIONS: usize = 64;
 /// Idle connections held beside them.
 const IDLE: usize = 10_000;
-/// How often the memory of idle connections is measured where a goal rests on it.
+/// The number of measurements of the memory of idle connections, for the server that has a goal for it.
 const MEMORY_ROUNDS: u32 = 6;
 
-/// How long a server's memory is to stand still before it counts, how often it is looked at, and how long it
-/// may take until it does.
+/// A server's memory is read when it has not changed for `STANDS_STILL`. It is checked every `LOOK`, for at most `SETTLES`.
 const STANDS_STILL: Duration = Duration::from_millis(300);
 const LOOK: Duration = Duration::from_millis(20);
 const SETTLES: Duration = Duration::from_secs(60);
@@ -65,7 +65,7 @@ fn interleave<T: Copy>(
     Ok(())
 }
 
-/// Server CPU-µs per request, and requests a second, of one run of wrk.
+/// Runs wrk once. Returns the server's CPU-µs per request and the requests per second.
 fn drive(setup: &Setup, server: &Server, document: &str) -> anyhow::Result<(f64, f64)> {
     let before = measure::cpu_time(server.pid())?;
     let run = wrk_on(setup, server, document)?;
@@ -79,9 +79,9 @@ fn wrk_on(setup: &Setup, server: &Server, document: &str) -> anyhow::Result<wrk:
     wrk::run(testbed, server, document, CONNECTIONS, *duration, *generator_cpu)
 }
 
-/// The user memory of the server's processes, in bytes (heap and stacks, without files), as soon as it has
-/// stood still for a while. h2o answers while a process of its own still starts, and the last replies may be
-/// on their way when all connections are open.
+/// The user memory of the server's processes in bytes (heap and stacks, without files), as soon as it has not changed
+/// for a while. It may still change at first: h2o answers while one of its processes starts, and the server may still be
+/// sending the last replies when all connections are open.
 fn user_bytes(setup: &Setup, server: &Server) -> anyhow::Result<f64> {
     let now = || anyhow::Ok(memory::now(&measure::processes(server.pid())?)?.user_bytes);
     let started_at = Instant::now();
@@ -98,8 +98,8 @@ fn user_bytes(setup: &Setup, server: &Server) -> anyhow::Result<f64> {
     Ok(bytes as f64)
 }
 
-/// What a fresh server takes more, in bytes per connection, when `count` keep-alive connections have each
-/// made one request and then stay idle.
+/// The growth of a fresh server's memory, in bytes per connection, after `count` keep-alive connections have each made
+/// one request and are idle.
 fn bytes_per_idle(setup: &Setup, peer: Peer, count: usize) -> anyhow::Result<f64> {
     let server = peer::start(peer, &setup.testbed)?;
     let before = user_bytes(setup, &server)?;
@@ -107,14 +107,14 @@ fn bytes_per_idle(setup: &Setup, peer: Peer, count: usize) -> anyhow::Result<f64
     Ok((user_bytes(setup, &server)? - before) / count as f64)
 }
 
-/// What was measured of several servers under the same load.
+/// The results of several servers under the same load.
 struct ServerSamples {
     cpu_us_per_request: Samples,
     requests_per_s: Samples,
 }
 
 impl ServerSamples {
-    /// Starts the `peers`, and drives one at a time for `document`.
+    /// Starts the `peers` and puts load on one at a time, with requests for `document`.
     fn of(setup: &Setup, document: &str, peers: &[Peer]) -> anyhow::Result<Self> {
         let servers: Vec<Server> = peers
             .iter()
@@ -122,7 +122,7 @@ impl ServerSamples {
             .collect::<Result<_, _>>()?;
         let (mut cpu, mut throughput) = (Samples::new(), Samples::new());
         let indices: Vec<usize> = (0..peers.len()).collect();
-        // One round that does not count: caches fill, congestion windows open.
+        // The first round warms up caches and congestion windows, and its results are dropped.
         interleave(1, &indices, |_, index| {
             setup.progress.set_message(format!("{document}: warming {}", peers[index].name()));
             drive(setup, &servers[index], document).map(drop)
@@ -139,7 +139,7 @@ impl ServerSamples {
         Ok(Self { cpu_us_per_request: cpu, requests_per_s: throughput })
     }
 
-    /// A row for each of the `peers`, and the raw data. The first is what all are compared with.
+    /// Returns a table with a row for each of the `peers`, and the raw data. All are compared with the first.
     fn shown(&self, title: String, peers: &[Peer]) -> anyhow::Result<(comfy_table::Table, Value)> {
         let Self { cpu_us_per_request: cpu, requests_per_s: throughput } = self;
         let floor = peers[0].name();
@@ -182,7 +182,7 @@ impl ServerSamples {
     }
 }
 
-/// Server CPU per request beside the floor and the peers, small and 6 KiB documents.
+/// Compares the server's CPU per request with that of the floor and of other servers, for small and 6 KiB documents.
 pub(crate) fn server(
     setup: &Setup,
     goals: &mut Vec<Goal>,
@@ -212,8 +212,8 @@ pub(crate) fn server(
     Ok(())
 }
 
-/// Pools of threads and of processes, one for each connection that is kept, beside the event loop, and what
-/// bare threads cost beside a bare event loop: the part that no pool can do without.
+/// Compares the event loop with pools that have a thread or process for each keep-alive connection. Also compares a bare
+/// event loop with bare threads, whose cost no such pool can avoid.
 pub(crate) fn pools(
     setup: &Setup,
     tables: &mut Vec<comfy_table::Table>,
@@ -228,7 +228,8 @@ pub(crate) fn pools(
     Ok(())
 }
 
-/// Server CPU per request of this build beside another's, alone, so that rounds are short and many.
+/// Compares the server's CPU per request with that of another build. No other server runs, so that there is time for many
+/// short rounds.
 pub(crate) fn against(
     setup: &Setup,
     goals: &mut Vec<Goal>,
@@ -239,7 +240,7 @@ pub(crate) fn against(
         let servers =
             [peer::start(builds[0], &setup.testbed)?, peer::start(builds[1], &setup.testbed)?];
         let mut cpu = Samples::new();
-        // One round that does not count.
+        // The first round is a warm-up, and its results are dropped.
         interleave(1, &[0, 1], |_, index| drive(setup, &servers[index], document).map(drop))?;
         interleave(setup.rounds, &[0, 1], |round, index| {
             let name = builds[index].name();
@@ -259,7 +260,7 @@ pub(crate) fn against(
     Ok(())
 }
 
-/// What 10,000 idle connections cost: throughput, CPU and user memory.
+/// Measures the cost of 10,000 idle connections: throughput, CPU and user memory.
 pub(crate) fn idle(
     setup: &Setup,
     goals: &mut Vec<Goal>,
@@ -267,7 +268,7 @@ pub(crate) fn idle(
 ) -> anyhow::Result<()> {
     setup.progress.set_message("memory of idle connections");
     let mut memory = Samples::new();
-    // lighttpd takes no more connections than half of its descriptors: too few here.
+    // Not lighttpd: it accepts at most half as many connections as it has descriptors, which is too few here.
     for peer in [Peer::Pollux, NGINX, H2O] {
         let rounds = if peer == Peer::Pollux { MEMORY_ROUNDS } else { 1 };
         for _ in 0..rounds {
@@ -316,7 +317,7 @@ pub(crate) fn idle(
     Ok(())
 }
 
-/// `pollux load` beside wrk on the floor, and its lag at half of saturation.
+/// Compares the CPU of `pollux load` with that of wrk on the floor, and measures its lag at half of saturation.
 pub(crate) fn generator(
     setup: &Setup,
     goals: &mut Vec<Goal>,

@@ -11,7 +11,7 @@ use crate::{
 use pollux_http::fields::Fields;
 use std::{collections::HashSet, time::Duration, vec};
 
-/// How long an inspection waits until the disk thread has read a file.
+/// The longest time that an inspection waits for the disk thread to read a file.
 const FILE_READ_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Which tier stores a response.
@@ -142,7 +142,7 @@ impl Store {
         };
         let files = self.inner.disk.as_ref().map(|disk| disk.files_of(hash, &key));
         let files = files.unwrap_or_default();
-        let mut stored_response: Vec<_> = objects
+        let mut responses: Vec<_> = objects
             .iter()
             .map(|object| {
                 let has_file = files.iter().any(|(vary, _)| **vary == *object.vary());
@@ -160,10 +160,10 @@ impl Store {
             }
             let disk = self.inner.disk.as_ref();
             if let Some(object) = disk.and_then(|disk| disk.read(number, FILE_READ_TIMEOUT)) {
-                stored_response.push(self.stored_response(&object, Tier::Disk, 0, now));
+                responses.push(self.stored_response(&object, Tier::Disk, 0, now));
             }
         }
-        stored_response
+        responses
     }
 
     fn stored_response(&self, object: &Object, tier: Tier, hits: u32, now: u64) -> StoredResponse {
@@ -194,8 +194,8 @@ impl Store {
 }
 
 impl Walk {
-    /// Returns the next entries, possibly none, as of the time `now`; `None` at the end. Holds a
-    /// lock for as long as a few hundred URLs take.
+    /// Returns the next entries, possibly none, as of the time `now`; `None` at the end. Holds a lock only while it reads
+    /// a few hundred URLs.
     pub fn next_batch(&mut self, now: u64) -> Option<Vec<Entry>> {
         loop {
             match &mut self.position {

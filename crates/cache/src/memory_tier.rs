@@ -150,7 +150,7 @@ impl MemoryTier {
         self.evicted += (before - self.table.len()) as u64;
     }
 
-    /// Replaces `old` by `new`. Returns false if `old` is no longer stored.
+    /// Replaces the variant with the URL and the `Vary` lines of `old` by `new`. Returns false if there is none.
     pub(crate) fn replace(&mut self, hash: u64, old: &Object, new: Object) -> bool {
         let Some(UrlEntry { variants, hits }) = self.table.peek(&hash) else { return false };
         let (mut objects, hits) = (variants.objects().to_vec(), hits.get());
@@ -176,7 +176,7 @@ impl MemoryTier {
         count
     }
 
-    /// Removes the variant that `object` is.
+    /// Removes the variant with the URL and the `Vary` lines of `object`, also if it has been replaced since.
     pub(crate) fn remove_one(&mut self, hash: u64, object: &Object) {
         let objects = self.objects(hash, object.key());
         let is_other = |other: &&Object| other.vary() != object.vary();
@@ -202,7 +202,7 @@ impl MemoryTier {
         self.table.peek(&hash).map(|entry| (entry.variants.objects(), entry.hits.get()))
     }
 
-    /// Returns all hashes, in no particular order. Their memory is small beside that of the tier.
+    /// Returns all hashes, in no particular order. They need little memory compared with the tier.
     pub(crate) fn hashes(&self) -> Vec<u64> {
         let mut hashes = Vec::with_capacity(self.table.len());
         hashes.extend(self.table.iter().map(|(hash, _)| *hash));

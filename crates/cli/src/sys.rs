@@ -1,14 +1,13 @@
-//! What the program as a whole promises to the libraries that it is made of.
+//! A promise that only the whole program can make: its threads may have separate file tables.
 #![allow(unsafe_code)]
 
 use pollux_server::OwnFileTables;
 
-/// The threads of `serve`, `load` and `idle`, and the processes of `serve`, may have file tables of
-/// their own.
+/// Permits the threads of `serve`, `load` and `idle`, and the processes of `serve`, to have their own file tables.
 pub(crate) fn own_file_tables() -> OwnFileTables {
-    // SAFETY: messages go to standard error (`message::init`), which every table has; the access
-    // log, the interval log and the progress bar are written by threads with the program's table, or
-    // by a process that opens the log itself;
-    // no library here keeps a descriptor in a static that a worker or a load thread would use.
+    // SAFETY: a descriptor must be used only by threads whose table has it. Messages go to standard error
+    // (`message::init`), which every table has. Threads with the program's own table write the access log, the interval
+    // log and the progress bar, or a process that opens the log itself. No library here keeps a descriptor in a static
+    // that a worker or a load thread uses.
     unsafe { OwnFileTables::promise() }
 }

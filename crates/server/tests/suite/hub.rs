@@ -37,7 +37,7 @@ struct Hub {
 }
 
 impl Hub {
-    /// Everybody may do everything, but for what `change` says.
+    /// Starts a hub at which everybody may subscribe and publish, unless `change` sets other permissions.
     fn start(workers: usize, change: impl FnOnce(&mut Config, &mut HubConfig)) -> Self {
         let mut hub = HubConfig::new(PATH);
         hub.anonymous = true;
@@ -98,13 +98,13 @@ fn post(client: &mut Client, form: &str, fields: &[&str]) -> Reply {
     client.reply_to("POST")
 }
 
-/// A subscriber that reads events with its own eyes.
+/// A subscriber with its own parser of events, which shares no code with the server.
 struct Stream {
     reader: BufReader<TcpStream>,
     head: Vec<String>,
-    /// Comments that have come, heartbeats included.
+    /// The comments received so far, including heartbeats.
     comments: Vec<String>,
-    /// What of the last chunk has not been read as lines yet.
+    /// The part of the last chunk that `line` has not returned yet.
     text: String,
 }
 
@@ -206,11 +206,11 @@ impl Stream {
     }
 }
 
-/// Waits until something is so; a busy machine is given time.
+/// Waits until `is_so` returns true. The time limit is long, for busy machines.
 fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     let started_at = Instant::now();
     while !is_so() {
-        assert!(started_at.elapsed() < PATIENCE, "waited in vain for {what}");
+        assert!(started_at.elapsed() < PATIENCE, "timed out waiting for {what}");
         std::thread::sleep(Duration::from_millis(20));
     }
 }

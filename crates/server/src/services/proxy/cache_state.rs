@@ -1,26 +1,26 @@
-//! What an exchange and the cache have to do with each other.
+//! The state of an exchange with respect to the cache.
 
 use pollux_cache::{Conditions, Fetch, Forward, Ticket};
 
-/// What an exchange has to do with the cache.
+/// The state of an exchange with respect to the cache.
 #[derive(Debug, Default)]
 pub(super) struct CacheState {
-    /// How often it has waited for another exchange's fetch.
+    /// How often the exchange has waited for the fetch of another one.
     pub(super) waits: u8,
     pub(super) report: Report,
     /// How the cache wants the request to be sent; `None` if there is no cache.
     terms: Option<FetchTerms>,
 }
 
-/// What the cache still has to learn about the fetch.
+/// What the exchange still has to report to the cache about its fetch.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) enum Report {
     /// Nothing: there is no fetch, or its outcome has been reported.
     #[default]
     None,
-    /// The outcome.
+    /// The response head or a failure.
     Due(Ticket),
-    /// The rest of the content, which is being stored, and whether it was all.
+    /// The rest of the content, which the cache is storing, and whether it is complete.
     Storing(Ticket),
 }
 
@@ -28,14 +28,14 @@ pub(super) enum Report {
 #[derive(Debug)]
 struct FetchTerms {
     conditions: Conditions,
-    /// The method is GET, whatever the client's was.
+    /// The request is sent with GET, whatever the client's method.
     is_refresh: bool,
     /// Why the request is not answered from the cache.
     forward: Forward,
 }
 
 impl CacheState {
-    /// The request is to be sent.
+    /// The cache has no usable response: the request will be sent as `fetch` says.
     pub(super) fn start(&mut self, fetch: Fetch) {
         let Fetch { ticket, conditions, is_refresh, forward } = fetch;
         self.report = Report::Due(ticket);
@@ -47,7 +47,7 @@ impl CacheState {
         self.terms.as_ref().map(|terms| terms.forward)
     }
 
-    /// The lines that replace the client's own conditions, if something does.
+    /// The field lines that replace the client's conditions (`If-None-Match` and others); `None` if the client's are kept.
     pub(super) fn conditions(&self) -> Option<&[u8]> {
         match &self.terms.as_ref()?.conditions {
             Conditions::Own => None,
@@ -55,7 +55,7 @@ impl CacheState {
         }
     }
 
-    /// Whether it is requested with GET, whatever the client's method.
+    /// Whether the request is sent with GET, whatever the client's method.
     pub(super) fn is_refresh(&self) -> bool {
         self.terms.as_ref().is_some_and(|terms| terms.is_refresh)
     }

@@ -492,8 +492,9 @@ impl Proxy {
         ControlFlow::Continue(state)
     }
 
-    /// The origin cannot be had. Whether the client is answered from the store, or was before.
-    pub(super) fn stands_in(
+    /// The request to the origin has failed. Reports this to the cache, which may have a stored response for such a case.
+    /// Returns whether the client has a complete answer: that response, or one that was sent before.
+    pub(super) fn answered_by_cache(
         &mut self,
         context: &mut RequestContext<'_>,
         state: &mut State,
@@ -507,7 +508,7 @@ impl Proxy {
             false => caching.handle.fail_locally(ticket, now),
         };
         if state.reply.has_begun() {
-            // Nobody is to be answered, but that it failed is remembered.
+            // The client gets no other answer, but the cache must know of the failure.
             match state.cached.report {
                 Report::Due(ticket) if state.cached.is_refresh() => {
                     state.cached.report = Report::None;

@@ -1,5 +1,5 @@
-//! From a request to an origin that has got it: a connection, the head, the body; and what is done
-//! when that fails.
+//! Sends a request to an origin: chooses the origin, gets a connection, sends the head and the body. If an attempt fails,
+//! tries again or answers the client.
 
 use super::{
     Exchange, Progress, Proxy,
@@ -28,10 +28,10 @@ use pollux_http::{
 };
 use std::ops::ControlFlow;
 
-/// Connections that are tried for one request.
+/// The largest number of attempts for one request, each on another connection.
 const TRIES: u8 = 3;
-/// An origin that does not say whether it wants a body is sent it after so many ticks (RFC 9110
-/// §10.1.1): 1 s.
+/// After this many ticks (1 s) the body is sent without `100 Continue`, because an origin need not reply with it
+/// (RFC 9110 §10.1.1).
 const CONTINUE_TICKS: u32 = 10;
 
 impl Proxy {
@@ -49,8 +49,8 @@ impl Proxy {
         self.connect_to(context, state, (origin, None), request, outbox)
     }
 
-    /// Looks for a connection to this origin, and sends the request if there is one at once. The alarm
-    /// is that of an exchange which has waited for a connection already: it waits no longer in all.
+    /// Gets a connection to this origin, and sends the request if a connection is free. `alarm` is set if the exchange has
+    /// already waited for a connection: the same alarm continues, so that all waits together have one time limit.
     pub(super) fn connect_to(
         &mut self,
         context: &mut RequestContext<'_>,
@@ -92,9 +92,8 @@ impl Proxy {
         ControlFlow::Continue(state)
     }
 
-    /// A connection may have become free, or the origin's name has been resolved. Only for an exchange
-    /// that still waits for one of them: another one would be queued twice, and others would wait for
-    /// nothing.
+    /// A connection may have become free, or the origin's name has been resolved. Does nothing unless the exchange still
+    /// waits for one of them: otherwise it would be in the queue twice and block the exchanges behind it.
     pub(super) fn has_capacity(
         &mut self,
         context: &mut RequestContext<'_>,
@@ -131,7 +130,7 @@ impl Proxy {
         }
     }
 
-    /// There is a connection: sends the head on it. `request` spares reading it once more.
+    /// Sends the head on `connection`. With `request` the stored head need not be parsed again.
     fn send_head(
         &mut self,
         context: &mut RequestContext<'_>,
@@ -241,8 +240,8 @@ impl Proxy {
         state
     }
 
-    /// The exchange cannot continue: it is tried again where that is safe, or the client receives
-    /// an error.
+    /// The current attempt has failed. Tries again if that is safe; otherwise answers the client from the cache or with an
+    /// error.
     pub(super) fn fail(
         &mut self,
         context: &mut RequestContext<'_>,
@@ -281,7 +280,7 @@ impl Proxy {
                 return self.choose_origin(context, state, None, outbox);
             }
         }
-        if self.stands_in(context, &mut state, failure, outbox) {
+        if self.answered_by_cache(context, &mut state, failure, outbox) {
             self.end(context, state);
             return ControlFlow::Break(Flow::Done);
         }
@@ -290,7 +289,7 @@ impl Proxy {
             return ControlFlow::Break(Flow::Cut);
         }
         if state.has_body_left(&attempt) {
-            // What is left of the body may be long, and nobody wants it.
+            // The rest of the body may be long and would be discarded.
             context.close_after();
         }
         let mut fields = Vec::new();
