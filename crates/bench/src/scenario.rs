@@ -1,5 +1,5 @@
-//! The measurements of `make bench`. Each function measures its variants in turn, and adds its goals, tables and raw data
-//! to the report.
+//! The measurements of `make bench`. Each function measures its variants in turn, and adds its goals, tables and raw
+//! data to the report.
 
 use crate::{
     Setup, generator,
@@ -27,7 +27,8 @@ const IDLE: usize = 10_000;
 /// The number of measurements of the memory of idle connections, for the server that has a goal for it.
 const MEMORY_ROUNDS: u32 = 6;
 
-/// A server's memory is read when it has not changed for `STANDS_STILL`. It is checked every `LOOK`, for at most `SETTLES`.
+/// A server's memory is read when it has not changed for `STANDS_STILL`. It is checked every `LOOK`, for at most
+/// `SETTLES`.
 const STANDS_STILL: Duration = Duration::from_millis(300);
 const LOOK: Duration = Duration::from_millis(20);
 const SETTLES: Duration = Duration::from_secs(60);
@@ -80,8 +81,8 @@ fn wrk_on(setup: &Setup, server: &Server, document: &str) -> anyhow::Result<wrk:
 }
 
 /// The user memory of the server's processes in bytes (heap and stacks, without files), as soon as it has not changed
-/// for a while. It may still change at first: h2o answers while one of its processes starts, and the server may still be
-/// sending the last replies when all connections are open.
+/// for a while. It may still change at first: h2o answers while one of its processes starts, and the server may still
+/// be sending the last replies when all connections are open.
 fn user_bytes(setup: &Setup, server: &Server) -> anyhow::Result<f64> {
     let now = || anyhow::Ok(memory::now(&measure::processes(server.pid())?)?.user_bytes);
     let started_at = Instant::now();
@@ -98,8 +99,8 @@ fn user_bytes(setup: &Setup, server: &Server) -> anyhow::Result<f64> {
     Ok(bytes as f64)
 }
 
-/// The growth of a fresh server's memory, in bytes per connection, after `count` keep-alive connections have each made
-/// one request and are idle.
+/// The growth of a fresh server's memory, in bytes per connection, after `count` keep-alive connections have each
+/// made one request and are idle.
 fn bytes_per_idle(setup: &Setup, peer: Peer, count: usize) -> anyhow::Result<f64> {
     let server = peer::start(peer, &setup.testbed)?;
     let before = user_bytes(setup, &server)?;
@@ -212,8 +213,8 @@ pub(crate) fn server(
     Ok(())
 }
 
-/// Compares the event loop with pools that have a thread or process for each keep-alive connection. Also compares a bare
-/// event loop with bare threads, whose cost no such pool can avoid.
+/// Compares the event loop with pools that have a thread or process for each keep-alive connection. Also compares a
+/// bare event loop with bare threads, whose cost no such pool can avoid.
 pub(crate) fn pools(
     setup: &Setup,
     tables: &mut Vec<comfy_table::Table>,
@@ -228,8 +229,8 @@ pub(crate) fn pools(
     Ok(())
 }
 
-/// Compares the server's CPU per request with that of another build. No other server runs, so that there is time for many
-/// short rounds.
+/// Compares the server's CPU per request with that of another build. No other server runs, so that there is time for
+/// many short rounds.
 pub(crate) fn against(
     setup: &Setup,
     goals: &mut Vec<Goal>,

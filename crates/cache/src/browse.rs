@@ -194,8 +194,8 @@ impl Store {
 }
 
 impl Walk {
-    /// Returns the next entries, possibly none, as of the time `now`; `None` at the end. Holds a lock only while it reads
-    /// a few hundred URLs.
+    /// Returns the next entries, possibly none, as of the time `now`; `None` at the end. Holds a lock only while it
+    /// reads a few hundred URLs.
     pub fn next_batch(&mut self, now: u64) -> Option<Vec<Entry>> {
         loop {
             match &mut self.position {

@@ -75,19 +75,19 @@ metrics! {
         |r| r.instructions(r.wait_us("p50"));
     WaitMeanInstructions "wait_mean_instructions" "mean cost of a wait in instructions" "" LESS
         |r| r.instructions(r.wait_us("mean"));
-    RepliesPerCpuSecond "replies_per_cpu_second" "replies for a second of the server's CPU time" "replies/s" MORE
+    RepliesPerCpuSecond "replies_per_cpu_second" "replies per second of the server's CPU time" "replies/s" MORE
         |r| over(r.timed_requests, Some(r.cpu_us / 1e6));
     ServerCpuUtilization "server_cpu_utilization" "server CPU in use" "" NEITHER
         |r| r.of_wall(Some(r.raw.cpu.run_ns));
-    ServerCpuBusy "server_cpu_busy_share" "time the server used its CPU, or its part of one, or waited for it" "" NEITHER
+    ServerCpuBusy "server_cpu_busy_share" "time in which the server used its CPU or CPU share, or waited for it" "" NEITHER
         |r| r.busy_share();
-    ServerQueue "server_queue_share" "time the server was kept from its CPU" "" LESS
+    ServerQueue "server_queue_share" "time in which the server waited for its CPU" "" LESS
         |r| r.of_wall(r.waited_ns());
-    ServerThrottled "server_throttled_share" "time the server had used its part of a CPU up" "" NEITHER
+    ServerThrottled "server_throttled_share" "time in which the server had used up its CPU share" "" NEITHER
         |r| r.of_wall(r.raw.throttled_ns);
-    CpuIdle "cpu_idle_share" "time the server's CPU had nothing to do" "" NEITHER
+    CpuIdle "cpu_idle_share" "time in which the server's CPU was idle" "" NEITHER
         |r| r.of_wall(r.raw.idle_ns);
-    PartnerAfterLoad "partner_after_load_ns" "time that a hybrid is with its partner when the load has dropped" "ns" LESS
+    PartnerAfterLoad "partner_after_load_ns" "time in which a hybrid uses its partner after the load has dropped" "ns" LESS
         |r| r.partner_after_load_ns();
     Throughput "throughput_rps" "reply rate" "replies/s" MORE
         |r| r.load("/reply_rate_rps/mean");
@@ -138,13 +138,13 @@ metrics! {
         |r| r.load("/generator/cpu_us_per_request");
     GeneratorCpuUtilization "generator_cpu_utilization" "generator CPU in use" "" LESS
         |r| r.load("/generator/cpu_utilization");
-    GeneratorBusy "generator_busy_utilization" "time the generator was busy" "" LESS
+    GeneratorBusy "generator_busy_utilization" "time in which the generator was busy" "" LESS
         |r| r.load("/generator/busy_utilization");
     GeneratorLagP99 "generator_lag_p99_us" "99th percentile of generator lag" "µs" LESS
         |r| r.load("/generator/lag_us/p99");
-    Fill "fill_s" "time to take the idle connections in" "s" LESS
+    Fill "fill_s" "time to accept all idle connections" "s" LESS
         |r| Some(r.held(1)?.fill_ns as f64 / 1e9);
-    FillCpu "fill_cpu_us_per_connection" "server CPU to take one in" "µs" LESS
+    FillCpu "fill_cpu_us_per_connection" "server CPU to accept a connection" "µs" LESS
         |r| r.held(1).map(|held| held.fill_cpu_ns as f64 / US / held.connections as f64);
     UserBytes "user_bytes_per_connection" "server memory of an idle connection" "bytes" LESS
         |r| r.of_idle(|memory| memory.user_bytes);
@@ -172,13 +172,13 @@ metrics! {
     UserBytesPerObject "user_bytes_per_object" "server memory of a stored document" "bytes" LESS
         |r| r.of_object(|stored| stored.memory.user_bytes);
     OverheadPerObject "user_overhead_bytes_per_object"
-        "server memory of a stored document beside its own bytes" "bytes" LESS
+        "server memory of a stored document without its own bytes" "bytes" LESS
         |r| r.of_object(|stored| stored.memory.user_bytes - stored.own_bytes as i64);
     ContextSwitches "context_switches_per_request" "context switches per request" "" LESS
         |r| r.per_request(r.raw.switches);
     RedisCpu "redis_cpu_us_per_request" "CPU of Redis per request" "µs" LESS
         |r| r.per_request(r.raw.redis_cpu_ns).map(|ns| ns / US);
-    OriginRequests "origin_requests" "requests that came to the origin" "" LESS
+    OriginRequests "origin_requests" "requests to the origin" "" LESS
         |r| r.raw.origin_requests.map(|requests| requests as f64);
     OriginRequestsPerRequest "origin_requests_per_request" "requests to the origin per request" "" LESS
         |r| r.per_request(r.raw.origin_requests);

@@ -279,8 +279,8 @@ fn what_a_killed_laboratory_had_measured_is_reported() {
     }
 }
 
-/// One block of [`SMALL`] without its claims, a probe of the saturation and idle connections, of one variant, with these
-/// changes; the output, and the runs.
+/// One block of [`SMALL`] without its claims, a probe of the saturation and idle connections, of one variant, with
+/// these changes; the output, and the runs.
 fn one_run(out: &str, changes: &[(&str, &str)]) -> (Output, Vec<Value>) {
     let directory = tempfile::tempdir().unwrap();
     let smaller = [

@@ -196,8 +196,8 @@ impl Question<'_> {
         outlook::of(sample, &estimate, claim.compare, claim.holds, limits, self.tested, level)
     }
 
-    /// Why a claim cannot be judged by a figure that depends on where the network's receive work is done: the experiment
-    /// wants it on the server's CPU, and could not have it.
+    /// Why a claim cannot be judged by a figure that depends on where the network's receive work is done: the
+    /// experiment wants it on the server's CPU, and could not have it.
     fn not_its_own_network(&self) -> Option<String> {
         let (outcome, sides) = (self.outcome, self.sides);
         let environment = &outcome.environment;

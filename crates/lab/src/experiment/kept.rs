@@ -36,8 +36,8 @@ impl Experiment {
         if quick { self.in_quick_form() } else { self }
     }
 
-    /// Takes today's words for each claim that compares the same data with the same threshold as today's claim of this
-    /// name: a report then uses one wording for all runs.
+    /// Takes today's words for each claim that compares the same data with the same threshold as today's claim of
+    /// this name: a report then uses one wording for all runs.
     pub(crate) fn take_words_of(&mut self, today: &Self) {
         for claim in &mut self.claim {
             let same = today.claim.iter().find(|it| it.id == claim.id && it.compares_as(claim));

@@ -47,7 +47,8 @@ impl CacheState {
         self.terms.as_ref().map(|terms| terms.forward)
     }
 
-    /// The field lines that replace the client's conditions (`If-None-Match` and others); `None` if the client's are kept.
+    /// The field lines that replace the client's conditions (`If-None-Match` and others); `None` if the client's are
+    /// kept.
     pub(super) fn conditions(&self) -> Option<&[u8]> {
         match &self.terms.as_ref()?.conditions {
             Conditions::Own => None,

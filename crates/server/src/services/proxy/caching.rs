@@ -492,8 +492,8 @@ impl Proxy {
         ControlFlow::Continue(state)
     }
 
-    /// The request to the origin has failed. Reports this to the cache, which may have a stored response for such a case.
-    /// Returns whether the client has a complete answer: that response, or one that was sent before.
+    /// The request to the origin has failed. Reports this to the cache, which may have a stored response for such a
+    /// case. Returns whether the client has a complete answer: that response, or one that was sent before.
     pub(super) fn answered_by_cache(
         &mut self,
         context: &mut RequestContext<'_>,

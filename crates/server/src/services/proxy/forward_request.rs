@@ -1,5 +1,5 @@
-//! Sends a request to an origin: chooses the origin, gets a connection, sends the head and the body. If an attempt fails,
-//! tries again or answers the client.
+//! Sends a request to an origin: chooses the origin, gets a connection, sends the head and the body. If an attempt
+//! fails, tries again or answers the client.
 
 use super::{
     Exchange, Progress, Proxy,
@@ -49,8 +49,9 @@ impl Proxy {
         self.connect_to(context, state, (origin, None), request, outbox)
     }
 
-    /// Gets a connection to this origin, and sends the request if a connection is free. `alarm` is set if the exchange has
-    /// already waited for a connection: the same alarm continues, so that all waits together have one time limit.
+    /// Gets a connection to this origin, and sends the request if a connection is free. `alarm` is set if the
+    /// exchange has already waited for a connection: the same alarm continues, so that all waits together have one
+    /// time limit.
     pub(super) fn connect_to(
         &mut self,
         context: &mut RequestContext<'_>,
@@ -92,8 +93,8 @@ impl Proxy {
         ControlFlow::Continue(state)
     }
 
-    /// A connection may have become free, or the origin's name has been resolved. Does nothing unless the exchange still
-    /// waits for one of them: otherwise it would be in the queue twice and block the exchanges behind it.
+    /// A connection may have become free, or the origin's name has been resolved. Does nothing unless the exchange
+    /// still waits for one of them: otherwise it would be in the queue twice and block the exchanges behind it.
     pub(super) fn has_capacity(
         &mut self,
         context: &mut RequestContext<'_>,
@@ -240,8 +241,8 @@ impl Proxy {
         state
     }
 
-    /// The current attempt has failed. Tries again if that is safe; otherwise answers the client from the cache or with an
-    /// error.
+    /// The current attempt has failed. Tries again if that is safe; otherwise answers the client from the cache or
+    /// with an error.
     pub(super) fn fail(
         &mut self,
         context: &mut RequestContext<'_>,
