@@ -138,7 +138,9 @@ impl<'a> Session<'a> {
         let variants =
             variants::tried(&all).with_context(|| format!("experiment {}", experiment.id))?;
         let (cpus, redis_cpu) = cpus::beside(experiment, cpus::cpus()?)?;
-        let fault = |fault| format!("The design of this experiment decides a verdict before the run: {fault}.");
+        let fault = |fault| {
+            format!("The design of this experiment decides a verdict before the run: {fault}.")
+        };
         let mut notes: Vec<String> = experiment.design_faults().into_iter().map(fault).collect();
         let receive_cpu = ground::prepare(experiment, cpus, &mut notes)?;
         // After it: a network namespace has sysctls of its own.

@@ -87,7 +87,9 @@ pub(super) fn of(outcome: &Outcome, sides: &Sides<'_>) -> Limits {
 fn costs_more(outcome: &Outcome, arm: &Arm<'_>, variant: &str) -> Option<Headroom> {
     is_saturated(arm.read_runs_of(outcome, variant)).then(|| Headroom {
         factor: f64::INFINITY,
-        reason: format!("{variant} had no idle CPU time at this point, so its cost is only a bound"),
+        reason: format!(
+            "{variant} had no idle CPU time at this point, so its cost is only a bound"
+        ),
     })
 }
 
@@ -188,8 +190,7 @@ struct Most {
 }
 
 fn endless(arm: &Arm<'_>) -> Headroom {
-    let reason =
-        format!("{} answered all offered requests, so its limit is unknown", arm.variant);
+    let reason = format!("{} answered all offered requests, so its limit is unknown", arm.variant);
     Headroom { factor: f64::INFINITY, reason }
 }
 

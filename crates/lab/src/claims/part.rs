@@ -94,7 +94,8 @@ impl Question<'_> {
             // Where so many blocks are lost, more of them are lost too.
             part.outlook = part.outlook.filter(|_| !lost.are_too_many());
             let blocks = (sample.blocks(), self.outcome.blocks());
-            let few = format!("only {} of {} blocks have valid runs of both sides", blocks.0, blocks.1);
+            let few =
+                format!("only {} of {} blocks have valid runs of both sides", blocks.0, blocks.1);
             let notes = [Some(few), lost.reason.clone(), part.note];
             part.note = Some(notes.into_iter().flatten().collect::<Vec<_>>().join("; "));
         }

@@ -248,7 +248,7 @@ pub(super) fn title(outcome: &Outcome, panel: &Panel<'_>) -> String {
 fn figure(page: &mut String, outcome: &Outcome, panel: &Panel<'_>, svg: &str) {
     let caption = escape(panel.figure.caption.trim());
     let bars = super::figure::note(outcome, panel).map_or_else(String::new, |note| {
-        format!("In the background: {note}, as means over the blocks. ")
+        format!("In the background: {note}, means over the blocks. ")
     });
     let _ = writeln!(
         page,
@@ -260,9 +260,7 @@ fn figure(page: &mut String, outcome: &Outcome, panel: &Panel<'_>, svg: &str) {
 }
 
 fn conditions(page: &mut String, outcome: &Outcome) {
-    page.push_str(
-        "<h2 id=\"ran\">Variants and conditions</h2>\n<div class=\"scroll\"><table>\n",
-    );
+    page.push_str("<h2 id=\"ran\">Variants and conditions</h2>\n<div class=\"scroll\"><table>\n");
     page.push_str(
         "<thead><tr><th>Variant</th><th>Mechanism</th><th>Ran</th><th>Remarks</th></tr></thead>\n",
     );

@@ -152,7 +152,8 @@ fn figures_of(decided: &ClaimWithRun<'_>) -> String {
 
 fn with_all(decided: &ClaimWithRun<'_>) -> String {
     decided.p_with_all.map_or_else(String::new, |p| {
-        let still = if p <= ERROR { "" } else { ": not significant with all primary claims of the paper" };
+        let still =
+            if p <= ERROR { "" } else { ": not significant with all primary claims of the paper" };
         format!("p {}{still}", p_text(p))
     })
 }

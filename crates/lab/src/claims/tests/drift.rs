@@ -87,7 +87,10 @@ fn a_drift_smaller_than_the_lead_is_reported_and_judged() {
         let claim = judged(holds, &Made { answered: AHEAD, change: &|_| change });
         assert_eq!(claim.verdict, verdict, "{holds}, {change}");
         let remark = claim.remark().unwrap();
-        assert!(remark.contains("if this continued by as much again, the result would not cross"), "{remark}");
+        assert!(
+            remark.contains("if this continued by as much again, the result would not cross"),
+            "{remark}"
+        );
     }
 }
 
