@@ -80,20 +80,18 @@ receive-on = "server"
 server = {{ interest = "eager", accept-limit = "inf", header-timeout = "1h" }}
 load = {{ requests-per-connection = 1, source = "127.0.1.0/24" }}
 idle = {{ source = "127.0.2.0/24" }}
-variant = [
-  {{ name = "select", mechanism = "select" }}, {{ name = "poll", mechanism = "poll" }},
-  {{ name = "epoll", mechanism = "epoll" }}, {{ name = "epoll-et", mechanism = "epoll-et" }},
-  {{ name = "uring-poll", mechanism = "uring-poll" }},
-]
 axis = [
   {{ name = "idle", label = "idle connections", values = [0, {idle}] }},
   {{ name = "open", label = "requests open at once", values = [1, {open}], load-flag = "connections" }},
 ]
 left-out = [{{ at = {{ idle = [0], open = [1] }}, because = "it adds no information" }}]
-full = {{ seconds = {seconds}, blocks = {BLOCKS}, min-window-seconds = 0.15, max-window-seconds = 1, warmup-seconds = 0,
-  saturation-seconds = 0.2, saturation-of = "all" }}
-quick = {{ seconds = {seconds}, blocks = {BLOCKS}, min-window-seconds = 0.15, max-window-seconds = 1, warmup-seconds = 0,
-  saturation-seconds = 0.2, saturation-of = "all" }}
+variants = ["select", "poll", "epoll", "epoll-et", "uring-poll"]
+[budget]
+seconds = {seconds}
+blocks = {BLOCKS}
+min-window-seconds = 0.15
+max-window-seconds = 1
+saturation-seconds = 0.2
 "#
         ))
     }
@@ -239,7 +237,7 @@ mod tests {
     /// Runs of `variant` that follow a law with these constants, at every cell of the experiment.
     fn runs(question: &Question, variant: &str, law: &Law, blocks: u32) -> Vec<Run> {
         let experiment = question.experiment().unwrap();
-        let points = plan::points(&experiment.dimensions(false));
+        let points = plan::points(&experiment.dimensions());
         let number = |point: &plan::Point, axis| point[axis].number().unwrap();
         let one = |point: &plan::Point, block: u32| {
             let (idle, open) = (number(point, IDLE), number(point, OPEN));
@@ -263,7 +261,7 @@ mod tests {
     fn outcome(question: &Question, runs: Vec<Run>) -> Outcome {
         let experiment = question.experiment().unwrap();
         let names = ["poll", "epoll"].map(str::to_owned);
-        let dimensions = experiment.dimensions(false);
+        let dimensions = experiment.dimensions();
         let mut outcome = made::outcome(experiment, false, dimensions, &names, runs);
         outcome.conclude();
         outcome

@@ -1,7 +1,9 @@
 //! Result files on the disk: written whole or not at all, packed or plain.
 
+use crate::experiment;
 use anyhow::Context as _;
 use flate2::{Compression, GzBuilder, read::GzDecoder};
+use serde_json::Value as Json;
 use std::{
     fs::{self, File},
     io::{self, ErrorKind, Read as _, Write as _},
@@ -53,14 +55,23 @@ pub(crate) fn shortened(text: &str) -> String {
     }
 }
 
-/// Writes `text` as `result.json.gz` into `directory`, whole or not at all.
+/// Writes `text` as `result.json.gz` into `directory`, whole or not at all. A file that differs only in the layout of its
+/// experiment stays as it is: the repository would store every layout of each kept run.
 ///
 /// # Errors
 /// When the directory cannot be written to; the message names the file.
 pub(crate) fn write_packed(text: &str, directory: &Path) -> anyhow::Result<()> {
+    let renewed = |text: &str| -> anyhow::Result<Json> {
+        let mut result = serde_json::from_str(text)?;
+        experiment::renew(&mut result);
+        Ok(result)
+    };
+    if is_packed(directory) && renewed(&read_text(directory)?)? == renewed(text)? {
+        return Ok(());
+    }
     // No time and no name in the gzip head: the same run gives the same bytes.
     let mut packed = GzBuilder::new().mtime(0).write(Vec::new(), Compression::best());
-    packed.write_all(shortened(text).as_bytes())?;
+    packed.write_all(text.as_bytes())?;
     replace(&directory.join(PACKED), &packed.finish()?)
 }
 

@@ -10,7 +10,7 @@ use crate::{
     statistics,
 };
 use anyhow::Context as _;
-use serde::Deserialize;
+use serde_json::Value as Json;
 use std::{collections::BTreeMap, path::Path};
 
 /// Identifiers that two experiments had: experiment, old, new. Runs of before 27 November have the old ones.
@@ -65,7 +65,9 @@ impl Outcome {
             }
         }
         let in_guest = self.environment.guest.is_some();
-        let today = today.in_the_form_of(&self.experiment, in_guest, self.quick);
+        let Ok(today) = today.in_the_form_of(&self.experiment, in_guest, self.quick) else {
+            return;
+        };
         if today.has_the_design_of(&self.experiment) {
             self.experiment.claim = today.claim;
             return;
@@ -138,19 +140,16 @@ impl Outcome {
         } else {
             archive::FILE
         });
-        #[derive(Deserialize)]
-        struct Head {
-            format: String,
-        }
-        let head: Head = serde_json::from_str(&text)
-            .with_context(|| format!("{}: not a result of pollux lab", path.display()))?;
+        let foreign = || format!("{}: not a result of pollux lab", path.display());
+        let mut stored: Json = serde_json::from_str(&text).with_context(foreign)?;
+        let format = stored["format"].as_str().with_context(foreign)?;
         anyhow::ensure!(
-            head.format == FORMAT,
-            "{} has format {:?}; this program reads {FORMAT:?}",
-            path.display(),
-            head.format
+            format == FORMAT,
+            "{} has format {format:?}; this program reads {FORMAT:?}",
+            path.display()
         );
-        let read = serde_json::from_str(&text).with_context(|| path.display().to_string());
+        experiment::renew(&mut stored);
+        let read = serde_json::from_value(stored).with_context(|| path.display().to_string());
         let mut outcome: Self = read?;
         for run in outcome.runs.iter_mut().filter(|run| !run.raw.load.is_null()) {
             run.metrics = run.raw.metrics();

@@ -8,7 +8,7 @@ mod around;
 mod built_in;
 mod claim;
 mod clients;
-mod guest;
+mod form;
 mod kept;
 mod push;
 mod rate;
@@ -26,7 +26,8 @@ pub(crate) use built_in::find_built_in;
 pub use built_in::{find, ids, text};
 pub use claim::{Claim, PAPERS, Side, Take, Threshold};
 pub use clients::{CLIENTS, Clients, SESSION, Where};
-pub use guest::Guest;
+pub use form::Form;
+pub(crate) use kept::renew;
 pub use push::{Push, PushLoad, SUBSCRIBERS, UPDATES_TO, UpdatesTo};
 pub use rate::{Rate, Reference, RelativeTo};
 pub use value::{Flags, Point, Select, Value, arguments};
@@ -34,6 +35,7 @@ pub use value::{Flags, Point, Select, Value, arguments};
 use crate::peer::Peer;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use toml::Table;
 
 /// One experiment.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -106,10 +108,10 @@ pub struct Experiment {
     /// What is compared; empty stands for every mechanism in the registry.
     #[serde(default)]
     pub variant: Vec<Variant>,
-    /// The variants of the quick form, by name, where they are fewer: it makes fewer cells in more
-    /// blocks. Claims about others are not judged there.
-    #[serde(default)]
-    pub quick_variants: Vec<String>,
+    /// The names of the variants, in their order; a name without a `[[variant]]` stands for the mechanism of this
+    /// name. In an overlay those that the form has: claims about others are not judged there. Empty for all.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub variants: Vec<String>,
     /// What is varied beside the variant; the cells are the product of all.
     #[serde(default)]
     pub axis: Vec<Axis>,
@@ -121,28 +123,26 @@ pub struct Experiment {
     pub phase: Vec<Phase>,
     /// How much is sent. None: the load flags say it (closed loop).
     pub rate: Option<Rate>,
-    /// In the deterministic guest windows last so long at least, in seconds: overload there comes and goes
-    /// within seconds, and a share of what fails is steady only over several such times.
-    pub deterministic_window_seconds: Option<f64>,
-    /// And a load lasts so long at least before it is measured, in seconds: the queue of a server that is offered
-    /// a tenth too much takes ten times its clients' patience to fill.
-    pub deterministic_warmup_seconds: Option<f64>,
     /// A part of the CPU that the server had in the deterministic guest. Runs before 27 November have it;
     /// since it decides verdicts, no experiment may set it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deterministic_server_share: Option<f64>,
-    /// [`Rate::limit_step`] in the deterministic guest.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub deterministic_limit_step: Option<f64>,
     /// Which of its cells are measured.
     #[serde(default, skip_serializing_if = "Cells::is_all")]
     pub cells: Cells,
-    /// The budget of a full run.
-    pub full: Budget,
-    /// The budget under `--quick`.
-    pub quick: Budget,
-    /// What is different in a guest.
-    pub guest: Option<Guest>,
+    /// How long a run may take.
+    #[serde(default)]
+    pub budget: Budget,
+    /// What is different under `--quick` ([`Experiment::form`]).
+    #[serde(default, skip_serializing_if = "Table::is_empty")]
+    pub quick: Table,
+    /// What is different in a guest: its CPU is emulated, a generator there cannot keep to milliseconds, and the time
+    /// is enough for few variants.
+    #[serde(default, skip_serializing_if = "Table::is_empty")]
+    pub guest: Table,
+    /// What is different in a guest whose clock counts instructions, beside that.
+    #[serde(default, skip_serializing_if = "Table::is_empty")]
+    pub deterministic: Table,
     /// What is drawn.
     #[serde(default)]
     pub figure: Vec<Figure>,
@@ -309,8 +309,6 @@ pub struct Axis {
     pub label: String,
     /// Its values.
     pub values: Vec<Value>,
-    /// The values under `--quick`, when others.
-    pub quick_values: Option<Vec<Value>>,
     /// The flag of `pollux serve` that takes the value.
     pub server_flag: Option<String>,
     /// The flag of `pollux load` that takes the value.
@@ -353,7 +351,7 @@ impl Phase {
 
 /// How long the experiment may take, and how that time is spent.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Budget {
     /// All in: saturation, every run, the report.
     pub seconds: f64,
@@ -365,17 +363,33 @@ pub struct Budget {
     pub min_window_seconds: f64,
     /// The longest measured window of one run.
     pub max_window_seconds: f64,
-    /// How long a load lasts before it is measured, at most. In the full form so long as the slowest
-    /// variant takes to become steady ([`crate::steady`]), which is found out first; under `--quick`
-    /// so long always, which may be too short: whether replies beyond a server's limit still changed is then
-    /// seen from the measured windows, and claims are judged by that ([`crate::claims`]). Phases have none:
-    /// what they show is the change.
-    #[serde(default)]
+    /// How long a load lasts before it is measured, at most. Phases have none: what they show is the change.
     pub warmup_seconds: f64,
+    /// A load lasts only so long before it is measured as the slowest variant takes to become steady
+    /// ([`crate::steady`]), which is found out first. Else so long always, which may be too short: whether replies
+    /// beyond a server's limit still changed is then seen from the measured windows, and claims are judged by that
+    /// ([`crate::claims`]).
+    pub pilot: bool,
     /// The window of one saturation probe.
     pub saturation_seconds: f64,
     /// Which variants are probed for saturation.
     pub saturation_of: SaturationOf,
+}
+
+impl Default for Budget {
+    /// That of a full run.
+    fn default() -> Self {
+        Self {
+            seconds: 900.0,
+            blocks: 40,
+            min_window_seconds: 2.0,
+            max_window_seconds: 8.0,
+            warmup_seconds: 0.0,
+            pilot: true,
+            saturation_seconds: 4.0,
+            saturation_of: SaturationOf::All,
+        }
+    }
 }
 
 impl Budget {

@@ -1,7 +1,7 @@
 //! In which order what is measured, and for how long.
 
 pub use crate::experiment::Point;
-use crate::experiment::{Budget, Experiment, PHASE, Phase, RATE, Value};
+use crate::experiment::{Axis, Budget, Experiment, PHASE, Phase, RATE, Value};
 use rand::{SeedableRng, rngs::StdRng, seq::SliceRandom};
 use serde::{Deserialize, Serialize};
 
@@ -38,18 +38,13 @@ pub const MAX_CELLS: usize = 10_000;
 
 impl Experiment {
     /// The axes of this run, without the rate.
-    pub fn dimensions(&self, quick: bool) -> Vec<Dimension> {
-        self.axis
-            .iter()
-            .map(|axis| Dimension {
-                name: axis.name.clone(),
-                label: axis.label.clone(),
-                values: match &axis.quick_values {
-                    Some(values) if quick => values.clone(),
-                    _ => axis.values.clone(),
-                },
-            })
-            .collect()
+    pub fn dimensions(&self) -> Vec<Dimension> {
+        let dimension = |axis: &Axis| Dimension {
+            name: axis.name.clone(),
+            label: axis.label.clone(),
+            values: axis.values.clone(),
+        };
+        self.axis.iter().map(dimension).collect()
     }
 
     /// The paper's own rates, for `--paper-rates`.
@@ -64,16 +59,6 @@ impl Experiment {
             self.id
         );
         Ok(rates)
-    }
-
-    /// The budget of this run.
-    pub fn budget(&self, quick: bool) -> &Budget {
-        if quick { &self.quick } else { &self.full }
-    }
-
-    /// The same, to be changed.
-    pub fn budget_mut(&mut self, quick: bool) -> &mut Budget {
-        if quick { &mut self.quick } else { &mut self.full }
     }
 }
 
@@ -160,7 +145,6 @@ pub fn window_seconds(budget: &Budget, left_s: f64, runs: usize, overhead_s: f64
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::experiment::SaturationOf;
 
     #[test]
     fn blocks_mirror_each_other() {
@@ -193,15 +177,8 @@ mod tests {
 
     #[test]
     fn windows_fit_the_budget_and_its_bounds() {
-        let budget = Budget {
-            seconds: 90.0,
-            blocks: 3,
-            min_window_seconds: 0.5,
-            max_window_seconds: 2.0,
-            warmup_seconds: 0.0,
-            saturation_seconds: 1.0,
-            saturation_of: SaturationOf::All,
-        };
+        let budget =
+            Budget { min_window_seconds: 0.5, max_window_seconds: 2.0, ..Budget::default() };
         assert_eq!(window_seconds(&budget, 60.0, 40, 0.3), 1.2);
         assert_eq!(window_seconds(&budget, 600.0, 40, 0.3), 2.0, "not above the maximum");
         assert_eq!(window_seconds(&budget, 1.0, 40, 0.3), 0.5, "not below the minimum");

@@ -218,7 +218,7 @@ impl Outcome {
 
     /// How many blocks were planned at most.
     pub fn planned_blocks(&self) -> u32 {
-        self.experiment.budget(self.quick).blocks
+        self.experiment.budget.blocks
     }
 
     /// Whether nothing is to follow: neither a person nor a plan ended it, so that what was seen has

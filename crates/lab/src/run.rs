@@ -62,9 +62,9 @@ const FIRST_OVERHEAD_S: f64 = 0.3;
 /// What to run and how.
 #[derive(Debug)]
 pub struct Settings<'a> {
-    /// The experiment.
+    /// The experiment, in the form that is to be run.
     pub experiment: &'a Experiment,
-    /// Take the quick budget and the quick values.
+    /// Whether this is a quick form; it says so in the result.
     pub quick: bool,
     /// Take the paper's own rates.
     pub paper_rates: bool,
@@ -180,7 +180,7 @@ impl<'a> Session<'a> {
                 notes,
                 environment,
                 variants,
-                dimensions: experiment.dimensions(settings.quick),
+                dimensions: experiment.dimensions(),
                 saturation: Vec::new(),
                 ladders: Vec::new(),
                 claims: Vec::new(),
@@ -230,11 +230,10 @@ impl<'a> Session<'a> {
     /// The remaining time. A clock that counts instructions jumps while the guest waits for the host's
     /// files, so it is no measure of time: there every block is made.
     fn left_s(&self) -> f64 {
-        let budget = self.settings.experiment.budget(self.settings.quick);
         if self.is_deterministic() {
             return UNLIMITED_S;
         }
-        budget.seconds - REPORT_S - self.started_at.elapsed().as_secs_f64()
+        self.settings.experiment.budget.seconds - REPORT_S - self.started_at.elapsed().as_secs_f64()
     }
 
     /// Adds a note, once.
@@ -267,7 +266,7 @@ impl<'a> Session<'a> {
                 self.not_held.push((without_rate(cell), reason));
             }
         }
-        let budget = *self.settings.experiment.budget(self.settings.quick);
+        let budget = self.settings.experiment.budget;
         // What was measured before had its warm-up, and each server its ladder.
         if self.outcome.runs.is_empty() {
             self.outcome.warmup_s = self.warm_up(&self.courses(&cells))?;
@@ -353,7 +352,7 @@ impl<'a> Session<'a> {
 
     /// So many blocks are to fit into the time: as many as most looks want, if there are so many.
     fn aimed_at(&self) -> u32 {
-        self.settings.experiment.budget(self.settings.quick).blocks.min(AIMED_AT)
+        self.settings.experiment.budget.blocks.min(AIMED_AT)
     }
 
     /// How many windows a run has: one, or one for each phase that has no length of its own.

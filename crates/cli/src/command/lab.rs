@@ -11,7 +11,7 @@ use pollux_event::MechanismSpec;
 use pollux_lab::{
     advise::Question,
     archive, compare, environment,
-    experiment::{self, Budget, Cells, Experiment, Machine},
+    experiment::{self, Cells, Experiment, Form, Machine},
     law::{diagram, fit},
     report::{self, overview, results},
     result::{Outcome, Status},
@@ -401,7 +401,7 @@ fn list() -> anyhow::Result<ExitCode> {
             experiment.title.clone(),
             format!("after {}", experiment.source),
             format!("judges {}", claims.join(", ")),
-            times(&experiment),
+            times(&experiment)?,
         ] {
             text.push_str(&terminal::wrap(&part, width, "    "));
             text.push('\n');
@@ -421,18 +421,18 @@ fn print_all(text: &str) -> anyhow::Result<()> {
 }
 
 /// How long the quick and the full form of an experiment take, on the host and in a guest.
-fn times(experiment: &Experiment) -> String {
-    let both = |experiment: &Experiment| {
-        let [quick, full] = [&experiment.quick, &experiment.full].map(Budget::text);
-        format!("--quick {quick}, full {full}")
+fn times(experiment: &Experiment) -> anyhow::Result<String> {
+    let both = |machine| -> anyhow::Result<String> {
+        let time = |quick| Ok(experiment.form(Form { machine, quick })?.budget.text());
+        let [quick, full]: [anyhow::Result<String>; 2] = [true, false].map(time);
+        Ok(format!("--quick {}, full {}", quick?, full?))
     };
-    let here = both(experiment);
-    let there = both(&experiment.clone().in_guest());
-    match experiment.place {
-        Machine::Host if experiment.guest.is_none() => here,
+    let (here, there) = (both(Machine::Host)?, both(Machine::Guest)?);
+    Ok(match experiment.place {
+        Machine::Host if experiment.guest.is_empty() => here,
         Machine::Host => format!("{here}; with --guest {there} and the boot"),
         Machine::Guest | Machine::DeterministicGuest => format!("in a guest: {there} and the boot"),
-    }
+    })
 }
 
 /// The commit that this program was built from, if the build knew it.
@@ -449,8 +449,7 @@ fn cells(text: &str) -> Result<Cells, String> {
 }
 
 fn measure(args: &RunArgs) -> anyhow::Result<ExitCode> {
-    let mut experiment = experiment::find(&args.experiment)?;
-    experiment.cells = args.cells.unwrap_or(experiment.cells);
+    let experiment = experiment::find(&args.experiment)?;
     let directory = match args.out.as_ref().or(args.resume.as_ref()) {
         Some(directory) => directory.clone(),
         None => run::default_directory(&experiment.id),
@@ -463,28 +462,20 @@ fn measure(args: &RunArgs) -> anyhow::Result<ExitCode> {
     }
     let wants_guest =
         args.guest || args.deterministic || (experiment.place != Machine::Host && !args.here);
-    match environment::guest() {
-        Some(_) => {
-            experiment = experiment.in_guest();
-            if args.deterministic {
-                experiment = experiment.in_deterministic_guest();
-                if args.quick {
-                    experiment = experiment.with_fewer_rates();
-                }
-            }
-        }
+    let machine = match environment::guest() {
+        Some(_) if args.deterministic => Machine::DeterministicGuest,
+        Some(_) => Machine::Guest,
         None if wants_guest => return guest::run(args, &experiment),
-        None => {}
-    }
-    if args.quick {
-        experiment = experiment.in_quick_form();
-    }
+        None => Machine::Host,
+    };
+    let mut experiment = experiment.form(Form { machine, quick: args.quick })?;
+    experiment.cells = args.cells.unwrap_or(experiment.cells);
     let resume = args.resume.as_deref().map(journal::read).transpose()?;
     if let Some(earlier) = &resume {
         // The earlier run may have had `--time`: its remaining blocks get the same budget.
-        *experiment.budget_mut(args.quick) = *earlier.experiment.budget(args.quick);
+        experiment.budget = earlier.experiment.budget;
     } else {
-        let budget = experiment.budget_mut(args.quick);
+        let budget = &mut experiment.budget;
         budget.seconds = args.time.map_or(budget.seconds, |time| time.as_secs_f64());
         budget.blocks = args.blocks.unwrap_or(budget.blocks);
     }

@@ -22,13 +22,16 @@ const MOST_WINDOW: f64 = 1.1;
 fn two_runs_of_many_windows_agree_in_every_byte() {
     let text = pollux_lab::experiment::text("gammo-fig7").unwrap();
     let mut experiment: Table = text.parse().unwrap();
-    experiment.remove("deterministic-limit-step");
+    experiment.remove("deterministic");
     experiment.remove("claim");
-    experiment["variant"].as_array_mut().unwrap().truncate(1);
-    experiment["rate"]["quick-fractions"] = FRACTIONS.map(Value::Float).to_vec().into();
+    experiment.insert("variants".into(), vec![Value::from("select")].into());
+    experiment.remove("variant");
+    experiment["rate"]["fractions"] = FRACTIONS.map(Value::Float).to_vec().into();
     experiment["axis"][0]["values"] = vec![Value::from("inf")].into();
-    experiment["axis"][0].as_table_mut().unwrap().remove("quick-values");
-    experiment["guest"].as_table_mut().unwrap().retain(|key, _| key == "load");
+    for overlay in ["quick", "guest"] {
+        let overlay = experiment[overlay].as_table_mut().unwrap();
+        overlay.retain(|key, _| key == "load" || key == "budget");
+    }
 
     let Some([one, other]) = two_at_once(&experiment) else { return };
     let result: Json = serde_json::from_str(&one).unwrap();

@@ -35,20 +35,13 @@ values = [0, 20]
 [rate]
 fractions = [0.1]
 saturation-connections = 4
-[full]
+[budget]
 seconds = 600
 blocks = 30
 min-window-seconds = 0.5
 max-window-seconds = 5
-saturation-seconds = 0.3
-saturation-of = "all"
 [quick]
-seconds = 60
-blocks = 3
-min-window-seconds = 0.3
-max-window-seconds = 0.3
-saturation-seconds = 0.3
-saturation-of = "all"
+budget = { blocks = 3, min-window-seconds = 0.3, max-window-seconds = 0.3, saturation-seconds = 0.3 }
 [[figure]]
 id = "cpu"
 title = "CPU"

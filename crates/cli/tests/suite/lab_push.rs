@@ -9,10 +9,13 @@ fn tiny(variants: &[&str], subscribers: &str) -> String {
     let text = pollux_lab::experiment::text("push").unwrap();
     let mut experiment: toml::Table = text.parse().unwrap();
     let names: Vec<toml::Value> = variants.iter().map(|&name| name.into()).collect();
-    experiment.insert("quick-variants".into(), names.into());
     let quick = experiment["quick"].as_table_mut().unwrap();
+    // All axes, and no claim that the form could leave out: they name other numbers of subscribers.
+    quick.retain(|key, _| key == "budget");
+    quick.insert("variants".into(), names.into());
+    let budget = quick["budget"].as_table_mut().unwrap();
     for (name, value) in [("min-window-seconds", 0.2), ("max-window-seconds", 0.2)] {
-        quick.insert(name.into(), value.into());
+        budget.insert(name.into(), value.into());
     }
     let push = experiment["push"].as_table_mut().unwrap();
     push.insert("quiet-seconds".into(), 2.0.into());
@@ -22,14 +25,8 @@ fn tiny(variants: &[&str], subscribers: &str) -> String {
     load.insert("timeout".into(), "30s".into());
     let axes = experiment["axis"].as_array_mut().unwrap();
     let subscribers: toml::Table = format!("values = {subscribers}").parse().unwrap();
-    for name in ["values", "quick-values"] {
-        let axis = axes[0].as_table_mut().unwrap();
-        axis.insert(name.into(), subscribers["values"].clone());
-    }
-    let all = axes[1]["values"].clone();
-    axes[1].as_table_mut().unwrap().insert("quick-values".into(), all);
+    axes[0]["values"] = subscribers["values"].clone();
     experiment.insert("connections-per-worker".into(), 500.into());
-    // They name other numbers of subscribers.
     experiment.remove("claim");
     toml::to_string(&experiment).unwrap()
 }

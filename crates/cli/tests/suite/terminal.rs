@@ -264,20 +264,11 @@ values = [0, 20]
 [rate]
 fractions = [0.1]
 saturation-connections = 4
-[full]
-seconds = 60
+[quick.budget]
 blocks = 1
 min-window-seconds = 0.3
 max-window-seconds = 0.3
 saturation-seconds = 0.3
-saturation-of = "all"
-[quick]
-seconds = 60
-blocks = 1
-min-window-seconds = 0.3
-max-window-seconds = 0.3
-saturation-seconds = 0.3
-saturation-of = "all"
 [[figure]]
 id = "cpu"
 title = "CPU"

@@ -16,7 +16,7 @@ fn planted(
     metric: &str,
     measured: impl Fn(&str, &Point) -> Option<f64>,
 ) -> Outcome {
-    let dimensions = experiment.dimensions(false);
+    let dimensions = experiment.dimensions();
     let names: Vec<String> =
         experiment.variant.iter().map(|variant| variant.name.clone()).collect();
     let cells = plan::cells(names.iter().map(String::as_str), &dimensions).unwrap();
@@ -28,7 +28,7 @@ fn planted(
         })
     });
     let mut experiment = experiment.clone();
-    experiment.full.blocks = NOISE.len() as u32;
+    experiment.budget.blocks = NOISE.len() as u32;
     made::outcome(experiment, false, dimensions, &names, runs.collect())
 }
 

@@ -59,15 +59,13 @@ fn outcome_of(
     metric: &str,
     measured: impl Fn(&str, f64, f64, u32) -> Option<f64>,
 ) -> Outcome {
-    let budget = "seconds = 60\nblocks = 6\nmin-window-seconds = 1\nmax-window-seconds = 1\n\
-                  saturation-seconds = 1\nsaturation-of = \"all\"";
     let text = format!(
         "id = \"t\"\ntitle = \"t\"\nsource = \"t\"\nsummary = \"t\"\nworkload = \"one-byte\"\n\
          [[variant]]\nname = \"one\"\nmechanism = \"poll\"\n\
          [[variant]]\nname = \"two\"\nmechanism = \"epoll\"\n\
          [[axis]]\nname = \"idle\"\nlabel = \"idle\"\nvalues = [0, 100]\n\
          [rate]\nfractions = [0.5, 1.0]\nsaturation-connections = 1\n\
-         [full]\n{budget}\n[quick]\n{budget}\n\
+         [budget]\nseconds = 60\nblocks = 6\nmin-window-seconds = 1\nmax-window-seconds = 1\n\
          [[claim]]\nid = \"C\"\nstatement = \"t\"\nsource = \"gammo\"\npaper = \"t\"\n\
          metric = \"{metric}\"\n{claim}\n"
     );
@@ -463,7 +461,7 @@ fn an_early_look_decides_what_is_plain() {
             let noise = [0.0, 0.02, 0.03, -0.01, 0.02, 0.01][block as usize];
             Some(if idle > 0.0 { effect + noise } else { 1.0 })
         });
-        outcome.experiment.full.blocks = 40;
+        outcome.experiment.budget.blocks = 40;
         outcome.looks = vec![Look { blocks: 6, is_last: false }];
         outcome.conclude();
         (outcome.claims[0].verdict, all_settled(&outcome))
@@ -528,7 +526,7 @@ fn a_store_that_grows_by_more_is_seen() {
     let id = "F-object-memory-million";
     let claim = experiment.claim.iter().find(|claim| claim.id == id).unwrap();
     let verdict = |overhead: i64| {
-        let dimensions = experiment.dimensions(false);
+        let dimensions = experiment.dimensions();
         let point: Point = [
             ("request".to_owned(), Value::Word("stored-million".into())),
             ("idle".to_owned(), Value::Number(0.0)),

@@ -209,9 +209,7 @@ impl Experiment {
             let held = held || request.stored;
             ensure!(!held || self.origin.is_some(), "{}: there is no [origin]", place());
         }
-        for value in
-            axis.iter().flat_map(|a| a.values.iter().chain(a.quick_values.iter().flatten()))
-        {
+        for value in axis.iter().flat_map(|axis| &axis.values) {
             ensure!(self.request(value).is_some(), "[[axis]] {REQUEST:?}: no [[request]] {value}");
         }
         Ok(())
@@ -241,7 +239,7 @@ impl Experiment {
         ensure!(floor || variant.floor.is_empty(), "floor is for floor-of");
         if variant.peer.is_some() || variant.floor_of.is_some() || benchmark {
             ensure!(
-                self.full.warmup_seconds == 0.0 && self.quick.warmup_seconds == 0.0,
+                self.budget.warmup_seconds == 0.0,
                 "it does not report its responses at the end of a warm-up: \
                  warmup-seconds = 0"
             );

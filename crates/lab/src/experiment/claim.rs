@@ -22,6 +22,7 @@ pub struct Claim {
     /// The metric compared.
     pub metric: String,
     /// How.
+    #[serde(default)]
     pub compare: Compare,
     /// The variants for which it is judged, each by itself; the claim holds if it holds for each.
     pub each: Vec<String>,
@@ -43,9 +44,6 @@ pub struct Claim {
     /// The claim of the same experiment which shows that this one could have come out otherwise.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub control: Option<String>,
-    /// Whether it speaks of what the quick form does not measure.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub full_form_only: bool,
 }
 
 /// The papers, as `source` of a claim names them.

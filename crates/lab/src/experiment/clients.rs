@@ -82,7 +82,7 @@ impl Experiment {
         ensure!(fits, "[clients] settle-seconds: 0.1 to 600");
         let requests = self.load.get(SESSION).and_then(Value::number).unwrap_or(1.0);
         ensure!(requests >= 2.0, "[load] {SESSION}: at least 2, or no connection stays open");
-        for value in axis.values.iter().chain(axis.quick_values.iter().flatten()) {
+        for value in &axis.values {
             ensure!(
                 Where::of(value).is_some(),
                 "[[axis]] \"clients\": {value}: wants near, idle or far"

@@ -4,36 +4,70 @@
 //! is corrected in the experiment's file. That is right only if the run has the data that the file now
 //! requires.
 
-use super::{Budget, Experiment, Machine, SaturationOf};
-
-/// No time at all.
-const NO_BUDGET: Budget = Budget {
-    seconds: 0.0,
-    blocks: 0,
-    min_window_seconds: 0.0,
-    max_window_seconds: 0.0,
-    warmup_seconds: 0.0,
-    saturation_seconds: 0.0,
-    saturation_of: SaturationOf::All,
-};
+use super::{Budget, Cells, Experiment, Form, Machine};
+use serde_json::{Map, Value as Json};
 
 /// Flags of `pollux load` that say with what means it makes the load and how well it has to, not what the load
 /// is: a run in which that was not done does not count.
 const MEANS: &[&str] = &["threads", "max-lag", "max-lag-share", "max-starved"];
 
+/// Brings the experiment of a stored result into today's layout. Until 28 November 2026 an experiment had fields of its
+/// own for its quick form and for guests; a result had all of them, and the run had used some.
+pub(crate) fn renew(result: &mut Json) {
+    let quick = result["quick"] == true;
+    let Some(experiment) = result.get_mut("experiment").and_then(Json::as_object_mut) else {
+        return;
+    };
+    let Some(full) = experiment.remove("full") else { return };
+    experiment.insert("budget".into(), full);
+    choose(experiment, "budget", "quick", quick);
+    experiment["budget"]["pilot"] = (!quick).into();
+    for field in ["quick-variants", "guest", "deterministic-limit-step"] {
+        experiment.remove(field);
+    }
+    for field in ["deterministic-window-seconds", "deterministic-warmup-seconds"] {
+        experiment.remove(field);
+    }
+    let is_deterministic = experiment["place"] == "deterministic-guest";
+    let axes = experiment.get_mut("axis").and_then(Json::as_array_mut);
+    for axis in axes.into_iter().flatten().filter_map(Json::as_object_mut) {
+        choose(axis, "values", "quick-values", quick);
+    }
+    if let Some(rate) = experiment.get_mut("rate").and_then(Json::as_object_mut) {
+        choose(rate, "rps", "quick-rps", quick);
+        choose(rate, "fractions", "quick-fractions", quick);
+        rate.remove("beyond-rps");
+        // The quick form had it there without effect.
+        if quick && !is_deterministic {
+            rate.remove("limit-step");
+        }
+    }
+    let claims = experiment.get_mut("claim").and_then(Json::as_array_mut);
+    for claim in claims.into_iter().flatten().filter_map(Json::as_object_mut) {
+        claim.remove("full-form-only");
+    }
+}
+
+/// Puts the value of the quick form in the place of the other, if this is one and it has its own.
+fn choose(table: &mut Map<String, Json>, field: &str, of_quick: &str, quick: bool) {
+    let value = table.remove(of_quick).filter(|value| quick && !value.is_null());
+    table.extend(value.map(|value| (field.to_owned(), value)));
+}
+
 impl Experiment {
     /// The form in which `kept` was run.
-    pub(crate) fn in_the_form_of(mut self, kept: &Self, in_guest: bool, quick: bool) -> Self {
-        if in_guest {
-            self = self.in_guest();
-            if kept.place == Machine::DeterministicGuest {
-                self = self.in_deterministic_guest();
-                if quick {
-                    self = self.with_fewer_rates();
-                }
-            }
-        }
-        if quick { self.in_quick_form() } else { self }
+    pub(crate) fn in_the_form_of(
+        &self,
+        kept: &Self,
+        in_guest: bool,
+        quick: bool,
+    ) -> anyhow::Result<Self> {
+        let machine = match kept.place {
+            _ if !in_guest => Machine::Host,
+            Machine::DeterministicGuest => Machine::DeterministicGuest,
+            Machine::Guest | Machine::Host => Machine::Guest,
+        };
+        self.form(Form { machine, quick })
     }
 
     /// Takes today's words for each claim that compares the same data with the same threshold as today's claim of
@@ -54,8 +88,6 @@ impl Experiment {
     }
 
     fn design(&self) -> Self {
-        // The settings of the deterministic guest have no effect elsewhere.
-        let there = self.place == Machine::DeterministicGuest;
         let mut load = self.load.clone();
         load.retain(|flag, _| !MEANS.contains(&flag.as_str()));
         let (mut variant, mut axis) = (self.variant.clone(), self.axis.clone());
@@ -69,20 +101,13 @@ impl Experiment {
             axis,
             left_out,
             constant_caps: None,
-            cells: super::Cells::All,
+            cells: Cells::All,
             title: String::new(),
             source: String::new(),
             summary: String::new(),
-            quick_variants: Vec::new(),
-            full: NO_BUDGET,
-            quick: NO_BUDGET,
-            guest: None,
+            budget: Budget::default(),
             figure: Vec::new(),
             claim: Vec::new(),
-            deterministic_window_seconds: self.deterministic_window_seconds.filter(|_| there),
-            deterministic_warmup_seconds: self.deterministic_warmup_seconds.filter(|_| there),
-            deterministic_server_share: self.deterministic_server_share.filter(|_| there),
-            deterministic_limit_step: self.deterministic_limit_step.filter(|_| there),
             ..self.clone()
         }
     }
@@ -90,27 +115,21 @@ impl Experiment {
 
 #[cfg(test)]
 mod tests {
-    use crate::experiment::{Threshold, Value, find, ids};
+    use super::renew;
+    use crate::experiment::{Form, Machine, Threshold, Value, find, ids};
 
     #[test]
     fn every_form_of_an_experiment_is_known_again() {
         for id in ids() {
-            let built_in = || find(id).unwrap();
-            let mut forms = vec![
-                (built_in(), false, false),
-                (built_in().in_quick_form(), false, true),
-                (built_in().in_guest(), true, false),
-                (built_in().in_guest().in_quick_form(), true, true),
-                (built_in().in_guest().in_deterministic_guest(), true, false),
-            ];
-            let few = built_in().in_guest().in_deterministic_guest().with_fewer_rates();
-            forms.push((few.in_quick_form(), true, true));
-            for (mut kept, in_guest, quick) in forms {
+            let built_in = find(id).unwrap();
+            for form in Form::ALL {
+                let mut kept = built_in.form(form).unwrap();
                 let claims = std::mem::take(&mut kept.claim);
-                kept.budget_mut(quick).seconds = 7.0;
-                let again = built_in().in_the_form_of(&kept, in_guest, quick);
-                assert!(again.has_the_design_of(&kept), "{id} {in_guest} {quick}");
-                assert_eq!(again.claim, claims, "{id} {in_guest} {quick}");
+                kept.budget.seconds = 7.0;
+                let in_guest = form.machine != Machine::Host;
+                let again = built_in.in_the_form_of(&kept, in_guest, form.quick).unwrap();
+                assert!(again.has_the_design_of(&kept), "{id} {form}");
+                assert_eq!(again.claim, claims, "{id} {form}");
                 kept.load.insert("threads".into(), Value::Number(9.0));
                 assert!(again.has_the_design_of(&kept), "{id}: the same load by other means");
                 let words = || "in other words".to_owned();
@@ -134,5 +153,42 @@ mod tests {
         kept.take_words_of(&today);
         assert_eq!(kept.claim[0].statement, "in older words");
         assert_eq!(kept.claim[1..], today.claim[1..]);
+    }
+
+    #[test]
+    fn an_experiment_with_fields_for_its_forms_becomes_the_one_that_was_run() {
+        let stored = |quick| {
+            serde_json::json!({ "quick": quick, "experiment": {
+                "place": "host", "full": { "seconds": 900.0 }, "quick": { "seconds": 60.0 },
+                "quick-variants": [], "guest": null, "deterministic-window-seconds": null,
+                "axis": [{ "values": [1, 2], "quick-values": [1] }, { "values": [3], "quick-values": null }],
+                "rate": { "rps": [], "fractions": [0.5], "quick-fractions": [0.1], "limit-step": 0.05 },
+                "claim": [{ "id": "A", "full-form-only": true }],
+            } })
+        };
+        for (quick, expected) in [
+            (
+                true,
+                serde_json::json!({
+                    "place": "host", "budget": { "seconds": 60.0, "pilot": false },
+                    "axis": [{ "values": [1] }, { "values": [3] }],
+                    "rate": { "rps": [], "fractions": [0.1] }, "claim": [{ "id": "A" }],
+                }),
+            ),
+            (
+                false,
+                serde_json::json!({
+                    "place": "host", "budget": { "seconds": 900.0, "pilot": true },
+                    "axis": [{ "values": [1, 2] }, { "values": [3] }],
+                    "rate": { "rps": [], "fractions": [0.5], "limit-step": 0.05 }, "claim": [{ "id": "A" }],
+                }),
+            ),
+        ] {
+            let mut result = stored(quick);
+            renew(&mut result);
+            assert_eq!(result["experiment"], expected);
+            renew(&mut result);
+            assert_eq!(result["experiment"], expected, "once is enough");
+        }
     }
 }

@@ -1,6 +1,6 @@
 //! Subscribers of a push server, and the updates that are published to them.
 
-use super::{Axis, Experiment, Flags, IDLE, Point, REQUEST, Subject, Value};
+use super::{Experiment, Flags, IDLE, Point, REQUEST, Subject, Value};
 use anyhow::{Context as _, ensure};
 use serde::{Deserialize, Serialize};
 
@@ -113,16 +113,13 @@ impl Experiment {
         let [Some(subscribers), Some(updates_to)] = axes else {
             anyhow::bail!("[push] wants the axes {SUBSCRIBERS:?} and {UPDATES_TO:?}");
         };
-        let all = |axis: &Axis| -> Vec<Value> {
-            axis.values.iter().chain(axis.quick_values.iter().flatten()).cloned().collect()
-        };
-        for value in all(subscribers) {
+        for value in &subscribers.values {
             let fits = value.number().is_some_and(|n| (1.0..=1e8).contains(&n) && n.fract() == 0.0);
             ensure!(fits, "[[axis]] {SUBSCRIBERS:?}: {value}: wants whole numbers from 1");
         }
-        for value in all(updates_to) {
+        for value in &updates_to.values {
             ensure!(
-                UpdatesTo::of(&value).is_some(),
+                UpdatesTo::of(value).is_some(),
                 "[[axis]] {UPDATES_TO:?}: {value}: wants one, one-in-a-hundred or all"
             );
         }
@@ -147,10 +144,7 @@ impl Experiment {
                 && axis(REQUEST).is_none(),
             "[push] is of one server: no [clients], [origin], [redis] and [[request]]"
         );
-        ensure!(
-            self.full.warmup_seconds == 0.0 && self.quick.warmup_seconds == 0.0,
-            "[push] has no warm-up: warmup-seconds = 0"
-        );
+        ensure!(self.budget.warmup_seconds == 0.0, "[push] has no warm-up: warmup-seconds = 0");
         let own = |flags: &Flags| OWN_FLAGS.iter().find(|flag| flags.contains_key(**flag)).copied();
         if let Some(flag) = own(&self.load) {
             anyhow::bail!("[load] {flag}: [push] and its axes say it");

@@ -12,14 +12,9 @@ pub struct Rate {
     /// which is measured anew in each run.
     #[serde(default)]
     pub rps: Vec<f64>,
-    /// The same under `--quick`, when others.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub quick_rps: Option<Vec<f64>>,
     /// As shares of the measured saturation; not where phases say it.
     #[serde(default)]
     pub fractions: Vec<f64>,
-    /// The same under `--quick`, when others.
-    pub quick_fractions: Option<Vec<f64>>,
     /// The rates are multiples of this limit alone: the same axis for every variant and every number of idle
     /// connections. Else of the saturation that `relative-to` names.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -31,17 +26,18 @@ pub struct Rate {
     /// has none to offer.
     #[serde(default)]
     pub paper_rps: Vec<f64>,
-    /// Higher ones, for the deterministic guest after the paper's: that guest is faster than the paper's
-    /// machine, and a best reply rate is known only where a server could not answer all.
-    #[serde(default)]
-    pub beyond_rps: Vec<f64>,
     /// The limit of each variant at each point is sought before the blocks, and it is offered rates around that
-    /// too, in steps of this part of it ([`crate::run::limits`]); not under `--quick` on the host, nor with
-    /// `--paper-rates`. None: all are offered the same rates.
+    /// too, in steps of this part of it ([`crate::run::limits`]); not with `--paper-rates`. None: all are offered the
+    /// same rates.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit_step: Option<f64>,
     /// Connections of the closed loop that finds the saturation.
+    #[serde(default = "saturation_connections")]
     pub saturation_connections: u32,
+}
+
+fn saturation_connections() -> u32 {
+    64
 }
 
 /// The limit of one variant at one point.

@@ -45,9 +45,6 @@ impl Experiment {
     /// The same of the design alone.
     pub fn design_faults(&self) -> Vec<String> {
         let mut faults = Vec::new();
-        if self.deterministic_server_share.is_some() {
-            faults.push("deterministic-server-share: a part of a CPU decides what fails".into());
-        }
         for claim in &self.claim {
             let of_claim = self.cap(claim).into_iter().chain(self.certain(claim));
             faults.extend(of_claim.map(|fault| format!("{}: {fault}", claim.id)));
@@ -65,9 +62,8 @@ impl Experiment {
         }
         let of_variants = self.variant.iter().map(|variant| &variant.server);
         let of_requests = self.request.iter().map(|request| &request.load);
-        let of_guest = self.guest.iter().map(|guest| &guest.load);
         let all = [&self.load, &self.server].into_iter();
-        let mut all = all.chain(of_variants).chain(of_requests).chain(of_guest);
+        let mut all = all.chain(of_variants).chain(of_requests);
         let constant = all.find_map(|flags| CAPS.iter().find(|cap| flags.contains_key(**cap)));
         if let Some(cap) = constant {
             return Some(format!("{cap} is a constant that may decide it: make it an axis"));
@@ -154,7 +150,7 @@ pub fn shared_ids(experiments: &[Experiment]) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::experiment::{Value, find, ids};
+    use crate::experiment::{Form, Machine, Value, find, ids};
 
     fn faults(experiment: &Experiment) -> Vec<String> {
         experiment.faults(&register())
@@ -168,16 +164,16 @@ mod tests {
     fn no_built_in_experiment_has_a_fault() {
         let all: Vec<Experiment> = ids().map(|id| find(id).unwrap()).collect();
         for experiment in &all {
-            assert_eq!(faults(experiment), [""; 0], "{}", experiment.id);
+            for form in Form::ALL {
+                let faults = faults(&experiment.form(form).unwrap());
+                assert_eq!(faults, [""; 0], "{} {form}", experiment.id);
+            }
         }
         assert_eq!(shared_ids(&all), [""; 0]);
     }
 
     #[test]
     fn a_share_that_decides_is_found() {
-        let mut planted = find("provos-fig10").unwrap();
-        planted.deterministic_server_share = Some(0.28);
-        assert!(faults(&planted)[0].contains("decides what fails"));
         let text = crate::experiment::text("provos-fig10").unwrap();
         let text = text.replace("place =", "deterministic-server-share = 0.28\nplace =");
         assert!(Experiment::parse(&text).unwrap_err().to_string().contains("decides verdicts"));
@@ -191,17 +187,12 @@ mod tests {
         assert!(
             faults(&constant).iter().any(|it| it.starts_with("G3: ") && it.contains("constant"))
         );
-        for place in ["variant", "guest"] {
+        for overlay in ["variant.poll.server.backlog = 5", "load.backlog = 5"] {
             let mut hidden = find("gammo-fig1-2").unwrap();
-            let flags = match place {
-                "variant" => &mut hidden.variant[0].server,
-                _ => &mut hidden.guest.as_mut().unwrap().load,
-            };
-            flags.insert("backlog".into(), Value::Number(5.0));
-            assert!(
-                faults(&hidden).iter().any(|it| it.contains("backlog is a constant")),
-                "{place}"
-            );
+            hidden.guest = overlay.parse().unwrap();
+            let hidden = hidden.form(Form { machine: Machine::Guest, quick: false }).unwrap();
+            let found = faults(&hidden).iter().any(|it| it.contains("backlog is a constant"));
+            assert!(found, "{overlay}");
         }
         let mut one_value = find("gammo-fig5-6").unwrap();
         claim(&mut one_value, "G3").operating_points = None;

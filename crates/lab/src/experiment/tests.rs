@@ -11,8 +11,22 @@ fn every_built_in_experiment_is_right_and_named_as_its_file() {
         assert!(!experiment.figure.is_empty() && !experiment.claim.is_empty(), "{id}");
         // `frontend` has documents stored before some of its windows.
         let most_s = if *id == "frontend" { 150.0 } else { 90.0 };
-        assert!(experiment.quick.seconds <= most_s, "{id}: the quick form is for CI");
+        assert!(
+            form(id, Machine::Host, true).budget.seconds <= most_s,
+            "{id}: the quick form is for CI"
+        );
     }
+}
+
+fn form(id: &str, machine: Machine, quick: bool) -> Experiment {
+    find(id)
+        .unwrap()
+        .form(Form { machine, quick })
+        .unwrap_or_else(|error| panic!("{id}: {error:#}"))
+}
+
+fn in_deterministic_guest(id: &str) -> Experiment {
+    form(id, Machine::DeterministicGuest, false)
 }
 
 /// The error message of a built-in experiment with one passage replaced.
@@ -28,26 +42,25 @@ fn mistakes_are_named() {
         ("id = \"idle\"", "id = \"Idle runs\"", "lower-case letters"),
         ("workload = \"one-byte\"", "workload = \"two-byte\"", "unknown variant `two-byte`"),
         ("workload = \"one-byte\"", "wordload = \"one-byte\"", "unknown field `wordload`"),
-        ("\nrps = [200]", "\nrps = [0]", "[rate] rps: 0.01 to 100,000,000"),
-        ("quick-rps = [1500]", "quick-rps = [0]", "[rate] rps: 0.01 to 100,000,000"),
-        ("quick-rps = [1500]", "quick-rps = []", "quick-rps: at least one rate"),
-        ("\nrps = [200]\n", "\n", "[rate] fractions is empty"),
-        ("\nrps = [200]", "\nfractions = [0.5]", "in place of those of rps"),
-        (
-            "\nrps = [200]\nquick-rps = [1500]",
-            "\nfractions = [50]",
-            "50 is not a share of the saturation",
-        ),
+        ("\nrps = [200]", "\nrps = [0]", "[rate]: rps: 0.01 to 100,000,000"),
+        ("rate.rps = [1500]", "rate.rps = [0]", "[quick]: [rate]: rps: 0.01 to 100,000,000"),
+        ("rate.rps = [1500]", "rate.rps = []", "[quick]: [rate]: fractions is empty"),
+        ("\nrps = [200]\n", "\n", "[rate]: fractions is empty"),
+        ("\nrps = [200]", "\nfractions = [50]", "50 is not a share of the saturation"),
         ("values = [0, 1000, 8000]", "values = [0, -1]", "[[axis]] \"idle\": wants numbers"),
         ("values = [0, 1000, 8000]", "values = []", "values is empty"),
-        ("blocks = 6", "blocks = 0", "[quick]: blocks: 1 to 100"),
+        ("blocks = 16", "blocks = 0", "[quick]: [budget]: blocks: 1 to 100"),
         ("x = \"idle\"", "x = \"idel\"", "[[figure]] \"cpu\": no axis \"idel\""),
         ("y = \"server_cpu_us_per_request\"", "y = \"cost\"", "no metric \"cost\"; there are"),
         ("each = [\"epoll-et\"]", "each = [\"epol-et\"]", "each: no variant \"epol-et\""),
         ("each = [\"epoll-et\"]", "each = []", "each is empty"),
         ("at = { idle = 1000 }", "at = { idle = 1001 }", "the axis has no such value"),
         ("a = { at = { idle = \"max\" } }", "a = { }", "axis \"idle\" has several values"),
-        ("compare = \"ratio\"", "compare = \"value\"", "compare = \"value\" has no side b"),
+        (
+            "each = [\"epoll-et\"]",
+            "each = [\"epoll-et\"]\ncompare = \"value\"",
+            "\"value\" has no side b",
+        ),
         ("b = { at = { idle = \"min\" } }\n", "", "b is missing"),
         ("id = \"I5\"", "id = \"I4\"", "[[claim]] \"I4\" is there twice"),
         ("name = \"idle\"", "name = \"rate\"", "the rate has a table of its own"),
@@ -181,24 +194,23 @@ fn margins_primaries_and_quick_forms() {
             "source = \"ours\"",
             "primary stands for a figure",
         ),
-        ("idle", "[full]\n", "[full]\nwarmup-seconds = 1000\n", "duplicate key"),
+        ("idle", "[budget]\n", "[budget]\nwarmup-seconds = 1000\n", "duplicate key"),
     ] {
         let message = error_of(id, old, new);
         assert!(message.contains(expected), "{new}: {message}");
     }
     let idle = find("idle").unwrap();
-    let quick = idle.clone().in_quick_form();
+    let quick = form("idle", Machine::Host, true);
     assert!(quick.variant.len() >= 3 && quick.variant.len() < 6);
     assert!(idle.claim.iter().any(|claim| claim.id == "I3-select"));
     assert!(quick.claim.iter().all(|claim| claim.id != "I3-select"), "it does not run");
     assert!(quick.claim.iter().any(|claim| claim.id == "I3"));
     // Fixed rates want no measurement; in a guest, which is ten times slower, they are shares again.
     assert_eq!(idle.rate.as_ref().unwrap().rps, [200.0]);
-    let in_guest = idle.in_guest().rate.unwrap();
-    assert!(in_guest.rps.is_empty() && in_guest.quick_rps.is_none());
+    assert!(form("idle", Machine::Guest, true).rate.unwrap().rps.is_empty());
     for (id, _) in BUILT_IN {
         let experiment = find(id).unwrap();
-        assert!(experiment.full.blocks >= 6, "{id}: the full form decides");
+        assert!(experiment.budget.blocks >= 6, "{id}: the full form decides");
     }
 }
 
@@ -225,7 +237,7 @@ fn phases_and_rates_are_not_mixed() {
 #[test]
 fn the_rates_of_provos_are_multiples_of_polls_limit_with_one_idle_connection() {
     for id in ["provos-fig4-9", "provos-fig10", "provos-fig11-13", "provos-fig14"] {
-        for form in [find(id).unwrap(), find(id).unwrap().in_guest().in_deterministic_guest()] {
+        for form in [find(id).unwrap(), in_deterministic_guest(id)] {
             let rate = form.rate.unwrap();
             assert!(rate.rps.is_empty() && rate.limit_step.is_none_or(|step| step > 0.0), "{id}");
             assert_eq!(rate.fractions, [0.5, 0.7, 0.85, 0.95, 1.0, 1.05, 1.15, 1.3], "{id}");
@@ -234,8 +246,8 @@ fn the_rates_of_provos_are_multiples_of_polls_limit_with_one_idle_connection() {
         }
     }
     let message = error_of("provos-fig4-9", "at = { idle = 1 } }\n", "at = { idle = 2 } }\n");
-    assert!(message.contains("[rate] reference: idle: no value 2"), "{message}");
-    let paper = find("mail-hints").unwrap().in_guest().in_deterministic_guest();
+    assert!(message.contains("[rate]: reference: idle: no value 2"), "{message}");
+    let paper = in_deterministic_guest("mail-hints");
     assert_eq!(
         paper.rate.unwrap().rps,
         [650.0],
@@ -250,11 +262,11 @@ fn where_limits_are_sought_each_second_has_as_many_requests_as_the_next() {
     for id in ["provos-fig4-9", "provos-fig11-13", "gammo-fig1-2", "gammo-fig3-4", "gammo-fig7"] {
         let here = find(id).unwrap();
         assert_eq!(step(&here), None, "{id}: on the host all have the same rates");
-        let there = here.in_guest().in_deterministic_guest();
+        let there = in_deterministic_guest(id);
         assert!(step(&there).is_some(), "{id}");
         assert_eq!(there.load["arrivals"], Value::Word("binomial".into()), "{id}");
     }
-    let latency = find("provos-fig14").unwrap().in_guest().in_deterministic_guest();
+    let latency = in_deterministic_guest("provos-fig14");
     assert_eq!(latency.load["arrivals"], Value::Word("poisson".into()));
     let message = error_of("provos-fig4-9", "limit-step = 0.0125", "limit-step = 0.0");
     assert!(message.contains("limit-step: 0.002 to 0.1"), "{message}");
@@ -263,8 +275,8 @@ fn where_limits_are_sought_each_second_has_as_many_requests_as_the_next() {
 #[test]
 fn windows_of_the_deterministic_guest_outlast_the_clients_patience() {
     for (id, patience_s) in [("provos-fig14", 2.0), ("provos-fig4-9", 1.0), ("mail-hints", 2.0)] {
-        let there = find(id).unwrap().in_guest().in_deterministic_guest();
-        for (budget, times) in [(&there.full, 2.0), (&there.quick, 1.0)] {
+        for (quick, times) in [(false, 2.0), (true, 1.0)] {
+            let budget = form(id, Machine::DeterministicGuest, quick).budget;
             assert!(
                 budget.warmup_seconds > patience_s,
                 "{id}: the window includes clients that give up"
@@ -274,21 +286,14 @@ fn windows_of_the_deterministic_guest_outlast_the_clients_patience() {
         }
     }
     // Waves of its clients give up, a patience apart: a window sees several.
-    let there = find("provos-fig10").unwrap().in_guest().in_deterministic_guest();
-    for budget in [&there.full, &there.quick] {
+    for quick in [false, true] {
+        let budget = form("provos-fig10", Machine::DeterministicGuest, quick).budget;
         assert_eq!((budget.min_window_seconds, budget.max_window_seconds), (3.0, 3.0));
         assert_eq!(budget.warmup_seconds, 3.0, "the queue of an overloaded server fills");
     }
-    for (old, new, expected) in [
-        ("window-seconds = 3", "window-seconds = 0", "deterministic-window-seconds: 0.1 to 60"),
-        ("warmup-seconds = 3", "warmup-seconds = 0", "deterministic-warmup-seconds: 0.1 to 60"),
-    ] {
-        let message = error_of("provos-fig10", old, new);
-        assert!(message.contains(expected), "{message}");
-    }
     // Its phases follow each other without a pause.
-    let there = find("provos-hybrid").unwrap().in_guest().in_deterministic_guest();
-    assert_eq!((there.full.min_window_seconds, there.full.warmup_seconds), (2.0, 0.0));
+    let there = in_deterministic_guest("provos-hybrid");
+    assert_eq!((there.budget.min_window_seconds, there.budget.warmup_seconds), (2.0, 0.0));
     // But what one leaves behind is over when the next is measured; the clients have a second there.
     let settles: Vec<_> = there.phase.iter().map(|phase| phase.settle_seconds).collect();
     assert_eq!(settles, [None, Some(1.2), Some(1.2), None]);
@@ -301,7 +306,7 @@ fn overload_has_tables_of_descriptors_enough_and_the_one_cpu_of_a_guest_one_thre
     for id in ["gammo-fig1-2", "gammo-fig3-4", "gammo-fig7", "gammo-specweb99", "provos-hybrid"] {
         let here = find(id).unwrap();
         assert!(here.load.contains_key("threads"), "{id}");
-        let there = here.in_guest().in_deterministic_guest();
+        let there = in_deterministic_guest(id);
         assert!(!there.load.contains_key("threads"), "{id}");
     }
 }
@@ -323,7 +328,7 @@ fn no_more_connections_at_once_than_a_generator_has_descriptors_for() {
             .axis
             .iter()
             .filter(|axis| axis.load_flag.as_deref() == Some("max-connections"))
-            .flat_map(|axis| axis.values.iter().chain(axis.quick_values.iter().flatten()));
+            .flat_map(|axis| &axis.values);
         for most in fixed.chain(of_axes) {
             let Value::Number(most) = most else { panic!("{id}: {most:?}") };
             assert!(*most <= threads * A_TABLE, "{id}: {most} on {threads} threads");
@@ -337,16 +342,17 @@ fn no_more_connections_at_once_than_a_generator_has_descriptors_for() {
 fn a_guest_has_its_own_limits_and_fewer_variants() {
     let idle = find("idle").unwrap();
     assert!(idle.variant.is_empty() && !idle.load.contains_key("max-lag"));
-    let there = idle.clone().in_guest();
+    let there = form("idle", Machine::Guest, false);
     let names: Vec<&str> = there.variant.iter().map(|variant| variant.name.as_str()).collect();
     assert!(names.contains(&"poll") && names.contains(&"devpoll"), "{names:?}");
     assert!(names.len() < 6, "{names:?}");
     assert_eq!(there.load["max-lag"], Value::Word("1s".into()));
     assert_eq!(there.load["arrivals"], idle.load["arrivals"], "what is not named stays");
-    let most = |experiment: &Experiment| experiment.dimensions(false)[0].values.last().cloned();
+    let most = |experiment: &Experiment| experiment.dimensions()[0].values.last().cloned();
     assert_eq!(most(&there), Some(Value::Number(2000.0)));
     assert_eq!(most(&idle), Some(Value::Number(8000.0)));
-    assert!(there.quick.seconds > idle.quick.seconds);
+    let seconds = |machine| form("idle", machine, true).budget.seconds;
+    assert!(seconds(Machine::Guest) > seconds(Machine::Host));
     for claim in &there.claim {
         assert!(claim.each.iter().all(|name| names.contains(&name.as_str())), "{}", claim.id);
         let known = idle.claim.iter().find(|known| known.id == claim.id).unwrap();
@@ -355,11 +361,10 @@ fn a_guest_has_its_own_limits_and_fewer_variants() {
     assert!(idle.claim.iter().any(|claim| claim.id == "I3-select"));
     assert!(there.claim.iter().all(|claim| claim.id != "I3-select"), "there is no select");
     assert!(there.claim.iter().any(|claim| claim.id == "I1"));
-    assert_eq!(there.clone().in_guest(), there, "once is enough");
 
     for (id, _) in BUILT_IN {
-        let there = find(id).unwrap().in_guest();
-        assert!(!there.claim.is_empty() && there.quick.seconds <= 150.0, "{id}");
+        assert!(!form(id, Machine::Guest, false).claim.is_empty(), "{id}");
+        assert!(form(id, Machine::Guest, true).budget.seconds <= 150.0, "{id}");
     }
     for (old, new, expected) in [
         (
@@ -367,13 +372,13 @@ fn a_guest_has_its_own_limits_and_fewer_variants() {
             "[guest]\nvariants = [\"pole\", ",
             "[guest]: variants: no variant \"pole\"",
         ),
+        ("blocks = 6", "blocks = 0", "[guest.quick]: [budget]: blocks"),
         (
-            "[guest.quick]\nseconds = 150\nblocks = 6",
-            "[guest.quick]\nseconds = 150\nblocks = 0",
-            "[guest]: [quick]",
+            "axis.idle.values = [0, 500",
+            "axis.idel.values = [0, 500",
+            "[guest]: axis: there is none",
         ),
-        ("values = { idle =", "values = { idel =", "[guest]: values: no axis \"idel\""),
-        ("fractions = [0.3]", "fractions = [7]", "[guest]: [rate] fractions: 7 is not a share"),
+        ("fractions = [0.3]", "fractions = [7]", "[guest]: [rate]: fractions: 7 is not a share"),
     ] {
         let message = error_of("idle", old, new);
         assert!(message.contains(expected), "{new}: {message}");
@@ -399,7 +404,8 @@ fn what_clients_far_away_need_is_checked() {
     assert_eq!((clients.delay_ms, clients.kept_open(1000.0, 4.0)), (100.0, 150.0));
     let claims = |variants: &str| {
         let text = text("gammo-wan").unwrap().replace("[\"poll\", \"epoll\"]\nclients", variants);
-        Experiment::parse(&text).unwrap().in_guest().claim
+        let guest = Form { machine: Machine::Guest, quick: false };
+        Experiment::parse(&text).unwrap().form(guest).unwrap().claim
     };
     let has = |claims: &[Claim], id: &str| claims.iter().any(|claim| claim.id == id);
     assert!(has(&claims("[\"poll\", \"epoll\"]\nclients"), "G12-cpu-most"));
@@ -415,7 +421,7 @@ fn functions_to_count_are_few() {
 
 #[test]
 fn budgets_are_shown_in_seconds_and_minutes() {
-    let of = |seconds| Budget { seconds, ..find("idle").unwrap().quick }.text();
+    let of = |seconds| Budget { seconds, ..Budget::default() }.text();
     assert_eq!([of(80.0), of(179.0), of(180.0), of(900.0)], ["80 s", "179 s", "3 min", "15 min"]);
 }
 

@@ -1,8 +1,8 @@
 //! What the types of an experiment cannot say.
 
 use super::{
-    Axis, Budget, CLIENTS, Claim, Encryption, Experiment, IDLE, PAPERS, PHASE, RATE, REQUEST,
-    Reference, RelativeTo, SUBSCRIBERS, SaturationOf, Select, Side, Subject, Take, Threshold,
+    Axis, Budget, CLIENTS, Claim, Encryption, Experiment, Form, IDLE, PAPERS, PHASE, RATE, REQUEST,
+    Rate, Reference, RelativeTo, SUBSCRIBERS, SaturationOf, Select, Side, Subject, Take, Threshold,
     UPDATES_TO, Value, Variant,
 };
 use crate::{kernel_calls::MAX_FUNCTIONS, metric, peer::Peer, statistics::Compare};
@@ -14,33 +14,32 @@ use std::collections::BTreeSet;
 const MAX_VALUES: usize = 64;
 
 impl Experiment {
-    /// Reads and checks an experiment.
+    /// Reads an experiment and checks it in every form. It has its overlays; [`Experiment::form`] lays them on.
     ///
     /// # Errors
-    /// What is wrong, with the table and the field (and the line, for what TOML itself refuses).
+    /// What is wrong, with the table and the field (and the line, for what TOML itself refuses in the base), and with
+    /// the overlay if one is wrong.
     pub fn parse(text: &str) -> anyhow::Result<Self> {
-        let experiment: Self = toml::from_str(text)?;
-        experiment.check()?;
-        if experiment.guest.is_some() {
-            experiment.check_guest().context("[guest]")?;
+        let mut base: Self = toml::from_str(text)?;
+        for variant in &base.variant {
+            let is_listed = base.variants.is_empty() || base.variants.contains(&variant.name);
+            ensure!(is_listed, "[[variant]] {:?} is not among `variants`", variant.name);
         }
-        Ok(experiment)
-    }
-
-    fn check_guest(&self) -> anyhow::Result<()> {
-        let there = self.clone().in_guest();
-        for name in self.guest.iter().flat_map(|guest| guest.values.keys()) {
-            ensure!(self.axis.iter().any(|axis| axis.name == *name), "values: no axis {name:?}");
+        base.choose_variants()?;
+        base.check()?;
+        // Of the base alone: a form may have fewer variants than the paper.
+        for figure in &base.figure {
+            let is_there = |name: &String| base.variant.iter().any(|it| it.name == *name);
+            let unknown = figure.paper.iter().map(|line| &line.variant).find(|it| !is_there(it));
+            if let Some(name) = unknown {
+                bail!("[[figure]] {:?}: paper: no variant {name:?}", figure.id);
+            }
         }
-        for name in self.guest.iter().flat_map(|guest| &guest.variants) {
-            ensure!(there.variant.iter().any(|v| v.name == *name), "variants: no variant {name:?}");
+        for form in Form::ALL.into_iter().filter(|form| *form != Form::default()) {
+            let laid = base.form(form)?;
+            laid.check().with_context(|| form.to_string())?;
         }
-        ensure!(
-            self.rate.as_ref().is_some_and(|_| self.phase.is_empty())
-                || self.guest.iter().all(|g| g.fractions.is_none() && g.quick_fractions.is_none()),
-            "fractions: the experiment has none"
-        );
-        there.check()
+        Ok(base)
     }
 
     fn check(&self) -> anyhow::Result<()> {
@@ -80,8 +79,7 @@ impl Experiment {
             self.connections_per_worker != Some(0),
             "connections-per-worker = 0: a worker holds at least one"
         );
-        self.full.check().context("[full]")?;
-        self.quick.check().context("[quick]")?;
+        self.budget.check().context("[budget]")?;
         self.check_clients()?;
         self.check_push()?;
         self.check_around()?;
@@ -94,56 +92,56 @@ impl Experiment {
             axes.insert(PHASE);
             self.check_phases()?;
         }
-        let window_s = self.deterministic_window_seconds.unwrap_or(1.0);
-        ensure!((0.1..=60.0).contains(&window_s), "deterministic-window-seconds: 0.1 to 60");
-        let warmup_s = self.deterministic_warmup_seconds.unwrap_or(1.0);
-        ensure!((0.1..=60.0).contains(&warmup_s), "deterministic-warmup-seconds: 0.1 to 60");
-        let there = self.deterministic_limit_step;
-        let steps = there.into_iter().chain(self.rate.as_ref().and_then(|rate| rate.limit_step));
-        for step in steps {
+        if let Some(rate) = &self.rate {
+            self.check_rate(rate).context("[rate]")?;
+            if self.phase.is_empty() {
+                axes.insert(RATE);
+            }
+        }
+        let names = self.check_variants()?;
+        for figure in &self.figure {
+            let place = || format!("[[figure]] {:?}", figure.id);
+            metric::check(&figure.y).with_context(place)?;
+            ensure!(axes.contains(figure.x.as_str()), "{}: no axis {:?}", place(), figure.x);
+            for name in figure.at.keys() {
+                ensure!(axes.contains(name.as_str()), "{}: no axis {name:?}", place());
+            }
+        }
+        let mut ids = BTreeSet::new();
+        for claim in &self.claim {
+            ensure!(ids.insert(claim.id.as_str()), "[[claim]] {:?} is there twice", claim.id);
+            self.check_claim(claim, &names, &axes)
+                .with_context(|| format!("[[claim]] {:?}", claim.id))?;
+        }
+        Ok(())
+    }
+
+    fn check_rate(&self, rate: &Rate) -> anyhow::Result<()> {
+        if self.phase.is_empty() {
+            let given = !rate.fractions.is_empty() || !rate.rps.is_empty();
+            ensure!(given, "fractions is empty");
+            let mut all = rate.rps.iter().chain(&rate.paper_rps);
+            ensure!(all.all(|rps| (0.01..=1e8).contains(rps)), "rps: 0.01 to 100,000,000");
+        }
+        if let Some(step) = rate.limit_step {
             ensure!((0.002..=0.1).contains(&step), "limit-step: 0.002 to 0.1");
             ensure!(self.phase.is_empty(), "limit-step: not where phases say the rates");
         }
-        if let Some(rate) = &self.rate {
-            if self.phase.is_empty() {
-                axes.insert(RATE);
-                let given = !rate.fractions.is_empty() || !rate.rps.is_empty();
-                ensure!(given, "[rate] fractions is empty");
-                let fits = |rps: &f64| (0.01..=1e8).contains(rps);
-                let quick = || rate.quick_rps.iter().flatten();
-                let of_papers = || rate.paper_rps.iter().chain(&rate.beyond_rps);
-                let mut all = rate.rps.iter().chain(quick()).chain(of_papers());
-                ensure!(all.all(fits), "[rate] rps: 0.01 to 100,000,000");
-                ensure!(
-                    rate.quick_rps.is_none() || (!rate.rps.is_empty() && quick().next().is_some()),
-                    "[rate] quick-rps: at least one rate, in place of those of rps"
-                );
-                let is_beyond = |rps: &f64| rate.paper_rps.last().is_some_and(|last| rps > last);
-                ensure!(
-                    rate.beyond_rps.iter().all(is_beyond),
-                    "[rate] beyond-rps are above the last of paper-rps"
-                );
-            }
-            for list in [Some(&rate.fractions), rate.quick_fractions.as_ref()].into_iter().flatten()
-            {
-                list.iter()
-                    .try_for_each(|&share| check_share(share))
-                    .context("[rate] fractions")?;
-            }
-            ensure!(
-                rate.quick_fractions.as_ref().is_none_or(|list| !list.is_empty()),
-                "[rate] quick-fractions is empty"
-            );
-            if let Some(reference) = &rate.reference {
-                self.check_reference(reference).context("[rate] reference")?;
-            }
-            ensure!(
-                rate.relative_to == RelativeTo::Slowest
-                    || [self.full, self.quick].iter().all(|b| b.saturation_of == SaturationOf::All),
-                "[rate] relative-to = \"fastest\" wants saturation-of = \"all\""
-            );
-            ensure!(rate.saturation_connections > 0, "[rate] saturation-connections is 0");
+        rate.fractions.iter().try_for_each(|&share| check_share(share)).context("fractions")?;
+        if let Some(reference) = &rate.reference {
+            self.check_reference(reference).context("reference")?;
         }
+        ensure!(
+            rate.relative_to == RelativeTo::Slowest
+                || self.budget.saturation_of == SaturationOf::All,
+            "relative-to = \"fastest\" wants saturation-of = \"all\""
+        );
+        ensure!(rate.saturation_connections > 0, "saturation-connections is 0");
+        Ok(())
+    }
+
+    /// The names of the variants.
+    fn check_variants(&self) -> anyhow::Result<BTreeSet<&str>> {
         let mut names = BTreeSet::new();
         for variant in &self.variant {
             if !variant.mechanism.is_empty() {
@@ -159,28 +157,7 @@ impl Experiment {
         if self.variant.is_empty() {
             names.extend(pollux_event::registry::ALL.iter().map(|entry| entry.name));
         }
-        for figure in &self.figure {
-            let place = || format!("[[figure]] {:?}", figure.id);
-            metric::check(&figure.y).with_context(place)?;
-            ensure!(axes.contains(figure.x.as_str()), "{}: no axis {:?}", place(), figure.x);
-            for line in &figure.paper {
-                let known = names.contains(line.variant.as_str());
-                ensure!(known, "{}: paper: no variant {:?}", place(), line.variant);
-            }
-            for name in figure.at.keys() {
-                ensure!(axes.contains(name.as_str()), "{}: no axis {name:?}", place());
-            }
-        }
-        for name in &self.quick_variants {
-            ensure!(names.contains(name.as_str()), "quick-variants: no variant {name:?}");
-        }
-        let mut ids = BTreeSet::new();
-        for claim in &self.claim {
-            ensure!(ids.insert(claim.id.as_str()), "[[claim]] {:?} is there twice", claim.id);
-            self.check_claim(claim, &names, &axes)
-                .with_context(|| format!("[[claim]] {:?}", claim.id))?;
-        }
-        Ok(())
+        Ok(names)
     }
 
     fn check_tls(&self, variant: &Variant) -> anyhow::Result<()> {
@@ -206,9 +183,7 @@ impl Experiment {
         for (name, select) in &reference.at {
             let axis = self.axis.iter().find(|axis| axis.name == *name);
             let axis = axis.with_context(|| format!("no axis {name:?}"))?;
-            for values in std::iter::once(&axis.values).chain(&axis.quick_values) {
-                ensure!(select.among(values).is_some(), "{name}: no value {}", select.0);
-            }
+            ensure!(select.among(&axis.values).is_some(), "{name}: no value {}", select.0);
         }
         Ok(())
     }
@@ -217,9 +192,7 @@ impl Experiment {
         ensure!(self.subject == Subject::Server, "[[phase]] is for subject = \"server\"");
         let rate = self.rate.as_ref().context("[[phase]] wants [rate]: shares of what?")?;
         ensure!(
-            rate.fractions.is_empty()
-                && rate.quick_fractions.is_none()
-                && rate.paper_rps.is_empty(),
+            rate.fractions.is_empty() && rate.paper_rps.is_empty(),
             "[rate] has rates, and so has [[phase]]: leave those of [rate] out"
         );
         ensure!(self.phase.len() <= MAX_VALUES, "more than {MAX_VALUES} phases");
@@ -287,8 +260,7 @@ impl Experiment {
             let mut side = side.clone();
             // Each of its values is named in turn.
             side.over.extend(claim.operating_points.clone());
-            self.check_side(&side, claim.full_form_only, names, axes)
-                .with_context(|| name.to_owned())?;
+            self.check_side(&side, names, axes).with_context(|| name.to_owned())?;
         }
         Ok(())
     }
@@ -296,7 +268,6 @@ impl Experiment {
     fn check_side(
         &self,
         side: &Side,
-        full_form_only: bool,
         names: &BTreeSet<&str>,
         axes: &BTreeSet<&str>,
     ) -> anyhow::Result<()> {
@@ -312,31 +283,25 @@ impl Experiment {
         if let Some(multiple) = side.at.get(RATE).and_then(Select::multiple) {
             let rate = self.rate.as_ref().filter(|rate| rate.reference.is_some());
             let rate = rate.context("at.rate: multiples want [rate] reference")?;
-            let quick = rate.quick_fractions.as_ref().filter(|_| !full_form_only);
-            let has = |list: &Vec<f64>| list.contains(&multiple);
-            let all = has(&rate.fractions) && quick.is_none_or(has);
-            ensure!(all, "at.rate: {multiple} is none of [rate] fractions and quick-fractions");
+            let has = rate.fractions.contains(&multiple);
+            ensure!(has, "at.rate: {multiple} is none of [rate] fractions");
         }
         let phases: Vec<Value> = self.phase.iter().map(|p| Value::Word(p.name.clone())).collect();
-        let phases = (!phases.is_empty()).then_some((PHASE, &phases, None));
-        let axes = self.axis.iter().map(|a| (a.name.as_str(), &a.values, a.quick_values.as_ref()));
-        for (axis, values, quick_values) in axes.chain(phases) {
-            let quick_values = quick_values.filter(|_| !full_form_only);
-            for values in [Some(values), quick_values].into_iter().flatten() {
-                let chosen = side.at.get(axis);
-                let free = side.over.iter().any(|over| over == axis) || values.len() == 1;
-                match chosen {
-                    Some(select) if select.among(values).is_none() => bail!(
-                        "at.{} = {}: the axis has no such value (\"min\" and \"max\" always work)",
-                        axis,
-                        select.0
-                    ),
-                    None if !free => bail!(
-                        "axis {:?} has several values: name one in `at`, or sum up with `over`",
-                        axis
-                    ),
-                    _ => {}
-                }
+        let phases = (!phases.is_empty()).then_some((PHASE, &phases));
+        let axes = self.axis.iter().map(|axis| (axis.name.as_str(), &axis.values));
+        for (axis, values) in axes.chain(phases) {
+            let free = side.over.iter().any(|over| over == axis) || values.len() == 1;
+            match side.at.get(axis) {
+                Some(select) if select.among(values).is_none() => bail!(
+                    "at.{} = {}: the axis has no such value (\"min\" and \"max\" always work)",
+                    axis,
+                    select.0
+                ),
+                None if !free => bail!(
+                    "axis {:?} has several values: name one in `at`, or sum up with `over`",
+                    axis
+                ),
+                _ => {}
             }
         }
         Ok(())
@@ -352,13 +317,11 @@ impl Axis {
     fn check(&self, subject: Subject) -> anyhow::Result<()> {
         ensure!(self.name != PHASE, "phases have a table of their own: [[phase]]");
         ensure!(self.name != RATE, "the rate has a table of its own: [rate]");
-        for values in [Some(&self.values), self.quick_values.as_ref()].into_iter().flatten() {
-            ensure!(!values.is_empty(), "values is empty");
-            ensure!(values.len() <= MAX_VALUES, "more than {MAX_VALUES} values");
-            if self.name == IDLE {
-                let counts = |v: &Value| v.number().is_some_and(|n| n >= 0.0 && n.fract() == 0.0);
-                ensure!(values.iter().all(counts), "wants numbers of connections");
-            }
+        ensure!(!self.values.is_empty(), "values is empty");
+        ensure!(self.values.len() <= MAX_VALUES, "more than {MAX_VALUES} values");
+        if self.name == IDLE {
+            let counts = |v: &Value| v.number().is_some_and(|n| n >= 0.0 && n.fract() == 0.0);
+            ensure!(self.values.iter().all(counts), "wants numbers of connections");
         }
         match subject {
             Subject::Server => ensure!(

@@ -73,6 +73,7 @@ struct Reading {
 #[serde(deny_unknown_fields)]
 struct Query {
     metric: String,
+    #[serde(default)]
     compare: Compare,
     each: Vec<String>,
     #[serde(default)]
@@ -236,7 +237,6 @@ fn claim_of(row: &Row, query: &Query) -> Claim {
         b: query.b.clone(),
         holds: query.holds,
         primary: false,
-        full_form_only: false,
         operating_points: None,
         control: None,
     }

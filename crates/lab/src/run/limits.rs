@@ -117,10 +117,8 @@ impl Session<'_> {
     /// rates of all ladders to the axis of rates.
     pub(super) fn seek_limits(&mut self, courses: &[&[Cell]]) -> anyhow::Result<()> {
         let step = self.settings.experiment.rate.as_ref().and_then(|rate| rate.limit_step);
-        // No search with the paper's rates, or if an earlier run has found the limits. The quick form on the host
-        // has no time for it.
-        let has_time = self.is_deterministic() || !self.settings.quick;
-        let is_wanted = has_time && !self.outcome.paper_rates && self.settings.rates.is_none();
+        // No search with the paper's rates, or if an earlier run has found the limits.
+        let is_wanted = !self.outcome.paper_rates && self.settings.rates.is_none();
         let is_new = is_wanted && self.outcome.ladders.is_empty();
         let Some(step) = step.filter(|_| is_new) else { return Ok(()) };
         let common: Vec<f64> = self
@@ -191,8 +189,7 @@ impl Session<'_> {
 
     /// The window of a probe, in seconds.
     fn probe_s(&self) -> f64 {
-        let budget = self.settings.experiment.budget(self.settings.quick);
-        budget.min_window_seconds.max(PROBE_S)
+        self.settings.experiment.budget.min_window_seconds.max(PROBE_S)
     }
 
     /// The estimated time of the search for this many limits.

@@ -59,10 +59,9 @@ impl Session<'_> {
             return Ok(Some(self.settings.experiment.paper_rates()?.to_vec()));
         }
         if !rate.rps.is_empty() {
-            let quick = rate.quick_rps.filter(|_| self.settings.quick);
-            return Ok(Some(quick.unwrap_or(rate.rps)));
+            return Ok(Some(rate.rps));
         }
-        let budget = *self.settings.experiment.budget(self.settings.quick);
+        let budget = self.settings.experiment.budget;
         // The point that costs most is the last on every axis; clients are near.
         let point: Point = self
             .outcome
@@ -107,10 +106,9 @@ impl Session<'_> {
             format!("the saturation of no variant could be measured{}", notes.concat())
         })?;
         let phases = &self.settings.experiment.phase;
-        let fractions = match &rate.quick_fractions {
-            _ if !phases.is_empty() => phases.iter().map(|phase| phase.fraction).collect(),
-            Some(fractions) if self.settings.quick => fractions.clone(),
-            _ => rate.fractions.clone(),
+        let fractions = match &phases[..] {
+            [] => rate.fractions.clone(),
+            phases => phases.iter().map(|phase| phase.fraction).collect(),
         };
         Ok(Some(fractions.iter().map(|fraction| (fraction * reference).round().max(1.0)).collect()))
     }

@@ -1,7 +1,7 @@
 //! How long the servers of a run need until they are steady.
 //!
-//! The full form finds it out by a pilot. The quick form has no time for one and takes what the experiment
-//! says; whether that was enough, the measured windows of either form say themselves when claims are judged.
+//! A pilot finds it out, where there is time for one; else it is what the experiment says. Whether that was enough, the
+//! measured windows say themselves when claims are judged.
 
 use super::*;
 
@@ -10,12 +10,13 @@ impl Session<'_> {
     /// last value of every axis and the highest rate.
     pub(super) fn warm_up(&mut self, courses: &[&[Cell]]) -> anyhow::Result<f64> {
         let experiment = self.settings.experiment;
-        let most = experiment.budget(self.settings.quick).warmup_seconds;
-        let pilots = most > 0.0
-            && experiment.subject == Subject::Server
-            && self.outcome.phase_rps.is_empty();
-        if !pilots || self.settings.quick {
-            return Ok(if pilots { most } else { 0.0 });
+        let most = experiment.budget.warmup_seconds;
+        let has_none = experiment.subject != Subject::Server || !self.outcome.phase_rps.is_empty();
+        if most == 0.0 || has_none {
+            return Ok(0.0);
+        }
+        if !experiment.budget.pilot {
+            return Ok(most);
         }
         let names: Vec<String> = self.available().map(|variant| variant.name.clone()).collect();
         let mut longest: f64 = 0.0;
@@ -52,27 +53,21 @@ impl Session<'_> {
                 }
             }
         }
-        Ok(at_least(longest, self.least_warm_up_s(), most))
-    }
-
-    /// How long a load lasts at least before it is measured: replies may come evenly while a queue fills.
-    fn least_warm_up_s(&self) -> f64 {
-        let least = self.settings.experiment.deterministic_warmup_seconds;
-        least.filter(|_| self.is_deterministic()).unwrap_or(LEAST_WARMUP_S)
+        Ok(at_least(longest, most))
     }
 }
 
-/// `steady_s`, but from `least` to `most`. In hundredths: the generator's own flag is written in seconds.
-fn at_least(steady_s: f64, least: f64, most: f64) -> f64 {
-    (steady_s.max(least).min(most) * 100.0).ceil() / 100.0
+/// `steady_s`, but from [`LEAST_WARMUP_S`] to `most`. In hundredths: the generator's own flag is written in seconds.
+fn at_least(steady_s: f64, most: f64) -> f64 {
+    (steady_s.max(LEAST_WARMUP_S).min(most) * 100.0).ceil() / 100.0
 }
 
 #[cfg(test)]
 mod tests {
     #[test]
-    fn what_is_steady_sooner_is_warmed_up_for_as_long_as_the_experiment_says() {
-        assert_eq!(super::at_least(0.3, 10.0, 10.0), 10.0);
-        assert_eq!(super::at_least(0.301, 0.1, 2.0), 0.31);
-        assert_eq!(super::at_least(5.0, 0.1, 2.0), 2.0);
+    fn a_warm_up_is_neither_too_short_nor_too_long() {
+        assert_eq!(super::at_least(0.0, 2.0), 0.1);
+        assert_eq!(super::at_least(0.301, 2.0), 0.31);
+        assert_eq!(super::at_least(5.0, 2.0), 2.0);
     }
 }

@@ -8,10 +8,11 @@ use super::{
 use serde::{Deserialize, Serialize};
 
 /// How one side of a comparison is set against the other, inside a block.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Compare {
     /// a ÷ b.
+    #[default]
     Ratio,
     /// a − b.
     Difference,

@@ -37,20 +37,12 @@ values = [0, 5]
 fractions = [0.5]
 paper-rps = [500, 600]
 saturation-connections = 8
-[full]
-seconds = 600
-blocks = 2
-min-window-seconds = 0.1
-max-window-seconds = 0.1
-saturation-seconds = 0.1
-saturation-of = "all"
-[quick]
+[budget]
 seconds = 600
 blocks = 6
 min-window-seconds = 0.1
 max-window-seconds = 0.1
 saturation-seconds = 0.1
-saturation-of = "all"
 [[figure]]
 id = "latency"
 title = "Latency"
@@ -368,7 +360,7 @@ fn what_was_stopped_before_its_rates_were_drawn_draws_them() {
 
 #[test]
 fn what_was_stopped_before_its_first_run_is_warmed_up_and_keeps_its_rates() {
-    let warmed = SMALL.replace("blocks = 6", "blocks = 1\nwarmup-seconds = 0.1");
+    let warmed = SMALL.replace("blocks = 6", "blocks = 1\nwarmup-seconds = 0.1\npilot = false");
     let experiment = Experiment::parse(&warmed).unwrap();
     let mut earlier = run(&settings(&experiment, &["FAKE_HELD=5"])).unwrap();
     earlier.runs.clear();

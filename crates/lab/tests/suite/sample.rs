@@ -3,7 +3,7 @@
 
 use pollux_lab::{
     environment::Environment,
-    experiment::{self, Select, Threshold, Value},
+    experiment::{self, Form, Select, Threshold, Value},
     measure::Raw,
     plan::{Cell, Point, points, rate_dimension},
     report::{
@@ -27,7 +27,7 @@ fn sample() -> Outcome {
     let mut experiment = experiment::find("idle").unwrap();
     let known = |variant: &String| COSTS.iter().any(|(name, _)| name == variant);
     experiment.claim.retain(|claim| claim.each.iter().all(known));
-    let mut dimensions = experiment.dimensions(false);
+    let mut dimensions = experiment.dimensions();
     dimensions.push(rate_dimension(&[2_000.0]));
     let mut runs = Vec::new();
     for block in 0..6 {
@@ -411,14 +411,15 @@ fn a_machine_is_not_quiet_where_the_generator_was_kept_from_its_work() {
 /// claim.
 #[test]
 fn what_is_kept_is_judged_by_todays_claims() {
-    let today = experiment::find("idle").unwrap().in_quick_form();
+    let quick = Form { quick: true, ..Form::default() };
+    let today = experiment::find("idle").unwrap().form(quick).unwrap();
     let mut kept = sample();
     kept.experiment = today.clone();
     for claim in &mut kept.experiment.claim {
         claim.metric = "latency_p50_us".into();
         claim.holds = Threshold::Below(0.1);
     }
-    kept.experiment.quick.seconds += 5.0;
+    kept.experiment.budget.seconds += 5.0;
     kept.runs[0].raw.load = serde_json::json!({ "reply_rate_rps": { "mean": 7.0 } });
     kept.conclude();
     assert_eq!(kept.claims[0].verdict, Verdict::DoesNotHold);

@@ -5,7 +5,7 @@ use crate::{message::say, usage::UsageError};
 use anyhow::Context as _;
 use pollux_lab::{
     environment,
-    experiment::{Cells, Experiment, Machine, Subject},
+    experiment::{Cells, Experiment, Form, Machine, Subject},
     run::{self, journal},
 };
 use pollux_vm::Mips;
@@ -77,11 +77,12 @@ fn command(program: &Path, args: &RunArgs, experiment: &Experiment) -> anyhow::R
         ));
     } else {
         // The budget counts inside the guest; boot and shutdown take more. A guest that hangs is killed.
-        let planned = experiment.clone().in_guest().budget(args.quick).seconds;
+        let form = Form { machine: Machine::Guest, quick: args.quick };
+        let planned = experiment.form(form)?.budget.seconds;
         let (seconds, where_to) = match &args.resume {
             // A continued run keeps its time.
             Some(earlier) => {
-                let had = journal::read(earlier)?.experiment.budget(args.quick).seconds;
+                let had = journal::read(earlier)?.experiment.budget.seconds;
                 let earlier = std::path::absolute(earlier)?.display().to_string();
                 (had, vec!["--resume".to_owned(), earlier])
             }
@@ -138,8 +139,9 @@ mod tests {
     fn a_guest_goes_on_with_what_was_measured_where_it_sees_it() {
         let directory = tempfile::tempdir().unwrap();
         let earlier = directory.path().to_str().unwrap();
-        let mut experiment = experiment::find("mail-hints").unwrap().in_guest();
-        experiment.budget_mut(false).seconds = 5_000.0;
+        let guest = Form { machine: Machine::Guest, quick: false };
+        let mut experiment = experiment::find("mail-hints").unwrap().form(guest).unwrap();
+        experiment.budget.seconds = 5_000.0;
         let begun = serde_json::json!({
             "format": result::FORMAT, "experiment": experiment, "quick": false, "paper_rates": false,
             "seed": 1, "started_at": "", "elapsed_s": 0.0, "interrupted": true, "notes": [],

@@ -19,9 +19,9 @@ pub(super) fn hurried(id: &str) -> String {
     };
     if !few.is_empty() {
         let few: Vec<Value> = few.iter().map(|&name| name.into()).collect();
-        experiment.insert("quick-variants".into(), few.into());
+        within(&mut experiment, &["quick"]).insert("variants".into(), few.into());
     }
-    let quick = experiment["quick"].as_table_mut().unwrap();
+    let quick = within(&mut experiment, &["quick", "budget"]);
     quick.insert("seconds".into(), 1.into());
     quick.insert("blocks".into(), 1.into());
     quick.insert("warmup-seconds".into(), 0.into());
@@ -39,8 +39,8 @@ pub(super) fn hurried(id: &str) -> String {
     }
     if experiment.get("kernel-calls").is_some() && id != "gammo-wan" {
         // It stands beside the others there; no claim speaks of it.
-        let variants = experiment["variant"].as_array_mut().unwrap();
-        variants.retain(|variant| variant["name"].as_str() != Some("epoll"));
+        let variants = experiment["variants"].as_array_mut().unwrap();
+        variants.retain(|name| name.as_str() != Some("epoll"));
     }
     if let Some(wait) = experiment.get_mut("wait").and_then(Value::as_table_mut) {
         wait.insert("waits".into(), 20.into());
@@ -53,8 +53,9 @@ pub(super) fn hurried(id: &str) -> String {
         }
         // Long enough for a few requests in a guest that is slow.
         if guest.contains_key("clients") {
-            experiment["quick"]["min-window-seconds"] = 1.into();
-            experiment["quick"]["max-window-seconds"] = 1.into();
+            let quick = within(&mut experiment, &["quick", "budget"]);
+            quick.insert("min-window-seconds".into(), 1.into());
+            quick.insert("max-window-seconds".into(), 1.into());
         }
     }
     if let Some(most) = experiment.get_mut("connections-per-worker") {
@@ -63,10 +64,17 @@ pub(super) fn hurried(id: &str) -> String {
     let slower = |share: f64| (share * 0.2).max(0.05);
     let slow = |share: &mut Value| *share = slower(share.as_float().unwrap()).into();
     // Without a list for the quick form the rates are low already.
-    let has_quick =
-        experiment.get("rate").is_some_and(|rate| rate.get("quick-fractions").is_some());
-    for form in ["fractions", "quick-fractions"].iter().filter(|_| has_quick) {
-        let fractions = experiment.get_mut("rate").and_then(|rate| rate.get_mut(form));
+    let of_quick = experiment["quick"].get("rate").and_then(|rate| rate.get("fractions"));
+    let overlays: &[&[&str]] = match of_quick {
+        Some(_) => {
+            &[&["rate"], &["quick", "rate"], &["guest", "rate"], &["guest", "quick", "rate"]]
+        }
+        None => &[],
+    };
+    for path in overlays {
+        let start = experiment.get_mut(path[0]);
+        let rate = path[1..].iter().fold(start, |table, key| table?.get_mut(key));
+        let fractions = rate.and_then(|rate| rate.get_mut("fractions"));
         fractions.into_iter().flat_map(|list| list.as_array_mut().unwrap()).for_each(slow);
     }
     // Claims name some of these rates, as "x1.15".
@@ -85,38 +93,33 @@ pub(super) fn hurried(id: &str) -> String {
         slow(&mut phase["fraction"]);
         phase.get_mut("seconds").into_iter().for_each(|seconds| *seconds = 0.2.into());
     }
+    let mut names = Vec::new();
     let axes = experiment.get_mut("axis").and_then(Value::as_array_mut);
     for axis in axes.into_iter().flatten() {
-        // The largest set that is not the paper's own.
-        if axis.get("quick-values").and_then(|values| values[0].as_integer()) == Some(2000) {
-            axis["quick-values"][0] = 300.into();
-        }
-        // Guests are slow.
-        if id == "mail-hints" {
-            axis["quick-values"] = vec![Value::Integer(1), Value::Integer(101)].into();
-        }
-        if id == "capacity" {
-            axis["quick-values"] = vec![Value::Integer(10), Value::Integer(1500)].into();
-        }
-        // Thousands take a second each time.
-        let few = match id {
-            "gammo-fig5-6" | "gammo-specweb99" => 300,
-            "idle" | "frontend" | "tls-idle" => 1000,
-            _ => 0,
-        };
-        if few > 0 && axis["name"].as_str() == Some("idle") {
-            let values = vec![Value::Integer(0), Value::Integer(few)];
-            axis.as_table_mut().unwrap().insert("quick-values".into(), values.into());
-        }
+        names.push(axis["name"].as_str().unwrap().to_owned());
         if axis["name"].as_str() == Some("backlog") {
             // A queue of five takes many seconds to let 501 idle connections in.
-            let values: Value = vec![Value::Integer(128), Value::Integer(4096)].into();
-            axis["values"] = values.clone();
-            axis.as_table_mut().unwrap().insert("quick-values".into(), values);
+            axis["values"] = vec![Value::Integer(128), Value::Integer(4096)].into();
         }
-        if axis["name"].as_str() == Some("watched") {
-            axis["quick-values"] = vec![Value::Integer(10), Value::Integer(60)].into();
-        }
+    }
+    for name in names {
+        let axis = within(&mut experiment, &["quick", "axis", &name]);
+        let first = axis.get("values").and_then(|values| values[0].as_integer());
+        let values = match (id, name.as_str()) {
+            // Guests are slow.
+            ("mail-hints", _) => vec![1, 101],
+            ("capacity", _) => vec![10, 1500],
+            // Thousands take a second each time.
+            ("gammo-fig5-6" | "gammo-specweb99", "idle") => vec![0, 300],
+            ("idle" | "frontend" | "tls-idle", "idle") => vec![0, 1000],
+            (_, "backlog") => vec![128, 4096],
+            (_, "watched") => vec![10, 60],
+            // The largest set that is not the paper's own.
+            _ if first == Some(2000) => vec![300],
+            _ => continue,
+        };
+        let values: Vec<Value> = values.into_iter().map(Value::Integer).collect();
+        axis.insert("values".into(), values.into());
     }
     if id == "capacity" {
         // Its claims name the most connections of its quick form.
@@ -146,4 +149,12 @@ pub(super) fn hurried(id: &str) -> String {
         load.insert("arrivals".into(), "constant".into());
     }
     toml::to_string(&experiment).unwrap()
+}
+
+/// The table at `path`, made where there is none.
+fn within<'a>(table: &'a mut Table, path: &[&str]) -> &'a mut Table {
+    path.iter().fold(table, |table, key| {
+        let inner = table.entry(*key).or_insert_with(|| Table::new().into());
+        inner.as_table_mut().unwrap()
+    })
 }

@@ -1,7 +1,7 @@
 //! The control of every built-in claim.
 
 use super::*;
-use crate::{claims::sides::points, result::Saturation};
+use crate::{claims::sides::points, experiment::Form, result::Saturation};
 
 /// The limit of which rates are multiples.
 const REFERENCE: f64 = 20_000.0;
@@ -9,7 +9,7 @@ const REFERENCE: f64 = 20_000.0;
 /// The experiment with data that were made for one claim: its side b is 1 everywhere, and side a
 /// what `a` makes of it.
 fn made_for(experiment: &Experiment, claim: &Claim, quick: bool, a: f64) -> Outcome {
-    let mut dimensions = experiment.dimensions(quick);
+    let mut dimensions = experiment.dimensions();
     // The verdict at one operating point: those at several are tested by themselves.
     for dimension in &mut dimensions {
         if claim.operating_points.as_deref() == Some(&*dimension.name) {
@@ -112,13 +112,13 @@ fn step(limit: f64) -> f64 {
 fn every_built_in_claim_can_hold_and_can_fail() {
     let mut judged = 0;
     for id in crate::experiment::ids() {
-        let experiment = crate::experiment::find(id).unwrap();
-        for (claim, quick) in
-            experiment.claim.iter().flat_map(|claim| [(claim, false), (claim, true)])
+        let forms = [false, true].map(|quick| Form { quick, ..Form::default() });
+        let forms =
+            forms.map(|form| (crate::experiment::find(id).unwrap().form(form).unwrap(), form));
+        for (experiment, claim, quick) in forms
+            .iter()
+            .flat_map(|(it, form)| it.claim.iter().map(move |claim| (it, claim, form.quick)))
         {
-            if quick && claim.full_form_only {
-                continue;
-            }
             let (holding, failing) = match claim.holds {
                 Threshold::Above(limit) => (limit + step(limit), limit - step(limit)),
                 Threshold::Below(limit) => (limit - step(limit), limit + step(limit)),
@@ -129,7 +129,7 @@ fn every_built_in_claim_can_hold_and_can_fail() {
                 statistics::Compare::Ratio | statistics::Compare::Value => 0.0,
             };
             let verdict = |a: f64| {
-                let outcome = made_for(&experiment, claim, quick, offset + a);
+                let outcome = made_for(experiment, claim, quick, offset + a);
                 judge_one(&outcome, claim).verdict
             };
             let place = format!("{id}, {}, quick: {quick}", claim.id);

@@ -117,7 +117,7 @@ fn equal_blocks_are_no_certainty() {
         let claim = "compare = \"value\"\neach = [\"one\"]\nholds = { below = 1.0 }\n\
             a = { at = { idle = \"max\", rate = \"max\" } }";
         let mut outcome = outcome_of(blocks, claim, "reply_rate_min_rps", |_, _, _, _| Some(0.0));
-        outcome.experiment.full.blocks = planned;
+        outcome.experiment.budget.blocks = planned;
         outcome.looks = vec![Look { blocks, is_last: blocks == planned }];
         outcome.conclude();
         outcome.claims.remove(0)
@@ -140,7 +140,7 @@ fn an_interrupt_spends_no_more_than_a_look() {
             let centre = if block < 10 { 0.0858 } else { later };
             Some(if idle > 0.0 { (centre + alternating(0.1, block)).exp() } else { 1.0 })
         });
-        outcome.experiment.full.blocks = 40;
+        outcome.experiment.budget.blocks = 40;
         outcome.looks.clear();
         outcome
     };
@@ -297,7 +297,7 @@ fn the_blocks_that_would_decide_are_those_of_a_look() {
         let mut outcome = outcome_of(made, claim, "latency_p50_us", |_, idle, _, block| {
             Some(if idle > 0.0 { (mean + alternating(0.1, block)).exp() } else { 1.0 })
         });
-        (outcome.experiment.full.blocks, outcome.interrupted) = (planned, interrupted);
+        (outcome.experiment.budget.blocks, outcome.interrupted) = (planned, interrupted);
         outcome.looks.clear();
         outcome.conclude();
         outcome.claims.remove(0).parts.remove(0)

@@ -1,14 +1,15 @@
 //! The controls of `provos-overflow` without the overflow that they are about.
 
 use super::*;
-use crate::measure::Raw;
+use crate::{experiment::Form, measure::Raw};
 use serde_json::json;
 
 /// What the controls come to where the server hands over so many connections in a run: those of the short queue,
 /// and those of the one that has room.
 fn controls(short: u64, long: u64) -> [Verdict; 2] {
-    let experiment = crate::experiment::find("provos-overflow").unwrap();
-    let mut dimensions = experiment.dimensions(true);
+    let quick = Form { quick: true, ..Form::default() };
+    let experiment = crate::experiment::find("provos-overflow").unwrap().form(quick).unwrap();
+    let mut dimensions = experiment.dimensions();
     dimensions.push(crate::plan::rate_dimension(&[20_000.0]));
     let last = crate::plan::points(&dimensions).pop().unwrap();
     let names = ["handoff", "handoff-long"].map(String::from);

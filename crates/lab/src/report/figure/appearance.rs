@@ -181,7 +181,7 @@ pub(super) fn appearances(variants: &[VariantOutcome]) -> Vec<Appearance> {
 mod tests {
     use super::*;
     use crate::{
-        experiment::{self, Variant},
+        experiment::{self, Form, Variant},
         run,
     };
     use pollux_event::registry;
@@ -200,11 +200,11 @@ mod tests {
         appearances(&variants.iter().map(outcome).collect::<Vec<_>>())
     }
 
-    /// The variants of every experiment, whole and as its quick form and a guest have them.
+    /// The variants of every experiment in each of its forms.
     fn built_in() -> Vec<(String, Vec<Variant>)> {
         let forms = experiment::ids().flat_map(|id| {
             let whole = experiment::find(id).unwrap();
-            [whole.clone(), whole.clone().in_guest(), whole.in_quick_form()]
+            Form::ALL.map(|form| whole.form(form).unwrap())
         });
         forms.map(|form| (form.id.clone(), run::variants(&form))).collect()
     }
