@@ -98,7 +98,7 @@ fn assert_measured_and_judged(id: &str, result: &Json) {
         for part in parts {
             let note = part["note"].as_str().unwrap_or_default();
             // Beside a figure stands why no number of blocks would decide it: it is a limit's.
-            let is_limit = ["its limit", "is a bound", "may have answered more"]
+            let is_limit = ["its limit", "only a bound", "may be higher"]
                 .iter()
                 .any(|words| note.contains(words));
             let has_figure = part["estimate"].is_object();

@@ -323,7 +323,7 @@ fn an_experiment_of_which_no_run_counts_ends_with_a_code_of_its_own() {
 fn a_generator_that_refuses_its_flags_is_the_reason_at_once() {
     let reason = |most: &str| {
         let limit = format!("max-lag = \"10s\"\nmax-connections = {most}");
-        let warm_up = "saturation-seconds = 0.3\nwarmup-seconds = 0.1";
+        let warm_up = "saturation-seconds = 0.3, warmup-seconds = 0.1";
         let changes =
             [("max-lag = \"10s\"", limit.as_str()), ("saturation-seconds = 0.3", warm_up)];
         let (_, runs) = one_run(most, &changes);

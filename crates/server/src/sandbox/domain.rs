@@ -396,9 +396,9 @@ mod tests {
         std::os::unix::fs::symlink(real.join("1.pem"), link.join("site.pem")).unwrap();
         let mut domain = Domain::default();
         domain.file(&link.join("site.pem"));
-        domain.file(Path::new("/etc/hosts"));
+        domain.file(Path::new("/etc/passwd"));
         let paths: Vec<_> = domain.places.iter().map(|(path, _)| path.clone()).collect();
         let real = fs::canonicalize(&real).unwrap();
-        assert_eq!(paths, [link, real, "/etc/hosts".into(), "/etc/hosts".into()]);
+        assert_eq!(paths, [link, real, "/etc/passwd".into(), "/etc/passwd".into()]);
     }
 }
