@@ -164,6 +164,19 @@ class Server:
     def load_arguments(self):
         return [self.subscribe_url] + self.trust() + self.publish_arguments
 
+    def nginx_main(self, more="daemon off;"):
+        """Returns the part of nginx's configuration before `http`: one worker with room for all connections."""
+        user = "user www-data;" if os.geteuid() == 0 else ""
+        return f"""
+{user}
+{more}
+worker_processes 1;
+worker_rlimit_nofile {self.subscribers + 4000};
+pid {self.directory}/nginx.pid;
+error_log {self.directory}/error.log;
+events {{ worker_connections {self.subscribers + 2000}; }}
+"""
+
     def let_go(self):
         """Lets the server notice that subscribers have closed their connections."""
 
@@ -228,16 +241,7 @@ class Nchan(Server):
         tls = ""
         if self.tls:
             tls = f"ssl_certificate {self.certificate}; ssl_certificate_key {self.key};"
-        user = "user www-data;" if os.geteuid() == 0 else ""
-        configuration = self.file("nginx.conf", f"""
-load_module {NCHAN};
-{user}
-daemon off;
-worker_processes 1;
-worker_rlimit_nofile {self.subscribers + 4000};
-pid {self.directory}/nginx.pid;
-error_log {self.directory}/error.log;
-events {{ worker_connections {self.subscribers + 2000}; }}
+        configuration = self.file("nginx.conf", self.nginx_main(f"load_module {NCHAN};\ndaemon off;") + f"""
 http {{
   access_log off;
   nchan_shared_memory_size 512M;
@@ -432,12 +436,12 @@ def make_certificate(directory):
 
 
 class Holder:
-    """`pollux idle --subscribe`: holds subscribers open and discards what they receive. If they are more than one table of
-    descriptors has room for, several threads hold them, each with a table of its own."""
+    """`pollux idle`: holds connections open and discards what they receive; subscribers, unless `kind` has other flags. If
+    they are more than one table of descriptors has room for, several threads hold them, each with a table of its own."""
 
-    def __init__(self, server, subscribers, source="127.0.1.0/24", pin=()):
-        arguments = [server.pollux, "idle", server.subscribe_url, "-c", str(subscribers), "--subscribe", "--json",
-                     "--source", source, "--timeout", f"{PATIENCE_S}s"] + server.trust()
+    def __init__(self, server, count, source="127.0.1.0/24", pin=(), kind=("--subscribe",)):
+        arguments = [server.pollux, "idle", server.subscribe_url, "-c", str(count), *kind, "--json", "--source", source,
+                     "--timeout", f"{PATIENCE_S}s"] + server.trust()
         if pin:
             arguments = ["taskset", "-c", ",".join(map(str, pin))] + arguments
         self.process = subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
