@@ -123,8 +123,8 @@ impl Transport {
         matches!(self, Self::Tls(_))
     }
 
-    /// Whether the next receive says that the client's stream has ended, or why it cannot go on, although nothing
-    /// further comes from the socket: then no event tells of it.
+    /// Whether the next receive will return the end of the client's stream, or an error, without input from the socket.
+    /// A wait for input would not notice it: with TLS the end may have come in one piece with a request.
     #[inline]
     pub(crate) fn has_ended(&self) -> bool {
         match self {

@@ -3,9 +3,9 @@
 
 use crate::{Error, session::Role};
 
-/// With this a TLS 1.2 server asks for renegotiation,
+/// The message by which a TLS 1.2 server requests renegotiation.
 pub(crate) const HELLO_REQUEST: u8 = 0;
-/// and with this a client begins it.
+/// The message by which a client begins renegotiation.
 pub(crate) const CLIENT_HELLO: u8 = 1;
 const NEW_SESSION_TICKET: u8 = 4;
 const KEY_UPDATE: u8 = 24;
