@@ -1,7 +1,8 @@
 //! A session as bytes, for another process that goes on with the connection.
 
 use crate::{
-    EMPTY_RECORDS_MAX, KEY_UPDATES_WITHOUT_DATA_MAX, Session, Suite, keys::Secret, session::Flags,
+    Direction, EMPTY_RECORDS_MAX, KEY_UPDATES_WITHOUT_DATA_MAX, Role, Session, Suite,
+    session::Flags, stored_secrets::Flow,
 };
 
 /// The most bytes of a parked session.
@@ -40,8 +41,8 @@ impl Session {
         bytes.extend([self.suite as u8, owes_key_update, self.key_updates, self.empty_records]);
         bytes.extend(self.receive_sequence.to_be_bytes());
         bytes.extend(self.send_sequence.to_be_bytes());
-        bytes.extend_from_slice(&self.receive_secret.0[..len]);
-        bytes.extend_from_slice(&self.send_secret.0[..len]);
+        bytes.extend_from_slice(&self.secret(Flow::Receive).0[..len]);
+        bytes.extend_from_slice(&self.secret(Flow::Send).0[..len]);
         Some(bytes)
     }
 
@@ -64,17 +65,11 @@ impl Session {
             return None;
         }
         let (receive, send) = secrets.split_at(suite.secret_len());
-        let mut session = Self {
-            receive_secret: Secret::new(receive),
-            send_secret: Secret::new(send),
-            receive_sequence,
-            send_sequence,
-            suite,
-            key_updates,
-            empty_records,
-            ..Self::none()
-        };
-        session.flags.set(Flags::IS_ESTABLISHED);
+        let receive = Direction { secret: receive, sequence: receive_sequence };
+        let send = Direction { secret: send, sequence: send_sequence.into() };
+        let mut session = Self::new(suite, Role::Server, &receive, &send);
+        session.key_updates = key_updates;
+        session.empty_records = empty_records;
         if owes_key_update == 1 {
             session.flags.set(Flags::OWES_KEY_UPDATE);
         }
@@ -85,7 +80,7 @@ impl Session {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Content, Direction, Role};
+    use crate::Content;
 
     fn pair(suite: Suite) -> (Session, Session) {
         let (one, other) = (vec![1; suite.secret_len()], vec![2; suite.secret_len()]);

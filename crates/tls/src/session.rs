@@ -5,6 +5,7 @@ use crate::{
     Error, Suite,
     keys::{DirectionKeys, Keys, Secret},
     post_handshake::Message,
+    stored_secrets::{Flow, StoredSecrets},
 };
 
 /// Which end of the connection this is.
@@ -27,9 +28,8 @@ pub const EMPTY_RECORDS_MAX: u8 = 32;
 /// [`crate::KeyCache`] keeps them for connections that are busy. It cannot be copied, and its secrets
 /// are zeroed when it is dropped.
 pub struct Session {
-    /// Receive and send; in TLS 1.3 traffic secrets, in TLS 1.2 a key and its IV.
-    pub(crate) receive_secret: Secret,
-    pub(crate) send_secret: Secret,
+    /// In TLS 1.3 traffic secrets, in TLS 1.2 keys and IVs.
+    secrets: StoredSecrets,
     /// Of the next record with the present key. The peer chooses when it replaces its own; ours is
     /// replaced long before 2^32 records.
     pub(crate) receive_sequence: u64,
@@ -97,13 +97,13 @@ impl Session {
             assert_eq!(direction.secret.len(), suite.secret_len(), "length of a secret");
         }
         let mut session = Self {
-            receive_secret: Secret::new(receive.secret),
-            send_secret: Secret::new(send.secret),
             receive_sequence: receive.sequence,
             send_sequence: send.sequence.try_into().expect("fewer than 2^32 records are sent"),
             suite,
             ..Self::none()
         };
+        session.secrets.set(Flow::Receive, suite, &Secret::new(receive.secret));
+        session.secrets.set(Flow::Send, suite, &Secret::new(send.secret));
         session.flags.set(Flags::IS_ESTABLISHED);
         if role == Role::Client {
             session.flags.set(Flags::IS_CLIENT);
@@ -114,8 +114,7 @@ impl Session {
     /// What stands where no session is: zeros.
     pub(crate) fn none() -> Self {
         Self {
-            receive_secret: Secret::new(&[]),
-            send_secret: Secret::new(&[]),
+            secrets: StoredSecrets::none(),
             receive_sequence: 0,
             send_sequence: 0,
             keys_id: 0,
@@ -136,9 +135,10 @@ impl Session {
 
     /// Expands the keys of both directions.
     pub fn derive_keys(&self) -> Keys {
+        let (receive, send) = (self.secret(Flow::Receive), self.secret(Flow::Send));
         Keys {
-            receive: DirectionKeys::derive(self.suite, &self.receive_secret, self.receive_sequence),
-            send: DirectionKeys::derive(self.suite, &self.send_secret, self.send_sequence.into()),
+            receive: DirectionKeys::derive(self.suite, &receive, self.receive_sequence),
+            send: DirectionKeys::derive(self.suite, &send, self.send_sequence.into()),
         }
     }
 
@@ -179,18 +179,29 @@ impl Session {
         if self.key_updates > KEY_UPDATES_WITHOUT_DATA_MAX {
             return Err(Error::TooManyUselessRecords);
         }
-        self.receive_secret.update(self.suite);
+        keys.receive = self.update_secret(Flow::Receive);
         self.receive_sequence = 0;
-        keys.receive = DirectionKeys::derive(self.suite, &self.receive_secret, 0);
         Ok(())
     }
 
     /// Goes on to our next key.
     pub(crate) fn update_send_keys(&mut self, keys: &mut Keys) {
-        self.send_secret.update(self.suite);
+        keys.send = self.update_secret(Flow::Send);
         self.send_sequence = 0;
-        keys.send = DirectionKeys::derive(self.suite, &self.send_secret, 0);
         self.flags.clear(Flags::OWES_KEY_UPDATE);
+    }
+
+    /// Replaces a traffic secret by its successor. Returns the keys that follow from it.
+    fn update_secret(&mut self, flow: Flow) -> DirectionKeys {
+        let mut secret = self.secret(flow);
+        secret.update(self.suite);
+        self.secrets.set(flow, self.suite, &secret);
+        DirectionKeys::derive(self.suite, &secret, 0)
+    }
+
+    /// The secret of one direction, copied.
+    pub(crate) fn secret(&self, flow: Flow) -> Secret {
+        self.secrets.get(flow)
     }
 
     /// Counts a record that brings nothing.
@@ -216,4 +227,4 @@ impl std::fmt::Debug for Session {
 }
 
 /// Idle connections cost this much; the goal of the whole design.
-const _: () = assert!(size_of::<Session>() <= 120);
+const _: () = assert!(size_of::<Session>() <= 96);

@@ -8,9 +8,9 @@ use std::io;
 
 /// A session, and what else its connection has while it is busy: partial records, a handshake.
 ///
-/// Zeros are a valid entry, which is not in use: `Session` consists of integers, arrays of them and the
-/// fieldless enum `Suite`, whose first variant is 0; an `Option<Box>` of zeros is `None`, as Rust
-/// guarantees. `Block` depends on it.
+/// Zeros are a valid entry, which is not in use: `Session` consists of integers, arrays of them, an
+/// `Option<Box>` and the fieldless enum `Suite`, whose first variant is 0; an `Option<Box>` of zeros is
+/// `None`, as Rust guarantees. `Block` depends on it.
 #[repr(C)]
 pub(crate) struct Entry<E> {
     session: Session,
@@ -18,9 +18,9 @@ pub(crate) struct Entry<E> {
 }
 
 /// The goal of the design: all that an idle connection costs in TLS.
-const _: () = assert!(size_of::<Entry<()>>() <= 128);
+const _: () = assert!(size_of::<Entry<()>>() <= 104);
 
-/// A worker's sessions, each under a small number such as its descriptor: 128 bytes for each, in pages that
+/// A worker's sessions, each under a small number such as its descriptor: 104 bytes for each, in pages that
 /// are in no core dump and that no forked child has.
 ///
 /// A number with a session may have an `E` besides, for as long as the connection has more than its
@@ -74,7 +74,7 @@ impl<E> SessionTable<E> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Direction, Role, Suite};
+    use crate::{Direction, Role, Suite, stored_secrets::Flow};
 
     fn session() -> Session {
         let direction = Direction { secret: &[5; 32], sequence: 3 };
@@ -104,7 +104,7 @@ mod tests {
         assert!(taken.is_established() && extra.is_some());
         let (left, extra) = table.get_mut(5).unwrap();
         assert!(!left.is_established() && extra.is_none());
-        assert_eq!(left.receive_secret.0, [0; 48]);
+        assert_eq!(left.secret(Flow::Receive).0, [0; 48]);
         assert!(table.get_mut(0).unwrap().0.is_established());
     }
 }

@@ -1,7 +1,7 @@
 //! TLS beneath a connection: what is received is opened, what is sent is sealed, and nobody above knows.
 //!
 //! A worker is a thread, and its sessions are a variable of that thread: engines address a peer by its
-//! descriptor, and so does this. An idle connection is one entry of a table, 128 bytes; what a connection
+//! descriptor, and so does this. An idle connection is one entry of a table, 104 bytes; what a connection
 //! has besides (a handshake, part of a record, records that the socket has not taken) is there for as long
 //! as it is needed.
 //!
