@@ -21,7 +21,7 @@ pub use crate::services::policy::{
 };
 pub use crate::services::site::Compress;
 pub use crate::transport::tls::{
-    CertificateFiles, ClientCertificates, MinVersion, OriginTls, Tls, TlsConfig,
+    CertificateFiles, Certificates, ClientCertificates, MinVersion, OriginTls, Tls, TlsConfig,
 };
 pub use eviction::IdleEviction;
 pub use frontend::{
@@ -483,7 +483,7 @@ impl Config {
         );
         ensure!(
             self.pool.is_none_or(|pool| (1..=POOL_MAX).contains(&pool)),
-            "--pool wants a number from 1 to {POOL_MAX}"
+            "--pool needs a number from 1 to {POOL_MAX}"
         );
         if name != Architecture::Event {
             for (flag, is_default) in [

@@ -28,6 +28,8 @@ pub struct Reloaded {
     pub config: Config,
     /// What has changed, a line for each key; empty if nothing has.
     pub changes: Vec<String>,
+    /// Whether it names other files of certificates, which are used after [`Reload::accept`].
+    pub replaces_certificates: bool,
 }
 
 /// Reads the configuration again.

@@ -200,12 +200,9 @@ impl Confinement {
             }
         }
         rustix::thread::set_no_new_privs(true).context("prctl(PR_SET_NO_NEW_PRIVS)")?;
-        let mut domain = self.domain.clone();
-        for listen in config.redirect_http.iter() {
-            domain.listen(listen);
-        }
+        let domain = &self.domain;
         domain.create_directories();
-        match ruleset::enter(&domain) {
+        match ruleset::enter(domain) {
             Ok(entered) => {
                 in_force.landlock = Some(entered.abi);
                 in_force.reads_all = domain.reads_all();

@@ -52,7 +52,6 @@ pub enum CertificateSource {
 /// The certificates of a server, the first one being the default.
 #[derive(Debug)]
 pub struct Certificates {
-    sources: Vec<Source>,
     /// A folder with certificates that answer ACME's challenges.
     challenges: Option<PathBuf>,
     provider: Arc<CryptoProvider>,
@@ -79,6 +78,7 @@ struct Names {
 
 #[derive(Debug)]
 struct Watch {
+    sources: Vec<Source>,
     looked_at: Instant,
     versions: Vec<Option<Version>>,
 }
@@ -151,9 +151,8 @@ impl Certificates {
         names: Names,
         versions: Vec<Option<Version>>,
     ) -> Self {
-        let watch = Watch { looked_at: Instant::now(), versions };
+        let watch = Watch { sources, looked_at: Instant::now(), versions };
         Self {
-            sources,
             challenges: None,
             provider,
             current: RwLock::new(Arc::new(names)),
@@ -171,22 +170,22 @@ impl Certificates {
     /// Reads the files again if they have changed. Looks at them every [`RELOAD_INTERVAL`] at most, and
     /// may be called as often as one likes: before each handshake, say.
     pub fn reload_if_changed(&self) -> Reload {
-        if self.sources.is_empty() {
+        let mut watch = self.watch.lock().unwrap_or_else(PoisonError::into_inner);
+        if watch.sources.is_empty() {
             return Reload::Unchanged;
         }
         let is_requested = self.must_reload.swap(false, Ordering::AcqRel);
-        let mut watch = self.watch.lock().unwrap_or_else(PoisonError::into_inner);
         if !is_requested && watch.looked_at.elapsed() < RELOAD_INTERVAL {
             return Reload::Unchanged;
         }
         watch.looked_at = Instant::now();
-        let versions = versions(&self.sources);
+        let versions = versions(&watch.sources);
         if !is_requested && versions == watch.versions {
             return Reload::Unchanged;
         }
         // Remembered also where they are refused: else each look would read and refuse them anew.
         watch.versions = versions;
-        let loaded = self.sources.iter().map(|source| source.load(&self.provider));
+        let loaded = watch.sources.iter().map(|source| source.load(&self.provider));
         match loaded.collect::<Result<_, _>>().and_then(Names::new) {
             Ok(names) => {
                 *self.current.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(names);
@@ -194,6 +193,15 @@ impl Certificates {
             }
             Err(error) => Reload::Rejected(error.to_string()),
         }
+    }
+
+    /// Uses the certificates of `others` from now on, and watches their files. Answers to ACME's challenges stay
+    /// where they are.
+    pub fn replace(&self, others: Self) {
+        let mut watch = self.watch.lock().unwrap_or_else(PoisonError::into_inner);
+        *watch = others.watch.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let names = others.current.into_inner().unwrap_or_else(PoisonError::into_inner);
+        *self.current.write().unwrap_or_else(PoisonError::into_inner) = names;
     }
 
     /// The default certificate, DER.

@@ -27,9 +27,9 @@ use crate::{sys::own_file_tables, terminal, usage::UsageError};
 use anyhow::Context;
 use pollux_server::{
     Config, Report,
-    config::{Listen, LogTarget},
+    config::{Listen, LogTarget, Tls, file::ConfigFile},
 };
-use std::{process::ExitCode, time::Duration};
+use std::{process::ExitCode, sync::Arc, time::Duration};
 
 /// Time for a server that stopped to write what it still has for --cache-dir.
 const FLUSH_PATIENCE: Duration = Duration::from_secs(10);
@@ -127,17 +127,24 @@ fn open(configuration: &Configuration, early: &Config) -> anyhow::Result<Config>
     finish(configuration, configuration.file.open(guestbook::default_store)?, Some(early))
 }
 
-/// Writes into `config` what only flags can say. Certificates are those of `current`, if it is given.
+/// Completes `config`. Certificates are those of `current`, if it is given.
 fn finish(
     configuration: &Configuration,
     mut config: Config,
     current: Option<&Config>,
 ) -> anyhow::Result<Config> {
     config.own_file_tables = Some(own_file_tables());
-    configuration
-        .tls
-        .clone()
-        .apply(&mut config, current.and_then(|current| current.tls.clone()))?;
+    open_tls(&configuration.file, &mut config, current.and_then(|current| current.tls.clone()))?;
     config.check().map_err(|error| UsageError::new(format!("{error:#}")))?;
     Ok(config)
+}
+
+/// Reads the certificates into `config`, unless `present` has them.
+fn open_tls(
+    file: &ConfigFile,
+    config: &mut Config,
+    present: Option<Arc<Tls>>,
+) -> anyhow::Result<()> {
+    file.prepare_acme(config).map_err(|error| UsageError::new(format!("{error:#}")))?;
+    file.open_tls(config, present)
 }

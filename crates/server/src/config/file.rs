@@ -12,6 +12,7 @@ mod load;
 mod open;
 mod rules;
 mod site;
+mod tls;
 mod validate;
 mod value;
 
@@ -20,7 +21,8 @@ pub use hub::{HubSection, SlowSubscribers};
 pub(crate) use load::read_text;
 pub use load::{Source, Sources};
 pub use site::{Field, SiteSection};
-pub use value::{Limit, ProxyVersion, Size, SizeLimit, Text, Time};
+pub use tls::TrialCertificate;
+pub use value::{Limit, ProxyVersion, Size, SizeLimit, Text, Time, TlsVersion};
 
 use super::{
     Accepting, Architecture, Discipline, IdleEviction, LargeFile, Listen, LogField, LogFormat,
@@ -128,6 +130,25 @@ pub struct ConfigFile {
     /// Limits the files, TCP ports and system calls of the server: `auto` as far as the kernel can, `off`, or what
     /// the kernel does about a system call that is not allowed.
     pub sandbox: SandboxMode,
+    /// Certificate chains (PEM), the default one first. The listeners then speak HTTPS; a client gets the
+    /// certificate that has the name it requests.
+    pub tls_cert: Vec<PathBuf>,
+    /// Their keys (PEM), in the same order; none at all if the chains' files contain them.
+    pub tls_key: Vec<PathBuf>,
+    /// A certificate for trials: `self-signed`.
+    pub tls: Option<TrialCertificate>,
+    /// The oldest version of TLS that is accepted: 1.2 or 1.3.
+    pub tls_min: Option<TlsVersion>,
+    /// File with the authorities (PEM) of clients' certificates, which are then requested.
+    pub tls_client_ca: Option<PathBuf>,
+    /// Also serve clients without a certificate.
+    pub tls_client_optional: bool,
+    /// Time for which browsers use HTTPS alone (Strict-Transport-Security).
+    pub hsts: Option<Time>,
+    /// Address where plain HTTP gets a redirect to the same URL over HTTPS.
+    pub redirect_http: Option<Text<Listen>>,
+    /// Write the secrets of all connections to the file that SSLKEYLOGFILE names.
+    pub tls_key_log: bool,
     /// Host names for which certificates are ordered by ACME.
     pub acme: Vec<String>,
     /// Directory of the authority: `letsencrypt`, `letsencrypt-staging` or a URL.
@@ -190,6 +211,15 @@ impl Default for ConfigFile {
             control: None,
             user: None,
             sandbox: SandboxMode::default(),
+            tls_cert: Vec::new(),
+            tls_key: Vec::new(),
+            tls: None,
+            tls_min: None,
+            tls_client_ca: None,
+            tls_client_optional: false,
+            hsts: None,
+            redirect_http: None,
+            tls_key_log: false,
             acme: Vec::new(),
             acme_directory: None,
             acme_email: None,

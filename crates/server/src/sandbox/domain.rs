@@ -114,9 +114,17 @@ impl Domain {
         domain.system.push(("/dev/null".into(), Access::Device));
         domain.system.push(("/dev/poll".into(), Access::Device));
         domain.connect.insert(DNS);
-        let admin = file.admin.iter().map(|listen| &listen.value);
-        for listen in file.listen.iter().map(|listen| &listen.value).chain(admin) {
+        let further = file.admin.iter().chain(&file.redirect_http).map(|listen| &listen.value);
+        for listen in file.listen.iter().map(|listen| &listen.value).chain(further) {
             domain.listen(listen);
+        }
+        for path in file.tls_files() {
+            domain.file(&path);
+        }
+        if let Some(path) = env::var_os("SSLKEYLOGFILE")
+            && file.tls_key_log
+        {
+            domain.append(path.as_ref());
         }
         if let Some(path) = &file.control {
             domain.sockets(path);

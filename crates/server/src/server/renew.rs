@@ -37,17 +37,28 @@ impl Server {
         reload: Option<&mut (dyn Reload + '_)>,
     ) -> anyhow::Result<Vec<String>> {
         let mut changes = Vec::new();
+        let current = self.config.clone();
+        let reload = reload.zip(current);
         // Certificates are read first: if a pair cannot be used, the configuration does not change. If the
         // configuration is refused afterwards, the new certificates stay in use.
-        if let Some(tls) = &self.tls
-            && tls.reload()?
-        {
+        let certificates = self.tls.as_ref().map_or(Ok(false), |tls| tls.reload());
+        let mut reloaded = None;
+        if let Some((reload, current)) = reload {
+            reloaded = Some((reload.read(&current), reload, current));
+        }
+        // Files that the new configuration no longer names need not be there.
+        let are_replaced =
+            matches!(&reloaded, Some((Ok(reloaded), ..)) if reloaded.replaces_certificates);
+        if !are_replaced && certificates? {
             changes.push("certificates: read again".into());
         }
-        if let Some(reload) = reload
-            && self.config.is_some()
-        {
-            changes.extend(self.reload(reload)?);
+        if let Some((reloaded, reload, current)) = reloaded {
+            let reloaded = reloaded?;
+            if !reloaded.changes.is_empty() {
+                self.change_to(reloaded.config, &current)?;
+                reload.accept();
+            }
+            changes.extend(reloaded.changes);
         }
         if self.reopen_log() {
             changes.push("access-log: opened again".into());
@@ -70,20 +81,6 @@ impl Server {
     /// Whether a worker has ended although no stop was requested.
     pub(crate) fn has_lost_worker(&self) -> bool {
         self.running() < self.infos.len()
-    }
-
-    /// Reads the configuration again and changes to it. Returns what has changed, a line for each key.
-    ///
-    /// # Errors
-    /// The configuration cannot be used, or needs a restart. The server then keeps its configuration.
-    fn reload(&mut self, reload: &mut (dyn Reload + '_)) -> anyhow::Result<Vec<String>> {
-        let Some(current) = self.config.clone() else { return Ok(Vec::new()) };
-        let reloaded = reload.read(&current)?;
-        if !reloaded.changes.is_empty() {
-            self.change_to(reloaded.config, &current)?;
-            reload.accept();
-        }
-        Ok(reloaded.changes)
     }
 
     /// Changes all workers to another configuration, or none.

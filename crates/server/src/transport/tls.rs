@@ -26,10 +26,11 @@ mod worker;
 pub use client::OriginTls;
 pub(crate) use client::{HandshakeStep, TlsPeer};
 pub(crate) use limits::HANDSHAKE_TIMEOUT;
+pub(crate) use settings::provided;
 pub use settings::{ClientCertificates, Tls, TlsConfig};
 
 use crate::stats::{Counter, Counters};
-pub use pollux_tls::{CertificateFiles, MinVersion};
+pub use pollux_tls::{CertificateFiles, Certificates, MinVersion};
 use std::{
     cell::RefCell,
     io,

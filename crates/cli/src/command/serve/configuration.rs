@@ -1,6 +1,6 @@
 //! The configuration that results from the flags and a file.
 
-use super::{Args, tls::TlsArgs};
+use super::Args;
 use crate::usage::UsageError;
 use pollux_server::config::file::{ConfigFile, Fault, Key, SiteSection, Sources};
 
@@ -12,8 +12,6 @@ pub(crate) struct Configuration {
     pub(crate) without_flags: ConfigFile,
     /// Where the file's values stand.
     pub(crate) sources: Sources,
-    /// The flags about TLS, which certificates have to be read for.
-    pub(super) tls: TlsArgs,
 }
 
 impl Configuration {
@@ -58,11 +56,12 @@ impl Configuration {
         args.guestbook.apply(&mut file);
         args.output.apply(&mut file);
         args.security.apply(&mut file);
+        args.tls.apply(&mut file);
         args.acme.apply(&mut file);
         if !has_site && file.site[0].is_empty() {
             file.site.clear();
         }
-        Ok(Self { file, without_flags, sources, tls: args.tls })
+        Ok(Self { file, without_flags, sources })
     }
 
     /// Checks the values.
@@ -94,4 +93,41 @@ pub(crate) fn describe(fault: &Fault) -> String {
     });
     let help = fault.help.as_ref().map(|help| format!(": {help}")).unwrap_or_default();
     format!("{}{}{help}", key.unwrap_or_default(), fault.message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory as _;
+    use serde_json::Value;
+    use std::collections::BTreeSet;
+
+    /// Flags that are no keys: the file itself, and what is printed.
+    const NOT_KEYS: [&str; 4] = ["config", "json", "help", "version"];
+
+    /// The keys of all tables of the schema; those of `[hub]` have the flags' prefix.
+    fn keys() -> BTreeSet<String> {
+        let schema = ConfigFile::schema();
+        let keys = |schema: &Value| -> Vec<String> {
+            let properties = schema["properties"].as_object().expect("a table");
+            properties.keys().cloned().collect()
+        };
+        let mut all: BTreeSet<String> = keys(&schema).into_iter().collect();
+        all.extend(keys(&schema["$defs"]["SiteSection"]));
+        all.extend(keys(&schema["$defs"]["HubSection"]).iter().map(|key| format!("hub-{key}")));
+        all
+    }
+
+    #[test]
+    fn every_flag_of_serve_is_a_key_of_the_file() {
+        let keys = keys();
+        let mut command = crate::Cli::command();
+        let serve = command.find_subcommand_mut("serve").expect("serve");
+        let missing: Vec<_> = serve
+            .get_arguments()
+            .filter_map(|argument| argument.get_long())
+            .filter(|flag| !NOT_KEYS.contains(flag) && !keys.contains(*flag))
+            .collect();
+        assert_eq!(missing, [""; 0]);
+    }
 }

@@ -2,14 +2,26 @@
 
 use super::{Configuration, finish, guestbook, security};
 use anyhow::Context;
-use pollux_server::{Config, Reload, Reloaded, config::file::ConfigFile, sandbox};
+use pollux_server::{
+    Config, Reload, Reloaded,
+    config::{Certificates, Tls, file::ConfigFile},
+    sandbox,
+};
+use std::sync::Arc;
 
 /// Reads the file of `--config` again; the flags stay what they were.
 pub(super) struct Reloader {
     /// What the server runs with.
     present: ConfigFile,
     /// What was read last.
-    next: Option<ConfigFile>,
+    next: Option<Next>,
+}
+
+struct Next {
+    file: ConfigFile,
+    tls: Option<Arc<Tls>>,
+    /// Where other files than before are named.
+    certificates: Option<Certificates>,
 }
 
 impl Reloader {
@@ -31,13 +43,18 @@ impl Reload for Reloader {
         if config.has_other_passwords(current) {
             changes.push("basic-auth: passwords read again".into());
         }
-        self.next = Some(configuration.file);
-        Ok(Reloaded { config, changes })
+        let certificates = configuration.file.changed_certificates(&self.present, &config)?;
+        let (tls, replaces_certificates) = (config.tls.clone(), certificates.is_some());
+        self.next = Some(Next { file: configuration.file, tls, certificates });
+        Ok(Reloaded { config, changes, replaces_certificates })
     }
 
     fn accept(&mut self) {
         if let Some(next) = self.next.take() {
-            self.present = next;
+            if let (Some(tls), Some(certificates)) = (next.tls, next.certificates) {
+                tls.replace(certificates);
+            }
+            self.present = next.file;
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Flags about what the server gives up before it meets its first client.
 
-use super::{Configuration, guestbook, value};
+use super::{Configuration, guestbook, open_tls, value};
 use crate::sys::own_file_tables;
 use clap::ValueEnum;
 use pollux_server::{
@@ -60,7 +60,7 @@ pub(super) fn enter(configuration: &Configuration) -> anyhow::Result<Config> {
     let mut config = server.open(|| anyhow::bail!("a server without sites has no guestbook"))?;
     // Names may be the sites'.
     config.acme = configuration.file.acme()?.map(Arc::new);
-    configuration.tls.clone().apply(&mut config, None)?;
+    open_tls(&configuration.file, &mut config, None)?;
     config.own_file_tables = Some(own_file_tables());
     let user = configuration.file.user.as_ref().map(|user| user.value.clone());
     let mode = configuration.file.sandbox;
@@ -82,7 +82,6 @@ pub(super) fn domain(configuration: &Configuration) -> anyhow::Result<Domain> {
     for source in configuration.sources.files() {
         domain.file(Path::new(&source.name));
     }
-    configuration.tls.name_files(&mut domain);
     let has_default_store =
         configuration.file.site.iter().any(|site| site.guestbook.is_some() && site.store.is_none());
     if has_default_store {

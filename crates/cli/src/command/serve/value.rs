@@ -30,7 +30,7 @@ pub(super) fn count(text: &str) -> Result<usize, String> {
 
 /// A number from 1.
 pub(super) fn nonzero(text: &str) -> Result<NonZeroUsize, String> {
-    text.parse().map_err(|_| "wants a number from 1".into())
+    text.parse().map_err(|_| "expected a number from 1".into())
 }
 
 /// A number from 1.

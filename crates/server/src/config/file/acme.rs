@@ -7,7 +7,7 @@ use std::{env, path::PathBuf};
 
 impl ConfigFile {
     /// The names for which certificates are ordered: those of the server, then those of the sites, each once.
-    fn acme_names(&self) -> Vec<String> {
+    pub(super) fn acme_names(&self) -> Vec<String> {
         let mut names: Vec<String> = Vec::new();
         for name in self.acme.iter().chain(self.site.iter().flat_map(|site| &site.acme)) {
             let name = name.to_ascii_lowercase();

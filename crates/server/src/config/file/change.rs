@@ -8,12 +8,13 @@ use toml::{Table, Value};
 
 /// Keys of the server that workers change between two iterations of their loop. Any other key decides
 /// what is made at the start: listeners, threads, files.
-const CHANGEABLE: [&str; 15] = [
+const CHANGEABLE: [&str; 18] = [
     "accept-limit",
     "cache-size",
     "drain",
     "grace",
     "header-timeout",
+    "hsts",
     "idle-eviction",
     "include",
     "keep-alive",
@@ -24,6 +25,8 @@ const CHANGEABLE: [&str; 15] = [
     "no-server-header",
     "send-timeout",
     "site",
+    "tls-cert",
+    "tls-key",
 ];
 
 /// Keys of a site that are about its guestbook, which stays open.
@@ -44,8 +47,8 @@ impl ConfigFile {
                 let place = sources.place(&[Key::Name(name)]);
                 let place = place.map(|place| format!("{place}: ")).unwrap_or_default();
                 bail!(
-                    "{place}{name}: {} -> {}: a running server cannot change this; undo the change, or \
-                     restart the server",
+                    "{place}{name}: {} -> {}: a running server cannot change this; undo the change, have a \
+                     new process take over (pollux ctl upgrade, no connection is lost), or restart the server",
                     shown(was),
                     shown(is)
                 );
@@ -54,6 +57,7 @@ impl ConfigFile {
                 changes.push(format!("{name}: {} -> {}", shown(was), shown(is)));
             }
         }
+        self.keep_tls(former, sources)?;
         self.keep_acme(former, sources)?;
         self.keep_guestbooks(former, sources)?;
         let (now, before) = (sites(&now), sites(&before));

@@ -19,7 +19,7 @@ const FILES_MAX: usize = 256;
 /// How deep includes may be nested.
 const DEPTH_MAX: usize = 8;
 /// Keys whose values are paths, which are relative to their file.
-const PATHS: [&str; 9] = [
+const PATHS: [&str; 12] = [
     "access-log",
     "slow-log",
     "control",
@@ -29,6 +29,9 @@ const PATHS: [&str; 9] = [
     "origin-ca",
     "acme-ca",
     "state-dir",
+    "tls-cert",
+    "tls-key",
+    "tls-client-ca",
 ];
 
 /// One file that was read.
@@ -191,6 +194,13 @@ fn resolve_paths(table: &mut Table, directory: &Path) {
             Value::String(path) if key.ends_with("-log") && LogTarget::is_special(path) => {}
             Value::String(path) if PATHS.contains(&key.as_str()) => {
                 *path = directory.join(&*path).to_string_lossy().into_owned();
+            }
+            Value::Array(paths) if PATHS.contains(&key.as_str()) => {
+                for path in paths {
+                    if let Value::String(path) = path {
+                        *path = directory.join(&*path).to_string_lossy().into_owned();
+                    }
+                }
             }
             Value::Array(areas) if key == "basic-auth" => {
                 for area in areas {

@@ -67,7 +67,8 @@ impl ConfigFile {
         };
         let default = self.default_site();
         for (index, section) in self.site.iter().enumerate() {
-            let host = section.open(&config, self.cache_size.0, &store, kept(index))?;
+            let mut host = section.open(&config, self.cache_size.0, &store, kept(index))?;
+            section.add_hsts(self, &mut host.headers);
             if index == default {
                 config.site = host.site;
                 config.frontend = host.frontend;
@@ -81,6 +82,7 @@ impl ConfigFile {
             }
         }
         config.control.clone_from(&self.control);
+        config.redirect_http = self.redirect_http.as_ref().map(|listen| listen.value.clone());
         config.acme = self.acme()?.map(Arc::new);
         Ok(config)
     }

@@ -18,6 +18,12 @@ pub struct SiteSection {
     /// is the default: it gets the requests that no other site is named for. With names everywhere,
     /// the first site is.
     pub names: Vec<String>,
+    /// Certificate chains (PEM), in addition to those of the server.
+    pub tls_cert: Vec<PathBuf>,
+    /// Their keys (PEM), in the same order; none at all if the chains' files contain them.
+    pub tls_key: Vec<PathBuf>,
+    /// Time for which browsers use HTTPS alone, instead of the server's `hsts`.
+    pub hsts: Option<Time>,
     /// Host names for which certificates are ordered by ACME.
     pub acme: Vec<String>,
     /// Directory to serve.
@@ -119,6 +125,9 @@ impl Default for SiteSection {
     fn default() -> Self {
         Self {
             names: Vec::new(),
+            tls_cert: Vec::new(),
+            tls_key: Vec::new(),
+            hsts: None,
             acme: Vec::new(),
             root: None,
             index: vec!["index.html".into()],
@@ -182,7 +191,7 @@ impl FromStr for Field {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let (name, value) = text.split_once(':').ok_or("wants NAME: VALUE")?;
+        let (name, value) = text.split_once(':').ok_or("expected NAME: VALUE")?;
         Ok(Self { name: name.trim().into(), value: value.trim().into() })
     }
 }

@@ -54,6 +54,7 @@ impl ConfigFile {
         self.check_logs(&mut faults);
         faults.0.extend(self.client_faults());
         faults.0.extend(self.acme_faults());
+        faults.0.extend(self.tls_faults());
         faults.check(
             !self.site.is_empty() || self.hub.is_some(),
             &[],

@@ -1,6 +1,7 @@
 //! Values of a configuration file that TOML has no type for: sizes, times, limits, and whatever
 //! else is written as text on the command line.
 
+use crate::config::MinVersion;
 use pollux_http::proxy_protocol::Version;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
@@ -175,6 +176,13 @@ number_or_text! {
     { "enum": [1, 2, "1", "2"] }
 }
 
+number_or_text! {
+    /// A version of TLS: 1.2 or 1.3.
+    TlsVersion(MinVersion),
+    "1.2 or 1.3",
+    { "enum": ["1.2", "1.3", 1.2, 1.3] }
+}
+
 impl FromStr for ProxyVersion {
     type Err = String;
 
@@ -182,7 +190,7 @@ impl FromStr for ProxyVersion {
         match text {
             "1" => Ok(Self(Version::V1)),
             "2" => Ok(Self(Version::V2)),
-            _ => Err("wants 1 or 2".into()),
+            _ => Err("expected 1 or 2".into()),
         }
     }
 }
@@ -217,7 +225,7 @@ impl FromStr for Size {
             .and_then(|(number, shift)| number.checked_mul(1 << shift));
         bytes
             .map(Self)
-            .ok_or_else(|| "wants a size such as 512K, 64M or 2G, or a number of bytes".into())
+            .ok_or_else(|| "expected a size such as 512K, 64M or 2G, or a number of bytes".into())
     }
 }
 
@@ -254,7 +262,7 @@ impl FromStr for Limit {
             _ => text
                 .parse()
                 .map(|number| Self(Some(number)))
-                .map_err(|_| "wants a number from 1, or inf".into()),
+                .map_err(|_| "expected a number from 1, or inf".into()),
         }
     }
 }
@@ -278,7 +286,7 @@ impl FromStr for Time {
         }
         humantime::parse_duration(text)
             .map(Self)
-            .map_err(|_| "wants a time such as 10s, 500ms or 2m, or a number of seconds".into())
+            .map_err(|_| "expected a time such as 10s, 500ms or 2m, or a number of seconds".into())
     }
 }
 

@@ -117,6 +117,11 @@ impl Tls {
         Handshake::server(Arc::clone(&self.config))
     }
 
+    /// Uses other certificates from now on.
+    pub fn replace(&self, certificates: Certificates) {
+        self.certificates.replace(certificates);
+    }
+
     /// Reads the certificates again now; returns whether there are files of them. They are read again by
     /// themselves, too, when their files have changed.
     ///
@@ -135,7 +140,7 @@ impl Tls {
 }
 
 /// The certificates that are in files, or will be once they were ordered.
-fn provided(config: &TlsConfig) -> anyhow::Result<Certificates> {
+pub(crate) fn provided(config: &TlsConfig) -> anyhow::Result<Certificates> {
     let mut sources: Vec<_> =
         config.certificates.iter().cloned().map(CertificateSource::Files).collect();
     let mut challenges = None;

@@ -1,0 +1,147 @@
+//! TLS by a configuration file.
+
+use super::{POLLUX, openssl};
+use pollux_testkit::serve::Serve;
+use std::{
+    fs,
+    path::Path,
+    process::{Command, Output},
+};
+use tempfile::TempDir;
+
+/// A folder with sites `a` and `b`, and a certificate for each, `a.example` and `b.example`.
+fn folder() -> TempDir {
+    let folder = TempDir::new().unwrap();
+    for name in ["a", "b"] {
+        fs::create_dir(folder.path().join(name)).unwrap();
+        fs::write(folder.path().join(name).join("index.html"), format!("site {name}\n")).unwrap();
+        openssl(folder.path(), name, &format!("{name}.example"));
+    }
+    folder
+}
+
+fn write(folder: &Path, text: &str) {
+    let server = "control = \"ctl\"\ntls-cert = [\"a.pem\"]\ntls-key = [\"a.key\"]\nhsts = \"1h\"\ntls-min = 1.3\n";
+    fs::write(folder.join("p.toml"), format!("{server}{text}")).unwrap();
+}
+
+fn start(folder: &Path, arguments: &[&str]) -> Serve {
+    let mut command = Command::new(POLLUX);
+    command.args(["serve", "--json", "--listen", "127.0.0.1:0", "--config"]);
+    command.arg(folder.join("p.toml")).args(arguments);
+    Serve::start_command(command)
+}
+
+fn reload(folder: &Path) -> Output {
+    let control = folder.join("ctl");
+    Command::new(POLLUX).args(["ctl", "--control"]).arg(control).arg("reload").output().unwrap()
+}
+
+/// A request for NAME.example by a client that trusts only NAME's certificate: status of curl, head and body.
+fn get(folder: &Path, server: &Serve, name: &str) -> (bool, String) {
+    let address = server.address();
+    let output = Command::new("curl")
+        .args(["--silent", "--include", "--max-time", "60", "--cacert", &format!("{name}.pem")])
+        .args(["--connect-to", &format!("{name}.example:443:{address}")])
+        .arg(format!("https://{name}.example/"))
+        .current_dir(folder)
+        .output()
+        .expect("curl");
+    (output.status.success(), String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+const A: &str = "[[site]]\nroot = \"a\"\n";
+const B: &str = "[[site]]\nnames = [\"b.example\"]\nroot = \"b\"\ntls-cert = [\"b.pem\"]\ntls-key = [\"b.key\"]\n";
+
+#[test]
+fn each_site_has_its_certificate_and_the_fields_of_the_server() {
+    let folder = folder();
+    let folder = folder.path();
+    write(folder, &format!("{A}{B}hsts = \"2h\"\n"));
+    let server = start(folder, &[]);
+    for (name, age) in [("a", 3600), ("b", 7200)] {
+        let (succeeds, text) = get(folder, &server, name);
+        assert!(succeeds && text.ends_with(&format!("site {name}\n")), "{name}: {text}");
+        let field = format!("strict-transport-security: max-age={age}\r\n");
+        assert!(text.to_ascii_lowercase().contains(&field), "{name}: {text}");
+    }
+}
+
+#[test]
+fn a_reload_adds_a_site_with_its_certificate() {
+    let folder = folder();
+    let folder = folder.path();
+    write(folder, A);
+    let server = start(folder, &[]);
+    assert!(get(folder, &server, "a").0);
+    // The client does not trust the certificate that the server has.
+    assert!(!get(folder, &server, "b").0);
+    write(folder, &format!("{A}{B}"));
+    let output = reload(folder);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    for name in ["a", "b"] {
+        assert!(get(folder, &server, name).1.ends_with(&format!("site {name}\n")), "{name}");
+    }
+    // Files that are no longer named may be gone.
+    fs::rename(folder.join("b.pem"), folder.join("c.pem")).unwrap();
+    write(folder, &format!("{A}{}", B.replace("b.pem", "c.pem")));
+    assert!(reload(folder).status.success());
+    fs::rename(folder.join("c.pem"), folder.join("b.pem")).unwrap();
+    assert!(get(folder, &server, "b").0);
+}
+
+#[test]
+fn a_reload_that_cannot_be_done_changes_no_certificate() {
+    let folder = folder();
+    let folder = folder.path();
+    write(folder, &format!("{A}{B}"));
+    let server = start(folder, &[]);
+    for (text, part) in [
+        (format!("{A}{}", B.replace("b.key", "a.key")), "does not belong"),
+        (format!("{A}{}", B.replace("b.pem", "nowhere.pem")), "nowhere.pem"),
+        (
+            format!("{A}{}", B.replace("[\"b.key\"]", "[\"b.key\", \"b.key\"]")),
+            "2 keys for 1 certificates",
+        ),
+    ] {
+        write(folder, &text);
+        let output = reload(folder);
+        let message = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(!output.status.success() && message.contains(part), "{part}: {message}");
+        assert!(["a", "b"].iter().all(|name| get(folder, &server, name).0));
+    }
+    fs::write(folder.join("p.toml"), format!("control = \"ctl\"\n{A}")).unwrap();
+    let output = reload(folder);
+    let message = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(message.contains("pollux ctl upgrade"), "{message}");
+}
+
+#[test]
+fn flags_replace_the_certificates_of_the_file() {
+    let folder = folder();
+    let folder = folder.path();
+    write(folder, &format!("{A}tls-cert = []\n"));
+    let b = |name: &str| folder.join(name).to_str().unwrap().to_owned();
+    let server = start(folder, &["--tls-cert", &b("b.pem"), "--tls-key", &b("b.key")]);
+    assert!(get(folder, &server, "b").0 && !get(folder, &server, "a").0);
+    drop(server);
+    let server = start(folder, &["--tls", "self-signed"]);
+    assert!(!get(folder, &server, "a").0);
+}
+
+#[test]
+fn keys_of_tls_without_a_certificate_are_faults_with_their_place() {
+    let folder = folder();
+    let path = folder.path().join("p.toml");
+    fs::write(&path, format!("redirect-http = \"127.0.0.1:0\"\ntls-min = 1.1\n{A}")).unwrap();
+    let check = || {
+        let output = Command::new(POLLUX).args(["config", "check"]).arg(&path).output().unwrap();
+        assert_eq!(output.status.code(), Some(1));
+        String::from_utf8([output.stdout, output.stderr].concat()).unwrap()
+    };
+    let text = check();
+    assert!(text.contains("p.toml:2:") && text.contains("use 1.2 or 1.3"), "{text}");
+    fs::write(&path, format!("redirect-http = \"127.0.0.1:0\"\n{A}")).unwrap();
+    let text = check();
+    assert!(text.contains("p.toml:1:") && text.contains("the server has no TLS"), "{text}");
+}
