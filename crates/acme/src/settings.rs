@@ -71,7 +71,7 @@ impl FromStr for Challenge {
         match text {
             "tls-alpn-01" => Ok(Self::TlsAlpn01),
             "http-01" => Ok(Self::Http01),
-            _ => Err("wants tls-alpn-01 or http-01".into()),
+            _ => Err("expected tls-alpn-01 or http-01".into()),
         }
     }
 }
@@ -109,7 +109,9 @@ pub fn check_name(name: &str) -> Result<String, SettingsError> {
         Ok(ServerName::DnsName(_)) if DnsName::try_from(name).is_ok() && !name.ends_with('.') => {
             Ok(name.to_ascii_lowercase())
         }
-        Ok(ServerName::IpAddress(_)) => fail("an address gets no certificate: wants a host name"),
+        Ok(ServerName::IpAddress(_)) => {
+            fail("an address gets no certificate: expected a host name")
+        }
         _ => fail("no host name; a name in another script is written in its xn-- form"),
     }
 }
@@ -131,7 +133,7 @@ pub fn directory_url(text: &str) -> Result<String, SettingsError> {
         return Ok(text.into());
     }
     Err(SettingsError(format!(
-        "{text:?}: wants letsencrypt, letsencrypt-staging or the https URL of an ACME directory"
+        "{text:?}: expected letsencrypt, letsencrypt-staging or the https URL of an ACME directory"
     )))
 }
 
@@ -147,7 +149,7 @@ pub fn check_email(text: &str) -> Result<(), SettingsError> {
     if is_address && is_plain && text.len() <= CONTACT_BYTES_MAX {
         return Ok(());
     }
-    Err(SettingsError(format!("{text:?}: wants an e-mail address, such as admin@example.org")))
+    Err(SettingsError(format!("{text:?}: expected an e-mail address, such as admin@example.org")))
 }
 
 #[cfg(test)]

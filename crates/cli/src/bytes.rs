@@ -17,7 +17,7 @@ pub(crate) fn parse(text: &str) -> Result<u64, String> {
         .ok()
         .zip(shift)
         .and_then(|(number, shift)| number.checked_mul(1 << shift));
-    bytes.ok_or_else(|| "wants a size such as 512K, 64M or 2G, or a number of bytes".into())
+    bytes.ok_or_else(|| "expected a size such as 512K, 64M or 2G, or a number of bytes".into())
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ pub(crate) fn parse(text: &str) -> Result<Duration, String> {
         return Ok(duration);
     }
     humantime::parse_duration(text)
-        .map_err(|_| "wants a time such as 10s, 500ms or 2m, or a number of seconds".into())
+        .map_err(|_| "expected a time such as 10s, 500ms or 2m, or a number of seconds".into())
 }
 
 #[cfg(test)]

@@ -254,7 +254,7 @@ impl Config {
         }
         ensure!(
             self.share.count >= 1 && self.share.index < self.share.count,
-            "--client: wants I/N with 1 ≤ I ≤ N"
+            "--client: expected I/N with 1 ≤ I ≤ N"
         );
         if let Some(session) = self.session {
             self.check_session(session)?;

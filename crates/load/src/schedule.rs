@@ -161,7 +161,7 @@ impl Schedule {
 pub(crate) fn check_rate(rate_rps: f64) -> Result<()> {
     ensure!(
         rate_rps > 0.0 && rate_rps <= MAX_RATE_RPS,
-        "--rate {rate_rps}: wants a number of requests a second above 0, at most 1e9"
+        "--rate {rate_rps}: expected a number of requests a second above 0, at most 1e9"
     );
     Ok(())
 }

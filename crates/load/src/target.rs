@@ -84,7 +84,7 @@ fn split_port(authority: &str) -> Result<(String, Option<u16>)> {
         let (host, rest) = bracketed.split_once(']').context("the [ has no ]")?;
         match rest {
             "" => (host, None),
-            _ => (host, Some(rest.strip_prefix(':').context("wants :PORT after the ]")?)),
+            _ => (host, Some(rest.strip_prefix(':').context("expected :PORT after the ]")?)),
         }
     } else {
         match authority.rsplit_once(':') {
@@ -117,7 +117,7 @@ fn split_port(authority: &str) -> Result<(String, Option<u16>)> {
 /// Neither that nor a URL.
 pub fn check_authority(authority: &str) -> Result<()> {
     let (_, port) = split_port(authority).map_err(|error| anyhow!("{authority}: {error:#}"))?;
-    ensure!(port.is_some(), "{authority}: wants HOST:PORT, or a URL");
+    ensure!(port.is_some(), "{authority}: expected HOST:PORT, or a URL");
     Ok(())
 }
 
@@ -211,7 +211,7 @@ impl Targets {
                     None => 1.0,
                     Some(weight) => weight.parse().with_context(|| format!("weight {weight:?}"))?,
                 };
-                ensure!(words.next().is_none(), "wants URL [WEIGHT]");
+                ensure!(words.next().is_none(), "expected URL [WEIGHT]");
                 Ok((url, weight))
             }();
             urls.push(entry.with_context(|| format!("line {}", index + 1))?);

@@ -21,7 +21,7 @@ use std::{
 const MESSAGE_MAX: usize = 256 << 10;
 
 fn main() -> io::Result<()> {
-    let path = std::env::args().nth(1).ok_or_else(|| io::Error::other("wants a path"))?;
+    let path = std::env::args().nth(1).ok_or_else(|| io::Error::other("expected a path"))?;
     let _ = std::fs::remove_file(&path);
     receive_all(&listen(path.as_ref())?, |first, client| {
         thread::spawn(move || {

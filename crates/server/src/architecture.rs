@@ -138,7 +138,7 @@ impl FromStr for Architecture {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let found = Self::ALL.into_iter().find(|architecture| architecture.name() == text);
-        found.ok_or_else(|| format!("wants one of {}", Self::ALL.map(Self::name).join(", ")))
+        found.ok_or_else(|| format!("expected one of {}", Self::ALL.map(Self::name).join(", ")))
     }
 }
 
@@ -168,6 +168,6 @@ impl FromStr for Accepting {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let found = Self::ALL.into_iter().find(|way| way.name() == text);
-        found.ok_or_else(|| format!("wants one of {}", Self::ALL.map(Self::name).join(", ")))
+        found.ok_or_else(|| format!("expected one of {}", Self::ALL.map(Self::name).join(", ")))
     }
 }

@@ -313,7 +313,7 @@ fn statuses(text: &str) -> Result<Statuses, String> {
 }
 
 pub(super) fn header(text: &str) -> Result<(String, String), String> {
-    let (name, value) = text.split_once(':').ok_or("wants NAME: VALUE")?;
+    let (name, value) = text.split_once(':').ok_or("expected NAME: VALUE")?;
     Ok((name.to_owned(), value.trim_matches([' ', '\t']).to_owned()))
 }
 
@@ -325,7 +325,7 @@ fn share(text: &str) -> Result<Share, String> {
         Some((index, count)) if (1..=count).contains(&index) => {
             Ok(Share { index: index - 1, count })
         }
-        _ => Err("wants I/N with 1 ≤ I ≤ N, such as 2/4".into()),
+        _ => Err("expected I/N with 1 ≤ I ≤ N, such as 2/4".into()),
     }
 }
 
@@ -338,7 +338,7 @@ fn share_of_one(text: &str) -> Result<f64, String> {
     let share = number.parse::<f64>().ok().map(|number| number / unit);
     share
         .filter(|share| (0.0..=1.0).contains(share))
-        .ok_or_else(|| "wants a share such as 10% or 0.1, at most 100%".into())
+        .ok_or_else(|| "expected a share such as 10% or 0.1, at most 100%".into())
 }
 
 impl Args {

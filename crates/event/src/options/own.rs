@@ -229,5 +229,5 @@ pub(crate) use wanted;
 
 /// The error for a value that an option does not allow.
 pub(crate) fn refused(mechanism: &str, key: &str, text: &str, wanted: &str) -> Error {
-    Error::Spec(format!("mechanism {mechanism}: {key}={text}: wants {wanted}"))
+    Error::Spec(format!("mechanism {mechanism}: {key}={text}: expected {wanted}"))
 }

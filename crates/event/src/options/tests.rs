@@ -35,7 +35,7 @@ fn agrees<Own: OwnOptions>() -> usize {
         }
         for wrong in ["", "x", "-1", "99999999999999999999"] {
             let message = Own::default().set(key, wrong).unwrap_err().to_string();
-            assert!(message.contains(&format!("{name}: {key}={wrong}: wants ")), "{message}");
+            assert!(message.contains(&format!("{name}: {key}={wrong}: expected ")), "{message}");
         }
     }
     let message = Own::default().set("nonsense", "1").unwrap_err().to_string();
@@ -126,7 +126,7 @@ fn a_set_is_opened_with_types() {
         let set = crate::mechanism::uring_poll::UringPoll::open_with(&Options::of(own));
         let message = set.unwrap_err().to_string();
         assert!(
-            message.contains(&format!("completions={completions}: wants 1 to 65536")),
+            message.contains(&format!("completions={completions}: expected 1 to 65536")),
             "{message}"
         );
     }

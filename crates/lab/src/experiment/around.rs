@@ -225,7 +225,7 @@ impl Experiment {
         ];
         ensure!(
             kinds.into_iter().filter(|&is| is).count() == 1,
-            "wants one of mechanism, architecture, peer, redis-benchmark and floor-of"
+            "expected one of mechanism, architecture, peer, redis-benchmark and floor-of"
         );
         let benchmark = variant.redis_benchmark.is_some();
         ensure!(!benchmark || self.redis.is_some(), "there is no [redis]");

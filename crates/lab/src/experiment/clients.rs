@@ -85,12 +85,12 @@ impl Experiment {
         for value in &axis.values {
             ensure!(
                 Where::of(value).is_some(),
-                "[[axis]] \"clients\": {value}: wants near, idle or far"
+                "[[axis]] \"clients\": {value}: expected near, idle or far"
             );
         }
         ensure!(
             self.rate.is_some() && self.phase.is_empty(),
-            "[clients] wants [rate], and no phases: how many do they keep open?"
+            "[clients] needs [rate], and no phases: how many do they keep open?"
         );
         ensure!(
             self.axis.iter().all(|axis| axis.name != IDLE),

@@ -107,7 +107,7 @@ impl Experiment {
         match inner {
             Some(Toml::Table(inner)) if quick => it.under(&inner),
             Some(Toml::Table(_)) | None => Ok(it),
-            Some(_) => bail!("quick: wants a table"),
+            Some(_) => bail!("quick: expected a table"),
         }
     }
 
@@ -241,7 +241,7 @@ fn lay_on_entries(kind: &str, entries: &mut Vec<Toml>, over: &Table) -> anyhow::
                 let entry = entries[index].as_table_mut().context("an entry with a name")?;
                 lay(entry, over).with_context(|| format!("{kind} {name:?}"))?;
             }
-            _ => bail!("{kind} {name:?}: wants a table, or false to leave it out"),
+            _ => bail!("{kind} {name:?}: expected a table, or false to leave it out"),
         }
     }
     Ok(())
@@ -272,7 +272,7 @@ mod tests {
         }
         for (over, expected) in [
             ("axis.y.v = 2", "axis: there is none called \"y\""),
-            ("axis.x = 2", "axis \"x\": wants a table, or false"),
+            ("axis.x = 2", "axis \"x\": expected a table, or false"),
         ] {
             let error = laid("axis = [{ name = \"x\", v = 1 }]", over).unwrap_err();
             assert!(format!("{error:#}").contains(expected), "{over}: {error:#}");
@@ -321,7 +321,7 @@ mod tests {
             ("[quick]\nguest.load.rate = 1\n", "[quick]: guest: an overlay has none of this name"),
             ("[quick]\nworkload = \"one-bite\"\n", "[quick]: unknown variant `one-bite`"),
             ("[quick]\nbudget.blocks = 0\n", "[quick]: [budget]: blocks: 1 to 100"),
-            ("[guest]\nquick = 1\n", "[guest]: quick: wants a table"),
+            ("[guest]\nquick = 1\n", "[guest]: quick: expected a table"),
             ("[guests]\nload.rate = 1\n", "unknown field `guests`"),
         ] {
             let message = format!("{:#}", experiment(overlays).unwrap_err());

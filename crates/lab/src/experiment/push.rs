@@ -111,16 +111,16 @@ impl Experiment {
             return Ok(());
         };
         let [Some(subscribers), Some(updates_to)] = axes else {
-            anyhow::bail!("[push] wants the axes {SUBSCRIBERS:?} and {UPDATES_TO:?}");
+            anyhow::bail!("[push] needs the axes {SUBSCRIBERS:?} and {UPDATES_TO:?}");
         };
         for value in &subscribers.values {
             let fits = value.number().is_some_and(|n| (1.0..=1e8).contains(&n) && n.fract() == 0.0);
-            ensure!(fits, "[[axis]] {SUBSCRIBERS:?}: {value}: wants whole numbers from 1");
+            ensure!(fits, "[[axis]] {SUBSCRIBERS:?}: {value}: expected whole numbers from 1");
         }
         for value in &updates_to.values {
             ensure!(
                 UpdatesTo::of(value).is_some(),
-                "[[axis]] {UPDATES_TO:?}: {value}: wants one, one-in-a-hundred or all"
+                "[[axis]] {UPDATES_TO:?}: {value}: expected one, one-in-a-hundred or all"
             );
         }
         for (name, value) in [
@@ -218,9 +218,13 @@ mod tests {
             ("updates-per-second = 100", "updates-pre-second = 1", "unknown field `updates-pre-"),
             ("deliveries-per-second = 20000", "deliveries-per-second = -1", "[push] deliveries-"),
             ("scanned-per-second = 2000000", "scanned-per-second = 1e9", "[push] scanned-per-"),
-            ("\"one-in-a-hundred\", ", "\"ten\", ", "\"updates-to\": ten: wants one, one-in"),
-            ("values = [100, 1000,", "values = [0.5, 1000,", "\"subscribers\": 0.5: wants whole"),
-            ("name = \"updates-to\"", "name = \"updates\"", "wants the axes \"subscribers\" and"),
+            ("\"one-in-a-hundred\", ", "\"ten\", ", "\"updates-to\": ten: expected one, one-in"),
+            (
+                "values = [100, 1000,",
+                "values = [0.5, 1000,",
+                "\"subscribers\": 0.5: expected whole",
+            ),
+            ("name = \"updates-to\"", "name = \"updates\"", "needs the axes \"subscribers\" and"),
             ("\nhub = true", "\n", "[server] hub is missing"),
             ("[load]\n", "[load]\nrate = 5\n", "[load] rate: [push] and its axes say it"),
             ("only = { updates-to = [\"all\"] }", "only = { updates-to = [\"one\"] }", "no topics"),

@@ -73,7 +73,7 @@ impl Experiment {
             self.axis.iter().find(|axis| is_cap(&axis.load_flag) || is_cap(&axis.server_flag))?;
         let is_judged = claim.operating_points.as_deref() == Some(axis.name.as_str());
         (!is_judged)
-            .then(|| format!("wants operating-points = {:?}, which may decide it", axis.name))
+            .then(|| format!("expected operating-points = {:?}, which may decide it", axis.name))
     }
 
     /// Whether it cannot come out otherwise: every value that its comparison can have is on one side of its threshold;
@@ -100,7 +100,8 @@ impl Experiment {
             return Some("nothing fails at the lowest rate: it cannot come out otherwise".into());
         }
         let wants_control = claim.primary && of_failures && claim.a.take != Take::Each;
-        wants_control.then(|| "wants control = ID, a claim which shows that it could fail".into())
+        wants_control
+            .then(|| "expected control = ID, a claim which shows that it could fail".into())
     }
 }
 
@@ -196,7 +197,7 @@ mod tests {
         }
         let mut one_value = find("gammo-fig5-6").unwrap();
         claim(&mut one_value, "G3").operating_points = None;
-        assert!(faults(&one_value)[0].contains("wants operating-points"));
+        assert!(faults(&one_value)[0].contains("expected operating-points"));
     }
 
     #[test]
@@ -218,7 +219,7 @@ mod tests {
         assert!(faults(&planted).iter().any(|it| it.contains("cannot come out otherwise")));
         let mut alone = find("provos-fig10").unwrap();
         claim(&mut alone, "P4").control = None;
-        assert!(faults(&alone).iter().any(|it| it.contains("wants control")));
+        assert!(faults(&alone).iter().any(|it| it.contains("expected control")));
     }
 
     #[test]

@@ -47,7 +47,7 @@ fn mistakes_are_named() {
         ("rate.rps = [1500]", "rate.rps = []", "[quick]: [rate]: fractions is empty"),
         ("\nrps = [200]\n", "\n", "[rate]: fractions is empty"),
         ("\nrps = [200]", "\nfractions = [50]", "50 is not a share of the saturation"),
-        ("values = [0, 1000, 8000]", "values = [0, -1]", "[[axis]] \"idle\": wants numbers"),
+        ("values = [0, 1000, 8000]", "values = [0, -1]", "[[axis]] \"idle\": expected numbers"),
         ("values = [0, 1000, 8000]", "values = []", "values is empty"),
         ("blocks = 16", "blocks = 0", "[quick]: [budget]: blocks: 1 to 100"),
         ("x = \"idle\"", "x = \"idel\"", "[[figure]] \"cpu\": no axis \"idel\""),
@@ -92,7 +92,7 @@ fn what_is_around_a_front_end_fits_to_it() {
     for (old, new, expected) in [
         ("distinct = 20000", "distinct = 999", "stored: at least 1000 distinct ones"),
         ("floor-of = \"epoll-et\"", "floor-of = \"nginx\"", "floor-of: no variant \"nginx\" with"),
-        ("floor-of = ", "mechanism = \"poll\"\nfloor-of = ", "wants one of mechanism"),
+        ("floor-of = ", "mechanism = \"poll\"\nfloor-of = ", "expected one of mechanism"),
         (
             "floor-of = \"epoll-et\"",
             "peer = \"nginx\"\nfloor = { threads = 2 }",
@@ -392,7 +392,7 @@ fn what_clients_far_away_need_is_checked() {
         ("loss = 0.01\nsettle", "loss = 1\nsettle", "loss: a share, at most 0.5"),
         ("settle-seconds = 2", "settle-seconds = 0", "settle-seconds: 0.1 to 600"),
         ("session-requests = 4", "session-requests = 1", "session-requests: at least 2"),
-        ("values = [\"near\", ", "values = [\"here\", ", "here: wants near, idle or far"),
+        ("values = [\"near\", ", "values = [\"here\", ", "here: expected near, idle or far"),
         ("name = \"clients\"", "name = \"idle\"", "belong together"),
         ("delay-ms = 150", "delay-ms = 9000", "[guest]: [clients] delay-ms"),
         ("minus = \"epoll\"", "minus = \"epol\"", "no variant \"epol\""),

@@ -51,7 +51,7 @@ impl Experiment {
         let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
         ensure!(
             !self.id.is_empty() && self.id.chars().all(plain),
-            "id = {:?}: wants lower-case letters, digits and dashes (it names a directory)",
+            "id = {:?}: expected lower-case letters, digits and dashes (it names a directory)",
             self.id
         );
         match self.subject {
@@ -134,7 +134,7 @@ impl Experiment {
         ensure!(
             rate.relative_to == RelativeTo::Slowest
                 || self.budget.saturation_of == SaturationOf::All,
-            "relative-to = \"fastest\" wants saturation-of = \"all\""
+            "relative-to = \"fastest\" needs saturation-of = \"all\""
         );
         ensure!(rate.saturation_connections > 0, "saturation-connections is 0");
         Ok(())
@@ -190,7 +190,7 @@ impl Experiment {
 
     fn check_phases(&self) -> anyhow::Result<()> {
         ensure!(self.subject == Subject::Server, "[[phase]] is for subject = \"server\"");
-        let rate = self.rate.as_ref().context("[[phase]] wants [rate]: shares of what?")?;
+        let rate = self.rate.as_ref().context("[[phase]] needs [rate]: shares of what?")?;
         ensure!(
             rate.fractions.is_empty() && rate.paper_rps.is_empty(),
             "[rate] has rates, and so has [[phase]]: leave those of [rate] out"
@@ -321,7 +321,7 @@ impl Axis {
         ensure!(self.values.len() <= MAX_VALUES, "more than {MAX_VALUES} values");
         if self.name == IDLE {
             let counts = |v: &Value| v.number().is_some_and(|n| n >= 0.0 && n.fract() == 0.0);
-            ensure!(self.values.iter().all(counts), "wants numbers of connections");
+            ensure!(self.values.iter().all(counts), "expected numbers of connections");
         }
         match subject {
             Subject::Server => ensure!(

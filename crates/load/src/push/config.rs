@@ -91,7 +91,7 @@ impl PushConfig {
             anyhow::bail!("--subscribe: updates follow a schedule; give --rate");
         };
         let [(url, _)] = &config.urls[..] else {
-            anyhow::bail!("--subscribe: wants one URL, that of the subscription");
+            anyhow::bail!("--subscribe: expected one URL, that of the subscription");
         };
         Ok(Self {
             url: url.clone(),

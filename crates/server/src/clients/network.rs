@@ -69,7 +69,7 @@ impl FromStr for Network {
         };
         let address: IpAddr = address
             .parse()
-            .map_err(|_| format!("{text:?} is no network: wants ADDRESS or ADDRESS/BITS"))?;
+            .map_err(|_| format!("{text:?} is no network: expected ADDRESS or ADDRESS/BITS"))?;
         let most = if address.is_ipv4() { 32 } else { 128 };
         let length = match length {
             None => most,
@@ -77,7 +77,7 @@ impl FromStr for Network {
                 .parse()
                 .ok()
                 .filter(|bits| *bits <= most && text.bytes().all(|b| b.is_ascii_digit()))
-                .ok_or_else(|| format!("{text:?}: wants a number of bits from 0 to {most}"))?,
+                .ok_or_else(|| format!("{text:?}: expected a number of bits from 0 to {most}"))?,
         };
         let bits = 128 - most + length;
         let first = number(address);

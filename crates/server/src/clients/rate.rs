@@ -55,7 +55,7 @@ impl FromStr for Rate {
 
     /// `N`, `N/s` or `N/m`, and `:BURST` after it; without it, N may come at once.
     fn from_str(text: &str) -> Result<Self, String> {
-        let wanted = || format!("{text:?}: wants N, N/s or N/m, and perhaps :BURST after it");
+        let wanted = || format!("{text:?}: expected N, N/s or N/m, and perhaps :BURST after it");
         let number = |text: &str| text.parse::<NonZeroU32>().map_err(|_| wanted());
         let (rate, burst) = match text.split_once(':') {
             Some((rate, burst)) => (rate, Some(number(burst)?)),

@@ -204,7 +204,7 @@ impl FromStr for RouteConfig {
         if !text.starts_with('/') {
             return Ok(Self { prefix: None, origin: text.parse()? });
         }
-        let (prefix, url) = text.split_once('=').ok_or("wants /PREFIX=URL")?;
+        let (prefix, url) = text.split_once('=').ok_or("expected /PREFIX=URL")?;
         Ok(Self { prefix: Some(read_prefix(prefix)?), origin: url.parse()? })
     }
 }
@@ -223,7 +223,7 @@ impl FromStr for HandoverConfig {
 
     /// `unix:PATH` or `/PREFIX=unix:PATH`.
     fn from_str(text: &str) -> Result<Self, String> {
-        const WANTED: &str = "wants unix:PATH or /PREFIX=unix:PATH: only to a process on this host can \
+        const WANTED: &str = "expected unix:PATH or /PREFIX=unix:PATH: only to a process on this host can \
                               an open connection be handed over";
         let (prefix, rest) = match text.split_once('=') {
             Some((prefix, rest)) if text.starts_with('/') => (Some(read_prefix(prefix)?), rest),
@@ -247,7 +247,7 @@ impl FromStr for Origin {
     fn from_str(text: &str) -> Result<Self, String> {
         if let Some(path) = text.strip_prefix("unix:") {
             return match path {
-                "" => Err("unix: wants a path after it".into()),
+                "" => Err("unix: expected a path after it".into()),
                 path => Ok(Self::Unix(path.into())),
             };
         }
@@ -256,7 +256,7 @@ impl FromStr for Origin {
             (None, Some(rest)) => (false, rest),
             (None, None) => {
                 return Err(format!(
-                    "{text:?}: wants http://HOST:PORT, https://HOST:PORT or unix:PATH"
+                    "{text:?}: expected http://HOST:PORT, https://HOST:PORT or unix:PATH"
                 ));
             }
         };
@@ -369,7 +369,7 @@ impl FromStr for ForwardedPolicy {
             "append" => Ok(Self::Append),
             "keep" => Ok(Self::Keep),
             "remove" => Ok(Self::Remove),
-            _ => Err("wants replace, append, keep or remove".into()),
+            _ => Err("expected replace, append, keep or remove".into()),
         }
     }
 }
@@ -397,8 +397,8 @@ mod tests {
             FrontendConfig::new(vec![route]).check().unwrap();
         }
         for (text, expected) in [
-            ("", "wants http://"),
-            ("a:80", "wants http://"),
+            ("", "expected http://"),
+            ("a:80", "expected http://"),
             ("https://a_b..c", "no name that a certificate"),
             ("http://a/b", "no path"),
             ("http://a?b", "no path"),
@@ -406,7 +406,7 @@ mod tests {
             ("http://u@a", "no HOST:PORT"),
             ("http://a:0", "port 0"),
             ("http://a:99999", "no HOST:PORT"),
-            ("unix:", "wants a path"),
+            ("unix:", "expected a path"),
             ("/api", "/PREFIX=URL"),
             ("/a b=http://a", "prefix"),
             ("/a/../b=http://a", "prefix"),

@@ -82,7 +82,7 @@ impl GuestbookConfig {
         );
         ensure!(
             (1..=limits::SHOWN_MAX).contains(&self.shown),
-            "--guestbook-shown wants a number from 1 to {}",
+            "--guestbook-shown needs a number from 1 to {}",
             limits::SHOWN_MAX
         );
         self.load()
@@ -171,7 +171,7 @@ impl FromStr for StoreConnections {
             _ => None,
         };
         read.ok_or_else(|| {
-            format!("wants per-request, one, or pooled:N with N from 1 to {POOL_MAX}")
+            format!("expected per-request, one, or pooled:N with N from 1 to {POOL_MAX}")
         })
     }
 }

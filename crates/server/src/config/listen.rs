@@ -22,7 +22,7 @@ impl FromStr for Listen {
     fn from_str(text: &str) -> Result<Self, String> {
         if let Some(path) = text.strip_prefix("unix:") {
             return if path.is_empty() {
-                Err("unix: wants a path after it".into())
+                Err("unix: expected a path after it".into())
             } else {
                 Ok(Self::Unix(path.into()))
             };
@@ -30,7 +30,7 @@ impl FromStr for Listen {
         if let Some(name) = text.strip_prefix("systemd") {
             match name.strip_prefix(':') {
                 _ if name.is_empty() => return Ok(Self::Passed(None)),
-                Some("") => return Err("systemd: wants the name of a socket after it".into()),
+                Some("") => return Err("systemd: expected the name of a socket after it".into()),
                 Some(name) => return Ok(Self::Passed(Some(name.into()))),
                 None => {}
             }

@@ -78,7 +78,7 @@ impl FromStr for LogFormat {
             "clf" => Ok(Self::Clf),
             "combined" => Ok(Self::Combined),
             "json" => Ok(Self::Json),
-            _ => Err("wants clf, combined or json".into()),
+            _ => Err("expected clf, combined or json".into()),
         }
     }
 }
@@ -174,7 +174,7 @@ impl FromStr for LogField {
         }
         let Some(name) = text.strip_prefix("header:") else {
             let names: Vec<_> = NAMED.iter().map(|(name, _)| *name).collect();
-            return Err(format!("wants {} or header:NAME", names.join(", ")));
+            return Err(format!("expected {} or header:NAME", names.join(", ")));
         };
         let name = name.to_ascii_lowercase();
         if SECRET.contains(&&*name) {

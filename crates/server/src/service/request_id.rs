@@ -28,7 +28,7 @@ impl FromStr for RequestIds {
             "off" => Ok(Self::Off),
             "generate" => Ok(Self::Generate),
             "accept" => Ok(Self::Accept),
-            _ => Err("wants generate, accept or off".into()),
+            _ => Err("expected generate, accept or off".into()),
         }
     }
 }

@@ -65,7 +65,7 @@ fn what_makes_no_sense_together_is_refused() {
         (&["--origin", "http://a", "--handover", "unix:/x"][..], "forwarded to an origin"),
         (&["--origin", "/a=http://a", "--handover", "/a=unix:/x"], "forwarded to an origin"),
         (&["--handover", "unix:/x", "--handover", "unix:/y"], "already"),
-        (&["--handover", "http://a"], "wants unix:PATH"),
+        (&["--handover", "http://a"], "expected unix:PATH"),
         (&["--handover", "unix:/x", "--cache", "1M"], "--origin"),
     ] {
         let output = Command::new(super::BINARY).arg("serve").args(arguments).output().unwrap();

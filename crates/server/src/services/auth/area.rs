@@ -50,7 +50,7 @@ impl FromStr for BasicAuth {
             _ => ("", text),
         };
         if file.is_empty() {
-            return Err("wants FILE or /PREFIX=FILE".into());
+            return Err("expected FILE or /PREFIX=FILE".into());
         }
         // The comparison reads over these, and a prefix with them would look as if it did not.
         if prefix.bytes().any(|byte| byte.is_ascii_control() || b"%?#\\;".contains(&byte)) {

@@ -71,7 +71,7 @@ impl Users {
             }
             let number = index + 1;
             let Some((name, hash)) = line.split_once(':') else {
-                bail!("{number}: wants NAME:HASH");
+                bail!("{number}: expected NAME:HASH");
             };
             ensure!(
                 (1..=NAME_BYTES_MAX).contains(&name.len()) && !name.contains(char::is_control),

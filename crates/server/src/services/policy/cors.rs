@@ -132,7 +132,7 @@ impl FromStr for Cors {
 /// Whether an origin is written as browsers write it in `Origin`: the comparison is exact.
 fn check(origin: &str) -> Result<(), String> {
     let wanted =
-        "wants * or origins without a path, such as https://example.org,https://example.net";
+        "expected * or origins without a path, such as https://example.org,https://example.net";
     if origin == "*" {
         return Err("* is for every origin: leave out the others".into());
     }
@@ -241,13 +241,13 @@ mod tests {
             text.parse::<Cors>().unwrap();
         }
         for (text, expected) in [
-            ("", "wants"),
-            ("a.example", "wants"),
-            ("https://", "wants"),
-            ("https://a/b", "wants"),
-            ("null", "wants"),
-            ("https://a.example/", "wants"),
-            ("https://a,", "wants"),
+            ("", "expected"),
+            ("a.example", "expected"),
+            ("https://", "expected"),
+            ("https://a/b", "expected"),
+            ("null", "expected"),
+            ("https://a.example/", "expected"),
+            ("https://a,", "expected"),
             ("*,https://a", "leave out"),
             ("https://a,https://a", "twice"),
             ("https://A.example", "write https://a.example"),

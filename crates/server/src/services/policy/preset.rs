@@ -47,7 +47,7 @@ impl FromStr for SecurityHeaders {
         match text {
             "basic" => Ok(Self::Basic),
             "strict" => Ok(Self::Strict),
-            _ => Err("wants basic or strict".into()),
+            _ => Err("expected basic or strict".into()),
         }
     }
 }

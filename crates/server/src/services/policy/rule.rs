@@ -142,7 +142,7 @@ impl FromStr for Redirect {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let (Some(from), Some(to), status, false) = words(text) else {
-            return Err("wants FROM TO [STATUS], such as \"/old/* /new/* 301\"".into());
+            return Err("expected FROM TO [STATUS], such as \"/old/* /new/* 301\"".into());
         };
         let status = match status {
             None | Some("308") => Status::PermanentRedirect,
@@ -176,7 +176,7 @@ impl FromStr for Rewrite {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let (Some(from), Some(to), None, false) = words(text) else {
-            return Err("wants FROM TO, such as \"/blog/:slug /posts/:slug.html\"".into());
+            return Err("expected FROM TO, such as \"/blog/:slug /posts/:slug.html\"".into());
         };
         let from: Pattern = from.parse()?;
         if !to.starts_with('/') || to.starts_with("//") {

@@ -103,7 +103,7 @@ impl FromStr for PathField {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let wanted =
-            "wants PATTERN NAME: VALUE, such as \"/assets/* Cache-Control: max-age=31536000\"";
+            "expected PATTERN NAME: VALUE, such as \"/assets/* Cache-Control: max-age=31536000\"";
         let (pattern, field) = text.trim().split_once(' ').ok_or(wanted)?;
         let (name, value) = field.split_once(':').ok_or(wanted)?;
         let (name, value) = (name.trim(), value.trim());
@@ -138,7 +138,7 @@ impl FromStr for ErrorPage {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let wanted = "wants STATUS PATH, such as \"404 /404.html\"";
+        let wanted = "expected STATUS PATH, such as \"404 /404.html\"";
         let (status, path) = text.trim().split_once([' ', '=']).ok_or(wanted)?;
         let status = status.parse().ok().filter(|status| (400..600).contains(status));
         let status = status.ok_or("an error's status is from 400 to 599")?;
