@@ -1,9 +1,8 @@
 //! The subscribers of one worker. Each owns a slot with a position in the history, and no queue.
 //!
 //! Subscribers that read the same topics with the same permission share a *topic set*. A set links
-//! its subscribers into two lists: those whose connection can take something, and those whose
-//! connection is full. The first list begins with the subscribers that are behind, and ends with
-//! those that are idle, which have every update of the set.
+//! its subscribers whose connection can take something into a ring. It begins with the subscribers
+//! that are behind, and ends with those that are idle, which have every update of the set.
 //!
 //! An update makes the idle subscribers of every set that it concerns fall behind, which is one
 //! assignment, however many they are. [`Subscribers::deliver`] then works through those that are
@@ -11,7 +10,7 @@
 //! not written to: an update to one of a million topics touches only its subscribers.
 
 mod audience;
-mod list;
+mod ring;
 mod set_table;
 mod topic_set;
 
@@ -24,7 +23,7 @@ use crate::{
     update::{Frame, Update},
 };
 pub use audience::Audience;
-use list::NONE;
+use ring::NONE;
 use set_table::{SetId, SetTable};
 use slab::Slab;
 use std::{
@@ -62,12 +61,16 @@ struct Slot {
     previous: u32,
     next: u32,
     state: State,
+    /// Nothing was sent to it since [`Subscribers::heartbeat`] last looked at it.
+    is_quiet: bool,
 }
 
-/// In which list of its set a subscriber is.
+/// Whether a subscriber's connection can take something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
+    /// It can: the subscriber is in the ring of its set.
     Ready,
+    /// It is full.
     Blocked,
 }
 
@@ -173,9 +176,15 @@ impl Subscribers {
     ) -> Option<SubscriberId> {
         let key = u32::try_from(self.slots.vacant_key()).ok().filter(|key| *key != NONE)?;
         let set = self.sets.join(audience)?;
-        let slot =
-            Slot { cursor, connection, set, previous: NONE, next: NONE, state: State::Ready };
-        self.slots.insert(slot);
+        self.slots.insert(Slot {
+            cursor,
+            connection,
+            set,
+            previous: NONE,
+            next: NONE,
+            state: State::Ready,
+            is_quiet: false,
+        });
         if cursor < published {
             self.replays.insert(key, published);
         }
@@ -323,33 +332,40 @@ impl Subscribers {
             }
         };
         match delivery {
-            Delivery::Taken => self.move_on(key, reached),
+            Delivery::Taken => {
+                self.slots[key as usize].is_quiet = false;
+                self.move_on(key, reached);
+            }
             Delivery::Full => {
                 self.unlink(key);
                 self.slots[key as usize].state = State::Blocked;
-                self.sets[set].blocked.push(&mut self.slots, key);
             }
             Delivery::Gone => self.remove(SubscriberId(key)),
         }
         delivery == Delivery::Taken
     }
 
-    /// Sends a heartbeat to those of the next `count` slots that are idle, and goes on from there
-    /// at the next call. To cover all in a period, call it once a second with their share: this
-    /// is neither a timer for each nor a burst.
+    /// Looks at the next `count` slots, and goes on from there at the next call. An idle subscriber to which nothing was
+    /// sent since the last look at it gets a heartbeat. To look at all twice in a period, call this once a second with
+    /// their share: nobody is left without a message for longer than a period, and those that receive updates more often
+    /// cost no heartbeat. This is neither a timer for each nor a burst.
     pub fn heartbeat(&mut self, count: usize, mut send: impl FnMut(u64, Message<'_>) -> Delivery) {
-        for _ in 0..count.min(self.slots.capacity()) {
+        for _ in 0..count.min(2 * self.slots.capacity()) {
             if self.heartbeat_at >= self.slots.capacity() {
                 self.heartbeat_at = 0;
             }
             let index = u32::try_from(self.heartbeat_at).unwrap_or(NONE);
             self.heartbeat_at += 1;
-            let Some(slot) = self.slots.get(index as usize) else { continue };
-            if slot.state == State::Ready
-                && self.has_everything(index)
-                && send(slot.connection, Message::Comment(&self.heartbeat)) == Delivery::Gone
-            {
-                self.remove(SubscriberId(index));
+            let Some(slot) = self.slots.get_mut(index as usize) else { continue };
+            let was_quiet = std::mem::replace(&mut slot.is_quiet, true);
+            let Slot { state, connection, .. } = *slot;
+            if !was_quiet || state == State::Blocked || !self.has_everything(index) {
+                continue;
+            }
+            match send(connection, Message::Comment(&self.heartbeat)) {
+                Delivery::Taken => self.slots[index as usize].is_quiet = false,
+                Delivery::Full => {}
+                Delivery::Gone => self.remove(SubscriberId(index)),
             }
         }
     }
@@ -368,13 +384,19 @@ impl Subscribers {
         }
     }
 
+    /// Notes how far the subscriber whose turn it is has come, and ends its turn.
     fn move_on(&mut self, key: u32, reached: Sequence) {
-        self.unlink(key);
-        self.slots[key as usize].cursor = reached;
-        if reached >= self.replay(key) {
+        let slot = &mut self.slots[key as usize];
+        slot.cursor = reached;
+        let set = slot.set;
+        let replay = self.replay(key);
+        // For nearly all there is none, and nothing is to be looked up in the table.
+        if replay > 0 && reached >= replay {
             self.replays.remove(&key);
         }
-        self.make_ready(key);
+        let set = &mut self.sets[set];
+        let is_idle = reached >= set.newest().max(replay);
+        set.ready.end_turn(&mut self.slots, is_idle);
     }
 
     /// Until where a subscriber searches; 0 for nearly all.
@@ -402,9 +424,8 @@ impl Subscribers {
 
     fn unlink(&mut self, key: u32) {
         let Slot { set, state, .. } = self.slots[key as usize];
-        match state {
-            State::Ready => self.sets[set].ready.remove(&mut self.slots, key),
-            State::Blocked => self.sets[set].blocked.remove(&mut self.slots, key),
+        if state == State::Ready {
+            self.sets[set].ready.remove(&mut self.slots, key);
         }
     }
 }

@@ -1,9 +1,6 @@
 //! A topic set: what its subscribers have in common.
 
-use super::{
-    audience::Audience,
-    list::{List, ReadyList},
-};
+use super::{audience::Audience, ring::ReadyRing};
 use crate::{
     history::{History, Sequence},
     limits::RECENT_UPDATES,
@@ -19,8 +16,7 @@ const SEARCH_STEP: usize = 64;
 #[derive(Debug)]
 pub(super) struct TopicSet {
     pub(super) audience: Audience,
-    pub(super) ready: ReadyList,
-    pub(super) blocked: List,
+    pub(super) ready: ReadyRing,
     /// How many subscribers there are.
     pub(super) members: u32,
     /// Whether the set is in the queue of those that have something to deliver.
@@ -49,8 +45,7 @@ impl TopicSet {
     pub(super) fn new(audience: Audience) -> Self {
         Self {
             audience,
-            ready: ReadyList::new(),
-            blocked: List::new(),
+            ready: ReadyRing::new(),
             members: 0,
             dirty: false,
             recent_len: 0,

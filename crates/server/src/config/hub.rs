@@ -112,7 +112,7 @@ pub struct HubConfig {
     pub subscriptions: bool,
     /// What becomes of a subscriber that is too slow.
     pub on_loss: OnLoss,
-    /// How often an idle subscriber gets a comment, so that nobody in between forgets the
+    /// The longest time without a message: then a subscriber gets a comment, so that nobody in between forgets the
     /// connection; zero is never.
     pub heartbeat: Duration,
     /// Where the history is kept.

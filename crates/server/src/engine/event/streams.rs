@@ -80,7 +80,9 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
                 Peer::Stream(stream) => {
                     let (delivery, change) =
                         send(transport, stream, client.fd, what, &mut bytes_sent);
-                    changes.extend(change);
+                    if let Some(change) = change {
+                        changes.push(change);
+                    }
                     delivery
                 }
                 // It will become a stream, and receives an event then that there is room.

@@ -50,7 +50,10 @@ impl Hub {
         let care = std::mem::take(&mut self.care_is_due);
         let Self { subscribers, history, shared, polls, extras, .. } = self;
         let mut deliver = |connection: u64, message: Message<'_>| {
-            if let Some(number) = polls.remove(&connection) {
+            // Most hubs have no long polls: then a delivery looks nothing up.
+            if !polls.is_empty()
+                && let Some(number) = polls.remove(&connection)
+            {
                 let client = client_of(connection);
                 ready.push(ExchangeId { client, number });
                 // The exchange reads the history itself, from its own cursor.
@@ -77,7 +80,8 @@ impl Hub {
         if care {
             let period = shared.config.heartbeat.as_millis() / u128::from(CARE_TICKS * 100);
             if let Ok(period @ 1..) = usize::try_from(period) {
-                subscribers.heartbeat(subscribers.slots().div_ceil(period), &mut deliver);
+                // Twice in a period, as `heartbeat` requires.
+                subscribers.heartbeat((2 * subscribers.slots()).div_ceil(period), &mut deliver);
             }
         }
         let expired = if care { self.expired() } else { Vec::new() };
