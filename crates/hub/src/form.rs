@@ -100,7 +100,7 @@ fn check_id(id: &str) -> Result<(), Reject> {
     // fields of HTTP, where no control character may be.
     if id.starts_with('#') || has_control(id) || id == "earliest" {
         return Err(Reject::invalid(
-            "an id must not start with #, have control characters, or be the word earliest",
+            "an id must not start with #, have control or invisible characters, or be the word earliest",
         ));
     }
     Ok(())
@@ -110,10 +110,10 @@ fn check_type(event_type: &str, dialect: Dialect) -> Result<(), Reject> {
     if event_type.len() > limits::EVENT_TYPE_BYTES {
         return Err(Reject::too_large("the type is longer than 256 bytes: use a shorter one"));
     }
-    if event_type.contains(['\r', '\n', '\0']) {
-        return Err(Reject::invalid("a type must not have line breaks"));
+    if has_control(event_type) {
+        return Err(Reject::invalid("a type has control or invisible characters: remove them"));
     }
-    if event_type == "mercure" && !dialect.zero() {
+    if event_type == "mercure" && dialect.one() {
         return Err(Reject::invalid("the type mercure is reserved for the hub: use another"));
     }
     Ok(())
@@ -175,6 +175,10 @@ mod tests {
             ("id=earliest", 400),
             ("type=a%0Ab", 400),
             ("type=a%0Db", 400),
+            ("type=a%09b", 400),
+            ("type=a%E2%80%8Bb", 400),
+            ("id=a%E2%80%AEb", 400),
+            ("id=a%7F", 400),
             ("type=mercure", 400),
             ("retry=1s", 400),
             ("retry=-1", 400),
@@ -193,6 +197,8 @@ mod tests {
         assert_eq!(form("topic=%00", Dialect::One), Err(400));
         assert_eq!(form("topic=https://x/.well-known/mercure/a", Dialect::One), Err(403));
         assert_eq!(form("topic=a&topic=/.well-known/mercure", Dialect::Zero), Err(403));
+        assert_eq!(form("topic=a&type=mercure", Dialect::Both), Err(400));
+        assert!(form("topic=a&type=mercure", Dialect::Zero).is_ok());
     }
 
     #[test]

@@ -73,14 +73,15 @@ impl HubUrl {
     }
 }
 
-/// Decodes percent escapes of ASCII; others cannot hide a letter of the namespace.
+/// Decodes percent escapes of unreserved characters (RFC 3986 §2.3): an escape of another one, such
+/// as a slash, is another path.
 fn decode(path: &str) -> String {
     let mut decoded = String::with_capacity(path.len());
     let mut rest = path;
     while let Some(at) = rest.find('%') {
         decoded.push_str(&rest[..at]);
         let code = rest.get(at + 1..at + 3).and_then(|hex| u8::from_str_radix(hex, 16).ok());
-        match code.filter(u8::is_ascii) {
+        match code.filter(|byte| byte.is_ascii_alphanumeric() || b"-._~".contains(byte)) {
             Some(byte) => {
                 decoded.push(char::from(byte));
                 rest = &rest[at + 3..];
@@ -95,7 +96,7 @@ fn decode(path: &str) -> String {
     decoded
 }
 
-/// Checks a topic or a matcher: text of a bounded length without control characters.
+/// Checks a topic or a matcher: text of a bounded length without control or format characters.
 ///
 /// # Errors
 /// 400 for empty or control characters, 413 for a length over [`limits::TEXT_BYTES`].
@@ -107,7 +108,7 @@ pub fn check(text: &str) -> Result<(), Reject> {
         return Err(Reject::too_large("a topic is longer than 4096 bytes: use a shorter one"));
     }
     if has_control(text) {
-        return Err(Reject::invalid("a topic has control characters: remove them"));
+        return Err(Reject::invalid("a topic has control or invisible characters: remove them"));
     }
     Ok(())
 }
@@ -134,10 +135,19 @@ mod tests {
             "mercure/x",
             "https:/.well-known/mercure/x",
             "\\.well-known\\mercure",
+            "/.well-known/me%72cure/x",
+            "https:mercure/x",
+            "https:",
+            "?x",
         ] {
             assert!(hub().reserves(topic), "{topic}");
         }
         for topic in ["/.well-known/mercurey", "https://a/b", "foo", "urn:x:y", "/mercure", "*"] {
+            assert!(!hub().reserves(topic), "{topic}");
+        }
+        for topic in
+            ["/.well-known%2Fmercure", "/a/.well-known/mercure/b", "../mercure/x", "http:x"]
+        {
             assert!(!hub().reserves(topic), "{topic}");
         }
     }
@@ -155,7 +165,9 @@ mod tests {
     #[test]
     fn topics_are_checked() {
         assert!(check("a b").is_ok());
-        for (text, status) in [("", 400), ("a\nb", 400), ("a\u{85}", 400), ("a\u{7f}", 400)] {
+        for (text, status) in
+            [("", 400), ("a\nb", 400), ("a\u{85}", 400), ("a\u{7f}", 400), ("a\u{200b}", 400)]
+        {
             assert_eq!(check(text).unwrap_err().status, status);
         }
         assert_eq!(check(&"a".repeat(4097)).unwrap_err().status, 413);
