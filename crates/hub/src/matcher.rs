@@ -16,6 +16,7 @@ use crate::{
 };
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
+use template::TemplateError;
 use url::Url;
 
 /// How an expression is to be understood.
@@ -30,9 +31,19 @@ pub enum MatcherType {
 }
 
 impl MatcherType {
-    /// The name in its canonical case, as subscriptions show it.
+    /// The name, as subscriptions show it.
     #[must_use]
     pub fn name(self) -> &'static str {
+        match self {
+            Self::Exact => "exact",
+            Self::UrlPattern => "urlpattern",
+            Self::Template => "uritemplate",
+        }
+    }
+
+    /// The name in the earlier texts of draft 08.
+    #[must_use]
+    pub fn draft_name(self) -> &'static str {
         match self {
             Self::Exact => "Exact",
             Self::UrlPattern => "URLPattern",
@@ -40,14 +51,12 @@ impl MatcherType {
         }
     }
 
-    /// Parses the value of `matchType` (draft 08) or `match_type` (1.0 alpha).
+    /// Parses the value of `match_type`, which is `matchType` in the earlier texts of draft 08.
     #[must_use]
     pub fn parse(name: &str) -> Option<Self> {
-        match name {
-            "Exact" | "exact" => Some(Self::Exact),
-            "URLPattern" | "urlpattern" => Some(Self::UrlPattern),
-            _ => None,
-        }
+        [Self::Exact, Self::UrlPattern]
+            .into_iter()
+            .find(|kind| name == kind.name() || name == kind.draft_name())
     }
 }
 
@@ -95,8 +104,8 @@ pub enum MatcherError {
     /// Not a pattern of the URL Pattern Standard.
     #[error("a URL pattern is malformed, or too large when it is compiled")]
     UrlPattern,
-    /// Not a URI template.
-    #[error("a URI template is malformed, or too large when it is compiled")]
+    /// A URI template with too many variables.
+    #[error("a URI template is too large when it is compiled: use fewer variables")]
     Template,
     /// As many patterns are in use as there may be.
     #[error("the hub has too many different patterns in use: try again later")]
@@ -142,7 +151,12 @@ impl Matcher {
             MatcherType::UrlPattern => {
                 Self::UrlPattern(Box::new(url_pattern::Pattern::compile(&selector.text, hub)?))
             }
-            _ => Self::Template(Arc::clone(&selector.text), template::compile(&selector.text)?),
+            _ => match template::compile(&selector.text) {
+                Ok(regex) => Self::Template(Arc::clone(&selector.text), regex),
+                // Hubs of 0.x compare what is no template with the topic.
+                Err(TemplateError::Malformed) => Self::Exact(Arc::clone(&selector.text)),
+                Err(TemplateError::TooLarge) => return Err(MatcherError::Template),
+            },
         })
     }
 

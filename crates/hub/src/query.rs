@@ -14,7 +14,7 @@ use crate::{
 pub struct Query {
     /// The topics that it reads: sorted, each once, never empty.
     pub selectors: Vec<Selector>,
-    /// The last update that it has.
+    /// The last update that it has. Empty if the parameter has no value.
     pub last_event_id: Option<String>,
     /// A token in the query. Servers should not write it to a log.
     pub access_token: Option<String>,
@@ -22,15 +22,17 @@ pub struct Query {
 
 /// Parses the query of a subscribe request (draft-dunglas-mercure §3).
 ///
-/// Names of parameters are accepted in the form of draft 08 (`matchURLPattern`, `lastEventID`), of
-/// the 1.0 alpha (`match_urlpattern`) and, in dialect 0, of 0.x (`topic`, `last_event_id`,
-/// `Last-Event-ID`, `authorization`).
+/// Names of parameters are accepted in the form of the newest text (`match_urlpattern`,
+/// `last_event_id`), of earlier ones of draft 08 (`matchURLPattern`, `lastEventID`) and, in
+/// dialect 0, of 0.x (`topic`, `Last-Event-ID`, `authorization`). `lastEventId` is what
+/// polyfills of `EventSource` add when they reconnect.
 ///
 /// # Errors
 /// 400 for a malformed query, an unknown parameter whose name begins with `match`, no matcher, or
 /// too many.
 pub fn parse(query: &[u8], dialect: Dialect, limits: &Limits) -> Result<Query, Reject> {
     let mut parsed = Query::default();
+    let mut reconnects_after = None;
     for (name, value) in fields::decode(query).map_err(as_bad_request)? {
         if let Some(kind) = matcher_type(&name, dialect)? {
             if parsed.selectors.len() == limits.matchers {
@@ -45,8 +47,9 @@ pub fn parse(query: &[u8], dialect: Dialect, limits: &Limits) -> Result<Query, R
         }
         let zero = dialect.zero();
         match name.as_str() {
-            "lastEventID" => parsed.last_event_id = Some(value),
-            "last_event_id" | "Last-Event-ID" if zero => parsed.last_event_id = Some(value),
+            "last_event_id" | "lastEventID" => parsed.last_event_id = Some(value),
+            "Last-Event-ID" if zero => parsed.last_event_id = Some(value),
+            "lastEventId" => reconnects_after = Some(value),
             "access_token" => parsed.access_token = Some(value),
             "authorization" if zero && parsed.access_token.is_none() => {
                 parsed.access_token = Some(value);
@@ -54,15 +57,33 @@ pub fn parse(query: &[u8], dialect: Dialect, limits: &Limits) -> Result<Query, R
             _ => {}
         }
     }
+    // The page's own parameter stays in the URL, but the polyfill knows what came after it.
+    if reconnects_after.as_ref().is_some_and(|id| !id.is_empty()) {
+        parsed.last_event_id = reconnects_after;
+    }
     if parsed.selectors.is_empty() {
         return Err(Reject::invalid(match dialect {
             Dialect::Zero => "the query names no topic: add topic=TOPIC",
-            _ => "the query names no topic: add match=TOPIC or matchURLPattern=PATTERN",
+            _ => "the query names no topic: add match=TOPIC or match_urlpattern=PATTERN",
         }));
     }
     parsed.selectors.sort();
     parsed.selectors.dedup();
     Ok(parsed)
+}
+
+/// The token in the query of a request that names no topics.
+///
+/// # Errors
+/// 400 for a malformed query.
+pub fn token(query: &[u8], dialect: Dialect) -> Result<Option<String>, Reject> {
+    let fields = fields::decode(query).map_err(as_bad_request)?;
+    let find = |name: &str| {
+        let mut found = fields.iter().filter(|(field, _)| field == name);
+        found.next().map(|(_, value)| value.clone())
+    };
+    let new = find("access_token");
+    Ok(new.or_else(|| find("authorization").filter(|_| dialect.zero())))
 }
 
 /// In a query, every limit is answered with 400: 413 is about content.
@@ -86,7 +107,7 @@ fn matcher_type(name: &str, dialect: Dialect) -> Result<Option<MatcherType>, Rej
         "matchURLPattern" | "match_urlpattern" => Ok(Some(MatcherType::UrlPattern)),
         _ if name.get(..5).is_some_and(|start| start.eq_ignore_ascii_case("match")) => {
             Err(Reject::invalid(
-                "the query has an unknown matcher type: use match, matchExact or matchURLPattern",
+                "the query has an unknown matcher type: use match, match_exact or match_urlpattern",
             ))
         }
         _ => Ok(None),
@@ -146,7 +167,23 @@ mod tests {
         assert_eq!(old.last_event_id.as_deref(), Some("1"));
         assert_eq!(old.access_token.as_deref(), Some("t"));
         let new = query("match=a&last_event_id=1&authorization=t", Dialect::One).unwrap();
-        assert_eq!((new.last_event_id, new.access_token), (None, None));
+        assert_eq!((new.last_event_id.as_deref(), new.access_token), (Some("1"), None));
+        let new = query("match=a&Last-Event-ID=1", Dialect::One).unwrap();
+        assert_eq!(new.last_event_id, None);
+        let empty = query("match=a&last_event_id=", Dialect::One).unwrap();
+        assert_eq!(empty.last_event_id.as_deref(), Some(""));
+        let polyfill = query("match=a&lastEventId=2&last_event_id=1", Dialect::One).unwrap();
+        assert_eq!(polyfill.last_event_id.as_deref(), Some("2"));
+    }
+
+    #[test]
+    fn a_query_without_topics_may_have_a_token() {
+        let token = |query: &str, dialect| token(query.as_bytes(), dialect).unwrap();
+        assert_eq!(token("x=1&access_token=a%2Eb", Dialect::One).as_deref(), Some("a.b"));
+        assert_eq!(token("authorization=t", Dialect::Both).as_deref(), Some("t"));
+        assert_eq!(token("authorization=t&access_token=u", Dialect::Both).as_deref(), Some("u"));
+        assert_eq!(token("authorization=t", Dialect::One), None);
+        assert_eq!(token("", Dialect::Both), None);
     }
 
     proptest! {

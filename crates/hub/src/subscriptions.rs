@@ -1,9 +1,14 @@
 //! Active subscriptions: the documents of the subscription API, and the updates that tell of a
 //! subscription's beginning and end.
+//!
+//! The texts of draft 08 differ in the names: `match_type` and `exact` in the newest, `matchType` and
+//! `Exact` before. Documents have the members of both, the API has both URLs, and an event has both
+//! topics. The identifier of a document is the newest, unless the URL is an earlier one.
 
 use crate::{
     dialect::Dialect,
     matcher::{MatcherType, Selector},
+    token::DETAIL_TYPES,
     topic::HubUrl,
     update::Publication,
 };
@@ -18,6 +23,15 @@ pub const EVENT_TYPE: &str = "mercure";
 
 const CONTEXT: &str = "https://mercure.rocks/";
 
+/// Which names a URL has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Names {
+    /// Those of the newest text.
+    Newest,
+    /// Those of the earlier texts of draft 08.
+    Draft,
+}
+
 /// One subscription: a matcher of one subscriber.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Subscription {
@@ -31,32 +45,42 @@ impl Subscription {
     /// The URL of the subscription in relative form, which is also the topic of its events.
     #[must_use]
     pub fn topic(&self, hub: &HubUrl) -> String {
-        format!("{}/{}", self.selector_path(hub), escape(&self.subscriber))
+        self.path(hub, Names::Newest)
     }
 
-    fn selector_path(&self, hub: &HubUrl) -> String {
-        let text = escape(&self.selector.text);
-        match self.selector.kind {
-            MatcherType::Template => format!("{}/subscriptions/{text}", hub.path()),
-            kind => format!("{}/subscriptions/{}/{text}", hub.path(), kind.name()),
+    fn path(&self, hub: &HubUrl, names: Names) -> String {
+        let kind = match (self.selector.kind, names) {
+            (MatcherType::Template, _) => "",
+            (kind, Names::Newest) => kind.name(),
+            (kind, Names::Draft) => kind.draft_name(),
+        };
+        let mut path = format!("{}/subscriptions", hub.path());
+        for variable in [kind, &escape(&self.selector.text), &escape(&self.subscriber)] {
+            if !variable.is_empty() {
+                path.push('/');
+                path.push_str(variable);
+            }
         }
+        path
     }
 
     /// The document of the subscription. In dialect 0 the matcher is its `topic`.
-    fn document(&self, hub: &HubUrl, payload: Option<&Value>, active: bool) -> Value {
+    fn document(&self, hub: &HubUrl, names: Names, record: &Record, active: bool) -> Value {
         let mut document = json!({
-            "id": self.topic(hub),
+            "id": self.path(hub, names),
             "type": "Subscription",
             "subscriber": &*self.subscriber,
             "active": active,
         });
-        if self.selector.kind == MatcherType::Template {
+        let kind = self.selector.kind;
+        if kind == MatcherType::Template {
             document["topic"] = (&*self.selector.text).into();
         } else {
-            document["matchType"] = self.selector.kind.name().into();
+            document["match_type"] = kind.name().into();
+            document["matchType"] = kind.draft_name().into();
             document["match"] = (&*self.selector.text).into();
         }
-        if let Some(payload) = payload {
+        if let Some(payload) = &record.payload {
             document["payload"] = payload.clone();
         }
         document
@@ -101,8 +125,9 @@ impl Registry {
             record.connections += 1;
             return None;
         }
-        let event = event(&subscription, payload.as_ref(), true, hub);
-        self.active.insert(subscription, Record { payload, connections: 1 });
+        let record = Record { payload, connections: 1 };
+        let event = event(&subscription, &record, true, hub);
+        self.active.insert(subscription, record);
         Some(event)
     }
 
@@ -115,7 +140,7 @@ impl Registry {
             return None;
         }
         let record = self.active.remove(subscription)?;
-        Some(event(subscription, record.payload.as_ref(), false, hub))
+        Some(event(subscription, &record, false, hub))
     }
 
     /// The payload of an active subscription.
@@ -148,31 +173,31 @@ impl Registry {
     ) -> Option<Value> {
         let rest = path.strip_prefix(hub.path())?.strip_prefix("/subscriptions")?;
         let segments: Vec<&str> = rest.split('/').skip(1).collect();
-        let kind = segments.first().and_then(|name| match *name {
-            "Exact" => Some(MatcherType::Exact),
-            "URLPattern" => Some(MatcherType::UrlPattern),
-            _ => None,
-        });
-        let (kind, variables) = match kind.filter(|_| dialect.one() && segments.len() > 1) {
+        let first = segments.first().copied().unwrap_or_default();
+        let kind = MatcherType::parse(first).filter(|_| dialect.one() && segments.len() > 1);
+        let (kind, variables) = match kind {
             Some(kind) => (kind, &segments[1..]),
-            None => (MatcherType::Template, &segments[..]),
+            None if dialect.zero() || segments.is_empty() => (MatcherType::Template, &segments[..]),
+            None => return None,
         };
+        let names = if first == kind.draft_name() { Names::Draft } else { Names::Newest };
         let mut document = match *variables {
-            [] => self.collection(path, |_| true, hub),
+            [] => self.collection(path, names, |_| true, hub),
             [text] => {
                 let selector = Selector::new(kind, unescape(text)?);
-                self.collection(path, |subscription| subscription.selector == selector, hub)
+                self.collection(path, names, |subscription| subscription.selector == selector, hub)
             }
             [text, subscriber] => {
                 let selector = Selector::new(kind, unescape(text)?);
                 let subscriber = unescape(subscriber)?.into();
                 let subscription = Subscription { selector, subscriber };
                 let record = self.active.get(&subscription)?;
-                subscription.document(hub, record.payload.as_ref(), true)
+                subscription.document(hub, names, record, true)
             }
             _ => return None,
         };
         document["@context"] = CONTEXT.into();
+        document["last_event_id"] = last_id.into();
         document["lastEventID"] = last_id.into();
         Some(document)
     }
@@ -180,29 +205,29 @@ impl Registry {
     fn collection(
         &self,
         path: &str,
+        names: Names,
         wanted: impl Fn(&Subscription) -> bool,
         hub: &HubUrl,
     ) -> Value {
         let found = self.active.iter().filter(|(subscription, _)| wanted(subscription));
         let documents: Vec<_> = found
-            .map(|(subscription, record)| subscription.document(hub, record.payload.as_ref(), true))
+            .map(|(subscription, record)| subscription.document(hub, names, record, true))
             .collect();
         json!({"id": path, "type": "Subscriptions", "subscriptions": documents})
     }
 }
 
 /// The private update that tells of a subscription.
-fn event(
-    subscription: &Subscription,
-    payload: Option<&Value>,
-    active: bool,
-    hub: &HubUrl,
-) -> Publication {
-    let mut document = subscription.document(hub, payload, active);
+fn event(subscription: &Subscription, record: &Record, active: bool, hub: &HubUrl) -> Publication {
+    let mut document = subscription.document(hub, Names::Newest, record, active);
     document["@context"] = CONTEXT.into();
     let old = subscription.selector.kind == MatcherType::Template;
+    let mut topics = vec![subscription.topic(hub)];
+    if !old {
+        topics.push(subscription.path(hub, Names::Draft));
+    }
     Publication {
-        topics: vec![subscription.topic(hub)],
+        topics,
         data: document.to_string(),
         private: true,
         event_type: (!old).then(|| EVENT_TYPE.to_owned()),
@@ -217,18 +242,33 @@ fn unescape(segment: &str) -> Option<String> {
     Some(name)
 }
 
-/// The document of RFC 9728 that describes the hub to clients.
+/// The document of RFC 9728 that describes the hub to clients. `jwks_uri` is where the hub gets its
+/// keys, `has_subscriptions` whether it publishes subscriptions.
 #[must_use]
-pub fn metadata(hub: &HubUrl, resource: &str, issuers: &[String]) -> Value {
+pub fn metadata(
+    hub: &HubUrl,
+    issuers: &[String],
+    jwks_uri: Option<&str>,
+    has_subscriptions: bool,
+) -> Value {
     let mut document = json!({
-        "resource": resource,
+        "resource": hub.as_str(),
         "bearer_methods_supported": ["header", "query"],
+        "authorization_details_types_supported": DETAIL_TYPES,
         "mercure_cookie": true,
+        "mercure_matcher_types_supported":
+            [MatcherType::Exact.name(), MatcherType::UrlPattern.name()],
         "mercure_version": 8,
         "mercure_hub": hub.as_str(),
     });
     if !issuers.is_empty() {
         document["authorization_servers"] = issuers.into();
+    }
+    if let Some(uri) = jwks_uri {
+        document["jwks_uri"] = uri.into();
+    }
+    if has_subscriptions {
+        document["mercure_subscriptions"] = true.into();
     }
     document
 }
@@ -250,13 +290,17 @@ mod tests {
         let mut registry = Registry::default();
         let one = subscription(MatcherType::UrlPattern, "https://a/:b");
         let event = registry.add(one.clone(), Some(json!({"x": 1})), &hub()).unwrap();
-        let topic = "/.well-known/mercure/subscriptions/URLPattern/https%3A%2F%2Fa%2F%3Ab/urn%3Ame";
-        assert_eq!(event.topics, [topic]);
+        let path = |name| {
+            format!("/.well-known/mercure/subscriptions/{name}/https%3A%2F%2Fa%2F%3Ab/urn%3Ame")
+        };
+        let topic = path("urlpattern");
+        assert_eq!(event.topics, [topic.clone(), path("URLPattern")]);
         assert!(event.private);
         let document: Value = serde_json::from_str(&event.data).unwrap();
         let expected = json!({
             "@context": "https://mercure.rocks/", "id": topic, "type": "Subscription",
-            "matchType": "URLPattern", "match": "https://a/:b", "subscriber": "urn:me",
+            "match_type": "urlpattern", "matchType": "URLPattern", "match": "https://a/:b",
+            "subscriber": "urn:me",
             "active": true, "payload": {"x": 1},
         });
         assert_eq!(document, expected);
@@ -280,16 +324,24 @@ mod tests {
         let get = |path: &str| registry.answer(path, Dialect::Both, &hub(), "last");
         let all = get("/.well-known/mercure/subscriptions").unwrap();
         assert_eq!(all["subscriptions"].as_array().unwrap().len(), 3);
-        assert_eq!(all["lastEventID"], "last");
+        assert_eq!([&all["last_event_id"], &all["lastEventID"]], ["last", "last"]);
         assert_eq!(all["type"], "Subscriptions");
         for document in all["subscriptions"].as_array().unwrap() {
             let id = document["id"].as_str().unwrap();
             let one = get(id).unwrap();
             assert_eq!(one["id"], id);
-            assert_eq!(one["lastEventID"], "last");
+            assert_eq!(one["last_event_id"], "last");
             let collection = get(id.rsplit_once('/').unwrap().0).unwrap();
             assert_eq!(collection["subscriptions"][0]["id"], id);
         }
+        let draft = "/.well-known/mercure/subscriptions/URLPattern/%2Fx%2F%3Ay";
+        assert_eq!(get(draft).unwrap()["subscriptions"][0]["id"], format!("{draft}/urn%3Ame"));
+        assert_eq!(get(&format!("{draft}/urn%3Ame")).unwrap()["id"], format!("{draft}/urn%3Ame"));
+        for path in ["/a", "/a/urn%3Ame", "/%2Fz%2F%7Bw%7D", "/exact"] {
+            let path = format!("/.well-known/mercure/subscriptions{path}");
+            assert_eq!(registry.answer(&path, Dialect::One, &hub(), "last"), None, "{path}");
+        }
+        assert_eq!(get("/.well-known/mercure/subscriptions/exact/a/b"), None);
         assert_eq!(get("/.well-known/mercure/subscriptions/Exact/a/b"), None);
         assert_eq!(get("/.well-known/mercure/subscriptions/a/b/c/d"), None);
         assert_eq!(get("/.well-known/mercure/subscriptions/Exact/%ff"), None);

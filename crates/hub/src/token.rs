@@ -18,6 +18,7 @@ use crate::{
     reject::Reject,
     topic::HubUrl,
 };
+pub use claims::DETAIL_TYPES;
 pub use keys::{KeyError, KeySet};
 pub use presentation::{Credentials, Source, cookie, select};
 use serde_json::{Map, Value};
@@ -36,8 +37,11 @@ pub struct Access {
     pub subject: Option<String>,
     /// When it expires, in seconds since 1970. Dialect 0 allows none.
     pub expires_at: Option<u64>,
-    /// The payloads of subscriptions, each with the topics that it belongs to.
-    payloads: Vec<(Vec<Rule>, Value)>,
+    /// The issuer: the claim `iss`.
+    pub issuer: Option<String>,
+    /// The payloads of subscriptions, each with the topics that it belongs to. A detail without
+    /// one is there as well, because the first that matches decides.
+    payloads: Vec<(Vec<Rule>, Option<Value>)>,
 }
 
 impl Access {
@@ -62,7 +66,7 @@ impl Access {
                 .iter()
                 .any(|rule| rule.selector == *subscription || rule.selects(&subscription.text, hub))
         };
-        self.payloads.iter().find(|(rules, _)| covers(rules)).map(|(_, payload)| payload)
+        self.payloads.iter().find(|(rules, _)| covers(rules))?.1.as_ref()
     }
 }
 
@@ -148,6 +152,7 @@ impl Verifier {
             None => None,
             Some(subject) => Some(subject.as_str()?.to_owned()),
         };
+        access.issuer = claims.get("iss").and_then(Value::as_str).map(ToOwned::to_owned);
         Some(access)
     }
 

@@ -75,7 +75,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         url.query_pairs_mut().append_pair("match", topic);
     }
     for pattern in &args.pattern {
-        url.query_pairs_mut().append_pair("matchURLPattern", pattern);
+        url.query_pairs_mut().append_pair("match_urlpattern", pattern);
     }
     let mut reader = Reader {
         url,

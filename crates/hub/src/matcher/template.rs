@@ -3,7 +3,7 @@
 //! Dialect 0 defines its matchers this way. A template becomes a regular expression in which each
 //! expression stands for every value that its operator can produce.
 
-use super::{MatcherError, url_pattern::bound_regex};
+use super::url_pattern::bound_regex;
 use crate::limits;
 
 /// How an operator expands (RFC 6570 appendix A).
@@ -19,8 +19,17 @@ const UNRESERVED: &str = r"(?:[A-Za-z0-9\-._~]|%[0-9A-Fa-f]{2})";
 /// The same for operators that let reserved characters through.
 const RESERVED: &str = r"(?:[A-Za-z0-9\-._~:/?#\[\]@!$&'()*+,;=]|%[0-9A-Fa-f]{2})";
 
+/// Why a text is not used as a template.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum TemplateError {
+    /// It does not follow RFC 6570.
+    Malformed,
+    /// It has more variables than are allowed.
+    TooLarge,
+}
+
 /// Compiles a template.
-pub(super) fn compile(template: &str) -> Result<regex::Regex, MatcherError> {
+pub(super) fn compile(template: &str) -> Result<regex::Regex, TemplateError> {
     let mut pattern = String::from("^");
     let mut rest = template;
     let mut expressions = 0;
@@ -28,25 +37,27 @@ pub(super) fn compile(template: &str) -> Result<regex::Regex, MatcherError> {
         let (literal, tail) = rest.split_at(open);
         pattern.push_str(&regex::escape(literal));
         let close = tail.find('}').filter(|_| tail.starts_with('{'));
-        let expression = &tail[1..close.ok_or(MatcherError::Template)?];
+        let expression = &tail[1..close.ok_or(TemplateError::Malformed)?];
         expand(expression, &mut pattern)?;
         expressions += 1;
         if expressions > limits::TEMPLATE_EXPRESSIONS {
-            return Err(MatcherError::Template);
+            return Err(TemplateError::TooLarge);
         }
         rest = &tail[expression.len() + 2..];
     }
     pattern.push_str(&regex::escape(rest));
     pattern.push('$');
-    bound_regex(&pattern).ok_or(MatcherError::Template)
+    bound_regex(&pattern).ok_or(TemplateError::TooLarge)
 }
 
 /// Appends what one expression can expand to: nothing, or values after the operator's prefix.
-fn expand(expression: &str, pattern: &mut String) -> Result<(), MatcherError> {
+fn expand(expression: &str, pattern: &mut String) -> Result<(), TemplateError> {
     let (operator, variables) = operator(expression);
-    let count = variables.split(',').count();
-    if count > limits::TEMPLATE_EXPRESSIONS || !variables.split(',').all(is_variable) {
-        return Err(MatcherError::Template);
+    if variables.split(',').count() > limits::TEMPLATE_EXPRESSIONS {
+        return Err(TemplateError::TooLarge);
+    }
+    if !variables.split(',').all(is_variable) {
+        return Err(TemplateError::Malformed);
     }
     let character = if operator.reserved { RESERVED } else { UNRESERVED };
     let [first, separator] = [operator.first, operator.separator].map(regex::escape);

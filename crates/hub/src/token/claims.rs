@@ -24,7 +24,10 @@ pub(super) fn seconds_up(value: &Value) -> Option<u64> {
     Some(if value.is_u64() { whole } else { whole + 1 })
 }
 
-/// Reads `authorization_details` (RFC 9396), those of type `mercure`.
+/// The types of authorization details that are read: of draft 08, and of the hubs of 1.0.
+pub const DETAIL_TYPES: [&str; 2] = ["mercure", "https://mercure.rocks/authorization-detail"];
+
+/// Reads `authorization_details` (RFC 9396), those of the [types](DETAIL_TYPES) of the protocol.
 pub(super) fn details(
     claims: &Map<String, Value>,
     cache: &MatcherCache,
@@ -40,7 +43,7 @@ pub(super) fn details(
     let mut count = 0;
     for detail in all {
         let detail = detail.as_object()?;
-        if detail.get("type")?.as_str()? != "mercure" {
+        if !DETAIL_TYPES.contains(&detail.get("type")?.as_str()?) {
             continue;
         }
         count += 1;
@@ -58,15 +61,21 @@ pub(super) fn details(
                     subscribes = true;
                     selectors.subscribe.extend_from_slice(&topics);
                 }
-                _ => return None,
+                // An action of a later text permits nothing here, and leaves the others valid.
+                _ => {}
             }
         }
-        if let Some(payload) = detail.get("payload") {
+        let payload = detail.get("payload");
+        if let Some(payload) = payload {
             payload.as_object()?;
-            if subscribes {
-                access.payloads.push((rules(topics, cache, hub)?, payload.clone()));
-            }
         }
+        if subscribes {
+            // Also without a payload: the first detail that matches a subscription decides.
+            access.payloads.push((rules(topics, cache, hub)?, payload.cloned()));
+        }
+    }
+    if access.payloads.iter().all(|(_, payload)| payload.is_none()) {
+        access.payloads = Vec::new();
     }
     selectors.store(&mut access, cache, hub)?;
     Some(access)
@@ -80,7 +89,9 @@ pub(super) fn mercure(
     hub: &HubUrl,
 ) -> Option<Access> {
     let mut access = Access::default();
-    let Some(claim) = claims.get("mercure") else { return Some(access) };
+    // Some identity providers allow only claims whose names are URLs.
+    let claim = claims.get("https://mercure.rocks/").or_else(|| claims.get("mercure"));
+    let Some(claim) = claim else { return Some(access) };
     let claim = claim.as_object()?;
     let mut selectors = Selectors::default();
     for (name, found) in
@@ -97,24 +108,24 @@ pub(super) fn mercure(
             };
             if let Some(payload) = entry.get("payload").filter(|_| name == "subscribe") {
                 let topics = vec![entry_selector.clone()];
-                access.payloads.push((rules(topics, cache, hub)?, payload.clone()));
+                access.payloads.push((rules(topics, cache, hub)?, Some(payload.clone())));
             }
             found.push(entry_selector);
         }
     }
     if let Some(payload) = claim.get("payload") {
         let any = vec![Selector::new(MatcherType::Exact, "*")];
-        access.payloads.push((rules(any, cache, hub)?, payload.clone()));
+        access.payloads.push((rules(any, cache, hub)?, Some(payload.clone())));
     }
     selectors.store(&mut access, cache, hub)?;
     Some(access)
 }
 
-/// A topic matcher object: `match` and perhaps `matchType`.
+/// A topic matcher object: `match` and perhaps `match_type`, `matchType` in earlier texts.
 fn selector(object: &Value) -> Option<Selector> {
     let object = object.as_object()?;
     let text = object.get("match")?.as_str()?;
-    let kind = match object.get("matchType").or_else(|| object.get("match_type")) {
+    let kind = match object.get("match_type").or_else(|| object.get("matchType")) {
         None => MatcherType::Exact,
         Some(name) => MatcherType::parse(name.as_str()?)?,
     };

@@ -13,6 +13,11 @@ pub struct Credentials<'a> {
     pub cookie: Option<&'a [u8]>,
 }
 
+/// The names of the cookie, the one of the newest text first.
+const NAMES: [&str; 2] = ["__Secure-mercure_access_token", "mercureAccessToken"];
+/// Its name in 0.x.
+const OLD_NAME: [&str; 1] = ["mercureAuthorization"];
+
 /// Where a token was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
@@ -45,8 +50,9 @@ pub fn select<'a>(
         return Ok(Some((token, Source::Query)));
     }
     let cookies = credentials.cookie.unwrap_or_default();
-    let old = || cookie(cookies, b"mercureAuthorization").filter(|_| dialect.zero());
-    let token = cookie(cookies, b"mercureAccessToken").filter(|_| dialect.one()).or_else(old);
+    let new = NAMES.iter().filter(|_| dialect.one());
+    let names = new.chain(OLD_NAME.iter().filter(|_| dialect.zero()));
+    let token = names.filter_map(|name| cookie(cookies, name.as_bytes())).next();
     Ok(token.map(|token| (token, Source::Cookie)))
 }
 
@@ -86,6 +92,8 @@ mod tests {
         assert_eq!(token(&all).as_deref(), Some("q"));
         all.query = None;
         assert_eq!(token(&all).as_deref(), Some("c"));
+        all.cookie = Some(b"mercureAccessToken=c; __Secure-mercure_access_token=e");
+        assert_eq!(token(&all).as_deref(), Some("e"));
         all.cookie = Some(b"mercureAuthorization=\"d\"");
         assert_eq!(token(&all).as_deref(), Some("d"));
         assert_eq!(select(&all, Dialect::One).unwrap(), None);

@@ -74,6 +74,36 @@ fn a_token_of_dialect_1_permits_what_its_details_say() {
 }
 
 #[test]
+fn the_first_detail_that_matches_decides_about_the_payload() {
+    let detail = |topic: &str| {
+        json!({"type": "https://mercure.rocks/authorization-detail",
+        "actions": ["subscribe", "watch"], "topics": [{"match": topic, "match_type": "exact"}]})
+    };
+    let mut details = [detail("a"), detail("b"), detail("*")];
+    details[1]["payload"] = json!({"x": 1});
+    details[2]["payload"] = json!({"x": 2});
+    let token = sign("at+jwt", &claims(&json!({"authorization_details": details})));
+    let access = verify(&verifier(SECRET, Dialect::One), &token).unwrap();
+    let payload = |text: &str| access.payload(&Selector::new(MatcherType::Exact, text), &hub());
+    assert_eq!(payload("a"), None);
+    assert_eq!(payload("b"), Some(&json!({"x": 1})));
+    assert_eq!(payload("c"), Some(&json!({"x": 2})));
+    assert!(access.may_read("z", &hub()) && !access.may_publish(&["z".into()], &hub()));
+}
+
+#[test]
+fn an_action_that_is_not_known_permits_nothing_and_breaks_nothing() {
+    let details = json!([
+        {"type": "mercure", "actions": ["watch"], "topics": [{"match": "a"}]},
+        {"type": "mercure", "actions": ["watch", "publish"], "topics": [{"match": "b"}]},
+    ]);
+    let token = sign("at+jwt", &claims(&json!({"authorization_details": details})));
+    let access = verify(&verifier(SECRET, Dialect::One), &token).unwrap();
+    assert!(access.may_publish(&["b".into()], &hub()));
+    assert!(!access.may_publish(&["a".into()], &hub()) && !access.may_read("b", &hub()));
+}
+
+#[test]
 fn times_and_parties_are_enforced() {
     assert!(is_valid(&json!({})));
     for changes in [
@@ -119,7 +149,7 @@ fn one_defect_in_the_details_makes_the_token_invalid() {
     for (field, value) in [
         ("type", json!(1)),
         ("actions", json!([])),
-        ("actions", json!(["read"])),
+        ("actions", json!(["publish", 1])),
         ("actions", json!("publish")),
         ("topics", json!([])),
         ("topics", json!(["a"])),
@@ -179,6 +209,9 @@ fn a_token_of_dialect_0_has_the_claim_mercure() {
     }
     let nothing = verify(&zero, &sign("JWT", &json!({"mercure": {"publish": null}}))).unwrap();
     assert!(!nothing.may_publish(&["a".into()], &hub()));
+    let named = json!({"https://mercure.rocks/": {"publish": ["a", "b/{c"]}});
+    let named = verify(&zero, &sign("JWT", &named)).unwrap();
+    assert!(named.may_publish(&["a".into(), "b/{c".into()], &hub()));
 }
 
 #[test]

@@ -24,18 +24,22 @@ pub(crate) use shared::HubShared;
 pub(crate) use transfer::refuse as refuse_log;
 
 use crate::{
+    config::KeySource,
     reactor::{AlarmId, ClientId, EventTarget, ExchangeId, Reactor},
     service::{Event, Flow, Part, RequestContext, ResponseWriter, Service, ServiceContext},
     transport::outbox::Outbox,
 };
-use answer::Asker;
+use answer::{ACCEPT_QUERY, ALLOW, Asker};
 use poll::Poll;
 use pollux_http::{
     Status,
+    conditional::{self, Precondition, Validators},
+    etag::ETag,
     request::{Framing, Method, Request, Target},
 };
 use pollux_hub::{
     history::{History, Sequence},
+    query,
     reject::Reject,
     subscribers::{SubscriberId, Subscribers},
     subscriptions::{self, Subscription},
@@ -50,6 +54,7 @@ use std::{
     sync::Arc,
     thread,
 };
+use subscribe::Application;
 
 /// Ticks between two looks at heartbeats and expired tokens: 1 s.
 const CARE_TICKS: u32 = 10;
@@ -98,6 +103,8 @@ struct State {
 enum Phase {
     /// A form is being received.
     Form(Form),
+    /// The topics of a subscriber are being received.
+    Query(Box<Application>),
     /// Nothing in the body is wanted, but it has to come before the answer.
     Unwanted(Reject),
     /// The connection is about to become a stream.
@@ -141,6 +148,11 @@ impl Hub {
             || path.strip_prefix(b"/.well-known/oauth-protected-resource").is_some_and(below)
     }
 
+    /// Whether a request is for the hub, and not for a resource below it.
+    fn is_hub_itself(&self, target: &Target<'_>) -> bool {
+        matches!(target, Target::Path { path, .. } if *path == self.shared.config.path.as_bytes())
+    }
+
     /// Whether an event is the hub's.
     pub(crate) fn is_meant(&self, event: &Event<'_>) -> bool {
         matches!(event, Event::Time(alarm) if Some(*alarm) == self.care)
@@ -155,12 +167,16 @@ impl Hub {
         query_token: Option<&str>,
         verifier: Option<&Verifier>,
     ) -> Result<Option<(Access, Source)>, Reject> {
-        let cookies: Vec<&[u8]> = request
-            .fields()
-            .filter(|field| field.name.eq_ignore_ascii_case(b"cookie"))
-            .map(|field| field.value)
-            .collect();
-        let cookie = cookies.join(&b"; "[..]);
+        let values = |name: &'static [u8]| {
+            let named = request.fields().filter(|field| field.name.eq_ignore_ascii_case(name));
+            named.map(|field| field.value).collect::<Vec<_>>()
+        };
+        let cookie = values(b"cookie").join(&b"; "[..]);
+        if !hides_authorization && values(b"authorization").len() > 1 {
+            return Err(Reject::invalid(
+                "the field Authorization is repeated: send one, with one token",
+            ));
+        }
         let credentials = Credentials {
             authorization: request.field(b"authorization").filter(|_| !hides_authorization),
             query: query_token,
@@ -187,35 +203,49 @@ impl Hub {
         if path == self.shared.config.path.as_bytes() {
             return self.subscribe(context, request, asker, outbox);
         }
-        let outcome = if path.starts_with(b"/.well-known/oauth-protected-resource") {
-            let url = &self.shared.url;
-            let issuers = &self.shared.config.issuers;
-            Ok((subscriptions::metadata(url, url.as_str(), issuers), "application/json"))
-        } else {
-            let hides = context.hides_authorization();
-            self.subscription_documents(request, hides, path, query.unwrap_or_default())
-                .map(|document| (document, subscriptions::MEDIA_TYPE))
-        };
-        match outcome {
-            Ok((document, media_type)) => {
+        let HubShared { url, config, .. } = &*self.shared;
+        if path.starts_with(b"/.well-known/oauth-protected-resource") {
+            let jwks_uri = match &config.key_source {
+                Some(KeySource::Url(uri)) => Some(uri.as_str()),
+                _ => None,
+            };
+            let document =
+                subscriptions::metadata(url, &config.issuers, jwks_uri, config.subscriptions);
+            let text = document.to_string();
+            let fields = b"Cache-Control: must-revalidate\r\n";
+            let content = ("application/json", text.as_bytes());
+            asker.answer(context, outbox, Status::Ok, fields, content);
+            return Flow::Done;
+        }
+        let hides = context.hides_authorization();
+        match self.subscription_documents(request, hides, path, query.unwrap_or_default()) {
+            Ok((document, last_id)) => {
+                let tag = entity_tag(&last_id);
+                let etag = Some(ETag { weak: false, opaque: tag.as_bytes() });
+                let current = Validators { etag, last_modified: None, now: shared::unix_time() };
+                let status = match conditional::evaluate(request, Some(&current)) {
+                    Precondition::NotModified => Status::NotModified,
+                    _ => Status::Ok,
+                };
+                let fields =
+                    format!("Cache-Control: private, must-revalidate\r\nETag: \"{tag}\"\r\n");
                 let text = document.to_string();
-                let fields = "Cache-Control: must-revalidate\r\n";
-                let content = (media_type, text.as_bytes());
-                asker.answer(context, outbox, Status::Ok, fields.as_bytes(), content);
+                let content = (subscriptions::MEDIA_TYPE, text.as_bytes());
+                asker.answer(context, outbox, status, fields.as_bytes(), content);
             }
-            Err(reject) => asker.reject(context, outbox, &reject, &self.shared.url),
+            Err(reject) => asker.reject(context, outbox, &reject, url),
         }
         Flow::Done
     }
 
-    /// Answers a request of the subscription API.
+    /// Answers a request of the subscription API, with the identifier of the newest update.
     fn subscription_documents(
         &self,
         request: &Request<'_>,
         hides_authorization: bool,
         path: &[u8],
         query: &[u8],
-    ) -> Result<serde_json::Value, Reject> {
+    ) -> Result<(serde_json::Value, String), Reject> {
         let not_found = || Reject {
             status: 404,
             code: None,
@@ -226,11 +256,9 @@ impl Hub {
         if !shared.config.subscriptions {
             return Err(not_found());
         }
-        let fields = pollux_hub::fields::decode(query)?;
-        let token = fields.iter().find(|(name, _)| name == "access_token");
-        let token = token.map(|(_, value)| value.as_str());
+        let token = query::token(query, shared.config.dialect)?;
         let subscribers = shared.subscribers.as_ref();
-        let access = self.access(request, hides_authorization, token, subscribers)?;
+        let access = self.access(request, hides_authorization, token.as_deref(), subscribers)?;
         let Some((access, _)) = access else {
             return Err(Reject::token_missing(
                 "the subscriptions need an access token: present one that permits this URL",
@@ -241,11 +269,10 @@ impl Hub {
                 "the access token does not permit to read this URL: get one that does",
             ));
         }
+        // Before the list is read: its events up to this one are in the list.
         let last_id = shared.last_id();
-        shared
-            .registry()
-            .answer(path, shared.config.dialect, &shared.url, &last_id)
-            .ok_or_else(not_found)
+        let document = shared.registry().answer(path, shared.config.dialect, &shared.url, &last_id);
+        Ok((document.ok_or_else(not_found)?, last_id))
     }
 
     /// Tells a publisher what became of its update.
@@ -321,6 +348,18 @@ impl Drop for Hub {
     }
 }
 
+/// The opaque part of an entity tag (RFC 9110 §8.8.3) that stands for an identifier.
+fn entity_tag(id: &str) -> String {
+    let mut tag = String::with_capacity(id.len());
+    for character in id.chars() {
+        match character {
+            ' ' | '"' | '%' => tag.push_str(&format!("%{:02X}", u32::from(character))),
+            other => tag.push(other),
+        }
+    }
+    tag
+}
+
 /// The name of a connection among the subscribers: which client, and how its events are framed.
 fn connection_of(client: ClientId, is_raw: bool) -> u64 {
     let fd = u64::from(client.fd.cast_unsigned());
@@ -358,14 +397,18 @@ impl Service for Hub {
                 }
                 Err(reject) => reject,
             },
+            Method::Other(b"QUERY") if self.is_hub_itself(&request.target) => {
+                match self.admit_query(request, context.hides_authorization()) {
+                    Ok(application) => {
+                        let phase = Phase::Query(Box::new(application));
+                        return Flow::NeedBody(Exchange(Box::new(State { asker, phase })));
+                    }
+                    Err(reject) => reject,
+                }
+            }
             Method::Options if request.framing == Framing::None => {
-                asker.answer(
-                    context,
-                    outbox,
-                    Status::NoContent,
-                    b"Allow: GET, HEAD, POST, OPTIONS\r\n",
-                    ("", b""),
-                );
+                let fields = [ALLOW, ACCEPT_QUERY].concat();
+                asker.answer(context, outbox, Status::NoContent, fields.as_bytes(), ("", b""));
                 return Flow::Done;
             }
             Method::Get | Method::Head | Method::Options => {
@@ -374,7 +417,7 @@ impl Service for Hub {
             _ => Reject {
                 status: 405,
                 code: None,
-                message: "a hub has GET to subscribe and POST to publish".into(),
+                message: "a hub has GET and QUERY to subscribe, and POST to publish".into(),
             },
         };
         if request.framing == Framing::None || request.expect_continue {
@@ -416,6 +459,19 @@ impl Service for Hub {
                 }
                 Flow::Done
             }
+            (Phase::Query(application), Part::Data(bytes)) => {
+                if let Err(reject) = application.receive(bytes, &self.shared.config.limits) {
+                    context.close_after();
+                    asker.reject(context, outbox, &reject, &self.shared.url);
+                    return Flow::Done;
+                }
+                Flow::NeedBody(exchange)
+            }
+            (Phase::Query(_), Part::End { .. }) => {
+                let State { asker, phase } = *exchange.0;
+                let Phase::Query(application) = phase else { return Flow::Done };
+                self.begin_subscription(context, asker, *application, outbox)
+            }
             (Phase::Unwanted(reject), Part::End { .. }) => {
                 asker.reject(context, outbox, reject, &self.shared.url);
                 Flow::Done
@@ -448,7 +504,7 @@ impl Service for Hub {
                 Flow::Done
             }
             Phase::CatchUp(_) => self.resume_subscribe(context, exchange, event, outbox),
-            Phase::Form(_) | Phase::Unwanted(_) => Flow::NeedBody(exchange),
+            Phase::Form(_) | Phase::Query(_) | Phase::Unwanted(_) => Flow::NeedBody(exchange),
         }
     }
 
@@ -456,7 +512,11 @@ impl Service for Hub {
         match exchange.0.phase {
             Phase::Stream(id) => self.stream_has_ended(id.number()),
             Phase::Poll(poll) => self.end_poll(context, &poll),
-            Phase::Form(_) | Phase::Unwanted(_) | Phase::Storage | Phase::CatchUp(_) => {}
+            Phase::Form(_)
+            | Phase::Query(_)
+            | Phase::Unwanted(_)
+            | Phase::Storage
+            | Phase::CatchUp(_) => {}
         }
     }
 

@@ -11,8 +11,15 @@ use pollux_http::{
 };
 use pollux_hub::{reject::Reject, topic::HubUrl};
 
+/// The methods of a hub.
+pub(super) const ALLOW: &str = "Allow: GET, HEAD, POST, QUERY, OPTIONS\r\n";
+
+/// The media type of the content of a QUERY (RFC 10008 §3).
+pub(super) const ACCEPT_QUERY: &str = "Accept-Query: application/x-www-form-urlencoded\r\n";
+
 /// The fields that a page elsewhere may see (Fetch Standard §3.3.3).
-const EXPOSED: &str = "Last-Event-ID, Mercure-Last-Event-ID, Link, WWW-Authenticate";
+const EXPOSED: &str =
+    "ETag, Last-Event-ID, Link, Mercure-Last-Event-ID, Retry-After, WWW-Authenticate";
 
 /// The client's request, as far as a later answer needs it.
 #[derive(Debug)]
@@ -52,7 +59,7 @@ impl Asker {
             .lines(&self.cors)
             .lines(fields)
             .lines(context.keep_alive().line());
-        if status == Status::NoContent {
+        if matches!(status, Status::NoContent | Status::NotModified) {
             head.end();
             return context.log(&self.line, Answer { status, len: 0 });
         }
@@ -85,7 +92,8 @@ impl Asker {
             Status::TooManyRequests | Status::ServiceUnavailable => {
                 fields.push_str("Retry-After: 1\r\n");
             }
-            Status::MethodNotAllowed => fields.push_str("Allow: GET, HEAD, POST, OPTIONS\r\n"),
+            Status::MethodNotAllowed => fields.push_str(ALLOW),
+            Status::UnsupportedMediaType => fields.push_str(ACCEPT_QUERY),
             _ => {}
         }
         let text = format!("{}\n", reject.message);
@@ -145,9 +153,9 @@ fn cors_fields(request: &Request<'_>, allowed: &[String]) -> String {
     };
     if request.method == Method::Options {
         fields.push_str(
-            "Access-Control-Allow-Methods: GET, HEAD, POST\r\n\
+            "Access-Control-Allow-Methods: GET, HEAD, POST, QUERY\r\n\
              Access-Control-Allow-Headers: Authorization, Cache-Control, Content-Type, \
-             Last-Event-ID\r\nAccess-Control-Max-Age: 600\r\n",
+             Last-Event-ID, Prefer\r\nAccess-Control-Max-Age: 600\r\n",
         );
     } else {
         fields.push_str(&format!("Access-Control-Expose-Headers: {EXPOSED}\r\n"));

@@ -5,6 +5,7 @@ use pollux_http::request::{Framing, KnownField, Request, Target};
 use pollux_hub::{
     form,
     limits::Limits,
+    query,
     reject::Reject,
     token::{Access, Source},
 };
@@ -54,25 +55,9 @@ impl Hub {
                 message: "updates are posted to the path of the hub itself".into(),
             });
         }
-        if !request.single(KnownField::ContentType).is_some_and(form::is_form)
-            || request.field(b"content-encoding").is_some()
-        {
-            return Err(Reject {
-                status: 415,
-                code: None,
-                message: "an update is posted as application/x-www-form-urlencoded, uncompressed"
-                    .into(),
-            });
-        }
-        if let Framing::Length(length) = request.framing
-            && length > shared.config.limits.update_bytes as u64
-        {
-            return Err(too_large(&shared.config.limits));
-        }
-        let fields = pollux_hub::fields::decode(query.unwrap_or_default())?;
-        let token = fields.iter().find(|(name, _)| name == "access_token");
-        let token = token.map(|(_, value)| value.as_str());
+        let token = query::token(query.unwrap_or_default(), shared.config.dialect)?;
         let publishers = shared.publishers.as_ref();
+        let token = token.as_deref();
         let access = match self.access(request, hides_authorization, token, publishers)? {
             Some((access, source)) => {
                 if source == Source::Cookie {
@@ -87,6 +72,23 @@ impl Hub {
                 ));
             }
         };
+        let is_empty = matches!(request.framing, Framing::None | Framing::Length(0));
+        let media_type = request.single(KnownField::ContentType);
+        // Without content, what is missing is the topic.
+        let is_form = media_type.map_or(is_empty, form::is_form);
+        if !is_form || request.field(b"content-encoding").is_some() {
+            return Err(Reject {
+                status: 415,
+                code: None,
+                message: "an update is posted as application/x-www-form-urlencoded, uncompressed"
+                    .into(),
+            });
+        }
+        if let Framing::Length(length) = request.framing
+            && length > shared.config.limits.update_bytes as u64
+        {
+            return Err(too_large(&shared.config.limits));
+        }
         Ok(Form { bytes: Vec::new(), access })
     }
 

@@ -1,7 +1,10 @@
 //! Subscribing: the permission for it, the first update, and the head of the stream.
 
 use super::{
-    Exchange, Extra, Hub, Phase, State, answer::Asker, connection_of, poll, shared::Ticket,
+    Exchange, Extra, Hub, Phase, State,
+    answer::{ACCEPT_QUERY, Asker},
+    connection_of, poll,
+    shared::Ticket,
 };
 use crate::{
     service::{Event, Flow, RequestContext},
@@ -9,12 +12,13 @@ use crate::{
 };
 use pollux_http::{
     Status,
-    request::{Request, Target, Version},
+    request::{Framing, KnownField, Request, Target, Version},
     response::{Head, chunk},
 };
 use pollux_hub::{
+    form,
     history::{Sequence, Start},
-    limits::BACKWARD_SCAN,
+    limits::{BACKWARD_SCAN, Limits},
     matcher::MatcherError,
     query::{self, Query},
     reject::Reject,
@@ -41,6 +45,36 @@ pub(super) struct Candidate {
     has_query_token: bool,
 }
 
+/// What the head of a subscribe request says, apart from the topics.
+#[derive(Debug)]
+pub(super) struct Application {
+    /// The query, and the content of a QUERY request behind it.
+    query: Vec<u8>,
+    access: Option<Access>,
+    has_query_token: bool,
+    /// `Last-Event-ID`.
+    field: Option<String>,
+    wait: Option<u32>,
+}
+
+impl Application {
+    /// Takes a part of the content of a QUERY request.
+    pub(super) fn receive(&mut self, bytes: &[u8], limits: &Limits) -> Result<(), Reject> {
+        if self.query.len() + bytes.len() > limits.update_bytes {
+            return Err(too_large(limits));
+        }
+        self.query.extend_from_slice(bytes);
+        Ok(())
+    }
+}
+
+fn too_large(limits: &Limits) -> Reject {
+    Reject::too_large(format!(
+        "the query is larger than {} bytes: name fewer topics, or a pattern",
+        limits.update_bytes
+    ))
+}
+
 /// A subscriber that waits for the log: it names an update that another hub may have, or the log of a former process
 /// has not arrived yet.
 #[derive(Debug)]
@@ -62,13 +96,14 @@ impl Candidate {
             fields.push_str(&format!("Last-Event-ID: {id}\r\nMercure-Last-Event-ID: {id}\r\n"));
         }
         // A proxy that collects a response before it passes it on would hold events back.
-        fields.push_str("X-Accel-Buffering: no\r\n");
+        fields.push_str("X-Accel-Buffering: no\r\nIncremental: ?1\r\n");
+        fields.push_str(ACCEPT_QUERY);
         fields
     }
 }
 
 impl Hub {
-    /// Begins a stream or a long poll.
+    /// Begins a stream or a long poll for a GET.
     pub(super) fn subscribe(
         &mut self,
         context: &mut RequestContext<'_>,
@@ -76,16 +111,64 @@ impl Hub {
         asker: Asker,
         outbox: &mut Outbox,
     ) -> Flow<Exchange> {
+        match self.apply(request, context.hides_authorization()) {
+            Ok(application) => self.begin_subscription(context, asker, application, outbox),
+            Err(reject) => {
+                asker.reject(context, outbox, &reject, &self.shared.url);
+                Flow::Done
+            }
+        }
+    }
+
+    /// Decides from the head of a QUERY request (RFC 10008) whether its content, which has the topics, is
+    /// received.
+    pub(super) fn admit_query(
+        &self,
+        request: &Request<'_>,
+        hides_authorization: bool,
+    ) -> Result<Application, Reject> {
+        let limits = &self.shared.config.limits;
+        let application = self.apply(request, hides_authorization)?;
+        let Some(media_type) = request.single(KnownField::ContentType) else {
+            return Err(Reject::invalid(
+                "a QUERY has a Content-Type: application/x-www-form-urlencoded",
+            ));
+        };
+        if !form::is_form(media_type) || request.field(b"content-encoding").is_some() {
+            return Err(Reject {
+                status: 415,
+                code: None,
+                message:
+                    "a QUERY has the media type application/x-www-form-urlencoded, uncompressed"
+                        .into(),
+            });
+        }
+        match request.framing {
+            Framing::Length(length) if length > limits.update_bytes as u64 => {
+                Err(too_large(limits))
+            }
+            _ => Ok(application),
+        }
+    }
+
+    /// Begins a stream or a long poll, when the topics are known.
+    pub(super) fn begin_subscription(
+        &mut self,
+        context: &mut RequestContext<'_>,
+        asker: Asker,
+        application: Application,
+        outbox: &mut Outbox,
+    ) -> Flow<Exchange> {
         // Before the cursor is chosen: an update that came meanwhile is in the past then.
         self.read_on();
-        let mut candidate = match self.candidate(request, context.hides_authorization()) {
+        let wait = application.wait;
+        let mut candidate = match self.candidate(application) {
             Ok(candidate) => candidate,
             Err(reject) => {
                 asker.reject(context, outbox, &reject, &self.shared.url);
                 return Flow::Done;
             }
         };
-        let wait = poll::wait_of(request);
         let id = candidate.unknown_id.take();
         let ticket = Ticket { worker: self.worker, exchange: context.id() };
         let waits = match (self.shared.hold_subscriber(ticket), &id) {
@@ -198,28 +281,46 @@ impl Hub {
         Flow::Waiting(Exchange(Box::new(State { asker, phase: Phase::Stream(id) })))
     }
 
-    /// Reads the request, and checks whether the client is permitted to read what it selects.
-    fn candidate(
+    /// Reads the head of the request, and checks whether the client is permitted to subscribe at all.
+    fn apply(
         &self,
         request: &Request<'_>,
         hides_authorization: bool,
-    ) -> Result<Candidate, Reject> {
-        let shared = &self.shared;
-        let config = &shared.config;
+    ) -> Result<Application, Reject> {
+        let config = &self.shared.config;
         let Target::Path { query, .. } = request.target else {
             return Err(Reject::invalid("the target of a subscription is a path and a query"));
         };
-        let query = query::parse(query.unwrap_or_default(), config.dialect, &config.limits)?;
-        let token = query.access_token.as_deref();
-        let subscribers = shared.subscribers.as_ref();
-        let access = self.access(request, hides_authorization, token, subscribers)?;
+        let query = query.unwrap_or_default();
+        let token = query::token(query, config.dialect)?;
+        let subscribers = self.shared.subscribers.as_ref();
+        let access = self.access(request, hides_authorization, token.as_deref(), subscribers)?;
         if access.is_none() && !config.anonymous {
             return Err(Reject::token_missing(
                 "subscribing needs an access token: present one, as Bearer or as a cookie",
             ));
         }
-        let has_query_token = matches!(access, Some((_, Source::Query)));
-        let access = access.map(|(access, _)| access);
+        let field = [&b"last-event-id"[..], b"mercure-last-event-id"]
+            .into_iter()
+            .find_map(|name| request.field(name))
+            .map(|value| String::from_utf8_lossy(value).into_owned());
+        let mut query = query.to_vec();
+        query.push(b'&');
+        Ok(Application {
+            query,
+            has_query_token: matches!(access, Some((_, Source::Query))),
+            access: access.map(|(access, _)| access),
+            field,
+            wait: poll::wait_of(request),
+        })
+    }
+
+    /// Reads the topics.
+    fn candidate(&self, application: Application) -> Result<Candidate, Reject> {
+        let shared = &self.shared;
+        let config = &shared.config;
+        let Application { query, access, has_query_token, field, .. } = application;
+        let query = query::parse(&query, config.dialect, &config.limits)?;
         let routes = shared.matchers.rules(query.selectors.clone(), &shared.url).map_err(
             |error| match error {
                 MatcherError::TooMany => Reject::too_many(error.to_string()),
@@ -228,17 +329,18 @@ impl Hub {
         )?;
         let grants = access.as_ref().map(|access| access.subscribe.clone()).unwrap_or_default();
         let audience = Audience::new(routes, grants);
-        // The field of the request wins over the query.
-        let field = [&b"last-event-id"[..], b"mercure-last-event-id"]
-            .into_iter()
-            .find_map(|name| request.field(name))
-            .map(|value| String::from_utf8_lossy(value).into_owned());
+        // The field of the request wins over the query, unless it is empty.
+        let is_named = field.is_some() || query.last_event_id.is_some();
+        let mut ids = field.into_iter().chain(query.last_event_id.clone());
         let (mut cursor, mut last_id, mut unknown_id) = (self.last(), None, None);
-        if let Some(id) = field.or_else(|| query.last_event_id.clone()) {
+        if let Some(id) = ids.find(|id| !id.is_empty()) {
             let start = self.history.start(&id);
             let (at, name) = self.start_of(start, &audience);
             (cursor, last_id) = (at, Some(name));
             unknown_id = (!start.found).then_some(id);
+        } else if is_named {
+            // A client that has no update yet sends the field or the parameter without a value.
+            last_id = Some("earliest".into());
         }
         Ok(Candidate { query, audience, access, cursor, last_id, unknown_id, has_query_token })
     }
@@ -269,7 +371,7 @@ impl Hub {
         if !self.shared.config.subscriptions {
             return Vec::new();
         }
-        let subject = candidate.access.as_ref().and_then(|access| access.subject.clone());
+        let subject = candidate.access.as_ref().and_then(|access| self.name_of(access));
         // One token may have several connections, which are one subscriber then.
         let subscriber: Arc<str> =
             subject.unwrap_or_else(|| format!("urn:uuid:{}", uuid::Uuid::new_v4())).into();
@@ -286,5 +388,17 @@ impl Hub {
             subscriptions.push(subscription);
         }
         subscriptions
+    }
+
+    /// The identifier of the subscriber that a token describes. A subject is unique only with its
+    /// issuer, if the hub has several.
+    fn name_of(&self, access: &Access) -> Option<String> {
+        let subject = access.subject.as_ref().filter(|subject| !subject.is_empty())?;
+        match &access.issuer {
+            Some(issuer) if self.shared.config.issuers.len() > 1 => {
+                Some(format!("{issuer}#{subject}"))
+            }
+            _ => Some(subject.clone()),
+        }
     }
 }

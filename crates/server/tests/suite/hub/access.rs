@@ -40,7 +40,7 @@ fn token(action: &str, topic: &str, seconds: u64) -> String {
             "sub": "urn:me",
             "authorization_details": [{
                 "type": "mercure", "actions": [action],
-                "topics": [{"match": topic, "matchType": "URLPattern"}],
+                "topics": [{"match": topic, "match_type": "urlpattern"}],
                 "payload": {"name": "test"},
             }],
         }),
@@ -115,7 +115,7 @@ fn private_updates_reach_only_those_with_permission() {
     let mut anonymous = hub.subscribe("match=a", &[&since]);
     assert_eq!(anonymous.field("last-event-id"), Some("earliest"));
     assert_eq!(anonymous.data(), "public");
-    let mut all = hub.subscribe("match=a&lastEventID=earliest", &[]);
+    let mut all = hub.subscribe("match=a&last_event_id=earliest", &[]);
     assert_eq!(all.data(), "public");
 }
 
@@ -131,6 +131,9 @@ fn subscribers_need_a_token_unless_the_hub_says_otherwise() {
         (&in_query, vec![], 200),
         (&target, vec![format!("Cookie: x=y; mercureAccessToken={good}")], 200),
         (&target, vec![format!("Cookie: mercureAuthorization={good}")], 200),
+        (&target, vec![format!("Cookie: __Secure-mercure_access_token={good}")], 200),
+        (&format!("{target}&authorization={good}"), vec![], 200),
+        (&target, vec![bearer(&good), bearer(&good)], 400),
         // The first of them counts alone: field, query, cookie.
         (&in_query, vec![bearer("bad")], 401),
         (&format!("{target}&access_token=bad"), vec![bearer(&good)], 200),
@@ -144,8 +147,35 @@ fn subscribers_need_a_token_unless_the_hub_says_otherwise() {
         let reply = hub.request("HEAD", target, &fields);
         assert_eq!(reply.status, status, "{target} {fields:?}");
         let cache = reply.field("cache-control").unwrap();
-        let is_private = target.contains("access_token") && fields.is_empty();
+        let is_private = target.contains('&') && fields.is_empty();
         assert_eq!(cache.contains("private"), is_private && status == 200, "{cache}");
+    }
+}
+
+#[test]
+fn the_token_comes_before_everything_else() {
+    let hub = strict(|_| ());
+    for method in ["GET", "POST", "QUERY"] {
+        let reply = hub.request(method, PATH, &[]);
+        assert_eq!(reply.status, 401, "{method}: {}", reply.text());
+        assert!(reply.field("www-authenticate").is_some());
+    }
+    let publisher = token("publish", "*", 60);
+    let reply = hub.request("POST", PATH, &[&bearer(&publisher)]);
+    assert_eq!(reply.status, 400);
+    assert!(reply.text().contains("topic"), "{}", reply.text());
+    // In dialect 0 the query of a publisher may have the token, too.
+    for (name, token) in [("authorization", old_token("publish", "*")), ("access_token", publisher)]
+    {
+        let target = format!("{PATH}?{name}={token}");
+        let form = "topic=a";
+        let mut client = hub.client();
+        client.send(format!(
+            "POST {target} HTTP/1.1\r\nHost: hub.test\r\nContent-Length: {}\r\n\
+             Content-Type: application/x-www-form-urlencoded\r\n\r\n{form}",
+            form.len()
+        ));
+        assert_eq!(client.reply_to("POST").status, 200, "{name}");
     }
 }
 
@@ -202,11 +232,16 @@ fn subscriptions_are_published_and_listed() {
     let reply = hub.request("GET", &list, &[&watcher]);
     assert_eq!(reply.status, 200, "{}", reply.text());
     assert_eq!(reply.field("content-type"), Some("application/ld+json"));
-    let mut events = hub.subscribe(
-        "matchURLPattern=/.well-known/mercure/subscriptions/Exact/:topic/:subscriber",
-        &[&watcher],
-    );
-    let subscription = format!("{PATH}/subscriptions/Exact/a/urn%3Ame");
+    let tag = reply.field("etag").unwrap();
+    assert_eq!(tag, "\"earliest\"");
+    assert!(reply.field("link").unwrap().contains("; rel=\"mercure\""));
+    let same = hub.request("GET", &list, &[&watcher, &format!("If-None-Match: {tag}")]);
+    assert_eq!(same.status, 304);
+    let pattern = "/.well-known/mercure/subscriptions/exact/:topic/:subscriber";
+    let mut events = hub.subscribe(&format!("match_urlpattern={pattern}"), &[&watcher]);
+    let draft = pattern.replace("exact", "Exact");
+    let mut draft_events = hub.subscribe(&format!("matchURLPattern={draft}"), &[&watcher]);
+    let subscription = format!("{PATH}/subscriptions/exact/a/urn%3Ame");
     let stream = hub.subscribe("match=a", &[&me]);
     let event = events.event().unwrap();
     assert_eq!(event.event, "mercure");
@@ -214,10 +249,15 @@ fn subscriptions_are_published_and_listed() {
     assert_eq!(document["id"], subscription);
     assert_eq!(document["active"], true);
     assert_eq!(document["payload"], json!({"name": "test"}));
+    assert_eq!(draft_events.event().unwrap(), event);
     let reply = hub.request("GET", &subscription, &[&watcher]);
+    assert_ne!(reply.field("etag"), Some(tag));
     let listed: Value = serde_json::from_slice(&reply.body).unwrap();
-    assert_eq!(listed["match"], "a");
-    assert_eq!(listed["lastEventID"], event.id);
+    assert_eq!((&listed["match"], &listed["match_type"]), (&json!("a"), &json!("exact")));
+    assert_eq!(listed["last_event_id"], event.id);
+    let reply = hub.request("GET", &subscription.replace("exact", "Exact"), &[&watcher]);
+    let listed: Value = serde_json::from_slice(&reply.body).unwrap();
+    assert_eq!((&listed["matchType"], &listed["lastEventID"]), (&json!("Exact"), &json!(event.id)));
     drop(stream);
     let document: Value = serde_json::from_str(&events.data()).unwrap();
     assert_eq!(document["active"], false);

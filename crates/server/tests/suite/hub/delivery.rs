@@ -87,7 +87,7 @@ fn a_reconnect_gets_what_was_missed_once_and_in_order() {
     let hub = Hub::open();
     let ids: Vec<_> = (0..10).map(|i| hub.publish("a", &i.to_string())).collect();
     let by_field = format!("Last-Event-ID: {}", ids[3]);
-    let by_query = format!("match=a&lastEventID={}", ids[7].replace(':', "%3A"));
+    let by_query = format!("match=a&last_event_id={}", ids[7].replace(':', "%3A"));
     let mut one = hub.subscribe("match=a", &[&by_field]);
     assert_eq!(one.field("last-event-id"), Some(ids[3].as_str()));
     assert_eq!(one.field("mercure-last-event-id"), Some(ids[3].as_str()));
@@ -97,8 +97,15 @@ fn a_reconnect_gets_what_was_missed_once_and_in_order() {
     assert_eq!(all.field("last-event-id"), Some("earliest"));
     let mut unknown = hub.subscribe("match=a", &["Last-Event-ID: nobody-knows"]);
     assert_eq!(unknown.field("last-event-id"), Some("earliest"));
+    let mut draft = hub.subscribe(&by_query.replace("last_event_id", "lastEventID"), &[]);
+    let mut polyfill = hub.subscribe(&format!("{by_query}&lastEventId={}", ids[8]), &[]);
     let fresh = hub.subscribe("match=a", &[]);
     assert_eq!(fresh.field("last-event-id"), None);
+    // Without a value, nothing is missing, and the response has the field nevertheless.
+    let mut empty = hub.subscribe("match=a&last_event_id=", &[]);
+    assert_eq!(empty.field("mercure-last-event-id"), Some("earliest"));
+    let mut empty_field = hub.subscribe(&by_query, &["Last-Event-ID: "]);
+    assert_eq!(empty_field.field("mercure-last-event-id"), Some(ids[7].as_str()));
     hub.publish("a", "10");
     let expect = |stream: &mut Stream, from: usize| {
         for i in from..=10 {
@@ -110,6 +117,10 @@ fn a_reconnect_gets_what_was_missed_once_and_in_order() {
     expect(&mut both, 4);
     expect(&mut all, 0);
     expect(&mut unknown, 0);
+    expect(&mut draft, 8);
+    expect(&mut polyfill, 9);
+    expect(&mut empty, 10);
+    expect(&mut empty_field, 8);
 }
 
 #[test]

@@ -27,8 +27,8 @@ fn an_update_is_answered_with_its_identifier_and_has_all_fields() {
 fn matchers_are_exact_patterns_or_everything() {
     let hub = Hub::open();
     let mut exact = hub.subscribe("match=https://hub.test/a/1&matchExact=last", &[]);
-    let mut pattern = hub.subscribe("matchURLPattern=/a/:id&match=last", &[]);
-    let mut alpha = hub.subscribe("match_urlpattern=http://hub.test/a/:id&match=last", &[]);
+    let mut pattern = hub.subscribe("match_urlpattern=/a/:id&match=last", &[]);
+    let mut draft = hub.subscribe("matchURLPattern=http://hub.test/a/:id&match=last", &[]);
     let mut template = hub.subscribe("topic=http://hub.test/%7Bx%7D/2&topic=last", &[]);
     let mut all = hub.subscribe("match=*", &[]);
     for topic in ["https://hub.test/a/1", "http://hub.test/a/2", "/a/3", "other", "last"] {
@@ -41,7 +41,7 @@ fn matchers_are_exact_patterns_or_everything() {
     };
     expect(&mut exact, &["https://hub.test/a/1", "last"]);
     expect(&mut pattern, &["http://hub.test/a/2", "/a/3", "last"]);
-    expect(&mut alpha, &["http://hub.test/a/2", "/a/3", "last"]);
+    expect(&mut draft, &["http://hub.test/a/2", "/a/3", "last"]);
     expect(&mut template, &["http://hub.test/a/2", "last"]);
     expect(&mut all, &["https://hub.test/a/1", "http://hub.test/a/2", "/a/3", "other", "last"]);
 }
@@ -65,7 +65,9 @@ fn bad_requests_are_answered_with_a_sentence() {
         ("topic=a&type=x%0Ay", 400),
         ("topic=a&data=%ff", 400),
         ("topic=a&data=%zz", 400),
-        ("topic=/.well-known/mercure/subscriptions/Exact/a/b", 403),
+        ("topic=a%E2%80%8Bb", 400),
+        ("topic=a&type=mercure", 400),
+        ("topic=/.well-known/mercure/subscriptions/exact/a/b", 403),
         ("topic=https://elsewhere/a/../.well-known/mercure", 403),
     ] {
         let reply = hub.post(form, &[]);
@@ -86,6 +88,76 @@ fn a_dialect_that_is_not_spoken_is_refused() {
     assert_eq!(one.post("topic=a&topic=b", &[]).status, 400);
     assert_eq!(one.post("topic=a&type=mercure", &[]).status, 400);
     assert_eq!(zero.post("topic=a&topic=b", &[]).status, 200);
+}
+
+#[test]
+fn a_query_has_its_topics_in_the_content() {
+    let hub = Hub::open();
+    let form = "Content-Type: application/x-www-form-urlencoded; charset=utf-8";
+    let query = |client: &mut Client, target: &str, fields: &[&str], content: &str| {
+        let fields: String = fields.iter().map(|field| format!("{field}\r\n")).collect();
+        client.send(format!(
+            "QUERY {target} HTTP/1.1\r\nHost: hub.test\r\nContent-Length: {}\r\n{fields}\r\n{content}",
+            content.len()
+        ));
+        client.reply_to("QUERY")
+    };
+    hub.publish("/a/1", "one");
+    hub.publish("b", "two");
+    let target = format!("{PATH}?match=b");
+    let content = "match_urlpattern=%2Fa%2F:x&last_event_id=earliest";
+    let reply = query(&mut hub.client(), &target, &[form, "Prefer: wait=9"], content);
+    assert_eq!(reply.status, 200, "{}", reply.text());
+    assert!(reply.text().contains("data: one\n\n") && reply.text().ends_with("data: two\n\n"));
+    assert_eq!(reply.field("accept-query"), Some("application/x-www-form-urlencoded"));
+    let large = format!("match={}", "a".repeat(2 << 20));
+    for (fields, content, status) in [
+        (&[form][..], "match_regex=x", 400),
+        (&[form], "", 400),
+        (&[], "match=a", 400),
+        (&["Content-Type: application/json"], "{}", 415),
+        (&[form, "Content-Encoding: gzip"], "match=a", 415),
+        (&[form], &large, 413),
+    ] {
+        let reply = query(&mut hub.client(), PATH, fields, content);
+        assert_eq!(reply.status, status, "{fields:?}");
+    }
+    let below = format!("{PATH}/subscriptions");
+    assert_eq!(query(&mut hub.client(), &below, &[form], "match=a").status, 405);
+}
+
+#[test]
+fn the_content_of_a_query_may_begin_a_stream() {
+    let hub = Hub::open();
+    let mut stream = std::net::TcpStream::connect(hub.address).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    let head = "QUERY /.well-known/mercure HTTP/1.1\r\nHost: hub.test\r\nContent-Length: 7\r\n\
+                Content-Type: application/x-www-form-urlencoded\r\n\r\n";
+    stream.write_all(head.as_bytes()).unwrap();
+    // The content comes later than the head.
+    std::thread::sleep(Duration::from_millis(50));
+    stream.write_all(b"match=a").unwrap();
+    let mut text = String::new();
+    let mut read_until = |what: &str| {
+        while !text.contains(what) {
+            let mut bytes = [0; 1024];
+            let count = stream.read(&mut bytes).unwrap();
+            assert_ne!(count, 0, "{text}");
+            text.push_str(std::str::from_utf8(&bytes[..count]).unwrap());
+        }
+    };
+    read_until(":\n");
+    hub.publish("a", "hello");
+    read_until("data: hello\n\n");
+    assert!(text.starts_with("HTTP/1.1 200 "), "{text}");
+}
+
+#[test]
+fn a_template_that_is_none_is_the_topic_itself() {
+    let hub = Hub::open();
+    let mut stream = hub.subscribe("topic=http://a/hub?topic=faulty%7Biri", &[]);
+    hub.publish("http://a/hub?topic=faulty%7Biri", "x");
+    assert_eq!(stream.data(), "x");
 }
 
 #[test]
@@ -116,6 +188,10 @@ fn pages_find_the_hub_and_its_metadata() {
     assert_eq!(document["resource"], format!("http://hub.test{PATH}"));
     assert_eq!(document["authorization_servers"][0], "https://as.test");
     assert_eq!(document["mercure_version"], 8);
+    let types = &document["authorization_details_types_supported"];
+    assert_eq!(types[1], "https://mercure.rocks/authorization-detail");
+    assert_eq!(document["mercure_matcher_types_supported"][1], "urlpattern");
+    assert_eq!(document.get("mercure_subscriptions"), None);
     assert_eq!(document["mercure_cookie"], true);
 }
 
