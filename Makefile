@@ -146,7 +146,7 @@ install-c: ## the C interface alone: pollux.h, libpollux.a and .so, pkg-config f
 .PHONY: deb
 deb: ## Debian packages in target/deb: pollux, libpollux-dev, pollux-devpoll-dkms
 	$(if $(BINARY),,@scripts/setup build)
-	$(if $(BINARY),,$(CARGO) build --release --locked --bin pollux --package pollux-event-c --package pollux)
+	$(if $(BINARY),,$(CARGO) build --release --locked --package pollux-event-c --package pollux)
 	rm -rf target/deb
 	scripts/deb '$(or $(BINARY),target/release/pollux)' '$(or $(LIBRARIES),target/release)' target/deb $(VERSION)
 
