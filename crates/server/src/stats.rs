@@ -1,5 +1,6 @@
 //! What a server counts, and how the counts are reported.
 
+pub(crate) mod census;
 mod counter;
 pub(crate) mod latency;
 pub(crate) mod scoreboard;

@@ -32,6 +32,7 @@ pub(crate) use inherited::{has, take};
 pub(crate) use message::Role;
 pub use predecessor::report_failure;
 pub(crate) use predecessor::{has_succeeded, is_in_progress};
+pub(crate) use successor::{count_failure, failures};
 
 /// The environment variable that names the successor's end of the channel, a descriptor's number.
 const VARIABLE: &str = "POLLUX_UPGRADE_FD";

@@ -48,7 +48,7 @@ use crate::{
     protocol::{Awaits, Connection, Iteration, Need, rules::Rules},
     reactor::{ClientId, ExchangeId, Reactor},
     service::{Adapter, Event, Service, worker_state::WorkerState},
-    stats::{Counter, Statistics},
+    stats::{Counter, Statistics, census},
     time::{
         clock::ticks,
         timers::{self, Wheel, earlier},
@@ -209,6 +209,8 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
                 self.pump_transfers();
             }
             self.rules.end_iteration(&self.worker.counters);
+            self.worker.counters.set(Counter::Busy, census::busy());
+            self.worker.counters.set(Counter::Streams, census::streams());
             if let Some(log) = &mut self.worker.log {
                 log.hand_over();
                 self.worker.counters.set(Counter::LogLinesDropped, log.dropped());

@@ -1,7 +1,7 @@
 //! What is kept of a connection between two turns, and what it needs next.
 
 use super::{ExchangeTerms, Handler, Iteration};
-use crate::{config::RECEIVE_PROGRESS_BYTES, transport::outbox::Outbox};
+use crate::{config::RECEIVE_PROGRESS_BYTES, stats::census::Busy, transport::outbox::Outbox};
 use pollux_http::{body::Decoder, request::HeadParser};
 
 /// The most input that is read and thrown away after the last response, so that the peer can read
@@ -54,6 +54,7 @@ pub(super) struct Ongoing<X> {
     pub(super) exchange: Option<ActiveExchange<X>>,
     /// Input and output that are partial.
     pub(super) work: Option<Box<ConnectionWork>>,
+    _busy: Busy,
 }
 
 /// A part of a request or of a response, which could not be dealt with at once.
@@ -149,7 +150,7 @@ impl Default for ConnectionWork {
 
 impl<X> Default for Ongoing<X> {
     fn default() -> Self {
-        Self { exchange: None, work: None }
+        Self { exchange: None, work: None, _busy: Busy::default() }
     }
 }
 

@@ -1,7 +1,10 @@
 //! SIGUSR2 and `pollux ctl upgrade`: a new process takes over.
 
 use super::service_manager;
-use crate::{Server, upgrade::successor::Successor};
+use crate::{
+    Server,
+    upgrade::{count_failure, successor::Successor},
+};
 use std::{path::Path, time::Duration};
 
 /// Starts `program` anew and leaves the service to it. Returns a line for each thing that was handed over;
@@ -18,7 +21,10 @@ pub(super) fn upgrade(
     let outcome = hand_over(server, redirect, program, drain);
     match &outcome {
         Ok(lines) => lines.iter().for_each(|line| tracing::info!("upgrade: {line}")),
-        Err(error) => tracing::error!("upgrade: this process goes on serving: {error:#}"),
+        Err(error) => {
+            count_failure();
+            tracing::error!("upgrade: this process goes on serving: {error:#}");
+        }
     }
     outcome
 }

@@ -121,6 +121,8 @@ impl Server {
             limits::connections_of_worker(&config, limits::raise_open_files(), index);
         let counters = &former.counters;
         counters.set(Counter::Closed, counters.get(Counter::Accepted));
+        counters.set(Counter::Busy, 0);
+        counters.set(Counter::Streams, 0);
         counters.add(Counter::WorkersReplaced, 1);
         let part = Part {
             index,

@@ -10,7 +10,7 @@ use std::{
 
 macro_rules! counters {
     ($($name:ident, $group:literal, $key:literal, $help:literal;)*) => {
-        /// What a worker counts. Every value only grows.
+        /// What a worker counts. Every value only grows, but those of `Busy` and `Streams`.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
         pub enum Counter {
             $(#[doc = $help] $name,)*
@@ -41,6 +41,9 @@ macro_rules! counters {
 counters! {
     Accepted, "connections", "accepted", "Connections accepted and taken in.";
     Closed, "connections", "closed", "Connections taken in and closed since.";
+    Busy, "connections", "busy",
+        "Connections that have a request or a response under way now, with --architecture event.";
+    Streams, "connections", "streams", "Connections that are streams of a hub now.";
     Refused, "connections", "refused",
         "Connections accepted and closed at once, because the mechanism could not hold one more.";
     TimedOut, "connections", "timed_out",
@@ -127,6 +130,11 @@ impl Counts {
     /// Connections that are open now.
     pub fn open(&self) -> u64 {
         self[Counter::Accepted].saturating_sub(self[Counter::Closed])
+    }
+
+    /// Of these, connections that have nothing under way, with the architecture `event`.
+    pub fn idle(&self) -> u64 {
+        self.open().saturating_sub(self[Counter::Busy] + self[Counter::Streams])
     }
 }
 

@@ -13,10 +13,27 @@ use std::{
     os::fd::{AsFd, AsRawFd, BorrowedFd},
     path::Path,
     process::{Child, Command, ExitStatus},
-    sync::{Arc, Mutex, mpsc::Sender},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU64, Ordering::Relaxed},
+        mpsc::Sender,
+    },
     thread,
     time::{Duration, Instant},
 };
+
+/// Successors that did not take over.
+static FAILURES: AtomicU64 = AtomicU64::new(0);
+
+/// Counts a successor that did not take over.
+pub(crate) fn count_failure() {
+    FAILURES.fetch_add(1, Relaxed);
+}
+
+/// How many successors did not take over.
+pub(crate) fn failures() -> u64 {
+    FAILURES.load(Relaxed)
+}
 
 /// How long a successor may take until it can serve.
 const START_PATIENCE: Duration = Duration::from_secs(10);

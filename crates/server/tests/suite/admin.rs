@@ -146,7 +146,7 @@ fn readiness_ends_when_a_stop_is_requested() {
     let mut slow = TcpStream::connect(site.site()).unwrap();
     slow.write_all(b"GET / HT").unwrap();
     let begun = Instant::now();
-    while !get(site.admin(), "/metrics").contains("\npollux_connections 1\n") {
+    while !get(site.admin(), "/metrics").contains("\npollux_connections{state=\"active\"} 1\n") {
         assert!(begun.elapsed() < PATIENCE);
     }
     site.server.begin_stop(PATIENCE);
@@ -154,6 +154,42 @@ fn readiness_ends_when_a_stop_is_requested() {
     assert!(reply.starts_with("HTTP/1.1 503 "), "{reply}");
     drop(slow);
     site.server.wait().unwrap();
+}
+
+/// Waits until the metrics have each of these lines.
+fn until_metrics(site: &Site, lines: &[&str]) {
+    let begun = Instant::now();
+    loop {
+        let text = get(site.admin(), "/metrics");
+        if lines.iter().all(|line| text.contains(&format!("\n{line}\n"))) {
+            return;
+        }
+        assert!(begun.elapsed() < PATIENCE, "{lines:?}: {text}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn connections_are_counted_by_state_and_rejections_by_reason() {
+    let site = site(|_| {});
+    let state =
+        |state: &str, count: u32| format!("pollux_connections{{state=\"{state}\"}} {count}");
+    let mut one = TcpStream::connect(site.site()).unwrap();
+    let mut other = TcpStream::connect(site.site()).unwrap();
+    for stream in [&mut one, &mut other] {
+        stream.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
+        let _ = stream.read(&mut [0; 4096]).unwrap();
+    }
+    until_metrics(&site, &[&state("idle", 2), &state("active", 0), &state("stream", 0)]);
+    // A part of a request.
+    one.write_all(b"GET / HT").unwrap();
+    until_metrics(&site, &[&state("idle", 1), &state("active", 1)]);
+    one.write_all(b"TP/1.1\r\nHost: a\r\n\r\n").unwrap();
+    until_metrics(&site, &[&state("idle", 2), &state("active", 0)]);
+    let _ = exchange(site.site(), "GET\r\n\r\n");
+    let page = get(site.admin(), "/");
+    assert!(page.contains("malformed request: 1") && page.contains("median time"), "{page}");
+    until_metrics(&site, &["pollux_upgrades_total{outcome=\"failed\"} 0"]);
 }
 
 #[test]

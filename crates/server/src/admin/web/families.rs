@@ -108,6 +108,23 @@ fn process(snapshot: &Snapshot, all: &mut Vec<Family>) {
     ]);
 }
 
+/// Open connections: those that wait for a request, those that have one or its response under way, and streams.
+/// Blocking architectures do not distinguish them.
+fn states(snapshot: &Snapshot) -> Vec<Sample> {
+    let counts = &snapshot.statistics.counts;
+    if !snapshot.knows_states() {
+        return by("state", [("open", counts.open())]);
+    }
+    by(
+        "state",
+        [
+            ("idle", counts.idle()),
+            ("active", counts[Counter::Busy]),
+            ("stream", counts[Counter::Streams]),
+        ],
+    )
+}
+
 fn connections(snapshot: &Snapshot, all: &mut Vec<Family>) {
     let statistics = &snapshot.statistics;
     let counts = &statistics.counts;
@@ -115,11 +132,28 @@ fn connections(snapshot: &Snapshot, all: &mut Vec<Family>) {
         counts[Counter::TimedOut] + counts[Counter::HandedOver] + counts[Counter::Evicted],
     );
     all.extend([
-        gauge("pollux_connections", "Connections that are open.", single(counts.open())),
+        gauge("pollux_connections", "Connections that are open, by state.", states(snapshot)),
         counter(
             "pollux_connections_accepted",
             "Connections that were accepted and served.",
             single(counts[Counter::Accepted]),
+        ),
+        counter(
+            "pollux_connections_taken_over",
+            "Idle connections that a former process handed over at an upgrade.",
+            single(counts[Counter::TakenOver]),
+        ),
+        counter(
+            "pollux_upgrades",
+            "Live upgrades: whether this process has taken over from another one, and attempts to leave to a new one \
+             that failed.",
+            by(
+                "outcome",
+                [
+                    ("taken_over", snapshot.process.has_taken_over.into()),
+                    ("failed", snapshot.process.failed_upgrades),
+                ],
+            ),
         ),
         counter(
             "pollux_connections_refused",

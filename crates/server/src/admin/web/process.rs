@@ -1,5 +1,6 @@
 //! What the kernel counts of this process.
 
+use crate::upgrade;
 use std::time::Duration;
 
 /// CPU and memory of the process.
@@ -11,6 +12,10 @@ pub(crate) struct ProcessFigures {
     pub(crate) resident_bytes: u64,
     /// Seconds since 1970 at which the process started, as the clock now says.
     pub(crate) started_unix_s: f64,
+    /// Whether it has taken over from a former process (a live upgrade).
+    pub(crate) has_taken_over: bool,
+    /// Attempts to leave the service to a new process that failed.
+    pub(crate) failed_upgrades: u64,
 }
 
 /// Reads them. Two small files and a clock.
@@ -24,6 +29,8 @@ pub(super) fn figures() -> ProcessFigures {
         cpu: Duration::new(time.tv_sec.max(0) as u64, time.tv_nsec.clamp(0, 999_999_999) as u32),
         resident_bytes: resident_pages * rustix::param::page_size() as u64,
         started_unix_s: started_unix_s().unwrap_or(0.0),
+        has_taken_over: upgrade::has_succeeded(),
+        failed_upgrades: upgrade::failures(),
     }
 }
 

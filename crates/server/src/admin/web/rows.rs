@@ -1,8 +1,8 @@
 //! What the page and `pollux top` show: rows of a name and a value, rates among them.
 
 use super::snapshot::Snapshot;
-use crate::stats::Counter;
-use std::fmt::Write;
+use crate::stats::{Counter, Counts, latency};
+use std::{cmp::Reverse, fmt::Write};
 
 /// A row, before it has a value.
 #[derive(Debug)]
@@ -25,6 +25,9 @@ macro_rules! rows {
 rows! {
     "Connections" {
         "open" "open now",
+        "idle" "of these, idle",
+        "active" "of these, active",
+        "streams" "of these, streams of the hub",
         "accepted_s" "accepted a second",
         "closed" "closed so far",
         "timed_out" "of these, timed out",
@@ -33,6 +36,8 @@ rows! {
     "Requests" {
         "requests_s" "a second",
         "requests" "so far",
+        "latency_median" "median time of a response",
+        "latency_tail" "99th percentile",
         "sent_s" "sent a second",
         "sent" "sent so far",
     }
@@ -52,6 +57,11 @@ rows! {
         "cache_entries" "URLs in the cache",
         "cache_bytes" "memory of the cache",
     }
+    "Rejections" {
+        "reject_first" "most frequent",
+        "reject_second" "second",
+        "reject_third" "third",
+    }
     "Troubles" {
         "accept_pauses" "pauses of accepting",
         "log_dropped" "access-log lines dropped",
@@ -70,6 +80,14 @@ pub(super) fn rows(earlier: &Snapshot, now: &Snapshot) -> Vec<(&'static str, Str
         .map(|row| {
             let value = match row.key {
                 "open" => whole(counts.open()),
+                "idle" if now.knows_states() => whole(counts.idle()),
+                "active" if now.knows_states() => whole(counts[Counter::Busy]),
+                "streams" if now.knows_states() => whole(counts[Counter::Streams]),
+                "latency_median" => rates.latency(0.5),
+                "latency_tail" => rates.latency(0.99),
+                "reject_first" => rejection(counts, 0),
+                "reject_second" => rejection(counts, 1),
+                "reject_third" => rejection(counts, 2),
                 "accepted_s" => rates.a_second(|s| s.statistics.counts[Counter::Accepted]),
                 "closed" => whole(counts[Counter::Closed]),
                 "timed_out" => whole(counts[Counter::TimedOut]),
@@ -109,6 +127,30 @@ pub(super) fn rows(earlier: &Snapshot, now: &Snapshot) -> Vec<(&'static str, Str
             (row.key, value)
         })
         .collect()
+}
+
+/// Why connections and requests are rejected.
+const REASONS: [(Counter, &str); 9] = [
+    (Counter::Malformed, "malformed request"),
+    (Counter::TlsFailures, "failed TLS handshake"),
+    (Counter::Denied, "denied address"),
+    (Counter::OverConnections, "too many connections of an address"),
+    (Counter::OverAcceptRate, "too many new connections of an address"),
+    (Counter::OverRequestRate, "too many requests of an address"),
+    (Counter::ProxyMalformed, "malformed PROXY header"),
+    (Counter::Refused, "no room"),
+    (Counter::Evicted, "idle at the limit"),
+];
+
+/// The reason of this rank, the most frequent one first, with its count.
+fn rejection(counts: &Counts, rank: usize) -> String {
+    let mut found: Vec<_> = REASONS
+        .into_iter()
+        .map(|(counter, reason)| (counts[counter], reason))
+        .filter(|(count, _)| *count > 0)
+        .collect();
+    found.sort_by_key(|(count, _)| Reverse(*count));
+    found.get(rank).map_or_else(none, |(count, reason)| format!("{reason}: {}", whole(*count)))
 }
 
 /// One server-sent event: a JSON object of keys and values.
@@ -156,6 +198,26 @@ impl<'s> Rates<'s> {
     fn ratio(&self, of: impl Fn(&Snapshot) -> u64, to: impl Fn(&Snapshot) -> u64) -> String {
         let to = self.difference(to);
         if to == 0.0 { none() } else { format!("{:.2}", self.difference(of) / to) }
+    }
+
+    /// The limit below which this share of the responses stayed, as the histogram knows it.
+    fn latency(&self, share: f64) -> String {
+        let (before, now) = (&self.earlier.statistics.counts, &self.now.statistics.counts);
+        let (before, now) = (latency::histogram(before), latency::histogram(now));
+        let counts: Vec<_> = before
+            .iter()
+            .zip(&now)
+            .map(|((_, before), (limit, now))| (*limit, now.saturating_sub(*before)))
+            .collect();
+        let all = counts.last().map_or(0, |(_, count)| *count);
+        let rank = share * all as f64;
+        let found = counts.iter().find(|(_, count)| *count > 0 && *count as f64 >= rank);
+        match found.map(|(limit, _)| *limit) {
+            None => none(),
+            Some(limit) if limit.is_infinite() => "over 10 s".into(),
+            Some(limit) if limit >= 1.0 => format!("≤ {limit} s"),
+            Some(limit) => format!("≤ {:.0} ms", limit * 1000.0),
+        }
     }
 
     fn cpu_share(&self) -> f64 {

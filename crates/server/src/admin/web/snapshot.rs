@@ -50,6 +50,13 @@ pub(crate) struct Snapshot {
     pub(crate) uptime: Duration,
 }
 
+impl Snapshot {
+    /// Whether idle and active connections are counted apart.
+    pub(crate) fn knows_states(&self) -> bool {
+        self.info.architecture == "event"
+    }
+}
+
 /// Rates on a page without JavaScript are of at least this time.
 const RECENT_MIN: Duration = Duration::from_secs(1);
 

@@ -43,7 +43,7 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
         let Some(slot) = self.table.get_mut(fd) else { return };
         let kept = (!output.is_empty()).then(|| Box::new(output));
         let discarded = u32::try_from(input.len()).unwrap_or(u32::MAX);
-        slot.peer = Peer::Stream(Stream { kept, number, discarded });
+        slot.peer = Peer::Stream(Stream::new(kept, number, discarded));
         slot.class = Class::Stream;
         slot.timer.disarm();
         if has_ended {

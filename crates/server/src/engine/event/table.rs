@@ -2,6 +2,7 @@
 
 use crate::{
     protocol::Connection,
+    stats::census::OpenStream,
     time::timers::{Nodes, Timer},
     transport::{Transport, outbox::Outbox, preamble::PreambleBytes},
 };
@@ -119,6 +120,13 @@ pub(crate) struct Stream {
     pub(crate) number: u32,
     /// Bytes that it sent and that were thrown away.
     pub(crate) discarded: u32,
+    _open: OpenStream,
+}
+
+impl Stream {
+    pub(crate) fn new(kept: Option<Box<Outbox>>, number: u32, discarded: u32) -> Self {
+        Self { kept, number, discarded, _open: OpenStream::default() }
+    }
 }
 
 impl<X> Default for Slot<X> {

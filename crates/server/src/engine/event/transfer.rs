@@ -312,7 +312,7 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
     /// Takes in a stream. One that the service cannot go on with is closed: its client connects again.
     fn take_over_stream(&mut self, transport: Transport, token: Token, state: &[u8]) {
         let Token { fd, generation } = token;
-        let stream = Peer::Stream(Stream { kept: None, number: 0, discarded: 0 });
+        let stream = Peer::Stream(Stream::new(None, 0, 0));
         let slot = self.table.insert(transport, token, stream);
         slot.class = Class::Stream;
         slot.timer.disarm();
