@@ -1,8 +1,9 @@
 //! Connections and descriptors that run out, and what an idle connection costs.
 
 use super::{BINARY, INDEX, assert_serves, serve, site};
+use pollux_http::proxy_protocol::{Header, Version, write};
 use pollux_testkit::{http::Client, serve::Serve, with_descriptors};
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, SocketAddr};
 
 /// Opens more connections than the server will take, and shows that it keeps serving those it
 /// has, takes no more, and goes on when places become free.
@@ -231,41 +232,79 @@ fn idle_connections_give_way_in_blocking_architectures() {
     }
 }
 
+/// Connections of the tests of addresses.
+const ROOM: &str = "12";
+
+/// One client fills a server that has room for [`ROOM`] connections: new clients push out its idle connections, and not
+/// those of an earlier client. `connect` opens a connection of the client with this number, and sends a request.
+fn many_of_one_client_give_way(
+    mut server: Serve,
+    what: &[&str],
+    connect: impl Fn(&Serve, u8) -> Client,
+) {
+    let mut older: Vec<Client> = (0..2).map(|_| connect(&server, 3)).collect();
+    // The server's clock has ticks of 100 ms.
+    std::thread::sleep(std::time::Duration::from_millis(250));
+    let mut many: Vec<Client> = (0..10).map(|_| connect(&server, 2)).collect();
+    // After this time each unit shows its connection as idle. The units do so in any order.
+    std::thread::sleep(std::time::Duration::from_millis(500));
+    let mut new: Vec<Client> = (4..6).map(|client| connect(&server, client)).collect();
+    for client in older.iter_mut().chain(&mut new) {
+        assert_eq!(client.get("/").text(), INDEX, "{what:?}");
+    }
+    let evicted = format!("two to give way: {what:?}");
+    server.wait_until(&evicted, |s| s["connections"]["evicted"] == 2);
+    if !what.contains(&"--architecture") {
+        assert!(many[..2].iter_mut().all(Client::is_closed), "{what:?}");
+    }
+}
+
 /// A client that opens many connections pushes out its own idle connections, and not those of earlier clients.
 #[test]
 fn the_address_that_holds_most_idle_connections_gives_way_first() {
-    const LIMIT: &str = "12";
     for arguments in [
-        &["--max-connections", LIMIT][..],
-        &["--max-connections", LIMIT, "--mechanism", "poll"],
-        &["--architecture", "prethreaded", "--pool", LIMIT],
-        &["--architecture", "prethreaded", "--pool", LIMIT, "--accept", "exclusive"],
-        &["--architecture", "preforked", "--pool", LIMIT],
-        &["--architecture", "threaded", "--max-connections", LIMIT],
-        &["--architecture", "forking", "--max-connections", LIMIT],
+        &["--max-connections", ROOM][..],
+        &["--max-connections", ROOM, "--mechanism", "poll"],
+        &["--architecture", "prethreaded", "--pool", ROOM],
+        &["--architecture", "prethreaded", "--pool", ROOM, "--accept", "exclusive"],
+        &["--architecture", "preforked", "--pool", ROOM],
+        &["--architecture", "threaded", "--max-connections", ROOM],
+        &["--architecture", "forking", "--max-connections", ROOM],
     ] {
         let site = site(0);
-        let mut server = serve(site.path(), arguments);
-        let connect = |host: u8| {
+        many_of_one_client_give_way(serve(site.path(), arguments), arguments, |server, host| {
             let source = Ipv4Addr::new(127, 0, 0, host).into();
             let mut client = Client::connect_from(source, server.address());
             assert_eq!(client.get("/").text(), INDEX, "{arguments:?}");
             client
-        };
-        let mut older: Vec<Client> = (0..2).map(|_| connect(3)).collect();
-        // The server's clock has ticks of 100 ms.
-        std::thread::sleep(std::time::Duration::from_millis(250));
-        let mut many: Vec<Client> = (0..10).map(|_| connect(2)).collect();
-        // After this time each unit shows its connection as idle. The units do so in any order.
-        std::thread::sleep(std::time::Duration::from_millis(500));
-        let mut new: Vec<Client> = (4..6).map(connect).collect();
-        for client in older.iter_mut().chain(&mut new) {
-            assert_eq!(client.get("/").text(), INDEX, "{arguments:?}");
-        }
-        let what = format!("two to give way: {arguments:?}");
-        server.wait_until(&what, |s| s["connections"]["evicted"] == 2);
-        if !arguments.contains(&"--architecture") {
-            assert!(many[..2].iter_mut().all(Client::is_closed), "{arguments:?}");
+        });
+    }
+}
+
+/// Behind a balancer all connections come from its address, so the address in the PROXY protocol header counts.
+#[test]
+fn behind_a_balancer_the_client_that_holds_most_idle_connections_gives_way_first() {
+    for arguments in [
+        &["--max-connections", ROOM][..],
+        &["--max-connections", ROOM, "--mechanism", "poll"],
+        &["--architecture", "prethreaded", "--pool", ROOM],
+        &["--architecture", "preforked", "--pool", ROOM],
+        &["--architecture", "threaded", "--max-connections", ROOM],
+        &["--architecture", "forking", "--max-connections", ROOM],
+    ] {
+        for version in [Version::V1, Version::V2] {
+            let site = site(0);
+            let arguments = [arguments, &["--proxy-protocol", "127.0.0.1"]].concat();
+            let server = serve(site.path(), &arguments);
+            many_of_one_client_give_way(server, &arguments, |server, host| {
+                let source = SocketAddr::new(Ipv4Addr::new(192, 0, 2, host).into(), 1234);
+                let mut header = Vec::new();
+                write(&mut header, version, Header::Proxied { source, destination: source });
+                let mut client = server.client();
+                client.send(&header);
+                assert_eq!(client.get("/").text(), INDEX, "{arguments:?}");
+                client
+            });
         }
     }
 }
