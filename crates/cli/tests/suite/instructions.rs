@@ -1,4 +1,4 @@
-//! What a request and a wait cost in instructions, against the figures in `instructions.toml`: a slow-down
+//! What a request, a wait and a delivery of the push hub cost in instructions, against the figures in `instructions.toml`: a slow-down
 //! fails the build, on whatever machine.
 //!
 //! A sealed guest runs this program, whose clocks count instructions there. Where its kernel, the
@@ -36,6 +36,7 @@
 use crate::guest;
 use pollux_event::registry;
 use pollux_lab::{environment, floor, sys::process_cpu_time};
+use pollux_testkit::http::Client;
 use serde::{Deserialize, Serialize};
 use std::{
     collections::BTreeMap,
@@ -57,6 +58,10 @@ const MARGIN_OF_SIGNALS: f64 = 0.3;
 const WARM_UP: usize = 100;
 const REQUESTS: usize = 1_000;
 const CONNECTIONS: usize = 8;
+/// Subscribers of the hub, updates to all of them before those that are counted, and those.
+const SUBSCRIBERS: usize = 200;
+const FIRST_UPDATES: usize = 3;
+const UPDATES: usize = 20;
 /// Sockets that a wait watches, and waits.
 const WATCHED: u64 = 200;
 const WAITS: u64 = 60;
@@ -80,7 +85,9 @@ struct Figures {
     request: BTreeMap<String, f64>,
     /// A wait that finds one ready, by mechanism.
     wait: BTreeMap<String, f64>,
-    /// Slow-downs made on purpose, which must be found: one system call more a request, and a wait.
+    /// An update to one of [`SUBSCRIBERS`], with its share of the publication, by mechanism.
+    delivery: BTreeMap<String, f64>,
+    /// Slow-downs made on purpose, which must be found: one system call more a request, a wait and a delivery.
     #[serde(skip_serializing_if = "BTreeMap::is_empty", default)]
     planted: BTreeMap<String, f64>,
 }
@@ -138,15 +145,15 @@ fn committed_file() -> PathBuf {
 fn a_request_and_a_wait_cost_no_more_instructions_than_they_did() {
     let Some(now) = measured() else { return };
     eprintln!("{}", toml::to_string(&now).unwrap());
-    assert_eq!(now.planted.len(), 2, "{now:?}");
+    assert_eq!(now.planted.len(), 3, "{now:?}");
     if other_program().is_some() {
         return;
     }
     if std::env::var("POLLUX_INSTRUCTIONS").is_ok_and(|wish| wish == "write") {
         let text = toml::to_string(&Figures { planted: BTreeMap::new(), ..now }).unwrap();
-        let head = "# Instructions of a request to `pollux serve` and of a wait that finds one of 200 \
-                    ready, in the\n# build that tests use. Written by crates/cli/tests/suite/instructions.rs, \
-                    which says how.\n";
+        let head = "# Instructions of a request to `pollux serve`, of a wait that finds one of 200 ready, and \
+                    of the\n# delivery of an update to one of 200 subscribers, in the build that tests use. \
+                    Written by\n# crates/cli/tests/suite/instructions.rs, which says how.\n";
         return fs::write(committed_file(), head.to_owned() + &text).unwrap();
     }
     let committed: Figures =
@@ -156,18 +163,22 @@ fn a_request_and_a_wait_cost_no_more_instructions_than_they_did() {
         eprintln!("other conditions than {:?}: ratios to the floor", committed.conditions);
     }
     let mut wrong = Vec::new();
-    for (kind, now, committed) in
-        [("request", &now.request, &committed.request), ("wait", &now.wait, &committed.wait)]
-    {
+    for (kind, now, committed) in [
+        ("request", &now.request, &committed.request),
+        ("wait", &now.wait, &committed.wait),
+        ("delivery", &now.delivery, &committed.delivery),
+    ] {
         assert!(now.keys().eq(committed.keys()), "{kind}: {now:?}, and committed {committed:?}");
         for (name, &figure) in now {
             wrong.extend(judge(&format!("{kind} {name}"), figure, committed[name], floors).err());
         }
     }
     // The positive controls: else this test finds nothing.
-    for (name, committed) in
-        [("request", committed.request["epoll-et"]), ("wait", committed.wait["epoll-et"])]
-    {
+    for (name, committed) in [
+        ("request", committed.request["epoll-et"]),
+        ("wait", committed.wait["epoll-et"]),
+        ("delivery", committed.delivery["epoll-et"]),
+    ] {
         let found = judge(name, now.planted[name], committed, floors);
         assert!(found.is_err(), "a planted slow-down was not found: {name} {:?}", now.planted);
     }
@@ -215,15 +226,19 @@ fn measured_in_the_guest() {
     fs::write(&reply, floor::reply(1)).unwrap();
     let floor = Server::start(Command::new(POLLUX).args(["lab", "floor"]).arg(reply));
     figures.floor = floor.instructions_per_request();
-    let served = |interest: &str| {
+    let serve = |more: &[&str]| {
         let mut serve = Command::new(POLLUX);
         serve.arg("serve").arg(site.path()).args(["--listen", "127.0.0.1:0", "--json"]);
         // The kernel's look at each system call (seccomp) is not the server's work; the figures have none of it.
-        serve.args(["--mechanism", "epoll-et", "--interest", interest, "--sandbox", "off"]);
-        Server::start(&mut serve).instructions_per_request()
+        serve.args(["--mechanism", "epoll-et", "--sandbox", "off"]).args(more);
+        Server::start(&mut serve)
     };
+    let served = |interest: &str| serve(&["--interest", interest]).instructions_per_request();
     figures.request.insert("epoll-et".into(), served("eager"));
     figures.planted.insert("request".into(), served("per-state"));
+    let hub = || serve(&["--hub", "--hub-anonymous", "--hub-publish-anonymous"]);
+    figures.delivery.insert("epoll-et".into(), hub().instructions_per_delivery(1));
+    figures.planted.insert("delivery".into(), hub().instructions_per_delivery(2));
     for entry in registry::ALL {
         figures.wait.insert(entry.name.into(), waited(entry.name, 0));
     }
@@ -286,6 +301,47 @@ impl Server {
         send(REQUESTS);
         let used = process_cpu_time(self.child.id()).unwrap() - before;
         instructions(used.as_nanos() as f64) / REQUESTS as f64
+    }
+
+    /// One update after the other, to subscribers that have so many streams each.
+    fn instructions_per_delivery(self, streams: usize) -> f64 {
+        let mut streams: Vec<TcpStream> =
+            (0..SUBSCRIBERS * streams).map(|_| self.stream()).collect();
+        let mut publisher = Client::connect(&self.address);
+        let mut publish = |count: usize| {
+            for _ in 0..count {
+                publisher.send(PUBLICATION);
+                assert_eq!(publisher.reply().status, 200);
+                streams.iter_mut().for_each(|stream| read_until(stream, b"\ndata: x\n\n\r\n"));
+            }
+        };
+        publish(FIRST_UPDATES);
+        let before = process_cpu_time(self.child.id()).unwrap();
+        publish(UPDATES);
+        let used = process_cpu_time(self.child.id()).unwrap() - before;
+        instructions(used.as_nanos() as f64) / (SUBSCRIBERS * UPDATES) as f64
+    }
+
+    /// A subscriber's connection.
+    fn stream(&self) -> TcpStream {
+        let mut stream = TcpStream::connect(&self.address).unwrap();
+        stream.write_all(b"GET /.well-known/mercure?match=a HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
+        read_until(&mut stream, b"\r\n:\n\r\n");
+        stream
+    }
+}
+
+const PUBLICATION: &str = "POST /.well-known/mercure HTTP/1.1\r\nHost: a\r\n\
+    Content-Type: application/x-www-form-urlencoded\r\nContent-Length: 14\r\n\r\ntopic=a&data=x";
+
+/// Reads what comes, up to this end.
+fn read_until(stream: &mut TcpStream, end: &[u8]) {
+    let mut received = Vec::new();
+    let mut buffer = [0; 4096];
+    while !received.ends_with(end) {
+        let length = stream.read(&mut buffer).unwrap();
+        assert!(length > 0, "the server closed the connection: {}", received.escape_ascii());
+        received.extend_from_slice(&buffer[..length]);
     }
 }
 
