@@ -5,15 +5,7 @@ mod perf;
 
 pub use perf::{count_calls, count_switches};
 
-use std::{
-    io,
-    os::{
-        fd::{AsRawFd as _, BorrowedFd},
-        unix::process::CommandExt,
-    },
-    process::Command,
-    time::Duration,
-};
+use std::{io, os::unix::process::CommandExt, process::Command, time::Duration};
 
 /// The lowest of the real-time priorities, which is above all others.
 const FIRST: i32 = 1;
@@ -87,25 +79,6 @@ pub fn loopback_up() -> io::Result<()> {
     unsafe { request.ifr_ifru.ifru_flags |= libc::IFF_UP as libc::c_short };
     // SAFETY: the ioctl reads name and flags.
     check(unsafe { libc::ioctl(fd, libc::SIOCSIFFLAGS as _, &request) })
-}
-
-/// Attaches the kernel's TLS to a connection (TCP_ULP; Documentation/networking/tls.rst of the kernel). Keys would
-/// be given to it next. A process with CAP_NET_ADMIN thereby loads the module.
-///
-/// # Errors
-/// ENOENT when the kernel does not have it, ENOPROTOOPT before Linux 4.13, ENOTCONN without a connection.
-pub fn attach_kernel_tls(socket: BorrowedFd<'_>) -> io::Result<()> {
-    const NAME: &[u8] = b"tls";
-    // SAFETY: the call reads as many bytes of the name as it is given.
-    check(unsafe {
-        libc::setsockopt(
-            socket.as_raw_fd(),
-            libc::IPPROTO_TCP,
-            libc::TCP_ULP,
-            NAME.as_ptr().cast(),
-            NAME.len() as libc::socklen_t,
-        )
-    })
 }
 
 #[cfg(test)]

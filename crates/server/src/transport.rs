@@ -73,8 +73,12 @@ impl Transport {
     ///
     /// # Errors
     /// It is no session, or there is no memory for one; the socket comes back.
-    pub(crate) fn resume_tls(socket: OwnedFd, session: &[u8]) -> Result<Self, OwnedFd> {
-        match tls::resume(socket.as_fd(), session) {
+    pub(crate) fn resume_tls(
+        socket: OwnedFd,
+        session: &[u8],
+        server: &Arc<Tls>,
+    ) -> Result<Self, OwnedFd> {
+        match tls::resume(socket.as_fd(), session, server) {
             Ok(()) => Ok(Self::Tls(socket)),
             Err(error) => {
                 tracing::warn!("closing a connection, its TLS session cannot be used: {error}");

@@ -13,7 +13,8 @@
 //! - Signals (masks, sets, dispositions, `sigtimedwait`, `signalfd`, F_SETSIG), the ioctls of
 //!   /dev/poll, SIOCOUTQ, TCP_INFO, IP_BIND_ADDRESS_NO_PORT and `close_range` are not in rustix, or
 //!   only for programs without a C library; its `kill` has no real-time signals.
-//! - Landlock's version is in no library without its rules.
+//! - Landlock's version is in no library without its rules; kernel TLS (TCP_ULP, TLS_TX, the type of a record) is
+//!   not in rustix.
 //! - `fork`, `_exit` and robust mutexes: the C library keeps state about them.
 //! - Clocks: rustix looks for the vDSO by itself, and so cannot run under valgrind.
 //! - [`write_from_handler`] leaves errno alone whatever rustix is built with.
@@ -36,6 +37,7 @@ mod epoll;
 mod fd_signals;
 mod file;
 mod file_table;
+mod kernel_tls;
 mod landlock;
 mod lock;
 mod poll;
@@ -59,6 +61,7 @@ pub use epoll::*;
 pub use fd_signals::*;
 pub use file::*;
 pub use file_table::*;
+pub use kernel_tls::*;
 pub use landlock::landlock_abi;
 pub use lock::*;
 pub use poll::*;

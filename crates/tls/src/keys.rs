@@ -49,13 +49,7 @@ pub struct Keys {
 impl Keys {
     /// Keys of no connection, to be written over those of one that has ended.
     pub(crate) fn blank(suite: Suite) -> Self {
-        let blank = || {
-            let key = UnboundKey::new(suite.aead(), &[0; 32][..suite.aead().key_len()]);
-            let key = key.expect("the suite's own key length");
-            // No record can be sealed with it.
-            DirectionKeys { aead: LessSafeKey::new(key), iv: [0; 12], next_sequence: u64::MAX }
-        };
-        Self { receive: blank(), send: blank() }
+        Self { receive: DirectionKeys::blank(suite), send: DirectionKeys::blank(suite) }
     }
 }
 
@@ -68,6 +62,13 @@ pub(crate) struct DirectionKeys {
 }
 
 impl DirectionKeys {
+    /// Keys of no connection: to seal a record with them panics.
+    pub(crate) fn blank(suite: Suite) -> Self {
+        let key = UnboundKey::new(suite.aead(), &[0; 32][..suite.aead().key_len()]);
+        let key = key.expect("the suite's own key length");
+        Self { aead: LessSafeKey::new(key), iv: [0; aead::NONCE_LEN], next_sequence: u64::MAX }
+    }
+
     pub(crate) fn derive(suite: Suite, secret: &Secret, sequence: u64) -> Self {
         let secret = &secret.0[..suite.secret_len()];
         let mut iv = [0; aead::NONCE_LEN];
@@ -124,6 +125,25 @@ impl Drop for DirectionKeys {
 
 pub(crate) fn nonce(bytes: [u8; aead::NONCE_LEN]) -> Nonce {
     Nonce::assume_unique_for_key(bytes)
+}
+
+/// The key and IV of a secret as bytes, for another implementation. Zero them after use.
+pub(crate) fn raw_key_and_iv(
+    suite: Suite,
+    secret: &Secret,
+    key: &mut [u8],
+    iv: &mut [u8; aead::NONCE_LEN],
+) {
+    let secret = &secret.0[..suite.secret_len()];
+    if suite.is_tls13() {
+        let prk = Prk::new_less_safe(suite.hkdf(), secret);
+        expand_label(&prk, b"tls13 key", key);
+        expand_label(&prk, b"tls13 iv", iv);
+    } else {
+        let (written_key, written_iv) = secret.split_at(secret.len() - aead::NONCE_LEN);
+        key.copy_from_slice(written_key);
+        iv.copy_from_slice(written_iv);
+    }
 }
 
 /// HKDF-Expand-Label with an empty context (RFC 8446 §7.1). `label` has its "tls13 " already.

@@ -11,6 +11,9 @@
 //! 4. An idle connection consists of its `Session`, 96 bytes, and needs no further call. A [`SessionTable`]
 //!    holds the sessions of a worker, in pages that neither a core dump nor a forked child contains.
 //!
+//! Linux can seal what a socket sends (kernel TLS): [`Session::sending_keys`] are its keys, and after
+//! [`Session::give_sending_to_kernel`] this crate seals nothing on the connection any more.
+//!
 //! [`ServerSettings`] and [`ClientSettings`] make whole configurations, with [`Certificates`] that are chosen
 //! by name and read again when their files change, and [`TicketKeys`] that rotate.
 //!
@@ -60,6 +63,7 @@ mod client;
 mod config;
 mod error;
 mod handshake;
+mod kernel;
 mod key_cache;
 mod keys;
 mod open;
@@ -87,6 +91,7 @@ pub use handshake::{
     Established, HANDSHAKE_BYTES_MAX, HANDSHAKE_TOTAL_MAX, Handshake, HandshakeError, Progress,
     TicketReceiver,
 };
+pub use kernel::{ControlMessage, KERNEL_RECORD_MIN, SendingKeys};
 pub use key_cache::KeyCache;
 pub use keys::Keys;
 pub use open::{Content, Opening};

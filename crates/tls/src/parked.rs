@@ -14,31 +14,34 @@ const SEND_SEQUENCE_MAX: u32 = 1 << 31;
 /// Nor are more received.
 const RECEIVE_SEQUENCE_MAX: u64 = 1 << 62;
 
-const SUITES: [Suite; 6] = [
-    Suite::Tls13Aes128Gcm,
-    Suite::Tls13Aes256Gcm,
-    Suite::Tls13ChaCha20,
-    Suite::Tls12Aes128Gcm,
-    Suite::Tls12Aes256Gcm,
-    Suite::Tls12ChaCha20,
-];
+/// The peer has requested a KeyUpdate.
+const OWES_KEY_UPDATE: u8 = 1;
+/// The kernel has the keys for sending; it keeps them with the descriptor.
+const KERNEL_SEALS: u8 = 2;
 
 impl Session {
     /// The session of a server as bytes, for another process to go on with. `None` where it has ended, has not
     /// begun, or has received a part of a message.
     ///
     /// The bytes have the connection's secrets: write over them after use. Only one of the two processes may
-    /// seal anything from then on, or a nonce is used twice.
+    /// seal anything from then on, or a nonce is used twice. Where the kernel seals, it does so for the other process
+    /// too.
     pub fn park(&self) -> Option<Vec<u8>> {
         let flags = Flags::IS_CLIENT | Flags::HAS_RECEIVED_CLOSE | Flags::HAS_SENT_CLOSE;
         let is_open = self.is_established() && !self.flags.has(flags);
         if !is_open || !self.message.is_complete() {
             return None;
         }
-        let owes_key_update = u8::from(self.owes_key_update());
+        let mut flags = 0;
+        if self.owes_key_update() {
+            flags |= OWES_KEY_UPDATE;
+        }
+        if self.is_sealed_by_kernel() {
+            flags |= KERNEL_SEALS;
+        }
         let len = self.suite.secret_len();
         let mut bytes = Vec::with_capacity(PARKED_MAX);
-        bytes.extend([self.suite as u8, owes_key_update, self.key_updates, self.empty_records]);
+        bytes.extend([self.suite as u8, flags, self.key_updates, self.empty_records]);
         bytes.extend(self.receive_sequence.to_be_bytes());
         bytes.extend(self.send_sequence.to_be_bytes());
         bytes.extend_from_slice(&self.secret(Flow::Receive).0[..len]);
@@ -48,15 +51,14 @@ impl Session {
 
     /// The session that [`Session::park`] has made these bytes of; `None` if they are no session.
     pub fn unpark(bytes: &[u8]) -> Option<Self> {
-        let (&[suite, owes_key_update, key_updates, empty_records], rest) =
-            bytes.split_first_chunk()?;
+        let (&[suite, flags, key_updates, empty_records], rest) = bytes.split_first_chunk()?;
         let (receive_sequence, rest) = rest.split_first_chunk()?;
         let (send_sequence, secrets) = rest.split_first_chunk()?;
-        let suite = *SUITES.get(usize::from(suite))?;
+        let suite = *Suite::ALL.get(usize::from(suite))?;
         let receive_sequence = u64::from_be_bytes(*receive_sequence);
         let send_sequence = u32::from_be_bytes(*send_sequence);
         let is_possible = secrets.len() == 2 * suite.secret_len()
-            && owes_key_update <= 1
+            && flags <= (OWES_KEY_UPDATE | KERNEL_SEALS)
             && key_updates <= KEY_UPDATES_WITHOUT_DATA_MAX
             && empty_records <= EMPTY_RECORDS_MAX
             && receive_sequence <= RECEIVE_SEQUENCE_MAX
@@ -70,8 +72,11 @@ impl Session {
         let mut session = Self::new(suite, Role::Server, &receive, &send);
         session.key_updates = key_updates;
         session.empty_records = empty_records;
-        if owes_key_update == 1 {
+        if flags & OWES_KEY_UPDATE != 0 {
             session.flags.set(Flags::OWES_KEY_UPDATE);
+        }
+        if flags & KERNEL_SEALS != 0 {
+            session.flags.set_kernel_seals();
         }
         Some(session)
     }
@@ -102,7 +107,7 @@ mod tests {
 
     #[test]
     fn a_parked_session_goes_on_where_it_was() {
-        for suite in SUITES {
+        for suite in Suite::ALL {
             let (mut client, mut server) = pair(suite);
             sends(&mut client, &mut server, b"before");
             sends(&mut server, &mut client, b"before, too");
@@ -116,6 +121,17 @@ mod tests {
     }
 
     #[test]
+    fn the_kernel_seals_for_the_other_process_too() {
+        let (_, mut server) = pair(Suite::Tls13Aes128Gcm);
+        let mut keys = server.derive_keys();
+        server.give_sending_to_kernel(&mut keys);
+        let parked = server.park().unwrap();
+        let server = Session::unpark(&parked).unwrap();
+        assert!(server.is_sealed_by_kernel());
+        assert_eq!(server.park(), Some(parked));
+    }
+
+    #[test]
     fn what_is_no_session_is_refused() {
         let (client, server) = pair(Suite::Tls13Aes256Gcm);
         assert!(client.park().is_none() && Session::none().park().is_none());
@@ -124,7 +140,7 @@ mod tests {
             assert!(Session::unpark(&parked[..len]).is_none(), "{len} bytes");
         }
         assert!(Session::unpark(&[&parked[..], &[0]].concat()).is_none());
-        for (at, value) in [(0, 6), (0, 0), (1, 2), (2, 33), (3, 33), (4, 0xff), (12, 0xff)] {
+        for (at, value) in [(0, 6), (0, 0), (1, 4), (2, 33), (3, 33), (4, 0xff), (12, 0xff)] {
             let mut wrong = parked.clone();
             wrong[at] = value;
             assert!(Session::unpark(&wrong).is_none(), "byte {at}: {value}");

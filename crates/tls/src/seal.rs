@@ -94,7 +94,8 @@ impl Session {
         Ok(len)
     }
 
-    fn is_key_update_due(&self) -> bool {
+    /// Whether a KeyUpdate must leave before any further data.
+    pub fn is_key_update_due(&self) -> bool {
         self.send_sequence >= self.suite.records_max() || self.owes_key_update()
     }
 

@@ -45,7 +45,7 @@ pub struct Session {
 }
 
 /// What has happened to a session, one bit each; and in the upper three bits how many records were
-/// sealed since it was idle, up to where they have full size.
+/// sealed since it was idle, up to where they have full size, or that the kernel seals them.
 #[derive(Clone, Copy)]
 pub(crate) struct Flags(u8);
 
@@ -59,6 +59,8 @@ impl Flags {
     pub(crate) const IS_ESTABLISHED: u8 = 1 << 4;
 
     const SMALL_RECORDS_SHIFT: u32 = 5;
+    /// In place of a count: the kernel has the keys for sending, and decides how long records are.
+    const KERNEL_SEALS: u8 = 7;
 
     pub(crate) fn small_records(self) -> u8 {
         self.0 >> Self::SMALL_RECORDS_SHIFT
@@ -66,6 +68,12 @@ impl Flags {
     pub(crate) fn set_small_records(&mut self, count: u8) {
         let others = self.0 & ((1 << Self::SMALL_RECORDS_SHIFT) - 1);
         self.0 = others | count << Self::SMALL_RECORDS_SHIFT;
+    }
+    pub(crate) fn kernel_seals(self) -> bool {
+        self.small_records() == Self::KERNEL_SEALS
+    }
+    pub(crate) fn set_kernel_seals(&mut self) {
+        self.set_small_records(Self::KERNEL_SEALS);
     }
     pub(crate) fn has(self, bit: u8) -> bool {
         self.0 & bit != 0
@@ -135,10 +143,17 @@ impl Session {
 
     /// Expands the keys of both directions.
     pub fn derive_keys(&self) -> Keys {
-        let (receive, send) = (self.secret(Flow::Receive), self.secret(Flow::Send));
+        let receive = self.secret(Flow::Receive);
         Keys {
             receive: DirectionKeys::derive(self.suite, &receive, self.receive_sequence),
-            send: DirectionKeys::derive(self.suite, &send, self.send_sequence.into()),
+            send: match self.is_sealed_by_kernel() {
+                // The kernel counts its records by itself: to seal one here would use a nonce twice.
+                true => DirectionKeys::blank(self.suite),
+                false => {
+                    let send = self.secret(Flow::Send);
+                    DirectionKeys::derive(self.suite, &send, self.send_sequence.into())
+                }
+            },
         }
     }
 
@@ -170,7 +185,9 @@ impl Session {
 
     /// Says that the connection has come to rest: the next response begins with small records again.
     pub fn rest(&mut self) {
-        self.flags.set_small_records(0);
+        if !self.is_sealed_by_kernel() {
+            self.flags.set_small_records(0);
+        }
     }
 
     /// Goes on to the peer's next key.
@@ -193,10 +210,22 @@ impl Session {
 
     /// Replaces a traffic secret by its successor. Returns the keys that follow from it.
     fn update_secret(&mut self, flow: Flow) -> DirectionKeys {
+        let secret = self.replace_secret(flow);
+        DirectionKeys::derive(self.suite, &secret, 0)
+    }
+
+    /// Goes on to our next traffic secret, for keys that are not ours to expand.
+    pub(crate) fn replace_send_secret(&mut self) {
+        self.replace_secret(Flow::Send);
+        self.send_sequence = 0;
+        self.flags.clear(Flags::OWES_KEY_UPDATE);
+    }
+
+    fn replace_secret(&mut self, flow: Flow) -> Secret {
         let mut secret = self.secret(flow);
         secret.update(self.suite);
         self.secrets.set(flow, self.suite, &secret);
-        DirectionKeys::derive(self.suite, &secret, 0)
+        secret
     }
 
     /// The secret of one direction, copied.

@@ -26,6 +26,16 @@ pub enum Suite {
 const AES_GCM_RECORDS_MAX: u32 = 1 << 23;
 
 impl Suite {
+    /// All of them, in the order of their numbers.
+    pub const ALL: [Self; 6] = [
+        Self::Tls13Aes128Gcm,
+        Self::Tls13Aes256Gcm,
+        Self::Tls13ChaCha20,
+        Self::Tls12Aes128Gcm,
+        Self::Tls12Aes256Gcm,
+        Self::Tls12ChaCha20,
+    ];
+
     /// The suite of a TLS 1.3 connection; `None` if the record layer does not know it.
     pub fn tls13(suite: CipherSuite) -> Option<Self> {
         Some(match suite {
@@ -75,7 +85,7 @@ impl Suite {
     }
 
     /// Length in bytes of a traffic secret (TLS 1.3), or of a key with its IV (TLS 1.2).
-    pub(crate) fn secret_len(self) -> usize {
+    pub fn secret_len(self) -> usize {
         match self {
             Self::Tls13Aes128Gcm | Self::Tls13ChaCha20 => 32,
             Self::Tls13Aes256Gcm => 48,

@@ -2,6 +2,7 @@
 
 mod file;
 mod handshakes;
+mod kernel;
 mod peer;
 mod records;
 

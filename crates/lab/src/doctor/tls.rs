@@ -1,7 +1,7 @@
 //! What TLS has to work with: the library, this kernel and this CPU.
 
 use super::Check;
-use crate::sys;
+use pollux_sys as sys;
 use serde::{Deserialize, Serialize};
 use std::{
     collections::BTreeMap,
@@ -62,7 +62,7 @@ impl TlsFact {
 
 /// Why the kernel cannot encrypt on a socket; `None` where it can.
 pub(crate) fn kernel_tls_refused() -> Option<String> {
-    try_kernel().err().map(refusal)
+    try_kernel().err().map(|error| sys::kernel_tls_refusal(&error))
 }
 
 /// Attaches the ULP to one end of a connection, which then is closed. A kernel refuses it on a socket that is not
@@ -71,16 +71,6 @@ fn try_kernel() -> io::Result<()> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
     let client = TcpStream::connect(listener.local_addr()?)?;
     sys::attach_kernel_tls(client.as_fd())
-}
-
-fn refusal(error: io::Error) -> String {
-    match error.raw_os_error() {
-        Some(libc::ENOENT) => "the kernel has no CONFIG_TLS, or its module `tls` is not loaded \
-                               (modprobe tls)"
-            .into(),
-        Some(libc::ENOPROTOOPT) => "this kernel is older than 4.13, which brought TCP_ULP".into(),
-        _ => error.to_string(),
-    }
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -127,14 +117,12 @@ pub(super) fn checks(fact: &TlsFact) -> Vec<Check> {
         None => check(
             "kernel TLS",
             "yes".into(),
-            "the kernel can encrypt on a socket; `pollux serve` encrypts by itself and does not use \
-             it"
-                .into(),
+            "the kernel can encrypt on a socket: `pollux serve --kernel-tls send` lets it".into(),
         ),
         Some(reason) => check(
             "kernel TLS",
             "no".into(),
-            format!("{reason}; `pollux serve` encrypts by itself and does not need it"),
+            format!("{reason}; only `pollux serve --kernel-tls send` needs it"),
         ),
     };
     vec![versions, suites, aes(fact), kernel]
@@ -198,14 +186,6 @@ mod tests {
         let listed = std::fs::read_to_string(path).unwrap_or_default();
         let is_listed = listed.split_whitespace().any(|name| name == "tls");
         assert_eq!(refused.is_none(), is_listed, "{refused:?} {listed}");
-    }
-
-    #[test]
-    fn refusals_say_what_is_missing() {
-        let text = |code| refusal(io::Error::from_raw_os_error(code));
-        assert!(text(libc::ENOENT).contains("modprobe tls"));
-        assert!(text(libc::ENOPROTOOPT).contains("4.13"));
-        assert!(text(libc::EACCES).contains("ermission"));
     }
 
     #[test]

@@ -160,7 +160,7 @@ impl Rules {
             (None, []) => Ok(Transport::Plain(socket)),
             // A session that was handed over has no client certificate.
             (Some(tls), [_, ..]) if tls.requires_client_certificates() => Err(socket),
-            (Some(_), [_, ..]) => Transport::resume_tls(socket, session),
+            (Some(tls), [_, ..]) => Transport::resume_tls(socket, session, tls),
             // Clients now have to speak the other way.
             (None, [_, ..]) | (Some(_), []) => Err(socket),
         }

@@ -66,6 +66,9 @@ counters! {
     Malformed, "clients", "malformed", "Requests refused because they are malformed, too large or too slow.";
     TlsHandshakes, "tls", "handshakes", "TLS handshakes that succeeded.";
     TlsFailures, "tls", "failures", "TLS handshakes that failed or did not end in time.";
+    TlsKernel, "tls", "kernel", "TLS connections on which the kernel encrypts, since a long file (--kernel-tls).";
+    TlsKernelRefused, "tls", "kernel_refused",
+        "Times that the kernel refused the keys of a TLS connection, which goes on without it.";
     Responses1xx, "responses", "1xx", "Responses with a status from 100 to 199.";
     Responses2xx, "responses", "2xx", "Responses with a status from 200 to 299.";
     Responses3xx, "responses", "3xx", "Responses with a status from 300 to 399.";

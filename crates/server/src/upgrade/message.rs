@@ -11,7 +11,7 @@ use std::{
 };
 
 /// The version of the format.
-pub(crate) const VERSION: u16 = 2;
+pub(crate) const VERSION: u16 = 3;
 /// How each message begins.
 const MAGIC: [u8; 4] = *b"PLXU";
 /// The most connections of one message: as many descriptors as the kernel passes with one.

@@ -1,7 +1,7 @@
 //! Receives and decrypts TLS records.
 
 use super::{
-    Receive,
+    Receive, kernel,
     send::flush,
     worker::{Extra, Worker},
 };
@@ -83,6 +83,20 @@ impl Worker {
                             }
                             continue;
                         }
+                        Content::Control
+                            if session.is_sealed_by_kernel()
+                                && !session.has_sent_close()
+                                && kernel::cannot_update_keys(session, self.kernel) =>
+                        {
+                            // Nothing may be sent with the present key any more (RFC 8446 §4.6.3), so that requests
+                            // which came before cannot be answered either.
+                            kernel::close(socket, session);
+                            tracing::debug!(
+                                "closing a TLS connection: its client changes keys, which the kernel cannot"
+                            );
+                            (plain, start) = (0, end);
+                            break Err(io::ErrorKind::ConnectionAborted.into());
+                        }
                         // pollux_tls limits the number of such records.
                         Content::Control => continue,
                         Content::Tickets(range) => {
@@ -100,6 +114,11 @@ impl Worker {
                         }
                         Content::Incomplete(_) => {}
                     }
+                }
+                Err(error) if session.is_sealed_by_kernel() => {
+                    kernel::alert(socket, session, error);
+                    tracing::debug!("closing a TLS connection: {error}");
+                    break Err(io_error(error));
                 }
                 Err(error) => {
                     let mut alert = [0; CONTROL_RECORD_MAX];

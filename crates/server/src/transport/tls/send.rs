@@ -1,6 +1,9 @@
 //! What is sent leaves in records.
 
-use super::worker::{Extra, Worker};
+use super::{
+    kernel,
+    worker::{Extra, Worker},
+};
 use pollux_sys as sys;
 use pollux_tls::CONTROL_RECORD_MAX;
 use std::{
@@ -17,7 +20,7 @@ pub(super) enum Source<'a> {
 }
 
 impl Source<'_> {
-    fn len(&self) -> usize {
+    pub(super) fn len(&self) -> usize {
         match self {
             Self::Bytes(first, second) => first.len() + second.len(),
             Self::File { len, .. } => *len,
@@ -79,6 +82,10 @@ impl Worker {
         let mut taken = 0;
         if let Some(extra) = extra {
             flush(socket, &mut extra.output)?;
+            if session.is_sealed_by_kernel() && extra.sealed_ahead > 0 && !sys::is_writable(socket)?
+            {
+                return Err(io::ErrorKind::WouldBlock.into());
+            }
             // What this repeats has left by now.
             taken = extra.sealed_ahead.min(source.len());
             extra.sealed_ahead -= taken;
@@ -86,6 +93,24 @@ impl Worker {
         }
         if extra.as_ref().is_some_and(|extra| extra.is_empty()) {
             *extra = None;
+        }
+        if let Some(kernel) = self.kernel
+            && kernel.takes(session, &source)
+            && !session.is_sealed_by_kernel()
+        {
+            let keys = self.keys.keys_of(number, session);
+            self.kernel_counts.give(socket, session, keys);
+        }
+        if session.is_sealed_by_kernel() {
+            if source.len() == 0 {
+                return Ok(taken);
+            }
+            return match kernel::send(socket, session, extra, &source, more, self.kernel) {
+                Ok(sent) => Ok(taken + sent),
+                // The next call returns it.
+                Err(_) if taken > 0 => Ok(taken),
+                Err(error) => Err(error),
+            };
         }
         while source.len() > 0 {
             let keys = self.keys.keys_of(number, session);
@@ -149,6 +174,9 @@ impl Worker {
         {
             // Behind part of a record it could not be read.
             return;
+        }
+        if session.is_sealed_by_kernel() {
+            return kernel::close(socket, session);
         }
         let mut record = [0; CONTROL_RECORD_MAX];
         let keys = self.keys.keys_of(number, session);

@@ -1,5 +1,6 @@
 //! The settings of a TLS server, and what is prepared from them before workers start.
 
+use super::kernel::KernelTls;
 use anyhow::Context as _;
 use pollux_acme::{Challenge, StateDir};
 use pollux_tls::{
@@ -24,6 +25,18 @@ pub struct TlsConfig {
     pub self_signed_names: Vec<String>,
     /// Writes the secrets of each connection to the file that SSLKEYLOGFILE names.
     pub logs_secrets: bool,
+    /// Who seals what is sent.
+    pub kernel: KernelSends,
+}
+
+/// Whether the kernel seals what is sent (kernel TLS).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum KernelSends {
+    /// This process seals everything.
+    #[default]
+    Off,
+    /// The kernel seals on a connection from the first long file on.
+    Files,
 }
 
 /// Whether clients show certificates.
@@ -46,14 +59,19 @@ pub struct Tls {
     certificates: Arc<Certificates>,
     requests_client_certificates: bool,
     requires_client_certificates: bool,
+    kernel: Option<KernelTls>,
 }
 
 impl Tls {
     /// Reads the certificates, and makes the ticket keys. Before there are workers: they share both.
     ///
     /// # Errors
-    /// Names the file at fault.
+    /// Names the file at fault; the kernel is to seal and cannot.
     pub fn new(config: &TlsConfig) -> anyhow::Result<Self> {
+        let kernel = match config.kernel {
+            KernelSends::Off => None,
+            KernelSends::Files => Some(KernelTls::find().context("--kernel-tls send")?),
+        };
         let certificates = if config.certificates.is_empty() && config.acme.is_none() {
             let certificates = self_signed(config.self_signed_names.clone())?;
             let fingerprint = fingerprint(&certificates.default_certificate());
@@ -87,12 +105,19 @@ impl Tls {
             certificates,
             requests_client_certificates,
             requires_client_certificates,
+            kernel,
         })
     }
 
     /// Has the next handshake read certificates that were ordered a moment ago.
     pub(crate) fn look_at_files(&self) {
         self.certificates.request_reload();
+    }
+
+    /// What the kernel can do, where it seals long files.
+    #[inline]
+    pub(super) fn kernel(&self) -> Option<KernelTls> {
+        self.kernel
     }
 
     /// Whether clients are to show certificates.

@@ -1,6 +1,11 @@
 //! The sessions of one thread.
 
-use super::{client::ClientHandshake, limits::Limits, settings::Tls};
+use super::{
+    client::ClientHandshake,
+    kernel::{KernelCounts, KernelTls},
+    limits::Limits,
+    settings::Tls,
+};
 use pollux_tls::{
     Handshake, KeyCache, OVERHEAD_MAX, PLAINTEXT_MAX, Session, SessionTable, TicketReceiver,
 };
@@ -30,6 +35,9 @@ pub(super) struct Worker {
     pub(super) failed: u64,
     /// See [`super::may_have_more`].
     pub(super) may_have_more: bool,
+    /// Whether the kernel seals long files, and what it can do.
+    pub(super) kernel: Option<KernelTls>,
+    pub(super) kernel_counts: KernelCounts,
 }
 
 /// What a connection has besides its session, while it has it.
@@ -41,7 +49,7 @@ pub(super) struct Extra {
     pub(super) input: Vec<u8>,
     /// Records that the socket has not taken yet.
     pub(super) output: Vec<u8>,
-    /// Bytes of plaintext in these records that were not reported to the caller as sent yet.
+    /// Bytes of plaintext in these records, or that the kernel has, that were not reported to the caller as sent yet.
     pub(super) sealed_ahead: usize,
     /// Of a connection to an origin: takes its session tickets, until the first response begins. Later
     /// ones are dropped, so that a connection that is kept has no more than its session.
@@ -85,12 +93,15 @@ impl Default for Worker {
             succeeded: 0,
             failed: 0,
             may_have_more: false,
+            kernel: None,
+            kernel_counts: KernelCounts::default(),
         }
     }
 }
 
 impl Worker {
     pub(super) fn accept(&mut self, socket: BorrowedFd<'_>, server: &Arc<Tls>) -> io::Result<()> {
+        self.kernel = server.kernel();
         let handshake =
             ServerHandshake { server: Arc::clone(server), handshake: None, address: None };
         let handshake = Some(PendingHandshake::Server(handshake));
@@ -108,7 +119,13 @@ impl Worker {
         if extra.is_some() { None } else { session.park() }
     }
 
-    pub(super) fn resume(&mut self, socket: BorrowedFd<'_>, parked: &[u8]) -> io::Result<()> {
+    pub(super) fn resume(
+        &mut self,
+        socket: BorrowedFd<'_>,
+        parked: &[u8],
+        server: &Arc<Tls>,
+    ) -> io::Result<()> {
+        self.kernel = server.kernel();
         let no_session = || io::Error::new(io::ErrorKind::InvalidData, "it is no session");
         let session = Session::unpark(parked).ok_or_else(no_session)?;
         let number = socket.as_raw_fd() as usize;

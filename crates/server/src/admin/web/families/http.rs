@@ -31,6 +31,16 @@ pub(super) fn families(counts: &Counts, all: &mut Vec<Family>) {
             "TLS handshakes that failed or did not end in time.",
             single(counts[Counter::TlsFailures]),
         ),
+        counter(
+            "pollux_tls_kernel_connections",
+            "TLS connections on which the kernel encrypts, since a long file (--kernel-tls).",
+            single(counts[Counter::TlsKernel]),
+        ),
+        counter(
+            "pollux_tls_kernel_refusals",
+            "Times that the kernel refused the keys of a TLS connection, which goes on without it.",
+            single(counts[Counter::TlsKernelRefused]),
+        ),
     ]);
 }
 
