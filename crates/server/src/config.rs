@@ -21,7 +21,8 @@ pub use crate::services::policy::{
 };
 pub use crate::services::site::Compress;
 pub use crate::transport::tls::{
-    CertificateFiles, Certificates, ClientCertificates, MinVersion, OriginTls, Tls, TlsConfig,
+    CertificateFiles, Certificates, ClientCertificates, KernelTlsMode, MinVersion, OriginTls, Tls,
+    TlsConfig,
 };
 pub use eviction::IdleEviction;
 pub use frontend::{

@@ -25,8 +25,8 @@ pub use tls::TrialCertificate;
 pub use value::{Limit, ProxyVersion, Size, SizeLimit, Text, Time, TlsVersion};
 
 use super::{
-    Accepting, Architecture, Discipline, IdleEviction, LargeFile, Listen, LogField, LogFormat,
-    LogTarget, MechanismChoice, Network, ProxySource, Rate, RequestIds,
+    Accepting, Architecture, Discipline, IdleEviction, KernelTlsMode, LargeFile, Listen, LogField,
+    LogFormat, LogTarget, MechanismChoice, Network, ProxySource, Rate, RequestIds,
 };
 use crate::sandbox::{SandboxMode, UserSpec};
 use pollux_acme::Challenge;
@@ -149,6 +149,8 @@ pub struct ConfigFile {
     pub redirect_http: Option<Text<Listen>>,
     /// Write the secrets of all connections to the file that SSLKEYLOGFILE names.
     pub tls_key_log: bool,
+    /// Whether the kernel encrypts what a connection sends, from its first long file on: `off` or `send`.
+    pub kernel_tls: KernelTlsMode,
     /// Host names for which certificates are ordered by ACME.
     pub acme: Vec<String>,
     /// Directory of the authority: `letsencrypt`, `letsencrypt-staging` or a URL.
@@ -220,6 +222,7 @@ impl Default for ConfigFile {
             hsts: None,
             redirect_http: None,
             tls_key_log: false,
+            kernel_tls: KernelTlsMode::default(),
             acme: Vec::new(),
             acme_directory: None,
             acme_email: None,

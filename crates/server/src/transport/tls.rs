@@ -17,6 +17,7 @@
 
 mod client;
 mod handshake;
+mod kernel;
 mod limits;
 mod receive;
 mod send;
@@ -27,7 +28,7 @@ pub use client::OriginTls;
 pub(crate) use client::{HandshakeStep, TlsPeer};
 pub(crate) use limits::HANDSHAKE_TIMEOUT;
 pub(crate) use settings::provided;
-pub use settings::{ClientCertificates, Tls, TlsConfig};
+pub use settings::{ClientCertificates, KernelTlsMode, Tls, TlsConfig};
 
 use crate::stats::{Counter, Counters};
 pub use pollux_tls::{CertificateFiles, Certificates, MinVersion};
@@ -89,10 +90,10 @@ pub(super) fn park(socket: BorrowedFd<'_>) -> Option<Vec<u8>> {
 ///
 /// # Errors
 /// It is no session; there is no memory for it.
-pub(super) fn resume(socket: BorrowedFd<'_>, session: &[u8]) -> io::Result<()> {
+pub(super) fn resume(socket: BorrowedFd<'_>, session: &[u8], server: &Arc<Tls>) -> io::Result<()> {
     WORKER.with_borrow_mut(|worker| {
         let worker = worker.get_or_insert_with(Box::default);
-        worker.resume(socket, session)
+        worker.resume(socket, session, server)
     })
 }
 
@@ -166,12 +167,15 @@ pub(crate) fn client_certificate(socket: BorrowedFd<'_>) -> Option<Arc<[u8]>> {
     })
 }
 
-/// Adds the handshakes that have ended on this thread since the last call.
+/// Adds the handshakes that have ended on this thread since the last call, and the keys that the kernel was to have.
 pub(crate) fn count_handshakes(counters: &Counters) {
     WORKER.with_borrow_mut(|worker| {
         if let Some(worker) = worker {
             counters.add(Counter::TlsHandshakes, std::mem::take(&mut worker.succeeded));
             counters.add(Counter::TlsFailures, std::mem::take(&mut worker.failed));
+            let kernel = &mut worker.kernel_counts;
+            counters.add(Counter::TlsKernel, std::mem::take(&mut kernel.taken));
+            counters.add(Counter::TlsKernelRefused, std::mem::take(&mut kernel.refused));
         }
     });
 }

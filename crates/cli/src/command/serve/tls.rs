@@ -3,7 +3,7 @@
 use super::value;
 use clap::{ArgAction, ValueEnum};
 use pollux_server::config::{
-    Listen,
+    KernelTlsMode, Listen,
     file::{ConfigFile, Text, Time, TlsVersion, TrialCertificate},
 };
 use std::path::PathBuf;
@@ -53,6 +53,26 @@ pub(super) struct TlsArgs {
     /// names, for Wireshark. A reader of that file can decrypt the connections
     #[arg(long)]
     tls_key_log: bool,
+
+    /// Let the kernel encrypt what a connection sends, from its first file of more than 256 KiB on, so that files
+    /// need not be copied (send); off: this process encrypts everything [default: off]
+    #[arg(long, value_name = "MODE")]
+    kernel_tls: Option<KernelTlsArg>,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum KernelTlsArg {
+    Off,
+    Send,
+}
+
+impl From<KernelTlsArg> for KernelTlsMode {
+    fn from(arg: KernelTlsArg) -> Self {
+        match arg {
+            KernelTlsArg::Off => Self::Off,
+            KernelTlsArg::Send => Self::Send,
+        }
+    }
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -80,5 +100,6 @@ impl TlsArgs {
         value::set_some(&mut config.hsts, self.hsts);
         value::set_some(&mut config.redirect_http, self.redirect_http);
         config.tls_key_log |= self.tls_key_log;
+        value::set(&mut config.kernel_tls, self.kernel_tls.map(Into::into));
     }
 }

@@ -2,7 +2,8 @@
 
 use super::{ConfigFile, Fault, Key, SiteSection, Sources, value::TlsVersion};
 use crate::config::{
-    CertificateFiles, Certificates, ClientCertificates, Config, MinVersion, Tls, TlsConfig,
+    CertificateFiles, Certificates, ClientCertificates, Config, KernelTlsMode, MinVersion, Tls,
+    TlsConfig,
 };
 use anyhow::bail;
 use schemars::JsonSchema;
@@ -64,6 +65,7 @@ impl ConfigFile {
             client_certificates: self.client_certificates(),
             self_signed_names: TRIAL_NAMES.map(String::from).to_vec(),
             logs_secrets: self.tls_key_log,
+            kernel: self.kernel_tls,
         }
     }
 
@@ -129,6 +131,7 @@ impl ConfigFile {
                 ("tls-min", self.tls_min.is_some()),
                 ("tls-client-ca", self.tls_client_ca.is_some()),
                 ("tls-key-log", self.tls_key_log),
+                ("kernel-tls", self.kernel_tls != KernelTlsMode::Off),
                 ("redirect-http", self.redirect_http.is_some()),
                 ("hsts", self.hsts.is_some() || self.site.iter().any(|site| site.hsts.is_some())),
             ];

@@ -7,6 +7,8 @@ use pollux_tls::{
     ACME_TLS_ALPN, CertificateFiles, CertificateSource, Certificates, ClientAuth, Handshake,
     HandshakeError, MinVersion, Reload, ServerSettings, fingerprint, provider, self_signed,
 };
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 use std::{path::PathBuf, sync::Arc};
 
 /// TLS on all listeners.
@@ -25,18 +27,19 @@ pub struct TlsConfig {
     pub self_signed_names: Vec<String>,
     /// Writes the secrets of each connection to the file that SSLKEYLOGFILE names.
     pub logs_secrets: bool,
-    /// Who seals what is sent.
-    pub kernel: KernelSends,
+    /// Who encrypts what is sent.
+    pub kernel: KernelTlsMode,
 }
 
-/// Whether the kernel seals what is sent (kernel TLS).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum KernelSends {
-    /// This process seals everything.
+/// Whether the kernel encrypts what is sent (kernel TLS).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum KernelTlsMode {
+    /// This process encrypts everything.
     #[default]
     Off,
-    /// The kernel seals on a connection from the first long file on.
-    Files,
+    /// The kernel encrypts what a connection sends, from its first long file on.
+    Send,
 }
 
 /// Whether clients show certificates.
@@ -69,8 +72,8 @@ impl Tls {
     /// Names the file at fault; the kernel is to seal and cannot.
     pub fn new(config: &TlsConfig) -> anyhow::Result<Self> {
         let kernel = match config.kernel {
-            KernelSends::Off => None,
-            KernelSends::Files => Some(KernelTls::find().context("--kernel-tls send")?),
+            KernelTlsMode::Off => None,
+            KernelTlsMode::Send => Some(KernelTls::find().context("--kernel-tls send")?),
         };
         let certificates = if config.certificates.is_empty() && config.acme.is_none() {
             let certificates = self_signed(config.self_signed_names.clone())?;
