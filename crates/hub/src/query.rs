@@ -75,15 +75,21 @@ pub fn parse(query: &[u8], dialect: Dialect, limits: &Limits) -> Result<Query, R
 /// The token in the query of a request that names no topics.
 ///
 /// # Errors
-/// 400 for a malformed query.
+/// 400 for a malformed query, and for several tokens (RFC 6750 §3.1).
 pub fn token(query: &[u8], dialect: Dialect) -> Result<Option<String>, Reject> {
     let fields = fields::decode(query).map_err(as_bad_request)?;
     let find = |name: &str| {
         let mut found = fields.iter().filter(|(field, _)| field == name);
-        found.next().map(|(_, value)| value.clone())
+        let first = found.next().map(|(_, value)| value.clone());
+        match found.next() {
+            None => Ok(first),
+            Some(_) => Err(Reject::invalid("the query has several tokens: send one")),
+        }
     };
-    let new = find("access_token");
-    Ok(new.or_else(|| find("authorization").filter(|_| dialect.zero())))
+    match find("access_token")? {
+        None if dialect.zero() => find("authorization"),
+        token => Ok(token),
+    }
 }
 
 /// In a query, every limit is answered with 400: 413 is about content.
@@ -184,6 +190,8 @@ mod tests {
         assert_eq!(token("authorization=t&access_token=u", Dialect::Both).as_deref(), Some("u"));
         assert_eq!(token("authorization=t", Dialect::One), None);
         assert_eq!(token("", Dialect::Both), None);
+        let twice = super::token(b"access_token=a&access_token=a", Dialect::One);
+        assert_eq!(twice.unwrap_err().status, 400);
     }
 
     proptest! {

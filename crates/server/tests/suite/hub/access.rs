@@ -134,6 +134,7 @@ fn subscribers_need_a_token_unless_the_hub_says_otherwise() {
         (&target, vec![format!("Cookie: __Secure-mercure_access_token={good}")], 200),
         (&format!("{target}&authorization={good}"), vec![], 200),
         (&target, vec![bearer(&good), bearer(&good)], 400),
+        (&format!("{in_query}&access_token={good}"), vec![], 400),
         // The first of them counts alone: field, query, cookie.
         (&in_query, vec![bearer("bad")], 401),
         (&format!("{target}&access_token=bad"), vec![bearer(&good)], 200),
@@ -262,6 +263,35 @@ fn subscriptions_are_published_and_listed() {
     let document: Value = serde_json::from_str(&events.data()).unwrap();
     assert_eq!(document["active"], false);
     assert_eq!(hub.request("GET", &subscription, &[&watcher]).status, 404);
+}
+
+#[test]
+fn the_same_subject_of_two_issuers_is_two_subscribers() {
+    let issuers = ["https://one.test", "https://two.test"];
+    let hub = strict(|hub| {
+        hub.subscriptions = true;
+        hub.issuers = issuers.map(Into::into).into();
+    });
+    let token = |issuer: &str, topic: &str| {
+        bearer(&sign(
+            "at+jwt",
+            &json!({
+                "aud": "http://hub.test/.well-known/mercure", "exp": now() + 60,
+                "iss": issuer, "sub": "urn:me",
+                "authorization_details": [{
+                    "type": "mercure", "actions": ["subscribe"], "topics": [{"match": topic}],
+                }],
+            }),
+        ))
+    };
+    let _streams = issuers.map(|issuer| hub.subscribe("match=a", &[&token(issuer, "a")]));
+    let list = format!("{PATH}/subscriptions/exact/a");
+    let reply = hub.request("GET", &list, &[&token(issuers[0], &list)]);
+    assert_eq!(reply.status, 200, "{}", reply.text());
+    let document: Value = serde_json::from_slice(&reply.body).unwrap();
+    let names = document["subscriptions"].as_array().unwrap().iter();
+    let names: Vec<_> = names.map(|one| one["subscriber"].as_str().unwrap()).collect();
+    assert_eq!(names, ["https://one.test#urn:me", "https://two.test#urn:me"]);
 }
 
 #[test]
