@@ -324,7 +324,9 @@ fn is_for_sites(directory: &Path) -> bool {
     // Such as /var/lib, /usr/share, /etc/nginx.
     let of_the_system = ["/etc", "/root", "/run", "/usr", "/var"].map(Path::new);
     let is_of_the_system = real.parent().is_some_and(|parent| of_the_system.contains(&parent));
-    !is_shared(&real) && (!is_of_the_system || real == Path::new("/var/www"))
+    // hier(7): data of sites that the machine serves.
+    let is_for_data = ["/srv", "/var/www"].iter().any(|path| real == Path::new(path));
+    is_for_data || !is_shared(&real) && !is_of_the_system
 }
 
 #[cfg(test)]
@@ -372,6 +374,7 @@ mod tests {
         for others in ["/", "/etc", "/tmp", "/usr/share", "/var/lib"] {
             assert!(!is_for_sites(Path::new(others)), "{others}");
         }
+        assert!(is_for_sites(Path::new("/srv")));
         let mut follows = domain("[[site]]\nroot = \"/srv/a/b\"\nsymlinks = \"follow\"\n");
         let before = follows.places.len();
         follows.leave_room();

@@ -98,7 +98,7 @@ impl Entered {
             let granted = self.rights_to(&real);
             ensure!(
                 granted.contains(rights(*access, &metadata)),
-                "{}: this is not the file or directory that the server was started with; {REMEDY}",
+                "{}: the server was started without access to it; {REMEDY}",
                 path.display()
             );
         }
