@@ -3,8 +3,8 @@
 use pollux_server::admin::web::rows::ROWS;
 use std::{collections::HashMap, fmt::Write};
 
-/// Columns of a block, and between two.
-const BLOCK: usize = 44;
+/// Columns of a block, and between two: a terminal of 80 columns has two blocks beside each other.
+const BLOCK: usize = 39;
 const GAP: usize = 2;
 
 /// The text for a terminal of so many columns, without the last line's end.
@@ -58,7 +58,7 @@ mod tests {
     #[test]
     fn blocks_stand_beside_each_other_where_there_is_room() {
         let figures = HashMap::from([("open".into(), "8,000\x1b[2J".into())]);
-        for (columns, lines) in [(40, 34), (80, 34), (100, 22), (200, 15)] {
+        for (columns, lines) in [(40, 44), (80, 23), (100, 23), (200, 15)] {
             let text = text(&figures, columns);
             let widest = text.lines().map(|line| line.chars().count()).max().unwrap();
             assert!(widest <= usize::from(columns).max(BLOCK), "{columns}: {widest}\n{text}");

@@ -129,17 +129,17 @@ pub(super) fn rows(earlier: &Snapshot, now: &Snapshot) -> Vec<(&'static str, Str
         .collect()
 }
 
-/// Why connections and requests are rejected.
+/// Why connections and requests are rejected, in few words: a block of `pollux top` is narrow.
 const REASONS: [(Counter, &str); 9] = [
     (Counter::Malformed, "malformed request"),
-    (Counter::TlsFailures, "failed TLS handshake"),
+    (Counter::TlsFailures, "TLS handshake"),
     (Counter::Denied, "denied address"),
-    (Counter::OverConnections, "too many connections of an address"),
-    (Counter::OverAcceptRate, "too many new connections of an address"),
-    (Counter::OverRequestRate, "too many requests of an address"),
-    (Counter::ProxyMalformed, "malformed PROXY header"),
+    (Counter::OverConnections, "connections"),
+    (Counter::OverAcceptRate, "accept rate"),
+    (Counter::OverRequestRate, "request rate"),
+    (Counter::ProxyMalformed, "PROXY header"),
     (Counter::Refused, "no room"),
-    (Counter::Evicted, "idle at the limit"),
+    (Counter::Evicted, "evicted"),
 ];
 
 /// The reason of this rank, the most frequent one first, with its count.

@@ -48,10 +48,10 @@ fn a_successor_that_fails_changes_nothing() {
     fails(&["the new process has ended (exit status: 7)"]);
     replace(&program, "printf garbage >&$POLLUX_UPGRADE_FD; sleep 1000");
     fails(&["no message of a live upgrade"]);
-    replace(&program, "printf 'PLXU\\0\\3\\3' >&$POLLUX_UPGRADE_FD; sleep 1000");
-    fails(&["version 3"]);
+    replace(&program, "printf 'PLXU\\0\\4\\3' >&$POLLUX_UPGRADE_FD; sleep 1000");
+    fails(&["version 4"]);
     // It says that it can serve, and takes no connection.
-    replace(&program, "printf 'PLXU\\0\\2\\3' >&$POLLUX_UPGRADE_FD; sleep 0.2");
+    replace(&program, "printf 'PLXU\\0\\3\\3' >&$POLLUX_UPGRADE_FD; sleep 0.2");
     fails(&["worker 0"]);
     fs::remove_file(&program).unwrap();
     fails(&["cannot be started"]);
@@ -71,8 +71,8 @@ fn a_malformed_hand_over_ends_the_successor() {
     folder.write("", "root = \"a\"");
     for (text, expected) in [
         ("garbage", "no message of a live upgrade"),
-        ("PLXU\\0\\2\\1\\377\\377\\377\\377", "listeners"),
-        ("PLXU\\0\\2\\6", "does not belong here"),
+        ("PLXU\\0\\3\\1\\377\\377\\377\\377", "listeners"),
+        ("PLXU\\0\\3\\6", "does not belong here"),
         ("", "has closed the channel"),
     ] {
         // A pair of sockets that keep messages apart, as the server's.
@@ -84,7 +84,7 @@ environment = dict(os.environ, POLLUX_UPGRADE_FD=str(far.fileno()))
 sys.exit(subprocess.run(sys.argv[2:], pass_fds=[far.fileno()], env=environment).returncode)";
         let octal = text.replace("\\377", "\\xff").replace("\\0", "\\x00");
         let octal = octal.replace("\\1", "\\x01");
-        let octal = octal.replace("\\2", "\\x02").replace("\\6", "\\x06");
+        let octal = octal.replace("\\3", "\\x03").replace("\\6", "\\x06");
         let mut command = Command::new("timeout");
         command.args(["60", "python3", "-c", script, &octal, BINARY, "serve", "--config"]);
         let output = command.arg(folder.config()).output().unwrap();
