@@ -176,6 +176,12 @@ test-tls: ## sslyze, testssl.sh, eight clients and hundreds of hostile conversat
 dist: static ## the static binary, packed, with checksums: target/dist
 	scripts/dist
 
+.PHONY: test-image
+test-image: ## builds the image of packaging/Containerfile with buildah and serves from it (as root)
+	@scripts/setup build static image
+	$(MAKE) static
+	scripts/test-image "target/$$(uname -m)-unknown-linux-musl/release/pollux"
+
 .PHONY: bench
 bench: ## Pollux beside the floor, nginx, h2o, lighttpd and wrk; ends with each goal, met or missed
 	@scripts/setup build peers
