@@ -16,6 +16,8 @@ Examples:
 Every fault is shown with file, line and column, the key that was probably
 meant and how to fix it.
 
+A root or a certificate that cannot be used on this machine is a warning.
+
 Exit status: 0 when the file can be used, 1 when it cannot.";
 
 const SHOW_EXAMPLES: &str = "\
@@ -74,14 +76,20 @@ fn check(path: &std::path::Path) -> anyhow::Result<ExitCode> {
         let text = faults.iter().map(describe).collect::<Vec<_>>().join("\n");
         anyhow::bail!("{text}");
     }
+    let mut warnings = config.file_warnings();
+    for warning in &mut warnings {
+        sources.point(warning);
+        eprintln!("warning: {warning}");
+    }
     let sites = config.site.len();
     let files = sources.files().count();
     let plural = |count| if count == 1 { "" } else { "s" };
     print(&format!(
-        "{}: no faults: {sites} site{}, {files} file{}",
+        "{}: no faults: {sites} site{}, {files} file{}{}",
         path.display(),
         plural(sites),
-        plural(files)
+        plural(files),
+        if warnings.is_empty() { "" } else { "; the warnings are about files of this machine" }
     ))?;
     Ok(ExitCode::SUCCESS)
 }

@@ -130,6 +130,20 @@ fn flags_replace_the_certificates_of_the_file() {
 }
 
 #[test]
+fn a_certificate_that_cannot_be_used_here_is_a_warning() {
+    let folder = folder();
+    let path = folder.path().join("p.toml");
+    let text = "[[site]]\nroot = \"nowhere\"\ntls-cert = [\"a.pem\", \"c.pem\"]\ntls-key = [\"b.key\", \"c.key\"]\n";
+    fs::write(&path, text).unwrap();
+    let output = Command::new(POLLUX).args(["config", "check"]).arg(&path).output().unwrap();
+    let text = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
+    assert_eq!(output.status.code(), Some(0), "{text}");
+    for part in ["does not belong", "c.pem: ", "is no directory", "p.toml:2:", "p.toml:3:"] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+}
+
+#[test]
 fn keys_of_tls_without_a_certificate_are_faults_with_their_place() {
     let folder = folder();
     let path = folder.path().join("p.toml");

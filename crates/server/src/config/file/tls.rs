@@ -6,6 +6,7 @@ use crate::config::{
     TlsConfig,
 };
 use anyhow::bail;
+use pollux_tls::provider;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::{path::PathBuf, sync::Arc};
@@ -33,13 +34,7 @@ impl ConfigFile {
     fn certificate_files(&self) -> Vec<CertificateFiles> {
         let sites = self.site.iter().map(|site| (&site.tls_cert, &site.tls_key));
         let all = [(&self.tls_cert, &self.tls_key)].into_iter().chain(sites);
-        all.flat_map(|(chains, keys)| {
-            // Chain and key may be in one file.
-            let keys = if keys.is_empty() { chains } else { keys };
-            chains.iter().zip(keys)
-        })
-        .map(|(chain, key)| CertificateFiles { chain: chain.clone(), key: key.clone() })
-        .collect()
+        all.flat_map(|(chains, keys)| pairs(chains, keys)).collect()
     }
 
     /// The files that TLS reads.
@@ -91,6 +86,34 @@ impl ConfigFile {
             None => Arc::new(Tls::new(&self.tls_config(config))?),
         });
         Ok(())
+    }
+
+    /// What the named files lack on this machine: a pair of certificate and key that cannot be used, or a root that
+    /// is no directory. The configuration may be meant for another machine, so these are no faults of it.
+    pub fn file_warnings(&self) -> Vec<Fault> {
+        let mut warnings = Vec::new();
+        let sites = self.site.iter().enumerate().map(|(index, site)| {
+            let site_key = vec![Key::Name("site"), Key::Index(index)];
+            (site_key, &site.tls_cert, &site.tls_key)
+        });
+        for (key, chains, keys) in
+            [(vec![], &self.tls_cert, &self.tls_key)].into_iter().chain(sites)
+        {
+            for (number, pair) in pairs(chains, keys).into_iter().enumerate() {
+                let unusable = Certificates::from_files(vec![pair], Arc::new(provider()));
+                if let Err(error) = unusable {
+                    let own = [Key::Name("tls-cert"), Key::Index(number)];
+                    warnings.push(Fault::at(&[&key[..], &own].concat(), error.to_string(), ""));
+                }
+            }
+        }
+        for (index, site) in self.site.iter().enumerate() {
+            let Some(root) = site.root.as_ref().filter(|root| !root.is_dir()) else { continue };
+            let key = [Key::Name("site"), Key::Index(index), Key::Name("root")];
+            let message = format!("{} is no directory on this machine", root.display());
+            warnings.push(Fault::at(&key, message, ""));
+        }
+        warnings
     }
 
     /// The faults of the keys about TLS.
@@ -175,6 +198,13 @@ impl ConfigFile {
         }
         crate::transport::tls::provided(&self.tls_config(config)).map(Some)
     }
+}
+
+/// Certificates with their keys. Chain and key may be in one file.
+fn pairs(chains: &[PathBuf], keys: &[PathBuf]) -> Vec<CertificateFiles> {
+    let keys = if keys.is_empty() { chains } else { keys };
+    let pairs = chains.iter().zip(keys);
+    pairs.map(|(chain, key)| CertificateFiles { chain: chain.clone(), key: key.clone() }).collect()
 }
 
 impl SiteSection {
