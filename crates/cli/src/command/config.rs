@@ -2,8 +2,9 @@
 
 use crate::command::serve::{self, Configuration, describe};
 use anyhow::Context;
-use pollux_server::config::file::{ConfigFile, Key};
+use pollux_server::config::file::{ConfigFile, Fault, Key};
 use std::{
+    fs,
     io::{self, Write},
     path::PathBuf,
     process::ExitCode,
@@ -68,7 +69,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
 }
 
 fn check(path: &std::path::Path) -> anyhow::Result<ExitCode> {
-    let (config, sources) = ConfigFile::load(path)?;
+    let (config, sources) = ConfigFile::load(path).map_err(|fault| all_faults(*fault))?;
     if let Err(mut faults) = config.validate() {
         for fault in &mut faults {
             sources.point(fault);
@@ -92,6 +93,19 @@ fn check(path: &std::path::Path) -> anyhow::Result<ExitCode> {
         if warnings.is_empty() { "" } else { "; the warnings are about files of this machine" }
     ))?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// All faults of the file that has this one.
+fn all_faults(first: Fault) -> anyhow::Error {
+    let text = first.file.as_ref().and_then(|file| fs::read_to_string(file).ok());
+    let all = match (&first.file, text) {
+        (Some(file), Some(text)) => ConfigFile::faults_in(file, &text),
+        _ => Vec::new(),
+    };
+    if all.len() < 2 {
+        return first.into();
+    }
+    anyhow::anyhow!(all.iter().map(describe).collect::<Vec<_>>().join("\n"))
 }
 
 /// Prints the values of a configuration, each with its source.

@@ -4,6 +4,7 @@
 //! it, and [`ConfigFile::open`] makes the [`Config`](super::Config) that a server runs with.
 
 mod acme;
+mod all_faults;
 mod change;
 mod clients;
 mod fault;

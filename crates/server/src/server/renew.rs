@@ -31,7 +31,8 @@ impl Server {
     /// for each.
     ///
     /// # Errors
-    /// As [`Server::reload`]; certificates that cannot be used.
+    /// The configuration or the certificates cannot be used, or a change needs a restart. The server then keeps what
+    /// it has.
     pub(crate) fn renew(
         &mut self,
         reload: Option<&mut (dyn Reload + '_)>,

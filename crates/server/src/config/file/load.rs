@@ -266,7 +266,7 @@ fn offset(text: &str, key: &[Key<'_>]) -> Option<(usize, bool)> {
 }
 
 /// What a parser's error means here.
-fn explain(name: &str, text: &str, error: &toml::de::Error) -> Box<Fault> {
+pub(super) fn explain(name: &str, text: &str, error: &toml::de::Error) -> Box<Fault> {
     let message = error.message().trim();
     let mut fault = Fault::at(&[], message.lines().next().unwrap_or_default(), "");
     if let Some(rest) = message.strip_prefix("unknown field `")

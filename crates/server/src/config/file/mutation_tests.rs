@@ -108,7 +108,11 @@ proptest! {
         let path = directory.path().join("damaged.toml");
         fs::write(&path, &text).unwrap();
         match ConfigFile::load(&path) {
-            Err(fault) => assert_located(&fault, &path, &text),
+            Err(fault) => {
+                assert_located(&fault, &path, &text);
+                let all = ConfigFile::faults_in(path.to_str().unwrap(), &text);
+                all.iter().for_each(|fault| assert_located(fault, &path, &text));
+            }
             Ok((config, sources)) => {
                 for mut fault in config.validate().err().unwrap_or_default() {
                     sources.point(&mut fault);
