@@ -356,7 +356,7 @@ fn advice_is_measured_here() {
     assert_eq!(measured + others, rows.len(), "{text}");
     let (code, says) = match measured {
         0 => (Some(4), "Nothing could be measured."),
-        _ => (Some(0), "These answer 10 a second: "),
+        _ => (Some(0), "These answer 10.0 a second: "),
     };
     assert_eq!(output.status.code(), code, "{text} {}", String::from_utf8_lossy(errors));
     assert!(text.contains(says), "{text}");

@@ -93,7 +93,7 @@ fn updates_reach_one_one_in_a_hundred_and_all() {
 /// A hub that keeps no history and whose subscribers are slower than its publisher loses updates.
 #[test]
 fn a_run_that_loses_deliveries_does_not_count() {
-    let text = tiny(&["epoll-et"], "[300]");
+    let text = tiny(&["epoll-et"], "[60]");
     let lossy = text.replacen("[server]\n", "[server]\nhub-history = 1\n", 1);
     assert_ne!(lossy, text);
     let lossy = lossy.replacen("[load]\n", "[load]\nburst = 50\nupdate-size = 100000\n", 1);
@@ -101,9 +101,10 @@ fn a_run_that_loses_deliveries_does_not_count() {
     let found = runs(&lossy);
     let of_all = found.iter().find(|run| run["point"]["updates-to"] == "all").unwrap();
     assert_eq!(of_all["status"], "invalid", "{of_all}");
+    let lost = of_all["raw"]["load"]["deliveries"]["lost"].as_u64().unwrap();
+    assert!(lost > 0, "{of_all}");
     let reason = of_all["reason"].as_str().unwrap();
-    assert!(
-        reason.contains("not every delivery was right") && reason.contains(" lost"),
-        "{reason}"
-    );
+    // A generator that is not optimised may have no CPU to spare here: that is then the first reason.
+    let reasons = ["not every delivery was right", "the generator was the bottleneck"];
+    assert!(reasons.iter().any(|one| reason.contains(one)), "{reason}");
 }
