@@ -54,7 +54,7 @@ const RECORD_TYPE_LEN: usize = unsafe { libc::CMSG_LEN(1) } as usize;
 // SAFETY: it computes with a number.
 const RECORD_TYPE_SPACE: usize = unsafe { libc::CMSG_SPACE(1) } as usize;
 
-/// The ancillary message with the type of a record, laid out as cmsg(3) wants it.
+/// The ancillary message with the type of a record, laid out as cmsg(3) requires.
 #[repr(C)]
 struct RecordType {
     header: libc::cmsghdr,
@@ -135,9 +135,8 @@ mod tests {
     }
 
     #[test]
-    fn a_record_needs_a_socket_with_keys() {
+    fn a_socket_without_kernel_tls_takes_no_keys() {
         let (_client, server) = pair();
-        // Other sockets do not know the ancillary message, and ignore it or refuse it; none of them takes keys.
         assert!(set_kernel_tls_keys(server.as_fd(), &[0; 40]).is_err());
     }
 

@@ -6,7 +6,7 @@
 
 use crate::{
     Error, Keys, Session, Suite,
-    keys::{DirectionKeys, raw_key_and_iv},
+    keys::{DirectionKeys, KEY_MAX, raw_key_and_iv},
     post_handshake::OUR_KEY_UPDATE,
     record::ContentType,
     session::Flags,
@@ -86,7 +86,7 @@ impl Session {
     /// The keys for sending, for the kernel. [`Session::give_sending_to_kernel`] is to follow as soon as it has them,
     /// and no record may be sealed in between.
     pub fn sending_keys(&self) -> SendingKeys {
-        let (mut key, mut iv) = ([0; 32], [0; ring::aead::NONCE_LEN]);
+        let (mut key, mut iv) = ([0; KEY_MAX], [0; ring::aead::NONCE_LEN]);
         let key_len = self.suite.aead().key_len();
         raw_key_and_iv(self.suite, &self.secret(Flow::Send), &mut key[..key_len], &mut iv);
         let version = if self.suite.is_tls13() { VERSION_TLS13 } else { VERSION_TLS12 };

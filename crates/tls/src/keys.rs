@@ -12,6 +12,8 @@ use zeroize::Zeroize;
 
 /// The longest secret: that of a suite with SHA-384.
 pub(crate) const SECRET_MAX: usize = 48;
+/// The longest key of an AEAD.
+pub(crate) const KEY_MAX: usize = 32;
 
 /// A secret of one direction; the suite says how many of its bytes count. Zeroed when dropped.
 pub(crate) struct Secret(pub(crate) [u8; SECRET_MAX]);
@@ -64,27 +66,17 @@ pub(crate) struct DirectionKeys {
 impl DirectionKeys {
     /// Keys of no connection: to seal a record with them panics.
     pub(crate) fn blank(suite: Suite) -> Self {
-        let key = UnboundKey::new(suite.aead(), &[0; 32][..suite.aead().key_len()]);
+        let key = UnboundKey::new(suite.aead(), &[0; KEY_MAX][..suite.aead().key_len()]);
         let key = key.expect("the suite's own key length");
         Self { aead: LessSafeKey::new(key), iv: [0; aead::NONCE_LEN], next_sequence: u64::MAX }
     }
 
     pub(crate) fn derive(suite: Suite, secret: &Secret, sequence: u64) -> Self {
-        let secret = &secret.0[..suite.secret_len()];
-        let mut iv = [0; aead::NONCE_LEN];
-        let key = if suite.is_tls13() {
-            let prk = Prk::new_less_safe(suite.hkdf(), secret);
-            expand_label(&prk, b"tls13 iv", &mut iv);
-            let len = suite.aead().key_len() as u8;
-            let info: [&[u8]; 4] = [&[0, len], &[9], b"tls13 key", &[0]];
-            let okm = prk.expand(&info, suite.aead());
-            okm.map(UnboundKey::from).expect("an AEAD key is shorter than 255 hashes")
-        } else {
-            let (key, written_iv) = secret.split_at(secret.len() - aead::NONCE_LEN);
-            iv.copy_from_slice(written_iv);
-            UnboundKey::new(suite.aead(), key)
-                .expect("secret_len() is the key's length and the IV's")
-        };
+        let (mut bytes, mut iv) = ([0; KEY_MAX], [0; aead::NONCE_LEN]);
+        let key = &mut bytes[..suite.aead().key_len()];
+        raw_key_and_iv(suite, secret, key, &mut iv);
+        let key = UnboundKey::new(suite.aead(), key).expect("the suite's own key length");
+        bytes.zeroize();
         Self { aead: LessSafeKey::new(key), iv, next_sequence: sequence }
     }
 
@@ -127,7 +119,7 @@ pub(crate) fn nonce(bytes: [u8; aead::NONCE_LEN]) -> Nonce {
     Nonce::assume_unique_for_key(bytes)
 }
 
-/// The key and IV of a secret as bytes, for another implementation. Zero them after use.
+/// The key and IV of a secret as bytes. Zero them after use.
 pub(crate) fn raw_key_and_iv(
     suite: Suite,
     secret: &Secret,

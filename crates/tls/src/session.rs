@@ -5,6 +5,7 @@ use crate::{
     Error, Suite,
     keys::{DirectionKeys, Keys, Secret},
     post_handshake::Message,
+    seal::SMALL_RECORDS,
     stored_secrets::{Flow, StoredSecrets},
 };
 
@@ -85,6 +86,9 @@ impl Flags {
         self.0 &= !bit;
     }
 }
+
+// No count of small records means the kernel.
+const _: () = assert!(SMALL_RECORDS < Flags::KERNEL_SEALS);
 
 /// Secret and number of the next record, of one direction.
 pub struct Direction<'a> {
@@ -196,31 +200,26 @@ impl Session {
         if self.key_updates > KEY_UPDATES_WITHOUT_DATA_MAX {
             return Err(Error::TooManyUselessRecords);
         }
-        keys.receive = self.update_secret(Flow::Receive);
+        let secret = self.replace_secret(Flow::Receive);
+        keys.receive = DirectionKeys::derive(self.suite, &secret, 0);
         self.receive_sequence = 0;
         Ok(())
     }
 
     /// Goes on to our next key.
     pub(crate) fn update_send_keys(&mut self, keys: &mut Keys) {
-        keys.send = self.update_secret(Flow::Send);
+        let secret = self.replace_send_secret();
+        keys.send = DirectionKeys::derive(self.suite, &secret, 0);
+    }
+
+    /// Goes on to our next traffic secret. Returns it.
+    pub(crate) fn replace_send_secret(&mut self) -> Secret {
         self.send_sequence = 0;
         self.flags.clear(Flags::OWES_KEY_UPDATE);
+        self.replace_secret(Flow::Send)
     }
 
-    /// Replaces a traffic secret by its successor. Returns the keys that follow from it.
-    fn update_secret(&mut self, flow: Flow) -> DirectionKeys {
-        let secret = self.replace_secret(flow);
-        DirectionKeys::derive(self.suite, &secret, 0)
-    }
-
-    /// Goes on to our next traffic secret, for keys that are not ours to expand.
-    pub(crate) fn replace_send_secret(&mut self) {
-        self.replace_secret(Flow::Send);
-        self.send_sequence = 0;
-        self.flags.clear(Flags::OWES_KEY_UPDATE);
-    }
-
+    /// Replaces a traffic secret by its successor. Returns that.
     fn replace_secret(&mut self, flow: Flow) -> Secret {
         let mut secret = self.secret(flow);
         secret.update(self.suite);
