@@ -27,7 +27,7 @@ pub struct TlsConfig {
     pub self_signed_names: Vec<String>,
     /// Writes the secrets of each connection to the file that SSLKEYLOGFILE names.
     pub logs_secrets: bool,
-    /// Who encrypts what is sent.
+    /// Whether this process or the kernel encrypts what is sent.
     pub kernel: KernelTlsMode,
 }
 
