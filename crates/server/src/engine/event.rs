@@ -209,8 +209,9 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
                 self.pump_transfers();
             }
             self.rules.end_iteration(&self.worker.counters);
-            self.worker.counters.set(Counter::Busy, census::busy());
-            self.worker.counters.set(Counter::Streams, census::streams());
+            let (busy, streams) = census::counts();
+            self.worker.counters.set(Counter::Busy, busy);
+            self.worker.counters.set(Counter::Streams, streams);
             if let Some(log) = &mut self.worker.log {
                 log.hand_over();
                 self.worker.counters.set(Counter::LogLinesDropped, log.dropped());

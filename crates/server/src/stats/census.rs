@@ -1,59 +1,42 @@
 //! How many connections of this thread have something under way, and how many are streams.
 //!
-//! A value of a type of this file is a part of what such a connection owns, so that no transition can be
-//! forgotten. It has no size. A request that is answered in the iteration in which it arrives creates none.
+//! A [`Member`] is a part of what such a connection owns, so that no transition can be forgotten. It has no size. A
+//! request that is answered in the iteration in which it arrives creates none.
 
 use std::cell::Cell;
 
+const BUSY: usize = 0;
+const STREAMS: usize = 1;
+
 thread_local! {
-    static BUSY: Cell<u64> = const { Cell::new(0) };
-    static STREAMS: Cell<u64> = const { Cell::new(0) };
+    static COUNTS: [Cell<u64>; 2] = const { [const { Cell::new(0) }; 2] };
 }
 
-/// Connections of this thread with a request or a response under way.
-#[inline]
-pub(crate) fn busy() -> u64 {
-    BUSY.get()
-}
-
-/// Connections of this thread that are streams.
-#[inline]
-pub(crate) fn streams() -> u64 {
-    STREAMS.get()
-}
-
-/// Counts its owner as busy for as long as it exists.
+/// Counts its owner in one state for as long as it exists.
 #[derive(Debug)]
-pub(crate) struct Busy(());
+pub(crate) struct Member<const STATE: usize>(());
 
-impl Default for Busy {
+/// A part of a connection with a request or a response under way.
+pub(crate) type Busy = Member<BUSY>;
+/// A part of a connection that is a stream.
+pub(crate) type OpenStream = Member<STREAMS>;
+
+/// Connections of this thread that are busy, and those that are streams.
+#[inline]
+pub(crate) fn counts() -> (u64, u64) {
+    COUNTS.with(|counts| (counts[BUSY].get(), counts[STREAMS].get()))
+}
+
+impl<const STATE: usize> Default for Member<STATE> {
     fn default() -> Self {
-        BUSY.set(BUSY.get() + 1);
+        COUNTS.with(|counts| counts[STATE].update(|count| count + 1));
         Self(())
     }
 }
 
-impl Drop for Busy {
+impl<const STATE: usize> Drop for Member<STATE> {
     fn drop(&mut self) {
-        // A worker's table may be dropped while its thread ends.
-        let _ = BUSY.try_with(|busy| busy.set(busy.get().saturating_sub(1)));
-    }
-}
-
-/// Counts its owner as a stream for as long as it exists.
-#[derive(Debug)]
-pub(crate) struct OpenStream(());
-
-impl Default for OpenStream {
-    fn default() -> Self {
-        STREAMS.set(STREAMS.get() + 1);
-        Self(())
-    }
-}
-
-impl Drop for OpenStream {
-    fn drop(&mut self) {
-        let _ = STREAMS.try_with(|streams| streams.set(streams.get().saturating_sub(1)));
+        COUNTS.with(|counts| counts[STATE].update(|count| count - 1));
     }
 }
 
@@ -65,11 +48,11 @@ mod tests {
     fn owners_count_as_long_as_they_exist() {
         let (one, other) = (Busy::default(), Busy::default());
         let stream = OpenStream::default();
-        assert_eq!((busy(), streams(), size_of::<Busy>()), (2, 1, 0));
+        assert_eq!((counts(), size_of::<Busy>()), ((2, 1), 0));
         drop(one);
         drop(stream);
-        assert_eq!((busy(), streams()), (1, 0));
+        assert_eq!(counts(), (1, 0));
         drop(other);
-        assert_eq!(busy(), 0);
+        assert_eq!(counts(), (0, 0));
     }
 }
