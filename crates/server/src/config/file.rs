@@ -16,6 +16,7 @@ mod site;
 mod tls;
 mod validate;
 mod value;
+mod warnings;
 
 pub use fault::{Fault, Key};
 pub use hub::{HubSection, SlowSubscribers};

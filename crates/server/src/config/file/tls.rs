@@ -1,12 +1,11 @@
 //! The keys about TLS.
 
-use super::{ConfigFile, Fault, Key, SiteSection, Sources, value::TlsVersion};
+use super::{ConfigFile, Fault, Key, SiteSection, Sources};
 use crate::config::{
     CertificateFiles, Certificates, ClientCertificates, Config, KernelTlsMode, MinVersion, Tls,
     TlsConfig,
 };
 use anyhow::bail;
-use pollux_tls::provider;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::{path::PathBuf, sync::Arc};
@@ -30,11 +29,20 @@ impl ConfigFile {
         self.tls.is_some() || !self.certificate_files().is_empty() || !self.acme_names().is_empty()
     }
 
-    /// The certificates: those of the server, then those of the sites.
+    /// The certificates with their keys: those of the server, then those of the sites.
     fn certificate_files(&self) -> Vec<CertificateFiles> {
-        let sites = self.site.iter().map(|site| (&site.tls_cert, &site.tls_key));
-        let all = [(&self.tls_cert, &self.tls_key)].into_iter().chain(sites);
-        all.flat_map(|(chains, keys)| pairs(chains, keys)).collect()
+        self.certificate_lists().into_iter().flat_map(|list| list.pairs()).collect()
+    }
+
+    /// The lists in which certificates are named.
+    pub(super) fn certificate_lists(&self) -> Vec<CertificateList<'_>> {
+        let server = CertificateList { table: vec![], chains: &self.tls_cert, keys: &self.tls_key };
+        let sites = self.site.iter().enumerate().map(|(index, site)| CertificateList {
+            table: vec![Key::Name("site"), Key::Index(index)],
+            chains: &site.tls_cert,
+            keys: &site.tls_key,
+        });
+        std::iter::once(server).chain(sites).collect()
     }
 
     /// The files that TLS reads.
@@ -88,49 +96,15 @@ impl ConfigFile {
         Ok(())
     }
 
-    /// What the named files lack on this machine: a pair of certificate and key that cannot be used, or a root that
-    /// is no directory. The configuration may be meant for another machine, so these are no faults of it.
-    pub fn file_warnings(&self) -> Vec<Fault> {
-        let mut warnings = Vec::new();
-        let sites = self.site.iter().enumerate().map(|(index, site)| {
-            let site_key = vec![Key::Name("site"), Key::Index(index)];
-            (site_key, &site.tls_cert, &site.tls_key)
-        });
-        for (key, chains, keys) in
-            [(vec![], &self.tls_cert, &self.tls_key)].into_iter().chain(sites)
-        {
-            for (number, pair) in pairs(chains, keys).into_iter().enumerate() {
-                let unusable = Certificates::from_files(vec![pair], Arc::new(provider()));
-                if let Err(error) = unusable {
-                    let own = [Key::Name("tls-cert"), Key::Index(number)];
-                    warnings.push(Fault::at(&[&key[..], &own].concat(), error.to_string(), ""));
-                }
-            }
-        }
-        for (index, site) in self.site.iter().enumerate() {
-            let Some(root) = site.root.as_ref().filter(|root| !root.is_dir()) else { continue };
-            let key = [Key::Name("site"), Key::Index(index), Key::Name("root")];
-            let message = format!("{} is no directory on this machine", root.display());
-            warnings.push(Fault::at(&key, message, ""));
-        }
-        warnings
-    }
-
     /// The faults of the keys about TLS.
     pub(super) fn tls_faults(&self) -> Vec<Fault> {
         let mut faults = Vec::new();
-        let sites = self.site.iter().enumerate().map(|(index, site)| {
-            let site_key = vec![Key::Name("site"), Key::Index(index)];
-            (site_key, &site.tls_cert, &site.tls_key)
-        });
-        for (mut key, chains, keys) in
-            [(vec![], &self.tls_cert, &self.tls_key)].into_iter().chain(sites)
-        {
-            if !keys.is_empty() && keys.len() != chains.len() {
-                key.push(Key::Name("tls-key"));
+        for list in self.certificate_lists() {
+            if !list.keys.is_empty() && list.keys.len() != list.chains.len() {
+                let (keys, chains) = (list.keys.len(), list.chains.len());
                 faults.push(Fault::at(
-                    &key,
-                    format!("there are {} keys for {} certificates", keys.len(), chains.len()),
+                    &list.key(&[Key::Name("tls-key")]),
+                    format!("there are {keys} keys for {chains} certificates"),
                     "name a key for each tls-cert, in the same order; leave out tls-key if the files of the \
                      certificates contain the keys",
                 ));
@@ -200,11 +174,28 @@ impl ConfigFile {
     }
 }
 
-/// Certificates with their keys. Chain and key may be in one file.
-fn pairs(chains: &[PathBuf], keys: &[PathBuf]) -> Vec<CertificateFiles> {
-    let keys = if keys.is_empty() { chains } else { keys };
-    let pairs = chains.iter().zip(keys);
-    pairs.map(|(chain, key)| CertificateFiles { chain: chain.clone(), key: key.clone() }).collect()
+/// Certificates and keys that are named in one table of the file.
+pub(super) struct CertificateList<'c> {
+    /// Where the table is.
+    table: Vec<Key<'static>>,
+    chains: &'c [PathBuf],
+    keys: &'c [PathBuf],
+}
+
+impl CertificateList<'_> {
+    /// Each certificate with its key, which may be in the same file.
+    pub(super) fn pairs(&self) -> Vec<CertificateFiles> {
+        let keys = if self.keys.is_empty() { self.chains } else { self.keys };
+        let pairs = self.chains.iter().zip(keys);
+        pairs
+            .map(|(chain, key)| CertificateFiles { chain: chain.clone(), key: key.clone() })
+            .collect()
+    }
+
+    /// The place of a value in the table.
+    pub(super) fn key(&self, own: &[Key<'static>]) -> Vec<Key<'static>> {
+        [&self.table, own].concat()
+    }
 }
 
 impl SiteSection {
@@ -214,26 +205,5 @@ impl SiteSection {
         if !fields.iter().any(|(name, _)| name.eq_ignore_ascii_case(HSTS)) {
             fields.push((HSTS.into(), format!("max-age={}", age.0.as_secs())));
         }
-    }
-}
-
-impl std::str::FromStr for TlsVersion {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text {
-            "1.2" => Ok(Self(MinVersion::Tls12)),
-            "1.3" => Ok(Self(MinVersion::Tls13)),
-            _ => Err(format!("{text:?} is not a supported version of TLS: use 1.2 or 1.3")),
-        }
-    }
-}
-
-impl std::fmt::Display for TlsVersion {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self.0 {
-            MinVersion::Tls12 => "1.2",
-            MinVersion::Tls13 => "1.3",
-        })
     }
 }

@@ -183,6 +183,27 @@ number_or_text! {
     { "enum": ["1.2", "1.3", 1.2, 1.3] }
 }
 
+impl FromStr for TlsVersion {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "1.2" => Ok(Self(MinVersion::Tls12)),
+            "1.3" => Ok(Self(MinVersion::Tls13)),
+            _ => Err(format!("{text:?} is not a supported version of TLS: use 1.2 or 1.3")),
+        }
+    }
+}
+
+impl fmt::Display for TlsVersion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self.0 {
+            MinVersion::Tls12 => "1.2",
+            MinVersion::Tls13 => "1.3",
+        })
+    }
+}
+
 impl FromStr for ProxyVersion {
     type Err = String;
 
