@@ -2,7 +2,7 @@
 
 use crate::{
     dialect::Dialect,
-    fields::{self, has_control},
+    fields::{self, has_invisible},
     limits::{self, Limits},
     reject::Reject,
     topic::{self, HubUrl},
@@ -98,7 +98,7 @@ fn check_id(id: &str) -> Result<(), Reject> {
     }
     // `earliest` is what a subscriber asks for when it wants everything; and an id comes back in
     // fields of HTTP, where no control character may be.
-    if id.starts_with('#') || has_control(id) || id == "earliest" {
+    if id.starts_with('#') || has_invisible(id) || id == "earliest" {
         return Err(Reject::invalid(
             "an id must not start with #, have control or invisible characters, or be the word earliest",
         ));
@@ -110,7 +110,7 @@ fn check_type(event_type: &str, dialect: Dialect) -> Result<(), Reject> {
     if event_type.len() > limits::EVENT_TYPE_BYTES {
         return Err(Reject::too_large("the type is longer than 256 bytes: use a shorter one"));
     }
-    if has_control(event_type) {
+    if has_invisible(event_type) {
         return Err(Reject::invalid("a type has control or invisible characters: remove them"));
     }
     if event_type == "mercure" && dialect.one() {

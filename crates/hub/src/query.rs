@@ -57,7 +57,7 @@ pub fn parse(query: &[u8], dialect: Dialect, limits: &Limits) -> Result<Query, R
             _ => {}
         }
     }
-    // The page's own parameter stays in the URL, but the polyfill knows what came after it.
+    // When a polyfill reconnects, the page's own parameter is still in the URL. The polyfill's identifier is newer.
     if reconnects_after.as_ref().is_some_and(|id| !id.is_empty()) {
         parsed.last_event_id = reconnects_after;
     }

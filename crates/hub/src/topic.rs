@@ -1,6 +1,6 @@
 //! Topics, and the URL of the hub against which relative ones are resolved.
 
-use crate::{fields::has_control, limits, reject::Reject};
+use crate::{fields::has_invisible, limits, reject::Reject};
 use url::Url;
 
 /// The path of a hub, and of what only the hub itself publishes.
@@ -107,7 +107,7 @@ pub fn check(text: &str) -> Result<(), Reject> {
     if text.len() > limits::TEXT_BYTES {
         return Err(Reject::too_large("a topic is longer than 4096 bytes: use a shorter one"));
     }
-    if has_control(text) {
+    if has_invisible(text) {
         return Err(Reject::invalid("a topic has control or invisible characters: remove them"));
     }
     Ok(())
