@@ -7,6 +7,7 @@
 //! and a slot here.
 
 mod answer;
+mod content;
 mod keys;
 mod news;
 mod poll;
@@ -54,7 +55,7 @@ use std::{
     sync::Arc,
     thread,
 };
-use subscribe::Application;
+use subscribe::SubscribeHead;
 
 /// Ticks between two looks at heartbeats and expired tokens: 1 s.
 const CARE_TICKS: u32 = 10;
@@ -104,7 +105,7 @@ enum Phase {
     /// A form is being received.
     Form(Form),
     /// The topics of a subscriber are being received.
-    Query(Box<Application>),
+    Query(Box<SubscribeHead>),
     /// Nothing in the body is wanted, but it has to come before the answer.
     Unwanted(Reject),
     /// The connection is about to become a stream.
@@ -399,8 +400,8 @@ impl Service for Hub {
             },
             Method::Other(b"QUERY") if self.is_hub_itself(&request.target) => {
                 match self.admit_query(request, context.hides_authorization()) {
-                    Ok(application) => {
-                        let phase = Phase::Query(Box::new(application));
+                    Ok(head) => {
+                        let phase = Phase::Query(Box::new(head));
                         return Flow::NeedBody(Exchange(Box::new(State { asker, phase })));
                     }
                     Err(reject) => reject,
@@ -459,8 +460,8 @@ impl Service for Hub {
                 }
                 Flow::Done
             }
-            (Phase::Query(application), Part::Data(bytes)) => {
-                if let Err(reject) = application.receive(bytes, &self.shared.config.limits) {
+            (Phase::Query(head), Part::Data(bytes)) => {
+                if let Err(reject) = head.receive(bytes, &self.shared.config.limits) {
                     context.close_after();
                     asker.reject(context, outbox, &reject, &self.shared.url);
                     return Flow::Done;
@@ -469,8 +470,8 @@ impl Service for Hub {
             }
             (Phase::Query(_), Part::End { .. }) => {
                 let State { asker, phase } = *exchange.0;
-                let Phase::Query(application) = phase else { return Flow::Done };
-                self.begin_subscription(context, asker, *application, outbox)
+                let Phase::Query(head) = phase else { return Flow::Done };
+                self.begin_subscription(context, asker, *head, outbox)
             }
             (Phase::Unwanted(reject), Part::End { .. }) => {
                 asker.reject(context, outbox, reject, &self.shared.url);

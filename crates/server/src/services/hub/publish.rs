@@ -1,6 +1,6 @@
 //! Publishing: checks the permission, and handles the form.
 
-use super::{Hub, shared::Ticket};
+use super::{Hub, content, shared::Ticket};
 use pollux_http::request::{Framing, KnownField, Request, Target};
 use pollux_hub::{
     form,
@@ -10,6 +10,9 @@ use pollux_hub::{
     token::{Access, Source},
 };
 use std::sync::Arc;
+
+/// What the form contains.
+const UPDATE: &str = "the update";
 
 /// A form that is being received, and the permissions of its sender.
 #[derive(Debug)]
@@ -22,19 +25,8 @@ pub(super) struct Form {
 impl Form {
     /// Takes a part of the form.
     pub(super) fn receive(&mut self, bytes: &[u8], limits: &Limits) -> Result<(), Reject> {
-        if self.bytes.len() + bytes.len() > limits.update_bytes {
-            return Err(too_large(limits));
-        }
-        self.bytes.extend_from_slice(bytes);
-        Ok(())
+        content::append(&mut self.bytes, bytes, limits, UPDATE)
     }
-}
-
-fn too_large(limits: &Limits) -> Reject {
-    Reject::too_large(format!(
-        "the update is larger than {} bytes: send a smaller one",
-        limits.update_bytes
-    ))
 }
 
 impl Hub {
@@ -73,21 +65,9 @@ impl Hub {
             }
         };
         let is_empty = matches!(request.framing, Framing::None | Framing::Length(0));
-        let media_type = request.single(KnownField::ContentType);
-        // Without content, what is missing is the topic.
-        let is_form = media_type.map_or(is_empty, form::is_form);
-        if !is_form || request.field(b"content-encoding").is_some() {
-            return Err(Reject {
-                status: 415,
-                code: None,
-                message: "an update is posted as application/x-www-form-urlencoded, uncompressed"
-                    .into(),
-            });
-        }
-        if let Framing::Length(length) = request.framing
-            && length > shared.config.limits.update_bytes as u64
-        {
-            return Err(too_large(&shared.config.limits));
+        // Without content and its type, what is missing is the topic.
+        if !is_empty || request.single(KnownField::ContentType).is_some() {
+            content::check_head(request, &shared.config.limits, UPDATE)?;
         }
         Ok(Form { bytes: Vec::new(), access })
     }

@@ -3,7 +3,7 @@
 use super::{
     Exchange, Extra, Hub, Phase, State,
     answer::{ACCEPT_QUERY, Asker},
-    connection_of, poll,
+    connection_of, content, poll,
     shared::Ticket,
 };
 use crate::{
@@ -12,11 +12,10 @@ use crate::{
 };
 use pollux_http::{
     Status,
-    request::{Framing, KnownField, Request, Target, Version},
+    request::{KnownField, Request, Target, Version},
     response::{Head, chunk},
 };
 use pollux_hub::{
-    form,
     history::{Sequence, Start},
     limits::{BACKWARD_SCAN, Limits},
     matcher::MatcherError,
@@ -45,9 +44,12 @@ pub(super) struct Candidate {
     has_query_token: bool,
 }
 
+/// What the content of a QUERY request is.
+const QUERY: &str = "the query";
+
 /// What the head of a subscribe request says, apart from the topics.
 #[derive(Debug)]
-pub(super) struct Application {
+pub(super) struct SubscribeHead {
     /// The query, and the content of a QUERY request behind it.
     query: Vec<u8>,
     access: Option<Access>,
@@ -57,22 +59,11 @@ pub(super) struct Application {
     wait: Option<u32>,
 }
 
-impl Application {
+impl SubscribeHead {
     /// Takes a part of the content of a QUERY request.
     pub(super) fn receive(&mut self, bytes: &[u8], limits: &Limits) -> Result<(), Reject> {
-        if self.query.len() + bytes.len() > limits.update_bytes {
-            return Err(too_large(limits));
-        }
-        self.query.extend_from_slice(bytes);
-        Ok(())
+        content::append(&mut self.query, bytes, limits, QUERY)
     }
-}
-
-fn too_large(limits: &Limits) -> Reject {
-    Reject::too_large(format!(
-        "the query is larger than {} bytes: name fewer topics, or a pattern",
-        limits.update_bytes
-    ))
 }
 
 /// A subscriber that waits for the log: it names an update that another hub may have, or the log of a former process
@@ -111,8 +102,8 @@ impl Hub {
         asker: Asker,
         outbox: &mut Outbox,
     ) -> Flow<Exchange> {
-        match self.apply(request, context.hides_authorization()) {
-            Ok(application) => self.begin_subscription(context, asker, application, outbox),
+        match self.read_head(request, context.hides_authorization()) {
+            Ok(head) => self.begin_subscription(context, asker, head, outbox),
             Err(reject) => {
                 asker.reject(context, outbox, &reject, &self.shared.url);
                 Flow::Done
@@ -126,29 +117,15 @@ impl Hub {
         &self,
         request: &Request<'_>,
         hides_authorization: bool,
-    ) -> Result<Application, Reject> {
-        let limits = &self.shared.config.limits;
-        let application = self.apply(request, hides_authorization)?;
-        let Some(media_type) = request.single(KnownField::ContentType) else {
+    ) -> Result<SubscribeHead, Reject> {
+        let head = self.read_head(request, hides_authorization)?;
+        if request.single(KnownField::ContentType).is_none() {
             return Err(Reject::invalid(
                 "a QUERY has a Content-Type: application/x-www-form-urlencoded",
             ));
-        };
-        if !form::is_form(media_type) || request.field(b"content-encoding").is_some() {
-            return Err(Reject {
-                status: 415,
-                code: None,
-                message:
-                    "a QUERY has the media type application/x-www-form-urlencoded, uncompressed"
-                        .into(),
-            });
         }
-        match request.framing {
-            Framing::Length(length) if length > limits.update_bytes as u64 => {
-                Err(too_large(limits))
-            }
-            _ => Ok(application),
-        }
+        content::check_head(request, &self.shared.config.limits, QUERY)?;
+        Ok(head)
     }
 
     /// Begins a stream or a long poll, when the topics are known.
@@ -156,13 +133,13 @@ impl Hub {
         &mut self,
         context: &mut RequestContext<'_>,
         asker: Asker,
-        application: Application,
+        head: SubscribeHead,
         outbox: &mut Outbox,
     ) -> Flow<Exchange> {
         // Before the cursor is chosen: an update that came meanwhile is in the past then.
         self.read_on();
-        let wait = application.wait;
-        let mut candidate = match self.candidate(application) {
+        let wait = head.wait;
+        let mut candidate = match self.candidate(head) {
             Ok(candidate) => candidate,
             Err(reject) => {
                 asker.reject(context, outbox, &reject, &self.shared.url);
@@ -282,11 +259,11 @@ impl Hub {
     }
 
     /// Reads the head of the request, and checks whether the client is permitted to subscribe at all.
-    fn apply(
+    fn read_head(
         &self,
         request: &Request<'_>,
         hides_authorization: bool,
-    ) -> Result<Application, Reject> {
+    ) -> Result<SubscribeHead, Reject> {
         let config = &self.shared.config;
         let Target::Path { query, .. } = request.target else {
             return Err(Reject::invalid("the target of a subscription is a path and a query"));
@@ -306,7 +283,7 @@ impl Hub {
             .map(|value| String::from_utf8_lossy(value).into_owned());
         let mut query = query.to_vec();
         query.push(b'&');
-        Ok(Application {
+        Ok(SubscribeHead {
             query,
             has_query_token: matches!(access, Some((_, Source::Query))),
             access: access.map(|(access, _)| access),
@@ -316,10 +293,10 @@ impl Hub {
     }
 
     /// Reads the topics.
-    fn candidate(&self, application: Application) -> Result<Candidate, Reject> {
+    fn candidate(&self, head: SubscribeHead) -> Result<Candidate, Reject> {
         let shared = &self.shared;
         let config = &shared.config;
-        let Application { query, access, has_query_token, field, .. } = application;
+        let SubscribeHead { query, access, has_query_token, field, .. } = head;
         let query = query::parse(&query, config.dialect, &config.limits)?;
         let routes = shared.matchers.rules(query.selectors.clone(), &shared.url).map_err(
             |error| match error {
