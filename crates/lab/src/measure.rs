@@ -269,8 +269,12 @@ impl Raw {
         if let Some(reason) = self.push.as_ref().and_then(|push| push.misread.clone()) {
             return Err(reason);
         }
+        // This is the first reason: a generator without CPU explains no lost delivery.
+        let is_wrong = self.wrong_deliveries() > Some(0.0);
         match self.load.get("valid").and_then(Json::as_bool) {
-            Some(true) if self.push.is_some() => self.deliveries_doubt().map_or(Ok(()), Err),
+            Some(valid) if self.push.is_some() && (valid || is_wrong) => {
+                self.deliveries_doubt().map_or(Ok(()), Err)
+            }
             Some(true) => Ok(()),
             Some(false) => Err(self
                 .load

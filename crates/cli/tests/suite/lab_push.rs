@@ -101,10 +101,9 @@ fn a_run_that_loses_deliveries_does_not_count() {
     let found = runs(&lossy);
     let of_all = found.iter().find(|run| run["point"]["updates-to"] == "all").unwrap();
     assert_eq!(of_all["status"], "invalid", "{of_all}");
-    let lost = of_all["raw"]["load"]["deliveries"]["lost"].as_u64().unwrap();
-    assert!(lost > 0, "{of_all}");
     let reason = of_all["reason"].as_str().unwrap();
-    // A generator that is not optimised may have no CPU to spare here: that is then the first reason.
-    let reasons = ["not every delivery was right", "the generator was the bottleneck"];
-    assert!(reasons.iter().any(|one| reason.contains(one)), "{reason}");
+    assert!(
+        reason.contains("not every delivery was right") && !reason.contains(" 0 lost"),
+        "{reason}"
+    );
 }

@@ -395,7 +395,13 @@ fn a_delivery_that_is_wrong_makes_a_run_invalid() {
         raw.load["deliveries"][kind] = 1.into();
         let reason = raw.validity().unwrap_err();
         assert!(reason.contains(&format!("1 {kind}")), "{reason}");
-        assert_eq!(raw.doubt(), Some(reason));
+        assert_eq!(raw.doubt().as_ref(), Some(&reason));
+        // A busy generator is no excuse; without a wrong delivery it is the reason.
+        raw.load["valid"] = false.into();
+        raw.load["invalid_reason"] = "it was busy".into();
+        assert_eq!(raw.validity(), Err(reason));
+        raw.load["deliveries"][kind] = 0.into();
+        assert_eq!(raw.validity(), Err("it was busy".into()));
     }
     let mut silent = pushed();
     silent.load["deliveries"] = serde_json::Value::Null;
