@@ -1,5 +1,6 @@
 //! The server as a process: signals, and what is printed.
 
+mod announce;
 mod reload;
 mod service_manager;
 mod upgrade;
@@ -7,13 +8,14 @@ mod upgrade;
 use crate::{
     Config, Reload, Server, Statistics,
     admin::Task,
-    config::{Accepting, Architecture, Listen},
+    config::{Accepting, Listen, MechanismChoice},
     sandbox,
     upgrade::{
         launcher,
         predecessor::{Given, Predecessor},
     },
 };
+use announce::Announcement;
 use anyhow::Context;
 use pollux_sys as sys;
 use serde::Serialize;
@@ -91,16 +93,9 @@ pub fn run_with(
         limit_signal_queue(most)?;
     }
     let (grace, drain) = (config.grace, config.drain);
-    let what = match &config.site.directory {
-        Some(directory) => directory.display().to_string(),
-        None if config.frontend.is_some() => "what its origins have".to_owned(),
-        None => "a guestbook".to_owned(),
-    };
-    let tcp_scheme = if config.tls.is_some() { "https://" } else { "http://" };
+    let announcement = Announcement::new(&config);
     let redirect = config.redirect_http.take();
     let answers = config.acme_answers.clone();
-    let frontend = config.frontend.clone();
-    let guestbook = config.guestbook.clone();
     let mut server = Server::start_watched(config, Some(|| sys::signal_self(ATTENTION)))?;
     let mut redirect =
         redirect.map(|address| redirect_to(&server, address, answers)).transpose()?;
@@ -115,34 +110,7 @@ pub fn run_with(
     }
     match report {
         Report::Json => println_json(&listening(&server)?)?,
-        Report::Human => {
-            for address in server.addresses() {
-                let scheme =
-                    if matches!(address, crate::config::Listen::Tcp(_)) { tcp_scheme } else { "" };
-                let how = match server.architecture() {
-                    Architecture::Event => server.mechanism().to_string(),
-                    Architecture::Forking => "forking".into(),
-                    Architecture::Preforked => {
-                        format!("preforked, {} processes", server.workers().len())
-                    }
-                    threads => format!("{threads}, {} threads", server.workers().len()),
-                };
-                say(&format!("pollux serves {what} on {scheme}{address} ({how})"));
-            }
-            for route in frontend.iter().flat_map(|frontend| &frontend.routes) {
-                let origin = &route.origin;
-                say(&match &route.prefix {
-                    Some(prefix) => format!("{prefix}/ is passed on to {origin}"),
-                    None => format!("what it has not is passed on to {origin}"),
-                });
-            }
-            if let Some(address) = server.admin_address() {
-                say(&format!("its figures are at {address}"));
-            }
-            if let Some(guestbook) = guestbook {
-                say(&format!("its guestbook is at {}, on {}", guestbook.path, guestbook.store));
-            }
-        }
+        Report::Human => announcement.print(&server),
     }
     let mechanism = server.mechanism().name.clone();
     let print = |statistics: &Statistics| match report {
@@ -252,6 +220,7 @@ fn redirect_to(
     config.site.directory = None;
     config.listen = vec![address];
     config.acme_answers = acme_answers;
+    config.mechanism = MechanismChoice::Named(server.mechanism().clone());
     config.https_redirect =
         Some(port.context("--redirect-http: no TCP listener to send clients to")?);
     let redirect = Server::start(config).context("--redirect-http")?;

@@ -3,11 +3,11 @@
 use super::{BINARY, INDEX, serve, site};
 use std::{
     fs,
-    io::{Read, Write},
+    io::{BufRead, BufReader, Read, Write},
     net::TcpListener,
     os::unix::{fs::PermissionsExt, net::UnixStream},
     path::Path,
-    process::Command,
+    process::{Command, Stdio},
 };
 
 /// When a server cannot start, and when nobody could have understood what it was to do.
@@ -209,4 +209,39 @@ fn every_worker_has_a_thread_on_its_cpu() {
         .unwrap();
         assert!(status.contains("Cpus_allowed_list:\t0\n"), "{status}");
     }
+}
+
+/// Starts a server of two sites, one of them for every name that has no other, and ends it when it has listed both.
+#[test]
+fn the_start_names_each_of_several_sites_once() {
+    let (first, second) = (site(0), site(0));
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("pollux.toml");
+    let text = format!(
+        "listen = [\"127.0.0.1:0\"]\nredirect-http = \"127.0.0.1:0\"\ntls = \"self-signed\"\n\
+         [[site]]\nnames = [\"one.test\"]\nroot = {:?}\n\
+         [[site]]\nnames = [\"two.test\", \"*.two.test\"]\nroot = {:?}\n",
+        first.path(),
+        second.path()
+    );
+    fs::write(&path, text).unwrap();
+    let mut command = Command::new(BINARY);
+    command.arg("serve").arg("--config").arg(&path).stderr(Stdio::piped());
+    let mut server = command.spawn().unwrap();
+    let last = format!("two.test, *.two.test: {}", second.path().display());
+    let mut lines = Vec::new();
+    for line in BufReader::new(server.stderr.take().unwrap()).lines() {
+        lines.push(line.unwrap());
+        if lines.last() == Some(&last) {
+            break;
+        }
+    }
+    server.kill().unwrap();
+    server.wait().unwrap();
+    let count = |part: &str| lines.iter().filter(|line| line.contains(part)).count();
+    let default = format!("one.test, and every other name: {}", first.path().display());
+    assert_eq!(lines.last(), Some(&last), "{lines:#?}");
+    assert_eq!(count("pollux serves 2 sites on https://127.0.0.1:"), 1, "{lines:#?}");
+    assert_eq!(count(&default), 1, "{lines:#?}");
+    assert_eq!(count("--mechanism auto chose"), 1, "{lines:#?}");
 }
