@@ -2,12 +2,13 @@
 
 use pollux_server::{
     Config, Server,
-    config::{Architecture, Listen},
+    config::{Architecture, HubConfig, Listen},
 };
 use std::{
     io::{Read, Write},
     net::{SocketAddr, TcpStream},
     os::unix::net::UnixStream,
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -145,10 +146,7 @@ fn readiness_ends_when_a_stop_is_requested() {
     // It holds the server until its grace is over.
     let mut slow = TcpStream::connect(site.site()).unwrap();
     slow.write_all(b"GET / HT").unwrap();
-    let begun = Instant::now();
-    while !get(site.admin(), "/metrics").contains("\npollux_connections{state=\"active\"} 1\n") {
-        assert!(begun.elapsed() < PATIENCE);
-    }
+    until_metrics(&site, &["pollux_connections{state=\"active\"} 1"]);
     site.server.begin_stop(PATIENCE);
     let reply = get(site.admin(), "/readyz");
     assert!(reply.starts_with("HTTP/1.1 503 "), "{reply}");
@@ -171,7 +169,11 @@ fn until_metrics(site: &Site, lines: &[&str]) {
 
 #[test]
 fn connections_are_counted_by_state_and_rejections_by_reason() {
-    let site = site(|_| {});
+    let site = site(|config| {
+        let mut hub = HubConfig::new("/hub");
+        (hub.anonymous, hub.publish_anonymous) = (true, true);
+        config.hub = Some(Arc::new(hub));
+    });
     let state =
         |state: &str, count: u32| format!("pollux_connections{{state=\"{state}\"}} {count}");
     let mut one = TcpStream::connect(site.site()).unwrap();
@@ -186,6 +188,10 @@ fn connections_are_counted_by_state_and_rejections_by_reason() {
     until_metrics(&site, &[&state("idle", 1), &state("active", 1)]);
     one.write_all(b"TP/1.1\r\nHost: a\r\n\r\n").unwrap();
     until_metrics(&site, &[&state("idle", 2), &state("active", 0)]);
+    one.write_all(b"GET /hub?match=a HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
+    until_metrics(&site, &[&state("idle", 1), &state("active", 0), &state("stream", 1)]);
+    drop(one);
+    until_metrics(&site, &[&state("idle", 1), &state("stream", 0)]);
     let _ = exchange(site.site(), "GET\r\n\r\n");
     let page = get(site.admin(), "/");
     assert!(page.contains("malformed request: 1") && page.contains("median time"), "{page}");
