@@ -19,7 +19,7 @@ use std::{
 /// How long a generator runs whose example sets another time, or none.
 const LASTS: &str = "500ms";
 /// The most requests or connections of an example.
-const MOST: u32 = 8_000;
+const MOST: u32 = 200;
 
 /// The examples of `pollux COMMAND` in its help and in README, without the program's name.
 fn examples(command: &str) -> Vec<Vec<String>> {
