@@ -1,4 +1,5 @@
-//! What a request, a wait and a delivery of the push hub cost in instructions, against the figures in `instructions.toml`: a slow-down
+//! What a request, a wait and a delivery of the push hub cost in instructions, against the figures in
+//! `instructions.toml`: a slow-down
 //! fails the build, on whatever machine.
 //!
 //! A sealed guest runs this program, whose clocks count instructions there. Where its kernel, the
@@ -334,7 +335,7 @@ impl Server {
 const PUBLICATION: &str = "POST /.well-known/mercure HTTP/1.1\r\nHost: a\r\n\
     Content-Type: application/x-www-form-urlencoded\r\nContent-Length: 14\r\n\r\ntopic=a&data=x";
 
-/// Reads what comes, up to this end.
+/// Reads from the stream until the received bytes end with `end`.
 fn read_until(stream: &mut TcpStream, end: &[u8]) {
     let mut received = Vec::new();
     let mut buffer = [0; 4096];

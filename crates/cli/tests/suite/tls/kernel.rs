@@ -110,12 +110,9 @@ fn checks(release: &str) {
     eprintln!("{release}: KeyUpdate, the kernel can change keys: {changes_keys}");
 }
 
-/// A site with a short page and a long file, and a certificate that curl and rustls accept.
+/// The site of the other tests, with a certificate that rustls accepts, too: not one of an authority.
 fn site() -> TempDir {
-    let directory = TempDir::new().unwrap();
-    fs::create_dir(directory.path().join("site")).unwrap();
-    fs::write(directory.path().join("site/index.html"), "hello\n").unwrap();
-    fs::write(directory.path().join("site/big"), big()).unwrap();
+    let directory = super::site();
     let output = Command::new("openssl")
         .args(["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"])
         .args(["-days", "30", "-subj", "/CN=localhost", "-keyout", "a.key", "-out", "a.pem"])
