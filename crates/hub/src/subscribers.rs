@@ -10,7 +10,9 @@
 //! not written to: an update to one of a million topics touches only its subscribers.
 
 mod audience;
+mod lifetime;
 mod ring;
+mod rounds;
 mod set_table;
 mod topic_set;
 
@@ -23,6 +25,7 @@ use crate::{
     update::{Frame, Update},
 };
 pub use audience::Audience;
+pub use lifetime::{Deadline, MaxLifetime};
 use ring::NONE;
 use set_table::{SetId, SetTable};
 use slab::Slab;
@@ -63,6 +66,8 @@ struct Slot {
     state: State,
     /// Nothing was sent to it since [`Subscribers::heartbeat`] last looked at it.
     is_quiet: bool,
+    /// When its stream ends at the latest, if that is limited.
+    deadline: Option<Deadline>,
 }
 
 /// Whether a subscriber's connection can take something.
@@ -100,10 +105,21 @@ pub enum OnLoss {
 pub enum Message<'a> {
     /// An update.
     Update(&'a Arc<Update>),
-    /// A comment: a heartbeat, or the notice that updates were skipped.
+    /// A comment, the notice that updates were skipped.
     Comment(&'a Frame),
+    /// A comment to a connection that gets nothing else.
+    Heartbeat(&'a Frame),
     /// The end of the stream. The subscriber is removed, whatever is answered.
     End,
+}
+
+/// What one call has delivered.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sent {
+    /// Updates that connections took.
+    pub updates: usize,
+    /// Notices that updates were skipped.
+    pub skips: usize,
 }
 
 /// All subscribers of one worker.
@@ -120,7 +136,9 @@ pub struct Subscribers {
     on_loss: OnLoss,
     skip_notice: Frame,
     heartbeat: Frame,
+    /// The next slot to look at for a heartbeat, and for a deadline that is over.
     heartbeat_at: usize,
+    lifetime_at: usize,
 }
 
 impl Subscribers {
@@ -137,6 +155,7 @@ impl Subscribers {
             skip_notice: Frame::skip_notice(),
             heartbeat: Frame::comment(""),
             heartbeat_at: 0,
+            lifetime_at: 0,
         }
     }
 
@@ -184,6 +203,7 @@ impl Subscribers {
             next: NONE,
             state: State::Ready,
             is_quiet: false,
+            deadline: None,
         });
         if cursor < published {
             self.replays.insert(key, published);
@@ -268,21 +288,20 @@ impl Subscribers {
         !self.dirty.is_empty()
     }
 
-    /// Sends up to `budget` messages to subscribers that are behind. Returns how many were taken;
-    /// there is more to do while [`has_work`](Self::has_work). `send` gets the name of the
-    /// connection.
+    /// Sends up to `budget` messages to subscribers that are behind. There is more to do while
+    /// [`has_work`](Self::has_work). `send` gets the name of the connection.
     pub fn deliver(
         &mut self,
         history: &History,
         hub: &HubUrl,
         budget: usize,
         mut send: impl FnMut(u64, Message<'_>) -> Delivery,
-    ) -> usize {
-        let mut taken = 0;
+    ) -> Sent {
+        let mut sent = Sent::default();
         for _ in 0..budget {
             let Some(&id) = self.dirty.front() else { break };
             match self.sets.get(id).and_then(|set| set.ready.first_behind()) {
-                Some(key) => taken += usize::from(self.advance(key, history, hub, &mut send)),
+                Some(key) => self.advance(key, history, hub, &mut send, &mut sent),
                 None => {
                     self.dirty.pop_front();
                     if self.sets.get(id).is_some() {
@@ -295,7 +314,7 @@ impl Subscribers {
         if self.dirty.len() > 1 {
             self.dirty.rotate_left(1);
         }
-        taken
+        sent
     }
 
     /// Lets a subscriber continue whose connection was full.
@@ -306,25 +325,31 @@ impl Subscribers {
         }
     }
 
-    /// Brings a subscriber one message further. Returns whether its connection took one.
+    /// Brings a subscriber one message further.
     fn advance(
         &mut self,
         key: u32,
         history: &History,
         hub: &HubUrl,
         send: &mut impl FnMut(u64, Message<'_>) -> Delivery,
-    ) -> bool {
+        sent: &mut Sent,
+    ) {
         let Slot { cursor, connection, set, .. } = self.slots[key as usize];
         let replay = self.replay(key);
         let next = self.sets[set].next_update(cursor, replay, history, hub);
         let (delivery, reached) = match next {
             Next::Nothing(reached) | Next::Search(reached) => {
-                self.move_on(key, reached);
-                return false;
+                return self.move_on(key, reached);
             }
-            Next::Update(reached, update) => (send(connection, Message::Update(update)), reached),
+            Next::Update(reached, update) => {
+                let delivery = send(connection, Message::Update(update));
+                sent.updates += usize::from(delivery == Delivery::Taken);
+                (delivery, reached)
+            }
             Next::Lost(reached) if self.on_loss == OnLoss::Skip => {
-                (send(connection, Message::Comment(&self.skip_notice)), reached)
+                let delivery = send(connection, Message::Comment(&self.skip_notice));
+                sent.skips += usize::from(delivery == Delivery::Taken);
+                (delivery, reached)
             }
             Next::Lost(reached) => {
                 let _ = send(connection, Message::End);
@@ -342,35 +367,9 @@ impl Subscribers {
             }
             Delivery::Gone => self.remove(SubscriberId(key)),
         }
-        delivery == Delivery::Taken
     }
 
-    /// Looks at the next `count` slots, and goes on from there at the next call. An idle subscriber to which nothing was
-    /// sent since the last look at it gets a heartbeat. To look at all twice in a period, call this once a second with
-    /// their share: nobody is left without a message for longer than a period, and those that receive updates more often
-    /// cost no heartbeat. This is neither a timer for each nor a burst.
-    pub fn heartbeat(&mut self, count: usize, mut send: impl FnMut(u64, Message<'_>) -> Delivery) {
-        for _ in 0..count.min(2 * self.slots.capacity()) {
-            if self.heartbeat_at >= self.slots.capacity() {
-                self.heartbeat_at = 0;
-            }
-            let index = u32::try_from(self.heartbeat_at).unwrap_or(NONE);
-            self.heartbeat_at += 1;
-            let Some(slot) = self.slots.get_mut(index as usize) else { continue };
-            let was_quiet = std::mem::replace(&mut slot.is_quiet, true);
-            let Slot { state, connection, .. } = *slot;
-            if !was_quiet || state == State::Blocked || !self.has_everything(index) {
-                continue;
-            }
-            match send(connection, Message::Comment(&self.heartbeat)) {
-                Delivery::Taken => self.slots[index as usize].is_quiet = false,
-                Delivery::Full => {}
-                Delivery::Gone => self.remove(SubscriberId(index)),
-            }
-        }
-    }
-
-    /// How many slots [`heartbeat`](Self::heartbeat) must visit to visit all.
+    /// How many slots [`heartbeat`](Self::heartbeat) and [`end_overdue`](Self::end_overdue) must look at to look at all.
     #[must_use]
     pub fn slots(&self) -> usize {
         self.slots.capacity()

@@ -488,7 +488,8 @@ impl Server {
             Units::Threads(threads) => return Statistics { cache, ..threads.statistics() },
             Units::Processes(processes) => return processes.statistics(),
         };
-        Statistics { cache, ..total(workers.iter().map(Worker::remote)) }
+        let hub = self.hub.as_ref().map(|hub| hub.statistics());
+        Statistics { cache, hub, ..total(workers.iter().map(Worker::remote)) }
     }
 
     /// Waits for one of `signals`, which are blocked, and looks after what needs that meanwhile;
@@ -574,6 +575,7 @@ impl Server {
         }
         drop(self.files);
         let cache = renew::statistics_of(&self.cache);
-        outcome.map(|all| Statistics { cache, ..all }).context("a worker failed")
+        let hub = self.hub.as_ref().map(|hub| hub.statistics());
+        outcome.map(|all| Statistics { cache, hub, ..all }).context("a worker failed")
     }
 }

@@ -2,11 +2,13 @@
 
 pub(crate) mod census;
 mod counter;
+mod hub;
 pub(crate) mod latency;
 pub(crate) mod scoreboard;
 
 pub(crate) use counter::COUNTERS;
 pub use counter::{Counter, Counters, Counts};
+pub use hub::{HubStatistics, HubStoreStatistics};
 
 use pollux_sys::{Call, Counters as CallCounters};
 use serde::Deserialize;
@@ -24,6 +26,8 @@ pub struct Statistics {
     pub counts: Counts,
     /// The cache's counters, which all workers share; nothing without one, or of a single worker.
     pub cache: Option<pollux_cache::Statistics>,
+    /// What the workers of a hub share; nothing without one, or of a single worker.
+    pub hub: Option<HubStatistics>,
     /// System calls of the workers' threads.
     pub system_calls: CallCounters,
     /// What only this mechanism counts.
@@ -45,6 +49,7 @@ impl Statistics {
     pub fn merge(&mut self, other: &Self) {
         self.counts.merge(&other.counts);
         self.cache = self.cache.or(other.cache);
+        self.hub = self.hub.or(other.hub);
         self.system_calls.merge(&other.system_calls);
         for (name, value) in &other.mechanism {
             let ours = self.mechanism.entry(name).or_default();
@@ -90,7 +95,7 @@ impl Statistics {
             }
         }
         let mechanism = line.details.into_iter().map(|(name, n)| (interned(name), n)).collect();
-        Ok(Self { counts, cache: None, system_calls, mechanism })
+        Ok(Self { counts, cache: None, hub: None, system_calls, mechanism })
     }
 
     /// The line of JSON that `--json` prints at the end and at each SIGUSR1.
@@ -116,6 +121,11 @@ impl Statistics {
             let cache: Map<_, _> =
                 cache.iter().map(|(name, value)| (name.into(), value.into())).collect();
             line.insert("cache".into(), cache.into());
+        }
+        if let (Some(hub), Some(object)) = (&self.hub, line.get_mut("hub")) {
+            for (name, value) in hub.iter() {
+                object[name] = value.into();
+            }
         }
         let calls: Map<_, _> = self
             .system_calls
@@ -210,12 +220,24 @@ mod tests {
         let written = Statistics {
             counts,
             cache: None,
+            hub: None,
             system_calls: calls,
             mechanism: BTreeMap::from([("hints", 12)]),
         };
         let read = Statistics::from_json(&written.to_json("epoll")).unwrap();
         assert_eq!(format!("{read:?}"), format!("{written:?}"));
         assert!(Statistics::from_json("{}").is_err());
+    }
+
+    #[test]
+    fn figures_of_a_hub_are_beside_its_counters() {
+        let store = HubStoreStatistics { is_connected: true, reconnections: 2 };
+        let hub = HubStatistics { history_updates: 7, history_bytes: 700, store: Some(store) };
+        let statistics = Statistics { hub: Some(hub), ..Statistics::default() };
+        let line: Value = serde_json::from_str(&statistics.to_json("epoll")).unwrap();
+        let keys = ["history_updates", "history_bytes", "store_connected", "store_reconnections"];
+        assert_eq!(keys.map(|key| line["hub"][key].as_u64().unwrap()), [7, 700, 1, 2]);
+        assert_eq!(line["hub"]["delivered"], 0);
     }
 
     #[test]

@@ -20,10 +20,10 @@ Examples:
                                   An update for each line
   pollux push http://127.0.0.1:8080 --topic /orders/7 --private --data shipped
 
-The identifier of each update is printed. An update that a hub refuses because
-it gets too many is sent again a second later.
+The command prints the identifier of each update. If the hub answers 429 because
+it gets too many updates, the command sends the update again after a second.
 
-Exit status: 0 when all were accepted, 1 when one was not.";
+Exit status: 0 if all updates were accepted, 1 if one was not.";
 
 /// The command's arguments.
 #[derive(clap::Args)]
@@ -33,7 +33,7 @@ pub(crate) struct Args {
     #[arg(value_name = "URL")]
     hub: HubAddress,
 
-    /// What the update is about: a URL or any other text
+    /// The topic of the update: a URL or any other text
     #[arg(long, short, value_name = "TOPIC")]
     topic: String,
 
@@ -41,23 +41,23 @@ pub(crate) struct Args {
     #[arg(long, short, value_name = "TEXT")]
     data: Option<String>,
 
-    /// Only for subscribers whose token permits the topic
+    /// Send the update only to subscribers whose token permits the topic
     #[arg(long)]
     private: bool,
 
-    /// The type of the event, which scripts of pages can listen for
+    /// The type of the event, for which scripts can listen (addEventListener)
     #[arg(long = "type", value_name = "NAME")]
     event_type: Option<String>,
 
-    /// The identifier, which the hub draws otherwise
+    /// The identifier of the update [default: the hub generates one]
     #[arg(long, value_name = "ID", requires = "data")]
     id: Option<String>,
 
-    /// After how many milliseconds clients are to reconnect
+    /// How long clients wait before they reconnect, in milliseconds
     #[arg(long, value_name = "MS")]
     retry: Option<u64>,
 
-    /// The file with the access token
+    /// File with the access token
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
 

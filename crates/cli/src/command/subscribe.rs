@@ -22,10 +22,11 @@ Examples:
   pollux subscribe http://127.0.0.1:8080 --topic '*' --last-event-id earliest
                                   All topics, from the start of the history
 
-The content of each update is printed, and its end is a line's end. When the
-connection is lost, it is made again, and goes on after the last update.
+The command prints the content of each update, followed by a line feed. When the
+stream ends or the connection fails, it connects again and continues after the
+last update.
 
-Exit status: 0 after --count updates, 1 when the hub refuses.";
+Exit status: 0 after --count updates, 1 if the hub refuses the subscription.";
 
 /// How long a hub may be silent. Hubs send comments more often.
 const SILENCE: Duration = Duration::from_secs(150);
@@ -40,19 +41,19 @@ pub(crate) struct Args {
     #[arg(value_name = "URL")]
     hub: HubAddress,
 
-    /// A topic to read, or * for all; may be repeated
+    /// Subscribe to this topic, or to all (*); may be repeated
     #[arg(long, short, value_name = "TOPIC", action = ArgAction::Append, required_unless_present = "pattern")]
     topic: Vec<String>,
 
-    /// A URL pattern of topics to read, such as /orders/:id; may be repeated
+    /// Subscribe to the topics that match this URL pattern, such as /orders/:id; may be repeated
     #[arg(long, short, value_name = "PATTERN", action = ArgAction::Append)]
     pattern: Vec<String>,
 
-    /// Begin after this update, or with all that the hub still has: earliest
+    /// Begin after the update with this identifier, or with the whole history (earliest)
     #[arg(long, value_name = "ID")]
     last_event_id: Option<String>,
 
-    /// End after so many updates
+    /// End after this number of updates
     #[arg(long, short = 'n', value_name = "N")]
     count: Option<u64>,
 
@@ -60,7 +61,7 @@ pub(crate) struct Args {
     #[arg(long)]
     json: bool,
 
-    /// The file with the access token
+    /// File with the access token
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
 

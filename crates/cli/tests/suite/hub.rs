@@ -4,6 +4,8 @@
 mod full_disk;
 #[path = "hub/keys.rs"]
 mod keys;
+#[path = "hub/lifetime.rs"]
+mod lifetime;
 
 use pollux_testkit::{http::PATIENCE, serve::Serve};
 use std::{

@@ -87,6 +87,7 @@ impl Rig {
             let text = match message {
                 Message::Update(update) => update.id.to_string(),
                 Message::Comment(_) => "skip".to_owned(),
+                Message::Heartbeat(_) => "heartbeat".to_owned(),
                 Message::End => "end".to_owned(),
             };
             received.entry(connection).or_default().push(text);
@@ -99,10 +100,18 @@ impl Rig {
     }
 }
 
+/// What a slab makes of slots.
+#[expect(dead_code, reason = "only its size counts")]
+enum Vacancy {
+    Vacant(usize),
+    Occupied(Slot),
+}
+
 #[test]
 fn a_subscriber_costs_32_bytes() {
     assert_eq!(size_of::<Slot>(), 32);
     assert_eq!(size_of::<Option<Slot>>(), 32);
+    assert_eq!(size_of::<Vacancy>(), 32, "as in the slab");
     let mut rig = Rig::new(10, OnLoss::Skip);
     let one = audience(&["a"], &[]);
     for connection in 0..4096 {
@@ -261,7 +270,7 @@ fn an_update_touches_only_the_subscribers_of_its_topic() {
 fn beats(rig: &mut Rig) -> Vec<u64> {
     let mut beats = Vec::new();
     let all = rig.subscribers.slots();
-    rig.subscribers.heartbeat(all, |connection, _| {
+    rig.subscribers.heartbeat(all, all, |connection, _| {
         beats.push(connection);
         Delivery::Taken
     });
@@ -278,7 +287,7 @@ fn heartbeats_reach_every_idle_subscriber_once_in_two_looks() {
     let share = (2 * rig.subscribers.slots()).div_ceil(10);
     for _ in 0..20 {
         let mut now = 0;
-        rig.subscribers.heartbeat(share, |connection, _| {
+        rig.subscribers.heartbeat(share, share, |connection, _| {
             now += 1;
             *beats.entry(connection).or_insert(0) += 1;
             Delivery::Taken
@@ -309,6 +318,57 @@ fn an_update_takes_the_place_of_a_heartbeat() {
     assert_eq!(rig.received(3), "1");
     assert_eq!(beats(&mut rig), [1]);
     assert_eq!(beats(&mut rig), [2, 3]);
+}
+
+/// A budget bounds what one call sends; the next call goes on where it ended.
+#[test]
+fn heartbeats_have_a_budget() {
+    let mut rig = Rig::new(10, OnLoss::Skip);
+    for connection in 0..100 {
+        rig.add(connection, &audience(&["a"], &[]));
+    }
+    assert!(beats(&mut rig).is_empty());
+    let (mut beats, mut left) = (Vec::new(), rig.subscribers.slots());
+    while left > 0 {
+        let before = beats.len();
+        left -= rig.subscribers.heartbeat(left, 7, |connection, _| {
+            beats.push(connection);
+            Delivery::Taken
+        });
+        assert!(beats.len() - before <= 7);
+    }
+    assert_eq!(beats, (0..100).collect::<Vec<_>>());
+}
+
+#[test]
+fn streams_end_when_their_deadline_is_over_a_few_at_a_time() {
+    let limit = MaxLifetime::new(Duration::from_secs(600), Duration::from_secs(1)).unwrap();
+    let mut rig = Rig::new(10, OnLoss::Skip);
+    for connection in 0..100 {
+        let id = rig.add(connection, &audience(&["a"], &[]));
+        if connection < 90 {
+            rig.subscribers
+                .set_deadline(id, limit.draw(Duration::ZERO, u32::try_from(connection).unwrap()));
+        }
+    }
+    let mut ended = Vec::new();
+    for second in 0..600 {
+        let now = limit.instant(Duration::from_secs(second));
+        let before = ended.len();
+        let mut left = limit.share(rig.subscribers.slots());
+        while left > 0 {
+            left -= rig.subscribers.end_overdue(left, 1, now, |connection, message| {
+                assert!(matches!(message, Message::End));
+                ended.push(connection);
+                Delivery::Gone
+            });
+        }
+        assert!(second >= 295 || ended.is_empty(), "after {second} s: {ended:?}");
+        assert!(ended.len() - before <= limit.share(rig.subscribers.slots()));
+    }
+    ended.sort_unstable();
+    assert_eq!(ended, (0..90).collect::<Vec<_>>());
+    assert_eq!(rig.subscribers.len(), 10, "without a limit");
 }
 
 #[derive(Clone, Debug)]

@@ -13,6 +13,9 @@ use pollux_hub::{
 use std::{fmt, path::PathBuf, str::FromStr, time::Duration};
 use url::{Host, Url};
 
+/// The shortest limit of the time that a stream lasts. What is over is found once a second.
+const MAX_LIFETIME_LEAST: Duration = Duration::from_secs(2);
+
 /// Where a hub keeps its history.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum HubStoreConfig {
@@ -115,6 +118,9 @@ pub struct HubConfig {
     /// The longest time without a message: then a subscriber gets a comment, so that nobody in between forgets the
     /// connection; zero is never.
     pub heartbeat: Duration,
+    /// The longest time that a stream lasts: then it ends, and the subscriber connects and is authorized again; zero is
+    /// no limit.
+    pub max_lifetime: Duration,
     /// Where the history is kept.
     pub store: HubStoreConfig,
     /// The bounds.
@@ -141,6 +147,7 @@ impl HubConfig {
             subscriptions: false,
             on_loss: OnLoss::Skip,
             heartbeat: Duration::from_secs(40),
+            max_lifetime: Duration::from_secs(24 * 3600),
             store: HubStoreConfig::Memory,
             limits: Limits::default(),
         }
@@ -182,6 +189,11 @@ impl HubConfig {
         ensure!(
             self.key_authorities.is_none() || matches!(self.key_source, Some(KeySource::Url(_))),
             "--hub-jwks-ca: it belongs to an https URL of --hub-jwks"
+        );
+        ensure!(
+            self.max_lifetime.is_zero() || self.max_lifetime >= MAX_LIFETIME_LEAST,
+            "--hub-max-lifetime {:?}: at least {MAX_LIFETIME_LEAST:?}, or 0 for no limit",
+            self.max_lifetime
         );
         self.url("http://localhost").map(drop)
     }
@@ -266,6 +278,11 @@ mod tests {
         }
         let with_key = HubConfig { subscriber_keys: Some("k".into()), ..HubConfig::new("/hub") };
         with_key.check().unwrap();
+        let lifetime =
+            |seconds| HubConfig { max_lifetime: Duration::from_secs(seconds), ..with_key.clone() };
+        assert!([0, 2].map(lifetime).iter().all(|config| config.check().is_ok()));
+        let short = lifetime(1).check().unwrap_err().to_string();
+        assert!(short.contains("--hub-max-lifetime 1s: at least 2s, or 0"), "{short}");
         assert!(format!("{:#}", with_key.read_keys().unwrap_err()).contains("key k"));
         assert_eq!(with_key.url("http://h:1").unwrap().as_str(), "http://h:1/hub");
     }

@@ -532,6 +532,7 @@ impl<A: Service> Blocking<A> {
         self.slot.show(&Statistics {
             counts: counters.read(),
             cache: None,
+            hub: None,
             system_calls: sys::counters().since(&self.calls_before),
             mechanism: Default::default(),
         });

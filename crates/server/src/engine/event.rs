@@ -567,6 +567,7 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
         Statistics {
             counts: counters.read(),
             cache: None,
+            hub: None,
             system_calls: sys::counters(),
             mechanism: self.mechanism.statistics().into_iter().collect(),
         }

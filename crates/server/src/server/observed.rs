@@ -5,6 +5,7 @@ use crate::{
     admin::web::{Observed, ServerInfo},
     stats::Statistics,
 };
+use std::sync::{Arc, Weak};
 
 impl Server {
     /// The state of the admin listener.
@@ -16,6 +17,8 @@ impl Server {
             acme: self.acme_status(),
         };
         let cache = self.cache.clone();
+        // The hub ends with the server, not with the listener.
+        let hub = self.hub.as_ref().map(Arc::downgrade);
         let figures: Box<dyn Fn() -> Statistics + Send + Sync> = match &self.units {
             Units::Workers(workers) => {
                 let remotes: Vec<_> =
@@ -29,7 +32,10 @@ impl Server {
         let (all, ends) = (self.infos.len(), self.ends.clone());
         Observed::new(
             info,
-            Box::new(move || Statistics { cache: renew::statistics_of(&cache), ..figures() }),
+            Box::new(move || {
+                let hub = hub.as_ref().and_then(Weak::upgrade).map(|hub| hub.statistics());
+                Statistics { cache: renew::statistics_of(&cache), hub, ..figures() }
+            }),
             Box::new(move || all.saturating_sub(ends.count())),
         )
     }

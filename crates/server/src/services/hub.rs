@@ -28,6 +28,7 @@ use crate::{
     config::KeySource,
     reactor::{AlarmId, ClientId, EventTarget, ExchangeId, Reactor},
     service::{Event, Flow, Part, RequestContext, ResponseWriter, Service, ServiceContext},
+    stats::Counter,
     transport::outbox::Outbox,
 };
 use answer::{ACCEPT_QUERY, ALLOW, Asker};
@@ -54,11 +55,14 @@ use std::{
     net::IpAddr,
     sync::Arc,
     thread,
+    time::Duration,
 };
+use streams::Rounds;
 use subscribe::SubscribeHead;
 
-/// Ticks between two looks at heartbeats and expired tokens: 1 s.
+/// Ticks between two looks at heartbeats, expired tokens and deadlines, and the same as a time.
 const CARE_TICKS: u32 = 10;
+const CARE_INTERVAL: Duration = Duration::from_secs(1);
 
 /// One worker's part of a hub.
 #[derive(Debug)]
@@ -81,6 +85,8 @@ pub(crate) struct Hub {
     /// The alarm of [`CARE_TICKS`], and whether it has rung.
     care: Option<AlarmId>,
     care_is_due: bool,
+    /// What of the last look is not done yet.
+    rounds: Rounds,
 }
 
 /// What only some subscribers have.
@@ -133,6 +139,7 @@ impl Hub {
             outcomes: HashMap::new(),
             care: None,
             care_is_due: false,
+            rounds: Rounds::default(),
             shared,
         }
     }
@@ -286,11 +293,15 @@ impl Hub {
     ) {
         match outcome {
             Ok(id) => {
+                context.worker.counters.add(Counter::HubAccepted, 1);
                 let fields = b"Cache-Control: no-store\r\n";
                 let content = ("text/plain; charset=utf-8", id.as_bytes());
                 asker.answer(context, outbox, Status::Ok, fields, content);
             }
-            Err(reject) => asker.reject(context, outbox, &reject, &self.shared.url),
+            Err(reject) => {
+                count_refusal(context, &reject);
+                asker.reject(context, outbox, &reject, &self.shared.url);
+            }
         }
     }
 
@@ -349,6 +360,18 @@ impl Drop for Hub {
     }
 }
 
+/// Counts an update that is refused.
+fn count_refusal(context: &RequestContext<'_>, reject: &Reject) {
+    let reason = match reject.status {
+        401 | 403 => Counter::HubUnauthorized,
+        413 => Counter::HubTooLarge,
+        429 => Counter::HubTooMany,
+        500.. => Counter::HubUnavailable,
+        _ => Counter::HubInvalid,
+    };
+    context.worker.counters.add(reason, 1);
+}
+
 /// The opaque part of an entity tag (RFC 9110 §8.8.3) that stands for an identifier.
 fn entity_tag(id: &str) -> String {
     let mut tag = String::with_capacity(id.len());
@@ -396,7 +419,10 @@ impl Service for Hub {
                     let phase = Phase::Form(form);
                     return Flow::NeedBody(Exchange(Box::new(State { asker, phase })));
                 }
-                Err(reject) => reject,
+                Err(reject) => {
+                    count_refusal(context, &reject);
+                    reject
+                }
             },
             Method::Other(b"QUERY") if self.is_hub_itself(&request.target) => {
                 match self.admit_query(request, context.hides_authorization()) {
@@ -443,6 +469,7 @@ impl Service for Hub {
                 if let Err(reject) = form.receive(bytes, &self.shared.config.limits) {
                     // The rest is not waited for: the connection cannot go on behind it.
                     context.close_after();
+                    count_refusal(context, &reject);
                     asker.reject(context, outbox, &reject, &self.shared.url);
                     return Flow::Done;
                 }

@@ -10,7 +10,8 @@ use std::{
 
 macro_rules! counters {
     ($($name:ident, $group:literal, $key:literal, $help:literal;)*) => {
-        /// What a worker counts. Every value only grows, but those of `Busy` and `Streams`.
+        /// What a worker counts. Every value only grows, but those of `Busy`, `Streams`, `HubPolls` and
+        /// `HubTopicSets`.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
         pub enum Counter {
             $(#[doc = $help] $name,)*
@@ -102,6 +103,20 @@ counters! {
         "Origins that could not be reached, did not answer in time, or sent what is no reply.";
     OriginRetries, "origins", "retries",
         "Requests tried again: at another address or origin, or on a new connection.";
+    HubPolls, "hub", "polls", "Long polls that wait for an update now.";
+    HubTopicSets, "hub", "topic_sets", "Distinct sets of topics that subscribers of this worker read now.";
+    HubAccepted, "hub", "accepted", "Updates accepted from publishers.";
+    HubInvalid, "hub", "refused_invalid", "Updates refused because the request is malformed.";
+    HubUnauthorized, "hub", "refused_unauthorized",
+        "Updates refused because the publisher has no token that permits them.";
+    HubTooLarge, "hub", "refused_too_large", "Updates refused because they are larger than --hub-max-update.";
+    HubTooMany, "hub", "refused_rate", "Updates refused because they exceed --hub-max-rate.";
+    HubUnavailable, "hub", "refused_unavailable", "Updates refused because they could not be stored.";
+    HubDelivered, "hub", "delivered", "Updates sent to subscribers, one for each subscriber.";
+    HubSkips, "hub", "skips", "Times that a subscriber missed updates, because they had left the history.";
+    HubEndedSlow, "hub", "ended_slow", "Streams ended because the subscriber was too slow (--hub-slow close).";
+    HubEndedToken, "hub", "ended_token", "Streams ended because the subscriber's token expired.";
+    HubEndedLifetime, "hub", "ended_lifetime", "Streams ended because of --hub-max-lifetime.";
 }
 
 /// How many counters there are.

@@ -187,6 +187,7 @@ impl Scoreboard {
         Statistics {
             counts,
             cache: None,
+            hub: None,
             system_calls: Counters::from_words(words),
             mechanism: Default::default(),
         }

@@ -10,6 +10,10 @@ mod delivery;
 mod faults;
 #[path = "hub/keys.rs"]
 mod keys;
+#[path = "hub/lifetime.rs"]
+mod lifetime;
+#[path = "hub/metrics.rs"]
+mod metrics;
 #[path = "hub/protocol.rs"]
 mod protocol;
 #[path = "hub/redis.rs"]
@@ -19,6 +23,7 @@ use pollux_event::registry;
 use pollux_server::{
     Config, Server,
     config::{HubConfig, Listen, MechanismChoice},
+    stats::Statistics,
 };
 use pollux_testkit::http::{Client, PATIENCE, Reply};
 use std::{
@@ -32,7 +37,7 @@ const PATH: &str = "/.well-known/mercure";
 
 /// A server with a hub.
 struct Hub {
-    _server: Server,
+    server: Server,
     address: SocketAddr,
 }
 
@@ -51,11 +56,15 @@ impl Hub {
         config.hub = Some(Arc::new(hub));
         let server = Server::start(config).unwrap();
         let Listen::Tcp(address) = server.addresses()[0] else { panic!("no address") };
-        Self { _server: server, address }
+        Self { server, address }
     }
 
     fn open() -> Self {
         Self::start(1, |_, _| ())
+    }
+
+    fn statistics(&self) -> Statistics {
+        self.server.statistics()
     }
 
     fn client(&self) -> Client {
@@ -106,6 +115,8 @@ struct Stream {
     comments: Vec<String>,
     /// The part of the last chunk that `line` has not returned yet.
     text: String,
+    /// Whether the last chunk said that the stream is over.
+    has_end: bool,
 }
 
 /// An event, field by field.
@@ -135,7 +146,7 @@ impl Stream {
             }
         }
         assert!(head[0].starts_with("HTTP/1.1 200 "), "{head:?}");
-        Self { reader, head, comments: Vec::new(), text: String::new() }
+        Self { reader, head, comments: Vec::new(), text: String::new(), has_end: false }
     }
 
     fn field(&self, name: &str) -> Option<&str> {
@@ -153,6 +164,7 @@ impl Stream {
         self.reader.read_exact(&mut chunk).ok()?;
         assert!(chunk.ends_with(b"\r\n"));
         chunk.truncate(len);
+        self.has_end = len == 0;
         (len > 0).then(|| String::from_utf8(chunk).unwrap())
     }
 

@@ -13,27 +13,27 @@ use std::{path::PathBuf, time::Duration};
 #[derive(clap::Args)]
 #[command(next_help_heading = "Hub")]
 pub(crate) struct HubArgs {
-    /// Serve a Mercure hub at this path: updates that publishers post reach subscribers as
-    /// server-sent events. DIR stands before this flag [default path: /.well-known/mercure]
+    /// Serve a Mercure hub at this path: it sends the updates that publishers post to subscribers, as
+    /// server-sent events. Write DIR before this flag [default path: /.well-known/mercure]
     #[arg(long, value_name = "PATH", num_args = 0..=1, default_missing_value = WELL_KNOWN)]
     pub(super) hub: Option<String>,
 
-    /// The public URL of the server, without a path: tokens name it, relative topics begin with it
+    /// The public URL of the server, without a path. Tokens name it, and relative topics are resolved against it
     /// [default: the first address of --listen]
     #[arg(long, value_name = "URL")]
     hub_url: Option<String>,
 
-    /// The file with the key of subscribers' and publishers' tokens: a secret of 32 bytes or more
+    /// File with the key that verifies the tokens of subscribers and publishers: a secret of 32 bytes or more
     /// (HS256), a public key in PEM (RS256, ES256, EdDSA), or a JWK set
     #[arg(long, value_name = "FILE")]
     hub_jwt_key: Option<PathBuf>,
 
-    /// A JWK set (RFC 7517) with the keys of all tokens, in place of --hub-jwt-key: a file, which is read
-    /// again when it changes, or an http or https URL, which is fetched at the start and at intervals
+    /// JWK set (RFC 7517) with the keys of all tokens, in place of --hub-jwt-key: a file, which is read
+    /// again when it changes, or a URL, which is fetched at the start and then at intervals
     #[arg(long, value_name = "FILE|URL", conflicts_with = "hub_jwt_key")]
     hub_jwks: Option<Text<KeySource>>,
 
-    /// How often the URL of --hub-jwks is fetched again [default: 10m]
+    /// How often to fetch the URL of --hub-jwks again [default: 10m]
     #[arg(long, value_name = "TIME", value_parser = duration::parse)]
     hub_jwks_interval: Option<Duration>,
 
@@ -41,76 +41,81 @@ pub(crate) struct HubArgs {
     #[arg(long, value_name = "FILE")]
     hub_jwks_ca: Option<PathBuf>,
 
-    /// The file with the key of publishers' tokens, if it is another one
+    /// File with the key that verifies the tokens of publishers, if they have another one than subscribers
     #[arg(long, value_name = "FILE")]
     hub_publisher_key: Option<PathBuf>,
 
-    /// Issuer (claim iss) whose tokens are accepted; may be repeated [default: every issuer that
-    /// has a key]
+    /// Accept only tokens of this issuer (claim iss); may be repeated [default: every issuer that has a
+    /// key]
     #[arg(long, value_name = "URL", action = ArgAction::Append)]
     hub_issuer: Vec<String>,
 
-    /// Subscribers need no token, and get what is not private
+    /// Subscribers need no token. Those without one get only updates that are not private
     #[arg(long)]
     hub_anonymous: bool,
 
-    /// Publishers need no token. Only for trials: refused where other hosts can connect
+    /// Publishers need no token. For trials: the server refuses it if other hosts can connect
     #[arg(long)]
     hub_publish_anonymous: bool,
 
-    /// Which Mercure is spoken: 0 (0.x, of clients in use), 1 (1.0) or both [default: both]
+    /// The version of Mercure: 0 (0.x, which existing clients use), 1 (1.0) or both [default: both]
     #[arg(long, value_name = "WHICH")]
     hub_dialect: Option<Text<Dialect>>,
 
-    /// Origins of web pages elsewhere that may use the hub, or * for every page, without cookies;
+    /// Let pages of another origin (https://HOST) use the hub, or all pages (*), then without cookies;
     /// may be repeated
     #[arg(long, value_name = "ORIGIN", action = ArgAction::Append)]
     hub_cors: Vec<String>,
 
-    /// Tell of subscriptions, and list them at PATH/subscriptions
+    /// Publish an update when a subscription begins or ends, and list the active ones at PATH/subscriptions
     #[arg(long)]
     hub_subscriptions: bool,
 
-    /// How often an idle subscriber gets a comment; 0 is never [default: 40s]
+    /// Send a comment to a subscriber that has received nothing else for this time, so that proxies keep
+    /// its connection open; 0 is never [default: 40s]
     #[arg(long, value_name = "TIME", value_parser = duration::parse)]
     hub_heartbeat: Option<Duration>,
 
-    /// Where updates are kept: memory; file:PATH, where an update that was acknowledged survives a
-    /// restart; or redis://HOST:PORT[/DB] or unix:///PATH, which makes all hubs of one Redis one hub [default:
-    /// memory]
+    /// End a stream after this time at the latest: the subscriber connects again, goes on after its last
+    /// update, and its token is verified anew; 0 is no limit [default: 1day]
+    #[arg(long, value_name = "TIME", value_parser = duration::parse)]
+    hub_max_lifetime: Option<Duration>,
+
+    /// Where to keep the history: memory; file:PATH, in which an acknowledged update survives a restart; or
+    /// redis://HOST:PORT[/DB] or unix:///PATH, so that all hubs with the same Redis are one hub [default: memory]
     #[arg(long, value_name = "STORE")]
     hub_store: Option<Text<HubStoreConfig>>,
 
-    /// Updates that are kept for subscribers that reconnect or are slow [default: 10000]
+    /// Maximum number of updates in the history, for subscribers that reconnect or are slow [default: 10000]
     #[arg(long, value_name = "N")]
     hub_history: Option<usize>,
 
-    /// The most bytes of these updates [default: 64M]
+    /// Maximum size of the history [default: 64M]
     #[arg(long, value_name = "BYTES", value_parser = bytes::parse)]
     hub_history_bytes: Option<u64>,
 
-    /// How long they are kept [default: 1day]
+    /// Maximum age of an update in the history [default: 1day]
     #[arg(long, value_name = "TIME", value_parser = duration::parse)]
     hub_history_age: Option<Duration>,
 
-    /// What becomes of a subscriber that is too slow: skip (it learns that it missed
-    /// updates, and gets those that are left) or close (its stream ends) [default: skip]
+    /// What to do if updates leave the history before a slow subscriber has received them: skip (a comment
+    /// tells it, and it gets those that are left) or close (its stream ends) [default: skip]
     #[arg(long, value_name = "WHAT", value_parser = slow)]
     hub_slow: Option<SlowSubscribers>,
 
-    /// Topics and patterns that one subscriber may name [default: 100]
+    /// Maximum number of topics and patterns of one subscriber [default: 100]
     #[arg(long, value_name = "N")]
     hub_max_topics: Option<usize>,
 
-    /// Subscribers that one client address may have; 0 is no limit [default: 0]
+    /// Maximum number of subscribers with the same client address; 0 is no limit [default: 0]
     #[arg(long, value_name = "N")]
     hub_max_per_address: Option<u32>,
 
-    /// The most bytes of one update [default: 1M]
+    /// Maximum size of an update [default: 1M]
     #[arg(long, value_name = "BYTES", value_parser = bytes::parse)]
     hub_max_update: Option<u64>,
 
-    /// The most updates in a second; 0 is no limit [default: 0]
+    /// Maximum number of updates per second; 0 is no limit [default: 0]
     #[arg(long, value_name = "N")]
     hub_max_rate: Option<u32>,
 }
@@ -144,6 +149,7 @@ impl HubArgs {
         value::replace(&mut hub.cors, self.hub_cors);
         hub.subscriptions |= self.hub_subscriptions;
         value::set(&mut hub.heartbeat, self.hub_heartbeat.map(Time));
+        value::set(&mut hub.max_lifetime, self.hub_max_lifetime.map(Time));
         value::set_some(&mut hub.store, self.hub_store);
         value::set(&mut hub.history, self.hub_history);
         value::set(&mut hub.history_bytes, self.hub_history_bytes.map(Size));
@@ -172,6 +178,7 @@ impl HubArgs {
             ("--hub-cors", !self.hub_cors.is_empty()),
             ("--hub-subscriptions", self.hub_subscriptions),
             ("--hub-heartbeat", self.hub_heartbeat.is_some()),
+            ("--hub-max-lifetime", self.hub_max_lifetime.is_some()),
             ("--hub-store", self.hub_store.is_some()),
             ("--hub-history", self.hub_history.is_some()),
             ("--hub-history-bytes", self.hub_history_bytes.is_some()),

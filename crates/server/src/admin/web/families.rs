@@ -2,6 +2,7 @@
 
 mod acme;
 mod http;
+mod hub;
 
 use super::{
     exposition::{Family, Kind, Sample, Value},
@@ -35,6 +36,7 @@ pub(super) fn families(snapshot: &Snapshot) -> Vec<Family> {
     http::families(&snapshot.statistics.counts, &mut all);
     origins(snapshot, &mut all);
     cache(snapshot, &mut all);
+    hub::families(snapshot, &mut all);
     acme::families(snapshot, &mut all);
     all.retain(|family| !family.samples.is_empty());
     all
@@ -315,7 +317,7 @@ fn cache(snapshot: &Snapshot, all: &mut Vec<Family>) {
 mod tests {
     use super::*;
     use crate::admin::web::{exposition::Format, process::ProcessFigures, snapshot::ServerInfo};
-    use crate::stats::{Counts, Statistics};
+    use crate::stats::{Counts, HubStatistics, HubStoreStatistics, Statistics};
     use std::{collections::BTreeSet, time::Duration};
 
     fn snapshot() -> Snapshot {
@@ -324,6 +326,10 @@ mod tests {
         let statistics = Statistics {
             counts,
             cache: Some(pollux_cache::Statistics { hits: 3, entries: 2, ..Default::default() }),
+            hub: Some(HubStatistics {
+                store: Some(HubStoreStatistics::default()),
+                ..HubStatistics::default()
+            }),
             ..Statistics::default()
         };
         Snapshot {
@@ -352,6 +358,22 @@ mod tests {
             assert!(name.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_'), "{name}");
             assert!(family.help.ends_with('.'), "{name}");
         }
+    }
+
+    #[test]
+    fn metrics_of_the_hub_are_there_with_a_hub() {
+        let mut snapshot = snapshot();
+        let text = Format::Prometheus.write(&families(&snapshot));
+        for line in [
+            "pollux_hub_subscribers{kind=\"poll\"} 0\n",
+            "pollux_hub_updates_refused_total{reason=\"rate\"} 0\n",
+            "pollux_hub_subscribers_disconnected_total{reason=\"lifetime\"} 0\n",
+            "pollux_hub_store_connected 0\n",
+        ] {
+            assert!(text.contains(line), "{line} in {text}");
+        }
+        snapshot.statistics.hub = None;
+        assert!(!Format::Prometheus.write(&families(&snapshot)).contains("pollux_hub"));
     }
 
     #[test]

@@ -42,37 +42,40 @@ pub struct HubSection {
     pub anonymous: bool,
     /// Publishers need no token.
     pub publish_anonymous: bool,
-    /// Which Mercure is spoken: `0`, `1` or `both`.
+    /// The version of Mercure: `0`, `1` or `both`.
     pub dialect: Option<Text<Dialect>>,
-    /// Origins of web pages elsewhere that may use the hub.
+    /// Other origins whose pages may use the hub.
     pub cors: Vec<String>,
-    /// Tell of subscriptions, and list them.
+    /// Publish an update when a subscription begins or ends, and list the active ones.
     pub subscriptions: bool,
-    /// How often an idle subscriber gets a comment.
+    /// After this time without anything else, a subscriber gets a comment; 0 is never.
     pub heartbeat: Time,
-    /// Where updates are kept: `memory`, `file:PATH`, `redis://HOST:PORT[/DB]` or `unix:///PATH`.
+    /// The longest time that a stream lasts; 0 is no limit.
+    pub max_lifetime: Time,
+    /// Where to keep the history: `memory`, `file:PATH`, `redis://HOST:PORT[/DB]` or `unix:///PATH`.
     pub store: Option<Text<HubStoreConfig>>,
-    /// Updates that are kept.
+    /// Maximum number of updates in the history.
     pub history: usize,
-    /// The most bytes of these updates.
+    /// Maximum size of the history.
     pub history_bytes: Size,
-    /// How long they are kept.
+    /// Maximum age of an update in the history.
     pub history_age: Time,
-    /// What becomes of a subscriber that is too slow.
+    /// What to do if updates leave the history before a slow subscriber has received them.
     pub slow: SlowSubscribers,
-    /// Topics and patterns that one subscriber may name.
+    /// Maximum number of topics and patterns of one subscriber.
     pub max_topics: usize,
-    /// Subscribers that one client address may have; 0 is no limit.
+    /// Maximum number of subscribers with the same client address; 0 is no limit.
     pub max_per_address: u32,
-    /// The most bytes of one update.
+    /// Maximum size of an update.
     pub max_update: Size,
-    /// The most updates in a second; 0 is no limit.
+    /// Maximum number of updates per second; 0 is no limit.
     pub max_rate: u32,
 }
 
 impl Default for HubSection {
     fn default() -> Self {
-        let HubConfig { heartbeat, limits, key_interval, .. } = HubConfig::new(WELL_KNOWN);
+        let HubConfig { heartbeat, max_lifetime, limits, key_interval, .. } =
+            HubConfig::new(WELL_KNOWN);
         Self {
             path: WELL_KNOWN.to_owned(),
             url: None,
@@ -88,6 +91,7 @@ impl Default for HubSection {
             cors: Vec::new(),
             subscriptions: false,
             heartbeat: Time(heartbeat),
+            max_lifetime: Time(max_lifetime),
             store: None,
             history: limits.history_updates,
             history_bytes: Size(limits.history_bytes as u64),
@@ -123,6 +127,7 @@ impl HubSection {
                 SlowSubscribers::Close => OnLoss::Disconnect,
             },
             heartbeat: self.heartbeat.0,
+            max_lifetime: self.max_lifetime.0,
             store: self.store.as_ref().map(|store| store.value.clone()).unwrap_or_default(),
             limits: Limits {
                 history_updates: self.history,

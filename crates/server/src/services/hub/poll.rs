@@ -5,6 +5,7 @@ use super::{Exchange, Hub, Phase, State, answer::Asker, connection_of, subscribe
 use crate::{
     reactor::{AlarmId, EventTarget},
     service::{Event, Flow, RequestContext},
+    stats::Counter,
     transport::outbox::Outbox,
 };
 use pollux_http::{Status, request::Request};
@@ -52,7 +53,7 @@ impl Hub {
     ) -> Flow<Exchange> {
         let fields = candidate.fields();
         let Candidate { audience, cursor, .. } = candidate;
-        let events = self.events_after(cursor, &audience);
+        let events = self.events_after(context, cursor, &audience);
         if !events.is_empty() || wait == 0 {
             answer(context, &asker, &fields, &events, outbox);
             return Flow::Done;
@@ -66,6 +67,7 @@ impl Hub {
             return Flow::Done;
         };
         self.polls.insert(connection, exchange.number);
+        self.count_polls(context);
         let alarm = context.reactor.timer(wait * 10, EventTarget::Exchange(exchange));
         let poll = Poll { audience, cursor: last, subscriber, connection, alarm, fields };
         Flow::Waiting(Exchange(Box::new(State { asker, phase: Phase::Poll(poll) })))
@@ -88,7 +90,7 @@ impl Hub {
             _ => return Flow::Waiting(exchange),
         }
         self.end_poll(context, poll);
-        let events = self.events_after(poll.cursor, &poll.audience);
+        let events = self.events_after(context, poll.cursor, &poll.audience);
         answer(context, asker, &poll.fields, &events, outbox);
         Flow::Done
     }
@@ -97,25 +99,38 @@ impl Hub {
     pub(super) fn end_poll(&mut self, context: &mut RequestContext<'_>, poll: &Poll) {
         context.reactor.cancel(poll.alarm);
         self.polls.remove(&poll.connection);
+        self.count_polls(context);
         if self.subscribers.connection(poll.subscriber) == Some(poll.connection) {
             self.subscribers.remove(poll.subscriber);
         }
     }
 
+    fn count_polls(&self, context: &RequestContext<'_>) {
+        context.worker.counters.set(Counter::HubPolls, self.polls.len() as u64);
+    }
+
     /// The events after a cursor, as a stream would have them.
-    fn events_after(&mut self, cursor: Sequence, audience: &Audience) -> Vec<u8> {
+    fn events_after(
+        &mut self,
+        context: &RequestContext<'_>,
+        cursor: Sequence,
+        audience: &Audience,
+    ) -> Vec<u8> {
         self.read_on();
         let mut events = Vec::new();
+        let mut count = 0;
         let first = self.history.first().max(cursor + 1);
         for sequence in first..=self.history.last() {
             let Some(update) = self.history.get(sequence) else { continue };
             if audience.reads(update, &self.shared.url) {
                 events.extend_from_slice(update.frame.text());
+                count += 1;
                 if events.len() >= ANSWER_BYTES {
                     break;
                 }
             }
         }
+        context.worker.counters.add(Counter::HubDelivered, count);
         events
     }
 }

@@ -18,7 +18,7 @@ use super::{
     shared::{HubShared, Ticket},
     store::{Job, unavailable},
 };
-use crate::config::HubConfig;
+use crate::{config::HubConfig, stats::HubStoreStatistics};
 use anyhow::bail;
 use connection::Socket;
 use entry::EntryId;
@@ -29,7 +29,7 @@ use std::{
     io,
     sync::{
         Arc, Condvar, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
         mpsc::{Receiver, SyncSender, TrySendError, sync_channel},
     },
     thread::{self, JoinHandle},
@@ -78,6 +78,8 @@ struct Link {
     queued: AtomicUsize,
     /// Whether the log follows the stream now, so that waiting for an entry is of use.
     is_following: AtomicBool,
+    /// Times that the log followed the stream again after a failure.
+    reconnections: AtomicU64,
     /// How far the log is, and the tickets that wait for an entry.
     progress: Mutex<Progress>,
     /// Whether the log does not follow the stream any longer, as another process does. It is locked while entries are
@@ -132,6 +134,7 @@ impl RedisStore {
             reply_bytes: REPLY_BYTES.max(config.limits.update_bytes.saturating_mul(ESCAPED)),
             queued: AtomicUsize::new(0),
             is_following: AtomicBool::new(false),
+            reconnections: AtomicU64::new(0),
             progress: Mutex::default(),
             is_frozen: Mutex::default(),
             thawed: Condvar::new(),
@@ -171,6 +174,14 @@ impl RedisStore {
             TrySendError::Full(_) => unavailable("the hub's Redis is too slow: try again"),
             TrySendError::Disconnected(_) => stopping(),
         })
+    }
+
+    /// The connection now.
+    pub(super) fn statistics(&self) -> HubStoreStatistics {
+        HubStoreStatistics {
+            is_connected: self.link.is_following.load(Ordering::Relaxed),
+            reconnections: self.link.reconnections.load(Ordering::Relaxed),
+        }
     }
 
     /// Whether the history was read once.

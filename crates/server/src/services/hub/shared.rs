@@ -1,7 +1,7 @@
 //! What the workers of one hub share: the log, the keys, the matchers in use.
 
 use super::{
-    keys,
+    CARE_INTERVAL, keys,
     redis::RedisStore,
     store::{HubStore, Job, Store, StoreFile},
     transfer::Transfer,
@@ -9,6 +9,7 @@ use super::{
 use crate::{
     config::{HubConfig, HubStoreConfig},
     reactor::ExchangeId,
+    stats::HubStatistics,
     upgrade,
 };
 use pollux_hub::{
@@ -16,6 +17,7 @@ use pollux_hub::{
     matcher::MatcherCache,
     rate::RateLimit,
     reject::Reject,
+    subscribers::MaxLifetime,
     subscriptions::Registry,
     token::{KeySet, Verifier},
     topic::HubUrl,
@@ -39,6 +41,8 @@ pub(crate) struct HubShared {
     pub(super) matchers: MatcherCache,
     pub(super) subscribers: Option<Verifier>,
     pub(super) publishers: Option<Verifier>,
+    /// How long a stream lasts at most.
+    pub(super) max_lifetime: Option<MaxLifetime>,
     /// The log. Workers copy from it, so that nobody holds the lock while it sends.
     pub(super) log: Mutex<History>,
     /// What becomes of updates during a live upgrade.
@@ -143,6 +147,7 @@ impl HubShared {
             subscribers: subscribers.map(verifier),
             publishers: publishers.map(verifier),
             matchers: MatcherCache::default(),
+            max_lifetime: MaxLifetime::new(config.max_lifetime, CARE_INTERVAL),
             log: Mutex::new(log),
             rate: Mutex::new(RateLimit::new(config.limits.updates_per_second)),
             registry: Mutex::default(),
@@ -362,6 +367,16 @@ impl HubShared {
     /// The clock of the log. It begins late enough that there are times for the updates of a former process.
     pub(super) fn now(&self) -> Duration {
         self.config.limits.history_age.saturating_add(self.started_at.elapsed())
+    }
+
+    /// The history and its store now.
+    pub(crate) fn statistics(&self) -> HubStatistics {
+        let (updates, bytes) = lock(&self.log).size();
+        HubStatistics {
+            history_updates: updates as u64,
+            history_bytes: bytes as u64,
+            store: self.redis().map(RedisStore::statistics),
+        }
     }
 
     /// The active subscriptions.

@@ -2,15 +2,16 @@
 
 mod handover;
 
-use super::{CARE_TICKS, Hub, RAW, client_of, shared::unix_time};
+use super::{CARE_INTERVAL, Hub, HubShared, RAW, client_of, shared::unix_time};
 use crate::reactor::WakeReason;
 use crate::reactor::{ClientId, ExchangeId};
 use crate::service::{ServiceContext, StreamSend};
+use crate::stats::Counter;
 use pollux_hub::{
     subscribers::{Delivery, Message, SubscriberId},
     update::Frame,
 };
-use std::{cmp::Reverse, ops::Range, sync::Arc};
+use std::{cell::Cell, cmp::Reverse, ops::Range, sync::Arc, time::Duration};
 
 /// Messages that one call sends at most: other connections wait meanwhile.
 const DELIVERIES: usize = 256;
@@ -18,11 +19,37 @@ const DELIVERIES: usize = 256;
 /// The end of a stream, as the last chunk says it.
 const END: &[u8] = b"0\r\n\r\n";
 
+/// Slots that are still to be looked at.
+#[derive(Debug, Default)]
+pub(super) struct Rounds {
+    heartbeats: usize,
+    deadlines: usize,
+}
+
+impl Rounds {
+    /// A second is over: its share is added to what is left of former ones.
+    fn begin(&mut self, shared: &HubShared, slots: usize) {
+        let period = shared.config.heartbeat.as_millis() / CARE_INTERVAL.as_millis();
+        if let Ok(period @ 1..) = usize::try_from(period) {
+            // Twice in a period, as `heartbeat` requires.
+            self.heartbeats = (self.heartbeats + (2 * slots).div_ceil(period)).min(2 * slots);
+        }
+        if let Some(limit) = shared.max_lifetime {
+            self.deadlines = (self.deadlines + limit.share(slots)).min(slots);
+        }
+    }
+
+    fn are_over(&self) -> bool {
+        self.heartbeats == 0 && self.deadlines == 0
+    }
+}
+
 impl Hub {
     /// Whether [`Hub::pump`] has something to do.
     #[inline]
     pub(crate) fn has_stream_work(&self) -> bool {
         self.care_is_due
+            || !self.rounds.are_over()
             || self.shared.has_answers(self.worker.index)
             || self.subscribers.has_work()
             || (self.history.last() != self.shared.head())
@@ -48,12 +75,18 @@ impl Hub {
         let mut ready = Vec::new();
         let mut gone = Vec::new();
         let care = std::mem::take(&mut self.care_is_due);
-        let Self { subscribers, history, shared, polls, extras, .. } = self;
+        let ends = Cell::new(0);
+        let Self { subscribers, history, shared, polls, extras, rounds, .. } = self;
         let mut deliver = |connection: u64, message: Message<'_>| {
             // Most hubs have no long polls: then a delivery looks nothing up.
             if !polls.is_empty()
-                && let Some(number) = polls.remove(&connection)
+                && let Some(&number) = polls.get(&connection)
             {
+                if matches!(message, Message::Heartbeat(_)) {
+                    // It waits for an update or for the end of its time.
+                    return Delivery::Taken;
+                }
+                polls.remove(&connection);
                 let client = client_of(connection);
                 ready.push(ExchangeId { client, number });
                 // The exchange reads the history itself, from its own cursor.
@@ -62,8 +95,9 @@ impl Hub {
             let is_raw = connection & RAW != 0;
             let frame = match message {
                 Message::Update(update) => &update.frame,
-                Message::Comment(frame) => frame,
+                Message::Comment(frame) | Message::Heartbeat(frame) => frame,
                 Message::End => {
+                    ends.set(ends.get() + 1);
                     send(client_of(connection), StreamSend::End(if is_raw { b"" } else { END }));
                     gone.push(connection);
                     return Delivery::Gone;
@@ -76,27 +110,51 @@ impl Hub {
             }
             delivery
         };
-        subscribers.deliver(history, &shared.url, DELIVERIES, &mut deliver);
+        let counters = &context.worker.counters;
+        let sent = subscribers.deliver(history, &shared.url, DELIVERIES, &mut deliver);
+        // Once for all deliveries of a call.
+        counters.add(Counter::HubDelivered, sent.updates as u64);
+        counters.add(Counter::HubSkips, sent.skips as u64);
+        counters.add(Counter::HubEndedSlow, ends.take());
         if care {
-            let period = shared.config.heartbeat.as_millis() / u128::from(CARE_TICKS * 100);
-            if let Ok(period @ 1..) = usize::try_from(period) {
-                // Twice in a period, as `heartbeat` requires.
-                subscribers.heartbeat((2 * subscribers.slots()).div_ceil(period), &mut deliver);
-            }
+            rounds.begin(shared, subscribers.slots());
+        }
+        let (heartbeats, deadlines) = (rounds.heartbeats, rounds.deadlines);
+        rounds.heartbeats -= subscribers.heartbeat(heartbeats, DELIVERIES, &mut deliver);
+        if let Some(limit) = shared.max_lifetime {
+            let now = limit.instant(shared.now());
+            rounds.deadlines -= subscribers.end_overdue(deadlines, DELIVERIES, now, &mut deliver);
+        }
+        counters.add(Counter::HubEndedLifetime, ends.take());
+        if care {
+            counters.set(Counter::HubTopicSets, subscribers.sets() as u64);
         }
         let expired = if care { self.expired() } else { Vec::new() };
+        context.worker.counters.add(Counter::HubEndedToken, expired.len() as u64);
         for (id, connection) in expired {
             self.subscribers.remove(id);
             let end = if connection & RAW != 0 { b"" } else { END };
             send(client_of(connection), StreamSend::End(end));
             gone.push(connection);
         }
+        context.worker.counters.set(Counter::HubPolls, self.polls.len() as u64);
         for exchange in ready {
             context.reactor.wake(exchange, WakeReason::Ready);
         }
         for connection in gone {
             self.forget(connection);
         }
+    }
+
+    /// Limits the time that a new stream lasts; one of another process to what is left of it.
+    pub(super) fn limit_lifetime(&mut self, id: SubscriberId, left: Option<Duration>) {
+        let Some(limit) = self.shared.max_lifetime else { return };
+        let now = self.shared.now();
+        let deadline = match left {
+            Some(left) => limit.after(now, left),
+            None => limit.draw(now, rand::random()),
+        };
+        self.subscribers.set_deadline(id, deadline);
     }
 
     /// The subscribers whose tokens expire within the next second: a stream ends no later than its

@@ -233,6 +233,7 @@ impl Hub {
         if let Some(at) = candidate.access.as_ref().and_then(|access| access.expires_at) {
             self.note_expiry(at, id, connection);
         }
+        self.limit_lifetime(id, None);
         let subscriptions = self.register(&candidate);
         if address.is_some() || !subscriptions.is_empty() {
             self.extras.insert(connection, Extra { address, subscriptions });

@@ -123,6 +123,17 @@ fn a_reconnect_gets_what_was_missed_once_and_in_order() {
     expect(&mut empty_field, 8);
 }
 
+/// Regression: a heartbeat ended a long poll before its time was over.
+#[test]
+fn a_long_poll_outlasts_heartbeats() {
+    let hub = Hub::start(1, |_, hub| hub.heartbeat = Duration::from_secs(1));
+    let _stream = hub.subscribe("match=a", &[]);
+    let started_at = Instant::now();
+    let reply = hub.request("GET", &format!("{PATH}?match=a"), &["Prefer: wait=4"]);
+    assert_eq!(reply.status, 204);
+    assert!(started_at.elapsed() >= Duration::from_millis(3500), "{:?}", started_at.elapsed());
+}
+
 #[test]
 fn a_long_poll_answers_at_once_later_or_with_nothing() {
     let hub = Hub::open();
@@ -181,8 +192,8 @@ fn heartbeats_come_and_a_stop_ends_streams_properly() {
     for _ in 0..3 {
         assert_eq!(stream.chunk().as_deref(), Some(":\n"));
     }
-    let Hub { _server, .. } = hub;
-    _server.stop(Duration::from_secs(5)).unwrap();
+    let Hub { server, .. } = hub;
+    server.stop(Duration::from_secs(5)).unwrap();
     assert_eq!(stream.event(), None);
     assert_eq!(stream.reader.read(&mut [0; 8]).unwrap(), 0, "the last chunk, and then the end");
 }
@@ -218,7 +229,7 @@ fn a_history_on_disk_survives_a_restart() {
     for i in 0..8 {
         assert_eq!(live.data(), i.to_string());
     }
-    hub._server.stop(Duration::from_secs(5)).unwrap();
+    hub.server.stop(Duration::from_secs(5)).unwrap();
     let hub = start(1);
     let mut after = hub.subscribe("match=a", &[&format!("Last-Event-ID: {}", ids[5])]);
     assert_eq!(after.field("last-event-id"), Some(ids[5].as_str()));

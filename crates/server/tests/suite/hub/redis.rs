@@ -1,7 +1,7 @@
 //! Hubs that share a Redis, which stops, loses its memory, or was never one.
 
 use super::*;
-use pollux_server::config::HubStoreConfig;
+use pollux_server::{config::HubStoreConfig, stats::Counter};
 use pollux_testkit::redis::Redis;
 use std::{net::TcpListener, thread};
 
@@ -14,6 +14,11 @@ fn start_at(address: &str, change: impl FnOnce(&mut HubConfig)) -> Hub {
 
 fn start(redis: &Redis) -> Hub {
     start_at(&format!("redis://127.0.0.1:{}/3", redis.port), |_| ())
+}
+
+fn is_connected(hub: &Hub) -> (bool, u64) {
+    let store = hub.statistics().hub.unwrap().store.unwrap();
+    (store.is_connected, store.reconnections)
 }
 
 /// Publishes until it is accepted.
@@ -73,7 +78,9 @@ fn a_redis_that_stops_and_comes_back_loses_and_repeats_nothing() {
     let hubs: Vec<_> = (0..2).map(|_| start(&redis)).collect();
     let mut streams: Vec<_> = hubs.iter().map(|hub| hub.subscribe("match=a", &[])).collect();
     let before = hubs[0].publish("a", "before");
+    assert_eq!(is_connected(&hubs[0]), (true, 0));
     redis.kill();
+    wait_until("the end of the connection", || is_connected(&hubs[0]) == (false, 0));
     let reply = hubs[0].post("topic=a&data=refused", &[]);
     assert_eq!(reply.status, 503, "{}", reply.text());
     assert!(reply.field("retry-after").is_some());
@@ -85,6 +92,8 @@ fn a_redis_that_stops_and_comes_back_loses_and_repeats_nothing() {
     redis.start_again();
     publish_at_last(&hubs[1], "after");
     publish_at_last(&hubs[0], "last");
+    wait_until("the new connection", || is_connected(&hubs[0]) == (true, 1));
+    assert!(hubs[0].statistics().count(Counter::HubUnavailable) > 0);
     for stream in &mut streams[..2] {
         assert_eq!(stream.data(), "before");
     }
@@ -238,7 +247,7 @@ fn hostile_servers_make_errors_and_no_harm() {
         // It is refused at the start, or is no Redis to count on.
         if let Ok(server) = Server::start(server) {
             let Listen::Tcp(address) = server.addresses()[0] else { panic!("no address") };
-            let hub = Hub { _server: server, address };
+            let hub = Hub { server, address };
             assert_eq!(hub.post("topic=a&data=x", &[]).status, 503, "{}", reply.escape_ascii());
         }
     }

@@ -19,7 +19,7 @@ use crate::services::hub::{
 };
 use std::{
     collections::{HashSet, VecDeque},
-    sync::{Arc, Weak},
+    sync::{Arc, Weak, atomic::Ordering},
     time::Duration,
 };
 
@@ -108,6 +108,7 @@ impl Follower {
             return Ok(());
         }
         if std::mem::take(is_missing) {
+            self.link.reconnections.fetch_add(1, Ordering::Relaxed);
             tracing::info!("--hub-store {}: updates arrive again", self.link.url);
         }
         loop {

@@ -11,7 +11,7 @@ use pollux_hub::{
     subscriptions::Subscription,
 };
 use serde::{Deserialize, Serialize};
-use std::net::IpAddr;
+use std::{net::IpAddr, time::Duration};
 
 /// What the other process must know of a subscriber.
 #[derive(Debug, Serialize, Deserialize)]
@@ -23,6 +23,9 @@ struct StreamState {
     is_raw: bool,
     /// When its token expires.
     expires_at: Option<u64>,
+    /// How long its stream may still last. An earlier version does not say it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    lasts_ms: Option<u64>,
     /// The address that it is counted for.
     address: Option<IpAddr>,
     routes: Vec<Written>,
@@ -76,10 +79,13 @@ impl Hub {
             subscriber: subscription.subscriber.to_string(),
             payload: registry.payload(subscription).cloned(),
         });
+        let left = self.shared.max_lifetime.zip(self.subscribers.deadline(id));
+        let left = left.map(|(limit, deadline)| limit.left(self.shared.now(), deadline));
         let state = StreamState {
             cursor,
             is_raw: connection & RAW != 0,
             expires_at,
+            lasts_ms: left.and_then(|left| u64::try_from(left.as_millis()).ok()),
             address: extra.and_then(|extra| extra.address),
             routes: audience.routes().iter().map(|rule| written(&rule.selector)).collect(),
             grants: audience.grants().iter().map(|rule| written(&rule.selector)).collect(),
@@ -123,6 +129,7 @@ impl Hub {
         if let Some(at) = state.expires_at {
             self.note_expiry(at, id, connection);
         }
+        self.limit_lifetime(id, state.lasts_ms.map(Duration::from_millis));
         let mut subscriptions = Vec::new();
         for WrittenSubscription { matcher, subscriber, payload } in state.subscriptions {
             let selector = Selector::new(matcher.0, matcher.1);
