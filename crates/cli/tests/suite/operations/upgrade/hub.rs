@@ -172,6 +172,29 @@ fn a_successor_that_dies_leaves_the_history_on_disk() {
     end(vec![process]);
 }
 
+/// What is left of a stream's time goes along: upgrades do not make it last longer.
+#[test]
+fn a_stream_ends_when_it_would_have_ended_without_the_upgrade() {
+    let folder = Folder::new();
+    folder.write("", "root = \"a\"");
+    let mut server = folder.serve(&[&HUB[..], &["--hub-max-lifetime", "12s"]].concat());
+    let subscribe = |_| Subscriber::new(connect(server.address()), "match=a", "");
+    let mut subscribers: Vec<_> = (0..10).map(subscribe).collect();
+    let started_at = Instant::now();
+    // They end after 6 to 12 seconds; streams that begin with the upgrade would end after 11 to 17.
+    std::thread::sleep(Duration::from_secs(5));
+    assert_eq!(handed_over(&printed(&folder.ctl("upgrade"))), 10);
+    let process = successor(&mut server);
+    for subscriber in &mut subscribers {
+        let mut rest = Vec::new();
+        subscriber.0.read_to_end(&mut rest).unwrap();
+        assert!(rest.ends_with(b"0\r\n\r\n"), "{}", rest.escape_ascii());
+    }
+    let elapsed = started_at.elapsed();
+    assert!((5..13).contains(&elapsed.as_secs()), "{elapsed:?}");
+    end(vec![process]);
+}
+
 /// The token's time goes along, and so does a session of TLS.
 #[test]
 fn a_stream_over_tls_ends_with_its_token_in_the_new_process() {
