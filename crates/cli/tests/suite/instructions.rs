@@ -1,6 +1,5 @@
 //! What a request, a wait and a delivery of the push hub cost in instructions, against the figures in
-//! `instructions.toml`: a slow-down
-//! fails the build, on whatever machine.
+//! `instructions.toml`: a slow-down fails the build, on whatever machine.
 //!
 //! A sealed guest runs this program, whose clocks count instructions there. Where its kernel, the
 //! compiler and QEMU are those of the figures, the margin is one per cent. Elsewhere figures are
@@ -11,14 +10,14 @@
 //!
 //! # What is measured is the build that tests use
 //! It is not optimised, and nobody ships it: a slow-down of the source is seen in it, one that an optimiser makes
-//! or mends is not. An optimised program costs CI more than it has: 204 seconds of CPU time without link-time
-//! optimisation, of which two cores make a hundred seconds, beside a `make test` of 21 to 24 minutes of at most 25.
-//! To optimise five crates of the build that tests use costs a minute of CPU time for the program alone, and more
-//! for their tests.
+//! or mends is not. An optimised program costs 204 seconds of CPU time without link-time optimisation, a quarter of
+//! what `make test` takes. To optimise five crates of the build that tests use costs a minute of CPU time for the
+//! program alone, and more for their tests.
 //!
 //! `POLLUX_INSTRUCTIONS_OF=$PWD/target/release/pollux cargo test --package pollux --test suite instructions --
 //! --nocapture` prints the figures of another program and judges nothing. Those of the release build of
-//! 2026-11-27 (`docs/runs/2026-11-27-instructions`), beside the build that tests use, with the compiler, kernel and QEMU that `instructions.toml` names:
+//! 2026-11-27 (`docs/runs/2026-11-27-instructions`), beside the build that tests use, with the compiler, kernel and
+//! QEMU that `instructions.toml` names:
 //!
 //! | | release | tests |
 //! |---|---|---|
