@@ -137,7 +137,7 @@ fn serve(peer: Peer, testbed: &Testbed, more: [&str; 4]) -> anyhow::Result<SetUp
     program.extend(["serve", "--keep-alive", "600s", "--listen", &listen].map(OsString::from));
     program.push(testbed.documents.clone().into());
     program.extend(more.map(OsString::from));
-    Ok(SetUp { program, environment: Vec::new(), port, is_tls: false })
+    Ok(SetUp { program, port, is_tls: false })
 }
 
 /// The version line that the program of `peer` prints.

@@ -119,13 +119,14 @@ impl TlsFiles {
     }
 }
 
+/// A program with its arguments.
+type CommandLine = Vec<OsString>;
+
 /// A peer that is ready to be started: its files are written.
 #[derive(Debug)]
 pub struct SetUp {
     /// The program with its arguments. It stays in the foreground, and ends with its workers at SIGTERM.
-    pub program: Vec<OsString>,
-    /// What its environment has beside that of this process.
-    pub environment: Vec<(&'static str, OsString)>,
+    pub program: CommandLine,
     /// Where it will listen: its own until it does.
     pub port: Port,
     /// Whether it speaks https there.
@@ -213,23 +214,18 @@ impl Peer {
             bail!("{} is not set up for https in this role here", self.name());
         }
         let port = Port::reserve()?;
-        let making = ConfigInput { peer: self, executable, address: port.address(), role, place };
-        let arguments = match self {
-            Self::Nginx => nginx::set_up(&making),
-            Self::H2o => h2o::set_up(&making),
-            Self::Lighttpd => lighttpd::set_up(&making),
-            Self::ApachePrefork | Self::ApacheWorker | Self::ApacheEvent => apache::set_up(&making),
-            Self::Varnish => varnish::set_up(&making),
-            Self::Haproxy => haproxy::set_up(&making),
-            Self::Squid => squid::set_up(&making),
-            Self::TrafficServer => traffic_server::set_up(&making),
+        let input = ConfigInput { peer: self, executable, address: port.address(), role, place };
+        let program = match self {
+            Self::Nginx => nginx::set_up(&input),
+            Self::H2o => h2o::set_up(&input),
+            Self::Lighttpd => lighttpd::set_up(&input),
+            Self::ApachePrefork | Self::ApacheWorker | Self::ApacheEvent => apache::set_up(&input),
+            Self::Varnish => varnish::set_up(&input),
+            Self::Haproxy => haproxy::set_up(&input),
+            Self::Squid => squid::set_up(&input),
+            Self::TrafficServer => traffic_server::set_up(&input),
         }?;
-        Ok(SetUp {
-            program: arguments.program,
-            environment: arguments.environment,
-            port,
-            is_tls: place.tls.is_some(),
-        })
+        Ok(SetUp { program, port, is_tls: place.tls.is_some() })
     }
 }
 
@@ -241,12 +237,6 @@ pub fn version_line(program: &Path, flag: &str) -> String {
     let Ok(output) = Command::new(program).arg(flag).output() else { return NOT_FOUND.into() };
     let text = [output.stdout, output.stderr].concat();
     String::from_utf8_lossy(&text).lines().next().unwrap_or("").trim().to_owned()
-}
-
-/// How a peer is started.
-struct Start {
-    program: Vec<OsString>,
-    environment: Vec<(&'static str, OsString)>,
 }
 
 /// What a configuration is made from.
@@ -309,10 +299,10 @@ impl ConfigInput<'_> {
         }
     }
 
-    fn started_with<const N: usize>(&self, arguments: [&str; N]) -> Start {
+    /// The command line with these arguments.
+    fn command_line<const N: usize>(&self, arguments: [&str; N]) -> CommandLine {
         let arguments = arguments.iter().map(OsString::from);
-        let program = std::iter::once(self.executable.clone().into()).chain(arguments).collect();
-        Start { program, environment: Vec::new() }
+        std::iter::once(self.executable.clone().into()).chain(arguments).collect()
     }
 }
 

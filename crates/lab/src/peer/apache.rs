@@ -2,42 +2,38 @@
 //! its users have; all processes from the start, since it adds few a second;
 //! <https://httpd.apache.org/docs/2.4/mod/>.
 
-use super::{ConfigInput, Peer, Role, Start};
+use super::{CommandLine, ConfigInput, Peer, Role};
 use anyhow::bail;
 
 /// Where Debian has its modules.
 const MODULES: &str = "/usr/lib/apache2/modules";
 
-pub(super) fn set_up(making: &ConfigInput<'_>) -> anyhow::Result<Start> {
+/// The pool of threads of Debian's configuration.
+const THREADS: &str = "StartServers 6\nMinSpareThreads 25\nMaxSpareThreads 150\nThreadLimit 64\n\
+                       ThreadsPerChild 25\nMaxRequestWorkers 150\n";
+
+pub(super) fn set_up(input: &ConfigInput<'_>) -> anyhow::Result<CommandLine> {
     // A front end is to hold thousands of idle clients, which Debian's 150 workers do not.
-    let front = matches!(making.role, Role::Front { .. });
-    let (mpm, pool) = match making.peer {
+    let front = matches!(input.role, Role::Front { .. });
+    let (mpm, pool) = match input.peer {
         Peer::ApachePrefork => (
             "prefork",
             "StartServers 150\nMinSpareServers 10\nMaxSpareServers 150\nMaxRequestWorkers 150\n",
         ),
-        Peer::ApacheWorker => (
-            "worker",
-            "StartServers 6\nMinSpareThreads 25\nMaxSpareThreads 150\nThreadLimit 64\n\
-             ThreadsPerChild 25\nMaxRequestWorkers 150\n",
-        ),
+        Peer::ApacheWorker => ("worker", THREADS),
         Peer::ApacheEvent if front => (
             "event",
             "StartServers 1\nServerLimit 1\nThreadLimit 64\nThreadsPerChild 64\n\
              MinSpareThreads 1\nMaxSpareThreads 64\nMaxRequestWorkers 64\n\
              AsyncRequestWorkerFactor 300\n",
         ),
-        Peer::ApacheEvent => (
-            "event",
-            "StartServers 6\nMinSpareThreads 25\nMaxSpareThreads 150\nThreadLimit 64\n\
-             ThreadsPerChild 25\nMaxRequestWorkers 150\n",
-        ),
+        Peer::ApacheEvent => ("event", THREADS),
         other => bail!("{} is no Apache", other.name()),
     };
     let mut modules = vec![format!("mpm_{mpm}"), "authz_core".into(), "mime".into()];
-    let scratch = making.place.scratch.display();
-    let documents = making.place.documents.display();
-    let served = match making.role {
+    let scratch = input.place.scratch.display();
+    let documents = input.place.documents.display();
+    let served = match input.role {
         Role::Files => format!("DocumentRoot \"{documents}\"\n"),
         Role::Front { origin } => {
             let more = ["proxy", "proxy_http", "cache", "cache_socache", "socache_shmcb"];
@@ -53,8 +49,8 @@ pub(super) fn set_up(making: &ConfigInput<'_>) -> anyhow::Result<Start> {
         .iter()
         .map(|name| format!("LoadModule {name}_module {MODULES}/mod_{name}.so\n"))
         .collect();
-    making.write("mime.types", "text/plain txt\n")?;
-    let path = making.write(
+    input.write("mime.types", "text/plain txt\n")?;
+    let path = input.write(
         &format!("apache-{mpm}.conf"),
         &format!(
             "{loaded}ServerRoot \"{scratch}\"\nServerName localhost\nListen {address}\n\
@@ -64,10 +60,10 @@ pub(super) fn set_up(making: &ConfigInput<'_>) -> anyhow::Result<Start> {
              {pool}MaxConnectionsPerChild 0\nKeepAlive On\nKeepAliveTimeout 600\n\
              MaxKeepAliveRequests 0\nTimeout 600\nAcceptFilter http none\nEnableSendfile On\n\
              <Directory />\nAllowOverride None\nRequire all granted\n</Directory>\n{served}",
-            address = making.address,
+            address = input.address,
         ),
     )?;
-    making.shared_directory("lock")?;
-    making.open_to_workers()?;
-    Ok(making.started_with(["-D", "FOREGROUND", "-f", &path.display().to_string()]))
+    input.shared_directory("lock")?;
+    input.open_to_workers()?;
+    Ok(input.command_line(["-D", "FOREGROUND", "-f", &path.display().to_string()]))
 }

@@ -1,12 +1,12 @@
 //! h2o: <https://h2o.examp1e.net/configure.html>.
 
-use super::{ConfigInput, Start};
+use super::{CommandLine, ConfigInput};
 
-pub(super) fn set_up(making: &ConfigInput<'_>) -> anyhow::Result<Start> {
-    making.only_files()?;
-    let scratch = making.place.scratch.display();
-    let documents = making.place.documents.display();
-    let tls = match making.place.tls {
+pub(super) fn set_up(input: &ConfigInput<'_>) -> anyhow::Result<CommandLine> {
+    input.only_files()?;
+    let scratch = input.place.scratch.display();
+    let documents = input.place.documents.display();
+    let tls = match input.place.tls {
         None => String::new(),
         Some(tls) => format!(
             "      ssl:\n        certificate-file: {}\n        key-file: {}\n        minimum-version: TLSv1.2\n",
@@ -14,7 +14,7 @@ pub(super) fn set_up(making: &ConfigInput<'_>) -> anyhow::Result<Start> {
             tls.files.key.display()
         ),
     };
-    let path = making.write(
+    let path = input.write(
         "h2o.yaml",
         &format!(
             "num-threads: 1\nmax-connections: 16000\nhttp1-request-timeout: 600\n\
@@ -22,8 +22,8 @@ pub(super) fn set_up(making: &ConfigInput<'_>) -> anyhow::Result<Start> {
              hosts:\n  default:\n    listen:\n      host: 127.0.0.1\n      port: {port}\n\
              {tls}\x20   paths:\n      /:\n        file.dir: {documents}\n",
             user = std::env::var("USER").unwrap_or_else(|_| "root".into()),
-            port = making.address.port(),
+            port = input.address.port(),
         ),
     )?;
-    Ok(making.started_with(["-c", &path.display().to_string()]))
+    Ok(input.command_line(["-c", &path.display().to_string()]))
 }

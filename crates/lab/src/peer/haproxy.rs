@@ -1,14 +1,14 @@
 //! HAProxy: <https://docs.haproxy.org/2.6/configuration.html#6>.
 
-use super::{ConfigInput, Role, Start};
+use super::{CommandLine, ConfigInput, Role};
 
-pub(super) fn set_up(making: &ConfigInput<'_>) -> anyhow::Result<Start> {
-    let address = making.address;
-    if let (Some(tls), Role::Files) = (making.place.tls, making.role) {
-        return in_front_of_nothing(making, &tls.files.both.display().to_string());
+pub(super) fn set_up(input: &ConfigInput<'_>) -> anyhow::Result<CommandLine> {
+    let address = input.address;
+    if let (Some(tls), Role::Files) = (input.place.tls, input.role) {
+        return in_front_of_nothing(input, &tls.files.both.display().to_string());
     }
-    let origin = making.origin()?;
-    let path = making.write(
+    let origin = input.origin()?;
+    let path = input.write(
         "haproxy.cfg",
         &format!(
             "global\n maxconn 9000\n nbthread 1\n\
@@ -20,13 +20,13 @@ pub(super) fn set_up(making: &ConfigInput<'_>) -> anyhow::Result<Start> {
              \x20server origin {origin} maxconn 1000\n"
         ),
     )?;
-    Ok(making.started_with(["-db", "-f", &path.display().to_string()]))
+    Ok(input.command_line(["-db", "-f", &path.display().to_string()]))
 }
 
 /// It has no files: over TLS it answers every request with one byte of its own.
-fn in_front_of_nothing(making: &ConfigInput<'_>, certificate: &str) -> anyhow::Result<Start> {
-    let address = making.address;
-    let path = making.write(
+fn in_front_of_nothing(input: &ConfigInput<'_>, certificate: &str) -> anyhow::Result<CommandLine> {
+    let address = input.address;
+    let path = input.write(
         "haproxy.cfg",
         &format!(
             "global\n maxconn 9500\n nbthread 1\n\
@@ -37,5 +37,5 @@ fn in_front_of_nothing(making: &ConfigInput<'_>, certificate: &str) -> anyhow::R
              \x20http-request return status 200 content-type text/plain string x\n"
         ),
     )?;
-    Ok(making.started_with(["-db", "-f", &path.display().to_string()]))
+    Ok(input.command_line(["-db", "-f", &path.display().to_string()]))
 }

@@ -1,12 +1,12 @@
 //! lighttpd: <https://redmine.lighttpd.net/projects/lighttpd/wiki/Docs_Configuration>.
 
-use super::{ConfigInput, Start};
+use super::{CommandLine, ConfigInput};
 
-pub(super) fn set_up(making: &ConfigInput<'_>) -> anyhow::Result<Start> {
-    making.only_files()?;
-    let scratch = making.place.scratch.display();
-    let documents = making.place.documents.display();
-    let path = making.write(
+pub(super) fn set_up(input: &ConfigInput<'_>) -> anyhow::Result<CommandLine> {
+    input.only_files()?;
+    let scratch = input.place.scratch.display();
+    let documents = input.place.documents.display();
+    let path = input.write(
         "lighttpd.conf",
         &format!(
             "server.document-root = \"{documents}\"\nserver.bind = \"127.0.0.1\"\n\
@@ -16,8 +16,8 @@ pub(super) fn set_up(making: &ConfigInput<'_>) -> anyhow::Result<Start> {
              server.max-connections = 10000\nserver.max-keep-alive-requests = 1000000000\n\
              server.max-keep-alive-idle = 600\nserver.max-read-idle = 600\n\
              mimetype.assign = ( \".txt\" => \"text/plain\" )\n",
-            port = making.address.port(),
+            port = input.address.port(),
         ),
     )?;
-    Ok(making.started_with(["-D", "-f", &path.display().to_string()]))
+    Ok(input.command_line(["-D", "-f", &path.display().to_string()]))
 }

@@ -1,13 +1,13 @@
 //! nginx: <https://nginx.org/en/docs/http/ngx_http_proxy_module.html>.
 
-use super::{ConfigInput, PeerTls, Role, Start};
+use super::{CommandLine, ConfigInput, PeerTls, Role};
 use crate::experiment::Encryption;
 
-pub(super) fn set_up(making: &ConfigInput<'_>) -> anyhow::Result<Start> {
-    let address = making.address;
-    let scratch = making.place.scratch.display();
-    let documents = making.place.documents.display();
-    let (ssl, tls) = match making.place.tls {
+pub(super) fn set_up(input: &ConfigInput<'_>) -> anyhow::Result<CommandLine> {
+    let address = input.address;
+    let scratch = input.place.scratch.display();
+    let documents = input.place.documents.display();
+    let (ssl, tls) = match input.place.tls {
         None => ("", String::new()),
         Some(PeerTls { files, encryption }) => {
             let mut tls = format!(
@@ -22,7 +22,7 @@ pub(super) fn set_up(making: &ConfigInput<'_>) -> anyhow::Result<Start> {
             (" ssl", tls)
         }
     };
-    let (upstream, location) = match making.role {
+    let (upstream, location) = match input.role {
         Role::Files => (
             String::new(),
             format!(
@@ -46,7 +46,7 @@ pub(super) fn set_up(making: &ConfigInput<'_>) -> anyhow::Result<Start> {
             ),
         ),
     };
-    let path = making.write(
+    let path = input.write(
         "nginx.conf",
         &format!(
             "daemon off; worker_processes 1; pid {scratch}/nginx.pid; user root;\n\
@@ -61,5 +61,5 @@ pub(super) fn set_up(making: &ConfigInput<'_>) -> anyhow::Result<Start> {
         ),
     )?;
     let path = path.display().to_string();
-    Ok(making.started_with(["-c", &path, "-e", "stderr"]))
+    Ok(input.command_line(["-c", &path, "-e", "stderr"]))
 }

@@ -1,12 +1,12 @@
 //! Squid as an accelerator: <http://www.squid-cache.org/Doc/config/>.
 
-use super::{ConfigInput, Start};
+use super::{CommandLine, ConfigInput};
 use std::os::unix::fs::PermissionsExt as _;
 
-pub(super) fn set_up(making: &ConfigInput<'_>) -> anyhow::Result<Start> {
-    let origin = making.origin()?;
-    let scratch = making.place.scratch.display();
-    let path = making.write(
+pub(super) fn set_up(input: &ConfigInput<'_>) -> anyhow::Result<CommandLine> {
+    let origin = input.origin()?;
+    let scratch = input.place.scratch.display();
+    let path = input.write(
         "squid.conf",
         &format!(
             "http_port {address} accel defaultsite=localhost no-vhost\n\
@@ -18,14 +18,14 @@ pub(super) fn set_up(making: &ConfigInput<'_>) -> anyhow::Result<Start> {
              request_timeout 600 seconds\nshutdown_lifetime 0 seconds\nicp_port 0\n\
              pinger_enable off\nclient_db off\nvisible_hostname localhost\n\
              cache_effective_user proxy\n",
-            address = making.address,
+            address = input.address,
             host = origin.ip(),
             port = origin.port(),
         ),
     )?;
     // Its log is written by the user proxy when root starts it.
-    let log = making.write("squid.log", "")?;
+    let log = input.write("squid.log", "")?;
     std::fs::set_permissions(log, std::fs::Permissions::from_mode(0o666))?;
-    making.open_to_workers()?;
-    Ok(making.started_with(["-N", "-f", &path.display().to_string()]))
+    input.open_to_workers()?;
+    Ok(input.command_line(["-N", "-f", &path.display().to_string()]))
 }

@@ -1,23 +1,23 @@
 //! Apache Traffic Server: <https://docs.trafficserver.apache.org/en/9.2.x/admin-guide/>.
 
-use super::{ConfigInput, Start};
+use super::{CommandLine, ConfigInput};
 
-pub(super) fn set_up(making: &ConfigInput<'_>) -> anyhow::Result<Start> {
-    let origin = making.origin()?;
-    let scratch = making.place.scratch.display();
+pub(super) fn set_up(input: &ConfigInput<'_>) -> anyhow::Result<CommandLine> {
+    let origin = input.origin()?;
+    let scratch = input.place.scratch.display();
     for directory in ["etc", "cache", "run", "log"] {
-        making.shared_directory(&format!("ats/{directory}"))?;
+        input.shared_directory(&format!("ats/{directory}"))?;
     }
-    making.open_to_workers()?;
+    input.open_to_workers()?;
     // It refuses to serve as root.
     let user = if rustix::process::geteuid().is_root() { "trafficserver" } else { "#-1" };
-    making.write(
+    input.write(
         "ats/etc/ip_allow.yaml",
         "ip_allow:\n  - apply: in\n    ip_addrs: 127.0.0.0/8\n    action: allow\n    methods: ALL\n",
     )?;
-    making.write("ats/etc/remap.config", &format!("map / http://{origin}/\n"))?;
-    making.write("ats/etc/storage.config", &format!("{scratch}/ats/cache 256M\n"))?;
-    making.write(
+    input.write("ats/etc/remap.config", &format!("map / http://{origin}/\n"))?;
+    input.write("ats/etc/storage.config", &format!("{scratch}/ats/cache 256M\n"))?;
+    input.write(
         "ats/etc/records.config",
         &format!(
             "CONFIG proxy.config.http.server_ports STRING {port}:ip-in=127.0.0.1\n\
@@ -31,10 +31,10 @@ pub(super) fn set_up(making: &ConfigInput<'_>) -> anyhow::Result<Start> {
              CONFIG proxy.config.net.connections_throttle INT 16000\n\
              CONFIG proxy.config.url_remap.remap_required INT 1\n\
              CONFIG proxy.config.diags.debug.enabled INT 0\n",
-            port = making.address.port(),
+            port = input.address.port(),
         ),
     )?;
-    let root = making.write(
+    let root = input.write(
         "ats/runroot.yaml",
         &format!(
             "prefix: {scratch}/ats\nexec_prefix: /usr\nbindir: /usr/bin\nsbindir: /usr/bin\n\
@@ -45,5 +45,5 @@ pub(super) fn set_up(making: &ConfigInput<'_>) -> anyhow::Result<Start> {
              cachedir: {scratch}/ats/cache\n"
         ),
     )?;
-    Ok(making.started_with([&format!("--run-root={}", root.display())]))
+    Ok(input.command_line([&format!("--run-root={}", root.display())]))
 }

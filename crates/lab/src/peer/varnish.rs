@@ -1,18 +1,18 @@
 //! Varnish: <https://varnish-cache.org/docs/7.1/reference/varnishd.html>.
 
-use super::{ConfigInput, Start};
+use super::{CommandLine, ConfigInput};
 
-pub(super) fn set_up(making: &ConfigInput<'_>) -> anyhow::Result<Start> {
-    let origin = making.origin()?;
-    let directory = making.directory("varnish")?;
-    Ok(making.started_with([
+pub(super) fn set_up(input: &ConfigInput<'_>) -> anyhow::Result<CommandLine> {
+    let origin = input.origin()?;
+    let directory = input.directory("varnish")?;
+    Ok(input.command_line([
         "-F",
         "-j",
         "none",
         "-n",
         &directory.display().to_string(),
         "-a",
-        &making.address.to_string(),
+        &input.address.to_string(),
         "-b",
         &origin.to_string(),
         "-s",

@@ -79,20 +79,15 @@ impl Process {
         program: &[OsString],
         turn: Turn,
     ) -> anyhow::Result<Self> {
-        Self::begin(what, program, turn, Ending::Killed, &[])
+        Self::begin(what, program, turn, Ending::Killed)
     }
 
-    /// Starts a server that has workers of its own and ends them on SIGTERM. `environment` is added to that
-    /// of this process.
+    /// Starts a server that has workers of its own and ends them on SIGTERM.
     ///
     /// # Errors
     /// When it cannot be started.
-    pub fn spawn_peer(
-        what: &'static str,
-        program: &[OsString],
-        environment: &[(&'static str, OsString)],
-    ) -> anyhow::Result<Self> {
-        Self::begin(what, program, Turn::Fair, Ending::Terminate, environment)
+    pub fn spawn_peer(what: &'static str, program: &[OsString]) -> anyhow::Result<Self> {
+        Self::begin(what, program, Turn::Fair, Ending::Terminate)
     }
 
     fn begin(
@@ -100,13 +95,11 @@ impl Process {
         program: &[OsString],
         turn: Turn,
         ending: Ending,
-        environment: &[(&'static str, OsString)],
     ) -> anyhow::Result<Self> {
         let line = format::command_line(program);
         let (executable, arguments) = program.split_first().context("an empty command line")?;
         let mut command = Command::new(executable);
         command.args(arguments);
-        command.envs(environment.iter().map(|(name, value)| (name, value)));
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         // A process group of its own: on Ctrl-C the laboratory decides in which order things end.
         command.process_group(0);

@@ -97,7 +97,7 @@ impl Server {
         interrupt: &Interrupt,
     ) -> anyhow::Result<Self> {
         let program = pinned(cpu, &set_up.program);
-        let process = Process::spawn_peer(name, &program, &set_up.environment)?;
+        let process = Process::spawn_peer(name, &program)?;
         let address = set_up.port.address().to_string();
         let mut server = Self {
             process,
