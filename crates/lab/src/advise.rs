@@ -78,8 +78,7 @@ summary = "Each mechanism with and without idle connections."
 workload = "one-byte"
 receive-on = "server"
 server = {{ interest = "eager", accept-limit = "inf", header-timeout = "1h" }}
-load = {{ requests-per-connection = 1, source = "127.0.1.0/24" }}
-idle = {{ source = "127.0.2.0/24" }}
+load.requests-per-connection = 1
 axis = [
   {{ name = "idle", label = "idle connections", values = [0, {idle}] }},
   {{ name = "open", label = "requests open at once", values = [1, {open}], load-flag = "connections" }},

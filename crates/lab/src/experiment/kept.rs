@@ -7,9 +7,9 @@
 use super::{Budget, Cells, Experiment, Form, Machine};
 use serde_json::{Map, Value as Json};
 
-/// Flags of `pollux load` that say with what means it makes the load and how well it has to, not what the load
-/// is: a run in which that was not done does not count.
-const MEANS: &[&str] = &["threads", "max-lag", "max-lag-share", "max-starved"];
+/// Flags of `pollux load` and `pollux idle` that say with what means they work and how well they have to, not what the
+/// load is: a run in which that was not done does not count.
+const MEANS: &[&str] = &["threads", "source", "max-lag", "max-lag-share", "max-starved"];
 
 /// Brings the experiment of a stored result into today's layout. Until 28 November 2026 an experiment had fields of its
 /// own for its quick form and for guests; a result had all of them, and the run had used some.
@@ -88,8 +88,10 @@ impl Experiment {
     }
 
     fn design(&self) -> Self {
-        let mut load = self.load.clone();
-        load.retain(|flag, _| !MEANS.contains(&flag.as_str()));
+        let [mut load, mut idle] = [&self.load, &self.idle].map(Clone::clone);
+        for flags in [&mut load, &mut idle] {
+            flags.retain(|flag, _| !MEANS.contains(&flag.as_str()));
+        }
         let (mut variant, mut axis) = (self.variant.clone(), self.axis.clone());
         let mut left_out = self.left_out.clone();
         variant.iter_mut().for_each(|variant| variant.because = None);
@@ -97,6 +99,7 @@ impl Experiment {
         left_out.iter_mut().for_each(|left| left.because.clear());
         Self {
             load,
+            idle,
             variant,
             axis,
             left_out,

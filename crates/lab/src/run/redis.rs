@@ -51,26 +51,17 @@ impl Running {
         let mut words: Vec<OsString> = vec![executable.into()];
         let port = address.port().to_string();
         let options = [
-            "--bind",
-            "127.0.0.1",
-            "--port",
-            &port,
-            "--save",
-            "",
-            "--appendonly",
-            "no",
-            "--daemonize",
-            "no",
-            "--maxclients",
-            MAX_CLIENTS,
-            "--tcp-backlog",
-            "4096",
-            "--loglevel",
-            "warning",
-            "--dir",
+            ["--bind", "127.0.0.1"],
+            ["--port", &port],
+            ["--save", ""],
+            ["--appendonly", "no"],
+            ["--daemonize", "no"],
+            ["--maxclients", MAX_CLIENTS],
+            ["--tcp-backlog", "4096"],
+            ["--loglevel", "warning"],
         ];
-        words.extend(options.map(OsString::from));
-        words.push(directory.path().into());
+        words.extend(options.as_flattened().iter().map(OsString::from));
+        words.extend(["--dir".into(), directory.path().into()]);
         let mut process = Process::spawn("Redis", &pinned(cpu, &words))?;
         let started_at = Instant::now();
         while TcpStream::connect(address).is_err() {
@@ -148,19 +139,13 @@ impl Running {
         let text = [connections, pipeline].map(|number| number.to_string());
         let requests = requests.to_string();
         let options = [
-            "-h",
-            "127.0.0.1",
-            "-p",
-            &port,
-            "-c",
-            &text[0],
-            "-P",
-            &text[1],
-            "-n",
-            &requests,
-            "--csv",
+            ["-h", "127.0.0.1"],
+            ["-p", &port],
+            ["-c", &text[0]],
+            ["-P", &text[1]],
+            ["-n", &requests],
         ];
-        words.extend(options.map(OsString::from));
+        words.extend(options.as_flattened().iter().chain(&["--csv"]).map(OsString::from));
         match shown {
             Some(shown) => {
                 let first = format!("-{shown}");

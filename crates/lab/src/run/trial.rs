@@ -3,6 +3,7 @@
 
 mod around;
 pub(super) mod baseline;
+mod flags;
 mod idle;
 mod push;
 mod reading;
@@ -20,7 +21,7 @@ use crate::{
     environment::{Cpus, patience},
     experiment::{
         Experiment, Flags, IDLE, RATE, REQUEST, RedisBenchmark, Request, SUBSCRIBERS, Subject,
-        Value, Variant, Where, Workload, arguments, filled_in,
+        Value, Variant, Where, Workload,
     },
     kernel_calls::KernelCalls,
     measure::{self, Raw},
@@ -33,10 +34,10 @@ use crate::{
 };
 use anyhow::Context as _;
 use around::Around;
+use flags::{on_cpu, seconds, with_flags, without_schedule};
 use pollux_event::MechanismSpec;
 use reading::Reading;
 use std::{
-    collections::BTreeMap,
     ffi::OsString,
     path::Path,
     time::{Duration, Instant},
@@ -52,8 +53,7 @@ const OPEN: &str = Metric::OpenConnections.name();
 const OPEN_SAMPLES: u32 = 5;
 /// The generator's exit code for "I was the bottleneck".
 const EXIT_INVALID: i32 = 3;
-
-/// The generator's, when it was not and no request succeeded: a result like any other.
+/// The generator's exit code when it was not and no request succeeded: a result like any other.
 const EXIT_NOTHING: i32 = 4;
 
 /// The programs that a run starts: executable and first arguments.
@@ -221,12 +221,7 @@ impl Bench<'_> {
         }
 
         let url = server.url(site.path());
-        let counters = Counters {
-            calls: KernelCalls::of_process(&self.experiment.kernel_calls, server.pid())?,
-            switches: (self.experiment.context_switches)
-                .then(|| Switches::of(server.pid()))
-                .transpose()?,
-        };
+        let counters = self.counters(&server)?;
         let storm = self.storm(site, &url, &around, first, &mut trials[0])?;
         trials[0].raw.is_beside_others = storm.is_some();
         let origin_requests_before = around.origin_requests(self.interrupt)?;
@@ -280,6 +275,15 @@ impl Bench<'_> {
             trials[0].raw.origin_requests = Some(after.saturating_sub(before));
         }
         Ok(())
+    }
+
+    /// Begins to count what the experiment wants counted of this server.
+    fn counters(&self, server: &Server) -> anyhow::Result<Counters> {
+        let counts_switches = self.experiment.context_switches;
+        Ok(Counters {
+            calls: KernelCalls::of_process(&self.experiment.kernel_calls, server.pid())?,
+            switches: counts_switches.then(|| Switches::of(server.pid())).transpose()?,
+        })
     }
 
     /// Lets a load last until it is to be measured.
@@ -393,13 +397,9 @@ impl Bench<'_> {
             let functions = self.experiment.kernel_calls.join(",");
             flags.insert("kernel-calls".into(), Value::Word(functions));
         }
-        for axis in &self.experiment.axis {
-            if let Some(flag) = &axis.wait_flag {
-                flags.insert(flag.clone(), cell.point[&axis.name].clone());
-            }
-        }
+        flags.extend(self.flags_of_axes(cell, |axis| &axis.wait_flag));
         flags.insert("mechanism".into(), Value::Word(variant.mechanism.clone()));
-        flags.insert("duration".into(), Value::Word(format!("{window_s}s")));
+        flags.insert("duration".into(), seconds(window_s));
         flags.insert("seed".into(), Value::Word(seed.to_string()));
         flags.insert("pin".into(), Value::Number(f64::from(self.cpus.server)));
         let program = with_flags(&self.programs.wait, &flags);
@@ -418,15 +418,6 @@ impl Bench<'_> {
         same_mechanism(variant, &trial.mechanism)
     }
 
-    /// The flags with what a run knows in place of the names in braces.
-    fn filled_in(&self, flags: &Flags, cell: &Cell, around: &Around<'_>) -> anyhow::Result<Flags> {
-        let mut known: BTreeMap<String, String> =
-            cell.point.iter().map(|(axis, value)| (axis.clone(), value.to_string())).collect();
-        known.extend(self.redis.map(|redis| ("redis".to_owned(), redis.url())));
-        known.extend(around.origin.map(|origin| ("origin".to_owned(), origin.address.clone())));
-        filled_in(flags, &known)
-    }
-
     fn serve(
         &self,
         site: &Site,
@@ -436,11 +427,7 @@ impl Bench<'_> {
     ) -> anyhow::Result<Vec<OsString>> {
         let mut flags: Flags = self.experiment.server.clone();
         flags.extend(variant.server.clone());
-        for axis in &self.experiment.axis {
-            if let Some(flag) = &axis.server_flag {
-                flags.insert(flag.clone(), cell.point[&axis.name].clone());
-            }
-        }
+        flags.extend(self.flags_of_axes(cell, |axis| &axis.server_flag));
         if let Some(most) = self.experiment.connections_per_worker {
             let held = [IDLE, SUBSCRIBERS].iter().find_map(|axis| cell.point.get(*axis)?.number());
             let workers = (held.unwrap_or(0.0) / f64::from(most)).ceil().max(1.0);
@@ -451,8 +438,7 @@ impl Bench<'_> {
             None => flags.insert("mechanism".into(), Value::Word(variant.mechanism.clone())),
         };
         flags.insert("listen".into(), Value::Word("127.0.0.1:0".into()));
-        flags.insert("pin".into(), Value::Number(f64::from(self.cpus.server)));
-        flags.insert("json".into(), Value::Flag(true));
+        flags.extend(on_cpu(self.cpus.server));
         if self.experiment.workload == Some(Workload::Guestbook) {
             flags.insert("guestbook".into(), Value::Word(GUESTBOOK.into()));
         }
@@ -473,7 +459,7 @@ impl Bench<'_> {
         (seed, request): (u64, Option<&Request>),
     ) -> anyhow::Result<Vec<OsString>> {
         let LoadPhase { cell, drive, window_s, .. } = *step;
-        let mut flags: Flags = self.experiment.load.clone();
+        let mut flags = self.load_flags();
         if let Some(request) = request {
             flags.extend(request.load.clone());
             if let (Some(site), 2..) = (self.site, request.distinct) {
@@ -481,11 +467,7 @@ impl Bench<'_> {
                 flags.insert("url-file".into(), Value::Word(urls.display().to_string()));
             }
         }
-        for axis in &self.experiment.axis {
-            if let Some(flag) = &axis.load_flag {
-                flags.insert(flag.clone(), cell.point[&axis.name].clone());
-            }
-        }
+        flags.extend(self.flags_of_axes(cell, |axis| &axis.load_flag));
         if let Some(urls) = self.site.and_then(Site::urls) {
             flags.insert("url-file".into(), Value::Word(urls.display().to_string()));
         }
@@ -524,23 +506,15 @@ impl Bench<'_> {
         if settle_s > 0.0 {
             // It is measured from the first request that the server sees.
             let way_s = self.experiment.clients.map_or(0.0, |clients| 2.0 * clients.delay_ms / 1e3);
-            flags.insert("warmup".into(), Value::Word(format!("{}s", settle_s + way_s)));
+            flags.insert("warmup".into(), seconds(settle_s + way_s));
         }
-        flags.insert("duration".into(), Value::Word(format!("{window_s}s")));
+        flags.insert("duration".into(), seconds(window_s));
         flags.insert("seed".into(), Value::Word(seed.to_string()));
-        flags.insert("pin".into(), Value::Number(f64::from(self.cpus.generator)));
-        flags.insert("json".into(), Value::Flag(true));
         tls::trust(&mut flags, server);
         let mut program = with_flags(&self.programs.load, &flags);
         program.push(server.url(site.path()).into());
         Ok(program)
     }
-}
-
-/// Takes away what a closed loop has not: `pollux load` refuses what would do nothing.
-fn without_schedule(flags: &mut Flags) {
-    flags.remove("burst");
-    flags.remove("arrivals");
 }
 
 /// What `pollux load` wrote at its end, which is expected after `window_s` seconds of load: also where it was
@@ -563,7 +537,6 @@ pub fn result_of(
         .with_context(|| generator.complaint("did not write a JSON document"))
 }
 
-///
 /// # Errors
 /// When another mechanism or architecture ran than the requested one.
 fn same_server(variant: &Variant, server: &Server) -> anyhow::Result<()> {
@@ -576,7 +549,6 @@ fn same_server(variant: &Variant, server: &Server) -> anyhow::Result<()> {
     Ok(())
 }
 
-///
 /// # Errors
 /// When another mechanism ran than the requested one.
 fn same_mechanism(variant: &Variant, ran: &str) -> anyhow::Result<()> {
@@ -584,8 +556,4 @@ fn same_mechanism(variant: &Variant, ran: &str) -> anyhow::Result<()> {
     let wanted = variant.mechanism.parse::<MechanismSpec>()?.to_string();
     anyhow::ensure!(ran == wanted, "requested mechanism {wanted}, but {ran} runs");
     Ok(())
-}
-
-fn with_flags(program: &[OsString], flags: &Flags) -> Vec<OsString> {
-    program.iter().cloned().chain(arguments(flags).into_iter().map(OsString::from)).collect()
 }

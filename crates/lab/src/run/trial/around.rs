@@ -34,8 +34,7 @@ impl Bench<'_> {
         let mut flags = origin.server.clone();
         flags.extend(request.map(|request| request.origin.clone()).unwrap_or_default());
         flags.insert("listen".into(), Value::Word("127.0.0.1:0".into()));
-        flags.insert("pin".into(), Value::Number(f64::from(self.cpus.generator)));
-        flags.insert("json".into(), Value::Flag(true));
+        flags.extend(on_cpu(self.cpus.generator));
         let mut program = with_flags(&self.programs.serve, &flags);
         program.push(site.root().into());
         Server::start(&program, self.interrupt).context("the origin").map(Some)
@@ -114,14 +113,12 @@ impl Bench<'_> {
         trial: &mut Trial,
     ) -> anyhow::Result<Option<Process>> {
         let Some(storm) = around.request.and_then(|request| request.storm) else { return Ok(None) };
-        let mut flags = self.experiment.load.clone();
+        let mut flags = self.load_flags();
         flags.insert("rate".into(), Value::Number(storm.rps));
         let urls = site.distinct(storm.distinct, "storm")?;
         flags.insert("url-file".into(), Value::Word(urls.display().to_string()));
         let longest_s = step.window_s + LOAD_GRACE.as_secs_f64();
-        flags.insert("duration".into(), Value::Word(format!("{longest_s}s")));
-        flags.insert("pin".into(), Value::Number(f64::from(self.cpus.generator)));
-        flags.insert("json".into(), Value::Flag(true));
+        flags.insert("duration".into(), seconds(longest_s));
         let mut program = with_flags(&self.programs.load, &flags);
         program.push(url.into());
         let process = Process::spawn_with("the storm", &program, self.generator_turn)?;

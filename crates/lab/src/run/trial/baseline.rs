@@ -67,11 +67,8 @@ impl Bench<'_> {
 
     /// Whether the kernel's memory of `connections` idle ones is measured and shown.
     pub(super) fn shows_kernel_memory(&self, connections: u64) -> bool {
-        const METRIC: &str = "kernel_bytes_per_connection";
-        let experiment = self.experiment;
-        let is_shown = experiment.figure.iter().any(|figure| figure.y == METRIC)
-            || experiment.claim.iter().any(|claim| claim.metric == METRIC);
-        is_shown && connections >= LEAST_CONNECTIONS
+        let metric = Metric::KernelBytes.name();
+        connections >= LEAST_CONNECTIONS && self.experiment.looks_at(metric)
     }
 }
 

@@ -17,6 +17,15 @@ pub(super) struct Holder {
     pub(super) wanted: u64,
 }
 
+impl Holder {
+    /// Why it holds nothing any more, if it has ended.
+    pub(super) fn ended(&mut self) -> Option<String> {
+        let status = self.process.ended()?;
+        self.process.drain_stderr();
+        Some(self.process.complaint(&format!("ended before the measurement did ({status})")))
+    }
+}
+
 impl Bench<'_> {
     /// Opens the cell's idle connections and waits until the server has them all.
     pub(super) fn hold_idle(
@@ -37,10 +46,8 @@ impl Bench<'_> {
         if wanted == 0 {
             return Ok(None);
         }
-        let mut flags = self.experiment.idle.clone();
+        let mut flags = self.idle_flags();
         flags.insert("connections".into(), Value::Number(wanted as f64));
-        flags.insert("pin".into(), Value::Number(f64::from(self.cpus.generator)));
-        flags.insert("json".into(), Value::Flag(true));
         tls::trust(&mut flags, server);
         let mut program = with_flags(&self.programs.idle, &flags);
         program.push(if server.is_tls { server.url("/") } else { server.address.clone() }.into());
@@ -79,19 +86,16 @@ impl Bench<'_> {
         server: &Server,
         trials: &[Trial],
     ) -> anyhow::Result<Option<String>> {
-        let wanted = holder.wanted;
-        let process = &mut holder.process;
-        if let Some(status) = process.ended() {
-            process.drain_stderr();
-            let problem = format!("ended before the measurement did ({status})");
-            return Ok(Some(process.complaint(&problem)));
+        if let Some(lost) = holder.ended() {
+            return Ok(Some(lost));
         }
+        let wanted = holder.wanted;
         let left = if server.has_statistics() {
             let now = server.statistics(self.interrupt)?;
             let at_ends = trials.iter().map(|trial| &trial.raw.after).chain([&now]);
             at_ends.filter_map(|figures| figures["connections"]["open"].as_u64()).min()
         } else {
-            Some(last_word(process, self.interrupt)?)
+            Some(last_word(&holder.process, self.interrupt)?)
         };
         Ok(left.filter(|&left| left < wanted).map(|left| {
             format!("of {wanted} idle connections {left} were left at the end of the measurement")

@@ -49,12 +49,7 @@ impl Bench<'_> {
         same_server(variant, &server)?;
         let PushLoad { subscribers, recipients, .. } = load;
         let (holders, held) = self.hold_quiet(&server, subscribers - recipients, trial)?;
-        let counters = Counters {
-            calls: KernelCalls::of_process(&self.experiment.kernel_calls, server.pid())?,
-            switches: (self.experiment.context_switches)
-                .then(|| Switches::of(server.pid()))
-                .transpose()?,
-        };
+        let counters = self.counters(&server)?;
         let program = self.push_load(push, load, &server, step, seed);
         let mut generator = Process::spawn_with("the generator", &program, self.generator_turn)?;
         trial.commands.push(generator.command().to_owned());
@@ -136,11 +131,9 @@ impl Bench<'_> {
         open: u64,
         trial: &mut Trial,
     ) -> anyhow::Result<Holder> {
-        let mut flags = self.experiment.idle.clone();
+        let mut flags = self.idle_flags();
         flags.insert("connections".into(), Value::Number(count as f64));
         flags.insert("subscribe".into(), Value::Flag(true));
-        flags.insert("pin".into(), Value::Number(f64::from(self.cpus.generator)));
-        flags.insert("json".into(), Value::Flag(true));
         let mut program = with_flags(&self.programs.idle, &flags);
         program.push(server.url(QUIET).into());
         let mut process = Process::spawn_with("the holder", &program, self.generator_turn)?;
@@ -156,12 +149,10 @@ impl Bench<'_> {
 
     /// Why not all of the holder's subscribers were there to the end, if so.
     fn quiet_lost(&self, holder: &mut Holder) -> anyhow::Result<Option<String>> {
-        let wanted = holder.wanted;
-        if let Some(status) = holder.process.ended() {
-            holder.process.drain_stderr();
-            let problem = format!("ended before the measurement did ({status})");
-            return Ok(Some(holder.process.complaint(&problem)));
+        if let Some(lost) = holder.ended() {
+            return Ok(Some(lost));
         }
+        let wanted = holder.wanted;
         let left = last_word(&holder.process, self.interrupt)?;
         Ok((left < wanted).then(|| {
             format!("of {wanted} quiet subscribers {left} were left at the end of the measurement")
@@ -176,20 +167,13 @@ impl Bench<'_> {
         step: &LoadPhase<'_>,
         seed: u64,
     ) -> Vec<OsString> {
-        let mut flags: Flags = self.experiment.load.clone();
-        for axis in &self.experiment.axis {
-            if let Some(flag) = &axis.load_flag {
-                flags.insert(flag.clone(), step.cell.point[&axis.name].clone());
-            }
-        }
+        let mut flags = self.load_flags();
+        flags.extend(self.flags_of_axes(step.cell, |axis| &axis.load_flag));
         flags.insert("subscribe".into(), Value::Number(load.recipients as f64));
         flags.insert("rate".into(), Value::Number(load.rate_rps));
-        let seconds = |s: f64| Value::Word(format!("{s}s"));
         flags.insert("duration".into(), seconds(step.window_s));
         flags.insert("quiet-time".into(), seconds(push.quiet_seconds));
         flags.insert("seed".into(), Value::Word(seed.to_string()));
-        flags.insert("pin".into(), Value::Number(f64::from(self.cpus.generator)));
-        flags.insert("json".into(), Value::Flag(true));
         let mut program = with_flags(&self.programs.load, &flags);
         // Without a path it is a hub's, and the topic the generator's own.
         program.push(server.url("/").into());

@@ -56,7 +56,7 @@ impl Bench<'_> {
         number: u32,
         trial: &mut Trial,
     ) -> anyhow::Result<()> {
-        let mut flags = self.experiment.load.clone();
+        let mut flags = self.load_flags();
         flags.remove("rate");
         without_schedule(&mut flags);
         flags.insert("url-file".into(), Value::Word(list.display().to_string()));
@@ -64,8 +64,6 @@ impl Bench<'_> {
         flags.insert("requests".into(), Value::Number(f64::from(number)));
         // It is no measurement: a wait for its CPU does not matter.
         flags.insert("max-starved".into(), Value::Word("100%".into()));
-        flags.insert("pin".into(), Value::Number(f64::from(self.cpus.generator)));
-        flags.insert("json".into(), Value::Flag(true));
         let mut program = with_flags(&self.programs.load, &flags);
         program.push(format!("http://{}{}", server.address, site.path()).into());
         let mut process = Process::spawn("the generator that stores documents", &program)?;
