@@ -9,7 +9,7 @@ use crate::{
     law::{Law, Open, Point},
     metric::Metric,
     plan,
-    result::{Outcome, Run, VariantOutcome},
+    result::{Outcome, VariantOutcome},
     statistics::{Compare, Estimate, MIN_BLOCKS, paired},
 };
 use anyhow::ensure;
@@ -115,10 +115,8 @@ saturation-seconds = 0.2
         };
         let (with, without) = (at(self.idle, self.open), at(0, self.open));
         let rate = |point: &plan::Point, block| {
-            let is_it = |run: &&Run| {
-                run.block == block && run.cell.variant == variant && run.cell.point == *point
-            };
-            outcome.runs.iter().filter(is_it).find_map(|run| run.metric(RATE))
+            let mut runs = outcome.runs_at(variant, point).filter(|run| run.block == block);
+            runs.find_map(|run| run.metric(RATE))
         };
         let pairs = (0..outcome.blocks()).map(|block| (rate(&with, block), rate(&without, block)));
         Some(Measured {
@@ -217,7 +215,10 @@ fn why_not(outcome: &Outcome, variant: &VariantOutcome) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{claims::made, result::Status};
+    use crate::{
+        claims::made,
+        result::{Run, Status},
+    };
 
     #[test]
     fn every_question_has_an_experiment() {

@@ -167,12 +167,8 @@ fn of_points(verdicts: &[Verdict]) -> Verdict {
     worst.into_iter().find(|&verdict| any(verdict)).unwrap_or(Verdict::Holds)
 }
 
-/// Judges a claim that the experiment does not make itself by the data of `outcome`.
-pub(crate) fn evaluate(outcome: &Outcome, claim: &Claim) -> ClaimOutcome {
-    judge_one(outcome, claim)
-}
-
-fn judge_one(outcome: &Outcome, claim: &Claim) -> ClaimOutcome {
+/// Judges one claim, which may be one that the experiment does not make itself, by the data of `outcome`.
+pub(crate) fn judge_one(outcome: &Outcome, claim: &Claim) -> ClaimOutcome {
     let plan = Plan::of(outcome);
     let mut parts: Vec<Part> = Vec::new();
     let mut verdicts = Vec::new();

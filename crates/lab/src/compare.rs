@@ -108,7 +108,7 @@ fn row(
 
 /// The figures of one cell, from the runs that count.
 fn values(outcome: &Outcome, cell: &CellSummary, metric: &str) -> Vec<f64> {
-    let runs = outcome.runs.iter().filter(|run| run.cell == cell.cell);
+    let runs = outcome.runs_at(&cell.cell.variant, &cell.cell.point);
     runs.filter_map(|run| run.metric(metric)).collect()
 }
 

@@ -246,6 +246,11 @@ impl Outcome {
         self.cells.iter().find(|s| s.cell.variant == variant && s.cell.point == *point)
     }
 
+    /// The runs of `variant` at `point`, whether they count or not.
+    pub(crate) fn runs_at(&self, variant: &str, point: &Point) -> impl Iterator<Item = &Run> {
+        self.runs.iter().filter(move |run| run.cell.variant == variant && run.cell.point == *point)
+    }
+
     /// The axes that vary, in words: `idle 8,000`; "everywhere" when none does.
     pub(crate) fn point_text(&self, point: &Point) -> String {
         let part = |(axis, value): (&String, &Value)| {

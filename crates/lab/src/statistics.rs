@@ -29,7 +29,7 @@ pub mod welch;
 
 #[cfg(test)]
 pub(crate) use coverage::normal;
-pub use estimate::{CONFIDENCE, ERROR, Estimate, Interval, MIN_BLOCKS, median};
+pub use estimate::{CONFIDENCE, ERROR, Estimate, Interval, MIN_BLOCKS, mean, median};
 pub use sample::{Compare, Sample, Scale};
 pub use sequential::LOOKS;
 

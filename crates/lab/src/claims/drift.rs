@@ -27,7 +27,7 @@ use crate::{
     measure::Raw,
     metric::Metric,
     result::{Outcome, Run},
-    statistics::{Compare, MIN_BLOCKS, Sample},
+    statistics::{self, Compare, MIN_BLOCKS, Sample},
 };
 
 /// From one half of a window to the other a steady server's replies differ by less.
@@ -135,7 +135,7 @@ fn change(outcome: &Outcome, arm: &Arm<'_>, level: f64) -> Option<(Change, Strin
     }
     let ratio = sample.estimate().value.max(LEAST);
     let values: Vec<f64> = runs.iter().filter_map(|run| run.metric(arm.metric)).collect();
-    let read = values.iter().sum::<f64>() / values.len() as f64;
+    let read = statistics::mean(&values)?;
     let end = if is_share_lost { 1.0 - (1.0 - read) * ratio } else { read * ratio };
     let percent = ((ratio - 1.0) * 100.0).abs();
     let more = if ratio < 1.0 { "fewer" } else { "more" };

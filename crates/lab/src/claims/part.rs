@@ -222,30 +222,22 @@ impl Question<'_> {
             );
         }
         for (name, points) in sides.named() {
-            match outcome.variants.iter().find(|v| v.name == name) {
-                None => return (Verdict::NotTestable, format!("{name} was not run")),
-                Some(v) => {
-                    if let Some(reason) = &v.unavailable {
-                        return (Verdict::NotTestable, format!("{name}: {reason}"));
-                    }
-                }
+            let Some(found) = outcome.variants.iter().find(|v| v.name == name) else {
+                return (Verdict::NotTestable, format!("{name} was not run"));
+            };
+            if let Some(reason) = &found.unavailable {
+                return (Verdict::NotTestable, format!("{name}: {reason}"));
             }
             for point in points {
-                let runs: Vec<_> = outcome
-                    .runs
-                    .iter()
-                    .filter(|run| run.cell.variant == name && run.cell.point == *point)
-                    .collect();
+                let runs: Vec<_> = outcome.runs_at(name, point).collect();
                 let Some(last) = runs.last() else {
                     return (Verdict::NotTestable, format!("{name} was not measured there"));
                 };
                 if runs.iter().all(|run| run.status != Status::Valid) {
                     let failed = runs.iter().all(|run| run.status == Status::Failed);
                     let verdict = if failed { Verdict::NotTestable } else { Verdict::Undecided };
-                    return (
-                        verdict,
-                        last.reason.clone().unwrap_or_else(|| "no run counts".into()),
-                    );
+                    let reason = last.reason.clone();
+                    return (verdict, reason.unwrap_or_else(|| "no run counts".into()));
                 }
             }
         }

@@ -10,7 +10,7 @@ use crate::{
     environment::Cpus,
     experiment::{Claim, RATE, Side, Take, Value},
     metric::Metric,
-    plan::{Dimension, Point},
+    plan::{self, Dimension, Point},
     result::{Outcome, Run},
     statistics::{self, Compare, Sample},
 };
@@ -272,10 +272,8 @@ impl Arm<'_> {
 
     fn value_of(&self, metric: &str, outcome: &Outcome, point: &Point, block: u32) -> Option<f64> {
         let value = |variant: &str| {
-            let runs = outcome.runs.iter().filter(|run| {
-                run.block == block && run.cell.variant == variant && run.cell.point == *point
-            });
-            runs.filter_map(|run| run.metric(metric)).next()
+            let mut runs = outcome.runs_at(variant, point).filter(|run| run.block == block);
+            runs.find_map(|run| run.metric(metric))
         };
         let taken_off = self.side.minus.as_deref().map_or(Some(0.0), value);
         Some(value(self.variant)? - taken_off?)
@@ -328,8 +326,16 @@ impl Arm<'_> {
             return Some(only);
         }
         let blocks = outcome.blocks();
-        let used = (0..blocks).filter(|&block| blocks == 1 || half(blocks, block) != left_out);
-        let mean = |point: &Point| self.mean_over(outcome, point, used.clone());
+        self.best_by(outcome, |block| blocks == 1 || half(blocks, block) != left_out)
+    }
+
+    /// The point at which the mean over all blocks is best.
+    pub(super) fn best(&self, outcome: &Outcome) -> Option<&Point> {
+        self.best_by(outcome, |_| true)
+    }
+
+    fn best_by(&self, outcome: &Outcome, is_used: impl Fn(u32) -> bool) -> Option<&Point> {
+        let mean = |point: &Point| self.mean_over(outcome, point, &is_used);
         let known = self.points.iter().filter_map(|point| Some((point, mean(point)?)));
         let best = match self.side.take {
             Take::Min => known.min_by(|a, b| a.1.total_cmp(&b.1)),
@@ -358,7 +364,7 @@ impl Arm<'_> {
 
     /// The mean of its metric at `point`, over the blocks.
     pub(super) fn mean_at(&self, outcome: &Outcome, point: &Point) -> Option<f64> {
-        self.mean_over(outcome, point, 0..outcome.blocks())
+        self.mean_over(outcome, point, |_| true)
     }
 
     /// The same over some of the blocks.
@@ -366,18 +372,12 @@ impl Arm<'_> {
         &self,
         outcome: &Outcome,
         point: &Point,
-        blocks: impl Iterator<Item = u32>,
+        is_used: impl Fn(u32) -> bool,
     ) -> Option<f64> {
+        let blocks = (0..outcome.blocks()).filter(|&block| is_used(block));
         let values: Vec<f64> =
             blocks.filter_map(|block| self.value(outcome, point, block)).collect();
-        (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
-    }
-
-    /// Where that is highest.
-    pub(super) fn best(&self, outcome: &Outcome) -> Option<&Point> {
-        let known =
-            self.points.iter().filter_map(|point| Some((point, self.mean_at(outcome, point)?)));
-        known.max_by(|a, b| a.1.total_cmp(&b.1)).map(|(point, _)| point)
+        statistics::mean(&values)
     }
 
     /// The runs at any of the points, whether they count or not.
@@ -437,27 +437,21 @@ fn rate_of<'v>(outcome: &Outcome, multiple: f64, rates: &'v [Value]) -> Option<&
 
 /// The points that a side speaks of: one, or all along `over`.
 pub(crate) fn points(outcome: &Outcome, side: &Side) -> Vec<Point> {
-    outcome.dimensions.iter().fold(vec![Point::new()], |points, dimension| {
+    let narrowed = outcome.dimensions.iter().map(|dimension| {
         let among = spoken_of(outcome, side, dimension);
-        let values: Vec<_> = if side.over.contains(&dimension.name) {
-            among.iter().collect()
-        } else if let Some(select) = side.at.get(&dimension.name) {
-            let multiple = select.multiple().and_then(|of| rate_of(outcome, of, &among));
-            multiple.or_else(|| select.among(&among)).into_iter().collect()
-        } else {
+        let one = match side.at.get(&dimension.name) {
+            _ if side.over.contains(&dimension.name) => {
+                return Dimension { values: among, ..dimension.clone() };
+            }
+            Some(select) => {
+                let multiple = select.multiple().and_then(|of| rate_of(outcome, of, &among));
+                multiple.or_else(|| select.among(&among))
+            }
             // Validated: an axis that is not named has one value. The rate may have several when
             // it comes from the paper; its last is the highest.
-            among.last().into_iter().collect()
+            None => among.last(),
         };
-        points
-            .iter()
-            .flat_map(|point| {
-                values.iter().map(|&value| {
-                    let mut point = point.clone();
-                    point.insert(dimension.name.clone(), value.clone());
-                    point
-                })
-            })
-            .collect()
-    })
+        Dimension { values: one.into_iter().cloned().collect(), ..dimension.clone() }
+    });
+    plan::points(&narrowed.collect::<Vec<_>>())
 }

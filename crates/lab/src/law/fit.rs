@@ -8,7 +8,8 @@ use crate::{
     experiment::{IDLE, RATE, Value},
     metric::Metric,
     plan,
-    result::{Outcome, Status},
+    result::Outcome,
+    statistics,
 };
 use serde::Serialize;
 use std::{collections::BTreeMap, fmt::Write as _};
@@ -202,19 +203,10 @@ impl Latency {
 fn cells(outcome: &Outcome, variant: &str) -> Vec<Cell> {
     let number = |point: &plan::Point, axis: &str| point.get(axis).and_then(Value::number);
     let cell = |point: plan::Point| {
-        let runs: Vec<_> = outcome
-            .runs
-            .iter()
-            .filter(|run| {
-                run.status == Status::Valid
-                    && run.cell.variant == variant
-                    && run.cell.point == point
-            })
-            .collect();
         let mean = |metric: Metric| {
-            let values: Vec<f64> =
-                runs.iter().filter_map(|run| run.metric(metric.name())).collect();
-            (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
+            let runs = outcome.runs_at(variant, &point);
+            let values: Vec<f64> = runs.filter_map(|run| run.metric(metric.name())).collect();
+            statistics::mean(&values)
         };
         let idle = number(&point, IDLE).unwrap_or(0.0);
         // A server that has a part of a CPU is offered so many times more.

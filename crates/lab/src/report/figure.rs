@@ -158,12 +158,7 @@ fn series(
         let (mut blocks, mut saturated) = (Vec::new(), Vec::new());
         for (value, &x) in panel.x.values.iter().zip(places) {
             let point = panel.point(value);
-            let runs = || {
-                outcome
-                    .runs
-                    .iter()
-                    .filter(|r| r.cell.variant == variant.name && r.cell.point == point)
-            };
+            let runs = || outcome.runs_at(&variant.name, &point);
             let drawn = |y: &f64| !panel.figure.log_y || *y > 0.0;
             let values = runs().filter_map(|run| run.metric(&panel.figure.y)).filter(drawn);
             blocks.extend(values.map(|y| (x, y)));

@@ -181,7 +181,8 @@ fn target(path: &Path) -> String {
     text
 }
 
-fn name(directory: &Path) -> String {
+/// The name of a run's directory, without those above it.
+pub(super) fn name(directory: &Path) -> String {
     directory.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned())
 }
 

@@ -2,7 +2,10 @@
 //!
 //! `results.toml` says which published runs answer a row; the numbers and the verdicts come from their raw data.
 
-use super::overview::Publication;
+use super::{
+    markdown::cell,
+    overview::{Publication, name},
+};
 use crate::{
     claims,
     experiment::{Claim, Side, Threshold},
@@ -185,17 +188,13 @@ fn results() -> anyhow::Result<Results> {
     toml::from_str(include_str!("../results.toml")).context("results.toml")
 }
 
-/// The run in the newest directory with this name.
-fn find<'a>(runs: &'a [Publication], name: &str) -> anyhow::Result<&'a Publication> {
-    let is_it = |run: &&Publication| directory(run).get(11..) == Some(name);
-    let found = runs.iter().filter(is_it).max_by_key(|run| directory(run));
+/// The run in the newest directory that has this name behind its date.
+fn find<'a>(runs: &'a [Publication], wanted: &str) -> anyhow::Result<&'a Publication> {
+    let is_it = |run: &&Publication| name(&run.directory).get(11..) == Some(wanted);
+    let found = runs.iter().filter(is_it).max_by_key(|run| name(&run.directory));
     found.with_context(|| {
-        format!("results.toml names the run {name}, which is not among those given")
+        format!("results.toml names the run {wanted}, which is not among those given")
     })
-}
-
-fn directory(run: &Publication) -> String {
-    run.directory.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned())
 }
 
 fn number<'a>(runs: &[Publication], row: &Row, reading: &'a Reading) -> anyhow::Result<Number<'a>> {
@@ -208,11 +207,11 @@ fn number<'a>(runs: &[Publication], row: &Row, reading: &'a Reading) -> anyhow::
             let claim = outcome.experiment.claim.iter().find(|claim| claim.id == *id);
             (judged.with_context(here)?.clone(), claim.with_context(here)?.compare)
         }
-        (None, Some(query)) => (claims::evaluate(outcome, &claim_of(row, query)), query.compare),
+        (None, Some(query)) => (claims::judge_one(outcome, &claim_of(row, query)), query.compare),
         _ => anyhow::bail!("a reading of {} has either a claim or a question", row.figure),
     };
     Ok(Number {
-        run: directory(run),
+        run: name(&run.directory),
         at: &reading.at,
         text: judged.measured().unwrap_or_else(|| "–".into()),
         value: judged.value,
@@ -299,10 +298,10 @@ fn markdown_row(text: &mut String, runs: &[Publication], line: &Line<'_>) -> any
     let row = line.row;
     let picture = match &row.picture {
         Some(picture) => {
-            let (run, name) = picture.split_once('/').context("picture = \"RUN/FIGURE\"")?;
-            let directory = directory(find(runs, run)?);
+            let (run, figure) = picture.split_once('/').context("picture = \"RUN/FIGURE\"")?;
+            let directory = name(&find(runs, run)?.directory);
             format!(
-                "<br><img src=\"runs/{directory}/figures/{name}.svg\" width=\"200\" alt=\"{}\">",
+                "<br><img src=\"runs/{directory}/figures/{figure}.svg\" width=\"200\" alt=\"{}\">",
                 row.figure
             )
         }
@@ -324,10 +323,6 @@ fn markdown_row(text: &mut String, runs: &[Publication], line: &Line<'_>) -> any
         cell(&row.differs),
     );
     Ok(())
-}
-
-fn cell(text: &str) -> String {
-    super::markdown::cell(text)
 }
 
 #[cfg(test)]

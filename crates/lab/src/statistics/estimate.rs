@@ -45,6 +45,11 @@ pub struct Estimate {
     pub rank: Option<Interval>,
 }
 
+/// The mean of `values`. `None` when empty.
+pub fn mean(values: &[f64]) -> Option<f64> {
+    (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
+}
+
 /// The median of `values`, the mean of the middle two where there are two. `None` when empty.
 ///
 /// # Panics
