@@ -392,17 +392,6 @@ impl Default for Budget {
     }
 }
 
-impl Budget {
-    /// Its time in words: `80 s`, `15 min`.
-    pub fn text(&self) -> String {
-        if self.seconds < 180.0 {
-            format!("{:.0} s", self.seconds)
-        } else {
-            format!("{:.0} min", self.seconds / 60.0)
-        }
-    }
-}
-
 /// Which variants are probed for saturation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]

@@ -73,7 +73,7 @@ pub fn ends(low: Option<f64>, high: Option<f64>) -> String {
 
 /// A duration: `45 s`, `12 min`.
 pub fn seconds(seconds: f64) -> String {
-    if seconds < 120.0 { format!("{seconds:.0} s") } else { format!("{:.0} min", seconds / 60.0) }
+    if seconds < 180.0 { format!("{seconds:.0} s") } else { format!("{:.0} min", seconds / 60.0) }
 }
 
 /// Bytes with a binary unit.
@@ -85,6 +85,16 @@ pub fn bytes(bytes: u64) -> String {
         unit += 1;
     }
     format!("{} {}", number(value), UNITS[unit])
+}
+
+/// Wraps `text` at words. Its first line begins with `first`, all others with `later`.
+pub(crate) fn wrap(text: &str, width: usize, first: &str, later: &str) -> String {
+    let options = textwrap::Options::new(width)
+        .initial_indent(first)
+        .subsequent_indent(later)
+        .break_words(false)
+        .word_splitter(textwrap::WordSplitter::NoHyphenation);
+    textwrap::fill(text, options)
 }
 
 /// Makes text safe inside an element or an attribute.
@@ -154,6 +164,9 @@ mod tests {
         assert_eq!(value(&Value::Number(8000.0)), "8,000");
         assert_eq!(value(&Value::Word("inf".into())), "inf");
         assert_eq!(bytes(25_769_803_776), "24.0 GiB");
+        let durations = [80.0, 179.0, 180.0, 900.0].map(seconds);
+        assert_eq!(durations, ["80 s", "179 s", "3 min", "15 min"]);
+        assert_eq!(escape(r#"<a href="x">'&"#), "&lt;a href=&quot;x&quot;&gt;&#39;&amp;");
     }
 
     #[test]

@@ -37,6 +37,28 @@ pub enum Verdict {
 }
 
 impl Verdict {
+    /// Every one, in the order in which a summary counts them.
+    pub(crate) const ALL: [Self; 6] = [
+        Self::Holds,
+        Self::DoesNotHold,
+        Self::Undecided,
+        Self::Seen,
+        Self::NotTestable,
+        Self::Depends,
+    ];
+
+    /// What a sentence about one claim says, and one about several.
+    pub(crate) fn predicate(self) -> (&'static str, &'static str) {
+        match self {
+            Self::Holds => ("holds", "hold"),
+            Self::DoesNotHold => ("does not hold", "do not hold"),
+            Self::Undecided => ("is undecided", "are undecided"),
+            Self::Seen => ("is seen, not decided", "are seen, not decided"),
+            Self::NotTestable => ("is not testable here", "are not testable here"),
+            Self::Depends => ("depends on the operating point", "depend on the operating point"),
+        }
+    }
+
     /// Whether it says yes or no.
     pub fn is_decided(self) -> bool {
         matches!(self, Self::Holds | Self::DoesNotHold)

@@ -12,6 +12,7 @@ use pollux_lab::{
     advise::Question,
     archive, compare, environment,
     experiment::{self, Cells, Experiment, Form, Machine},
+    format,
     law::{diagram, fit},
     report::{self, overview, results},
     result::{Outcome, Status},
@@ -423,9 +424,10 @@ fn print_all(text: &str) -> anyhow::Result<()> {
 /// How long the quick and the full form of an experiment take, on the host and in a guest.
 fn times(experiment: &Experiment) -> anyhow::Result<String> {
     let both = |machine| -> anyhow::Result<String> {
-        let time = |quick| Ok(experiment.form(Form { machine, quick })?.budget.text());
-        let [quick, full]: [anyhow::Result<String>; 2] = [true, false].map(time);
-        Ok(format!("--quick {}, full {}", quick?, full?))
+        let time = |quick| -> anyhow::Result<String> {
+            Ok(format::seconds(experiment.form(Form { machine, quick })?.budget.seconds))
+        };
+        Ok(format!("--quick {}, full {}", time(true)?, time(false)?))
     };
     let (here, there) = (both(Machine::Host)?, both(Machine::Guest)?);
     Ok(match experiment.place {

@@ -1,6 +1,7 @@
 //! The report for people.
 
 use super::{Check, Report, tls};
+use crate::format;
 use std::fmt::Write as _;
 
 /// How the text is set.
@@ -30,18 +31,11 @@ impl Report {
         let wide = self.mechanisms.iter().map(|m| m.name.len()).max().unwrap_or(0);
         for mechanism in &self.mechanisms {
             let name = format!("{:wide$}", mechanism.name);
-            match &mechanism.reason {
-                None => {
-                    let mark = style.paint("32", "yes");
-                    let head = format!("  {mark} {name}  ");
-                    put(&mut text, style, &head, 8 + wide, &mechanism.summary);
-                }
-                Some(reason) => {
-                    let mark = style.paint("31", "no ");
-                    let head = format!("  {mark} {name}  ");
-                    put(&mut text, style, &head, 8 + wide, reason);
-                }
-            }
+            let (mark, body) = match &mechanism.reason {
+                None => (style.paint("32", "yes"), &mechanism.summary),
+                Some(reason) => (style.paint("31", "no "), reason),
+            };
+            put(&mut text, style, &format!("  {mark} {name}  "), 8 + wide, body);
         }
         let _ = writeln!(text, "\n{}", style.paint("1", "Commands of README"));
         for command in &self.commands {
@@ -52,37 +46,27 @@ impl Report {
             };
             let _ = writeln!(text, "  {mark} {}", command.command);
             for obstacle in &command.obstacles {
-                put(&mut text, style, "      ", 6, &obstacle.what);
-                if let Some(remedy) = &obstacle.remedy {
-                    let head = format!("    {} ", style.paint("33", "→"));
-                    put(&mut text, style, &head, 6, remedy);
-                }
+                with_advice(&mut text, style, &obstacle.what, obstacle.remedy.as_deref());
             }
         }
         let tls = tls::checks(&self.tls);
-        for (title, checks) in [
+        let sections: [(&str, &[Check]); 4] = [
             ("Sandbox of pollux serve", &self.sandbox),
             ("TLS", &tls),
             ("Limits of this process", &self.limits),
             ("Settings of the system", &self.sysctls),
-        ] {
+        ];
+        for (title, checks) in sections {
             let _ = writeln!(text, "\n{}", style.paint("1", title));
-            for check in checks {
-                one(&mut text, style, check);
+            for Check { name, value, meaning, advice } in checks {
+                let _ = writeln!(text, "  {} = {value}", style.paint("36", name));
+                with_advice(&mut text, style, meaning, advice.as_deref());
             }
         }
-        let advice = [&self.sandbox, &tls, &self.limits, &self.sysctls]
-            .into_iter()
-            .flatten()
-            .filter(|check| check.advice.is_some())
-            .count()
-            + self
-                .commands
-                .iter()
-                .flat_map(|c| &c.obstacles)
-                .filter(|t| t.remedy.is_some())
-                .count();
-        let closing = match advice {
+        let checks = sections.iter().flat_map(|(_, checks)| *checks);
+        let obstacles = self.commands.iter().flat_map(|command| &command.obstacles);
+        let of_obstacles = obstacles.filter(|obstacle| obstacle.remedy.is_some()).count();
+        let closing = match of_obstacles + checks.filter(|check| check.advice.is_some()).count() {
             0 => "Nothing stands in the way of many connections.".into(),
             1 => "One piece of advice above (→).".into(),
             n => format!("{n} pieces of advice above (→)."),
@@ -92,10 +76,10 @@ impl Report {
     }
 }
 
-fn one(text: &mut String, style: Style, check: &Check) {
-    let _ = writeln!(text, "  {} = {}", style.paint("36", &check.name), check.value);
-    put(text, style, "      ", 6, &check.meaning);
-    if let Some(advice) = &check.advice {
+/// Writes what something is, and behind an arrow what to do about it.
+fn with_advice(text: &mut String, style: Style, what: &str, advice: Option<&str>) {
+    put(text, style, "      ", 6, what);
+    if let Some(advice) = advice {
         let head = format!("    {} ", style.paint("33", "→"));
         put(text, style, &head, 6, advice);
     }
@@ -104,19 +88,6 @@ fn one(text: &mut String, style: Style, check: &Check) {
 /// Writes `head` and then `body`, wrapped at words, its later lines indented by `indent`.
 fn put(text: &mut String, style: Style, head: &str, indent: usize, body: &str) {
     let width = style.width.max(MIN_WIDTH);
-    text.push_str(head);
-    let mut column = indent;
-    for (index, word) in body.split_whitespace().enumerate() {
-        let length = word.chars().count();
-        if index > 0 && column + 1 + length > width {
-            let _ = write!(text, "\n{:indent$}", "");
-            column = indent;
-        } else if index > 0 {
-            text.push(' ');
-            column += 1;
-        }
-        text.push_str(word);
-        column += length;
-    }
+    text.push_str(&format::wrap(body, width, head, &" ".repeat(indent)));
     text.push('\n');
 }

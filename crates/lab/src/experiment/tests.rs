@@ -420,12 +420,6 @@ fn functions_to_count_are_few() {
 }
 
 #[test]
-fn budgets_are_shown_in_seconds_and_minutes() {
-    let of = |seconds| Budget { seconds, ..Budget::default() }.text();
-    assert_eq!([of(80.0), of(179.0), of(180.0), of(900.0)], ["80 s", "179 s", "3 min", "15 min"]);
-}
-
-#[test]
 fn a_server_and_a_lone_wait_are_not_mixed() {
     for (id, old, new, expected) in [
         ("idle", "workload = \"one-byte\"\n", "", "workload is missing"),

@@ -19,28 +19,16 @@ pub fn in_words(outcome: &Outcome) -> String {
     if outcome.claims.is_empty() {
         return "The experiment has no claim.".into();
     }
-    let verdicts = [
-        (Verdict::Holds, "holds", "hold"),
-        (Verdict::DoesNotHold, "does not hold", "do not hold"),
-        (Verdict::Undecided, "is undecided", "are undecided"),
-        (
-            Verdict::Seen,
-            "is seen, not decided: a verdict needs six blocks",
-            "are seen, not decided: a verdict needs six blocks",
-        ),
-        (Verdict::NotTestable, "is not testable here", "are not testable here"),
-        (Verdict::Depends, "depends on the operating point", "depend on the operating point"),
-    ];
-    let parts: Vec<String> = verdicts
-        .into_iter()
-        .filter_map(|(verdict, one, many)| {
-            match outcome.claims.iter().filter(|claim| claim.verdict == verdict).count() {
-                0 => None,
-                1 => Some(format!("1 {one}")),
-                count => Some(format!("{count} {many}")),
-            }
-        })
-        .collect();
+    let count = |verdict: Verdict| {
+        let (one, many) = verdict.predicate();
+        let why = if verdict == Verdict::Seen { ": a verdict needs six blocks" } else { "" };
+        match outcome.claims.iter().filter(|claim| claim.verdict == verdict).count() {
+            0 => None,
+            1 => Some(format!("1 {one}{why}")),
+            count => Some(format!("{count} {many}{why}")),
+        }
+    };
+    let parts: Vec<String> = Verdict::ALL.into_iter().filter_map(count).collect();
     let mut text = match outcome.claims.as_slice() {
         [_] => "The experiment has one claim.".to_owned(),
         all => format!("Of {} claims {}.", all.len(), parts.join(", ")),

@@ -5,7 +5,6 @@ use crate::{
     format, metric, plan,
     result::{CellSummary, Outcome, VariantOutcome},
     statistics::{Estimate, MIN_BLOCKS},
-    verdict::Verdict,
 };
 use comfy_table::{Cell as TableCell, CellAlignment, ContentArrangement, Table, presets};
 
@@ -146,11 +145,7 @@ pub fn claims(outcome: &Outcome, width: u16) -> String {
 
 /// Adds a paragraph whose later lines stand behind `indent`.
 fn put(text: &mut String, paragraph: &str, width: u16, indent: &str) {
-    let options = textwrap::Options::new(width.into())
-        .subsequent_indent(indent)
-        .break_words(false)
-        .word_splitter(textwrap::WordSplitter::NoHyphenation);
-    text.push_str(&textwrap::fill(paragraph, options));
+    text.push_str(&format::wrap(paragraph, width.into(), "", indent));
     text.push('\n');
 }
 
@@ -185,15 +180,8 @@ pub fn notes(outcome: &Outcome, width: u16) -> String {
     for claim in &outcome.claims {
         let measured = claim.parts.iter().filter(|part| part.estimate.is_some());
         for (part, why) in measured.filter_map(|part| Some((part, part.why()?))) {
-            let verdict = match part.verdict {
-                Verdict::Undecided => "is undecided",
-                Verdict::Holds => "holds",
-                Verdict::DoesNotHold => "does not hold",
-                Verdict::Seen => "is seen, not decided",
-                Verdict::NotTestable => "is not testable here",
-                Verdict::Depends => "depends on the operating point",
-            };
-            note(format!("{} {verdict}: {why}", claim.id));
+            let (says, _) = part.verdict.predicate();
+            note(format!("{} {says}: {why}", claim.id));
         }
     }
     for text in &outcome.notes {
