@@ -211,6 +211,32 @@ pub struct Outcome {
 }
 
 impl Outcome {
+    /// That of `experiment` in its full form before anything was measured.
+    pub fn new(experiment: Experiment) -> Self {
+        Self {
+            format: FORMAT.into(),
+            dimensions: experiment.dimensions(),
+            experiment,
+            quick: false,
+            paper_rates: false,
+            seed: 1,
+            started_at: String::new(),
+            elapsed_s: 0.0,
+            interrupted: false,
+            looks: Vec::new(),
+            notes: Vec::new(),
+            environment: Environment::default(),
+            variants: Vec::new(),
+            warmup_s: 0.0,
+            phase_rps: Vec::new(),
+            saturation: Vec::new(),
+            ladders: Vec::new(),
+            claims: Vec::new(),
+            cells: Vec::new(),
+            runs: Vec::new(),
+        }
+    }
+
     /// How many blocks were begun.
     pub fn blocks(&self) -> u32 {
         self.runs.iter().map(|run| run.block + 1).max().unwrap_or(0)

@@ -25,7 +25,7 @@ use crate::{
     },
     law::fit,
     plan::{self, Cell, Point},
-    result::{FORMAT, Look, Outcome, Run, Saturation, Status},
+    result::{Look, Outcome, Run, Saturation, Status},
     statistics::sequential,
     steady,
 };
@@ -166,26 +166,14 @@ impl<'a> Session<'a> {
         }
         Ok(Self {
             outcome: Outcome {
-                format: FORMAT.into(),
-                experiment: experiment.clone(),
                 quick: settings.quick,
                 paper_rates: settings.paper_rates,
                 seed: settings.seed,
                 started_at: jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
-                elapsed_s: 0.0,
-                interrupted: false,
-                looks: Vec::new(),
-                phase_rps: Vec::new(),
-                warmup_s: 0.0,
                 notes,
                 environment,
                 variants,
-                dimensions: experiment.dimensions(),
-                saturation: Vec::new(),
-                ladders: Vec::new(),
-                claims: Vec::new(),
-                cells: Vec::new(),
-                runs: Vec::new(),
+                ..Outcome::new(experiment.clone())
             },
             settings,
             started_at,

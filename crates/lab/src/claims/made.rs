@@ -1,10 +1,9 @@
 //! Outcomes and runs with made-up data, for the tests of verdicts.
 
 use crate::{
-    environment::Environment,
     experiment::Experiment,
     plan::{Cell, Dimension},
-    result::{FORMAT, Outcome, Run, Status, VariantOutcome},
+    result::{Outcome, Run, Status, VariantOutcome},
 };
 use std::collections::BTreeMap;
 
@@ -37,26 +36,6 @@ pub(crate) fn outcome(
         mechanism: name.clone(),
         unavailable: None,
     };
-    Outcome {
-        format: FORMAT.into(),
-        experiment,
-        quick,
-        paper_rates: false,
-        seed: 1,
-        started_at: String::new(),
-        elapsed_s: 1.0,
-        interrupted: false,
-        looks: Vec::new(),
-        phase_rps: Vec::new(),
-        warmup_s: 0.0,
-        notes: Vec::new(),
-        environment: Environment::default(),
-        variants: names.iter().map(variant).collect(),
-        dimensions,
-        saturation: Vec::new(),
-        ladders: Vec::new(),
-        claims: Vec::new(),
-        cells: Vec::new(),
-        runs,
-    }
+    let variants = names.iter().map(variant).collect();
+    Outcome { quick, variants, dimensions, runs, ..Outcome::new(experiment) }
 }

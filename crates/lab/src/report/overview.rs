@@ -403,6 +403,10 @@ fn markdown_row(text: &mut String, id: &str, decided: &ClaimWithRun<'_>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{
+        claims::made,
+        plan::{Cell, Point},
+    };
 
     /// Every claim of every built-in experiment stands in the list, and nothing else does.
     #[test]
@@ -448,19 +452,10 @@ mod tests {
             "id": "I3", "statement": "s", "verdict": verdict, "value": 2.0, "low": null, "high": null,
             "paper": null, "paper_says": "p", "threshold": { "above": 1.5 }, "parts": [],
         });
-        let run = serde_json::json!({
-            "variant": "poll", "point": {}, "block": blocks - 1, "started_s": 0.0, "window_s": 1.0,
-            "mechanism": "poll", "status": "valid", "reason": null, "metrics": {},
-            "raw": crate::measure::Raw::default(), "commands": [],
-        });
-        let outcome: Result<Outcome, _> = serde_json::from_value(serde_json::json!({
-            "format": crate::result::FORMAT, "experiment": experiment::find("idle").unwrap(),
-            "quick": quick, "paper_rates": false, "seed": 1, "started_at": "", "elapsed_s": 1.0,
-            "interrupted": false, "notes": [],
-            "environment": crate::environment::Environment::default(),
-            "variants": [], "dimensions": [], "saturation": [], "runs": [run],
-        }));
-        let mut outcome = outcome.unwrap();
+        let cell = Cell { variant: "poll".into(), point: Point::new() };
+        let run = made::run(cell, blocks - 1, Default::default());
+        let experiment = experiment::find("idle").unwrap();
+        let mut outcome = Outcome { quick, runs: vec![run], ..Outcome::new(experiment) };
         outcome.claims = vec![serde_json::from_value(claim).unwrap()];
         let directory = PathBuf::from(format!("runs/{form}-{blocks}"));
         Publication { given: directory.clone(), directory, outcome }

@@ -10,7 +10,7 @@ use pollux_lab::{
         self,
         overview::{self, Publication},
     },
-    result::{FORMAT, Outcome, Run, Status, VariantOutcome},
+    result::{Outcome, Run, Status, VariantOutcome},
     verdict::Verdict,
 };
 use std::{collections::BTreeMap, fs, path::PathBuf};
@@ -47,26 +47,15 @@ fn sample() -> Outcome {
     let mut variants: Vec<_> = COSTS.iter().map(|(name, _)| variant(name, None)).collect();
     variants.push(variant("devpoll", Some("no /dev/poll here")));
     let mut outcome = Outcome {
-        format: FORMAT.into(),
-        experiment,
         quick: true,
-        paper_rates: false,
-        seed: 1,
         started_at: "2026-01-02T03:04:05Z".into(),
         elapsed_s: 77.0,
-        interrupted: false,
-        looks: Vec::new(),
-        phase_rps: Vec::new(),
-        warmup_s: 0.0,
         notes: vec!["The time of 80 s was over after 6 of at most 40 blocks.".into()],
         environment: Environment { kernel: "Linux 6.18".into(), ..Environment::default() },
         variants,
         dimensions,
-        saturation: Vec::new(),
-        ladders: Vec::new(),
-        claims: Vec::new(),
-        cells: Vec::new(),
         runs,
+        ..Outcome::new(experiment)
     };
     outcome.conclude();
     outcome

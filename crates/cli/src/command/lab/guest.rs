@@ -119,7 +119,7 @@ fn command(program: &Path, args: &RunArgs, experiment: &Experiment) -> anyhow::R
 mod tests {
     use super::*;
     use clap::Parser;
-    use pollux_lab::{environment::Environment, experiment, result};
+    use pollux_lab::{experiment, result::Outcome};
 
     #[derive(Parser)]
     struct Cli {
@@ -142,13 +142,8 @@ mod tests {
         let guest = Form { machine: Machine::Guest, quick: false };
         let mut experiment = experiment::find("mail-hints").unwrap().form(guest).unwrap();
         experiment.budget.seconds = 5_000.0;
-        let begun = serde_json::json!({
-            "format": result::FORMAT, "experiment": experiment, "quick": false, "paper_rates": false,
-            "seed": 1, "started_at": "", "elapsed_s": 0.0, "interrupted": true, "notes": [],
-            "environment": Environment::default(), "variants": [], "dimensions": [],
-            "saturation": [], "claims": [], "cells": [], "runs": [],
-        });
-        std::fs::write(directory.path().join(result::FILE), begun.to_string()).unwrap();
+        let begun = Outcome { interrupted: true, ..Outcome::new(experiment) };
+        begun.write(directory.path()).unwrap();
         let words = arguments(&["mail-hints", "--resume", earlier]).unwrap();
         assert!(words.windows(2).any(|pair| pair == ["--resume", earlier]), "{words:?}");
         assert!(words.iter().all(|word| word != "--out" && word != "--time"), "{words:?}");
