@@ -99,6 +99,23 @@ fn outcome_of(
     outcome
 }
 
+/// Both sides with all idle connections at the highest rate: one variant beside the other.
+const RIVALS: &str = "a = { at = { idle = \"max\", rate = \"max\" } }\n\
+    b = { variant = \"two\", at = { idle = \"max\", rate = \"max\" } }";
+/// Both sides of one variant at the lowest rate: with idle connections, and without.
+const IDLE_OR_NOT: &str = "a = { at = { idle = \"max\", rate = \"min\" } }\n\
+    b = { at = { idle = \"min\", rate = \"min\" } }";
+
+/// A claim of variant `one` about the ratio of two sides.
+fn ratio_claim(holds: &str, sides: &str) -> String {
+    ratio_claim_of("[\"one\"]", holds, sides)
+}
+
+/// The same of each of some variants.
+fn ratio_claim_of(each: &str, holds: &str, sides: &str) -> String {
+    format!("compare = \"ratio\"\neach = {each}\nholds = {holds}\n{sides}")
+}
+
 /// What differs between blocks, without a change of their mean.
 fn alternating(size: f64, block: u32) -> f64 {
     if block.is_multiple_of(2) { size } else { -size }
@@ -128,11 +145,8 @@ fn a_peak_over_the_rates_is_compared_with_another_variants() {
 /// Rates are 10 and 20: a server that answers all of them could perhaps have answered more.
 #[test]
 fn a_server_that_was_never_driven_to_its_limit_decides_nothing() {
-    let sides = "a = { at = { idle = \"max\", rate = \"max\" } }\n\
-        b = { variant = \"two\", at = { idle = \"max\", rate = \"max\" } }";
     let verdict = |holds: &str, one: f64, two: f64| {
-        let claim = format!("compare = \"ratio\"\neach = [\"one\"]\nholds = {holds}\n{sides}");
-        let outcome = outcome(&claim, |variant, _, rate, _| {
+        let outcome = outcome(&ratio_claim(holds, RIVALS), |variant, _, rate, _| {
             Some(rate * if variant == "one" { one } else { two })
         });
         let claim = &outcome.claims[0];
@@ -159,16 +173,13 @@ fn a_server_that_was_never_driven_to_its_limit_decides_nothing() {
 /// verdict, is named.
 #[test]
 fn the_side_whose_limit_leaves_a_claim_undecided_is_named() {
-    let sides = "a = { at = { idle = \"max\", rate = \"max\" } }\n\
-        b = { variant = \"two\", at = { idle = \"max\", rate = \"max\" } }";
     for (holds, named) in [
         ("{ above = 1.1 }", "one answered all"),
         ("{ below = 1.1 }", "one answered all"),
         ("{ above = 0.9 }", "two answered all"),
         ("{ below = 0.9 }", "two answered all"),
     ] {
-        let claim = format!("compare = \"ratio\"\neach = [\"one\"]\nholds = {holds}\n{sides}");
-        let outcome = outcome(&claim, |_, _, rate, _| Some(rate));
+        let outcome = outcome(&ratio_claim(holds, RIVALS), |_, _, rate, _| Some(rate));
         let part = &outcome.claims[0].parts[0];
         assert_eq!(part.verdict, Verdict::Undecided, "{holds}");
         let note = part.note.as_ref().unwrap();
@@ -181,9 +192,7 @@ fn the_side_whose_limit_leaves_a_claim_undecided_is_named() {
 
 #[test]
 fn the_variant_nearest_to_failing_decides() {
-    let claim = "compare = \"ratio\"\neach = [\"one\", \"two\"]\nholds = { above = 2.0 }\n\
-        a = { at = { idle = \"max\", rate = \"min\" } }\n\
-        b = { at = { idle = \"min\", rate = \"min\" } }";
+    let claim = &ratio_claim_of("[\"one\", \"two\"]", "{ above = 2.0 }", IDLE_OR_NOT);
     let measure = |variant: &str, idle: f64, _: f64, block: u32| match (variant, idle > 0.0) {
         (_, false) => Some(1.0),
         ("one", true) => Some(9.0),
@@ -217,9 +226,7 @@ fn a_difference_and_a_plain_value() {
 
 #[test]
 fn a_claim_over_several_is_not_applicable_when_one_is_missing() {
-    let claim = "compare = \"ratio\"\neach = [\"one\", \"two\"]\nholds = { above = 2.0 }\n\
-        a = { at = { idle = \"max\", rate = \"min\" } }\n\
-        b = { at = { idle = \"min\", rate = \"min\" } }";
+    let claim = &ratio_claim_of("[\"one\", \"two\"]", "{ above = 2.0 }", IDLE_OR_NOT);
     let outcome = outcome(claim, |variant, idle, _, _| match (variant, idle > 0.0) {
         ("two", true) => None,
         (_, true) => Some(9.0),
@@ -259,9 +266,7 @@ fn a_form_without_the_values_of_a_claim_judges_nothing() {
 
 #[test]
 fn a_block_that_lacks_one_side_does_not_count() {
-    let claim = "compare = \"ratio\"\neach = [\"one\"]\nholds = { above = 2.0 }\n\
-        a = { at = { idle = \"max\", rate = \"min\" } }\n\
-        b = { at = { idle = \"min\", rate = \"min\" } }";
+    let claim = &ratio_claim("{ above = 2.0 }", IDLE_OR_NOT);
     // Five of six blocks are incomplete: what is left decides nothing.
     let outcome = outcome(claim, |_, idle, _, block| {
         (idle == 0.0 || block == 1).then_some(if idle > 0.0 { 9.0 } else { 1.0 })
@@ -274,9 +279,7 @@ fn a_block_that_lacks_one_side_does_not_count() {
 
 #[test]
 fn fewer_than_six_blocks_decide_nothing() {
-    let claim = "compare = \"ratio\"\neach = [\"one\"]\nholds = { above = 2.0 }\n\
-        a = { at = { idle = \"max\", rate = \"min\" } }\n\
-        b = { at = { idle = \"min\", rate = \"min\" } }";
+    let claim = &ratio_claim("{ above = 2.0 }", IDLE_OR_NOT);
     let nine = |_: &str, idle: f64, _: f64, block: u32| {
         Some(if idle > 0.0 { 9.0 } else { 1.0 } + f64::from(block % 2) / 100.0)
     };
@@ -311,7 +314,7 @@ fn a_cost_at_the_ceiling_is_a_bound() {
     let sides = "a = { at = { idle = \"max\", rate = \"max\" } }\n\
         b = { at = { idle = \"min\", rate = \"max\" } }";
     let judged = |holds: &str, busy_a: f64, busy_b: f64, ratio: f64| {
-        let claim = format!("compare = \"ratio\"\neach = [\"one\"]\nholds = {holds}\n{sides}");
+        let claim = ratio_claim(holds, sides);
         let mut outcome = outcome_of(6, &claim, limit::COST, |_, idle, _, block| {
             Some(100.0 * if idle > 0.0 { ratio } else { 1.0 } + f64::from(block % 2))
         });
@@ -339,9 +342,7 @@ fn a_cost_at_the_ceiling_is_a_bound() {
 /// Phases have no rate in their point: what they were offered is a metric of the run.
 #[test]
 fn a_phase_that_answered_all_decides_nothing() {
-    let claim = "compare = \"ratio\"\neach = [\"one\"]\nholds = { above = 0.98 }\n\
-        a = { at = { idle = \"max\", rate = \"max\" } }\n\
-        b = { variant = \"two\", at = { idle = \"max\", rate = \"max\" } }";
+    let claim = &ratio_claim("{ above = 0.98 }", RIVALS);
     let judged = |answered: f64| {
         let mut outcome = outcome(claim, |_, _, _, _| Some(1000.0));
         for run in &mut outcome.runs {
@@ -384,15 +385,11 @@ fn shares_are_counted() {
 
 #[test]
 fn primary_claims_share_one_error() {
-    let mut outcome = outcome(
-        "compare = \"ratio\"\neach = [\"one\"]\nholds = { above = 1.0 }\nprimary = true\n\
-         a = { at = { idle = \"max\", rate = \"min\" } }\n\
-         b = { at = { idle = \"min\", rate = \"min\" } }",
-        |_, idle, _, block| {
-            let noise = [0.0, 0.02, 0.05, -0.01, 0.03, 0.01][block as usize];
-            Some(if idle > 0.0 { 1.02 + noise } else { 1.0 })
-        },
-    );
+    let claim = ratio_claim("{ above = 1.0 }\nprimary = true", IDLE_OR_NOT);
+    let mut outcome = outcome(&claim, |_, idle, _, block| {
+        let noise = [0.0, 0.02, 0.05, -0.01, 0.03, 0.01][block as usize];
+        Some(if idle > 0.0 { 1.02 + noise } else { 1.0 })
+    });
     let alone = outcome.claims[0].p.unwrap();
     assert_eq!(outcome.claims[0].p_with_all, Some(alone));
     let second = outcome.experiment.claim[0].clone();
@@ -453,9 +450,7 @@ fn a_run_without_its_network_judges_counts_alone() {
 /// A first look needs a larger effect than the last one; a smaller effect leaves the claim undecided.
 #[test]
 fn an_early_look_decides_what_is_plain() {
-    let claim = "compare = \"ratio\"\neach = [\"one\"]\nholds = { above = 1.0 }\n\
-         a = { at = { idle = \"max\", rate = \"min\" } }\n\
-         b = { at = { idle = \"min\", rate = \"min\" } }";
+    let claim = &ratio_claim("{ above = 1.0 }", IDLE_OR_NOT);
     let settled = |effect: f64| {
         let mut outcome = outcome_of(6, claim, "latency_p50_us", |_, idle, _, block| {
             let noise = [0.0, 0.02, 0.03, -0.01, 0.02, 0.01][block as usize];
@@ -475,10 +470,8 @@ fn an_early_look_decides_what_is_plain() {
 #[test]
 fn a_run_goes_on_until_its_claims_are_decided_together() {
     let settled = |claims: usize, source: &str| {
-        let claim = "compare = \"ratio\"\neach = [\"one\"]\nholds = { above = 1.0 }\nprimary = true\n\
-             a = { at = { idle = \"max\", rate = \"min\" } }\n\
-             b = { at = { idle = \"min\", rate = \"min\" } }";
-        let mut outcome = outcome_of(6, claim, "latency_p50_us", |_, idle, _, block| {
+        let claim = ratio_claim("{ above = 1.0 }\nprimary = true", IDLE_OR_NOT);
+        let mut outcome = outcome_of(6, &claim, "latency_p50_us", |_, idle, _, block| {
             let noise = [0.0, 0.02, 0.05, -0.01, 0.03, 0.01][block as usize];
             Some(if idle > 0.0 { 1.02 + noise } else { 1.0 })
         });

@@ -455,7 +455,8 @@ mod tests {
         let cell = Cell { variant: "poll".into(), point: Point::new() };
         let run = made::run(cell, blocks - 1, Default::default());
         let experiment = experiment::find("idle").unwrap();
-        let mut outcome = Outcome { quick, runs: vec![run], ..Outcome::new(experiment) };
+        let (dimensions, runs) = (Vec::new(), vec![run]);
+        let mut outcome = Outcome { quick, dimensions, runs, ..Outcome::new(experiment) };
         outcome.claims = vec![serde_json::from_value(claim).unwrap()];
         let directory = PathBuf::from(format!("runs/{form}-{blocks}"));
         Publication { given: directory.clone(), directory, outcome }

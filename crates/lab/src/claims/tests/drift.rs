@@ -26,11 +26,8 @@ fn series(replies: f64, change: f64) -> serde_json::Value {
 
 /// Both at the higher rate with idle connections. In the quick form, whose warm-up has not been tested.
 fn judged(holds: &str, made: &Made<'_>) -> ClaimOutcome {
-    let sides = "a = { at = { idle = \"max\", rate = \"max\" } }\n\
-        b = { variant = \"two\", at = { idle = \"max\", rate = \"max\" } }";
-    let claim = format!("compare = \"ratio\"\neach = [\"one\"]\nholds = {holds}\n{sides}");
     let answered = |variant: &str| made.answered[usize::from(variant == "two")];
-    let mut outcome = outcome(&claim, |variant, _, _, block| {
+    let mut outcome = outcome(&ratio_claim(holds, RIVALS), |variant, _, _, block| {
         Some(answered(variant) * (1.0 + alternating(0.002, block)))
     });
     outcome.quick = true;

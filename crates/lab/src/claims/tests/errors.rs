@@ -7,9 +7,7 @@ use crate::result::Look;
 #[test]
 fn one_bad_run_is_not_the_limit_of_a_server() {
     let judged = |bad_blocks: u32| {
-        let claim = "compare = \"ratio\"\neach = [\"one\"]\nholds = { below = 1.1 }\n\
-            a = { at = { idle = \"max\", rate = \"max\" } }\n\
-            b = { variant = \"two\", at = { idle = \"max\", rate = \"max\" } }";
+        let claim = &ratio_claim("{ below = 1.1 }", RIVALS);
         let answered = |variant: &str, block: u32| match variant {
             "one" if block < bad_blocks => 0.97,
             _ => 1.0,
@@ -31,9 +29,7 @@ fn one_bad_run_is_not_the_limit_of_a_server() {
 #[test]
 fn a_burst_on_its_way_is_not_the_limit_of_a_server() {
     let judged = |burst: f64| {
-        let claim = "compare = \"ratio\"\neach = [\"one\"]\nholds = { below = 0.5 }\n\
-            a = { at = { idle = \"max\", rate = \"max\" } }\n\
-            b = { variant = \"two\", at = { idle = \"max\", rate = \"max\" } }";
+        let claim = &ratio_claim("{ below = 0.5 }", RIVALS);
         let mut outcome = outcome_of(6, claim, "throughput_rps", |_, _, rate, _| Some(0.75 * rate));
         outcome.experiment.load.insert("burst".into(), Value::Number(burst));
         outcome.conclude();
@@ -91,11 +87,7 @@ fn a_claim_about_every_rate_sees_each_of_them() {
 #[test]
 fn one_of_several_fails_at_a_share_of_the_error() {
     let judged = |each: &str| {
-        let claim = format!(
-            "compare = \"ratio\"\neach = {each}\nholds = {{ above = 1.0 }}\n\
-             a = {{ at = {{ idle = \"max\", rate = \"min\" }} }}\n\
-             b = {{ at = {{ idle = \"min\", rate = \"min\" }} }}"
-        );
+        let claim = ratio_claim_of(each, "{ above = 1.0 }", IDLE_OR_NOT);
         let mut outcome = outcome_of(6, &claim, "latency_p50_us", |variant, idle, _, block| {
             let centre = if variant == "one" { -0.134 } else { 0.0 };
             Some(if idle > 0.0 { (centre + alternating(0.1, block)).exp() } else { 1.0 })
@@ -132,9 +124,7 @@ fn equal_blocks_are_no_certainty() {
 /// A user who interrupts a run has seen its results and may stop because of them; a time limit cannot.
 #[test]
 fn an_interrupt_spends_no_more_than_a_look() {
-    let claim = "compare = \"ratio\"\neach = [\"one\"]\nholds = { above = 1.0 }\n\
-        a = { at = { idle = \"max\", rate = \"min\" } }\n\
-        b = { at = { idle = \"min\", rate = \"min\" } }";
+    let claim = &ratio_claim("{ above = 1.0 }", IDLE_OR_NOT);
     let measured = |blocks: u32, later: f64| {
         let mut outcome = outcome_of(blocks, claim, "latency_p50_us", |_, idle, _, block| {
             let centre = if block < 10 { 0.0858 } else { later };
@@ -174,9 +164,7 @@ fn an_interrupt_spends_no_more_than_a_look() {
 /// What is left when the server dies in most blocks are the blocks that it survived.
 #[test]
 fn lost_blocks_are_reported_and_bounded() {
-    let claim = "compare = \"ratio\"\neach = [\"one\"]\nholds = { below = 0.5 }\n\
-        a = { at = { idle = \"max\", rate = \"min\" } }\n\
-        b = { at = { idle = \"min\", rate = \"min\" } }";
+    let claim = &ratio_claim("{ below = 0.5 }", IDLE_OR_NOT);
     let measured = |blocks: u32, lost: u32| {
         outcome_of(blocks, claim, "latency_p50_us", |_, idle, _, block| {
             let a = (block >= lost).then_some(0.4 + alternating(0.01, block));
@@ -202,11 +190,7 @@ fn lost_blocks_are_reported_and_bounded() {
 #[test]
 fn a_ratio_to_nothing_is_not_left_out() {
     let judged = |holds: &str, zeros: u32| {
-        let claim = format!(
-            "compare = \"ratio\"\neach = [\"one\"]\nholds = {holds}\n\
-             a = {{ at = {{ idle = \"max\", rate = \"min\" }} }}\n\
-             b = {{ at = {{ idle = \"min\", rate = \"min\" }} }}"
-        );
+        let claim = ratio_claim(holds, IDLE_OR_NOT);
         let mut outcome = outcome_of(10, &claim, "latency_p50_us", |_, idle, _, block| {
             let b = if block < zeros { 0.0 } else { 1.0 };
             Some(if idle > 0.0 { 0.4 + alternating(0.01, block) } else { b })
@@ -225,9 +209,7 @@ fn a_ratio_to_nothing_is_not_left_out() {
 /// In a window of two seconds replies that come a little after its end are more than one in fifty.
 #[test]
 fn a_server_that_answers_all_a_little_later_is_not_at_its_limit() {
-    let claim = "compare = \"ratio\"\neach = [\"one\"]\nholds = { within = [0.9, 1.1] }\n\
-        a = { at = { idle = \"max\", rate = \"max\" } }\n\
-        b = { variant = \"two\", at = { idle = \"max\", rate = \"max\" } }";
+    let claim = &ratio_claim("{ within = [0.9, 1.1] }", RIVALS);
     let judged = |completed: f64, busy: f64| {
         let mut outcome = outcome(claim, |_, _, rate, _| Some(0.97 * rate));
         for run in &mut outcome.runs {
@@ -290,9 +272,7 @@ fn what_costs_less_than_another_is_no_base_of_a_ratio() {
 /// always one more.
 #[test]
 fn the_blocks_that_would_decide_are_those_of_a_look() {
-    let claim = "compare = \"ratio\"\neach = [\"one\"]\nholds = { above = 1.0 }\n\
-        a = { at = { idle = \"max\", rate = \"min\" } }\n\
-        b = { at = { idle = \"min\", rate = \"min\" } }";
+    let claim = &ratio_claim("{ above = 1.0 }", IDLE_OR_NOT);
     let part = |mean: f64, made: u32, planned: u32, interrupted: bool| {
         let mut outcome = outcome_of(made, claim, "latency_p50_us", |_, idle, _, block| {
             Some(if idle > 0.0 { (mean + alternating(0.1, block)).exp() } else { 1.0 })
@@ -318,9 +298,7 @@ fn the_blocks_that_would_decide_are_those_of_a_look() {
 /// The figure of another variant stood beside the verdict.
 #[test]
 fn the_figure_is_that_of_the_part_that_fails() {
-    let claim = "compare = \"ratio\"\neach = [\"one\", \"two\"]\nholds = { below = 2.0 }\n\
-        a = { at = { idle = \"max\", rate = \"min\" } }\n\
-        b = { at = { idle = \"min\", rate = \"min\" } }";
+    let claim = &ratio_claim_of("[\"one\", \"two\"]", "{ below = 2.0 }", IDLE_OR_NOT);
     let outcome = outcome_of(10, claim, "latency_p50_us", |variant, idle, _, block| {
         let (size, noise) = if variant == "one" { (2.1, 0.001) } else { (2.2, 1.5) };
         Some(if idle > 0.0 { size * alternating(noise, block).exp() } else { 1.0 })

@@ -46,8 +46,7 @@ pub(super) fn at_rates(outcome: &mut Outcome, rates: &[f64], measured: impl Fn(&
 #[test]
 fn a_step_between_two_rates_is_not_the_limit_of_a_server() {
     let judged = |holds: &str, rates: &[f64], one: f64, two: f64| {
-        let claim = format!("compare = \"ratio\"\neach = [\"one\"]\nholds = {holds}\n{BESTS}");
-        climbed(&claim, rates, |variant, rate, _| {
+        climbed(&ratio_claim(holds, BESTS), rates, |variant, rate, _| {
             let limit = if variant == "one" { one } else { two };
             if rate <= limit { rate } else { 0.75 * limit }
         })
@@ -88,28 +87,26 @@ fn a_step_between_two_rates_is_not_the_limit_of_a_server() {
 /// One run that was disturbed, where the others do not count, had been the ceiling of a server that answers all.
 #[test]
 fn a_rate_at_which_few_runs_count_is_nobodys_limit() {
-    let claim = |holds: &str| {
-        format!("compare = \"ratio\"\neach = [\"one\"]\nholds = {{ {holds} = 1.0 }}\n{BESTS}")
-    };
+    let claim = ratio_claim("{ above = 1.0 }", BESTS);
     let rates = [10.0, 10.5, 11.0, 20.0];
     // The limit of `one` is 10.7, and `two` has none. Above 10.0 none of its runs counts but some at 10.5, which
     // were disturbed.
-    let judged = |holds, lost: u32| {
-        climbed_with_gaps(&claim(holds), &rates, |variant, rate, block| match variant {
+    let judged = |lost: u32| {
+        climbed_with_gaps(&claim, &rates, |variant, rate, block| match variant {
             "one" => Some(if rate <= 10.7 { rate } else { 9.0 }),
             _ if rate <= 10.0 => Some(rate),
             _ => (rate == 10.5 && block >= lost).then_some(0.93 * rate),
         })
     };
     for lost in [2, 5, 6] {
-        let claim = judged("above", lost);
+        let claim = judged(lost);
         assert_eq!(claim.verdict, Verdict::Undecided, "{lost}: {claim:?}");
     }
-    let note = judged("above", 5).parts[0].note.clone().unwrap();
+    let note = judged(5).parts[0].note.clone().unwrap();
     assert!(note.contains("too few runs of two at 10.5 a second are valid"), "{note}");
     // The other way round nothing that was lost matters.
     let slow = |lost: u32| {
-        climbed_with_gaps(&claim("above"), &rates, |variant, rate, block| match variant {
+        climbed_with_gaps(&claim, &rates, |variant, rate, block| match variant {
             "one" => Some(if rate <= 10.7 { rate } else { 9.0 }),
             _ if rate < 20.0 => Some(7.0),
             _ => (block >= lost).then_some(6.0),
@@ -124,8 +121,7 @@ fn a_rate_at_which_few_runs_count_is_nobodys_limit() {
 fn a_level_above_the_limit_is_not_the_limit() {
     let rates = [10.0, 13.0, 16.0, 19.0];
     for (left, holds) in [(0.75, "{ within = [0.9, 1.1] }"), (0.85, "{ above = 0.95 }")] {
-        let claim = format!("compare = \"ratio\"\neach = [\"one\"]\nholds = {holds}\n{BESTS}");
-        let claim = climbed(&claim, &rates, |variant, rate, _| {
+        let claim = climbed(&ratio_claim(holds, BESTS), &rates, |variant, rate, _| {
             let limit = if variant == "one" { 10.0 } else { 12.9 };
             if rate <= limit { rate } else { left * limit }
         });
@@ -160,8 +156,7 @@ fn no_ladder_of_rates_decides_against_the_limits() {
                 (0.9 * threshold..=1.1 * threshold).contains(&truth)
             }),
         ] {
-            let claim = format!("compare = \"ratio\"\neach = [\"one\"]\nholds = {holds}\n{BESTS}");
-            let claim = climbed(&claim, &rates, |variant, rate, _| {
+            let claim = climbed(&ratio_claim(&holds, BESTS), &rates, |variant, rate, _| {
                 let of = usize::from(variant == "two");
                 if rate <= limits[of] {
                     rate
@@ -202,8 +197,7 @@ fn noise_seldom_decides_what_is_on_the_threshold() {
         let limits = [draw(40.0, 80.0), draw(40.0, 80.0)];
         let truth = limits[0] / limits[1];
         let decided = |holds: String| {
-            let claim = format!("compare = \"ratio\"\neach = [\"one\"]\nholds = {holds}\n{BESTS}");
-            let claim = climbed(&claim, &rates, |variant, rate, _| {
+            let claim = climbed(&ratio_claim(&holds, BESTS), &rates, |variant, rate, _| {
                 let limit = limits[usize::from(variant == "two")] * draw(0.95, 1.05);
                 if rate <= limit { rate } else { limit * limit / rate }
             });
@@ -223,7 +217,7 @@ fn a_rate_that_is_the_generators_too_is_not_the_servers() {
     let holds = "{ within = [0.8, 1.25] }";
     let judged_of =
         |sides, cost, is_shared: bool, (part, used): (Option<f64>, f64), idle: Option<f64>| {
-            let claim = format!("compare = \"ratio\"\neach = [\"one\"]\nholds = {holds}\n{sides}");
+            let claim = ratio_claim(holds, sides);
             let limit = |cost: f64| 1.0 / (2.0 + cost);
             let mut outcome = outcome_of(10, &claim, "throughput_rps", |_, _, _, _| Some(1.0));
             let rates: Vec<f64> = (0..20).map(|step| 0.25 * 1.02f64.powi(step)).collect();
@@ -263,13 +257,11 @@ fn a_rate_that_is_the_generators_too_is_not_the_servers() {
     let claim = judged_with(1.5, true, (Some(0.3), 0.7), Some(0.1));
     assert_eq!(claim.verdict, Verdict::Undecided, "it was kept from it, now and then");
     // What is answered of one rate that is too high is no more its own.
-    let highest = "a = { at = { idle = \"max\", rate = \"max\" } }\n\
-        b = { variant = \"two\", at = { idle = \"max\", rate = \"max\" } }";
     for (part, verdict) in [(None, Verdict::Undecided), (Some(0.3), Verdict::Holds)] {
-        let claim = judged_of(highest, 1.5, true, (part, 0.98), Some(0.1));
+        let claim = judged_of(RIVALS, 1.5, true, (part, 0.98), Some(0.1));
         assert_eq!(claim.verdict, verdict, "{part:?}: {claim:?}");
     }
-    assert_eq!(judged_of(highest, 1.5, false, (None, 0.98), Some(0.1)).verdict, Verdict::Holds);
+    assert_eq!(judged_of(RIVALS, 1.5, false, (None, 0.98), Some(0.1)).verdict, Verdict::Holds);
 }
 
 /// A server that loses one request in a hundred has reached its limit, and one more request per second
@@ -297,8 +289,7 @@ fn what_lacks_of_one_rate_is_not_found_at_the_next() {
         let random = RefCell::new(random);
         let verdict = |threshold: f64| {
             let holds = format!("{{ above = {threshold} }}");
-            let claim = format!("compare = \"ratio\"\neach = [\"one\"]\nholds = {holds}\n{BESTS}");
-            let claim = climbed(&claim, &rates, |variant, rate, block| {
+            let claim = climbed(&ratio_claim(&holds, BESTS), &rates, |variant, rate, block| {
                 let own = random.borrow_mut().random_range(0.996..1.004);
                 let limit = limits[usize::from(variant == "two")] * of_block[block as usize];
                 own * answered(limit, rate)

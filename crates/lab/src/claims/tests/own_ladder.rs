@@ -50,10 +50,6 @@ fn measured(claim: &str, limits: [f64; 2], with_ladders: bool) -> ClaimOutcome {
     outcome.claims.remove(0)
 }
 
-fn bests(holds: &str) -> String {
-    format!("compare = \"ratio\"\neach = [\"one\"]\nholds = {holds}\n{BESTS}")
-}
-
 /// Limits between two of the common rates are separated by steps that only one of the two variants has.
 #[test]
 fn limits_are_separated_by_each_variants_own_steps() {
@@ -61,11 +57,11 @@ fn limits_are_separated_by_each_variants_own_steps() {
     for (limits, if_above) in
         [([1250.0, 1200.0], Verdict::Holds), ([1200.0, 1250.0], Verdict::DoesNotHold)]
     {
-        let claim = measured(&bests(above), limits, true);
+        let claim = measured(&ratio_claim(above, BESTS), limits, true);
         assert_eq!(claim.verdict, if_above, "{claim:?}");
         let ratio = claim.value.unwrap();
         assert!((ratio / (limits[0] / limits[1]) - 1.0).abs() < 0.003, "{ratio}");
-        assert_ne!(measured(&bests(below), limits, true).verdict, if_above);
+        assert_ne!(measured(&ratio_claim(below, BESTS), limits, true).verdict, if_above);
     }
     // What is equal to within a step is neither above nor below, and is as good as.
     for (holds, verdict) in [
@@ -73,7 +69,7 @@ fn limits_are_separated_by_each_variants_own_steps() {
         (below, Verdict::Undecided),
         ("{ within = [0.95, 1.05] }", Verdict::Holds),
     ] {
-        let claim = measured(&bests(holds), [1225.0, 1222.0], true);
+        let claim = measured(&ratio_claim(holds, BESTS), [1225.0, 1222.0], true);
         assert_eq!(claim.verdict, verdict, "{holds}: {claim:?}");
     }
 }
@@ -81,7 +77,7 @@ fn limits_are_separated_by_each_variants_own_steps() {
 /// Nothing is missing at the steps of another variant: no measurement was planned there.
 #[test]
 fn an_unmeasured_rate_is_not_missing() {
-    let claim = measured(&bests("{ above = 1.0 }"), [1250.0, 1200.0], true);
+    let claim = measured(&ratio_claim("{ above = 1.0 }", BESTS), [1250.0, 1200.0], true);
     let note = claim.parts[0].note.clone().unwrap_or_default();
     assert!(!note.contains("lack") && !note.contains("too few runs"), "{note}");
 }
@@ -89,7 +85,7 @@ fn an_unmeasured_rate_is_not_missing() {
 /// A reader of such a run without its ladders cannot find a limit where runs are missing.
 #[test]
 fn planned_rates_without_a_measurement_are_reported() {
-    let claim = measured(&bests("{ above = 1.0 }"), [1250.0, 1200.0], false);
+    let claim = measured(&ratio_claim("{ above = 1.0 }", BESTS), [1250.0, 1200.0], false);
     assert_ne!(claim.verdict, Verdict::DoesNotHold, "{claim:?}");
 }
 
@@ -166,8 +162,7 @@ fn the_limit_of_one_line_is_not_that_of_another() {
 /// possible rate is compared with the measured rate, not with a share of the nominal rate.
 #[test]
 fn a_slow_server_of_sessions_has_not_answered_what_it_was_not_offered() {
-    let claim =
-        format!("compare = \"ratio\"\neach = [\"one\"]\nholds = {{ below = 0.95 }}\n{BESTS}");
+    let claim = ratio_claim("{ below = 0.95 }", BESTS);
     let judged = |has_sessions: bool| {
         let mut outcome = outcome(&claim, |_, _, rate, _| Some(rate));
         if has_sessions {
