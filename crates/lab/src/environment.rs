@@ -1,5 +1,6 @@
 //! The machine on which something was measured.
 
+use crate::memory;
 use serde::{Deserialize, Serialize};
 use std::{collections::BTreeMap, fs, process::Command, time::Duration};
 
@@ -99,8 +100,7 @@ pub fn limits() -> BTreeMap<String, (Option<u64>, Option<u64>)> {
 /// The machine's memory (MemTotal of /proc/meminfo).
 pub fn memory_bytes() -> Option<u64> {
     let text = fs::read_to_string("/proc/meminfo").ok()?;
-    let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
-    Some(line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()? * 1024)
+    Some(memory::kibibytes(&text, "MemTotal")? as u64 * 1024)
 }
 
 /// The release of this kernel if it is that of a guest of `pollux vm`, which says so in the

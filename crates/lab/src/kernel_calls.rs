@@ -5,7 +5,7 @@
 //! slows each call, so that a lone wait is timed before its calls are counted, and the times of a
 //! server whose calls are counted have the counting in them.
 
-use crate::sys;
+use crate::{measure, sys};
 use anyhow::{Context as _, bail, ensure};
 use std::{
     collections::BTreeMap,
@@ -43,13 +43,8 @@ impl KernelCalls {
     /// # Errors
     /// As above; when the process is gone.
     pub fn of_process(functions: &[String], pid: u32) -> anyhow::Result<Self> {
-        let path = format!("/proc/{pid}/task");
-        let threads = fs::read_dir(&path).with_context(|| path.clone())?;
-        let threads: Vec<u32> = threads
-            .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
-            .take(MAX_THREADS + 1)
-            .collect();
-        ensure!(threads.len() <= MAX_THREADS, "{path} has more than {MAX_THREADS} threads");
+        let threads = measure::threads(pid)?;
+        ensure!(threads.len() <= MAX_THREADS, "the server has more than {MAX_THREADS} threads");
         Self::of_threads(functions, &threads)
     }
 

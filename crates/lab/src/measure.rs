@@ -46,28 +46,9 @@ impl Sub for CpuTime {
 /// # Errors
 /// When the process is gone or /proc is not there.
 pub fn cpu_time(pid: u32) -> anyhow::Result<CpuTime> {
-    let mut total = CpuTime::default();
-    let mut pending = vec![pid];
-    let mut seen = 0;
-    while let Some(pid) = pending.pop() {
-        seen += 1;
-        anyhow::ensure!(
-            seen <= MAX_PROCESSES,
-            "the server has more than {MAX_PROCESSES} processes"
-        );
-        match one_process(pid) {
-            Ok((time, children)) => {
-                total.run_ns += time.run_ns;
-                total.wait_ns += time.wait_ns;
-                pending.extend(children);
-            }
-            // A descendant that ended meanwhile is in its parent's account by now, or at the
-            // next reading.
-            Err(_) if seen > 1 => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(total)
+    let family = family(pid)?;
+    let sum = |ns: fn(&CpuTime) -> u64| family.iter().map(|(_, time)| ns(time)).sum();
+    Ok(CpuTime { run_ns: sum(|time| time.run_ns), wait_ns: sum(|time| time.wait_ns) })
 }
 
 /// The CPU time of the ended and reaped children of this process, in nanoseconds; the kernel counts it in
@@ -86,18 +67,40 @@ pub fn ended_children_ns() -> anyhow::Result<u64> {
 /// # Errors
 /// When the process is gone or /proc is not there.
 pub fn processes(pid: u32) -> anyhow::Result<Vec<u32>> {
-    let mut all = vec![pid];
-    let mut seen = 0;
-    while seen < all.len() && seen < MAX_PROCESSES {
-        match one_process(all[seen]) {
-            Ok((_, children)) => all.extend(children),
-            Err(error) if seen == 0 => return Err(error),
-            // It has ended meanwhile.
-            Err(_) => {}
+    Ok(family(pid)?.into_iter().map(|(pid, _)| pid).collect())
+}
+
+/// The process `pid` first, then its descendants, and what CPU time each had.
+fn family(pid: u32) -> anyhow::Result<Vec<(u32, CpuTime)>> {
+    let mut all = Vec::new();
+    let mut pending = vec![pid];
+    while let Some(pid) = pending.pop() {
+        anyhow::ensure!(
+            all.len() < MAX_PROCESSES,
+            "the server has more than {MAX_PROCESSES} processes"
+        );
+        match one_process(pid) {
+            Ok((time, children)) => {
+                all.push((pid, time));
+                pending.extend(children);
+            }
+            // A descendant that ended meanwhile is in its parent's account by now, or at the
+            // next reading.
+            Err(_) if !all.is_empty() => {}
+            Err(error) => return Err(error),
         }
-        seen += 1;
     }
     Ok(all)
+}
+
+/// The threads of the process `pid`.
+///
+/// # Errors
+/// When the process is gone or /proc is not there.
+pub fn threads(pid: u32) -> anyhow::Result<Vec<u32>> {
+    let path = format!("/proc/{pid}/task");
+    let tasks = fs::read_dir(&path).context(path)?;
+    Ok(tasks.filter_map(|task| task.ok()?.file_name().to_str()?.parse().ok()).collect())
 }
 
 fn one_process(pid: u32) -> anyhow::Result<(CpuTime, Vec<u32>)> {

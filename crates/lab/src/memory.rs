@@ -47,6 +47,14 @@ pub struct HoldCost {
     pub kernel_moved_bytes: Option<u64>,
 }
 
+impl HoldCost {
+    /// What one connection takes of the memory, where there are enough of them to say.
+    pub fn of_one(&self, bytes: fn(&Memory) -> i64) -> Option<f64> {
+        (self.connections >= LEAST_CONNECTIONS)
+            .then(|| bytes(&self.memory) as f64 / self.connections as f64)
+    }
+}
+
 /// What it took to store documents.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StoreCost {
@@ -101,7 +109,8 @@ fn kernel_kibibytes(meminfo: &str) -> anyhow::Result<i64> {
     others.into_iter().try_fold(field("MemTotal")?, |left, name| Ok(left - field(name)?))
 }
 
-fn kibibytes(text: &str, name: &str) -> Option<i64> {
+/// The number that a line of such a file of /proc gives for this name.
+pub fn kibibytes(text: &str, name: &str) -> Option<i64> {
     let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
     line.trim().strip_suffix("kB")?.trim().parse().ok()
 }

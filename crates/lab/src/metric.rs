@@ -143,18 +143,18 @@ metrics! {
     GeneratorLagP99 "generator_lag_p99_us" "99th percentile of generator lag" "µs" LESS
         |r| r.load("/generator/lag_us/p99");
     Fill "fill_s" "time to accept all idle connections" "s" LESS
-        |r| Some(r.held(1)?.fill_ns as f64 / 1e9);
+        |r| r.raw.held.map(|held| held.fill_ns as f64 / 1e9);
     FillCpu "fill_cpu_us_per_connection" "server CPU to accept a connection" "µs" LESS
-        |r| r.held(1).map(|held| held.fill_cpu_ns as f64 / US / held.connections as f64);
+        |r| r.raw.held.map(|held| held.fill_cpu_ns as f64 / US / held.connections as f64);
     UserBytes "user_bytes_per_connection" "server memory of an idle connection" "bytes" LESS
-        |r| r.of_idle(|memory| memory.user_bytes);
+        |r| r.raw.held?.of_one(|memory| memory.user_bytes);
     KernelBytes "kernel_bytes_per_connection" "kernel memory of an idle connection, both ends" "bytes" LESS
-        |r| r.of_idle(|memory| memory.kernel_bytes);
+        |r| r.raw.held?.of_one(|memory| memory.kernel_bytes);
     UserBytesLoaded "user_bytes_per_loaded_connection" "server memory of a connection under load" "bytes" LESS
-        |r| r.of_loaded(|memory| memory.user_bytes);
+        |r| r.raw.loaded?.of_one(|memory| memory.user_bytes);
     KernelBytesLoaded "kernel_bytes_per_loaded_connection"
         "kernel memory of a connection under load, both ends" "bytes" LESS
-        |r| r.of_loaded(|memory| memory.kernel_bytes);
+        |r| r.raw.loaded?.of_one(|memory| memory.kernel_bytes);
     ServerCpuPerUpdate "server_cpu_us_per_update" "server CPU per update" "µs" LESS
         |r| over(Some(r.cpu_us), r.load("/publications/acknowledged"));
     ServerCpuPerDelivery "server_cpu_us_per_delivery" "server CPU per delivery" "µs" LESS
@@ -166,7 +166,7 @@ metrics! {
     FanOutP50 "fan_out_p50_us" "median time until the last subscriber has an update" "µs" LESS
         |r| r.latency("fan_out_us", "p50");
     UserBytesPerSubscriber "user_bytes_per_subscriber" "server memory of a subscriber" "bytes" LESS
-        |r| r.of_subscriber(|memory| memory.user_bytes);
+        |r| r.raw.push.as_ref()?.held?.of_one(|memory| memory.user_bytes);
     ObjectsStored "objects_stored" "documents that were stored before" "" NEITHER
         |r| Some(r.stored()?.objects as f64);
     UserBytesPerObject "user_bytes_per_object" "server memory of a stored document" "bytes" LESS

@@ -7,10 +7,7 @@
 
 use crate::{measure, sys};
 use anyhow::{Context as _, ensure};
-use std::{
-    fs::{self, File},
-    io::Read as _,
-};
+use std::{fs::File, io::Read as _};
 
 /// The most threads of one server that are counted: each takes a descriptor.
 const MAX_THREADS: usize = 16_384;
@@ -30,11 +27,7 @@ impl Switches {
         let mut counters = Vec::new();
         for pid in measure::processes(pid)? {
             // One that has ended meanwhile switches no more.
-            for task in fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten() {
-                let Some(thread) = task?.file_name().to_str().and_then(|name| name.parse().ok())
-                else {
-                    continue;
-                };
+            for thread in measure::threads(pid).unwrap_or_default() {
                 ensure!(
                     counters.len() < MAX_THREADS,
                     "context switches of more than {MAX_THREADS} threads"

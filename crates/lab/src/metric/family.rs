@@ -62,55 +62,50 @@ impl Family {
     /// Its members in a run, by name.
     pub(super) fn of(self, reading: &Reading<'_>) -> Vec<(String, Option<f64>)> {
         let r = reading;
-        let keys = |json: &Json| -> Vec<String> {
-            json.as_object().into_iter().flat_map(|map| map.keys().cloned()).collect()
-        };
         // Zero while the timing is off: no figure is better than a false one.
         let call_us = |kind: &str| {
             r.delta(&["system_calls", kind, "ns"]).filter(|&ns| ns > 0.0).map(|ns| ns / US)
         };
-        let counted = || r.raw.kernel_calls.iter().map(|(name, &n)| (name.clone(), n as f64));
-        let members: Vec<(String, Option<f64>)> = match self {
-            Self::Calls => {
-                let count = |kind: &str| r.delta(&["system_calls", kind, "count"]);
-                r.calls_made().map(|kind| (kind.clone(), over(count(kind), r.requests))).collect()
-            }
-            Self::CallTime => {
-                r.calls_made().map(|kind| (kind.clone(), over(call_us(kind), r.requests))).collect()
-            }
-            Self::CallShare => {
-                let share = |kind: &String| (kind.clone(), over(call_us(kind), r.untimed_us()));
-                r.calls_made().map(share).collect()
-            }
+        let counted = &r.raw.kernel_calls;
+        let count = |name: &str| counted.get(name).map(|&n| n as f64);
+        let members = match self {
+            Self::Calls => each(r.calls_made(), |kind| {
+                over(r.delta(&["system_calls", kind, "count"]), r.requests)
+            }),
+            Self::CallTime => each(r.calls_made(), |kind| over(call_us(kind), r.requests)),
+            Self::CallShare => each(r.calls_made(), |kind| over(call_us(kind), r.untimed_us())),
             Self::KernelCallsPerRequest => {
-                counted().map(|(name, n)| (name, over(Some(n), r.timed_requests))).collect()
+                each(counted.keys(), |name| over(count(name), r.timed_requests))
             }
             Self::KernelCallsPerWait => {
-                let of_wait = &r.raw.load["counted"]["kernel_calls"];
+                let own = &r.raw.load["counted"]["kernel_calls"];
                 let waits = r.load("/counted/waits");
-                let own = keys(of_wait).into_iter().map(|name| {
-                    let value = over(number(of_wait, &[&name]), waits);
-                    (name, value)
-                });
-                own.chain(counted().map(|(name, n)| (name, over(Some(n), r.waits())))).collect()
+                let of_loops = each(keys(own), |name| over(number(own, &[name]), waits));
+                let of_servers = each(counted.keys(), |name| over(count(name), r.waits()));
+                [of_loops, of_servers].concat()
             }
             Self::DetailsPerWait => {
                 let own = &r.raw.load["details"];
-                let of = |key: String| {
-                    let value = over(number(own, &[&key]), r.load("/waits"));
-                    (key, value)
-                };
-                keys(own).into_iter().map(of).collect()
+                each(keys(own), |name| over(number(own, &[name]), r.load("/waits")))
             }
             Self::Details => {
-                let of = |key: String| {
-                    let value = r.delta(&["details", &key]);
-                    (key, value)
-                };
-                keys(&r.raw.after["details"]).into_iter().map(of).collect()
+                each(keys(&r.raw.after["details"]), |name| r.delta(&["details", name]))
             }
         };
         let name = self.definition().name;
         members.into_iter().map(|(member, value)| (format!("{name}{member}"), value)).collect()
     }
+}
+
+/// The names in a map of counters; none where there is no such map.
+fn keys(counters: &Json) -> impl Iterator<Item = &String> {
+    counters.as_object().into_iter().flat_map(|counters| counters.keys())
+}
+
+/// Each of these names with its value.
+fn each<'n>(
+    names: impl Iterator<Item = &'n String>,
+    value: impl Fn(&str) -> Option<f64>,
+) -> Vec<(String, Option<f64>)> {
+    names.map(|name| (name.clone(), value(name))).collect()
 }

@@ -2,7 +2,7 @@
 
 use crate::{
     measure::{Raw, number},
-    memory::{HoldCost, LEAST_CONNECTIONS, LEAST_OBJECTS, Memory, StoreCost},
+    memory::{LEAST_OBJECTS, StoreCost},
 };
 use serde_json::Value as Json;
 
@@ -149,26 +149,6 @@ impl<'a> Reading<'a> {
 
     pub(super) fn waits(&self) -> Option<f64> {
         self.delta(&["waits"])
-    }
-
-    /// The idle connections, if there are so many.
-    pub(super) fn held(&self, least: u64) -> Option<HoldCost> {
-        self.raw.held.filter(|held| held.connections >= least)
-    }
-
-    pub(super) fn of_idle(&self, bytes: fn(&Memory) -> i64) -> Option<f64> {
-        let held = self.held(LEAST_CONNECTIONS)?;
-        Some(bytes(&held.memory) as f64 / held.connections as f64)
-    }
-
-    pub(super) fn of_subscriber(&self, bytes: fn(&Memory) -> i64) -> Option<f64> {
-        let held = self.raw.push.as_ref()?.held.filter(|it| it.connections >= LEAST_CONNECTIONS)?;
-        Some(bytes(&held.memory) as f64 / held.connections as f64)
-    }
-
-    pub(super) fn of_loaded(&self, bytes: fn(&Memory) -> i64) -> Option<f64> {
-        let loaded = self.raw.loaded.filter(|it| it.connections >= LEAST_CONNECTIONS)?;
-        Some(bytes(&loaded.memory) as f64 / loaded.connections as f64)
     }
 
     pub(super) fn stored(&self) -> Option<StoreCost> {
