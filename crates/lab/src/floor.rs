@@ -118,15 +118,24 @@ mod tests {
         time::Duration,
     };
 
+    /// Connections to a server that sends its address, and ends with the process.
+    pub(super) fn connections<const N: usize>(
+        serve: impl FnOnce(mpsc::Sender<SocketAddr>) + Send + 'static,
+    ) -> [TcpStream; N] {
+        let a_minute = Duration::from_secs(60);
+        let (sender, receiver) = mpsc::channel();
+        thread::spawn(|| serve(sender));
+        let address = receiver.recv_timeout(a_minute).unwrap();
+        [(); N].map(|()| {
+            let stream = TcpStream::connect(address).unwrap();
+            stream.set_read_timeout(Some(a_minute)).unwrap();
+            stream
+        })
+    }
+
     /// Both connections are open all the while.
     fn answers_on_two(serve: impl FnOnce(mpsc::Sender<SocketAddr>) + Send + 'static) {
-        let (sender, receiver) = mpsc::channel();
-        // It ends with the process.
-        thread::spawn(|| serve(sender));
-        let address = receiver.recv_timeout(Duration::from_secs(60)).unwrap();
-        let connections = [(); 2].map(|()| TcpStream::connect(address).unwrap());
-        for mut stream in connections.iter().cycle().take(6) {
-            stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        for mut stream in connections::<2>(serve).iter().cycle().take(6) {
             stream.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
             let mut answer = [0; 14];
             stream.read_exact(&mut answer).unwrap();

@@ -95,13 +95,8 @@ pub fn serve_push(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::{
-        io::{Read as _, Write as _},
-        net::TcpStream,
-        sync::mpsc,
-        thread,
-        time::Duration,
-    };
+    use crate::floor::tests::connections;
+    use std::io::{Read as _, Write as _};
 
     #[test]
     fn the_content_of_a_publication_is_found() {
@@ -112,23 +107,16 @@ mod tests {
 
     #[test]
     fn what_is_published_reaches_all() {
-        let (sender, receiver) = mpsc::channel();
-        // It ends with the process.
-        thread::spawn(move || serve_push(|address| Ok(sender.send(address)?)).unwrap());
-        let address = receiver.recv_timeout(Duration::from_secs(60)).unwrap();
-        let connect = || {
-            let stream = TcpStream::connect(address).unwrap();
-            stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
-            stream
-        };
-        let mut subscribers = [(); 3].map(|()| connect());
+        let [mut publisher, mut subscribers @ ..] = connections::<4>(|sender| {
+            serve_push(|address| Ok(sender.send(address)?)).unwrap();
+        });
         let mut head = vec![0; STREAM.len()];
         for stream in &mut subscribers {
             stream.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
             stream.read_exact(&mut head).unwrap();
             assert_eq!(head, STREAM);
         }
-        connect().write_all(b"POST / HTTP/1.1\r\n\r\ntopic=a&data=news").unwrap();
+        publisher.write_all(b"POST / HTTP/1.1\r\n\r\ntopic=a&data=news").unwrap();
         let expected = "19\r\nid: 00000001\ndata: news\n\n\r\n";
         assert_eq!(0x19, expected.len() - 6, "the chunk's length is right");
         for stream in &mut subscribers {

@@ -228,34 +228,26 @@ impl Direction {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::floor::tests::connections;
     use pollux_tls::ClientSettings;
-    use std::{
-        io::{Read as _, Write as _},
-        net::TcpStream,
-        sync::mpsc,
-        thread,
-        time::Duration,
-    };
+    use std::io::{Read as _, Write as _};
 
     #[test]
     fn every_request_over_tls_has_the_same_answer_on_a_connection_that_stays() {
         // More than one record.
         let reply: Vec<u8> = (0..40_000_u32).map(|at| (at % 251) as u8).collect();
-        let (sender, receiver) = mpsc::channel();
         let served = reply.clone();
-        // It ends with the process.
-        thread::spawn(move || serve_tls(&served, |address| Ok(sender.send(address)?)).unwrap());
-        let address = receiver.recv_timeout(Duration::from_secs(60)).unwrap();
+        let streams = connections::<2>(move |sender| {
+            serve_tls(&served, |address| Ok(sender.send(address)?)).unwrap();
+        });
         let config = ClientSettings::trusting_anybody(&[b"http/1.1"]).build().unwrap();
-        let mut connections = [(); 2].map(|()| {
-            let stream = TcpStream::connect(address).unwrap();
-            stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        let mut sessions = streams.map(|stream| {
             let name = "localhost".try_into().unwrap();
             let tls = rustls::ClientConnection::new(Arc::clone(&config), name).unwrap();
             rustls::StreamOwned::new(tls, stream)
         });
         for _ in 0..3 {
-            for stream in &mut connections {
+            for stream in &mut sessions {
                 stream.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
                 let mut answer = vec![0; reply.len()];
                 stream.read_exact(&mut answer).unwrap();
@@ -263,7 +255,7 @@ mod tests {
             }
         }
         // close_notify ends a connection, and rubbish does.
-        let [mut closing, mut damaged] = connections;
+        let [mut closing, mut damaged] = sessions;
         closing.conn.send_close_notify();
         closing.conn.complete_io(&mut closing.sock).unwrap();
         assert_eq!(closing.sock.read(&mut [0; 1]).unwrap(), 0);
