@@ -373,9 +373,9 @@ impl Sockets {
 mod tests {
     use super::*;
 
-    fn cost(mechanism: &str, watched: usize, ready: usize) -> anyhow::Result<Json> {
-        measure(&WaitCost {
-            mechanism: mechanism.parse()?,
+    fn what(mechanism: &str, watched: usize, ready: usize) -> WaitCost {
+        WaitCost {
+            mechanism: mechanism.parse().unwrap(),
             watched,
             ready: Ready::Some(ready),
             changes: 0,
@@ -385,7 +385,11 @@ mod tests {
             duration: Duration::from_secs(60),
             seed: 1,
             cpu: None,
-        })
+        }
+    }
+
+    fn cost(mechanism: &str, watched: usize, ready: usize) -> anyhow::Result<Json> {
+        measure(&what(mechanism, watched, ready))
     }
 
     #[test]
@@ -415,23 +419,13 @@ mod tests {
     #[test]
     fn changes_and_a_number_of_waits() {
         for mechanism in ["poll", "epoll", "epoll-et", "select"] {
-            let what = WaitCost {
-                mechanism: mechanism.parse().unwrap(),
-                watched: 9,
-                ready: Ready::Some(2),
-                changes: 3,
-                waits: Some(50),
-                kernel_calls: Vec::new(),
-                duration: Duration::from_secs(60),
-                seed: 1,
-                cpu: None,
-            };
-            let json = measure(&what).unwrap();
+            let changing = |changes| WaitCost { changes, waits: Some(50), ..what(mechanism, 9, 2) };
+            let json = measure(&changing(3)).unwrap();
             let waits = json["waits"].as_u64().unwrap();
             // A round may take two waits, and is made whole.
             assert!((50..=51).contains(&waits), "{mechanism}: {json}");
             assert!(json["counted"].is_null());
-            let error = measure(&WaitCost { changes: 8, ..what }).unwrap_err().to_string();
+            let error = measure(&changing(8)).unwrap_err().to_string();
             assert_eq!(error, "--changes 8: at most 7, those watched and not made ready");
         }
     }

@@ -128,9 +128,7 @@ impl Threshold {
             Self::Above(limit) | Self::Below(limit) | Self::Within([limit, _]) => limit > 0.0,
         }
     }
-}
 
-impl Threshold {
     /// Whether a figure that were known exactly would hold.
     pub(crate) fn has(self, value: f64) -> bool {
         match self {

@@ -366,23 +366,6 @@ fn a_guest_has_its_own_limits_and_fewer_variants() {
         assert!(!form(id, Machine::Guest, false).claim.is_empty(), "{id}");
         assert!(form(id, Machine::Guest, true).budget.seconds <= 150.0, "{id}");
     }
-    for (old, new, expected) in [
-        (
-            "[guest]\nvariants = [\"poll\", ",
-            "[guest]\nvariants = [\"pole\", ",
-            "[guest]: variants: no variant \"pole\"",
-        ),
-        ("blocks = 6", "blocks = 0", "[guest.quick]: [budget]: blocks"),
-        (
-            "axis.idle.values = [0, 500",
-            "axis.idel.values = [0, 500",
-            "[guest]: axis: there is none",
-        ),
-        ("fractions = [0.3]", "fractions = [7]", "[guest]: [rate]: fractions: 7 is not a share"),
-    ] {
-        let message = error_of("idle", old, new);
-        assert!(message.contains(expected), "{new}: {message}");
-    }
 }
 
 #[test]
