@@ -10,6 +10,7 @@ mod claim;
 mod clients;
 mod form;
 mod kept;
+mod like;
 mod push;
 mod rate;
 pub mod soundness;

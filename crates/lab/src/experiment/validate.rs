@@ -3,12 +3,14 @@
 use super::{
     Axis, Budget, CLIENTS, Claim, Encryption, Experiment, Form, IDLE, PAPERS, PHASE, RATE, REQUEST,
     Rate, Reference, RelativeTo, SUBSCRIBERS, SaturationOf, Select, Side, Subject, Take, Threshold,
-    UPDATES_TO, Value, Variant,
+    UPDATES_TO, Value, Variant, like::complete_claims,
 };
 use crate::{kernel_calls::MAX_FUNCTIONS, metric, peer::Peer, statistics::Compare};
 use anyhow::{Context as _, bail, ensure};
 use pollux_event::MechanismSpec;
+use serde::Deserialize as _;
 use std::collections::BTreeSet;
+use toml::de::DeTable;
 
 /// The most values of one axis: a slip must not plan a million runs.
 const MAX_VALUES: usize = 64;
@@ -20,7 +22,13 @@ impl Experiment {
     /// What is wrong, with the table and the field (and the line, for what TOML itself refuses in the base), and with
     /// the overlay if one is wrong.
     pub fn parse(text: &str) -> anyhow::Result<Self> {
-        let mut base: Self = toml::from_str(text)?;
+        let mut table = DeTable::parse(text)?;
+        complete_claims(table.get_mut())?;
+        let base = Self::deserialize(toml::Deserializer::from(table));
+        let mut base = base.map_err(|mut error| {
+            error.set_input(Some(text));
+            error
+        })?;
         for variant in &base.variant {
             let is_listed = base.variants.is_empty() || base.variants.contains(&variant.name);
             ensure!(is_listed, "[[variant]] {:?} is not among `variants`", variant.name);
