@@ -9,8 +9,8 @@ mod built_in;
 mod claim;
 mod clients;
 mod form;
+mod implied;
 mod kept;
-mod like;
 mod push;
 mod rate;
 pub mod soundness;
@@ -230,7 +230,7 @@ pub struct Variant {
     /// Name in tables and figures.
     pub name: String,
     /// `--mechanism`, with options: `devpoll:results=mmap`. Empty for an architecture that waits in a
-    /// way of its own, for a peer and for the floor.
+    /// way of its own, for a peer and for the floor; otherwise `name` where a file has none.
     #[serde(default)]
     pub mechanism: String,
     /// `--architecture`, where it is not the event loop.
@@ -409,7 +409,8 @@ pub enum SaturationOf {
 pub struct Figure {
     /// File name.
     pub id: String,
-    /// Title.
+    /// Title; the metric's label where a file has none.
+    #[serde(default)]
     pub title: String,
     /// What to see in it.
     #[serde(default)]

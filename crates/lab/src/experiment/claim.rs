@@ -13,9 +13,11 @@ pub struct Claim {
     pub id: String,
     /// What is claimed, in terms of what is measured here.
     pub statement: String,
-    /// Which paper and figure says so.
+    /// Which paper and figure says so; without one, this laboratory does.
+    #[serde(default = "this_laboratory")]
     pub source: String,
     /// The paper's own words or number, for people.
+    #[serde(default = "not_in_the_papers")]
     pub paper: String,
     /// The paper's own number in the unit of the comparison, if it gives one.
     pub paper_value: Option<f64>,
@@ -44,6 +46,14 @@ pub struct Claim {
     /// The claim of the same experiment which shows that this one could have come out otherwise.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub control: Option<String>,
+}
+
+fn this_laboratory() -> String {
+    "this laboratory".into()
+}
+
+fn not_in_the_papers() -> String {
+    "not in the papers".into()
 }
 
 /// The papers, as `source` of a claim names them.

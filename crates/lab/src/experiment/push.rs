@@ -228,7 +228,11 @@ mod tests {
             ("\nhub = true", "\n", "[server] hub is missing"),
             ("[load]\n", "[load]\nrate = 5\n", "[load] rate: [push] and its axes say it"),
             ("only = { updates-to = [\"all\"] }", "only = { updates-to = [\"one\"] }", "no topics"),
-            ("mechanism = \"poll\"", "peer = \"nginx\"", "[push] is for Pollux and for the floor"),
+            (
+                "name = \"poll\"",
+                "name = \"poll\"\npeer = \"nginx\"",
+                "[push] is for Pollux and for the floor",
+            ),
         ] {
             let text = text("push").unwrap();
             assert!(text.contains(old), "push.toml has no {old:?}");

@@ -3,7 +3,7 @@
 use super::{
     Axis, Budget, CLIENTS, Claim, Encryption, Experiment, Form, IDLE, PAPERS, PHASE, RATE, REQUEST,
     Rate, Reference, RelativeTo, SUBSCRIBERS, SaturationOf, Select, Side, Subject, Take, Threshold,
-    UPDATES_TO, Value, Variant, like::complete_claims,
+    UPDATES_TO, Value, Variant, implied::complete_claims,
 };
 use crate::{kernel_calls::MAX_FUNCTIONS, metric, peer::Peer, statistics::Compare};
 use anyhow::{Context as _, bail, ensure};
@@ -29,6 +29,7 @@ impl Experiment {
             error.set_input(Some(text));
             error
         })?;
+        base.fill_in();
         for variant in &base.variant {
             let is_listed = base.variants.is_empty() || base.variants.contains(&variant.name);
             ensure!(is_listed, "[[variant]] {:?} is not among `variants`", variant.name);

@@ -1,15 +1,17 @@
-//! Claims that are like an earlier one: `like = ID` in place of the lines that both have.
+//! What a file need not say, because it follows from the rest.
 
+use super::Experiment;
+use crate::metric;
 use anyhow::Context as _;
 use toml::{
     Spanned,
     de::{DeTable, DeValue},
 };
 
-/// What each claim says itself.
+/// What a claim that is like another says itself.
 const OWN: [&str; 4] = ["id", "statement", "primary", "control"];
 
-/// Completes each claim that is like an earlier one of the file with what it does not say itself.
+/// Completes each claim that is like an earlier one of the file (`like = ID`) with what it does not say itself.
 ///
 /// # Errors
 /// When there is no such claim.
@@ -36,9 +38,30 @@ pub(super) fn complete_claims(experiment: &mut DeTable<'_>) -> anyhow::Result<()
     Ok(())
 }
 
+impl Experiment {
+    /// Fills in the mechanism of each variant that is called as it is, and the titles of figures.
+    pub(super) fn fill_in(&mut self) {
+        for variant in &mut self.variant {
+            let is_other = variant.architecture.is_some()
+                || variant.peer.is_some()
+                || variant.redis_benchmark.is_some()
+                || variant.floor_of.is_some();
+            if variant.mechanism.is_empty() && !is_other {
+                variant.mechanism.clone_from(&variant.name);
+            }
+        }
+        for figure in self.figure.iter_mut().filter(|figure| figure.title.is_empty()) {
+            if let Some(metric) = metric::find(&figure.y) {
+                let (first, rest) = metric.label.split_at(1);
+                figure.title = first.to_uppercase() + rest;
+            }
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use crate::experiment::Experiment;
+    use super::*;
 
     fn parsed(second: &str) -> anyhow::Result<Experiment> {
         Experiment::parse(&format!(
@@ -72,7 +95,20 @@ holds = {{ above = 1.5 }}
         let [a, b]: [_; 2] = parsed(second).unwrap().claim.try_into().unwrap();
         assert_eq!((b.id.as_str(), b.statement.as_str(), b.primary), ("B", "s", false));
         assert_eq!(b.holds, crate::experiment::Threshold::Below(1.0), "all of it is its own");
-        assert_eq!((b.paper_value, &b.metric, &b.each, &b.b), (Some(2.0), &a.metric, &a.each, &a.b));
+        assert_eq!(
+            (b.paper_value, &b.metric, &b.each, &b.b),
+            (Some(2.0), &a.metric, &a.each, &a.b)
+        );
+    }
+
+    #[test]
+    fn names_say_what_a_variant_is_and_what_a_figure_shows() {
+        let own = "id = \"B\"\nstatement = \"s\"\nlike = \"A\"\n[[variant]]\nname = \"epoll\"\nserver.interest = \"eager\"\n\
+                   [[axis]]\nname = \"idle\"\nlabel = \"\"\nvalues = [0]\n\
+                   [[figure]]\nid = \"p50\"\nx = \"idle\"\ny = \"latency_p50_us\"";
+        let it = parsed(own).unwrap();
+        assert_eq!(it.variant[1].mechanism, "epoll");
+        assert_eq!(it.figure[0].title, "Median latency");
     }
 
     #[test]
