@@ -281,12 +281,6 @@ impl Arm<'_> {
 
     /// One figure a block.
     fn values(&self, outcome: &Outcome, blocks: u32) -> Vec<Option<f64>> {
-        if self.side.take == Take::Median {
-            let all = |block| -> Option<Vec<f64>> {
-                self.points.iter().map(|point| self.value(outcome, point, block)).collect()
-            };
-            return (0..blocks).map(|block| statistics::median(&all(block)?)).collect();
-        }
         let chosen = [self.chosen_without(outcome, 0), self.chosen_without(outcome, 1)];
         let read = self.read.unwrap_or(self.metric);
         (0..blocks)
@@ -301,10 +295,7 @@ impl Arm<'_> {
         let read = self.at(outcome, block);
         outcome.runs.iter().filter(move |run| {
             let name = run.cell.variant.as_str();
-            let is_read = match self.side.take {
-                Take::Median => self.points.contains(&run.cell.point),
-                _ => read.is_none_or(|point| run.cell.point == *point),
-            };
+            let is_read = read.is_none_or(|point| run.cell.point == *point);
             let is_named = name == self.variant || Some(name) == self.side.minus.as_deref();
             run.block == block && is_named && is_read
         })
@@ -337,11 +328,7 @@ impl Arm<'_> {
     fn best_by(&self, outcome: &Outcome, is_used: impl Fn(u32) -> bool) -> Option<&Point> {
         let mean = |point: &Point| self.mean_over(outcome, point, &is_used);
         let known = self.points.iter().filter_map(|point| Some((point, mean(point)?)));
-        let best = match self.side.take {
-            Take::Min => known.min_by(|a, b| a.1.total_cmp(&b.1)),
-            _ => known.max_by(|a, b| a.1.total_cmp(&b.1)),
-        };
-        best.map(|(point, _)| point)
+        known.max_by(|a, b| a.1.total_cmp(&b.1)).map(|(point, _)| point)
     }
 
     /// The parts of it that differ in the rate alone.
@@ -407,10 +394,9 @@ impl Arm<'_> {
         outcome: &'o Outcome,
         variant: &'o str,
     ) -> impl Iterator<Item = &'o Run> {
-        let all = self.side.take == Take::Median;
         self.all_runs_of(outcome, variant)
             .filter(|run| run.metric(self.metric).is_some())
-            .filter(move |run| all || self.at(outcome, run.block) == Some(&run.cell.point))
+            .filter(move |run| self.at(outcome, run.block) == Some(&run.cell.point))
     }
 }
 

@@ -109,10 +109,6 @@ pub enum Take {
     /// The largest: the peak of a throughput curve.
     #[default]
     Max,
-    /// The smallest.
-    Min,
-    /// The median.
-    Median,
     /// None of them: each point is judged by itself, and the claim holds if it holds at every point. For
     /// claims about all points, such as that nothing fails anywhere.
     Each,

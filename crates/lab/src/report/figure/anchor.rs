@@ -79,10 +79,9 @@ fn number(outcome: &Outcome, panel: &Panel<'_>, claim: &Claim, each: &str) -> Op
         let by = |a: &(Point, f64), b: &(Point, f64)| a.1.total_cmp(&b.1);
         match side.take {
             _ if side.minus.is_some() => None,
-            Take::Min => known.min_by(by),
             Take::Max => known.max_by(by),
-            Take::Median | Take::Each if is_one => known.next(),
-            Take::Median | Take::Each => None,
+            Take::Each if is_one => known.next(),
+            Take::Each => None,
         }
     };
     let (point, _) = read(&claim.a)?;
