@@ -39,7 +39,7 @@ pub fn read_text(directory: &Path) -> anyhow::Result<String> {
     let path = directory.join(PACKED);
     let read = || -> anyhow::Result<String> {
         let mut text = String::new();
-        let file = fs::File::open(&path)?;
+        let file = File::open(&path)?;
         GzDecoder::new(file).take(MAX_BYTES + 1).read_to_string(&mut text)?;
         anyhow::ensure!(text.len() as u64 <= MAX_BYTES, "it holds more than 1 GiB");
         Ok(text)
@@ -48,7 +48,7 @@ pub fn read_text(directory: &Path) -> anyhow::Result<String> {
 }
 
 /// Removes the path of the program's start directory: published files name no path of one machine.
-pub(crate) fn shortened(text: &str) -> String {
+pub(crate) fn without_start_directory(text: &str) -> String {
     match std::env::current_dir().ok().as_deref().and_then(Path::to_str) {
         Some(here) if here.len() > 1 => text.replace(&format!("{here}/"), ""),
         _ => text.to_owned(),

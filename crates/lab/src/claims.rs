@@ -124,8 +124,8 @@ fn family(claims: &[Claim], claim: &Claim) -> usize {
     here.max(papers::primary_claims_of(paper))
 }
 
-/// What is so if all of `parts` are to hold.
-fn of_all(parts: &[Part]) -> Verdict {
+/// The verdict on a claim that needs all of `parts` to hold.
+fn verdict_of_all(parts: &[Part]) -> Verdict {
     let any = |verdict: Verdict| parts.iter().any(|part| part.verdict == verdict);
     // An arm that is missing might have failed, and one that failed might be the exception.
     let worst = [Verdict::NotTestable, Verdict::DoesNotHold, Verdict::Undecided, Verdict::Seen];
@@ -158,7 +158,7 @@ fn at_operating_points(outcome: &Outcome, claim: &Claim) -> Vec<(Option<String>,
 }
 
 /// What several operating points come to: each counts, and where they disagree it depends on which is taken.
-fn of_points(verdicts: &[Verdict]) -> Verdict {
+fn verdict_of_points(verdicts: &[Verdict]) -> Verdict {
     let any = |verdict: Verdict| verdicts.contains(&verdict);
     if any(Verdict::Holds) && any(Verdict::DoesNotHold) {
         return Verdict::Depends;
@@ -178,10 +178,10 @@ pub(crate) fn judge_one(outcome: &Outcome, claim: &Claim) -> ClaimOutcome {
             ..judge_part(outcome, &claim, variant, &plan)
         };
         let here: Vec<Part> = claim.each.iter().map(part).collect();
-        verdicts.push(of_all(&here));
+        verdicts.push(verdict_of_all(&here));
         parts.extend(here);
     }
-    let verdict = of_points(&verdicts);
+    let verdict = verdict_of_points(&verdicts);
     let deciding = deciding_part(&parts, claim.holds, verdict);
     let estimate = deciding.and_then(|part| part.estimate.as_ref());
     // It holds if each part does, so the least sure part says how sure it is; it fails with one.
@@ -221,7 +221,7 @@ fn judge_part(outcome: &Outcome, claim: &Claim, variant: &str, plan: &Plan) -> P
         .iter()
         .map(|sides| Question { outcome, claim, variant, sides, tested, plan }.part())
         .collect();
-    let verdict = of_all(&judged);
+    let verdict = verdict_of_all(&judged);
     let p = |index: &usize| judged[*index].p.unwrap_or(1.0);
     let worst = (0..judged.len()).filter(|&index| judged[index].verdict == verdict);
     let worst = match verdict {

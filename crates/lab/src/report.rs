@@ -71,9 +71,16 @@ pub fn figures<'a>(
 /// When a file cannot be written; the message names it.
 pub fn keep(outcome: &Outcome, directory: &Path) -> anyhow::Result<()> {
     fs::create_dir_all(directory).with_context(|| directory.display().to_string())?;
-    archive::write_packed(&archive::shortened(&serde_json::to_string(outcome)?), directory)?;
+    archive::write_packed(
+        &archive::without_start_directory(&serde_json::to_string(outcome)?),
+        directory,
+    )?;
     let figures = figures(outcome, directory)?;
     let path = directory.join(archive::PAGE);
-    let page = archive::shortened(&markdown::page(outcome, &figures, &Files::beside(directory)));
+    let page = archive::without_start_directory(&markdown::page(
+        outcome,
+        &figures,
+        &Files::beside(directory),
+    ));
     fs::write(&path, page).with_context(|| path.display().to_string())
 }

@@ -178,13 +178,14 @@ struct Rig<'a, M> {
     set: M,
     sockets: Sockets,
     tokens: Vec<Token>,
-    index: BTreeMap<i32, usize>,
+    /// The place in `sockets` of each descriptor.
+    index_of_fd: BTreeMap<i32, usize>,
     random: StdRng,
     /// What each wait took, in nanoseconds.
     samples: Vec<u32>,
     events: u64,
     reported: Vec<Token>,
-    /// Whose interest was taken back before the last wait.
+    /// The sockets whose interest was removed before the last wait.
     muted: Vec<usize>,
 }
 
@@ -197,14 +198,14 @@ impl<'a, M: Mechanism> Rig<'a, M> {
         for socket in &sockets.all[..what.watched] {
             tokens.push(set.add(socket.as_fd(), Interest::READ)?);
         }
-        let index =
+        let index_of_fd =
             sockets.all.iter().enumerate().map(|(index, s)| (s.as_raw_fd(), index)).collect();
         Ok(Self {
             what,
             set,
             sockets,
             tokens,
-            index,
+            index_of_fd,
             random: StdRng::seed_from_u64(what.seed),
             samples: Vec::with_capacity(1 << 16),
             events: 0,
@@ -234,7 +235,7 @@ impl<'a, M: Mechanism> Rig<'a, M> {
             self.reported.clear();
             let started_at = Instant::now();
             if waits == 1 {
-                self.change(start + ready)?;
+                self.change_interests(start + ready)?;
             }
             self.set.wait(Some(LIMIT))?;
             while let Some(event) = self.set.next_event() {
@@ -245,14 +246,14 @@ impl<'a, M: Mechanism> Rig<'a, M> {
             self.samples.push(u32::try_from(took.as_nanos()).unwrap_or(u32::MAX));
             self.events += self.reported.len() as u64;
             for token in &self.reported {
-                missing -= self.sockets.read(self.index[&token.fd])?;
+                missing -= self.sockets.take_byte(self.index_of_fd[&token.fd])?;
             }
         }
         Ok(())
     }
 
-    /// The interests that change before a wait: none of those that are ready.
-    fn change(&mut self, from: usize) -> anyhow::Result<()> {
+    /// Changes interests before a wait, from the socket `from` on: none of those that are ready.
+    fn change_interests(&mut self, from: usize) -> anyhow::Result<()> {
         while let Some(index) = self.muted.pop() {
             self.set.modify(self.tokens[index], Interest::READ)?;
         }
@@ -359,7 +360,7 @@ impl Sockets {
     }
 
     /// Takes the byte of the socket at `index`, if it has one: 1 or 0.
-    fn read(&mut self, index: usize) -> anyhow::Result<usize> {
+    fn take_byte(&mut self, index: usize) -> anyhow::Result<usize> {
         let mut byte = [0];
         match (&self.all[index]).read(&mut byte) {
             Ok(count) => Ok(count),

@@ -15,8 +15,8 @@ impl Evidence {
     /// None, for anything.
     pub(super) const NONE: Self = Self { holds: 1.0, fails_above: 1.0, fails_below: 1.0 };
 
-    /// The same, with what `other` says against the claim.
-    pub(super) fn against(self, other: Option<Self>) -> Self {
+    /// The same for the claim, and what `other` says against it.
+    pub(super) fn with_doubts_of(self, other: Option<Self>) -> Self {
         other.map_or(self, |other| Self { holds: self.holds, ..other })
     }
 
@@ -40,7 +40,7 @@ impl Evidence {
     /// Of figures that may be larger than what was read, as `limits` says.
     pub(super) fn of(sample: &Sample, threshold: Threshold, limits: &Limits) -> Self {
         let above = |limit| sample.tail_above(limit);
-        Self::by(threshold, limits, above, |limit| sample.tail_below(limit))
+        Self::from_tails(threshold, limits, above, |limit| sample.tail_below(limit))
     }
 
     /// What so many blocks like those of the sample will say, in four cases of five.
@@ -51,10 +51,12 @@ impl Evidence {
         blocks: usize,
     ) -> Self {
         let above = |limit| sample.foreseen_tail_above(limit, blocks);
-        Self::by(threshold, limits, above, |limit| sample.foreseen_tail_below(limit, blocks))
+        Self::from_tails(threshold, limits, above, |limit| {
+            sample.foreseen_tail_below(limit, blocks)
+        })
     }
 
-    fn by(
+    fn from_tails(
         threshold: Threshold,
         limits: &Limits,
         tail_above: impl Fn(f64) -> f64,
@@ -79,6 +81,7 @@ impl Evidence {
         }
     }
 
+    /// That of the surest of the three.
     pub(super) fn p(&self) -> f64 {
         self.holds.min(self.fails_above).min(self.fails_below)
     }

@@ -70,14 +70,14 @@ impl Drift {
             return Self::default();
         }
         // What becomes of the figure when a side goes to its end: a ratio's factor, or a difference.
-        let to_end = |side: Option<Change>, none: f64| {
+        let to_end = |side: Option<Change>, steady: f64| {
             let moved = side.map(|it| if is_ratio { it.end / it.read } else { it.end - it.read });
-            moved.filter(|moved| moved.is_finite()).unwrap_or(none)
+            moved.filter(|moved| moved.is_finite()).unwrap_or(steady)
         };
-        let none = if is_ratio { 1.0 } else { 0.0 };
-        let (a, b) = (to_end(a, none), to_end(b, none));
+        let steady = if is_ratio { 1.0 } else { 0.0 };
+        let (a, b) = (to_end(a, steady), to_end(b, steady));
         let both = |a: f64, b: f64| if is_ratio { a / b } else { a - b };
-        Self { ends: vec![both(a, none), both(none, b), both(a, b)], is_ratio, notes }
+        Self { ends: vec![both(a, steady), both(steady, b), both(a, b)], is_ratio, notes }
     }
 
     /// What the blocks say wherever the steady figure may lie: `evidence` says it of a threshold.
@@ -97,7 +97,8 @@ impl Drift {
         ends.fold(evidence(threshold), Evidence::and)
     }
 
-    /// Whether a figure that were known exactly would be open.
+    /// Whether the drift alone leaves the claim open: if the figure were known exactly, it would hold at one end and
+    /// not at another.
     pub(super) fn leaves_open(&self, threshold: Threshold, read: f64) -> bool {
         let at = |end: f64| if self.is_ratio { read * end } else { read + end };
         self.ends.iter().any(|&end| threshold.has(at(end)) != threshold.has(read))

@@ -126,7 +126,7 @@ impl Question<'_> {
 
     fn evidence(&self, answer: &Answer, limits: &Limits, holds: Threshold) -> Evidence {
         let of = |sample: &Sample| Evidence::of(sample, holds, limits);
-        of(&answer.sample).against(answer.here.as_ref().map(of)).of_several(self.tested)
+        of(&answer.sample).with_doubts_of(answer.here.as_ref().map(of)).of_several(self.tested)
     }
 
     /// What the sides say within their limits, and if the server drifts on as it did.
