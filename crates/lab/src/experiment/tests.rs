@@ -118,7 +118,9 @@ fn each_point_is_for_the_side_that_is_compared() {
 #[test]
 fn statements_can_be_read_alone() {
     let leans = |statement: &str| {
-        let text = statement.strip_prefix("control: ").unwrap_or(statement);
+        let of_control =
+            statement.split_once(": ").filter(|(of, _)| of.starts_with("control for "));
+        let text = of_control.map_or(statement, |(_, text)| text);
         let first = text.split([' ', ',']).next().unwrap_or_default();
         let of_others = ["and", "so", "nor", "it", "they", "that", "one", "too"];
         let back =
