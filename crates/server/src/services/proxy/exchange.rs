@@ -3,7 +3,9 @@
 //! What holds for the whole request is in [`State`]. What belongs to one phase only, as the connection
 //! to an origin, is in the variant of [`Phase`], so that it cannot be used in another one.
 
-use super::{cache_state::CacheState, reply::Reply, request::RequestFacts, routes::RouteId};
+use super::{
+    cache_state::CacheState, failure::Failure, reply::Reply, request::RequestFacts, routes::RouteId,
+};
 use crate::reactor::{AlarmId, EventTarget, Reactor, UpstreamId};
 use crate::service::RequestContext;
 use pollux_http::{
@@ -64,6 +66,8 @@ pub(super) enum Owner {
 #[derive(Debug, Default)]
 pub(super) struct Attempts {
     failed: u8,
+    /// The failure that the client is told if no attempt succeeds.
+    failure: Option<Failure>,
     /// The origins that have failed: the bit with an origin's number is set.
     failed_origins: u64,
     /// A failed attempt had sent the request. It is sent once more on a new connection, and not a
@@ -325,10 +329,16 @@ impl Attempts {
         !self.is_resent
     }
 
-    /// Counts an attempt that has failed, and returns how many have.
-    pub(super) fn count_failure(&mut self) -> u8 {
+    /// Counts an attempt that has failed, and returns how many have, and which failure the client is told: the last
+    /// one, unless an address refuses connections after another one has answered.
+    pub(super) fn add_failure(&mut self, failure: Failure) -> (u8, Failure) {
         self.failed += 1;
-        self.failed
+        let earlier = self.failure.filter(|_| matches!(failure, Failure::Connect(_)));
+        let reported = earlier.unwrap_or(failure);
+        if !matches!(reported, Failure::Connect(_)) {
+            self.failure = Some(reported);
+        }
+        (self.failed, reported)
     }
 
     /// Another origin is preferred from now on.
@@ -431,5 +441,26 @@ fn is_idempotent(method: Method<'_>) -> bool {
         | Method::Put
         | Method::Delete => true,
         Method::Post | Method::Patch | Method::Connect | Method::Other(_) => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::ErrorKind;
+
+    #[test]
+    fn the_failure_of_an_address_that_answers_is_the_one_reported() {
+        let refused = Failure::Connect(ErrorKind::ConnectionRefused);
+        for (failures, reported) in [
+            (vec![refused], refused),
+            (vec![refused, Failure::TlsCertificate], Failure::TlsCertificate),
+            (vec![Failure::TlsCertificate, refused], Failure::TlsCertificate),
+            (vec![Failure::TlsCertificate, Failure::Ended, refused], Failure::Ended),
+        ] {
+            let mut attempts = Attempts::default();
+            let last = failures.iter().map(|failure| attempts.add_failure(*failure)).last();
+            assert_eq!(last, Some((failures.len() as u8, reported)), "{failures:?}");
+        }
     }
 }

@@ -260,7 +260,7 @@ impl Proxy {
         context: &mut RequestContext<'_>,
         mut state: Box<State>,
         attempt: Attempt,
-        failure: Failure,
+        mut failure: Failure,
         outbox: &mut Outbox,
     ) -> Progress {
         if let Some(origin) = attempt.origin() {
@@ -273,8 +273,9 @@ impl Proxy {
                     .add(Counter::OriginFailures, u64::from(failure.is_the_origins()));
                 self.pool.failed(context.worker.clock.tick(), origin, failure);
             }
-            let failed = state.attempts.count_failure();
-            let may_try = self.may_try_again(&state, &attempt, origin, failure);
+            let (failed, reported) = state.attempts.add_failure(failure);
+            let may_try = self.may_try_again(&state, &attempt, origin, failure, failed);
+            failure = reported;
             if may_try && failed < TRIES && !state.reply.has_begun() {
                 state.attempts.go_on_after(&attempt);
                 context.worker.counters.add(Counter::OriginRetries, 1);
@@ -303,13 +304,14 @@ impl Proxy {
         ControlFlow::Break(Flow::<Exchange>::Done)
     }
 
-    /// Whether another attempt may succeed, and is safe.
+    /// Whether another attempt may succeed, and is safe, after so many have failed.
     fn may_try_again(
         &self,
         state: &State,
         attempt: &Attempt,
         origin: u32,
         failure: Failure,
+        failed: u8,
     ) -> bool {
         let (was_sent, is_reused) = match attempt {
             Attempt::Sent(sent) => (true, sent.is_reused),
@@ -324,8 +326,8 @@ impl Proxy {
             | Failure::TlsCertificate
             | Failure::TlsAlert(_)
             | Failure::TlsProtocol => {
-                let has_more = has_other || self.pool.has_more_addresses(origin);
-                has_more && failure.is_the_origins()
+                let is_address_left = usize::from(failed) < self.pool.addresses(origin);
+                (has_other || is_address_left) && failure.is_the_origins()
             }
             Failure::Name => has_other,
             Failure::Ended | Failure::Reply(_) => {

@@ -118,9 +118,9 @@ impl OriginPool {
         &self.origins[origin as usize].authority
     }
 
-    /// Whether an origin is at more than one address.
-    pub(super) fn has_more_addresses(&self, origin: u32) -> bool {
-        self.origins[origin as usize].endpoints.len() > 1
+    /// The number of an origin's addresses.
+    pub(super) fn addresses(&self, origin: u32) -> usize {
+        self.origins[origin as usize].endpoints.len()
     }
 
     /// Selects one of these origins: the first that is healthy and is not in `tried`, a set of

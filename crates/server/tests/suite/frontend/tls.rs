@@ -10,7 +10,10 @@ use pollux_server::{
     stats::Counter,
 };
 use pollux_testkit::origin::Origin;
-use std::io::{Read as _, Write as _};
+use std::{
+    io::{Read as _, Write as _},
+    net::ToSocketAddrs as _,
+};
 
 /// A front end before `origins`, which trusts `authority` alone.
 fn before(authority: &Authority, origins: &[&str], change: impl FnOnce(&mut Config)) -> Fixture {
@@ -66,7 +69,9 @@ fn requests_bodies_and_tunnels_pass_on_every_engine() {
         drop(client);
         let statistics = fixture.stop();
         let opened = statistics.count(Counter::OriginOpened);
-        assert_eq!((opened, statistics.count(Counter::OriginFailures)), (1, 0), "{engine}");
+        // Where localhost is ::1 as well, on which this origin does not listen, that address may be tried first.
+        let refused = statistics.count(Counter::OriginFailures);
+        assert!(opened == 1 && refused <= other_addresses(), "{engine}: {opened}, {refused}");
     });
     let handshakes = origin.handshakes.lock().unwrap();
     for (_, name, alpn) in &*handshakes {
@@ -111,6 +116,12 @@ fn sessions_are_resumed() {
     let handshakes = origin.handshakes.lock().unwrap();
     let kinds: Vec<_> = handshakes.iter().map(|(kind, ..)| format!("{kind:?}")).collect();
     assert_eq!(kinds, ["Full", "Resumed", "Resumed", "Resumed"]);
+}
+
+/// The number of localhost's addresses besides 127.0.0.1.
+fn other_addresses() -> u64 {
+    let all = ("localhost", 0).to_socket_addrs().expect("localhost has an address");
+    all.filter(|address| !address.is_ipv4()).count() as u64
 }
 
 /// The type of RFC 9209 with which a front end before `origin` answers.
