@@ -75,7 +75,10 @@ fn too_many_requests_are_answered_with_429_and_the_time_to_wait() {
         assert_eq!(other.get("/").status, 429);
         drop((client, other));
         let mut server = server;
-        server.wait_until("both to be gone", |s| s["connections"]["open"] == 0);
+        // A thread of a connection counts its last refusal when it ends.
+        server.wait_until("both to be gone, with four refusals", |s| {
+            s["connections"]["open"] == 0 && s["clients"]["over_request_rate"] == 4
+        });
         assert_eq!(refused(&mut server, "over_request_rate"), 4, "{architecture:?}");
     }
 }
