@@ -66,8 +66,10 @@ pub(super) enum Owner {
 #[derive(Debug, Default)]
 pub(super) struct Attempts {
     failed: u8,
-    /// The failure that the client is told if no attempt succeeds.
-    failure: Option<Failure>,
+    /// Those of them that could not connect, each at another address of a name.
+    unconnected: u8,
+    /// How a TLS handshake failed.
+    tls_failure: Option<Failure>,
     /// The origins that have failed: the bit with an origin's number is set.
     failed_origins: u64,
     /// A failed attempt had sent the request. It is sent once more on a new connection, and not a
@@ -329,16 +331,32 @@ impl Attempts {
         !self.is_resent
     }
 
-    /// Counts an attempt that has failed, and returns how many have, and which failure the client is told: the last
-    /// one, unless an address refuses connections after another one has answered.
-    pub(super) fn add_failure(&mut self, failure: Failure) -> (u8, Failure) {
+    /// Counts an attempt that has failed. Returns the failure to report: an address that refuses connections does not
+    /// hide that the TLS handshake failed at another one.
+    pub(super) fn add_failure(&mut self, failure: Failure) -> Failure {
         self.failed += 1;
-        let earlier = self.failure.filter(|_| matches!(failure, Failure::Connect(_)));
-        let reported = earlier.unwrap_or(failure);
-        if !matches!(reported, Failure::Connect(_)) {
-            self.failure = Some(reported);
+        match failure {
+            Failure::Connect(_) => {
+                self.unconnected += 1;
+                self.tls_failure.unwrap_or(failure)
+            }
+            Failure::TlsCertificate | Failure::TlsAlert(_) | Failure::TlsProtocol => {
+                self.unconnected += 1;
+                self.tls_failure = Some(failure);
+                failure
+            }
+            _ => failure,
         }
-        (self.failed, reported)
+    }
+
+    /// The number of attempts that have failed.
+    pub(super) fn failed(&self) -> u8 {
+        self.failed
+    }
+
+    /// The number of attempts that could not connect.
+    pub(super) fn unconnected(&self) -> usize {
+        self.unconnected.into()
     }
 
     /// Another origin is preferred from now on.
@@ -450,17 +468,20 @@ mod tests {
     use std::io::ErrorKind;
 
     #[test]
-    fn the_failure_of_an_address_that_answers_is_the_one_reported() {
+    fn a_refused_connection_does_not_hide_a_failed_handshake() {
         let refused = Failure::Connect(ErrorKind::ConnectionRefused);
-        for (failures, reported) in [
-            (vec![refused], refused),
-            (vec![refused, Failure::TlsCertificate], Failure::TlsCertificate),
-            (vec![Failure::TlsCertificate, refused], Failure::TlsCertificate),
-            (vec![Failure::TlsCertificate, Failure::Ended, refused], Failure::Ended),
+        for (failures, reported, unconnected) in [
+            (vec![refused], refused, 1),
+            (vec![refused, Failure::TlsCertificate], Failure::TlsCertificate, 2),
+            (vec![Failure::TlsCertificate, refused], Failure::TlsCertificate, 2),
+            // A kept connection that was closed had been made.
+            (vec![Failure::Ended, refused], refused, 1),
         ] {
             let mut attempts = Attempts::default();
             let last = failures.iter().map(|failure| attempts.add_failure(*failure)).last();
-            assert_eq!(last, Some((failures.len() as u8, reported)), "{failures:?}");
+            assert_eq!(last, Some(reported), "{failures:?}");
+            assert_eq!(usize::from(attempts.failed()), failures.len());
+            assert_eq!(attempts.unconnected(), unconnected, "{failures:?}");
         }
     }
 }

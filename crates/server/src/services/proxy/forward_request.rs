@@ -273,10 +273,10 @@ impl Proxy {
                     .add(Counter::OriginFailures, u64::from(failure.is_the_origins()));
                 self.pool.failed(context.worker.clock.tick(), origin, failure);
             }
-            let (failed, reported) = state.attempts.add_failure(failure);
-            let may_try = self.may_try_again(&state, &attempt, origin, failure, failed);
+            let reported = state.attempts.add_failure(failure);
+            let may_try = self.may_try_again(&state, &attempt, origin, failure);
             failure = reported;
-            if may_try && failed < TRIES && !state.reply.has_begun() {
+            if may_try && state.attempts.failed() < TRIES && !state.reply.has_begun() {
                 state.attempts.go_on_after(&attempt);
                 context.worker.counters.add(Counter::OriginRetries, 1);
                 return self.choose_origin(context, state, None, outbox);
@@ -304,14 +304,13 @@ impl Proxy {
         ControlFlow::Break(Flow::<Exchange>::Done)
     }
 
-    /// Whether another attempt may succeed, and is safe, after so many have failed.
+    /// Whether another attempt may succeed, and is safe.
     fn may_try_again(
         &self,
         state: &State,
         attempt: &Attempt,
         origin: u32,
         failure: Failure,
-        failed: u8,
     ) -> bool {
         let (was_sent, is_reused) = match attempt {
             Attempt::Sent(sent) => (true, sent.is_reused),
@@ -326,7 +325,7 @@ impl Proxy {
             | Failure::TlsCertificate
             | Failure::TlsAlert(_)
             | Failure::TlsProtocol => {
-                let is_address_left = usize::from(failed) < self.pool.addresses(origin);
+                let is_address_left = state.attempts.unconnected() < self.pool.addresses(origin);
                 (has_other || is_address_left) && failure.is_the_origins()
             }
             Failure::Name => has_other,

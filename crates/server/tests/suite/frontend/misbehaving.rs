@@ -123,6 +123,16 @@ fn bytes_behind_a_reply_end_the_connection_and_answer_no_request() {
     }
 }
 
+/// Where localhost is ::1 as well, a kept connection that was closed may be followed by a refused one.
+#[test]
+fn a_closed_connection_and_a_refused_one_cost_no_request() {
+    let origin = Origin::start(|request| request.number == 1 && request.ok("x"));
+    let fixture = Fixture::before(&format!("http://localhost:{}", origin.address().port()));
+    for _ in 0..6 {
+        assert_eq!(fixture.get("/").text(), "x");
+    }
+}
+
 #[test]
 fn a_kept_connection_that_was_closed_costs_no_request() {
     // Answers once, and closes when the next request comes.
