@@ -1,6 +1,6 @@
 //! Publishing: checks the permission, and handles the form.
 
-use super::{Hub, content, shared::Ticket};
+use super::{Hub, content::UPDATE, shared::Ticket};
 use pollux_http::request::{Framing, KnownField, Request, Target};
 use pollux_hub::{
     form,
@@ -10,9 +10,6 @@ use pollux_hub::{
     token::{Access, Source},
 };
 use std::sync::Arc;
-
-/// What the form contains.
-const UPDATE: &str = "the update";
 
 /// A form that is being received, and the permissions of its sender.
 #[derive(Debug)]
@@ -25,7 +22,7 @@ pub(super) struct Form {
 impl Form {
     /// Takes a part of the form.
     pub(super) fn receive(&mut self, bytes: &[u8], limits: &Limits) -> Result<(), Reject> {
-        content::append(&mut self.bytes, bytes, limits, UPDATE)
+        UPDATE.append(&mut self.bytes, bytes, limits)
     }
 }
 
@@ -67,7 +64,7 @@ impl Hub {
         let is_empty = matches!(request.framing, Framing::None | Framing::Length(0));
         // Without content and its type, what is missing is the topic.
         if !is_empty || request.single(KnownField::ContentType).is_some() {
-            content::check_head(request, &shared.config.limits, UPDATE)?;
+            UPDATE.check_head(request, &shared.config.limits)?;
         }
         Ok(Form { bytes: Vec::new(), access })
     }

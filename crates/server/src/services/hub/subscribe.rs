@@ -3,7 +3,9 @@
 use super::{
     Exchange, Extra, Hub, Phase, State,
     answer::{ACCEPT_QUERY, Asker},
-    connection_of, content, poll,
+    connection_of,
+    content::QUERY,
+    poll,
     shared::Ticket,
 };
 use crate::{
@@ -44,9 +46,6 @@ pub(super) struct Candidate {
     has_query_token: bool,
 }
 
-/// What the content of a QUERY request is.
-const QUERY: &str = "the query";
-
 /// What the head of a subscribe request says, apart from the topics.
 #[derive(Debug)]
 pub(super) struct SubscribeHead {
@@ -62,7 +61,7 @@ pub(super) struct SubscribeHead {
 impl SubscribeHead {
     /// Takes a part of the content of a QUERY request.
     pub(super) fn receive(&mut self, bytes: &[u8], limits: &Limits) -> Result<(), Reject> {
-        content::append(&mut self.query, bytes, limits, QUERY)
+        QUERY.append(&mut self.query, bytes, limits)
     }
 }
 
@@ -124,7 +123,7 @@ impl Hub {
                 "a QUERY has a Content-Type: application/x-www-form-urlencoded",
             ));
         }
-        content::check_head(request, &self.shared.config.limits, QUERY)?;
+        QUERY.check_head(request, &self.shared.config.limits)?;
         Ok(head)
     }
 
