@@ -2,6 +2,13 @@
 
 use super::{Deadline, Delivery, Message, State, SubscriberId, Subscribers, ring::NONE};
 
+/// Returns the index of the slot to look at, and moves `at` to the one behind it, or to the first behind the last.
+fn step(at: &mut usize, slots: usize) -> u32 {
+    let index = if *at < slots { *at } else { 0 };
+    *at = index + 1;
+    u32::try_from(index).unwrap_or(NONE)
+}
+
 impl Subscribers {
     /// Looks at the next `count` slots, and goes on from there at the next call. Streams whose deadline is over end, at
     /// most `budget` of them. Returns how many slots were looked at.
@@ -18,19 +25,15 @@ impl Subscribers {
             if left == 0 {
                 return looked;
             }
-            if self.lifetime_at >= slots {
-                self.lifetime_at = 0;
-            }
-            let index = self.lifetime_at;
-            self.lifetime_at += 1;
-            let Some(slot) = self.slots.get(index) else { continue };
+            let index = step(&mut self.lifetime_at, slots);
+            let Some(slot) = self.slots.get(index as usize) else { continue };
             if slot.deadline.is_none_or(|deadline| deadline.units_after(now) > 0) {
                 continue;
             }
             let connection = slot.connection;
             left -= 1;
             let _ = send(connection, Message::End);
-            self.remove(SubscriberId(u32::try_from(index).unwrap_or(NONE)));
+            self.remove(SubscriberId(index));
         }
         count
     }
@@ -52,11 +55,7 @@ impl Subscribers {
             if left == 0 {
                 return looked;
             }
-            if self.heartbeat_at >= slots {
-                self.heartbeat_at = 0;
-            }
-            let index = u32::try_from(self.heartbeat_at).unwrap_or(NONE);
-            self.heartbeat_at += 1;
+            let index = step(&mut self.heartbeat_at, slots);
             let Some(slot) = self.slots.get_mut(index as usize) else { continue };
             let was_quiet = std::mem::replace(&mut slot.is_quiet, true);
             let (state, connection) = (slot.state, slot.connection);

@@ -6,15 +6,15 @@ use pollux_guestbook::redis::{self, UrlError};
 use pollux_hub::{
     dialect::Dialect,
     limits::Limits,
-    subscribers::OnLoss,
+    subscribers::{MaxLifetime, OnLoss},
     token::{KeyError, KeySet},
     topic::HubUrl,
 };
 use std::{fmt, path::PathBuf, str::FromStr, time::Duration};
 use url::{Host, Url};
 
-/// The shortest limit of the time that a stream lasts. What is over is found once a second.
-const MAX_LIFETIME_LEAST: Duration = Duration::from_secs(2);
+/// The shortest limit of the time that a stream lasts. A hub looks for streams to end once a second.
+const MAX_LIFETIME_LEAST: Duration = Duration::from_secs(MaxLifetime::SHORTEST as u64);
 
 /// Where a hub keeps its history.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -29,6 +29,7 @@ use crate::{
     reactor::{AlarmId, ClientId, EventTarget, ExchangeId, Reactor},
     service::{Event, Flow, Part, RequestContext, ResponseWriter, Service, ServiceContext},
     stats::Counter,
+    time::clock::ticks,
     transport::outbox::Outbox,
 };
 use answer::{ACCEPT_QUERY, ALLOW, Asker};
@@ -60,8 +61,7 @@ use std::{
 use streams::Rounds;
 use subscribe::SubscribeHead;
 
-/// Ticks between two looks at heartbeats, expired tokens and deadlines, and the same as a time.
-const CARE_TICKS: u32 = 10;
+/// The time between two looks at heartbeats, expired tokens and deadlines.
 const CARE_INTERVAL: Duration = Duration::from_secs(1);
 
 /// One worker's part of a hub.
@@ -82,7 +82,7 @@ pub(crate) struct Hub {
     expiry_of: Option<HashMap<u64, u64>>,
     /// What became of updates that were to be stored, until their publishers have been called.
     outcomes: HashMap<ExchangeId, Result<Arc<str>, Reject>>,
-    /// The alarm of [`CARE_TICKS`], and whether it has rung.
+    /// The alarm of [`CARE_INTERVAL`], and whether it has rung.
     care: Option<AlarmId>,
     care_is_due: bool,
     /// What of the last look is not done yet.
@@ -344,7 +344,7 @@ impl Hub {
     /// Sets the alarm of heartbeats and expiries, if there is somebody to care for.
     fn care_later(&mut self, reactor: &mut Reactor) {
         if self.care.is_none() && !self.subscribers.is_empty() {
-            self.care = Some(reactor.timer(CARE_TICKS, EventTarget::Service));
+            self.care = Some(reactor.timer(ticks(CARE_INTERVAL), EventTarget::Service));
         }
     }
 }

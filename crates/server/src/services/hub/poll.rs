@@ -5,7 +5,7 @@ use super::{Exchange, Hub, Phase, State, answer::Asker, connection_of, subscribe
 use crate::{
     reactor::{AlarmId, EventTarget},
     service::{Event, Flow, RequestContext},
-    stats::Counter,
+    stats::{Counter, Counters},
     transport::outbox::Outbox,
 };
 use pollux_http::{Status, request::Request};
@@ -67,7 +67,7 @@ impl Hub {
             return Flow::Done;
         };
         self.polls.insert(connection, exchange.number);
-        self.count_polls(context);
+        self.count_polls(&context.worker.counters);
         let alarm = context.reactor.timer(wait * 10, EventTarget::Exchange(exchange));
         let poll = Poll { audience, cursor: last, subscriber, connection, alarm, fields };
         Flow::Waiting(Exchange(Box::new(State { asker, phase: Phase::Poll(poll) })))
@@ -99,14 +99,14 @@ impl Hub {
     pub(super) fn end_poll(&mut self, context: &mut RequestContext<'_>, poll: &Poll) {
         context.reactor.cancel(poll.alarm);
         self.polls.remove(&poll.connection);
-        self.count_polls(context);
+        self.count_polls(&context.worker.counters);
         if self.subscribers.connection(poll.subscriber) == Some(poll.connection) {
             self.subscribers.remove(poll.subscriber);
         }
     }
 
-    fn count_polls(&self, context: &RequestContext<'_>) {
-        context.worker.counters.set(Counter::HubPolls, self.polls.len() as u64);
+    pub(super) fn count_polls(&self, counters: &Counters) {
+        counters.set(Counter::HubPolls, self.polls.len() as u64);
     }
 
     /// The events after a cursor, as a stream would have them.

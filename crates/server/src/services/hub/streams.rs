@@ -27,7 +27,7 @@ pub(super) struct Rounds {
 }
 
 impl Rounds {
-    /// A second is over: its share is added to what is left of former ones.
+    /// Adds the slots that are looked at in one second to those that are left from earlier seconds.
     fn begin(&mut self, shared: &HubShared, slots: usize) {
         let period = shared.config.heartbeat.as_millis() / CARE_INTERVAL.as_millis();
         if let Ok(period @ 1..) = usize::try_from(period) {
@@ -137,7 +137,7 @@ impl Hub {
             send(client_of(connection), StreamSend::End(end));
             gone.push(connection);
         }
-        context.worker.counters.set(Counter::HubPolls, self.polls.len() as u64);
+        self.count_polls(&context.worker.counters);
         for exchange in ready {
             context.reactor.wake(exchange, WakeReason::Ready);
         }
@@ -146,7 +146,8 @@ impl Hub {
         }
     }
 
-    /// Limits the time that a new stream lasts; one of another process to what is left of it.
+    /// Gives a stream a deadline. `left` is the remaining time of a stream that another process has handed over; a new
+    /// stream gets a random one.
     pub(super) fn limit_lifetime(&mut self, id: SubscriberId, left: Option<Duration>) {
         let Some(limit) = self.shared.max_lifetime else { return };
         let now = self.shared.now();

@@ -172,7 +172,7 @@ fn a_successor_that_dies_leaves_the_history_on_disk() {
     end(vec![process]);
 }
 
-/// What is left of a stream's time goes along: upgrades do not make it last longer.
+/// An upgrade hands over the remaining time of a stream and does not extend it.
 #[test]
 fn a_stream_ends_when_it_would_have_ended_without_the_upgrade() {
     let folder = Folder::new();
