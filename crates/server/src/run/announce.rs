@@ -5,43 +5,37 @@ use crate::{
     Config, Server,
     config::{Architecture, FrontendConfig, GuestbookConfig, Listen, SiteConfig},
 };
-use std::sync::Arc;
 
 /// The sentences about a configuration, kept because the server takes the configuration.
 pub(super) struct Announcement {
     tls: bool,
     /// What is served: the only site, or how many there are.
     subject: String,
-    /// For each of several sites: its names, and what it has.
-    sites: Vec<String>,
-    frontend: Option<Arc<FrontendConfig>>,
-    guestbook: Option<Arc<GuestbookConfig>>,
+    /// Its origins and its guestbook; with several sites, the names and content of each before them.
+    details: Vec<String>,
 }
 
 impl Announcement {
     pub(super) fn new(config: &Config) -> Self {
-        let default = content(&config.site, config.frontend.is_some());
-        let mut sites = Vec::new();
-        let mut subject = default.clone();
-        if !config.hosts.is_empty() {
-            subject = format!("{} sites", config.hosts.len() + 1);
-            let names = match &config.default_names[..] {
-                [] => "every other name".to_owned(),
-                names => format!("{}, and every other name", names.join(", ")),
-            };
-            sites.push(format!("{names}: {default}"));
-            sites.extend(config.hosts.iter().map(|host| {
-                let content = content(&host.site, host.frontend.is_some());
-                format!("{}: {content}", host.names.join(", "))
-            }));
+        let frontend = config.frontend.as_deref();
+        let default = content(&config.site, frontend);
+        let default_details = details(frontend, config.guestbook.as_deref());
+        let tls = config.tls.is_some();
+        if config.hosts.is_empty() {
+            return Self { tls, subject: default, details: default_details };
         }
-        Self {
-            tls: config.tls.is_some(),
-            subject,
-            sites,
-            frontend: config.frontend.clone(),
-            guestbook: config.guestbook.clone(),
+        let names = match &config.default_names[..] {
+            [] => "every other name".to_owned(),
+            names => format!("{}, and every other name", names.join(", ")),
+        };
+        let mut lines = vec![format!("{names}: {default}")];
+        lines.extend(default_details.into_iter().map(indented));
+        for host in &config.hosts {
+            let frontend = host.frontend.as_deref();
+            lines.push(format!("{}: {}", host.names.join(", "), content(&host.site, frontend)));
+            lines.extend(details(frontend, host.guestbook.as_deref()).into_iter().map(indented));
         }
+        Self { tls, subject: format!("{} sites", config.hosts.len() + 1), details: lines }
     }
 
     /// Prints it for a server that listens.
@@ -61,28 +55,33 @@ impl Announcement {
             };
             say(&format!("pollux serves {} on {scheme}{address} ({how})", self.subject));
         }
-        self.sites.iter().for_each(|site| say(site));
-        for route in self.frontend.iter().flat_map(|frontend| &frontend.routes) {
-            let origin = &route.origin;
-            say(&match &route.prefix {
-                Some(prefix) => format!("{prefix}/ is passed on to {origin}"),
-                None => format!("paths that are not found here are passed on to {origin}"),
-            });
-        }
+        self.details.iter().for_each(|line| say(line));
         if let Some(address) = server.admin_address() {
             say(&format!("its figures are at {address}"));
-        }
-        if let Some(guestbook) = &self.guestbook {
-            say(&format!("its guestbook is at {}, on {}", guestbook.path, guestbook.store));
         }
     }
 }
 
+fn indented(line: String) -> String {
+    format!("  {line}")
+}
+
+/// The origins of a site, and its guestbook.
+fn details(frontend: Option<&FrontendConfig>, guestbook: Option<&GuestbookConfig>) -> Vec<String> {
+    let routes = frontend.iter().flat_map(|frontend| &frontend.routes);
+    let origins = routes.map(|route| match &route.prefix {
+        Some(prefix) => format!("{prefix}/ is passed on to {}", route.origin),
+        None => format!("paths that are not found here are passed on to {}", route.origin),
+    });
+    let guestbook = guestbook.map(|it| format!("its guestbook is at {}, on {}", it.path, it.store));
+    origins.chain(guestbook).collect()
+}
+
 /// What a site has.
-fn content(site: &SiteConfig, has_origins: bool) -> String {
+fn content(site: &SiteConfig, frontend: Option<&FrontendConfig>) -> String {
     match &site.directory {
         Some(directory) => directory.display().to_string(),
-        None if has_origins => "its origins' pages".to_owned(),
+        None if frontend.is_some() => "its origins' pages".to_owned(),
         None => "a guestbook".to_owned(),
     }
 }

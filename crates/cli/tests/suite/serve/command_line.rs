@@ -219,7 +219,7 @@ fn the_start_names_each_of_several_sites_once() {
     let path = directory.path().join("pollux.toml");
     let text = format!(
         "listen = [\"127.0.0.1:0\"]\nredirect-http = \"127.0.0.1:0\"\ntls = \"self-signed\"\n\
-         [[site]]\nnames = [\"one.test\"]\nroot = {:?}\n\
+         [[site]]\nnames = [\"one.test\"]\nroot = {:?}\norigin = [\"/api=http://127.0.0.1:9\"]\n\
          [[site]]\nnames = [\"two.test\", \"*.two.test\"]\nroot = {:?}\n",
         first.path(),
         second.path()
@@ -243,5 +243,6 @@ fn the_start_names_each_of_several_sites_once() {
     assert_eq!(lines.last(), Some(&last), "{lines:#?}");
     assert_eq!(count("pollux serves 2 sites on https://127.0.0.1:"), 1, "{lines:#?}");
     assert_eq!(count(&default), 1, "{lines:#?}");
+    assert_eq!(count("  /api/ is passed on to http://127.0.0.1:9"), 1, "{lines:#?}");
     assert_eq!(count("--mechanism auto chose"), 1, "{lines:#?}");
 }
