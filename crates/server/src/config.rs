@@ -1,4 +1,4 @@
-//! The server's configuration: everything that `pollux serve` can set.
+//! The server's configuration: all settings of `pollux serve`.
 
 mod acme;
 mod eviction;
@@ -47,110 +47,113 @@ use std::{
 /// A server's configuration. [`Config::new`] has the defaults of the command line.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Where to listen; at least one.
+    /// The addresses to listen on; at least one.
     pub listen: Vec<Listen>,
-    /// Which unit serves which connection.
+    /// Which worker serves which connection.
     pub architecture: Architecture,
-    /// Units of an architecture that has a pool; `None` is [`POOL_DEFAULT`].
+    /// The number of workers in the pool; `None` is [`POOL_DEFAULT`].
     pub pool: Option<usize>,
-    /// How the units of a pool come by their connections; `None` is
-    /// [`Accepting::Blocking`] with one listener, [`Accepting::Exclusive`] with several.
+    /// How the workers of a pool get their connections; `None` is [`Accepting::Blocking`] with one
+    /// listener, [`Accepting::Exclusive`] with several.
     pub accepting: Option<Accepting>,
-    /// The way to wait; of [`Architecture::Event`] alone.
+    /// How to wait for events; for [`Architecture::Event`] only.
     pub mechanism: MechanismChoice,
-    /// When interest changes and writes are tried.
+    /// When interest is changed and when a write is tried.
     pub interest: Discipline,
     /// Threads, each with its own listeners and connections; at least 1.
     pub workers: usize,
-    /// Gives each worker a file table of its own, and with it the whole of RLIMIT_NOFILE and
-    /// cheaper system calls, on the program's promise. Without it, the default, the workers share
-    /// the program's table and its limit. Architectures of processes need it: a child has a table of
-    /// its own in any case.
+    /// Gives each worker its own file table, if the program makes the promise that this type stands
+    /// for. Each worker then has the whole of RLIMIT_NOFILE, and system calls cost less. By default
+    /// the workers share the program's table and its limit. Architectures with processes need the
+    /// promise; there a child has its own table in any case.
     pub own_file_tables: Option<OwnFileTables>,
-    /// Worker i runs on the CPU `pin[i % pin.len()]` only; empty pins nothing.
+    /// Worker i runs only on the CPU `pin[i % pin.len()]`; if empty, no worker is pinned.
     pub pin: Vec<usize>,
-    /// Connections that the kernel holds for each listener before they are accepted
-    /// (listen(2); the kernel cuts it to net.core.somaxconn).
+    /// The maximum number of connections that the kernel queues for each listener before they are
+    /// accepted (listen(2)). The kernel reduces it to net.core.somaxconn.
     pub backlog: u32,
-    /// The most connections accepted at one event of a listener; `None` accepts until there are
-    /// no more (gammo §4.4).
+    /// The maximum number of connections accepted at one event of a listener; `None` accepts until
+    /// the queue is empty (gammo §4.4).
     pub accept_limit: Option<NonZeroU32>,
-    /// The most connections held at once, all workers together; `None` derives it from
-    /// RLIMIT_NOFILE, or is [`PROCESSES_DEFAULT`] where each has a process.
+    /// The maximum number of open connections of all workers together. `None` derives it from
+    /// RLIMIT_NOFILE, or is [`PROCESSES_DEFAULT`] if each connection has a process.
     pub max_connections: Option<usize>,
-    /// Whether idle connections give way to new ones at that limit, or when a pool is full.
+    /// Whether the server closes an idle connection to serve a new one at that limit, or when a
+    /// pool is full.
     pub idle_eviction: IdleEviction,
-    /// Which clients are served, and how much each address may have.
+    /// Which clients are served, and the limits for each address.
     pub clients: ClientConfig,
-    /// The most requests on one connection; it is closed after them.
+    /// The maximum number of requests on one connection. The connection is closed after them.
     pub max_requests: Option<NonZeroU32>,
-    /// When a connection has had its time.
+    /// The time limits of a connection.
     pub timeouts: Timeouts,
-    /// How much of a request is taken.
+    /// The limits on the size of a request.
     pub limits: Limits,
-    /// TLS on all listeners: [`Tls::new`]; `None` is plain HTTP.
+    /// TLS on all listeners (see [`Tls::new`]); `None` is plain HTTP.
     pub tls: Option<Arc<Tls>>,
-    /// Orders certificates for the names that `tls` has from there.
+    /// The settings of ACME, which orders the certificates for names of `tls`.
     pub acme: Option<Arc<AcmeSettings>>,
-    /// The folder with the answers to an ACME authority that validates names over plain HTTP.
+    /// The directory with the responses for an ACME authority that validates names over plain HTTP.
     pub acme_answers: Option<PathBuf>,
-    /// Listens for plain HTTP here as well, and sends each client to the first TCP listener over HTTPS
-    /// (status 308).
+    /// An additional listener for plain HTTP. It redirects each client to the first TCP listener
+    /// over HTTPS (status 308).
     pub redirect_http: Option<Listen>,
-    /// Answers each request with the same URL over HTTPS, at this port: what the listener of
-    /// `redirect_http` does.
+    /// The port for redirects: each request is answered with the same URL over HTTPS at this port.
+    /// The listener of `redirect_http` uses it.
     pub https_redirect: Option<u16>,
-    /// The files.
+    /// The files that are served.
     pub site: SiteConfig,
-    /// Origins to which is passed on what is not answered here.
+    /// The origins that get the requests which this server does not answer itself.
     pub frontend: Option<Arc<FrontendConfig>>,
-    /// Paths that need passwords, and whose.
+    /// The paths that need passwords, and the password files.
     pub auth: Option<Arc<Realm>>,
-    /// Further sites, which requests find by their Host. The fields beside this one are the default
-    /// site's.
+    /// Further sites, which are selected by the Host of a request. The other fields of this struct
+    /// configure the default site.
     pub hosts: Vec<VirtualHost>,
-    /// Names of the default site, where another site's `*.` would have them.
+    /// The names of the default site that would otherwise match the `*.` of another site.
     pub default_names: Vec<String>,
-    /// The most that the default site takes of a request's body, at most `limits.body`. Only where
-    /// there are several sites.
+    /// The maximum size of a request's body for the default site, at most `limits.body`. Used only
+    /// if there are several sites.
     pub default_body: u64,
-    /// A guestbook at one path of the site.
+    /// A guestbook at one path of the default site.
     pub guestbook: Option<Arc<GuestbookConfig>>,
-    /// A Mercure hub at one path of the site.
+    /// A Mercure hub at one path of the default site.
     pub hub: Option<Arc<HubConfig>>,
-    /// How a file's head is held back until its first bytes are there.
+    /// How the head of a file's response is held back until the first bytes of the file are sent
+    /// with it.
     pub large_file: LargeFile,
-    /// The `Server` field's value; `None` leaves it out.
+    /// The value of the `Server` field; `None` omits the field.
     pub server_name: Option<String>,
-    /// Fields added to every response: name and value, checked by [`Config::check`].
+    /// Fields that are added to every response, as name and value. [`Config::check`] checks them.
     pub headers: Vec<(String, String)>,
     /// How long requests in flight may take after a stop has been requested.
     pub grace: Duration,
     /// How long requests in flight may take after another process has taken over (a live upgrade).
     pub drain: Duration,
-    /// Where to serve the page, metrics and health of `--admin`. It has no passwords: every client
-    /// that can connect may read it.
+    /// The address that serves the page, metrics and health checks of `--admin`. It needs no
+    /// password: every client that can connect may read it.
     pub admin: Option<Listen>,
-    /// A socket on which an operator manages the server: see [`crate::admin`].
+    /// A socket through which an operator manages the server: see [`crate::admin`].
     pub control: Option<PathBuf>,
-    /// What is logged of requests, and where.
+    /// The logs of requests: targets, format and fields.
     pub log: LogConfig,
-    /// Whether requests have identifiers.
+    /// Whether requests get identifiers.
     pub request_ids: RequestIds,
-    /// Measures how long system calls take (costs two clock reads a call).
+    /// Whether to measure how long system calls take (costs two clock reads for each call).
     pub time_system_calls: bool,
-    /// The most signals queued for this user, for experiments with signal mechanisms: [`run()`](crate::run())
-    /// lowers the soft RLIMIT_SIGPENDING to it, which is the whole process's, so that
-    /// [`crate::Server`] alone leaves it as it is.
+    /// The maximum number of signals that are queued for this user, for experiments with signal
+    /// mechanisms. [`run()`](crate::run()) lowers the soft RLIMIT_SIGPENDING to it. The limit
+    /// belongs to the whole process, so [`crate::Server`] alone does not change it.
     pub signal_queue: Option<u64>,
 }
 
-/// Which mechanism waits.
+/// The mechanism that waits for events.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MechanismChoice {
-    /// The best that this kernel offers: the only chooser there is, and it says what it chose.
+    /// The best mechanism that this kernel offers. This is the only automatic choice, and the
+    /// server logs the mechanism that it has chosen.
     Auto,
-    /// This one, or an error.
+    /// This mechanism; if the kernel lacks it, the server reports an error.
     Named(MechanismSpec),
 }
 
@@ -185,53 +188,55 @@ pub enum LargeFile {
     Cork,
 }
 
-/// When a connection has had its time. All are rounded up to the timers' grain of 100 ms.
+/// The time limits of a connection. All are rounded up to 100 ms, the resolution of the timers.
 #[derive(Clone, Copy, Debug)]
 pub struct Timeouts {
-    /// For a request's head, from the connection's start or the head's first byte; and again for
-    /// each [`RECEIVE_PROGRESS_BYTES`] of the body of a request that has one.
+    /// The time to receive a request's head, from the start of the connection or from the first
+    /// byte of the head. The same time applies to each [`RECEIVE_PROGRESS_BYTES`] of the request's
+    /// body.
     pub header: Duration,
-    /// Between two requests.
+    /// The time between two requests.
     pub keep_alive: Duration,
-    /// For each [`SEND_PROGRESS_BYTES`] of a response that the peer takes.
+    /// The time in which the peer must take each [`SEND_PROGRESS_BYTES`] of a response.
     pub send: Duration,
 }
 
-/// A client that sends less of a body than this within the header timeout is too slow.
+/// A client that sends less than this of a body within the header timeout is too slow.
 pub const RECEIVE_PROGRESS_BYTES: u64 = 16 << 10;
 
-/// A reader that takes less than this within the send timeout is too slow, and its connection is
-/// closed. The slowest reader that is served to the end is so SEND_PROGRESS_BYTES / timeout: 546 B/s
-/// with 30 s. When the timeout fires, the kernel reports how much was taken, so a reader that has
-/// stopped is noticed after one to two timeouts.
+/// A client that receives less than this within the send timeout is too slow, and its connection is
+/// closed. The slowest client that is served to the end therefore has a rate of SEND_PROGRESS_BYTES
+/// / timeout: 546 B/s with 30 s. When the timeout expires, the kernel reports how many bytes were
+/// taken, so a client that has stopped is noticed after one to two timeouts.
 pub const SEND_PROGRESS_BYTES: u64 = 16 << 10;
 
 /// The files and how they are served.
 #[derive(Clone, Debug)]
 pub struct SiteConfig {
-    /// The directory that is served; `None` serves no files, but what a front end's origins have, or a
-    /// guestbook.
+    /// The directory that is served. `None` serves no files: the site then consists of the front
+    /// end's origins or a guestbook.
     pub directory: Option<PathBuf>,
-    /// File names tried for a directory, in order.
+    /// The file names that are tried for a directory, in order.
     pub index: Vec<String>,
     /// Which symbolic links are followed.
     pub symlinks: Symlinks,
-    /// Whether names that begin with a dot are served. `/.well-known/` always is (RFC 8615).
+    /// Whether files whose names begin with a dot are served. `/.well-known/` is always served (RFC
+    /// 8615).
     pub dotfiles: bool,
-    /// Bytes of memory for cached files, of all workers or units together; what several threads have
-    /// counts once. Processes have an equal part each. A unit of one connection keeps at most 1 MiB, as
-    /// long as the connection lasts, and holds no file open. 0 caches nothing.
+    /// The memory in bytes for cached files, for all workers together. Content that several threads
+    /// share counts once. Processes get equal parts. A worker of one connection caches at most 1
+    /// MiB, for as long as the connection lasts, and holds no file open. 0 caches nothing.
     pub cache_bytes: u64,
-    /// The most files that the cache holds open, those that are too long to be held in memory: of each
-    /// worker or process, or of all threads of a pool together. Fewer where the limit of open files is
-    /// small.
+    /// The maximum number of files that the cache holds open, which are those too long to be held
+    /// in memory. It applies to each worker or process, or to all threads of a pool together. It is
+    /// lower if the limit of open files is small.
     pub open_files: u64,
-    /// Whether `FILE.zst`, `FILE.br` and `FILE.gz` are served in place of FILE to clients that accept
-    /// these codings.
+    /// Whether `FILE.zst`, `FILE.br` and `FILE.gz` are served instead of FILE to clients that
+    /// accept these codings.
     pub precompressed: bool,
-    /// Codings in which files are compressed at their first request; `None` compresses nothing.
+    /// The codings in which files are compressed at their first request; `None` compresses nothing.
     pub compress: Option<Compress>,
-    /// Redirects, rewrites, error pages and the like.
+    /// Redirects, rewrites, error pages and other rules.
     pub rules: SiteRules,
 }
 
@@ -250,7 +255,8 @@ pub enum Symlinks {
 }
 
 impl Config {
-    /// The defaults, for `directory`, on one port of the loopback address that the kernel chooses.
+    /// Returns the defaults for `directory`, on one port of the loopback address. The kernel
+    /// chooses the port.
     pub fn new(directory: impl Into<PathBuf>) -> Self {
         Self {
             listen: vec![Listen::Tcp(SocketAddr::from(([127, 0, 0, 1], 0)))],
@@ -311,7 +317,7 @@ impl Config {
         }
     }
 
-    /// The defaults, for a front end that has no files of its own.
+    /// Returns the defaults for a front end without files.
     pub fn without_files(frontend: FrontendConfig) -> Self {
         let mut config = Self::new("");
         config.site.directory = None;
@@ -319,8 +325,9 @@ impl Config {
         config
     }
 
-    /// The promise of [`Config::own_file_tables`], where workers can have tables of their own. A guestbook's file is open
-    /// once in a process (LMDB), and its descriptors are in one table: all workers must have that one.
+    /// Returns the promise of [`Config::own_file_tables`] if workers can have their own tables. A
+    /// process can open the file of a guestbook only once (LMDB), and the descriptors of that file
+    /// are in one table, so all workers must share this table.
     pub(crate) fn own_tables_of_workers(&self) -> Option<OwnFileTables> {
         let is_file = |guestbook: &Arc<GuestbookConfig>| matches!(guestbook.store, Store::File(_));
         let mut guestbooks = self.hosts.iter().filter_map(|host| host.guestbook.as_ref());
@@ -328,22 +335,22 @@ impl Config {
         self.own_file_tables.filter(|_| !has_file)
     }
 
-    /// The caches of all sites.
+    /// Returns the caches of all sites.
     pub fn cache_stores(&self) -> impl Iterator<Item = &pollux_cache::Store> {
         let hosts = self.hosts.iter().map(|host| &host.frontend);
         let all = hosts.chain([&self.frontend]).flatten();
         all.filter_map(|frontend| frontend.cache.as_ref())
     }
 
-    /// Whether passwords come over connections that others could read: there is no TLS, and a listener is for more
-    /// than this machine.
+    /// Returns whether others could read the passwords that clients send: there is no TLS, and a
+    /// listener is reachable from other machines.
     pub fn has_readable_passwords(&self) -> bool {
         let has_auth = self.auth.is_some() || self.hosts.iter().any(|host| host.auth.is_some());
         let is_public = |listen: &Listen| matches!(listen, Listen::Tcp(address) if !address.ip().to_canonical().is_loopback());
         has_auth && self.tls.is_none() && self.listen.iter().any(is_public)
     }
 
-    /// Whether the passwords of a site have changed since `former` was read.
+    /// Returns whether the passwords of a site have changed since `former` was read.
     pub fn has_other_passwords(&self, former: &Self) -> bool {
         fn realms(config: &Config) -> impl Iterator<Item = Option<&Arc<Realm>>> {
             let hosts = config.hosts.iter().map(|host| host.auth.as_ref());
@@ -355,10 +362,10 @@ impl Config {
         })
     }
 
-    /// Whether the values make sense together.
+    /// Checks that the values are valid together.
     ///
     /// # Errors
-    /// Names the setting at fault.
+    /// The message names the setting at fault.
     pub fn check(&self) -> anyhow::Result<()> {
         use anyhow::ensure;
         ensure!(!self.listen.is_empty(), "there is no address to listen on");
@@ -457,7 +464,7 @@ impl Config {
 }
 
 impl Config {
-    /// Whether the architecture has what is set.
+    /// Checks that the settings are valid for the architecture.
     fn check_architecture(&self) -> anyhow::Result<()> {
         use anyhow::ensure;
         let name = self.architecture;
@@ -504,10 +511,10 @@ impl Config {
 }
 
 impl Config {
-    /// How units come by their connections.
+    /// Returns how workers get their connections.
     ///
-    /// By default a pool blocks in accept(2), which costs least when connections are short
-    /// (claim A-accept of the experiment `zerohttpd-static`); nobody can block on two listeners.
+    /// By default a pool blocks in accept(2), which costs least when connections are short (claim
+    /// A-accept of the experiment `zerohttpd-static`). Blocking on two listeners is not possible.
     pub(crate) fn way_to_accept(&self) -> Accepting {
         let by_default = if self.architecture.has_pool() && self.listen.len() == 1 {
             Accepting::Blocking
@@ -517,7 +524,7 @@ impl Config {
         self.accepting.unwrap_or(by_default)
     }
 
-    /// Whether units can come by their connections in the way that is set.
+    /// Checks that workers can get their connections in the configured way.
     fn check_accepting(&self) -> anyhow::Result<()> {
         use anyhow::ensure;
         let (name, Some(way)) = (self.architecture, self.accepting) else { return Ok(()) };

@@ -5,10 +5,10 @@ use anyhow::ensure;
 use pollux_acme::{Challenge, Settings};
 use std::{path::PathBuf, sync::Arc};
 
-/// Selects the challenges that a server can answer, where none were selected by the configuration.
+/// Selects the challenges that the server can answer, if the configuration selects none.
 ///
 /// # Errors
-/// A challenge was selected that cannot work, or none can.
+/// A selected challenge cannot work, or no challenge can work.
 fn select_challenges(
     settings: &mut Settings,
     has_plain_listener: bool,
@@ -37,8 +37,9 @@ fn select_challenges(
 }
 
 impl Config {
-    /// Completes the settings of `acme`, if there are any, before [`Tls::new`](super::Tls::new) gets them.
-    /// `has_plain_listener` says whether the authority can reach this server over plain HTTP.
+    /// Completes the settings of `acme`, if there are any, before [`Tls::new`](super::Tls::new)
+    /// gets them. `has_plain_listener` is true if the authority can reach this server over plain
+    /// HTTP.
     ///
     /// # Errors
     /// No challenge can work, or one that was selected cannot.
@@ -55,7 +56,7 @@ impl Config {
     }
 }
 
-/// The folder with the answers to challenges over plain HTTP, if these are in use.
+/// Returns the directory with the responses to challenges over plain HTTP, if these are in use.
 fn answers_folder(settings: &Settings) -> Option<PathBuf> {
     let state = pollux_acme::StateDir::new(&settings.state_dir, &settings.directory);
     settings.challenges.contains(&Challenge::Http01).then(|| state.challenges().http)

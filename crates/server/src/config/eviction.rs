@@ -1,4 +1,4 @@
-//! What happens at a limit of connections.
+//! The policy at a limit of connections.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

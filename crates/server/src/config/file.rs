@@ -1,4 +1,4 @@
-//! A configuration as plain data: what a file and the flags can say.
+//! A configuration as plain data: the settings that a file or the flags contain.
 //!
 //! [`ConfigFile`] is read, written and compared, and opens nothing. [`ConfigFile::validate`] checks
 //! it, and [`ConfigFile::open`] makes the [`Config`](super::Config) that a server runs with.
@@ -41,7 +41,7 @@ use std::{
     path::PathBuf,
 };
 
-/// Port that is listened on where no address is given.
+/// The port that is used if no address is given.
 const DEFAULT_PORT: u16 = 8080;
 
 /// A server's configuration. Keys are the names of the flags of `pollux serve`.
@@ -238,18 +238,19 @@ impl Default for ConfigFile {
 }
 
 impl ConfigFile {
-    /// The JSON schema of a configuration file.
+    /// Returns the JSON schema of a configuration file.
     pub fn schema() -> serde_json::Value {
         schemars::schema_for!(Self).to_value()
     }
 
-    /// The values, by key, as a file would have them. What is not set and has no default is absent.
+    /// Returns the values by key, as in a file. A key that is not set and has no default is absent.
     pub fn to_table(&self) -> toml::Table {
         // Every field is a table, an array, a text, a number or a truth value.
         toml::Table::try_from(self).unwrap_or_default()
     }
 
-    /// The site that gets the requests for no other site's name.
+    /// Returns the index of the site that gets the requests whose Host is the name of no other
+    /// site.
     pub fn default_site(&self) -> usize {
         self.site.iter().position(|site| site.names.is_empty()).unwrap_or(0)
     }

@@ -1,4 +1,4 @@
-//! The settings of a front end: which origins there are, and what they are sent.
+//! The settings of a front end: the origins, and the data that they receive.
 
 use crate::transport::tls::OriginTls;
 use anyhow::ensure;
@@ -10,53 +10,56 @@ use std::{fmt, net::IpAddr, num::NonZeroUsize, path::PathBuf, str::FromStr, time
 /// the command line.
 #[derive(Clone, Debug)]
 pub struct FrontendConfig {
-    /// Origins and the paths that are theirs. Those with the same prefix have their turns.
+    /// The origins and the paths of each. Requests for a prefix that several origins share are
+    /// given to them in turn.
     pub routes: Vec<RouteConfig>,
-    /// Processes on this host that are given the connections of clients whose requests are theirs.
+    /// Processes on this host that take over a client's connection when a request matches.
     pub handovers: Vec<HandoverConfig>,
-    /// The `Host` that an origin receives.
+    /// The `Host` field that an origin receives.
     pub host: HostPolicy,
-    /// What an origin learns about the client.
+    /// The information about the client that an origin receives.
     pub forwarded: ForwardedPolicy,
-    /// Version of the PROXY protocol that says ahead of a request which client it is of. `keep` has to
-    /// be 0 with it: a connection speaks for one client.
+    /// The version of the PROXY protocol whose header names the client at the start of a connection
+    /// to an origin. `keep` must then be 0, because such a connection is for one client only.
     pub proxy_protocol: Option<Version>,
-    /// The name of this proxy in `Via` and in `Proxy-Status`: a token. `None` leaves `Via` out.
+    /// The name of this proxy in `Via` and in `Proxy-Status`: a token. `None` omits `Via`.
     pub via: Option<String>,
-    /// How long connecting to an origin may take, and waiting for a place or a name.
+    /// The time limit for connecting to an origin; also for waiting in the queue and for a name
+    /// lookup.
     pub connect_timeout: Duration,
-    /// How long an origin may be silent: before its reply, between two pieces of it, and while it
-    /// takes nothing of a request's body.
+    /// The maximum time without progress of an origin: before its response, between two parts of
+    /// it, and while the origin accepts no more bytes of a request's body.
     pub timeout: Duration,
-    /// The most connections to origins at a time, kept ones included, for each worker. Tunnels
-    /// are not counted: their clients are.
+    /// The maximum number of connections to origins at a time, including idle ones, for each
+    /// worker. Tunnels do not count, because their clients' connections are counted.
     pub connections: NonZeroUsize,
-    /// The most connections to one origin that each worker keeps for further requests.
+    /// The maximum number of idle connections to one origin that each worker keeps for further
+    /// requests.
     pub keep: usize,
-    /// How long it keeps them.
+    /// The time for which an idle connection is kept.
     pub keep_timeout: Duration,
-    /// Where replies are kept, for all workers; `None` keeps none.
+    /// The cache for responses, which all workers share; `None` stores no responses.
     pub cache: Option<pollux_cache::Store>,
-    /// How https origins are spoken to; needed where there are any.
+    /// The TLS settings for https origins; required if there are any.
     pub tls: Option<OriginTls>,
 }
 
-/// An origin, and which paths are its.
+/// An origin, and the path of the requests that it gets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RouteConfig {
-    /// What is at this path and below it goes there, whatever files there are; without one, what no
-    /// other route and no file has.
+    /// Requests for this path and for paths below it go to the origin, even if there are files with
+    /// these paths. `None` stands for the requests that match no other route and no file.
     pub prefix: Option<String>,
-    /// Where to.
+    /// The origin.
     pub origin: Origin,
 }
 
-/// Processes that are given connections, and for which paths; as [`RouteConfig`].
+/// A process that takes over connections, and the path of the requests, as in [`RouteConfig`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HandoverConfig {
-    /// As [`RouteConfig::prefix`].
+    /// The same as [`RouteConfig::prefix`].
     pub prefix: Option<String>,
-    /// Where that process listens: a UNIX socket of the kind SOCK_SEQPACKET.
+    /// The address at which the process listens: a UNIX socket of type SOCK_SEQPACKET.
     pub path: PathBuf,
 }
 
@@ -65,30 +68,30 @@ pub struct HandoverConfig {
 pub enum Origin {
     /// `http://HOST:PORT` or `https://HOST:PORT`.
     Tcp {
-        /// A name or an address; without the brackets of an IPv6 address.
+        /// A host name or an IP address; an IPv6 address has no brackets.
         host: String,
         /// The port.
         port: u16,
-        /// It is `https`: the host is the name that the certificate must have.
+        /// Whether the scheme is `https`. The host is then the name that the certificate must have.
         is_tls: bool,
     },
     /// `unix:PATH`.
     Unix(PathBuf),
 }
 
-/// The `Host` that an origin receives.
+/// The `Host` field that an origin receives.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum HostPolicy {
-    /// The client's own.
+    /// The value that the client sent.
     #[default]
     Client,
-    /// What the origin's URL says.
+    /// The authority of the origin's URL.
     Origin,
-    /// This one.
+    /// This value.
     Named(String),
 }
 
-/// What becomes of `Forwarded` (RFC 7239), `X-Forwarded-*` and `X-Real-IP`.
+/// How `Forwarded` (RFC 7239), `X-Forwarded-*` and `X-Real-IP` are handled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ForwardedPolicy {
     /// The fields of the request are replaced by those of this server.
@@ -98,15 +101,15 @@ pub enum ForwardedPolicy {
     Append,
     /// The fields of the request are forwarded unchanged.
     Keep,
-    /// They are removed, and origins learn nothing.
+    /// The fields are removed, and origins get no information about the client.
     Remove,
 }
 
-/// The most routes.
+/// The maximum number of routes.
 const ROUTES_MAX: usize = 64;
 
 impl FrontendConfig {
-    /// A front end of these routes.
+    /// Returns the default settings of a front end with these routes.
     pub fn new(routes: Vec<RouteConfig>) -> Self {
         Self {
             routes,
@@ -125,13 +128,14 @@ impl FrontendConfig {
         }
     }
 
-    /// Whether an origin is spoken to over TLS.
+    /// Returns whether the server uses TLS for an origin.
     pub(crate) fn has_tls_origin(&self) -> bool {
         self.routes.iter().any(|route| route.origin.tls_name().is_some())
     }
 
-    /// # Errors
-    /// There is no route or there are too many, or a name is none.
+    /// Checks the settings.
+    ///
+    /// # Errors There is no route, there are too many, or a name is invalid.
     pub(super) fn check(&self) -> anyhow::Result<()> {
         let count = self.routes.len() + self.handovers.len();
         ensure!(count > 0, "a front end without an origin");
@@ -199,7 +203,7 @@ impl FrontendConfig {
 impl FromStr for RouteConfig {
     type Err = String;
 
-    /// `URL` or `/PREFIX=URL`.
+    /// Parses `URL` or `/PREFIX=URL`.
     fn from_str(text: &str) -> Result<Self, String> {
         if !text.starts_with('/') {
             return Ok(Self { prefix: None, origin: text.parse()? });
@@ -209,7 +213,8 @@ impl FromStr for RouteConfig {
     }
 }
 
-/// `/api/` is `/api`: both it and what is below it.
+/// Parses a prefix: `/api/` is the same as `/api`, which stands for the path and for all paths
+/// below it.
 fn read_prefix(prefix: &str) -> Result<String, String> {
     let is_path = |byte: u8| byte.is_ascii_alphanumeric() || b"/-._~".contains(&byte);
     if !prefix.bytes().all(is_path) || prefix.contains("//") || prefix.contains("/.") {
@@ -221,7 +226,7 @@ fn read_prefix(prefix: &str) -> Result<String, String> {
 impl FromStr for HandoverConfig {
     type Err = String;
 
-    /// `unix:PATH` or `/PREFIX=unix:PATH`.
+    /// Parses `unix:PATH` or `/PREFIX=unix:PATH`.
     fn from_str(text: &str) -> Result<Self, String> {
         const WANTED: &str = "expected unix:PATH or /PREFIX=unix:PATH: only to a process on this host can \
                               an open connection be handed over";
@@ -229,7 +234,7 @@ impl FromStr for HandoverConfig {
             Some((prefix, rest)) if text.starts_with('/') => (Some(read_prefix(prefix)?), rest),
             _ => (None, text),
         };
-        // 107 bytes is what an address has room for (unix(7)).
+        // The path of a UNIX socket's address has at most 107 bytes (unix(7)).
         match rest.strip_prefix("unix:") {
             Some(path) if (1..=107).contains(&path.len()) && !path.contains('\0') => {
                 Ok(Self { prefix, path: path.into() })
@@ -243,7 +248,7 @@ impl FromStr for HandoverConfig {
 impl FromStr for Origin {
     type Err = String;
 
-    /// `http://HOST[:PORT]`, `https://HOST[:PORT]` or `unix:PATH`.
+    /// Parses `http://HOST[:PORT]`, `https://HOST[:PORT]` or `unix:PATH`.
     fn from_str(text: &str) -> Result<Self, String> {
         if let Some(path) = text.strip_prefix("unix:") {
             return match path {
@@ -279,7 +284,8 @@ impl FromStr for Origin {
 }
 
 impl Origin {
-    /// Its `Host`: what its URL says (RFC 9110 §7.2: without the scheme's own port).
+    /// Returns its `Host`: the authority of its URL, without the default port of the scheme (RFC
+    /// 9110 §7.2).
     pub(crate) fn authority(&self) -> String {
         match self {
             Self::Tcp { host, port, is_tls } => {
@@ -293,7 +299,7 @@ impl Origin {
         }
     }
 
-    /// The name that its certificate must have, if it is spoken to over TLS.
+    /// Returns the name that its certificate must have, if the server uses TLS for it.
     pub(crate) fn tls_name(&self) -> Option<ServerName<'static>> {
         match self {
             Self::Tcp { host, is_tls: true, .. } => ServerName::try_from(host.clone()).ok(),
@@ -302,7 +308,7 @@ impl Origin {
     }
 }
 
-/// The port of a URL that has none.
+/// Returns the default port of the scheme.
 fn usual_port(is_tls: bool) -> u16 {
     if is_tls { 443 } else { 80 }
 }

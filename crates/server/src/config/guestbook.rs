@@ -15,24 +15,24 @@ use std::{
 /// A guestbook at one path of a site.
 #[derive(Clone, Debug)]
 pub struct GuestbookConfig {
-    /// The path, with its slash.
+    /// The path, which begins with a slash.
     pub path: String,
-    /// A file with the page ([`Template`]); without one, the page that is built in. It is read once,
-    /// at the start: a change while the server runs breaks nothing.
+    /// A file with the page ([`Template`]); `None` is the built-in page. The file is read once, at
+    /// the start, so that a later change of the file has no effect on a running server.
     pub template: Option<PathBuf>,
-    /// Where the remarks are.
+    /// Where the remarks are stored.
     pub store: Store,
-    /// How connections to a Redis server are kept.
+    /// How connections to a Redis server are managed.
     pub connections: StoreConnections,
-    /// How many remarks a page shows: the newest.
+    /// The number of remarks on a page, the newest first.
     pub shown: u32,
-    /// The template, once it has been read, and the file that it was.
+    /// The template, once it has been read, together with the path of its file.
     read: OnceLock<(Option<PathBuf>, Arc<Template>)>,
-    /// The errors of the store that were logged already.
+    /// The errors of the store that have been logged already.
     pub(crate) store_errors: Arc<StoreErrors>,
 }
 
-/// Where a guestbook's remarks are.
+/// Where the remarks of a guestbook are stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Store {
     /// In a file of this host: `file:PATH`.
@@ -41,21 +41,22 @@ pub enum Store {
     Redis(Url),
 }
 
-/// How connections to a Redis server are kept. ZeroHTTPd's iterative and preforked servers keep
-/// one; its others open one a request.
+/// How connections to a Redis server are managed. ZeroHTTPd's iterative and preforked servers keep
+/// one; its other servers open one for each request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StoreConnections {
-    /// One for each request, closed after it.
+    /// One for each request; it is closed after the request.
     PerRequest,
-    /// So many for each worker, each with as many requests under way as come.
+    /// This number for each worker. The number of concurrent requests on one connection has no
+    /// limit.
     Pooled(NonZeroUsize),
 }
 
-/// The most connections that one worker keeps.
+/// The maximum number of connections that one worker keeps.
 const POOL_MAX: usize = 1024;
 
 impl GuestbookConfig {
-    /// A guestbook at `path` with these remarks.
+    /// Returns the default settings for a guestbook at `path` with this store.
     pub fn new(path: impl Into<String>, store: Store) -> Self {
         Self {
             path: path.into(),
@@ -68,8 +69,9 @@ impl GuestbookConfig {
         }
     }
 
-    /// # Errors
-    /// The path is none, or more remarks are to be shown than can be.
+    /// Checks the settings.
+    ///
+    /// # Errors The path is invalid, or the number of remarks on a page is not allowed.
     pub(super) fn check(&self) -> anyhow::Result<()> {
         let path = &self.path;
         ensure!(
@@ -88,20 +90,20 @@ impl GuestbookConfig {
         self.load()
     }
 
-    /// Reads the template now: a server that is started with this configuration has it as it is. Else
-    /// it is read when the server starts.
+    /// Reads the template now, so that a server that starts with this configuration uses the
+    /// present content of the file. Otherwise it is read when the server starts.
     ///
     /// # Errors
-    /// It cannot be read, or is none.
+    /// The file cannot be read, or it is no template.
     pub fn load(&self) -> anyhow::Result<()> {
         self.open_template().map(drop)
     }
 
-    /// The template. It is read at the first call, which is when the configuration is checked, and
-    /// not by every unit that serves.
+    /// Returns the template. It is read at the first call, when the configuration is checked, and
+    /// not by every worker.
     ///
     /// # Errors
-    /// It cannot be read, or is none.
+    /// The file cannot be read, or it is no template.
     pub(crate) fn open_template(&self) -> anyhow::Result<Arc<Template>> {
         if let Some((path, template)) = self.read.get()
             && *path == self.template
@@ -109,7 +111,7 @@ impl GuestbookConfig {
             return Ok(template.clone());
         }
         let template = Arc::new(self.read_template()?);
-        // Where the setting was changed since, it is read each time.
+        // If the setting has changed since the first call, the template is read at each call.
         let _ = self.read.set((self.template.clone(), template.clone()));
         Ok(template)
     }
@@ -118,7 +120,8 @@ impl GuestbookConfig {
         let Some(path) = &self.template else { return Ok(Template::default()) };
         let what = || format!("the guestbook's template {}", path.display());
         let mut text = Vec::new();
-        // One byte more than there may be: that much is too long, and a device has no end.
+        // One byte more than allowed is enough to notice a file that is too long; a device may
+        // never end.
         let most = limits::TEMPLATE_BYTES as u64 + 1;
         fs::File::open(path)
             .and_then(|file| file.take(most).read_to_end(&mut text))

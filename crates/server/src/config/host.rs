@@ -3,10 +3,11 @@
 use super::{FrontendConfig, GuestbookConfig, Realm, SiteConfig};
 use std::sync::Arc;
 
-/// A site that requests find by their Host.
+/// A site that is selected by the Host of a request.
 #[derive(Clone, Debug)]
 pub struct VirtualHost {
-    /// Its names in lower case: `example.org`, or `*.example.org` for all names below it.
+    /// Its names in lower case: `example.org`, or `*.example.org` for all names below
+    /// `example.org`.
     pub names: Vec<String>,
     /// Its files.
     pub site: SiteConfig,
@@ -16,8 +17,8 @@ pub struct VirtualHost {
     pub guestbook: Option<Arc<GuestbookConfig>>,
     /// Its passwords.
     pub auth: Option<Arc<Realm>>,
-    /// Fields added to every response: name and value.
+    /// Fields that are added to every response, as name and value.
     pub headers: Vec<(String, String)>,
-    /// The most that it takes of a request's body, at most `Config::limits.body`.
+    /// The maximum size of a request's body, at most `Config::limits.body`.
     pub max_body: u64,
 }

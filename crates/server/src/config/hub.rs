@@ -13,18 +13,18 @@ use pollux_hub::{
 use std::{fmt, path::PathBuf, str::FromStr, time::Duration};
 use url::{Host, Url};
 
-/// The shortest limit of the time that a stream lasts. A hub looks for streams to end once a second.
+/// The shortest limit for the duration of a stream. A hub checks once a second which streams end.
 const MAX_LIFETIME_LEAST: Duration = Duration::from_secs(MaxLifetime::SHORTEST as u64);
 
 /// Where a hub keeps its history.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum HubStoreConfig {
-    /// In memory: it is empty after a restart.
+    /// In memory. The history is empty after a restart.
     #[default]
     Memory,
-    /// In a file as well: an update that was acknowledged is on the disk.
+    /// In memory and in a file. An update is on the disk before it is acknowledged.
     File(PathBuf),
-    /// On a Redis server as well: hubs that have the same one are one hub.
+    /// In memory and on a Redis server. Hubs that use the same Redis server behave as one hub.
     Redis(redis::Url),
 }
 
@@ -43,10 +43,10 @@ impl FromStr for HubStoreConfig {
     }
 }
 
-/// Where a JWK set is that may change while the hub runs.
+/// The source of a JWK set that may change while the hub runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum KeySource {
-    /// A file, which is read again when it has changed.
+    /// A file, which is read again after it has changed.
     File(PathBuf),
     /// A URL, which is fetched again at intervals.
     Url(Url),
@@ -89,46 +89,49 @@ pub struct HubConfig {
     /// The path, normally [`pollux_hub::topic::WELL_KNOWN`].
     pub path: String,
     /// The public URL of the server, without a path; `None` is the first address that it listens
-    /// at. Relative topics are resolved against it, and tokens name it as their audience.
+    /// on. Relative topics are resolved against this URL, and tokens name it as their audience.
     pub origin: Option<String>,
     /// The file with the keys of subscribers' tokens: a secret, a public key (PEM) or a JWK set.
     pub subscriber_keys: Option<PathBuf>,
     /// A JWK set with the keys of all tokens, in place of `subscriber_keys`.
     pub key_source: Option<KeySource>,
-    /// How often its URL is fetched again.
+    /// The interval at which the URL of `key_source` is fetched again.
     pub key_interval: Duration,
-    /// The PEM file of the authorities that are trusted for that URL; `None` is the system's.
+    /// The PEM file of the authorities that are trusted for that URL; `None` trusts those of the
+    /// system.
     pub key_authorities: Option<PathBuf>,
-    /// The file with the keys of publishers' tokens; `None` is that of subscribers.
+    /// The file with the keys of publishers' tokens; `None` uses the keys of subscribers.
     pub publisher_keys: Option<PathBuf>,
-    /// Whether subscribers need no token, as long as they read no private updates.
+    /// Whether subscribers without a token are served; they get no private updates.
     pub anonymous: bool,
-    /// Whether publishers need no token. Only for listeners that other hosts cannot reach.
+    /// Whether publishers need no token. Use this only with listeners that other hosts cannot
+    /// reach.
     pub publish_anonymous: bool,
-    /// Which revisions of the protocol are understood.
+    /// The revisions of the protocol that the hub understands.
     pub dialect: Dialect,
-    /// Issuers of tokens of dialect 1; empty accepts every issuer that has the key.
+    /// The accepted issuers of tokens of dialect 1; if empty, every issuer that has the key is
+    /// accepted.
     pub issuers: Vec<String>,
-    /// Origins of web pages elsewhere that may use the hub, or `*`.
+    /// The other origins whose web pages may use the hub, or `*`.
     pub cors: Vec<String>,
-    /// Whether subscriptions are published: their updates, and their web API.
+    /// Whether subscriptions are published: as updates, and through the web API.
     pub subscriptions: bool,
-    /// What becomes of a subscriber that is too slow.
+    /// How a subscriber that is too slow is handled.
     pub on_loss: OnLoss,
-    /// The longest time without a message: then a subscriber gets a comment, so that nobody in between forgets the
-    /// connection; zero is never.
+    /// The longest time without a message. After it, a subscriber gets a comment, so that no
+    /// intermediary closes the idle connection; zero sends no comments.
     pub heartbeat: Duration,
-    /// The longest time that a stream lasts: then it ends, and the subscriber connects and is authorized again; zero is
-    /// no limit.
+    /// The longest duration of a stream. Then it ends, and the subscriber connects and is
+    /// authorized again; zero is no limit.
     pub max_lifetime: Duration,
     /// Where the history is kept.
     pub store: HubStoreConfig,
-    /// The bounds.
+    /// The limits of the hub.
     pub limits: Limits,
 }
 
 impl HubConfig {
-    /// A hub at this path, with the defaults of the command line.
+    /// Returns the default settings for a hub at this path.
     #[must_use]
     pub fn new(path: impl Into<String>) -> Self {
         Self {
@@ -153,10 +156,10 @@ impl HubConfig {
         }
     }
 
-    /// Checks what can be checked without opening anything.
+    /// Checks all settings that can be checked without opening a file or a connection.
     ///
     /// # Errors
-    /// Names the setting at fault.
+    /// The message names the setting at fault.
     pub fn check(&self) -> anyhow::Result<()> {
         let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/-._~".contains(&byte);
         ensure!(
@@ -198,7 +201,7 @@ impl HubConfig {
         self.url("http://localhost").map(drop)
     }
 
-    /// Checks what depends on the rest of the configuration.
+    /// Checks the settings that depend on the rest of the configuration.
     pub(super) fn check_server(&self, config: &Config) -> anyhow::Result<()> {
         let name = config.architecture;
         ensure!(
@@ -209,7 +212,7 @@ impl HubConfig {
         let is_near = |listen: &Listen| match listen {
             Listen::Tcp(address) => address.ip().is_loopback(),
             Listen::Unix(_) => true,
-            // Where a socket listens that systemd passes is not known before the start.
+            // The address of a socket that systemd passes is not known before the start.
             Listen::Passed(_) => false,
         };
         if let Some(far) = config.listen.iter().find(|listen| !is_near(listen)) {
@@ -222,7 +225,7 @@ impl HubConfig {
         Ok(())
     }
 
-    /// The URL of a server, for where none is configured.
+    /// Returns the URL of the server, which is used if none is configured.
     pub(crate) fn origin_of(config: &Config) -> String {
         let scheme = if config.tls.is_some() { "https" } else { "http" };
         match config.listen.first() {
@@ -231,7 +234,8 @@ impl HubConfig {
         }
     }
 
-    /// The public URL of the hub; `otherwise` is the server's where none is configured.
+    /// Returns the public URL of the hub. `otherwise` is the URL of the server if none is
+    /// configured.
     pub(crate) fn url(&self, otherwise: &str) -> anyhow::Result<HubUrl> {
         let origin = self.origin.as_deref().unwrap_or(otherwise).trim_end_matches('/');
         HubUrl::parse(&format!("{origin}{}", self.path)).map_err(anyhow::Error::msg)
@@ -246,9 +250,10 @@ impl HubConfig {
         };
         let read = |path: &PathBuf| read_with(path, KeySet::parse);
         let subscribers = match &self.key_source {
-            // A file that is no JWK set is an error at the start; later the former keys stay.
+            // At the start a file that is no JWK set is an error; later the previous keys stay in
+            // use.
             Some(KeySource::File(path)) => Some(read_with(path, KeySet::parse_jwks)?),
-            // It is fetched while the server already serves; until then every token is invalid.
+            // The URL is fetched while the server already runs; until then every token is invalid.
             Some(KeySource::Url(_)) => Some(KeySet::empty()),
             None => self.subscriber_keys.as_ref().map(read).transpose()?,
         };

@@ -1,23 +1,24 @@
-//! Where a server listens.
+//! The addresses that a server listens on.
 
 use std::{fmt, net::SocketAddr, path::PathBuf, str::FromStr};
 
-/// Where to listen.
+/// An address to listen on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Listen {
     /// TCP. Port 0 lets the kernel choose.
     Tcp(SocketAddr),
-    /// A UNIX stream socket at a path, removed at the end.
+    /// A UNIX stream socket at a path. The path is removed at the end.
     Unix(PathBuf),
     /// Sockets that the service manager has opened and passed under this name (LISTEN_FDS and
-    /// LISTEN_FDNAMES, sd_listen_fds(3)); without a name all that were passed. All workers share them.
+    /// LISTEN_FDNAMES, sd_listen_fds(3)); without a name, all sockets that were passed. All workers
+    /// share them.
     Passed(Option<String>),
 }
 
 impl FromStr for Listen {
     type Err = String;
 
-    /// `ADDRESS:PORT`, `[ADDRESS]:PORT`, `:PORT` (all addresses), `NAME:PORT`, `unix:PATH`,
+    /// Parses `ADDRESS:PORT`, `[ADDRESS]:PORT`, `:PORT` (all addresses), `NAME:PORT`, `unix:PATH`,
     /// `systemd` or `systemd:NAME`.
     fn from_str(text: &str) -> Result<Self, String> {
         if let Some(path) = text.strip_prefix("unix:") {

@@ -1,31 +1,31 @@
-//! Where log lines go, and what they look like.
+//! The targets and the formats of log lines.
 
 use std::{convert::Infallible, fmt, path::PathBuf, str::FromStr, time::Duration};
 
-/// The most fields of a line of JSON.
+/// The maximum number of fields in a line of JSON.
 const FIELDS_MAX: usize = 64;
-/// Fields of a request that never go to a log, because a reader of the log could log in with them.
+/// Fields of a request that are never logged, because a reader of the log could log in with them.
 const SECRET: [&str; 4] = ["authorization", "cookie", "proxy-authorization", "x-api-key"];
-/// The system's socket for the messages of programs (syslog(3)).
+/// The socket of the system logger (syslog(3)).
 const SYSLOG: &str = "/dev/log";
 /// The socket of journald's own protocol.
 const JOURNALD: &str = "/run/systemd/journal/socket";
 
-/// Where log lines go.
+/// The target of log lines.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LogTarget {
     /// Standard output.
     Stdout,
     /// A file, appended to.
     File(PathBuf),
-    /// A datagram socket that takes messages of syslog.
+    /// A datagram socket that accepts syslog messages.
     Syslog(PathBuf),
-    /// A datagram socket that takes entries of journald.
+    /// A datagram socket that accepts journald entries.
     Journald(PathBuf),
 }
 
 impl LogTarget {
-    /// Whether a text is no file's name.
+    /// Returns whether a text is not the name of a file.
     pub(crate) fn is_special(text: &str) -> bool {
         !matches!(text.parse(), Ok(Self::File(_)))
     }
@@ -34,7 +34,7 @@ impl LogTarget {
 impl FromStr for LogTarget {
     type Err = Infallible;
 
-    /// `-`, `syslog[:PATH]`, `journald[:PATH]` or a file's path.
+    /// Parses `-`, `syslog[:PATH]`, `journald[:PATH]` or the path of a file.
     fn from_str(text: &str) -> Result<Self, Infallible> {
         Ok(match text.split_once(':') {
             _ if text == "-" => Self::Stdout,
@@ -58,7 +58,7 @@ impl fmt::Display for LogTarget {
     }
 }
 
-/// What a line of the log looks like.
+/// The format of a log line.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LogFormat {
     /// Common Log Format.
@@ -66,7 +66,7 @@ pub enum LogFormat {
     Clf,
     /// Common Log Format, then Referer and User-Agent.
     Combined,
-    /// An object of JSON.
+    /// A JSON object.
     Json,
 }
 
@@ -96,13 +96,13 @@ impl fmt::Display for LogFormat {
 /// A member of a line of JSON.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LogField {
-    /// When the line was written, in UTC.
+    /// The time at which the line was written, in UTC.
     Time,
     /// The address of the client.
     Client,
-    /// The name of the user whose password the request had.
+    /// The name of the user whose password the request contained.
     User,
-    /// The name and port that the request is for.
+    /// The host and port that the request names.
     Host,
     /// The method.
     Method,
@@ -112,15 +112,15 @@ pub enum LogField {
     Protocol,
     /// The status of the response.
     Status,
-    /// Bytes of content that were sent.
+    /// The number of bytes of content that were sent.
     Bytes,
-    /// Milliseconds from the request's head to the end of the response.
+    /// Milliseconds from the head of the request to the end of the response.
     DurationMs,
     /// `Referer`.
     Referer,
     /// `User-Agent`.
     UserAgent,
-    /// `X-Request-Id`, as origins have it.
+    /// `X-Request-Id`, as it is sent to origins.
     RequestId,
     /// `traceparent`.
     Traceparent,
@@ -128,7 +128,7 @@ pub enum LogField {
     Header(String),
 }
 
-/// The fields that have a name of their own.
+/// The fields with a fixed name.
 const NAMED: [(&str, LogField); 14] = [
     ("time", LogField::Time),
     ("client", LogField::Client),
@@ -147,13 +147,13 @@ const NAMED: [(&str, LogField); 14] = [
 ];
 
 impl LogField {
-    /// The fields of a line that nobody has chosen.
+    /// Returns the default fields of a line.
     pub fn usual() -> Vec<Self> {
         let all = NAMED.into_iter().map(|(_, field)| field);
         all.filter(|field| *field != Self::Traceparent).collect()
     }
 
-    /// The request's field that it shows, if that is one.
+    /// Returns the name of the request's field that this field shows, if it shows one.
     pub(crate) fn header(&self) -> Option<&str> {
         match self {
             Self::Referer => Some("referer"),
@@ -198,51 +198,52 @@ impl fmt::Display for LogField {
     }
 }
 
-/// Requests that took long are logged here, too.
+/// The log of slow requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SlowLog {
-    /// Where their lines go.
+    /// The target of the lines.
     pub target: LogTarget,
-    /// How long a request takes that is slow.
+    /// A request that takes this long or longer is slow.
     pub threshold: Duration,
 }
 
-/// What is logged of requests, and where.
+/// The logs of requests: targets, format and fields.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LogConfig {
-    /// Where the lines of all requests go.
+    /// The target for the lines of all requests.
     pub access: Option<LogTarget>,
-    /// Where those of slow ones go.
+    /// The log for slow requests.
     pub slow: Option<SlowLog>,
-    /// What lines look like.
+    /// The format of the lines.
     pub format: LogFormat,
     /// The members of a line of JSON.
     pub fields: Vec<LogField>,
 }
 
 impl LogConfig {
-    /// All requests, in Common Log Format.
+    /// Returns a configuration that logs all requests in Common Log Format.
     pub fn clf(target: LogTarget) -> Self {
         Self { access: Some(target), ..Self::default() }
     }
 
-    /// Whether nothing is logged.
+    /// Returns whether there is no log.
     pub(crate) fn is_off(&self) -> bool {
         self.access.is_none() && self.slow.is_none()
     }
 
-    /// Whether a line shows more of a request than its first line.
+    /// Returns whether a line contains more of a request than its first line.
     pub(crate) fn needs_head(&self) -> bool {
         !self.is_off() && self.format != LogFormat::Clf
     }
 
-    /// The targets.
+    /// Returns the targets.
     pub(crate) fn targets(&self) -> impl Iterator<Item = &LogTarget> {
         self.access.iter().chain(self.slow.iter().map(|slow| &slow.target))
     }
 
-    /// # Errors
-    /// A line would have no member, or too many.
+    /// Checks the settings.
+    ///
+    /// # Errors A line of JSON would have no member or too many, or both logs have the same target.
     pub(crate) fn check(&self) -> anyhow::Result<()> {
         anyhow::ensure!(
             self.format != LogFormat::Json || (1..=FIELDS_MAX).contains(&self.fields.len()),

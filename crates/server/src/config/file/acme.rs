@@ -6,7 +6,8 @@ use pollux_acme::{NAMES_MAX, Settings, Timing, check_email, check_name, director
 use std::{env, path::PathBuf};
 
 impl ConfigFile {
-    /// The names for which certificates are ordered: those of the server, then those of the sites, each once.
+    /// Returns the names for which certificates are ordered: those of the server, then those of the
+    /// sites, without duplicates.
     pub(super) fn acme_names(&self) -> Vec<String> {
         let mut names: Vec<String> = Vec::new();
         for name in self.acme.iter().chain(self.site.iter().flat_map(|site| &site.acme)) {
@@ -18,7 +19,8 @@ impl ConfigFile {
         names
     }
 
-    /// What is to be ordered, if anything is. [Validated](ConfigFile::validate) before.
+    /// Returns the settings for ordering certificates, if there are names. The configuration must
+    /// be [valid](ConfigFile::validate).
     ///
     /// # Errors
     /// No state directory is given, and the environment does not name one.
@@ -43,7 +45,7 @@ impl ConfigFile {
         }))
     }
 
-    /// The faults of the keys about ACME.
+    /// Returns the faults of the keys about ACME.
     pub(super) fn acme_faults(&self) -> Vec<Fault> {
         let mut faults = Vec::new();
         let mut add = |key: &[Key<'static>], message: String, help: &str| {
@@ -113,7 +115,7 @@ impl ConfigFile {
         faults
     }
 
-    /// Whether the names are the same as those of a server that runs.
+    /// Checks that the names are the same as those of the running server.
     pub(super) fn keep_acme(&self, former: &Self, sources: &Sources) -> anyhow::Result<()> {
         if self.acme_names() == former.acme_names() {
             return Ok(());
@@ -137,12 +139,13 @@ impl ConfigFile {
     }
 }
 
-/// Whether a service manager provides a directory for state (systemd.exec(5), StateDirectory=).
+/// Returns whether a service manager provides a directory for state (systemd.exec(5),
+/// StateDirectory=).
 fn has_state_of_manager() -> bool {
     env::var_os("STATE_DIRECTORY").is_some()
 }
 
-/// Where state is stored unless the configuration says: the service manager's directory, or the user's.
+/// Returns the default directory for state: the service manager's directory, or the user's.
 fn default_state_dir() -> Option<PathBuf> {
     let absolute = |path: PathBuf| path.is_absolute().then_some(path);
     let variable = |name| env::var_os(name).map(PathBuf::from).and_then(absolute);

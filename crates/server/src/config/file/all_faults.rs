@@ -1,15 +1,16 @@
-//! All faults of one file: the parser stops at the first.
+//! Finds all faults of one file; the parser itself stops at the first.
 
 use super::{ConfigFile, Fault, load::explain};
 use std::ops::Range;
 use toml::de::{DeTable, DeValue};
 
-/// More are not looked for.
+/// The maximum number of faults that are reported.
 const FAULTS_MAX: usize = 20;
 
 impl ConfigFile {
-    /// The faults of a text, of which [`ConfigFile::parse`] reports the first. Each further one is found in the text
-    /// without the entries that had a fault before. After a fault of the syntax there are no entries to look at.
+    /// Returns all faults of a text; [`ConfigFile::parse`] reports only the first. Each further
+    /// fault is found in a text from which the entries with the previous faults are removed. The
+    /// search ends at a syntax error, because then there are no entries.
     pub fn faults_in(name: &str, text: &str) -> Vec<Fault> {
         let mut rest = text.to_owned();
         let mut faults = Vec::new();
@@ -24,14 +25,14 @@ impl ConfigFile {
     }
 }
 
-/// The text with blanks for this part; its lines and positions stay.
+/// Returns the text with `part` replaced by spaces, so that lines and positions stay the same.
 fn without(text: &str, part: Range<usize>) -> String {
     let blanks = text[part.clone()].bytes().map(|byte| if byte == b'\n' { '\n' } else { ' ' });
     [&text[..part.start], &blanks.collect::<String>(), &text[part.end..]].concat()
 }
 
-/// The innermost key with its value around this position. A table with a header of its own is none: without it, its
-/// entries would belong to another table.
+/// Returns the innermost key at this position together with its value. A table that has its own
+/// header does not count: if the header were removed, its entries would belong to another table.
 fn entry_at(text: &str, position: usize) -> Option<Range<usize>> {
     let table = DeTable::parse(text).ok()?.into_inner();
     let entry = innermost(&table, position)?;
@@ -59,7 +60,7 @@ fn innermost(table: &DeTable<'_>, position: usize) -> Option<Range<usize>> {
 mod tests {
     use super::*;
 
-    /// Line and message of each fault.
+    /// Returns the line and the message of each fault.
     fn faults(text: &str) -> Vec<(usize, String)> {
         let faults = ConfigFile::faults_in("test", text).into_iter();
         faults.map(|fault| (fault.position.unwrap().0, fault.message)).collect()

@@ -1,4 +1,5 @@
-//! From one configuration to another while a server runs: what differs, what cannot, and what is kept.
+//! A change of the configuration of a running server: the differences, the forbidden changes, and
+//! the state that is kept.
 
 use super::{ConfigFile, Key, SiteSection, Sources};
 use crate::config::{Config, ForwardedPolicy};
@@ -6,8 +7,8 @@ use anyhow::bail;
 use std::path::PathBuf;
 use toml::{Table, Value};
 
-/// Keys of the server that workers change between two iterations of their loop. Any other key decides
-/// what is made at the start: listeners, threads, files.
+/// The keys of the server that workers can change between two iterations of their loop. All other
+/// keys configure objects that are created at the start: listeners, threads, files.
 const CHANGEABLE: [&str; 18] = [
     "accept-limit",
     "cache-size",
@@ -29,16 +30,17 @@ const CHANGEABLE: [&str; 18] = [
     "tls-key",
 ];
 
-/// Keys of a site that are about its guestbook, which stays open.
+/// The keys of a site that configure its guestbook, which stays open.
 const GUESTBOOK: [&str; 5] =
     ["guestbook", "guestbook-template", "guestbook-shown", "store", "store-connections"];
 
 impl ConfigFile {
-    /// What differs from `former`, a line for each key: `KEY: FORMER -> PRESENT`. `sources` are those of
-    /// this configuration.
+    /// Returns the differences from `former`, a line for each key: `KEY: FORMER -> PRESENT`.
+    /// `sources` belong to this configuration.
     ///
     /// # Errors
-    /// A key has changed that a running server cannot change; the message says which and where.
+    /// A key has changed that a running server cannot change; the message names the key and its
+    /// place.
     pub fn changes_from(&self, former: &Self, sources: &Sources) -> anyhow::Result<Vec<String>> {
         let (now, before) = (self.to_table(), former.to_table());
         let mut changes = Vec::new();
@@ -81,7 +83,7 @@ impl ConfigFile {
         Ok(changes)
     }
 
-    /// A guestbook goes on as it is, in the site of the same number.
+    /// Checks that the guestbook is unchanged, in the site of the same number.
     fn keep_guestbooks(&self, former: &Self, sources: &Sources) -> anyhow::Result<()> {
         let count = self.site.len().max(former.site.len());
         let has = |site: Option<&SiteSection>| site.is_some_and(|site| site.guestbook.is_some());
@@ -113,11 +115,13 @@ impl ConfigFile {
         Ok(())
     }
 
-    /// As [`ConfigFile::open`], for a server that runs with `current`, which was opened from `former`.
-    /// Caches whose settings are the same are kept, with what is in them.
+    /// Does the same as [`ConfigFile::open`], for a server that runs with `current`, which was
+    /// opened from `former`. A cache whose settings are unchanged is kept together with its
+    /// content.
     ///
     /// # Errors
-    /// As [`ConfigFile::open`]; also for a folder of a cache that is in use with other settings.
+    /// The errors of [`ConfigFile::open`]; also if a directory is in use by a cache with other
+    /// settings.
     pub fn open_again(
         &self,
         store: impl Fn() -> anyhow::Result<PathBuf>,
@@ -157,7 +161,7 @@ impl ConfigFile {
     }
 }
 
-/// Whether a cache made for one site is as good as one for the other.
+/// Returns whether a cache that was created for one site can be used for the other.
 fn has_same_cache(a: &SiteSection, b: &SiteSection) -> bool {
     let forwards = |site: &SiteSection| {
         matches!(site.forwarded.value, ForwardedPolicy::Keep | ForwardedPolicy::Remove)
@@ -174,7 +178,7 @@ fn sites(table: &Table) -> Vec<Table> {
     sites.filter_map(Value::as_table).cloned().collect()
 }
 
-/// The keys whose values differ, with the former and the present one.
+/// Returns the keys whose values differ, with the former and the present value.
 fn differences<'t>(
     before: &'t Table,
     now: &'t Table,

@@ -1,10 +1,10 @@
-//! The keys about which clients are served, and how much each may have.
+//! The keys that say which clients are served, and the limits of each client.
 
 use super::{ConfigFile, Fault, Key, Text};
 use crate::config::{ClientConfig, NETWORKS_MAX, Network, PROXY_SOURCES_MAX};
 
 impl ConfigFile {
-    /// What they say together.
+    /// Returns the settings of these keys.
     pub(super) fn clients(&self) -> ClientConfig {
         let networks = |list: &[Text<Network>]| list.iter().map(|network| network.value).collect();
         ClientConfig {
@@ -17,7 +17,7 @@ impl ConfigFile {
         }
     }
 
-    /// The faults of these keys.
+    /// Returns the faults of these keys.
     pub(super) fn client_faults(&self) -> Vec<Fault> {
         let mut faults = Vec::new();
         let both = self.allow.iter().position(|one| self.deny.iter().any(|d| d.value == one.value));

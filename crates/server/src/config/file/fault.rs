@@ -1,11 +1,11 @@
-//! What is wrong in a configuration, and where.
+//! The faults of a configuration and their places.
 
 use std::fmt;
 
-/// Names less alike than this are not suggested (Jaro's measure, from 0 to 1).
+/// Names that are less similar than this are not suggested (Jaro similarity, from 0 to 1).
 const ALIKE: f64 = 0.75;
 
-/// A step on the way to a value.
+/// A step on the path to a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Key<'k> {
     /// A key of a table.
@@ -17,22 +17,22 @@ pub enum Key<'k> {
 /// A fault in a configuration.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Fault {
-    /// The value at fault; empty where that is not one value.
+    /// The key of the value at fault; empty if the fault is not about one value.
     pub key: Vec<Key<'static>>,
-    /// The file, where one is at fault.
+    /// The file that has the fault, if there is one.
     pub file: Option<String>,
     /// Line and column in the file, from 1; the column counts characters.
     pub position: Option<(usize, usize)>,
     /// The line's text.
     pub line: Option<String>,
-    /// What is wrong.
+    /// The description of the fault.
     pub message: String,
-    /// How to fix it.
+    /// The advice how to fix it.
     pub help: Option<String>,
 }
 
 impl Fault {
-    /// A fault of the value at `key`.
+    /// Creates a fault of the value at `key`.
     pub(super) fn at(
         key: &[Key<'static>],
         message: impl fmt::Display,
@@ -47,7 +47,7 @@ impl Fault {
         }
     }
 
-    /// Says where in `text`, the content of `file`, it is.
+    /// Sets the place of the fault in `text`, which is the content of `file`.
     pub(super) fn locate(&mut self, file: &str, text: &str, offset: Option<usize>) {
         self.file = Some(file.to_owned());
         let Some(offset) = offset else { return };
@@ -58,7 +58,7 @@ impl Fault {
         self.line = text[start..].lines().next().map(str::to_owned);
     }
 
-    /// The key as it is written: `site[1].header[0]`.
+    /// Returns the key in the usual notation: `site[1].header[0]`.
     pub fn key_name(&self) -> String {
         let mut name = String::new();
         for key in &self.key {
@@ -98,7 +98,7 @@ impl fmt::Display for Fault {
 
 impl std::error::Error for Fault {}
 
-/// The name among `names` that was probably meant by `wrong`.
+/// Returns the name among `names` that `wrong` was probably meant to be.
 pub(super) fn meant<'a>(wrong: &str, names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let wrong = wrong.replace('_', "-").to_ascii_lowercase();
     names

@@ -1,4 +1,4 @@
-//! The `[hub]` of a configuration file.
+//! The `[hub]` table of a configuration file.
 
 use super::value::{Size, Text, Time};
 use crate::config::{HubConfig, HubStoreConfig, KeySource};
@@ -106,7 +106,7 @@ impl Default for HubSection {
 }
 
 impl HubSection {
-    /// The hub that a server runs with.
+    /// Returns the configuration of the hub.
     pub(super) fn config(&self) -> HubConfig {
         let size = |size: Size| usize::try_from(size.0).unwrap_or(usize::MAX);
         HubConfig {

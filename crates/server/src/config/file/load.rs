@@ -1,4 +1,4 @@
-//! Reading configuration files: includes, and where each value comes from.
+//! Reads configuration files and their includes, and records the origin of each value.
 
 use super::{ConfigFile, Fault, Key, SiteSection, fault::meant};
 use crate::config::{BasicAuth, LogTarget};
@@ -12,13 +12,13 @@ use toml::{
     de::{DeTable, DeValue},
 };
 
-/// A longer file is no configuration.
+/// The maximum size of a configuration file in bytes.
 const FILE_BYTES_MAX: u64 = 1 << 20;
-/// The most files that one configuration may have.
+/// The maximum number of files of one configuration.
 const FILES_MAX: usize = 256;
-/// How deep includes may be nested.
+/// The maximum nesting depth of includes.
 const DEPTH_MAX: usize = 8;
-/// Keys whose values are paths, which are relative to their file.
+/// The keys whose values are paths. Relative paths are relative to the file that contains them.
 const PATHS: [&str; 12] = [
     "access-log",
     "slow-log",
@@ -37,7 +37,7 @@ const PATHS: [&str; 12] = [
 /// One file that was read.
 #[derive(Clone, Debug)]
 pub struct Source {
-    /// Its name, as it is shown.
+    /// Its name, as it is shown to the user.
     pub name: String,
     text: String,
 }
@@ -46,32 +46,33 @@ pub struct Source {
 #[derive(Clone, Debug, Default)]
 pub struct Sources {
     files: Vec<Source>,
-    /// For each key that is not in a site, the file that has it.
+    /// The file of each key that is not in a site.
     keys: BTreeMap<String, usize>,
-    /// For each site, its file and its number there.
+    /// For each site, its file and its number in that file.
     sites: Vec<(usize, usize)>,
 }
 
 impl ConfigFile {
-    /// Reads a file and all that it includes. Nothing is [validated](ConfigFile::validate) yet.
+    /// Reads a file and all files that it includes. The values are not
+    /// [validated](ConfigFile::validate) yet.
     ///
     /// # Errors
-    /// A file cannot be read, is no TOML, or has a key or a type of value that there is not; the
-    /// fault says where.
+    /// A file cannot be read, is not TOML, or has an unknown key or a value of a wrong type. The
+    /// fault contains the place.
     pub fn load(path: &Path) -> Result<(Self, Sources), Box<Fault>> {
         let mut sources = Sources::default();
         let table = sources.read(path, 0)?;
-        // Each file was read as a configuration by itself: together they are one, too.
+        // Each file was read as a configuration, so the merged table is a configuration, too.
         let config = Value::Table(table).try_into().map_err(|error: toml::de::Error| {
             Box::new(Fault::at(&[], format!("{}: {}", path.display(), error.message()), ""))
         })?;
         Ok((config, sources))
     }
 
-    /// As [`ConfigFile::load`], from a text without includes.
+    /// Does the same as [`ConfigFile::load`] for a text without includes.
     ///
     /// # Errors
-    /// As [`ConfigFile::load`].
+    /// The errors of [`ConfigFile::load`].
     pub fn parse(name: &str, text: &str) -> Result<Self, Box<Fault>> {
         toml::from_str(text).map_err(|error| explain(name, text, &error))
     }
@@ -101,7 +102,7 @@ impl Sources {
         resolve_paths(&mut table, directory);
         let index = self.files.len();
         self.files.push(Source { name: name.clone(), text });
-        // The sites of this file come first, so that its first one stays the default.
+        // The sites of this file come first, so that its first site stays the default.
         self.sites.extend((0..own.site.len()).map(|site| (index, site)));
         let mut sites = take_sites(&mut table);
         let mut merged = Table::new();
@@ -112,7 +113,7 @@ impl Sources {
                     format!("{}: {error}", pattern.display()),
                     "paths of include are relative to the file that includes",
                 );
-                // The keys of this file are recorded when all its includes have been read.
+                // The keys of this file are recorded only after all its includes have been read.
                 self.keys.insert("include".to_owned(), index);
                 self.point(&mut fault);
                 fault
@@ -129,13 +130,13 @@ impl Sources {
         Ok(merged)
     }
 
-    /// Adds file, line and column to `fault`, if its value stands in a file.
+    /// Adds file, line and column to `fault` if its value is in a file.
     pub fn point(&self, fault: &mut Fault) {
         let Some((source, found)) = self.find(&fault.key) else { return };
         fault.locate(&source.name, &source.text, found.map(|(offset, _)| offset));
     }
 
-    /// Where the value of `key` stands, as `FILE:LINE`; nothing when no file has it.
+    /// Returns the place of the value of `key` as `FILE:LINE`; `None` if no file contains it.
     pub fn place(&self, key: &[Key<'_>]) -> Option<String> {
         let (source, found) = self.find(key)?;
         let (offset, is_whole) = found?;
@@ -143,8 +144,8 @@ impl Sources {
         is_whole.then(|| format!("{}:{line}", source.name))
     }
 
-    /// The file that has `key`, and where; or where the table around it begins, which is not the whole
-    /// of it.
+    /// Returns the file of `key` and the offset of its value. If the file does not contain the
+    /// value, the offset is that of the nearest table around it, and the flag is false.
     fn find(&self, key: &[Key<'_>]) -> Option<(&Source, Option<(usize, bool)>)> {
         let mut key = key.to_vec();
         let file = match &mut key[..] {
@@ -160,16 +161,16 @@ impl Sources {
         Some((source, offset(&source.text, &key)))
     }
 
-    /// The files that were read, the first one first.
+    /// Returns the files that were read, the first one first.
     pub fn files(&self) -> impl Iterator<Item = &Source> {
         self.files.iter()
     }
 }
 
-/// Reads a file of at most `bytes_max` bytes of UTF-8.
+/// Reads a UTF-8 file of at most `bytes_max` bytes.
 ///
 /// # Errors
-/// As open(2) and read(2), or it is longer or no UTF-8.
+/// The errors of open(2) and read(2); also if the file is longer or is not UTF-8.
 pub(crate) fn read_text(path: &Path, bytes_max: u64) -> io::Result<String> {
     use io::Read;
     let mut text = String::new();
@@ -221,7 +222,7 @@ fn resolve_paths(table: &mut Table, directory: &Path) {
     }
 }
 
-/// The files that a path of `include` stands for, in the order of their names.
+/// Returns the files that match a path of `include`, sorted by name.
 fn expand(directory: &Path, pattern: &Path) -> io::Result<Vec<PathBuf>> {
     let full = directory.join(pattern);
     let name = full.file_name().and_then(|name| name.to_str()).unwrap_or_default().to_owned();
@@ -239,8 +240,8 @@ fn expand(directory: &Path, pattern: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-/// Where the value at `key` begins in `text`, and whether that is the whole of the key; else the
-/// nearest table or array around it.
+/// Returns the offset in `text` of the value at `key`, and true. If the value is missing, returns
+/// the offset of the nearest table or array around it, and false.
 fn offset(text: &str, key: &[Key<'_>]) -> Option<(usize, bool)> {
     let table = DeTable::parse(text).ok()?.into_inner();
     let mut value = DeValue::Table(table);
@@ -265,7 +266,7 @@ fn offset(text: &str, key: &[Key<'_>]) -> Option<(usize, bool)> {
     offset.map(|offset| (offset, true))
 }
 
-/// What a parser's error means here.
+/// Converts an error of the parser into a fault.
 pub(super) fn explain(name: &str, text: &str, error: &toml::de::Error) -> Box<Fault> {
     let message = error.message().trim();
     let mut fault = Fault::at(&[], message.lines().next().unwrap_or_default(), "");
@@ -304,12 +305,12 @@ fn help_for_key(wrong: &str, text: &str, offset: Option<usize>) -> String {
     }
 }
 
-/// The keys that are not in a site.
+/// Returns the keys that are not in a site.
 fn server_keys() -> Vec<String> {
     keys_of(&schemars::schema_for!(ConfigFile).to_value())
 }
 
-/// The keys of a site.
+/// Returns the keys of a site.
 fn site_keys() -> Vec<String> {
     keys_of(&schemars::schema_for!(SiteSection).to_value())
 }

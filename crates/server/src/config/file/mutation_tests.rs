@@ -1,17 +1,18 @@
-//! Configuration files with random damage: there is always a configuration, or a fault that says where it is.
+//! Randomly damaged configuration files: the result is always a configuration, or a fault with its
+//! place.
 
 use super::*;
 use proptest::{prelude::*, sample::Index};
 use std::{fs, path::Path, sync::LazyLock};
 
-/// The folder of the files from which the damaged ones are made.
+/// The directory of the files from which the damaged ones are made.
 const EXAMPLES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/config");
 
-/// One more, with keys that no example has.
+/// An additional file with keys that no example contains.
 const OTHER: &str = "listen = [\"127.0.0.1:80\"]\nkeep-alive = \"1m\"\n[hub]\njwt-key = \"k\"\nslow = \"close\"\n\
      [[site]]\nroot = \".\"\nnames = [\"a.example\"]\norigin = [\"/b=http://c\"]\ncache = \"1M\"\n";
 
-/// The files that are whole.
+/// The undamaged files.
 static WHOLE: LazyLock<Vec<String>> = LazyLock::new(|| {
     let mut all = vec![OTHER.to_owned()];
     let names = ["comparison", "many-idle", "proxy", "several-sites", "static"];
@@ -19,7 +20,8 @@ static WHOLE: LazyLock<Vec<String>> = LazyLock::new(|| {
     all
 });
 
-/// What damage inserts: parts of TOML, numbers at the ends of their ranges, and text that no key accepts.
+/// The texts that the damage inserts: parts of TOML, numbers at the ends of their ranges, and text
+/// that no key accepts.
 const PARTS: [&str; 24] = [
     "",
     "\"",
@@ -47,7 +49,8 @@ const PARTS: [&str; 24] = [
     "[[site]]\n",
 ];
 
-/// One change: where it begins, how many characters it removes, and what it inserts.
+/// One change: its position, the number of characters that it removes, and the text that it
+/// inserts.
 #[derive(Clone, Debug)]
 struct Damage {
     at: Index,
@@ -77,20 +80,21 @@ fn damaged(whole: &str, changes: &[Damage]) -> String {
     text.into_iter().collect()
 }
 
-/// Fails unless the fault says where it is: the file, a line and a column that the text has, and a message.
+/// Fails unless the fault has a message and a place: the file, and a line and a column that exist
+/// in the text.
 fn assert_located(fault: &Fault, path: &Path, text: &str) {
     assert!(!fault.message.is_empty(), "{fault:?}");
-    // A fault of the whole, such as that nothing is to be served, has no place.
+    // A fault of the whole configuration, such as that there is nothing to serve, has no place.
     if fault.key.is_empty() && fault.position.is_none() {
         return;
     }
     assert!(fault.file.is_some(), "no file: {fault:?}\n{text}");
     if fault.file.as_deref() != path.to_str() {
-        // A file that `include` names and that is not there.
+        // The fault is about a missing file that `include` names.
         return;
     }
     let Some((line, column)) = fault.position else { return };
-    // The end of a file stands behind its last line.
+    // The position after the last character of a file is valid, too.
     let length = text.split('\n').nth(line - 1).map(|line| line.chars().count());
     let length = length.unwrap_or_else(|| panic!("no line {line}: {fault:?}\n{text}"));
     assert!(column <= length + 1, "no column {column}: {fault:?}\n{text}");
@@ -123,7 +127,7 @@ proptest! {
     }
 }
 
-/// The control of the test above: it must notice a fault whose place is not in the text.
+/// A positive control of the test above: it must notice a fault whose place is not in the text.
 #[test]
 #[should_panic(expected = "no line 9")]
 fn a_place_beyond_the_text_is_noticed() {

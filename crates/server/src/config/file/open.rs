@@ -1,5 +1,5 @@
-//! From plain data to what a server runs with: caches are opened, defaults that depend on the
-//! environment are filled in.
+//! Converts plain data into the configuration that a server runs with: opens caches, and fills in
+//! defaults that depend on the environment.
 
 use super::{ConfigFile, SiteSection};
 use crate::config::{
@@ -11,17 +11,18 @@ use pollux_http::Limits;
 use std::{path::PathBuf, sync::Arc};
 
 impl ConfigFile {
-    /// Makes the configuration of a server: opens caches and reads guestbooks' templates. `store` is
-    /// where a guestbook is stored that names no place.
+    /// Creates the configuration of a server: opens caches and reads the templates of guestbooks.
+    /// `store` returns the file for a guestbook whose store is not configured.
     ///
     /// # Errors
-    /// Names the directory or the file that cannot be opened. A configuration that was not
-    /// [validated](ConfigFile::validate) may fail later.
+    /// The message names the directory or the file that cannot be opened. A configuration that was
+    /// not [validated](ConfigFile::validate) may fail later.
     pub fn open(&self, store: impl Fn() -> anyhow::Result<PathBuf>) -> anyhow::Result<Config> {
         self.open_with(store, |_| None)
     }
 
-    /// As [`ConfigFile::open`], with the caches that `kept` has for sites, by number.
+    /// Does the same as [`ConfigFile::open`], but reuses the cache that `kept` returns for a site's
+    /// number.
     pub(super) fn open_with(
         &self,
         store: impl Fn() -> anyhow::Result<PathBuf>,
@@ -89,7 +90,7 @@ impl ConfigFile {
 }
 
 impl ConfigFile {
-    /// What is logged of requests, and where.
+    /// Returns the settings of the logs of requests.
     pub(super) fn log(&self) -> LogConfig {
         let slow = self.slow_log.as_ref().map(|target| SlowLog {
             target: target.value.clone(),
@@ -162,7 +163,7 @@ impl SiteSection {
         config.timeout = self.origin_timeout.0;
         config.connections = self.origin_connections;
         config.proxy_protocol = self.origin_proxy_protocol.map(|version| version.0);
-        // A connection speaks for one client, once it has said for which.
+        // With the PROXY protocol a connection is for one client only.
         config.keep = if config.proxy_protocol.is_some() { 0 } else { self.origin_keep };
         config.keep_timeout = self.origin_keep_timeout.0;
         if config.has_tls_origin() {
@@ -187,7 +188,7 @@ impl SiteSection {
             ..Default::default()
         };
         if matches!(self.forwarded.value, ForwardedPolicy::Keep | ForwardedPolicy::Remove) {
-            // An origin sees the client's own fields or none: they may decide what it answers.
+            // An origin gets the client's own fields or none, so its response may depend on them.
             config.rewritten_fields.retain(|name| !name.contains("forwarded"));
         }
         let Some(path) = &self.cache_dir else { return Ok(pollux_cache::Store::new(config)) };

@@ -1,10 +1,10 @@
-//! The keys of a site that make its [`SiteRules`].
+//! The keys of a site from which its [`SiteRules`] are made.
 
 use super::{SiteSection, Text};
 use crate::config::SiteRules;
 
 impl SiteSection {
-    /// The rules that the keys set.
+    /// Returns the rules that the keys set.
     pub(super) fn rules(&self) -> SiteRules {
         SiteRules {
             redirects: values(&self.redirect),

@@ -1,4 +1,4 @@
-//! One `[[site]]` of a configuration file.
+//! The `[[site]]` table of a configuration file.
 
 use super::value::{ProxyVersion, Size, SizeLimit, Text, Time};
 use crate::config::{

@@ -1,10 +1,10 @@
-//! Reading, merging and checking configuration files.
+//! Tests for reading, merging and checking configuration files.
 
 use super::*;
 use proptest::prelude::*;
 use std::{fs, path::Path};
 
-/// The faults of a text, as they are shown.
+/// Returns the faults of a text, as they are shown to the user.
 fn faults(text: &str) -> String {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("p.toml");
@@ -120,7 +120,7 @@ fn the_schema_has_every_key() {
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
-    /// Whatever stands in a file, there is a fault or a configuration, and no panic.
+    /// Any text results in a fault or a configuration, never in a panic.
     #[test]
     fn nothing_in_a_file_makes_it_panic(
         text in "(listen|workers|site|names|\\[\\[site\\]\\]|root|=|\"|\\[|\\]|\n| |é|[a-z0-9:/.*-]){0,40}"

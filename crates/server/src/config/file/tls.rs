@@ -10,7 +10,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::{path::PathBuf, sync::Arc};
 
-/// Names of a certificate for trials.
+/// The names in a self-signed certificate for trials.
 const TRIAL_NAMES: [&str; 3] = ["localhost", "127.0.0.1", "::1"];
 /// The field that `hsts` sets.
 const HSTS: &str = "Strict-Transport-Security";
@@ -24,17 +24,17 @@ pub enum TrialCertificate {
 }
 
 impl ConfigFile {
-    /// Whether the listeners speak HTTPS.
+    /// Returns whether the listeners use HTTPS.
     pub fn has_tls(&self) -> bool {
         self.tls.is_some() || !self.certificate_files().is_empty() || !self.acme_names().is_empty()
     }
 
-    /// The certificates with their keys: those of the server, then those of the sites.
+    /// Returns the certificates with their keys: those of the server, then those of the sites.
     fn certificate_files(&self) -> Vec<CertificateFiles> {
         self.certificate_lists().into_iter().flat_map(|list| list.pairs()).collect()
     }
 
-    /// The lists in which certificates are named.
+    /// Returns the lists that name certificates.
     pub(super) fn certificate_lists(&self) -> Vec<CertificateList<'_>> {
         let server = CertificateList { table: vec![], chains: &self.tls_cert, keys: &self.tls_key };
         let sites = self.site.iter().enumerate().map(|(index, site)| CertificateList {
@@ -45,7 +45,7 @@ impl ConfigFile {
         std::iter::once(server).chain(sites).collect()
     }
 
-    /// The files that TLS reads.
+    /// Returns the files that TLS reads.
     pub(crate) fn tls_files(&self) -> Vec<PathBuf> {
         let pairs = self.certificate_files().into_iter().flat_map(|pair| [pair.chain, pair.key]);
         pairs.chain(self.tls_client_ca.clone()).collect()
@@ -59,7 +59,8 @@ impl ConfigFile {
         }
     }
 
-    /// The settings of TLS, for the names of `config` that are ordered by ACME.
+    /// Returns the settings of TLS, including the names of `config` for which ACME orders
+    /// certificates.
     pub(super) fn tls_config(&self, config: &Config) -> TlsConfig {
         TlsConfig {
             certificates: self.certificate_files(),
@@ -72,19 +73,19 @@ impl ConfigFile {
         }
     }
 
-    /// Selects the challenges of ACME, where names are ordered.
+    /// Selects the challenges of ACME, if certificates are ordered.
     ///
     /// # Errors
-    /// [`Config::prepare_acme`].
+    /// The errors of [`Config::prepare_acme`].
     pub fn prepare_acme(&self, config: &mut Config) -> anyhow::Result<()> {
         config.prepare_acme(self.redirect_http.is_some(), &self.client_certificates())
     }
 
-    /// Reads the certificates into `config`, which [`ConfigFile::prepare_acme`] has prepared, where the server
-    /// has TLS. `present` replaces them where they have been read before.
+    /// Reads the certificates into `config`, which [`ConfigFile::prepare_acme`] has prepared, if
+    /// the server has TLS. `present` is used instead if the certificates have been read before.
     ///
     /// # Errors
-    /// [`Tls::new`].
+    /// The errors of [`Tls::new`].
     pub fn open_tls(&self, config: &mut Config, present: Option<Arc<Tls>>) -> anyhow::Result<()> {
         if !self.has_tls() {
             return Ok(());
@@ -96,7 +97,7 @@ impl ConfigFile {
         Ok(())
     }
 
-    /// The faults of the keys about TLS.
+    /// Returns the faults of the keys about TLS.
     pub(super) fn tls_faults(&self) -> Vec<Fault> {
         let mut faults = Vec::new();
         for list in self.certificate_lists() {
@@ -157,11 +158,11 @@ impl ConfigFile {
         )
     }
 
-    /// Reads the certificates of a running server anew, where other files are named than in `former`. They are
-    /// used after [`Tls::replace`].
+    /// Reads the certificates again for a running server, if their files are not the same as in
+    /// `former`. They are used after [`Tls::replace`].
     ///
     /// # Errors
-    /// A pair cannot be used.
+    /// A certificate and its key cannot be used together.
     pub fn changed_certificates(
         &self,
         former: &Self,
@@ -174,16 +175,16 @@ impl ConfigFile {
     }
 }
 
-/// Certificates and keys that are named in one table of the file.
+/// The certificates and keys that one table of the file names.
 pub(super) struct CertificateList<'c> {
-    /// Where the table is.
+    /// The key of the table.
     table: Vec<Key<'static>>,
     chains: &'c [PathBuf],
     keys: &'c [PathBuf],
 }
 
 impl CertificateList<'_> {
-    /// Each certificate with its key, which may be in the same file.
+    /// Returns each certificate with its key, which may be in the same file.
     pub(super) fn pairs(&self) -> Vec<CertificateFiles> {
         let keys = if self.keys.is_empty() { self.chains } else { self.keys };
         let pairs = self.chains.iter().zip(keys);
@@ -192,14 +193,15 @@ impl CertificateList<'_> {
             .collect()
     }
 
-    /// The place of a value in the table.
+    /// Returns the full key of a value in the table.
     pub(super) fn key(&self, own: &[Key<'static>]) -> Vec<Key<'static>> {
         [&self.table, own].concat()
     }
 }
 
 impl SiteSection {
-    /// Adds the field of `hsts`, the site's own or the server's, unless the site sets the field itself.
+    /// Adds the field for `hsts` (the site's value or the server's), unless the site sets the field
+    /// itself.
     pub(super) fn add_hsts(&self, server: &ConfigFile, fields: &mut Vec<(String, String)>) {
         let Some(age) = self.hsts.or(server.hsts) else { return };
         if !fields.iter().any(|(name, _)| name.eq_ignore_ascii_case(HSTS)) {

@@ -1,4 +1,4 @@
-//! Whether the values of a configuration make sense, individually and in combination.
+//! Checks that the values of a configuration are valid, individually and in combination.
 
 use super::{ConfigFile, Fault, Key, SiteSection, value::Size};
 use crate::config::{Accepting, Architecture, Cors, Discipline, Listen, MechanismChoice, Store};
@@ -6,15 +6,16 @@ use crate::config::{HostPolicy, LogFormat, POOL_MAX};
 use pollux_http::host::Authority;
 use std::{collections::HashMap, time::Duration};
 
-/// RFC 9110 names no minimum for a header section; with less than this, browsers fail.
+/// RFC 9110 names no minimum for a header section; requests of browsers do not fit into less than
+/// this.
 const HEADER_BYTES_MIN: u64 = 1 << 10;
-/// The parser counts in 32 bits, and one client should not get more memory than this.
+/// The parser counts in 32 bits, and one client must not use more memory than this.
 const HEADER_BYTES_MAX: u64 = 1 << 20;
-/// A smaller cache hardly has room for one response of usual length.
+/// A smaller cache has hardly room for one response of usual length.
 const CACHE_BYTES_MIN: u64 = 1 << 20;
-/// The most sites of one server.
+/// The maximum number of sites of one server.
 const SITES_MAX: usize = 1024;
-/// The most worker threads.
+/// The maximum number of worker threads.
 const WORKERS_MAX: u16 = 1024;
 /// The longest host name (RFC 1035 §2.3.4).
 const NAME_BYTES_MAX: usize = 253;
@@ -29,11 +30,11 @@ const OWN_FIELDS: [&str; 7] = [
     "server",
 ];
 
-/// The faults that were found so far.
+/// The faults that have been found so far.
 struct Faults(Vec<Fault>);
 
 impl Faults {
-    /// Adds a fault of `key` unless `holds`.
+    /// Adds a fault of `key` if `holds` is false.
     fn check(&mut self, holds: bool, key: &[Key<'static>], message: &str, help: &str) {
         if !holds {
             self.0.push(Fault::at(key, message, help));
@@ -42,10 +43,10 @@ impl Faults {
 }
 
 impl ConfigFile {
-    /// Checks all values; opens nothing.
+    /// Checks all values without opening a file or a connection.
     ///
     /// # Errors
-    /// Every fault that was found, each with the key of its value.
+    /// All faults that were found, each with the key of its value.
     pub fn validate(&self) -> Result<(), Vec<Fault>> {
         let mut faults = Faults(Vec::new());
         self.check_listening(&mut faults);
@@ -179,7 +180,7 @@ impl ConfigFile {
         );
     }
 
-    /// Keys about logs need one.
+    /// Checks that keys about logs are used only together with a log.
     fn check_logs(&self, faults: &mut Faults) {
         let default = Self::default();
         let has_log = self.access_log.is_some() || self.slow_log.is_some();
@@ -214,7 +215,7 @@ impl ConfigFile {
         }
     }
 
-    /// Only one site may have a guestbook: all of them would share one store.
+    /// Checks that at most one site has a guestbook, because all of them would share one store.
     fn check_guestbooks(&self, faults: &mut Faults) {
         let all = self.site.iter().enumerate().filter(|(_, site)| site.guestbook.is_some());
         for (index, _) in all.skip(1) {
@@ -227,7 +228,7 @@ impl ConfigFile {
         }
     }
 
-    /// No name belongs to two sites, and one site at most has none.
+    /// Checks that no name belongs to two sites, and that at most one site has no name.
     fn check_names(&self, faults: &mut Faults) {
         let mut first = HashMap::new();
         let mut default = None;
@@ -275,7 +276,7 @@ fn is_host_name(name: &str) -> bool {
 }
 
 impl SiteSection {
-    /// Whether nothing says what this site serves.
+    /// Returns whether the section configures nothing to serve.
     pub fn is_empty(&self) -> bool {
         self.root.is_none()
             && self.origin.is_empty()

@@ -1,5 +1,5 @@
-//! Values of a configuration file that TOML has no type for: sizes, times, limits, and whatever
-//! else is written as text on the command line.
+//! Values of a configuration file for which TOML has no type: sizes, times, limits, and other
+//! values that are text on the command line.
 
 use crate::config::MinVersion;
 use pollux_http::proxy_protocol::Version;
@@ -8,11 +8,11 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use std::{borrow::Cow, fmt, marker::PhantomData, num::NonZeroU32, str::FromStr, time::Duration};
 
 /// A value that is written as text, in the form that the flag of the same name takes. It keeps the
-/// text, so that it is shown as it was written.
+/// text, so that it can be shown as it was written.
 #[derive(Clone, Debug)]
 pub struct Text<T> {
     text: String,
-    /// What the text stands for.
+    /// The value that the text stands for.
     pub value: T,
 }
 
@@ -156,7 +156,7 @@ number_or_text! {
 }
 
 number_or_text! {
-    /// A number from 1, or `inf` for none.
+    /// A number from 1, or `inf` for no limit.
     Limit(Option<NonZeroU32>),
     "a number from 1, or \"inf\"",
     { "anyOf": [{ "type": "integer", "minimum": 1 }, { "const": "inf" }] }
@@ -318,12 +318,12 @@ impl fmt::Display for Time {
 }
 
 impl Time {
-    /// A whole number of seconds.
+    /// Creates a time of whole seconds.
     pub(super) const fn from_secs(seconds: u64) -> Self {
         Self(Duration::from_secs(seconds))
     }
 
-    /// In whole seconds, at most as many as 32 bits hold.
+    /// Returns the time in whole seconds, at most `u32::MAX`.
     pub(super) fn as_secs_u32(self) -> u32 {
         u32::try_from(self.0.as_secs()).unwrap_or(u32::MAX)
     }

@@ -1,4 +1,4 @@
-//! What the files that a configuration names lack on this machine.
+//! Warnings about files that a configuration names but that this machine cannot use.
 
 use super::{ConfigFile, Fault, Key};
 use crate::config::Certificates;
@@ -6,8 +6,9 @@ use pollux_tls::provider;
 use std::sync::Arc;
 
 impl ConfigFile {
-    /// Certificates that cannot be used with their keys, and roots that are no directories. The configuration may be
-    /// meant for another machine, so these are no faults of it.
+    /// Returns warnings for certificates that cannot be used with their keys, and for roots that
+    /// are not directories. The configuration may be meant for another machine, so these are not
+    /// faults.
     pub fn file_warnings(&self) -> Vec<Fault> {
         let mut warnings = Vec::new();
         for list in self.certificate_lists() {
