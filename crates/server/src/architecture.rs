@@ -1,18 +1,19 @@
-//! Architectures: which unit serves which connection.
+//! Architectures: which worker serves which connection.
 //!
-//! An architecture is a product: a unit that serves (in line, a thread, a process), what is assigned
-//! to it (all connections one after the other, those that it takes in a pool, exactly one) and the
-//! engine that it runs. All of them drive the same application through the same protocol; `event` is
-//! `crate::worker` with the readiness engine, all others run `engine::blocking`.
+//! A worker is a thread or a process. An architecture combines a kind of worker (the one thread, a
+//! thread, a process), an assignment (all connections one after the other, the connections that a
+//! worker of a pool accepts, or exactly one) and the engine that the worker runs. All architectures
+//! drive the same application through the same protocol. `event` is `architecture::worker` with the
+//! readiness engine; all others run `engine::blocking`.
 //!
-//! | architecture | unit | assignment | engine |
+//! | architecture | worker | assignment | engine |
 //! |---|---|---|---|
 //! | `iterative` | one thread | all, one after the other | blocking |
 //! | `forking` | a process | exactly one connection | blocking |
-//! | `preforked` | a process | those that it takes, in a pool | blocking |
+//! | `preforked` | a process | the connections that it accepts, in a pool | blocking |
 //! | `threaded` | a thread | exactly one connection | blocking |
-//! | `prethreaded` | a thread | those that it takes, in a pool | blocking |
-//! | `event` | a worker | very many at a time | readiness |
+//! | `prethreaded` | a thread | the connections that it accepts, in a pool | blocking |
+//! | `event` | a thread | very many at a time | readiness |
 
 mod each;
 pub(crate) mod limits;
@@ -29,61 +30,61 @@ pub(crate) use thread::Threads;
 
 use std::{fmt, str::FromStr};
 
-/// Which unit serves which connection.
+/// Which worker serves which connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Architecture {
-    /// One connection after the other. A client that is slow, or keeps its connection, keeps all
-    /// others waiting, until a timeout ends it.
+    /// One connection after the other. A client that is slow or keeps its connection open makes all
+    /// others wait, until a timeout ends its connection.
     Iterative,
     /// A new process for each connection.
     Forking,
-    /// A pool of processes, each of which takes one connection after the other. One that dies is
-    /// replaced.
+    /// A pool of processes, each of which serves one connection after the other. A process that
+    /// dies is replaced.
     Preforked,
     /// A new thread for each connection.
     Threaded,
-    /// A pool of threads, each of which takes one connection after the other.
+    /// A pool of threads, each of which serves one connection after the other.
     Prethreaded,
-    /// Workers that each wait for all their connections at a time.
+    /// Worker threads, each of which waits for all its connections at the same time.
     #[default]
     Event,
 }
 
-/// What is assigned to a unit.
+/// The connections that are assigned to a worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Assignment {
-    /// Connections one after the other, for so many units at a time.
+    /// Connections one after the other, for this number of workers at a time.
     Pool(usize),
     /// Exactly one connection.
     One,
 }
 
-/// How the units of a pool come by their connections.
+/// How the workers of a pool get their connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Accepting {
-    /// Each blocks in accept(2) on the one listener; the kernel wakes one of them at a time.
+    /// Each blocks in accept(2) on the only listener; the kernel wakes one of them at a time.
     Blocking,
-    /// Each waits with epoll and EPOLLEXCLUSIVE, so that a connection wakes one unit, or few.
+    /// Each waits with epoll and EPOLLEXCLUSIVE, so that a connection wakes one worker or a few.
     Exclusive,
-    /// Each has a listener of its own (SO_REUSEPORT), to which the kernel gives connections by their
-    /// addresses, whether the unit is busy or not.
+    /// Each has its own listener (SO_REUSEPORT). The kernel chooses a listener by the addresses of
+    /// the connection, even if that worker is busy.
     Reuseport,
-    /// One of them waits for a connection, with a lock in its hands; the others wait for the lock.
+    /// One worker holds a lock and waits for a connection; the others wait for the lock.
     Mutex,
 }
 
-/// Workers of a pool by default: the number of clients that can be served at the same time, busy or
-/// idle.
+/// The default number of workers in a pool. It limits how many clients are served at the same time,
+/// busy or idle.
 pub const POOL_DEFAULT: usize = 64;
-/// The most units of a pool.
+/// The maximum number of workers in a pool.
 pub const POOL_MAX: usize = 16_384;
-/// The most processes at a time of [`Architecture::Forking`] where
-/// [`max_connections`](crate::Config::max_connections) does not say: each costs memory that no limit
-/// of open files bounds.
+/// The maximum number of processes of [`Architecture::Forking`] at a time, if
+/// [`max_connections`](crate::Config::max_connections) is not set. Each process costs memory, which
+/// no limit of open files bounds.
 pub const PROCESSES_DEFAULT: usize = 4_096;
 
 impl Architecture {
-    /// All that there are.
+    /// All architectures.
     pub const ALL: [Self; 6] = [
         Self::Iterative,
         Self::Forking,
@@ -93,7 +94,7 @@ impl Architecture {
         Self::Event,
     ];
 
-    /// Its name on the command line.
+    /// Returns the architecture's name on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Self::Iterative => "iterative",
@@ -116,7 +117,8 @@ impl Architecture {
         matches!(self, Self::Forking | Self::Preforked)
     }
 
-    /// What its units are assigned; `None` for workers that wait for all their connections.
+    /// Returns the assignment of its workers; `None` for workers that wait for all their
+    /// connections.
     pub(crate) fn assignment(self, pool: usize) -> Option<Assignment> {
         match self {
             Self::Iterative => Some(Assignment::Pool(1)),
@@ -143,10 +145,10 @@ impl FromStr for Architecture {
 }
 
 impl Accepting {
-    /// All that there are.
+    /// All ways to accept.
     pub const ALL: [Self; 4] = [Self::Blocking, Self::Exclusive, Self::Reuseport, Self::Mutex];
 
-    /// Its name on the command line.
+    /// Returns its name on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Self::Blocking => "blocking",

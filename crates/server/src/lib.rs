@@ -2,21 +2,21 @@
 //!
 //! # Guide
 //!
-//! The way of a request, from the socket to the response:
+//! The path of a request, from the socket to the response:
 //!
-//! 1. [`worker`](Server): threads, each with its own listeners, connections and index of files, and
-//!    where the program allows it a file table, so that a request changes nothing that is shared.
-//! 2. `engine::event`: the loop. Waits on the mechanism, receives, sends, accepts. It is the
-//!    only part that does I/O on sockets, and is monomorphised per mechanism.
-//!    `engine::blocking` is the other one: one connection at a time, for the architectures
-//!    (`architecture`) in which a thread or a process serves one.
-//! 3. `protocol`: a connection's state without I/O. Bytes in, events out, and what is needed next;
-//!    it knows no application. An idle connection is a 48-byte slot of `table`, in which `timers`
-//!    run their lists too.
-//! 4. `service`: the service, into an `outbox` of pieces. `Done` at once, or later.
-//!    `service::site` is the static one: a path to a file, through a bounded cache in which
-//!    heads are written beforehand; threads share the contents.
-//!
+//! 1. `architecture::worker`: threads. Each has its own listeners, connections and index of files and,
+//!    if the program allows it, its own file table. So a request changes no shared state.
+//! 2. `engine::event`: the loop that waits on the mechanism, receives, sends and accepts. Only an
+//!    engine does I/O on sockets. This one is monomorphised per mechanism. `engine::blocking` is the
+//!    other engine: it serves one connection at a time, for the architectures (`architecture`) in which
+//!    a thread or a process serves one connection.
+//! 3. `protocol`: the state of a connection, without I/O. Bytes go in, and events come out; the
+//!    connection says what it needs next. The protocol knows no service. An idle connection is a slot
+//!    of the table in `engine::event`, which has at most 64 bytes together with the registration at the
+//!    mechanism. The lists of `time::timers` link these slots.
+//! 4. `service`: the service, which writes pieces of output into an `outbox`. It answers at once
+//!    (`Done`) or later. `services::site` serves static files: it maps a path to a file through a
+//!    bounded cache, which also stores prepared response heads. Threads share the contents.
 //! ```no_run
 //! use pollux_server::{Config, Server};
 //!

@@ -1,4 +1,4 @@
-//! The assignment is exactly one connection: a unit is started for each.
+//! The assignment is exactly one connection: a worker is started for each.
 
 use super::{Plan, thread::Unit};
 use crate::{
@@ -14,11 +14,11 @@ use std::{
     sync::{Arc, Condvar, Mutex, PoisonError, mpsc::Sender},
 };
 
-/// Accepts, and starts a thread for each connection, until a stop has been requested and all
+/// Accepts connections and starts a thread for each, until a stop has been requested and all
 /// threads have ended.
 ///
 /// # Errors
-/// What kept it from being ready, or from waiting for connections.
+/// The reason why the acceptor did not become ready, or cannot wait for connections.
 pub(super) fn run(unit: &Unit, ready: &Sender<WorkerInfo>) -> anyhow::Result<()> {
     let mut engine = unit.begin(ready)?;
     let running = Arc::new(ActiveExchange::default());
@@ -30,7 +30,8 @@ pub(super) fn run(unit: &Unit, ready: &Sender<WorkerInfo>) -> anyhow::Result<()>
         }
     };
     loop {
-        // First the slot: whom nobody can serve yet waits in the kernel's queue.
+        // A slot is claimed before the connection is accepted. If there is none, the connection
+        // waits in the kernel's queue.
         let slot = loop {
             if let Some(slot) = scoreboard.claim_slot() {
                 break Some(slot);
@@ -51,8 +52,8 @@ pub(super) fn run(unit: &Unit, ready: &Sender<WorkerInfo>) -> anyhow::Result<()>
             break;
         };
         slot.set_client(engine.last_client());
-        // A thread that cannot be started would take the socket with it: it is handed over when the
-        // thread runs.
+        // The socket is passed through `parcel`, which the thread empties when it runs. If the
+        // thread cannot be started, the socket stays here and is not closed.
         let parcel = Arc::new(Mutex::new(Some((socket, slot))));
         while let Err(error) = start(&unit.plan, unit.log.clone(), &parcel, &running, index) {
             say(&format!(
@@ -98,7 +99,7 @@ fn start(
     started
 }
 
-/// A thread's end, also when it panics.
+/// Marks the end of a thread when it is dropped, so that a panic is counted, too.
 struct End {
     scoreboard: Arc<Scoreboard>,
     index: usize,
@@ -112,7 +113,7 @@ impl Drop for End {
     }
 }
 
-/// How many threads serve.
+/// The number of threads that serve a connection.
 #[derive(Debug, Default)]
 struct ActiveExchange {
     count: Mutex<usize>,
@@ -132,7 +133,7 @@ impl ActiveExchange {
         }
     }
 
-    /// Until there is none. They end by themselves: each obeys the notifier.
+    /// Waits until no thread serves. The threads end by themselves: each obeys the notifier.
     fn wait(&self) {
         let mut count = self.count.lock().unwrap_or_else(PoisonError::into_inner);
         while *count > 0 {

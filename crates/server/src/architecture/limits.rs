@@ -1,4 +1,4 @@
-//! RLIMIT_NOFILE: raised as far as it goes, and what follows from it.
+//! RLIMIT_NOFILE: raises the limit as far as possible, and derives other limits from it.
 
 use crate::{
     architecture::Assignment,
@@ -9,20 +9,20 @@ use pollux_sys as sys;
 use rustix::process::{Resource, getrlimit};
 use std::net::IpAddr;
 
-/// Descriptors of one file table that are no connections: standard ones, listeners, the
-/// mechanism's own, files that are just being opened.
+/// Descriptors of one file table that are not connections: the standard ones, the listeners, those
+/// of the mechanism, and files that are being opened.
 const RESERVED: usize = 64;
-/// The share of a small limit that caches may hold open: one in so many.
+/// The cache of files may hold 1 / `OPEN_FILES_SHARE` of a small limit open.
 const OPEN_FILES_SHARE: usize = 8;
-/// Descriptors of a unit that serves one connection: the connection, and a file that it sends or a
-/// link to a store or an origin.
+/// Descriptors of a worker that serves one connection: the connection, and a file that it sends or
+/// an upstream connection to a store or an origin.
 const OF_ONE: usize = 2;
-/// The most bytes of files that a unit of one connection keeps for later requests.
+/// The maximum number of bytes of files that a worker of one connection caches for later requests.
 pub(crate) const CACHE_OF_ONE: u64 = 1 << 20;
-/// Those of a unit in a pool: it has an epoll set, too.
+/// Descriptors of a worker in a pool: it also has an epoll set.
 const OF_POOL: usize = 3;
 
-/// Raises the soft limit of open files to the hard one. Returns the limit that holds now.
+/// Raises the soft limit of open files to the hard limit. Returns the limit that is now in effect.
 pub(crate) fn raise_open_files() -> usize {
     let limit = sys::raise_descriptor_limit().unwrap_or_else(|error| {
         let limit = getrlimit(Resource::Nofile).current;
@@ -32,11 +32,11 @@ pub(crate) fn raise_open_files() -> usize {
     usize::try_from(limit).unwrap_or(usize::MAX)
 }
 
-/// The connections of worker `index`.
+/// Returns the maximum number of connections of worker `index`.
 pub(crate) fn connections_of_worker(config: &Config, open_files: usize, index: usize) -> usize {
     match config.max_connections {
-        // The remainder goes to the first ones, so that all together have exactly the configured
-        // number.
+        // The first workers get one connection more each until the remainder is used up, so that
+        // the sum is exactly the configured number.
         Some(all) => all / config.workers + usize::from(index < all % config.workers),
         None => {
             let (pool, of_client) = links_to_store(config);
@@ -45,8 +45,8 @@ pub(crate) fn connections_of_worker(config: &Config, open_files: usize, index: u
     }
 }
 
-/// A worker's connections to the store of a guestbook: those that it keeps, and the descriptors of a
-/// client, which may have a connection of its own there.
+/// Returns two numbers: the connections that a worker keeps to the store of a guestbook, and the
+/// descriptors for each client, which may need its own connection to the store.
 fn links_to_store(config: &Config) -> (usize, usize) {
     match config.guestbook.as_ref().map(|guestbook| (&guestbook.store, guestbook.connections)) {
         Some((Store::Redis(_), StoreConnections::Pooled(most))) => (most.get(), 1),
@@ -55,8 +55,8 @@ fn links_to_store(config: &Config) -> (usize, usize) {
     }
 }
 
-/// Descriptors that a unit may have open for its store besides a link: the other end of a file's notifier,
-/// or both of the notifier that reports a resolved name.
+/// Returns how many descriptors a worker may open for its store besides an upstream connection: the
+/// other end of a file's notifier, or both ends of the notifier that reports a resolved name.
 fn more_for_store(config: &Config) -> usize {
     match config.guestbook.as_ref().map(|guestbook| &guestbook.store) {
         Some(Store::File(_)) => 1,
@@ -68,7 +68,8 @@ fn more_for_store(config: &Config) -> usize {
     }
 }
 
-/// The units that have room in one file table, where each serves one connection at a time.
+/// Returns how many workers that serve one connection at a time have enough descriptors in one
+/// table.
 pub(crate) fn units(config: &Config, open_files: usize, assignment: Assignment) -> usize {
     let each = match assignment {
         Assignment::Pool(_) => OF_POOL,
@@ -77,24 +78,25 @@ pub(crate) fn units(config: &Config, open_files: usize, assignment: Assignment) 
     (room(config, open_files, 0) / (each + more_for_store(config))).max(1)
 }
 
-/// The files that the cache of each worker may hold open.
+/// Returns how many files the cache of each worker may hold open.
 pub(crate) fn cached_files(config: &Config, open_files: usize) -> u64 {
     let share = (share(config, open_files) / OPEN_FILES_SHARE).max(1);
     config.site.open_files.min(share as u64)
 }
 
-/// A worker's share of the limit.
+/// Returns a worker's share of the limit.
 fn share(config: &Config, open_files: usize) -> usize {
     let tables = if config.own_tables_of_workers().is_some() { 1 } else { config.workers };
     open_files / tables
 }
 
-/// What is left of `mine` for connections, where so many more are needed.
+/// Returns how many of `mine` descriptors are left for connections after the reserve, the cached
+/// files, the upstream connections, and `pool` more.
 fn room(config: &Config, mine: usize, pool: usize) -> usize {
     let cached = usize::try_from(config.site.open_files).unwrap_or(usize::MAX);
     let upstream = config.frontend.as_ref().map_or(0, |frontend| frontend.connections.get());
     let reserved = RESERVED.saturating_add(cached).saturating_add(upstream).saturating_add(pool);
-    // A small limit is shared out: better few files open in the cache than no connection.
+    // A small limit is divided: it is better to cache fewer open files than to serve no connection.
     mine.saturating_sub(reserved).max(mine / 2).max(1)
 }
 
@@ -114,7 +116,7 @@ mod tests {
         assert_eq!(connections_of_worker(&config, 300, 2), 50, "three share one table");
     }
 
-    /// Before, three workers had four each of ten.
+    /// Regression: three workers had four connections each when ten were configured.
     #[test]
     fn workers_together_have_as_many_connections_as_configured() {
         let mut config = Config::new(".");
@@ -127,7 +129,7 @@ mod tests {
         }
     }
 
-    /// Before, each was counted as one descriptor.
+    /// Regression: each worker was counted as one descriptor.
     #[test]
     fn units_leave_room_for_what_each_of_them_opens() {
         let config = Config::new(".");

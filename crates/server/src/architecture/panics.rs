@@ -7,20 +7,20 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// The most workers that are replaced within [`WINDOW`]: a server in which more panic has a fault that does not
-/// go away, and ends.
+/// The maximum number of workers that are replaced within [`WINDOW`]. If more workers panic, the
+/// server has a permanent fault, and it ends.
 const REPLACEMENTS_MAX: usize = 10;
 const WINDOW: Duration = Duration::from_secs(60);
 
-/// When the last workers of a server were replaced.
+/// The times at which the last workers of a server were replaced.
 #[derive(Debug, Default)]
 pub(crate) struct PanicLimit(Mutex<VecDeque<Instant>>);
 
 impl PanicLimit {
-    /// Counts one more.
+    /// Counts one more panic.
     ///
     /// # Errors
-    /// There were too many of late.
+    /// Too many workers have panicked within [`WINDOW`].
     pub(crate) fn admit(&self, now: Instant) -> anyhow::Result<()> {
         let mut recent = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         recent.retain(|at| now.saturating_duration_since(*at) < WINDOW);

@@ -1,4 +1,4 @@
-//! What all units of a server are given.
+//! The settings and resources that all workers of a server get.
 
 use super::Assignment;
 use crate::{
@@ -18,28 +18,28 @@ use anyhow::Context;
 use pollux_sys as sys;
 use std::sync::Arc;
 
-/// What all units of a server are given.
+/// The settings and resources that all workers of a server get.
 #[derive(Debug)]
 pub(crate) struct Plan {
     pub(crate) config: Config,
     pub(crate) rules: Arc<Rules>,
-    /// The directory that is served, open for all units: those that share a file table.
+    /// The directory that is served. It is open for all workers that share a file table.
     pub(crate) tree: Option<Arc<Tree>>,
-    /// What the threads of a process have of the files. A process that is forked has its own.
+    /// The cached files that the threads of a process share. A forked process has its own.
     pub(crate) contents: Arc<Contents>,
     pub(crate) assignment: Assignment,
-    /// Where connections come from.
+    /// The listeners from which connections are accepted.
     pub(crate) queues: Queues,
-    /// The most units at a time that are assigned one connection each.
+    /// The maximum number of workers at a time if each serves exactly one connection.
     pub(crate) max_connections: usize,
     pub(crate) scoreboard: Arc<Scoreboard>,
 }
 
 impl Plan {
-    /// An engine for the thread that calls, with an application of its own.
+    /// Creates an engine with its own services for the calling thread.
     ///
     /// # Errors
-    /// As [`Hosts::open`].
+    /// The errors of [`Hosts::open`].
     pub(crate) fn engine(
         &self,
         slot: ScoreboardSlot,
@@ -56,10 +56,11 @@ impl Plan {
         Ok(Blocking::new(&self.config, service, own, slot, before))
     }
 
-    /// Shows that connections can be served at all, in a process or thread that serves none.
+    /// Checks, in a process or thread that serves no connections, that connections can be served at
+    /// all.
     ///
     /// # Errors
-    /// As [`Hosts::open`].
+    /// The errors of [`Hosts::open`].
     pub(crate) fn check(&self) -> anyhow::Result<()> {
         self.routes(StoreOpening::Now).map(drop)
     }
@@ -73,10 +74,11 @@ impl Plan {
         self.tree.clone().map_or_else(|| Tree::of(&self.config.site), |tree| Ok(Some(tree)))
     }
 
-    /// To be called before the first unit is started: units can then wake each other, where idle clients give way.
+    /// Allows workers to wake each other, which idle eviction needs. Must be called before the
+    /// first worker is started.
     ///
     /// # Errors
-    /// As [`sys::allow_waking`].
+    /// The errors of [`sys::allow_waking`].
     pub(crate) fn allow_eviction(&self) -> anyhow::Result<()> {
         match self.config.idle_eviction {
             IdleEviction::On => sys::allow_waking().context("a signal that wakes units"),
@@ -84,7 +86,7 @@ impl Plan {
         }
     }
 
-    /// How many units there are from the start.
+    /// Returns the number of workers that are started first.
     pub(crate) fn units(&self) -> usize {
         match self.assignment {
             Assignment::Pool(size) => size,

@@ -1,4 +1,4 @@
-//! The assignment is a pool: each unit takes one connection after the other.
+//! The assignment is a pool: each worker serves one connection after the other.
 
 use super::{panics::PanicLimit, thread::Unit};
 use crate::architecture::worker::WorkerInfo;
@@ -9,17 +9,20 @@ use std::{
     time::Instant,
 };
 
-/// A thread of the pool. After a panic, which costs the connection that it serves, it begins anew.
+/// Runs a thread of the pool. A panic ends only the connection that is being served; the thread
+/// then starts again with a new engine.
 ///
 /// # Errors
-/// What kept it from being ready, or from waiting for connections; too many panics.
+/// The reason why the thread did not become ready or cannot wait for connections; or too many
+/// panics.
 pub(super) fn run(
     unit: &Unit,
     ready: &Sender<WorkerInfo>,
     limit: &PanicLimit,
 ) -> anyhow::Result<()> {
     loop {
-        // What a panic leaves half done belongs to the engine, which is dropped.
+        // Unwind safety: a panic can leave only the engine in an inconsistent state, and the engine
+        // is dropped.
         match catch_unwind(AssertUnwindSafe(|| serve(unit, ready))) {
             Ok(outcome) => return outcome,
             Err(_) => {

@@ -1,10 +1,11 @@
-//! The unit is a process.
+//! Workers that are processes.
 //!
-//! The process that was started looks after its children and serves nobody: it has one thread, so
-//! that it can be forked at any time, and waits for signals (signalfd(2)), for what is due, and for
-//! connections where each is to have a process of its own. SIGCHLD is blocked and read like any other
-//! signal, and after each all children that have ended are taken: so none is missed, however many end
-//! at once. The scoreboard's notifiers signal a stop to children; a child that does not end in time is killed.
+//! The process that was started supervises its children and serves no connections. It has one
+//! thread, so that it can fork at any time. It waits for signals (signalfd(2)) and for timeouts
+//! and, if each connection gets its own process, for connections. SIGCHLD is blocked and read like
+//! any other signal. After each SIGCHLD all children that have ended are reaped, so that none is
+//! missed if several end at once. The scoreboard's notifiers signal a stop to the children; a child
+//! that does not end in time is killed.
 
 mod acceptor;
 mod back_off;
@@ -32,7 +33,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// What arrives by the descriptor.
+/// The signals that are read from the descriptor.
 const SIGNALS: [Signal; 7] = [
     libc::SIGTERM,
     libc::SIGINT,
@@ -42,13 +43,13 @@ const SIGNALS: [Signal; 7] = [
     libc::SIGALRM,
     libc::SIGCHLD,
 ];
-/// Signals that one read takes.
+/// The maximum number of signals that one read returns.
 const SIGNALS_AT_ONCE: usize = 8;
-/// Connections that are given a process before signals are looked after again.
+/// The maximum number of connections that get a process before signals are checked again.
 const LET_IN_AT_ONCE: usize = 16;
-/// How long after a stop's time is over a process is killed that should have ended by itself.
+/// A process that has not ended this long after the deadline of a stop is killed.
 const LATE_MS: u64 = 1_000;
-/// How long the process of the trial may take to end after it has reported.
+/// How long the trial process may take to end after it has reported.
 const TRIAL_PATIENCE: Duration = Duration::from_secs(1);
 
 /// The processes of a server.
@@ -60,11 +61,11 @@ pub(crate) struct Processes {
     taken: Vec<QueuedSignal>,
     arrived: VecDeque<Signal>,
     children: HashMap<ProcessId, Child>,
-    /// Those of the pool.
+    /// The positions of the pool.
     places: Vec<Place>,
-    /// Where each connection is to have a process of its own.
+    /// The acceptor, if each connection gets its own process.
     acceptor: Option<ProcessAcceptor>,
-    /// The number of the next such connection.
+    /// The number of the next connection that gets its own process.
     number: usize,
     log: Option<LogProcess>,
     log_place: Place,
@@ -87,32 +88,32 @@ impl Child {
     }
 }
 
-/// What a child is for, and which slot of the scoreboard it has.
+/// The purpose of a child, and its slot of the scoreboard.
 #[derive(Clone, Copy, Debug)]
 enum Role {
-    /// It has this place of the pool.
+    /// It fills this position of the pool.
     Place { index: usize, slot: usize },
-    /// It has one connection.
+    /// It serves one connection.
     One { slot: usize },
     /// It writes the access log.
     Log,
 }
 
-/// Where one process is wanted at all times.
+/// A position in which one process should run at all times.
 #[derive(Debug, Default)]
 struct Place {
     back_off: BackOff,
-    /// Nobody is there; somebody is to be from then on.
+    /// The time at which a new process is to be started, if none runs in this position.
     due: Option<Instant>,
 }
 
 impl Processes {
-    /// Starts those that are there from the start, and returns when they are ready to accept. The
-    /// caller's is the only thread of this process, and has blocked the signals that it wants to
+    /// Starts the first processes, and returns when they are ready to accept. The calling thread
+    /// must be the only thread of this process, and must have blocked the signals that it wants to
     /// receive.
     ///
     /// # Errors
-    /// Whatever kept one of them from being ready; none runs then.
+    /// The reason why one of them did not become ready. No process runs in that case.
     pub(crate) fn start(plan: Plan, log: Option<LogProcess>) -> anyhow::Result<Self> {
         let promise = plan.config.own_file_tables.with_context(|| {
             let name = plan.config.architecture;
@@ -158,39 +159,39 @@ impl Processes {
         Ok(all)
     }
 
-    /// The processes that are there from the start.
+    /// Returns the processes that were started first.
     pub(crate) fn infos(&self) -> &[WorkerInfo] {
         &self.infos
     }
 
-    /// The figures of all units together.
+    /// Returns the counters of all processes together.
     pub(crate) fn statistics(&self) -> Statistics {
         self.plan.scoreboard.statistics()
     }
 
-    /// Tells all units to stop; a second call may shorten the time.
+    /// Requests all processes to stop. A second call may shorten the time.
     pub(crate) fn begin_stop(&self, grace: Duration) {
         self.plan.scoreboard.stop(grace);
         self.plan.queues.begin_stop();
     }
 
-    /// Has the access log opened anew.
+    /// Requests that the access log is opened again. Returns false if there is no access log.
     pub(crate) fn reopen_log(&self) -> bool {
         self.log.as_ref().inspect(|log| log.reopen()).is_some()
     }
 
-    /// The number of processes, including the acceptor that could start one.
+    /// Returns the number of processes, including the acceptor, which could start another process.
     pub(crate) fn running(&self) -> usize {
         let units = self.children.values().filter(|child| !matches!(child.role, Role::Log));
         units.count()
             + usize::from(self.acceptor.as_ref().is_some_and(|acceptor| !acceptor.is_shut()))
     }
 
-    /// Looks after the children until a signal comes that is for somebody else, which is returned;
-    /// `None` when a stop was requested and all processes have ended.
+    /// Supervises the children until a signal arrives that the caller has to handle, and returns
+    /// that signal. Returns `None` when a stop was requested and all processes have ended.
     ///
     /// # Errors
-    /// When nothing can be waited for.
+    /// No wait is possible.
     pub(crate) fn next_signal(&mut self) -> anyhow::Result<Option<Signal>> {
         loop {
             while let Some(signal) = self.arrived.pop_front() {
@@ -210,10 +211,10 @@ impl Processes {
         }
     }
 
-    /// Waits until all have ended, the log's too.
+    /// Waits until all processes have ended, including the process of the log.
     ///
     /// # Errors
-    /// As [`Processes::next_signal`].
+    /// The errors of [`Processes::next_signal`].
     pub(crate) fn wait(mut self) -> anyhow::Result<Statistics> {
         while self.next_signal()?.is_some() {}
         if let Some(log) = &self.log {
@@ -221,8 +222,9 @@ impl Processes {
         }
         let mut now = Instant::now();
         let until = now + log::PATIENCE;
-        // The writer may have died before, or dies now: what was sent is still in the queue, and
-        // another one writes it. That one need not wait for its turn.
+        // The log process may have died already, or may die now. The records that were sent to it
+        // are still in the queue, and a new log process writes them. It is started without
+        // back-off.
         self.log_place.due = self.log_place.due.map(|_| now);
         while self.log.is_some() && now < until {
             self.fill_places(now);
@@ -237,7 +239,8 @@ impl Processes {
         Ok(self.statistics())
     }
 
-    /// Starts a process of the pool. The first in each place says when it is ready.
+    /// Starts a process of the pool. Only the first process in each position reports that it is
+    /// ready.
     fn start_in_pool(&mut self, index: usize, is_first: bool) -> anyhow::Result<()> {
         let slot =
             self.plan.scoreboard.claim_slot().context("there are more processes than slots")?;
@@ -252,7 +255,8 @@ impl Processes {
         });
         let child = self.note(child, role)?;
         if let Some(reports) = reports {
-            // This process' copy: else it would never be the last one.
+            // This process closes its copy of the write end. Otherwise the pipe would never report
+            // end-of-file.
             drop(report);
             wait_until_ready(&reports)?;
             let pinned = &self.plan.config.pin;
@@ -262,7 +266,7 @@ impl Processes {
         Ok(())
     }
 
-    /// Shows in a process that ends at once that connections can be served at all.
+    /// Starts a process that checks that connections can be served at all, and then ends.
     fn try_one(&mut self) -> anyhow::Result<()> {
         let slot = self.plan.scoreboard.claim_slot().context("there is no slot")?;
         let role = Role::One { slot: slot.index() };
@@ -278,7 +282,8 @@ impl Processes {
         wait_until_ready(&reports)
     }
 
-    /// Waits until the process of the trial has ended: until then it has the slot of a connection.
+    /// Waits until the trial process has ended, because it occupies the slot of a connection until
+    /// then.
     fn await_trial(&mut self) -> anyhow::Result<()> {
         let until = Instant::now() + TRIAL_PATIENCE;
         loop {
@@ -293,7 +298,7 @@ impl Processes {
         }
     }
 
-    /// Starts a process for a connection. The parcel is empty then; else it is as it was.
+    /// Starts a process for a connection. On success `parcel` is empty; otherwise it is unchanged.
     fn start_one(&mut self, parcel: &mut Option<(OwnedFd, ScoreboardSlot)>) -> io::Result<()> {
         let Some((socket, slot)) = parcel.as_ref() else { return Ok(()) };
         let role = Role::One { slot: slot.index() };
@@ -304,7 +309,8 @@ impl Processes {
             let Some((socket, slot)) = parcel.take() else { return 1 };
             Life { plan, index, slot, log: log.map(LogProcess::source) }.of_one(socket)
         })?;
-        // This process' copy of the socket is closed: else the connection would not end with it.
+        // This process closes its copy of the socket. Otherwise the connection would not end
+        // together with its process.
         *parcel = None;
         self.number = self.number.wrapping_add(1);
         self.children.insert(child, Child::new(role));
@@ -319,7 +325,7 @@ impl Processes {
         Ok(())
     }
 
-    /// Remembers a child; where there is none, its slot is free again.
+    /// Records a child. If it could not be started, its slot is freed.
     fn note(&mut self, child: io::Result<ProcessId>, role: Role) -> io::Result<ProcessId> {
         match &child {
             Ok(child) => {
@@ -336,12 +342,13 @@ impl Processes {
         }
     }
 
-    /// Takes all children that have ended.
+    /// Reaps all children that have ended.
     fn take_ended(&mut self) -> anyhow::Result<()> {
         let now = Instant::now();
         let is_stopping = self.plan.scoreboard.stop_at_ms().is_some();
         while let Some((id, ending)) = sys::reap_child().context("waitpid")? {
-            // A process may have children from before it became this program.
+            // A process may have children that were started before it became this program
+            // (execve(2)).
             let Some(Child { role, started_at, .. }) = self.children.remove(&id) else { continue };
             self.leave(role);
             let lived = now.saturating_duration_since(started_at);
@@ -363,7 +370,7 @@ impl Processes {
                         acceptor.slot_is_free();
                     }
                 }
-                // Nothing more will be sent, and all is written.
+                // The log process has written everything, and it will receive no more records.
                 Role::Log if ending == ChildStatus::Exit(0) => self.log = None,
                 Role::Log => {
                     tracing::warn!("process {id}, of the access log, has ended ({ending})");
@@ -375,7 +382,7 @@ impl Processes {
         Ok(())
     }
 
-    /// Starts whom a place waits for.
+    /// Starts the processes that are due.
     fn fill_places(&mut self, now: Instant) {
         if self.log_place.due.is_some_and(|due| due <= now)
             && let Err(error) = self.start_log()
@@ -395,14 +402,14 @@ impl Processes {
                 self.say(&error);
                 let place = &mut self.places[index];
                 place.due = Some(place.back_off.next(now, Duration::ZERO));
-                // Nor could the next one be.
+                // The next process could not be started, either.
                 break;
             }
             self.plan.scoreboard.count_replacement();
         }
     }
 
-    /// Gives connections a process each.
+    /// Starts a process for each connection that waits.
     fn let_in(&mut self, now: Instant) {
         let Some(mut acceptor) = self.acceptor.take() else { return };
         for _ in 0..LET_IN_AT_ONCE {
@@ -418,11 +425,11 @@ impl Processes {
         self.acceptor = Some(acceptor);
     }
 
-    /// What this process does at a stop.
+    /// Does this process's part of a stop.
     fn attend_stop(&mut self) {
         let Some(stop_at) = self.plan.scoreboard.stop_at_ms() else { return };
-        // Connections in a queue are served by the processes that share it; where none is left, one
-        // is started for that.
+        // The processes that share a queue serve the connections that wait in it. Positions that
+        // have no process get a new one for that.
         if !self.plan.queues.of(0).sockets.is_empty() && self.acceptor.is_none() {
             for index in 0..self.places.len() {
                 if self.places[index].due.take().is_some() {
@@ -452,7 +459,7 @@ impl Processes {
         }
     }
 
-    /// Waits for a signal, a connection, or what is due, and not after `until`.
+    /// Waits for a signal, a connection or a timeout, but not longer than `until`.
     fn wait_for_something(&mut self, now: Instant, until: Option<Instant>) -> anyhow::Result<()> {
         self.polled.clear();
         let listeners = self.acceptor.iter().flat_map(|acceptor| acceptor.wanted(&self.plan));
@@ -469,13 +476,13 @@ impl Processes {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => self.failed_waits.bear_error(error).context("waiting for signals")?,
         }
-        // Also after a wait that failed: then only the signals show a stop.
+        // Signals are read even after a failed wait, because then only signals show a stop.
         sys::take_many(self.signals.as_fd(), &mut self.taken).context("signalfd")?;
         self.arrived.extend(self.taken.iter().map(|signal| signal.ssi_signo as Signal));
         Ok(())
     }
 
-    /// How long it is until something is due.
+    /// Returns the time until the next action is due.
     fn next_due(&self, now: Instant) -> Option<Duration> {
         let places = self.places.iter().chain([&self.log_place]).filter_map(|place| place.due);
         let acceptor = self.acceptor.as_ref().and_then(ProcessAcceptor::retry_at);
@@ -483,7 +490,7 @@ impl Processes {
         let stop = self.plan.scoreboard.stop_at_ms().map(|stop_at| {
             let now = Clock::now_ms();
             let next = if now < stop_at { stop_at } else { stop_at.saturating_add(LATE_MS) };
-            // Those that are killed take a moment to end.
+            // Processes that have been killed need a moment to end.
             Duration::from_millis(next.saturating_sub(now).max(10))
         });
         due.into_iter().chain(stop).min()
@@ -499,13 +506,14 @@ impl Processes {
     }
 }
 
-/// What every process keeps open: the notifiers of a stop, and the socket to the log.
+/// Returns the descriptors that every process keeps open: the notifiers of a stop, and the socket
+/// to the log.
 fn kept_by_all(plan: &Plan, log: Option<&LogProcess>) -> Vec<RawFd> {
     let notifiers = plan.scoreboard.notifiers();
     notifiers.iter().map(AsRawFd::as_raw_fd).chain(log.map(|log| log.near().as_raw_fd())).collect()
 }
 
-/// Leaves nobody behind, also where the start has failed half way.
+/// Kills and reaps all children, also if the start has failed half way.
 impl Drop for Processes {
     fn drop(&mut self) {
         self.log = None;

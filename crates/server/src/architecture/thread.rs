@@ -1,4 +1,4 @@
-//! The unit is a thread.
+//! Workers that are threads.
 
 use super::{Assignment, Plan, each, panics::PanicLimit, pool};
 use crate::{
@@ -21,7 +21,7 @@ use std::{
     time::Duration,
 };
 
-/// The threads of a server: those of the pool, or the one that starts the others.
+/// The threads of a server: those of the pool, or the one that starts a thread for each connection.
 #[derive(Debug)]
 pub(crate) struct Threads {
     threads: Vec<JoinHandle<anyhow::Result<()>>>,
@@ -30,17 +30,18 @@ pub(crate) struct Threads {
 }
 
 impl Threads {
-    /// Starts them, and returns when they are ready to accept.
+    /// Starts the threads, and returns when they are ready to accept.
     ///
     /// # Errors
-    /// Whatever kept one of them from being ready; none runs then.
+    /// The reason why one of them did not become ready. No thread runs in that case.
     pub(crate) fn start(plan: Plan, log: Option<&Log>, ends: &Ends) -> anyhow::Result<Self> {
         let plan = Arc::new(plan);
         let mut all = Self { threads: Vec::new(), infos: Vec::new(), plan: plan.clone() };
         let count = plan.units();
         let limit = Arc::new(PanicLimit::default());
         for index in 0..count {
-            // Each thread that serves needs an end of the log: those to come take theirs from it.
+            // Each thread that serves needs its own writer for the log. Threads that start later
+            // create theirs from this source.
             let log = log.map(Log::source);
             let unit = Unit { plan: plan.clone(), index, log, slot: Cell::default() };
             if let Err(error) = all.start_one(unit, ends.clone(), limit.clone()) {
@@ -75,29 +76,29 @@ impl Threads {
         }
     }
 
-    /// The threads that are there from the start.
+    /// Returns the threads that were started first.
     pub(crate) fn infos(&self) -> &[WorkerInfo] {
         &self.infos
     }
 
-    /// What adds up the figures of all units, for another thread.
+    /// Returns a function that adds up the counters of all threads, for use in another thread.
     pub(crate) fn figures(&self) -> impl Fn() -> Statistics + Send + Sync + use<> {
         let plan = self.plan.clone();
         move || plan.scoreboard.statistics()
     }
 
-    /// The figures of all units together.
+    /// Returns the counters of all threads together.
     pub(crate) fn statistics(&self) -> Statistics {
         self.plan.scoreboard.statistics()
     }
 
-    /// Tells all units to stop.
+    /// Requests all threads to stop.
     pub(crate) fn begin_stop(&self, grace: Duration) {
         self.plan.scoreboard.stop(grace);
         self.plan.queues.begin_stop();
     }
 
-    /// Waits until all have ended.
+    /// Waits until all threads have ended.
     ///
     /// # Errors
     /// The error that ended one of them before it was stopped.
@@ -110,7 +111,7 @@ impl Threads {
     }
 }
 
-/// Nobody is left that could stop them.
+/// Stops the threads: afterwards nothing could stop them.
 impl Drop for Threads {
     fn drop(&mut self) {
         if !self.threads.is_empty() {
@@ -123,17 +124,17 @@ fn join(thread: JoinHandle<anyhow::Result<()>>) -> anyhow::Result<()> {
     thread.join().unwrap_or_else(|_| Err(anyhow::anyhow!("a thread panicked")))
 }
 
-/// What a thread is given.
+/// The data that a thread starts with.
 pub(super) struct Unit {
     pub(super) plan: Arc<Plan>,
     pub(super) index: usize,
     pub(super) log: Option<crate::log::LogSource>,
-    /// The number of its slot of the scoreboard, once it has one.
+    /// The number of its slot of the scoreboard, once it has claimed one.
     slot: Cell<Option<usize>>,
 }
 
 impl Unit {
-    /// Its engine has ended before its time: its figures are kept, and its slot is free.
+    /// Frees the slot of an engine that has ended too early. Its counters are kept.
     pub(super) fn leave(&self) {
         if let Some(slot) = self.slot.take() {
             self.plan.scoreboard.leave(slot);

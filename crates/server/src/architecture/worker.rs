@@ -48,7 +48,7 @@ pub struct WorkerInfo {
     pub tid: i32,
     /// The CPU that it is pinned to.
     pub cpu: Option<usize>,
-    /// Where it listens.
+    /// The addresses that it listens on.
     #[serde(skip)]
     pub(crate) listens: Vec<Listen>,
 }
@@ -157,7 +157,7 @@ impl Worker {
         self.thread.is_finished()
     }
 
-    /// How it has ended.
+    /// Returns how the worker has ended.
     pub(crate) fn ending(self) -> Ending {
         match self.thread.join() {
             Ok(outcome) => Ending::Ended(outcome.map(drop)),
@@ -165,7 +165,7 @@ impl Worker {
         }
     }
 
-    /// Waits until it has ended.
+    /// Waits until the worker has ended.
     pub(crate) fn join(self) -> anyhow::Result<Statistics> {
         join(self.thread)
     }
@@ -302,7 +302,7 @@ pub(crate) fn pin(config: &Config, index: usize) -> anyhow::Result<Option<usize>
     Ok(Some(cpu))
 }
 
-/// What [`run`] passes to the code that is compiled for each mechanism.
+/// The data that [`run`] passes to the code that is compiled for each mechanism.
 struct Job<'a, S> {
     config: Arc<Config>,
     mechanism: MechanismSpec,
@@ -376,7 +376,7 @@ mod tests {
             thread::sleep(Duration::from_millis(5));
         }
         thread::sleep(Duration::from_millis(100));
-        // It still runs, and stops on command.
+        // The worker still runs, and stops on command.
         remote.stop(Duration::ZERO);
         let statistics = worker.join().unwrap();
         assert_eq!(statistics.system_calls.of(sys::Call::Accept), 1);

@@ -1,4 +1,5 @@
-//! The acceptor for processes that have one connection each: the process that starts them.
+//! The acceptor of an architecture in which each connection gets its own process. It runs in the
+//! process that starts them.
 
 use super::super::Plan;
 use crate::{
@@ -19,29 +20,31 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// After which time a process is tried to be started again; or as soon as one has ended.
+/// The delay before a failed fork(2) is tried again. It is tried earlier if a process ends.
 const FORK_RETRY: Duration = Duration::from_millis(100);
 
-/// How long a process whose client gives way normally takes to end. If no client is idle, the next look waits as long.
+/// The time that a process normally needs to end after its idle connection was selected for
+/// eviction. If no connection is idle, the next attempt is made after the same time.
 const EVICT_RETRY: Duration = Duration::from_millis(100);
 
-/// Between the kernel's queues and processes.
+/// Accepts connections from the kernel's queues for new processes.
 #[derive(Debug)]
 pub(super) struct ProcessAcceptor {
-    /// For the figures of this process itself.
+    /// The slot for the counters of this process itself.
     slot: ScoreboardSlot,
     before: Counters,
     waits: u64,
     pauses: u64,
-    /// For the next connection: taken before it is accepted, so that whom nobody can serve yet waits
-    /// in the kernel's queue.
+    /// The slot for the next connection. It is claimed before the connection is accepted: as long
+    /// as there is none, the connection waits in the kernel's queue.
     next: Option<ScoreboardSlot>,
-    /// Accepted, and without a process yet.
+    /// A connection that was accepted but has no process yet.
     waiting: Option<(OwnedFd, ScoreboardSlot)>,
     retry_at: Option<Instant>,
-    /// As many processes run as may.
+    /// The maximum number of processes runs.
     is_full: bool,
-    /// While it is full: from when on an idle client gives way to a connection that waits.
+    /// While `is_full`: the time from which an idle connection may be closed for a connection that
+    /// waits.
     evict_at: Option<Instant>,
     given_up: Vec<RawFd>,
     warnings: bool,
@@ -51,7 +54,7 @@ pub(super) struct ProcessAcceptor {
 }
 
 impl ProcessAcceptor {
-    /// `None` when the scoreboard has no slot for it.
+    /// Returns `None` if the scoreboard has no slot for the acceptor.
     pub(super) fn new(scoreboard: &Arc<Scoreboard>) -> Option<Self> {
         Some(Self {
             slot: scoreboard.claim_slot()?,
@@ -70,13 +73,13 @@ impl ProcessAcceptor {
         })
     }
 
-    /// Whether nobody comes in any more, and nobody waits for a process.
+    /// Returns whether no more connections are accepted and none waits for a process.
     pub(super) fn is_shut(&self) -> bool {
         self.is_shut && self.waiting.is_none()
     }
 
-    /// The next connection that is to have a process, with the slot of that; `None` when there is
-    /// none now, or it has to wait.
+    /// Returns the next connection that gets a process, with the slot for that process. Returns
+    /// `None` if there is no connection now, or if it has to wait.
     pub(super) fn take(&mut self, plan: &Plan, now: Instant) -> Option<(OwnedFd, ScoreboardSlot)> {
         if self.retry_at.is_some_and(|at| now < at) {
             return None;
@@ -124,8 +127,8 @@ impl ProcessAcceptor {
                 };
                 let refusal = Refusal::of(&error);
                 match refusal {
-                    // One of the connections that waited at the stop; there may be others behind
-                    // it.
+                    // This was one of the connections that waited at the stop; others may wait
+                    // behind it.
                     Refusal::Dead if is_stopping => self.turns.took(place),
                     Refusal::Empty | Refusal::Dead => break,
                     Refusal::Exhausted | Refusal::Forbidden => {
@@ -148,7 +151,7 @@ impl ProcessAcceptor {
         None
     }
 
-    /// As many processes run as may. An idle client gives way if a connection waits.
+    /// Closes an idle connection if the maximum number of processes runs and a connection waits.
     fn make_room(&mut self, plan: &Plan, now: Instant) {
         let is_due = self.evict_at.is_none_or(|at| now >= at);
         if plan.config.idle_eviction == IdleEviction::Off || !is_due {
@@ -161,12 +164,13 @@ impl ProcessAcceptor {
             plan.scoreboard.make_room_for_unit();
             self.evict_at = Some(now + EVICT_RETRY);
         } else if open.any(|socket| is_shut_down(socket.as_fd())) {
-            // It is ready for ever, and given up at the next accept4(2).
+            // The listener will be ready for ever; the next accept4(2) fails, and it is given up.
             self.evict_at = Some(now + EVICT_RETRY);
         }
     }
 
-    /// No process could be started for it: it waits until one has ended, or for a moment.
+    /// Takes back a connection for which no process could be started. It waits until a process has
+    /// ended, or for a moment.
     pub(super) fn put_back(
         &mut self,
         waiting: Option<(OwnedFd, ScoreboardSlot)>,
@@ -181,13 +185,13 @@ impl ProcessAcceptor {
         ));
     }
 
-    /// Lets nobody in any more: a stop leaves no more time.
+    /// Stops accepting, and closes the connection that waits: a stop leaves no more time.
     pub(super) fn shut(&mut self) {
         self.is_shut = true;
         self.waiting = None;
     }
 
-    /// A process has ended.
+    /// Notes that a process has ended.
     pub(super) fn slot_is_free(&mut self) {
         self.is_full = false;
         self.evict_at = None;
@@ -196,7 +200,8 @@ impl ProcessAcceptor {
         }
     }
 
-    /// What is to be waited for: the listeners, where a connection could be let in or an idle client could give way.
+    /// Returns the descriptors to wait for: the listeners, if a connection could be accepted or an
+    /// idle connection could be closed.
     pub(super) fn wanted<'p>(&self, plan: &'p Plan) -> impl Iterator<Item = RawFd> + use<'p, '_> {
         let is_full = self.is_full
             && (plan.config.idle_eviction == IdleEviction::Off || self.evict_at.is_some());
@@ -206,12 +211,12 @@ impl ProcessAcceptor {
         sockets.iter().map(AsRawFd::as_raw_fd).filter(|fd| !self.given_up.contains(fd))
     }
 
-    /// When something is to be tried again.
+    /// Returns the time of the next attempt.
     pub(super) fn retry_at(&self) -> Option<Instant> {
         [self.retry_at, self.evict_at].into_iter().flatten().min()
     }
 
-    /// Shows the figures of this process; it is about to wait.
+    /// Publishes the counters of this process before it waits.
     pub(super) fn show(&mut self) {
         self.waits += 1;
         let mut counts = Counts::default();

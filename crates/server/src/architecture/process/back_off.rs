@@ -1,23 +1,24 @@
-//! When a process that died is replaced.
+//! The delay before a process that died is replaced.
 
 use std::time::{Duration, Instant};
 
-/// A process that lived for this long is replaced at once, and its history is forgotten.
+/// A process that ran for this long is replaced at once, and its earlier deaths are forgotten.
 const STABLE: Duration = Duration::from_secs(10);
-/// What the second early death in a row costs; each further one costs twice as much.
+/// The delay after the second early death in a row. Each further one doubles the delay.
 const FIRST: Duration = Duration::from_millis(100);
-/// The most that one costs. A process that always dies at once is started so often.
+/// The longest delay. A process that always dies at once is started at this interval.
 const LONGEST: Duration = Duration::from_secs(10);
 
-/// How a place in a pool has fared.
+/// The number of early deaths in a row of one position in a pool.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct BackOff {
     early_deaths: u32,
 }
 
 impl BackOff {
-    /// The process in this place has died, or could not be started (and lived for no time). Returns
-    /// when the next one is due: at once after one death, so that a single kill causes no delay.
+    /// Records that the process in this position has died, or could not be started (`lived` is then
+    /// zero). Returns when the next one is due: at once after one death, so that a single kill
+    /// causes no delay.
     pub(super) fn next(&mut self, now: Instant, lived: Duration) -> Instant {
         if lived >= STABLE {
             self.early_deaths = 0;
@@ -46,7 +47,7 @@ mod tests {
             .collect();
         let wanted = [0, 100, 200, 400, 800, 1600, 3200, 6400, 10_000, 10_000, 10_000, 10_000];
         assert_eq!(waits, wanted);
-        // It ran well for a while: the next death is a first one.
+        // The process ran well for a while, so the next early death counts as the first.
         assert_eq!(back_off.next(now, STABLE), now);
         assert_eq!(back_off.next(now, early), now);
         assert_eq!(back_off.next(now, early), now + FIRST);

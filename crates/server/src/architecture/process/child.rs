@@ -1,4 +1,4 @@
-//! What a child process does from its first to its last moment.
+//! The code of a child process, from its start to its end.
 
 use super::super::Plan;
 use crate::{
@@ -16,15 +16,16 @@ use std::{
     os::fd::{AsFd, AsRawFd, OwnedFd},
 };
 
-/// What a child says when it is ready. Anything else is why it is not.
+/// The report of a child that is ready. Any other report is the reason why the child is not ready.
 const READY: &[u8] = b"ready";
-/// The most of a reason that is read.
+/// The maximum number of bytes of a reason.
 const REASON_BYTES: usize = 4096;
 
-/// What a child is given.
+/// The data that a child process starts with.
 pub(super) struct Life<'p> {
     pub(super) plan: &'p Plan,
-    /// Its place in the pool, or the number of its connection: what says on which CPU it runs.
+    /// Its position in the pool, or the number of its connection. This decides on which CPU it
+    /// runs.
     pub(super) index: usize,
     pub(super) slot: ScoreboardSlot,
     pub(super) log: Option<LogSource>,
@@ -76,7 +77,7 @@ impl Life<'_> {
         }
     }
 
-    /// Reports whether it could serve.
+    /// Reports whether this process could serve connections.
     pub(super) fn for_trial(self, ready: &OwnedFd) -> u8 {
         match self.plan.check() {
             Ok(()) => report(ready, READY),
@@ -102,11 +103,11 @@ fn report(ready: &OwnedFd, what: &[u8]) {
     let _ = sys::write(ready.as_fd(), &what[..what.len().min(REASON_BYTES)]);
 }
 
-/// Waits until a child has reported that it is ready; `reports` is the other end, which no other
-/// process holds.
+/// Waits until a child has reported that it is ready. `reports` is the read end of its pipe, which
+/// no other process holds.
 ///
 /// # Errors
-/// Why it is not.
+/// The reason why the child is not ready.
 pub(super) fn wait_until_ready(reports: &OwnedFd) -> anyhow::Result<()> {
     let mut all = Vec::new();
     let mut buffer = [0; REASON_BYTES];
