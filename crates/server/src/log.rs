@@ -1,9 +1,9 @@
-//! The access log and the log of slow requests, written by a thread of their own.
+//! The access log and the log of slow requests, written by a separate thread.
 //!
-//! Workers gather lines in a buffer and hand whole buffers over. When the writer is behind (a slow
-//! disk, a pipe that nobody reads), buffers are dropped and their lines counted: a server must not
-//! wait for its log. At its end it does, for a bounded time. Where units are processes, so is the
-//! writer ([`LogProcess`]).
+//! Workers collect lines in a buffer and send whole buffers to the writer. If the writer is behind
+//! (a slow disk, or a pipe that no process reads), buffers are dropped and their lines are counted,
+//! because a server must not wait for its log. Only at its end does the server wait, for a bounded
+//! time. If the workers are processes, the writer is a process, too ([`LogProcess`]).
 
 mod line;
 mod process;
@@ -30,36 +30,37 @@ use std::{
     time::Duration,
 };
 
-/// A buffer is handed over when it has grown to this.
+/// A buffer is sent to the writer when it has this size.
 const BUFFER_BYTES: usize = 32 << 10;
-/// Buffers on the way to the writer, of all workers together; 8 MiB.
+/// The maximum number of buffers on the way to the writer, for all workers together (8 MiB).
 const QUEUE_BUFFERS: usize = 256;
-/// How long a server that ends waits for what is left to be written: longer than a disk stands still that
-/// starts to turn, or that others keep busy.
+/// How long an ending server waits until the remaining lines are written. A disk that has to spin
+/// up, or that other programs keep busy, needs less time than this.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
-/// The warning when that was not enough.
+/// The warning after [`PATIENCE`] was too short.
 pub(crate) const LOST: &str = "access log: it is not written in time; its last lines are lost";
 
-/// What the thread that writes is sent.
+/// A message to the writer.
 #[derive(Debug)]
 enum Message {
     /// Whole lines of one of the logs.
     Lines(Kind, Vec<u8>),
-    /// The file may have been moved away: what follows goes to a file of its name.
+    /// The file may have been moved away: the lines after this message go to a new file of the same
+    /// name.
     Reopen,
 }
 
-/// Which log a line is for.
+/// The log that a line is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
-    /// That of all requests.
+    /// The log of all requests.
     Access,
-    /// That of slow ones.
+    /// The log of slow requests.
     Slow,
 }
 
 impl Kind {
-    /// Its name in messages.
+    /// Returns its name in messages.
     fn name(self) -> &'static str {
         match self {
             Self::Access => "access log",
@@ -68,23 +69,23 @@ impl Kind {
     }
 }
 
-/// The thread that writes.
+/// The thread that writes the logs.
 #[derive(Debug)]
 pub(crate) struct Log {
     config: Arc<LogConfig>,
-    /// Lines that it could not write and no worker has counted yet.
+    /// The number of lines that the thread could not write and that no worker has counted yet.
     lost: Arc<AtomicU64>,
     sender: SyncSender<Message>,
-    /// Its other end is the thread's, which drops it when it ends. Nothing is ever sent. Behind a lock, so
-    /// that threads can share a server.
+    /// The thread drops the other end when it ends. Nothing is ever sent. The lock makes [`Log`]
+    /// `Sync`, so that threads can share a server.
     end: Mutex<Receiver<()>>,
 }
 
 impl Log {
-    /// As [`Log::start`]; `None` where nothing is logged.
+    /// Does the same as [`Log::start`]; returns `None` if nothing is logged.
     ///
     /// # Errors
-    /// As [`Log::start`].
+    /// The errors of [`Log::start`].
     pub(crate) fn of(config: &LogConfig) -> anyhow::Result<Option<Self>> {
         (!config.is_off()).then(|| Self::start(config)).transpose()
     }
@@ -92,7 +93,7 @@ impl Log {
     /// Opens the targets and starts the thread.
     ///
     /// # Errors
-    /// When a file cannot be opened for appending, or nothing takes messages at a socket.
+    /// A file cannot be opened for appending, or no process receives messages at a socket.
     pub(crate) fn start(config: &LogConfig) -> anyhow::Result<Self> {
         let sinks = Sinks::open(config)?;
         let config = Arc::new(config.clone());
@@ -107,12 +108,12 @@ impl Log {
         Ok(Self { config, lost, sender, end: Mutex::new(end) })
     }
 
-    /// A worker's end.
+    /// Returns a writer for one worker.
     pub(crate) fn writer(&self) -> LogWriter {
         self.source().writer()
     }
 
-    /// Where units that are started later get theirs from.
+    /// Returns a source of writers for workers that are started later.
     pub(crate) fn source(&self) -> LogSource {
         LogSource {
             config: self.config.clone(),
@@ -121,7 +122,7 @@ impl Log {
         }
     }
 
-    /// Has the file opened anew, behind all lines that were handed over before.
+    /// Opens the file again, after all lines that were sent before are written.
     pub(crate) fn reopen(&self) {
         if self.sender.try_send(Message::Reopen).is_err() {
             tracing::warn!(
@@ -130,8 +131,8 @@ impl Log {
         }
     }
 
-    /// Waits until everything that was handed over has been written, and no longer than `patience`:
-    /// a write to a pipe that nobody reads never returns. The workers' ends must be gone.
+    /// Waits until all lines that were sent are written, but no longer than `patience`: a write to
+    /// a pipe that no process reads never returns. All writers must have been dropped before.
     pub(crate) fn finish(self, patience: Duration) {
         drop(self.sender);
         let end = self.end.into_inner().unwrap_or_else(PoisonError::into_inner);
@@ -141,7 +142,7 @@ impl Log {
     }
 }
 
-/// How whole lines reach the writer.
+/// The way in which whole lines reach the writer.
 #[derive(Clone, Debug)]
 enum Way {
     /// A thread of this process.
@@ -150,7 +151,7 @@ enum Way {
     Process(Arc<OwnedFd>),
 }
 
-/// Gives out ends of the log.
+/// A source of writers for workers.
 #[derive(Clone, Debug)]
 pub(crate) struct LogSource {
     config: Arc<LogConfig>,
@@ -159,7 +160,7 @@ pub(crate) struct LogSource {
 }
 
 impl LogSource {
-    /// A unit's end.
+    /// Returns a writer for one worker.
     pub(crate) fn writer(&self) -> LogWriter {
         let slow = self.config.slow.as_ref();
         let threshold = slow.map(|slow| slow.threshold.as_millis());
@@ -194,7 +195,8 @@ impl Sinks {
     }
 }
 
-/// Writes the lines of each message until the last sender has ended. Lines that cannot be written are added to `lost`.
+/// Writes the lines of each message until all senders are closed. Lines that cannot be written are
+/// added to `lost`.
 fn write_each(
     mut next: impl FnMut() -> Option<Message>,
     config: &LogConfig,
@@ -231,33 +233,33 @@ fn write_each(
     }
 }
 
-/// Whose requests are being answered.
+/// The client whose requests are being answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Peer {
-    /// Not known yet: finding out costs a system call, and most iterations of a connection write no
-    /// line.
+    /// The address is not known yet: to ask for it costs a system call, and most iterations of a
+    /// connection write no line.
     Unknown,
-    /// This one; `None` for UNIX sockets.
+    /// The address of the client; `None` for UNIX sockets.
     Known(Option<IpAddr>),
 }
 
-/// A worker's end of the log.
+/// The log, as one worker uses it.
 #[derive(Debug)]
 pub(crate) struct LogWriter {
     way: Way,
     config: Arc<LogConfig>,
     lost: Arc<AtomicU64>,
-    /// Requests that took so many milliseconds are slow.
+    /// Requests that took at least this number of milliseconds are slow.
     slow_ms: u32,
     access: Buffer,
     slow: Buffer,
     dropped: u64,
-    /// Whose requests are being answered.
+    /// The client whose requests are being answered.
     pub(crate) peer: Peer,
     date: Date,
 }
 
-/// Lines that were not handed over yet.
+/// Lines that have not been sent to the writer yet.
 #[derive(Debug, Default)]
 struct Buffer {
     bytes: Vec<u8>,
@@ -265,12 +267,12 @@ struct Buffer {
 }
 
 impl LogWriter {
-    /// What is logged.
+    /// Returns the settings of the log.
     pub(crate) fn config(&self) -> &LogConfig {
         &self.config
     }
 
-    /// Finds out the address of the client, if it is not known yet.
+    /// Asks for the address of the client, if it is not known yet.
     pub(crate) fn learn_peer(&mut self, socket: Option<BorrowedFd<'_>>, clients: &ClientTable) {
         if self.peer == Peer::Unknown
             && let Some(socket) = socket
@@ -280,7 +282,7 @@ impl LogWriter {
         }
     }
 
-    /// Whether a request that took so long is logged.
+    /// Returns whether a request that took this long is logged.
     #[inline]
     pub(crate) fn wants(&self, elapsed_ms: u32) -> bool {
         self.config.access.is_some() || elapsed_ms >= self.slow_ms
@@ -303,7 +305,7 @@ impl LogWriter {
         }
     }
 
-    /// Hands the gathered lines to the writer, or drops them when it is behind.
+    /// Sends the collected lines to the writer, or drops them if the writer is behind.
     #[inline]
     pub(crate) fn hand_over(&mut self) {
         for (kind, buffer) in [(Kind::Access, &mut self.access), (Kind::Slow, &mut self.slow)] {
@@ -318,8 +320,8 @@ impl LogWriter {
         }
     }
 
-    /// Lines that were dropped, by this worker and by the writer. What the writer has dropped is counted by one
-    /// worker.
+    /// Returns the number of lines that this worker and the writer have dropped. The lines that the
+    /// writer has dropped are counted by only one worker.
     pub(crate) fn dropped(&mut self) -> u64 {
         if self.lost.load(Ordering::Relaxed) > 0 {
             self.dropped += self.lost.swap(0, Ordering::Relaxed);
@@ -378,7 +380,8 @@ mod tests {
         assert_eq!(writer.dropped(), 4);
     }
 
-    /// A writer that never comes back, as from a pipe that nobody reads. Before, this waited for ever.
+    /// Regression: a writer that never returns, as with a pipe that no process reads, blocked the
+    /// end of the server for ever.
     #[test]
     fn an_end_does_not_wait_for_ever() {
         let (sender, _receiver) = sync_channel(1);
@@ -411,7 +414,7 @@ mod tests {
         }
     }
 
-    /// Before, the next line began in the middle of the one that was cut.
+    /// Regression: the next line began in the middle of the line that was cut.
     #[test]
     fn lines_are_whole_after_a_full_disk() {
         for room in 0..40 {

@@ -1,4 +1,4 @@
-//! What a server counts, and how the counts are reported.
+//! The statistics of a server, and their formats.
 
 pub(crate) mod census;
 mod counter;
@@ -19,33 +19,35 @@ use std::{
     time::Duration,
 };
 
-/// One worker's counts, or those of several added up.
+/// The statistics of one worker, or the sum of several.
 #[derive(Clone, Debug, Default)]
 pub struct Statistics {
     /// The values of all counters.
     pub counts: Counts,
-    /// The cache's counters, which all workers share; nothing without one, or of a single worker.
+    /// The cache's counters, which all workers share; `None` without a cache, or for a single
+    /// worker.
     pub cache: Option<pollux_cache::Statistics>,
-    /// What the workers of a hub share; nothing without one, or of a single worker.
+    /// The statistics of the hub, which all workers share; `None` without a hub, or for a single
+    /// worker.
     pub hub: Option<HubStatistics>,
-    /// System calls of the workers' threads.
+    /// The system calls of the workers' threads.
     pub system_calls: CallCounters,
-    /// What only this mechanism counts.
+    /// The counters that only this mechanism has.
     pub mechanism: BTreeMap<&'static str, u64>,
 }
 
 impl Statistics {
-    /// The value of a counter.
+    /// Returns the value of a counter.
     pub fn count(&self, counter: Counter) -> u64 {
         self.counts[counter]
     }
 
-    /// Connections that are open now.
+    /// Returns the number of open connections.
     pub fn open(&self) -> u64 {
         self.counts.open()
     }
 
-    /// Adds another worker's.
+    /// Adds the statistics of another worker.
     pub fn merge(&mut self, other: &Self) {
         self.counts.merge(&other.counts);
         self.cache = self.cache.or(other.cache);
@@ -53,8 +55,8 @@ impl Statistics {
         self.system_calls.merge(&other.system_calls);
         for (name, value) in &other.mechanism {
             let ours = self.mechanism.entry(name).or_default();
-            // A maximum stays one. What else is no count, such as `on_partner` or `pinned`, says of
-            // all workers together how many of them, or of theirs, there are.
+            // A maximum stays a maximum. Other values that are not counters, such as `on_partner`
+            // or `pinned`, are added, so that the sum is the number for all workers together.
             *ours = if name.starts_with("longest_") || *name == "stay_ms" {
                 (*ours).max(*value)
             } else {
@@ -63,10 +65,9 @@ impl Statistics {
         }
     }
 
-    /// Reads what [`Statistics::to_json`] has written, such as another process has.
+    /// Parses a line that [`Statistics::to_json`] has written, for example in another process.
     ///
-    /// # Errors
-    /// When it is something else.
+    /// # Errors The line is not such a line.
     pub(crate) fn from_json(line: &str) -> serde_json::Result<Self> {
         #[derive(Deserialize)]
         struct Calls {
@@ -98,7 +99,7 @@ impl Statistics {
         Ok(Self { counts, cache: None, hub: None, system_calls, mechanism })
     }
 
-    /// The line of JSON that `--json` prints at the end and at each SIGUSR1.
+    /// Returns the line of JSON that `--json` prints at the end and after each SIGUSR1.
     pub fn to_json(&self, mechanism: &str) -> String {
         let mut line = Map::new();
         line.insert("event".into(), "statistics".into());
@@ -140,7 +141,7 @@ impl Statistics {
         Value::Object(line).to_string()
     }
 
-    /// The same for people, a line a thing.
+    /// Returns the statistics as text for people, one item on each line.
     pub fn to_text(&self) -> String {
         let counts = &self.counts;
         let mut also = String::new();
@@ -193,7 +194,8 @@ impl Statistics {
     }
 }
 
-/// The name as one that lives on. There are no more of them than mechanisms have names.
+/// Returns the name with a static lifetime. The memory is never freed; it is bounded by the number
+/// of names of the mechanisms' counters.
 fn interned(name: String) -> &'static str {
     static NAMES: Mutex<BTreeSet<&'static str>> = Mutex::new(BTreeSet::new());
     let mut names = NAMES.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,25 +1,25 @@
-//! One line of a log: Common Log Format, the combined format, or an object of JSON.
+//! One line of a log: Common Log Format, the combined format, or a JSON object.
 //!
-//! What a client sends can neither begin a new line nor end the field that it stands in: bytes that could are
-//! escaped, as nginx and Apache do.
+//! Data that a client sends can neither begin a new line nor end its field: bytes that could do so
+//! are escaped, as nginx and Apache do.
 
 use super::{Peer, record::RequestRecord};
 use crate::config::{LogConfig, LogField, LogFormat};
 use pollux_http::date::DateCache;
 use std::io::Write;
 
-/// What is known of a request that was answered.
+/// The data of a request that was answered.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Entry<'a> {
     /// The request line: visible ASCII and spaces; `-` if there was none.
     pub(crate) request: &'a [u8],
     /// The status of the response; 0 if it is not known.
     pub(crate) status: u16,
-    /// Bytes of content.
+    /// The number of bytes of content.
     pub(crate) len: u64,
-    /// Milliseconds since the head of the request had come.
+    /// Milliseconds since the head of the request was complete.
     pub(crate) elapsed_ms: u32,
-    /// What was kept of the request.
+    /// The data that was kept of the request.
     pub(crate) record: Option<&'a RequestRecord>,
 }
 
@@ -32,7 +32,7 @@ pub(super) struct Date {
 }
 
 impl Date {
-    /// Of no second yet.
+    /// Creates a date that is not set yet.
     pub(super) fn new() -> Self {
         Self { unix_second: u64::MAX, clf: String::new(), rfc3339: String::new() }
     }
@@ -47,7 +47,7 @@ impl Date {
     }
 }
 
-/// `Sun, 06 Nov 1994 08:49:37 GMT` as `06/Nov/1994:08:49:37 +0000`.
+/// Converts `Sun, 06 Nov 1994 08:49:37 GMT` to `06/Nov/1994:08:49:37 +0000`.
 fn clf_date(http: &[u8]) -> String {
     let text = String::from_utf8_lossy(http);
     let mut words = text.split(' ').skip(1);
@@ -55,7 +55,7 @@ fn clf_date(http: &[u8]) -> String {
     format!("{}/{}/{}:{} +0000", word(), word(), word(), word())
 }
 
-/// All that a line is made of.
+/// All data of a line.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Line<'a> {
     /// The format and its fields.
@@ -68,7 +68,8 @@ pub(super) struct Line<'a> {
     pub(super) entry: &'a Entry<'a>,
 }
 
-/// Appends the line. `is_slow` adds the time that the request took, where the format does not show it.
+/// Appends the line. `is_slow` adds the time that the request took, if the format does not contain
+/// it.
 pub(super) fn put(out: &mut Vec<u8>, line: &Line<'_>, is_slow: bool) {
     let Line { config, entry, .. } = line;
     match config.format {
@@ -90,10 +91,10 @@ pub(super) fn put(out: &mut Vec<u8>, line: &Line<'_>, is_slow: bool) {
     out.push(b'\n');
 }
 
-/// Appends a line in Common Log Format, without its end.
+/// Appends a line in Common Log Format, without the end of the line.
 fn put_common(out: &mut Vec<u8>, line: &Line<'_>) {
     let Line { date, peer, entry, .. } = line;
-    // Nothing is lost in a Vec.
+    // Writing to a Vec cannot fail.
     let _ = match peer {
         Peer::Known(Some(peer)) => write!(out, "{peer}"),
         Peer::Known(None) | Peer::Unknown => write!(out, "-"),
@@ -108,7 +109,7 @@ fn put_common(out: &mut Vec<u8>, line: &Line<'_>) {
     let _ = write!(out, "\" {:03} {}", entry.status, entry.len);
 }
 
-/// A field without quotes ends at a space.
+/// Appends a field without quotes. Spaces are escaped, because a space would end the field.
 fn put_word(out: &mut Vec<u8>, text: &[u8]) {
     for part in text.split_inclusive(|byte| *byte == b' ') {
         match part.strip_suffix(b" ") {
@@ -121,8 +122,8 @@ fn put_word(out: &mut Vec<u8>, text: &[u8]) {
     }
 }
 
-/// A quote or a backslash would end the field for a reader of the log, a control character the line, and a byte
-/// that is no ASCII could control a terminal.
+/// Appends a text with escapes. For a reader of the log, a quote or a backslash would end the
+/// field, and a control character the line; a byte that is not ASCII could control a terminal.
 fn put_escaped(out: &mut Vec<u8>, text: &[u8]) {
     for &byte in text {
         match byte {
@@ -150,7 +151,7 @@ fn put_json(out: &mut Vec<u8>, line: &Line<'_>, is_slow: bool) {
 fn put_member(out: &mut Vec<u8>, separator: &mut u8, field: &LogField, line: &Line<'_>) {
     let Line { date, peer, entry, .. } = line;
     out.push(std::mem::replace(separator, b','));
-    // A name has letters, digits, and -_: alone.
+    // The name of a field has only letters, digits and the characters -_: so it needs no escapes.
     let _ = write!(out, "\"{field}\":");
     let mut words = entry.request.split(|byte| *byte == b' ');
     let text = match field {
@@ -188,8 +189,8 @@ fn put_member(out: &mut Vec<u8>, separator: &mut u8, field: &LogField, line: &Li
     }
 }
 
-/// Appends a text of JSON (RFC 8259 §7). Control characters are escaped, those of C1 too, which some terminals
-/// obey. Bytes that are no UTF-8 become U+FFFD.
+/// Appends a JSON string (RFC 8259 §7). Control characters are escaped, including those of C1,
+/// which some terminals obey. Bytes that are not UTF-8 become U+FFFD.
 fn put_json_text(out: &mut Vec<u8>, text: &[u8]) {
     out.push(b'"');
     for character in String::from_utf8_lossy(text).chars() {
@@ -277,7 +278,8 @@ mod tests {
         assert_eq!(slow, "{\"status\":200,\"duration_ms\":1234}\n");
     }
 
-    /// Whatever bytes a client sends, a line stays one line, and text formats have no other quote than theirs.
+    /// A line stays one line with any bytes that a client sends, and the text formats contain no
+    /// other quotes than their own.
     #[test]
     fn no_byte_of_a_client_breaks_a_line() {
         for byte in (b' '..=255).chain([b'\t']).filter(|byte| *byte != 0x7f) {

@@ -1,9 +1,9 @@
-//! The access log of processes: one of them writes, all others send it their lines.
+//! The access log for worker processes: one process writes, and all others send their lines to it.
 //!
-//! Over a pair of sockets that keep messages apart, so that lines of different processes never mix.
-//! The queue is the kernel's; when it is full, lines are dropped and counted, as with a thread. So is
-//! a single line that is longer than a message can be (some 200 KB): a request's head of that length
-//! has to be allowed first (`--max-header`).
+//! The lines go through a pair of sockets that preserves message boundaries, so that lines of
+//! different processes never mix. The kernel holds the queue. If it is full, lines are dropped and
+//! counted, as with a thread. A single line that is longer than the largest message (some 200 KB)
+//! is dropped, too; a request's head of that length must first be allowed (`--max-header`).
 
 use super::{Kind, LogSource, Message, Sinks, Way, write_each};
 use crate::config::LogConfig;
@@ -17,68 +17,69 @@ use std::{
     sync::{Arc, atomic::AtomicU64},
 };
 
-/// A message that is no lines: none begin with it.
+/// The message that requests to open the file again. No line begins with this byte.
 const REOPEN: &[u8] = b"\0";
-/// Lines that begin with this byte are of the slow log; no line itself does.
+/// The first byte of a message with lines of the slow log. No line begins with this byte.
 const SLOW: u8 = 1;
-/// Longer messages are not sent: the kernel's default for a socket's queue is less.
+/// The maximum size of a message in bytes; the kernel's default for a socket's queue is smaller.
 const MESSAGE_BYTES: usize = 256 << 10;
 
 /// The access log, seen from the supervising process.
 #[derive(Debug)]
 pub(crate) struct LogProcess {
     config: Arc<LogConfig>,
-    /// Where lines arrive. Held here too, so that nothing is lost when the writer is replaced.
+    /// The end at which lines arrive. It is also held here, so that no lines are lost when the
+    /// writer is replaced.
     far: OwnedFd,
     near: Arc<OwnedFd>,
 }
 
 impl LogProcess {
-    /// As [`LogProcess::new`]; `None` where nothing is logged.
+    /// Does the same as [`LogProcess::new`]; returns `None` if nothing is logged.
     ///
     /// # Errors
-    /// As [`LogProcess::new`].
+    /// The errors of [`LogProcess::new`].
     pub(crate) fn of(config: &LogConfig) -> anyhow::Result<Option<Self>> {
         (!config.is_off()).then(|| Self::new(config)).transpose()
     }
 
-    /// Nobody writes yet; but it is known that the targets can be written to.
+    /// Checks that the targets can be written, and creates the sockets. No process writes yet.
     ///
     /// # Errors
-    /// When a file cannot be opened for appending, or there are no sockets left.
+    /// A file cannot be opened for appending, or there are no sockets left.
     pub(crate) fn new(config: &LogConfig) -> anyhow::Result<Self> {
         drop(Sinks::open(config)?);
         let (far, near) = pollux_sys::packet_pair()?;
         Ok(Self { config: Arc::new(config.clone()), far, near: Arc::new(near) })
     }
 
-    /// Where processes get their ends from. They keep [`LogProcess::near`] open.
+    /// Returns a source of writers for worker processes, which must keep [`LogProcess::near`] open.
     pub(crate) fn source(&self) -> LogSource {
         LogSource {
             config: self.config.clone(),
-            // What the process that writes loses, it reports itself.
+            // The process that writes reports lost lines itself.
             lost: Arc::default(),
             way: Way::Process(self.near.clone()),
         }
     }
 
-    /// The end to send on.
+    /// Returns the end that sends.
     pub(crate) fn near(&self) -> BorrowedFd<'_> {
         self.near.as_fd()
     }
 
-    /// The end that the writer keeps open.
+    /// Returns the end that the writer keeps open.
     pub(crate) fn far(&self) -> BorrowedFd<'_> {
         self.far.as_fd()
     }
 
-    /// Ends the sending side: the writer ends when it has written everything that was sent.
+    /// Closes the sending side. The writer then ends when it has written everything that was sent.
     pub(crate) fn end(&self) {
         let _ = shutdown(&self.near, Shutdown::Write);
     }
 
-    /// The life of the process that writes. Returns what it ends with: 0 when all that was ever sent is
-    /// written ([`LogProcess::end`]).
+    /// Runs the process that writes. Returns its exit status: 0 if everything that was ever sent is
+    /// written (see [`LogProcess::end`]).
     pub(crate) fn write(&self) -> u8 {
         let sinks = match Sinks::open(&self.config) {
             Ok(sinks) => sinks,
@@ -100,7 +101,7 @@ impl LogProcess {
         status
     }
 
-    /// Has the file opened anew, behind all lines that were handed over before.
+    /// Opens the file again, after all lines that were sent before are written.
     pub(crate) fn reopen(&self) {
         if !send(&self.near, REOPEN) {
             tracing::warn!(
@@ -110,7 +111,7 @@ impl LogProcess {
     }
 }
 
-/// Sends whole lines of a log. Returns whether they were taken.
+/// Sends whole lines of a log. Returns whether the socket accepted them.
 pub(super) fn send_lines(socket: &OwnedFd, kind: Kind, mut lines: Vec<u8>) -> bool {
     if kind == Kind::Slow {
         lines.insert(0, SLOW);
@@ -118,13 +119,13 @@ pub(super) fn send_lines(socket: &OwnedFd, kind: Kind, mut lines: Vec<u8>) -> bo
     send(socket, &lines)
 }
 
-/// Sends a message. Returns whether it was taken.
+/// Sends a message. Returns whether the socket accepted it.
 fn send(socket: &OwnedFd, lines: &[u8]) -> bool {
-    // Not counted, as what a thread is handed is not.
+    // This system call is not counted, just as sending to a thread is not.
     send_message(socket, lines, SendFlags::DONTWAIT | SendFlags::NOSIGNAL).is_ok()
 }
 
-/// The next message; `None` behind the last one.
+/// Receives the next message; returns `None` after the last one.
 fn receive(socket: &OwnedFd, buffer: &mut [u8]) -> io::Result<Option<Message>> {
     let received = loop {
         match recv(socket, &mut *buffer, RecvFlags::empty()) {
@@ -183,7 +184,8 @@ mod tests {
                         scope.spawn(move || {
                             let line = format!("GET /{} HTTP/1.1", "x".repeat(1000));
                             for _ in 0..50 {
-                                // As often as it takes: on a busy machine the writer may be behind.
+                                // Repeats until the line is accepted: on a busy machine the writer
+                                // may be behind.
                                 while Instant::now() < deadline {
                                     let dropped = end.dropped();
                                     end.write(Clock::start().date(), &entry(line.as_bytes()));
@@ -200,7 +202,7 @@ mod tests {
                 senders.into_iter().for_each(|sender| sender.join().unwrap());
                 if round == 0 {
                     std::fs::rename(path, &moved).unwrap();
-                    // A queue that is full takes no word to open the file anew either.
+                    // A full queue would not accept the message to reopen the file, either.
                     while lines_in(&moved) < 200 && Instant::now() < deadline {
                         thread::sleep(Duration::from_millis(1));
                     }

@@ -1,34 +1,35 @@
-//! What is kept of a request beyond its first line until its response is logged.
+//! The data of a request beyond its first line, which is kept until its response is logged.
 //!
-//! Only servers whose log shows more than Common Log Format have this. A request that is answered at once uses
-//! the same buffers as the one before; for one that waits, a copy is kept.
+//! It exists only in servers that log more than Common Log Format contains. A request that is
+//! answered at once uses the buffers of the previous request; for a request that waits, a copy is
+//! made.
 
 use super::LogWriter;
 use crate::{config::RequestIds, service::request_id};
 use pollux_http::{fields::Fields, request::Request};
 use std::mem;
 
-/// What is kept of one request.
+/// The data that is kept of one request.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RequestRecord {
-    /// When its head had come, in milliseconds of the worker's clock.
+    /// The time at which its head was complete, in milliseconds of the worker's clock.
     begun_ms: u32,
     /// Its authority, if it has one.
     host: Vec<u8>,
-    /// Its field lines; nothing where no line shows any.
+    /// Its field lines; empty if no log line shows any.
     fields: Vec<u8>,
-    /// Its identifier; nothing where requests have none.
+    /// Its identifier; empty if requests have none.
     id: Vec<u8>,
-    /// Whose password it had; nothing where it had none.
+    /// The user whose password it contained; empty if it contained none.
     user: Vec<u8>,
-    /// The head of its response has the identifier.
+    /// Whether the head of its response contains the identifier.
     has_sent_id: bool,
-    /// A line was written for it.
+    /// Whether a line was written for it.
     is_logged: bool,
 }
 
 impl RequestRecord {
-    /// Replaces the record of the request before.
+    /// Replaces the record of the previous request.
     pub(super) fn begin(&mut self, request: &Request<'_>, now_ms: u32, keeps_head: bool) {
         self.begun_ms = now_ms;
         (self.is_logged, self.has_sent_id) = (false, false);
@@ -41,27 +42,27 @@ impl RequestRecord {
         }
     }
 
-    /// The identifier, if requests have one.
+    /// Returns the identifier, if requests have one.
     pub(crate) fn id(&self) -> Option<&[u8]> {
         (!self.id.is_empty()).then_some(&*self.id)
     }
 
-    /// The name of the user, if the request had a password.
+    /// Returns the name of the user, if the request contained a password.
     pub(super) fn user(&self) -> Option<&[u8]> {
         (!self.user.is_empty()).then_some(&*self.user)
     }
 
-    /// When the head had come.
+    /// Returns the time at which the head was complete.
     pub(crate) fn begun_ms(&self) -> u32 {
         self.begun_ms
     }
 
-    /// The first value of a field.
+    /// Returns the first value of a field.
     pub(super) fn field(&self, name: &str) -> Option<&[u8]> {
         Fields::new(&self.fields).find(|field| field.is(name.as_bytes())).map(|field| field.value)
     }
 
-    /// The authority of the request.
+    /// Returns the authority of the request.
     pub(super) fn host(&self) -> Option<&[u8]> {
         (!self.host.is_empty()).then_some(&*self.host)
     }
@@ -73,16 +74,17 @@ pub(crate) struct Records {
     /// Whether a line shows fields of the request.
     keeps_head: bool,
     ids: RequestIds,
-    /// Of the request that a service is called for, if there is one.
+    /// The record of the request for which a service is called, if there is one.
     present: RequestRecord,
     is_present: bool,
-    /// Of requests that wait, at the index of their connection's descriptor: a connection has one at a time.
+    /// The records of waiting requests, indexed by the descriptor of the connection; a connection
+    /// has one request at a time.
     waiting: Vec<Option<Box<RequestRecord>>>,
 }
 
 impl Records {
-    /// For a worker with this log; `None` if requests have no identifiers and Common Log Format has everything
-    /// already.
+    /// Creates the records for a worker with this log. Returns `None` if they are not needed:
+    /// requests have no identifiers, and Common Log Format contains all data that is logged.
     pub(crate) fn of(
         log: Option<&LogWriter>,
         ids: RequestIds,
@@ -104,35 +106,36 @@ impl Records {
         )
     }
 
-    /// A request has come.
+    /// Begins the record of a request that has arrived.
     pub(crate) fn begin(&mut self, request: &Request<'_>, now_ms: u32) {
         self.present.begin(request, now_ms, self.keeps_head);
         request_id::identify(self.ids, request, &mut self.present.id);
         self.is_present = true;
     }
 
-    /// The present request is this user's.
+    /// Sets the user of the present request.
     pub(crate) fn set_user(&mut self, name: &[u8]) {
         self.present.user.clear();
         self.present.user.extend_from_slice(name);
     }
 
-    /// Whether requests have identifiers.
+    /// Returns whether requests have identifiers.
     pub(crate) fn has_ids(&self) -> bool {
         self.ids != RequestIds::Off
     }
 
-    /// Whether the response to the present request is to have its identifier, and has not.
+    /// Returns whether the response to the present request still needs its identifier.
     pub(crate) fn has_id_to_send(&self) -> bool {
         self.is_present && self.has_ids() && !self.present.has_sent_id
     }
 
-    /// Puts the identifier of the present request into the head of its response, if it begins at `start`.
+    /// Inserts the identifier of the present request into the head of its response, if a head
+    /// begins at `start`.
     pub(crate) fn put_id(&mut self, bytes: &mut Vec<u8>, start: usize) {
         self.present.has_sent_id = request_id::put(bytes, start, &self.present.id);
     }
 
-    /// The service is called again for a request that waits.
+    /// Makes the record of a waiting request the present one: the service is called again for it.
     pub(crate) fn resume(&mut self, fd: i32) {
         let record = self.waiting.get_mut(fd as usize).and_then(Option::take);
         self.is_present = record.is_some();
@@ -141,9 +144,9 @@ impl Records {
         }
     }
 
-    /// The call is over; the request goes on waiting, or is answered.
+    /// Ends a call of the service. The record is kept if the request `waits`.
     pub(crate) fn leave(&mut self, fd: i32, waits: bool) {
-        // A stream that was logged at its start needs nothing any more.
+        // A stream that was logged at its start needs its record no longer.
         if self.is_present && waits && !self.present.is_logged {
             let index = fd as usize;
             if index >= self.waiting.len() {
@@ -156,12 +159,12 @@ impl Records {
         self.is_present = false;
     }
 
-    /// The record of the request that a service is called for.
+    /// Returns the record of the request for which a service is called.
     pub(crate) fn present(&self) -> Option<&RequestRecord> {
         self.is_present.then_some(&self.present)
     }
 
-    /// A line was written.
+    /// Notes that a line was written.
     pub(crate) fn set_logged(&mut self) {
         self.present.is_logged = true;
     }

@@ -1,4 +1,4 @@
-//! What lines are written to: a file, or a socket of the system's log.
+//! The targets that lines are written to: a file, or a socket of the system's log.
 
 use crate::{config::LogTarget, sandbox::early};
 use anyhow::Context;
@@ -11,12 +11,12 @@ use std::{
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
-/// A log that does not answer is connected to again after this time.
+/// A log daemon that does not answer is contacted again after this time.
 const RECONNECT_AFTER: Duration = Duration::from_secs(1);
 /// The facility daemon (3) and the severity informational (6) of RFC 5424 §6.2.1.
 const PRIORITY: u32 = 3 << 3 | 6;
 
-/// What lines are written to.
+/// A target that lines are written to.
 pub(super) enum Sink {
     Lines(LineFile),
     Datagrams(Datagrams),
@@ -25,9 +25,9 @@ pub(super) enum Sink {
 /// Lines that could not be written.
 #[derive(Debug, Default)]
 pub(super) struct Loss {
-    /// How many.
+    /// The number of lines.
     pub(super) lines: u64,
-    /// Why; `None` if all were written.
+    /// The reason; `None` if all lines were written.
     pub(super) error: Option<io::Error>,
 }
 
@@ -35,7 +35,7 @@ impl Sink {
     /// Opens the target; `what` names the log in an error.
     ///
     /// # Errors
-    /// The file cannot be opened for appending, or nothing takes messages at the socket.
+    /// The file cannot be opened for appending, or no process receives messages at the socket.
     pub(super) fn open(target: &LogTarget, what: &str) -> anyhow::Result<Self> {
         let lines = |file| Self::Lines(LineFile::new(file));
         Ok(match target {
@@ -59,7 +59,7 @@ impl Sink {
         })
     }
 
-    /// Writes these lines, or as many as can be written.
+    /// Writes these lines, or as many of them as possible.
     pub(super) fn write(&mut self, lines: &[u8]) -> Loss {
         match self {
             Self::Lines(file) => file.write(lines),
@@ -68,10 +68,10 @@ impl Sink {
     }
 }
 
-/// A file that gets whole lines, also where a write fails half way (a full disk).
+/// A file that contains only whole lines, even if a write fails half way (a full disk).
 pub(super) struct LineFile {
     file: Box<dyn Write + Send>,
-    /// The rest of a line of which the beginning was written.
+    /// The rest of a line whose beginning was written.
     rest: Vec<u8>,
 }
 
@@ -80,8 +80,8 @@ impl LineFile {
         Self { file, rest: Vec::new() }
     }
 
-    /// Writes these lines, or as many as can be written. One that is cut is written to its end as soon
-    /// as that is possible, before any other; those behind it are lost.
+    /// Writes these lines, or as many of them as possible. The rest of a line that was cut is
+    /// written as soon as possible, before any other line; the lines after it are lost.
     fn write(&mut self, lines: &[u8]) -> Loss {
         let (written, outcome) = write_part(&mut *self.file, &self.rest);
         self.rest.drain(..written);
@@ -107,7 +107,8 @@ fn count(lines: &[u8]) -> u64 {
     lines.iter().filter(|byte| **byte == b'\n').count() as u64
 }
 
-/// Writes `bytes`, as far as that goes. Returns how many were written, and why not more.
+/// Writes as much of `bytes` as possible. Returns the number of bytes that were written, and the
+/// error that prevented more.
 fn write_part(file: &mut dyn Write, bytes: &[u8]) -> (usize, io::Result<()>) {
     let mut written = 0;
     while written < bytes.len() {
@@ -121,12 +122,12 @@ fn write_part(file: &mut dyn Write, bytes: &[u8]) -> (usize, io::Result<()>) {
     (written, Ok(()))
 }
 
-/// How a line becomes a datagram.
+/// The format of a datagram that contains a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Protocol {
-    /// The form that syslog(3) of glibc sends to a local socket.
+    /// The format that syslog(3) of glibc sends to a local socket.
     Syslog,
-    /// systemd's native protocol: lines of `FIELD=value`. A line of the log has no line feed within.
+    /// systemd's native protocol: lines of `FIELD=value`. A log line contains no line feed.
     Journald,
 }
 
@@ -135,7 +136,7 @@ pub(super) struct Datagrams {
     socket: Option<UnixDatagram>,
     protocol: Protocol,
     path: PathBuf,
-    /// When it was connected last, or should have been.
+    /// The time of the last attempt to connect.
     connected_at: Instant,
     message: Vec<u8>,
 }
@@ -166,7 +167,7 @@ impl Datagrams {
         loss
     }
 
-    /// Sends the message. The receiver may have been restarted since: then it is connected to again.
+    /// Sends the message. Connects again if the receiver may have been restarted.
     fn send(&mut self) -> io::Result<()> {
         let sent = match &self.socket {
             Some(socket) => socket.send(&self.message).map(drop),
@@ -198,10 +199,10 @@ fn connect(path: &Path) -> io::Result<UnixDatagram> {
     Ok(socket)
 }
 
-/// Makes the message of a line.
+/// Makes the message for a line.
 fn put_message(out: &mut Vec<u8>, protocol: Protocol, line: &[u8]) {
     out.clear();
-    // Nothing is lost in a Vec.
+    // Writing to a Vec cannot fail.
     let _ = match protocol {
         Protocol::Syslog => {
             let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
@@ -215,8 +216,8 @@ fn put_message(out: &mut Vec<u8>, protocol: Protocol, line: &[u8]) {
     }
 }
 
-/// `Nov  6 08:49:37` (RFC 3164 §4.1.2), in UTC. Daemons that receive it locally put their own time in its
-/// place.
+/// Returns `Nov  6 08:49:37` (RFC 3164 §4.1.2) in UTC. Daemons that receive it locally replace it
+/// by their own time.
 fn syslog_time(unix_second: u64) -> String {
     let date = date::format(unix_second);
     let date = String::from_utf8_lossy(&date);

@@ -1,7 +1,9 @@
-//! How many connections of this thread have something under way, and how many are streams.
+//! Counts the connections of this thread that have a request or a response in progress, and those
+//! that are streams.
 //!
-//! A [`Member`] is a part of what such a connection owns, so that no transition can be forgotten. It has no size. A
-//! request that is answered in the iteration in which it arrives creates none.
+//! A [`Member`] is a field of the data that such a connection owns, so that no transition can be
+//! forgotten. It has size 0. A request that is answered in the iteration in which it arrives
+//! creates none.
 
 use std::cell::Cell;
 
@@ -12,16 +14,16 @@ thread_local! {
     static COUNTS: [Cell<u64>; 2] = const { [const { Cell::new(0) }; 2] };
 }
 
-/// Counts its owner in one state for as long as it exists.
+/// A marker that counts its owner in one state for as long as it exists.
 #[derive(Debug)]
 pub(crate) struct Member<const STATE: usize>(());
 
-/// A part of a connection with a request or a response under way.
+/// The marker of a connection with a request or a response in progress.
 pub(crate) type Busy = Member<BUSY>;
-/// A part of a connection that is a stream.
+/// The marker of a connection that is a stream.
 pub(crate) type OpenStream = Member<STREAMS>;
 
-/// Connections of this thread that are busy, and those that are streams.
+/// Returns how many connections of this thread are busy, and how many are streams.
 #[inline]
 pub(crate) fn counts() -> (u64, u64) {
     COUNTS.with(|counts| (counts[BUSY].get(), counts[STREAMS].get()))

@@ -10,8 +10,8 @@ use std::{
 
 macro_rules! counters {
     ($($name:ident, $group:literal, $key:literal, $help:literal;)*) => {
-        /// What a worker counts. Every value only grows, but those of `Busy`, `Streams`, `HubPolls` and
-        /// `HubTopicSets`.
+        /// The counters of a worker. All values only grow, except those of `Busy`, `Streams`,
+        /// `HubPolls` and `HubTopicSets`.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
         pub enum Counter {
             $(#[doc = $help] $name,)*
@@ -21,17 +21,18 @@ macro_rules! counters {
             /// All counters, in the order of the enum.
             pub const ALL: &'static [Self] = &[$(Self::$name),*];
 
-            /// The object of the statistics line in which it stands; empty for the line itself.
+            /// Returns the object of the statistics line that contains the counter; empty for the
+            /// line itself.
             pub const fn group(self) -> &'static str {
                 match self { $(Self::$name => $group,)* }
             }
 
-            /// Its key in that object.
+            /// Returns its key in that object.
             pub const fn key(self) -> &'static str {
                 match self { $(Self::$name => $key,)* }
             }
 
-            /// What it counts, in one sentence for people.
+            /// Returns a description for people, in one sentence.
             pub const fn help(self) -> &'static str {
                 match self { $(Self::$name => $help,)* }
             }
@@ -119,7 +120,7 @@ counters! {
     HubEndedLifetime, "hub", "ended_lifetime", "Streams ended because of --hub-max-lifetime.";
 }
 
-/// How many counters there are.
+/// The number of counters.
 pub(crate) const COUNTERS: usize = Counter::ALL.len();
 
 /// The values of all counters at one moment.
@@ -133,24 +134,25 @@ impl Default for Counts {
 }
 
 impl Counts {
-    /// Adds those of another worker.
+    /// Adds the counts of another worker.
     pub fn merge(&mut self, other: &Self) {
         for (ours, theirs) in self.0.iter_mut().zip(other.0) {
             *ours += theirs;
         }
     }
 
-    /// Each counter with its value.
+    /// Returns each counter with its value.
     pub fn iter(&self) -> impl Iterator<Item = (Counter, u64)> + '_ {
         Counter::ALL.iter().map(|&counter| (counter, self[counter]))
     }
 
-    /// Connections that are open now.
+    /// Returns the number of open connections.
     pub fn open(&self) -> u64 {
         self[Counter::Accepted].saturating_sub(self[Counter::Closed])
     }
 
-    /// Of these, connections that have nothing under way, with the architecture `event`.
+    /// Returns the number of open connections without a request or a response in progress, for the
+    /// architecture `event`.
     pub fn idle(&self) -> u64 {
         self.open().saturating_sub(self[Counter::Busy] + self[Counter::Streams])
     }
@@ -172,8 +174,8 @@ impl IndexMut<Counter> for Counts {
     }
 }
 
-/// A worker's counters. The worker alone adds; clones read in other threads at any time and are
-/// never behind by more than the memory of the CPUs is.
+/// A worker's counters. Only the worker adds to them. Clones can be read in other threads at any
+/// time; they are behind only by the time that a store needs to become visible to another CPU.
 #[derive(Clone, Debug)]
 pub struct Counters(Arc<[AtomicU64; COUNTERS]>);
 
@@ -184,27 +186,28 @@ impl Default for Counters {
 }
 
 impl Counters {
-    /// Adds to a counter. For its worker alone: a plain addition to memory, with no locked
-    /// instruction.
+    /// Adds to a counter. Only its worker may call it: this is a plain addition in memory, without
+    /// a locked instruction.
     #[inline]
     pub(crate) fn add(&self, counter: Counter, count: u64) {
         let cell = &self.0[counter as usize];
         cell.store(cell.load(Relaxed).wrapping_add(count), Relaxed);
     }
 
-    /// Sets a counter that is kept elsewhere. For its worker alone.
+    /// Sets a counter whose value is counted elsewhere. Only its worker may call it.
     #[inline]
     pub(crate) fn set(&self, counter: Counter, value: u64) {
         self.0[counter as usize].store(value, Relaxed);
     }
 
-    /// The value of one counter.
+    /// Returns the value of one counter.
     #[inline]
     pub fn get(&self, counter: Counter) -> u64 {
         self.0[counter as usize].load(Relaxed)
     }
 
-    /// The values of all counters. Each is exact; together they are not from one instant.
+    /// Returns the values of all counters. Each is exact, but they are not all from the same
+    /// instant.
     pub fn read(&self) -> Counts {
         Counts(std::array::from_fn(|index| self.0[index].load(Relaxed)))
     }

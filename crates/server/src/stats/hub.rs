@@ -1,27 +1,27 @@
-//! The figures that the workers of a hub share.
+//! The statistics of a hub that its workers share.
 
-/// A hub's history and store at one moment.
+/// The state of a hub's history and store at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HubStatistics {
-    /// Updates in the history.
+    /// The number of updates in the history.
     pub history_updates: u64,
-    /// Their bytes.
+    /// The size of these updates in bytes.
     pub history_bytes: u64,
-    /// The connection to Redis, if the history is kept there.
+    /// The state of the connection to Redis, if the history is kept there.
     pub store: Option<HubStoreStatistics>,
 }
 
-/// A hub's connection to Redis at one moment.
+/// The state of a hub's connection to Redis at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HubStoreStatistics {
-    /// Whether the hub receives what is published at other hubs.
+    /// Whether the hub receives updates that are published at other hubs.
     pub is_connected: bool,
-    /// Times that it was connected again after a failure.
+    /// The number of times that it was connected again after a failure.
     pub reconnections: u64,
 }
 
 impl HubStatistics {
-    /// Each figure with its key in the statistics.
+    /// Returns each value with its key in the statistics.
     pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> {
         let store = self.store.map(|store| {
             [

@@ -1,12 +1,13 @@
-//! How long requests take: a histogram with fixed limits, made of counters.
+//! The latency of requests: a histogram with fixed limits, made of counters.
 //!
-//! A request's time runs from when its head had come until its response is complete, or a long one has been
-//! handed on, by the clock that the loop reads once a wait. So no clock is read for it, and a request that is
-//! answered in the pass in which it came counts as 0: it is below the first limit in any case.
+//! The time of a request begins when its head is complete. It ends when its response is complete,
+//! or when a long response has been handed on. The clock is the one that the loop reads once after
+//! each wait, so latencies need no further clock reads. A request that is answered in the iteration
+//! in which it arrived counts as 0, which is below the first limit in any case.
 
 use super::{Counter, Counters, Counts};
 
-/// The histogram's counters with their upper limits in milliseconds; the last one has none.
+/// The histogram's counters with their upper limits in milliseconds; the last counter has no limit.
 const BUCKETS: [(Counter, u32); 12] = [
     (Counter::Latency5, 5),
     (Counter::Latency10, 10),
@@ -22,7 +23,7 @@ const BUCKETS: [(Counter, u32); 12] = [
     (Counter::LatencyMore, u32::MAX),
 ];
 
-/// Counters of responses by the first digit of their status.
+/// The counters of responses by the first digit of their status.
 pub(crate) const CLASSES: [Counter; 5] = [
     Counter::Responses1xx,
     Counter::Responses2xx,
@@ -31,8 +32,8 @@ pub(crate) const CLASSES: [Counter; 5] = [
     Counter::Responses5xx,
 ];
 
-/// Counts a response with this status, so many milliseconds after its request. A status that is none, such as that
-/// of a connection that was handed over, is not counted.
+/// Counts a response with this status that was complete `elapsed_ms` milliseconds after its
+/// request. An invalid status, such as that of a connection that was handed over, is not counted.
 #[inline]
 pub(crate) fn record(counters: &Counters, status: u16, elapsed_ms: u32) {
     let Some(&class) = CLASSES.get(usize::from(status / 100).wrapping_sub(1)) else { return };
@@ -45,7 +46,8 @@ pub(crate) fn record(counters: &Counters, status: u16, elapsed_ms: u32) {
     counters.add(Counter::LatencySum, elapsed_ms.into());
 }
 
-/// The histogram: for each limit in seconds, how many responses took no longer; infinity comes last.
+/// Returns the histogram: for each limit in seconds, the number of responses that took at most that
+/// long. The last limit is infinity.
 pub(crate) fn histogram(counts: &Counts) -> Vec<(f64, u64)> {
     let mut sum = 0;
     let at_most = |&(counter, limit): &(Counter, u32)| {

@@ -1,16 +1,17 @@
-//! What the workers of one architecture (threads or processes) share: their figures, and the
-//! request to stop.
+//! The state that the workers of one architecture (threads or processes) share: their statistics,
+//! and the request to stop.
 //!
-//! All of it is memory that forked children would share too, and pipes. A worker writes its figures
-//! to a [`ScoreboardSlot`] of its own before each wait, with plain stores; a reader adds the slots
-//! up, and so does not see what workers have done since they last waited. What a worker has counted
-//! outlives it, also if it was killed.
+//! It consists of pipes and of memory that forked children share. A worker writes its statistics to
+//! its own [`ScoreboardSlot`] before each wait, with plain stores. A reader adds up the slots, so
+//! it does not see the work since the last wait of each worker. The statistics of a worker are kept
+//! after its end, even if it was killed.
 //!
-//! A stop signals a notifier that nobody resets: the reading end of a pipe stays readable for all
-//! workers that wait on it. A second notifier ends the grace time of the first. When the process
-//! that could signal it has died, both are ready too (POLLHUP).
+//! A stop signals a notifier that is never reset: the read end of a pipe stays readable for all
+//! workers that wait for it. A second notifier ends the grace time of the first. If the process
+//! that could signal them has died, both are ready, too (POLLHUP).
 //!
-//! It also shows which units wait for an idle client, so that one of them can give way ([`idle`]).
+//! The scoreboard also shows which workers wait for an idle client, so that one of them can be
+//! evicted ([`idle`]).
 
 mod idle;
 
@@ -31,47 +32,49 @@ use std::{
     time::Duration,
 };
 
-/// The first word: until when a stop leaves time, in milliseconds of the monotonic clock.
+/// The index of the first word: the time at which a stop ends, in milliseconds of the monotonic
+/// clock.
 const STOP_AT: usize = 0;
-/// Words before those of the slots; the others are those of [`idle`].
+/// The number of words before those of the slots; the other header words belong to [`idle`].
 const HEADER: usize = 3;
-/// Words of a slot that are not figures.
+/// The number of words of a slot that are not statistics.
 const IDLE_WORDS: usize = 4;
-/// Words of a slot before those of its system calls.
+/// The number of words of a slot before those of its system calls.
 const FIGURES: usize = COUNTERS;
-/// Words of a slot.
+/// The number of words of a slot.
 const SLOT: usize = FIGURES + Counters::WORDS;
 
-/// The memory and the notifiers.
+/// The shared memory and the notifiers.
 #[derive(Debug)]
 pub(crate) struct Scoreboard {
     words: SharedWords,
-    /// How many slots there are.
+    /// The number of slots.
     capacity: usize,
-    /// Ends to ring with: for a stop, and for the end of the time that it leaves.
+    /// The write ends of the notifiers: for a stop, and for the end of its grace time.
     writers: [OwnedFd; 2],
     notifiers: [OwnedFd; 2],
-    /// Signalled when a unit waits for a slot and one becomes free: the end to wait on, and the end to signal with.
+    /// The notifier for a free slot, signalled when one becomes free while a worker waits for it:
+    /// the end to wait on, and the end to signal with.
     room: (OwnedFd, OwnedFd),
     wants_room: AtomicBool,
     slots: Mutex<Slots>,
 }
 
-/// Which worker has which slot.
+/// The assignment of slots to workers.
 #[derive(Debug, Default)]
 struct Slots {
-    /// The figures of the workers that have left.
+    /// The statistics of the workers that have ended.
     left: Statistics,
     free: Vec<usize>,
-    /// Slots that were ever taken: the first ones.
+    /// The number of slots that have ever been claimed; these are the first ones.
     used: usize,
 }
 
 impl Scoreboard {
-    /// With room for so many units at a time.
+    /// Creates a scoreboard for this number of workers at a time.
     ///
     /// # Errors
-    /// When there is no memory or no descriptor left.
+    /// No memory or no descriptor is left.
     pub(crate) fn new(slots: usize) -> io::Result<Self> {
         let words = SharedWords::new(HEADER + slots * (IDLE_WORDS + SLOT))?;
         let (stop, stop_writer) = sys::pipe()?;
@@ -87,7 +90,7 @@ impl Scoreboard {
         })
     }
 
-    /// Takes a slot for a unit; `None` when there is no free one.
+    /// Claims a slot for a worker; returns `None` if no slot is free.
     pub(crate) fn claim_slot(self: &Arc<Self>) -> Option<ScoreboardSlot> {
         let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
         let index = match slots.free.pop() {
@@ -97,7 +100,7 @@ impl Scoreboard {
                 slots.used - 1
             }
             None => {
-                // Under the lock, so that the next worker that leaves sees it.
+                // This is done under the lock, so that the next worker that leaves sees it.
                 self.wants_room.store(true, Relaxed);
                 return None;
             }
@@ -105,11 +108,11 @@ impl Scoreboard {
         Some(ScoreboardSlot { scoreboard: self.clone(), index })
     }
 
-    /// A unit has ended, however it has: its figures are kept, and its slot is free.
+    /// Frees the slot of a worker that has ended in any way; its statistics are kept.
     pub(crate) fn leave(&self, index: usize) {
         let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
         let mut figures = self.figures(index);
-        // Whatever it held the kernel has closed.
+        // The kernel has closed all its connections.
         figures.counts[Counter::Closed] = figures.counts[Counter::Accepted];
         slots.left.merge(&figures);
         for word in self.slot(index) {
@@ -122,24 +125,24 @@ impl Scoreboard {
         }
     }
 
-    /// Another process has taken the place of one that has died.
+    /// Counts a process that has replaced one that died.
     pub(crate) fn count_replacement(&self) {
         let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
         slots.left.counts[Counter::WorkersReplaced] += 1;
     }
 
-    /// What becomes readable when a slot is free again, after there was none.
+    /// Returns the descriptor that becomes readable when a slot is free again after there was none.
     pub(crate) fn room(&self) -> BorrowedFd<'_> {
         self.room.0.as_fd()
     }
 
-    /// Silences [`Scoreboard::room`].
+    /// Resets [`Scoreboard::room`].
     pub(crate) fn drain_room(&self) {
         let mut rings = [0; 64];
         while sys::read(self.room.0.as_fd(), &mut rings).is_ok_and(|count| count == rings.len()) {}
     }
 
-    /// The figures of all units, those that have ended too.
+    /// Returns the statistics of all workers, including those that have ended.
     pub(crate) fn statistics(&self) -> Statistics {
         let slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
         let mut all = slots.left.clone();
@@ -149,12 +152,12 @@ impl Scoreboard {
         all
     }
 
-    /// Tells all units to stop, and how much time they have. A second call may shorten it.
+    /// Requests all workers to stop within `grace`. A second call may shorten the time.
     pub(crate) fn stop(&self, grace: Duration) {
         let until = now_ms().saturating_add(u64::try_from(grace.as_millis()).unwrap_or(u64::MAX));
         let is_first = self.words[STOP_AT].swap(until, Relaxed) == 0;
         let [stop, end] = &self.writers;
-        // When a pipe is full, it has rung already.
+        // If a pipe is full, it is readable already.
         if is_first {
             let _ = sys::write(stop.as_fd(), &[1]);
         }
@@ -163,12 +166,14 @@ impl Scoreboard {
         }
     }
 
-    /// Until when a stop leaves time, on [`Clock::now_ms`]'s clock; `None` before a stop is requested.
+    /// Returns the time at which a stop ends, on the clock of [`Clock::now_ms`]; `None` before a
+    /// stop is requested.
     pub(crate) fn stop_at_ms(&self) -> Option<u64> {
         Some(self.words[STOP_AT].load(Relaxed)).filter(|&at| at > 0)
     }
 
-    /// What children are to keep open: the ends that ring, not those to ring with.
+    /// Returns the descriptors that children keep open: the read ends of the notifiers, not the
+    /// write ends.
     pub(crate) fn notifiers(&self) -> [BorrowedFd<'_>; 2] {
         [self.notifiers[0].as_fd(), self.notifiers[1].as_fd()]
     }
@@ -194,7 +199,7 @@ impl Scoreboard {
     }
 }
 
-/// A unit's place on the board.
+/// A worker's slot of the scoreboard.
 #[derive(Debug)]
 pub(crate) struct ScoreboardSlot {
     scoreboard: Arc<Scoreboard>,
@@ -202,12 +207,12 @@ pub(crate) struct ScoreboardSlot {
 }
 
 impl ScoreboardSlot {
-    /// Its number, for [`Scoreboard::leave`].
+    /// Returns its number, for [`Scoreboard::leave`].
     pub(crate) fn index(&self) -> usize {
         self.index
     }
 
-    /// Shows these figures, in place of those before.
+    /// Publishes these statistics; they replace those before.
     pub(crate) fn show(&self, figures: &Statistics) {
         let first = figures.counts.iter().map(|(_, value)| value);
         let all = first.chain(figures.system_calls.words());
@@ -216,18 +221,18 @@ impl ScoreboardSlot {
         }
     }
 
-    /// Whether a stop has been requested.
+    /// Returns whether a stop has been requested.
     pub(crate) fn is_stop_requested(&self) -> bool {
         self.scoreboard.stop_at_ms().is_some()
     }
 
-    /// The descriptor that becomes readable when a stop is requested, and the one that becomes
-    /// readable when its grace time is over.
+    /// Returns the descriptor that becomes readable when a stop is requested or, if `is_stopping`,
+    /// the one that becomes readable when its grace time is over.
     pub(crate) fn notifier(&self, is_stopping: bool) -> BorrowedFd<'_> {
         self.scoreboard.notifiers[usize::from(is_stopping)].as_fd()
     }
 
-    /// How long a stop still leaves.
+    /// Returns the time that is left until a stop ends.
     pub(crate) fn time_left(&self) -> Duration {
         let until = self.scoreboard.words[STOP_AT].load(Relaxed);
         Duration::from_millis(until.saturating_sub(now_ms()))
@@ -259,7 +264,7 @@ mod tests {
         first.show(&figures(6, 3));
         let all = scoreboard.statistics();
         assert_eq!((all.count(Counter::Requests), all.open()), (13, 4));
-        // Killed with three connections open.
+        // The worker was killed while three connections were open.
         scoreboard.leave(first.index());
         let all = scoreboard.statistics();
         assert_eq!(

@@ -1,14 +1,16 @@
-//! Units whose client is idle, and how one of them gives way to a connection that waits.
+//! Workers whose client is idle, and the eviction of one of them for a connection that waits.
 //!
-//! A unit of a blocking architecture serves one connection at a time, so clients that keep their connections open
-//! without using them could occupy all units. While all units of a pool are occupied, one that waits for an idle
-//! client also watches the listeners. When a connection waits there, one of these units closes its own connection and
-//! accepts the waiting one. It is a unit of the address that occupies most units, and of these the unit whose client has
-//! been idle longest ([`crate::clients::most_held_first`]). Where each connection has its own unit, the acceptor watches.
+//! A worker of a blocking architecture serves one connection at a time, so clients that keep their
+//! connections open without using them could occupy all workers. While all workers of a pool are
+//! occupied, one of those that wait for an idle client also watches the listeners. When a
+//! connection waits there, one of the workers with an idle client closes its own connection and
+//! accepts the waiting one. It is a worker of the address that occupies most workers; of these, the
+//! worker whose client has been idle longest ([`crate::clients::most_held_first`]). If each
+//! connection has its own worker, the acceptor watches.
 //!
-//! The words of all units stand next to each other, so that a look at them is short. They are in shared memory and use
-//! sequentially consistent operations: a unit first shows what it does and then looks at the others, so that of two
-//! units at least one sees the other.
+//! The words of all workers are adjacent, so that scanning them is fast. They are in shared memory
+//! and use sequentially consistent operations: a worker first publishes its own state and then
+//! reads that of the others, so that of two workers at least one sees the other.
 
 use super::{HEADER, Scoreboard, ScoreboardSlot};
 use crate::clients::{Held, most_held_first};
@@ -23,49 +25,53 @@ use std::{
     time::Duration,
 };
 
-/// The unit that watches the listeners: its slot and one; 0 is none.
+/// The index of the word with the worker that watches the listeners: its slot plus one; 0 is none.
 const WATCHER: usize = 1;
-/// How many units have an idle client. After a unit was killed it may be too high, which only costs a look.
+/// The index of the word with the number of workers that have an idle client. After a worker was
+/// killed the number may be too high, which only costs a scan.
 const IDLE: usize = 2;
 
-/// So many idle units are compared by the addresses of their clients: all of them, or a random sample.
+/// The maximum number of idle workers that are compared by the addresses of their clients. If there
+/// are more, a random sample is compared.
 const SAMPLE: usize = 256;
 
-/// In the word of an idle unit: its client is to give way.
+/// A bit in the word of an idle worker: its client is being evicted.
 const GIVE_WAY: u64 = 1 << 63;
 
-/// What a unit of a pool does.
+/// The state of a worker of a pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u64)]
 pub(crate) enum Phase {
     /// It waits for a connection.
     Accepting = 1,
-    /// It has one.
+    /// It has a connection.
     Serving = 2,
 }
 
 impl Scoreboard {
-    /// For each slot, since when its client is idle, in nanoseconds of the monotonic clock; 0 where it is not.
+    /// Returns, for each slot, the time since which its client is idle, in nanoseconds of the
+    /// monotonic clock; 0 if the client is not idle.
     fn idle_since(&self) -> &[AtomicU64] {
         &self.words[HEADER..HEADER + self.capacity]
     }
 
-    /// For each slot, the thread that [`sys::wake`] wakes.
+    /// Returns, for each slot, the thread that [`sys::wake`] wakes.
     fn threads(&self) -> &[AtomicU64] {
         &self.words[HEADER + self.capacity..HEADER + 2 * self.capacity]
     }
 
-    /// For each slot of a pool, its [`Phase`]; 0 where there is no unit.
+    /// Returns, for each slot of a pool, its [`Phase`]; 0 if there is no worker.
     fn phases(&self) -> &[AtomicU64] {
         &self.words[HEADER + 2 * self.capacity..HEADER + 3 * self.capacity]
     }
 
-    /// For each slot, [`crate::clients::client_key`] of its client; 0 where the client has no address.
+    /// Returns, for each slot, the [`crate::clients::client_key`] of its client; 0 if the client
+    /// has no address.
     fn clients(&self) -> &[AtomicU64] {
         &self.words[HEADER + 3 * self.capacity..HEADER + 4 * self.capacity]
     }
 
-    /// A unit has ended.
+    /// Forgets the state of a worker that has ended.
     pub(super) fn forget_idle(&self, index: usize) {
         if self.idle_since()[index].swap(0, SeqCst) != 0 {
             self.words[IDLE].fetch_sub(1, SeqCst);
@@ -79,7 +85,8 @@ impl Scoreboard {
         let _ = self.words[WATCHER].compare_exchange(index as u64 + 1, 0, SeqCst, SeqCst);
     }
 
-    /// Whether no unit of the pool waits for a connection, and none is about to because its client gives way.
+    /// Returns whether no worker of the pool waits for a connection, and no client is being
+    /// evicted, which would make its worker accept.
     fn is_full(&self) -> bool {
         let is_accepting =
             self.phases().iter().any(|phase| phase.load(SeqCst) == Phase::Accepting as u64);
@@ -87,14 +94,15 @@ impl Scoreboard {
         !is_accepting && !yields()
     }
 
-    /// The units with an idle client, and since when it is idle.
+    /// Returns the workers with an idle client, each with the time since which it is idle.
     fn idle(&self) -> impl Iterator<Item = (u64, usize)> {
         let since = self.idle_since().iter().map(|since| since.load(SeqCst)).enumerate();
         let idle = since.filter(|&(_, since)| since != 0 && since & GIVE_WAY == 0);
         idle.map(|(index, since)| (since, index))
     }
 
-    /// The unit whose client gives way next, and since when that one is idle.
+    /// Returns the worker whose client is evicted next, with the time since which the client is
+    /// idle.
     fn next_to_give_way(&self) -> Option<(u64, usize)> {
         let mut idle: Vec<_> = self.idle().collect();
         let is_whole = idle.len() <= SAMPLE;
@@ -114,26 +122,28 @@ impl Scoreboard {
         }
     }
 
-    /// A connection waits. Tells the unit whose client gives way next to close its connection, unless a unit accepts or is
-    /// about to.
+    /// Makes room for a connection that waits: evicts an idle client, unless a worker accepts or is
+    /// about to accept.
     pub(crate) fn make_room(&self) {
         if self.is_full() {
             self.evict_one();
         }
     }
 
-    /// As [`Scoreboard::make_room`], where each connection has a unit of its own: unless a slot is free by now.
+    /// Does the same as [`Scoreboard::make_room`] if each connection has its own worker; does
+    /// nothing if a slot is free by now.
     pub(crate) fn make_room_for_unit(&self) {
-        // A unit that leaves holds the lock from when it is no longer shown until its slot is free.
+        // A worker that ends holds the lock from the time when its state is cleared until its slot
+        // is free.
         let slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
         if slots.free.is_empty() && slots.used == self.capacity {
             self.make_room();
         }
     }
 
-    /// Returns whether there is an idle client.
+    /// Evicts one idle client. Returns whether there was an idle client.
     fn evict_one(&self) -> bool {
-        // A unit that becomes busy at this moment is passed over; each try finds another one.
+        // A worker that becomes busy at this moment is skipped; each attempt finds another one.
         for _ in 0..self.capacity {
             let Some((since, index)) = self.next_to_give_way() else { return false };
             let outcome =
@@ -148,8 +158,8 @@ impl Scoreboard {
 }
 
 impl ScoreboardSlot {
-    /// Shows what this unit of a pool does. One that has accepted a connection may be the last: then a unit with an
-    /// idle client is to watch the listeners.
+    /// Publishes the state of this worker of a pool. A worker that has accepted a connection may
+    /// have been the last free one; then a worker with an idle client must watch the listeners.
     pub(crate) fn enter(&self, phase: Phase) {
         self.scoreboard.phases()[self.index].store(phase as u64, SeqCst);
         if phase == Phase::Serving {
@@ -157,7 +167,8 @@ impl ScoreboardSlot {
         }
     }
 
-    /// Has the unit watch whose client has been idle longest, if there is a need and no unit watches yet.
+    /// Makes the worker whose client has been idle longest watch the listeners, if a watcher is
+    /// needed and there is none yet.
     pub(crate) fn appoint_watcher(&self) {
         let scoreboard = &self.scoreboard;
         if scoreboard.words[IDLE].load(SeqCst) != 0
@@ -169,20 +180,22 @@ impl ScoreboardSlot {
         }
     }
 
-    /// Shows the address of the client that this unit has accepted ([`crate::clients::client_key`]); 0 for none.
+    /// Publishes the address of the client that this worker has accepted
+    /// ([`crate::clients::client_key`]); 0 for none.
     pub(crate) fn set_client(&self, client: u64) {
         self.scoreboard.clients()[self.index].store(client, SeqCst);
     }
 
-    /// Shows that the client of `thread`, which calls, is idle since `since_ns`.
+    /// Publishes that the client is idle since `since_ns`. `thread` is the calling thread.
     pub(crate) fn begin_idle(&self, thread: i32, since_ns: u64) {
         self.scoreboard.words[IDLE].fetch_add(1, SeqCst);
         self.scoreboard.threads()[self.index].store(u64::from(thread.unsigned_abs()), SeqCst);
         self.scoreboard.idle_since()[self.index].store(since_ns.max(1), SeqCst);
     }
 
-    /// Ends that. Returns whether the client is to give way. `may_give_way` is whether the unit
-    /// then closes its connection, and accepts or ends: the others see no moment in which it does neither.
+    /// Publishes that the client is no longer idle. Returns whether the client is evicted.
+    /// `may_give_way` is true if the worker would then close the connection and either accept or
+    /// end; other workers never see it in neither state.
     pub(crate) fn end_idle(&self, may_give_way: bool) -> bool {
         let since = &self.scoreboard.idle_since()[self.index];
         if may_give_way && since.load(SeqCst) & GIVE_WAY != 0 {
@@ -193,30 +206,31 @@ impl ScoreboardSlot {
         gives_way
     }
 
-    /// Whether the client is to give way.
+    /// Returns whether the client is to be evicted.
     pub(crate) fn gives_way(&self) -> bool {
         self.scoreboard.idle_since()[self.index].load(SeqCst) & GIVE_WAY != 0
     }
 
-    /// Ends this unit's watch, if it watches.
+    /// Ends this worker's watch, if it watches.
     pub(crate) fn end_watch(&self) {
         self.scoreboard.stop_watching(self.index);
     }
 
-    /// Whether this unit is to watch the listeners: all units of the pool are occupied, and no other one watches.
+    /// Makes this worker watch the listeners if all workers of the pool are occupied and no other
+    /// one watches. Returns whether it watches.
     pub(crate) fn begin_watch(&self) -> bool {
         let watcher = &self.scoreboard.words[WATCHER];
         self.scoreboard.is_full()
             && watcher.compare_exchange(0, self.index as u64 + 1, SeqCst, SeqCst).is_ok()
     }
 
-    /// As [`Scoreboard::make_room`].
+    /// Does the same as [`Scoreboard::make_room`].
     pub(crate) fn make_room(&self) {
         self.scoreboard.make_room();
     }
 
-    /// Now, on the clock of [`ScoreboardSlot::begin_idle`]: not the coarse one, for several clients may become idle within
-    /// a millisecond.
+    /// Returns the present time on the clock of [`ScoreboardSlot::begin_idle`]. The coarse clock is
+    /// not used, because several clients may become idle within a millisecond.
     pub(crate) fn now_ns() -> u64 {
         let now = clock_gettime(ClockId::Monotonic);
         u64::try_from(Duration::try_from(now).unwrap_or_default().as_nanos()).unwrap_or(1)
@@ -228,7 +242,7 @@ mod tests {
     use super::*;
     use std::sync::Arc;
 
-    /// A thread number that no thread has: pids are below 2^22.
+    /// A thread number that no thread has: thread IDs are below 2^22.
     const NOBODY: i32 = i32::MAX;
 
     fn pool(slots: usize) -> (Arc<Scoreboard>, Vec<ScoreboardSlot>) {
@@ -255,14 +269,14 @@ mod tests {
         for units in [5, 2 * SAMPLE] {
             let (scoreboard, slots) = pool(units);
             for (index, slot) in slots.iter().enumerate() {
-                // The other address has one unit in five, and its clients have been idle longest.
+                // The other address has one worker in five, and its clients have been idle longest.
                 slot.set_client(if index % 5 == 0 { 1 } else { 2 });
                 slot.begin_idle(NOBODY, if index % 5 == 0 { 10 } else { 20 });
             }
             assert!(scoreboard.evict_one());
             let first = slots.iter().position(ScoreboardSlot::gives_way).unwrap();
             assert_ne!(first % 5, 0, "{units} units");
-            // Its next client has another address.
+            // The next client of this slot has another address.
             slots[1].enter(Phase::Accepting);
             scoreboard.leave(slots[1].index());
             assert_eq!(scoreboard.clients()[slots[1].index()].load(SeqCst), 0);
@@ -289,7 +303,7 @@ mod tests {
         assert!(!slots[1].begin_watch(), "the unit whose client has given way accepts");
         slots[0].enter(Phase::Serving);
         assert!(slots[1].begin_watch(), "a watch ends with the wait");
-        // It was killed: another one may watch, and its client is idle no more.
+        // The worker was killed: another one may watch, and its client is no longer idle.
         scoreboard.leave(slots[1].index());
         slots[0].begin_idle(NOBODY, 9);
         assert!(slots[0].begin_watch());
