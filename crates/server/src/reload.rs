@@ -1,8 +1,8 @@
 //! Changes of the configuration while the server runs.
 //!
-//! The caller of [`crate::run()`] says how a configuration is read again ([`Reload`]); the main thread has
-//! it read and checked, and offers it to the workers, who change to it together
-//! (`engine::event::renew`).
+//! The caller of [`crate::run()`] provides the function that reads the configuration again
+//! ([`Reload`]). The main thread calls it, checks the result, and offers it to the workers, which
+//! change to it together (`engine::event::renew`).
 
 use crate::{
     config::Config,
@@ -18,31 +18,32 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// How long all workers together may take to prepare for a configuration, or to change to it.
+/// The time in which all workers together must prepare for a configuration, or change to it.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// A configuration that was read again.
 #[derive(Debug)]
 pub struct Reloaded {
-    /// What the server is to run with.
+    /// The configuration that the server is to run with.
     pub config: Config,
-    /// What has changed, a line for each key; empty if nothing has.
+    /// The changes, a line for each key; empty if nothing has changed.
     pub changes: Vec<String>,
-    /// Whether it names other files of certificates, which are used after [`Reload::accept`].
+    /// Whether it names other certificate files. Their certificates are used after
+    /// [`Reload::accept`].
     pub replaces_certificates: bool,
 }
 
 /// Reads the configuration again.
 pub trait Reload {
-    /// The configuration as its files are now. `current` is what the server runs with: caches and
-    /// certificates that have not changed are taken from there.
+    /// Returns the configuration as its files are now. `current` is the configuration that the
+    /// server runs with: unchanged caches and certificates are taken from it.
     ///
     /// # Errors
-    /// The configuration cannot be used, or a change needs a restart. The message says where and why;
-    /// nothing has changed then.
+    /// The configuration cannot be used, or a change needs a restart. The message says where and
+    /// why; nothing has changed then.
     fn read(&mut self, current: &Config) -> anyhow::Result<Reloaded>;
 
-    /// The server runs by the configuration that was read last.
+    /// Notes that the server now runs with the configuration that was read last.
     fn accept(&mut self);
 }
 
@@ -53,18 +54,18 @@ pub(crate) struct Renewal {
     pub(crate) config: Arc<Config>,
     pub(crate) rules: Arc<Rules>,
     pub(crate) contents: Arc<Contents>,
-    /// Of each worker.
+    /// The maximum number of connections of each worker.
     pub(crate) max_connections: Vec<usize>,
     answers: Sender<Answer>,
 }
 
 type Answer = (usize, Result<(), String>);
 
-/// Where workers find the configuration that is offered.
+/// The place where workers find the configuration that is offered.
 pub(crate) type Offer = Arc<Mutex<Option<Arc<Renewal>>>>;
 
 impl Renewal {
-    /// A renewal, and where the workers' answers come.
+    /// Creates a renewal, and the receiver of the workers' answers.
     pub(crate) fn new(
         number: u64,
         config: Arc<Config>,
@@ -77,14 +78,14 @@ impl Renewal {
         (Self { number, config, rules, contents, max_connections, answers }, receiver)
     }
 
-    /// Says what became of it in a worker.
+    /// Reports the result of the renewal in a worker.
     pub(crate) fn answer(&self, worker: usize, outcome: Result<(), String>) {
         // The main thread may have given up waiting.
         let _ = self.answers.send((worker, outcome));
     }
 }
 
-/// Waits until all of `workers` have said that it worked.
+/// Waits until all of `workers` have reported success.
 ///
 /// # Errors
 /// A worker has failed, or does not answer in time.
@@ -103,10 +104,10 @@ pub(crate) fn await_all(answers: &Receiver<Answer>, workers: usize) -> anyhow::R
     Ok(())
 }
 
-/// Whether the directories of all sites can be opened, before any worker is concerned.
+/// Checks that the directories of all sites can be opened, before any worker changes.
 ///
 /// # Errors
-/// Names the directory at fault.
+/// The message names the directory at fault.
 pub(crate) fn check_sites(config: &Config) -> anyhow::Result<()> {
     Tree::of(&config.site)?;
     for host in &config.hosts {

@@ -1,4 +1,4 @@
-//! The server as a process: signals, and what is printed.
+//! The server as a process: signals and output.
 
 mod announce;
 mod reload;
@@ -21,7 +21,7 @@ use pollux_sys as sys;
 use serde::Serialize;
 use std::{io::Write, path::PathBuf, time::Duration};
 
-/// How a server speaks.
+/// The output of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Report {
     /// Sentences on standard error.
@@ -31,8 +31,8 @@ pub enum Report {
     Json,
 }
 
-/// What tells the main thread that a worker has ended, or that an operator has a task for it. Nothing else
-/// sends it: sockets have no owner.
+/// The signal that notifies the main thread that a worker has ended or that an operator has sent a
+/// task. Nothing else sends it: no socket has an owner.
 const ATTENTION: libc::c_int = libc::SIGURG;
 const SIGNALS: [libc::c_int; 7] = [
     libc::SIGTERM,
@@ -44,9 +44,9 @@ const SIGNALS: [libc::c_int; 7] = [
     ATTENTION,
 ];
 
-/// Keeps the signals that [`run`] takes for it. What starts a thread, such as a cache with a
-/// directory, comes after this: otherwise a signal to the process would go to that thread, and end
-/// both.
+/// Blocks the signals that [`run`] waits for. Call it before any function that starts a thread,
+/// such as opening a cache with a directory. Otherwise a signal to the process could be delivered
+/// to that thread, and would end the process.
 ///
 /// # Errors
 /// The errors of pthread_sigmask(3).
@@ -54,39 +54,43 @@ pub fn hold_signals() -> std::io::Result<()> {
     sys::block_signals(&SIGNALS)
 }
 
-/// Has SIGALRM come after each interval of the service manager's watchdog, if it has one. A timer's signal and no
-/// thread of its own: it works for processes that are forked too, and tells nothing when this thread hangs.
+/// Requests a SIGALRM after the interval of the service manager's watchdog, if there is one. A
+/// timer's signal is used instead of a thread because it also works for processes that are forked,
+/// and because the watchdog is not notified if this thread hangs.
 fn await_watchdog() {
     if let Some(seconds) = service_manager::watchdog_interval_s() {
         sys::alarm(seconds);
     }
 }
 
-/// Runs a server until SIGTERM or SIGINT, then stops within the grace time; a second one stops at
-/// once. SIGUSR1 prints the statistics, SIGHUP reads the configuration and certificates again and reopens the access log
-/// (and so a terminal that goes away does not end it). SIGUSR2 starts the program anew and leaves the service to that
-/// process. Must be called by the only thread of the
-/// process, but for those that [`hold_signals`] speaks of.
+/// Runs a server until SIGTERM or SIGINT, then stops it within the grace time; a second such signal
+/// stops it at once. SIGUSR1 prints the statistics. SIGHUP reads the configuration and the
+/// certificates again and reopens the access log; so the server does not end when its terminal is
+/// closed. SIGUSR2 starts the program again and hands the service over to the new process. The
+/// caller must be the only thread of the process, except for threads that were started after
+/// [`hold_signals`].
 ///
 /// # Errors
-/// As [`Server::start`]; and what ended a worker.
+/// The errors of [`Server::start`], and the error that ended a worker.
 pub fn run(config: Config, report: Report) -> anyhow::Result<Statistics> {
     run_with(config, report, None)
 }
 
-/// As [`run`], with a configuration that `reload` reads again at a SIGHUP and for `pollux ctl reload`.
+/// Does the same as [`run`], with a configuration that `reload` reads again after SIGHUP and for
+/// `pollux ctl reload`.
 ///
 /// # Errors
-/// As [`run`].
+/// The errors of [`run`].
 pub fn run_with(
     mut config: Config,
     report: Report,
     mut reload: Option<&mut dyn Reload>,
 ) -> anyhow::Result<Statistics> {
-    // The workers inherit this: no signal ever interrupts them.
+    // The workers inherit the blocked signals, so no signal ever interrupts them.
     hold_signals()?;
     sys::ignore_sigpipe();
-    // Now: later another file may have taken its place, which is the one to start then.
+    // The path is read now. Later another file may have replaced the program, and an upgrade must
+    // start that file.
     let program = std::env::current_exe();
     let predecessor = Predecessor::find()?;
     if let Some(most) = config.signal_queue {
@@ -120,7 +124,7 @@ pub fn run_with(
             Ok(())
         }
     };
-    // Nobody reads standard output any more: no reason to stop serving.
+    // A failed write to standard output is no reason to stop serving.
     let print_now = |server: &Server| {
         if let Err(error) = print(&server.statistics()) {
             tracing::warn!("the statistics cannot be printed: {error:#}");
@@ -139,10 +143,10 @@ pub fn run_with(
     while !is_succeeded {
         match server.next_signal(&SIGNALS)? {
             Some(libc::SIGUSR1) => print_now(&server),
-            // What became of it is in the log.
+            // The result is in the log.
             Some(libc::SIGUSR2) => is_succeeded = upgrade(&mut server).is_ok(),
             Some(libc::SIGHUP) => {
-                // What became of it is in the log.
+                // The result is in the log.
                 let _ = reload::renew(&mut server, reload.as_deref_mut());
             }
             Some(libc::SIGALRM) => {
@@ -174,7 +178,7 @@ pub fn run_with(
                     let _ = outcome.send(done.map_err(|error| format!("{error:#}")));
                 }
             }
-            // No worker should end before a stop has been requested: `wait` returns why it did.
+            // No worker should end before a stop is requested; `wait` returns the reason.
             _ => {
                 server.begin_stop(Duration::ZERO);
                 let statistics = server.wait()?;
@@ -186,7 +190,7 @@ pub fn run_with(
     while server.running() > 0 {
         match server.next_signal(&SIGNALS)? {
             Some(ATTENTION) | None => {}
-            // While it stops, the service manager's own time for that runs.
+            // During a stop the service manager's time limit for stopping applies.
             Some(libc::SIGALRM) => {
                 service_manager::alive();
                 await_watchdog();
@@ -206,7 +210,7 @@ pub fn run_with(
     Ok(statistics)
 }
 
-/// A listener for plain HTTP that sends clients to the first TCP listener of `server`.
+/// Starts a listener for plain HTTP that redirects clients to the first TCP listener of `server`.
 fn redirect_to(
     server: &Server,
     address: Listen,
@@ -230,7 +234,8 @@ fn redirect_to(
     Ok(redirect)
 }
 
-/// Before the workers start: which mechanism could queue more is up to them.
+/// Sets the limit. Must be called before the workers start, because it decides how many signals
+/// their mechanism can queue.
 fn limit_signal_queue(most: u64) -> anyhow::Result<()> {
     let (_, hard) = sys::signal_queue_limit().context("RLIMIT_SIGPENDING")?;
     anyhow::ensure!(
@@ -270,13 +275,13 @@ fn listening(server: &Server) -> anyhow::Result<String> {
     })?)
 }
 
-/// Lines on standard error. Nobody may be there to read them, which is no reason to stop serving:
-/// eprintln! would panic.
+/// Writes lines to standard error. A failed write is no reason to stop serving; eprintln! would
+/// panic.
 fn say(lines: &str) {
     let _ = writeln!(std::io::stderr().lock(), "{lines}");
 }
 
-/// Writes a line at once, because its reader waits for it.
+/// Writes a line and flushes it, because its reader waits for it.
 fn println_json(line: &str) -> anyhow::Result<()> {
     let mut stdout = std::io::stdout().lock();
     writeln!(stdout, "{line}")?;

@@ -43,7 +43,7 @@ use std::{
     time::Duration,
 };
 
-/// The figures of all workers that answer.
+/// Returns the sum of the statistics of all workers that answer.
 fn total<'r>(remotes: impl IntoIterator<Item = &'r Arc<Remote>>) -> Statistics {
     let replies: Vec<_> = remotes.into_iter().map(|remote| remote.request_statistics()).collect();
     let mut all = Statistics::default();
@@ -53,9 +53,9 @@ fn total<'r>(remotes: impl IntoIterator<Item = &'r Arc<Remote>>) -> Statistics {
     all
 }
 
-/// A running server. Dropping it stops it at once, without waiting for its end; [`Server::stop`] leaves
-/// time for what is in flight. The file of a UNIX listener goes with it, unless somebody has put another in
-/// its place.
+/// A running server. Dropping it stops it at once, without waiting for the workers;
+/// [`Server::stop`] gives requests in progress time to finish. The file of a UNIX listener is
+/// removed with the server, unless another file has replaced it.
 #[derive(Debug)]
 pub struct Server {
     units: Units,
@@ -65,47 +65,48 @@ pub struct Server {
     addresses: Vec<Listen>,
     mechanism: MechanismSpec,
     log: Option<Log>,
-    /// Those of all workers; one that workers share once for each.
+    /// The listeners of all workers. A listener that workers share is contained once for each of
+    /// them.
     listeners: Vec<Arc<Listener>>,
-    /// Of UNIX listeners; they go with the server.
+    /// The files of UNIX listeners, which are removed with the server.
     files: Vec<SocketFile>,
     ends: Ends,
-    /// What all of them keep replies in.
+    /// The cache in which all workers store responses.
     cache: SharedStore,
-    /// What the control socket leaves to the main thread.
+    /// The tasks that the control socket passes to the main thread.
     tasks: Option<Tasks>,
-    /// The control socket, which is there for as long as the server.
+    /// The control socket, which is open for as long as the server runs.
     operator: Option<Operator>,
-    /// Serves the figures over HTTP.
+    /// Serves the statistics over HTTP.
     web: Option<Web>,
     hub: Option<Arc<HubShared>>,
-    /// Tells each worker what the others publish.
+    /// Notifies each worker of updates that other workers publish.
     news: Option<HubNews>,
-    /// Where a new configuration is offered to the workers, and how many were.
+    /// The place where a new configuration is offered to the workers, and how many were offered.
     offer: Offer,
     renewals: u64,
-    /// Where workers report what became of an upgrade.
+    /// The channel through which workers report the result of an upgrade.
     reports: Reports,
-    /// What the workers run with, where that can be changed.
+    /// The configuration of the workers, if it can be changed.
     config: Option<Arc<Config>>,
-    /// The rules that were made of it.
+    /// The rules that were made from `config`.
     rules: Option<Arc<Rules>>,
     /// The certificates.
     tls: Option<Arc<Tls>>,
-    /// How a worker that has panicked is replaced.
+    /// Starts the replacement of a worker that has panicked.
     replacements: Option<Replacements>,
-    /// Orders certificates.
+    /// The thread that orders certificates.
     acme: Option<Renewer>,
 }
 
-/// Which unit serves.
+/// The workers of the server, by kind.
 #[derive(Debug)]
 enum Units {
-    /// Each of them waits for many connections at a time.
+    /// Threads, each of which waits for many connections at a time.
     Workers(Vec<Worker>),
-    /// Each of them blocks for one connection, in this process.
+    /// Threads of this process, each of which blocks for one connection.
     Threads(Threads),
-    /// Likewise, in one of its own.
+    /// Processes, each of which blocks for one connection.
     Processes(Box<Processes>),
 }
 
@@ -113,8 +114,9 @@ impl Server {
     /// Starts the workers and returns when all of them are ready to accept.
     ///
     /// # Errors
-    /// Names the setting, the address, the file or the limit at fault; nothing runs then. Also for an
-    /// architecture of processes, which [`run()`](crate::run()) alone can look after.
+    /// The message names the setting, the address, the file or the limit at fault; nothing runs
+    /// then. An architecture with processes is an error, too, because only [`run()`](crate::run())
+    /// can supervise them.
     pub fn start(config: Config) -> anyhow::Result<Self> {
         let name = config.architecture;
         anyhow::ensure!(
@@ -124,8 +126,8 @@ impl Server {
         Self::start_watched(config, None)
     }
 
-    /// As [`Server::start`]; `at_end` is called by each worker's thread when it ends. Of processes
-    /// it must be the only thread that calls, which then looks after them with
+    /// Does the same as [`Server::start`]. Each worker's thread calls `at_end` when it ends. If the
+    /// workers are processes, the caller must be the only thread, and must then supervise them with
     /// [`Server::next_signal`].
     pub(crate) fn start_watched(config: Config, at_end: Option<fn()>) -> anyhow::Result<Self> {
         let make: MakeService<Generations> = Arc::new(|config, rules, contents, hub| {
@@ -138,12 +140,12 @@ impl Server {
         Self::start_making(config, at_end, make, Some(Generations::adopt))
     }
 
-    /// Starts a server whose workers run a service of the caller's own. `make` is called once in
-    /// each worker's thread, so the service need not be `Send`.
+    /// Starts a server whose workers run the caller's own service. `make` is called once in each
+    /// worker's thread, so the service need not be `Send`.
     ///
     /// # Errors
-    /// As [`Server::start`]; also for another architecture than `event`, and whatever `make`
-    /// returns.
+    /// The errors of [`Server::start`]; any other architecture than `event`; and the errors of
+    /// `make`.
     pub fn start_with<S: Service + 'static>(
         config: Config,
         make: impl Fn() -> anyhow::Result<S> + Send + Sync + 'static,
@@ -278,7 +280,7 @@ impl Server {
             };
             if index == 0 {
                 server.addresses.clone_from(&info.listens);
-                // One that was taken over from several workers is there several times.
+                // A listener that was taken over from several workers is contained several times.
                 server.addresses.dedup();
             }
             if let Units::Workers(workers) = &mut server.units {
@@ -294,7 +296,7 @@ impl Server {
         Ok(server)
     }
 
-    /// Starts the units of an architecture whose engine blocks.
+    /// Starts the workers of an architecture whose engine blocks.
     fn start_units(
         mut config: Config,
         assignment: Assignment,
@@ -303,7 +305,7 @@ impl Server {
         let architecture = config.architecture;
         let open_files = limits::raise_open_files();
         let max_connections = if architecture.has_processes() {
-            // Each has a file table of its own.
+            // Each process has its own file table.
             config.max_connections.unwrap_or(PROCESSES_DEFAULT)
         } else {
             config.max_connections.unwrap_or_else(|| limits::units(&config, open_files, assignment))
@@ -326,7 +328,8 @@ impl Server {
         let tree = if architecture.has_processes() {
             None
         } else {
-            // One descriptor for all of them, and the same share of the files that may be open.
+            // All threads share one descriptor of the directory, and have equal parts of the files
+            // that may be open.
             if let Assignment::Pool(size) = assignment {
                 config.site.open_files = (config.site.open_files / size as u64).max(1);
             }
@@ -336,7 +339,7 @@ impl Server {
             Assignment::Pool(size) => (size, size),
             Assignment::One => (max_connections, max_connections + 1),
         };
-        // Threads share what they have of the files; a process has the same part as any other.
+        // Threads share cached contents. Each process has an equal part of the memory.
         let (cache_bytes, sharers) = if architecture.has_processes() {
             (config.site.cache_bytes / units as u64, 1)
         } else {
@@ -346,7 +349,7 @@ impl Server {
         config.site.cache_bytes = Contents::of_index(cache_bytes, sharers);
         if assignment == Assignment::One {
             config.site.cache_bytes = config.site.cache_bytes.min(limits::CACHE_OF_ONE);
-            // It has no descriptor to spare.
+            // Such a worker has no descriptor left for it.
             config.site.open_files = 0;
         }
         let way = config.way_to_accept();
@@ -371,7 +374,7 @@ impl Server {
             (Units::Threads(threads), infos, log)
         };
         let mechanism = "poll".parse()?;
-        // The forking architecture waits for signals as well, and so with ppoll(2).
+        // The forking architecture also waits for signals, and therefore uses ppoll(2).
         let accepting = (architecture != Architecture::Forking).then_some(way);
         Ok(Self {
             units,
@@ -401,29 +404,30 @@ impl Server {
         })
     }
 
-    /// Which unit serves which connection.
+    /// Returns the architecture: which worker serves which connection.
     pub fn architecture(&self) -> Architecture {
         self.architecture
     }
 
-    /// The listeners of all workers, which the main thread keeps. Empty in the architectures in
-    /// which a thread or a process serves one connection at a time.
+    /// Returns the listeners of all workers, which the main thread keeps open. Empty in the
+    /// architectures in which a thread or a process serves one connection at a time.
     pub fn listeners(&self) -> impl Iterator<Item = &Listener> {
         self.listeners.iter().map(|listener| &**listener)
     }
 
-    /// Where it listens, with the ports that the kernel chose.
+    /// Returns the addresses that the server listens on, with the ports that the kernel chose.
     pub fn addresses(&self) -> &[Listen] {
         &self.addresses
     }
 
-    /// Where the admin listener listens, with the port that the kernel chose.
+    /// Returns the address of the admin listener, with the port that the kernel chose.
     pub fn admin_address(&self) -> Option<&Listen> {
         self.web.as_ref().map(Web::address)
     }
 
-    /// Whether every worker answers, which each has ten seconds for. Of units that block only their threads and
-    /// processes are counted: each waits for its client for as long as the timeouts allow.
+    /// Returns whether every worker answers within ten seconds. Blocking workers are not asked,
+    /// because each waits for its client for as long as the timeouts allow; only their threads and
+    /// processes are counted.
     pub(crate) fn is_alive(&self) -> bool {
         match &self.units {
             Units::Workers(workers) => {
@@ -435,26 +439,28 @@ impl Server {
         }
     }
 
-    /// The mechanism that really runs. Engines that block wait with ppoll(2) for their one client: that
-    /// is `poll`. How they wait for the next one is another matter ([`Server::accepting`]).
+    /// Returns the mechanism that really runs. Blocking engines wait for their one client with
+    /// ppoll(2), which is `poll`. How they wait for the next connection is another matter
+    /// ([`Server::accepting`]).
     pub fn mechanism(&self) -> &MechanismSpec {
         &self.mechanism
     }
 
-    /// How units that block wait for connections; `None` where connections are waited for with
-    /// [`Server::mechanism`], as everything else.
+    /// Returns how blocking workers wait for connections; `None` if connections are waited for with
+    /// [`Server::mechanism`], like all other events.
     pub fn accepting(&self) -> Option<Accepting> {
         self.accepting
     }
 
-    /// The workers.
+    /// Returns the workers.
     pub fn workers(&self) -> &[WorkerInfo] {
         &self.infos
     }
 
-    /// The counters of all workers together, read from their memory: no command is sent, so no worker
-    /// is disturbed and a busy one does not delay the answer. Workers that are processes, and
-    /// workers that serve one connection at a time, publish their counters before each wait.
+    /// Returns the counters of all workers together, read from their memory: no command is sent, so
+    /// no worker is disturbed, and a busy worker does not delay the result. Workers that are
+    /// processes, and workers that serve one connection at a time, publish their counters before
+    /// each wait.
     pub fn counts(&self) -> Counts {
         match &self.units {
             Units::Workers(workers) => {
@@ -467,8 +473,8 @@ impl Server {
         }
     }
 
-    /// The counters of each worker that runs an event loop, by number; none in the architectures
-    /// in which a thread or a process serves one connection at a time.
+    /// Returns the counters of each worker that runs an event loop, by number; none in the
+    /// architectures in which a thread or a process serves one connection at a time.
     pub fn worker_counters(&self) -> Vec<Counters> {
         match &self.units {
             Units::Workers(workers) => {
@@ -478,9 +484,9 @@ impl Server {
         }
     }
 
-    /// The present figures of all workers together, with their system calls and what their
-    /// mechanisms count. Event-loop workers receive a command for these and answer after their next wait;
-    /// [`Server::counts`] is enough for counters alone.
+    /// Returns the present statistics of all workers together, including their system calls and the
+    /// counters of their mechanisms. Event-loop workers receive a command for these and answer
+    /// after their next wait; if only counters are needed, [`Server::counts`] is enough.
     pub fn statistics(&self) -> Statistics {
         let cache = renew::statistics_of(&self.cache);
         let workers = match &self.units {
@@ -492,11 +498,11 @@ impl Server {
         Statistics { cache, hub, ..total(workers.iter().map(Worker::remote)) }
     }
 
-    /// Waits for one of `signals`, which are blocked, and looks after what needs that meanwhile;
-    /// `None` when a stop was requested and the supervised processes have ended.
+    /// Waits for one of `signals`, which are blocked, and supervises worker processes meanwhile.
+    /// Returns `None` when a stop was requested and the supervised processes have ended.
     ///
     /// # Errors
-    /// When nothing can be waited for.
+    /// No wait is possible.
     pub(crate) fn next_signal(&mut self, signals: &[sys::Signal]) -> anyhow::Result<Option<i32>> {
         match &mut self.units {
             Units::Processes(processes) => processes.next_signal(),
@@ -504,7 +510,7 @@ impl Server {
         }
     }
 
-    /// How many workers have not ended.
+    /// Returns how many workers have not ended.
     pub(crate) fn running(&self) -> usize {
         match &self.units {
             Units::Processes(processes) => processes.running(),
@@ -512,12 +518,13 @@ impl Server {
         }
     }
 
-    /// Tells the workers to stop; a second call may shorten the time.
+    /// Requests the workers to stop; a second call may shorten the time.
     pub fn begin_stop(&mut self, grace: Duration) {
         if let Some(web) = &self.web {
             web.observed().begin_stop();
         }
-        // The workers' copies are then the last: with them the kernel stops accepting.
+        // Only the workers' copies of the listeners are left then. When the workers close them, the
+        // kernel stops accepting.
         self.listeners.clear();
         self.replacements = None;
         match &self.units {
@@ -527,8 +534,8 @@ impl Server {
         }
     }
 
-    /// Opens the access log's file again, after log rotation has moved it away; the log records the
-    /// reopening. Returns false where there is no log.
+    /// Opens the access log's file again, after log rotation has moved it away; the server's
+    /// messages record this. Returns false if there is no log.
     pub fn reopen_log(&self) -> bool {
         match (&self.log, &self.units) {
             (Some(log), _) => {
@@ -540,8 +547,8 @@ impl Server {
         }
     }
 
-    /// Stops: closes the listeners and idle connections, lets requests in flight end within
-    /// `grace`, then closes the rest. Returns the last figures.
+    /// Stops the server: closes the listeners and idle connections, lets requests in progress
+    /// finish within `grace`, then closes the other connections. Returns the last statistics.
     ///
     /// # Errors
     /// The error that ended a worker before it was stopped.
@@ -553,7 +560,7 @@ impl Server {
     /// Waits until the workers have ended.
     ///
     /// # Errors
-    /// As [`Server::stop`].
+    /// The errors of [`Server::stop`].
     pub fn wait(self) -> anyhow::Result<Statistics> {
         let outcome = match self.units {
             Units::Workers(workers) => {

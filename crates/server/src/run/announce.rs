@@ -1,4 +1,4 @@
-//! What a server says when it has started: what it serves, and where.
+//! The messages that a server prints when it has started: what it serves, and its addresses.
 
 use super::say;
 use crate::{
@@ -6,12 +6,13 @@ use crate::{
     config::{Architecture, FrontendConfig, GuestbookConfig, Listen, SiteConfig},
 };
 
-/// The sentences about a configuration, kept because the server takes the configuration.
+/// The messages about a configuration. They are made before the server takes the configuration.
 pub(super) struct Announcement {
     tls: bool,
-    /// What is served: the only site, or how many there are.
+    /// The content that is served: that of the only site, or the number of sites.
     subject: String,
-    /// Its origins and its guestbook; with several sites, the names and content of each before them.
+    /// The origins and the guestbook; with several sites, the names and the content of each site
+    /// come first.
     details: Vec<String>,
 }
 
@@ -38,7 +39,7 @@ impl Announcement {
         Self { tls, subject: format!("{} sites", config.hosts.len() + 1), details: lines }
     }
 
-    /// Prints it for a server that listens.
+    /// Prints the messages for a server that listens.
     pub(super) fn print(&self, server: &Server) {
         let workers = server.workers().len();
         let how = match server.architecture() {
@@ -66,7 +67,7 @@ fn indented(line: String) -> String {
     format!("  {line}")
 }
 
-/// The origins of a site, and its guestbook.
+/// Returns the messages about the origins of a site and about its guestbook.
 fn details(frontend: Option<&FrontendConfig>, guestbook: Option<&GuestbookConfig>) -> Vec<String> {
     let routes = frontend.iter().flat_map(|frontend| &frontend.routes);
     let origins = routes.map(|route| match &route.prefix {
@@ -77,7 +78,7 @@ fn details(frontend: Option<&FrontendConfig>, guestbook: Option<&GuestbookConfig
     origins.chain(guestbook).collect()
 }
 
-/// What a site has.
+/// Returns a description of a site's content.
 fn content(site: &SiteConfig, frontend: Option<&FrontendConfig>) -> String {
     match &site.directory {
         Some(directory) => directory.display().to_string(),

@@ -3,10 +3,11 @@
 use super::service_manager;
 use crate::{Reload, Server};
 
-/// Reads everything again, and says in the log what became of it. Returns a line for each change.
+/// Reads everything again and logs the result. Returns a line for each change.
 ///
 /// # Errors
-/// Something cannot be used: nothing has changed then, but certificates that are good.
+/// A configuration or a certificate cannot be used. Nothing has changed then, except that valid
+/// certificates are in use.
 pub(super) fn renew(
     server: &mut Server,
     reload: Option<&mut (dyn Reload + '_)>,

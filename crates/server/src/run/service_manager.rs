@@ -1,19 +1,20 @@
 //! Notifications for the service manager (sd_notify(3)): ready, reloading, stopping, and alive.
 //!
-//! Without NOTIFY_SOCKET in the environment nothing is sent.
+//! Nothing is sent if NOTIFY_SOCKET is not in the environment.
 
 use sd_notify::NotifyState;
 use std::time::Duration;
 
-/// How often the watchdog hears of us within its time (sd_watchdog_enabled(3) recommends half of it).
+/// The number of notifications within the watchdog's time (sd_watchdog_enabled(3) recommends an
+/// interval of half the time).
 const WATCHDOG_SHARE: u32 = 2;
 
-/// Connections are accepted.
+/// Notifies that the server accepts connections.
 pub(super) fn ready() {
     notify(&[NotifyState::Ready]);
 }
 
-/// A reload begins; [`ready`] ends it.
+/// Notifies that a reload begins; [`ready`] ends it.
 pub(super) fn reloading() {
     match NotifyState::monotonic_usec_now() {
         Ok(now) => notify(&[NotifyState::Reloading, now]),
@@ -21,22 +22,24 @@ pub(super) fn reloading() {
     }
 }
 
-/// A stop was requested.
+/// Notifies that a stop was requested.
 pub(super) fn stopping() {
     notify(&[NotifyState::Stopping]);
 }
 
-/// The process with this number serves from now on: its messages are heard from now on.
+/// Notifies that the process with this number is now the main process. The service manager then
+/// accepts notifications from it.
 pub(super) fn succeeded_by(pid: u32) {
     notify(&[NotifyState::MainPid(pid)]);
 }
 
-/// The workers have answered.
+/// Notifies the watchdog that the workers have answered.
 pub(super) fn alive() {
     notify(&[NotifyState::Watchdog]);
 }
 
-/// How often the watchdog wants to hear of us, in whole seconds for alarm(2); `None` where there is none.
+/// Returns the interval of notifications for the watchdog, in whole seconds for alarm(2); `None` if
+/// there is no watchdog.
 pub(super) fn watchdog_interval_s() -> Option<u32> {
     sd_notify::watchdog_enabled().map(interval_s)
 }

@@ -7,11 +7,11 @@ use crate::{
 };
 use std::{path::Path, time::Duration};
 
-/// Starts `program` anew and leaves the service to it. Returns a line for each thing that was handed over;
-/// then this process only ends what it has begun.
+/// Starts `program` again and hands the service over to it. Returns a line for each kind of object
+/// that was handed over. Afterwards this process only finishes the exchanges that it has begun.
 ///
 /// # Errors
-/// Why the new process cannot take over: nothing has changed then.
+/// The reason why the new process cannot take over. Nothing has changed then.
 pub(super) fn upgrade(
     server: &mut Server,
     redirect: Option<&mut Server>,
@@ -47,7 +47,8 @@ fn hand_over(
     let connections = match server.depart(&successor) {
         Ok(connections) => connections,
         Err(error) => {
-            // First this: what it has taken in must not be used here as well.
+            // The successor must end first: the connections that it has taken must not be used here
+            // at the same time.
             drop(successor);
             server.stay();
             return Err(error);
@@ -57,7 +58,7 @@ fn hand_over(
     successor.confirm()?;
     server.leave(drain);
     if let Some(redirect) = redirect {
-        // What waits there is a redirect, which takes no time.
+        // Requests that wait there get a redirect, which takes no time.
         redirect.leave(Duration::ZERO);
     }
     Ok(vec![

@@ -1,4 +1,4 @@
-//! The thread that orders certificates, beside the workers.
+//! The thread that orders certificates, in addition to the workers.
 
 use super::Server;
 use crate::config::{AcmeSettings, Tls};
@@ -6,7 +6,7 @@ use anyhow::Context;
 use pollux_acme::{Renewer, Status};
 use std::sync::Arc;
 
-/// Starts the thread, if certificates are to be ordered.
+/// Starts the thread, if there are names to order certificates for.
 ///
 /// # Errors
 /// The state directory cannot be written.
@@ -21,7 +21,7 @@ pub(super) fn start(
 }
 
 impl Server {
-    /// What became of the orders, where certificates are ordered.
+    /// Returns the status of the orders, if certificates are ordered.
     pub(super) fn acme_status(&self) -> Option<Arc<Status>> {
         self.acme.as_ref().map(|renewer| renewer.status().clone())
     }

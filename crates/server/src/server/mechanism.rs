@@ -1,16 +1,16 @@
-//! Which mechanism a server waits with.
+//! The choice of the mechanism that a server waits with.
 
 use crate::config::MechanismChoice;
 use anyhow::{Context, bail};
 use pollux_event::{MechanismSpec, registry};
 
-/// What `auto` tries, the best first.
+/// The mechanisms that `auto` tries, the best first.
 const AUTO: [&str; 3] = ["epoll-et", "epoll", "poll"];
 
-/// The mechanism of this choice, which works here.
+/// Returns the chosen mechanism after checking that it works here.
 ///
 /// # Errors
-/// Why it does not.
+/// The reason why it does not work.
 pub(super) fn choose(choice: &MechanismChoice) -> anyhow::Result<MechanismSpec> {
     let MechanismChoice::Auto = choice else {
         let MechanismChoice::Named(spec) = choice else { bail!("no mechanism") };

@@ -1,4 +1,4 @@
-//! What the admin listener sees of a server.
+//! The state of a server that the admin listener shows.
 
 use super::{Server, Units, renew, total};
 use crate::{
@@ -8,7 +8,7 @@ use crate::{
 use std::sync::{Arc, Weak};
 
 impl Server {
-    /// The state of the admin listener.
+    /// Returns the state for the admin listener.
     pub(super) fn observed(&self) -> Observed {
         let info = ServerInfo {
             mechanism: self.mechanism.to_string(),
@@ -17,7 +17,7 @@ impl Server {
             acme: self.acme_status(),
         };
         let cache = self.cache.clone();
-        // The hub ends with the server, not with the listener.
+        // The admin listener must not keep the hub in memory after the end of the server.
         let hub = self.hub.as_ref().map(Arc::downgrade);
         let figures: Box<dyn Fn() -> Statistics + Send + Sync> = match &self.units {
             Units::Workers(workers) => {
@@ -26,7 +26,7 @@ impl Server {
                 Box::new(move || total(&remotes))
             }
             Units::Threads(threads) => Box::new(threads.figures()),
-            // `Config::check` refuses an admin listener there.
+            // `Config::check` refuses an admin listener with processes.
             Units::Processes(_) => Box::new(Statistics::default),
         };
         let (all, ends) = (self.infos.len(), self.ends.clone());

@@ -1,4 +1,4 @@
-//! Changing the configuration of a running server.
+//! Changes of the configuration of a running server.
 
 use super::{Server, Units};
 use crate::{
@@ -10,19 +10,19 @@ use crate::{
 use anyhow::{Context, ensure};
 use std::sync::{Arc, PoisonError};
 
-/// The cache that commands on the control socket refer to: that of the default site.
+/// Returns the cache that commands on the control socket refer to: that of the default site.
 pub(super) fn store_of(config: &Config) -> Option<pollux_cache::Store> {
     config.frontend.as_ref().and_then(|frontend| frontend.cache.clone())
 }
 
-/// The counters of the cache in use.
+/// Returns the counters of the cache in use.
 pub(super) fn statistics_of(cache: &SharedStore) -> Option<pollux_cache::Statistics> {
     let cache = cache.lock().unwrap_or_else(PoisonError::into_inner);
     cache.as_ref().map(pollux_cache::Store::statistics)
 }
 
 impl Server {
-    /// The next task that an operator has sent for the main thread.
+    /// Returns the next task that an operator has sent for the main thread.
     pub(crate) fn next_task(&self) -> Option<PendingTask> {
         self.tasks.as_ref().and_then(Tasks::next)
     }
@@ -31,8 +31,8 @@ impl Server {
     /// for each.
     ///
     /// # Errors
-    /// The configuration or the certificates cannot be used, or a change needs a restart. The server then keeps what
-    /// it has.
+    /// The configuration or the certificates cannot be used, or a change needs a restart. The
+    /// server then keeps its present configuration.
     pub(crate) fn renew(
         &mut self,
         reload: Option<&mut (dyn Reload + '_)>,
@@ -47,7 +47,7 @@ impl Server {
         if let Some((reload, current)) = reload {
             reloaded = Some((reload.read(&current), reload, current));
         }
-        // Files that the new configuration no longer names need not be there.
+        // Files that the new configuration no longer names may be missing.
         let are_replaced =
             matches!(&reloaded, Some((Ok(reloaded), ..)) if reloaded.replaces_certificates);
         if !are_replaced && certificates? {
@@ -70,7 +70,8 @@ impl Server {
         Ok(changes)
     }
 
-    /// The error for an architecture with blocking workers: it cannot change its configuration.
+    /// Returns the error for an architecture with blocking workers, which cannot change its
+    /// configuration.
     fn refuse_reload(&self) -> anyhow::Result<()> {
         anyhow::bail!(
             "--architecture {}: the configuration is read only at the start; restart the server to change \
@@ -79,12 +80,12 @@ impl Server {
         )
     }
 
-    /// Whether a worker has ended although no stop was requested.
+    /// Returns whether a worker has ended although no stop was requested.
     pub(crate) fn has_lost_worker(&self) -> bool {
         self.running() < self.infos.len()
     }
 
-    /// Changes all workers to another configuration, or none.
+    /// Changes all workers to another configuration; on an error, no worker changes.
     fn change_to(&mut self, mut config: Config, current: &Config) -> anyhow::Result<()> {
         config.check()?;
         reload::check_sites(&config)?;

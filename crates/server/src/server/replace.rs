@@ -1,4 +1,5 @@
-//! A worker thread that panics loses its connections, and another one takes its place.
+//! Replacement of worker threads: a thread that panics loses its connections, and another one
+//! replaces it.
 
 use super::{Server, Units};
 use crate::{
@@ -21,11 +22,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// A worker that reports its end is about to leave its thread: how often to look, and how many times.
+/// A worker that has reported its end leaves its thread soon. These are the interval and the
+/// maximum number of checks for that.
 const LOOK: Duration = Duration::from_millis(1);
 const LOOKS_MAX: usize = 1_000;
 
-/// What differs between a worker and the next.
+/// The data in which one worker differs from the next.
 pub(super) struct Part {
     pub(super) index: usize,
     pub(super) config: Arc<Config>,
@@ -33,18 +35,18 @@ pub(super) struct Part {
     pub(super) contents: Arc<Contents>,
     pub(super) listeners: Vec<Arc<Listener>>,
     pub(super) max_connections: usize,
-    /// Whose place it takes.
+    /// The worker that it replaces.
     pub(super) former: Option<Former>,
 }
 
-/// Starts a worker.
+/// A function that starts a worker.
 pub(super) type Start =
     Box<dyn Fn(&Server, Part) -> anyhow::Result<(Worker, WorkerInfo)> + Send + Sync>;
 
-/// What it takes to start a worker again.
+/// The data that is needed to start a worker again.
 pub(super) struct Replacements {
     start: Start,
-    /// Of each worker.
+    /// The listeners of each worker.
     listeners: Vec<Vec<Arc<Listener>>>,
     /// The content cache in use.
     pub(super) contents: Arc<Contents>,
@@ -74,7 +76,7 @@ impl Server {
     /// Replaces the workers that have panicked.
     ///
     /// # Errors
-    /// A worker has ended for another reason, or cannot be replaced: the server has to end.
+    /// A worker has ended for another reason, or cannot be replaced. The server must then end.
     pub(crate) fn replace_lost_workers(&mut self) -> anyhow::Result<()> {
         while self.has_lost_worker() {
             let index = self.find_ended().context("a worker ended by itself")?;
@@ -94,7 +96,7 @@ impl Server {
         Ok(())
     }
 
-    /// The number of a worker whose thread has ended.
+    /// Returns the number of a worker whose thread has ended.
     fn find_ended(&self) -> Option<usize> {
         let Units::Workers(workers) = &self.units else { return None };
         for _ in 0..LOOKS_MAX {
@@ -114,7 +116,7 @@ impl Server {
             bail!("it cannot be replaced");
         };
         replacements.limit.admit(Instant::now())?;
-        // A reload leaves the guestbooks to the workers that have them.
+        // A reload keeps the guestbooks of the workers, and its configuration contains none.
         let mut config = Config::clone(&config);
         config.guestbook.clone_from(&replacements.guestbook);
         let max_connections =

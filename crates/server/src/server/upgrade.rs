@@ -1,4 +1,4 @@
-//! Leaving the service to a successor, and taking it over from the former server.
+//! Upgrades: handing the service over to a successor, and taking it over from the former server.
 
 use super::{Server, Units};
 use crate::{
@@ -27,10 +27,10 @@ use std::{
 const PATIENCE: Duration = Duration::from_secs(30);
 
 impl Server {
-    /// Whether another process can succeed this one, or this one another.
+    /// Checks that this process can hand over to another process, or take over from one.
     ///
     /// # Errors
-    /// Why it cannot.
+    /// The reason why it cannot.
     pub(crate) fn check_can_be_succeeded(&self) -> anyhow::Result<()> {
         ensure!(
             matches!(self.units, Units::Workers(_)),
@@ -56,12 +56,12 @@ impl Server {
         }
     }
 
-    /// All listening sockets, for a successor.
+    /// Returns all listening sockets, for a successor.
     pub(crate) fn offered(&self) -> Vec<Offered<'_>> {
         let mut all: Vec<Offered<'_>> = Vec::new();
         let mut offered = Vec::new();
         for listener in &self.listeners {
-            // Workers may share one.
+            // Workers may share a listener.
             let pointer = Arc::as_ptr(listener);
             if offered.contains(&pointer) {
                 continue;
@@ -87,11 +87,12 @@ impl Server {
         all
     }
 
-    /// Has all workers stop accepting and hand over their idle connections. Returns how many the successor
-    /// has.
+    /// Makes all workers stop accepting and hand over their idle connections. Returns how many
+    /// connections the successor has taken.
     ///
     /// # Errors
-    /// Why that did not work. Then the successor has to end, and after that [`Server::stay`] is to be called.
+    /// The reason why that failed. The successor must then end, and after that the caller must call
+    /// [`Server::stay`].
     pub(crate) fn depart(&mut self, successor: &Successor) -> anyhow::Result<u64> {
         self.hand_over_hub(successor)?;
         let (sender, reports) = channel();
@@ -123,18 +124,18 @@ impl Server {
         outcome
     }
 
-    /// Sends the hub's log, so that its subscribers can follow.
+    /// Sends the log of the hub, so that its subscribers can be handed over.
     fn hand_over_hub(&mut self, successor: &Successor) -> anyhow::Result<()> {
         let Some(hub) = self.hub.clone() else { return Ok(()) };
         let (near, far) = UnixStream::pair().context("a socket for the hub's history")?;
         successor.give_hub(far.as_fd())?;
         drop(far);
-        // Publishers wait for answers from now on.
+        // From now on the answers to publishers are delayed.
         self.start_news(&hub)?;
         hub.hand_over(near).map(drop)
     }
 
-    /// Notifies workers of what is published from now on.
+    /// Starts to notify workers of updates that are published from now on.
     pub(super) fn start_news(&mut self, hub: &Arc<HubShared>) -> anyhow::Result<()> {
         if self.news.is_none() {
             let remotes = self.event_workers().iter().map(|worker| worker.remote().clone());
@@ -143,10 +144,10 @@ impl Server {
         Ok(())
     }
 
-    /// Takes in the log of the former server's hub, which comes on this socket.
+    /// Receives the log of the former server's hub from this socket.
     ///
     /// # Errors
-    /// It is no log.
+    /// The data is not such a log.
     pub(crate) fn take_over_hub(&self, socket: OwnedFd) -> anyhow::Result<()> {
         let socket = UnixStream::from(socket);
         match &self.hub {
@@ -156,14 +157,14 @@ impl Server {
         .context("the hub's history")
     }
 
-    /// The former server has no log, or has sent it: the hub need not wait for it.
+    /// Tells the hub not to wait for a log: the former server has none, or has sent it.
     pub(crate) fn release_hub(&self) {
         if let Some(hub) = &self.hub {
             hub.release();
         }
     }
 
-    /// After [`Server::depart`], when the successor has ended: serves as before.
+    /// Serves as before. To be called after [`Server::depart`], when the successor has ended.
     pub(crate) fn stay(&self) {
         if let Some(hub) = &self.hub {
             hub.stay();
@@ -173,10 +174,11 @@ impl Server {
         }
     }
 
-    /// Leaves all sockets to the successor, which has them. The workers end when all exchanges in progress
-    /// have ended, or after `drain`; a connection that becomes idle goes to the successor.
+    /// Leaves all sockets to the successor, which has them already. The workers end when all
+    /// exchanges in progress have ended, or after `drain`; a connection that becomes idle is handed
+    /// to the successor.
     pub(crate) fn leave(&mut self, drain: Duration) {
-        // Only one process orders certificates.
+        // Only one process may order certificates.
         self.acme = None;
         if let Some(operator) = &mut self.operator {
             operator.leave_to_successor();
@@ -195,7 +197,8 @@ impl Server {
         }
     }
 
-    /// Has a worker take in the connections that come on this channel, the one with this number.
+    /// Gives a channel with connections to a worker, which takes over the connections. `number`
+    /// selects the worker.
     ///
     /// # Errors
     /// The worker has ended.
@@ -205,7 +208,7 @@ impl Server {
         worker.remote().give(WorkerCommand::Adopt, channel.as_fd()).context("a worker")
     }
 
-    /// Waits for a moment until the answers on the control socket have left.
+    /// Waits for a short time until the answers on the control socket have been sent.
     pub(crate) fn await_operators(&self) {
         if let Some(operator) = &self.operator {
             operator.await_clients();
