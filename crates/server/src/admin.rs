@@ -1,8 +1,8 @@
 //! The control socket: the requests of an operator to a running server, and the server's answers.
 //!
-//! A UNIX socket (`--control PATH`) that its owner alone may open (mode 0600). A client sends
-//! requests, a line of JSON each ([`Request`]), and gets lines of JSON for each ([`Event`]), of which the
-//! last one is `end` or `error`:
+//! The control socket is a UNIX socket (`--control PATH`) that only its owner may open (mode 0600).
+//! A client sends requests, each as a line of JSON ([`Request`]). The answer to each request is
+//! lines of JSON ([`Event`]), of which the last is `end` or `error`:
 //!
 //! ```text
 //! → {"command":"list","prefix":"http://example.org/img/","limit":100}
@@ -15,12 +15,12 @@
 //! ← {"event":"error","kind":"not-stored","message":"http://example.org/none is not stored"}
 //! ```
 //!
-//! Texts that come from requests and replies are bytes and may be no UTF-8: each byte is one character,
+//! Texts from requests and responses are bytes and need not be UTF-8: each byte is one character,
 //! U+0000 to U+00FF ([`text_of`], [`bytes_of`]).
 //!
-//! One thread accepts clients, and each client has a thread of its own, so that no worker is
-//! delayed by them. The store is read some hundred URLs at a time and results are not accumulated:
-//! a client that does not read its results delays only itself.
+//! One thread accepts clients, and each client has its own thread, so that clients do not delay a
+//! worker. The store is read some hundred URLs at a time, and results are not accumulated, so a
+//! client that does not read its results delays only itself.
 
 mod answer;
 mod protocol;

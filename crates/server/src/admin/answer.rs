@@ -8,9 +8,9 @@ use std::{
     time::{SystemTime, UNIX_EPOCH},
 };
 
-/// Why an answer is not whole.
+/// The reason why an answer is incomplete.
 pub(super) enum AnswerError {
-    /// The client hears no more.
+    /// The client has disconnected.
     Gone,
     /// The client receives this error.
     Client(ErrorKind, String),
@@ -22,7 +22,7 @@ impl From<io::Error> for AnswerError {
     }
 }
 
-/// Answers `request`: each event is given to `send`. Returns how many there were.
+/// Answers `request` and passes each event to `send`. Returns the number of events.
 pub(super) fn answer(
     store: &Store,
     request: &Request,
@@ -55,12 +55,12 @@ pub(super) fn answer(
             send(&Event::Statistics { counters })?;
             Ok(1)
         }
-        // Of the main thread: see `super::tasks`.
+        // The main thread handles these: see `super::tasks`.
         Request::Reload | Request::Upgrade => Err(not_here()),
     }
 }
 
-/// The refusal of what only a server process can do.
+/// Returns the error for a request that only a server process can fulfil.
 pub(super) fn not_here() -> AnswerError {
     let message = "this server runs inside another program, which manages it".into();
     AnswerError::Client(ErrorKind::Rejected, message)

@@ -10,23 +10,23 @@ pub const REQUEST_MAX: u64 = 64 << 10;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "command", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Request {
-    /// What the cache has: an [`Event::Entry`] for each URL, in no order.
+    /// List the content of the cache: an [`Event::Entry`] for each URL, in no particular order.
     List {
-        /// Only of URLs that begin like this.
+        /// Only URLs that begin with this.
         #[serde(default)]
         prefix: String,
-        /// So many and no more.
+        /// The maximum number of entries.
         #[serde(default)]
         limit: Option<u64>,
     },
-    /// All that the cache has for a URL: an [`Event::Response`] for each representation.
+    /// Show everything that is stored for a URL: an [`Event::Response`] for each representation.
     Show {
         /// The URL.
         url: String,
     },
     /// Remove from the cache, from memory and disk: [`Event::Purged`].
     Purge {
-        /// What.
+        /// The responses to remove.
         what: What,
     },
     /// The cache's counters: [`Event::Statistics`].
@@ -34,18 +34,18 @@ pub enum Request {
     /// Read the configuration, certificates and logs again: [`Event::Change`] for each key that has
     /// changed.
     Reload,
-    /// Start the program anew and leave the service to it: [`Event::Change`] for each thing that was
-    /// handed over. Connections to this socket then lead to the new process.
+    /// Start the program again and hand the service over to it: [`Event::Change`] for each kind of
+    /// object that was handed over. Connections to this socket then lead to the new process.
     Upgrade,
 }
 
-/// What is removed.
+/// The responses that are removed from the cache.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum What {
     /// A URL, in all its representations.
     Url(String),
-    /// All URLs that begin like this.
+    /// All URLs that begin with this.
     Prefix(String),
     /// All responses with this among the members of `Surrogate-Key`, `Cache-Tag` or `xkey`.
     SurrogateKey(String),
@@ -53,7 +53,7 @@ pub enum What {
     All,
 }
 
-/// What is answered.
+/// One line of an answer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub enum Event {
@@ -61,9 +61,9 @@ pub enum Event {
     Entry(Entry),
     /// One representation.
     Response(Response),
-    /// So many responses were removed.
+    /// Responses were removed.
     Purged {
-        /// From that tier that had more of them.
+        /// The number of responses in the tier that had more of them.
         responses: u64,
     },
     /// The counters, by their names.
@@ -76,39 +76,39 @@ pub enum Event {
         /// The key, the former and the present value.
         change: String,
     },
-    /// That was all.
+    /// The last line of an answer.
     End {
-        /// So many events came before.
+        /// The number of events before this one.
         count: u64,
     },
-    /// It could not be done.
+    /// The request failed.
     Error {
-        /// Why, for programs.
+        /// The reason, for programs.
         kind: ErrorKind,
-        /// Why, for people.
+        /// The reason, for people.
         message: String,
     },
 }
 
-/// Why something could not be done.
+/// The reason why a request failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ErrorKind {
     /// Nothing is stored for the URL.
     NotStored,
-    /// The request is none.
+    /// The request is malformed.
     BadRequest,
-    /// Too many clients at once.
+    /// Too many clients are connected.
     Busy,
-    /// The server cannot do it, and has changed nothing.
+    /// The server cannot do this; it has changed nothing.
     Rejected,
 }
 
-/// Where something is stored.
+/// The place where a response is stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Tier {
-    /// In memory alone.
+    /// In memory only.
     Memory,
     /// On disk only.
     Disk,
@@ -116,24 +116,24 @@ pub enum Tier {
     Both,
 }
 
-/// What is stored for a URL.
+/// The stored responses for a URL.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Entry {
     /// The URL.
     pub url: String,
-    /// Representations.
+    /// The number of representations.
     pub variants: u64,
-    /// The status code of the latest one.
+    /// The status code of the latest representation.
     pub status: u16,
-    /// Bytes of all variants: in memory, metadata included, or else on disk.
+    /// The size of all representations in bytes: in memory, with metadata, or else on disk.
     pub bytes: u64,
-    /// The age of the latest one, in seconds.
+    /// The age of the latest representation in seconds.
     pub age: u64,
-    /// For how many seconds that is fresh yet; negative when it is stale.
+    /// The seconds for which it stays fresh; negative if it is stale.
     pub ttl: i64,
-    /// Requests that found it in memory since it was stored there.
+    /// The number of requests that found it in memory since it was stored there.
     pub hits: u64,
-    /// Where it is.
+    /// The place where it is stored.
     pub tier: Tier,
 }
 
@@ -142,49 +142,49 @@ pub struct Entry {
 pub struct Response {
     /// Its URL.
     pub url: String,
-    /// Where it is.
+    /// The place where it is stored.
     pub tier: Tier,
     /// Its status code.
     pub status: u16,
     /// Its fields, in their order.
     pub fields: Vec<(String, String)>,
-    /// The fields of requests by which it was chosen, and their values; no value where a request
-    /// had none.
+    /// The fields of a request that selected it, with their values; `None` if the request had no
+    /// such field.
     pub vary: Vec<(String, Option<String>)>,
-    /// The Unix second at which it came, or was last validated.
+    /// The UNIX second at which it was received or last validated.
     pub came_at: u64,
     /// Its age at that time, in seconds.
     pub initial_age: u64,
     /// Its age, in seconds.
     pub age: u64,
-    /// How old it may become and be fresh, in seconds.
+    /// The age in seconds up to which it is fresh.
     pub lifetime: u64,
-    /// That is a guess: it does not say so itself.
+    /// Whether `lifetime` is a guess, because the response does not state it.
     pub is_heuristic: bool,
-    /// For how many seconds it is fresh yet; negative when it is stale.
+    /// The seconds for which it stays fresh; negative if it is stale.
     pub ttl: i64,
-    /// It is validated before each use.
+    /// Whether it is validated before each use.
     pub no_cache: bool,
-    /// A client that takes stale responses does not get it stale.
+    /// Whether it is never served stale, even to a client that accepts stale responses.
     pub forbids_stale: bool,
-    /// For so many seconds after that it is used while it is refreshed.
+    /// The seconds after that for which it is used while it is refreshed.
     pub stale_while_revalidate: u64,
-    /// For so many seconds after that it is used when the origin fails.
+    /// The seconds after that for which it is used if the origin fails.
     pub stale_if_error: u64,
-    /// Bytes of content.
+    /// The size of its content in bytes.
     pub content_length: u64,
-    /// Bytes that it takes.
+    /// The number of bytes that it occupies.
     pub bytes: u64,
-    /// Requests that found its URL in memory since it was stored there.
+    /// The number of requests that found its URL in memory since it was stored there.
     pub hits: u64,
 }
 
-/// Bytes as a text of a character each.
+/// Converts bytes to a text with one character for each byte.
 pub fn text_of(bytes: &[u8]) -> String {
     bytes.iter().copied().map(char::from).collect()
 }
 
-/// The bytes that such a text stands for; nothing if it is none.
+/// Converts such a text back to bytes; returns `None` if a character stands for no byte.
 pub fn bytes_of(text: &str) -> Option<Vec<u8>> {
     text.chars().map(|character| u8::try_from(u32::from(character)).ok()).collect()
 }

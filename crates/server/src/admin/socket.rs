@@ -1,4 +1,4 @@
-//! The socket and its threads.
+//! The control socket and its threads.
 
 use super::{
     answer::{AnswerError, answer, not_here},
@@ -32,39 +32,40 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// The most clients at once; a further one receives an error.
+/// The maximum number of clients at a time; a further client receives an error.
 const CLIENTS_MAX: usize = 8;
-/// How long a client may be silent.
+/// The time for which a client may be silent.
 const READ_PATIENCE: Duration = Duration::from_secs(10);
-/// How long one may take nothing of an answer: somebody may look at a list page by page.
+/// The time for which a client may accept no bytes of an answer. It is long because an operator may
+/// read a list page by page.
 const WRITE_PATIENCE: Duration = Duration::from_secs(600);
-/// How long a server that ends waits for its last answers to be read.
+/// The time that an ending server waits until its last answers are read.
 const LAST_PATIENCE: Duration = Duration::from_secs(1);
-/// Between two looks whether they are.
+/// The pause between two checks whether they are.
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// The cache of the default site, if it has one: another one after a change of the configuration.
+/// The cache of the default site, if it has one. A change of the configuration may replace it.
 pub(crate) type SharedStore = Arc<Mutex<Option<Store>>>;
 
-/// The control socket of a running server. Gone, with its file, when it is dropped.
+/// The control socket of a running server. Dropping it closes the socket and removes its file.
 #[derive(Debug)]
 pub(crate) struct Operator {
     path: PathBuf,
     listener: Arc<Socket>,
-    /// `None` when the loop has been ended.
+    /// `None` after the loop has ended.
     running: Option<(LoopOwner, JoinHandle<()>)>,
     clients: Clients,
     file: Option<SocketFile>,
 }
 
-/// How many clients are connected.
+/// The number of connected clients.
 type Clients = Arc<AtomicUsize>;
 
 impl Operator {
-    /// Listens at `path`, for `store`; what the main thread has to do is put into `tasks`.
+    /// Listens at `path`, with commands for `store`. Work for the main thread is put into `tasks`.
     ///
     /// # Errors
-    /// Somebody listens there, or there can be no socket.
+    /// Another process listens there, or the socket cannot be created.
     pub(crate) fn start(
         path: &Path,
         store: SharedStore,
@@ -82,13 +83,13 @@ impl Operator {
         Ok(Self { path: path.into(), listener, running, clients, file: Some(file) })
     }
 
-    /// The listener, and its path.
+    /// Returns the listener and its path.
     pub(crate) fn listener(&self) -> (&Path, BorrowedFd<'_>) {
         (&self.path, self.listener.as_fd())
     }
 
-    /// Another process has taken the listener over: this one accepts no more, and leaves the file to it.
-    /// Clients that are connected still get their answers.
+    /// Stops accepting and keeps the file, because another process has taken over the listener.
+    /// Connected clients still get their answers.
     pub(crate) fn leave_to_successor(&mut self) {
         self.end_loop();
         if let Some(file) = self.file.take() {
@@ -96,7 +97,8 @@ impl Operator {
         }
     }
 
-    /// Waits for a moment until the clients have their answers: the process may be about to end.
+    /// Waits for a short time until the clients have their answers, because the process may be
+    /// about to end.
     pub(crate) fn await_clients(&self) {
         let started_at = Instant::now();
         while self.clients.load(SeqCst) > 0 && started_at.elapsed() < LAST_PATIENCE {
@@ -123,7 +125,8 @@ fn listen(path: &Path) -> io::Result<(Socket, SocketFile)> {
         return Ok((socket.into(), SocketFile::taken_over(path)));
     }
     let socket = Socket::new(Domain::UNIX, Type::STREAM.cloexec(), None)?;
-    // bind(2) takes the file's mode from the socket: at no time may others open it.
+    // bind(2) takes the file's mode from the socket: others must not be able to open it at any
+    // time.
     rustix::fs::fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
     let listens = listener::listen_at(&socket, path, CLIENTS_MAX as i32);
     let file = listens.map_err(|error| match error.kind() {
@@ -135,7 +138,7 @@ fn listen(path: &Path) -> io::Result<(Socket, SocketFile)> {
     Ok((socket, file))
 }
 
-/// What a request may be about.
+/// The parts of the server that requests use.
 type Managed = (SharedStore, Option<Tasks>);
 
 fn accept(accepting: &AcceptLoop, clients: &Clients, managed: &Managed) {
@@ -191,7 +194,7 @@ fn serve(stream: &UnixStream, managed: &Managed) -> io::Result<()> {
     }
 }
 
-/// Answers a request: what is about the cache here, the rest by way of the main thread.
+/// Answers a request: requests about the cache here, the others through the main thread.
 fn manage(
     (store, tasks): &Managed,
     request: &Request,

@@ -1,4 +1,5 @@
-//! What the control socket leaves to the main thread, which alone may change the server.
+//! Tasks that the control socket passes to the main thread, because only that may change the
+//! server.
 
 use std::{
     collections::VecDeque,
@@ -9,22 +10,22 @@ use std::{
     time::Duration,
 };
 
-/// How long the main thread may take for a task: longer than all that it waits for itself.
+/// The time that the main thread may take for a task; longer than all its own waits together.
 const PATIENCE: Duration = Duration::from_secs(110);
 
-/// Something that the main thread is to do.
+/// A task for the main thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Task {
     /// Read the configuration again.
     Reload,
-    /// Leave the service to a new process.
+    /// Hand the service over to a new process.
     Upgrade,
 }
 
-/// What became of a task: lines for its operator, or why it was not done.
+/// The result of a task: lines for the operator, or the reason why it failed.
 pub(crate) type Outcome = Result<Vec<String>, String>;
 
-/// A task, and where its outcome is sent.
+/// A task, and the channel for its result.
 pub(crate) type PendingTask = (Task, Sender<Outcome>);
 
 type Queue = VecDeque<PendingTask>;
@@ -37,15 +38,15 @@ pub(crate) struct Tasks {
 }
 
 impl Tasks {
-    /// None yet; `wake` wakes the main thread.
+    /// Creates an empty queue. `wake` wakes the main thread.
     pub(crate) fn new(wake: fn()) -> Self {
         Self { queue: Arc::default(), wake }
     }
 
-    /// Has the main thread do `task`, and waits for the outcome.
+    /// Makes the main thread do `task`, and waits for the result.
     ///
     /// # Errors
-    /// Why it was not done.
+    /// The reason why it failed.
     pub(crate) fn run(&self, task: Task) -> Outcome {
         let (sender, outcome) = channel();
         self.queue().push_back((task, sender));
@@ -54,7 +55,7 @@ impl Tasks {
         outcome.recv_timeout(PATIENCE).unwrap_or_else(late)
     }
 
-    /// The task that waits longest, and where its outcome is sent.
+    /// Returns the task that has waited longest, with the channel for its result.
     pub(crate) fn next(&self) -> Option<PendingTask> {
         self.queue().pop_front()
     }

@@ -1,17 +1,19 @@
-//! The admin listener (`--admin`): a running server's figures over HTTP, for monitoring and for people.
+//! The admin listener (`--admin`): the statistics of a running server over HTTP, for monitoring and
+//! for people.
 //!
 //! | path | answers |
 //! |---|---|
-//! | `/` | a page for people; it needs no JavaScript, and is live where there is some |
+//! | `/` | a page for people; it needs no JavaScript, and updates itself if JavaScript is on |
 //! | `/metrics` | Prometheus text, or OpenMetrics for a client that accepts it |
 //! | `/stats.json` | the statistics line that SIGUSR1 prints with `--json` |
 //! | `/events` | the page's rows once a second, as server-sent events |
 //! | `/healthz` | 200 while every worker runs, else 503 |
 //! | `/readyz` | 200 while connections are accepted, 503 once a stop was requested |
 //!
-//! It only reads, and takes GET and HEAD alone. A thread of its own accepts, and each client has a thread for as
-//! long as its one request takes: a client that sends slowly or reads nothing holds nothing that a worker needs.
-//! Clients are bounded (`CLIENTS_MAX` in `listener`), and so is the time that each may take.
+//! It only reads, and accepts only GET and HEAD. A separate thread accepts connections, and each
+//! client has a thread during its one request: a client that sends slowly or reads nothing occupies
+//! no resource of a worker. The number of clients is bounded (`CLIENTS_MAX` in `listener`), and so
+//! is the time of each client.
 
 mod exposition;
 mod families;

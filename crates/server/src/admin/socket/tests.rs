@@ -27,7 +27,7 @@ impl Client {
     fn event(&mut self) -> Option<Event> {
         let mut line = String::new();
         if let Err(error) = self.0.read_line(&mut line) {
-            // It has closed without having read all.
+            // The server has closed the connection without reading everything.
             assert_eq!(error.kind(), io::ErrorKind::ConnectionReset);
         }
         (!line.is_empty()).then(|| serde_json::from_str(&line).unwrap())
@@ -50,7 +50,7 @@ impl Client {
 fn its_owner_alone_may_open_it_and_it_goes_with_the_server() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("control");
-    // A dead server's file is replaced.
+    // The file of a dead server is replaced.
     drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
     assert!(path.exists());
     let operator = started(&path).unwrap();
@@ -63,7 +63,7 @@ fn its_owner_alone_may_open_it_and_it_goes_with_the_server() {
     assert!(path.exists(), "a refusal takes nothing away");
     drop(operator);
     assert!(!path.exists());
-    // What another server has put there meanwhile is its own.
+    // A server does not remove the file that another server has put there meanwhile.
     let operator = started(&path).unwrap();
     fs::remove_file(&path).unwrap();
     let other = started(&path).unwrap();
@@ -72,7 +72,8 @@ fn its_owner_alone_may_open_it_and_it_goes_with_the_server() {
     drop(other);
 }
 
-/// One of those that start at once on a dead server's file has it, and nobody takes it away again.
+/// If several servers start at the same time on a dead server's file, one gets it, and no other one
+/// removes it again.
 #[test]
 fn of_servers_that_start_at_once_one_has_the_socket() {
     const SERVERS: usize = 4;
@@ -100,7 +101,7 @@ fn of_servers_that_start_at_once_one_has_the_socket() {
     }
 }
 
-/// A lock that somebody holds for reasons of his own keeps no server from starting.
+/// A lock on the directory that another program holds does not prevent a server from starting.
 #[test]
 fn a_directory_that_is_locked_for_long_is_used_nevertheless() {
     let directory = tempfile::tempdir().unwrap();
@@ -150,7 +151,7 @@ fn silent_clients_do_not_delay_others_up_to_a_limit() {
     let path = directory.path().join("control");
     let _operator = started(&path).unwrap();
     let mut silent: Vec<_> = (1..CLIENTS_MAX).map(|_| Client::new(&path)).collect();
-    // All of them have been accepted when they are answered.
+    // A client that has an answer has been accepted.
     silent.iter_mut().for_each(|client| drop(client.request(&Request::Statistics)));
     let mut last = Client::new(&path);
     assert_eq!(last.request(&Request::List { prefix: String::new(), limit: None }).len(), 1);

@@ -1,18 +1,18 @@
 //! The two text formats of metrics: Prometheus 0.0.4 and OpenMetrics 1.0.
 //!
-//! They differ in where a counter's `_total` stands, in what an unknown type is called, and in the end. Libraries
-//! write one of them; both, from figures that others count, are less than what it takes to copy these into a
-//! library's registry.
+//! They differ in the place of a counter's `_total`, in the name of the unknown type, and in the
+//! end. A library writes one of them; writing both here, from counters that other code maintains,
+//! is less code than copying these counters into a library's registry.
 
 use std::fmt::Write;
 
-/// One metric, and its samples.
+/// One metric with its samples.
 #[derive(Debug)]
 pub(super) struct Family {
-    /// Without `_total`; with the unit as its end, where it has one.
+    /// The name without `_total`; it ends with the unit, if there is one.
     pub(super) name: &'static str,
     pub(super) kind: Kind,
-    /// `seconds` or `bytes`; empty where the metric has no unit.
+    /// `seconds` or `bytes`; empty if the metric has no unit.
     pub(super) unit: &'static str,
     pub(super) help: &'static str,
     pub(super) samples: Vec<Sample>,
@@ -24,13 +24,13 @@ pub(super) enum Kind {
     Gauge,
     /// Samples have a suffix: `_bucket`, with the label `le`, `_sum` and `_count`.
     Histogram,
-    /// Some of a mechanism's own figures are counts, some are not.
+    /// A mechanism's own values: some are counters, some are not.
     Unknown,
 }
 
 #[derive(Debug)]
 pub(super) struct Sample {
-    /// Of the metric's name; empty but for histograms.
+    /// The suffix of the metric's name; empty except for histograms.
     pub(super) suffix: &'static str,
     pub(super) labels: Vec<(&'static str, String)>,
     pub(super) value: Value,
@@ -42,7 +42,7 @@ pub(super) enum Value {
     Real(f64),
 }
 
-/// How metrics are written.
+/// The format in which metrics are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Format {
     Prometheus,
@@ -50,8 +50,8 @@ pub(super) enum Format {
 }
 
 impl Format {
-    /// The format that a client's Accept selects. Prometheus names OpenMetrics first where it
-    /// supports it; a client that does not name it gets the older format.
+    /// Returns the format that a client's Accept field selects. Prometheus names OpenMetrics first
+    /// if it supports it; a client that does not name it gets the older format.
     pub(super) fn of_accept(accept: &str) -> Self {
         let names_it = accept.split(',').any(|range| {
             let mut parts = range.split(';').map(str::trim);
@@ -69,7 +69,7 @@ impl Format {
         }
     }
 
-    /// The whole text.
+    /// Returns the whole text.
     pub(super) fn write(self, families: &[Family]) -> String {
         let mut text = String::with_capacity(16 << 10);
         for family in families {
@@ -92,7 +92,7 @@ impl Format {
             (Kind::Unknown, Self::Prometheus) => "untyped",
             (Kind::Unknown, Self::OpenMetrics) => "unknown",
         };
-        // To a String nothing fails.
+        // Writing to a String cannot fail.
         let _ = writeln!(text, "# TYPE {name}{described} {kind}");
         if self == Self::OpenMetrics && !family.unit.is_empty() {
             let _ = writeln!(text, "# UNIT {name} {}", family.unit);
@@ -117,7 +117,7 @@ impl Format {
     }
 }
 
-/// A label's value: both formats escape the same three characters.
+/// Appends the value of a label. Both formats escape the same three characters.
 fn escape(value: &str, text: &mut String) {
     for character in value.chars() {
         match character {

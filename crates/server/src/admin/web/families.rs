@@ -1,4 +1,5 @@
-//! Which metrics there are. Names follow Prometheus' conventions: base units, `_total` for counters, a prefix.
+//! The list of metrics. Names follow Prometheus' conventions: base units, `_total` for counters, a
+//! prefix.
 
 mod acme;
 mod http;
@@ -10,7 +11,8 @@ use super::{
 };
 use crate::stats::Counter;
 
-/// The cache's counters by outcome of a request; its other counters and its gauges stand below.
+/// The cache's counters that count outcomes of requests; its other counters and its gauges follow
+/// below.
 const CACHE_OUTCOMES: &[&str] = &[
     "hits",
     "stale_hits",
@@ -24,10 +26,10 @@ const CACHE_OUTCOMES: &[&str] = &[
     "only_if_cached",
     "failures",
 ];
-/// Those of the cache that are no counters.
+/// The values of the cache that are not counters.
 const CACHE_GAUGES: &[&str] = &["entries", "bytes", "disk_files", "disk_bytes", "fetching"];
 
-/// All metrics of a moment, those without a sample left out.
+/// Returns all metrics of a moment, except those without a sample.
 pub(super) fn families(snapshot: &Snapshot) -> Vec<Family> {
     let mut all = Vec::with_capacity(32);
     process(snapshot, &mut all);
@@ -50,7 +52,7 @@ fn real(value: f64) -> Vec<Sample> {
     vec![Sample { suffix: "", labels: Vec::new(), value: Value::Real(value) }]
 }
 
-/// A sample for each value of one label.
+/// Returns a sample for each value of one label.
 fn by<N: Into<String>>(
     label: &'static str,
     values: impl IntoIterator<Item = (N, u64)>,
@@ -71,7 +73,7 @@ fn gauge(name: &'static str, help: &'static str, samples: Vec<Sample>) -> Family
     Family { name, kind: Kind::Gauge, unit: unit_of(name), help, samples }
 }
 
-/// OpenMetrics requires the unit as metadata, and a name that ends in it.
+/// Returns the unit of a metric. OpenMetrics requires it as metadata and at the end of the name.
 fn unit_of(name: &str) -> &'static str {
     ["seconds", "bytes"].into_iter().find(|unit| name.ends_with(unit)).unwrap_or("")
 }
@@ -110,8 +112,8 @@ fn process(snapshot: &Snapshot, all: &mut Vec<Family>) {
     ]);
 }
 
-/// Open connections: those that wait for a request, those that have one or its response under way, and streams.
-/// Blocking architectures do not distinguish them.
+/// Returns the open connections: those that wait for a request, those that have a request or its
+/// response in progress, and streams. Blocking architectures do not distinguish them.
 fn states(snapshot: &Snapshot) -> Vec<Sample> {
     let counts = &snapshot.statistics.counts;
     if !snapshot.knows_states() {

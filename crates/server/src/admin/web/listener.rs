@@ -1,4 +1,4 @@
-//! The socket and its threads.
+//! The admin listener's socket and threads.
 
 use super::{request, response, routes, snapshot::Observed};
 use crate::{
@@ -26,32 +26,33 @@ use std::{
     time::Duration,
 };
 
-/// So many clients at once; a further one is answered 503. A page that is open in a browser is one of them.
+/// The maximum number of clients at a time; a further client gets 503. A page that is open in a
+/// browser is one client.
 const CLIENTS_MAX: usize = 32;
-/// Connections that the kernel queues.
+/// The maximum number of connections that the kernel queues.
 const BACKLOG: u32 = 64;
-/// How long a client may take none of a response.
+/// The time for which a client may accept no bytes of a response.
 const WRITE_PATIENCE: Duration = Duration::from_secs(10);
 
-/// The admin listener of a running server. Dropping it closes the listener; responses that are being sent end by
-/// themselves.
+/// The admin listener of a running server. Dropping it closes the listener; responses that are
+/// being sent are still completed.
 #[derive(Debug)]
 pub(crate) struct Web {
     listener: Arc<Socket>,
-    /// As it is configured.
+    /// The address as it is configured.
     configured: Listen,
     address: Listen,
     observed: Arc<Observed>,
-    /// `None` when the loop has been ended.
+    /// `None` after the loop has ended.
     running: Option<(LoopOwner, JoinHandle<()>)>,
     file: Option<SocketFile>,
 }
 
 impl Web {
-    /// Listens at `address` and serves what `observed` has.
+    /// Listens at `configured` and serves the state of `observed`.
     ///
     /// # Errors
-    /// Says which address is at fault.
+    /// The message names the address at fault.
     pub(crate) fn start(configured: &Listen, observed: Arc<Observed>) -> anyhow::Result<Self> {
         let (socket, file) = listen(configured).with_context(|| format!("--admin {configured}"))?;
         let address = listener::address_of(&socket)?;
@@ -65,24 +66,24 @@ impl Web {
         Ok(Self { listener, configured: configured.clone(), address, observed, running, file })
     }
 
-    /// The listener, and its address as it is configured.
+    /// Returns the listener and its address as it is configured.
     pub(crate) fn listener(&self) -> (&Listen, BorrowedFd<'_>) {
         (&self.configured, self.listener.as_fd())
     }
 
-    /// Another process has taken the listener over: this one accepts no more, and leaves the file to it.
+    /// Stops accepting and keeps the file, because another process has taken over the listener.
     pub(crate) fn leave_to_successor(mut self) {
         if let Some(file) = self.file.take() {
             file.leave_to_successor();
         }
     }
 
-    /// Where it listens, with the port that the kernel chose.
+    /// Returns the address that it listens on, with the port that the kernel chose.
     pub(crate) fn address(&self) -> &Listen {
         &self.address
     }
 
-    /// The state that it serves.
+    /// Returns the state that it serves.
     pub(crate) fn observed(&self) -> &Observed {
         &self.observed
     }
@@ -126,7 +127,7 @@ fn accept(accepting: &AcceptLoop, observed: &Arc<Observed>) {
     while let Some(socket) = accepting.next() {
         if clients.fetch_add(1, SeqCst) >= CLIENTS_MAX {
             clients.fetch_sub(1, SeqCst);
-            // A socket that was just accepted has room for it.
+            // The send buffer of a new socket has room for this response.
             let _ = socket.set_nonblocking(true);
             let _ = response::refuse(&mut &socket, Status::ServiceUnavailable, "too many clients");
             continue;
@@ -134,7 +135,7 @@ fn accept(accepting: &AcceptLoop, observed: &Arc<Observed>) {
         let (count, observed) = (clients.clone(), observed.clone());
         let here = clients.clone();
         let started = spawn_detached(c"admin-client", move || {
-            // A client that went away is no failure of ours.
+            // The error of a client that has disconnected is not an error of the server.
             let _ = serve(&socket, &observed);
             here.fetch_sub(1, SeqCst);
         });
@@ -151,7 +152,8 @@ fn serve(socket: &Socket, observed: &Observed) -> io::Result<()> {
         Ok(request) => routes::answer(&request, observed, &mut writer),
         Err(reject) => response::refuse(&mut writer, reject.status, reject.reason),
     }?;
-    // A client that is still sending would make close(2) a reset, which may take the response away.
+    // If unread input is left, close(2) resets the connection, and the client may lose the
+    // response.
     let _ = socket.shutdown(Shutdown::Write);
     request::discard(socket);
     Ok(())

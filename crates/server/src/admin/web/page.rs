@@ -1,4 +1,4 @@
-//! The page for people.
+//! The HTML page for people.
 
 use super::{
     rows::{ROWS, rows},
@@ -6,10 +6,10 @@ use super::{
 };
 use std::fmt::Write;
 
-/// Everything but the rows.
+/// The page without the rows.
 const TEMPLATE: &str = include_str!("page.html");
 
-/// The page with the present figures.
+/// Returns the page with the present values.
 pub(super) fn render(observed: &Observed) -> String {
     let now = observed.snapshot();
     let values = rows(&observed.earlier(), &now);
@@ -21,7 +21,7 @@ pub(super) fn render(observed: &Observed) -> String {
             let _ = write!(body, "{end}<section><h2>{}</h2><dl>", row.group);
             group = row.group;
         }
-        // No label and no value has a character that HTML escapes.
+        // No label and no value contains a character that HTML escapes.
         let _ = write!(body, "<div><dt>{}<dd id={}>{value}</div>", row.label, row.key);
     }
     body.push_str("</dl></section>");
@@ -34,7 +34,7 @@ pub(super) fn render(observed: &Observed) -> String {
     TEMPLATE.replacen("{what}", &escape(&what), 1).replacen("{rows}", &body, 1)
 }
 
-/// A mechanism's options are the user's.
+/// Escapes a text, because the options of a mechanism come from the user.
 fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;")
 }

@@ -1,4 +1,4 @@
-//! What the kernel counts of this process.
+//! The CPU time, the memory and the start of this process, as the kernel reports them.
 
 use crate::upgrade;
 use std::time::Duration;
@@ -8,17 +8,17 @@ use std::time::Duration;
 pub(crate) struct ProcessFigures {
     /// User and system time of all threads.
     pub(crate) cpu: Duration,
-    /// Resident memory; 0 where /proc does not have it.
+    /// Resident memory in bytes; 0 if /proc does not show it.
     pub(crate) resident_bytes: u64,
-    /// Seconds since 1970 at which the process started, as the clock now says.
+    /// The UNIX time in seconds at which the process started, by the present clock.
     pub(crate) started_unix_s: f64,
     /// Whether it has taken over from a former process (a live upgrade).
     pub(crate) has_taken_over: bool,
-    /// Attempts to leave the service to a new process that failed.
+    /// The number of failed attempts to hand the service over to a new process.
     pub(crate) failed_upgrades: u64,
 }
 
-/// Reads them. Two small files and a clock.
+/// Reads the values, from two small files and a clock.
 pub(super) fn figures() -> ProcessFigures {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
     let resident_pages = std::fs::read_to_string("/proc/self/statm")
@@ -34,10 +34,11 @@ pub(super) fn figures() -> ProcessFigures {
     }
 }
 
-/// proc_pid_stat(5), field 22: clock ticks after the boot at which the process started.
+/// Returns the start of the process. proc_pid_stat(5), field 22, has it in clock ticks after the
+/// boot.
 fn started_unix_s() -> Option<f64> {
     let stat = std::fs::read_to_string("/proc/self/stat").ok()?;
-    // The name, in parentheses, may have blanks.
+    // The name, in parentheses, may contain spaces.
     let after_name = stat.rsplit_once(')')?.1;
     let ticks: f64 = after_name.split_ascii_whitespace().nth(19)?.parse().ok()?;
     let booted_for = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);

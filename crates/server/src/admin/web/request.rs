@@ -1,4 +1,4 @@
-//! Reads one request's head within a time and a size.
+//! Reads the head of one request within limits of time and size.
 
 use pollux_http::{
     Limits, Reject,
@@ -10,32 +10,35 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// The longest head.
+/// The maximum size of the head in bytes.
 const HEAD_BYTES_MAX: usize = 8 << 10;
-/// The time for the whole head, however it trickles in.
+/// The time for the whole head, even if it arrives byte by byte.
 const HEAD_PATIENCE: Duration = Duration::from_secs(5);
-/// What a client may send that nobody reads, and for how long, before its connection is closed.
+/// The input that is discarded before a connection is closed: its maximum size in bytes, and the
+/// time.
 const DISCARD_BYTES_MAX: usize = 64 << 10;
 const DISCARD_PATIENCE: Duration = Duration::from_millis(500);
 
 const LIMITS: Limits = Limits { request_line: 2 << 10, header_section: 6 << 10, ..Limits::DEFAULT };
 
-/// What of a request matters here.
+/// The parts of a request that this listener uses.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Request {
-    /// GET, or HEAD.
+    /// Whether the method is HEAD; otherwise it is GET.
     pub(super) is_head: bool,
     pub(super) version: Version,
-    /// Without the query.
+    /// The path without the query.
     pub(super) path: String,
-    /// The field Accept; empty without one.
+    /// The value of the field Accept; empty if there is none.
     pub(super) accept: String,
 }
 
-/// Reads a request. The inner error is one to answer; the outer one is a client that went away.
+/// Reads a request. The inner error is sent as a response; the outer one means that the client has
+/// disconnected.
 ///
 /// # Errors
-/// As recv(2); `UnexpectedEof` when the client closed without a word.
+/// The errors of recv(2); `UnexpectedEof` if the client closed the connection before the end of the
+/// head.
 pub(super) fn read(socket: &Socket) -> io::Result<Result<Request, Reject>> {
     let until = Instant::now() + HEAD_PATIENCE;
     let mut head = Vec::with_capacity(1 << 10);
@@ -44,7 +47,7 @@ pub(super) fn read(socket: &Socket) -> io::Result<Result<Request, Reject>> {
             return Ok(Err(reject(pollux_http::Status::FieldsTooLarge, "the head is too long")));
         }
         let left = until.saturating_duration_since(Instant::now());
-        // A timeout of zero would mean none.
+        // A timeout of zero would mean no timeout.
         socket.set_read_timeout(Some(left.max(Duration::from_millis(1))))?;
         let mut buffer = [0; 2 << 10];
         let room = buffer.len().min(HEAD_BYTES_MAX - head.len());
@@ -96,7 +99,7 @@ fn is_timeout(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut)
 }
 
-/// Takes what the client still sends, within bounds, until it closes.
+/// Discards further input of the client, within limits, until the client closes the connection.
 pub(super) fn discard(socket: &Socket) {
     let until = Instant::now() + DISCARD_PATIENCE;
     let mut total = 0;

@@ -1,15 +1,17 @@
-//! Writes responses. Each is the last one on its connection.
+//! Writes responses. Each is the last response on its connection.
 
 use pollux_http::{Status, date::DateCache, request::Version, response::Head};
 use std::io::{self, Write};
 
-/// Fields of every response: figures are never stored, and a page has nothing from elsewhere.
+/// The fields of every response: statistics are never cached, and the page loads nothing from other
+/// servers.
 const FIELDS: &[u8] = b"Cache-Control: no-store\r\n\
 X-Content-Type-Options: nosniff\r\n\
 Referrer-Policy: no-referrer\r\n\
 Content-Security-Policy: default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'; frame-ancestors 'none'\r\n";
 
-/// The start of a response whose length is not known, such as a stream of events; the connection's end is its end.
+/// Writes the head of a response of unknown length, such as a stream of events. The response ends
+/// with the connection.
 pub(super) fn begin(out: &mut impl Write, kind: &str) -> io::Result<()> {
     let mut head = Vec::new();
     Head::new(&mut head, Status::Ok)
@@ -21,7 +23,7 @@ pub(super) fn begin(out: &mut impl Write, kind: &str) -> io::Result<()> {
     out.write_all(&head)
 }
 
-/// A whole response; of one to HEAD the head alone.
+/// Writes a whole response; for HEAD only its head.
 pub(super) fn send(
     out: &mut impl Write,
     status: Status,
@@ -45,7 +47,7 @@ pub(super) fn send(
     out.write_all(&response)
 }
 
-/// A response that describes an error.
+/// Writes a response that describes an error.
 pub(super) fn refuse(out: &mut impl Write, status: Status, reason: &str) -> io::Result<()> {
     let body = format!("{} {}: {reason}\n", status.code(), status.reason());
     send(out, status, "text/plain; charset=utf-8", body.as_bytes(), false)

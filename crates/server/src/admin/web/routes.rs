@@ -1,4 +1,4 @@
-//! Which path answers what.
+//! Answers each path of the admin listener.
 
 use super::{
     exposition::Format,
@@ -16,16 +16,16 @@ use std::{
     time::Duration,
 };
 
-/// Between two server-sent events.
+/// The interval of server-sent events.
 const EVENT_INTERVAL: Duration = Duration::from_secs(1);
-/// A stream ends after so many events, and the browser opens it again: so a client that is long gone, without a
-/// word, does not keep its place for ever.
+/// The maximum number of events of a stream; the browser then opens it again. So a client that has
+/// vanished without closing its connection does not occupy a slot for ever.
 const EVENTS_MAX: u32 = 3600;
 
 /// Answers a request.
 ///
 /// # Errors
-/// As send(2): the client went away, or takes nothing.
+/// The errors of send(2): the client has disconnected, or accepts no bytes.
 pub(super) fn answer(
     request: &Request,
     observed: &Observed,

@@ -1,23 +1,24 @@
-//! What the page and `pollux top` show: rows of a name and a value, rates among them.
+//! The rows of the page and of `pollux top`: each has a name and a value, and some values are
+//! rates.
 
 use super::snapshot::Snapshot;
 use crate::stats::{Counter, Counts, latency};
 use std::{cmp::Reverse, fmt::Write};
 
-/// A row, before it has a value.
+/// A row without its value.
 #[derive(Debug)]
 pub struct Row {
-    /// Names it in server-sent events and on the page.
+    /// The key of the row in server-sent events and on the page.
     pub key: &'static str,
-    /// Its heading: rows of one group stand together.
+    /// The heading of its group; the rows of a group are adjacent.
     pub group: &'static str,
-    /// For people.
+    /// The name for people.
     pub label: &'static str,
 }
 
 macro_rules! rows {
     ($($group:literal { $($key:literal $label:literal,)+ })+) => {
-        /// Every row, in order. A server whose figures have no such row leaves it empty.
+        /// All rows, in order. A row is empty if the server has no such value.
         pub const ROWS: &[Row] = &[$($(Row { key: $key, group: $group, label: $label },)+)+];
     };
 }
@@ -70,7 +71,7 @@ rows! {
     }
 }
 
-/// The rows' values, in the order of [`ROWS`].
+/// Returns the values of the rows, in the order of [`ROWS`].
 pub(super) fn rows(earlier: &Snapshot, now: &Snapshot) -> Vec<(&'static str, String)> {
     let rates = Rates::new(earlier, now);
     let statistics = &now.statistics;
@@ -129,7 +130,8 @@ pub(super) fn rows(earlier: &Snapshot, now: &Snapshot) -> Vec<(&'static str, Str
         .collect()
 }
 
-/// Why connections and requests are rejected, in few words: a block of `pollux top` is narrow.
+/// The reasons why connections and requests are rejected. The texts are short because a block of
+/// `pollux top` is narrow.
 const REASONS: [(Counter, &str); 9] = [
     (Counter::Malformed, "malformed request"),
     (Counter::TlsFailures, "TLS handshake"),
@@ -142,7 +144,7 @@ const REASONS: [(Counter, &str); 9] = [
     (Counter::Evicted, "evicted"),
 ];
 
-/// The reason of this rank, the most frequent one first, with its count.
+/// Returns the reason of this rank with its count; rank 0 is the most frequent reason.
 fn rejection(counts: &Counts, rank: usize) -> String {
     let mut found: Vec<_> = REASONS
         .into_iter()
@@ -153,11 +155,11 @@ fn rejection(counts: &Counts, rank: usize) -> String {
     found.get(rank).map_or_else(none, |(count, reason)| format!("{reason}: {}", whole(*count)))
 }
 
-/// One server-sent event: a JSON object of keys and values.
+/// Returns one server-sent event: a JSON object of keys and values.
 pub(super) fn event(rows: &[(&'static str, String)]) -> String {
     let mut text = String::from("data: {");
     for (index, (key, value)) in rows.iter().enumerate() {
-        // Neither has a character that JSON escapes.
+        // Neither contains a character that JSON escapes.
         let comma = if index == 0 { "" } else { "," };
         let _ = write!(text, "{comma}\"{key}\":\"{value}\"");
     }
@@ -169,7 +171,7 @@ fn none() -> String {
     "–".into()
 }
 
-/// What happened between two moments.
+/// The difference between two snapshots.
 struct Rates<'s> {
     earlier: &'s Snapshot,
     now: &'s Snapshot,
@@ -182,7 +184,8 @@ impl<'s> Rates<'s> {
         Self { earlier, now, seconds }
     }
 
-    /// Figures of threads that have ended can be behind for a moment: a count is never less than it was.
+    /// Returns the difference. The counters of threads that have ended can be behind for a moment,
+    /// so a negative difference counts as 0.
     fn difference(&self, of: impl Fn(&Snapshot) -> u64) -> f64 {
         of(self.now).saturating_sub(of(self.earlier)) as f64
     }
@@ -200,7 +203,7 @@ impl<'s> Rates<'s> {
         if to == 0.0 { none() } else { format!("{:.2}", self.difference(of) / to) }
     }
 
-    /// The limit below which this share of the responses stayed, as the histogram knows it.
+    /// Returns the limit of the histogram below which this share of the responses stayed.
     fn latency(&self, share: f64) -> String {
         let (before, now) = (&self.earlier.statistics.counts, &self.now.statistics.counts);
         let (before, now) = (latency::histogram(before), latency::histogram(now));
@@ -233,7 +236,7 @@ impl<'s> Rates<'s> {
     }
 }
 
-/// A number with commas between its thousands.
+/// Formats a number with commas between thousands.
 fn whole(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::with_capacity(digits.len() * 4 / 3);

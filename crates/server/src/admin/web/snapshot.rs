@@ -1,4 +1,4 @@
-//! The figures of one moment, and where they come from.
+//! The statistics of one moment, and the functions that provide them.
 
 use super::process::{self, ProcessFigures};
 use crate::stats::Statistics;
@@ -11,57 +11,57 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// What does not change while a server runs.
+/// The properties that do not change while a server runs.
 #[derive(Clone, Debug)]
 pub(crate) struct ServerInfo {
     /// The mechanism that really runs.
     pub(crate) mechanism: String,
     pub(crate) architecture: String,
-    /// Workers that were started.
+    /// The number of workers that were started.
     pub(crate) workers: usize,
-    /// What became of orders for certificates.
+    /// The status of the orders for certificates.
     pub(crate) acme: Option<Arc<pollux_acme::Status>>,
 }
 
-/// Adds up the workers' figures.
+/// Returns the sum of the workers' statistics.
 pub(crate) type Figures = Box<dyn Fn() -> Statistics + Send + Sync>;
-/// Counts the workers that run.
+/// Returns the number of workers that run.
 pub(crate) type Running = Box<dyn Fn() -> usize + Send + Sync>;
 
-/// A server, seen by the admin listener.
+/// The server as the admin listener sees it.
 pub(crate) struct Observed {
     info: ServerInfo,
     figures: Figures,
     running: Running,
     is_stopping: AtomicBool,
     started_at: Instant,
-    /// The last snapshots that the page was made of, for rates.
+    /// The last two snapshots of the page, from which rates are computed.
     recent: Mutex<[Snapshot; 2]>,
 }
 
-/// The figures of one moment.
+/// The statistics of one moment.
 #[derive(Clone, Debug)]
 pub(crate) struct Snapshot {
     pub(crate) info: ServerInfo,
     pub(crate) statistics: Statistics,
     pub(crate) process: ProcessFigures,
     pub(crate) running: usize,
-    /// Since the start.
+    /// The time since the start.
     pub(crate) uptime: Duration,
 }
 
 impl Snapshot {
-    /// Whether idle and active connections are counted apart.
+    /// Returns whether idle and active connections are counted separately.
     pub(crate) fn knows_states(&self) -> bool {
         self.info.architecture == "event"
     }
 }
 
-/// Rates on a page without JavaScript are of at least this time.
+/// The minimum interval for rates on a page without JavaScript.
 const RECENT_MIN: Duration = Duration::from_secs(1);
 
 impl Observed {
-    /// A server that has just been started.
+    /// Creates the state of a server that has just been started.
     pub(crate) fn new(info: ServerInfo, figures: Figures, running: Running) -> Self {
         let zero = Snapshot {
             info: info.clone(),
@@ -84,22 +84,22 @@ impl Observed {
         &self.info
     }
 
-    /// How many workers run.
+    /// Returns how many workers run.
     pub(crate) fn running(&self) -> usize {
         (self.running)()
     }
 
-    /// Whether a stop was requested.
+    /// Returns whether a stop was requested.
     pub(crate) fn is_stopping(&self) -> bool {
         self.is_stopping.load(SeqCst)
     }
 
-    /// A stop was requested: the server is not ready any more.
+    /// Notes that a stop was requested: the server is no longer ready.
     pub(crate) fn begin_stop(&self) {
         self.is_stopping.store(true, SeqCst);
     }
 
-    /// The figures now.
+    /// Returns the present statistics.
     pub(crate) fn snapshot(&self) -> Snapshot {
         Snapshot {
             info: self.info.clone(),
@@ -110,7 +110,8 @@ impl Observed {
         }
     }
 
-    /// Figures of a while ago, at the first call those of the start, to make rates with the present ones.
+    /// Returns an earlier snapshot, with which the caller computes rates; at the first call that of
+    /// the start.
     pub(super) fn earlier(&self) -> Snapshot {
         let now = self.snapshot();
         let mut recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);

@@ -2,7 +2,7 @@
 
 use super::{Family, Snapshot, by, counter, gauge};
 
-/// Adds them, where certificates are ordered.
+/// Appends the metrics, if certificates are ordered.
 pub(super) fn families(snapshot: &Snapshot, all: &mut Vec<Family>) {
     let Some(status) = &snapshot.info.acme else { return };
     let expiries = status

@@ -1,10 +1,10 @@
-//! Metrics of requests: responses by status, how long they took, TLS handshakes.
+//! Metrics of requests: responses by status, their latency, and TLS handshakes.
 
 use super::super::exposition::{Family, Kind, Sample, Value};
 use super::{by, counter, single};
 use crate::stats::{Counter, Counts, latency};
 
-/// Appends them.
+/// Appends the metrics.
 pub(super) fn families(counts: &Counts, all: &mut Vec<Family>) {
     let classes = ["1xx", "2xx", "3xx", "4xx", "5xx"];
     let by_class = latency::CLASSES.map(|class| counts[class]);

@@ -3,7 +3,7 @@
 use super::{Family, Snapshot, by, counter, gauge, single};
 use crate::stats::Counter;
 
-/// Why updates are refused: the counter, and the label's value.
+/// The reasons for refused updates: the counter, and the value of the label.
 const REFUSED: [(Counter, &str); 5] = [
     (Counter::HubInvalid, "invalid"),
     (Counter::HubUnauthorized, "unauthorized"),
@@ -12,14 +12,14 @@ const REFUSED: [(Counter, &str); 5] = [
     (Counter::HubUnavailable, "unavailable"),
 ];
 
-/// Why the hub ends streams.
+/// The reasons for which the hub ends streams.
 const ENDED: [(Counter, &str); 3] = [
     (Counter::HubEndedSlow, "slow"),
     (Counter::HubEndedToken, "token_expired"),
     (Counter::HubEndedLifetime, "lifetime"),
 ];
 
-/// Adds them, where there is a hub.
+/// Appends the metrics, if there is a hub.
 pub(super) fn families(snapshot: &Snapshot, all: &mut Vec<Family>) {
     let Some(hub) = &snapshot.statistics.hub else { return };
     let counts = &snapshot.statistics.counts;
