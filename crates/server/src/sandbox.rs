@@ -1,9 +1,10 @@
-//! What a server process gives up before it meets its first client.
+//! Privileges that a server process gives up before it accepts its first client.
 //!
-//! A server that starts as root binds its ports, reads its certificates and opens its log with root's rights, and
-//! then becomes the user of `--user` ([`UserSpec`]). With `--sandbox` the kernel then limits the files and ports that
-//! it can reach (Landlock, [`Domain`]) and the system calls that it can make (seccomp). All that happens while the
-//! process has one thread, so that no thread keeps what the others have given up.
+//! A server that starts as root binds its ports, reads its certificates and opens its log with
+//! root's rights. Then it becomes the user of `--user` ([`UserSpec`]). With `--sandbox` the kernel
+//! afterwards limits the files and ports that the process can reach (Landlock, [`Domain`]) and its
+//! system calls (seccomp). All this happens while the process has only one thread, so that no other
+//! thread keeps these privileges.
 
 #[cfg(debug_assertions)]
 pub(crate) mod attempt;
@@ -45,18 +46,18 @@ pub enum SandboxMode {
     Kill,
 }
 
-/// What a server gives up, and what it opens before.
+/// The privileges that a server gives up, and the files and ports that it needs.
 #[derive(Clone, Debug, Default)]
 pub struct Confinement {
-    /// Whom to become; `None` stays the user that started the server.
+    /// The user that the server becomes; `None` keeps the user that started it.
     pub user: Option<UserSpec>,
-    /// Whether there is a sandbox.
+    /// The mode of the sandbox.
     pub mode: SandboxMode,
-    /// What a server in a sandbox may reach.
+    /// The files and ports that a server in the sandbox may use.
     pub domain: Domain,
 }
 
-/// What is in force in this process.
+/// The restrictions that are in force in this process.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct InForce {
     /// The name of the user that the process has become.
@@ -67,27 +68,27 @@ pub struct InForce {
     pub landlock: Option<u32>,
     /// Whether Landlock lets the server read all files, because a site follows all links.
     pub reads_all: bool,
-    /// What happens to a system call that is not allowed.
+    /// The action for a system call that is not allowed.
     pub seccomp: Seccomp,
-    /// The parts of the sandbox that `auto` does without, with the reason.
+    /// The parts of the sandbox that `auto` could not use, with the reasons.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub missing: Vec<String>,
 }
 
-/// What happens to a system call that is not allowed, in this process.
+/// The action for a system call that is not allowed, in this process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Seccomp {
-    /// All are allowed.
+    /// All system calls are allowed.
     #[default]
     Off,
-    /// The kernel logs it.
+    /// The kernel logs the system call.
     Log,
     /// The kernel kills the process.
     Kill,
 }
 
-/// What is in force, and what `auto` does without.
+/// Shows the restrictions in force, and the parts that `auto` could not use.
 impl fmt::Display for InForce {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut parts = Vec::new();
@@ -119,15 +120,15 @@ impl fmt::Display for InForce {
 static IN_FORCE: OnceLock<InForce> = OnceLock::new();
 static ENTERED: OnceLock<Entered> = OnceLock::new();
 
-/// What this process has given up; `None` if nothing.
+/// Returns the restrictions of this process; `None` if there are none.
 pub(crate) fn in_force() -> Option<&'static InForce> {
     IN_FORCE.get()
 }
 
-/// Whether a server in this process can reach what another configuration needs.
+/// Checks that a server in this process can reach everything that another configuration needs.
 ///
 /// # Errors
-/// Names what the sandbox does not let it reach.
+/// The message names the file or port that the sandbox does not allow.
 pub fn check_reachable(domain: &Domain) -> anyhow::Result<()> {
     ENTERED.get().map_or(Ok(()), |entered| entered.check(domain))
 }
@@ -136,15 +137,17 @@ pub fn check_reachable(domain: &Domain) -> anyhow::Result<()> {
 const AS_ROOT: &str = "this server runs as root: add --user NAME, or start it as another user";
 
 impl Confinement {
-    /// Opens what needs root's rights for a server with this configuration, then gives them up and enters the
-    /// sandbox. To be called while the process has one thread, before anything is opened that the server writes:
-    /// files belong to the new user then.
+    /// Opens everything that needs root's rights for a server with this configuration, then gives
+    /// up these rights and enters the sandbox. Must be called while the process has one thread, and
+    /// before any file is opened that the server writes, because such files must belong to the new
+    /// user.
     ///
-    /// Without a user, root is warned.
+    /// Logs a warning if the server stays root because no user is set.
     ///
     /// # Errors
-    /// Names the address or the file that cannot be opened, or says why the user or the sandbox cannot be had. The
-    /// process may have lost a part of its rights then, and must end.
+    /// The message names the address or the file that cannot be opened, or the reason why the user
+    /// or the sandbox cannot be set. The process may have lost some of its rights already, and must
+    /// end.
     pub fn enter(&self, config: &Config) -> anyhow::Result<InForce> {
         let has_sandbox = self.mode != SandboxMode::Off;
         let identity = self.user.as_ref().map(UserSpec::find).transpose()?;
@@ -168,7 +171,7 @@ impl Confinement {
                     early::open_log(path, identity)
                         .with_context(|| format!("log {}", path.display()))?;
                     if config.architecture.has_processes() {
-                        // The process that writes opens it anew, as the new user.
+                        // The process that writes the log opens it again, as the new user.
                         drop(early::take_log(path));
                     }
                 }
@@ -190,11 +193,11 @@ impl Confinement {
     }
 
     fn enter_sandbox(&self, config: &Config, in_force: &mut InForce) -> anyhow::Result<()> {
-        // Others cannot be upgraded.
+        // Servers with other architectures cannot be upgraded.
         if config.architecture == Architecture::Event
             && let Some(promise) = config.own_file_tables
         {
-            // Without it, a server in a sandbox cannot be upgraded.
+            // Without the launcher, a server in a sandbox cannot be upgraded.
             if let Err(error) = launcher::start(promise) {
                 return self.do_without("any sandbox", error, in_force);
             }
@@ -218,7 +221,7 @@ impl Confinement {
         Ok(())
     }
 
-    /// Notes that a part of the sandbox is missing, where the mode allows it.
+    /// Notes that a part of the sandbox is missing, if the mode allows that.
     fn do_without(
         &self,
         part: &str,
@@ -244,18 +247,18 @@ impl fmt::Display for SandboxMode {
     }
 }
 
-/// Whether a server waits with io_uring.
+/// Returns whether a server waits with io_uring.
 fn has_ring(config: &Config) -> bool {
     match &config.mechanism {
         MechanismChoice::Named(spec) => registry::capabilities(spec)
             .is_ok_and(|capabilities| capabilities.contains(Capabilities::USES_RING)),
-        // It chooses none of them.
+        // `auto` never chooses such a mechanism.
         MechanismChoice::Auto => false,
     }
 }
 
-/// Binds all TCP addresses of the configuration, as often as the server will need each. Those that a former server
-/// hands over are bound already.
+/// Binds all TCP addresses of the configuration, each as often as the server needs it. Addresses
+/// that a former server hands over are bound already.
 fn bind(config: &Config) -> anyhow::Result<()> {
     Predecessor::find()?;
     let (count, shares) = match config.architecture {
@@ -267,7 +270,7 @@ fn bind(config: &Config) -> anyhow::Result<()> {
     };
     for listen in &config.listen {
         match listen {
-            // These cannot take a socket over: they say so later.
+            // These architectures cannot take over a socket; they report that later.
             Listen::Tcp(address) if config.architecture != Architecture::Event => {
                 early::bind(*address, count, shares)?;
             }

@@ -1,15 +1,15 @@
 //! Live upgrade: a new process of the program takes over the listeners and the idle connections.
 //!
-//! The running server (the predecessor) starts the program anew, with the same arguments and one end of a
-//! channel, and sends it all listening sockets ([`successor`]). The new process (the successor) reads its
-//! configuration, starts its workers on the listeners that it still needs and says that it is ready
-//! ([`predecessor`]). Then each of the former workers stops accepting and sends its idle connections to a
-//! worker of the successor, in messages of up to 253 descriptors, each with what the successor must know of
-//! it; a connection that is busy follows when it is idle. A subscriber of the hub is sent with its
-//! place in the log.
+//! The running server (the predecessor) starts the program again, with the same arguments and one
+//! end of a channel, and sends it all listening sockets ([`successor`]). The new process (the
+//! successor) reads its configuration, starts its workers on the listeners that it still needs, and
+//! reports that it is ready ([`predecessor`]). Then each worker of the predecessor stops accepting
+//! and sends its idle connections to a worker of the successor. A message has up to 253
+//! descriptors, each with the data that the successor needs for the connection. A busy connection
+//! is sent when it becomes idle. A subscriber of the hub is sent with its position in the log.
 //!
-//! Until the predecessor confirms, every failure ends the successor alone: the predecessor accepts again
-//! and keeps each connection whose message was not answered.
+//! Until the predecessor confirms, every failure ends only the successor. The predecessor then
+//! accepts again, and keeps each connection whose message was not answered.
 //!
 //! | message | from | with |
 //! |---|---|---|
@@ -34,5 +34,5 @@ pub use predecessor::report_failure;
 pub(crate) use predecessor::{has_succeeded, is_in_progress};
 pub(crate) use successor::{count_failure, failures};
 
-/// The environment variable that names the successor's end of the channel, a descriptor's number.
+/// The environment variable with the descriptor number of the successor's end of the channel.
 const VARIABLE: &str = "POLLUX_UPGRADE_FD";

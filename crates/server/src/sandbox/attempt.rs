@@ -1,4 +1,4 @@
-//! For tests, and only in debug builds: the running server tries what its sandbox should refuse.
+//! For tests in debug builds: the running server tries actions that its sandbox should refuse.
 
 use std::{
     fs, io,
@@ -6,10 +6,11 @@ use std::{
     process::{Command, Stdio},
 };
 
-/// What to try, separated by commas: `read:PATH`, `connect:PORT`, `exec:PATH`.
+/// The environment variable with the attempts, separated by commas: `read:PATH`, `connect:PORT`,
+/// `exec:PATH`.
 const VARIABLE: &str = "POLLUX_TEST_ATTEMPTS";
 
-/// Tries what the environment names, and reports each outcome in the log.
+/// Makes the attempts that the environment names, and logs each outcome.
 pub(crate) fn run() {
     for attempt in std::env::var(VARIABLE).iter().flat_map(|all| all.split(',')) {
         let outcome = match attempt.split_once(':') {

@@ -3,9 +3,9 @@
 use anyhow::Context;
 use caps::CapSet;
 
-/// Makes sure that no program which this process executes can have a capability, not even as root: empties the
-/// bounding and the ambient set of this thread and of what it starts. The thread's own capabilities go when it
-/// becomes another user.
+/// Ensures that no program which this process executes can have a capability, not even as root:
+/// empties the ambient, the bounding and the inheritable set of this thread and of the threads that
+/// it starts. The thread loses its own capabilities when it becomes another user.
 ///
 /// # Errors
 /// EPERM without CAP_SETPCAP.

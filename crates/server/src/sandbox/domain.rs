@@ -1,4 +1,4 @@
-//! The files and TCP ports that a server needs, as its configuration names them.
+//! The files and TCP ports that a server needs, according to its configuration.
 
 use crate::config::{
     HubStoreConfig, KeySource, Listen, LogTarget, Origin, Store, Symlinks,
@@ -17,8 +17,8 @@ use std::{
 /// The port of DNS, which the C library's resolver uses when a reply is too long for UDP.
 const DNS: u16 = 53;
 
-/// What the C library and the standard library read: names of hosts and services, their modules, the time
-/// zone, the number of CPUs and this process.
+/// The files that the C library and the standard library read: names of hosts and services, their
+/// modules, the time zone, the number of CPUs, and information about this process.
 const SYSTEM: [&str; 22] = [
     "/dev/random",
     "/dev/urandom",
@@ -44,7 +44,7 @@ const SYSTEM: [&str; 22] = [
     "/usr/lib64",
 ];
 
-/// Where the authorities are that the system trusts.
+/// The places of the authorities that the system trusts.
 const AUTHORITIES: [&str; 7] = [
     "/etc/ca-certificates",
     "/etc/pki",
@@ -55,7 +55,7 @@ const AUTHORITIES: [&str; 7] = [
     "/usr/share/ca-certificates",
 ];
 
-/// What the server does with a file, or with those in and below a directory.
+/// The use of a file, or of the files in and below a directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Access {
     /// Reads files and lists directories.
@@ -71,7 +71,7 @@ pub(super) enum Access {
 }
 
 impl Access {
-    /// The rights that it takes.
+    /// Returns the Landlock rights that this access needs.
     pub(super) fn rights(self) -> BitFlags<AccessFs> {
         match self {
             Self::Read => make_bitflags!(AccessFs::{ReadFile | ReadDir}),
@@ -88,24 +88,26 @@ impl Access {
 /// The files and ports of a configuration.
 #[derive(Clone, Debug, Default)]
 pub struct Domain {
-    /// What the libraries need on any machine.
+    /// The files that the libraries need on any machine.
     pub(super) system: Vec<(PathBuf, Access)>,
-    /// What the configuration names.
+    /// The files and directories that the configuration names.
     pub(super) places: Vec<(PathBuf, Access)>,
-    /// Ports that are listened on.
+    /// The ports that the server listens on.
     pub(super) bind: BTreeSet<u16>,
-    /// Ports that are connected to.
+    /// The ports that the server connects to.
     pub(super) connect: BTreeSet<u16>,
     /// Whether all ports may be connected to.
     pub(super) connects_anywhere: bool,
-    /// Directories that the server creates later, if they are missing: a right needs a directory that is there.
+    /// Directories that the server would create later. They must exist before rights to them can be
+    /// granted.
     own: Vec<PathBuf>,
-    /// The sites' roots.
+    /// The roots of the sites.
     roots: Vec<PathBuf>,
 }
 
 impl Domain {
-    /// What a configuration needs, but for its own file and what only flags can name.
+    /// Returns the needs of a configuration, except those of its own file and of settings that only
+    /// flags have.
     pub fn of(file: &ConfigFile) -> Self {
         let mut domain = Self::default();
         for path in SYSTEM {
@@ -130,7 +132,7 @@ impl Domain {
             domain.sockets(path);
         }
         for target in file.access_log.iter().chain(&file.slow_log) {
-            // To connect to a UNIX socket takes no right but that of its file's mode.
+            // A connection to a UNIX socket needs no right except that of the mode of its file.
             if let LogTarget::File(path) = &target.value {
                 domain.append(path);
             }
@@ -147,7 +149,7 @@ impl Domain {
         domain
     }
 
-    /// A listener.
+    /// Adds a listener.
     pub fn listen(&mut self, listen: &Listen) {
         match listen {
             // Port 0 is bound before the sandbox is entered.
@@ -159,9 +161,9 @@ impl Domain {
         }
     }
 
-    /// A file that is read, now and when it was replaced: as a rule, another file takes its name, so that
-    /// the right is for its directory. Directories that hold files of others are an exception: there the
-    /// right is for the file.
+    /// Adds a file that is read now and again after it was replaced. Usually another file is
+    /// renamed to its name, so the right is for the directory. The exception is a directory with
+    /// files of other programs: there the right is for the file alone.
     pub fn file(&mut self, path: &Path) {
         for place in [Some(path.to_owned()), fs::canonicalize(path).ok()].into_iter().flatten() {
             let directory = directory_of(&place);
@@ -170,26 +172,28 @@ impl Domain {
         }
     }
 
-    /// A file that is created and appended to.
+    /// Adds a file that is created and appended to.
     pub fn append(&mut self, path: &Path) {
         self.places.push((directory_of(path), Access::Append));
     }
 
-    /// A file that is created and changed, together with others beside it.
+    /// Adds a file that is created and changed, together with other files in its directory.
     pub fn store(&mut self, path: &Path) {
         self.places.push((directory_of(path), Access::Store));
     }
 
-    /// Creates the directories that the server would create later, within the sandbox. A failure is reported then.
+    /// Creates the directories that the server would otherwise create later, in the sandbox. A
+    /// failure is reported only then.
     pub(super) fn create_directories(&self) {
         for path in &self.own {
             let _ = fs::DirBuilder::new().recursive(true).mode(0o700).create(path);
         }
     }
 
-    /// Leaves room for what a reload may bring, because the sandbox of a running server cannot be widened: an origin
-    /// may have any port, and a root may be replaced by a directory beside it. The directory of the roots must be
-    /// for sites: not one that holds files of other programs.
+    /// Allows more than the present configuration needs, for a reload, because the sandbox of a
+    /// running server cannot be widened: an origin may have any port, and a root may be replaced by
+    /// another directory next to it. The directory that contains the roots must be for sites, and
+    /// not hold files of other programs.
     pub fn leave_room(&mut self) {
         self.connects_anywhere = true;
         let roots: Vec<_> = self.roots.iter().map(|root| directory_of(root)).collect();
@@ -198,7 +202,7 @@ impl Domain {
         }
     }
 
-    /// Whether all files may be read.
+    /// Returns whether all files may be read.
     pub(super) fn reads_all(&self) -> bool {
         self.places.iter().any(|(path, access)| path == Path::new("/") && *access == Access::Read)
     }
@@ -209,7 +213,7 @@ impl Domain {
 
     fn site(&mut self, site: &SiteSection) {
         if let Some(root) = &site.root {
-            // Links may lead anywhere.
+            // With `follow`, symbolic links may lead to any file.
             let all = site.symlinks == Symlinks::Follow;
             if !all {
                 self.roots.push(root.clone());
@@ -247,7 +251,7 @@ impl Domain {
         }
     }
 
-    /// An authority and the directory for its certificates.
+    /// Adds an authority and the directory for its certificates.
     fn acme(&mut self, acme: &Settings) {
         let directory = acme.directory.parse::<url::Url>().ok();
         self.connect.extend(directory.and_then(|url| url.port_or_known_default()));
@@ -282,7 +286,7 @@ impl Domain {
     }
 
     fn redis(&mut self, url: &Url) {
-        // To connect to a UNIX socket takes no right but that of its file's mode.
+        // A connection to a UNIX socket needs no right except that of the mode of its file.
         if let Address::Tcp(_, port) = &url.address {
             self.connect.insert(*port);
         }
@@ -308,8 +312,8 @@ fn directory_of(path: &Path) -> PathBuf {
     }
 }
 
-/// Whether a directory holds the files of several programs or a whole home: `/` and what is directly in it,
-/// such as `/etc`, or a home.
+/// Returns whether a directory holds the files of several programs or is a home: `/`, a directory
+/// directly in `/` such as `/etc`, or a home.
 fn is_shared(directory: &Path) -> bool {
     let Ok(directory) = fs::canonicalize(directory) else { return true };
     let is_home = env::var_os("HOME").is_some_and(|home| directory == Path::new(&home));
@@ -318,10 +322,11 @@ fn is_shared(directory: &Path) -> bool {
         || directory.parent() == Some(Path::new("/home"))
 }
 
-/// Whether a directory that contains a site's root may contain other sites: not if other programs have files there.
+/// Returns whether a directory that contains a site's root may contain other sites: not if other
+/// programs have files there.
 fn is_for_sites(directory: &Path) -> bool {
     let Ok(real) = fs::canonicalize(directory) else { return false };
-    // Such as /var/lib, /usr/share, /etc/nginx.
+    // Examples are /var/lib, /usr/share and /etc/nginx.
     let of_the_system = ["/etc", "/root", "/run", "/usr", "/var"].map(Path::new);
     let is_of_the_system = real.parent().is_some_and(|parent| of_the_system.contains(&parent));
     // hier(7): data of sites that the machine serves.
@@ -381,7 +386,7 @@ mod tests {
         assert_eq!(follows.places.len(), before, "it reads all files already");
     }
 
-    /// A reload computes the domain of a configuration that it may refuse.
+    /// Regression: a reload computes the domain of a configuration that it may refuse.
     #[test]
     fn nothing_is_created_before_the_sandbox_is_entered() {
         let folder = tempfile::tempdir().unwrap();

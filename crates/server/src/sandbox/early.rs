@@ -1,7 +1,8 @@
-//! What is opened with root's rights, before they are given up, and used later: TCP sockets and logs.
+//! Files and sockets that are opened with root's rights and used after these are given up: TCP
+//! sockets and logs.
 //!
-//! A socket is bound early and listens only when a server takes it. Until then the kernel refuses connections, and a
-//! socket that no server takes gets none.
+//! A socket is bound early, but listens only after a server has taken it. Until then the kernel
+//! refuses connections, and a socket that no server takes never gets a connection.
 
 use super::user::Identity;
 use crate::transport::listener;
@@ -25,7 +26,7 @@ struct Open {
 struct Bound {
     /// The address of the configuration, whose port may be 0.
     requested: SocketAddr,
-    /// With the port that the kernel chose.
+    /// The address with the port that the kernel chose.
     actual: SocketAddr,
     shares: bool,
     socket: Socket,
@@ -35,10 +36,11 @@ fn open<T>(work: impl FnOnce(&mut Open) -> T) -> T {
     work(&mut OPEN.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
-/// Binds `count` sockets to `address`. Where the kernel chooses the port, all have the same one.
+/// Binds `count` sockets to `address`. If the kernel chooses the port, all sockets have the same
+/// port.
 ///
 /// # Errors
-/// As [`listener::tcp`].
+/// The errors of [`listener::tcp`].
 pub(super) fn bind(address: SocketAddr, count: usize, shares: bool) -> anyhow::Result<()> {
     if shares {
         listener::check_free(address)?;
@@ -52,7 +54,7 @@ pub(super) fn bind(address: SocketAddr, count: usize, shares: bool) -> anyhow::R
     Ok(())
 }
 
-/// A socket that was bound for this address, if there is one left.
+/// Returns a socket that was bound for this address, if one is left.
 pub(crate) fn take(address: SocketAddr, shares: bool) -> Option<Socket> {
     open(|open| {
         let index = open.sockets.iter().position(|bound| bound.is_for(address, shares))?;
@@ -60,7 +62,8 @@ pub(crate) fn take(address: SocketAddr, shares: bool) -> Option<Socket> {
     })
 }
 
-/// Whether a socket was bound for this address, which is free for us therefore.
+/// Returns whether a socket was bound for this address; then the address is available to this
+/// server.
 pub(crate) fn has(address: SocketAddr) -> bool {
     open(|open| open.sockets.iter().any(|bound| bound.is_for(address, bound.shares)))
 }
@@ -71,7 +74,7 @@ impl Bound {
     }
 }
 
-/// Opens a log. One that did not exist belongs to the new user, so that it can be opened again.
+/// Opens a log. A new file belongs to the new user, so that the server can open it again.
 ///
 /// # Errors
 /// The errors of open(2).
@@ -93,7 +96,7 @@ pub(super) fn open_log(path: &Path, identity: &Identity) -> io::Result<()> {
     Ok(())
 }
 
-/// The log that was opened at `path`, once.
+/// Returns the log that was opened at `path`, at the first call only.
 pub(crate) fn take_log(path: &Path) -> Option<File> {
     open(|open| {
         let index = open.logs.iter().position(|(opened, _)| opened == path)?;

@@ -1,9 +1,10 @@
-//! seccomp (seccomp(2)): which system calls this process may make.
+//! The system calls that this process may make, as a filter of seccomp(2).
 //!
-//! The list has what Pollux counts ([`pollux_sys::Call`]; a test compares them) and what the C library and the
-//! standard library use for memory, threads, files and names. execve(2) is not in it: see
-//! [`crate::upgrade::launcher`]. The kernel remembers the calls that are allowed whatever their arguments are, and
-//! does not run the filter for them (Linux 5.11).
+//! The list contains the system calls that Pollux counts ([`pollux_sys::Call`]; a test compares
+//! them) and those with which the C library and the standard library use memory, threads, files and
+//! names. It does not contain execve(2): see [`crate::upgrade::launcher`]. For a system call that
+//! is allowed with all arguments, the kernel remembers the result and does not run the filter again
+//! (Linux 5.11).
 
 use super::Seccomp;
 use anyhow::Context;
@@ -13,7 +14,7 @@ use seccompiler::{
 };
 use std::{collections::BTreeMap, env::consts::ARCH};
 
-/// Allowed on every machine.
+/// The system calls that are allowed on every machine.
 const ALLOWED: &[libc::c_long] = &[
     // Memory.
     libc::SYS_brk,
@@ -25,8 +26,8 @@ const ALLOWED: &[libc::c_long] = &[
     libc::SYS_mremap,
     libc::SYS_msync,
     libc::SYS_munmap,
-    // Threads and processes. clone3(2) has its flags in memory, where no filter can look; the C library falls back
-    // to clone(2) only where it does not exist.
+    // Threads and processes. The flags of clone3(2) are in memory, which a filter cannot read. The
+    // C library uses clone(2) instead only if clone3(2) does not exist.
     libc::SYS_clone3,
     libc::SYS_exit,
     libc::SYS_exit_group,
@@ -47,7 +48,7 @@ const ALLOWED: &[libc::c_long] = &[
     libc::SYS_set_tid_address,
     libc::SYS_wait4,
     libc::SYS_waitid,
-    // Signals. Landlock limits whom they can be sent to.
+    // Signals. Landlock limits the processes that can receive them.
     libc::SYS_kill,
     libc::SYS_restart_syscall,
     libc::SYS_rt_sigaction,
@@ -70,7 +71,7 @@ const ALLOWED: &[libc::c_long] = &[
     libc::SYS_gettimeofday,
     libc::SYS_nanosleep,
     libc::SYS_times,
-    // What is known of this process and machine.
+    // Information about this process and machine.
     libc::SYS_getcpu,
     libc::SYS_getegid,
     libc::SYS_geteuid,
@@ -85,7 +86,7 @@ const ALLOWED: &[libc::c_long] = &[
     libc::SYS_sysinfo,
     libc::SYS_umask,
     libc::SYS_uname,
-    // Files. Landlock limits which.
+    // Files. Landlock limits the files that can be used.
     libc::SYS_close,
     libc::SYS_close_range,
     libc::SYS_copy_file_range,
@@ -132,7 +133,7 @@ const ALLOWED: &[libc::c_long] = &[
     libc::SYS_utimensat,
     libc::SYS_write,
     libc::SYS_writev,
-    // Sockets. Landlock limits which TCP ports.
+    // Sockets. Landlock limits the TCP ports that can be used.
     libc::SYS_accept,
     libc::SYS_accept4,
     libc::SYS_bind,
@@ -160,7 +161,7 @@ const ALLOWED: &[libc::c_long] = &[
     libc::SYS_pselect6,
 ];
 
-/// The older forms of some of them, which newer machines do not have.
+/// Older forms of some of these system calls, which newer machines do not have.
 #[cfg(target_arch = "x86_64")]
 const OLDER: &[libc::c_long] = &[
     libc::SYS_access,
@@ -194,15 +195,15 @@ const OLDER: &[libc::c_long] = &[
 #[cfg(not(target_arch = "x86_64"))]
 const OLDER: &[libc::c_long] = &[];
 
-/// Those of io_uring. The kernel runs no filter for what is submitted to a ring, so that a server has them only
-/// if its mechanism is a ring.
+/// The system calls of io_uring. The kernel runs no filter for requests that are submitted to a
+/// ring, so these are allowed only if the server's mechanism uses a ring.
 const RING: &[libc::c_long] =
     &[libc::SYS_io_uring_enter, libc::SYS_io_uring_register, libc::SYS_io_uring_setup];
 
-/// The families of sockets; NETLINK is how the C library learns which addresses this host has.
+/// The allowed families of sockets. The C library reads the addresses of this host with NETLINK.
 const FAMILIES: [libc::c_int; 4] = [libc::AF_UNIX, libc::AF_INET, libc::AF_INET6, libc::AF_NETLINK];
 
-/// New namespaces (clone(2)).
+/// The flags for new namespaces (clone(2)).
 const NAMESPACES: libc::c_int = libc::CLONE_NEWCGROUP
     | libc::CLONE_NEWIPC
     | libc::CLONE_NEWNET
@@ -211,7 +212,8 @@ const NAMESPACES: libc::c_int = libc::CLONE_NEWCGROUP
     | libc::CLONE_NEWUSER
     | libc::CLONE_NEWUTS;
 
-/// An argument of a call, and what it must be. The type of `value` differs from one C library to another.
+/// Returns a condition for an argument of a system call. The type of `value` depends on the C
+/// library.
 fn argument(
     index: u8,
     operator: SeccompCmpOp,
@@ -221,7 +223,7 @@ fn argument(
     Ok(SeccompCondition::new(index, SeccompCmpArgLen::Dword, operator, value)?)
 }
 
-/// The filter of a server.
+/// Returns the filter of a server.
 fn program(action: Seccomp, has_ring: bool) -> anyhow::Result<BpfProgram> {
     let ring = if has_ring { RING } else { &[] };
     let all = ALLOWED.iter().chain(OLDER).chain(ring);
@@ -232,10 +234,10 @@ fn program(action: Seccomp, has_ring: bool) -> anyhow::Result<BpfProgram> {
     rules.insert(libc::SYS_socket, families.into_iter().collect::<anyhow::Result<_>>()?);
     let no_namespace = argument(0, SeccompCmpOp::MaskedEq(NAMESPACES as u32 as u64), 0)?;
     rules.insert(libc::SYS_clone, vec![SeccompRule::new(vec![no_namespace])?]);
-    // Workers have file tables of their own.
+    // Workers have their own file tables.
     let only_files = argument(0, SeccompCmpOp::Eq, libc::CLONE_FILES as u64)?;
     rules.insert(libc::SYS_unshare, vec![SeccompRule::new(vec![only_files])?]);
-    // These put keystrokes into the terminal that the server was started from.
+    // These requests insert keystrokes into the terminal that the server was started from.
     let no_keystrokes = vec![
         argument(1, SeccompCmpOp::Ne, libc::TIOCSTI)?,
         argument(1, SeccompCmpOp::Ne, libc::TIOCLINUX)?,
@@ -249,7 +251,8 @@ fn program(action: Seccomp, has_ring: bool) -> anyhow::Result<BpfProgram> {
     Ok(filter.try_into()?)
 }
 
-/// Confines this thread, and all that it starts from now on. `has_ring`: the server waits with io_uring.
+/// Applies the filter to this thread and to all threads that it starts from now on. `has_ring` says
+/// whether the server waits with io_uring.
 ///
 /// # Errors
 /// The kernel has no seccomp filters.
@@ -263,7 +266,8 @@ mod tests {
     use super::*;
     use pollux_sys::Call;
 
-    /// The number of each call that is counted. A new one must be added here, and to the list.
+    /// Returns the number of each counted system call. A new call must be added here and to the
+    /// list.
     fn number(call: Call) -> libc::c_long {
         match call.name() {
             "accept4" => libc::SYS_accept4,
@@ -322,7 +326,7 @@ mod tests {
     fn a_filter_fits_into_the_kernel_and_allows_no_program_to_be_executed() {
         for has_ring in [false, true] {
             let program = program(Seccomp::Kill, has_ring).unwrap();
-            // BPF_MAXINSNS.
+            // 4096 is BPF_MAXINSNS.
             assert!(program.len() < 4096, "{}", program.len());
         }
         for never in [libc::SYS_execve, libc::SYS_execveat, libc::SYS_ptrace, libc::SYS_mount] {

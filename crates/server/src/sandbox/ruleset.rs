@@ -1,5 +1,5 @@
-//! Landlock (landlock(7)): the kernel refuses this process, and what it starts, files and TCP ports that are not
-//! in its [`Domain`].
+//! Landlock (landlock(7)): the kernel denies this process, and the processes that it starts, access
+//! to files and TCP ports that are not in its [`Domain`].
 
 use super::domain::{Access, Domain};
 use anyhow::{Context, bail, ensure};
@@ -14,28 +14,29 @@ use std::{
     path::Path,
 };
 
-/// The last ABI whose rights to files are used. Later ones concern UNIX sockets, whose files have modes.
+/// The last ABI whose rights to files are used. Later ABIs concern UNIX sockets, whose files have
+/// modes.
 const FILES: ABI = ABI::V5;
-/// The first ABI that knows TCP ports.
+/// The first ABI with rights to TCP ports.
 pub(super) const PORTS: u32 = 4;
-/// The first ABI that knows signals and abstract UNIX sockets.
+/// The first ABI with scopes for signals and abstract UNIX sockets.
 pub(super) const SCOPES: u32 = 6;
 
-/// What a process may reach since it has entered its sandbox.
+/// The rights that a process has in its sandbox.
 #[derive(Debug)]
 pub(super) struct Entered {
     /// The ABI of the kernel.
     pub(super) abi: u32,
-    /// Device and number of each file, with the rights to it and to what is below it.
+    /// The device and inode number of each file, with the rights to it and to the files below it.
     files: Vec<(u64, u64, BitFlags<AccessFs>)>,
     /// The ports that it may connect to; `None` allows all.
     connect: Option<BTreeSet<u16>>,
 }
 
-/// Confines this thread, and all that it starts from now on.
+/// Confines this thread and all threads and processes that it starts from now on.
 ///
 /// # Errors
-/// The kernel has no Landlock, or refuses.
+/// The kernel has no Landlock, or refuses the rules.
 pub(super) fn enter(domain: &Domain) -> anyhow::Result<Entered> {
     let mut scopes = BitFlags::from(Scope::Signal);
     if !notifies_abstractly() {
@@ -53,7 +54,7 @@ pub(super) fn enter(domain: &Domain) -> anyhow::Result<Entered> {
         .create()?;
     let mut files = Vec::new();
     for (path, access) in domain.system.iter().chain(&domain.places) {
-        // What is not there, or is hidden from this user, cannot be used in any case.
+        // A file that does not exist, or that is hidden from this user, cannot be used in any case.
         let (Ok(place), Ok(metadata)) = (PathFd::new(path), fs::metadata(path)) else { continue };
         let rights = rights(*access, &metadata);
         ruleset = ruleset
@@ -83,15 +84,15 @@ pub(super) fn enter(domain: &Domain) -> anyhow::Result<Entered> {
 }
 
 impl Entered {
-    /// Whether everything that `domain` needs can be reached.
+    /// Checks that the process can reach everything that `domain` needs.
     ///
     /// # Errors
-    /// Names what cannot.
+    /// The message names the file or port that cannot be reached.
     pub(super) fn check(&self, domain: &Domain) -> anyhow::Result<()> {
         const REMEDY: &str = "the sandbox of a running server cannot be widened: `pollux ctl upgrade` (or a \
                               restart) uses the new configuration";
         for (path, access) in &domain.places {
-            // What is not there is reported by what opens it.
+            // A missing file is reported by the code that opens it.
             let (Ok(real), Ok(metadata)) = (fs::canonicalize(path), fs::metadata(path)) else {
                 continue;
             };
@@ -111,7 +112,8 @@ impl Entered {
         Ok(())
     }
 
-    /// The rights to a file: those to it, and those to the directories that it is in.
+    /// Returns the rights to a file: those to the file itself and those to the directories above
+    /// it.
     fn rights_to(&self, real: &Path) -> BitFlags<AccessFs> {
         let mut all = BitFlags::EMPTY;
         for place in real.ancestors() {
@@ -127,13 +129,15 @@ impl Entered {
     }
 }
 
-/// The rights that an access takes: of a file that is no directory, only those that a file can have.
+/// Returns the rights that an access needs. For a file that is not a directory, these are only the
+/// rights that apply to files.
 fn rights(access: Access, metadata: &fs::Metadata) -> BitFlags<AccessFs> {
     let rights = access.rights();
     if metadata.is_dir() { rights } else { rights & AccessFs::from_file(FILES) }
 }
 
-/// Whether the service manager is notified at an abstract socket (sd_notify(3)), which is outside.
+/// Returns whether the service manager is notified at an abstract socket (sd_notify(3)), which is
+/// outside of the sandbox.
 fn notifies_abstractly() -> bool {
     env::var_os("NOTIFY_SOCKET").is_some_and(|socket| socket.as_bytes().starts_with(b"@"))
 }

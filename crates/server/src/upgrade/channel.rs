@@ -1,4 +1,4 @@
-//! A channel for messages, one packet each: a UNIX socket of the kind SOCK_SEQPACKET.
+//! A channel for messages, one packet each: a UNIX socket of type SOCK_SEQPACKET.
 
 use super::message::{MESSAGE_MAX, Message, MessageError};
 use anyhow::{Context, bail, ensure};
@@ -11,58 +11,59 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// What the kernel may hold of messages that are not received yet.
+/// The size of the kernel's buffer for messages that have not been received yet.
 const QUEUE_BYTES: usize = 1 << 20;
 
-/// Between two tries to send where there was no room.
+/// The pause between two attempts to send while the buffer is full.
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// One end. The other one is in the other process.
+/// One end of a channel; the other end is in the other process.
 #[derive(Debug)]
 pub(crate) struct Channel(OwnedFd);
 
 impl Channel {
-    /// Both ends.
+    /// Creates both ends.
     ///
     /// # Errors
     /// The errors of socketpair(2).
     pub(crate) fn pair() -> io::Result<(Self, Self)> {
         let (near, far) = sys::packet_pair()?;
         for end in [&near, &far] {
-            // As much as the kernel lets us.
+            // The kernel may allow less.
             let _ = SockRef::from(end).set_send_buffer_size(QUEUE_BYTES);
         }
         Ok((Self(near), Self(far)))
     }
 
-    /// The end that this socket is.
+    /// Creates the end from its socket.
     pub(crate) fn of(socket: OwnedFd) -> Self {
         Self(socket)
     }
 
-    /// The socket.
+    /// Returns the socket.
     pub(crate) fn into_socket(self) -> OwnedFd {
         self.0
     }
 
-    /// Sends without waiting: what is in flight at a time always has room.
+    /// Sends a message without waiting. There is always room for all messages that are in flight at
+    /// a time.
     ///
     /// # Errors
-    /// As sendmsg(2): the other end is gone, or takes nothing.
+    /// The errors of sendmsg(2): the other end is closed, or its buffer is full.
     pub(crate) fn send(&self, message: &Message, descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
         debug_assert_eq!(message.descriptors(), descriptors.len());
         let mut bytes = message.encode();
         let outcome = sys::send_with_descriptors(self.0.as_fd(), &bytes, descriptors);
-        // There may be secrets in it.
+        // The message may contain secrets.
         bytes.fill(0);
         std::hint::black_box(&bytes);
         outcome.map(drop)
     }
 
-    /// As [`Channel::send`], but waits until `deadline` while the other end takes nothing.
+    /// Does the same as [`Channel::send`], but waits until `deadline` while the buffer is full.
     ///
     /// # Errors
-    /// As [`Channel::send`]; the time is over.
+    /// The errors of [`Channel::send`]; also if `deadline` has passed.
     pub(crate) fn send_until(
         &self,
         message: &Message,
@@ -79,15 +80,16 @@ impl Channel {
         }
     }
 
-    /// The next message, and the descriptors that came with it. Waits where the socket is blocking.
+    /// Receives the next message with its descriptors. Waits if the socket is blocking. Returns
     /// `None` when the other end is closed.
     ///
     /// # Errors
-    /// The errors of recvmsg(2); the received bytes are no message, or its descriptors are missing.
+    /// The errors of recvmsg(2); also if the received bytes are no message, or descriptors are
+    /// missing.
     pub(crate) fn receive(&self, buffer: &mut [u8]) -> io::Result<Option<(Message, Vec<OwnedFd>)>> {
         let received = match sys::receive_with_descriptors(self.0.as_fd(), buffer) {
-            // The other end was closed before it had received everything. The kernel reports that first, once,
-            // and keeps what the other end had sent, such as why it ends.
+            // The other end was closed before it had received everything. The kernel reports this
+            // once, first, and keeps the messages of the other end, such as the reason why it ends.
             Err(error) if error.kind() == io::ErrorKind::ConnectionReset => {
                 sys::receive_with_descriptors(self.0.as_fd(), buffer)
             }
@@ -104,15 +106,15 @@ impl Channel {
         Ok(Some((message, descriptors)))
     }
 
-    /// As [`Channel::receive`], on a blocking socket and until `deadline`. The end of the channel is an
-    /// error, too.
+    /// Does the same as [`Channel::receive`], on a blocking socket and until `deadline`. A closed
+    /// channel is an error, too.
     ///
     /// # Errors
-    /// As [`Channel::receive`]; the time is over.
+    /// The errors of [`Channel::receive`]; also if `deadline` has passed.
     pub(crate) fn expect(&self, deadline: Instant) -> anyhow::Result<(Message, Vec<OwnedFd>)> {
         let left = deadline.saturating_duration_since(Instant::now());
         ensure!(!left.is_zero(), "the other process says nothing in time");
-        // Zero would be no timeout at all.
+        // A timeout of zero would mean no timeout.
         let left = left.max(Duration::from_millis(1));
         SockRef::from(&self.0).set_read_timeout(Some(left)).context("SO_RCVTIMEO")?;
         let mut buffer = vec![0; MESSAGE_MAX];
@@ -133,7 +135,7 @@ impl AsFd for Channel {
     }
 }
 
-/// Whether a message can be sent later: too many messages, or descriptors, are on their way.
+/// Returns whether a message can be sent later: too many messages or descriptors are in flight.
 pub(crate) fn is_full(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::ETOOMANYREFS | libc::ENOBUFS))
 }
@@ -146,7 +148,7 @@ fn malformed(error: MessageError) -> io::Error {
 mod tests {
     use super::*;
 
-    /// The operator was shown "connection reset" in place of the reason.
+    /// Regression: the operator got "connection reset" instead of the reason.
     #[test]
     fn a_reason_is_read_although_the_other_end_left_messages_unread() {
         let (near, far) = Channel::pair().unwrap();

@@ -1,4 +1,4 @@
-//! Listening sockets that the former server has handed over, until the new one has use for them.
+//! Listening sockets that the former server has handed over, stored until the new server uses them.
 
 use super::message::Role;
 use crate::transport::listener::SocketFile;
@@ -8,14 +8,15 @@ use std::{
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
-/// What was handed over and has no use yet.
+/// The sockets that were handed over and are not used yet.
 static INHERITED: Mutex<Listeners> = Mutex::new(Listeners(Vec::new()));
 
 /// A listening socket.
 #[derive(Debug)]
 pub(super) struct Inherited {
     pub(super) role: Role,
-    /// The same for all sockets of one listener.
+    /// The number of the listener in the configuration; the sockets of one listener have the same
+    /// number.
     pub(super) place: u16,
     /// Its address, as it was configured.
     pub(super) configured: String,
@@ -46,12 +47,12 @@ impl Listeners {
     }
 }
 
-/// These were handed over.
+/// Stores the sockets that were handed over.
 pub(super) fn keep(listeners: Vec<Inherited>) {
     all().0 = listeners;
 }
 
-/// Closes what nothing in the configuration has used, and removes the files of UNIX sockets.
+/// Closes the sockets that the configuration does not use, and removes the files of UNIX sockets.
 pub(super) fn close_unused() {
     for unused in std::mem::take(&mut all().0) {
         tracing::info!("{}: no longer configured, closed", unused.configured);
@@ -61,13 +62,13 @@ pub(super) fn close_unused() {
     }
 }
 
-/// The sockets of the first listener with this role and configured address: those of all workers. A further
-/// call returns those of the next listener with the same address.
+/// Returns the sockets of the first listener with this role and configured address, for all
+/// workers. A further call returns those of the next listener with the same address.
 pub(crate) fn take(role: Role, configured: &str) -> Vec<OwnedFd> {
     all().take(role, configured)
 }
 
-/// Whether [`take`] would return sockets.
+/// Returns whether [`take`] would return sockets.
 pub(crate) fn has(role: Role, configured: &str) -> bool {
     all().0.iter().any(|one| one.role == role && one.configured == configured)
 }

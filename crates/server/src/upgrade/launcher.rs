@@ -1,9 +1,9 @@
-//! A process that starts successors for a server which may not execute anything itself.
+//! A process that starts successors for a server which may not execute programs itself.
 //!
-//! It is forked before the server enters its sandbox, and stays outside: a successor must not inherit the sandbox,
-//! because its configuration may need other files and ports, and because the kernel nests 16 Landlock domains at
-//! most. It starts only the program that the server was started from, with the same arguments, and ends with the
-//! server.
+//! It is forked before the server enters its sandbox, and stays outside of the sandbox. A successor
+//! must not inherit the sandbox, because its configuration may need other files and ports, and
+//! because the kernel allows at most 16 nested Landlock domains. The launcher starts only the
+//! program that the server was started from, with the same arguments, and ends with the server.
 
 use anyhow::{Context, bail};
 use pollux_sys::{self as sys, OwnFileTables};
@@ -69,7 +69,8 @@ pub(crate) fn start(promise: OwnFileTables) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Ends the launcher, if there is one, and waits for its process, so that none outlives the server.
+/// Ends the launcher, if there is one, and waits for its process, so that it does not outlive the
+/// server.
 pub(crate) fn end() {
     let launcher = LAUNCHER.lock().unwrap_or_else(PoisonError::into_inner).take();
     let Some(Launcher { socket, process }) = launcher else { return };
@@ -79,7 +80,7 @@ pub(crate) fn end() {
     }
 }
 
-/// Whether this server has a launcher, and may not start programs itself.
+/// Returns whether this server has a launcher, and so may not start programs itself.
 pub(crate) fn exists() -> bool {
     LAUNCHER.lock().unwrap_or_else(PoisonError::into_inner).is_some()
 }
@@ -109,7 +110,7 @@ impl Launched {
         self.pid
     }
 
-    /// The exit status of the successor, if it has ended.
+    /// Returns the exit status of the successor, if it has ended.
     ///
     /// # Errors
     /// The launcher does not answer.
@@ -159,7 +160,8 @@ fn serve(socket: &OwnedFd, program: &Path) {
         };
         let mut reply = match (&buffer[..len], channel) {
             ([START], Some(channel)) => {
-                // The earlier successor has ended and is reaped here, or has taken over and this server ends soon.
+                // The previous successor has ended and is reaped here; or it has taken over, and
+                // this server ends soon.
                 if let Some(mut former) = child.take() {
                     let _ = former.try_wait();
                 }

@@ -1,9 +1,11 @@
-//! The messages of a live upgrade, between a server and its successor: bytes in, values out, no I/O.
+//! The messages of a live upgrade between a server and its successor: conversion from and to bytes,
+//! without I/O.
 //!
-//! Each message is one packet: four bytes that say what it is, the version of the format, its kind, and its
-//! fields. Numbers are big-endian; a text or a list has its length before it. Descriptors travel beside the
-//! bytes (SCM_RIGHTS), and each kind says how many there must be ([`Message::descriptors`]). A change of any
-//! kind or field needs another [`VERSION`]: a server and a successor of two versions refuse each other.
+//! Each message is one packet: four bytes that identify it, the version of the format, its kind,
+//! and its fields. Numbers are big-endian; a text or a list follows its length. Descriptors are
+//! sent with the bytes (SCM_RIGHTS); their number depends on the kind ([`Message::descriptors`]).
+//! Every change of a kind or a field needs another [`VERSION`]: a server and a successor of
+//! different versions refuse each other.
 
 use std::{
     fmt,
@@ -12,61 +14,66 @@ use std::{
 
 /// The version of the format.
 pub(crate) const VERSION: u16 = 3;
-/// How each message begins.
+/// The first bytes of each message.
 const MAGIC: [u8; 4] = *b"PLXU";
-/// The most connections of one message: as many descriptors as the kernel passes with one.
+/// The maximum number of connections in one message: the kernel passes at most this many
+/// descriptors with one.
 pub(crate) const CONNECTIONS_MAX: usize = 253;
-/// The longest message, in bytes.
+/// The maximum size of a message in bytes.
 pub(crate) const MESSAGE_MAX: usize = 64 << 10;
-/// The bytes of a message of connections before the first one.
+/// The number of bytes before the first connection in a message of connections.
 pub(crate) const MESSAGE_HEAD: usize = 8;
-/// The longest text, in bytes: an address, a path, or why something failed.
+/// The maximum size of a text in bytes: an address, a path, or the reason of a failure.
 pub(crate) const TEXT_MAX: usize = 4 << 10;
-/// The most bytes of a connection's parked TLS session.
+/// The maximum size in bytes of a connection's parked TLS session.
 pub(crate) const SESSION_MAX: usize = 160;
-/// The most bytes of what a service needs to go on with a stream.
+/// The maximum size in bytes of the data with which a service continues a stream.
 pub(crate) const STREAM_MAX: usize = 16 << 10;
 
 /// A message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Message {
-    /// To the successor, first: how many [`Message::Listener`] follow.
+    /// To the successor, as the first message: the number of [`Message::Listener`] that follow.
     Begin {
-        /// Their number.
+        /// The number of listeners.
         listeners: u32,
     },
-    /// To the successor: a listening socket, which comes with it.
+    /// To the successor: a listening socket, which is sent with the message.
     Listener {
-        /// Its clients.
+        /// The purpose of the listener.
         role: Role,
-        /// Its place in the configuration: the sockets of one listener, of all workers, have the same.
+        /// Its number in the configuration; the sockets of one listener, for all workers, have the
+        /// same number.
         place: u16,
         /// The address as it is configured, such as `127.0.0.1:0`.
         configured: String,
     },
-    /// From the successor: all its workers can serve.
+    /// From the successor: all its workers are ready to serve.
     Ready,
-    /// From the successor, last: why it cannot serve.
+    /// From the successor, as the last message: it cannot serve.
     Failed {
-        /// For people.
+        /// The reason, for people.
         reason: String,
     },
-    /// To the successor: a socket, which comes with it, on which a worker sends [`Message::Connections`].
+    /// To the successor: a socket, sent with the message, on which a worker sends
+    /// [`Message::Connections`].
     Channel,
-    /// To the successor, before any channel: a socket, which comes with it, on which the hub's log is sent.
+    /// To the successor, before any channel: a socket, sent with the message, on which the hub's
+    /// log is sent.
     Hub,
-    /// To the successor, last: the former server only ends what it has begun.
+    /// To the successor, as the last message: the former server only finishes the exchanges that it
+    /// has begun.
     Confirm,
-    /// From a worker: idle connections, whose sockets come with it in this order.
+    /// From a worker: idle connections. Their sockets are sent with the message in this order.
     Connections(Vec<IdleConnection>),
-    /// To a worker: all connections of the oldest message that was not answered yet have been taken in.
+    /// To a worker: all connections of the oldest unanswered message have been accepted.
     Accepted {
-        /// Their number.
+        /// The number of connections.
         connections: u16,
     },
 }
 
-/// What a listener is for.
+/// The purpose of a listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
     /// The clients of the server.
@@ -77,22 +84,24 @@ pub(crate) enum Role {
     Admin,
 }
 
-/// What the successor must know of an idle connection, besides its socket.
+/// The data that the successor needs for an idle connection, besides its socket.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub(crate) struct IdleConnection {
-    /// Requests that have come so far.
+    /// The number of requests that have arrived so far.
     pub(crate) requests: u32,
-    /// Milliseconds until it is closed for being idle.
+    /// Milliseconds until it is closed because it is idle.
     pub(crate) remaining_ms: u32,
-    /// The client, where it is not the peer of the socket (PROXY protocol), or is limited by address.
+    /// The address of the client, if it is not the peer of the socket (PROXY protocol), or if
+    /// clients are limited by address.
     pub(crate) client: Option<SocketAddr>,
     /// The parked TLS session; empty without TLS.
     pub(crate) session: Vec<u8>,
-    /// Of a stream, what its service needs to go on with it; empty where the connection waits for a request.
+    /// The data with which a service continues a stream; empty if the connection waits for a
+    /// request.
     pub(crate) stream: Vec<u8>,
 }
 
-/// The session has secrets.
+/// Overwrites the session, which contains secrets.
 impl Drop for IdleConnection {
     fn drop(&mut self) {
         self.session.fill(0);
@@ -101,7 +110,7 @@ impl Drop for IdleConnection {
 }
 
 impl fmt::Debug for IdleConnection {
-    /// Without the session, which has secrets.
+    /// Omits the session, which contains secrets.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("IdleConnection")
             .field("requests", &self.requests)
@@ -112,18 +121,18 @@ impl fmt::Debug for IdleConnection {
     }
 }
 
-/// Why bytes are no message.
+/// The reason why bytes are not a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum MessageError {
-    /// It does not begin as a message does.
+    /// The bytes do not begin like a message.
     Foreign,
-    /// It is of another version.
+    /// The message has another version.
     Version(u16),
-    /// There is no such kind.
+    /// The kind does not exist.
     Kind(u8),
-    /// It ends too early, or goes on too long.
+    /// The message is too short or too long.
     Length,
-    /// A field has a value that it cannot have.
+    /// A field has an impossible value.
     Value,
 }
 
@@ -155,14 +164,14 @@ const CONNECTIONS: u8 = 7;
 const ACCEPTED: u8 = 8;
 const HUB: u8 = 9;
 
-/// Bits before a connection's optional fields.
+/// The bits that say which optional fields a connection has.
 const HAS_IPV4: u8 = 1;
 const HAS_IPV6: u8 = 1 << 1;
 const HAS_SESSION: u8 = 1 << 2;
 const IS_STREAM: u8 = 1 << 3;
 
 impl Message {
-    /// How many descriptors come with it.
+    /// Returns how many descriptors are sent with the message.
     pub(crate) fn descriptors(&self) -> usize {
         match self {
             Self::Listener { .. } | Self::Channel | Self::Hub => 1,
@@ -171,9 +180,9 @@ impl Message {
         }
     }
 
-    /// Its bytes. A text that is too long is cut.
+    /// Encodes the message. A text that is too long is cut.
     pub(crate) fn encode(&self) -> Vec<u8> {
-        // No reallocation, which would leave secrets behind.
+        // The capacity prevents a reallocation, which would leave secrets in memory.
         let capacity = match self {
             Self::Connections(connections) => {
                 connections.iter().map(IdleConnection::encoded_len).sum()
@@ -214,10 +223,9 @@ impl Message {
         out
     }
 
-    /// The message that these bytes are, all of them.
+    /// Decodes a message, which must occupy all of `bytes`.
     ///
-    /// # Errors
-    /// They are none.
+    /// # Errors The bytes are not a message.
     pub(crate) fn decode(bytes: &[u8]) -> Result<Self, MessageError> {
         let mut reader = Reader(bytes);
         if bytes.len() > MESSAGE_MAX {
@@ -267,7 +275,7 @@ impl Role {
 }
 
 impl IdleConnection {
-    /// How many bytes of a message it is.
+    /// Returns how many bytes it occupies in a message.
     pub(crate) fn encoded_len(&self) -> usize {
         let address = match self.client {
             None => 0,
@@ -350,7 +358,7 @@ fn put_text(out: &mut Vec<u8>, text: &str) {
     out.extend_from_slice(text.as_bytes());
 }
 
-/// What is left of a message.
+/// The rest of a message.
 struct Reader<'m>(&'m [u8]);
 
 impl<'m> Reader<'m> {

@@ -1,4 +1,4 @@
-//! The running server, seen from the new process.
+//! The running server, as the new process sees it.
 
 use super::{
     VARIABLE,
@@ -18,36 +18,36 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// How long the running server may be silent.
+/// The time for which the running server may be silent.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// The most listeners that a server hands over.
+/// The maximum number of listeners that a server hands over.
 const LISTENERS_MAX: u32 = 65_536;
 
-/// The channel that this process was started with, if it was.
+/// The channel that this process was started with, if there is one.
 static CHANNEL: OnceLock<Result<Option<Channel>, String>> = OnceLock::new();
 
-/// Whether its listeners have come, or why not.
+/// The result of receiving the listeners.
 static LISTENERS: OnceLock<Result<(), String>> = OnceLock::new();
 
-/// The former server has confirmed that this process serves.
+/// Whether the former server has confirmed that this process serves.
 static HAS_SUCCEEDED: AtomicBool = AtomicBool::new(false);
 
-/// Whether this process has taken over from another one.
+/// Returns whether this process has taken over from another one.
 pub(crate) fn has_succeeded() -> bool {
     HAS_SUCCEEDED.load(Ordering::Acquire)
 }
 
-/// Whether this process is to take over from another one, which has not confirmed that yet.
+/// Returns whether this process is to take over from another one that has not confirmed this yet.
 pub(crate) fn is_in_progress() -> bool {
     !has_succeeded() && matches!(channel(), Ok(Some(_)))
 }
 
-/// What the former server hands over besides its listeners.
+/// An object that the former server hands over besides its listeners.
 #[derive(Debug)]
 pub(crate) enum Given {
-    /// A channel on which connections come.
+    /// A channel from which connections are received.
     Channel(OwnedFd),
-    /// The socket on which the hub's log comes.
+    /// The socket from which the hub's log is received.
     Hub(OwnedFd),
 }
 
@@ -68,11 +68,12 @@ fn channel() -> anyhow::Result<Option<&'static Channel>> {
     channel.as_ref().map(Option::as_ref).map_err(|message| anyhow::anyhow!(message.clone()))
 }
 
-/// Where this process was started by a server that it is to succeed: reports why it cannot. The operator
-/// who requested the upgrade sees this reason.
+/// Reports to the server that started this process as its successor why this process cannot succeed
+/// it. The operator who requested the upgrade sees this reason. Does nothing if this process was
+/// started otherwise.
 pub fn report_failure(error: &anyhow::Error) {
     if let Ok(Some(channel)) = channel() {
-        // The server may have given up waiting, or have confirmed already.
+        // The server may have given up waiting, or may have confirmed already.
         let _ = channel.send(&Message::Failed { reason: format!("{error:#}") }, &[]);
     }
 }
@@ -82,11 +83,12 @@ pub fn report_failure(error: &anyhow::Error) {
 pub(crate) struct Predecessor(&'static Channel);
 
 impl Predecessor {
-    /// The server that has started this process to succeed it; its listeners are kept for
-    /// [`super::take`]. `None` where this process was started otherwise. A second call finds the same server.
+    /// Finds the server that has started this process as its successor, and stores its listeners
+    /// for [`super::take`]. Returns `None` if this process was started otherwise. A second call
+    /// finds the same server.
     ///
     /// # Errors
-    /// It does not send what it should.
+    /// The server sends invalid messages, or no message in time.
     pub(crate) fn find() -> anyhow::Result<Option<Self>> {
         let Some(channel) = channel()? else { return Ok(None) };
         let received = LISTENERS
@@ -96,11 +98,11 @@ impl Predecessor {
         Ok(Some(Self(channel)))
     }
 
-    /// Takes over: `adopt` is called with each socket that the former server gives. Returns when that server has
-    /// confirmed.
+    /// Takes over: `adopt` is called with each object that the former server hands over. Returns
+    /// when that server has confirmed.
     ///
     /// # Errors
-    /// It goes on by itself: this process has to end.
+    /// The former server goes on serving; this process must end.
     pub(crate) fn succeed(
         self,
         mut adopt: impl FnMut(Given) -> anyhow::Result<()>,

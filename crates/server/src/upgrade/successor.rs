@@ -1,4 +1,4 @@
-//! The new process, seen from the running server.
+//! The new process, as the running server sees it.
 
 use super::{
     VARIABLE,
@@ -22,7 +22,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Successors that did not take over.
+/// The number of successors that did not take over.
 static FAILURES: AtomicU64 = AtomicU64::new(0);
 
 /// Counts a successor that did not take over.
@@ -30,14 +30,15 @@ pub(crate) fn count_failure() {
     FAILURES.fetch_add(1, Relaxed);
 }
 
-/// How many successors did not take over.
+/// Returns how many successors did not take over.
 pub(crate) fn failures() -> u64 {
     FAILURES.load(Relaxed)
 }
 
-/// How long a successor may take until it can serve.
+/// The time that a successor may need until it can serve.
 const START_PATIENCE: Duration = Duration::from_secs(10);
-/// How long a successor may take to end after its channel was closed, before it is killed.
+/// The time that a successor may need to end after its channel was closed. After it the successor
+/// is killed.
 const END_PATIENCE: Duration = Duration::from_secs(1);
 /// The pause between two checks whether a successor has ended.
 const PAUSE: Duration = Duration::from_millis(5);
@@ -50,7 +51,8 @@ pub(crate) struct Report {
     pub(crate) outcome: Result<u64, String>,
 }
 
-/// Where workers send their reports; `None` while the main thread does not wait for any.
+/// The channel to which workers send their reports; `None` while the main thread does not wait for
+/// any.
 pub(crate) type Reports = Arc<Mutex<Option<Sender<Report>>>>;
 
 /// A listening socket that a successor is offered.
@@ -68,17 +70,17 @@ pub(crate) struct Offered<'l> {
 enum Process {
     /// Started by this process.
     Child(Child),
-    /// Started by the launcher: this process is in a sandbox.
+    /// Started by the launcher, because this process is in a sandbox.
     Launched(Launched),
 }
 
-/// The command that starts `program` with the arguments of this process and its end of the channel, which must
-/// stay open until the command has been started.
+/// Returns the command that starts `program` with the arguments of this process and the successor's
+/// end of the channel. That end must stay open until the command has been started.
 pub(super) fn command(program: &Path, channel: BorrowedFd<'_>) -> Command {
     let mut command = Command::new(program);
     command.args(env::args_os().skip(1));
     command.env(VARIABLE, channel.as_raw_fd().to_string());
-    // The watchdog's time is the successor's as well (sd_watchdog_enabled(3)).
+    // The watchdog's time applies to the successor, too (sd_watchdog_enabled(3)).
     command.env_remove("WATCHDOG_PID");
     sys::inherit(&mut command, channel);
     command
@@ -134,7 +136,7 @@ impl Successor {
     /// Starts `program` with the arguments of this process, and waits until it can serve.
     ///
     /// # Errors
-    /// The reason why the successor cannot serve; its process has ended then.
+    /// The reason why the successor cannot serve. Its process has ended then.
     pub(crate) fn start(program: &Path, listeners: &[Offered<'_>]) -> anyhow::Result<Self> {
         let deadline = Instant::now() + START_PATIENCE;
         let (near, far) = Channel::pair().context("the channel of the upgrade")?;
@@ -150,7 +152,7 @@ impl Successor {
         }
     }
 
-    /// The process ID of the successor.
+    /// Returns the process ID of the successor.
     pub(crate) fn pid(&self) -> u32 {
         self.process.pid()
     }
@@ -199,7 +201,7 @@ impl Successor {
         self.channel()?.send_until(&Message::Hub, &[socket], deadline)
     }
 
-    /// Tells the successor that it takes over the service.
+    /// Confirms to the successor that it takes over the service.
     ///
     /// # Errors
     /// The successor has ended.
