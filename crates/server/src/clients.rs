@@ -1,9 +1,8 @@
-//! Which clients are served, and how much each address may have: allow and deny lists, limits per
-//! client address.
+//! Access control and limits for clients: allow and deny lists, and limits for each client address.
 //!
-//! [`Guard`] is shared by all workers and decides. [`ClientTable`] is a worker's own: it remembers the
-//! address of each connection. Both exist only where something is configured, so that a server without
-//! these settings spends nothing on them.
+//! All workers share [`Guard`], which decides. Each worker has its own [`ClientTable`] with the
+//! address of each connection. Both exist only if something is configured, so that a server without
+//! these settings has no cost.
 
 mod access;
 mod guard;
@@ -24,39 +23,39 @@ pub(crate) use table::ClientTable;
 
 use std::num::NonZeroU32;
 
-/// The most networks in all lists of one server.
+/// The maximum number of networks in all lists of one server.
 pub const NETWORKS_MAX: usize = 65_536;
 
-/// The most sources of `--proxy-protocol`: they are searched one by one.
+/// The maximum number of sources of `--proxy-protocol`; the list is searched linearly.
 pub const PROXY_SOURCES_MAX: usize = 256;
 
-/// What is configured about clients.
+/// The settings about clients.
 #[derive(Clone, Debug, Default)]
 pub struct ClientConfig {
-    /// Networks whose clients are served; with one at least, all others are refused.
+    /// Networks whose clients are served. If there is at least one, all other clients are refused.
     pub allow: Vec<Network>,
     /// Networks whose clients are refused. The longest prefix decides.
     pub deny: Vec<Network>,
-    /// The most open connections of one address.
+    /// The maximum number of open connections of one address.
     pub connections: Option<NonZeroU32>,
-    /// New connections of one address.
+    /// The maximum rate of new connections of one address.
     pub accept_rate: Option<Rate>,
-    /// Requests of one address.
+    /// The maximum rate of requests of one address.
     pub request_rate: Option<Rate>,
-    /// Whose connections begin with a PROXY protocol header.
+    /// The sources whose connections begin with a PROXY protocol header.
     pub proxy_protocol: Vec<ProxySource>,
 }
 
 impl ClientConfig {
-    /// Whether one of the limits per address is set.
+    /// Returns whether one of the limits for each address is set.
     pub fn has_limits(&self) -> bool {
         self.connections.is_some() || self.accept_rate.is_some() || self.request_rate.is_some()
     }
 
-    /// Whether the lists make sense together.
+    /// Checks that the lists are valid together.
     ///
     /// # Errors
-    /// Names the network that is on both lists, or says that there are too many.
+    /// The message names the network that is on both lists, or says that there are too many.
     pub fn check(&self) -> anyhow::Result<()> {
         anyhow::ensure!(
             self.proxy_protocol.len() <= PROXY_SOURCES_MAX,

@@ -1,4 +1,4 @@
-//! The time: a clock that is read once per wait, and the wheel of all timers.
+//! The time: a clock that is read once for each wait, and the wheel of all timers.
 
 pub(crate) mod clock;
 pub(crate) mod timers;

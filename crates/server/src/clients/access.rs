@@ -1,6 +1,6 @@
-//! Allow and deny lists. Of all networks that contain an address, the one with the longest prefix
-//! decides, whatever the order in the lists. If no network contains it, the address is served unless
-//! there is an allow list.
+//! Allow and deny lists. If several networks contain an address, the one with the longest prefix
+//! decides; the order in the lists does not matter. If no network contains the address, it is
+//! served unless there is an allow list.
 
 use super::{
     ClientConfig, Network,
@@ -9,7 +9,7 @@ use super::{
 use std::{collections::HashMap, net::IpAddr};
 
 /// Both lists, prepared for look-ups: one map for each prefix length, the longest first. A look-up
-/// hashes once for each length that occurs, at most 129 times.
+/// computes one hash for each prefix length in the lists, at most 129.
 #[derive(Debug)]
 pub(super) struct AccessLists {
     by_length: Vec<(u8, HashMap<u128, bool>)>,
@@ -41,7 +41,7 @@ impl AccessLists {
         self.by_length[at].1.insert(network.first(), is_allowed);
     }
 
-    /// Whether clients of this address are served.
+    /// Returns whether clients of this address are served.
     pub(super) fn allows(&self, address: IpAddr) -> bool {
         let address = number(address.to_canonical());
         let mut found = self

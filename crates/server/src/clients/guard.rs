@@ -1,4 +1,4 @@
-//! Decides about connections and requests; shared by all workers of a process.
+//! Admission of connections and requests. All workers of a process share it.
 
 use super::{ClientConfig, Rate, access::AccessLists, network};
 use crate::stats::Counter;
@@ -12,26 +12,27 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// The most addresses whose rates are remembered, some 72 bytes each. With more, the one that has been
-/// quiet longest is forgotten: it may then have a whole burst again.
+/// The maximum number of addresses whose rates are remembered; each needs some 72 bytes. If there
+/// are more, the address that has been quiet longest is forgotten, and may then have a whole burst
+/// again.
 pub(crate) const ADDRESSES_MAX: usize = 65_536;
-/// Addresses are spread over so many parts, each with a lock of its own, so that workers are hardly ever
-/// in each other's way.
+/// The number of parts over which addresses are distributed. Each part has its own lock, so that
+/// workers rarely wait for each other.
 const PARTS: usize = 64;
 
-/// Why a client is not served.
+/// The reason why a client is not served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refused {
-    /// By the allow and deny lists.
+    /// The allow and deny lists refuse its address.
     Denied,
-    /// Its address has as many connections as one may have.
+    /// Its address has the maximum number of connections.
     Connections,
-    /// Its address makes connections too often.
+    /// Its address opens connections too often.
     AcceptRate,
 }
 
 impl Refused {
-    /// Where it is counted.
+    /// Returns the counter for this reason.
     pub(crate) fn counter(self) -> Counter {
         match self {
             Self::Denied => Counter::Denied,
@@ -41,7 +42,7 @@ impl Refused {
     }
 }
 
-/// What is allowed, and what each address has.
+/// The limits, and the present use of each address.
 #[derive(Debug)]
 pub(crate) struct Guard {
     lists: Option<AccessLists>,
@@ -55,13 +56,15 @@ pub(crate) struct Guard {
 
 #[derive(Debug)]
 struct Part {
-    /// Open connections by address: no more entries than there are connections.
+    /// The number of open connections of each address; there are at most as many entries as
+    /// connections.
     open: HashMap<u128, u32>,
-    /// The hash is keyed, because clients choose their addresses.
+    /// The hash has a random key, because clients choose their addresses.
     rates: LruCache<u128, Arrivals, RandomState>,
 }
 
-/// When the next one is due at the full rate, in nanoseconds since the start.
+/// The times at which the next connection and the next request are due at the full rate, in
+/// nanoseconds since the start.
 #[derive(Debug, Default)]
 struct Arrivals {
     connection_ns: u64,
@@ -69,7 +72,7 @@ struct Arrivals {
 }
 
 impl Guard {
-    /// `None` where nothing is limited.
+    /// Returns `None` if there are no lists and no limits.
     pub(crate) fn new(config: &ClientConfig) -> Option<Self> {
         Self::with_limit(config, ADDRESSES_MAX)
     }
@@ -79,7 +82,7 @@ impl Guard {
         if lists.is_none() && !config.has_limits() {
             return None;
         }
-        // `LruCache::entry` removes the oldest one when there is one more than the capacity.
+        // `LruCache::entry` removes the oldest entry when it exceeds the capacity by one.
         let capacity = (addresses / PARTS).saturating_sub(1);
         let part = || Part {
             open: HashMap::new(),
@@ -105,10 +108,11 @@ impl Guard {
         self.parts[part].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A connection of this address has come. `Ok` counts it as open: [`Guard::leave`] must follow.
+    /// Admits a new connection of this address. `Ok` counts it as open, so that [`Guard::leave`]
+    /// must follow.
     ///
     /// # Errors
-    /// Why it is to be closed.
+    /// The reason why the connection must be closed.
     pub(crate) fn enter(&self, address: IpAddr) -> Result<(), Refused> {
         if self.lists.as_ref().is_some_and(|lists| !lists.allows(address)) {
             return Err(Refused::Denied);
@@ -134,7 +138,7 @@ impl Guard {
         Ok(())
     }
 
-    /// A connection of this address has been closed.
+    /// Notes that a connection of this address has been closed.
     pub(crate) fn leave(&self, address: IpAddr) {
         if self.connections.is_none() {
             return;
@@ -148,10 +152,10 @@ impl Guard {
         }
     }
 
-    /// A request of this address has come.
+    /// Admits a new request of this address.
     ///
     /// # Errors
-    /// There have been too many: how long it is until one is answered again.
+    /// The rate is exceeded; the value is the time until a request is admitted again.
     pub(crate) fn request(&self, address: IpAddr) -> Result<(), Duration> {
         let Some(rate) = self.request_rate else { return Ok(()) };
         let client = network::client(address);

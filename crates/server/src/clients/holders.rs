@@ -1,28 +1,32 @@
-//! In which order idle connections give way: first those of the client that holds most of them.
+//! The order in which idle connections are evicted: first those of the client that holds most of
+//! them.
 
 use std::{
     cmp::Reverse,
     collections::{BinaryHeap, VecDeque},
 };
 
-/// In a sample, a client with fewer connections than this one is not known to hold many: it may be chance.
+/// In a sample, a client with fewer connections than this may have them by chance, so it is not
+/// evicted.
 const NOTICEABLE: usize = 4;
 
 /// An idle connection of a sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Held<T> {
-    /// [`super::client_key`] of its client.
+    /// The [`super::client_key`] of its client.
     pub(crate) client: u64,
-    /// The connection. The one that has been idle longest is the smallest.
+    /// The connection. Values order by idle time: the connection that has been idle longest is the
+    /// smallest.
     pub(crate) connection: T,
 }
 
-/// The first `limit` connections that give way. Each is the longest idle one of the client that holds most by then; of
-/// clients that hold as many, it is the one whose connection has been idle longest. A connection without an address counts
-/// as a client of its own.
+/// Returns the first `limit` connections to evict. Each is the longest idle connection of the
+/// client that holds most connections at that point. If several clients hold the same number, the
+/// client whose connection has been idle longest comes first. Each connection without an address
+/// counts as a separate client.
 ///
-/// `is_whole` is whether these are all idle connections. Of a sample, the order ends when no client is left that
-/// noticeably holds many.
+/// `is_whole` says whether `sample` contains all idle connections. Otherwise the order ends when no
+/// client in the sample holds at least `NOTICEABLE` connections.
 pub(crate) fn most_held_first<T: Ord + Copy>(
     mut sample: Vec<Held<T>>,
     is_whole: bool,
@@ -73,7 +77,7 @@ mod tests {
     }
 
     proptest! {
-        /// Compares with a search of all that are left, for each.
+        /// Compares with a search of all remaining connections at each step.
         #[test]
         fn it_agrees_with_a_search(clients in proptest::collection::vec(1_u64..6, 0..40)) {
             let mut left: Vec<usize> = (0..clients.len()).collect();

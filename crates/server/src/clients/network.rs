@@ -2,18 +2,18 @@
 
 use std::{fmt, net::IpAddr, net::Ipv6Addr, str::FromStr};
 
-/// Bits of an IPv6 address that identify a client: a household or a host is given a /64 (RFC 6177).
+/// The bits of an IPv6 address that identify a client: a household or a host gets a /64 (RFC 6177).
 const CLIENT_BITS_V6: u8 = 64;
 
 /// A network: the addresses that begin with the same bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Network {
-    /// Bits that count, of the IPv6 form: 96 more than of an IPv4 network.
+    /// The length of the prefix in the IPv6 form, which is 96 more than in an IPv4 network.
     bits: u8,
     first: u128,
 }
 
-/// An address in the form that is compared: IPv4 as ::ffff:a.b.c.d.
+/// Converts an address to the form that is compared: IPv4 as ::ffff:a.b.c.d.
 pub(super) fn number(address: IpAddr) -> u128 {
     match address {
         IpAddr::V4(v4) => v4.to_ipv6_mapped().to_bits(),
@@ -21,7 +21,8 @@ pub(super) fn number(address: IpAddr) -> u128 {
     }
 }
 
-/// What counts as one client: an IPv4 address, or the /64 network of an IPv6 address.
+/// Returns the number that identifies a client: an IPv4 address, or the /64 network of an IPv6
+/// address.
 pub(super) fn client(address: IpAddr) -> u128 {
     match address.to_canonical() {
         v4 @ IpAddr::V4(_) => number(v4),
@@ -29,8 +30,9 @@ pub(super) fn client(address: IpAddr) -> u128 {
     }
 }
 
-/// What counts as one client, in one word that is never 0: an IPv4 address, or the first half of an IPv6 address. Networks
-/// that would be mistaken for IPv4 addresses are reserved (RFC 4291).
+/// Returns the key that identifies a client, which is never 0: an IPv4 address, or the first half
+/// of an IPv6 address. IPv6 networks that would have the key of an IPv4 address are reserved (RFC
+/// 4291).
 pub(crate) fn client_key(address: IpAddr) -> u64 {
     let key = match address.to_canonical() {
         v4 @ IpAddr::V4(_) => number(v4) as u64,
@@ -44,7 +46,7 @@ pub(super) fn mask(bits: u8) -> u128 {
 }
 
 impl Network {
-    /// Whether the address belongs to it.
+    /// Returns whether the address belongs to the network.
     pub fn contains(&self, address: IpAddr) -> bool {
         number(address.to_canonical()) & mask(self.bits) == self.first
     }
@@ -61,7 +63,8 @@ impl Network {
 impl FromStr for Network {
     type Err = String;
 
-    /// `ADDRESS` or `ADDRESS/BITS`. Bits behind the prefix must be zero, so that a typing error shows.
+    /// Parses `ADDRESS` or `ADDRESS/BITS`. The bits after the prefix must be zero, so that a typing
+    /// error is noticed.
     fn from_str(text: &str) -> Result<Self, String> {
         let (address, length) = match text.split_once('/') {
             Some((address, length)) => (address, Some(length)),

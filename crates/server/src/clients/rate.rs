@@ -1,9 +1,9 @@
-//! How often something may happen: the generic cell rate algorithm (ITU-T I.371), which needs one
-//! number for each client.
+//! Rate limits with the generic cell rate algorithm (ITU-T I.371), which needs one number for each
+//! client.
 
 use std::{fmt, num::NonZeroU32, str::FromStr};
 
-/// A rate, and how many may come at once.
+/// A rate, and the size of a burst.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rate {
     count: NonZeroU32,
@@ -27,16 +27,16 @@ impl Unit {
 }
 
 impl Rate {
-    /// Nanoseconds between two at the full rate.
+    /// Returns the interval between two events at the full rate, in nanoseconds.
     fn interval_ns(self) -> u64 {
         (self.unit.nanoseconds() / u64::from(self.count.get())).max(1)
     }
 
-    /// Counts one at `now_ns` if the rate allows it. `arrival_ns` is the client's number: when the next one
-    /// is due at the full rate; 0 of a new client.
+    /// Counts an event at `now_ns` if the rate allows it. `arrival_ns` is the state of the client:
+    /// the time at which the next event is due at the full rate; 0 for a new client.
     ///
     /// # Errors
-    /// The rate is exceeded: nanoseconds until one is allowed again.
+    /// The rate is exceeded; the value is the time in nanoseconds until an event is allowed again.
     pub(super) fn take(self, arrival_ns: &mut u64, now_ns: u64) -> Result<(), u64> {
         let interval = self.interval_ns();
         let due = (*arrival_ns).max(now_ns);
@@ -53,7 +53,8 @@ impl Rate {
 impl FromStr for Rate {
     type Err = String;
 
-    /// `N`, `N/s` or `N/m`, and `:BURST` after it; without it, N may come at once.
+    /// Parses `N`, `N/s` or `N/m`, optionally followed by `:BURST`; without it, a burst has N
+    /// events.
     fn from_str(text: &str) -> Result<Self, String> {
         let wanted = || format!("{text:?}: expected N, N/s or N/m, and perhaps :BURST after it");
         let number = |text: &str| text.parse::<NonZeroU32>().map_err(|_| wanted());
@@ -125,7 +126,7 @@ mod tests {
                 now += step;
                 match rate.take(&mut arrival, now) {
                     Ok(()) => taken += 1,
-                    // What it says to wait is enough, and not one nanosecond too long.
+                    // The returned wait is long enough, and not one nanosecond too long.
                     Err(wait) => {
                         let mut copy = arrival;
                         prop_assert!(rate.take(&mut copy, now + wait - 1).is_err());

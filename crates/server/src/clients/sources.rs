@@ -3,7 +3,7 @@
 use super::Network;
 use std::{fmt, net::IpAddr, str::FromStr};
 
-/// Where such connections come from.
+/// A source of such connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProxySource {
     /// From a network.
@@ -13,7 +13,8 @@ pub enum ProxySource {
 }
 
 impl ProxySource {
-    /// Whether a connection from this address (none: a UNIX socket) is meant.
+    /// Returns whether this source includes connections from this address (`None`: from a UNIX
+    /// socket).
     pub(crate) fn has(&self, address: Option<IpAddr>) -> bool {
         match (self, address) {
             (Self::Network(network), Some(address)) => network.contains(address),
@@ -26,7 +27,7 @@ impl ProxySource {
 impl FromStr for ProxySource {
     type Err = String;
 
-    /// A network, or `unix`.
+    /// Parses a network, or `unix`.
     fn from_str(text: &str) -> Result<Self, String> {
         if text == "unix" { Ok(Self::Unix) } else { text.parse().map(Self::Network) }
     }

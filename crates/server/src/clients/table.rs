@@ -7,33 +7,35 @@ use std::{
     sync::Arc,
 };
 
-/// Addresses that are allocated together: a worker's descriptors are dense as a rule, and a thread that
-/// serves one connection has one block.
+/// The number of addresses that are allocated together. The descriptors of a worker are usually
+/// dense, and a thread that serves one connection has one block.
 const BLOCK: usize = 128;
 
-/// Empty, and without memory of its own, where nothing about clients is configured.
+/// The addresses of the clients. It is empty and allocates nothing if nothing about clients is
+/// configured.
 #[derive(Debug, Default)]
 pub(crate) struct ClientTable {
     blocks: Vec<Option<Box<Block>>>,
-    /// The guard that counts these connections, once there was one.
+    /// The guard that counts these connections, if there ever was one.
     guard: Option<Arc<Guard>>,
 }
 
-/// Shorter than a socket address, which has 32 bytes.
+/// An address with its port: shorter than a socket address, which has 32 bytes.
 type Block = [Option<(IpAddr, u16)>; BLOCK];
 
 impl ClientTable {
-    /// Lets a connection in, and remembers its address.
+    /// Admits a connection, and remembers its address.
     ///
     /// # Errors
-    /// Why it is to be closed.
+    /// The reason why the connection must be closed.
     pub(crate) fn enter(
         &mut self,
         guard: Option<&Arc<Guard>>,
         fd: RawFd,
         address: Option<SocketAddr>,
     ) -> Result<(), Refused> {
-        // A UNIX socket has no address: the permissions of its file decide who may connect.
+        // A UNIX socket has no address: the permissions of its file decide which processes may
+        // connect.
         let Some(address) = address else { return Ok(()) };
         if let Some(guard) = guard {
             guard.enter(address.ip())?;
@@ -50,7 +52,7 @@ impl ClientTable {
         Ok(())
     }
 
-    /// A connection is closed. Of one that never entered, nothing happens.
+    /// Forgets a connection that is closed. Does nothing if the connection was not admitted.
     #[inline]
     pub(crate) fn leave(&mut self, guard: Option<&Guard>, fd: RawFd) {
         if !self.blocks.is_empty() {
@@ -68,13 +70,13 @@ impl ClientTable {
         }
     }
 
-    /// The address of a connection, where it is known.
+    /// Returns the address of a connection, if it is known.
     #[inline]
     pub(crate) fn address(&self, fd: RawFd) -> Option<IpAddr> {
         self.entry(fd).map(|(address, _)| address)
     }
 
-    /// The same with the port.
+    /// Returns the address of a connection with its port, if it is known.
     pub(crate) fn socket_address(&self, fd: RawFd) -> Option<SocketAddr> {
         self.entry(fd).map(SocketAddr::from)
     }
@@ -85,7 +87,8 @@ impl ClientTable {
     }
 }
 
-/// A worker that panics closes its connections without a word: they must not count any more.
+/// A worker that panics closes its connections without calling [`ClientTable::leave`]. They must
+/// not be counted any more.
 impl Drop for ClientTable {
     fn drop(&mut self) {
         let Some(guard) = &self.guard else { return };
@@ -110,13 +113,13 @@ mod tests {
         table.enter(guard.as_ref(), 300, address).unwrap();
         assert_eq!((table.socket_address(300), table.address(3)), (address, None));
         assert_eq!(table.enter(guard.as_ref(), 301, address), Err(Refused::Connections));
-        // One that was refused has nothing to give back.
+        // A connection that was refused does not change the count when it leaves.
         table.leave(guard.as_deref(), 301);
         assert_eq!(table.enter(guard.as_ref(), 301, address), Err(Refused::Connections));
         table.leave(guard.as_deref(), 300);
         table.enter(guard.as_ref(), 301, address).unwrap();
         table.enter(guard.as_ref(), 302, None).unwrap();
-        // Its worker has panicked.
+        // The worker of these connections has panicked.
         drop(table);
         ClientTable::default().enter(guard.as_ref(), 303, address).unwrap();
     }

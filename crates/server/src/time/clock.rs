@@ -1,17 +1,17 @@
-//! The time, read once a wait: ticks for the timers, the Date field for the responses.
+//! The time, read once for each wait: ticks for the timers, and the Date field of responses.
 
 use pollux_http::date::DateCache;
 use pollux_sys::{monotonic_coarse as monotonic, unix_second_coarse as unix_second};
 use std::time::Duration;
 
-/// The grain of all timers.
+/// The resolution of all timers.
 pub(crate) const TICK: Duration = Duration::from_millis(100);
 
-/// The grain divides the second: then ticks are counted in 32 bits, where as_millis() would divide
-/// 128 bits at each wait.
+/// The number of ticks in a second, which is a whole number. So ticks can be counted in 32 bits,
+/// whereas as_millis() would divide 128 bits at each wait.
 const TICKS_A_SECOND: u32 = 1_000_000_000 / TICK.subsec_nanos();
 
-/// The time as a worker knows it.
+/// The time as a worker sees it.
 #[derive(Debug)]
 pub(crate) struct Clock {
     started_at: Duration,
@@ -21,7 +21,7 @@ pub(crate) struct Clock {
 }
 
 impl Clock {
-    /// Starts at tick 0.
+    /// Starts a clock at tick 0.
     pub(crate) fn start() -> Self {
         Self {
             started_at: monotonic(),
@@ -31,16 +31,17 @@ impl Clock {
         }
     }
 
-    /// Milliseconds of a clock that never goes back, the same one in all threads and processes.
+    /// Returns the milliseconds of a clock that never goes back. It is the same clock in all
+    /// threads and processes.
     pub(crate) fn now_ms() -> u64 {
         u64::try_from(monotonic().as_millis()).unwrap_or(u64::MAX)
     }
 
-    /// Reads the clocks: the coarse ones, which cost no system call and are right to 10 ms.
+    /// Reads the coarse clocks, which need no system call and are accurate to 10 ms.
     #[inline]
     pub(crate) fn update(&mut self) {
         let elapsed = monotonic().saturating_sub(self.started_at);
-        // 32 bits of ticks are 13 years.
+        // 32 bits of ticks last for 13 years.
         self.tick = elapsed.as_secs() as u32 * TICKS_A_SECOND
             + elapsed.subsec_nanos() / TICK.subsec_nanos();
         self.elapsed_ms =
@@ -48,39 +49,39 @@ impl Clock {
         self.date.update(unix_second());
     }
 
-    /// Milliseconds since the start, as of the last update. After 49 days they begin again at 0, so that only
-    /// wrapping differences mean something.
+    /// Returns the milliseconds from the start to the last update. They wrap to 0 after 49 days, so
+    /// that only wrapping differences are meaningful.
     #[inline]
     pub(crate) fn elapsed_ms(&self) -> u32 {
         self.elapsed_ms
     }
 
-    /// Ticks since the start, rounded down.
+    /// Returns the ticks since the start, rounded down.
     #[inline]
     pub(crate) fn tick(&self) -> u32 {
         self.tick
     }
 
-    /// The tick at which `timeout` from now has passed for certain.
+    /// Returns the tick at which `timeout_ticks` from now have certainly passed.
     #[inline]
     pub(crate) fn after(&self, timeout_ticks: u32) -> u32 {
         self.tick.saturating_add(timeout_ticks).saturating_add(1)
     }
 
-    /// How long it is until `tick` has begun.
+    /// Returns how long it is until `tick` begins.
     pub(crate) fn until(&self, tick: u32) -> Duration {
         let elapsed = monotonic().saturating_sub(self.started_at);
         TICK.saturating_mul(tick).saturating_sub(elapsed)
     }
 
-    /// The Date field, and the second that it shows.
+    /// Returns the Date field, with the second that it shows.
     #[inline]
     pub(crate) fn date(&self) -> &DateCache {
         &self.date
     }
 }
 
-/// A duration in ticks, rounded up.
+/// Converts a duration to ticks, rounded up.
 pub(crate) fn ticks(duration: Duration) -> u32 {
     u32::try_from(duration.as_millis().div_ceil(TICK.as_millis())).unwrap_or(u32::MAX)
 }
@@ -95,7 +96,8 @@ mod tests {
         assert_eq!(ticks(Duration::from_millis(101)), 2);
         assert_eq!(ticks(Duration::MAX), u32::MAX);
         let clock = Clock::start();
-        // From any moment within the present tick, one whole tick passes before the one after next.
+        // From any moment within the present tick, a whole tick has passed when the tick after the
+        // next begins.
         assert_eq!(clock.after(1), clock.tick() + 2);
         assert_eq!(clock.after(u32::MAX), u32::MAX);
         assert!(clock.until(1000) > TICK * 900);

@@ -1,32 +1,33 @@
-//! Timeouts without a heap entry each: a wheel of lists that run through the connections' slots and
-//! the applications' alarms.
+//! Timeouts without a heap entry for each: a wheel of lists that link the slots of connections and
+//! the alarms of services.
 //!
-//! A connection that serves requests moves its deadline on at each of them. That only writes the
-//! new deadline into the slot; the slot stays in the list of an earlier tick and is put where it
-//! belongs when that tick comes. So a request touches no other slot, and a connection is looked at
-//! once per timeout, not once per request.
+//! A connection that serves requests postpones its deadline at each request. That only writes the
+//! new deadline into the slot. The slot stays in the list of an earlier tick, and is moved to the
+//! right list when that tick comes. So a request changes no other slot, and a connection is
+//! examined once for each timeout, not once for each request.
 
-/// What has timers: the wheel's lists run through them by number.
+/// A collection of objects that have timers. The lists of the wheel link these objects by number.
 pub(crate) trait Nodes {
-    /// The timer of this node, if there ever was one of this number.
+    /// Returns the timer of this node, if there ever was a node with this number.
     fn timer_mut(&mut self, node: u32) -> Option<&mut Timer>;
 }
 
-/// Nodes with this bit are applications' alarms; the others are descriptors.
+/// Nodes with this bit are alarms of services; the others are descriptors.
 pub(crate) const ALARM: u32 = 1 << 31;
 
-/// Ticks that the wheel tells apart: 102 s. Later deadlines are looked at once a turn.
+/// The number of ticks that the wheel distinguishes, which are 102 s. Later deadlines are examined
+/// once in each revolution of the wheel.
 const BUCKETS: usize = 1024;
 
-/// No slot, no deadline.
+/// The value for no slot and for no deadline.
 const NONE: u32 = u32::MAX;
-/// In `Timer::previous`: the slot is the first of its list.
+/// The value of `Timer::previous` for a slot that is the first of its list.
 const FIRST: u32 = u32::MAX - 1;
 
-/// A slot's place in the wheel.
+/// The position of a slot in the wheel.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Timer {
-    /// The tick at which the timeout is over, or `NONE`.
+    /// The tick at which the timeout expires, or `NONE`.
     deadline: u32,
     /// The tick whose list holds the slot, or `NONE`; never after the deadline.
     place: u32,
@@ -41,18 +42,19 @@ impl Default for Timer {
 }
 
 impl Timer {
-    /// No deadline any more. The slot stays in its list until the list's tick.
+    /// Removes the deadline. The slot stays in its list until the tick of that list.
     #[inline]
     pub(crate) fn disarm(&mut self) {
         self.deadline = NONE;
     }
 
-    /// The tick at which the timeout is over.
+    /// Returns the tick at which the timeout expires.
     pub(crate) fn deadline(&self) -> Option<u32> {
         (self.deadline != NONE).then_some(self.deadline)
     }
 
-    /// Moves the deadline; false when the slot must first be [put](Wheel::arm) into another list.
+    /// Changes the deadline. Returns false if the slot must then be moved into another list
+    /// ([`Wheel::put`]).
     #[inline]
     pub(crate) fn postpone(&mut self, deadline: u32) -> bool {
         self.deadline = deadline;
@@ -60,7 +62,7 @@ impl Timer {
     }
 }
 
-/// The lists: one a tick, in turn.
+/// The lists, one for each tick; they are reused in turn.
 #[derive(Debug)]
 pub(crate) struct Wheel {
     first: Box<[u32; BUCKETS]>,
@@ -94,7 +96,7 @@ impl Wheel {
         self.link(nodes, node);
     }
 
-    /// Into the list of its deadline, or the last one that the wheel has.
+    /// Links the node into the list of its deadline, or into the last list of the wheel.
     fn link(&mut self, nodes: &mut impl Nodes, node: u32) {
         let Some(slot) = nodes.timer_mut(node) else { return };
         let last = self.done.saturating_add(BUCKETS as u32 - 1);
@@ -136,19 +138,22 @@ impl Wheel {
         }
     }
 
-    /// Whether [`Wheel::expire`] was called at `now` or later, so that all deadlines up to `now` are handled.
+    /// Returns whether [`Wheel::expire`] was called at `now` or later, so that all deadlines up to
+    /// `now` are handled.
     pub(crate) fn is_done_until(&self, now: u32) -> bool {
         self.done >= now
     }
 
-    /// Appends to `due` the nodes whose deadline is at or before `now`; they have none then.
+    /// Appends to `due` the nodes whose deadline is at or before `now`, and removes their
+    /// deadlines.
     pub(crate) fn expire(&mut self, nodes: &mut impl Nodes, now: u32, due: &mut Vec<u32>) {
-        // After a long sleep one turn meets every list.
+        // After a long sleep, one revolution visits every list.
         let turns = now.saturating_sub(self.done).min(BUCKETS as u32);
         let from = now - turns;
         for tick in from + 1..=now {
             let bucket = tick as usize % BUCKETS;
-            // Linked again from here on means: after `now`, so that no slot is met twice.
+            // A node that is linked again from here on goes into a list after `now`, so that no
+            // node is visited twice.
             self.done = now;
             let mut index = std::mem::replace(&mut self.first[bucket], NONE);
             self.occupied[bucket / 64] &= !(1 << (bucket % 64));
@@ -169,10 +174,12 @@ impl Wheel {
         }
     }
 
-    /// The tick of the next list that is not empty: when to call [`Wheel::expire`].
+    /// Returns the tick of the next list that is not empty, at which [`Wheel::expire`] must be
+    /// called.
     pub(crate) fn next(&self) -> Option<u32> {
         let start = (self.done as usize + 1) % BUCKETS;
-        // The word with `start` is looked at twice: first its upper bits, at last its lower ones.
+        // The word that contains `start` is examined twice: first its upper bits, and at the end
+        // its lower bits.
         for step in 0..=BUCKETS / 64 {
             let word = (start / 64 + step) % (BUCKETS / 64);
             let mask = match step {
@@ -191,7 +198,7 @@ impl Wheel {
     }
 }
 
-/// The earlier of two ticks, where either may be missing.
+/// Returns the earlier of two ticks, either of which may be missing.
 pub(crate) fn earlier(a: Option<u32>, b: Option<u32>) -> Option<u32> {
     match (a, b) {
         (Some(a), Some(b)) => Some(a.min(b)),
@@ -248,7 +255,7 @@ mod tests {
 
     proptest! {
         #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
-        /// Against a map of deadlines: the same connections end at the same ticks.
+        /// Compares with a map of deadlines: the same connections end at the same ticks.
         #[test]
         fn ends_what_a_map_of_deadlines_would_end(
             steps in prop::collection::vec((0..20usize, 0..3000u32, 0..400u32), 1..200)
