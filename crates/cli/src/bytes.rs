@@ -1,6 +1,7 @@
 //! Sizes on the command line.
 
-/// `64M`, `512K`, `2G`, also `64MiB`, or a plain number of bytes. The units are powers of 1024.
+/// Parses `64M`, `512K`, `2G`, also `64MiB`, or a plain number of bytes.
+/// The units are powers of 1024.
 pub(crate) fn parse(text: &str) -> Result<u64, String> {
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();
     let (number, unit) = text.split_at(digits);

@@ -1,5 +1,5 @@
-//! The subcommands, each in a file or folder of its own, and what several of them share: `control` (the client of
-//! the control socket) and `tls_client` (the flags of a TLS client).
+//! The subcommands, each in its own file or folder, and the modules that several of them share:
+//! `control` (the client of the control socket) and `tls_client` (the flags of a TLS client).
 
 pub(crate) mod cache;
 pub(crate) mod config;

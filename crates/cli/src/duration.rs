@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// `10s`, `500ms`, `1m 30s` (humantime's form), or a plain number of seconds.
+/// Parses `10s`, `500ms`, `1m 30s` (the format of humantime), or a plain number of seconds.
 pub(crate) fn parse(text: &str) -> Result<Duration, String> {
     let seconds = text.parse::<f64>().ok().and_then(|s| Duration::try_from_secs_f64(s).ok());
     if let Some(duration) = seconds {

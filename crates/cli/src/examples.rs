@@ -1,4 +1,4 @@
-//! Every command line that the help or the documents show is one that the program takes.
+//! Tests that the program accepts every command line in its help and in the documents.
 
 mod shown;
 
@@ -10,7 +10,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Parses it, and also a command of ours that it runs in a guest.
+/// Parses the command, and also a `pollux` command that it runs in a guest.
 fn parse(shown: &Shown) -> Result<(), clap::Error> {
     Cli::command().try_get_matches_from(&shown.words)?;
     let inner = shown.words.iter().position(|word| word == "--").map(|at| &shown.words[at + 1..]);
@@ -32,7 +32,7 @@ fn check(all: &[Shown], is_fault: impl Fn(ErrorKind) -> bool) {
     assert!(faults.is_empty(), "{} faults\n{}", faults.len(), faults.join("\n"));
 }
 
-/// Calls `visit` for each command that does something, with its name in full.
+/// Calls `visit` for each command that has no subcommands, with its full name.
 fn each_command(command: &Command, name: &str, visit: &mut impl FnMut(&str, &Command)) {
     let name = format!("{name} {}", command.get_name());
     let mut subcommands = command.get_subcommands().filter(|c| c.get_name() != "help").peekable();
@@ -52,7 +52,7 @@ fn every_commands_help_has_examples_that_it_takes() {
         let examples: Vec<Shown> = help.lines().filter_map(|line| shown(name, line)).collect();
         assert!(!examples.is_empty(), "{name} --help has no examples");
         for example in &examples {
-            // In the guest of another command it is still an example of this one.
+            // A command that runs in the guest of another command counts as an example, too.
             let line = example.words.join(" ");
             let is_own = line.starts_with(name) || line.contains(&format!(" -- {name} "));
             assert!(is_own, "an example of another command: {}", example.place);
@@ -63,7 +63,7 @@ fn every_commands_help_has_examples_that_it_takes() {
     assert!(count >= 20, "only {count} examples were found");
 }
 
-/// The pages of the book. Published runs and decisions keep the commands of their day.
+/// Collects the pages of the book. Published runs and decisions keep the commands of their time.
 fn pages(directory: &Path, into: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(directory).expect("a directory of documents") {
         let path = entry.expect("an entry").path();
@@ -98,7 +98,7 @@ fn the_documents_show_only_what_the_program_takes() {
             } else if is_block {
                 blocks.extend(shown(&place, line));
             } else {
-                // Every second piece stands between backticks.
+                // Every second piece is between backticks.
                 let spans = line.split('`').skip(1).step_by(2);
                 inline.extend(spans.filter_map(|span| shown(&place, span)));
             }
@@ -107,7 +107,7 @@ fn the_documents_show_only_what_the_program_takes() {
     assert!(blocks.len() >= 5, "only {blocks:?}");
     assert!(inline.len() >= 3, "only {inline:?}");
     check(&blocks, |_| true);
-    // In a sentence arguments may be left out, or stand for others (NAME).
+    // In a sentence, arguments may be omitted or stand for values (NAME).
     check(&inline, |kind| {
         matches!(kind, ErrorKind::UnknownArgument | ErrorKind::InvalidSubcommand)
     });

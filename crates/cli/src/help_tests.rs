@@ -1,12 +1,12 @@
-//! What every `--help` says, at 80 columns: a change of it is seen in review.
+//! Snapshots of every `--help` at 80 columns, so that a review shows each change.
 
 use crate::Cli;
 use clap::{Command, CommandFactory};
 
-/// Their examples have longer lines, which clap breaks.
+/// The examples of these commands have longer lines, which clap breaks.
 const GENERATOR: [&str; 2] = ["pollux-load", "pollux-idle"];
 
-/// Calls `visit` for `command` and all below it, with the name in full.
+/// Calls `visit` for `command` and all commands below it, with the full name.
 fn each(command: &mut Command, name: &str, visit: &mut impl FnMut(&str, &mut Command)) {
     visit(name, command);
     for subcommand in command.get_subcommands_mut() {

@@ -1,4 +1,4 @@
-//! A small client of hubs, for `pollux push` and `pollux subscribe`.
+//! A small client for hubs, used by `pollux push` and `pollux subscribe`.
 
 mod stream;
 
@@ -15,12 +15,12 @@ use stream::Stream;
 pub(crate) use stream::UntrustedError;
 use url::Url;
 
-/// How long connecting and an answer may take.
+/// The time limit for a connection attempt and for an answer.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// The longest line of a head, of a chunk's length or of an answer's text.
+/// The maximum size in bytes of a line of a head, of a chunk's length, or of an answer's text.
 const LINE_BYTES: u64 = 64 << 10;
 
-/// Where a hub is: an `http` or `https` URL. Without a path it is that of `/.well-known/mercure`.
+/// The address of a hub: an `http` or `https` URL. The default path is `/.well-known/mercure`.
 #[derive(Clone, Debug)]
 pub(crate) struct HubAddress(Url);
 
@@ -44,7 +44,7 @@ impl FromStr for HubAddress {
 }
 
 impl HubAddress {
-    /// The URL, to add query parameters to.
+    /// Returns the URL, to which query parameters can be added.
     pub(crate) fn url(&self) -> Url {
         self.0.clone()
     }
@@ -65,14 +65,14 @@ pub(crate) struct Response {
 }
 
 impl Response {
-    /// The value of a field; `name` in lower case.
+    /// Returns the value of a field; `name` is in lower case.
     pub(crate) fn field(&self, name: &str) -> Option<&str> {
         self.fields.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
     }
 }
 
 impl Connection {
-    /// Connects; of an `https` URL with certificates that `trust` accepts.
+    /// Connects to a hub. For an `https` URL, the certificate must be one that `trust` accepts.
     pub(crate) fn open(url: &Url, trust: &ClientTrust) -> anyhow::Result<Self> {
         let address = url.socket_addrs(|| None).with_context(|| format!("{url}"))?;
         let stream = TcpStream::connect(&*address)
@@ -87,7 +87,7 @@ impl Connection {
         Ok(Self { stream: BufReader::new(stream) })
     }
 
-    /// Changes how long the hub may be silent.
+    /// Sets the time for which the hub may be silent.
     pub(crate) fn set_patience(&self, patience: Duration) -> anyhow::Result<()> {
         Ok(self.stream.get_ref().socket().set_read_timeout(Some(patience))?)
     }
@@ -140,7 +140,7 @@ impl Connection {
         Ok(text.trim_end().to_owned())
     }
 
-    /// Reads the next chunk of a stream; none at its end.
+    /// Reads the next chunk of a stream; returns `None` at its end.
     pub(crate) fn chunk(&mut self) -> anyhow::Result<Option<Vec<u8>>> {
         let line = self.line()?;
         let length = u64::from_str_radix(line.trim(), 16)
@@ -168,7 +168,7 @@ fn authority(url: &Url) -> String {
     url.port().map_or_else(|| host.to_owned(), |port| format!("{host}:{port}"))
 }
 
-/// The field with the token of a file, if there is one.
+/// Returns the field line with the token in a file, or an empty text without a file.
 pub(crate) fn authorization(file: Option<&Path>) -> anyhow::Result<String> {
     let Some(path) = file else { return Ok(String::new()) };
     let token = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;

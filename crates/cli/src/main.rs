@@ -1,6 +1,7 @@
-//! The binary `pollux`: parses the command line and hands over to the crates. It only wires.
+//! The binary `pollux`: parses the command line and calls the other crates. It contains only glue
+//! code.
 
-// The arguments' documentation is their --help, where brackets mean "may be left out".
+// The arguments' documentation is their --help, in which brackets mean "optional".
 #![allow(rustdoc::broken_intra_doc_links)]
 
 mod bytes;
@@ -21,7 +22,7 @@ use clap::{Parser, Subcommand, error::ErrorKind};
 use std::process::ExitCode;
 use usage::UsageError;
 
-/// Version, commit, profile and target (build.rs).
+/// The version, the commit, the profile and the target (build.rs).
 const LONG_VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (", env!("POLLUX_BUILD"), ")");
 
 const EXIT_STATUS: &str = "\
@@ -80,7 +81,8 @@ enum Command {
     Generate(command::generate::Args),
 }
 
-/// The arguments of `pollux serve` as this process was given them; nothing of another command.
+/// Returns the arguments of `pollux serve` with which this process was started; `None` for another
+/// command.
 fn serve_args() -> Option<Box<command::serve::Args>> {
     match Cli::try_parse().ok()?.command {
         Command::Serve(args) => Some(args),

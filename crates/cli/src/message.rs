@@ -1,16 +1,16 @@
-//! Messages on standard error. It may be gone: a pipe whose reader has ended, a terminal that was
-//! closed. A message that nobody can read is lost and nothing else: a server goes on, and a
-//! measurement keeps its exit status. `eprintln!` would end the program (status 101).
+//! Messages on standard error. A write to it may fail: the reader of a pipe has ended, or the
+//! terminal was closed. Then only the message is lost: a server goes on, and a measurement keeps
+//! its exit status. `eprintln!` would end the program (status 101).
 
 use crate::terminal;
 use std::io::{self, Write};
 
-/// Writes one message, a line or several, if there is still anybody to read it.
+/// Writes one message of one or more lines. A failed write is ignored.
 pub(crate) fn say(message: std::fmt::Arguments<'_>) {
     let _ = writeln!(io::stderr().lock(), "{message}");
 }
 
-/// Standard error, on which nothing ever fails.
+/// Standard error; writes to it never fail.
 struct Stderr;
 
 impl Write for Stderr {
@@ -24,7 +24,8 @@ impl Write for Stderr {
     }
 }
 
-/// What the crates have to say goes to standard error; RUST_LOG chooses which (default: info).
+/// Sends the messages of the crates to standard error. RUST_LOG selects the messages (default:
+/// info).
 pub(crate) fn init() {
     let filter = tracing_subscriber::EnvFilter::builder()
         .with_default_directive(tracing::level_filters::LevelFilter::INFO.into())
@@ -32,7 +33,7 @@ pub(crate) fn init() {
     tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(|| Stderr)
-        // It tells of a writer that fails with eprintln!, and so would end the program.
+        // The subscriber would report a failed writer with eprintln!, which would end the program.
         .log_internal_errors(false)
         .with_ansi(terminal::has_colours(&io::stderr()))
         .without_time()

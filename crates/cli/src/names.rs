@@ -1,5 +1,5 @@
-//! Names on the command line that are one of many: what was meant when one is mistyped, and what
-//! a shell may complete.
+//! Names on the command line that must be one of a list: suggestions for a mistyped name, and
+//! values that a shell may complete.
 
 use crate::terminal;
 use clap::{
@@ -11,18 +11,19 @@ use pollux_event::registry;
 use pollux_lab::experiment;
 use std::{error, ffi::OsStr, marker::PhantomData, str::FromStr};
 
-/// Names less alike than this are not suggested (Jaro's measure, from 0 to 1; clap takes the same).
+/// Names that are less similar than this are not suggested (Jaro similarity, from 0 to 1; clap uses
+/// the same).
 const ALIKE: f64 = 0.7;
-/// A name that is less like it than the best by more than this is not what was meant.
+/// A name is not suggested if it is less similar than the best name by more than this.
 const CLOSE: f64 = 0.05;
-/// The most names that are suggested.
+/// The maximum number of names that are suggested.
 const MAX_SUGGESTIONS: usize = 3;
 
-/// Those of `names` that `wrong` is most like, the best first.
+/// Returns the names that are most similar to `wrong`, the best first.
 fn alike<'a>(wrong: &str, names: impl Iterator<Item = &'a str>) -> Vec<String> {
     let mut scored: Vec<(f64, &str)> = names
         .map(|name| {
-            // "gammo" or "fig14" is no typing error, but part of a name.
+            // "gammo" and "fig14" are not typing errors, but parts of names.
             let score = if name.contains(wrong) { 1.0 } else { strsim::jaro(wrong, name) };
             (score, name)
         })
@@ -34,7 +35,7 @@ fn alike<'a>(wrong: &str, names: impl Iterator<Item = &'a str>) -> Vec<String> {
     scored.into_iter().take(MAX_SUGGESTIONS).map(|(_, name)| name.to_owned()).collect()
 }
 
-/// clap's error for a value that is none of `names`; `hint` says where they all stand.
+/// Returns clap's error for a value that is not in `names`; `hint` says where all names are listed.
 fn unknown<'a>(
     (command, arg, wrong): (&Command, Option<&Arg>, &str),
     names: impl Iterator<Item = &'a str>,
@@ -56,7 +57,7 @@ fn unknown<'a>(
     error
 }
 
-/// Takes NAME[:KEY=VALUE,…], a way to wait.
+/// Parses NAME[:KEY=VALUE,…], a mechanism with its options.
 pub(crate) struct Mechanism<T> {
     takes_auto: bool,
     value: PhantomData<fn() -> T>,
@@ -69,12 +70,12 @@ impl<T> Clone for Mechanism<T> {
     }
 }
 
-/// A mechanism of the registry.
+/// Returns a parser for a mechanism of the registry.
 pub(crate) fn mechanism<T>() -> Mechanism<T> {
     Mechanism { takes_auto: false, value: PhantomData }
 }
 
-/// A mechanism of the registry, or `auto`.
+/// Returns a parser for a mechanism of the registry, or `auto`.
 pub(crate) fn mechanism_or_auto<T>() -> Mechanism<T> {
     Mechanism { takes_auto: true, value: PhantomData }
 }
@@ -118,7 +119,7 @@ where
     }
 }
 
-/// Takes the name of a built-in experiment, or a path that ends in `.toml`.
+/// Parses the name of a built-in experiment, or a path that ends in `.toml`.
 #[derive(Clone)]
 pub(crate) struct Experiment;
 

@@ -1,41 +1,42 @@
-//! What the standard streams are: the one place that decides on colours, live lines and width.
+//! Properties of the standard streams. Only this module decides on colours, live lines and width.
 
 use anstream::{AutoStream, ColorChoice, stream::RawStream};
 use std::io::{IsTerminal, stderr, stdout};
 
-/// Columns of text that goes elsewhere than to a terminal, and of help everywhere.
+/// The width of text that is not written to a terminal, and of all help texts, in columns.
 pub(crate) const WIDTH: u16 = 80;
 
-/// The narrowest text that is still set; a narrower terminal wraps it by itself.
+/// The minimum width of text in columns; a narrower terminal wraps it itself.
 const MIN_WIDTH: u16 = 40;
 
-/// Settles colours for the whole process, clap's messages included: on a terminal only, and not
-/// under NO_COLOR or CLICOLOR=0; CLICOLOR_FORCE enables them anywhere. To be called first.
+/// Sets the colours for the whole process, including clap's messages: only on a terminal, and not
+/// with NO_COLOR or CLICOLOR=0. CLICOLOR_FORCE enables them everywhere. Must be called first.
 pub(crate) fn settle() {
-    // anstream would colour a dumb terminal under CLICOLOR=1 and in CI.
+    // anstream would use colours on a dumb terminal with CLICOLOR=1 and in CI.
     if is_dumb() {
         ColorChoice::Never.write_global();
     }
 }
 
-/// Whether `stream` is to get colours.
+/// Returns whether `stream` gets colours.
 pub(crate) fn has_colours(stream: &impl RawStream) -> bool {
     AutoStream::choice(stream) != ColorChoice::Never
 }
 
-/// Whether standard error can show a line that changes: a dumb terminal cannot take one back.
+/// Returns whether standard error can show a line that changes; a dumb terminal cannot overwrite a
+/// line.
 pub(crate) fn shows_progress() -> bool {
     stderr().is_terminal() && !is_dumb()
 }
 
-/// Columns for text on standard output: the terminal's, else [`WIDTH`].
+/// Returns the columns for text on standard output: those of the terminal, or [`WIDTH`].
 pub(crate) fn width() -> u16 {
     terminal_size::terminal_size_of(stdout())
         .map_or(WIDTH, |(terminal_size::Width(columns), _)| columns.max(MIN_WIDTH))
 }
 
-/// A message for standard error: in lines of the terminal's width, or as it is elsewhere, where
-/// programs may look for it.
+/// Returns a message for standard error. On a terminal it is wrapped; otherwise it is unchanged,
+/// because programs may search it.
 pub(crate) fn for_stderr(text: &str) -> String {
     match terminal_size::terminal_size_of(stderr()) {
         Some((terminal_size::Width(columns), _)) if stderr().is_terminal() => {
@@ -54,7 +55,7 @@ pub(crate) fn for_stderr(text: &str) -> String {
     }
 }
 
-/// `text` set in lines of at most `columns`, each behind `indent`.
+/// Wraps `text` into lines of at most `columns`, each indented by `indent`.
 pub(crate) fn wrap(text: &str, columns: u16, indent: &str) -> String {
     let options = textwrap::Options::new(columns.into())
         .break_words(false)

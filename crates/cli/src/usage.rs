@@ -1,13 +1,13 @@
-//! Mistakes on the command line that show only when its parts are seen together.
+//! Errors on the command line that are found only when several arguments are considered together.
 
 use std::fmt;
 
-/// Such a mistake: exit status 2, as for those that the parser finds.
+/// A usage error; it has exit status 2, like the errors that the parser finds.
 #[derive(Debug)]
 pub(crate) struct UsageError(String);
 
 impl UsageError {
-    /// With what is wrong and what to do instead.
+    /// Creates an error. The text says what is wrong, and what to do instead.
     pub(crate) fn new(text: impl fmt::Display) -> Self {
         Self(text.to_string())
     }

@@ -150,7 +150,7 @@ struct PurgeArgs {
     all: bool,
 }
 
-/// The server cannot be reached.
+/// The exit status if the server cannot be reached.
 const NO_SERVER: u8 = 3;
 
 /// Runs the command.
@@ -181,7 +181,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// Arguments are bytes and need not be UTF-8, as URLs in a cache need not.
+/// Converts an argument to a text of bytes: neither arguments nor URLs in a cache need be UTF-8.
 fn bytes(argument: &OsString) -> String {
     text_of(argument.as_bytes())
 }

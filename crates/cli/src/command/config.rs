@@ -95,7 +95,7 @@ fn check(path: &std::path::Path) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// All faults of the file that has this one.
+/// Returns all faults of the file in which `first` was found.
 fn all_faults(first: Fault) -> anyhow::Error {
     let text = first.file.as_ref().and_then(|file| fs::read_to_string(file).ok());
     let all = match (&first.file, text) {
@@ -150,7 +150,7 @@ fn show(configuration: &Configuration) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Hides the password of a Redis server: a terminal may have other readers.
+/// Hides the password of a Redis server, because other people may see the terminal.
 fn hide_password(name: &str, value: &toml::Value) -> toml::Value {
     match value.as_str().filter(|_| name == "store").and_then(|url| url.rsplit_once('@')) {
         Some((start, end)) => {
@@ -161,7 +161,7 @@ fn hide_password(name: &str, value: &toml::Value) -> toml::Value {
     }
 }
 
-/// A reader such as head(1) may close the pipe early; that is no error.
+/// Prints a text. A reader such as head(1) may close the pipe early, which is not an error.
 fn print(text: &str) -> anyhow::Result<()> {
     match writeln!(io::stdout().lock(), "{text}") {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error.into()),

@@ -1,4 +1,4 @@
-//! The other end of a server's control socket.
+//! A client of a server's control socket.
 
 use pollux_server::admin::{ErrorKind, Event, Request};
 use std::{
@@ -9,21 +9,21 @@ use std::{
     time::Duration,
 };
 
-/// How long a server may be silent: it may have to walk through all that it has.
+/// The time for which a server may be silent; it may have to search its whole cache.
 const PATIENCE: Duration = Duration::from_secs(120);
-/// The longest line that is one: a response has at most 64 KiB of fields, and JSON at most six bytes
-/// for one.
+/// The maximum size of a line in bytes. A response has at most 64 KiB of fields, and JSON needs at
+/// most six bytes for each byte.
 const LINE_MAX: u64 = 1 << 20;
 
-/// Why there is no answer, or not the whole.
+/// The reason why there is no answer, or only a part of one.
 pub(crate) enum Refused {
-    /// Nobody is there.
+    /// No server listens at the socket.
     Absent(PathBuf, io::Error),
     /// The connection failed, or the server sent an invalid reply.
     Broken(String),
-    /// The server refuses.
+    /// The server refuses the request.
     Rejected(ErrorKind, String),
-    /// It cannot be written.
+    /// The answer cannot be written to standard output.
     Output(io::Error),
 }
 
@@ -49,7 +49,7 @@ impl fmt::Display for Refused {
     }
 }
 
-/// A connection.
+/// A connection to a server.
 pub(crate) struct Client {
     stream: BufReader<UnixStream>,
 }
@@ -69,12 +69,13 @@ impl Client {
     pub(crate) fn send(&mut self, request: &Request) -> Result<(), Refused> {
         let mut line = serde_json::to_vec(request).map_err(|error| broken(&error))?;
         line.push(b'\n');
-        // A server that refuses closes without having read: its message is then still to be read.
+        // A server that refuses a client sends an error and closes the connection without reading.
+        // The error can still be read.
         let _ = self.stream.get_mut().write_all(&line);
         Ok(())
     }
 
-    /// The next event, and its line.
+    /// Receives the next event, with its line.
     pub(crate) fn event(&mut self) -> Result<(String, Event), Refused> {
         let mut line = String::new();
         let mut limited = self.stream.by_ref().take(LINE_MAX);

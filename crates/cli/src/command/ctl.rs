@@ -63,7 +63,7 @@ enum Command {
     Upgrade,
 }
 
-/// No server answers.
+/// The exit status if no server answers.
 const NO_SERVER: u8 = 3;
 
 /// Runs the command.

@@ -4,7 +4,7 @@ use crate::terminal;
 use pollux_lab::doctor::{Facts, Report, Style};
 use std::{io::Write as _, process::ExitCode};
 
-/// The widest text; longer lines are hard to read.
+/// The maximum width of the text, because longer lines are hard to read.
 const MAX_WIDTH: u16 = 100;
 
 /// The command's arguments.

@@ -1,4 +1,5 @@
-//! `pollux generate`: what a package installs beside the program. Hidden: `make install` runs it.
+//! `pollux generate`: files that a package installs in addition to the program. The command is
+//! hidden; `make install` runs it.
 
 use crate::Cli;
 use anyhow::Context as _;
@@ -52,7 +53,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
 
 fn man(directory: &Path) -> anyhow::Result<()> {
     fs::create_dir_all(directory).with_context(|| directory.display().to_string())?;
-    // clap's own `help` command is no page.
+    // The `help` command of clap gets no man page.
     let command = Cli::command().disable_help_subcommand(true);
     clap_mangen::generate_to(command, directory).with_context(|| directory.display().to_string())
 }

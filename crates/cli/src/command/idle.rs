@@ -96,7 +96,7 @@ pub(crate) struct Args {
     json: bool,
 }
 
-/// The URL of the server's requests: `server` is a URL, or HOST:PORT.
+/// Returns the URL of the requests: `server` is a URL, or HOST:PORT.
 fn url(server: &str, path: Option<&str>) -> Result<Url> {
     if !server.contains("://") {
         check_authority(server)?;
@@ -169,7 +169,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
     }
 }
 
-/// Success, when all connections were there at the end.
+/// Returns success if all connections were open at the end.
 fn all_held(report: &IdleReport) -> Result<ExitCode> {
     let IdleReport { wanted, held, .. } = report;
     if held < wanted {
@@ -181,12 +181,12 @@ fn all_held(report: &IdleReport) -> Result<ExitCode> {
 /// The rate and the mean duration of the connections' TLS handshakes.
 struct Handshakes {
     per_s: f64,
-    /// Counted from the end of the TCP handshake.
+    /// Measured from the end of the TCP handshake.
     mean_us: f64,
 }
 
 impl Handshakes {
-    /// `None` if there was no handshake.
+    /// Returns `None` if there was no handshake.
     fn of(report: &IdleReport, elapsed: Duration) -> Option<Self> {
         let count = (report.handshakes.full + report.handshakes.resumed) as f64;
         (count > 0.0).then(|| Self {

@@ -256,13 +256,13 @@ struct RunArgs {
     guest: bool,
 }
 
-/// The maximum of --blocks: each block is a pass over all cells.
+/// The maximum value of --blocks; each block is a pass over all cells.
 const BLOCKS_MAX: i64 = 1_000;
 
-/// Exit code after Ctrl-C: 128 + SIGINT, as in shells.
+/// The exit status after Ctrl-C: 128 + SIGINT, as in shells.
 const INTERRUPTED: u8 = 130;
 
-/// Exit code when no run is valid.
+/// The exit status if no run is valid.
 const NO_VALID_RUN: u8 = 4;
 
 /// Runs the command.
@@ -352,7 +352,7 @@ fn compare(a: &Path, b: &Path, csv: Option<&Path>) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Writes the page over all the runs in `directories`, as HTML and as Markdown for the repository.
+/// Writes the page about all runs in `directories`, as HTML and as Markdown for the repository.
 fn overview(directories: &[PathBuf], out: &Path) -> anyhow::Result<ExitCode> {
     fs::create_dir_all(out).with_context(|| out.display().to_string())?;
     let mut runs = Vec::new();
@@ -379,7 +379,7 @@ fn overview(directories: &[PathBuf], out: &Path) -> anyhow::Result<ExitCode> {
             files.extend([(results::FILE, page), (results::READINGS, readings)]);
             fs::create_dir_all(out.join("results")).with_context(|| out.display().to_string())?;
         }
-        // The rows of this page name published runs. It cannot be written for other runs.
+        // The rows of this page name published runs, so it cannot be written for other runs.
         Err(error) => say(format_args!("no {}: {error:#}", results::FILE)),
     }
     for (file, text) in files {
@@ -412,7 +412,7 @@ fn list() -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Writes to standard output. A reader that closes the pipe early, such as `head`, is no error.
+/// Writes to standard output. A reader that closes the pipe early, such as `head`, is not an error.
 fn print_all(text: &str) -> anyhow::Result<()> {
     let mut out = io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
@@ -421,7 +421,7 @@ fn print_all(text: &str) -> anyhow::Result<()> {
     }
 }
 
-/// How long the quick and the full form of an experiment take, on the host and in a guest.
+/// Returns how long the quick and the full form of an experiment take, on the host and in a guest.
 fn times(experiment: &Experiment) -> anyhow::Result<String> {
     let both = |machine| -> anyhow::Result<String> {
         let time = |quick| -> anyhow::Result<String> {
@@ -437,7 +437,7 @@ fn times(experiment: &Experiment) -> anyhow::Result<String> {
     })
 }
 
-/// The commit that this program was built from, if the build knew it.
+/// Returns the commit that this program was built from, if the build recorded it.
 fn built() -> Option<&'static str> {
     environment::commit(env!("POLLUX_BUILD"))
 }
@@ -474,7 +474,7 @@ fn measure(args: &RunArgs) -> anyhow::Result<ExitCode> {
     experiment.cells = args.cells.unwrap_or(experiment.cells);
     let resume = args.resume.as_deref().map(journal::read).transpose()?;
     if let Some(earlier) = &resume {
-        // The earlier run may have had `--time`: its remaining blocks get the same budget.
+        // The earlier run may have had `--time`; the remaining blocks get the same budget.
         experiment.budget = earlier.experiment.budget;
     } else {
         let budget = &mut experiment.budget;
@@ -487,7 +487,7 @@ fn measure(args: &RunArgs) -> anyhow::Result<ExitCode> {
         }
         None => None,
     };
-    // Created before the measurement: a run that cannot be written would be lost.
+    // Created before the measurement, because a run that cannot be written would be lost.
     fs::create_dir_all(&directory).with_context(|| directory.display().to_string())?;
     let executable = Executable::of_this_process()?;
     let settings = Settings {

@@ -87,8 +87,8 @@ Exit status:
   130  a second SIGINT or SIGTERM ended it at once; the first one ends it with
      what was measured until then, and with one of the above";
 
-/// What is sent, a second, when neither a rate nor connections are given: enough to see latencies, little enough
-/// to harm nobody.
+/// The default rate if neither a rate nor connections are given: high enough to show latencies, and
+/// low enough not to harm a server.
 const DEFAULT_RATE_RPS: f64 = 100.0;
 
 /// The command's arguments.
@@ -291,7 +291,7 @@ type Statuses = Vec<RangeInclusive<u16>>;
 
 fn statuses(text: &str) -> Result<Statuses, String> {
     if text == "any" {
-        // Also what is no status, which is like a 5xx (RFC 9110 §15).
+        // The list includes invalid statuses, which a client treats like a 5xx (RFC 9110 §15).
         return Ok(vec![0..=999]);
     }
     let one = |text: &str| match text.parse() {
@@ -329,7 +329,7 @@ fn share(text: &str) -> Result<Share, String> {
     }
 }
 
-/// `10%`, or `0.1`.
+/// Parses `10%` or `0.1`.
 fn share_of_one(text: &str) -> Result<f64, String> {
     let (number, unit) = match text.strip_suffix('%') {
         Some(number) => (number.trim_end(), 100.0),
@@ -469,7 +469,8 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
     let stop = pollux_load::stop_on_signals()?;
     let mut ranks = ranks::join(&args.ranks, || ranks::task(&config), &stop)?;
     let reports = ranks.as_ref().is_none_or(Ranks::is_first);
-    // Made before the run, so that a path that cannot be written costs no run.
+    // The file is created before the run, because otherwise a run would be lost if the path cannot
+    // be written.
     let log = match &config.hdr {
         Some(path) if reports => {
             let file =
@@ -482,7 +483,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
         None => pollux_load::run(&config, &stop)?,
         Some(ranks) => match ranks::run(&config, ranks, &stop)? {
             Some(report) => report,
-            // Rank 0 reports for all.
+            // Rank 0 reports for all ranks.
             None => return Ok(ExitCode::SUCCESS),
         },
     };
@@ -493,13 +494,13 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
     show(&report, args.json)?;
     Ok(match (report.valid, report.requests.completed) {
         (false, _) => ExitCode::from(EXIT_INVALID),
-        // An interrupt right at the start is no failure: nothing was requested.
+        // An interrupt before the first request is not a failure.
         (true, 0) if report.requests.failed > 0 => ExitCode::from(EXIT_NOTHING),
         (true, _) => ExitCode::SUCCESS,
     })
 }
 
-/// Says what is wrong with the command line; the exit status is clap's own.
+/// Reports an error of the command line; the exit status is that of clap.
 pub(super) fn usage_error(error: &anyhow::Error) -> ExitCode {
     say(format_args!("pollux: {error:#}"));
     ExitCode::from(2)

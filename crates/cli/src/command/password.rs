@@ -1,4 +1,4 @@
-//! `pollux password`: a line for the password file of `pollux serve --basic-auth`.
+//! `pollux password`: prints a line for the password file of `pollux serve --basic-auth`.
 
 use crate::usage::UsageError;
 use anyhow::Context as _;
@@ -29,7 +29,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The first line of standard input; of a terminal, without echo.
+/// Reads the first line of standard input; on a terminal, without echo.
 fn read_password() -> anyhow::Result<String> {
     let input = io::stdin();
     let echo = if input.is_terminal() {
@@ -43,7 +43,8 @@ fn read_password() -> anyhow::Result<String> {
         None
     };
     let mut line = String::new();
-    // One byte more shows that it is too long.
+    // The limit leaves room for the line end and for one byte more, which shows that the password
+    // is too long.
     let read = input.lock().take(PASSWORD_BYTES_MAX as u64 + 3).read_line(&mut line);
     if let Some(before) = echo {
         eprintln!();

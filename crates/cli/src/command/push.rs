@@ -103,14 +103,15 @@ struct Publisher {
     url: Url,
     fields: String,
     trust: ClientTrust,
-    /// One connection for all updates, for as long as it lasts.
+    /// The connection for all updates, for as long as it is open.
     connection: Option<Connection>,
 }
 
 impl Publisher {
     fn push(&mut self, form: &str) -> anyhow::Result<()> {
         loop {
-            // One that was used before may have been closed since: then the update was not taken.
+            // The hub may have closed a connection that was used before. Then it has not received
+            // the update.
             let used = self.connection.take();
             let is_used = used.is_some();
             let mut connection = match used {

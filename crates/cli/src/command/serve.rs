@@ -31,7 +31,7 @@ use pollux_server::{
 };
 use std::{process::ExitCode, sync::Arc, time::Duration};
 
-/// Time for a server that stopped to write what it still has for --cache-dir.
+/// The time in which a stopped server must write the remaining data for --cache-dir.
 const FLUSH_PATIENCE: Duration = Duration::from_secs(10);
 
 /// The command's arguments.
@@ -72,13 +72,13 @@ pub(crate) struct Args {
 
 /// Runs the command.
 pub(crate) fn run(args: Box<Args>) -> anyhow::Result<ExitCode> {
-    // Where a running server waits for this process to succeed it, that prints the reason.
+    // If a running server waits for this process to succeed it, that server prints the reason.
     serve(args).inspect_err(pollux_server::report_failure)
 }
 
 fn serve(args: Box<Args>) -> anyhow::Result<ExitCode> {
     let report = args.output.report();
-    // The cache's directory has a thread of its own, which must not be the one that a signal ends.
+    // The cache's directory has its own thread. The signals must not be delivered to that thread.
     pollux_server::hold_signals().context("signals")?;
     let configuration = Configuration::of(*args)?;
     configuration.validate()?;
@@ -111,7 +111,7 @@ fn serve(args: Box<Args>) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The error with what can be done where an address of `listens` cannot be listened on.
+/// Returns the error with advice, if it is about an address of `listens`.
 fn with_advice(error: anyhow::Error, listens: &[Listen]) -> anyhow::Error {
     match cannot_listen::advice(&error, listens) {
         Some(advice) => {
@@ -122,12 +122,13 @@ fn with_advice(error: anyhow::Error, listens: &[Listen]) -> anyhow::Error {
     }
 }
 
-/// What the server runs with; caches are open. Certificates are those of `early`, which root has read.
+/// Opens caches and returns the configuration that the server runs with. The certificates are those
+/// of `early`, which were read with root's rights.
 fn open(configuration: &Configuration, early: &Config) -> anyhow::Result<Config> {
     finish(configuration, configuration.file.open(guestbook::default_store)?, Some(early))
 }
 
-/// Completes `config`. Certificates are those of `current`, if it is given.
+/// Completes `config`. The certificates are those of `current`, if it is given.
 fn finish(
     configuration: &Configuration,
     mut config: Config,
@@ -139,7 +140,7 @@ fn finish(
     Ok(config)
 }
 
-/// Reads the certificates into `config`, unless `present` has them.
+/// Reads the certificates into `config`, unless they are in `present`.
 fn open_tls(
     file: &ConfigFile,
     config: &mut Config,

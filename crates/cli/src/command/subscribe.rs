@@ -28,9 +28,9 @@ last update.
 
 Exit status: 0 after --count updates, 1 if the hub refuses the subscription.";
 
-/// How long a hub may be silent. Hubs send comments more often.
+/// The time for which a hub may be silent. Hubs send comments more often.
 const SILENCE: Duration = Duration::from_secs(150);
-/// The longest time before the next connection that a hub may set.
+/// The maximum delay before a new connection that a hub may set.
 const LONGEST_RETRY: Duration = Duration::from_secs(60);
 
 /// The command's arguments.
@@ -91,10 +91,10 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         match reader.read() {
             Ok(End::Count) => return Ok(ExitCode::SUCCESS),
             Ok(End::Refusal(why)) => bail!(why),
-            // A hub that stops ends its streams; one that failed has lost them.
+            // A hub that stops ends its streams; when a hub fails, its streams are lost.
             Ok(End::Stream) => {}
             Err(error) if error.is::<OutputError>() => return Err(error),
-            // These do not become better with time.
+            // Another attempt would fail with the same error.
             Err(error) if error.is::<UntrustedError>() || error.is::<ConfigError>() => {
                 return Err(error);
             }
@@ -104,11 +104,11 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// Why a stream is no longer read.
+/// The reason why a stream is no longer read.
 enum End {
-    /// As many updates have come as were wanted.
+    /// The requested number of updates has been received.
     Count,
-    /// The hub has ended it.
+    /// The hub has ended the stream.
     Stream,
     /// The hub refuses further requests.
     Refusal(String),

@@ -1,4 +1,4 @@
-//! The flags of commands that speak to `https` URLs.
+//! The flags of commands that connect to `https` URLs.
 
 use pollux_tls::ClientTrust;
 use std::path::PathBuf;
@@ -15,7 +15,7 @@ pub(crate) struct TrustArgs {
 }
 
 impl TrustArgs {
-    /// The choice.
+    /// Returns the certificates to trust.
     pub(crate) fn trust(&self) -> ClientTrust {
         match &self.cacert {
             _ if self.insecure => ClientTrust::Anybody,

@@ -24,11 +24,11 @@ that it has there for browsers. Control-C ends it.
 
 Exit status: 0 after --once, 1 when the server cannot be reached or has ended.";
 
-/// How long a server may be silent, which sends figures once a second.
+/// The time for which a server may be silent; it sends statistics once a second.
 const PATIENCE: Duration = Duration::from_secs(15);
-/// The longest line of figures.
+/// The maximum size of a line of statistics in bytes.
 const LINE_BYTES_MAX: u64 = 64 << 10;
-/// Moves to the upper left corner, and clears what is below.
+/// Moves the cursor to the upper left corner and clears the screen below it.
 const HOME: &str = "\x1b[H\x1b[J";
 
 /// The command's arguments.
@@ -47,7 +47,7 @@ pub(crate) struct Args {
 /// Runs the command.
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let mut events = events(&args.address)?;
-    // A terminal that cannot move its cursor gets one text after the other, as a file does.
+    // A terminal that cannot move its cursor gets one text after the other, like a file.
     let moves = io::stdout().is_terminal() && terminal::shows_progress() && !args.once;
     loop {
         let figures = next(&mut events).with_context(|| format!("pollux top {}", args.address))?;
@@ -63,7 +63,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// Requests the stream of figures.
+/// Requests the stream of statistics.
 fn events(address: &Listen) -> anyhow::Result<Box<dyn BufRead>> {
     let advice = "(`pollux serve --admin ADDRESS` serves its figures there)";
     let open = || -> io::Result<Box<dyn BufRead>> {
@@ -92,7 +92,7 @@ fn events(address: &Listen) -> anyhow::Result<Box<dyn BufRead>> {
     Ok(reader)
 }
 
-/// The next figures, by key.
+/// Reads the next statistics, by key.
 fn next(events: &mut impl BufRead) -> anyhow::Result<HashMap<String, String>> {
     loop {
         let line = line(events)?;

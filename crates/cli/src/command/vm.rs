@@ -17,7 +17,7 @@ use std::{
     time::Duration,
 };
 
-/// How many processors a guest gets by default.
+/// The default number of processors of a guest.
 const DEFAULT_CPUS: u32 = 2;
 /// The default timeout in seconds. Emulation is ten to thirty times slower than the machine.
 const DEFAULT_TIMEOUT_S: u64 = 900;

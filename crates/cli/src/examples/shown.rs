@@ -1,14 +1,14 @@
 //! The command lines that a help text or a document shows.
 
-/// A command line, and where it stands.
+/// A command line and its place.
 #[derive(Debug)]
 pub(super) struct Shown {
     pub(super) place: String,
     pub(super) words: Vec<String>,
 }
 
-/// The words of a line in a shell's sense, as far as a first pipe, redirection or comment; or as
-/// far as two spaces, behind which the help's tables explain.
+/// Splits a line into words as a shell does, up to the first pipe, redirection or comment, or up to
+/// two spaces, after which the tables of a help text have explanations.
 pub(super) fn words(line: &str) -> Vec<String> {
     let mut words = Vec::new();
     let mut word: Option<String> = None;
@@ -38,7 +38,7 @@ pub(super) fn words(line: &str) -> Vec<String> {
     words
 }
 
-/// The command that `line` shows, if it shows one of ours.
+/// Returns the command in `line` if it is a `pollux` command.
 pub(super) fn shown(place: &str, line: &str) -> Option<Shown> {
     let line = line.trim();
     let line = line.strip_prefix("$ ").unwrap_or(line);

@@ -22,7 +22,8 @@ impl Stream {
     /// Makes the TLS handshake.
     ///
     /// # Errors
-    /// One sentence says why, and which flag helps if the certificate is not trusted.
+    /// The connection fails, or the certificate is not trusted; the message then names the flag
+    /// that helps.
     pub(super) fn secure(
         mut socket: TcpStream,
         url: &Url,
@@ -35,7 +36,7 @@ impl Stream {
             resumes: false,
             logs_secrets: false,
         };
-        // The brackets of an IPv6 address are the URL's.
+        // Only the URL has brackets around an IPv6 address.
         let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']);
         let name = ServerName::try_from(host.to_owned())
             .with_context(|| format!("{url}: the host is no name that a certificate can have"))?;
@@ -46,7 +47,7 @@ impl Stream {
         Ok(Self::Tls(Box::new(StreamOwned::new(connection, socket))))
     }
 
-    /// The socket beneath.
+    /// Returns the TCP socket.
     pub(super) fn socket(&self) -> &TcpStream {
         match self {
             Self::Plain(socket) => socket,
@@ -55,7 +56,7 @@ impl Stream {
     }
 }
 
-/// The server's certificate is not trusted, and why.
+/// The error of a server certificate that is not trusted, with the reason.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub(crate) struct UntrustedError(String);

@@ -33,7 +33,7 @@ const COUNTERS: [(&str, &str); 23] = [
     ("disk_failures", "files that could not be read or written"),
 ];
 
-/// Prints `event`, before which `shown` others were printed.
+/// Prints `event`, after `shown` other events were printed.
 pub(super) fn put(event: &Event, shown: u64, out: &mut impl Write) -> io::Result<()> {
     match event {
         Event::Entry(entry) => {
@@ -120,7 +120,7 @@ fn put_counters(counters: &BTreeMap<String, u64>, out: &mut impl Write) -> io::R
     let known =
         COUNTERS.iter().filter_map(|(name, what)| Some((*name, *counters.get(*name)?, *what)));
     let is_known = |name: &str| COUNTERS.iter().any(|(known, _)| *known == name);
-    // A newer server may have counters that this program does not know.
+    // A server of a newer version may have counters that this program does not know.
     let others = counters.iter().filter(|(name, _)| !is_known(name));
     let others = others.map(|(name, value)| (name.as_str(), *value, ""));
     for (name, value, what) in known.chain(others) {
@@ -167,9 +167,9 @@ fn size(bytes: u64) -> String {
     }
 }
 
-/// Text that is safe on a terminal: control characters and invalid UTF-8 are escaped.
+/// Makes a text safe for a terminal: control characters and invalid UTF-8 are escaped.
 pub(super) fn printable(text: &str) -> String {
-    // Text that the server has written itself is not encoded.
+    // Text that the server has generated itself is not encoded.
     let bytes = bytes_of(text).unwrap_or_else(|| text.as_bytes().to_vec());
     let mut printable = String::with_capacity(bytes.len());
     for chunk in bytes.utf8_chunks() {
@@ -220,7 +220,7 @@ mod tests {
         assert_eq!(printable(&text_of(b"a\x1b[2J\xff\r")), "a\\u{1b}[2J\\xff\\r");
     }
 
-    /// The output for these events of a server.
+    /// Returns the output for these events of a server.
     fn printed(events: &[&str]) -> String {
         let mut out = Vec::new();
         for (shown, line) in events.iter().enumerate() {

@@ -10,7 +10,7 @@ use pollux_lab::{
 };
 use std::process::ExitCode;
 
-/// Measures in a directory of its own, which is removed after the answer.
+/// Measures in a temporary directory, which is removed after the answer.
 pub(super) fn run(question: Question) -> anyhow::Result<ExitCode> {
     let experiment =
         question.experiment().map_err(|error| UsageError::new(format!("{error:#}")))?;

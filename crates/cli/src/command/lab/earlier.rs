@@ -1,12 +1,13 @@
-//! An earlier result, perhaps of hours of measuring, is never overwritten.
+//! Protection of an earlier result, which may have needed hours of measuring: it is never
+//! overwritten.
 
 use pollux_lab::{archive, result, run::journal};
 use std::path::Path;
 
-/// Refuses `out` where it has a result, whole or of a run that was killed.
+/// Refuses `out` if it contains a result, either complete or of a run that was killed.
 ///
 /// # Errors
-/// Names the directory and the ways out.
+/// The message names the directory and the alternatives.
 pub(super) fn refuse(out: &Path) -> anyhow::Result<()> {
     let earlier = [result::FILE, archive::PACKED, journal::FILE];
     if let Some(file) = earlier.into_iter().find(|file| out.join(file).exists()) {

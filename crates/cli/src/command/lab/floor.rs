@@ -35,7 +35,7 @@ pub(super) struct Args {
     push: bool,
 }
 
-/// Serves until the process is ended.
+/// Serves until the process ends.
 pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let tell = |address: SocketAddr| {
         let addresses = [address.to_string()];

@@ -15,28 +15,28 @@ use std::{
     process::{Command, ExitCode},
 };
 
-/// How much longer than its budget an experiment may take in a guest: one pass over all cells is
-/// made in any case, and an emulated machine is slow.
+/// The factor by which an experiment may exceed its budget in a guest: one pass over all cells is
+/// always made, and an emulated machine is slow.
 const GUEST_PATIENCE: f64 = 4.0;
-/// Seconds for the guest's boot, the module's build included.
+/// The seconds for the guest's boot, including the build of the module.
 const GUEST_BOOT_S: f64 = 300.0;
 
-/// Where a sealed guest has this program, an experiment of the user's own, and the results.
+/// The paths in a sealed guest: this program, an experiment of the user's own, and the results.
 const PROGRAM: &str = "/bin/pollux";
 const EXPERIMENT: &str = "/experiment.toml";
 pub(super) const RESULTS: &str = "/results";
-/// The default time after which a sealed guest is ended, in the host's own seconds.
+/// The default time after which a sealed guest is stopped, in seconds of the host.
 const SEALED_S: f64 = 4.0 * 3600.0;
 
-/// Runs the experiment with this program in the guest: a guest that uses this file tree, or a sealed one.
+/// Runs the experiment with this program in a guest, which either uses this file tree or is sealed.
 pub(super) fn run(args: &RunArgs, experiment: &Experiment) -> anyhow::Result<ExitCode> {
     let program = std::env::current_exe().context("the path of this program")?;
     let mut command = command(&program, args, experiment)?;
-    // `pollux vm` replaces this process, so that it gets the signals: only it can end the guest.
+    // `pollux vm` replaces this process and so receives the signals: only it can end the guest.
     Err(command.exec()).with_context(|| program.display().to_string())
 }
 
-/// The command line of `pollux vm` that runs the experiment.
+/// Returns the command line of `pollux vm` that runs the experiment.
 fn command(program: &Path, args: &RunArgs, experiment: &Experiment) -> anyhow::Result<Command> {
     let directory = args.out.clone().unwrap_or_else(|| run::default_directory(&experiment.id));
     let directory = std::path::absolute(&directory)?;
@@ -76,11 +76,12 @@ fn command(program: &Path, args: &RunArgs, experiment: &Experiment) -> anyhow::R
              {patience:.0} s at most"
         ));
     } else {
-        // The budget counts inside the guest; boot and shutdown take more. A guest that hangs is killed.
+        // The budget counts only the time inside the guest; boot and shutdown need more. A guest
+        // that hangs is killed.
         let form = Form { machine: Machine::Guest, quick: args.quick };
         let planned = experiment.form(form)?.budget.seconds;
         let (seconds, where_to) = match &args.resume {
-            // A continued run keeps its time.
+            // A continued run keeps the budget of the earlier run.
             Some(earlier) => {
                 let had = journal::read(earlier)?.experiment.budget.seconds;
                 let earlier = std::path::absolute(earlier)?.display().to_string();
@@ -155,7 +156,7 @@ mod tests {
         assert!(words.windows(2).any(|pair| pair == ["--time", "60"]), "{words:?}");
         assert!(words.iter().any(|word| word == "--out"), "{words:?}");
 
-        // In a guest as here.
+        // The flag is passed on to both kinds of guest.
         for place in [["--deterministic"].as_slice(), &["--guest"]] {
             let words = arguments(&[&["mail-hints", "--blocks", "24"], place].concat()).unwrap();
             assert!(words.windows(2).any(|pair| pair == ["--blocks", "24"]), "{words:?}");
@@ -166,7 +167,7 @@ mod tests {
             assert!(said.windows(2).any(|pair| pair == ["--cells", "fit"]), "{said:?}");
         }
 
-        // Sealed, by the experiment's own place.
+        // The experiment itself requires a sealed guest.
         let refused = arguments(&["provos-ablation", "--resume", earlier]).unwrap_err();
         assert!(refused.is::<UsageError>(), "{refused:#}");
         assert!(refused.to_string().contains("leave --resume out"), "{refused:#}");

@@ -16,7 +16,7 @@ use std::{
     time::Duration,
 };
 
-/// Updates a second, when no rate is given.
+/// The default number of updates per second.
 const DEFAULT_RATE_RPS: f64 = 10.0;
 
 /// The flags of a run with subscribers.
@@ -85,7 +85,8 @@ pub(super) fn run(mut args: Args, subscribers: usize) -> Result<ExitCode> {
     let report = match &mut ranks {
         None => push::run(&config, &stop, |moment| {
             if args.json {
-                // A closed standard output is no reason to end the run: the report's error is one.
+                // A closed standard output does not end the run; the error is reported with the
+                // report.
                 let mut out = io::stdout().lock();
                 let _ = writeln!(out, r#"{{"event":"{}"}}"#, moment.name());
                 let _ = out.flush();
@@ -93,7 +94,7 @@ pub(super) fn run(mut args: Args, subscribers: usize) -> Result<ExitCode> {
         })?,
         Some(ranks) => match ranks::run_push(&config, ranks, &stop)? {
             Some(report) => report,
-            // Rank 0 reports for all.
+            // Rank 0 reports for all ranks.
             None => return Ok(ExitCode::SUCCESS),
         },
     };

@@ -1,19 +1,20 @@
-//! Why the server cannot listen, and what to do about it.
+//! Explanations of why the server cannot listen, with advice.
 
 use pollux_server::config::Listen;
 use procfs::{net, process};
 use std::{collections::HashSet, fs, io, net::SocketAddr};
 
-/// Where unprivileged ports begin when the kernel does not say (ip(7)).
+/// The first unprivileged port if the kernel does not report it (ip(7)).
 const FIRST_UNPRIVILEGED: u16 = 1024;
-/// Holders that are named; one is the rule, several with SO_REUSEPORT or after fork.
+/// The maximum number of processes that are named. Usually there is one; with SO_REUSEPORT or after
+/// fork there are several.
 const MAX_NAMED: usize = 4;
 
-/// What to do about `error`, if it came from one of `listens`.
+/// Returns advice for `error`, if it is about one of `listens`.
 pub(super) fn advice(error: &anyhow::Error, listens: &[Listen]) -> Option<String> {
     let cause = error.chain().find_map(|cause| cause.downcast_ref::<io::Error>())?;
     let text = error.to_string();
-    // The message names the address; with several, only one of them is at fault.
+    // The message contains the address; if there are several, only one of them is at fault.
     let named = |listen: &&SocketAddr| text.contains(&format!("cannot listen on {listen} "));
     let address = listens.iter().filter_map(|listen| match listen {
         Listen::Tcp(address) => Some(address),
@@ -45,7 +46,7 @@ fn in_use(address: SocketAddr) -> String {
     }
 }
 
-/// The processes that listen on `port`, as far as this user may see: `nginx (process 4711)`.
+/// Returns the processes that listen on `port`, if this user may see them: `nginx (process 4711)`.
 fn holders(port: u16) -> Vec<String> {
     let sockets: HashSet<u64> = [net::tcp(), net::tcp6()]
         .into_iter()
@@ -73,7 +74,7 @@ fn holders(port: u16) -> Vec<String> {
         .collect()
 }
 
-/// `None` when the port is not the reason: a security module may forbid listening altogether.
+/// Returns `None` if the port is not the reason: a security module may forbid listening altogether.
 fn privileged(address: SocketAddr) -> Option<String> {
     let first = fs::read_to_string("/proc/sys/net/ipv4/ip_unprivileged_port_start")
         .ok()

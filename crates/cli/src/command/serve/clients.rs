@@ -1,4 +1,4 @@
-//! Flags about which clients are served, and how much each address may have.
+//! Flags about which clients are served, and about the limits of each address.
 
 use super::value;
 use pollux_server::config::{

@@ -4,21 +4,21 @@ use super::Args;
 use crate::usage::UsageError;
 use pollux_server::config::file::{ConfigFile, Fault, Key, SiteSection, Sources};
 
-/// The configuration, and where its values come from.
+/// The configuration, and the places of its values.
 pub(crate) struct Configuration {
-    /// With the flags.
+    /// The values of the file and the flags.
     pub(crate) file: ConfigFile,
-    /// As the file has it, without the flags.
+    /// The values of the file, without the flags.
     pub(crate) without_flags: ConfigFile,
-    /// Where the file's values stand.
+    /// The places of the file's values.
     pub(crate) sources: Sources,
 }
 
 impl Configuration {
-    /// Reads the file that `args` name, if they do, and writes the flags over it.
+    /// Reads the file that `args` name, if they name one, and applies the flags to it.
     ///
     /// # Errors
-    /// The file is at fault, or the flags do not fit to it.
+    /// The file has a fault, or the flags do not fit the file.
     pub(crate) fn of(args: Args) -> anyhow::Result<Self> {
         let (mut file, sources) = match &args.source.config {
             Some(path) => ConfigFile::load(path)?,
@@ -67,7 +67,7 @@ impl Configuration {
     /// Checks the values.
     ///
     /// # Errors
-    /// All faults: of usage where no file has the value.
+    /// All faults. If a faulty value is not in a file, this is a usage error.
     pub(crate) fn validate(&self) -> anyhow::Result<()> {
         let Err(mut faults) = self.file.validate() else { return Ok(()) };
         for fault in &mut faults {
@@ -81,7 +81,8 @@ impl Configuration {
     }
 }
 
-/// A fault as it is shown: a value that no file has was given by the flag of the same name.
+/// Returns the text of a fault. A value that is not in a file was given by the flag of the same
+/// name.
 pub(crate) fn describe(fault: &Fault) -> String {
     if fault.file.is_some() {
         return fault.to_string();
@@ -102,10 +103,10 @@ mod tests {
     use serde_json::Value;
     use std::collections::BTreeSet;
 
-    /// Flags that are no keys: the file itself, and what is printed.
+    /// Flags that are not keys: the file itself, and flags about output.
     const NOT_KEYS: [&str; 4] = ["config", "json", "help", "version"];
 
-    /// The keys of all tables of the schema; those of `[hub]` have the flags' prefix.
+    /// Returns the keys of all tables of the schema; those of `[hub]` get the prefix of the flags.
     fn keys() -> BTreeSet<String> {
         let schema = ConfigFile::schema();
         let keys = |schema: &Value| -> Vec<String> {

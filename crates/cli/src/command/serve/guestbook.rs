@@ -49,14 +49,15 @@ impl GuestbookArgs {
     }
 }
 
-/// The default file of a guestbook (XDG Base Directory Specification), in a directory that is created.
+/// Returns the default file of a guestbook (XDG Base Directory Specification), and creates its
+/// directory.
 pub(super) fn default_store() -> anyhow::Result<PathBuf> {
     let absolute = |name| std::env::var_os(name).map(PathBuf::from).filter(|p| p.is_absolute());
     let state = absolute("XDG_STATE_HOME")
         .or_else(|| absolute("HOME").map(|home| home.join(".local/state")))
         .context("neither XDG_STATE_HOME nor HOME is set: say --store file:PATH")?;
     let directory = state.join("pollux");
-    // For the user alone, as the specification has it.
+    // Only the user has access, as the specification requires.
     let mut builder = std::fs::DirBuilder::new();
     builder.recursive(true).mode(0o700);
     builder.create(&directory).with_context(|| {

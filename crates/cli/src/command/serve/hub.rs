@@ -121,10 +121,11 @@ pub(crate) struct HubArgs {
 }
 
 impl HubArgs {
-    /// Writes the flags that were given over the hub of `config`. `--hub` adds one if there is none.
+    /// Applies the flags that were given to the hub of `config`. `--hub` adds a hub if there is
+    /// none.
     ///
     /// # Errors
-    /// A flag about a hub where there is none.
+    /// A flag about a hub was given, but there is no hub.
     pub(super) fn apply(self, config: &mut ConfigFile) -> Result<(), UsageError> {
         if self.hub.is_none() && config.hub.is_none() {
             return match self.first_given() {
@@ -162,7 +163,7 @@ impl HubArgs {
         Ok(())
     }
 
-    /// The first flag that was given, but for `--hub`.
+    /// Returns the first flag that was given, except `--hub`.
     fn first_given(&self) -> Option<&'static str> {
         let flags = [
             ("--hub-url", self.hub_url.is_some()),

@@ -1,4 +1,4 @@
-//! Flags about how much and how long: connections, requests, sizes, times.
+//! Flags about limits: connections, requests, sizes, times.
 
 use super::value;
 use clap::ValueEnum;

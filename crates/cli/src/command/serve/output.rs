@@ -69,7 +69,7 @@ impl OutputArgs {
         config.time_system_calls |= self.time_system_calls;
     }
 
-    /// How the server reports on itself.
+    /// Returns the output that the server makes about itself.
     pub(super) fn report(&self) -> Report {
         if self.json { Report::Json } else { Report::Human }
     }

@@ -9,18 +9,18 @@ use pollux_server::{
 };
 use std::sync::Arc;
 
-/// Reads the file of `--config` again; the flags stay what they were.
+/// Reads the file of `--config` again; the flags stay the same.
 pub(super) struct Reloader {
-    /// What the server runs with.
+    /// The configuration that the server runs with.
     present: ConfigFile,
-    /// What was read last.
+    /// The configuration that was read last.
     next: Option<Next>,
 }
 
 struct Next {
     file: ConfigFile,
     tls: Option<Arc<Tls>>,
-    /// Where other files than before are named.
+    /// The certificates, if the file names other certificate files than before.
     certificates: Option<Certificates>,
 }
 

@@ -1,4 +1,4 @@
-//! Flags about what the server gives up before it meets its first client.
+//! Flags about privileges that the server gives up before it accepts its first client.
 
 use super::{Configuration, guestbook, open_tls, value};
 use crate::sys::own_file_tables;
@@ -52,13 +52,14 @@ impl SecurityArgs {
     }
 }
 
-/// Opens what may need root's rights and gives them up. Returns the part of the configuration that was opened: the
-/// certificates.
+/// Opens everything that may need root's rights, and then gives them up. Returns the part of the
+/// configuration that was opened: the certificates.
 pub(super) fn enter(configuration: &Configuration) -> anyhow::Result<Config> {
-    // Without its sites: their caches have threads and files, which must belong to the new user.
+    // The sites are left out: their caches have threads and files, which must belong to the new
+    // user.
     let server = ConfigFile { site: Vec::new(), ..configuration.file.clone() };
     let mut config = server.open(|| anyhow::bail!("a server without sites has no guestbook"))?;
-    // Names may be the sites'.
+    // Sites may have names for ACME, too.
     config.acme = configuration.file.acme()?.map(Arc::new);
     open_tls(&configuration.file, &mut config, None)?;
     config.own_file_tables = Some(own_file_tables());
@@ -68,7 +69,8 @@ pub(super) fn enter(configuration: &Configuration) -> anyhow::Result<Config> {
         SandboxMode::Off => Domain::default(),
         SandboxMode::Auto | SandboxMode::Log | SandboxMode::Kill => domain(configuration)?,
     };
-    // Flags cannot change while the server runs.
+    // Room for a reload is needed only with a file, because flags cannot change while the server
+    // runs.
     if mode == SandboxMode::Auto && configuration.sources.files().next().is_some() {
         domain.leave_room();
     }
@@ -76,7 +78,7 @@ pub(super) fn enter(configuration: &Configuration) -> anyhow::Result<Config> {
     Ok(config)
 }
 
-/// The files and ports that a configuration needs.
+/// Returns the files and ports that a configuration needs.
 pub(super) fn domain(configuration: &Configuration) -> anyhow::Result<Domain> {
     let mut domain = Domain::of(&configuration.file);
     for source in configuration.sources.files() {

@@ -84,7 +84,8 @@ impl TlsArgs {
     /// Writes the flags that were given into `config`.
     pub(super) fn apply(self, config: &mut ConfigFile) {
         if !self.tls_cert.is_empty() {
-            // The keys of the file belong to its certificates.
+            // The keys in the file belong to the certificates in the file, so they are replaced,
+            // too.
             config.tls_key = self.tls_key;
             config.tls_cert = self.tls_cert;
             config.tls = None;

@@ -1,13 +1,14 @@
-//! The figures as a text: a block for each group, as many beside each other as there is room for.
+//! The statistics as text: a block for each group, with as many blocks side by side as fit.
 
 use pollux_server::admin::web::rows::ROWS;
 use std::{collections::HashMap, fmt::Write};
 
-/// Columns of a block, and between two: a terminal of 80 columns has two blocks beside each other.
+/// The width of a block and of the gap between two blocks: a terminal of 80 columns has room for
+/// two.
 const BLOCK: usize = 39;
 const GAP: usize = 2;
 
-/// The text for a terminal of so many columns, without the last line's end.
+/// Returns the text for a terminal of this many columns, without a line feed at the end.
 pub(super) fn text(figures: &HashMap<String, String>, columns: u16) -> String {
     let blocks = blocks(figures);
     let beside = ((usize::from(columns) + GAP) / (BLOCK + GAP)).clamp(1, blocks.len());
@@ -41,7 +42,7 @@ fn blocks(figures: &HashMap<String, String>) -> Vec<Vec<String>> {
         }
         // A server of another version may have other rows.
         let value = figures.get(row.key).map_or("–", String::as_str);
-        // Values come from the network: nothing of them moves a terminal's cursor.
+        // Values come from the network and must not move the terminal's cursor.
         let value: String = value.chars().filter(|character| !character.is_control()).collect();
         let room = BLOCK - 2 - row.label.chars().count();
         if let Some(block) = blocks.last_mut() {
