@@ -57,7 +57,7 @@ fn unknown<'a>(
     error
 }
 
-/// Parses NAME[:KEY=VALUE,…], a mechanism with its options.
+/// A parser for NAME[:KEY=VALUE,…], a mechanism with its options.
 pub(crate) struct Mechanism<T> {
     takes_auto: bool,
     value: PhantomData<fn() -> T>,
@@ -119,7 +119,7 @@ where
     }
 }
 
-/// Parses the name of a built-in experiment, or a path that ends in `.toml`.
+/// A parser for the name of a built-in experiment, or a path that ends in `.toml`.
 #[derive(Clone)]
 pub(crate) struct Experiment;
 

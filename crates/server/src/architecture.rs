@@ -106,12 +106,12 @@ impl Architecture {
         }
     }
 
-    /// Whether it has a pool whose size can be chosen.
+    /// Returns whether it has a pool with a configurable size.
     pub fn has_pool(self) -> bool {
         matches!(self, Self::Preforked | Self::Prethreaded)
     }
 
-    /// Whether its workers are processes. Then only [`run()`](crate::run()) can run it, because the
+    /// Returns whether its workers are processes. Then only [`run()`](crate::run()) can run it, because the
     /// process that supervises them must not have other threads.
     pub fn has_processes(self) -> bool {
         matches!(self, Self::Forking | Self::Preforked)

@@ -56,7 +56,7 @@ pub struct Config {
     /// How the workers of a pool get their connections; `None` is [`Accepting::Blocking`] with one
     /// listener, [`Accepting::Exclusive`] with several.
     pub accepting: Option<Accepting>,
-    /// How to wait for events; for [`Architecture::Event`] only.
+    /// The mechanism that waits for events; for [`Architecture::Event`] only.
     pub mechanism: MechanismChoice,
     /// When interest is changed and when a write is tried.
     pub interest: Discipline,
@@ -205,8 +205,8 @@ pub struct Timeouts {
 pub const RECEIVE_PROGRESS_BYTES: u64 = 16 << 10;
 
 /// A client that receives less than this within the send timeout is too slow, and its connection is
-/// closed. The slowest client that is served to the end therefore has a rate of SEND_PROGRESS_BYTES
-/// / timeout: 546 B/s with 30 s. When the timeout expires, the kernel reports how many bytes were
+/// closed. The slowest client that is served to the end therefore has a rate of
+/// `SEND_PROGRESS_BYTES / timeout`: 546 B/s with 30 s. When the timeout expires, the kernel reports how many bytes were
 /// taken, so a client that has stopped is noticed after one to two timeouts.
 pub const SEND_PROGRESS_BYTES: u64 = 16 << 10;
 

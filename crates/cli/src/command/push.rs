@@ -110,7 +110,7 @@ struct Publisher {
 impl Publisher {
     fn push(&mut self, form: &str) -> anyhow::Result<()> {
         loop {
-            // The hub may have closed a connection that was used before. Then it has not received
+            // The hub may have closed a connection that was used before. Then it has not accepted
             // the update.
             let used = self.connection.take();
             let is_used = used.is_some();

@@ -1,4 +1,4 @@
-//! How many workers may panic before the server gives up.
+//! The limit of panics after which the server ends.
 
 use anyhow::ensure;
 use std::{

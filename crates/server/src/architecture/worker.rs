@@ -41,7 +41,7 @@ pub(crate) struct Worker {
     thread: JoinHandle<anyhow::Result<Statistics>>,
 }
 
-/// What a worker reports when it is ready.
+/// The properties that a worker reports when it is ready.
 #[derive(Clone, Debug, Serialize)]
 pub struct WorkerInfo {
     /// The thread ID of the worker.
@@ -75,16 +75,16 @@ pub(crate) struct Task<S> {
     pub(crate) index: usize,
     /// Makes the worker's service, in its thread.
     pub(crate) make: MakeService<S>,
-    /// How to replace the service when the configuration changes, and where new configurations are offered;
-    /// `None` if the service cannot change.
+    /// The function that replaces the service when the configuration changes, and the place where new
+    /// configurations are offered; `None` if the service cannot change.
     pub(crate) renewals: Option<(Replace<S>, Offer)>,
     /// The listeners to accept from. Their descriptors are in the file table of the main thread.
     pub(crate) listeners: Vec<Arc<Listener>>,
     pub(crate) max_connections: usize,
     pub(crate) log: Option<LogWriter>,
-    /// Where to report the result of an upgrade.
+    /// The channel for the result of an upgrade.
     pub(crate) reports: Reports,
-    /// Notified when the worker has ended, for whatever reason.
+    /// Notified when the worker has ended for any reason.
     pub(crate) ends: Ends,
 }
 
@@ -96,7 +96,7 @@ pub(crate) struct Former {
     pub(crate) counters: Counters,
 }
 
-/// How a worker has ended.
+/// The way in which a worker has ended.
 pub(crate) enum Ending {
     /// Its thread panicked.
     Panicked(Former),
@@ -142,17 +142,17 @@ impl Worker {
         }
     }
 
-    /// The worker's counters, readable at any time.
+    /// Returns the worker's counters, which can be read at any time.
     pub(crate) fn counters(&self) -> &Counters {
         &self.counters
     }
 
-    /// The handle that sends commands to the worker.
+    /// Returns the handle that sends commands to the worker.
     pub(crate) fn remote(&self) -> &Arc<Remote> {
         &self.remote
     }
 
-    /// Whether its thread has ended.
+    /// Returns whether its thread has ended.
     pub(crate) fn has_ended(&self) -> bool {
         self.thread.is_finished()
     }
@@ -183,7 +183,7 @@ pub(crate) struct Ends {
 }
 
 impl Ends {
-    /// `notify` is called by the worker's thread, after it has been counted.
+    /// Creates a counter. Each worker's thread calls `notify` after its end has been counted.
     pub(crate) fn new(notify: Option<fn()>) -> Self {
         Self { count: Arc::default(), notify }
     }
@@ -193,7 +193,7 @@ impl Ends {
         self.count.fetch_sub(1, Ordering::SeqCst);
     }
 
-    /// How many workers have ended.
+    /// Returns how many workers have ended.
     pub(crate) fn count(&self) -> usize {
         self.count.load(Ordering::SeqCst)
     }
@@ -211,7 +211,7 @@ impl Drop for End {
     }
 }
 
-/// The worker's thread, from its start to its end.
+/// Runs the worker in its thread, from its start to its end.
 fn run<S: Service>(
     task: Task<S>,
     counters: Counters,
@@ -348,7 +348,7 @@ mod tests {
         time::{Duration, Instant},
     };
 
-    /// A worker whose listener was shut down by another process that shares it.
+    /// Runs a worker whose listener is shut down by another process that shares it.
     fn without_a_listener<M: Mechanism>() {
         let listener = listener::tcp("127.0.0.1:0".parse().unwrap(), 8, false).unwrap();
         let shared = listener.try_clone().unwrap();

@@ -6,8 +6,8 @@ use std::{
     collections::{BinaryHeap, VecDeque},
 };
 
-/// In a sample, a client with fewer connections than this may have them by chance, so it is not
-/// evicted.
+/// In a sample, a client with fewer connections than this may have them by chance, so none of
+/// them is selected.
 const NOTICEABLE: usize = 4;
 
 /// An idle connection of a sample.

@@ -4,8 +4,8 @@ use anyhow::Context;
 use caps::CapSet;
 
 /// Ensures that no program which this process executes can have a capability, not even as root:
-/// empties the ambient, the bounding and the inheritable set of this thread and of the threads that
-/// it starts. The thread loses its own capabilities when it becomes another user.
+/// empties the ambient, the bounding and the inheritable set of this thread and of the threads and
+/// processes that it starts. The thread loses its own capabilities when it becomes another user.
 ///
 /// # Errors
 /// EPERM without CAP_SETPCAP.

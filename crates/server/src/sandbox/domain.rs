@@ -386,7 +386,7 @@ mod tests {
         assert_eq!(follows.places.len(), before, "it reads all files already");
     }
 
-    /// Regression: a reload computes the domain of a configuration that it may refuse.
+    /// A reload computes the domain of a configuration that it may then refuse.
     #[test]
     fn nothing_is_created_before_the_sandbox_is_entered() {
         let folder = tempfile::tempdir().unwrap();

@@ -251,8 +251,8 @@ fn program(action: Seccomp, has_ring: bool) -> anyhow::Result<BpfProgram> {
     Ok(filter.try_into()?)
 }
 
-/// Applies the filter to this thread and to all threads that it starts from now on. `has_ring` says
-/// whether the server waits with io_uring.
+/// Applies the filter to this thread, and to all threads and processes that it starts from now on.
+/// `has_ring` says whether the server waits with io_uring.
 ///
 /// # Errors
 /// The kernel has no seccomp filters.

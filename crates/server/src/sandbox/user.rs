@@ -97,7 +97,7 @@ pub(super) struct Identity {
     groups: Vec<Gid>,
 }
 
-/// Whether this process has root's user number.
+/// Returns whether this process has root's user number.
 pub(super) fn is_root() -> bool {
     geteuid().is_root()
 }

@@ -194,8 +194,8 @@ impl ScoreboardSlot {
     }
 
     /// Publishes that the client is no longer idle. Returns whether the client is evicted.
-    /// `may_give_way` is true if the worker would then close the connection and either accept or
-    /// end; other workers never see it in neither state.
+    /// `may_give_way` is true if the worker then closes the connection, and accepts or ends. Such a
+    /// worker is shown as accepting first, so that the pool does not seem full in between.
     pub(crate) fn end_idle(&self, may_give_way: bool) -> bool {
         let since = &self.scoreboard.idle_since()[self.index];
         if may_give_way && since.load(SeqCst) & GIVE_WAY != 0 {
