@@ -206,8 +206,8 @@ pub const RECEIVE_PROGRESS_BYTES: u64 = 16 << 10;
 
 /// A client that receives less than this within the send timeout is too slow, and its connection is
 /// closed. The slowest client that is served to the end therefore has a rate of
-/// `SEND_PROGRESS_BYTES / timeout`: 546 B/s with 30 s. When the timeout expires, the kernel reports how many bytes were
-/// taken, so a client that has stopped is noticed after one to two timeouts.
+/// `SEND_PROGRESS_BYTES / timeout`: 546 B/s with 30 s. When the timeout expires, the kernel reports
+/// how many bytes were taken, so a client that has stopped is noticed after one to two timeouts.
 pub const SEND_PROGRESS_BYTES: u64 = 16 << 10;
 
 /// The files and how they are served.

@@ -37,7 +37,7 @@ const QUEUE_BUFFERS: usize = 256;
 /// How long an ending server waits until the remaining lines are written. A disk that has to spin
 /// up, or that other programs keep busy, needs less time than this.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
-/// The warning after [`PATIENCE`] was too short.
+/// The warning that is logged if [`PATIENCE`] was too short.
 pub(crate) const LOST: &str = "access log: it is not written in time; its last lines are lost";
 
 /// A message to the writer.

@@ -77,10 +77,10 @@ pub struct Server {
     tasks: Option<Tasks>,
     /// The control socket, which is open for as long as the server runs.
     operator: Option<Operator>,
-    /// Serves the statistics over HTTP.
+    /// The admin listener, which serves the statistics over HTTP.
     web: Option<Web>,
     hub: Option<Arc<HubShared>>,
-    /// Notifies each worker of updates that other workers publish.
+    /// The thread that notifies each worker of updates that other workers publish.
     news: Option<HubNews>,
     /// The place where a new configuration is offered to the workers, and how many were offered.
     offer: Offer,
@@ -93,7 +93,7 @@ pub struct Server {
     rules: Option<Arc<Rules>>,
     /// The certificates.
     tls: Option<Arc<Tls>>,
-    /// Starts the replacement of a worker that has panicked.
+    /// The data that is needed to replace a worker that has panicked.
     replacements: Option<Replacements>,
     /// The thread that orders certificates.
     acme: Option<Renewer>,

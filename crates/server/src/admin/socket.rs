@@ -41,7 +41,7 @@ const READ_PATIENCE: Duration = Duration::from_secs(10);
 const WRITE_PATIENCE: Duration = Duration::from_secs(600);
 /// The time that an ending server waits until its last answers are read.
 const LAST_PATIENCE: Duration = Duration::from_secs(1);
-/// The pause between two checks whether they are.
+/// The pause between two checks whether the answers have been read.
 const PAUSE: Duration = Duration::from_millis(1);
 
 /// The cache of the default site, if it has one. A change of the configuration may replace it.

@@ -151,7 +151,7 @@ fn put_json(out: &mut Vec<u8>, line: &Line<'_>, is_slow: bool) {
 fn put_member(out: &mut Vec<u8>, separator: &mut u8, field: &LogField, line: &Line<'_>) {
     let Line { date, peer, entry, .. } = line;
     out.push(std::mem::replace(separator, b','));
-    // The name of a field has only letters, digits and the characters -_: so it needs no escapes.
+    // A field's name needs no escapes: it has only letters, digits and the characters `-`, `_` and `:`.
     let _ = write!(out, "\"{field}\":");
     let mut words = entry.request.split(|byte| *byte == b' ');
     let text = match field {

@@ -44,7 +44,7 @@ const SYSTEM: [&str; 22] = [
     "/usr/lib64",
 ];
 
-/// The places of the authorities that the system trusts.
+/// The files and directories with the authorities that the system trusts.
 const AUTHORITIES: [&str; 7] = [
     "/etc/ca-certificates",
     "/etc/pki",

@@ -32,7 +32,9 @@ impl Server {
     ///
     /// # Errors
     /// The configuration or the certificates cannot be used, or a change needs a restart. The
-    /// server then keeps its present configuration.
+    /// server then keeps its present configuration, but certificates that were read before stay in
+    /// use. If the error says that a worker has not confirmed the change, the new configuration is in
+    /// force.
     pub(crate) fn renew(
         &mut self,
         reload: Option<&mut (dyn Reload + '_)>,
@@ -85,7 +87,8 @@ impl Server {
         self.running() < self.infos.len()
     }
 
-    /// Changes all workers to another configuration; on an error, no worker changes.
+    /// Changes all workers to another configuration. If a worker cannot prepare for it, no worker
+    /// changes. If a worker does not confirm the change, the new configuration is in force all the same.
     fn change_to(&mut self, mut config: Config, current: &Config) -> anyhow::Result<()> {
         config.check()?;
         reload::check_sites(&config)?;

@@ -23,9 +23,9 @@ pub(crate) struct ServerInfo {
     pub(crate) acme: Option<Arc<pollux_acme::Status>>,
 }
 
-/// Returns the sum of the workers' statistics.
+/// A function that returns the sum of the workers' statistics.
 pub(crate) type Figures = Box<dyn Fn() -> Statistics + Send + Sync>;
-/// Returns the number of workers that run.
+/// A function that returns the number of workers that run.
 pub(crate) type Running = Box<dyn Fn() -> usize + Send + Sync>;
 
 /// The server as the admin listener sees it.

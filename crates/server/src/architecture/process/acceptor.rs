@@ -41,7 +41,7 @@ pub(super) struct ProcessAcceptor {
     /// A connection that was accepted but has no process yet.
     waiting: Option<(OwnedFd, ScoreboardSlot)>,
     retry_at: Option<Instant>,
-    /// The maximum number of processes runs.
+    /// Whether the maximum number of processes runs.
     is_full: bool,
     /// While `is_full`: the time from which an idle connection may be closed for a connection that
     /// waits.
@@ -49,7 +49,7 @@ pub(super) struct ProcessAcceptor {
     given_up: Vec<RawFd>,
     warnings: bool,
     turns: Turns,
-    /// All connections that waited when a stop was requested have been accepted.
+    /// Whether all connections that waited when a stop was requested have been accepted.
     is_shut: bool,
 }
 
