@@ -1,4 +1,5 @@
-//! The interface between protocol and services: the trait of a service, and what it is given.
+//! The interface between protocol and services: the trait that a service implements, and the types of its
+//! arguments and results.
 //!
 //! A service never knows which engine, architecture, transport or protocol version drives it, and
 //! none of these knows which service it drives. A service does no I/O on sockets. It answers
@@ -78,12 +79,12 @@ use std::{
 
 /// Answers requests.
 ///
-/// One value serves all connections of one worker, and is never called from another thread. What
-/// a call writes leaves after the call, in the order of the requests on each connection.
+/// One value serves all connections of one worker, and is never called from another thread. The output of a
+/// call is sent after the call returns, in the order of the requests on each connection.
 pub trait Service {
-    /// The state of an exchange that is not answered at once. Each call takes it and hands it back
-    /// in the [`Flow`], so an exchange that has ended has none. Keep it small: it is what a waiting
-    /// exchange costs.
+    /// The state of an exchange that is not answered at once. Each call takes the state and returns it in the
+    /// [`Flow`], so a finished exchange has none. Keep it small: each waiting exchange holds its state in
+    /// memory.
     type Exchange;
 
     /// Called when the head of a request has been parsed. Most requests are answered here, with
@@ -111,8 +112,7 @@ pub trait Service {
         }
     }
 
-    /// Called when something happens that concerns a waiting exchange. By default it goes on
-    /// waiting.
+    /// Called when an event of a waiting exchange occurs. By default the exchange continues to wait.
     fn resume(
         &mut self,
         context: &mut RequestContext<'_>,
@@ -130,8 +130,8 @@ pub trait Service {
         let _ = (context, exchange);
     }
 
-    /// Called for a background task: an exchange that the service began itself and that no client
-    /// owns. Returns whether the task is still there.
+    /// Called for a background task: an exchange that the service began itself and that has no client.
+    /// Returns whether the task continues.
     fn background(
         &mut self,
         context: &mut ServiceContext<'_>,
@@ -142,14 +142,14 @@ pub trait Service {
         false
     }
 
-    /// Whether [`Service::pump_streams`] has something to do. Called in each pass of the loop.
+    /// Returns whether [`Service::pump_streams`] has work to do. Called in each pass of the loop.
     #[inline]
     fn has_stream_work(&self) -> bool {
         false
     }
 
-    /// Sends to streams (`Reactor::stream`), as much as one call should: other connections wait
-    /// meanwhile. `send` says whether the stream took what it was given.
+    /// Sends data to streams (`Reactor::stream`). Limit the work of one call: other connections wait
+    /// meanwhile. `send` returns whether the stream accepted the data.
     fn pump_streams(
         &mut self,
         context: &mut ServiceContext<'_>,
@@ -158,30 +158,30 @@ pub trait Service {
         let _ = (context, send);
     }
 
-    /// A stream that was full can take more.
+    /// Called when a stream that was full can accept more data.
     fn stream_has_room(&mut self, number: u32) {
         let _ = number;
     }
 
-    /// The connection of a stream has ended.
+    /// Called when the connection of a stream has ended.
     fn stream_has_ended(&mut self, number: u32) {
         let _ = number;
     }
 
-    /// Whether streams go to the new process of a live upgrade.
+    /// Returns whether streams are handed over to the new process of a live upgrade.
     fn hands_over_streams(&self) -> bool {
         false
     }
 
-    /// Gives up a stream that another process takes in. Returns what [`Service::adopt_stream`] needs there, or `None`
-    /// if the stream has to stay.
+    /// Releases a stream that another process adopts. Returns the state that [`Service::adopt_stream`] needs
+    /// there, or `None` if the stream has to stay in this process.
     fn release_stream(&mut self, number: u32) -> Option<Vec<u8>> {
         let _ = number;
         None
     }
 
-    /// Takes in a stream that another process has given up. Returns its number here, or `None` if this process cannot
-    /// serve it.
+    /// Adopts a stream that another process has released. Returns the number of the stream in this process,
+    /// or `None` if this process cannot serve it.
     fn adopt_stream(
         &mut self,
         context: &mut ServiceContext<'_>,
@@ -192,45 +192,46 @@ pub trait Service {
         None
     }
 
-    /// Called for events whose receiver is [`EventTarget::Service`]: what several exchanges
-    /// share, such as a timer for all of them.
+    /// Called for events whose receiver is [`EventTarget::Service`]: events that concern several exchanges,
+    /// such as a timer for all of them.
     fn event(&mut self, context: &mut ServiceContext<'_>, event: Event<'_>) {
         let _ = (context, event);
     }
 }
 
-/// What is sent to a stream.
+/// Data for a stream.
 #[derive(Clone, Debug)]
 pub enum StreamSend<'a> {
-    /// A range of bytes. What the connection does not take at once is kept for it, by reference.
+    /// A range of bytes. Bytes that the connection does not accept at once stay queued for it, by reference.
     Bytes(&'a Arc<[u8]>, Range<usize>),
-    /// These bytes, if they can be sent at once, and then the end of the connection.
+    /// These bytes, if they can be sent at once; then the connection is closed.
     End(&'a [u8]),
 }
 
-/// Why an exchange, or a service, is called again.
+/// The reason why an exchange, or a service, is called again.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Event<'b> {
     /// The output was full when the exchange last wrote, and is low now.
     Room,
-    /// The client has closed its side of the connection. It may still read: HTTP lets it close
-    /// its side after its last request. It may also be gone; only a send would tell.
+    /// The client has closed its side of the connection. It may still read: HTTP lets a client close its side
+    /// after its last request. The client may also have disconnected; only a send would show that.
     ClientEnded,
     /// An upstream connection is established.
     Connected(UpstreamId),
-    /// Bytes have arrived on an upstream connection. The call has to take them all: to receive no
-    /// more, pause the connection.
+    /// Bytes have arrived on an upstream connection. The call must consume all of them. To receive no more
+    /// bytes, pause the connection.
     Received(UpstreamId, &'b [u8]),
-    /// The peer of an upstream connection has closed its side. Ours is still open.
+    /// The peer of an upstream connection has closed its side. Our side is still open.
     Ended(UpstreamId),
     /// The output of an upstream connection was full, and is low now.
     UpstreamRoom(UpstreamId),
-    /// An upstream connection could not be established, or has broken. It is gone.
+    /// An upstream connection could not be established, or has broken. It no longer exists.
     Failed(UpstreamId, UpstreamError),
-    /// The time of an alarm is over.
+    /// An alarm has expired.
     Time(AlarmId),
-    /// A name is resolved, or the reason why it is not; with the number that the question had.
+    /// The result of a name lookup: addresses, or the reason why there are none. The number is that of the
+    /// question.
     Resolved(u64, Result<Vec<SocketAddr>, String>),
     /// The service itself has woken the exchange with [`Reactor::wake`].
     Woken(WakeReason),
@@ -238,9 +239,9 @@ pub enum Event<'b> {
     NotTaken(NotTaken),
 }
 
-/// What a service may use and know while it handles an exchange.
+/// The resources that a service may use while it handles an exchange.
 pub struct RequestContext<'a> {
-    /// What all workers go by.
+    /// The rules, the same for all workers.
     pub(crate) rules: &'a Rules,
     /// This worker's own state.
     pub(crate) worker: &'a mut WorkerState,
@@ -252,9 +253,9 @@ pub struct RequestContext<'a> {
     terms: &'a Cell<ExchangeTerms>,
 }
 
-/// What a service may use and know while it is called for itself and for no exchange.
+/// The resources that a service may use in a call that belongs to no exchange.
 pub struct ServiceContext<'a> {
-    /// What all workers go by.
+    /// The rules, the same for all workers.
     pub(crate) rules: &'a Rules,
     /// This worker's own state.
     pub(crate) worker: &'a mut WorkerState,
@@ -263,17 +264,17 @@ pub struct ServiceContext<'a> {
 }
 
 impl ServiceContext<'_> {
-    /// The same call where other rules hold: another site's.
+    /// Returns the context of the same call with the rules of another site.
     pub(crate) fn with_rules<'t>(&'t mut self, rules: &'t Rules) -> ServiceContext<'t> {
         ServiceContext { rules, worker: self.worker, reactor: self.reactor }
     }
 
-    /// The Unix time in whole seconds, as of this iteration of the loop.
+    /// Returns the Unix time in whole seconds, as of this iteration of the loop.
     pub fn unix_second(&self) -> u64 {
         self.worker.clock.date().unix_second()
     }
 
-    /// The context of a background task.
+    /// Returns the context of a background task.
     pub(crate) fn context<'t>(
         &'t mut self,
         background: ExchangeId,
@@ -286,24 +287,24 @@ impl ServiceContext<'_> {
 }
 
 impl RequestContext<'_> {
-    /// The same call where other rules hold: another site's.
+    /// Returns the context of the same call with the rules of another site.
     pub(crate) fn with_rules<'t>(&'t mut self, rules: &'t Rules) -> RequestContext<'t> {
         RequestContext { rules, ..self.reborrow() }
     }
 
-    /// The same call, for a shorter time.
+    /// Returns the same context with a shorter lifetime.
     pub(crate) fn reborrow(&mut self) -> RequestContext<'_> {
         let Self { rules, worker, reactor, client, socket, terms } = self;
         let (client, socket, terms) = (*client, *socket, *terms);
         RequestContext { rules, worker, reactor, client, socket, terms }
     }
 
-    /// The Unix time in whole seconds, as of this iteration of the loop.
+    /// Returns the Unix time in whole seconds, as of this iteration of the loop.
     pub fn unix_second(&self) -> u64 {
         self.worker.clock.date().unix_second()
     }
 
-    /// The context of a background task, within this call.
+    /// Returns the context of a background task, within this call.
     pub(crate) fn of<'t>(
         &'t mut self,
         background: ExchangeId,
@@ -314,18 +315,18 @@ impl RequestContext<'_> {
         RequestContext { rules, worker, reactor, client: background.client, socket: None, terms }
     }
 
-    /// The identity of this exchange, to name it as the receiver of a later event.
+    /// Returns the identifier of this exchange, which names it as the receiver of a later event.
     pub fn id(&self) -> ExchangeId {
         ExchangeId { client: self.client, number: self.terms.get().number }
     }
 
-    /// The address of the client. `None` for a UNIX socket. Costs one system call at most.
+    /// Returns the address of the client, or `None` for a UNIX socket. Costs at most one system call.
     pub fn peer(&self) -> Option<IpAddr> {
         let known = self.worker.clients.address(self.client.fd);
         known.or_else(|| self.socket.and_then(listener::peer))
     }
 
-    /// The certificate that the client has shown, as the value of `Client-Cert` (RFC 9440).
+    /// Returns the certificate that the client has presented, as the value of `Client-Cert` (RFC 9440).
     pub(crate) fn client_certificate(&self) -> Option<Arc<[u8]>> {
         if !self.rules.requests_client_certificates() {
             return None;
@@ -333,57 +334,57 @@ impl RequestContext<'_> {
         self.socket.and_then(tls::client_certificate)
     }
 
-    /// The PROXY protocol header that an origin gets: the addresses of this client's connection.
+    /// Returns the PROXY protocol header for an origin: the addresses of this client's connection.
     pub(crate) fn proxy_header(&self) -> Header {
         let own = self.socket.and_then(listener::own_address);
         let known = self.worker.clients.socket_address(self.client.fd);
         let client = known.or_else(|| self.socket.and_then(listener::peer_address));
         match (client, own) {
             (Some(source), Some(destination)) => Header::Proxied { source, destination },
-            // Behind a balancer that connects by a UNIX socket, nothing else is known.
+            // Behind a balancer that connects through a UNIX socket, no other address is known.
             (Some(source), None) => Header::Proxied { source, destination: source },
             (None, _) => Header::Local,
         }
     }
 
-    /// What becomes of the connection after the response.
+    /// Returns whether the connection continues after the response.
     #[inline]
     pub(crate) fn keep_alive(&self) -> KeepAlive {
         self.terms.get().keep_alive
     }
 
-    /// The request's password was for this server: origins do not get it.
+    /// Notes that the password of the request was for this server, so that it is not sent to origins.
     pub(crate) fn hide_authorization(&mut self) {
         let mut terms = self.terms.get();
         terms.hides_authorization = true;
         self.terms.set(terms);
     }
 
-    /// Whether origins do not get the request's password.
+    /// Returns whether the password of the request is hidden from origins.
     pub(crate) fn hides_authorization(&self) -> bool {
         self.terms.get().hides_authorization
     }
 
-    /// Scripts of this origin may read the response, if it is the server's own.
+    /// Notes the origin whose scripts may read the response, if the server itself generates the response.
     pub(crate) fn allow_origin(&mut self, origin: Option<OriginNumber>) {
         let mut terms = self.terms.get();
         terms.allowed_origin = origin;
         self.terms.set(terms);
     }
 
-    /// The origin whose scripts may read the response, until it is in its head.
+    /// Returns the origin whose scripts may read the response, until the head contains that origin.
     pub(crate) fn allowed_origin(&self) -> Option<OriginNumber> {
         self.terms.get().allowed_origin
     }
 
-    /// The request is this user's.
+    /// Notes the user who sent the request, for the log.
     pub(crate) fn set_user(&mut self, name: &[u8]) {
         if let Some(records) = &mut self.worker.records {
             records.set_user(name);
         }
     }
 
-    /// Closes the connection after the response. To be called before the head is written.
+    /// Closes the connection after the response. Call this before the head is written.
     pub fn close_after(&mut self) {
         let mut terms = self.terms.get();
         terms.keep_alive.alive = false;
@@ -405,7 +406,8 @@ impl RequestContext<'_> {
         self.worker.log(self.socket, request, answer);
     }
 
-    /// Counts a response by its status and the time that it took. Background tasks have no client that waited.
+    /// Counts a response by its status and its duration. Responses of background tasks are not counted,
+    /// because no client waited for them.
     #[inline]
     fn count_response(&mut self, status: u16) {
         if self.client.fd < 0 {
@@ -416,19 +418,19 @@ impl RequestContext<'_> {
     }
 }
 
-/// A service, as a connection sees it.
+/// The view that a connection has of a service.
 pub(crate) struct Adapter<'a, A> {
     pub(crate) service: &'a mut A,
     pub(crate) rules: &'a Rules,
     pub(crate) worker: &'a mut WorkerState,
     pub(crate) reactor: &'a mut Reactor,
     pub(crate) client: ClientId,
-    /// The client's connection, for as long as there is one.
+    /// The socket of the client, as long as it is connected.
     pub(crate) socket: Option<BorrowedFd<'a>>,
 }
 
 impl<A: Service> Adapter<'_, A> {
-    /// The arguments of one call of the service.
+    /// Returns the service and the arguments for one call.
     #[inline]
     fn call<'t>(
         &'t mut self,
@@ -441,7 +443,7 @@ impl<A: Service> Adapter<'_, A> {
         (service, context, ResponseWriter::new(outbox, terms))
     }
 
-    /// Answers a request of a client that has sent too many.
+    /// Answers a request of a client that has exceeded its request rate.
     #[cold]
     fn too_many(
         &mut self,
@@ -464,7 +466,7 @@ impl<A: Service> Adapter<'_, A> {
         Flow::Done
     }
 
-    /// Calls [`Service::resume`]; for [`Iteration::resume`](crate::protocol::Iteration::resume).
+    /// Calls [`Service::resume`], for [`Iteration::resume`](crate::protocol::Iteration::resume).
     pub(crate) fn wake(
         &mut self,
         terms: &mut ExchangeTerms,
@@ -479,8 +481,8 @@ impl<A: Service> Adapter<'_, A> {
         flow
     }
 
-    /// The request of this connection is the one that lines of the log are about. Returns where a head would be
-    /// written that is to have its identifier.
+    /// Makes the waiting request of this connection the present one, to which log lines refer. If the head of
+    /// its response still needs the identifier, returns the end of the output, where that head would begin.
     #[inline]
     fn resume_record(&mut self, outbox: &mut Outbox) -> Option<(usize, usize)> {
         let records = self.worker.records.as_mut()?;
@@ -488,7 +490,8 @@ impl<A: Service> Adapter<'_, A> {
         records.has_id_to_send().then(|| outbox.end())
     }
 
-    /// No request is, after a call with this result.
+    /// Puts the identifier into the head that the call has written, if any. After this call, log lines refer
+    /// to no request. `flow` is the result of the service's call.
     #[inline]
     fn leave_record<X>(
         &mut self,

@@ -1,4 +1,4 @@
-//! The services that Pollux brings: files, a guestbook, a reverse proxy. None knows another.
+//! The services of Pollux: files, a guestbook, a reverse proxy, a push hub. They do not depend on each other.
 
 mod acme;
 pub(crate) mod auth;

@@ -1,4 +1,4 @@
-//! Responses that say a status and no more: one small page of HTML.
+//! Responses that contain only a status: one small HTML page.
 
 use crate::{
     protocol::{KeepAlive, rules::Rules},
@@ -12,14 +12,14 @@ use pollux_http::{Status, request::Method, response::Head};
 pub(crate) struct Page<'a> {
     /// The status.
     pub(crate) status: Status,
-    /// One sentence more for the reader; of our own words, so nothing in it needs escaping.
+    /// One more sentence for the reader. The server itself writes it, so it needs no escaping.
     pub(crate) reason: &'a str,
-    /// Fields of this response alone: lines with CRLF.
+    /// Fields for this response only: lines with CRLF.
     pub(crate) fields: &'a [u8],
 }
 
 impl Page<'_> {
-    /// Writes the response; a HEAD has no content.
+    /// Writes the response. A response to HEAD has no content.
     #[cold]
     pub(crate) fn put(
         self,

@@ -1,22 +1,22 @@
-//! The identifier of a request: `X-Request-Id`, as origins, the log and the client have it.
+//! The identifier of a request: `X-Request-Id`, the same for origins, the log and the client.
 
 use pollux_http::{fields::Fields, request::Request};
 use std::{fmt, io::Write, str::FromStr};
 
-/// The field's name.
+/// The name of the field.
 pub(crate) const NAME: &[u8] = b"X-Request-Id";
-/// The longest identifier that is taken from a client.
+/// The maximum length, in bytes, of an identifier that is accepted from a client.
 const LENGTH_MAX: usize = 128;
 
-/// Where the identifiers of requests come from.
+/// The source of the identifiers of requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RequestIds {
-    /// Requests have none; a client's field is passed on to origins as any other.
+    /// Requests have no identifier. A client's field is forwarded to origins like any other field.
     #[default]
     Off,
-    /// Each request gets a new one.
+    /// Each request gets a new identifier.
     Generate,
-    /// A client's is kept if it is well-formed; otherwise the request gets a new one.
+    /// A well-formed identifier of a client is used; otherwise the request gets a new one.
     Accept,
 }
 
@@ -43,7 +43,7 @@ impl fmt::Display for RequestIds {
     }
 }
 
-/// Replaces `id` by the identifier of a request, which is a client's own or 32 random hexadecimal digits.
+/// Replaces `id` by the identifier of a request: the client's own, or 32 random hexadecimal digits.
 pub(crate) fn identify(policy: RequestIds, request: &Request<'_>, id: &mut Vec<u8>) {
     id.clear();
     if policy == RequestIds::Accept {
@@ -55,19 +55,20 @@ pub(crate) fn identify(policy: RequestIds, request: &Request<'_>, id: &mut Vec<u
         }
     }
     if policy != RequestIds::Off {
-        // Nothing is lost in a Vec.
+        // A write to a vector does not fail.
         let _ = write!(id, "{:032x}", rand::random::<u128>());
     }
 }
 
-/// Whether an identifier can stand in a field, a log and a URL as it is.
+/// Returns whether an identifier can be used unchanged in a field, a log and a URL.
 fn is_well_formed(id: &[u8]) -> bool {
     let is_taken = |byte: &u8| byte.is_ascii_alphanumeric() || b"-_.:=+/~@".contains(byte);
     (1..=LENGTH_MAX).contains(&id.len()) && id.iter().all(is_taken)
 }
 
-/// Puts the identifier into the head of a final response that begins at `start`, in place of one that it has: an
-/// origin's, or that of the request for which a response was stored. Returns false if there is no such head yet.
+/// Inserts the identifier into the head of the final response that begins at `start`. It replaces an
+/// identifier that the head has already: that of an origin, or of the request for which a stored response was
+/// made. Returns false if there is no such head yet.
 pub(crate) fn put(bytes: &mut Vec<u8>, mut start: usize, id: &[u8]) -> bool {
     loop {
         let Some(head) = bytes.get(start..) else { return false };
@@ -82,7 +83,7 @@ pub(crate) fn put(bytes: &mut Vec<u8>, mut start: usize, id: &[u8]) -> bool {
             continue;
         }
         let first_field = start + line + 2;
-        // Where there is no field, the end of the head is the end of its first line.
+        // In a head without fields, the end of the head is the end of its first line.
         let end = (start + end + 2).max(first_field);
         if let Some(known) = find_field(&bytes[first_field..end]) {
             bytes.drain(first_field + known.start..first_field + known.end);
@@ -93,7 +94,7 @@ pub(crate) fn put(bytes: &mut Vec<u8>, mut start: usize, id: &[u8]) -> bool {
     }
 }
 
-/// The line of the field among these lines, with its end.
+/// Returns the range of the line with the field, including its CRLF.
 fn find_field(lines: &[u8]) -> Option<std::ops::Range<usize>> {
     Fields::new(lines).find(|field| field.is(NAME))?;
     let mut start = 0;

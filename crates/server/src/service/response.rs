@@ -1,8 +1,8 @@
 //! The response writer: a head, then data, then the end.
 //!
-//! The types keep that order: [`ResponseWriter::head`] gives a [`HeadWriter`], finishing it gives a
-//! [`BodyWriter`], and ending that gives the [`Flow`] that the call returns. How the end of the
-//! content is marked is decided by the protocol ([`Framing`]), never by a service.
+//! The types enforce that order: [`ResponseWriter::head`] returns a [`HeadWriter`], finishing it returns a
+//! [`BodyWriter`], and ending that returns the [`Flow`] for the caller. The protocol decides how the end of
+//! the content is marked ([`Framing`]); a service never does.
 
 use crate::{
     protocol::{ExchangeTerms, Flow, Framing, KeepAlive},
@@ -35,7 +35,7 @@ impl<'a> ResponseWriter<'a> {
         HeadWriter { outbox, terms, status }
     }
 
-    /// Begins a response with a head that was prepared once: its date is filled in, nothing is
+    /// Begins a response with a head that was prepared earlier: only its date is filled in, and nothing is
     /// formatted.
     pub fn prepared(
         &mut self,
@@ -51,28 +51,29 @@ impl<'a> ResponseWriter<'a> {
         BodyWriter { outbox, terms }
     }
 
-    /// The content of a response whose head was written in an earlier call; `None` if none was.
+    /// Returns the writer of the content of a response whose head was written in an earlier call; `None` if
+    /// no head was written.
     pub fn body(&mut self) -> Option<BodyWriter<'_>> {
         let has_begun = self.terms.get().framing != Framing::None;
         has_begun.then_some(BodyWriter { outbox: self.outbox, terms: self.terms })
     }
 
-    /// Whether so much waits to be sent that a service should stop writing: [`Event::Room`] comes
-    /// when it is low.
+    /// Returns whether the output is so large that a service should stop writing. [`Event::Room`] is
+    /// delivered when the output is low again.
     ///
     /// [`Event::Room`]: crate::service::Event::Room
     pub fn is_full(&self) -> bool {
         self.outbox.is_full()
     }
 
-    /// The output itself, for a service that forwards messages whose framing it has parsed.
+    /// Returns the output itself, for a service that forwards messages whose framing it has parsed.
     #[inline]
     pub(crate) fn raw(&mut self) -> &mut Outbox {
         self.outbox
     }
 }
 
-/// Appends a prepared head without its empty line, with this date and this connection's fields.
+/// Appends a prepared head without its final empty line, with this date and this connection's fields.
 #[inline]
 pub(crate) fn put_prepared(
     out: &mut Vec<u8>,
@@ -88,7 +89,7 @@ pub(crate) fn put_prepared(
     out[date_at..date_at + date_line.len()].copy_from_slice(date_line);
 }
 
-/// Notes how the content of a response with this head is framed. Returns the framing.
+/// Stores the framing of the content of a response with this head. Returns the framing.
 fn begin_body(terms: &Cell<ExchangeTerms>, status: Status, length: Option<u64>) -> Framing {
     let mut now = terms.get();
     now.begin_body(status, length);
@@ -105,33 +106,32 @@ pub struct HeadWriter<'a> {
 }
 
 impl<'a> HeadWriter<'a> {
-    /// Adds a field. Control characters in the value are written as spaces. Fields that frame the
-    /// content (`Content-Length`, `Transfer-Encoding`, `Connection`) are the protocol's: do not
-    /// write them.
+    /// Adds a field. Control characters in the value are written as spaces. The protocol writes the fields
+    /// that frame the content (`Content-Length`, `Transfer-Encoding`, `Connection`): do not write them.
     pub fn field(self, name: &str, value: &[u8]) -> Self {
         let _ = Head::resume(self.outbox.bytes()).field(name, value);
         self
     }
 
-    /// Adds field lines that were prepared: each with CRLF.
+    /// Adds prepared field lines, each with CRLF.
     pub fn lines(self, lines: &[u8]) -> Self {
         self.outbox.bytes().extend_from_slice(lines);
         self
     }
 
-    /// Ends a head whose content has this length in bytes. A response to HEAD has the same head and
-    /// no content, whatever is written.
+    /// Ends a head whose content has this length in bytes. A response to HEAD has the same head but no
+    /// content; data that is written later is dropped.
     pub fn length(self, length: u64) -> BodyWriter<'a> {
         self.finish(Some(length))
     }
 
-    /// Ends a head whose content has no known length: a stream. On HTTP/1.1 it is chunked; for an
+    /// Ends a head whose content has no known length: a stream. On HTTP/1.1 the content is chunked; for an
     /// HTTP/1.0 client the connection is closed after it.
     pub fn stream(self) -> BodyWriter<'a> {
         self.finish(None)
     }
 
-    /// Ends a response without content. Statuses that may have content say that it is empty.
+    /// Ends a response without content. If its status permits content, the head announces a length of 0.
     pub fn empty<X>(self) -> Flow<X> {
         self.finish(Some(0)).end()
     }
@@ -152,7 +152,7 @@ impl<'a> HeadWriter<'a> {
     }
 }
 
-/// Whether a response with this status says how long its content is (RFC 9110 §8.6).
+/// Returns whether a response with this status announces the length of its content (RFC 9110 §8.6).
 fn has_length(status: Status) -> bool {
     !matches!(status, Status::NoContent | Status::NotModified) && status.code() >= 200
 }
@@ -165,7 +165,7 @@ pub struct BodyWriter<'a> {
 }
 
 impl BodyWriter<'_> {
-    /// Appends bytes. Beyond the length that the head announced nothing is sent.
+    /// Appends bytes. Bytes beyond the length that the head announced are not sent.
     pub fn data(&mut self, bytes: &[u8]) {
         let Some((framing, count)) = self.take(bytes.len() as u64) else { return };
         let out = self.outbox.bytes();
@@ -175,7 +175,7 @@ impl BodyWriter<'_> {
         }
     }
 
-    /// Appends a range of bytes that are sent from where they are, without a copy.
+    /// Appends a range of bytes, which are sent from their present buffer without a copy.
     pub fn shared(&mut self, bytes: &Arc<[u8]>, range: Range<usize>) {
         let end = range.end.min(bytes.len());
         let start = range.start.min(end);
@@ -184,8 +184,8 @@ impl BodyWriter<'_> {
         self.push(framing, content, count);
     }
 
-    /// Appends a range of an open regular file. The file has to keep that length: if it becomes
-    /// shorter, the connection is closed in the middle.
+    /// Appends a range of an open regular file. The file must keep its length: if it becomes shorter, the
+    /// connection is closed before the response is complete.
     pub fn file(&mut self, file: &Rc<OwnedFd>, range: Range<u64>) {
         let length = range.end.saturating_sub(range.start);
         let Some((framing, count)) = self.take(length) else { return };
@@ -193,22 +193,22 @@ impl BodyWriter<'_> {
         self.push(framing, content, count);
     }
 
-    /// Whether so much waits to be sent that a service should stop writing: [`Event::Room`] comes
-    /// when it is low.
+    /// Returns whether the output is so large that a service should stop writing. [`Event::Room`] is
+    /// delivered when the output is low again.
     ///
     /// [`Event::Room`]: crate::service::Event::Room
     pub fn is_full(&self) -> bool {
         self.outbox.is_full()
     }
 
-    /// Ends the response. If less was written than the head announced, the connection is closed, so
-    /// that the client does not take the response for complete.
+    /// Ends the response. If less was written than the head announced, the connection is closed, so that the
+    /// client does not consider the response complete.
     pub fn end<X>(self) -> Flow<X> {
         self.end_with_trailers(&[])
     }
 
-    /// Ends the response with trailer fields. Only chunked content can carry them; elsewhere they
-    /// are left out (RFC 9110 §6.5.1).
+    /// Ends the response with trailer fields. Only chunked content can have them; for other framings they are
+    /// omitted (RFC 9110 §6.5.1).
     pub fn end_with_trailers<X>(self, trailers: &[(&str, &[u8])]) -> Flow<X> {
         let terms = self.terms.get();
         if terms.framing == Framing::Chunked {
@@ -225,7 +225,8 @@ impl BodyWriter<'_> {
         }
     }
 
-    /// How content of this length is framed, and how much of it is sent; `None` if nothing is.
+    /// Returns the framing of content of this length, and the number of bytes to send; `None` if no bytes are
+    /// sent.
     fn take(&mut self, length: u64) -> Option<(Framing, u64)> {
         let mut terms = self.terms.get();
         let count = match terms.framing {
@@ -255,17 +256,17 @@ impl BodyWriter<'_> {
 #[derive(Clone, Debug)]
 pub struct PreparedHead {
     wire: Box<[u8]>,
-    /// Where the Date line stands.
+    /// The offset of the Date line.
     date: usize,
-    /// The end of the last field.
+    /// The offset after the last field.
     end: usize,
     status: Status,
     length: u64,
 }
 
 impl PreparedHead {
-    /// Prepares the head of a response whose content has `length` bytes. `lines` are its fields,
-    /// each with CRLF; `Date`, the configured fields and `Content-Length` are added.
+    /// Prepares the head of a response whose content has `length` bytes. `lines` are its fields, each with
+    /// CRLF. `Date`, the configured fields and `Content-Length` are added.
     pub fn new(context: &RequestContext<'_>, status: Status, lines: &[u8], length: u64) -> Self {
         let date = context.worker.clock.date();
         let mut wire = Vec::new();

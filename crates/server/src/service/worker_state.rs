@@ -1,4 +1,4 @@
-//! What one worker has of its own besides its connections: the clock, the counts, the log.
+//! The state of one worker apart from its connections: the clock, the counters, the log.
 
 use crate::{
     clients::ClientTable,
@@ -10,35 +10,34 @@ use crate::{
 use pollux_http::Status;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-/// A worker's own state that answering a request reads and writes. Knows neither the engine nor
+/// The state of a worker that code for answering requests reads and writes. It knows neither the engine nor
 /// the application.
 #[derive(Debug)]
 pub(crate) struct WorkerState {
-    /// The time.
     pub(crate) clock: Clock,
-    /// The server is stopping: every response says that it is the connection's last.
+    /// Whether the server is stopping: every response announces that the connection is closed after it.
     pub(crate) is_stopping: bool,
-    /// What this worker counts.
+    /// The counters of this worker.
     pub(crate) counters: Counters,
-    /// The addresses of its clients, where something depends on them.
+    /// The addresses of the clients, if a setting needs them.
     pub(crate) clients: ClientTable,
     /// The access log, if there is one.
     pub(crate) log: Option<LogWriter>,
-    /// What is kept of requests that are not answered yet, if the log needs it.
+    /// Records of requests, if the log or the identifiers of requests need them.
     pub(crate) records: Option<Box<Records>>,
 }
 
-/// What was answered, for the log.
+/// The facts about a response that the log needs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Answer {
-    /// With which status.
+    /// The status.
     pub(crate) status: Status,
-    /// Bytes of content that follow the head.
+    /// The number of bytes of content after the head.
     pub(crate) len: u64,
 }
 
 impl WorkerState {
-    /// For a worker that begins.
+    /// Creates the state of a new worker.
     pub(crate) fn new(log: Option<LogWriter>) -> Self {
         Self {
             clock: Clock::start(),
@@ -50,13 +49,14 @@ impl WorkerState {
         }
     }
 
-    /// The same, with what this configuration needs of requests.
+    /// Adds the records of requests that this configuration needs.
     pub(crate) fn with_records(mut self, config: &Config) -> Self {
         self.records = self.records_of(config);
         self
     }
 
-    /// A configuration that replaces another one may need more of requests; those that wait keep their records.
+    /// Adds the records of requests if a replacing configuration needs them. Requests that wait keep their
+    /// records.
     pub(crate) fn renew_records(&mut self, config: &Config) {
         if self.records.is_none() {
             self.records = self.records_of(config);
@@ -69,8 +69,8 @@ impl WorkerState {
         Records::of(self.log.as_ref(), config.request_ids, has_users)
     }
 
-    /// Another client's turn: lines that are written from now on belong to a client whose address is not
-    /// known yet.
+    /// Begins the iteration of another client. Log lines that are written from now on belong to a client
+    /// whose address is not known yet.
     #[inline]
     pub(crate) fn begin_iteration(&mut self) {
         if let Some(log) = &mut self.log {
@@ -78,8 +78,7 @@ impl WorkerState {
         }
     }
 
-    /// Writes the line of the client of this connection, which another process answers: nobody here
-    /// knows with which status.
+    /// Writes the log line of a request that another process answers. This process does not know the status.
     pub(crate) fn log_hand_over(&mut self, socket: BorrowedFd<'_>, request: &[u8]) {
         let fd = socket.as_raw_fd();
         if let Some(records) = &mut self.records {
@@ -98,7 +97,7 @@ impl WorkerState {
         self.log_code(socket, request, answer.status.code(), answer.len);
     }
 
-    /// The same with a status that need not be one of ours, and the bytes of content.
+    /// Writes a line as [`Self::log`] does, with any status code and the number of bytes of content.
     #[inline]
     pub(crate) fn log_code(
         &mut self,
@@ -150,7 +149,7 @@ mod tests {
             assert_eq!(peer(&worker), Some(Peer::Unknown), "the address is not read yet");
             worker.log_code(Some(socket.as_fd()), b"GET / HTTP/1.1", 200, 0);
             assert_eq!(peer(&worker), Some(Peer::Known(Some(own))));
-            // It is not read again: this one would be unknown.
+            // The address is not read again: without a socket it would be unknown.
             worker.log_code(None, b"GET / HTTP/1.1", 200, 0);
             assert_eq!(peer(&worker), Some(Peer::Known(Some(own))));
         }

@@ -18,13 +18,13 @@ pub(crate) struct AcmeAnswers {
 }
 
 impl AcmeAnswers {
-    /// Those in this folder.
+    /// Uses the answers in this directory.
     pub(crate) fn new(folder: PathBuf) -> Self {
         Self { folder }
     }
 
-    /// Answers a request for a challenge that waits for it. Returns false for any other request, which then
-    /// takes its usual way: another ACME client may have files in the site's directory.
+    /// Answers a request for a pending challenge. Returns false for any other request, which is then handled
+    /// as usual: another ACME client may have files in the site's directory.
     pub(crate) fn answer(
         &self,
         context: &mut RequestContext<'_>,

@@ -1,18 +1,18 @@
-//! Basic authentication (RFC 7617): which paths have passwords, and whether a request has the right one.
+//! Basic authentication (RFC 7617): the paths that need passwords, and the check of a request's password.
 //!
-//! A hash that resists guessing takes some 50 ms, during which an event loop must not stand still. The loop gives
-//! the password to a [thread](verify) of the worker, the exchange waits, and credentials that were right are
-//! remembered. Units that serve a single connection verify in line.
+//! A hash that resists guessing takes some 50 ms to compute, and an event loop must not block for that time.
+//! The loop passes the password to a [thread](verify) of the worker, the exchange waits, and credentials that
+//! were right are remembered. Workers that serve a single connection verify the password in line.
 //!
 //! # Which paths
 //!
-//! A request is judged by its path as services read it: decoded once, with dot segments resolved
-//! ([`pollux_http::path::SafePath`]).
-//! An origin, or the file system beneath a site, may read paths in another way, so the comparison is wider than that:
-//! - ASCII case is ignored, and so are dots and spaces at the end of a segment, and what follows a semicolon in it.
-//! - If dot segments were resolved, the path without that step is compared as well. A path that belongs to two areas
-//!   then is refused.
-//! - A path that is not safe, with an encoded slash for example, is refused, unless the whole site is one area.
+//! An origin, or the file system of a site, may read paths in another way, so the comparison is wider:
+//! - ASCII case is ignored. In each segment, dots and spaces at the end are ignored, and so is the text after
+//!   a semicolon.
+//! - If dot segments were resolved, the path without that step is compared as well. If the two paths are in
+//!   different areas, the request is refused.
+//! - A path that is not safe, for example one with an encoded slash, is refused, unless the whole site is one
+//!   area.
 //!
 //! The wider comparison may protect a path without need; it never makes one public.
 
@@ -32,18 +32,18 @@ use sha2::{Digest, Sha256};
 use std::{collections::HashMap, sync::Arc};
 use verify::Known;
 
-/// Longer credentials are wrong.
+/// The maximum length of encoded credentials. Longer ones are wrong.
 const CREDENTIALS_BYTES_MAX: usize = 1024;
 
 /// The paths of a site that need passwords, and the users of each path. All workers share it.
 #[derive(Debug)]
 pub struct Realm {
     areas: Areas,
-    /// The line of WWW-Authenticate.
+    /// The header line `WWW-Authenticate`.
     challenge: String,
-    /// Whether origins get the passwords.
+    /// Whether passwords are forwarded to origins.
     forwards: bool,
-    /// Of the password files: whether one has changed.
+    /// The digest of the password files, which shows whether a file has changed.
     digest: [u8; 32],
     known: Known,
 }
@@ -52,22 +52,22 @@ pub struct Realm {
 pub(crate) enum Judgment {
     /// Its path needs no password.
     Open,
-    /// Its password is right; the name of the user.
+    /// Its password is right. The value is the name of the user.
     Granted(Box<[u8]>),
     /// It has no password, or a wrong one.
     Refused,
-    /// Its path has several meanings.
+    /// Its path can be read in several ways.
     Ambiguous,
     /// The password must be verified.
     Unverified(Attempt),
 }
 
 impl Realm {
-    /// Reads the password files. `name` is what a browser shows with its question.
+    /// Reads the password files. `name` is the name that a browser shows when it asks for a password.
     ///
     /// # Errors
-    /// A file cannot be read, a line of it is no name and hash, or the name has characters that a quoted string cannot
-    /// have.
+    /// A file cannot be read, a line of it is not a name and a hash, or the name has characters that a quoted
+    /// string cannot have.
     pub fn open(areas: &[BasicAuth], name: &str, forwards: bool) -> anyhow::Result<Self> {
         anyhow::ensure!(
             !name.is_empty()
@@ -94,17 +94,17 @@ impl Realm {
         Ok(Self { areas, challenge, forwards, digest, known: Known::new() })
     }
 
-    /// The line of the response to a request without the right password.
+    /// Returns the header line of the response to a request without the right password.
     pub(crate) fn challenge(&self) -> &[u8] {
         self.challenge.as_bytes()
     }
 
-    /// Whether origins get the passwords.
+    /// Returns whether passwords are forwarded to origins.
     pub(crate) fn forwards(&self) -> bool {
         self.forwards
     }
 
-    /// Whether both were read from the same password files.
+    /// Returns whether both were read from the same password files.
     pub fn has_same_files(&self, other: &Self) -> bool {
         self.digest == other.digest
     }
@@ -125,20 +125,20 @@ impl Realm {
         }
         let stand_in = self.known.key(u64::MAX, &name);
         let users = self.areas.users(area).clone();
-        // A name that is no text is nobody's.
+        // A name that is not valid UTF-8 becomes the empty name, which no user has.
         let name = String::from_utf8(name.into()).unwrap_or_default().into();
         Judgment::Unverified(Attempt { users, key, stand_in, name, password })
     }
 }
 
-/// The name and the password that a client sends.
+/// The name and the password that a client has sent.
 #[derive(PartialEq, Eq)]
 struct Credentials {
     name: Box<[u8]>,
     password: Box<[u8]>,
 }
 
-/// Name and password of a request, if it has them once.
+/// Returns the name and the password of a request that has exactly one `Authorization` field.
 fn credentials(request: &Request<'_>) -> Option<Credentials> {
     let mut lines = request.fields().filter(|field| field.is(b"authorization"));
     let (value, None) = (lines.next()?.value, lines.next()) else { return None };
@@ -147,7 +147,7 @@ fn credentials(request: &Request<'_>) -> Option<Credentials> {
         return None;
     }
     let decoded = STANDARD.decode(encoded.trim_ascii()).ok()?;
-    // RFC 7617 §2 allows none; and to bcrypt, `a\0a` is the same password as `a`.
+    // RFC 7617 §2 allows no control characters, and for bcrypt, `a\0a` is the same password as `a`.
     if decoded.iter().any(u8::is_ascii_control) {
         return None;
     }
@@ -216,7 +216,7 @@ mod tests {
         ] {
             assert_eq!(judge(&realm, "/admin", credentials), expected, "{credentials:?}");
         }
-        // What was right in one area says nothing about another one.
+        // Credentials that were right in one area are not accepted in another one without verification.
         let (two, _directory) = self::realm(&["/a", "/b"]);
         assert_eq!(judge(&two, "/a", "u:secret"), "right");
         assert_eq!(judge(&two, "/b", "u:secret"), "right");

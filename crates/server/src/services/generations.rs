@@ -1,8 +1,8 @@
-//! A worker's sites through changes of the configuration: requests go to the present ones, and what has
-//! begun under a former configuration ends under it.
+//! The sites of a worker across changes of the configuration: new requests go to the current sites, and an
+//! exchange that began under a former configuration also ends under it.
 //!
-//! A request that is answered at once costs nothing for that. An exchange that waits holds a reference to
-//! its generation, so that a former generation is dropped with its last exchange.
+//! A request that is answered at once has no additional cost. A waiting exchange holds a reference to its
+//! generation, so that a former generation is dropped with its last exchange.
 
 use super::{
     Hosts,
@@ -19,24 +19,26 @@ use pollux_http::request::Request;
 use pollux_hub::subscribers::Delivery;
 use std::{rc::Rc, sync::Arc};
 
-/// All sites of one worker, under the present configuration and under those whose exchanges still run.
+/// All sites of one worker: those of the current configuration, and those of former configurations that have
+/// unfinished exchanges.
 pub(crate) struct Generations {
     current: Hosts,
     life: Life,
     former: Vec<Former>,
 }
 
-/// One reference belongs to the generation, one to each of its exchanges that wait.
+/// A counted reference. The generation holds one, and each of its waiting exchanges holds one.
 type Life = Rc<()>;
 
-/// A configuration that was replaced. There are no more of them than exchanges that wait, for each has one at least.
+/// A configuration that was replaced. Each of them has at least one waiting exchange or background task,
+/// which bounds their number.
 struct Former {
     hosts: Hosts,
     rules: Arc<Rules>,
     life: Life,
 }
 
-/// An exchange, and the generation that has it.
+/// An exchange, and the generation to which it belongs.
 pub(crate) struct Exchange {
     inner: hosts::Exchange,
     life: Life,
@@ -48,8 +50,8 @@ impl Generations {
         Self { current: hosts, life: Rc::new(()), former: Vec::new() }
     }
 
-    /// Puts `next` in place of the present sites, whose rules were `rules`. Hub and guestbooks go on: they
-    /// are moved.
+    /// Replaces the current sites by `next`; `rules` are the rules of the replaced sites. The hub and the
+    /// guestbooks continue: they are moved to the new sites.
     pub(crate) fn adopt(&mut self, next: Self, rules: Arc<Rules>, reactor: &mut Reactor) {
         let mut hosts = std::mem::replace(&mut self.current, next.current);
         let life = std::mem::replace(&mut self.life, next.life);
@@ -58,7 +60,7 @@ impl Generations {
         self.retire(reactor);
     }
 
-    /// Ends the generations that have no exchange left.
+    /// Ends the former generations that have no exchange and no background task left.
     #[cold]
     fn retire(&mut self, reactor: &mut Reactor) {
         self.former.retain_mut(|former| {
@@ -70,7 +72,8 @@ impl Generations {
         });
     }
 
-    /// Which former generation has an exchange; `None` is the present one.
+    /// Returns the index of the former generation to which an exchange belongs, or `None` for the current
+    /// one.
     #[inline]
     fn owner(&self, exchange: &Exchange) -> Option<usize> {
         if Rc::ptr_eq(&exchange.life, &self.life) || exchange.inner.outlives_generations() {
@@ -80,7 +83,7 @@ impl Generations {
     }
 }
 
-/// Calls `$call` for the generation of an exchange, with the rules that hold there.
+/// Calls `$call` for the generation of an exchange, with the rules of that generation.
 macro_rules! dispatch {
     ($self:ident, $context:ident, $exchange:ident, |$hosts:ident, $inner:ident, $ctx:ident| $call:expr) => {{
         let owner = $self.owner(&$exchange);

@@ -1,11 +1,11 @@
-//! The guestbook: remarks of guests and a count of visits, on a store that answers later.
+//! The guestbook: remarks of guests and a count of visits, in a store that answers asynchronously.
 //!
-//! What a page and a form are is `pollux-guestbook`'s; here is what becomes of a request. No
-//! architecture knows of it: a store is reached through links and alarms alone.
+//! The crate `pollux-guestbook` implements the page and the form; this module handles requests. No
+//! architecture depends on it: it reaches a store only through upstream connections and alarms.
 //!
-//! There is no defence against forged requests (CSRF), since there is nothing to forge: no session,
-//! no cookie, no right that one guest has and another has not. A page elsewhere can post a remark in
-//! its reader's browser, as its author can with any other program.
+//! There is no defence against forged requests (CSRF), because a forged request gains nothing: there is no
+//! session and no cookie, and all guests have the same rights. A page of another site can post a remark from
+//! its reader's browser, but its author can do so with any other program too.
 
 mod answer;
 mod store;
@@ -31,10 +31,10 @@ use std::sync::Arc;
 use store::Store;
 use tickets::{Ticket, Tickets};
 
-/// For how long a store may be silent, in ticks of the clock: 5 s.
+/// The time for which a store may be silent, in ticks of the clock: 5 s.
 const STORE_TIMEOUT: u32 = 50;
 
-/// The methods that a guestbook has (RFC 9110 §10.2.1).
+/// The methods that a guestbook supports (RFC 9110 §10.2.1).
 const ALLOW: &[u8] = b"Allow: GET, HEAD, POST, OPTIONS\r\n";
 
 /// A guestbook at one path.
@@ -46,12 +46,12 @@ pub(crate) struct Guestbook {
     tickets: Tickets,
 }
 
-/// When a store is opened that costs something to open.
+/// The time at which a store is opened, if opening it has a cost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum StoreOpening {
     /// At the start, so that an error is reported then.
     Now,
-    /// At the first request: for units that live for one connection.
+    /// At the first request: for workers that serve one connection.
     AtFirstUse,
 }
 
@@ -69,13 +69,13 @@ struct State {
 enum Phase {
     /// A form is being received.
     Form(Vec<u8>),
-    /// Nothing in the body is wanted, but it has to come before the answer.
+    /// The body is ignored, but it must be received before the response is sent.
     Unwanted(Refusal),
     /// The request was sent to the store.
     Store(Ticket, AlarmId),
 }
 
-/// Why a request is not put to the store.
+/// The reason why a request is not sent to the store.
 #[derive(Clone, Copy, Debug)]
 struct Refusal {
     status: Status,
@@ -83,7 +83,7 @@ struct Refusal {
     fields: &'static [u8],
 }
 
-/// A form that is longer than any remark: the rest of it is not waited for.
+/// The refusal of a form that is longer than any remark. The rest of the form is not read.
 const TOO_LONG: Refusal =
     Refusal { status: Status::ContentTooLarge, reason: "the form is too long", fields: b"" };
 
@@ -91,7 +91,7 @@ impl Guestbook {
     /// Opens the template and the store of one worker.
     ///
     /// # Errors
-    /// The template cannot be read or is none; a file cannot be the store.
+    /// The template cannot be read or is invalid, or the file cannot be used as the store.
     pub(crate) fn open(
         config: &Arc<GuestbookConfig>,
         opening: StoreOpening,
@@ -104,8 +104,8 @@ impl Guestbook {
         })
     }
 
-    /// Whether a request is for the guestbook. Paths are compared as they are meant, as those of
-    /// origins and files are: `/%67uestbook` and `/x/../guestbook` are `/guestbook`.
+    /// Returns whether a request is for the guestbook. Paths are compared after decoding and resolving dot
+    /// segments, as for origins and files: `/%67uestbook` and `/x/../guestbook` are `/guestbook`.
     #[inline]
     pub(crate) fn has(&self, target: &Target<'_>) -> bool {
         let Target::Path { path, .. } = target else { return false };
@@ -129,7 +129,7 @@ impl Guestbook {
         Flow::Waiting(Exchange(Box::new(State { reader, step: Phase::Store(ticket, alarm) })))
     }
 
-    /// The whole form has come.
+    /// Handles a complete form.
     fn post(
         &mut self,
         context: &mut RequestContext<'_>,
@@ -150,7 +150,7 @@ impl Guestbook {
         }
     }
 
-    /// What of a request is not put to the store.
+    /// Returns the reason to refuse a request without a request to the store, if there is one.
     fn refusal(request: &Request<'_>) -> Option<Refusal> {
         let (status, reason) = match request.method {
             Method::Get | Method::Head => return None,
@@ -170,7 +170,7 @@ impl Guestbook {
     }
 }
 
-/// Whether the body has the default type of an HTML form.
+/// Returns whether the body has the default type of an HTML form.
 fn is_form(request: &Request<'_>) -> bool {
     const TYPE: &[u8] = b"application/x-www-form-urlencoded";
     request.single(KnownField::ContentType).is_some_and(|value| {
@@ -179,7 +179,8 @@ fn is_form(request: &Request<'_>) -> bool {
     })
 }
 
-/// Refuses a request whose body is not read to its end: the connection cannot go on behind it.
+/// Refuses a request whose body is not read to its end. The connection cannot continue after that and is
+/// closed.
 fn refuse_and_close(
     context: &mut RequestContext<'_>,
     reader: &Reader,
@@ -283,7 +284,7 @@ impl Service for Guestbook {
         let answer = match event {
             Event::Woken(_) => self.tickets.take(ticket),
             Event::Time(late) if late == alarm => {
-                // The answer may have come in the same pass of the loop.
+                // The answer may have arrived in the same pass of the loop.
                 let answer = self.tickets.take(ticket);
                 if answer.is_none() {
                     self.store.is_late(context.reactor, ticket);

@@ -1,4 +1,4 @@
-//! The areas of a site that have passwords, and which of them a path is in.
+//! The areas of a site that have passwords, and the search for the area of a path.
 
 use super::Users;
 use anyhow::{bail, ensure};
@@ -14,25 +14,25 @@ use std::{
     sync::Arc,
 };
 
-/// The most areas of one site.
+/// The maximum number of areas of one site.
 const AREAS_MAX: usize = 64;
 
 /// A password file, and the paths that need its passwords: `FILE` or `/PREFIX=FILE`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BasicAuth {
-    /// Without a slash at its end; empty for the whole site.
+    /// The prefix without a slash at its end; empty for the whole site.
     prefix: String,
-    /// Where users and hashes are.
+    /// The file with the users and the hashes.
     file: PathBuf,
 }
 
 impl BasicAuth {
-    /// Where users and hashes are.
+    /// Returns the file with the users and the hashes.
     pub(crate) fn file(&self) -> &Path {
         &self.file
     }
 
-    /// The text with its file, if that is relative, below `directory`.
+    /// Returns `text` with its file name, if that is relative, resolved against `directory`.
     pub(crate) fn below(text: &str, directory: &Path) -> String {
         match text.parse::<Self>() {
             Ok(Self { prefix, file }) => Self { prefix, file: directory.join(file) }.to_string(),
@@ -52,7 +52,8 @@ impl FromStr for BasicAuth {
         if file.is_empty() {
             return Err("expected FILE or /PREFIX=FILE".into());
         }
-        // The comparison reads over these, and a prefix with them would look as if it did not.
+        // Paths are compared decoded and without `;` parameters, so a prefix with these characters would be
+        // misleading.
         if prefix.bytes().any(|byte| byte.is_ascii_control() || b"%?#\\;".contains(&byte)) {
             return Err(format!(
                 "the prefix {prefix} is a path as it is after decoding, without %, ?, #, ; and backslashes"
@@ -76,24 +77,24 @@ impl fmt::Display for BasicAuth {
 /// The areas of a site.
 #[derive(Debug)]
 pub(super) struct Areas {
-    /// Those with the longest prefixes first.
+    /// All areas, sorted: the longest prefixes first.
     all: Vec<Area>,
 }
 
 #[derive(Debug)]
 struct Area {
-    /// As [`plain`] makes it.
+    /// The prefix in the form that [`plain`] returns.
     prefix: Vec<u8>,
     users: Arc<Users>,
 }
 
-/// A path may be in one area or in another, as it is read.
+/// The error for a path whose area depends on how the path is read.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Ambiguous;
 
 impl Areas {
     /// # Errors
-    /// There are too many, or two for the same paths.
+    /// There are too many areas, or two areas have the same prefix.
     pub(super) fn new(areas: Vec<(&BasicAuth, Arc<Users>)>) -> anyhow::Result<Self> {
         ensure!(areas.len() <= AREAS_MAX, "basic-auth: more than {AREAS_MAX} prefixes");
         let area = |(area, users): (&BasicAuth, _)| {
@@ -111,22 +112,23 @@ impl Areas {
         Ok(Self { all })
     }
 
-    /// The users of the area of this number.
+    /// Returns the users of the area with this number.
     pub(super) fn users(&self, area: usize) -> &Arc<Users> {
         &self.all[area].users
     }
 
-    /// The number of the area that a request is in, or `None` if everybody may have the answer.
+    /// Returns the number of the area of a request, or `None` if the request needs no password.
     ///
     /// # Errors
-    /// The path has several meanings, of which one is in an area.
+    /// Two ways to read the path lead to different areas, or the path is not safe and the site is not one
+    /// single area.
     pub(super) fn find(&self, target: &Target<'_>) -> Result<Option<usize>, Ambiguous> {
         let whole = self.all.iter().position(|area| area.prefix.is_empty());
-        // `OPTIONS *` is about the whole site.
+        // `OPTIONS *` concerns the whole site.
         let Target::Path { path, .. } = target else { return Ok(whole) };
         let mut scratch = Vec::new();
         let Ok(safe) = SafePath::new(path, &mut scratch) else {
-            // Services refuse it, but an origin may read it as some other path.
+            // Services refuse such a path, but an origin may read it as another path.
             return if self.all.len() == 1 && whole.is_some() { Ok(whole) } else { Err(Ambiguous) };
         };
         let read = self.area_of(&plain(safe.as_bytes().split(|byte| *byte == b'/')));
@@ -154,8 +156,9 @@ impl Areas {
     }
 }
 
-/// What is compared of decoded segments: all that an origin or a file system could take for the same path is the same.
-/// Segments of dots alone are dropped, like empty ones. There is no slash at the end.
+/// Converts decoded segments into a form for comparison: paths that an origin or a file system could take for
+/// the same path become equal. Segments that consist only of dots and spaces are dropped, like empty ones.
+/// The result has no slash at its end.
 fn plain<'s>(segments: impl Iterator<Item = &'s [u8]>) -> Vec<u8> {
     let mut path = Vec::new();
     for segment in segments {

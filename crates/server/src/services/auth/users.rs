@@ -9,25 +9,25 @@ use argon2::{
 use sha_crypt::ShaCrypt;
 use std::{fmt, path::Path};
 
-/// A longer file is no file of passwords.
+/// The maximum size of a password file. A longer file is refused.
 const FILE_BYTES_MAX: u64 = 4 << 20;
-/// The most users of one file.
+/// The maximum number of users of one file.
 const USERS_MAX: usize = 10_000;
-/// The longest name.
+/// The maximum length of a name, in bytes.
 const NAME_BYTES_MAX: usize = 255;
-/// The longest password of [`password_line`]: bcrypt reads no more bytes.
+/// The maximum length of a password for [`password_line`], in bytes: bcrypt reads no more.
 pub const PASSWORD_BYTES_MAX: usize = 72;
-/// The cost of [`password_line`]: some 200 ms.
+/// The bcrypt cost that [`password_line`] uses: a hash takes some 200 ms.
 const BCRYPT_COST: u32 = 12;
-/// With a higher cost, one guess of a stranger would cost seconds.
+/// The maximum bcrypt cost: with a higher one, each guess of an attacker would use seconds of CPU time.
 const BCRYPT_COST_MAX: u32 = 14;
-/// The same for the rounds of SHA-crypt.
+/// The corresponding maximum for the rounds of SHA-crypt.
 const SHA_CRYPT_ROUNDS_MAX: u32 = 500_000;
-/// The same for Argon2: memory in KiB, times its passes.
+/// The corresponding maxima for Argon2: memory in KiB, and number of passes.
 const ARGON2_KIB_MAX: u32 = 256 << 10;
 const ARGON2_PASSES_MAX: u32 = 16;
 
-/// Whose passwords are accepted.
+/// The users whose passwords are accepted.
 #[derive(Default)]
 pub(crate) struct Users {
     /// Sorted by name.
@@ -77,7 +77,7 @@ impl Users {
                 (1..=NAME_BYTES_MAX).contains(&name.len()) && !name.contains(char::is_control),
                 "{number}: a name has 1 to {NAME_BYTES_MAX} bytes and no control characters"
             );
-            // Anything behind a second colon is a comment in some tools.
+            // Some tools write a comment after a second colon.
             let hash = hash.split(':').next().unwrap_or_default();
             let hash = Hash::parse(hash)
                 .map_err(|error| anyhow::anyhow!("{number}: user {name}: {error:#}"))?;
@@ -92,9 +92,9 @@ impl Users {
         Ok(Self { all })
     }
 
-    /// Whether the password is that of the user. For a user that there is not, the hash that `stand_in` selects is
-    /// computed, so that the time does not show which names exist. It has to be the same for the same name, as hashes
-    /// may differ in their cost.
+    /// Returns whether the password is that of the user. For an unknown user, the hash that `stand_in`
+    /// selects is computed, so that the duration does not show which names exist. `stand_in` must be the same
+    /// for the same name, because the costs of hashes may differ.
     pub(crate) fn verify(&self, name: &str, password: &[u8], stand_in: u64) -> bool {
         let found = self.all.binary_search_by(|(known, _)| (**known).cmp(name));
         let stand_in = (stand_in % self.all.len().max(1) as u64) as usize;
@@ -103,10 +103,10 @@ impl Users {
     }
 }
 
-/// A line of a password file, without its end: the name, and a new bcrypt hash of the password.
+/// Returns a line of a password file, without its line end: the name, and a new bcrypt hash of the password.
 ///
 /// # Errors
-/// Says what a name or a password must not have.
+/// The name or the password is not permitted; the message names the rule.
 pub fn password_line(name: &str, password: &str) -> Result<String, String> {
     if !(1..=NAME_BYTES_MAX).contains(&name.len())
         || name.contains(|c: char| c == ':' || c.is_control())
@@ -192,8 +192,8 @@ impl Hash {
 mod tests {
     use super::*;
 
-    /// The password is `secret`, hashed by libxcrypt and by `openssl passwd -5` and `-6`; that of `argon2` is
-    /// `password`, from the tests of the reference implementation.
+    /// The password is `secret`, hashed by libxcrypt and by `openssl passwd -5` and `-6`. The password of
+    /// `argon2` is `password`, from the tests of the reference implementation.
     const LINES: &str = "bcrypt:$2y$04$abcdefghijklmnopqrstuu2r9OfJnfCsdneAXAGHnS4UpFFP8WIrW\n\
         sha256:$5$saltsalt$0IyaXrmV7.sGNS6tirgqHLqX/G.FBvgkYA.lpPdS5sA:a comment\n\
         sha512:$6$saltsalt$TVLlQcbpFVof5W3Yz4DTP6gRstiNuHwwTt6GLc1E5n0U0aDehy0S5knV8wiOQSpT0Y77vwPZN.Pq.H91p5hVO1\n\

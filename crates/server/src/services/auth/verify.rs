@@ -1,5 +1,5 @@
-//! Verifies passwords beside an event loop: a short queue, a thread that ends when it is empty, and credentials
-//! that were right.
+//! Verifies passwords outside the event loop: with a short queue, a thread that ends when the queue is empty,
+//! and a memory of credentials that were right.
 
 use super::{Realm, Users};
 use hashlink::LruCache;
@@ -15,16 +15,17 @@ use std::{
     },
 };
 
-/// Passwords that wait for the thread of a worker: some 3 s with bcrypt's usual cost. Further requests get 503.
+/// The maximum number of passwords that wait for the thread of a worker: some 3 s of work with bcrypt's usual
+/// cost. Further requests get 503.
 const QUEUE_MAX: usize = 64;
-/// Credentials that are remembered for a site.
+/// The maximum number of credentials that are remembered for a site.
 const KNOWN_MAX: usize = 1024;
 
-/// Identifies credentials: a hash with a secret key, so that neither the memory nor the time of a look-up shows
-/// anything of a password.
+/// The key of credentials: a hash with a secret key. Neither the memory nor the duration of a look-up reveals
+/// anything about a password.
 pub(super) type Key = [u8; 32];
 
-/// Credentials that were right, until the configuration is read again.
+/// Credentials that were right. They are remembered until the configuration is read again.
 pub(super) struct Known {
     secret: [u8; 32],
     keys: Mutex<LruCache<Key, ()>>,
@@ -41,7 +42,7 @@ impl Known {
         Self { secret: rand::random(), keys: Mutex::new(LruCache::new(KNOWN_MAX)) }
     }
 
-    /// The key of credentials for the area of this number.
+    /// Returns the key of credentials for the area with this number.
     pub(super) fn key(&self, area: u64, credentials: &[u8]) -> Key {
         let mut hash = Sha256::new();
         hash.update(self.secret);
@@ -67,14 +68,14 @@ impl Known {
 pub(crate) struct Attempt {
     pub(super) users: Arc<Users>,
     pub(super) key: Key,
-    /// Selects the hash that is computed for a name that is nobody's.
+    /// Selects the hash that is computed for an unknown name.
     pub(super) stand_in: Key,
     pub(super) name: Box<str>,
     pub(super) password: Box<[u8]>,
 }
 
 impl Attempt {
-    /// The name of the user.
+    /// Returns the name of the user.
     pub(crate) fn into_name(self) -> Box<[u8]> {
         self.name.into_boxed_bytes()
     }
@@ -83,7 +84,7 @@ impl Attempt {
     pub(crate) fn verify(&self, realm: &Realm) -> bool {
         let [a, b, c, d, e, f, g, h, ..] = self.stand_in;
         let stand_in = u64::from_le_bytes([a, b, c, d, e, f, g, h]);
-        // Others with the same credentials may have waited before this one.
+        // A request with the same credentials may have been verified while this one waited.
         let is_right =
             realm.known.has(&self.key) || self.users.verify(&self.name, &self.password, stand_in);
         if is_right {
@@ -93,7 +94,7 @@ impl Attempt {
     }
 }
 
-/// What has become of a verification.
+/// The result of a verification.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
     /// The thread has failed.
@@ -110,17 +111,17 @@ const RIGHT: u8 = 1;
 const WRONG: u8 = 2;
 const CANCELLED: u8 = 3;
 
-/// A verification that a thread does.
+/// A verification that a thread carries out.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Verification(Arc<AtomicU8>);
 
 impl Verification {
-    /// Nobody waits for it any more: if it has not begun, it is left out.
+    /// Cancels the verification. If it has not begun, the thread skips it.
     pub(crate) fn cancel(&self) {
         self.0.store(CANCELLED, Ordering::Relaxed);
     }
 
-    /// Its outcome, once the notifier has ended.
+    /// Returns the outcome. It is valid once the notifier is closed.
     pub(crate) fn outcome(&self) -> Outcome {
         match self.0.load(Ordering::Acquire) {
             RIGHT => Outcome::Right,
@@ -130,7 +131,7 @@ impl Verification {
     }
 }
 
-/// Verifies passwords for one worker, whose file table its thread shares.
+/// Verifies passwords for one worker. The thread shares the file table of the worker.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Verifier(Arc<Mutex<Queue>>);
 
@@ -150,15 +151,17 @@ struct Job {
     attempt: Attempt,
     realm: Arc<Realm>,
     verification: Verification,
-    /// Closed when the outcome is there: the worker waits for the end of the other side.
+    /// Closed when the outcome is available: the worker waits for end-of-stream on the other socket of the
+    /// pair.
     _notifier: OwnedFd,
 }
 
 impl Verifier {
-    /// Gives a password to the thread. Returns what ends when the outcome is there, and the outcome.
+    /// Passes a password to the thread. Returns a socket that reaches end-of-stream when the outcome is
+    /// available, and the verification with the outcome.
     ///
     /// # Errors
-    /// Too many wait, or there is no descriptor or thread left.
+    /// Too many passwords wait, or there is no descriptor or thread left.
     pub(crate) fn start(
         &self,
         realm: &Arc<Realm>,
@@ -180,7 +183,7 @@ impl Verifier {
         Ok((near, verification))
     }
 
-    /// The life of the thread.
+    /// Runs the thread.
     fn work(&self) {
         loop {
             let job = {
@@ -194,7 +197,8 @@ impl Verifier {
             if job.verification.0.load(Ordering::Relaxed) == CANCELLED {
                 continue;
             }
-            // A panic would end the thread, and nobody would start another one.
+            // A panic would end the thread while `has_thread` stays true, so that no other thread would be
+            // started.
             let verify = std::panic::AssertUnwindSafe(|| job.attempt.verify(&job.realm));
             let outcome = match std::panic::catch_unwind(verify) {
                 Ok(true) => RIGHT,

@@ -1,4 +1,4 @@
-//! What a guest is answered.
+//! The responses to guests.
 
 use crate::{
     config::GuestbookConfig,
@@ -12,10 +12,10 @@ use pollux_http::{
     response::Head,
 };
 
-/// Every page is another one.
+/// Every page is different, so none is stored in a cache.
 const NO_STORE: &[u8] = b"Cache-Control: no-store\r\n";
 
-/// The client's request, as far as a later answer needs it.
+/// The parts of the client's request that a later response needs.
 #[derive(Debug)]
 pub(super) struct Reader {
     kind: Kind,

@@ -17,10 +17,10 @@ use file::FileStore;
 use pollux_guestbook::{Answer, Request, StoreError};
 use redis::RedisStore;
 
-/// An answer and whose it is.
+/// An answer, with the ticket of its request.
 type Outcome = (Ticket, Result<Answer, StoreError>);
 
-/// A store, as one worker reaches it.
+/// The access of one worker to a store.
 #[derive(Debug)]
 pub(super) enum Store {
     /// Through connections to Redis.
@@ -30,10 +30,10 @@ pub(super) enum Store {
 }
 
 impl Store {
-    /// Opens the store for one worker. Nothing is dialled yet.
+    /// Opens the store for one worker. No connection is dialled yet.
     ///
     /// # Errors
-    /// A file cannot be the store.
+    /// The file cannot be used as the store.
     pub(super) fn open(config: &GuestbookConfig, opening: StoreOpening) -> anyhow::Result<Self> {
         Ok(match &config.store {
             config::Store::Redis(url) => {
@@ -58,8 +58,8 @@ impl Store {
         }
     }
 
-    /// Handles an event of the store's connection. Returns an error where no earlier request will
-    /// be answered any more.
+    /// Handles an event of the store's connection. Returns an error if no earlier request will be answered
+    /// any more.
     pub(super) fn event(
         &mut self,
         reactor: &mut Reactor,
@@ -75,25 +75,25 @@ impl Store {
         }
     }
 
-    /// The answer to this one did not come in time.
+    /// Handles a request whose answer did not arrive in time.
     pub(super) fn is_late(&mut self, reactor: &mut Reactor, ticket: Ticket) {
         match self {
             Self::Redis(store) => store.is_late(reactor, ticket),
-            // The disk answers when it can: nothing is won by asking it again.
+            // The thread answers as soon as the disk permits: a repeated request would gain nothing.
             Self::File(_) => {}
         }
     }
 
-    /// Nobody waits for the answer to this one any more.
+    /// Handles a request for whose answer no exchange waits any more.
     pub(super) fn is_gone(&mut self, reactor: &mut Reactor, ticket: Ticket) {
         match self {
             Self::Redis(store) => store.is_gone(reactor, ticket),
-            // Its thread answers in any case.
+            // The thread of the file answers in any case.
             Self::File(_) => {}
         }
     }
 
-    /// Hands over the answers that have arrived, and wakes the exchanges that wait for them.
+    /// Passes on the answers that have arrived, and wakes the exchanges that wait for them.
     pub(super) fn deliver(&mut self, tickets: &mut Tickets, reactor: &mut Reactor) {
         let answers = match self {
             Self::Redis(store) => store.answers(),

@@ -1,4 +1,4 @@
-//! The log lines about a store that stops answering, and that answers again.
+//! The log lines about a store that stops answering or answers again.
 
 use pollux_guestbook::{Answer, StoreError};
 use std::{
@@ -13,18 +13,17 @@ use std::{
 /// The shortest time between two log lines about a store whose state changes often.
 const SILENCE: Duration = Duration::from_secs(10);
 
-/// Whether a store answers, as far as the log shows. All workers of a process share it: a log line
-/// for each failed request would flood the log, and a worker that writes it waits for the reader of
-/// the log.
+/// The last state of a store that the log has reported. All workers of a process share it: a log line for
+/// each failed request would flood the log, and a worker that writes a line waits for the reader of the log.
 #[derive(Debug, Default)]
 pub(crate) struct StoreErrors {
-    /// The last line reported an outage.
+    /// Whether the last line reported an outage.
     is_reported: AtomicBool,
     reported: Mutex<Option<(Instant, Discriminant<StoreError>)>>,
 }
 
 impl StoreErrors {
-    /// An answer, or why there is none.
+    /// Notes an answer of the store, or the reason why there is none.
     #[inline]
     pub(super) fn note(&self, answer: &Result<Answer, StoreError>) {
         match answer {
@@ -36,7 +35,7 @@ impl StoreErrors {
 
     #[cold]
     fn is_there(&self, error: &StoreError) {
-        // The current holder of the lock reports the same.
+        // The worker that holds the lock reports the same error.
         let Ok(mut reported) = self.reported.try_lock() else { return };
         if let Some((at, what)) = &*reported {
             let is_known = self.is_reported.load(Ordering::Relaxed) && *what == discriminant(error);
@@ -72,7 +71,7 @@ mod tests {
         let first = store_errors.reported.lock().unwrap().expect("an outage was reported").0;
         store_errors.note(&Ok(Answer::Posted));
         assert!(!store_errors.is_reported.load(Ordering::Relaxed));
-        // Within the silence neither the next failure nor its end is.
+        // Within `SILENCE` neither the next failure nor its end is reported.
         store_errors.note(&failed);
         store_errors.note(&Err(StoreError::Loading));
         if first.elapsed() < SILENCE {

@@ -1,17 +1,17 @@
-//! Which exchange waits for which answer of the store.
+//! The exchanges that wait for answers of the store.
 
 use crate::reactor::ExchangeId;
 use pollux_guestbook::{Answer, StoreError};
 use slab::Slab;
 
-/// A question to the store, or one that once was.
+/// The identifier of a request to the store. It stays harmless after the request has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Ticket {
     index: u32,
     serial: u32,
 }
 
-/// All questions that are not answered, and the answers that are not taken.
+/// All requests that are not answered, and the answers that no exchange has taken yet.
 #[derive(Debug, Default)]
 pub(super) struct Tickets {
     pending: Slab<Pending>,
@@ -21,21 +21,21 @@ pub(super) struct Tickets {
 
 #[derive(Debug)]
 struct Pending {
-    /// The ticket's: places are used again.
+    /// The serial number of the ticket: slots are reused.
     serial: u32,
     exchange: ExchangeId,
     answer: Option<Result<Answer, StoreError>>,
 }
 
 impl Ticket {
-    /// The number of its place: small, and used again.
+    /// Returns the number of its slot, which is small and is reused.
     pub(super) fn index(self) -> usize {
         self.index as usize
     }
 }
 
 impl Tickets {
-    /// A ticket for an exchange that is about to wait.
+    /// Creates a ticket for an exchange that is about to wait.
     pub(super) fn insert(&mut self, exchange: ExchangeId) -> Ticket {
         self.serial = self.serial.wrapping_add(1);
         let serial = self.serial;
@@ -43,7 +43,7 @@ impl Tickets {
         Ticket { index, serial }
     }
 
-    /// Keeps an answer until its exchange takes it. Returns whom to wake; nobody where the exchange
+    /// Stores an answer until its exchange takes it. Returns the exchange to wake, or `None` if the exchange
     /// has ended meanwhile.
     pub(super) fn answer(
         &mut self,
@@ -55,7 +55,7 @@ impl Tickets {
         Some(pending.exchange)
     }
 
-    /// All that are not answered are, with this error. Returns whom to wake.
+    /// Answers all unanswered requests with this error. Returns the exchanges to wake.
     pub(super) fn fail_all(&mut self, why: &StoreError) -> Vec<ExchangeId> {
         let pending = self.pending.iter_mut().map(|(_, pending)| pending);
         let unanswered = pending.filter(|pending| pending.answer.is_none());
@@ -67,7 +67,7 @@ impl Tickets {
             .collect()
     }
 
-    /// Ends a ticket. Returns the answer, if it has come.
+    /// Ends a ticket. Returns the answer, if it has arrived.
     pub(super) fn take(&mut self, ticket: Ticket) -> Option<Result<Answer, StoreError>> {
         self.get_mut(ticket)?;
         self.pending.remove(ticket.index()).answer

@@ -1,4 +1,4 @@
-//! No way of writing a path leads around its password.
+//! Tests that no spelling of a path avoids the password of that path.
 
 use super::*;
 use proptest::prelude::*;
@@ -34,7 +34,7 @@ fn a_path_is_protected_however_it_is_written() {
         "/admin%20/x",
         "/admin;a=b/x",
         "/admin%3Ba/x",
-        // An origin may not resolve dot segments.
+        // Some origins do not resolve dot segments.
         "/admin/../x",
         "/%61dmin/%2e%2e/x",
     ] {
@@ -64,7 +64,7 @@ fn the_longest_prefix_decides() {
     ] {
         assert_eq!(find(&areas, path), Ok(number(prefix)), "{path}");
     }
-    // The users of one area are not those of the other.
+    // The two readings are in areas with different users.
     for path in ["/a/../x", "/x/../a", "/a/b/../c", "/a%2fb", "/%zz"] {
         assert_eq!(find(&areas, path), Err(Ambiguous), "{path}");
     }
@@ -93,14 +93,14 @@ fn written(segment: &'static str) -> impl Strategy<Value = String> {
     })
 }
 
-/// What leads nowhere: a client can put it before any segment.
+/// Path parts without effect, which a client can put before any segment.
 fn noise() -> impl Strategy<Value = String> {
     let piece =
         prop::sample::select(vec!["/", "/.", "/%2e", "/x/..", "/x/%2E.", "/x;y/.%2e", "//./"]);
     prop::collection::vec(piece, 0..4).prop_map(|pieces| pieces.concat())
 }
 
-/// What some origins read over.
+/// Suffixes that some origins ignore.
 fn tail() -> impl Strategy<Value = &'static str> {
     prop::sample::select(vec!["", ".", "%2e.", ";", ";a=b", "%20", ".;x"])
 }
@@ -123,7 +123,7 @@ proptest! {
         prop_assert!(found == Ok(expected) || found == Err(Ambiguous), "{path}: {found:?}");
     }
 
-    /// The path that serves the file decides, whatever the request looks like.
+    /// The path by which a service finds the file decides, regardless of the spelling in the request.
     #[test]
     fn a_path_that_services_read_as_protected_is_protected(path in "/([aAbx./;%]|%61|%2e|%2F|\\.\\.|/a|b/){0,12}") {
         let areas = areas(&["/a", "/x/b"]);

@@ -19,19 +19,20 @@ use std::{
     sync::{Mutex, PoisonError},
 };
 
-/// A notifier is connected from the start: any time will do.
+/// The timeout for dialling the notifier, in ticks. The notifier is connected from the start, so any value
+/// works.
 const BELL_TIMEOUT: u32 = 100;
 
-/// The files that this process has open: each of them once, however many workers there are. A
-/// forked child opens them anew ([`std::process::id`] tells).
+/// The files that this process has open. Each is opened once, for all workers. A forked child opens them
+/// again: it has another [`std::process::id`].
 static OPEN: Mutex<Option<(u32, HashMap<PathBuf, File>)>> = Mutex::new(None);
 
-/// A worker's way to the file. The thread answers over a connection like any other: a pair of
-/// sockets, so that the engine needs nothing new.
+/// The access of one worker to the file. The thread notifies the worker over a pair of sockets, which the
+/// engine handles like any other connection.
 #[derive(Debug)]
 pub(in crate::services::guestbook) struct FileStore {
     path: PathBuf,
-    /// `None` until the first request: many units of an architecture may never send one.
+    /// `None` until the first request: many workers of an architecture may never send one.
     open: Option<Open>,
     answers: Vec<Outcome>,
 }
@@ -39,16 +40,16 @@ pub(in crate::services::guestbook) struct FileStore {
 #[derive(Debug)]
 struct Open {
     keeper: FileWorker<Ticket>,
-    /// Our end of the notifier, until it becomes a link.
+    /// The worker's end of the notifier, until it becomes an upstream connection.
     notifier: Option<OwnedFd>,
     upstream: Option<UpstreamId>,
 }
 
 impl FileStore {
-    /// Opens the file and starts the thread, or does so at the first request.
+    /// Opens the file and starts the thread, now or at the first request.
     ///
     /// # Errors
-    /// The file cannot be the store; there are no descriptors or threads.
+    /// The file cannot be used as the store, or there are no descriptors or threads left.
     pub(super) fn open(path: &Path, opening: StoreOpening) -> anyhow::Result<Self> {
         let open = match opening {
             StoreOpening::Now => Some(Open::new(path)?),
@@ -81,8 +82,8 @@ impl FileStore {
         }
     }
 
-    /// Handles an event. Returns an error where no earlier request will be answered any more: then
-    /// the thread and its notifier are closed, and the next request gets new ones.
+    /// Handles an event. Returns an error if no earlier request will be answered any more. In that case the
+    /// thread and its notifier are closed, and the next request gets new ones.
     pub(super) fn event(&mut self, reactor: &mut Reactor, event: Event<'_>) -> Option<StoreError> {
         let open = self.open.as_mut()?;
         let (upstream, why) = match event {
@@ -114,14 +115,14 @@ impl Open {
             UnixStream::pair().context("a notifier for the guestbook's thread")?;
         notifier.set_nonblocking(true)?;
         far_end.set_nonblocking(true)?;
-        // When it is full, it has rung already.
+        // A full socket has notified the worker already.
         let ring = move || drop((&far_end).write(&[1]));
         let keeper = FileWorker::start(file, ring).context("a thread for the guestbook's file")?;
         Ok(Self { keeper, notifier: Some(notifier.into()), upstream: None })
     }
 
-    /// Ends the thread without waiting for it here: it may be waiting for the disk. Where there is no
-    /// thread to wait in, it is waited for here after all.
+    /// Ends the thread. A helper thread waits for its end, because it may be waiting for the disk. If no
+    /// helper thread can be started, this function waits itself.
     fn retire(self) {
         let keeper = self.keeper;
         let _ = spawn_detached(c"guestbook-end", move || drop(keeper));
@@ -134,8 +135,8 @@ fn open_once(path: &Path) -> anyhow::Result<File> {
     let files = match &mut *open {
         Some((process, files)) if *process == me => files,
         other => {
-            // What the parent has open must not be used here, and closing it would take the
-            // parent's place among the readers away: it is forgotten.
+            // The child must not use the files that the parent has open. Closing them would remove the parent
+            // from the table of readers, so they are leaked.
             if let Some((_, parents)) = other.take() {
                 std::mem::forget(parents);
             }

@@ -1,4 +1,4 @@
-//! Connections to a Redis server: one a request, one for all, or a pool.
+//! Connections to a Redis server: one for each request, one for all requests, or a pool.
 
 use super::{Outcome, Ticket};
 use crate::{
@@ -17,25 +17,25 @@ use std::{
     net::{IpAddr, SocketAddr},
 };
 
-/// For how long connecting may take, in ticks: 2 s.
+/// The maximum time for connecting, in ticks: 2 s.
 const DIAL_TIMEOUT: u32 = 20;
-/// Requests that may wait for the server's name to be resolved.
+/// The maximum number of requests that wait until the server's name is resolved.
 const UNRESOLVED_MAX: usize = 4096;
-/// After a server could not be reached it is left alone for this long, in ticks; each further time
-/// for twice as long, up to the other.
+/// The pauses after a server could not be reached, in ticks: the first pause, which doubles with each further
+/// failure, and the longest pause.
 const BACK_OFF: (u32, u32) = (1, 20);
 
-/// A worker's way to a Redis server.
+/// The access of one worker to a Redis server.
 #[derive(Debug)]
 pub(in crate::services::guestbook) struct RedisStore {
     url: Url,
     policy: StoreConnections,
     addresses: Addresses,
-    /// By the number of their link's place.
+    /// Indexed by the index of the upstream connection.
     connections: Vec<Option<Connection>>,
-    /// Those that take further requests.
+    /// The connections that accept further requests.
     pool: Vec<UpstreamId>,
-    /// The connection to which each ticket's request was sent last, by the ticket's number.
+    /// The connection on which the request of each ticket was sent last, indexed by the ticket's slot.
     sent_on: Vec<Option<UpstreamId>>,
     back_off: BackOff,
     answers: Vec<Outcome>,
@@ -45,34 +45,35 @@ pub(in crate::services::guestbook) struct RedisStore {
 struct Connection {
     upstream: UpstreamId,
     session: Session<Ticket>,
-    /// It has been connected: the server is there. Until then nothing is put into the link, so that
+    /// Whether the connection is established. Until then no output goes to the upstream connection, so that
     /// another address can be tried with the same requests.
     is_connected: bool,
-    /// When it was dialled first.
+    /// The tick at which it was dialled first.
     dialled_at: u32,
-    /// Which of the addresses was dialled last, and how many have failed.
+    /// The index of the address that was dialled last, and the number of addresses that have failed.
     address: usize,
     failed: usize,
-    /// Since when the server owes a reply and has sent nothing.
+    /// The tick since which the server owes a reply and has sent nothing.
     silent_since: u32,
-    /// Looks whether it is silent for too long. Only connections of a pool have one: they may be owed
-    /// replies that no guest waits for any more.
+    /// The alarm that checks whether the server is silent for too long. Only connections of a pool have one:
+    /// the server may owe them replies that no guest waits for any more.
     alarm: Option<AlarmId>,
 }
 
-/// What is known of where the server is.
+/// The known addresses of the server.
 #[derive(Debug)]
 enum Addresses {
-    /// At these addresses; `next` is dialled next, and is another one after it has failed.
+    /// The server has these addresses. `next` is the index of the address to dial next; it changes after that
+    /// address has failed.
     Known { all: Vec<Endpoint>, next: usize },
-    /// A name that was not resolved yet, or whose addresses have turned out wrong.
+    /// The server has a name that is not resolved yet, or all addresses of which have failed.
     Unknown,
-    /// A name that is being resolved, and the requests that wait for that.
+    /// The server's name is being resolved, and these requests wait for the result.
     Resolving(VecDeque<(Ticket, Request)>),
 }
 
-/// For how long nobody is dialled. It ends with the first good reply, not with a connection: a server
-/// that accepts and refuses every user is not there either.
+/// The time during which the server is not dialled. The first successful reply ends it, not a connection: a
+/// server that accepts connections but refuses every user is not available either.
 #[derive(Debug, Default)]
 struct BackOff {
     failures: u32,
@@ -141,8 +142,8 @@ impl RedisStore {
         self.collect(upstream);
     }
 
-    /// A connection for one more request; none while the server's name is being resolved, or while
-    /// it is left alone.
+    /// Returns a connection for one more request, or `None` while the server's name is being resolved, or
+    /// while a pause after a failure lasts.
     fn connection(&mut self, reactor: &mut Reactor, now: u32) -> Option<UpstreamId> {
         let StoreConnections::Pooled(most) = self.policy else { return self.dial(reactor, now) };
         let least = self.pool.iter().copied().min_by_key(|&upstream| self.under_way(upstream));
@@ -151,7 +152,7 @@ impl RedisStore {
         {
             return Some(upstream);
         }
-        // Where no further one can be had, those that are there have room.
+        // If no further connection can be made, the existing ones accept the request.
         self.dial(reactor, now).or_else(|| {
             let is_connected =
                 |upstream: &UpstreamId| self.get(*upstream).is_some_and(|c| c.is_connected);
@@ -160,12 +161,12 @@ impl RedisStore {
         })
     }
 
-    /// How many requests are under way on a connection.
+    /// Returns the number of requests that are pending on a connection.
     fn under_way(&self, upstream: UpstreamId) -> usize {
         self.get(upstream).map_or(0, |connection| connection.session.pending_requests())
     }
 
-    /// A new connection, unless the server is left alone or has no known address.
+    /// Dials a new connection, unless a pause after a failure lasts or the server has no known address.
     fn dial(&mut self, reactor: &mut Reactor, now: u32) -> Option<UpstreamId> {
         if now < self.back_off.until {
             return None;
@@ -245,8 +246,8 @@ impl RedisStore {
         }
     }
 
-    /// Nobody could be reached at one address: the same requests are tried at the others. Only when
-    /// all have failed is the server left alone.
+    /// Handles a failure to connect to one address: the same requests are tried at the other addresses. A
+    /// pause begins only when all addresses have failed.
     fn not_reached(
         &mut self,
         reactor: &mut Reactor,
@@ -255,7 +256,7 @@ impl RedisStore {
         why: UpstreamError,
     ) {
         let Some(connection) = self.get_mut(upstream) else { return };
-        // That says nothing about the server.
+        // A lack of resources on this host says nothing about the server.
         if matches!(why, UpstreamError::Io(ErrorKind::QuotaExceeded | ErrorKind::OutOfMemory)) {
             let why = "this host has no descriptor or no memory left for a connection to it";
             let why = StoreError::Unreachable(why.to_owned());
@@ -266,7 +267,7 @@ impl RedisStore {
             (connection.failed, connection.address, connection.dialled_at);
         let is_wanted = connection.session.pending_requests() > 0;
         if let Addresses::Known { all, next } = &mut self.addresses {
-            // Of several that failed there, one moves it.
+            // If several connections failed at this address, only the first changes `next`.
             if address == *next {
                 *next = (*next + 1) % all.len();
             }
@@ -281,7 +282,7 @@ impl RedisStore {
         self.give_up(reactor, upstream, &StoreError::Unreachable(why));
     }
 
-    /// Dials another address for a connection, with what was begun on it.
+    /// Dials another address for a connection, which keeps its pending requests.
     fn dial_instead(
         &mut self,
         reactor: &mut Reactor,
@@ -303,8 +304,8 @@ impl RedisStore {
         self.put(connection);
     }
 
-    /// A connection of a pool may be owed replies for some time. When it has sent nothing for too
-    /// long it is closed, and another one is made.
+    /// Checks a connection of a pool after its alarm. If the server owes replies and has sent nothing for too
+    /// long, the connection is closed, and the next request gets another one.
     fn look_whether_silent(&mut self, reactor: &mut Reactor, now: u32, alarm: AlarmId) {
         let mut all = self.connections.iter_mut().flatten();
         let Some(connection) = all.find(|c| c.alarm == Some(alarm)) else { return };
@@ -321,8 +322,8 @@ impl RedisStore {
         }
     }
 
-    /// One request's answer did not come in time: nor will those behind it, so the connection is
-    /// given up.
+    /// Handles a request whose answer did not arrive in time. The answers behind it will not arrive in time
+    /// either, so the connection is closed.
     pub(super) fn is_late(&mut self, reactor: &mut Reactor, ticket: Ticket) {
         if let Some(upstream) = self.upstream_of(ticket) {
             self.give_up(reactor, upstream, &StoreError::TimedOut);
@@ -330,8 +331,8 @@ impl RedisStore {
         self.forget(ticket);
     }
 
-    /// Nobody waits for this answer any more. A connection of its own ends with it: nothing else would
-    /// end one that the server leaves open and says nothing on.
+    /// Handles a request for whose answer no exchange waits any more. If the request has its own connection,
+    /// that is closed: nothing else would close it if the server keeps it open and sends nothing.
     pub(super) fn is_gone(&mut self, reactor: &mut Reactor, ticket: Ticket) {
         if self.policy == StoreConnections::PerRequest
             && let Some(upstream) = self.upstream_of(ticket)
@@ -341,13 +342,13 @@ impl RedisStore {
         self.forget(ticket);
     }
 
-    /// The connection on which a ticket is under way.
+    /// Returns the connection on which the request of a ticket is pending.
     fn upstream_of(&self, ticket: Ticket) -> Option<UpstreamId> {
         let upstream = (*self.sent_on.get(ticket.index())?)?;
         self.get(upstream).filter(|c| c.session.has(ticket)).map(|c| c.upstream)
     }
 
-    /// It does not wait for the server's name any more.
+    /// Removes a request from those that wait for the server's name.
     fn forget(&mut self, ticket: Ticket) {
         if let Addresses::Resolving(waiting) = &mut self.addresses {
             waiting.retain(|(waiting, _)| *waiting != ticket);
@@ -384,7 +385,8 @@ impl RedisStore {
         }
     }
 
-    /// A name may have moved: it is resolved again when all of its addresses have failed.
+    /// Forgets the addresses of a name, all of which have failed: the name may have other addresses now, so
+    /// it is resolved again.
     fn forget_place(&mut self) {
         if let (Address::Tcp(host, _), Addresses::Known { .. }) =
             (&self.url.address, &self.addresses)
@@ -413,7 +415,7 @@ impl RedisStore {
         self.pool.retain(|other| *other != upstream);
     }
 
-    /// Puts what a connection has to say into its link, once somebody is there.
+    /// Moves the output of a connection to its upstream connection, once that is established.
     fn flush(&mut self, reactor: &mut Reactor, upstream: UpstreamId) {
         let Some(connection) = self.get_mut(upstream).filter(|c| c.is_connected) else { return };
         let output = connection.session.output();
@@ -425,7 +427,7 @@ impl RedisStore {
         connection.session.sent(len);
     }
 
-    /// Moves the answers of a connection to the others.
+    /// Moves the answers of a connection to `answers`.
     fn collect(&mut self, upstream: UpstreamId) {
         let Self { connections, answers, back_off, .. } = self;
         if let Some(Some(connection)) = connections.get_mut(upstream.index() as usize)
@@ -461,8 +463,8 @@ impl RedisStore {
 }
 
 impl BackOff {
-    /// A connection that was dialled then has failed. Of those that were dialled before the last
-    /// failure each would tell the same once more.
+    /// Begins a pause after the failure of a connection that was dialled at `dialled_at`. A connection that
+    /// was dialled before the end of the last pause reports the same outage, so it is not counted again.
     fn extend(&mut self, now: u32, dialled_at: u32) {
         if dialled_at < self.until {
             return;

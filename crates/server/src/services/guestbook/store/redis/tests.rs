@@ -8,10 +8,10 @@ use crate::{
 use pollux_guestbook::Answer;
 
 const VISIT: Request = Request::Visit { shown: 1 };
-/// What a visit is answered.
+/// The reply to a visit.
 const REPLY: &[u8] = b"*0\r\n:7\r\n";
 
-/// A store, and a driver for it that a test plays.
+/// A store whose driver the test simulates.
 struct Played {
     store: RedisStore,
     reactor: Reactor,
@@ -20,7 +20,7 @@ struct Played {
 }
 
 impl Played {
-    /// With these ports of the host as its addresses.
+    /// Creates a store whose server has these ports of this host as its addresses.
     fn new(policy: &str, ports: &[u16]) -> Self {
         let mut store = RedisStore::new("redis://a.test".parse().unwrap(), policy.parse().unwrap());
         if !ports.is_empty() {
@@ -42,7 +42,7 @@ impl Played {
         self.store.event(&mut self.reactor, self.now, event);
     }
 
-    /// The links that are to be dialled, and where. Those that are closed are gone.
+    /// Returns the upstream connections to dial, with their endpoints. Removes those that are closed.
     fn dialled(&mut self) -> Vec<(UpstreamId, Endpoint)> {
         let mut dialled = Vec::new();
         while let Some(command) = self.reactor.next_command() {
@@ -57,7 +57,7 @@ impl Played {
         dialled
     }
 
-    /// The one link that is to be dialled.
+    /// Returns the only upstream connection to dial.
     fn dialled_once(&mut self) -> (UpstreamId, Endpoint) {
         let all = self.dialled();
         assert_eq!(all.len(), 1, "{all:?}");
@@ -78,7 +78,7 @@ impl Played {
         self.tell(Event::Failed(upstream, why.into()));
     }
 
-    /// The answers since the last call.
+    /// Returns the answers since the last call.
     fn answers(&mut self) -> Vec<Result<i64, StoreError>> {
         let number = |answer| match answer {
             Answer::Visit { visitor, .. } => visitor,
@@ -97,7 +97,8 @@ fn at(port: u16) -> Endpoint {
     Endpoint::Tcp(SocketAddr::from(([127, 0, 0, 1], port)))
 }
 
-/// Of a name with two addresses one is dead: nobody notices, and it is not tried again and again.
+/// One of the two addresses of a name does not work: no request fails, and the address is not tried again and
+/// again.
 #[test]
 fn a_dead_address_costs_no_request() {
     for policy in ["per-request", "pooled:2"] {
@@ -111,7 +112,7 @@ fn a_dead_address_costs_no_request() {
         redis.connects(alive);
         redis.tell(Event::Received(alive, REPLY));
         assert_eq!(redis.answers(), [Ok(7)], "{policy}");
-        // From now on the one that is alive is dialled, also for two at once.
+        // From now on the working address is dialled, also for two requests at once.
         redis.visit();
         redis.visit();
         assert!(redis.dialled().iter().all(|(_, endpoint)| *endpoint == at(2)), "{policy}");
@@ -124,7 +125,7 @@ fn after_all_addresses_have_failed_it_is_reported_and_the_name_resolved_again() 
     let mut redis = Played::new("per-request", &[1, 2]);
     redis.visit();
     redis.visit();
-    // Two that fail together move on by one.
+    // Two connections that fail together change `next` only once.
     for _ in 0..2 {
         assert!(redis.answers().is_empty());
         for (upstream, _) in redis.dialled() {
@@ -140,7 +141,7 @@ fn after_all_addresses_have_failed_it_is_reported_and_the_name_resolved_again() 
     assert!(matches!(redis.store.addresses, Addresses::Resolving(_)));
 }
 
-/// A pool that could not grow goes on with what it has.
+/// A pool that could not grow continues with its existing connections.
 #[test]
 fn a_living_connection_serves_while_none_can_be_dialled() {
     let mut redis = Played::new("pooled:8", &[1]);
@@ -152,7 +153,7 @@ fn a_living_connection_serves_while_none_can_be_dialled() {
     redis.fails(dead);
     assert_eq!(redis.answers().len(), 1, "of the one that was put on the new connection");
     assert!(redis.now < redis.store.back_off.until);
-    // It is a name: while it is resolved anew, too.
+    // The server has a name: the connection also serves while the name is resolved again.
     for _ in 0..20 {
         redis.visit();
     }
@@ -161,7 +162,7 @@ fn a_living_connection_serves_while_none_can_be_dialled() {
     assert_eq!(redis.answers().len(), 21);
 }
 
-/// A server that lets nobody in is left alone for longer and longer, although it accepts.
+/// A server that accepts connections but refuses every user is dialled after longer and longer pauses.
 #[test]
 fn a_server_that_accepts_and_refuses_is_not_dialled_without_end() {
     let mut redis = Played::new("pooled:1", &[1]);
@@ -207,7 +208,7 @@ fn a_request_whose_client_has_gone_leaves_no_connection() {
     assert_eq!(redis.reactor.upstreams.len(), 0);
 }
 
-/// A pool's connection on which the server owes replies to nobody is given up all the same.
+/// A connection of a pool is closed also if no request waits for the replies that the server owes.
 #[test]
 fn a_silent_connection_of_a_pool_ends_also_without_waiting_requests() {
     let mut redis = Played::new("pooled:1", &[1]);
@@ -216,7 +217,7 @@ fn a_silent_connection_of_a_pool_ends_also_without_waiting_requests() {
     let (upstream, _) = redis.dialled_once();
     redis.connects(upstream);
     redis.store.is_gone(&mut redis.reactor, ticket);
-    // Something has come meanwhile: it is looked at later once more.
+    // Bytes have arrived meanwhile: the connection is checked again later.
     redis.now += STORE_TIMEOUT - 1;
     redis.tell(Event::Received(upstream, b"*0\r\n"));
     redis.now += 1;
@@ -227,7 +228,7 @@ fn a_silent_connection_of_a_pool_ends_also_without_waiting_requests() {
     redis.tell(Event::Time(alarm));
     redis.dialled();
     assert_eq!((redis.reactor.upstreams.len(), redis.store.pool.len()), (0, 0));
-    // And the next gets another.
+    // The next request gets another connection.
     redis.visit();
     assert_eq!(redis.dialled().len(), 1);
 }
