@@ -33,16 +33,16 @@ const DEFAULT: u16 = 0;
 /// All sites of one worker.
 #[derive(Debug)]
 pub(crate) struct Hosts {
-    /// Answers requests for no other site's name.
+    /// Answers requests whose name belongs to no other site.
     default: Routes,
-    /// The other sites, and how they are found; nothing where there is one site.
+    /// The other sites and the names of all sites; `None` on a server with one site.
     others: Option<Box<Others>>,
 }
 
 #[derive(Debug)]
 struct Others {
     sites: Vec<Site>,
-    /// The most that the default site takes of a body.
+    /// The maximum length of a request body for the default site, in bytes.
     default_body: u64,
     names: Names,
 }
@@ -54,29 +54,31 @@ struct Site {
     max_body: u64,
 }
 
-/// An exchange, and the site that has it.
+/// An exchange, and the site to which it belongs.
 pub(crate) struct Exchange {
     site: u16,
-    /// How many bytes of the body may still come.
+    /// The number of bytes of the body that may still arrive.
     body_left: u64,
     inner: routes::Exchange,
 }
 
 impl Exchange {
-    /// Whether what has the exchange is moved on when the configuration changes.
+    /// Returns whether the service of the exchange is moved to the next generation when the configuration
+    /// changes.
     pub(crate) fn outlives_generations(&self) -> bool {
         matches!(self.inner, routes::Exchange::Hub(_) | routes::Exchange::Guestbook(_))
     }
 
-    /// Whether its password is being verified, so that no service has it yet.
+    /// Returns whether the password of the request is being verified, so that no service has the exchange
+    /// yet.
     pub(crate) fn awaits_password(&self) -> bool {
         matches!(self.inner, routes::Exchange::Auth(_))
     }
 }
 
 impl Hosts {
-    /// The sites of `config`, for one worker; `contents` of the default site's files are
-    /// shared by all.
+    /// Opens the sites of `config` for one worker. All workers share `contents`, the contents of the default
+    /// site's files.
     ///
     /// # Errors
     /// As [`Tree::of`] and [`Routes::open_in`].
@@ -88,8 +90,8 @@ impl Hosts {
         Self::open_in(Tree::of(&config.site)?, contents, config, rules, StoreOpening::Now)
     }
 
-    /// As [`Hosts::open`], but with the default site's directory open already, and guestbooks'
-    /// stores when `opening` says.
+    /// Opens the sites as [`Hosts::open`] does, but the directory of the default site is open already, and
+    /// the stores of guestbooks are opened at the time that `opening` says.
     ///
     /// # Errors
     /// As [`Routes::open_in`].
@@ -110,14 +112,14 @@ impl Hosts {
         Ok(Self { default, others: Some(Box::new(others)) })
     }
 
-    /// Adds the part of the worker with this number of a hub that all workers share: the default
-    /// site's.
+    /// Adds the part of one worker of the hub of the default site. All workers share the hub; `worker` is the
+    /// number of this one.
     pub(crate) fn add_hub(&mut self, shared: Arc<HubShared>, worker: usize) {
         self.default.add_hub(shared, worker);
     }
 
-    /// Takes the hub and the guestbooks of the sites that these replace, which go on with their streams and
-    /// stores. Sites with a guestbook keep their number (`crate::reload` sees to that).
+    /// Takes the hub and the guestbooks from the sites that these sites replace. They continue with their
+    /// streams and stores. Sites with a guestbook keep their number (`crate::reload` ensures that).
     pub(crate) fn take_over(&mut self, former: &mut Self) {
         self.default.take_over(&mut former.default);
         if let (Some(others), Some(former)) = (&mut self.others, &mut former.others) {
@@ -132,22 +134,22 @@ impl Hosts {
         std::iter::once(&self.default).chain(others.map(|site| &site.routes))
     }
 
-    /// Whether a background exchange is one of these sites'.
+    /// Returns whether a background task belongs to one of these sites.
     pub(crate) fn has_background(&self, background: ExchangeId) -> bool {
         self.routes().any(|routes| routes.has_background(background))
     }
 
-    /// Whether any background exchange is.
+    /// Returns whether these sites have any background task.
     pub(crate) fn has_any_background(&self) -> bool {
         self.routes().any(Routes::has_any_background)
     }
 
-    /// Whether what has happened is about an origin of these sites.
+    /// Returns whether an event concerns an origin of these sites.
     pub(crate) fn is_meant_by_origin(&self, event: &Event<'_>) -> bool {
         self.routes().any(|routes| routes.is_meant_by_origin(event))
     }
 
-    /// Ends what these sites have besides exchanges: connections to origins that are kept.
+    /// Closes the connections to origins that these sites keep open.
     pub(crate) fn retire(&mut self, reactor: &mut Reactor) {
         self.default.retire(reactor);
         for site in self.others.iter_mut().flat_map(|others| &mut others.sites) {
@@ -155,7 +157,7 @@ impl Hosts {
         }
     }
 
-    /// The routes of a site, and a call as it is for that site.
+    /// Returns the routes of a site, and the context of the call with the rules of that site.
     fn site<'s, 't>(
         &'s mut self,
         site: u16,
@@ -173,7 +175,7 @@ impl Hosts {
         }
     }
 
-    /// A request where there are several sites.
+    /// Begins a request on a server with several sites.
     fn begin_by_name(
         &mut self,
         context: &mut RequestContext<'_>,
@@ -209,14 +211,15 @@ impl Hosts {
 
 impl Site {
     fn open(config: &Config, host: &VirtualHost, opening: StoreOpening) -> anyhow::Result<Self> {
-        // Each unit has an equal part: heads differ from site to site, so contents are not shared.
+        // Each worker has an equal part of the memory: heads differ from site to site, so contents are not
+        // shared.
         let units = config.workers.max(config.pool.unwrap_or(1)) as u64;
         let sites = config.hosts.len() as u64 + 1;
         let bytes = (host.site.cache_bytes / sites / units).min(config.site.cache_bytes);
         let mut own = config.clone();
         own.own_file_tables = config.own_tables_of_workers();
         own.hosts = Vec::new();
-        // Clients are judged once, before their request finds its site.
+        // Clients are checked once, before the site of the request is determined.
         own.clients = Default::default();
         own.site = host.site.clone();
         own.site.cache_bytes = bytes;
@@ -232,7 +235,7 @@ impl Site {
     }
 }
 
-/// For tests, and only in debug builds: a request for this target is a fault in the program.
+/// Panics on a request for the target in `POLLUX_TEST_PANIC`. For tests, and only in debug builds.
 #[cfg(debug_assertions)]
 fn panic_if_planted(request: &Request<'_>) {
     static TARGET: std::sync::OnceLock<Option<String>> = std::sync::OnceLock::new();
@@ -272,7 +275,8 @@ impl Service for Hosts {
         let (routes, mut context) = self.site(site, context);
         if let Part::Data(bytes) = part {
             let Some(left) = body_left.checked_sub(bytes.len() as u64) else {
-                // Of a chunked body only this says that it is too long, when an answer may have begun.
+                // The length of a chunked body is checked only here. A response may have begun already, so
+                // the connection is cut.
                 routes.cancel(&mut context, inner);
                 return Flow::Cut;
             };
@@ -370,12 +374,12 @@ impl Service for Hosts {
     }
 }
 
-/// The names of the sites other than the default.
+/// The names of all sites; requests with any other name go to the default site.
 #[derive(Debug, Default)]
 struct Names {
     /// Sorted by name, in lower case.
     exact: Vec<(Box<[u8]>, u16)>,
-    /// What stands behind `*.`; sorted likewise.
+    /// The names after `*.`, sorted in the same way.
     below: Vec<(Box<[u8]>, u16)>,
 }
 
@@ -384,7 +388,7 @@ impl Names {
         let mut names = Self::default();
         let others = config.hosts.iter().enumerate().map(|(index, host)| (index + 1, &host.names));
         for (site, all) in others.chain([(usize::from(DEFAULT), &config.default_names)]) {
-            // At most as many sites as `ConfigFile::validate` lets pass, far fewer than 65,536.
+            // `ConfigFile::validate` permits far fewer sites than 65,536.
             let site = u16::try_from(site).unwrap_or(DEFAULT);
             for name in all {
                 let (list, name) = match name.strip_prefix("*.") {
@@ -399,7 +403,8 @@ impl Names {
         names
     }
 
-    /// The site of a Host field: an exact name, else the longest `*.` above it, else the default.
+    /// Returns the site for a Host field: that of the exact name, else that of the longest matching `*.`
+    /// name, else the default site.
     fn find(&self, host: &[u8]) -> u16 {
         let Some(authority) = Authority::parse(host) else { return DEFAULT };
         let name = authority.host;

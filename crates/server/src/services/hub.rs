@@ -1,10 +1,10 @@
-//! A Mercure hub at one path: publishers post updates, subscribers get them as they come.
+//! A Mercure hub at one path: publishers post updates, and subscribers receive them.
 //!
-//! What the protocol says is `pollux-hub`'s; here is what becomes of a request. An update goes into
-//! a log that all workers share. Each worker copies from it to a history of its own, and delivers
-//! to its own subscribers. A subscriber's connection is no exchange but a stream (see
-//! [`crate::reactor::Reactor::stream`]), so that an idle one costs its place in the engine's table
-//! and a slot here.
+//! The crate `pollux-hub` implements the protocol; this module handles requests. An update is appended to a
+//! log that all workers share. Each worker copies the log to its own history, and delivers updates to its own
+//! subscribers. A subscriber's connection is not an exchange but a stream (see
+//! [`crate::reactor::Reactor::stream`]), so that an idle subscriber costs only its entry in the engine's
+//! table and a slot here.
 
 mod answer;
 mod content;
@@ -61,35 +61,35 @@ use std::{
 use streams::Rounds;
 use subscribe::SubscribeHead;
 
-/// The time between two looks at heartbeats, expired tokens and deadlines.
+/// The time between two checks of heartbeats, expired tokens and deadlines.
 const CARE_INTERVAL: Duration = Duration::from_secs(1);
 
 /// One worker's part of a hub.
 #[derive(Debug)]
 pub(crate) struct Hub {
     shared: Arc<HubShared>,
-    /// Which worker it is.
+    /// The worker to which this part belongs.
     worker: WorkerId,
     history: History,
     subscribers: Subscribers,
-    /// Long polls that wait, by their connection.
+    /// The exchange number of each waiting long poll, by its connection.
     polls: HashMap<u64, u32>,
-    /// What only some subscribers have, by their connection.
+    /// Data that only some subscribers have, by their connection.
     extras: HashMap<u64, Extra>,
-    /// When tokens expire, the first one first.
+    /// The expiry times of tokens with their subscribers and connections, the earliest first.
     expiries: BinaryHeap<Reverse<(u64, u32, u64)>>,
-    /// The same by connection, once an upgrade needs it.
+    /// The expiry times by connection, once an upgrade needs them.
     expiry_of: Option<HashMap<u64, u64>>,
-    /// What became of updates that were to be stored, until their publishers have been called.
+    /// The answers to exchanges that waited for the store or the log, until these exchanges are resumed.
     outcomes: HashMap<ExchangeId, Result<Arc<str>, Reject>>,
-    /// The alarm of [`CARE_INTERVAL`], and whether it has rung.
+    /// The alarm of [`CARE_INTERVAL`], and whether it has expired.
     care: Option<AlarmId>,
     care_is_due: bool,
-    /// What of the last look is not done yet.
+    /// The unfinished work of the last checks.
     rounds: Rounds,
 }
 
-/// What only some subscribers have.
+/// Data that only some subscribers have.
 #[derive(Debug, Default)]
 struct Extra {
     address: Option<IpAddr>,
@@ -112,20 +112,20 @@ enum Phase {
     Form(Form),
     /// The topics of a subscriber are being received.
     Query(Box<SubscribeHead>),
-    /// Nothing in the body is wanted, but it has to come before the answer.
+    /// The body is ignored, but it must be received before the response is sent.
     Unwanted(Reject),
     /// The connection is about to become a stream.
     Stream(SubscriberId),
-    /// The client waits for the next update, and then sends another request.
+    /// The client waits for the next update, and sends another request after it.
     Poll(Poll),
-    /// The update is on its way to the store.
+    /// The publisher waits until its update is stored.
     Storage,
     /// The subscriber names an update that this hub may not have yet.
     CatchUp(Box<subscribe::Return>),
 }
 
 impl Hub {
-    /// The part of one worker.
+    /// Creates the part of one worker.
     pub(crate) fn new(shared: Arc<HubShared>, worker: usize) -> Self {
         let worker = shared.begin_worker(worker);
         Self {
@@ -144,7 +144,7 @@ impl Hub {
         }
     }
 
-    /// Whether a request is for the hub: its path, what is below it, or its metadata.
+    /// Returns whether a request is for the hub: its path, a path below it, or its metadata.
     #[inline]
     pub(crate) fn has(&self, target: &Target<'_>) -> bool {
         let Target::Path { path, .. } = target else { return false };
@@ -156,12 +156,12 @@ impl Hub {
             || path.strip_prefix(b"/.well-known/oauth-protected-resource").is_some_and(below)
     }
 
-    /// Whether a request is for the hub, and not for a resource below it.
+    /// Returns whether a request is for the hub itself, and not for a resource below it.
     fn is_hub_itself(&self, target: &Target<'_>) -> bool {
         matches!(target, Target::Path { path, .. } if *path == self.shared.config.path.as_bytes())
     }
 
-    /// Whether an event is the hub's.
+    /// Returns whether an event is for the hub.
     pub(crate) fn is_meant(&self, event: &Event<'_>) -> bool {
         matches!(event, Event::Time(alarm) if Some(*alarm) == self.care)
     }
@@ -199,7 +199,7 @@ impl Hub {
         Ok(Some((access, source)))
     }
 
-    /// A GET: of a stream, of the subscription API or of the metadata.
+    /// Handles a GET for a stream, the subscription API or the metadata.
     fn get(
         &mut self,
         context: &mut RequestContext<'_>,
@@ -246,7 +246,7 @@ impl Hub {
         Flow::Done
     }
 
-    /// Answers a request of the subscription API, with the identifier of the newest update.
+    /// Returns the document for a request to the subscription API, and the identifier of the newest update.
     fn subscription_documents(
         &self,
         request: &Request<'_>,
@@ -277,13 +277,13 @@ impl Hub {
                 "the access token does not permit to read this URL: get one that does",
             ));
         }
-        // Before the list is read: its events up to this one are in the list.
+        // The identifier is read before the list, so that the list reflects all events up to it.
         let last_id = shared.last_id();
         let document = shared.registry().answer(path, shared.config.dialect, &shared.url, &last_id);
         Ok((document.ok_or_else(not_found)?, last_id))
     }
 
-    /// Tells a publisher what became of its update.
+    /// Answers a publisher with the result of its update.
     fn acknowledge(
         &self,
         context: &mut RequestContext<'_>,
@@ -305,15 +305,15 @@ impl Hub {
         }
     }
 
-    /// Publishes an update of the hub's own.
+    /// Publishes an update that the hub itself generates.
     fn publish_own(&self, publication: Option<pollux_hub::update::Publication>) {
         if let Some(publication) = publication {
-            // Nobody waits for it; and a store that is too slow must not end a subscription.
+            // No client waits for the result, and a store that is too slow must not end a subscription.
             let _ = self.shared.publish(publication, None);
         }
     }
 
-    /// A subscriber has gone that had this connection.
+    /// Removes the additional data of a subscriber whose connection has ended.
     fn forget(&mut self, connection: u64) {
         let Some(extra) = self.extras.remove(&connection) else { return };
         if let Some(address) = extra.address {
@@ -325,7 +325,7 @@ impl Hub {
         }
     }
 
-    /// Takes in what was published since the last call.
+    /// Copies the updates that were published since the last call, and marks their subscribers.
     fn read_on(&mut self) {
         if self.history.last() == self.shared.head() {
             return;
@@ -341,7 +341,7 @@ impl Hub {
         self.history.last()
     }
 
-    /// Sets the alarm of heartbeats and expiries, if there is somebody to care for.
+    /// Sets the alarm for heartbeats and expiries, if there are subscribers.
     fn care_later(&mut self, reactor: &mut Reactor) {
         if self.care.is_none() && !self.subscribers.is_empty() {
             self.care = Some(reactor.timer(ticks(CARE_INTERVAL), EventTarget::Service));
@@ -350,8 +350,8 @@ impl Hub {
 }
 
 impl Drop for Hub {
-    /// A worker that panics loses its subscribers: other workers no longer count them, and learn of the end of their
-    /// subscriptions.
+    /// Removes the subscribers of a worker that panics: other workers no longer count them, and are notified
+    /// of the end of their subscriptions.
     fn drop(&mut self) {
         if thread::panicking() {
             let connections: Vec<_> = self.extras.keys().copied().collect();
@@ -372,7 +372,7 @@ fn count_refusal(context: &RequestContext<'_>, reject: &Reject) {
     context.worker.counters.add(reason, 1);
 }
 
-/// The opaque part of an entity tag (RFC 9110 §8.8.3) that stands for an identifier.
+/// Returns the opaque part of an entity tag (RFC 9110 §8.8.3) for an identifier.
 fn entity_tag(id: &str) -> String {
     let mut tag = String::with_capacity(id.len());
     for character in id.chars() {
@@ -384,13 +384,15 @@ fn entity_tag(id: &str) -> String {
     tag
 }
 
-/// The name of a connection among the subscribers: which client, and how its events are framed.
+/// Returns the number that identifies a connection among the subscribers: it contains the client, and the
+/// framing of its events.
 fn connection_of(client: ClientId, is_raw: bool) -> u64 {
     let fd = u64::from(client.fd.cast_unsigned());
     fd << 32 | u64::from(client.generation) | if is_raw { RAW } else { 0 }
 }
 
-/// An HTTP/1.0 client: its events have no chunks. Descriptors have 31 bits.
+/// The flag of an HTTP/1.0 client, whose events are not chunked. Descriptors have 31 bits, so this bit is
+/// free.
 const RAW: u64 = 1 << 63;
 
 #[expect(clippy::cast_possible_truncation, reason = "the halves of a name")]
@@ -467,7 +469,7 @@ impl Service for Hub {
         match (phase, part) {
             (Phase::Form(form), Part::Data(bytes)) => {
                 if let Err(reject) = form.receive(bytes, &self.shared.config.limits) {
-                    // The rest is not waited for: the connection cannot go on behind it.
+                    // The rest of the body is not read: the connection cannot continue after it.
                     context.close_after();
                     count_refusal(context, &reject);
                     asker.reject(context, outbox, &reject, &self.shared.url);

@@ -1,4 +1,4 @@
-//! What a hub's clients are answered, streams aside.
+//! The responses of a hub, except for streams.
 
 use crate::{
     service::{RequestContext, worker_state::Answer},
@@ -17,16 +17,16 @@ pub(super) const ALLOW: &str = "Allow: GET, HEAD, POST, QUERY, OPTIONS\r\n";
 /// The media type of the content of a QUERY (RFC 10008 §3).
 pub(super) const ACCEPT_QUERY: &str = "Accept-Query: application/x-www-form-urlencoded\r\n";
 
-/// The fields that a page elsewhere may see (Fetch Standard §3.3.3).
+/// The response fields that a page of another origin may read (Fetch Standard §3.3.3).
 const EXPOSED: &str =
     "ETag, Last-Event-ID, Link, Mercure-Last-Event-ID, Retry-After, WWW-Authenticate";
 
-/// The client's request, as far as a later answer needs it.
+/// The parts of the client's request that a later response needs.
 #[derive(Debug)]
 pub(super) struct Asker {
     /// The request line for the log, without a token.
     line: Box<[u8]>,
-    /// Fields for a page from elsewhere.
+    /// Response fields for a page of another origin.
     pub(super) cors: Box<[u8]>,
     pub(super) is_head: bool,
     pub(super) version: Version,
@@ -73,7 +73,7 @@ impl Asker {
         context.log(&self.line, Answer { status, len });
     }
 
-    /// Answers why a request is not carried out.
+    /// Answers with the reason why a request is refused.
     pub(super) fn reject(
         &self,
         context: &mut RequestContext<'_>,
@@ -101,7 +101,7 @@ impl Asker {
         self.answer(context, outbox, status, fields.as_bytes(), content);
     }
 
-    /// Writes the line of an answer that this does not write.
+    /// Writes the log line of a response that other code has written.
     pub(super) fn log(&self, context: &mut RequestContext<'_>, status: Status) {
         context.log(&self.line, Answer { status, len: 0 });
     }
@@ -112,8 +112,8 @@ fn status_of(code: u16) -> Status {
     known.copied().unwrap_or(Status::InternalServerError)
 }
 
-/// The request line with the values of the query's tokens replaced: a log is read by more people
-/// than may use them.
+/// Returns the request line with the values of the query's tokens replaced: more people read a log than may
+/// use these tokens.
 fn without_token(request: &Request<'_>) -> Box<[u8]> {
     let Target::Path { query: Some(query), .. } = request.target else {
         return request.line.into();
@@ -134,7 +134,7 @@ fn without_token(request: &Request<'_>) -> Box<[u8]> {
     [&line[..start], &query, &line[end.max(start)..]].concat().into()
 }
 
-/// The origin of the page that sent a request, if it is one that may use the hub.
+/// Returns the CORS fields for the page that sent a request, if its origin may use the hub.
 fn cors_fields(request: &Request<'_>, allowed: &[String]) -> String {
     let Some(origin) = request.field(b"origin").and_then(|value| std::str::from_utf8(value).ok())
     else {
@@ -146,7 +146,7 @@ fn cors_fields(request: &Request<'_>, allowed: &[String]) -> String {
              Vary: Origin\r\n"
         )
     } else if allowed.iter().any(|one| one == "*") {
-        // Without credentials: else every page could read what a cookie permits.
+        // Without credentials: otherwise every page could read everything that a cookie permits.
         String::from("Access-Control-Allow-Origin: *\r\n")
     } else {
         return String::new();

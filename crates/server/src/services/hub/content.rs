@@ -3,10 +3,10 @@
 use pollux_http::request::{Framing, KnownField, Request};
 use pollux_hub::{form, limits::Limits, reject::Reject};
 
-/// What a form contains.
+/// The kind of content that a form contains.
 pub(super) struct Content {
     name: &'static str,
-    /// What a client does whose form is too large.
+    /// The advice to a client whose form is too large.
     advice: &'static str,
 }
 
@@ -15,7 +15,7 @@ pub(super) const QUERY: Content =
     Content { name: "the query", advice: "name fewer topics, or a pattern" };
 
 impl Content {
-    /// Checks what the head of a request says about its form.
+    /// Checks the description of the form in the head of a request.
     pub(super) fn check_head(&self, request: &Request<'_>, limits: &Limits) -> Result<(), Reject> {
         let is_form = request.single(KnownField::ContentType).is_some_and(form::is_form);
         if !is_form || request.field(b"content-encoding").is_some() {

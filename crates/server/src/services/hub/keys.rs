@@ -1,5 +1,5 @@
-//! Keys that change while the hub runs: a JWK set in a file, or at a URL. A thread of its own looks for changes, so
-//! that no worker waits for a disk or a network.
+//! Keys that change while the hub runs: a JWK set in a file, or at a URL. A separate thread checks for
+//! changes, so that no worker waits for a disk or a network.
 
 mod fetch;
 
@@ -16,23 +16,24 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// How often the thread looks whether the file has changed, and whether the hub has ended.
+/// The time between two checks of the thread whether the file has changed, and whether the hub has ended.
 const PERIOD: Duration = Duration::from_secs(1);
-/// How long it waits after a URL could not be fetched, doubled by each further failure, and at most.
+/// The pauses after a URL could not be fetched: the first pause, which doubles with each further failure, and
+/// the longest pause.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
-/// The state of a file by which a change is noticed.
+/// The state of a file that shows a change: inode, seconds and nanoseconds of the modification time, length.
 type FileState = (u64, i64, i64, u64);
 
 struct KeyWatch {
     hub: Weak<HubShared>,
     source: KeySource,
     interval: Duration,
-    /// What the present keys were read from.
+    /// The text from which the present keys were read.
     text: Vec<u8>,
     file: Option<FileState>,
-    /// When the URL is fetched next.
+    /// The time of the next fetch of the URL.
     due_at: Instant,
     pause: Duration,
 }
@@ -40,7 +41,7 @@ struct KeyWatch {
 /// Starts the thread, if the keys have a source that may change.
 ///
 /// # Errors
-/// There is no thread for it.
+/// The thread cannot be started.
 pub(super) fn watch(hub: &Arc<HubShared>) -> anyhow::Result<()> {
     let Some(source) = hub.config.key_source.clone() else { return Ok(()) };
     let mut watch = KeyWatch {
@@ -64,7 +65,7 @@ pub(super) fn watch(hub: &Arc<HubShared>) -> anyhow::Result<()> {
 }
 
 impl KeyWatch {
-    /// Takes new keys, if there are any. What cannot be read leaves the keys as they are.
+    /// Installs new keys, if there are any. If they cannot be read, the present keys stay in use.
     fn look(&mut self, hub: &HubShared) {
         let read = match &self.source {
             KeySource::File(path) => match state(path) {
@@ -74,7 +75,7 @@ impl KeyWatch {
                     fs::read(path).with_context(|| path.display().to_string())
                 }
                 Err(error) if self.file.is_some() => {
-                    // Said once, not each second.
+                    // The error is reported once, not each second.
                     self.file = None;
                     Err(error)
                 }

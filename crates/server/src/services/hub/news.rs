@@ -1,7 +1,7 @@
-//! Tells each worker what the others publish.
+//! Notifies each worker of the updates that other workers publish.
 //!
-//! A thread of its own does it: workers may have file tables of their own, so that none of them
-//! could write to what another one waits for.
+//! A separate thread does that: workers may have separate file tables, so that no worker could write to the
+//! wakeup descriptor of another one.
 
 use super::HubShared;
 use crate::engine::control::Remote;
@@ -11,7 +11,7 @@ use std::{
     thread::{self, JoinHandle},
 };
 
-/// The thread, for as long as this is.
+/// The thread that notifies workers. It ends when this value is dropped.
 #[derive(Debug)]
 pub(crate) struct HubNews {
     shared: Arc<HubShared>,
@@ -19,10 +19,10 @@ pub(crate) struct HubNews {
 }
 
 impl HubNews {
-    /// Starts it; `workers` is how to reach each worker.
+    /// Starts the thread. `workers` has the handle of each worker.
     ///
     /// # Errors
-    /// There is no thread.
+    /// The thread cannot be started.
     pub(crate) fn start(shared: Arc<HubShared>, workers: Vec<Arc<Remote>>) -> io::Result<Self> {
         let thread = thread::Builder::new().name("hub-news".into()).spawn({
             let shared = shared.clone();

@@ -1,5 +1,5 @@
-//! Long polling, for clients that cannot read a stream: the answer is sent with the next updates,
-//! has a length, and the client sends the next request with the last identifier that it got.
+//! Long polling, for clients that cannot read a stream. The response contains the next updates and has a
+//! length. The client sends its next request with the last identifier that it received.
 
 use super::{Exchange, Hub, Phase, State, answer::Asker, connection_of, subscribe::Candidate};
 use crate::{
@@ -14,9 +14,9 @@ use pollux_hub::{
     subscribers::{Audience, SubscriberId},
 };
 
-/// The longest that a poll may wait, in seconds: proxies give up soon after.
+/// The maximum time that a poll waits, in seconds: proxies time out soon after that.
 const WAIT_MAX: u32 = 55;
-/// Bytes of events after which an answer has enough; there is one event at least.
+/// The number of bytes after which no further event is added to a response. The first event may be longer.
 const ANSWER_BYTES: usize = 256 << 10;
 
 /// A poll that waits.
@@ -30,8 +30,8 @@ pub(super) struct Poll {
     fields: String,
 }
 
-/// For how many seconds a request is willing to wait for its answer (`Prefer: wait=N`, RFC 7240
-/// §4.3). None is a stream.
+/// Returns the number of seconds that a client is willing to wait for the response (`Prefer: wait=N`, RFC
+/// 7240 §4.3). Without such a field the request is for a stream.
 pub(super) fn wait_of(request: &Request<'_>) -> Option<u32> {
     let preferences = std::str::from_utf8(request.field(b"prefer")?).ok()?;
     let wait = preferences.split([',', ';']).find_map(|preference| {
@@ -42,7 +42,7 @@ pub(super) fn wait_of(request: &Request<'_>) -> Option<u32> {
 }
 
 impl Hub {
-    /// Answers with the updates that there are, or waits for one.
+    /// Answers with the updates that are available, or waits for one.
     pub(super) fn begin_poll(
         &mut self,
         context: &mut RequestContext<'_>,
@@ -61,7 +61,7 @@ impl Hub {
         let exchange = context.id();
         let connection = connection_of(exchange.client, false);
         let last = self.last();
-        // Nothing up to `last` is for this audience.
+        // No update up to `last` is for this audience.
         let Some(subscriber) = self.subscribers.add(connection, &audience, last, last) else {
             answer(context, &asker, &fields, &[], outbox);
             return Flow::Done;
@@ -73,7 +73,7 @@ impl Hub {
         Flow::Waiting(Exchange(Box::new(State { asker, phase: Phase::Poll(poll) })))
     }
 
-    /// An update has come for a poll, or its time is over.
+    /// Answers a poll when an update has arrived or its time is over.
     pub(super) fn resume_poll(
         &mut self,
         context: &mut RequestContext<'_>,
@@ -95,7 +95,7 @@ impl Hub {
         Flow::Done
     }
 
-    /// A poll no longer waits.
+    /// Ends the waiting of a poll.
     pub(super) fn end_poll(&mut self, context: &mut RequestContext<'_>, poll: &Poll) {
         context.reactor.cancel(poll.alarm);
         self.polls.remove(&poll.connection);
@@ -109,7 +109,7 @@ impl Hub {
         counters.set(Counter::HubPolls, self.polls.len() as u64);
     }
 
-    /// The events after a cursor, as a stream would have them.
+    /// Returns the events after a cursor, in the format of a stream.
     fn events_after(
         &mut self,
         context: &RequestContext<'_>,
@@ -135,7 +135,7 @@ impl Hub {
     }
 }
 
-/// Answers with events; 204 where there are none.
+/// Answers with events, or with 204 if there are none.
 fn answer(
     context: &mut RequestContext<'_>,
     asker: &Asker,

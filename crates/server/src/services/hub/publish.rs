@@ -15,7 +15,7 @@ use std::sync::Arc;
 #[derive(Debug)]
 pub(super) struct Form {
     bytes: Vec<u8>,
-    /// None where publishers need no token.
+    /// `None` if publishers need no token.
     access: Option<Access>,
 }
 
@@ -62,7 +62,7 @@ impl Hub {
             }
         };
         let is_empty = matches!(request.framing, Framing::None | Framing::Length(0));
-        // Without content and its type, what is missing is the topic.
+        // If a request has neither content nor a content type, the error is that the topic is missing.
         if !is_empty || request.single(KnownField::ContentType).is_some() {
             UPDATE.check_head(request, &shared.config.limits)?;
         }
@@ -99,8 +99,8 @@ impl Hub {
         }
     }
 
-    /// Publishes a complete form. Returns the update's identifier, or `None` if the result comes later
-    /// (with `ticket`).
+    /// Publishes a complete form. Returns the update's identifier, or `None` if `ticket` receives the result
+    /// later.
     pub(super) fn publish(&self, form: &Form, ticket: Ticket) -> Result<Option<Arc<str>>, Reject> {
         let shared = &self.shared;
         let dialect = form.access.as_ref().map_or(shared.config.dialect, |access| access.dialect);

@@ -1,4 +1,4 @@
-//! The form in which stores keep an update.
+//! The format in which stores keep an update.
 
 use super::shared::unix_time;
 use anyhow::{Context, ensure};

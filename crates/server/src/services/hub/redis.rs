@@ -1,11 +1,11 @@
-//! The history on a Redis server: several hubs that have the same one are one hub.
+//! The history on a Redis server: several hubs with the same history act as one hub.
 //!
-//! Updates are entries of one stream. Redis numbers them (`XADD KEY EPOCH-*`), so that every hub has
-//! the same order, and notices what it missed by a number that is left out. The epoch is the time at
-//! which the stream was made: entries of one that is made anew come after those of the old one. Two
-//! threads work beside the event loops, with a connection each: one [appends](publish), the other
-//! [follows](follow) the stream and copies it to the log. What a hub publishes reaches its own
-//! subscribers that way too.
+//! Updates are entries of one stream. Redis numbers them (`XADD KEY EPOCH-*`), so that every hub has the same
+//! order, and detects missed updates by a gap in the numbers. The epoch is the time at which the stream was
+//! created: entries of a new stream come after those of the old one. Two threads work beside the event loops,
+//! each with its own connection: one [appends](publish) updates to the stream, the other [follows](follow)
+//! the stream and copies it to the log. Updates that a hub publishes reach its own subscribers in that way
+//! too.
 
 mod connection;
 mod entry;
@@ -36,20 +36,21 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Tasks that may wait for Redis; publishers of further updates get 503.
+/// The maximum number of tasks that wait for Redis; publishers of further updates get 503.
 const QUEUE: usize = 4096;
-/// Bytes of the updates that may wait for Redis.
+/// The maximum number of content bytes of the updates that wait for Redis.
 const QUEUE_BYTES: usize = 64 << 20;
-/// Bytes of a reply, unless a single update may be larger.
+/// The maximum length of a reply in bytes, unless a single update may be larger.
 const REPLY_BYTES: usize = 64 << 20;
-/// How much larger an update may be as JSON, which escapes a control character with six bytes.
+/// The factor by which an update may grow as JSON, which escapes a control character with six bytes.
 const ESCAPED: usize = 8;
-/// How long the start waits for the history. A hub whose Redis is missing starts without it.
+/// The maximum time that the start waits for the history. A hub whose Redis is not available starts without
+/// it.
 const START_WAIT: Duration = Duration::from_secs(10);
-/// Pauses between two attempts to reach Redis, the first and the longest.
+/// The pauses between two attempts to reach Redis: the first and the longest.
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(2));
 
-/// What the thread that appends is to do.
+/// A task for the thread that appends.
 #[derive(Debug)]
 enum Task {
     Publish(Job),
@@ -57,7 +58,7 @@ enum Task {
     CatchUp(Ticket),
 }
 
-/// The hub's side of the two threads.
+/// The hub's handle for the two threads.
 #[derive(Debug)]
 pub(super) struct RedisStore {
     tasks: Option<SyncSender<Task>>,
@@ -65,25 +66,25 @@ pub(super) struct RedisStore {
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
-/// What the threads and the hub share.
+/// The state that the threads and the hub share.
 #[derive(Debug)]
 struct Link {
     url: Url,
     /// The key of the stream.
     key: String,
-    /// Updates that the stream keeps at least.
+    /// The minimum number of updates that the stream keeps.
     length: usize,
     reply_bytes: usize,
-    /// Bytes of the updates that wait.
+    /// The number of content bytes of the updates that wait.
     queued: AtomicUsize,
-    /// Whether the log follows the stream now, so that waiting for an entry is of use.
+    /// Whether the log follows the stream now, so that a ticket can wait for an entry.
     is_following: AtomicBool,
-    /// Times that the log followed the stream again after a failure.
+    /// The number of times that the log followed the stream again after a failure.
     reconnections: AtomicU64,
-    /// How far the log is, and the tickets that wait for an entry.
+    /// The position of the log in the stream, and the tickets that wait for an entry.
     progress: Mutex<Progress>,
-    /// Whether the log does not follow the stream any longer, as another process does. It is locked while entries are
-    /// appended to the log.
+    /// Whether the log no longer follows the stream, because another process does. The lock is held while
+    /// entries are appended to the log.
     is_frozen: Mutex<bool>,
     thawed: Condvar,
     state: Mutex<State>,
@@ -95,29 +96,29 @@ struct Progress {
     /// The last entry that is in the log.
     position: EntryId,
     waiting: Vec<(Ticket, EntryId)>,
-    /// The newest entries, and where the log was after each.
+    /// The newest entries, each with the position of the log after it.
     taken: VecDeque<(EntryId, Sequence)>,
 }
 
 #[derive(Debug, Default)]
 struct State {
     has_ended: bool,
-    /// What became of the first attempt to read the history.
+    /// The result of reading the history at the start.
     start: Option<Result<(), Start>>,
     /// The connections of the two threads.
     sockets: [Option<Socket>; 2],
 }
 
-/// Why the history was not read at the start.
+/// The reason why the history was not read at the start.
 #[derive(Clone, Debug)]
 enum Start {
-    /// There is no Redis yet.
+    /// Redis is not available yet.
     Missing,
-    /// An operator has to change something.
+    /// An operator has to change something; the text is the reason.
     Refused(String),
 }
 
-/// Which thread a connection belongs to.
+/// The thread to which a connection belongs.
 #[derive(Clone, Copy)]
 enum Role {
     Publish,
@@ -125,7 +126,7 @@ enum Role {
 }
 
 impl RedisStore {
-    /// The store before its threads run, and what they need.
+    /// Creates the store before its threads run, and the values that the threads need.
     pub(super) fn new(url: &Url, config: &HubConfig) -> (Self, Prepared) {
         let link = Arc::new(Link {
             url: url.clone(),
@@ -149,7 +150,7 @@ impl RedisStore {
         )
     }
 
-    /// Hands an update over.
+    /// Queues an update for Redis.
     pub(super) fn put(&self, job: Job) -> Result<(), Reject> {
         let bytes = job.publication.data.len();
         let queued = self.link.queued.fetch_add(bytes, Ordering::Relaxed);
@@ -176,7 +177,7 @@ impl RedisStore {
         })
     }
 
-    /// The connection now.
+    /// Returns the present state of the connection.
     pub(super) fn statistics(&self) -> HubStoreStatistics {
         HubStoreStatistics {
             is_connected: self.link.is_following.load(Ordering::Relaxed),
@@ -184,16 +185,16 @@ impl RedisStore {
         }
     }
 
-    /// Whether the history was read once.
+    /// Returns whether the history was read successfully.
     pub(super) fn is_loaded(&self) -> bool {
         matches!(self.link.state().start, Some(Ok(())))
     }
 
-    /// Starts the threads, and waits until the history is read. A Redis that is missing is waited for
-    /// beside the hub's work.
+    /// Starts the threads, and waits until the history is read. If Redis is not available, the threads wait
+    /// for it while the hub works.
     ///
     /// # Errors
-    /// There are no threads, or Redis refuses what the hub needs.
+    /// A thread cannot be started, or Redis refuses a command that the hub needs.
     pub(super) fn start(&self, prepared: Prepared, owner: &Arc<HubShared>) -> anyhow::Result<()> {
         let (link, shared) = (self.link.clone(), Arc::downgrade(owner));
         let publisher = publish::Publisher::new(link.clone(), shared.clone());
@@ -217,7 +218,7 @@ impl RedisStore {
     }
 }
 
-/// What the threads need.
+/// The values that the threads need.
 #[derive(Debug)]
 pub(super) struct Prepared {
     tasks: Receiver<Task>,
@@ -241,7 +242,7 @@ impl Link {
         lock(&self.state)
     }
 
-    /// Ends both threads, whatever they wait for.
+    /// Ends both threads, and interrupts their waiting.
     fn end(&self) {
         let mut state = self.state();
         state.has_ended = true;
@@ -257,7 +258,7 @@ impl Link {
         self.state().has_ended
     }
 
-    /// Connects, so that [`Link::end`] ends what waits for a reply.
+    /// Connects, and stores the socket, so that [`Link::end`] can interrupt a thread that waits for a reply.
     fn connect(&self, role: Role) -> Result<connection::Connection, connection::RedisError> {
         let connection = connection::Connection::open(&self.url, self.reply_bytes)?;
         let socket = connection.socket()?;
@@ -269,7 +270,7 @@ impl Link {
         Ok(connection)
     }
 
-    /// Waits for a time or for the end.
+    /// Waits for `time`, or until the hub has ended.
     fn pause(&self, time: Duration) {
         let until = Instant::now() + time;
         let mut state = self.state();
@@ -283,7 +284,7 @@ impl Link {
         }
     }
 
-    /// Notes what became of reading the history. Later outcomes than success change nothing.
+    /// Notes the result of reading the history. Results after a success are ignored.
     fn note_start(&self, outcome: Result<(), Start>) {
         let mut state = self.state();
         if !matches!(state.start, Some(Ok(()))) {
@@ -307,7 +308,7 @@ impl Link {
         state.start.clone()
     }
 
-    /// The log has the stream up to here: tickets that wait for that are answered.
+    /// Notes that the log has the stream up to `position`, and answers the tickets that wait for that.
     fn advance(&self, shared: &HubShared, position: EntryId) {
         let mut progress = lock(&self.progress);
         progress.position = position;
@@ -326,7 +327,8 @@ impl Link {
         }
     }
 
-    /// Redis is missing: nobody waits for an entry any longer.
+    /// Answers all tickets that wait for an entry with an error, because the log no longer follows the
+    /// stream.
     fn fail_waiting(&self, shared: &HubShared, answer: &Reject) {
         self.is_following.store(false, Ordering::SeqCst);
         let waiting = std::mem::take(&mut lock(&self.progress).waiting);

@@ -1,4 +1,4 @@
-//! What the workers of one hub share: the log, the keys, the matchers in use.
+//! The state that the workers of one hub share: the log, the keys, the matchers in use.
 
 use super::{
     CARE_INTERVAL, keys,
@@ -41,23 +41,26 @@ pub(crate) struct HubShared {
     pub(super) matchers: MatcherCache,
     pub(super) subscribers: Option<Verifier>,
     pub(super) publishers: Option<Verifier>,
-    /// How long a stream lasts at most.
+    /// The maximum duration of a stream.
     pub(super) max_lifetime: Option<MaxLifetime>,
-    /// The log. Workers copy from it, so that nobody holds the lock while it sends.
+    /// The log. Workers copy from it, so that no worker holds the lock while it sends.
     pub(super) log: Mutex<History>,
-    /// What becomes of updates during a live upgrade.
+    /// The state of a live upgrade, which decides where updates go.
     pub(super) transfer: Mutex<Transfer>,
-    /// After a live upgrade: a position in the log of the former process, and the same place in this one, if they differ.
+    /// After a live upgrade: a position in the log of the former process, and the corresponding position in
+    /// this log, if they may differ.
     pub(super) anchor: Mutex<Option<(Sequence, Sequence)>>,
-    /// Whether there is a live upgrade. It is changed while the log is locked.
+    /// Whether a live upgrade is in progress. It is changed while the log is locked, except at the start and
+    /// with Redis.
     pub(super) is_transferring: AtomicBool,
-    /// Whether publishers or subscribers may wait for an answer.
+    /// Whether publishers or subscribers may be waiting for an answer.
     pub(super) may_answer: AtomicBool,
-    /// The last update of the log: a look at it costs no lock.
+    /// The position of the last update in the log, which can be read without the lock.
     pub(super) head: AtomicU64,
-    /// Where updates go before they are in the log, if the history is kept elsewhere too.
+    /// The store that receives updates before they are appended to the log, if the history is kept elsewhere
+    /// too.
     store: Option<Store>,
-    /// What became of updates that were to be stored, for each worker.
+    /// The answers for waiting exchanges, for each worker.
     answers: Box<[Mutex<Mailbox>]>,
     rate: Mutex<RateLimit>,
     registry: Mutex<Registry>,
@@ -65,34 +68,35 @@ pub(crate) struct HubShared {
     /// Whether the log has grown since the workers were notified, and whether the hub has ended.
     news: Mutex<News>,
     has_news: Condvar,
-    /// Workers that were notified and have not read the log since.
+    /// For each worker, whether it was notified and has not read the log since.
     notified: Box<[AtomicBool]>,
     started_at: Instant,
 }
 
-/// A publisher that waits until its update is stored.
+/// An exchange that waits: a publisher until its update is stored, a subscriber until the log has caught up.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Ticket {
     pub(super) worker: WorkerId,
     pub(super) exchange: ExchangeId,
 }
 
-/// A worker of the hub. One that takes the place of another has its number, and the next generation: an answer for an
-/// exchange of the former one must not reach an exchange of the same number.
+/// A worker of the hub. A worker that replaces another one has the same index and the next generation: an
+/// answer for an exchange of the former worker must not reach an exchange of the new worker with the same
+/// number.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct WorkerId {
     pub(super) index: usize,
     generation: u32,
 }
 
-/// The answers that wait for a worker.
+/// The answers that a worker has not taken yet.
 #[derive(Debug, Default)]
 struct Mailbox {
     generation: u32,
     answers: Answers,
 }
 
-/// The outcome of updates, each with the exchange that waits for it.
+/// Answers, each with the exchange that waits for it.
 pub(super) type Answers = Vec<(ExchangeId, Result<Arc<str>, Reject>)>;
 
 #[derive(Debug, Default)]
@@ -102,10 +106,10 @@ struct News {
 }
 
 impl HubShared {
-    /// Reads the keys. `origin` is the server's URL where none is configured.
+    /// Reads the keys and opens the store. `origin` is the server's URL if none is configured.
     ///
     /// # Errors
-    /// A key cannot be read, or is none.
+    /// A key cannot be read or is invalid, or the store cannot be opened.
     pub(crate) fn open(
         config: &Arc<HubConfig>,
         origin: &str,
@@ -171,7 +175,8 @@ impl HubShared {
         Ok(shared)
     }
 
-    /// Verifies tokens with other keys from now on; those of publishers too, unless they have their own.
+    /// Replaces the keys that verify tokens. The keys for publishers are replaced too, unless they have their
+    /// own.
     pub(super) fn set_keys(&self, keys: &KeySet) {
         let publishers = self.publishers.as_ref().filter(|_| self.config.publisher_keys.is_none());
         for verifier in self.subscribers.iter().chain(publishers) {
@@ -179,17 +184,17 @@ impl HubShared {
         }
     }
 
-    /// Whether [`HubShared::end`] was called.
+    /// Returns whether [`HubShared::end`] was called.
     pub(super) fn has_ended(&self) -> bool {
         lock(&self.news).has_ended
     }
 
-    /// Whether workers need the thread that tells them of what others do.
+    /// Returns whether workers need the thread that notifies them of the actions of other threads.
     pub(crate) fn needs_news(&self) -> bool {
         self.notified.len() > 1 || self.may_answer.load(Ordering::Acquire)
     }
 
-    /// Publishes an update. Returns its identifier, or `None` if the answer comes later, because it
+    /// Publishes an update. Returns its identifier, or `None` if the answer comes later, because the update
     /// must be stored first.
     pub(super) fn publish(
         &self,
@@ -206,7 +211,7 @@ impl HubShared {
     /// Publishes an update, here or in the other process of a live upgrade.
     pub(super) fn publish_job(&self, job: Job) -> Result<Option<Arc<str>>, Reject> {
         if self.store.is_none() {
-            // Encoded before the lock is taken: an update may be large.
+            // The update is encoded before the lock is taken, because it may be large.
             let update = Arc::new(Update::new(&job.id, &job.publication));
             let log = lock(&self.log);
             if self.is_transferring.load(Ordering::Acquire) {
@@ -218,10 +223,11 @@ impl HubShared {
             return Ok(Some(id));
         }
         if self.redis().is_some() {
-            // It numbers updates for both processes of an upgrade.
+            // Redis numbers the updates of both processes of an upgrade.
             return self.publish_here(job);
         }
-        // The lock keeps an upgrade from beginning in between: the file is closed behind this update.
+        // The lock prevents an upgrade from beginning before this update is queued; the file is closed after
+        // it.
         let log = lock(&self.log);
         if self.is_transferring.load(Ordering::Acquire) {
             drop(log);
@@ -240,7 +246,7 @@ impl HubShared {
         Ok(Some(id))
     }
 
-    /// The Redis of the history, if it is in one.
+    /// Returns the Redis store of the history, if there is one.
     pub(super) fn redis(&self) -> Option<&RedisStore> {
         match &self.store {
             Some(Store::Redis(store)) => Some(store),
@@ -248,7 +254,7 @@ impl HubShared {
         }
     }
 
-    /// The file of the history, if it is in one.
+    /// Returns the file store of the history, if there is one.
     pub(super) fn file(&self) -> Option<&HubStore> {
         match &self.store {
             Some(Store::File(store)) => Some(store),
@@ -276,14 +282,15 @@ impl HubShared {
         id
     }
 
-    /// Leaves out a position: updates were lost between the last one and the next one, which
-    /// subscribers learn from the notice that updates were skipped.
+    /// Leaves out a position, because updates were lost between the last one and the next one. Subscribers
+    /// then receive the notice that updates were skipped.
     pub(super) fn skip_one(&self) {
         lock(&self.log).leave_gap();
     }
 
-    /// Has a ticket answered when the log has what other hubs have published until now. False if
-    /// the log is never behind, or knows this identifier anyway.
+    /// Requests an answer to a ticket for the time when the log has all updates that other hubs have
+    /// published until now. Returns false if no wait is necessary: the log is never behind, or the log knows
+    /// this identifier in any case.
     pub(super) fn catch_up(&self, last_event_id: &str, ticket: Ticket) -> Result<bool, Reject> {
         match &self.store {
             Some(store) if store.may_lag(last_event_id) => store.catch_up(ticket).map(|()| true),
@@ -291,13 +298,14 @@ impl HubShared {
         }
     }
 
-    /// Has the workers notified that the log has grown.
+    /// Requests that the workers are notified, because the log has grown or there are answers.
     pub(super) fn tell(&self) {
         lock(&self.news).is_there = true;
         self.has_news.notify_one();
     }
 
-    /// A worker begins, perhaps in the place of one that has panicked: what waited for that one is dropped.
+    /// Registers a worker, which may replace one that has panicked. Answers for the replaced worker are
+    /// dropped.
     pub(super) fn begin_worker(&self, index: usize) -> WorkerId {
         self.notified[index].store(false, Ordering::SeqCst);
         let mut mailbox = lock(&self.answers[index]);
@@ -306,7 +314,7 @@ impl HubShared {
         WorkerId { index, generation }
     }
 
-    /// Tells a publisher what became of its update.
+    /// Queues the answer for an exchange. The answer is dropped if the worker of the exchange was replaced.
     pub(super) fn answer(&self, ticket: Ticket, answer: Result<Arc<str>, Reject>) {
         let mut mailbox = lock(&self.answers[ticket.worker.index]);
         if mailbox.generation == ticket.worker.generation {
@@ -314,38 +322,40 @@ impl HubShared {
         }
     }
 
-    /// Whether there are answers.
+    /// Returns whether there are answers for a worker.
     #[inline]
     pub(super) fn has_answers(&self, worker: usize) -> bool {
         self.may_answer.load(Ordering::Acquire) && !lock(&self.answers[worker]).answers.is_empty()
     }
 
-    /// Takes the answers for the publishers of a worker.
+    /// Takes the answers for the exchanges of a worker.
     pub(super) fn take_answers(&self, worker: usize) -> Answers {
         std::mem::take(&mut lock(&self.answers[worker]).answers)
     }
 
-    /// Whether the publisher's update is within the rate.
+    /// Counts a publisher's update. Returns whether it is within the rate limit.
     pub(super) fn allows_update(&self) -> bool {
         let now = self.now();
         lock(&self.rate).allow(now)
     }
 
-    /// The position of the newest update.
+    /// Returns the position of the newest update.
     #[inline]
     pub(super) fn head(&self) -> Sequence {
         self.head.load(Ordering::Acquire)
     }
 
-    /// Copies to a worker's history what it does not have yet, and names each to it. Positions that
-    /// left the log before this worker read them are named without an update, by the last one.
+    /// Copies new updates to a worker's history, and calls `note` for each. If positions left the log before
+    /// this worker read them, `note` is called once for all of them, with the last of these positions and
+    /// without an update.
     pub(super) fn read_on(
         &self,
         worker: usize,
         history: &mut History,
         mut note: impl FnMut(Sequence, Option<&Arc<Update>>),
     ) {
-        // Before the log is read: an update that is appended later causes another notification.
+        // The mark is cleared before the log is read, so that an update that is appended later causes another
+        // notification.
         self.notified[worker].store(false, Ordering::SeqCst);
         let now = self.now();
         let mut log = lock(&self.log);
@@ -364,12 +374,13 @@ impl HubShared {
         history.expire(now);
     }
 
-    /// The clock of the log. It begins late enough that there are times for the updates of a former process.
+    /// Returns the time on the clock of the log. The clock begins at `history_age`, so that the times of
+    /// updates from a former process can be expressed.
     pub(super) fn now(&self) -> Duration {
         self.config.limits.history_age.saturating_add(self.started_at.elapsed())
     }
 
-    /// The history and its store now.
+    /// Returns the present size of the history, and the state of its store.
     pub(crate) fn statistics(&self) -> HubStatistics {
         let (updates, bytes) = lock(&self.log).size();
         HubStatistics {
@@ -379,17 +390,17 @@ impl HubShared {
         }
     }
 
-    /// The active subscriptions.
+    /// Returns the active subscriptions.
     pub(super) fn registry(&self) -> MutexGuard<'_, Registry> {
         lock(&self.registry)
     }
 
-    /// The identifier of the newest update, or `earliest`.
+    /// Returns the identifier of the newest update, or `earliest`.
     pub(super) fn last_id(&self) -> String {
         lock(&self.log).last_id().to_owned()
     }
 
-    /// Counts one more subscriber of an address. False if it has too many.
+    /// Counts one more subscriber of an address. Returns false if the address has too many.
     pub(super) fn enter(&self, address: IpAddr) -> bool {
         let most = self.config.limits.subscribers_per_address;
         let mut addresses = lock(&self.addresses);
@@ -399,7 +410,7 @@ impl HubShared {
         has_room
     }
 
-    /// Counts one subscriber of an address less.
+    /// Removes one subscriber from the count of an address.
     pub(super) fn leave(&self, address: IpAddr) {
         let mut addresses = lock(&self.addresses);
         if let Some(count) = addresses.get_mut(&address) {
@@ -410,24 +421,25 @@ impl HubShared {
         }
     }
 
-    /// Whether a worker must be notified: it has not been since it last read the log.
+    /// Marks a worker as notified. Returns whether it must be notified, because it was not since it last read
+    /// the log.
     pub(super) fn needs_notification(&self, worker: usize) -> bool {
         !self.notified[worker].swap(true, Ordering::SeqCst)
     }
 
-    /// Whether a worker was notified and has not looked since.
+    /// Returns whether a worker was notified and has not read the log since.
     #[inline]
     pub(super) fn is_notified(&self, worker: usize) -> bool {
         self.notified[worker].load(Ordering::Acquire)
     }
 
-    /// A worker looks at the log and at its answers: an update or answer that arrives from now on notifies it again, also
-    /// if this notification was in vain.
+    /// Clears the mark of a worker that is about to read the log and its answers. An update or answer that
+    /// arrives from now on notifies the worker again, even if this notification was unnecessary.
     pub(super) fn has_looked(&self, worker: usize) {
         self.notified[worker].store(false, Ordering::SeqCst);
     }
 
-    /// Waits until the log has grown since the last call. False when the hub has ended.
+    /// Waits until the log has grown since the last call. Returns false if the hub has ended.
     pub(super) fn wait_for_news(&self) -> bool {
         let mut news = lock(&self.news);
         while !news.is_there && !news.has_ended {
@@ -444,7 +456,7 @@ impl HubShared {
     }
 }
 
-/// The time in seconds since 1970, for tokens.
+/// Returns the time in seconds since 1970, for tokens.
 pub(super) fn unix_time() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs())
 }

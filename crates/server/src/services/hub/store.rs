@@ -1,11 +1,11 @@
-//! The history on disk: what was acknowledged is there after a restart.
+//! The history on disk: acknowledged updates are available after a restart.
 //!
-//! A thread of its own writes, for two reasons. Workers may have file tables of their own, in which
-//! the file is not open. And a commit waits for the disk: meanwhile further updates collect, and
-//! the next commit takes all of them.
+//! A separate thread writes, for two reasons. Workers may have separate file tables, in which the file is not
+//! open. And a commit waits for the disk: further updates accumulate meanwhile, and the next commit contains
+//! all of them.
 //!
-//! Only one process at a time can have the file open. In a live upgrade the former process closes it before it hands its
-//! log over, and the new one opens it then.
+//! Only one process at a time can have the file open. In a live upgrade the former process closes the file
+//! before it hands its log over, and then the new process opens it.
 
 use super::{
     record::Record,
@@ -34,13 +34,14 @@ use std::{
 
 /// Updates by their position in the log, as JSON.
 const UPDATES: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("mercure-updates-1");
-/// Updates that may wait for the disk; publishers of further ones receive an error and may retry.
+/// The maximum number of updates that wait for the disk; publishers of further ones receive an error and may
+/// retry.
 const QUEUE: usize = 4096;
-/// Updates of one commit.
+/// The maximum number of updates in one commit.
 const BATCH: usize = 1024;
-/// Between two tries to open a file that could not be written to.
+/// The minimum time between two attempts to open the file after a failure.
 const REOPEN_PAUSE: Duration = Duration::from_secs(1);
-/// How long it may take to open or to close the file, in an upgrade.
+/// The maximum time to open or close the file in an upgrade.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// An update on its way to the store.
@@ -50,11 +51,11 @@ pub(super) struct Job {
     pub(super) id: String,
     /// The publisher's ticket: it is answered when the update is stored.
     pub(super) ticket: Option<Ticket>,
-    /// A thread that waits for the same.
+    /// The channel of a thread that waits for the same outcome.
     pub(super) waiting: Option<SyncSender<Result<(), Reject>>>,
 }
 
-/// Gives the outcome of an update to its publisher and to the thread that waits for it.
+/// Sends the outcome of an update to its publisher and to the thread that waits for it.
 pub(super) fn finish(
     shared: &HubShared,
     ticket: Option<Ticket>,
@@ -62,7 +63,7 @@ pub(super) fn finish(
     outcome: Result<Arc<str>, Reject>,
 ) {
     if let Some(waiting) = waiting {
-        // It waits for one outcome, and there is room for one.
+        // The thread waits for one outcome, and the channel has room for one.
         let _ = waiting.try_send(outcome.clone().map(drop));
     }
     if let Some(ticket) = ticket {
@@ -70,17 +71,17 @@ pub(super) fn finish(
     }
 }
 
-/// What the thread is to do.
+/// A task for the thread.
 #[derive(Debug)]
 enum Task {
     Store(Job),
     /// Close the file: another process opens it next.
     Close(SyncSender<anyhow::Result<()>>),
-    /// Open the file, and take in what another process has stored there.
+    /// Open the file, and read the updates that another process has stored there.
     Open(SyncSender<anyhow::Result<()>>),
 }
 
-/// Where updates go before they are in the log.
+/// The store that receives updates before they are appended to the log.
 #[derive(Debug)]
 pub(super) enum Store {
     File(HubStore),
@@ -88,7 +89,7 @@ pub(super) enum Store {
 }
 
 impl Store {
-    /// Hands an update over. Its publisher is answered when it is stored.
+    /// Queues an update. Its publisher is answered when the update is stored.
     pub(super) fn put(&self, job: Job) -> Result<(), Reject> {
         match self {
             Self::File(store) => store.put(job),
@@ -96,7 +97,7 @@ impl Store {
         }
     }
 
-    /// Whether the log may lack updates of other hubs that a client has.
+    /// Returns whether the log may lack updates of other hubs that a client has.
     pub(super) fn may_lag(&self, last_event_id: &str) -> bool {
         match self {
             Self::File(_) => false,
@@ -104,7 +105,7 @@ impl Store {
         }
     }
 
-    /// Answers a ticket once the log has what other hubs have published until now.
+    /// Answers a ticket once the log has all updates that other hubs have published until now.
     pub(super) fn catch_up(&self, ticket: Ticket) -> Result<(), Reject> {
         match self {
             Self::File(_) => Err(unavailable("a file has no other hubs")),
@@ -113,7 +114,7 @@ impl Store {
     }
 }
 
-/// The way to the thread that writes.
+/// The handle of the thread that writes.
 #[derive(Debug)]
 pub(super) struct HubStore {
     tasks: Option<SyncSender<Task>>,
@@ -121,7 +122,7 @@ pub(super) struct HubStore {
 }
 
 impl HubStore {
-    /// Hands an update over.
+    /// Queues an update for the disk.
     pub(super) fn put(&self, job: Job) -> Result<(), Reject> {
         let stopping = || unavailable("the hub is stopping: try again later");
         let tasks = self.tasks.as_ref().ok_or_else(stopping)?;
@@ -131,18 +132,18 @@ impl HubStore {
         })
     }
 
-    /// Stores what waits, and closes the file.
+    /// Stores the waiting updates, and closes the file.
     ///
     /// # Errors
-    /// That takes too long.
+    /// The thread takes too long, or the hub is stopping.
     pub(super) fn close(&self) -> anyhow::Result<()> {
         self.request(Task::Close)
     }
 
-    /// Opens the file again, and appends to the log what another process has stored there.
+    /// Opens the file again, and appends the updates that another process has stored there to the log.
     ///
     /// # Errors
-    /// It cannot be opened now. The next update tries again.
+    /// The file cannot be opened now. The next update tries again.
     pub(super) fn open(&self) -> anyhow::Result<()> {
         self.request(Task::Open)
     }
@@ -171,7 +172,7 @@ impl Drop for HubStore {
     }
 }
 
-/// The store cannot take it now.
+/// Returns the error (503) for a request that the hub cannot handle now.
 pub(super) fn unavailable(message: &'static str) -> Reject {
     Reject { status: 503, code: None, message: message.into() }
 }
@@ -181,12 +182,12 @@ pub(super) fn unavailable(message: &'static str) -> Reject {
 pub(super) struct StoreFile {
     path: PathBuf,
     limits: Limits,
-    /// `None` after a failure: redb refuses further changes until the file is opened again. Also while another
-    /// process has it.
+    /// `None` after a failure, because redb refuses further changes until the file is opened again. Also
+    /// `None` while another process has the file open.
     database: Option<Database>,
-    /// Another process may have stored updates since it was closed.
+    /// Whether another process may have stored updates since the file was closed.
     may_be_ahead: bool,
-    /// When it was last opened, or could not be.
+    /// The time of the last attempt to open the file.
     opened_at: Instant,
     tasks: Receiver<Task>,
     /// The first position that the file holds.
@@ -196,13 +197,15 @@ pub(super) struct StoreFile {
     has_failed: bool,
 }
 
-/// What the file holds: each update with its position.
+/// The content of the file: each update with its position.
 pub(super) type Contents = Vec<(Sequence, String, Publication)>;
 
-/// Opens the file, or creates it. Returns what it holds within the limits, and the first position that it holds.
+/// Opens the file, or creates it. Returns its updates within the limits, and the first position that it
+/// holds.
 fn open_file(path: &Path, limits: &Limits) -> anyhow::Result<(Database, Contents, Sequence)> {
     let database = Database::create(path)?;
-    // The table is made now, so that reading finds it, and that the file can be written to.
+    // The table is created now, so that the following read finds it, and a file that cannot be written to is
+    // noticed.
     let change = database.begin_write()?;
     change.open_table(UPDATES)?;
     change.commit()?;
@@ -225,17 +228,17 @@ fn open_file(path: &Path, limits: &Limits) -> anyhow::Result<(Database, Contents
     Ok((database, contents, first))
 }
 
-/// Whether another process has the file open.
+/// Returns whether another process has the file open.
 fn is_in_use(error: &anyhow::Error) -> bool {
     matches!(error.downcast_ref(), Some(DatabaseError::DatabaseAlreadyOpen))
 }
 
 impl StoreFile {
-    /// Opens the file, or creates it, and reads what it holds within the limits. In a live upgrade it may be the
-    /// former process that has it open; then it is opened later.
+    /// Opens the file, or creates it, and reads its updates within the limits. In a live upgrade the former
+    /// process may still have the file open; then it is opened later.
     ///
     /// # Errors
-    /// It cannot be opened, another process has it open, or it holds something else.
+    /// The file cannot be opened, another process has it open, or it has other content.
     pub(super) fn open(path: &Path, limits: &Limits) -> anyhow::Result<(Self, HubStore, Contents)> {
         let (database, contents, first) = match open_file(path, limits) {
             Ok((database, contents, first)) => (Some(database), contents, first),
@@ -261,11 +264,12 @@ impl StoreFile {
     /// Starts the thread, which ends when the hub does.
     ///
     /// # Errors
-    /// There is no thread.
+    /// The thread cannot be started.
     pub(super) fn start(mut self, owner: &Arc<HubShared>, store: &HubStore) -> io::Result<()> {
         let shared = Arc::downgrade(owner);
         let thread = thread::Builder::new().name("hub-store".into()).spawn(move || {
-            // The hub itself holds the other end: when it is gone, nothing more can come.
+            // The hub itself holds the other end of the channel: when the hub is dropped, no more tasks can
+            // arrive.
             while let Ok(first) = self.tasks.recv() {
                 let Some(shared) = shared.upgrade() else { return };
                 let (mut next, mut batch) = (Some(first), Vec::new());
@@ -299,7 +303,7 @@ impl StoreFile {
     fn store(&mut self, shared: &HubShared, batch: Vec<Job>) {
         let outcome = self.write(shared, &batch);
         match (&outcome, std::mem::replace(&mut self.has_failed, outcome.is_err())) {
-            // Written once, not for each update.
+            // The error is logged once, not for each update.
             (Err(error), false) => {
                 let path = self.path.display();
                 tracing::error!("--hub-store file:{path}: updates are refused: {error:#}");
@@ -343,7 +347,7 @@ impl StoreFile {
         let (database, contents, first) = open_file(&self.path, &self.limits)?;
         self.first = first;
         for (sequence, id, publication) in contents {
-            // Those that the log has already are left out there.
+            // `append_at` ignores updates that the log has already.
             shared.append_at(sequence, Update::new(&id, &publication), self.limits.history_age);
         }
         self.may_be_ahead = false;
@@ -352,7 +356,7 @@ impl StoreFile {
         Ok(())
     }
 
-    /// Commits a batch, and removes what left the history.
+    /// Commits a batch, and removes the updates that have left the history.
     fn commit(&mut self, database: &Database, next: Sequence, batch: &[Job]) -> anyhow::Result<()> {
         let change = database.begin_write()?;
         let end = next + batch.len() as u64;

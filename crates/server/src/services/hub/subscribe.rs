@@ -36,20 +36,21 @@ pub(super) struct Candidate {
     query: Query,
     pub(super) audience: Audience,
     access: Option<Access>,
-    /// The last update that it has.
+    /// The position of the last update that the client has.
     pub(super) cursor: Sequence,
-    /// `Last-Event-ID` of the response, where the request has one.
+    /// `Last-Event-ID` of the response, if the request has one.
     pub(super) last_id: Option<Arc<str>>,
-    /// The last update that it says to have, if the log does not have it.
+    /// The identifier of the last update that the client claims to have, if the log does not have that
+    /// update.
     unknown_id: Option<String>,
-    /// Its token was in the query: shared caches must not keep the answer.
+    /// Whether the token was in the query: then shared caches must not store the response.
     has_query_token: bool,
 }
 
-/// What the head of a subscribe request says, apart from the topics.
+/// The data from the head of a subscribe request, apart from the topics.
 #[derive(Debug)]
 pub(super) struct SubscribeHead {
-    /// The query, and the content of a QUERY request behind it.
+    /// The query of the target, followed by the content of a QUERY request.
     query: Vec<u8>,
     access: Option<Access>,
     has_query_token: bool,
@@ -75,7 +76,7 @@ pub(super) struct Return {
 }
 
 impl Candidate {
-    /// The fields that streams and polls have in common.
+    /// Returns the response fields that streams and polls have in common.
     pub(super) fn fields(&self) -> String {
         let mut fields = String::from(if self.has_query_token {
             "Cache-Control: private, no-store\r\n"
@@ -85,7 +86,7 @@ impl Candidate {
         if let Some(id) = &self.last_id {
             fields.push_str(&format!("Last-Event-ID: {id}\r\nMercure-Last-Event-ID: {id}\r\n"));
         }
-        // A proxy that collects a response before it passes it on would hold events back.
+        // A proxy that buffers a response before it forwards it would delay events.
         fields.push_str("X-Accel-Buffering: no\r\nIncremental: ?1\r\n");
         fields.push_str(ACCEPT_QUERY);
         fields
@@ -110,8 +111,8 @@ impl Hub {
         }
     }
 
-    /// Decides from the head of a QUERY request (RFC 10008) whether its content, which has the topics, is
-    /// received.
+    /// Decides from the head of a QUERY request (RFC 10008) whether its content, which contains the topics,
+    /// is received.
     pub(super) fn admit_query(
         &self,
         request: &Request<'_>,
@@ -135,7 +136,8 @@ impl Hub {
         head: SubscribeHead,
         outbox: &mut Outbox,
     ) -> Flow<Exchange> {
-        // Before the cursor is chosen: an update that came meanwhile is in the past then.
+        // The log is read before the cursor is chosen, so that the cursor is after all updates that have
+        // arrived meanwhile.
         self.read_on();
         let wait = head.wait;
         let mut candidate = match self.candidate(head) {
@@ -165,7 +167,8 @@ impl Hub {
         self.admit_subscriber(context, asker, candidate, wait, outbox)
     }
 
-    /// The log has what other hubs had when the subscriber came, or that cannot be found out.
+    /// Continues a subscription when the log has all updates that other hubs had when the request arrived, or
+    /// when that cannot be determined.
     pub(super) fn resume_subscribe(
         &mut self,
         context: &mut RequestContext<'_>,
@@ -195,7 +198,7 @@ impl Hub {
         self.admit_subscriber(context, asker, candidate, wait, outbox)
     }
 
-    /// Begins a stream or a long poll of a client that may have it.
+    /// Begins a stream or a long poll for a client that is permitted to subscribe.
     fn admit_subscriber(
         &mut self,
         context: &mut RequestContext<'_>,
@@ -245,7 +248,7 @@ impl Hub {
             .lines(&asker.cors)
             .lines(candidate.fields().as_bytes())
             .field("Content-Type", b"text/event-stream");
-        // The comment makes the client notice that the stream is open, and proxies pass it on.
+        // With this comment the client notices that the stream is open; proxies forward it.
         if is_raw {
             head.lines(b"Connection: close\r\n").end();
             outbox.bytes().extend_from_slice(b":\n");
@@ -322,13 +325,13 @@ impl Hub {
         Ok(Candidate { query, audience, access, cursor, last_id, unknown_id, has_query_token })
     }
 
-    /// The cursor of a subscriber that comes back, and the identifier that it is answered.
+    /// Returns the cursor of a returning subscriber, and the identifier for the response.
     fn start_of(&self, start: Start, audience: &Audience) -> (Sequence, Arc<str>) {
         let visible = |update: &Update| audience.may_read(update, &self.shared.url);
         (start.cursor, self.history.response_id(start, BACKWARD_SCAN, visible))
     }
 
-    /// Counts the subscriber among those of its address, where that is limited.
+    /// Counts the subscriber among those of its address, if their number is limited.
     fn count_address(&self, context: &RequestContext<'_>) -> Result<Option<IpAddr>, Reject> {
         if self.shared.config.limits.subscribers_per_address == 0 {
             return Ok(None);
@@ -343,13 +346,13 @@ impl Hub {
         )))
     }
 
-    /// Tells of the subscriptions of a subscriber, if the hub does that.
+    /// Registers and publishes the subscriptions of a subscriber, if the hub is configured to do so.
     fn register(&self, candidate: &Candidate) -> Vec<Subscription> {
         if !self.shared.config.subscriptions {
             return Vec::new();
         }
         let subject = candidate.access.as_ref().and_then(|access| self.name_of(access));
-        // One token may have several connections, which are one subscriber then.
+        // Several connections with one token count as one subscriber.
         let subscriber: Arc<str> =
             subject.unwrap_or_else(|| format!("urn:uuid:{}", uuid::Uuid::new_v4())).into();
         let mut subscriptions = Vec::new();
@@ -367,8 +370,8 @@ impl Hub {
         subscriptions
     }
 
-    /// The identifier of the subscriber that a token describes. A subject is unique only with its
-    /// issuer, if the hub has several.
+    /// Returns the identifier of the subscriber that a token describes. A subject is unique only together
+    /// with its issuer, if the hub has several issuers.
     fn name_of(&self, access: &Access) -> Option<String> {
         let subject = access.subject.as_ref().filter(|subject| !subject.is_empty())?;
         match &access.issuer {

@@ -1,10 +1,11 @@
-//! A live upgrade: the log goes to the new process, and after it all further updates.
+//! A live upgrade: the former process sends its log to the new process, and then all further updates.
 //!
-//! The former process stops appending to its log and sends it; from then on it forwards what is published there.
-//! Positions in the log stay the same, so that subscribers follow with their cursors. Until the log has arrived, the
-//! new process holds updates and new subscribers back: two logs would have different updates at one position. A history
-//! in a file goes the same way: the former process closes the file first, and the new one opens it when it has the log.
-//! With Redis both processes follow one stream; the log of the former one stays as it is from then on.
+//! The former process stops appending to its log and sends it; after that it forwards the updates that are
+//! published there. Positions in the log stay the same, so that subscribers keep their cursors. Until the log
+//! has arrived, updates and new subscribers wait in the new process: otherwise two logs would have different
+//! updates at one position. A history in a file is handed over in the same way: the former process closes the
+//! file first, and the new process opens it when it has the log. With Redis both processes follow one stream,
+//! until the former process stops and its log stays unchanged.
 
 use super::{
     redis::RedisStore,
@@ -27,38 +28,39 @@ use std::{
     time::Duration,
 };
 
-/// How long the other process may be silent.
+/// The time for which the other process may be silent.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Updates and subscribers that may wait; further ones are answered with 503.
+/// The maximum number of updates, and of subscribers, that wait; further ones are answered with 503.
 const WAITING_MAX: usize = 4096;
-/// The longest packet, in bytes.
+/// The maximum length of a packet, in bytes.
 const PACKET_MAX: u32 = 128 << 20;
 
-/// What becomes of updates during an upgrade.
+/// The destination of updates during an upgrade.
 #[derive(Debug, Default)]
 pub(super) enum Transfer {
-    /// There is none: they are appended to the log.
+    /// There is no upgrade: updates are appended to the log.
     #[default]
     None,
-    /// The log of the former process has not arrived yet.
+    /// Updates wait: in the new process until the log arrives, in the former process until a failed upgrade
+    /// is given up.
     Held(Held),
-    /// The new process has the log, and gets the updates.
+    /// The new process has the log, and receives the updates.
     Forwarded(SyncSender<Job>),
     /// The new process follows the same Redis.
     Frozen,
 }
 
-/// What waits for the log.
+/// Updates and subscribers that wait for the log.
 #[derive(Debug, Default)]
 pub(super) struct Held {
     jobs: Vec<Job>,
     subscribers: Vec<Ticket>,
 }
 
-/// From the former process, each after its length in four bytes.
+/// A packet from the former process, preceded by its length in four bytes.
 #[derive(Debug, Serialize, Deserialize)]
 enum Packet {
-    /// Where the history is kept, the position of the next update, and with Redis the last entry of the log.
+    /// The place of the history, the position of the next update, and with Redis the last entry of the log.
     Begin { store: String, next: Sequence, entry: Option<String> },
     /// An update of the log.
     Entry {
@@ -69,13 +71,13 @@ enum Packet {
         private: bool,
         text: String,
     },
-    /// The log is complete: the new process is to answer.
+    /// The log is complete. The new process answers.
     End,
-    /// An update that is published now: the new process is to answer.
+    /// An update that is published now. The new process answers.
     Publish { id: String, publication: Publication },
 }
 
-/// From the new process.
+/// An answer from the new process.
 #[derive(Debug, Serialize, Deserialize)]
 enum Answer {
     Taken,
@@ -83,8 +85,8 @@ enum Answer {
 }
 
 impl HubShared {
-    /// The position in this log of a subscriber that another process hands over. `None` if this log does not go back
-    /// to there.
+    /// Converts the position of a subscriber that another process hands over into a position in this log.
+    /// Returns `None` if this log does not go back that far.
     pub(super) fn own_position(&self, position: Sequence) -> Option<Sequence> {
         match *lock(&self.anchor) {
             Some((former, own)) => (position + own).checked_sub(former),
@@ -92,7 +94,8 @@ impl HubShared {
         }
     }
 
-    /// A name for the place of the history: the new process takes it over only if it has the same one.
+    /// Returns a name for the place of the history. The new process takes the history over only if its own
+    /// place has the same name.
     fn place(&self) -> String {
         match &self.config.store {
             HubStoreConfig::Memory => "memory".into(),
@@ -104,20 +107,20 @@ impl HubShared {
         }
     }
 
-    /// Whether the new process of an upgrade has the log.
+    /// Returns whether the new process of an upgrade has the log.
     pub(crate) fn is_handed_over(&self) -> bool {
         self.is_transferring.load(Ordering::Acquire)
             && matches!(*lock(&self.transfer), Transfer::Forwarded(_) | Transfer::Frozen)
     }
 
-    /// In the new process: updates wait for the log, until [`HubShared::release`].
+    /// Makes updates wait for the log in the new process, until [`HubShared::release`] is called.
     pub(super) fn hold(&self) {
         *lock(&self.transfer) = Transfer::Held(Held::default());
         self.may_answer.store(true, Ordering::Release);
         self.is_transferring.store(true, Ordering::Release);
     }
 
-    /// Has a subscriber wait for the log. False if it need not.
+    /// Makes a subscriber wait for the log. Returns false if it need not wait.
     pub(super) fn hold_subscriber(&self, ticket: Ticket) -> Result<bool, Reject> {
         if !self.is_transferring.load(Ordering::Acquire) {
             return Ok(false);
@@ -132,7 +135,8 @@ impl HubShared {
         }
     }
 
-    /// Publishes an update while an upgrade is in progress. Its identifier, if that is over meanwhile.
+    /// Publishes an update while an upgrade is in progress. Returns `None` if the answer comes later. If the
+    /// upgrade has ended meanwhile, returns the result of [`HubShared::publish_here`].
     pub(super) fn publish_in_transfer(&self, job: Job) -> Result<Option<Arc<str>>, Reject> {
         match &mut *lock(&self.transfer) {
             Transfer::Held(held) if held.jobs.len() < WAITING_MAX => {
@@ -153,11 +157,12 @@ impl HubShared {
         self.publish_here(job)
     }
 
-    /// In the former process: sends the log, and from then on what is published. Returns whether the new process has a
-    /// hub that takes it.
+    /// Sends the log from the former process to the new one, and then all updates that are published here.
+    /// Returns whether the new process has a hub that accepts them.
     ///
     /// # Errors
-    /// The new process does not take it; nothing has changed then.
+    /// The log was not handed over. Until [`HubShared::stay`] is called, updates wait, or the log does not
+    /// follow Redis.
     pub(crate) fn hand_over(self: &Arc<Self>, socket: UnixStream) -> anyhow::Result<bool> {
         socket.set_write_timeout(Some(PATIENCE))?;
         socket.set_read_timeout(Some(PATIENCE))?;
@@ -197,7 +202,7 @@ impl HubShared {
         }
     }
 
-    /// Stops following Redis, which the new process does.
+    /// Stops following Redis, because the new process does so.
     fn leave_redis(&self, redis: &RedisStore, socket: &UnixStream) -> anyhow::Result<bool> {
         *lock(&self.transfer) = Transfer::Frozen;
         self.is_transferring.store(true, Ordering::Release);
@@ -218,7 +223,7 @@ impl HubShared {
         }
     }
 
-    /// Has updates wait that the new process did not get.
+    /// Makes the updates that the new process did not receive wait.
     fn hold_again(&self, jobs: &Receiver<Job>) {
         if let Transfer::Held(held) = &mut *lock(&self.transfer) {
             held.jobs.splice(0..0, jobs.try_iter());
@@ -259,15 +264,17 @@ impl HubShared {
         })();
         sent.context("the hub's history")
     }
-    /// In the former process, when the new one has ended: the upgrade is given up, updates are appended to this log again.
+    /// Gives the upgrade up in the former process, after the new process has ended: updates are appended to
+    /// this log again.
     pub(crate) fn stay(&self) {
         self.release();
     }
 
-    /// In the new process: takes in the log that the former one sends, and then each update that is published there.
+    /// Receives the log of the former process in the new process, and then each update that is published in
+    /// the former process.
     ///
     /// # Errors
-    /// What arrives is no log.
+    /// The received data is not a valid log, or the connection or the file fails.
     pub(crate) fn take_over(self: &Arc<Self>, socket: UnixStream) -> anyhow::Result<()> {
         socket.set_read_timeout(Some(PATIENCE))?;
         let mut input = BufReader::new(socket.try_clone()?);
@@ -300,12 +307,13 @@ impl HubShared {
             return write(&mut &socket, &answer);
         }
         if can_take {
-            // Only an empty log does not know from its updates where it goes on.
+            // A log with updates knows its next position; an empty log must be told.
             let mut log = lock(&self.log);
             log.begin_at(begin);
             self.head.store(log.last(), Ordering::Release);
             drop(log);
-            // Before updates and subscribers go on: it may fail, and then the former process has to have the file.
+            // The file is opened before updates and subscribers continue: if that fails, the former process
+            // must still be able to use the file.
             self.file().map_or(Ok(()), HubStore::open).with_context(|| self.place())?;
         }
         self.release();
@@ -321,7 +329,7 @@ impl HubShared {
         Ok(())
     }
 
-    /// The upgrade is over, or given up: what was held goes on.
+    /// Ends an upgrade, or gives it up: waiting updates and subscribers continue.
     pub(crate) fn release(&self) {
         if !self.is_transferring.load(Ordering::Acquire) {
             return;
@@ -344,7 +352,7 @@ impl HubShared {
         };
         for job in held.jobs {
             let (ticket, waiting) = (job.ticket, job.waiting.clone());
-            // Otherwise the store tells them.
+            // Otherwise the store sends the outcome.
             if let Some(outcome) = self.publish_here(job).transpose() {
                 finish(self, ticket, waiting.as_ref(), outcome);
             }
@@ -356,10 +364,10 @@ impl HubShared {
     }
 }
 
-/// In the new process, where it has no hub: the former one learns that.
+/// Tells the former process that the new process has no hub.
 ///
 /// # Errors
-/// What arrives is no log.
+/// The received data is not a valid log, or the connection fails.
 pub(crate) fn refuse(socket: UnixStream) -> anyhow::Result<()> {
     socket.set_read_timeout(Some(PATIENCE))?;
     let mut input = BufReader::new(socket.try_clone()?);
@@ -384,7 +392,7 @@ fn forward(hub: &Weak<HubShared>, mut socket: &UnixStream, jobs: &Receiver<Job>)
     }
 }
 
-/// Publishes what the former process forwards, until it ends.
+/// Publishes the updates that the former process forwards, until that process ends.
 fn publish_forwarded(
     hub: &Weak<HubShared>,
     mut socket: &UnixStream,
@@ -396,7 +404,7 @@ fn publish_forwarded(
         let outcome =
             match hub.publish_job(Job { publication, id, ticket: None, waiting: Some(waiting) }) {
                 Ok(Some(_)) => Ok(()),
-                // It ends when the update is stored, or the store with its thread.
+                // The wait ends when the update is stored, or when the thread of the store ends.
                 Ok(None) => {
                     is_stored.recv().unwrap_or_else(|_| Err(unavailable("the hub is stopping")))
                 }

@@ -1,4 +1,4 @@
-//! Fetches a small document over HTTP or HTTPS, on a thread that may wait.
+//! Fetches a small document over HTTP or HTTPS, on a thread that may block.
 
 use anyhow::{Context, anyhow, bail, ensure};
 use pollux_http::reply::{Event, Reader, RequestInfo};
@@ -12,13 +12,14 @@ use std::{
 };
 use url::Url;
 
-/// How long the whole exchange may take.
+/// The timeout of each connection attempt, read and write, and the time after which no further part of the
+/// response is read.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// The longest document.
+/// The maximum length of the document.
 const MOST_BYTES: usize = 1 << 20;
 
-/// Fetches `url`, without following redirections. `authorities` is the PEM file of those that are trusted instead of
-/// the system's.
+/// Fetches `url`, without following redirections. `authorities` is a PEM file with the authorities that are
+/// trusted instead of the system's.
 ///
 /// # Errors
 /// It cannot be fetched in time, is too long, or the status is not 200.
@@ -43,7 +44,7 @@ pub(super) fn fetch(url: &Url, authorities: Option<&Path>) -> anyhow::Result<Vec
             Some(path) => ClientTrust::File(path.to_owned()),
             None => ClientTrust::System,
         };
-        // The brackets of an IPv6 address are the URL's.
+        // The brackets of an IPv6 address belong to the URL, not to the name.
         let name = host.trim_matches(['[', ']']);
         exchange(secure(socket, name, &trust)?, &request, deadline)
     } else {

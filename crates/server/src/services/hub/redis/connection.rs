@@ -9,9 +9,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// How long connecting may take, for each address of the server.
+/// The maximum time for connecting, for each address of the server.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
-/// How long a reply may take. A slower server counts as unreachable.
+/// The maximum time for a reply. A slower server counts as unreachable.
 pub(super) const REPLY_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The reason why a command failed.
@@ -97,7 +97,7 @@ impl Socket {
     }
 }
 
-/// A socket whose calls end at a deadline, however slowly bytes trickle in.
+/// A socket whose calls end at a deadline, however slowly bytes arrive.
 #[derive(Debug)]
 struct Timed {
     socket: Socket,
@@ -168,7 +168,7 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    /// Connects, logs in and selects the database. `reply_bytes` is the maximum of a reply.
+    /// Connects, logs in and selects the database. `reply_bytes` is the maximum length of a reply.
     ///
     /// # Errors
     /// There is no server, or it refuses the login.
@@ -190,7 +190,7 @@ impl Connection {
         Ok(connection)
     }
 
-    /// A second descriptor of the socket, so that another thread can shut it down.
+    /// Returns a second descriptor of the socket, so that another thread can shut the socket down.
     pub(super) fn socket(&self) -> io::Result<Socket> {
         self.stream.get_ref().socket.try_clone()
     }
@@ -203,7 +203,7 @@ impl Connection {
         self.command_within(words, REPLY_TIMEOUT)
     }
 
-    /// Carries out one command whose reply may take `timeout`.
+    /// Carries out one command whose reply must arrive within `timeout`.
     pub(super) fn command_within(
         &mut self,
         words: &[&[u8]],
@@ -218,7 +218,7 @@ impl Connection {
         }
     }
 
-    /// Sends commands, whose replies must come within `timeout`.
+    /// Sends commands, whose replies must arrive within `timeout`.
     ///
     /// # Errors
     /// The connection fails.
@@ -228,7 +228,7 @@ impl Connection {
         Ok(timed.write_all(commands)?)
     }
 
-    /// The next reply, which may be an error of the server.
+    /// Returns the next reply, which may be an error of the server.
     ///
     /// # Errors
     /// The connection fails.

@@ -1,14 +1,14 @@
-//! Entries of the stream, as Redis replies them. A reply that is none is an error.
+//! Entries of the stream in the replies of Redis. Any other reply is an error.
 
 use super::{connection::RedisError, resp::Reply};
 use crate::services::hub::record::Record;
 use std::fmt;
 
-/// The field of an entry that has the update.
+/// The field of an entry that contains the update.
 pub(super) const FIELD: &[u8] = b"u";
 
-/// The name of an entry, `EPOCH-NUMBER`. A stream that is made again has a later epoch, in which
-/// numbers begin at 0. Within an epoch none is left out.
+/// The identifier of an entry, `EPOCH-NUMBER`. A stream that is created again has a later epoch, in which
+/// numbers begin at 0. Within an epoch no number is left out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct EntryId {
     pub(super) epoch: u64,
@@ -23,7 +23,7 @@ impl EntryId {
         Some(Self { epoch: epoch.parse().ok()?, number: number.parse().ok()? })
     }
 
-    /// Whether entries between the two may be missing.
+    /// Returns whether entries between the two may be missing.
     pub(super) fn leaves_out(self, next: Self) -> bool {
         match self {
             Self { epoch: 0, .. } => next.number > 0,
@@ -31,7 +31,7 @@ impl EntryId {
         }
     }
 
-    /// The one before, in the order of the stream.
+    /// Returns the previous identifier in the order of the stream.
     pub(super) fn before(self) -> Option<Self> {
         match self {
             Self { epoch, number: 0 } => {
@@ -48,13 +48,13 @@ impl fmt::Display for EntryId {
     }
 }
 
-/// An entry with its name. The content may be something that no hub wrote.
+/// An entry with its identifier. The content is an error if no hub wrote it.
 pub(super) type Entry = (EntryId, anyhow::Result<Record>);
 
-/// The entries of a reply to XRANGE or XREVRANGE.
+/// Returns the entries of a reply to XRANGE or XREVRANGE.
 ///
 /// # Errors
-/// It is another reply.
+/// The reply has another form.
 pub(super) fn entries(reply: Reply) -> Result<Vec<Entry>, RedisError> {
     const EXPECTED: RedisError = RedisError::Unexpected("XRANGE");
     match reply {
@@ -65,7 +65,7 @@ pub(super) fn entries(reply: Reply) -> Result<Vec<Entry>, RedisError> {
     }
 }
 
-/// The entries of a reply to XREAD of one stream: none if nothing came in time.
+/// Returns the entries of a reply to XREAD of one stream: none if no entry arrived in time.
 ///
 /// # Errors
 /// As [`entries`].
@@ -84,7 +84,7 @@ pub(super) fn read_entries(reply: Reply) -> Result<Vec<Entry>, RedisError> {
     }
 }
 
-/// The only entry of a reply to XREVRANGE with COUNT 1, if the stream has any.
+/// Returns the only entry of a reply to XREVRANGE with COUNT 1, if the stream has any.
 ///
 /// # Errors
 /// As [`entries`].

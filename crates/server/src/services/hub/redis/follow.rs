@@ -1,8 +1,8 @@
 //! The thread that follows the stream and copies it to the log.
 //!
-//! It resumes behind the last entry that the log has, so that a break of the connection loses and
-//! repeats nothing. A Redis that comes back without its newest entries, or with others under their
-//! names, is noticed: the thread goes back to the newest entry that both have.
+//! It resumes after the last entry that the log has, so that an interruption of the connection neither loses
+//! nor repeats an update. If Redis returns without its newest entries, or with other entries under their
+//! identifiers, the thread notices that, and goes back to the newest entry that both have.
 
 use super::{
     BACKOFF, Link, Role, Start,
@@ -23,13 +23,15 @@ use std::{
     time::Duration,
 };
 
-/// How long Redis waits for an entry before it replies that there is none.
+/// The time that Redis waits for an entry before it replies that there is none.
 const BLOCK: Duration = Duration::from_secs(5);
-/// Entries of one reply. One, where they are so large that more exceed the limit of a reply.
+/// The maximum number of entries in one reply. It is reduced to one if the entries are so large that a reply
+/// would exceed its limit.
 const ENTRIES: usize = 64;
-/// Identifiers of the newest entries, to compare them with what Redis has after a break.
+/// The number of the newest entries whose identifiers are remembered, to compare them with the entries of
+/// Redis after an interruption.
 pub(super) const RECENT: usize = 1024;
-/// The first version with numbers that Redis completes (`EPOCH-*`).
+/// The first version of Redis that completes the number of an entry (`EPOCH-*`).
 const VERSION: u32 = 7;
 
 /// The thread's own state.
@@ -40,8 +42,8 @@ pub(super) struct Follower {
     position: EntryId,
     /// The newest entries that the log has, with their updates' identifiers.
     recent: VecDeque<(EntryId, Arc<str>)>,
-    /// Updates that are not taken again: what the log has of a stream that is read anew, up to an
-    /// entry.
+    /// Updates that are not appended again, because the log has them already, when a stream is read again up
+    /// to an entry.
     repeated: (EntryId, HashSet<Arc<str>>),
     count: usize,
     is_loaded: bool,
@@ -62,7 +64,7 @@ impl Follower {
         }
     }
 
-    /// Works until the hub has ended.
+    /// Runs until the hub has ended.
     pub(super) fn run(mut self) {
         let mut pause = BACKOFF.0;
         let mut is_missing = false;
@@ -131,7 +133,7 @@ impl Follower {
             if entries.is_empty() {
                 drop(is_frozen);
                 drop(shared);
-                // Nothing has come; or somebody has put an older stream in its place.
+                // No entry has arrived, or an older stream has replaced this one.
                 end = self.find_position(&mut connection)?;
                 continue;
             }
@@ -195,26 +197,26 @@ impl Follower {
         shared.append(&record.id, &record.publication);
     }
 
-    /// Looks where to go on, and returns the last entry.
+    /// Determines the position at which to continue. Returns the last entry of the stream.
     fn find_position(&mut self, connection: &mut Connection) -> Result<EntryId, RedisError> {
         let end = last_entry(self.range(connection, "+", "-", 1)?)?;
         let end = end.map_or_else(EntryId::default, |(id, _)| id);
         let start = EntryId::default();
         if self.position == start {
-            // Of a long stream only the part that the log holds.
+            // From a long stream, only the part that fits into the log is read.
             let number = end.number.saturating_sub(self.link.length as u64);
             if !self.is_loaded && number > 0 {
                 self.position = EntryId { epoch: end.epoch, number };
             }
         } else if end == start {
-            // It was removed. When it is made again, its entries come after the position.
+            // The stream was removed. If it is created again, its entries come after the position.
         } else if end < self.position || !self.has_position(connection)? {
             self.go_back(connection, end)?;
         }
         Ok(end)
     }
 
-    /// Whether the entry at the position is the one that the log has, or has left the stream.
+    /// Returns whether the entry at the position is the one that the log has, or has left the stream.
     fn has_position(&self, connection: &mut Connection) -> Result<bool, RedisError> {
         let Some((entry, id)) = self.recent.back() else { return Ok(true) };
         let name = entry.to_string();
@@ -232,7 +234,7 @@ impl Follower {
             "--hub-store {}: Redis has lost updates that it had accepted; see appendfsync",
             self.link.url
         );
-        // From the newest one back, in replies that are not larger than those of XREAD.
+        // The search goes back from the newest entry, in replies that are not larger than those of XREAD.
         let mut from = Some(self.position);
         let mut common = None;
         'search: while let Some(newest) = from {
@@ -251,12 +253,12 @@ impl Follower {
             from = oldest.before().filter(|_| self.recent.front().is_some_and(is_known));
         }
         let position = common.unwrap_or_default();
-        // What both have under other names is not taken a second time.
+        // Updates that both have under different identifiers are not appended a second time.
         self.repeated = (end, self.recent.iter().map(|(_, id)| id.clone()).collect());
         self.recent.retain(|(entry, _)| *entry <= position);
         lock(&self.link.progress).taken.retain(|(entry, _)| *entry <= position);
         self.position = position;
-        // What waited for an entry waits for one of another stream.
+        // The tickets wait for entries of a stream that no longer exists, so all of them are answered.
         self.link.advance(&shared, EntryId::MAX);
         self.link.advance(&shared, position);
         Ok(())

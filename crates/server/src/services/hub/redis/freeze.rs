@@ -1,7 +1,8 @@
-//! A live upgrade: the new process follows the stream, and the log of the former one stays as it is.
+//! A live upgrade: the new process follows the stream, and the log of the former process stays unchanged.
 //!
-//! Each process numbers the updates of its log itself. The former process names the last entry that its log has; where
-//! that entry is in the log of the new one, the two positions are the same place.
+//! Each process numbers the updates of its log independently. The former process sends the identifier of the
+//! last entry in its log. The new process looks up the position of that entry in its own log: the two
+//! positions correspond to each other.
 
 use super::{EntryId, Link, RedisStore, follow::RECENT, lock};
 use crate::services::hub::{shared::HubShared, store::unavailable};
@@ -12,30 +13,30 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// How long the new process may need to read what the former one has.
+/// The maximum time for the new process to read the entries that the former process has.
 const PATIENCE: Duration = Duration::from_secs(5);
 const LOOK: Duration = Duration::from_millis(5);
-/// How often a follower that is frozen looks whether its hub has ended.
+/// The time between two checks of a frozen follower whether its hub has ended.
 const PAUSE: Duration = Duration::from_secs(1);
 
 impl RedisStore {
-    /// Has the log stay as it is from now on. Returns the last entry that it has.
+    /// Stops appending to the log. Returns the last entry that the log has.
     pub(in crate::services::hub) fn freeze(&self, shared: &HubShared) -> String {
         let mut is_frozen = lock(&self.link.is_frozen);
         *is_frozen = true;
-        // What waits for an entry of the stream would wait in vain.
+        // Tickets that wait for an entry of the stream would wait in vain.
         self.link.fail_waiting(shared, &unavailable("the hub is being replaced: try again"));
         lock(&self.link.progress).position.to_string()
     }
 
-    /// Follows the stream again, from where it was left.
+    /// Follows the stream again, from the last position.
     pub(in crate::services::hub) fn thaw(&self) {
         *lock(&self.link.is_frozen) = false;
         self.link.thawed.notify_all();
     }
 
-    /// Waits until the log has an entry, and returns the position of the log at that entry. `None` if the entry is not
-    /// there within some time, or was there too long ago.
+    /// Waits until the log has an entry, and returns the position of the log at that entry. Returns `None` if
+    /// the entry does not arrive within `PATIENCE`, or is too old to be remembered.
     pub(in crate::services::hub) fn find(&self, entry: &str) -> Option<Sequence> {
         let entry = EntryId::parse(entry.as_bytes())?;
         if entry == EntryId::default() {
@@ -55,7 +56,7 @@ impl RedisStore {
 }
 
 impl Link {
-    /// Waits while the log is to stay as it is. False when the hub has ended.
+    /// Waits while the log is frozen. Returns false if the hub has ended.
     pub(super) fn wait_while_frozen(&self) -> bool {
         let mut is_frozen = lock(&self.is_frozen);
         while *is_frozen && !self.has_ended() {
@@ -68,7 +69,7 @@ impl Link {
         !*is_frozen
     }
 
-    /// Notes where the log is after an entry.
+    /// Notes the position of the log after an entry.
     pub(super) fn note_taken(&self, entry: EntryId, sequence: Sequence) {
         let taken = &mut lock(&self.progress).taken;
         if taken.len() == RECENT {

@@ -21,17 +21,17 @@ use std::{
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
-/// Tasks of one batch.
+/// The maximum number of tasks in one batch.
 const BATCH: usize = 1024;
-/// Bytes of content after which a batch is full.
+/// The number of content bytes after which a batch is full.
 const BATCH_BYTES: usize = 8 << 20;
 
-/// How often updates are sent that Redis certainly did not take.
+/// The number of attempts to send updates that Redis has certainly not accepted.
 const ATTEMPTS: usize = 3;
-/// How Redis begins its reply to an entry whose epoch is not the stream's.
+/// The beginning of Redis's reply to an entry whose epoch is not that of the stream.
 const OTHER_EPOCH: &str = "ERR The ID specified in XADD is equal or smaller";
 
-/// Whether an entry goes to a stream that is there, or begins one.
+/// Whether an entry is appended to an existing stream, or creates the stream.
 #[derive(Clone, Copy)]
 enum Stream {
     IsThere,
@@ -43,9 +43,9 @@ pub(super) struct Publisher {
     link: Arc<Link>,
     shared: Weak<HubShared>,
     connection: Option<Connection>,
-    /// The epoch of the stream, as far as is known.
+    /// The last known epoch of the stream.
     epoch: u64,
-    /// While Redis is missing: when to look for it again, and the pause after that.
+    /// While Redis is not available: the time of the next attempt, and the pause after that.
     retry: Option<(Instant, Duration)>,
 }
 
@@ -54,7 +54,7 @@ impl Publisher {
         Self { link, shared, connection: None, epoch: 0, retry: None }
     }
 
-    /// Works until the hub has ended.
+    /// Runs until the hub has ended.
     pub(super) fn run(mut self, tasks: &Receiver<Task>) {
         while let Ok(first) = tasks.recv() {
             let mut bytes = content(&first);
@@ -71,8 +71,8 @@ impl Publisher {
         }
     }
 
-    /// Answers every task of a batch. Nothing is sent a second time: whether Redis carried out what
-    /// it has not answered is not known, and a repetition could reach subscribers twice.
+    /// Answers every task of a batch. An update without a reply is not sent a second time: Redis may have
+    /// carried it out, and then a repetition would reach subscribers twice.
     fn carry_out(&mut self, shared: &HubShared, batch: Vec<Task>) {
         let (mut jobs, mut tickets) = (Vec::new(), Vec::new());
         for task in batch {
@@ -107,7 +107,7 @@ impl Publisher {
         }
     }
 
-    /// Takes jobs and tickets as they are answered, and leaves those that are not.
+    /// Removes jobs and tickets as they are answered, and leaves those that are not.
     fn send_and_receive(
         &mut self,
         shared: &HubShared,
@@ -120,7 +120,7 @@ impl Publisher {
         };
         self.append(&mut connection, shared, jobs)?;
         if !tickets.is_empty() {
-            // One look at the end is enough for all, behind the updates.
+            // One query for the last entry, after the updates, is enough for all tickets.
             let last = self.end(&mut connection)?.unwrap_or_default();
             for ticket in tickets.drain(..) {
                 self.answer_at(shared, ticket, last);
@@ -133,9 +133,9 @@ impl Publisher {
         Ok(())
     }
 
-    /// Appends updates. A stream that is not there, or has another epoch, takes none of them: only
-    /// then they are sent once more. One hub alone begins a stream: if two did, each with its epoch, subscribers
-    /// would take the change of the epoch for a loss.
+    /// Appends updates. If the stream does not exist or has another epoch, it accepts none of them; only in
+    /// this case are they sent again. Only one hub creates a stream: if two hubs did, each with its own
+    /// epoch, subscribers would take the change of the epoch for a loss.
     fn append(
         &mut self,
         connection: &mut Connection,
@@ -157,7 +157,7 @@ impl Publisher {
                     }
                     Reply::Nil => left.push(job.clone()),
                     Reply::Error(text) if text.starts_with(OTHER_EPOCH) => left.push(job.clone()),
-                    // This server is a replica now: another one may have its address next.
+                    // This server is a replica now. At the next attempt, another server may have its address.
                     Reply::Error(text) if text.starts_with("READONLY") => {
                         return Err(RedisError::Refused(text));
                     }
@@ -185,8 +185,8 @@ impl Publisher {
         Err(RedisError::Unexpected("XADD"))
     }
 
-    /// Learns the epoch of the stream. If it has no entry, begins it with the first job, unless another client has
-    /// begun it meanwhile (WATCH).
+    /// Reads the epoch of the stream. If the stream has no entry, creates it with the first job, unless
+    /// another client has created it meanwhile (WATCH).
     fn begin_stream(
         &mut self,
         connection: &mut Connection,
@@ -214,14 +214,15 @@ impl Publisher {
         Err(RedisError::Unexpected("EXEC"))
     }
 
-    /// Begins the watched stream with an update. Returns whether no other client changed the stream before.
+    /// Creates the watched stream with an update. Returns false if another client has changed the stream
+    /// before.
     fn put_first(&self, connection: &mut Connection, job: &Job) -> Result<bool, RedisError> {
         let mut out = Vec::new();
         put_command(&mut out, &[b"MULTI"]);
         self.put(&mut out, job, Stream::IsMissing);
         put_command(&mut out, &[b"EXEC"]);
         connection.send(&out, REPLY_TIMEOUT)?;
-        // MULTI and XADD are only queued; what they did is in the reply to EXEC.
+        // The replies to MULTI and XADD only confirm that XADD is queued; its result is in the reply to EXEC.
         for _ in 0..2 {
             if let Reply::Error(text) = connection.receive()? {
                 return Err(RedisError::Refused(text));
@@ -244,7 +245,7 @@ impl Publisher {
         let name = format!("{}-*", self.epoch);
         let length = self.link.length.to_string();
         let key = self.link.key.as_bytes();
-        // `~`: Redis drops entries in groups, which costs less; it keeps no fewer than that.
+        // `~`: Redis removes entries in groups, which costs less. It keeps at least `length` entries.
         let words: [&[u8]; 9] = [
             b"XADD",
             key,
@@ -262,14 +263,14 @@ impl Publisher {
         }
     }
 
-    /// The last entry of the stream.
+    /// Returns the last entry of the stream.
     fn end(&self, connection: &mut Connection) -> Result<Option<EntryId>, RedisError> {
         let key = self.link.key.as_bytes();
         let reply = connection.command(&[b"XREVRANGE", key, b"+", b"-", b"COUNT", b"1"])?;
         Ok(last_entry(reply)?.map(|(id, _)| id))
     }
 
-    /// Answers when the log has this entry.
+    /// Answers a ticket when the log has this entry.
     fn answer_at(&self, shared: &HubShared, ticket: Ticket, wanted: EntryId) {
         let mut progress = lock(&self.link.progress);
         if progress.position >= wanted {
@@ -288,7 +289,7 @@ fn answer(shared: &HubShared, job: &Job, answer: Result<Arc<str>, Reject>) {
     }
 }
 
-/// The answer to clients that need what only Redis has.
+/// The answer to clients that need data that only Redis has.
 pub(super) const MISSING: &str = "the hub's Redis is missing: try again";
 
 fn content(task: &Task) -> usize {

@@ -6,7 +6,7 @@
 
 use std::io::{self, BufRead, Read};
 
-/// The maximum of bytes of a line, which holds a length, a number or an error message.
+/// The maximum length in bytes of a line, which holds a length, a number or an error message.
 const LINE_BYTES: usize = 4 << 10;
 /// The maximum depth of nested arrays. Replies to XREAD have four levels.
 const DEPTH: usize = 6;
@@ -131,7 +131,7 @@ fn number(text: &[u8]) -> Result<i64, ReplyError> {
     text.and_then(|text| text.parse().ok()).ok_or(ReplyError::Protocol("a number is invalid"))
 }
 
-/// The text of an error without control characters, for a log.
+/// Returns the text of an error without control characters, for a log.
 fn printable(text: &[u8]) -> String {
     String::from_utf8_lossy(text).chars().filter(|character| !character.is_control()).collect()
 }
