@@ -1,6 +1,7 @@
-//! What a site does with paths: redirects and rewrites before any service sees a request, and rules of its files.
+//! The path rules of a site: redirects and rewrites, which are applied before any service handles a request,
+//! and rules for files.
 //!
-//! Nothing here does I/O. A site without such rules has no [`Policy`], and its requests pay one comparison.
+//! Nothing here does I/O. A site without such rules has no [`Policy`], and its requests cost one comparison.
 
 mod cors;
 pub(crate) mod listing;
@@ -21,26 +22,26 @@ use pollux_http::{
     request::{Request, Target},
 };
 
-/// What is decided before a service sees a request.
+/// The rules that are applied before a service handles a request.
 #[derive(Debug)]
 pub(crate) struct Policy {
     redirects: Vec<Redirect>,
     rewrites: Vec<Rewrite>,
 }
 
-/// What becomes of a request.
+/// The decision about a request.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Decision {
     /// A service answers it.
     Serve,
     /// A service answers it, as if it were for this target.
     Rewrite(Vec<u8>),
-    /// The client is sent elsewhere: the status, and the line of Location with its CRLF.
+    /// The client is redirected: the status, and the `Location` line with its CRLF.
     Redirect(Status, Vec<u8>),
 }
 
 impl Policy {
-    /// That of `rules`; `None` where there is nothing to decide.
+    /// Creates the policy of `rules`; `None` if they have no redirects and no rewrites.
     pub(crate) fn of(rules: &SiteRules) -> Option<Box<Self>> {
         let SiteRules { redirects, rewrites, .. } = rules;
         let is_empty = redirects.is_empty() && rewrites.is_empty();
@@ -48,7 +49,8 @@ impl Policy {
             .then(|| Box::new(Self { redirects: redirects.clone(), rewrites: rewrites.clone() }))
     }
 
-    /// Decides about a request: the first redirect that is for it, else the first rewrite.
+    /// Decides about a request: applies the first redirect that matches it, else the first rewrite that
+    /// matches it.
     pub(crate) fn decide(&self, request: &Request<'_>) -> Decision {
         let Target::Path { path, query } = request.target else { return Decision::Serve };
         for redirect in &self.redirects {

@@ -17,12 +17,12 @@ pub(crate) struct HttpsRedirect {
 }
 
 impl HttpsRedirect {
-    /// To this port.
+    /// Redirects to this port.
     pub(crate) fn new(port: u16) -> Self {
         Self { port }
     }
 
-    /// Answers. A client that names no host cannot be redirected.
+    /// Answers a request. A client that names no host cannot be redirected.
     pub(crate) fn answer(
         self,
         context: &mut RequestContext<'_>,
@@ -44,7 +44,8 @@ impl HttpsRedirect {
     }
 }
 
-/// The Location field. The host has been checked when the request was read, and the target is visible ASCII.
+/// Returns the Location field. The host was checked when the request was read, and the target is visible
+/// ASCII.
 fn location(host: Option<&[u8]>, target: &Target<'_>, port: u16) -> Option<Vec<u8>> {
     let host = without_port(host.filter(|host| !host.is_empty())?);
     let Target::Path { path, query } = target else { return None };

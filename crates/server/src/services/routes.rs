@@ -1,4 +1,4 @@
-//! Which application answers: the one type that engines are made for.
+//! Selects the service that answers a request: one type with all services of a site.
 
 mod by_auth;
 mod by_origin;
@@ -28,31 +28,31 @@ use pollux_http::request::Request;
 use pollux_hub::subscribers::Delivery;
 use std::sync::Arc;
 
-/// Every application that there is. A type of its own and no trait object, so that an engine is
-/// monomorphised by its mechanism alone and a request's way has no dynamic call.
+/// All services of a site. This is a struct without trait objects, so that an engine is monomorphised only
+/// for its mechanism, and a request needs no dynamic call.
 #[derive(Debug)]
 pub(crate) struct Routes {
-    /// Whose scripts may read responses, if that differs from request to request.
+    /// The origins whose scripts may read responses, if the fields differ from request to request.
     cors: Option<Box<Cors>>,
     /// Passwords, if some paths need one.
     auth: Option<Box<Auth>>,
     /// Redirects and rewrites, if there are any.
     policy: Option<Box<Policy>>,
-    /// Files below a directory: whatever is nobody else's.
+    /// Files below a directory, for requests that belong to no other service.
     site: Option<Site>,
     /// A guestbook at one path.
     guestbook: Option<Box<Guestbook>>,
     /// A hub at one path.
     hub: Option<Box<Hub>>,
-    /// Origins of some paths, or of what is no file.
+    /// The proxy to origins, for some paths or for requests that match no file.
     proxy: Option<Box<Proxy>>,
-    /// Everything is elsewhere: over HTTPS.
+    /// Redirects every request to HTTPS, if this is set.
     redirect: Option<HttpsRedirect>,
-    /// Answers to challenges of an ACME authority, before everything else.
+    /// Answers to challenges of an ACME authority, which have precedence over everything else.
     acme: Option<Box<AcmeAnswers>>,
 }
 
-/// The exchange of the application that has it.
+/// An exchange of one of the services.
 pub(crate) enum Exchange {
     /// Its password is being verified.
     Auth(Box<by_auth::Waiting>),
@@ -67,8 +67,8 @@ pub(crate) enum Exchange {
 }
 
 impl Routes {
-    /// The routes of `config`, for one worker, with the directory open already, and stores when
-    /// `opening` says; `contents` of files are those of all.
+    /// Creates the routes of `config` for one worker. The directory of the site is open already, and
+    /// `contents` caches its files. Stores are opened at the time that `opening` says.
     ///
     /// # Errors
     /// As [`Guestbook::open`].
@@ -100,13 +100,13 @@ impl Routes {
         })
     }
 
-    /// Adds the part of the worker with this number of a hub that all workers share.
+    /// Adds the part of one worker of a hub that all workers share. `worker` is the number of this one.
     pub(crate) fn add_hub(&mut self, shared: Arc<HubShared>, worker: usize) {
         self.hub = Some(Box::new(Hub::new(shared, worker)));
     }
 
-    /// The origins that a request is for, if it is for some: those of its path's prefix, or those
-    /// that have what is no file.
+    /// Returns the route of a request that goes to origins: by the prefix of its path, or because it matches
+    /// no file.
     fn route(&mut self, context: &RequestContext<'_>, request: &Request<'_>) -> Option<RouteId> {
         let proxy = self.proxy.as_ref()?;
         let route = proxy.route(&request.target)?;
@@ -118,12 +118,12 @@ impl Routes {
         (!is_file).then_some(route)
     }
 
-    /// Whether a background exchange is one of the proxy's.
+    /// Returns whether a background task belongs to the proxy.
     pub(crate) fn has_background(&self, background: ExchangeId) -> bool {
         self.proxy.as_ref().is_some_and(|proxy| proxy.has_background(background))
     }
 
-    /// Whether what has happened to a service is about an origin of this site, or its guestbook.
+    /// Returns whether an event for a service concerns an origin of this site, or its guestbook.
     pub(crate) fn is_meant(&self, event: &Event<'_>) -> bool {
         match &self.proxy {
             Some(proxy) if proxy.is_meant(event) => true,
@@ -131,30 +131,31 @@ impl Routes {
         }
     }
 
-    /// Whether any background exchange is.
+    /// Returns whether the proxy has any background task.
     pub(crate) fn has_any_background(&self) -> bool {
         self.proxy.as_ref().is_some_and(|proxy| proxy.has_any_background())
     }
 
-    /// Whether what has happened is about an origin of this site.
+    /// Returns whether an event concerns an origin of this site.
     pub(crate) fn is_meant_by_origin(&self, event: &Event<'_>) -> bool {
         self.proxy.as_ref().is_some_and(|proxy| proxy.is_meant(event))
     }
 
-    /// Takes hub and guestbook of the routes that these replace.
+    /// Takes the hub and the guestbook from the routes that these routes replace.
     pub(crate) fn take_over(&mut self, former: &mut Self) {
         self.hub = former.hub.take();
         self.guestbook = former.guestbook.take();
     }
 
-    /// Ends what there is besides exchanges.
+    /// Closes the connections that the proxy keeps open.
     pub(crate) fn retire(&mut self, reactor: &mut Reactor) {
         if let Some(proxy) = &mut self.proxy {
             proxy.retire(reactor);
         }
     }
 
-    /// A request for which there is more to look at than files.
+    /// Begins a request on a site that has more than files: first passwords are checked, then redirects and
+    /// rewrites.
     fn begin_checked(
         &mut self,
         context: &mut RequestContext<'_>,
@@ -168,7 +169,7 @@ impl Routes {
         }
     }
 
-    /// A request that is not the site's alone.
+    /// Begins a request in the service to which it belongs.
     fn begin_elsewhere(
         &mut self,
         context: &mut RequestContext<'_>,
@@ -195,7 +196,7 @@ impl Routes {
         let route = self.route(context, request);
         match (&mut self.proxy, route, &mut self.site) {
             (Some(proxy), Some(route), _) => {
-                // Origins say themselves whose scripts may read.
+                // Origins decide themselves whose scripts may read their responses.
                 if self.cors.is_some() {
                     context.allow_origin(None);
                 }
@@ -265,7 +266,7 @@ impl Service for Routes {
             }
             // No body is read before the password is verified.
             (Exchange::Auth(waiting), _) => Flow::Waiting(Exchange::Auth(waiting)),
-            // An exchange of a route that does not exist.
+            // An exchange of a service that does not exist.
             _ => Flow::Cut,
         };
         self.put_origin(context, response, before);

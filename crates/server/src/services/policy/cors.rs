@@ -1,45 +1,47 @@
-//! Cross-origin requests (the Fetch standard, §3.3 "CORS protocol"): which other sites' scripts may read this one.
+//! Cross-origin requests (the Fetch standard, §3.3 "CORS protocol"): the other origins whose scripts may read
+//! this site.
 //!
-//! With `*` or a single origin, every response has the same fields, and they are part of prepared heads. With several
-//! origins a response names the origin of its request; the line is put into the head after a service has written it, so that
-//! prepared heads stay the same for all.
+//! With `*` or a single origin, every response has the same fields, and they are part of prepared heads. With
+//! several origins a response names the origin of its request. That line is inserted after a service has
+//! written the head, so that prepared heads are the same for all origins.
 
 use pollux_http::request::{Framing, Method, Request};
 use std::str::FromStr;
 
-/// How long a browser may remember a preflight's answer.
+/// The time in seconds for which a browser may cache the response to a preflight request.
 const MAX_AGE_S: u32 = 86_400;
-/// The most origins of a site: they are compared one after the other.
+/// The maximum number of origins of a site: they are compared one after the other.
 const ORIGINS_MAX: usize = 64;
 
-/// The origins whose pages may read: `*` for all, or some such as `https://example.org`, separated by commas.
+/// The origins whose pages may read responses: `*` for all, or some such as `https://example.org`, separated
+/// by commas.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cors {
     origins: Vec<String>,
     has_credentials: bool,
 }
 
-/// An origin of [`Cors`], by its place in the list and counted from one.
+/// The number of an origin of [`Cors`]: its index in the list, counted from one.
 pub(crate) type OriginNumber = std::num::NonZeroU8;
 
 impl Cors {
-    /// The same, for requests with credentials too, if `yes`.
+    /// Returns the same origins; if `yes`, they may also send requests with credentials.
     #[must_use]
     pub(crate) fn with_credentials(self, yes: bool) -> Self {
         Self { has_credentials: yes, ..self }
     }
 
-    /// Whether every origin may read.
+    /// Returns whether every origin may read.
     pub(crate) fn is_for_all(&self) -> bool {
         self.origins == ["*"]
     }
 
-    /// Whether a response depends on the origin of its request.
+    /// Returns whether a response depends on the origin of its request.
     pub(crate) fn differs_by_origin(&self) -> bool {
         self.origins.len() > 1
     }
 
-    /// Field lines of every response.
+    /// Returns the fields of every response.
     pub(crate) fn fields(&self) -> Vec<(String, String)> {
         let mut fields = Vec::new();
         if let [origin] = &self.origins[..] {
@@ -54,15 +56,15 @@ impl Cors {
         fields
     }
 
-    /// The origin of a request, if it is in the list.
+    /// Returns the number of the origin of a request, if it is in the list.
     pub(crate) fn find(&self, request: &Request<'_>) -> Option<OriginNumber> {
         let origin = request.field(b"origin")?;
         let index = self.origins.iter().position(|known| known.as_bytes() == origin)?;
         OriginNumber::new(u8::try_from(index + 1).ok()?)
     }
 
-    /// Puts the fields for one of several origins into the head of a response that begins at `start`. Returns whether
-    /// there is a head.
+    /// Inserts the fields for one of several origins into the head of a response that begins at `start`.
+    /// Returns whether there is a head.
     pub(crate) fn put(&self, origin: OriginNumber, bytes: &mut Vec<u8>, start: usize) -> bool {
         let Some(origin) = self.origins.get(usize::from(origin.get()) - 1) else { return false };
         let head = bytes.get(start..).unwrap_or_default();
@@ -74,8 +76,8 @@ impl Cors {
         true
     }
 
-    /// Field lines of the answer to a preflight for what has these methods, besides those of every response; nothing
-    /// for other requests and other origins.
+    /// Returns the field lines for the response to a preflight request for a resource that has these methods,
+    /// besides the fields of every response. Returns no lines for other requests and other origins.
     pub(crate) fn preflight(&self, request: &Request<'_>, methods: &str) -> Vec<u8> {
         if !is_preflight(request) || !self.is_for_all() && self.find(request).is_none() {
             return Vec::new();
@@ -84,8 +86,8 @@ impl Cors {
             "Access-Control-Allow-Methods: {methods}\r\nAccess-Control-Max-Age: {MAX_AGE_S}\r\n"
         )
         .into_bytes();
-        // The value should be a list of field names; anything else is ignored. Not `*`, which leaves out
-        // `Authorization`, and means nothing for requests with credentials.
+        // The value should be a list of field names; anything else is ignored. The response has no `*`,
+        // because that does not include `Authorization`, and has no effect on requests with credentials.
         let is_name =
             |byte: &u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~, ".contains(byte);
         if let Some(wanted) = request.field(b"access-control-request-headers")
@@ -101,7 +103,8 @@ impl Cors {
 
 const CREDENTIALS: &str = "Access-Control-Allow-Credentials: true\r\n";
 
-/// Whether a request is one that a browser sends ahead of another, without credentials (the Fetch standard, §4.8).
+/// Returns whether a request is a preflight request, which a browser sends before another request, without
+/// credentials (the Fetch standard, §4.8).
 pub(crate) fn is_preflight(request: &Request<'_>) -> bool {
     request.method == Method::Options
         && request.framing == Framing::None
@@ -129,7 +132,7 @@ impl FromStr for Cors {
     }
 }
 
-/// Whether an origin is written as browsers write it in `Origin`: the comparison is exact.
+/// Checks that an origin is written as browsers write it in `Origin`, because the comparison is exact.
 fn check(origin: &str) -> Result<(), String> {
     let wanted =
         "expected * or origins without a path, such as https://example.org,https://example.net";
@@ -192,7 +195,7 @@ mod tests {
             assert_eq!(lines.contains(&allowed), !expected.is_empty(), "{lines}");
             assert_eq!(lines.contains("Allow-Headers"), !expected.is_empty(), "{lines}");
         }
-        // Not from elsewhere, and not without what makes it a preflight.
+        // There are no lines for other origins, and for requests that are not preflight requests.
         for fields in [
             format!("Origin: https://b.example\r\n{method}"),
             format!("Origin: null\r\n{method}"),

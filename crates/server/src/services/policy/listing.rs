@@ -2,13 +2,13 @@
 
 use std::fmt::Write;
 
-/// The most entries that are listed; a larger directory says that there are more.
+/// The maximum number of entries that are listed. The page of a larger directory says that there are more.
 pub(crate) const ENTRIES_MAX: usize = 10_000;
 
 /// One name in a directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Entry {
-    /// Without its directory; need not be UTF-8.
+    /// The name without its directory. It need not be UTF-8.
     pub(crate) name: Vec<u8>,
     pub(crate) is_directory: bool,
     pub(crate) bytes: u64,
@@ -16,12 +16,12 @@ pub(crate) struct Entry {
     pub(crate) modified_s: u64,
 }
 
-/// Folders first, then files, each in the order of their names.
+/// Sorts directories before files, both in the order of their names.
 pub(crate) fn sort(entries: &mut [Entry]) {
     entries.sort_by(|a, b| b.is_directory.cmp(&a.is_directory).then_with(|| a.name.cmp(&b.name)));
 }
 
-/// The page of a directory at `path`, which is decoded and ends in a slash.
+/// Returns the HTML page of a directory at `path`, which is decoded and ends in a slash.
 pub(crate) fn html(path: &[u8], entries: &[Entry], is_cut: bool) -> String {
     let mut title = String::new();
     escape_html(&String::from_utf8_lossy(path), &mut title);
@@ -39,7 +39,7 @@ pub(crate) fn html(path: &[u8], entries: &[Entry], is_cut: bool) -> String {
     }
     for entry in entries {
         let slash = if entry.is_directory { "/" } else { "" };
-        // With `./` before it no name is taken for a scheme.
+        // The prefix `./` prevents a browser from reading a part of the name as a scheme.
         page.push_str("<tr><td><a href=\"./");
         encode(&entry.name, &mut page);
         let _ = write!(page, "{slash}\">");
@@ -55,8 +55,8 @@ pub(crate) fn html(path: &[u8], entries: &[Entry], is_cut: bool) -> String {
     page
 }
 
-/// The same for programs: an array of objects with `name`, `type` (`file` or `directory`), `size` of files and
-/// `mtime`, a UNIX time.
+/// Returns the listing for programs, as JSON: an array of objects with `name`, `type` (`file` or
+/// `directory`), `size` of files and `mtime`, a UNIX time.
 pub(crate) fn json(entries: &[Entry]) -> String {
     let mut text = String::from("[");
     for (index, entry) in entries.iter().enumerate() {
@@ -92,7 +92,7 @@ fn escape_html(text: &str, out: &mut String) {
     }
 }
 
-/// A name as one segment of a URL.
+/// Appends a name as one segment of a URL.
 fn encode(name: &[u8], out: &mut String) {
     for &byte in name {
         if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {

@@ -1,4 +1,4 @@
-//! One form of pattern for paths: redirects, rewrites, fields and passwords all use it.
+//! The one kind of pattern for paths, which redirects, rewrites and fields use.
 //!
 //! | pattern | matches | captures |
 //! |---|---|---|
@@ -7,13 +7,13 @@
 //! | `/blog/:year/:slug` | one segment for each name | `:year`, `:slug` |
 //! | `/u/:user/*` | both | `:user`, `*` |
 //!
-//! Paths are compared byte by byte, as they came but for percent-encoding: `%41` is `A`, and a `/` that is
-//! encoded is none.
+//! Paths are compared byte by byte, without any change except percent-decoding: `%41` is `A`, and an encoded
+//! `/` does not separate segments.
 
 use percent_encoding::percent_decode;
 use std::{borrow::Cow, fmt, str::FromStr};
 
-/// The most segments of a pattern.
+/// The maximum number of segments of a pattern.
 pub(crate) const SEGMENTS_MAX: usize = 32;
 
 /// A pattern for paths.
@@ -21,7 +21,7 @@ pub(crate) const SEGMENTS_MAX: usize = 32;
 pub struct Pattern {
     text: String,
     segments: Vec<Segment>,
-    /// It ends in `/*`.
+    /// Whether the pattern ends in `/*`.
     takes_rest: bool,
 }
 
@@ -31,7 +31,7 @@ enum Segment {
     Name(String),
 }
 
-/// What a pattern has captured of one path.
+/// The parts of one path that a pattern has captured.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Captures<'p> {
     names: Vec<(&'p str, Vec<u8>)>,
@@ -39,12 +39,12 @@ pub(crate) struct Captures<'p> {
 }
 
 impl Pattern {
-    /// What it captures of `path`, which is percent-encoded; `None` where it does not match.
+    /// Returns the captures of `path`, which is percent-encoded, or `None` if the pattern does not match it.
     pub(crate) fn matches(&self, path: &[u8]) -> Option<Captures<'_>> {
         self.capture(path, |part| percent_decode(part).into())
     }
 
-    /// Whether it matches a file's path, which is not encoded.
+    /// Returns whether the pattern matches the path of a file, which is not encoded.
     pub(crate) fn matches_file(&self, path: &[u8]) -> bool {
         self.capture(path, Cow::Borrowed).is_some()
     }
@@ -61,7 +61,7 @@ impl Pattern {
             let end = rest.iter().position(|&byte| byte == b'/');
             let is_last = index == last && !self.takes_rest;
             let (found, after) = match (end, is_last) {
-                // Whatever comes after the last segment is one too many.
+                // A further segment after the last one does not match.
                 (Some(_), true) => return None,
                 (None, true) => (rest, &rest[rest.len()..]),
                 (Some(end), false) => (&rest[..end], &rest[end + 1..]),
@@ -83,7 +83,7 @@ impl Pattern {
         Some(captures)
     }
 
-    /// Whether `:name`, or `*` for the rest, is captured.
+    /// Returns whether the pattern captures `:name`, or `*` for the rest.
     pub(crate) fn captures(&self, name: &str) -> bool {
         match name {
             "*" => self.takes_rest,
@@ -93,7 +93,7 @@ impl Pattern {
 }
 
 impl Captures<'_> {
-    /// What was captured as `name`, or as `*`; decoded.
+    /// Returns the decoded capture with this name, or that of `*`.
     pub(crate) fn get(&self, name: &str) -> &[u8] {
         match name {
             "*" => self.rest.as_deref().unwrap_or_default(),
@@ -119,7 +119,7 @@ impl FromStr for Pattern {
             None => (path, false),
         };
         let mut segments = Vec::new();
-        // Of `/*` there is no segment before the rest.
+        // The pattern `/*` has no segment before the rest.
         for segment in
             path.split('/').take(if takes_rest && path.is_empty() { 0 } else { usize::MAX })
         {
@@ -139,7 +139,7 @@ impl FromStr for Pattern {
     }
 }
 
-/// Whether a capture may be called so.
+/// Returns whether a capture may have this name.
 pub(super) fn is_name(name: &str) -> bool {
     !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
 }

@@ -1,13 +1,14 @@
-//! Fields that sites send for their visitors' safety, under one name.
+//! Sets of response fields that protect the visitors of a site, each under one name.
 
 use std::str::FromStr;
 
 /// A set of response fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SecurityHeaders {
-    /// What breaks hardly any site: no sniffing of types, no frames on other sites, referrers without paths.
+    /// Fields that break hardly any site: no sniffing of media types, no frames on other sites, no paths in
+    /// referrers to other sites.
     Basic,
-    /// Also HTTPS only, for a year; no content of other sites; nothing of other sites' windows.
+    /// Also: only HTTPS for a year, no content from other sites, no access from windows of other sites.
     Strict,
 }
 
@@ -28,7 +29,7 @@ const STRICT: &[(&str, &str)] = &[
 ];
 
 impl SecurityHeaders {
-    /// The fields, but for those that the site sets itself.
+    /// Returns the fields, except those that the site sets itself.
     pub(crate) fn fields(self, own: &[(String, String)]) -> Vec<(String, String)> {
         let more = if self == Self::Strict { STRICT } else { &[] };
         BASIC

@@ -1,11 +1,11 @@
-//! Redirects and rewrites: a pattern, and where what it matches goes.
+//! Redirects and rewrites: a pattern, and the target for the paths that it matches.
 
 use super::pattern::{Captures, Pattern, is_name};
 use pollux_http::Status;
 use std::{fmt, str::FromStr};
 
-/// Sends clients elsewhere: `FROM TO`, or `FROM TO STATUS` with 301, 302, 303, 307 or 308 (without one: 308, which
-/// keeps the method).
+/// A rule that redirects clients: `FROM TO`, or `FROM TO STATUS` with 301, 302, 303, 307 or 308 (without a
+/// status: 308, which keeps the method).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Redirect {
     from: Pattern,
@@ -13,14 +13,14 @@ pub struct Redirect {
     pub(super) status: Status,
 }
 
-/// Answers as if another path had been requested: `FROM TO`.
+/// A rule that answers a request as if another path had been requested: `FROM TO`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rewrite {
     from: Pattern,
     to: Template,
 }
 
-/// A target in which captures are put: `/new/:slug`, `https://example.org/*`.
+/// A target with placeholders for captures: `/new/:slug`, `https://example.org/*`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Template {
     text: String,
@@ -34,21 +34,23 @@ enum Part {
 }
 
 impl Redirect {
-    /// The Location for a path, if the rule is for it. The query stays, unless the target has one of its own.
+    /// Returns the Location for a path, if the rule matches it. The query is kept, unless the target has its
+    /// own query.
     pub(crate) fn apply(&self, path: &[u8], query: Option<&[u8]>) -> Option<Vec<u8>> {
         self.to.fill(&self.from.matches(path)?, query)
     }
 }
 
 impl Rewrite {
-    /// The target instead of this one, if the rule is for it.
+    /// Returns the new target for a path, if the rule matches it.
     pub(crate) fn apply(&self, path: &[u8], query: Option<&[u8]>) -> Option<Vec<u8>> {
         self.to.fill(&self.from.matches(path)?, query)
     }
 }
 
 impl Template {
-    /// `None` for what would be another server's: a capture at the start of the path that begins with a slash.
+    /// Inserts the captures. Returns `None` if the target would name another server, because a capture at the
+    /// start of the path begins with a slash.
     fn fill(&self, captures: &Captures<'_>, query: Option<&[u8]>) -> Option<Vec<u8>> {
         let mut target = Vec::new();
         for part in &self.parts {
@@ -60,7 +62,7 @@ impl Template {
                 }
             }
         }
-        // A path, and not `//host`, which a browser takes for another server.
+        // The target must be a path, and not `//host`, which a browser reads as another server.
         let is_path = self.text.starts_with('/');
         if is_path && (target.starts_with(b"//") || target.starts_with(b"/\\")) {
             return None;
@@ -78,7 +80,7 @@ impl Template {
         if !text.bytes().all(|byte| (b'!'..0x7f).contains(&byte)) {
             return Err(format!("{text:?}: a target has printable ASCII and no blank"));
         }
-        // In `https://` the colon is no capture's.
+        // The colon in `https://` does not begin a capture.
         let start = match text.find("://") {
             Some(at) if text[..at].bytes().all(|byte| byte.is_ascii_alphanumeric()) => {
                 let authority = &text[at + 3..];
@@ -89,7 +91,7 @@ impl Template {
         let mut parts = vec![Part::Text(text[..start].into())];
         let mut rest = &text[start..];
         while let Some(at) = rest.find([':', '*']) {
-            // Only after a slash: a colon in a segment is an ordinary character.
+            // A capture begins only after `/` or `=`: a colon elsewhere is an ordinary character.
             let is_capture = at > 0 && matches!(rest.as_bytes()[at - 1], b'/' | b'=');
             let name_end = rest[at + 1..]
                 .find(|c: char| !c.is_ascii_alphanumeric() && c != '_')
@@ -117,11 +119,13 @@ impl Template {
     }
 }
 
-/// What a capture may have unencoded, besides letters and digits (RFC 3986 §3.3). In a query a capture is a value.
+/// The characters that a capture may have unencoded, besides letters and digits (RFC 3986 §3.3). In a query a
+/// capture is a value.
 const IN_PATH: &[u8] = b"/-._~!$&'()*+,;=:@";
 const IN_QUERY: &[u8] = b"/-._~";
 
-/// Percent-encodes the rest: no capture makes a query, a fragment, or a line's end.
+/// Appends a capture with all other characters percent-encoded, so that no capture begins a query or a
+/// fragment, or ends a line.
 fn encode(capture: &[u8], allowed: &[u8], out: &mut Vec<u8>) {
     for &byte in capture {
         if byte.is_ascii_alphanumeric() || allowed.contains(&byte) {
@@ -162,7 +166,7 @@ impl FromStr for Redirect {
     }
 }
 
-/// 302.
+/// The status 302.
 const FOUND: Status = {
     let mut index = 0;
     while Status::ALL[index].code() != 302 {

@@ -4,25 +4,25 @@ use super::{Cors, Pattern, Redirect, Rewrite, SecurityHeaders};
 use anyhow::ensure;
 use std::{fmt, str::FromStr};
 
-/// The most rules of one kind: they are tried one after the other.
+/// The maximum number of rules of one kind: they are tried one after the other.
 pub(crate) const RULES_MAX: usize = 1000;
 
-/// What a site does with paths, besides serving what is there. The default does nothing.
+/// The path rules of a site, besides serving its files. The default has no rules.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SiteRules {
-    /// The first that is for a path sends the client elsewhere.
+    /// The first redirect that matches a path is applied.
     pub redirects: Vec<Redirect>,
-    /// The first that is for a path has another one answered.
+    /// The first rewrite that matches a path is applied.
     pub rewrites: Vec<Rewrite>,
-    /// Whose scripts may read this site.
+    /// The origins whose scripts may read this site.
     pub cors: Option<Cors>,
-    /// Fields for visitors' safety, in every response of the server's own.
+    /// Fields that protect visitors, in every response that the server itself generates.
     pub security_headers: Option<SecurityHeaders>,
     /// Fields of files, by the file's path.
     pub fields: Vec<PathField>,
-    /// What is sent, as a file of the site, with an error's status.
+    /// Files of the site that are sent with the status of an error.
     pub error_pages: Vec<ErrorPage>,
-    /// The file that is served, with 200, for a path at which nothing is and whose last segment has no dot: the
+    /// The file that is served with 200 for a path that has no file and whose last segment has no dot: the
     /// page of a single-page application.
     pub fallback: Option<String>,
     /// Whether a directory without an index is listed.
@@ -30,10 +30,11 @@ pub struct SiteRules {
 }
 
 impl SiteRules {
-    /// Whether there are too many of a kind.
+    /// Checks the number of rules of each kind, and the fallback.
     ///
     /// # Errors
-    /// Names the kind.
+    /// There are too many rules of a kind, which the message names, or the fallback does not begin with a
+    /// slash.
     pub(crate) fn check(&self) -> anyhow::Result<()> {
         for (count, kind) in [
             (self.redirects.len(), "redirects"),
@@ -49,17 +50,20 @@ impl SiteRules {
         Ok(())
     }
 
-    /// Lines with CRLF for visitors' safety, which every response of the server's own has.
+    /// Returns the lines, with CRLF, of the fields that protect visitors. Every response that the server
+    /// itself generates has them.
     pub(crate) fn safety_fields(&self, own: &[(String, String)]) -> Vec<u8> {
         lines_of(self.security_headers.map(|preset| preset.fields(own)).unwrap_or_default())
     }
 
-    /// Lines with CRLF for scripts of other sites, which responses have unless a service has its own list of origins.
+    /// Returns the lines, with CRLF, for scripts of other sites. Responses have them unless a service has its
+    /// own list of origins.
     pub(crate) fn cors_fields(&self) -> Vec<u8> {
         lines_of(self.cors.as_ref().map(Cors::fields).unwrap_or_default())
     }
 
-    /// Lines with CRLF of the file at `path`, which begins with a slash and is not encoded.
+    /// Returns the field lines, with CRLF, of the file at `path`, which begins with a slash and is not
+    /// encoded.
     pub(crate) fn fields_of_file(&self, path: &[u8]) -> Vec<u8> {
         let mut lines = Vec::new();
         for field in self.fields.iter().filter(|field| field.pattern.matches_file(path)) {
@@ -68,7 +72,7 @@ impl SiteRules {
         lines
     }
 
-    /// The path of the page for an error.
+    /// Returns the path of the page for an error.
     pub(crate) fn error_page(&self, status: u16) -> Option<&str> {
         self.error_pages.iter().find(|page| page.status == status).map(|page| page.path.as_str())
     }
@@ -82,7 +86,7 @@ pub struct PathField {
     value: String,
 }
 
-/// Fields that the server writes by itself.
+/// The fields that the server writes itself.
 const OURS: [&str; 12] = [
     "accept-ranges",
     "connection",

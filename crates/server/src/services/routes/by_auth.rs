@@ -1,4 +1,4 @@
-//! Passwords, before redirects, rewrites and services see a request.
+//! The check of passwords, before redirects, rewrites and services handle a request.
 
 use super::{Exchange, Routes};
 use crate::{
@@ -16,16 +16,18 @@ use pollux_http::{
 };
 use std::sync::Arc;
 
-/// Our end of a notifier is connected already.
+/// The timeout for dialling a notifier. The worker's end is connected already, so any value works.
 const NOTIFIER_TICKS: u32 = 50;
 
-/// What a worker needs to ask for passwords.
+/// The data that a worker needs to check passwords.
 #[derive(Debug)]
 pub(super) struct Auth {
     realm: Arc<Realm>,
-    /// What verifies beside the event loop; `None` where a unit serves a single connection.
+    /// The verifier outside the event loop; `None` in architectures without an event loop, whose workers
+    /// verify in line.
     verifier: Option<Verifier>,
-    /// Scripts of other origins may read the site; browsers ask for that without credentials.
+    /// Whether scripts of other origins may read the site. Browsers send the preflight request for that
+    /// without credentials.
     has_cors: bool,
 }
 
@@ -38,7 +40,7 @@ pub(crate) struct Waiting {
 }
 
 impl Waiting {
-    /// The client has gone.
+    /// Cancels the verification after the client has disconnected.
     pub(super) fn cancel(&self, context: &mut RequestContext<'_>) {
         self.verification.cancel();
         context.reactor.close(self.notifier);
@@ -46,8 +48,8 @@ impl Waiting {
 }
 
 impl Auth {
-    /// That of the default site of `config`. Where everything is redirected to HTTPS, no password is wanted: it would
-    /// come over plain HTTP.
+    /// Creates the check for the default site of `config`. If every request is redirected to HTTPS, no
+    /// password is requested: it would be sent over plain HTTP.
     pub(super) fn of(config: &Config) -> Option<Box<Self>> {
         if config.https_redirect.is_some() {
             return None;
@@ -60,7 +62,7 @@ impl Auth {
 }
 
 impl Routes {
-    /// A request to a site that has passwords.
+    /// Begins a request to a site that has passwords.
     #[cold]
     pub(super) fn begin_by_auth(
         &mut self,
@@ -72,8 +74,8 @@ impl Routes {
         let Some(auth) = &self.auth else {
             return self.begin_admitted(context, request, response, is_rewritten);
         };
-        // Redirects and rewrites are left out, as their results may be nobody's business. An origin gets no request
-        // without a password.
+        // Redirects and rewrites are skipped, because their results may be confidential. An origin gets no
+        // request without a password.
         if auth.has_cors
             && is_preflight(request)
             && self.proxy.as_ref().is_none_or(|proxy| proxy.route(&request.target).is_none())
@@ -117,7 +119,7 @@ impl Routes {
         self.begin_admitted(context, request, response, is_rewritten)
     }
 
-    /// A request that may be answered.
+    /// Begins a request that is permitted.
     fn begin_admitted(
         &mut self,
         context: &mut RequestContext<'_>,
@@ -131,7 +133,7 @@ impl Routes {
         self.begin_elsewhere(context, request, response)
     }
 
-    /// A verification may be over.
+    /// Continues a request when its verification is over.
     pub(super) fn resume_auth(
         &mut self,
         context: &mut RequestContext<'_>,
@@ -146,15 +148,16 @@ impl Routes {
         }
         let Waiting { head, is_rewritten, verification, .. } = *waiting;
         let Ok(ParseStatus::Complete { request, .. }) = parse(&head, &context.rules.limits) else {
-            // It was parsed before.
+            // The head was parsed before, so this does not happen.
             return Flow::Cut;
         };
         match verification.outcome() {
-            // Its credentials are known now.
+            // The credentials are remembered now, so that they are accepted.
             Outcome::Right => {
                 let flow = self.begin_by_auth(context, &request, response, is_rewritten);
                 match flow {
-                    // The protocol knows already that no body comes.
+                    // The protocol has already handled the end of a request without a body, so the end is
+                    // delivered here.
                     Flow::NeedBody(exchange) if request.framing == Framing::None => {
                         self.body(context, exchange, Part::End { trailers: b"" }, response)
                     }
@@ -179,7 +182,7 @@ impl Routes {
     }
 }
 
-/// Too many passwords wait to be verified.
+/// Answers that too many passwords wait to be verified.
 fn busy(
     context: &mut RequestContext<'_>,
     request: &Request<'_>,

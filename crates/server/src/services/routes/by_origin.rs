@@ -1,11 +1,11 @@
-//! Fields for scripts of one of several origins, in responses of the server's own.
+//! Fields for scripts of one of several origins, in responses that the server itself generates.
 
 use super::{Exchange, Routes};
 use crate::service::{Flow, RequestContext, ResponseWriter};
 use pollux_http::request::Request;
 
 impl Routes {
-    /// A request to a site that several origins' scripts may read.
+    /// Begins a request to a site that scripts of several origins may read.
     #[cold]
     pub(super) fn begin_by_origin(
         &mut self,
@@ -20,8 +20,8 @@ impl Routes {
         flow
     }
 
-    /// Completes the head that a service has written since `before`, if it has and the request's origin is in the
-    /// list. A response that comes later is completed then.
+    /// Completes the head that a service has written since `before`, if there is one and the request's origin
+    /// is in the list. The head of a later response is completed when it is written.
     pub(super) fn put_origin(
         &self,
         context: &mut RequestContext<'_>,

@@ -1,4 +1,4 @@
-//! Redirects and rewrites, before any service sees a request.
+//! Redirects and rewrites, which are applied before any service handles a request.
 
 use super::{Exchange, Routes};
 use crate::{
@@ -11,7 +11,7 @@ use pollux_http::{
 };
 
 impl Routes {
-    /// A request for which redirects and rewrites are looked at.
+    /// Begins a request to a site that has redirects or rewrites.
     #[cold]
     pub(super) fn begin_by_policy(
         &mut self,
@@ -30,11 +30,12 @@ impl Routes {
                         // The path of the result may need a password.
                         return self.begin_by_auth(context, &request, response, true);
                     }
-                    // With what was captured it has become too long, perhaps.
+                    // The captures may have made the head too long.
                     _ => Page { status: Status::BadRequest, reason: "", fields: b"" },
                 }
             }
-            // A browser takes no redirection of a preflight, but one of the request that follows.
+            // A browser does not follow a redirection of a preflight request, but follows one of the request
+            // after it.
             Decision::Redirect(..) if context.rules.cors.is_some() && is_preflight(request) => {
                 return self.begin_elsewhere(context, request, response);
             }
@@ -53,7 +54,7 @@ impl Routes {
     }
 }
 
-/// The head of a request, for another target.
+/// Returns the head of a request with another target.
 fn with_target(request: &Request<'_>, target: &[u8]) -> Vec<u8> {
     let head = request.to_head();
     let fields = &head[request.line.len()..];
