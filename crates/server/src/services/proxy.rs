@@ -1,9 +1,9 @@
-//! The reverse proxy: requests are passed on to origins, and their replies to the clients.
+//! The reverse proxy: forwards requests to origins, and their replies to the clients.
 //!
-//! What this server does not have goes to an origin ("the waiting server" in phhttpd). An exchange
-//! requests a connection (a kept one, or a new one), writes the request to it, and forwards the
-//! reply as it arrives: nothing is accumulated, and a receiver that does not read stops the sender.
-//! Both sides are strict: what could be read in two ways is forwarded in neither direction.
+//! A request that this server cannot answer itself goes to an origin ("the waiting server" in phhttpd). An
+//! exchange requests a connection (an idle one, or a new one), writes the request to it, and forwards the
+//! reply as it arrives: the reply is not accumulated, and a receiver that does not read stops the sender.
+//! Both directions are strict: an ambiguous message is not forwarded.
 
 mod background;
 mod cache_state;
@@ -39,7 +39,7 @@ use pollux_http::request::{Request, Target};
 use pool::OriginPool;
 use std::{ops::ControlFlow, sync::Arc};
 
-/// The memory of so many exchanges that are over is kept for others.
+/// The maximum number of finished exchanges whose memory is kept for new ones.
 const SPARE: usize = 64;
 
 /// A worker's proxy.
@@ -51,21 +51,22 @@ pub(crate) struct Proxy {
     routes: routes::Routes,
     pool: OriginPool,
     timeout: u32,
-    /// In their boxes: a state is handed over and back with each call, and is large.
+    /// The states of finished exchanges. They stay in their boxes, because a state is large, and each call
+    /// takes and returns it.
     #[allow(clippy::vec_box, reason = "the boxes are what is kept")]
     spare: Vec<Box<State>>,
     cache: Option<caching::Caching>,
     scratch: Vec<u8>,
     background: background::BackgroundTasks,
-    /// Where background tasks write; nothing, as a rule.
+    /// The outbox of background tasks, which normally write nothing.
     nowhere: Outbox,
 }
 
-/// Whether an exchange goes on or is over.
+/// Whether an exchange continues or is over.
 type Progress = ControlFlow<Flow<Exchange>, Box<State>>;
 
 impl Proxy {
-    /// For one worker, which may have a file table of its own.
+    /// Creates the proxy of one worker, which may have a separate file table.
     pub(crate) fn new(config: &Arc<FrontendConfig>, has_own_table: bool) -> Self {
         Self {
             config: config.clone(),
@@ -81,29 +82,29 @@ impl Proxy {
         }
     }
 
-    /// The route of a request, if it has one.
+    /// Returns the route of a request, if it has one.
     #[inline]
     pub(crate) fn route(&self, target: &Target<'_>) -> Option<RouteId> {
         self.routes.find(target)
     }
 
-    /// Whether files come before the origins of a route.
+    /// Returns whether files have precedence over the origins of a route.
     pub(crate) fn is_behind_files(&self, route: RouteId) -> bool {
         self.routes.is_behind_files(route)
     }
 
-    /// Whether what has happened to the application is about an origin.
+    /// Returns whether an event for the service concerns an origin or the cache.
     pub(crate) fn is_meant(&self, event: &Event<'_>) -> bool {
         self.pool.is_meant(event)
             || self.cache.as_ref().is_some_and(|cache| cache.is_notifier(event))
     }
 
-    /// Whether there is any background exchange.
+    /// Returns whether there is any background task.
     pub(crate) fn has_any_background(&self) -> bool {
         !self.background.is_empty()
     }
 
-    /// Closes the connections that are kept: nobody will use them.
+    /// Closes the idle connections, because no further request will use them.
     pub(crate) fn retire(&mut self, reactor: &mut Reactor) {
         self.pool.retire(reactor);
         if let Some(cache) = &mut self.cache {
@@ -111,12 +112,12 @@ impl Proxy {
         }
     }
 
-    /// Whether a background exchange is one of this proxy's.
+    /// Returns whether a background task belongs to this proxy.
     pub(crate) fn has_background(&self, background: ExchangeId) -> bool {
         self.background.has(background)
     }
 
-    /// Passes a request on.
+    /// Begins a request that has a route: answers it, forwards it, or hands its client over.
     pub(crate) fn begin_on(
         &mut self,
         route: RouteId,
@@ -134,7 +135,7 @@ impl Proxy {
         self.go_on(context, going, outbox)
     }
 
-    /// Answers what is neither a file nor an origin's.
+    /// Answers a request that matches neither a file nor a route.
     pub(crate) fn refuse(
         context: &mut RequestContext<'_>,
         request: &Request<'_>,
@@ -145,7 +146,7 @@ impl Proxy {
         }
     }
 
-    /// Decides what an exchange waits for now. A side that does not read stops the other.
+    /// Decides the next event for which an exchange waits. A side that does not read stops the other side.
     fn go_on(
         &mut self,
         context: &mut RequestContext<'_>,
@@ -180,7 +181,7 @@ impl Proxy {
         }
     }
 
-    /// Begins an exchange for a request, in memory that was kept if there is any.
+    /// Begins an exchange for a request, in the memory of a finished one if there is any.
     fn new_exchange(
         &mut self,
         context: &RequestContext<'_>,
@@ -192,10 +193,10 @@ impl Proxy {
         state
     }
 
-    /// An exchange is over: it is logged, and its memory is kept for another.
+    /// Ends an exchange: logs it, and keeps its memory for another one.
     fn end(&mut self, context: &mut RequestContext<'_>, state: Box<State>) {
         debug_assert!(matches!(state.phase, Phase::Idle), "the last phase has been ended");
-        // A background task's client was answered, and logged, before.
+        // The client of a background task was answered before, and the response was logged then.
         if !state.owner.is_background() {
             let reply::Outcome { status, sent } = state.reply.outcome();
             context.log_response(state.request.line(), status, sent);
@@ -205,8 +206,7 @@ impl Proxy {
         }
     }
 
-    /// Ends the phase of an exchange that does not go on as it is: nothing is waited for any more, and
-    /// the connection to the origin is closed.
+    /// Ends the phase of an exchange early: cancels its waiting, and closes the connection to the origin.
     fn release(&mut self, context: &mut RequestContext<'_>, state: &mut State) -> Attempt {
         let phase = state.take_phase();
         if let Some(alarm) = phase.alarm() {
@@ -239,7 +239,7 @@ impl Proxy {
         }
     }
 
-    /// Goes on with an exchange, or with a background task, for which something has come.
+    /// Continues an exchange, or a background task, after an event.
     fn on_event(
         &mut self,
         context: &mut RequestContext<'_>,
@@ -323,8 +323,8 @@ impl Service for Proxy {
         self.on_event(context, exchange, event, response.raw())
     }
 
-    /// Nobody is there any more whom an answer could reach: the origin need not give one, unless
-    /// others want it too.
+    /// Ends an exchange whose client has disconnected. The fetch from the origin ends too, unless other
+    /// exchanges or the cache need the response.
     fn cancel(&mut self, context: &mut RequestContext<'_>, exchange: Exchange) {
         let Err(mut state) = self.adopt(context, exchange.0) else { return };
         if let Some(cache) = &mut self.cache {
@@ -333,7 +333,7 @@ impl Service for Proxy {
         let is_tunnel = matches!(state.phase, Phase::Tunnel { .. });
         self.release(context, &mut state);
         if is_tunnel {
-            // It was logged when it began.
+            // The tunnel was logged when it began.
             return;
         }
         self.end(context, state);
@@ -357,7 +357,7 @@ impl Service for Proxy {
 }
 
 impl Drop for Proxy {
-    /// Exchanges of other workers that wait for a background task must not wait any more.
+    /// Ends the background tasks, so that exchanges of other workers do not wait for them any more.
     fn drop(&mut self) {
         for state in self.background.drain() {
             if let Some(cache) = &mut self.cache {

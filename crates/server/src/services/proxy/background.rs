@@ -1,5 +1,5 @@
-//! Exchanges that no client owns: what is stale is replaced behind the answer, and what others wait for
-//! or what is to be stored comes to its end although its client has its answer or is gone.
+//! Exchanges without a client. They replace a stale response after it was sent, or they complete a fetch for
+//! other waiting exchanges or for the cache after their own client was answered or has disconnected.
 
 use super::{
     Exchange, Proxy,
@@ -14,13 +14,13 @@ use pollux_cache::Fetch;
 use pollux_http::request::Request;
 use std::ops::ControlFlow;
 
-/// The most background tasks of a worker. With so many, a stale response is not replaced before the
-/// next request for it.
+/// The maximum number of background tasks of a worker. When it is reached, a stale response is not replaced
+/// before the next request for it.
 const TASKS_MAX: usize = 64;
-/// The most ticks that a background task takes, however busy its origin seems: 5 minutes.
+/// The maximum duration of a background task in ticks, even if its origin is still sending: 5 minutes.
 const TASK_TICKS: u32 = 3000;
 
-/// The background tasks of one worker. They are few: a look at each finds one.
+/// The background tasks of one worker. They are few, so a linear search is enough.
 #[derive(Debug, Default)]
 pub(super) struct BackgroundTasks(Vec<(ExchangeId, Option<Box<State>>)>);
 
@@ -29,12 +29,12 @@ impl BackgroundTasks {
         self.0.len() < TASKS_MAX
     }
 
-    /// Whether this is one of them.
+    /// Returns whether this is one of the tasks.
     pub(super) fn has(&self, background: ExchangeId) -> bool {
         self.0.iter().any(|(id, _)| *id == background)
     }
 
-    /// Whether there is none.
+    /// Returns whether there is no task.
     pub(super) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -43,14 +43,14 @@ impl BackgroundTasks {
         self.0.iter_mut().find(|(id, _)| *id == background)?.1.take()
     }
 
-    /// What is left of them.
+    /// Removes all tasks and returns their states.
     pub(super) fn drain(&mut self) -> impl Iterator<Item = Box<State>> + '_ {
         self.0.drain(..).filter_map(|(_, state)| state)
     }
 }
 
 impl Proxy {
-    /// Fetches what is to replace something stale; its client has its answer.
+    /// Fetches a response that replaces a stale one. The client has been answered already.
     pub(super) fn refresh(
         &mut self,
         context: &mut RequestContext<'_>,
@@ -78,8 +78,8 @@ impl Proxy {
         self.nowhere = nowhere;
     }
 
-    /// Goes on with an exchange whose client needs it no more, if it is worth it and there is room.
-    /// Otherwise it is handed back.
+    /// Continues an exchange that its client no longer needs as a background task, if its response is wanted
+    /// and there is room. Otherwise returns the exchange.
     pub(super) fn adopt(
         &mut self,
         context: &mut RequestContext<'_>,
@@ -120,7 +120,7 @@ impl Proxy {
         background
     }
 
-    /// Something has come for a background task.
+    /// Handles an event of a background task. Returns false if there is no such task.
     pub(super) fn run_background(
         &mut self,
         context: &mut ServiceContext<'_>,
@@ -159,8 +159,8 @@ impl Proxy {
         }
     }
 
-    /// What a client's exchange becomes whose client has its answer, while more comes that is stored:
-    /// a background task, so that the client's next request need not wait.
+    /// Turns an exchange into a background task if its client has been answered and more content arrives that
+    /// is stored, so that the client's next request need not wait.
     pub(super) fn detach(
         &mut self,
         context: &mut RequestContext<'_>,

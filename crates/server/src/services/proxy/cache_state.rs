@@ -5,14 +5,14 @@ use pollux_cache::{Conditions, Fetch, Forward, Ticket};
 /// The state of an exchange with respect to the cache.
 #[derive(Debug, Default)]
 pub(super) struct CacheState {
-    /// How often the exchange has waited for the fetch of another one.
+    /// The number of times that the exchange has waited for the fetch of another one.
     pub(super) waits: u8,
     pub(super) report: Report,
-    /// How the cache wants the request to be sent; `None` if there is no cache.
+    /// The cache's terms for sending the request; `None` if there is no cache.
     terms: Option<FetchTerms>,
 }
 
-/// What the exchange still has to report to the cache about its fetch.
+/// The report about its fetch that the exchange still owes to the cache.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) enum Report {
     /// Nothing: there is no fetch, or its outcome has been reported.
@@ -24,31 +24,31 @@ pub(super) enum Report {
     Storing(Ticket),
 }
 
-/// How the cache wants a request to be sent.
+/// The cache's terms for sending a request.
 #[derive(Debug)]
 struct FetchTerms {
     conditions: Conditions,
-    /// The request is sent with GET, whatever the client's method.
+    /// Whether the request is sent with GET, regardless of the client's method.
     is_refresh: bool,
-    /// Why the request is not answered from the cache.
+    /// The reason why the request is not answered from the cache.
     forward: Forward,
 }
 
 impl CacheState {
-    /// The cache has no usable response: the request will be sent as `fetch` says.
+    /// Notes that the cache has no usable response, and that the request will be sent as `fetch` says.
     pub(super) fn start(&mut self, fetch: Fetch) {
         let Fetch { ticket, conditions, is_refresh, forward } = fetch;
         self.report = Report::Due(ticket);
         self.terms = Some(FetchTerms { conditions, is_refresh, forward });
     }
 
-    /// Why the request is not answered from the cache; `None` if there is no cache.
+    /// Returns the reason why the request is not answered from the cache; `None` if there is no cache.
     pub(super) fn forward(&self) -> Option<Forward> {
         self.terms.as_ref().map(|terms| terms.forward)
     }
 
-    /// The field lines that replace the client's conditions (`If-None-Match` and others); `None` if the client's are
-    /// kept.
+    /// Returns the field lines that replace the client's conditions (`If-None-Match` and others); `None` if
+    /// the client's conditions are kept.
     pub(super) fn conditions(&self) -> Option<&[u8]> {
         match &self.terms.as_ref()?.conditions {
             Conditions::Own => None,
@@ -56,14 +56,14 @@ impl CacheState {
         }
     }
 
-    /// Whether the request is sent with GET, whatever the client's method.
+    /// Returns whether the request is sent with GET, regardless of the client's method.
     pub(super) fn is_refresh(&self) -> bool {
         self.terms.as_ref().is_some_and(|terms| terms.is_refresh)
     }
 }
 
 impl Report {
-    /// The fetch, if something is to be reported of it.
+    /// Returns the fetch, if a report about it is due.
     pub(super) fn ticket(self) -> Option<Ticket> {
         match self {
             Self::None => None,
@@ -71,7 +71,7 @@ impl Report {
         }
     }
 
-    /// Reports nothing more. Returns the fetch, if something was to be reported of it.
+    /// Ends the reports. Returns the fetch, if a report about it was due.
     pub(super) fn take(&mut self) -> Option<Ticket> {
         std::mem::take(self).ticket()
     }

@@ -25,56 +25,58 @@ use pollux_http::{
 };
 use std::{collections::HashMap, ops::ControlFlow};
 
-/// What keys begin with: there is no other scheme here.
+/// The beginning of all cache keys: there is no other scheme here.
 const SITE: &[u8] = b"http://";
-/// An exchange that waits for another one's fetch sends its own request after so many ticks: 5 s.
+/// The time after which an exchange that waits for another one's fetch sends its own request, in ticks: 5 s.
 const WAIT_TICKS: u32 = 50;
-/// How often an exchange waits: for a fetch that brings another variant, perhaps, and for one of
-/// its own.
+/// The maximum number of times that an exchange waits: the first fetch may bring another variant, and the
+/// second one is for its own variant.
 const WAITS_MAX: u8 = 2;
-/// Where there can be no notifier, how often it checks for messages of another worker.
+/// The interval in ticks at which an exchange checks for messages of another worker, if there is no notifier.
 const LOOK_TICKS: u32 = 2;
 
-/// A worker's way into the cache.
+/// The access of one worker to the cache.
 #[derive(Debug)]
 pub(super) struct Caching {
     handle: Handle,
-    /// The exchanges that wait, by the number that the cache knows them by.
+    /// The waiting exchanges, by the numbers under which the cache knows them.
     waiting: HashMap<u64, ExchangeId>,
     next: u64,
     notifier: Notifier,
     has_own_table: bool,
 }
 
-/// What notifies this worker that another one has ended a fetch which an exchange here waits for.
+/// The notifier, through which another worker reports the end of a fetch for which an exchange of this worker
+/// waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Notifier {
     /// No exchange has had to wait yet.
     None,
     At(UpstreamId),
-    /// It could not be made, or is closed.
+    /// The notifier could not be created, or is closed.
     Missing,
 }
 
-/// Whose request is looked up in the cache.
+/// The request that is looked up in the cache.
 pub(super) enum Consultation {
-    /// A request that has just come. It needs no exchange if the cache has the answer.
+    /// A request that has just arrived. It needs no exchange if the cache has the response.
     First(RouteId),
-    /// That of an exchange which has waited for another one's fetch.
+    /// The request of an exchange that has waited for another one's fetch.
     Again(Box<State>),
 }
 
-/// What becomes of an origin's reply.
+/// The action for an origin's reply.
 pub(super) enum ReplyAction {
-    /// It is passed on, with these lines added.
+    /// The reply is forwarded, with these lines added.
     Forward(Vec<u8>),
-    /// The client has been answered, or that has begun; the content is still wanted, or there is none.
+    /// The client has been answered, or its response has begun. The content is still wanted, or there is
+    /// none.
     Answered,
-    /// The client has been answered, and the content is of no use.
+    /// The client has been answered, and the content is not needed.
     Over,
-    /// Another lookup is necessary.
+    /// Another request to the origin is necessary.
     AskAgain,
-    /// It answers no lookup.
+    /// The reply does not fit the request that was sent.
     NotCached,
 }
 
@@ -84,7 +86,7 @@ impl Caching {
         Self { handle: store.handle(), waiting, next: 0, notifier, has_own_table }
     }
 
-    /// Whether it is about the notifier.
+    /// Returns whether an event concerns the notifier.
     pub(super) fn is_notifier(&self, event: &Event<'_>) -> bool {
         match event {
             Event::Connected(upstream)
@@ -96,7 +98,7 @@ impl Caching {
         }
     }
 
-    /// The notifier has been signalled, or has broken.
+    /// Handles an event of the notifier: it was signalled, or its connection has broken.
     pub(super) fn notified(&mut self, reactor: &mut Reactor, event: Event<'_>) {
         match event {
             Event::Ended(upstream) => {
@@ -109,15 +111,15 @@ impl Caching {
         self.deliver(reactor);
     }
 
-    /// No exchange of this worker waits any more.
+    /// Closes the notifier, because no exchange of this worker waits any more.
     pub(super) fn retire(&mut self, reactor: &mut Reactor) {
         if let Notifier::At(upstream) = std::mem::replace(&mut self.notifier, Notifier::Missing) {
             reactor.close(upstream);
         }
     }
 
-    /// Registers the notifier when the first exchange begins to wait. Returns after how many ticks an
-    /// exchange is to check by itself.
+    /// Registers the notifier when the first exchange begins to wait. Returns the number of ticks after which
+    /// an exchange checks by itself.
     fn set_notifier(&mut self, reactor: &mut Reactor) -> u32 {
         if self.notifier == Notifier::None {
             self.notifier = match notifier::register(&self.handle, reactor, self.has_own_table) {
@@ -133,31 +135,32 @@ impl Caching {
         if self.notifier == Notifier::Missing { LOOK_TICKS } else { WAIT_TICKS }
     }
 
-    /// The line of a page that says why there is no answer.
+    /// Appends the `Cache-Status` line of a page that explains why there is no response.
     pub(super) fn put_status_of_page(&self, cached: &CacheState, out: &mut Vec<u8>) {
         let name = &self.handle.store().config().name;
         CacheStatus::put_for_own_response(name, cached.forward(), None, out);
     }
 
-    /// Whether other requests wait for this response, too.
+    /// Returns whether the fetch is useful without its client: other requests wait for the response, or it is
+    /// being stored.
     pub(super) fn is_wanted(&self, cached: &CacheState) -> bool {
         cached.report.ticket().is_some_and(|ticket| self.handle.is_wanted(ticket))
     }
 
-    /// This request cannot be sent.
+    /// Ends a fetch whose request cannot be sent.
     pub(super) fn refuse(&mut self, context: &mut RequestContext<'_>, fetch: &Fetch) {
         self.handle.abort(fetch.ticket);
         self.deliver(context.reactor);
     }
 
-    /// The worker ends.
+    /// Ends the fetch of an exchange, because the worker ends.
     pub(super) fn give_up(&mut self, cached: &CacheState) {
         if let Some(ticket) = cached.report.ticket() {
             self.handle.abort(ticket);
         }
     }
 
-    /// Wakes those whose waiting is over.
+    /// Wakes the exchanges that need not wait any longer.
     fn deliver(&mut self, reactor: &mut Reactor) {
         while let Some(number) = self.handle.next_wakeup() {
             if let Some(exchange) = self.waiting.remove(&number) {
@@ -166,12 +169,12 @@ impl Caching {
         }
     }
 
-    /// An exchange does not wait for this fetch any more.
+    /// Removes an exchange that no longer waits for this fetch.
     pub(super) fn forget(&mut self, fetch: &AwaitedFetch) {
         self.waiting.remove(&fetch.number);
     }
 
-    /// The head of the origin's final reply.
+    /// Passes the head of the origin's final reply to the cache. Returns the action for the reply.
     pub(super) fn head(
         &mut self,
         context: &mut RequestContext<'_>,
@@ -205,7 +208,7 @@ impl Caching {
         action
     }
 
-    /// Content of the origin's reply. Returns whether it is stored, and more is wanted.
+    /// Passes content of the origin's reply to the cache. Returns whether it is stored, and more is wanted.
     pub(super) fn content(
         &mut self,
         context: &mut RequestContext<'_>,
@@ -221,7 +224,7 @@ impl Caching {
         is_stored
     }
 
-    /// The origin's reply is whole.
+    /// Reports to the cache that the origin's reply is complete.
     pub(super) fn finish(&mut self, context: &mut RequestContext<'_>, cached: &mut CacheState) {
         if let Some(ticket) = cached.report.take() {
             self.handle.finish(ticket);
@@ -229,7 +232,7 @@ impl Caching {
         }
     }
 
-    /// Nothing more comes of it.
+    /// Reports to the cache that the fetch ends without a complete reply.
     pub(super) fn abort(&mut self, context: &mut RequestContext<'_>, cached: &mut CacheState) {
         if let Some(ticket) = cached.report.take() {
             self.handle.abort(ticket);
@@ -238,7 +241,7 @@ impl Caching {
     }
 }
 
-/// Answers the client as the cache has decided, unless it has its answer.
+/// Answers the client as the cache has decided, unless the client has been answered already.
 fn act_on(
     context: &mut RequestContext<'_>,
     state: &mut State,
@@ -280,10 +283,10 @@ fn act_on(
     if has_content && !verdict.should_store { ReplyAction::Over } else { ReplyAction::Answered }
 }
 
-/// Whether a reply does not fit the request that was sent: 304 is for a client that has a copy
-/// already, 206 for a request for a part (RFC 9110 §15.4.5, §15.3.7). The forwarded request counts,
-/// not the client's: the cache may have left its conditions out, in order to store the reply, and
-/// then neither reply has what it wants.
+/// Returns whether a reply does not fit the request that was sent: 304 is for a client that has a copy
+/// already, 206 for a request for a part (RFC 9110 §15.4.5, §15.3.7). The forwarded request decides, not the
+/// client's: the cache may have removed the client's conditions in order to store the reply, and then neither
+/// 304 nor 206 has the content that the cache needs.
 fn is_unasked(request: &Request<'_>, status: u16, passed: RequestFacts) -> bool {
     let is_read = matches!(request.method, Method::Get | Method::Head);
     is_read
@@ -330,7 +333,7 @@ fn put_hit(
 }
 
 impl Proxy {
-    /// Consults the cache first.
+    /// Consults the cache, and continues as the cache decides.
     pub(super) fn consult(
         &mut self,
         context: &mut RequestContext<'_>,
@@ -397,7 +400,7 @@ impl Proxy {
         }
     }
 
-    /// The exchange of a request that the cache cannot answer at once.
+    /// Returns the exchange of a request that the cache cannot answer at once.
     fn exchange_of(
         &mut self,
         context: &RequestContext<'_>,
@@ -434,8 +437,8 @@ impl Proxy {
         }
     }
 
-    /// Another exchange's fetch has ended: an exchange that waits for it consults the cache again. One
-    /// that waits no longer may be notified too, and goes on as it is.
+    /// Handles the end of another exchange's fetch: an exchange that waits for it consults the cache again.
+    /// An exchange that no longer waits may be notified too, and continues unchanged.
     pub(super) fn fetch_is_over(
         &mut self,
         context: &mut RequestContext<'_>,
@@ -451,7 +454,7 @@ impl Proxy {
         }
     }
 
-    /// The wait is over: the exchange consults the cache again.
+    /// Ends the wait of an exchange, which consults the cache again.
     fn has_waited(
         &mut self,
         context: &mut RequestContext<'_>,
@@ -492,8 +495,8 @@ impl Proxy {
         ControlFlow::Continue(state)
     }
 
-    /// The request to the origin has failed. Reports this to the cache, which may have a stored response for such a
-    /// case. Returns whether the client has a complete answer: that response, or one that was sent before.
+    /// Reports a failed request to the cache, which may have a stored response for such a case. Returns
+    /// whether the client has a complete response: the stored one, or one that was sent before.
     pub(super) fn answered_by_cache(
         &mut self,
         context: &mut RequestContext<'_>,

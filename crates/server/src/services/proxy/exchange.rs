@@ -1,7 +1,7 @@
 //! The state of a request while its response is fetched from an origin.
 //!
-//! What holds for the whole request is in [`State`]. What belongs to one phase only, as the connection
-//! to an origin, is in the variant of [`Phase`], so that it cannot be used in another one.
+//! Data of the whole request is in [`State`]. Data of one phase only, such as the connection to an origin, is
+//! in the variant of [`Phase`], so that it cannot be used in another phase.
 
 use super::{
     cache_state::CacheState, failure::Failure, reply::Reply, request::RequestFacts, routes::RouteId,
@@ -14,7 +14,8 @@ use pollux_http::{
 };
 use std::{path::Path, sync::Arc};
 
-/// More memory than this for a head, of a request or of a reply, is not kept for the next exchange.
+/// The maximum capacity in bytes of a buffer for a head, of a request or of a reply, that is kept for the
+/// next exchange.
 const KEPT_HEAD: usize = 4 << 10;
 
 /// A request that is not answered yet.
@@ -42,7 +43,7 @@ pub(super) struct ClientRequest {
     /// The length of the request line, at the beginning of the head.
     line_len: usize,
     pub(super) is_head: bool,
-    /// The request may be sent twice (RFC 9110 §9.2.2).
+    /// Whether the request may be sent twice (RFC 9110 §9.2.2).
     is_idempotent: bool,
     expects_continue: bool,
     framing: Framing,
@@ -56,28 +57,28 @@ pub(super) struct ClientRequest {
 pub(super) enum Owner {
     #[default]
     Client,
-    /// A client that has closed its sending side: it may still read, or be gone.
+    /// A client that has closed its sending side: it may still read, or may have disconnected.
     HalfClosedClient,
     /// No client: the response is for the cache. The exchange ends at the tick `until` at the latest.
     Background { until: u32 },
 }
 
-/// The attempts to have the request answered by an origin that have failed.
+/// The failed attempts to get a response from an origin.
 #[derive(Debug, Default)]
 pub(super) struct Attempts {
     failed: u8,
-    /// Those of them that could not connect, each at another address of a name.
+    /// The number of failed attempts that could not connect, each at another address of a name.
     unconnected: u8,
-    /// How a TLS handshake failed.
+    /// The failure of a TLS handshake, if one has failed.
     tls_failure: Option<Failure>,
     /// The origins that have failed: the bit with an origin's number is set.
     failed_origins: u64,
-    /// A failed attempt had sent the request. It is sent once more on a new connection, and not a
-    /// third time.
+    /// Whether a failed attempt had sent the request. The request is sent once more on a new connection, and
+    /// not a third time.
     is_resent: bool,
 }
 
-/// What the exchange waits for.
+/// The event for which the exchange waits.
 #[derive(Debug, Default)]
 pub(super) enum Phase {
     /// Nothing: the exchange is between two phases, or over.
@@ -98,8 +99,8 @@ pub(super) enum Phase {
     /// The engine has the command to hand the client's connection to the process that listens at
     /// `receiver`.
     HandOver { receiver: Arc<Path> },
-    /// Earlier replies have to be sent before the client's connection can be handed over. The alarm
-    /// is for the next try.
+    /// Earlier replies have to be sent before the client's connection can be handed over. The alarm is for
+    /// the next attempt.
     HandOverLater { receiver: Arc<Path>, alarm: AlarmId },
 }
 
@@ -130,16 +131,16 @@ pub(super) struct OriginConnection {
     pub(super) is_reused: bool,
 }
 
-/// A request on its way to an origin, and the reply to it.
+/// A request that is being sent, or was sent, to an origin, and the reply to it.
 #[derive(Debug)]
 pub(super) struct Transfer {
     pub(super) connection: OriginConnection,
-    /// The origin has sent something.
+    /// Whether the origin has sent any bytes.
     pub(super) has_received: bool,
     /// Reading from the origin is paused until the client has received the earlier part of the response.
     pub(super) is_paused: bool,
     pub(super) upload: Upload,
-    /// The tick at which the origin last sent or took something.
+    /// The tick at which the origin last sent or accepted bytes.
     pub(super) active_at: u32,
     /// Limits how long the origin may be silent.
     pub(super) alarm: AlarmId,
@@ -147,7 +148,7 @@ pub(super) struct Transfer {
     pub(super) reader: Reader,
 }
 
-/// What matters of the forwarded head when the reply is judged.
+/// The facts about the forwarded head that decide whether a reply is valid.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SentRequest {
     pub(super) facts: RequestFacts,
@@ -155,14 +156,14 @@ pub(super) struct SentRequest {
     pub(super) at: u64,
 }
 
-/// How far the request's body is sent.
+/// The progress of sending the request's body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Upload {
     /// The request has no body.
     NoBody,
-    /// The origin has not said yet whether it wants the body.
+    /// The origin has not replied yet whether it wants the body.
     AwaitingContinue,
-    /// The body is forwarded as it comes. Nothing of it has been sent yet.
+    /// The body is forwarded as it arrives. No part of it has been sent yet.
     Unsent,
     /// A part of the body has been sent.
     Partial,
@@ -170,7 +171,7 @@ pub(super) enum Upload {
     Complete,
 }
 
-/// What the exchange had done when its phase ended early.
+/// The progress of an exchange whose phase ended early.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Attempt {
     /// No origin had been chosen.
@@ -181,7 +182,7 @@ pub(super) enum Attempt {
     Sent(SentAttempt),
 }
 
-/// How far a request had come that was sent.
+/// The progress of a request that was sent.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SentAttempt {
     pub(super) origin: u32,
@@ -217,12 +218,12 @@ impl State {
         };
     }
 
-    /// Ends the phase, for the next one to begin.
+    /// Takes the phase out, so that the next one can begin.
     pub(super) fn take_phase(&mut self) -> Phase {
         std::mem::take(&mut self.phase)
     }
 
-    /// A reader for the next reply, in the memory of the last one.
+    /// Returns a reader for the next reply, in the memory of the last one.
     pub(super) fn new_reader(&mut self, request_info: RequestInfo) -> Reader {
         let buffer = std::mem::take(&mut self.reader_buffer);
         let mut reader = Reader::with_buffer(Reader::LIMITS, buffer);
@@ -230,7 +231,7 @@ impl State {
         reader
     }
 
-    /// Ends a transfer, whose connection the caller keeps or closes.
+    /// Ends a transfer. The caller keeps or closes its connection.
     pub(super) fn end_transfer(
         &mut self,
         reactor: &mut Reactor,
@@ -243,8 +244,8 @@ impl State {
         SentAttempt { origin, is_reused, has_received, upload }
     }
 
-    /// Whether the request may be sent to an origin once more after `attempt`: the method must be idempotent, and
-    /// neither a byte of the response may have arrived nor a byte of the body have been sent.
+    /// Returns whether the request may be sent to an origin once more after `attempt`: the method must be
+    /// idempotent, no byte of the response may have arrived, and no byte of the body may have been sent.
     pub(super) fn can_be_resent(&self, attempt: &Attempt) -> bool {
         let was_used = match attempt {
             Attempt::Sent(sent) => sent.has_received || sent.upload.has_begun(),
@@ -253,17 +254,17 @@ impl State {
         self.request.is_idempotent && !was_used && !self.attempts.is_resent
     }
 
-    /// Whether `attempt`, or the one before it, left a body that the client sends for nothing.
+    /// Returns whether, after `attempt` or the one before it, the client still sends a body that is not used.
     pub(super) fn has_body_left(&self, attempt: &Attempt) -> bool {
         self.request.has_body()
             && match attempt {
                 Attempt::Sent(sent) => !sent.upload.is_done(),
-                // A request is resent only as long as nothing of its body has been sent.
+                // A request is resent only if no part of its body has been sent.
                 Attempt::Unsent { .. } | Attempt::None => self.attempts.is_resent,
             }
     }
 
-    /// Whether its memory is worth keeping.
+    /// Returns whether its buffers are small enough to be kept.
     pub(super) fn is_small(&self) -> bool {
         self.request.head.capacity() <= KEPT_HEAD && self.reader_buffer.capacity() <= KEPT_HEAD
     }
@@ -285,12 +286,12 @@ impl Default for ClientRequest {
 }
 
 impl ClientRequest {
-    /// The request line.
+    /// Returns the request line.
     pub(super) fn line(&self) -> &[u8] {
         &self.head[..self.line_len]
     }
 
-    /// The method, as far as a page needs it.
+    /// Returns a method that is sufficient for a page: HEAD or GET.
     pub(super) fn method(&self) -> Method<'static> {
         if self.is_head { Method::Head } else { Method::Get }
     }
@@ -303,7 +304,7 @@ impl ClientRequest {
         self.framing == Framing::Chunked
     }
 
-    /// What is to be done with the body once the head is sent.
+    /// Returns the state of the upload after the head has been sent.
     pub(super) fn upload(&self) -> Upload {
         match self.framing {
             Framing::None => Upload::NoBody,
@@ -320,13 +321,13 @@ impl Owner {
 }
 
 impl Attempts {
-    /// The origins that have failed: the bit with an origin's number is set.
+    /// Returns the origins that have failed: the bit with an origin's number is set.
     pub(super) fn failed_origins(&self) -> u64 {
         self.failed_origins
     }
 
-    /// Whether a connection may be used that an earlier exchange has used. Not for the last attempt:
-    /// such a connection may be closed at any time.
+    /// Returns whether a connection that an earlier exchange has used may be reused. The last attempt must
+    /// not do so, because such a connection may be closed at any time.
     pub(super) fn may_reuse_connection(&self) -> bool {
         !self.is_resent
     }
@@ -349,29 +350,29 @@ impl Attempts {
         }
     }
 
-    /// The number of attempts that have failed.
+    /// Returns the number of attempts that have failed.
     pub(super) fn failed(&self) -> u8 {
         self.failed
     }
 
-    /// The number of attempts that could not connect.
+    /// Returns the number of attempts that could not connect.
     pub(super) fn unconnected(&self) -> usize {
         self.unconnected.into()
     }
 
-    /// Another origin is preferred from now on.
+    /// Prefers other origins from now on.
     pub(super) fn avoid(&mut self, origin: u32) {
         self.failed_origins |= 1 << origin;
     }
 
-    /// The request was sent in `attempt`, or not yet, and another attempt follows.
+    /// Notes whether the request was sent in `attempt`, before another attempt begins.
     pub(super) fn go_on_after(&mut self, attempt: &Attempt) {
         self.is_resent |= matches!(attempt, Attempt::Sent(_));
     }
 }
 
 impl Phase {
-    /// The connection to an origin, if there is one.
+    /// Returns the connection to an origin, if there is one.
     pub(super) fn upstream(&self) -> Option<UpstreamId> {
         match self {
             Self::Connecting { upstream, .. } | Self::Tunnel { upstream } => Some(*upstream),
@@ -385,7 +386,7 @@ impl Phase {
         }
     }
 
-    /// The alarm of this phase, if it has one.
+    /// Returns the alarm of this phase, if it has one.
     pub(super) fn alarm(&self) -> Option<AlarmId> {
         match self {
             Self::AwaitingFetch(fetch) => Some(fetch.alarm),
@@ -404,7 +405,7 @@ impl Transfer {
         self.connection.upstream
     }
 
-    /// Sets the alarm anew.
+    /// Replaces the alarm by a new one.
     pub(super) fn set_alarm(&mut self, context: &mut RequestContext<'_>, ticks: u32) {
         context.reactor.cancel(self.alarm);
         self.alarm = alarm_after(context, ticks);
@@ -412,24 +413,24 @@ impl Transfer {
 }
 
 impl Upload {
-    /// Whether the origin takes the body now.
+    /// Returns whether the origin accepts the body now.
     pub(super) fn is_sending(self) -> bool {
         matches!(self, Self::Unsent | Self::Partial)
     }
 
-    /// Whether something of the body has been sent: it cannot be sent twice.
+    /// Returns whether a part of the body has been sent: the body cannot be sent twice.
     fn has_begun(self) -> bool {
         matches!(self, Self::Partial | Self::Complete)
     }
 
-    /// Whether nothing more of the request is to be sent.
+    /// Returns whether the whole request has been sent.
     pub(super) fn is_done(self) -> bool {
         matches!(self, Self::NoBody | Self::Complete)
     }
 }
 
 impl Attempt {
-    /// The origin that was chosen.
+    /// Returns the origin that was chosen.
     pub(super) fn origin(&self) -> Option<u32> {
         match self {
             Self::None => None,
@@ -437,19 +438,19 @@ impl Attempt {
         }
     }
 
-    /// Whether it failed probably because the origin had closed an idle connection.
+    /// Returns whether the attempt probably failed because the origin had closed an idle connection.
     pub(super) fn is_stale(&self) -> bool {
         matches!(self, Self::Sent(sent) if sent.is_reused && !sent.has_received)
     }
 }
 
-/// An alarm for the exchange of `context`.
+/// Sets an alarm for the exchange of `context`.
 pub(super) fn alarm_after(context: &mut RequestContext<'_>, ticks: u32) -> AlarmId {
     let to = EventTarget::Exchange(context.id());
     context.reactor.timer(ticks, to)
 }
 
-/// RFC 9110 §9.2.2. An unknown method may do anything.
+/// Returns whether a method is idempotent (RFC 9110 §9.2.2). An unknown method may have any effect.
 fn is_idempotent(method: Method<'_>) -> bool {
     match method {
         Method::Get
@@ -474,7 +475,7 @@ mod tests {
             (vec![refused], refused, 1),
             (vec![refused, Failure::TlsCertificate], Failure::TlsCertificate, 2),
             (vec![Failure::TlsCertificate, refused], Failure::TlsCertificate, 2),
-            // A kept connection that was closed had been made.
+            // `Ended` is not counted: that connection had been established.
             (vec![Failure::Ended, refused], refused, 1),
         ] {
             let mut attempts = Attempts::default();

@@ -1,4 +1,4 @@
-//! Why an origin's answer is missing, and what the client receives (RFC 9209).
+//! The reasons why an origin's response is missing, and the responses to the client (RFC 9209).
 
 use crate::{
     service::{Page, RequestContext, worker_state::Answer},
@@ -10,37 +10,38 @@ use std::{
     io::{ErrorKind, Write},
 };
 
-/// Why there is no answer.
+/// The reason why there is no response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Failure {
     /// The origin's name has no address.
     Name,
     /// The name was not resolved in time.
     NameTimeout,
-    /// As many connections to origins as may be are in use, and did not become free in time.
+    /// The maximum number of connections to origins are in use, and none became free in time.
     NoCapacity,
     /// No connection could be made.
     Connect(ErrorKind),
     /// The certificate of the origin is not valid for it.
     TlsCertificate,
-    /// The origin ended the TLS connection by this alert.
+    /// The origin ended the TLS connection with this alert.
     TlsAlert(u8),
-    /// What the origin sends is not valid TLS, or cannot be agreed on.
+    /// The origin does not send valid TLS, or the handshake found no common parameters.
     TlsProtocol,
-    /// The connection was closed or broke before the reply was whole.
+    /// The connection was closed or broke before the reply was complete.
     Ended,
     /// The origin was silent for too long.
     Silent,
-    /// It sent what is no reply, or no safe one.
+    /// The origin sent an invalid or unsafe reply.
     Reply(ReplyError),
-    /// The request cannot be passed on as it is.
+    /// The request cannot be forwarded in its present form.
     Request,
-    /// The process that was to be given the client is not there, or accepts no more.
+    /// The process that should receive the client's connection is not available, or accepts no more
+    /// connections.
     NotTaken(ErrorKind),
 }
 
 impl Failure {
-    /// The status, the type of RFC 9209 §2.3, and a sentence.
+    /// Returns the status, the type of RFC 9209 §2.3, and a sentence.
     fn description(self) -> (Status, &'static str, &'static str) {
         use Status::{BadGateway, BadRequest, GatewayTimeout, ServiceUnavailable};
         match self {
@@ -116,14 +117,14 @@ impl Failure {
         }
     }
 
-    /// Whether another try at once would probably be in vain, too. Also without an address: then it
-    /// cannot be tried. Not for errors of ours alone, or of the request, which its client could
-    /// cause as often as it likes.
+    /// Returns whether another immediate attempt would probably fail too. This includes names without an
+    /// address, because no attempt is possible then. It excludes errors of this server alone and errors of
+    /// the request, which a client could cause as often as it likes.
     pub(super) fn keeps_from_the_origin(self) -> bool {
         self.is_the_origins() || matches!(self, Self::Name | Self::NameTimeout)
     }
 
-    /// Answers with a page. `name` is that of this proxy, `fields` are lines besides ours.
+    /// Answers with a page. `name` is the name of this proxy; `fields` are additional lines.
     pub(super) fn put(
         self,
         context: &RequestContext<'_>,
@@ -145,7 +146,7 @@ impl Failure {
         page.put(context.rules, context.worker, outbox, method, context.keep_alive())
     }
 
-    /// Whether it says something about the origin, and not about this server or the request.
+    /// Returns whether the failure concerns the origin, and not this server or the request.
     pub(super) fn is_the_origins(self) -> bool {
         match self {
             Self::Name

@@ -1,4 +1,4 @@
-//! From an origin's bytes to the client: what comes is passed on at once, up to the end.
+//! Forwards an origin's reply to the client: bytes are forwarded as they arrive, until the end.
 
 use super::{
     Progress, Proxy,
@@ -19,12 +19,12 @@ use pollux_http::{
 };
 use std::ops::ControlFlow;
 
-/// A client that has closed its side may still read, or be gone. So many ticks without a byte from
-/// the origin, and it is taken for gone: 5 s.
+/// A client that has closed its side may still read, or may have disconnected. After this many ticks without
+/// a byte from the origin, it counts as disconnected: 5 s.
 const HALF_CLOSED_TICKS: u32 = 50;
 
 impl Proxy {
-    /// Bytes have come from the origin.
+    /// Handles bytes from the origin.
     pub(super) fn received(
         &mut self,
         context: &mut RequestContext<'_>,
@@ -42,7 +42,7 @@ impl Proxy {
                 ControlFlow::Continue(state)
             }
             other => {
-                // Nothing has been sent that could be replied to.
+                // No request has been sent to which this could be a reply.
                 state.phase = other;
                 self.fail(context, state, Failure::Reply(ReplyError::Unsolicited), outbox)
             }
@@ -69,7 +69,7 @@ impl Proxy {
                 }
                 Ok(ReadOutcome::More) => {}
                 Ok(ReadOutcome::Head) => self.pool.succeeded(transfer.connection.origin),
-                // The client is answered, and what follows on the connection is of no use.
+                // The client is answered, and the rest of the reply is not needed.
                 Ok(ReadOutcome::Over) => break Next::Close,
                 Ok(ReadOutcome::AskAgain) => {
                     let origin = transfer.connection.origin;
@@ -93,7 +93,7 @@ impl Proxy {
         }
     }
 
-    /// The reply is whole, and the client has it.
+    /// Ends an exchange whose reply is complete.
     fn finish(
         &mut self,
         context: &mut RequestContext<'_>,
@@ -106,7 +106,7 @@ impl Proxy {
             cache.finish(context, &mut state.cached);
         }
         let (origin, upstream) = (transfer.connection.origin, transfer.upstream());
-        // An origin that is still to be sent the rest of a request takes it for that only.
+        // If a part of the request is unsent, the origin would read the next request as that part.
         if may_keep && transfer.upload.is_done() {
             if transfer.is_paused {
                 context.reactor.go_on(upstream);
@@ -120,7 +120,8 @@ impl Proxy {
         ControlFlow::Break(Flow::Done)
     }
 
-    /// The origin has switched to another protocol: from now on bytes go to and fro.
+    /// Begins a tunnel after the origin has switched to another protocol: from now on bytes are forwarded in
+    /// both directions.
     fn switch(
         &mut self,
         context: &mut RequestContext<'_>,
@@ -136,7 +137,7 @@ impl Proxy {
         }
         state.end_transfer(context.reactor, transfer);
         state.phase = Phase::Tunnel { upstream };
-        // The client holds a place of its own for it.
+        // The pool does not count a tunnel: the client's own connection is counted for it.
         self.pool.is_gone(context.reactor);
         let exchange = context.id();
         context.reactor.tunnel(exchange, upstream);
@@ -144,7 +145,7 @@ impl Proxy {
         ControlFlow::Continue(state)
     }
 
-    /// The origin has closed its side.
+    /// Handles a connection whose origin has closed its side.
     pub(super) fn ended(
         &mut self,
         context: &mut RequestContext<'_>,
@@ -176,7 +177,7 @@ impl Proxy {
         }
     }
 
-    /// The connection is gone, or could not be made.
+    /// Handles a connection that has broken or could not be made.
     pub(super) fn broken(
         &mut self,
         context: &mut RequestContext<'_>,
@@ -209,7 +210,7 @@ impl Proxy {
         self.attempt_failed(context, state, attempt, failure, outbox)
     }
 
-    /// The alarm of the present phase has expired.
+    /// Handles the expiry of the alarm of the present phase.
     pub(super) fn on_alarm(
         &mut self,
         context: &mut RequestContext<'_>,
@@ -237,8 +238,8 @@ impl Proxy {
         }
     }
 
-    /// Ends a transfer whose origin was silent for too long, and sends a body whose origin has not
-    /// said whether it wants it.
+    /// Ends a transfer whose origin was silent for too long. Sends the body if the origin has not replied
+    /// whether it wants it.
     fn check_silence(
         &mut self,
         context: &mut RequestContext<'_>,
@@ -249,7 +250,7 @@ impl Proxy {
         let now = context.worker.clock.tick();
         let is_origins_turn = match transfer.upload {
             Upload::AwaitingContinue => {
-                // The origin is not against it, at least.
+                // The origin has not refused the body, so the body is sent.
                 transfer.upload = Upload::Unsent;
                 false
             }
@@ -278,7 +279,7 @@ impl Proxy {
         self.fail(context, state, Failure::Silent, outbox)
     }
 
-    /// The client has closed its side: it need not be there any more.
+    /// Notes that the client has closed its side: it may have disconnected.
     pub(super) fn client_has_ended(&mut self, context: &mut RequestContext<'_>, state: &mut State) {
         if state.owner != Owner::Client {
             return;
@@ -292,7 +293,7 @@ impl Proxy {
         }
     }
 
-    /// For how many ticks an origin may be silent.
+    /// Returns the number of ticks for which an origin may be silent.
     pub(super) fn patience(&self, owner: Owner) -> u32 {
         match owner {
             Owner::HalfClosedClient => self.timeout.min(HALF_CLOSED_TICKS),
@@ -310,20 +311,20 @@ impl Proxy {
     }
 }
 
-/// What one step of reading has found.
+/// The result of one step of reading.
 enum ReadOutcome {
-    /// All bytes are taken.
+    /// All bytes are consumed.
     Nothing,
     More,
     Head,
     /// The client is answered from the store; the rest is not needed.
     Over,
-    /// The origin spoke of something that is not there.
+    /// The reply does not match the stored response: another request to the origin is necessary.
     AskAgain,
     End(Next),
 }
 
-/// Reads up to one event, and passes it on.
+/// Reads up to one event, and forwards it.
 fn read(
     context: &mut RequestContext<'_>,
     state: &mut State,
@@ -346,7 +347,8 @@ fn read(
         }
         Event::Head(head) => {
             if transfer.upload == Upload::AwaitingContinue {
-                // The body that was announced is not wanted: nobody can tell whether it follows.
+                // The origin does not want the announced body, and it is unknown whether the client sends it
+                // anyway.
                 context.close_after();
             }
             let action = match cache {
@@ -369,7 +371,7 @@ fn read(
         Event::Interim(head) if head.status == 100 => {
             if transfer.upload == Upload::AwaitingContinue {
                 transfer.upload = Upload::Unsent;
-                // The connection normally sends it itself when the body is requested.
+                // The connection normally sends `100 Continue` itself when the body is requested.
                 if matches!(state.reply, Reply::Pending { has_interim: true }) {
                     outbox.bytes().extend_from_slice(CONTINUE);
                 }

@@ -28,7 +28,7 @@ use pollux_http::{
 };
 use std::ops::ControlFlow;
 
-/// The largest number of attempts for one request, each on another connection.
+/// The maximum number of attempts for one request, each on another connection.
 const TRIES: u8 = 3;
 /// After this many ticks (1 s) the body is sent without `100 Continue`, because an origin need not reply with it
 /// (RFC 9110 §10.1.1).
@@ -93,8 +93,9 @@ impl Proxy {
         ControlFlow::Continue(state)
     }
 
-    /// A connection may have become free, or the origin's name has been resolved. Does nothing unless the exchange
-    /// still waits for one of them: otherwise it would be in the queue twice and block the exchanges behind it.
+    /// Continues an exchange when a connection may have become free, or when the origin's name has been
+    /// resolved. Does nothing unless the exchange still waits for one of them: otherwise it would be in the
+    /// queue twice and block the exchanges behind it.
     pub(super) fn has_capacity(
         &mut self,
         context: &mut RequestContext<'_>,
@@ -112,7 +113,7 @@ impl Proxy {
         }
     }
 
-    /// The connection to the origin has been made.
+    /// Sends the request after the connection to the origin has been made.
     pub(super) fn connected(
         &mut self,
         context: &mut RequestContext<'_>,
@@ -241,8 +242,8 @@ impl Proxy {
         state
     }
 
-    /// The current attempt has failed. Tries again if that is safe; otherwise answers the client from the cache or
-    /// with an error.
+    /// Handles the failure of the current attempt. Tries again if that is safe; otherwise answers the client
+    /// from the cache or with an error.
     pub(super) fn fail(
         &mut self,
         context: &mut RequestContext<'_>,
@@ -254,7 +255,7 @@ impl Proxy {
         self.attempt_failed(context, state, attempt, failure, outbox)
     }
 
-    /// As [`Proxy::fail`], after the phase has been ended.
+    /// Does the same as [`Proxy::fail`] after the phase has been ended.
     pub(super) fn attempt_failed(
         &mut self,
         context: &mut RequestContext<'_>,
@@ -304,7 +305,7 @@ impl Proxy {
         ControlFlow::Break(Flow::<Exchange>::Done)
     }
 
-    /// Whether another attempt may succeed, and is safe.
+    /// Returns whether another attempt may succeed, and is safe.
     fn may_try_again(
         &self,
         state: &State,

@@ -1,33 +1,34 @@
-//! What an origin learns about the client: `Forwarded` (RFC 7239) and the older `X-Forwarded-*`.
+//! The data about the client that an origin receives: `Forwarded` (RFC 7239) and the older `X-Forwarded-*`.
 
 use super::hop::{is_alias, starts_as};
 use crate::config::ForwardedPolicy;
 use pollux_http::{fields::Field, request::Request};
 use std::{io::Write, net::IpAddr};
 
-/// The client, as far as an origin learns about it.
+/// The facts about a client that an origin may receive.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Client {
-    /// Its address; none of a UNIX socket.
+    /// Its address; `None` for a UNIX socket.
     pub(super) address: Option<IpAddr>,
-    /// Whether it speaks TLS.
+    /// Whether the client uses TLS.
     pub(super) is_tls: bool,
-    /// Whether it is to show a certificate.
+    /// Whether the client is requested to present a certificate.
     pub(super) requests_certificates: bool,
 }
 
-/// The certificate that a client has shown (RFC 9440).
+/// The name of the field with the certificate that a client has presented (RFC 9440).
 pub(super) const CLIENT_CERTIFICATE: &[u8] = b"Client-Cert";
 
-/// Whether a field of the request speaks of the client's certificate, and is not passed on: what this server
-/// has verified takes its place. Only from a trusted proxy in front of this server may it be accepted.
+/// Returns whether a field of the request describes a client's certificate and is not forwarded: the
+/// certificate that this server has verified replaces it. Such a field may be accepted only from a trusted
+/// proxy in front of this server.
 pub(super) fn is_forged_certificate(policy: ForwardedPolicy, client: Client, name: &[u8]) -> bool {
     let has_trusted_client = matches!(policy, ForwardedPolicy::Keep | ForwardedPolicy::Append);
     (is_alias(name, b"client-cert") || is_alias(name, b"client-cert-chain"))
         && (client.requests_certificates || !has_trusted_client)
 }
 
-/// Whether a field of the request tells of clients, and is therefore not passed on as it is.
+/// Returns whether a field of the request describes clients, and is therefore not forwarded unchanged.
 pub(super) fn is_taken(policy: ForwardedPolicy, name: &[u8]) -> bool {
     policy != ForwardedPolicy::Keep
         && (starts_as(name, b"x-forwarded-")
@@ -35,10 +36,10 @@ pub(super) fn is_taken(policy: ForwardedPolicy, name: &[u8]) -> bool {
             || is_alias(name, b"x-real-ip"))
 }
 
-/// Hands the fields that take their place to `put`, as name and value. `scratch` is overwritten.
+/// Passes the fields that replace them to `put`, as name and value. `scratch` is overwritten.
 ///
 /// # Errors
-/// What `put` says.
+/// The error of `put`.
 pub(super) fn fields<E>(
     policy: ForwardedPolicy,
     request: &Request<'_>,
@@ -51,7 +52,7 @@ pub(super) fn fields<E>(
         ForwardedPolicy::Replace => false,
         ForwardedPolicy::Append => true,
     };
-    // Into a Vec nothing is written in vain.
+    // A write to a vector does not fail.
     scratch.clear();
     if appends {
         gather(scratch, request, b"forwarded");
@@ -81,7 +82,7 @@ pub(super) fn fields<E>(
     };
     put(b"X-Forwarded-For", scratch)?;
 
-    // The first of several proxies has the original value, which counts.
+    // Of several proxies, the first one has the original value, which is used.
     let came = |name: &[u8]| request.field(name).filter(|_| appends);
     if let Some(host) = came(b"x-forwarded-host").or(request.host) {
         put(b"X-Forwarded-Host", host)?;
@@ -93,7 +94,7 @@ pub(super) fn fields<E>(
     Ok(())
 }
 
-/// The values of all lines of a field, each with a comma behind it.
+/// Appends the values of all lines of a field, each followed by a comma.
 fn gather(out: &mut Vec<u8>, request: &Request<'_>, name: &[u8]) {
     let is_meant = |field: &Field<'_>| field.is(name) && !field.value.is_empty();
     for field in request.fields().filter(is_meant) {

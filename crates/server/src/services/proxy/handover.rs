@@ -13,7 +13,7 @@ use crate::{
 use pollux_http::request::Request;
 use std::{ops::ControlFlow, path::Path, sync::Arc};
 
-/// Ticks (100 ms each) until the next try while earlier replies are unsent.
+/// The number of ticks (100 ms each) until the next attempt while earlier replies are unsent.
 const AGAIN_TICKS: u32 = 1;
 
 impl Proxy {
@@ -65,9 +65,9 @@ impl Proxy {
     }
 }
 
-/// Gives the engine the command to hand the connection over. Also for another try, because the
-/// earlier replies may have been sent by now. The number of tries is bounded by the time limit for
-/// sending: it closes a connection whose client does not read.
+/// Gives the engine the command to hand the connection over. This is repeated for another attempt, because
+/// the earlier replies may have been sent meanwhile. The number of attempts is bounded by the time limit for
+/// sending, which closes a connection whose client does not read.
 pub(super) fn hand_over(
     context: &mut RequestContext<'_>,
     mut state: Box<State>,

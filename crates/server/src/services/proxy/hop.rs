@@ -1,8 +1,9 @@
-//! What of a message's fields is about one connection, and is not passed on (RFC 9110 §7.6.1).
+//! The fields of a message that concern only one connection, and are not forwarded (RFC 9110 §7.6.1).
 
 use pollux_http::fields::Field;
 
-/// The most `Connection` lines of one message; with more it is refused. One is usual.
+/// The maximum number of `Connection` lines of one message; a message with more is refused. One line is
+/// usual.
 const CONNECTION_LINES: usize = 8;
 
 /// The fields that a message's `Connection` names.
@@ -12,15 +13,15 @@ pub(super) struct ConnectionOptions<'b> {
     count: usize,
 }
 
-/// More than [`CONNECTION_LINES`].
+/// The error for more than [`CONNECTION_LINES`] lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct TooManyLines;
 
 impl<'b> ConnectionOptions<'b> {
-    /// Those of a message with these fields.
+    /// Collects the options of a message with these fields.
     ///
     /// # Errors
-    /// There are more `Connection` lines than anybody needs.
+    /// There are more than [`CONNECTION_LINES`] `Connection` lines.
     pub(super) fn of(fields: impl Iterator<Item = Field<'b>>) -> Result<Self, TooManyLines> {
         let mut named = Self { lines: [b""; CONNECTION_LINES], count: 0 };
         for field in fields.filter(|field| field.is(b"connection")) {
@@ -30,7 +31,7 @@ impl<'b> ConnectionOptions<'b> {
         Ok(named)
     }
 
-    /// Whether it names this field.
+    /// Returns whether `Connection` names this field.
     pub(super) fn has(&self, name: &[u8]) -> bool {
         self.lines[..self.count]
             .iter()
@@ -39,13 +40,13 @@ impl<'b> ConnectionOptions<'b> {
     }
 }
 
-/// The members of a list of tokens.
+/// Returns the members of a list of tokens.
 pub(super) fn members(value: &[u8]) -> impl Iterator<Item = &[u8]> {
     value.split(|&byte| byte == b',').map(<[u8]>::trim_ascii).filter(|member| !member.is_empty())
 }
 
-/// Whether a field is always about one connection. `Transfer-Encoding` and `Content-Length` are too:
-/// a proxy that forwards a message frames it anew.
+/// Returns whether a field always concerns only one connection. This includes `Transfer-Encoding` and
+/// `Content-Length`: a proxy that forwards a message frames it again.
 pub(super) fn is_hop_by_hop(name: &[u8]) -> bool {
     const ALWAYS: [&[u8]; 9] = [
         b"connection",
@@ -61,13 +62,13 @@ pub(super) fn is_hop_by_hop(name: &[u8]) -> bool {
     ALWAYS.iter().any(|always| is_alias(name, always))
 }
 
-/// Whether `name` is the field `lower`, also where it is written with underscores: programs that
-/// read fields as CGI does take both for the same one.
+/// Returns whether `name` is the field `lower`, also if it is written with underscores: programs that read
+/// fields in the way of CGI do not distinguish the two.
 pub(super) fn is_alias(name: &[u8], lower: &[u8]) -> bool {
     name.len() == lower.len() && starts_as(name, lower)
 }
 
-/// Whether `name` begins with `lower`, in the same sense.
+/// Returns whether `name` begins with `lower`, in the same sense.
 pub(super) fn starts_as(name: &[u8], lower: &[u8]) -> bool {
     name.len() >= lower.len()
         && name.iter().zip(lower).all(|(&byte, &wanted)| match byte {
@@ -76,8 +77,8 @@ pub(super) fn starts_as(name: &[u8], lower: &[u8]) -> bool {
         })
 }
 
-/// Appends the trailer fields that may be passed on, each a line: none that would frame, route or
-/// authorise the message, which would come too late to be looked at (RFC 9110 §6.5.1).
+/// Appends the trailer fields that may be forwarded, each as a line. A field that would frame, route or
+/// authorise the message is dropped, because it arrives too late to be checked (RFC 9110 §6.5.1).
 pub(super) fn put_trailers<'b>(out: &mut Vec<u8>, trailers: impl Iterator<Item = Field<'b>>) {
     const NEVER: [&[u8]; 10] = [
         b"host",
@@ -104,7 +105,7 @@ pub(super) fn put_trailers<'b>(out: &mut Vec<u8>, trailers: impl Iterator<Item =
     }
 }
 
-/// Appends a field that was parsed: its name is a token, and its value holds no end of a line.
+/// Appends a field that was parsed: its name is a token, and its value contains no line end.
 pub(super) fn put_line(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
     out.extend_from_slice(name);
     out.extend_from_slice(b": ");

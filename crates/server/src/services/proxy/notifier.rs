@@ -1,4 +1,5 @@
-//! By what another worker notifies this one that a fetch has ended which an exchange here waits for.
+//! The notifier, through which another worker reports the end of a fetch for which an exchange of this worker
+//! waits.
 
 use crate::reactor::{ConnectedSocket, Endpoint, EventTarget, Reactor, UpstreamId};
 use pollux_cache::Handle;
@@ -10,13 +11,13 @@ use std::{
     thread,
 };
 
-/// The time limit for our end to be registered; it is connected already.
+/// The time limit for registering this worker's end, in ticks. That end is connected already.
 const NOTIFIER_TICKS: u32 = 50;
 
-/// Registers the notifier of `handle`: when it is signalled, bytes arrive on the upstream
-/// connection, and the service receives an event. The signal comes from another worker's thread, to
-/// which a descriptor of ours means nothing where workers have file tables of their own. There a
-/// thread that shares our table forwards it.
+/// Registers the notifier of `handle`: when it is signalled, bytes arrive on the upstream connection, and the
+/// service receives an event. The signal comes from another worker's thread. If workers have separate file
+/// tables, that thread cannot use a descriptor of this worker; then a thread that shares this worker's table
+/// forwards the signal.
 pub(super) fn register(
     handle: &Handle,
     reactor: &mut Reactor,

@@ -17,7 +17,7 @@
 
 use super::hop::is_alias;
 
-/// Whether a framework may read `name` as a replacement of the method, path or host.
+/// Returns whether a framework may read `name` as a replacement of the method, path or host.
 pub(super) fn is_override(name: &[u8]) -> bool {
     const OVERRIDES: [&[u8]; 10] = [
         b"x-http-method-override",

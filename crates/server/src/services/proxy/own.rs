@@ -1,10 +1,11 @@
-//! What a front end answers itself, whatever origins there are.
+//! Requests that a front end answers itself, independent of its origins.
 //!
-//! These answers have no `Cache-Status`. RFC 9211 §2 wants none on what a proxy makes itself and not from
-//! something stored, as a 400 to a malformed request (`Adapter::refused`). It says SHOULD NOT, and one
-//! kind of pages has it all the same: those about an origin that cannot be had. The cache was consulted before,
-//! and an operator who looks for the cause of a 502 wants to know why the request was forwarded. Nor is there
-//! `Via`, which is for messages that are passed on (RFC 9110 §7.6.3).
+//! These responses have no `Cache-Status`. RFC 9211 §2 says that a response that a proxy generates itself,
+//! and not from a stored response, SHOULD NOT have it; an example is a 400 to a malformed request
+//! (`Adapter::refused`). One kind of pages has it nevertheless: those about an origin that is not available.
+//! The cache was consulted before, and an operator who searches the cause of a 502 needs to know why the
+//! request was forwarded. These responses have no `Via` either, because that is for forwarded messages (RFC
+//! 9110 §7.6.3).
 
 use super::request::forwards_left;
 use crate::{
@@ -17,14 +18,15 @@ use pollux_http::{
     response::Head,
 };
 
-/// The methods that are passed on (RFC 9110 §10.2.1): all but one.
+/// The methods that are forwarded (RFC 9110 §10.2.1): all except CONNECT.
 const ALLOW: &[u8] = b"Allow: GET, HEAD, POST, PUT, DELETE, PATCH, OPTIONS, TRACE\r\n";
 
 /// Fields that a trace does not show: they may be secrets (RFC 9110 §9.3.8).
 const SECRETS: [&[u8]; 3] = [b"authorization", b"cookie", b"proxy-authorization"];
 
-/// Answers a request that must not be passed on: CONNECT, since this is no way to elsewhere; and
-/// what has been passed on often enough (RFC 9110 §7.6.2). Returns whether it did.
+/// Answers a request that must not be forwarded: CONNECT, because this server connects to no other server for
+/// clients, and a request that has reached its limit of forwards (RFC 9110 §7.6.2). Returns whether the
+/// request was answered.
 #[inline]
 pub(super) fn answer(
     context: &mut RequestContext<'_>,
@@ -33,7 +35,7 @@ pub(super) fn answer(
 ) -> bool {
     match request.method {
         Method::Connect => {
-            // What follows may be meant for a tunnel.
+            // The following bytes may be meant for a tunnel.
             context.close_after();
             let reason = "this server leads to no other";
             let page = Page { status: Status::MethodNotAllowed, reason, fields: ALLOW };
@@ -47,7 +49,7 @@ pub(super) fn answer(
     true
 }
 
-/// Answers that there is nothing at this path: there are neither files nor a route.
+/// Answers that no resource is at this path, because there are neither files nor a route.
 pub(super) fn answer_not_found(
     context: &mut RequestContext<'_>,
     outbox: &mut Outbox,

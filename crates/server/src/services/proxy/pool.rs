@@ -1,4 +1,4 @@
-//! The origins of one worker: where they are, how they do, and the connections to them.
+//! The origins of one worker: their addresses, their health, and the connections to them.
 
 use super::failure::Failure;
 use crate::reactor::WakeReason;
@@ -17,19 +17,21 @@ use std::{
     },
 };
 
-/// Exchanges that may wait for a connection to become free, and for each name.
+/// The maximum number of exchanges that wait for a free connection, and of those that wait for each name.
 const WAITING_MAX: usize = 4096;
-/// A name is resolved again after so many ticks, while what it was is still used: 30 s.
+/// The time after which a name is resolved again, in ticks, while its former addresses are still used: 30 s.
 const NAME_TICKS: u32 = 300;
-/// A name that has no address is not resolved again for so many: 1 s.
+/// The time for which a name without an address is not resolved again, in ticks: 1 s.
 const NO_NAME_TICKS: u32 = 10;
-/// After so many failures in a row an origin is left aside, where there are others.
+/// The number of consecutive failures after which other origins are preferred, if there are any.
 const FAILURES: u32 = 3;
-/// For so many ticks, each further time for twice as many, up to the other: 1 to 16 s.
+/// The times for which other origins are preferred, in ticks: the first time, which doubles with each further
+/// failure, and the longest time (1 to 16 s).
 const ASIDE: (u32, u32) = (10, 160);
-/// How often kept connections are looked at, in ticks.
+/// The time between two checks of the idle connections, in ticks.
 const SWEEP: u32 = 10;
-/// The notes of a pool's questions have its tag, a multiple of this. The rest is the origin.
+/// The note of a name lookup is the tag of its pool, which is a multiple of this constant, plus the number of
+/// the origin.
 const TAG: u64 = 1 << 32;
 
 /// All origins.
@@ -38,25 +40,25 @@ pub(super) struct OriginPool {
     /// Distinguishes answers of the resolver to this pool from those to the pool of another site.
     tag: u64,
     origins: Vec<State>,
-    /// The number of connections: those being made, in use and kept.
+    /// The number of connections: those that are being made, are in use, or are idle.
     open: usize,
     /// The maximum of `open`.
     most: usize,
-    /// The most connections that are kept of one origin.
+    /// The maximum number of idle connections to one origin.
     keep: usize,
-    /// For how many ticks an unused connection is kept.
+    /// The number of ticks for which an idle connection is kept.
     keep_ticks: u32,
     connect_ticks: u32,
     /// The exchanges that wait for a connection to become free.
     queue: VecDeque<ExchangeId>,
-    /// The alarm for the next look at the kept connections, while there are any.
+    /// The alarm for the next check of the idle connections, while there are any.
     sweep: Option<AlarmId>,
 }
 
 /// One origin.
 #[derive(Debug)]
 struct State {
-    /// The pool's.
+    /// The tag of the pool.
     tag: u64,
     origin: Origin,
     authority: String,
@@ -71,8 +73,9 @@ struct State {
     is_resolving: bool,
     /// The exchanges that wait for the name.
     waiting: Vec<ExchangeId>,
-    /// The unused connections, each with the tick at which it was last used. The last one used is at the
-    /// end and is taken first, so that those which are not needed gather at the front and expire.
+    /// The idle connections, each with the tick at which it was last used. The most recently used one is at
+    /// the end and is taken first, so that connections that are not needed accumulate at the front and
+    /// expire.
     kept: Vec<(UpstreamId, u32)>,
     /// The number of failures in a row.
     failures: u32,
@@ -113,18 +116,18 @@ impl OriginPool {
         }
     }
 
-    /// What an origin's URL says of its host.
+    /// Returns the authority in the URL of an origin.
     pub(super) fn authority(&self, origin: u32) -> &str {
         &self.origins[origin as usize].authority
     }
 
-    /// The number of an origin's addresses.
+    /// Returns the number of an origin's addresses.
     pub(super) fn addresses(&self, origin: u32) -> usize {
         self.origins[origin as usize].endpoints.len()
     }
 
-    /// Selects one of these origins: the first that is healthy and is not in `tried`, a set of
-    /// indices; else one that is not healthy, and at last one that was tried.
+    /// Selects one of these origins: the first that is healthy and is not in `tried`, a set of indices;
+    /// otherwise an unhealthy one, and finally one that was tried.
     pub(super) fn choose(
         &self,
         origins: impl Iterator<Item = u32> + Clone,
@@ -139,13 +142,13 @@ impl OriginPool {
             .unwrap_or(0)
     }
 
-    /// A kept connection to an origin.
+    /// Takes an idle connection to an origin, if there is one.
     pub(super) fn take(&mut self, origin: u32) -> Option<UpstreamId> {
         self.origins[origin as usize].kept.pop().map(|(upstream, _)| upstream)
     }
 
-    /// Dials an origin for an exchange; or notes that it waits, and wakes it with [`WakeReason::Capacity`] when it
-    /// is time to try again.
+    /// Dials an origin for an exchange. If that is not possible now, notes that the exchange waits, and wakes
+    /// it with [`WakeReason::Capacity`] when it should try again.
     pub(super) fn dial(
         &mut self,
         reactor: &mut Reactor,
@@ -185,7 +188,8 @@ impl OriginPool {
         ))
     }
 
-    /// Makes room by closing the connection that was kept longest. Returns whether there was one.
+    /// Makes room by closing the connection that has been idle for the longest time. Returns whether there
+    /// was one.
     fn evict(&mut self, reactor: &mut Reactor) -> bool {
         let oldest = |state: &State| state.kept.first().map(|&(_, since)| since);
         let kept = self.origins.iter_mut().filter(|state| !state.kept.is_empty());
@@ -222,7 +226,8 @@ impl OriginPool {
         self.is_gone(reactor);
     }
 
-    /// A connection is gone, or is none to an origin any more.
+    /// Counts a connection that is closed, or is no longer a connection of the pool. Wakes the next waiting
+    /// exchange.
     pub(super) fn is_gone(&mut self, reactor: &mut Reactor) {
         self.open = self.open.saturating_sub(1);
         self.wake_next(reactor);
@@ -234,19 +239,19 @@ impl OriginPool {
         }
     }
 
-    /// An exchange waits no longer, for a place or a name.
+    /// Removes an exchange that no longer waits for a connection or a name.
     pub(super) fn forget(&mut self, reactor: &mut Reactor, exchange: ExchangeId) {
         for origin in &mut self.origins {
             origin.waiting.retain(|waiting| *waiting != exchange);
         }
         match self.queue.iter().position(|waiting| *waiting == exchange) {
             Some(place) => drop(self.queue.remove(place)),
-            // It has been woken already: the place that it was woken for is another's.
+            // The exchange has been woken already: the connection for which it was woken goes to another one.
             None => self.wake_next(reactor),
         }
     }
 
-    /// An origin has answered.
+    /// Notes that an origin has answered.
     pub(super) fn succeeded(&mut self, origin: u32) {
         let state = &mut self.origins[origin as usize];
         if state.failures >= FAILURES {
@@ -255,7 +260,7 @@ impl OriginPool {
         (state.failures, state.aside_until) = (0, 0);
     }
 
-    /// An origin has not.
+    /// Notes that an origin has failed.
     pub(super) fn failed(&mut self, now: u32, origin: u32, why: Failure) {
         if !why.is_the_origins() {
             return;
@@ -268,13 +273,14 @@ impl OriginPool {
         }
         let (first, longest) = ASIDE;
         state.aside_until = now.saturating_add((first << more.min(8)).min(longest));
-        // A name may have moved.
+        // The name may have other addresses now.
         if state.resolve_at.is_some() {
             state.resolve_at = Some(now);
         }
     }
 
-    /// Whether an event is about a connection that is kept here, or a name that is resolved here.
+    /// Returns whether an event concerns an idle connection of this pool, its alarm, or a name that it
+    /// resolves.
     pub(super) fn is_meant(&self, event: &Event<'_>) -> bool {
         match event {
             Event::Connected(upstream)
@@ -288,7 +294,7 @@ impl OriginPool {
         }
     }
 
-    /// Something has happened to what nobody uses at the moment.
+    /// Handles an event of an idle connection, of the alarm, or of a name.
     pub(super) fn event(&mut self, reactor: &mut Reactor, now: u32, event: Event<'_>) {
         match event {
             Event::Resolved(note, outcome) => self.resolved(reactor, now, note, outcome),
@@ -319,7 +325,7 @@ impl OriginPool {
         }
     }
 
-    /// Closes what is kept, whatever its age.
+    /// Closes all idle connections.
     pub(super) fn retire(&mut self, reactor: &mut Reactor) {
         for (upstream, _) in self.origins.iter_mut().flat_map(|state| state.kept.drain(..)) {
             reactor.close(upstream);
@@ -330,12 +336,12 @@ impl OriginPool {
         }
     }
 
-    /// Closes what was kept for too long.
+    /// Closes the connections that have been idle for too long.
     fn sweep(&mut self, reactor: &mut Reactor, now: u32) {
         for state in &mut self.origins {
             let is_old =
                 |&(_, since): &(UpstreamId, u32)| now.saturating_sub(since) >= self.keep_ticks;
-            // The front is the longest unused.
+            // The connections at the front have been idle for the longest time.
             let old = state.kept.iter().take_while(|kept| is_old(kept)).count();
             for (upstream, _) in state.kept.drain(..old) {
                 reactor.close(upstream);
@@ -365,7 +371,7 @@ impl OriginPool {
             }
             outcome => {
                 let why = outcome.err().unwrap_or_else(|| "it has no address".into());
-                // What it was is used further, where it was something.
+                // Known addresses remain in use.
                 tracing::warn!("the origin {}: {why}", state.origin);
                 state.resolve_at = Some(now.saturating_add(NO_NAME_TICKS));
             }
@@ -375,13 +381,13 @@ impl OriginPool {
         }
     }
 
-    /// Exchanges that wait for a connection.
+    /// Returns the number of exchanges that wait for a connection.
     #[cfg(test)]
     pub(super) fn waiting(&self) -> usize {
         self.queue.len()
     }
 
-    /// Connections to origins that there are.
+    /// Returns the number of connections to origins.
     #[cfg(test)]
     pub(super) fn open(&self) -> usize {
         self.open
@@ -427,7 +433,7 @@ impl State {
     }
 }
 
-/// Where an origin is, and how it is spoken to.
+/// Returns the endpoint of an origin: its address, with TLS or without.
 fn endpoint(address: SocketAddr, tls: &Option<Arc<TlsPeer>>) -> Endpoint {
     match tls {
         Some(peer) => Endpoint::Tls(address, Arc::clone(peer)),

@@ -1,4 +1,4 @@
-//! An origin's reply as the client gets it: a head of its own framing, and the content as it comes.
+//! An origin's reply in the form for the client: a head with its own framing, and the content as it arrives.
 
 use super::{
     hop::{self, ConnectionOptions, TooManyLines},
@@ -14,20 +14,21 @@ use pollux_http::{
     response::{LAST_CHUNK, chunk},
 };
 
-/// The status that is logged for a client that went away before it had a reply: nginx' own code.
+/// The status that is logged for a client that disconnected before it had a reply: the code that nginx uses.
 const CLIENT_GONE: u16 = 499;
 
-/// How far the reply to the client has come.
+/// The progress of the reply to the client.
 #[derive(Debug)]
 pub(super) enum Reply {
     /// No final reply has begun.
     Pending {
-        /// An interim reply was passed on.
+        /// Whether an interim reply was forwarded.
         has_interim: bool,
     },
     /// The head is written, and the content that the origin sends follows it.
     Begun(BegunReply),
-    /// The client has its whole reply, or is gone. What the origin sends is not for it.
+    /// The client has its complete reply, or has disconnected. Further bytes of the origin are not for this
+    /// client.
     Complete(Outcome),
 }
 
@@ -39,15 +40,15 @@ pub(super) struct BegunReply {
     has_trailers: bool,
 }
 
-/// What the log says of a reply.
+/// The facts about a reply for the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Outcome {
     pub(super) status: u16,
-    /// Bytes of content.
+    /// The number of bytes of content.
     pub(super) sent: u64,
 }
 
-/// How the client finds the end.
+/// The way in which the client recognises the end of the content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Framing {
     /// There is no content.
@@ -56,7 +57,7 @@ enum Framing {
     Length,
     /// By the last chunk.
     Chunked,
-    /// By the connection's end: it speaks HTTP/1.0.
+    /// By the end of the connection: the client uses HTTP/1.0.
     Close,
 }
 
@@ -67,17 +68,17 @@ impl Default for Reply {
 }
 
 impl Reply {
-    /// Whether the head of a final reply is written.
+    /// Returns whether the head of a final reply is written.
     pub(super) fn has_begun(&self) -> bool {
         !matches!(self, Self::Pending { .. })
     }
 
-    /// Whether the client needs nothing more of what the origin sends.
+    /// Returns whether the client needs no further bytes of the origin.
     pub(super) fn is_complete(&self) -> bool {
         matches!(self, Self::Complete(_))
     }
 
-    /// What the client has received.
+    /// Returns the status and the number of content bytes for the client so far.
     pub(super) fn outcome(&self) -> Outcome {
         match self {
             Self::Pending { .. } => Outcome { status: CLIENT_GONE, sent: 0 },
@@ -85,24 +86,24 @@ impl Reply {
         }
     }
 
-    /// The client has received a reply that is not the origin's.
+    /// Notes that the client has received a complete reply that is not the origin's.
     pub(super) fn complete(&mut self, status: u16, sent: u64) {
         *self = Self::Complete(Outcome { status, sent });
     }
 
-    /// The client receives nothing more.
+    /// Notes that the client receives no further bytes.
     pub(super) fn cut(&mut self) {
         *self = Self::Complete(self.outcome());
     }
 
-    /// A head has been written that is not the origin's, of content whose first `sent` bytes have been
-    /// written too. The origin sends the rest.
+    /// Notes that a head that is not the origin's and the first `sent` bytes of its content have been
+    /// written. The origin sends the rest.
     pub(super) fn continues(&mut self, status: u16, sent: u64) {
         let outcome = Outcome { status, sent };
         *self = Self::Begun(BegunReply { outcome, framing: Framing::Length, has_trailers: false });
     }
 
-    /// Passes an interim reply on, to clients that know them.
+    /// Forwards an interim reply to a client that supports such replies.
     ///
     /// # Errors
     /// As [`ConnectionOptions::of`].
@@ -112,7 +113,7 @@ impl Reply {
         outbox: &mut Outbox,
         head: &ReplyHead<'_>,
     ) -> Result<(), TooManyLines> {
-        // Behind a complete reply it would be another reply.
+        // After a complete reply, the client would read it as another reply.
         if self.is_complete() || context.keep_alive().version == Version::Http10 {
             return Ok(());
         }
@@ -127,8 +128,7 @@ impl Reply {
         Ok(())
     }
 
-    /// Writes the head, `lines` among its fields. `may_keep` says that the connection need not be
-    /// closed for the request's sake.
+    /// Writes the head, with `lines` among its fields.
     ///
     /// # Errors
     /// As [`ConnectionOptions::of`]; then nothing is written.
@@ -158,7 +158,7 @@ impl Reply {
         }
         let out = outbox.bytes();
         put_status(out, head.status);
-        // What a GET would have got, or has got before (RFC 9110 §8.6).
+        // The length of the content that a GET would get, or got before (RFC 9110 §8.6).
         let tells_length = head.content == Content::None && (is_head || head.status == 304);
         let has_date = put_fields(out, head, &named, tells_length);
         if !has_date {
@@ -187,7 +187,7 @@ impl Reply {
         Ok(())
     }
 
-    /// Passes content on.
+    /// Forwards content.
     pub(super) fn content(&mut self, outbox: &mut Outbox, bytes: &[u8]) {
         let Self::Begun(BegunReply { outcome, framing, .. }) = self else { return };
         match framing {
@@ -198,7 +198,7 @@ impl Reply {
         outcome.sent += bytes.len() as u64;
     }
 
-    /// The origin's reply has ended.
+    /// Ends the reply after the origin's reply has ended.
     pub(super) fn end(&mut self, outbox: &mut Outbox, trailers: Fields<'_>) {
         let Self::Begun(BegunReply { framing: Framing::Chunked, has_trailers, .. }) = self else {
             return;
@@ -214,7 +214,7 @@ impl Reply {
     }
 }
 
-/// The status line of a code that may be none of ours.
+/// Appends the status line of a code that need not be in [`Status::ALL`].
 fn put_status(out: &mut Vec<u8>, code: u16) {
     match Status::ALL.iter().find(|status| status.code() == code) {
         Some(status) => out.extend_from_slice(status.line()),
@@ -226,7 +226,7 @@ fn put_status(out: &mut Vec<u8>, code: u16) {
     }
 }
 
-/// The fields that are for the client too. Returns whether `Date` is among them.
+/// Appends the fields that are forwarded to the client. Returns whether `Date` is among them.
 fn put_fields(
     out: &mut Vec<u8>,
     head: &ReplyHead<'_>,

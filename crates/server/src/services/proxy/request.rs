@@ -1,4 +1,4 @@
-//! A request's head as an origin gets it.
+//! The head of a request in the form for an origin.
 
 use super::{
     forwarded::{self, Client},
@@ -14,7 +14,7 @@ use pollux_http::{
     request::{Framing, KnownField, Method, Request, Target, Version, WriteError, Writer},
 };
 
-/// Why a request cannot be passed on.
+/// The error for a request that cannot be forwarded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct NotForwardable;
 
@@ -30,38 +30,38 @@ impl From<TooManyLines> for NotForwardable {
     }
 }
 
-/// Everything that a head is made of besides the request.
+/// The data from which a head is made, besides the request.
 #[derive(Debug)]
 pub(super) struct UpstreamRequest<'a> {
     pub(super) config: &'a FrontendConfig,
-    /// What the origin's URL says.
+    /// The authority in the origin's URL.
     pub(super) authority: &'a str,
     pub(super) client: Client,
-    /// The certificate that it has shown, as the value of its field.
+    /// The certificate that the client has presented, as the value of its field.
     pub(super) client_certificate: Option<&'a [u8]>,
-    /// The identifier that the request has here, in place of a client's; an empty one takes its place in
-    /// background tasks. `None` passes the client's on.
+    /// The identifier of the request, which replaces the client's field. An empty one, as in background
+    /// tasks, only removes that field. With `None` the client's field is forwarded.
     pub(super) request_id: Option<&'a [u8]>,
-    /// `Authorization` was for this server.
+    /// Whether `Authorization` was for this server and is not forwarded.
     pub(super) hides_authorization: bool,
-    /// Lines instead of the fields that make the request conditional or request a part.
+    /// Lines that replace the fields that make the request conditional or request a part.
     pub(super) conditions: Option<&'a [u8]>,
-    /// It is a GET, whatever the client's method.
+    /// Whether the request is sent with GET, regardless of the client's method.
     pub(super) is_refresh: bool,
-    /// Overwritten; kept for its memory.
+    /// A buffer that is overwritten, so that its memory is reused.
     pub(super) scratch: &'a mut Vec<u8>,
 }
 
-/// What was passed on, as far as it changes what the reply may be.
+/// The forwarded fields that decide which replies are valid.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct RequestFacts {
-    /// `Upgrade`: 101 is an answer.
+    /// `Upgrade` was forwarded: 101 is a valid reply.
     pub(super) upgrade: bool,
-    /// `TE: trailers`.
+    /// `TE: trailers` was forwarded.
     pub(super) trailers: bool,
-    /// `If-None-Match` or `If-Modified-Since`: 304 is an answer.
+    /// `If-None-Match` or `If-Modified-Since` was forwarded: 304 is a valid reply.
     pub(super) conditional: bool,
-    /// `Range`: 206 is an answer.
+    /// `Range` was forwarded: 206 is a valid reply.
     pub(super) range: bool,
 }
 
@@ -69,7 +69,8 @@ impl UpstreamRequest<'_> {
     /// Appends the head of `request`.
     ///
     /// # Errors
-    /// Something in it cannot be written, or `Connection` is given too often; then nothing is appended.
+    /// A part of the head cannot be written, or there are too many `Connection` lines. Then nothing is
+    /// appended.
     pub(super) fn put(
         mut self,
         out: &mut Vec<u8>,
@@ -157,7 +158,7 @@ impl UpstreamRequest<'_> {
             writer = writer.field(b"Via", scratch)?;
         }
         let upgrade = upgrade(request, &named);
-        // A field that `Connection` names was not passed on, and no answer of the origin's is about it.
+        // A field that `Connection` names was not forwarded, so no reply of the origin refers to it.
         let is_passed_on = |known, name: &[u8]| request.has(known) && !named.has(name);
         let passed = RequestFacts {
             upgrade: upgrade.is_some(),
@@ -203,7 +204,7 @@ impl UpstreamRequest<'_> {
     }
 }
 
-/// The target as it came, or what an absolute-form one stands for (RFC 9112 §3.2.1).
+/// Returns the target as it was received, or the path and query of an absolute-form target (RFC 9112 §3.2.1).
 fn target<'t>(request: &Request<'t>, scratch: &'t mut Vec<u8>) -> &'t [u8] {
     let Target::Path { path, query } = request.target else { return b"*" };
     let word = request.line.split(|&byte| byte == b' ').nth(1).unwrap_or_default();
@@ -219,15 +220,15 @@ fn target<'t>(request: &Request<'t>, scratch: &'t mut Vec<u8>) -> &'t [u8] {
     scratch
 }
 
-/// Whether a field is passed on, unless `Connection` names it. What is not is written anew, or is
-/// nobody's business: `Proxy` would become the variable HTTP_PROXY of a CGI program.
+/// Returns whether a field is forwarded, unless `Connection` names it. Other fields are generated again, or
+/// must not reach the origin: `Proxy` would become the variable HTTP_PROXY of a CGI program.
 fn is_passed(name: &[u8]) -> bool {
     const NOT: [&[u8]; 4] = [b"host", b"expect", b"proxy", b"proxy-authorization"];
     !hop::is_hop_by_hop(name) && !NOT.iter().any(|not| hop::is_alias(name, not))
 }
 
-/// How many further recipients a request may have, where it says so and its method is one that may
-/// (RFC 9110 §7.6.2).
+/// Returns the number of further recipients that a request may have, if it has the field `Max-Forwards` and
+/// its method supports that field (RFC 9110 §7.6.2).
 pub(super) fn forwards_left(request: &Request<'_>) -> Option<u64> {
     let is_counted = matches!(request.method, Method::Trace | Method::Options);
     let field = is_counted.then(|| request.field(b"max-forwards")).flatten()?;
@@ -235,8 +236,9 @@ pub(super) fn forwards_left(request: &Request<'_>) -> Option<u64> {
     digits.bytes().all(|byte| byte.is_ascii_digit()).then(|| digits.parse().ok()).flatten()
 }
 
-/// The protocols that may be switched to. Not another HTTP, which would pass by all that is checked
-/// here, and not TLS; not where there is content, which would have to come first.
+/// Returns the protocols to which the connection may be switched. Another HTTP is excluded, because it would
+/// bypass all checks of this proxy, and so is TLS. A request with content is excluded too, because the
+/// content would have to be sent first.
 fn upgrade<'b>(request: &Request<'b>, named: &ConnectionOptions<'_>) -> Option<&'b [u8]> {
     if request.version == Version::Http10
         || request.framing != Framing::None
@@ -255,12 +257,12 @@ fn upgrade<'b>(request: &Request<'b>, named: &ConnectionOptions<'_>) -> Option<&
     (is_taken && !members.any(is_hidden_http)).then_some(protocols)
 }
 
-/// Whether one of these fields is among `lines`.
+/// Returns whether one of these fields is among `lines`.
 fn has_any(lines: &[u8], names: &[&[u8]]) -> bool {
     Fields::new(lines).any(|field| names.iter().any(|name| field.is(name)))
 }
 
-/// Whether the client takes trailer fields (RFC 9110 §10.1.4).
+/// Returns whether the client accepts trailer fields (RFC 9110 §10.1.4).
 fn takes_trailers(request: &Request<'_>) -> bool {
     request.version == Version::Http11
         && request
@@ -269,7 +271,7 @@ fn takes_trailers(request: &Request<'_>) -> bool {
             .any(|field| hop::members(field.value).any(|m| m.eq_ignore_ascii_case(b"trailers")))
 }
 
-/// Whether an origin may need to know that there is no content (RFC 9110 §8.6).
+/// Returns whether an origin may need to know that there is no content (RFC 9110 §8.6).
 fn announces_content(request: &Request<'_>) -> bool {
     matches!(request.method, Method::Post | Method::Put | Method::Patch)
         || request.has(KnownField::ContentType)
@@ -335,7 +337,7 @@ mod tests {
         );
     }
 
-    /// The origin never hears of it, and has no reason to answer with 304 or 206.
+    /// The origin does not receive the condition, so it has no reason to reply with 304 or 206.
     #[test]
     fn a_condition_that_connection_names_is_not_forwarded() {
         let forward = |connection: &str, fields: &str| {

@@ -1,4 +1,4 @@
-//! Which origins a request is for, by its path.
+//! Selects the origins for a request by its path.
 
 use crate::config::FrontendConfig;
 use pollux_http::{path::SafePath, request::Target};
@@ -8,22 +8,22 @@ use std::{path::Path, sync::Arc};
 #[derive(Debug)]
 pub(super) struct Routes(Vec<Route>);
 
-/// The origins of one prefix; or the process that receives its clients.
+/// The origins of one prefix, or the process that receives its clients.
 #[derive(Debug)]
 struct Route {
     prefix: Option<Box<[u8]>>,
     receiver: Option<Arc<Path>>,
     origins: Vec<u32>,
-    /// Whose turn it is.
+    /// The index of the origin that has the next turn.
     next: usize,
 }
 
-/// One of the routes.
+/// The number of a route.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RouteId(u32);
 
 impl Routes {
-    /// Those of `config`; the origins' numbers are their places in it.
+    /// Creates the routes of `config`. The number of an origin is its index there.
     pub(super) fn new(config: &FrontendConfig) -> Self {
         let mut routes: Vec<Route> = Vec::new();
         for (index, route) in config.routes.iter().enumerate() {
@@ -41,15 +41,15 @@ impl Routes {
             let receiver = Some(Arc::from(&*handover.path));
             routes.push(Route { prefix, receiver, origins: Vec::new(), next: 0 });
         }
-        // The one without a prefix is the last: it has what no other has.
+        // The route without a prefix is the last: it gets the requests that match no other route.
         routes.sort_by_key(|route| {
             std::cmp::Reverse(route.prefix.as_ref().map(|prefix| prefix.len()))
         });
         Self(routes)
     }
 
-    /// The route of a request, if it has one. Paths are compared as they are meant: `/%61pi` and
-    /// `/x/../api` are `/api`. One that means nothing safe is compared as it stands.
+    /// Returns the route of a request, if it has one. Paths are compared after decoding and resolving dot
+    /// segments: `/%61pi` and `/x/../api` are `/api`. A path that is not safe is compared as it was received.
     pub(super) fn find(&self, target: &Target<'_>) -> Option<RouteId> {
         let path = match target {
             Target::Path { path, .. } => *path,
@@ -59,7 +59,7 @@ impl Routes {
         let mut scratch = Vec::new();
         let safe = match self.0.first() {
             Some(Route { prefix: Some(_), .. }) => SafePath::new(path, &mut scratch).ok(),
-            // With a single route there is nothing to compare.
+            // If no route has a prefix, there is nothing to compare.
             _ => None,
         };
         let path = safe.as_ref().map_or(path, |safe| safe.as_bytes());
@@ -72,17 +72,18 @@ impl Routes {
         found.map(|index| RouteId(index as u32))
     }
 
-    /// Whether files come before the origins.
+    /// Returns whether files have precedence over the origins.
     pub(super) fn is_behind_files(&self, route: RouteId) -> bool {
         self.0[route.0 as usize].prefix.is_none()
     }
 
-    /// Where the process listens that is given the clients of a route, if it is not origins'.
+    /// Returns the path at which the process that receives the clients of a route listens, if the route has
+    /// one instead of origins.
     pub(super) fn receiver(&self, route: RouteId) -> Option<&Arc<Path>> {
         self.0[route.0 as usize].receiver.as_ref()
     }
 
-    /// The origins of a route, beginning with the one whose turn it is.
+    /// Returns the origins of a route, beginning with the one that has the next turn.
     pub(super) fn take_turn(&mut self, route: RouteId) -> impl Iterator<Item = u32> + Clone + '_ {
         let route = &mut self.0[route.0 as usize];
         let first = route.next;
@@ -91,7 +92,7 @@ impl Routes {
         (0..origins.len()).map(move |offset| origins[(first + offset) % origins.len()])
     }
 
-    /// How many origins a route has.
+    /// Returns the number of origins of a route.
     pub(super) fn count(&self, route: RouteId) -> usize {
         self.0[route.0 as usize].origins.len()
     }
@@ -126,7 +127,7 @@ mod tests {
             ("/%61pi/x", 1),
             ("/x/../api/y", 1),
             ("//api//v2", 2),
-            // What is meant here nobody can say for sure.
+            // These paths are ambiguous, so they are compared as they were received.
             ("/api/a%2Fb", 1),
             ("/static/../../x", 3),
         ] {

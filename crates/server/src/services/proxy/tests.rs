@@ -34,7 +34,7 @@ impl Bench {
         }
     }
 
-    /// Lets the front end have its say about the client with this descriptor.
+    /// Calls the front end for the client with this descriptor.
     fn call<T>(
         &mut self,
         fd: i32,
@@ -65,7 +65,7 @@ impl Bench {
     }
 }
 
-/// What an exchange waits for.
+/// Returns the name of the event for which an exchange waits.
 fn phase(exchange: &Exchange) -> &'static str {
     match exchange.0.phase {
         Phase::AwaitingFetch(_) => "fetch",
@@ -82,9 +82,9 @@ fn waiting(flow: Flow<Exchange>) -> Exchange {
     }
 }
 
-/// An exchange that has waited in vain for another's fetch sends its own request, and may find no
-/// free connection. The notification that the fetch is over may arrive only then: it does not mean
-/// that a connection has become free.
+/// An exchange that has waited in vain for another exchange's fetch sends its own request, and may find no
+/// free connection. The notification that the fetch is over may arrive only then: it does not mean that a
+/// connection has become free.
 #[test]
 fn an_exchange_that_waits_for_a_connection_is_queued_once() {
     let mut bench = Bench::new(|config| config.connections = 1.try_into().unwrap());
@@ -93,13 +93,13 @@ fn an_exchange_that_waits_for_a_connection_is_queued_once() {
     assert_eq!((phase(&first), phase(&second)), ("connection", "queue"));
     let second = bench.wake(4, second, WakeReason::Ready);
     assert_eq!((phase(&second), bench.proxy.pool.waiting()), ("queue", 1));
-    // The place that becomes free is his, and nobody is left behind him.
+    // The connection that becomes free goes to the second exchange, and no exchange remains in the queue.
     bench.call(3, |proxy, context, _| proxy.cancel(context, first));
     let second = bench.wake(4, second, WakeReason::Capacity);
     assert_eq!((phase(&second), bench.proxy.pool.waiting()), ("connection", 0));
 }
 
-/// Each that went away so would have sent the first in the queue to its end.
+/// Regression: each exchange that ended in this way moved the first exchange of the queue to its end.
 #[test]
 fn an_exchange_that_waits_for_a_fetch_and_ends_does_not_change_the_queue() {
     let mut bench = Bench::new(|config| {

@@ -20,7 +20,7 @@ fn upstream(dialled: DialOutcome) -> UpstreamId {
     }
 }
 
-/// The exchanges that were woken since the last call.
+/// Returns the exchanges that were woken since the last call.
 fn woken(reactor: &mut Reactor) -> Vec<u32> {
     std::iter::from_fn(|| reactor.next_command())
         .filter_map(|command| match command {
@@ -46,7 +46,7 @@ fn what_was_kept_is_taken_again_the_last_one_first() {
         (all.take(0), all.take(0), all.take(0)),
         (Some(upstreams[1]), Some(upstreams[0]), None)
     );
-    // What comes on one that nobody uses closes it, as its end does.
+    // Input on an idle connection closes it, and so does its end.
     all.keep(&mut reactor, 5, 0, upstreams[0]);
     all.keep(&mut reactor, 5, 0, upstreams[1]);
     let event = Event::Received(upstreams[0], b"HTTP/1.1 200 OK\r\n\r\n");
@@ -87,8 +87,8 @@ fn an_exchange_without_a_connection_waits_and_none_is_lost() {
         assert_eq!(all.dial(&mut reactor, 0, 0, exchange(number)), DialOutcome::NoCapacity);
     }
     woken(&mut reactor);
-    // An exchange that goes away frees no place; one that was woken and goes away passes its place
-    // on.
+    // An exchange that stops waiting frees no connection. If it was woken before, the next exchange is woken
+    // in its place.
     all.forget(&mut reactor, exchange(4));
     assert!(woken(&mut reactor).is_empty());
     all.close(&mut reactor, first);
@@ -96,7 +96,7 @@ fn an_exchange_without_a_connection_waits_and_none_is_lost() {
     all.forget(&mut reactor, exchange(3));
     assert_eq!(woken(&mut reactor), [5]);
     upstream(all.dial(&mut reactor, 0, 0, exchange(5)));
-    // What is only kept makes room for another origin's.
+    // An idle connection is closed to make room for a connection to another origin.
     all.keep(&mut reactor, 1, 0, second);
     upstream(all.dial(&mut reactor, 1, 1, exchange(6)));
     assert_eq!((all.open(), all.take(0)), (2, None));
@@ -119,7 +119,7 @@ fn an_origin_that_fails_is_left_aside_and_tried_again() {
         all.failed(200, 0, DOWN);
     }
     assert_eq!((chosen(&all, 359), chosen(&all, 360)), (1, 0), "and never after more than 16");
-    // The origin that failed is not tried at once again; where all fail, one is still tried.
+    // The origin that failed is not tried again at once; if all fail, one is still tried.
     assert_eq!(all.choose([0, 1].into_iter(), 500, 0b01), 1);
     assert_eq!(all.choose([0, 1].into_iter(), 500, 0b11), 1);
     for _ in 0..3 {
@@ -128,7 +128,7 @@ fn an_origin_that_fails_is_left_aside_and_tried_again() {
     assert_eq!(chosen(&all, 500), 0);
     all.succeeded(0);
     assert_eq!((chosen(&all, 500), all.origins[0].failures), (0, 0));
-    // What is this server's own fault, or the request's, is nobody's else.
+    // A fault of this server or of the request does not count as a failure of the origin.
     for _ in 0..10 {
         all.failed(600, 0, Failure::Request);
         all.failed(600, 0, Failure::Connect(ErrorKind::OutOfMemory));
@@ -154,8 +154,8 @@ fn a_name_is_resolved_once_and_again_when_it_is_old() {
     assert_eq!(questions.len(), 1);
     let note = questions[0].2;
     assert_eq!((&*questions[0].0, questions[0].1), ("origin.example", 81));
-    // It has none: a waiting exchange is woken with that result, and the name is not resolved again
-    // at once.
+    // The name has no address: a waiting exchange is woken with that result, and the name is not resolved
+    // again at once.
     let none = Event::Resolved(note, Err("none".into()));
     assert!(all.is_meant(&none) && !all.is_meant(&Event::Resolved(0, Err(String::new()))));
     all.event(&mut reactor, 1, none);
@@ -170,7 +170,7 @@ fn a_name_is_resolved_once_and_again_when_it_is_old() {
     upstream(all.dial(&mut reactor, 12, 0, exchange(1)));
     assert!(lookups(&mut reactor).is_empty());
     assert_eq!(all.addresses(0), 2);
-    // Old: it is used, and resolved again meanwhile.
+    // An old address is used, and the name is resolved again meanwhile.
     upstream(all.dial(&mut reactor, 12 + NAME_TICKS, 0, exchange(1)));
     assert_eq!(lookups(&mut reactor).len(), 1);
     all.event(&mut reactor, 400, Event::Resolved(note, Err("lost".into())));
