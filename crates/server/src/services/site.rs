@@ -1,4 +1,4 @@
-//! The static site: files below one directory, answered at once.
+//! The static site: files below one directory. Every request is answered at once.
 
 mod answer;
 mod compress;
@@ -23,15 +23,16 @@ pub(crate) struct Site {
     files: Files,
 }
 
-/// No resource here reads a body, but a request is answered only when all of it has come: then what
-/// is malformed behind the head is refused like any other malformed request, and how the input was
-/// cut makes no difference. The head's bytes are kept meanwhile, the body is not.
+/// The head of a request whose body is being received. No resource here uses a body, but a request is
+/// answered only when it is complete: then a malformed body is refused like any other malformed request, and
+/// the division of the input into pieces makes no difference. The bytes of the head are kept meanwhile; the
+/// body is discarded.
 #[derive(Debug)]
 pub(crate) struct Head(Box<[u8]>);
 
 impl Site {
-    /// Serves what is in `tree`, of which others may have something in `contents`. `common_fields` go
-    /// into every head: lines with CRLF.
+    /// Serves the files in `tree`. Other workers may share their contents through `contents`. `common_fields`
+    /// are part of every head: lines with CRLF.
     ///
     /// # Errors
     /// As [`Files::new`].
@@ -44,14 +45,15 @@ impl Site {
         Ok(Self { files: Files::new(tree, contents, config, common_fields)? })
     }
 
-    /// Whether it has an answer to a request: a file, or an answer other than that there is none.
+    /// Returns whether the site can answer a request: with a file, or with a response other than that there
+    /// is none.
     pub(crate) fn has(&mut self, request: &Request<'_>, now_tick: u32) -> bool {
         let (Method::Get | Method::Head, Target::Path { path, .. }) =
             (request.method, request.target)
         else {
             return false;
         };
-        // What is no path of a file may well be one of an origin.
+        // A path that is not valid for a file may be valid for an origin.
         const NOT_HERE: [Status; 2] = [Status::NotFound, Status::BadRequest];
         match self.files.find(path, now_tick) {
             Err(Miss::Status(status)) => !NOT_HERE.contains(&status),
@@ -99,7 +101,7 @@ impl Service for Site {
                 answer::answer(&mut self.files, context, outbox, &request);
                 Flow::Done
             }
-            // It was parsed before. If it cannot be parsed now, there is no sensible answer.
+            // The head was parsed before. If it cannot be parsed now, there is no sensible response.
             _ => Flow::Cut,
         }
     }

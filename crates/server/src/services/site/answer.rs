@@ -1,4 +1,4 @@
-//! A request's answer, written to the outbox.
+//! Writes the response to a request to the outbox.
 
 use super::{
     files::{Files, Representation},
@@ -18,7 +18,7 @@ use pollux_http::{
     response::Head,
 };
 
-/// The methods that resources have (RFC 9110 §10.2.1).
+/// The methods that resources support (RFC 9110 §10.2.1).
 const ALLOW: &[u8] = b"Allow: GET, HEAD, OPTIONS\r\n";
 
 /// Answers `request`.
@@ -43,8 +43,8 @@ pub(super) fn answer(
             }
         }
         _ => {
-            // Whether a body follows that was only announced nobody can tell (RFC 9110 §10.1.1),
-            // nor whether what follows CONNECT was meant for a tunnel (RFC 9931).
+            // It is unknown whether an announced body follows (RFC 9110 §10.1.1), and whether the bytes after
+            // CONNECT were meant for a tunnel (RFC 9931).
             if request.expect_continue || request.method == Method::Connect {
                 context.close_after();
             }
@@ -205,7 +205,8 @@ fn answer_method(
     put_page(context, outbox, request, page)
 }
 
-/// A directory has its slash: relative links in its index would otherwise miss it.
+/// Redirects a request for a directory to its path with a slash: without the slash, relative links in its
+/// index would be wrong.
 #[cold]
 pub(super) fn answer_with_slash(
     context: &RequestContext<'_>,
@@ -216,7 +217,7 @@ pub(super) fn answer_with_slash(
 ) -> Answer {
     let mut scratch = Vec::new();
     let mut location = b"Location: ".to_vec();
-    // The path made safe, not the raw one: `//host` in a Location would lead to another server.
+    // This is the safe path, not the raw one: `//host` in a Location would lead to another server.
     if let Ok(safe) = SafePath::new(path, &mut scratch) {
         encode_path(safe.as_bytes(), &mut location);
     }
@@ -231,7 +232,7 @@ pub(super) fn answer_with_slash(
     put_page(context, outbox, request, page)
 }
 
-/// Percent-encodes what RFC 3986 does not allow in a path.
+/// Appends a path, and percent-encodes the bytes that RFC 3986 does not allow in it.
 fn encode_path(path: &[u8], out: &mut Vec<u8>) {
     for &byte in path {
         if byte.is_ascii_alphanumeric() || b"/-._~!$&'()*+,;=:@".contains(&byte) {

@@ -1,8 +1,8 @@
 //! Compression of files at their first request: which files, in which codings, and the encoders.
 //!
 //! A file is compressed once for all workers of a process, and the result is kept in the file cache. Short
-//! files are compressed at once; longer ones by a thread beside the event loops ([`background`]), and are sent
-//! as they are until the result is there.
+//! files are compressed at once. Longer ones are compressed by a thread beside the event loops
+//! ([`background`]), and are sent uncompressed until the result is available.
 
 pub(crate) mod background;
 
@@ -14,24 +14,26 @@ use std::{
     str::FromStr,
 };
 
-/// Shorter files are not compressed: with its head, a response fits into one packet as it is.
+/// The minimum length of files that are compressed: with its head, the response with a shorter file fits into
+/// one packet without compression.
 pub(crate) const FILE_MIN: u64 = 1 << 10;
-/// Longer files are not compressed: their results would push everything else out of the cache.
+/// The maximum length of files that are compressed: the results of longer ones would evict everything else
+/// from the cache.
 pub(crate) const FILE_MAX: u64 = 8 << 20;
-/// Files up to this length are compressed by the worker that has the request; longer ones would
-/// delay its
-/// other connections.
+/// The maximum length of files that are compressed by the worker that has the request; longer ones would
+/// delay its other connections.
 pub(crate) const INLINE_MAX: u64 = 8 << 10;
-/// A result is used when it saves one byte in so many: less is not worth a second copy in the cache.
+/// A result is used if it saves at least one byte in this many: a smaller gain is not worth a second copy in
+/// the cache.
 const GAIN: usize = 10;
 
-/// Levels that take about as long as each other: a result is used many times, but the first one is waited for.
+/// Levels that need about the same time: a result is used many times, but a client waits for the first one.
 const ZSTD_LEVEL: i32 = 9;
 const BROTLI_LEVEL: u32 = 6;
 const GZIP_LEVEL: u32 = 6;
-/// Brotli's window, as a power of two: that of every decoder.
+/// The window of brotli as a power of two; every decoder supports it.
 const BROTLI_WINDOW: u32 = 22;
-/// Bytes that the encoder of brotli gathers before it writes.
+/// The number of bytes that the encoder of brotli accumulates before it writes.
 const BROTLI_BUFFER: usize = 4096;
 
 /// The codings in which files are compressed, the preferred one first: `zstd,br,gzip`.
@@ -41,14 +43,14 @@ pub struct Compress {
 }
 
 impl Compress {
-    /// The codings, the preferred one first.
+    /// Returns the codings, the preferred one first.
     pub(crate) fn codings(&self) -> &[Coding] {
         &self.codings
     }
 }
 
 impl Default for Compress {
-    /// All codings, those with the smallest results first.
+    /// Returns all codings, those with the smallest results first.
     fn default() -> Self {
         Self { codings: vec![Coding::Zstd, Coding::Brotli, Coding::Gzip] }
     }
@@ -82,8 +84,8 @@ impl fmt::Display for Compress {
     }
 }
 
-/// Whether a file of this Content-Type becomes shorter, as a rule. Pictures, films, archives and the like are
-/// compressed already.
+/// Returns whether a file of this Content-Type normally becomes shorter. Images, videos, archives and similar
+/// files are compressed already.
 pub(crate) fn is_compressible(content_type: &str) -> bool {
     const TYPES: [&str; 13] = [
         "application/javascript",
@@ -107,11 +109,11 @@ pub(crate) fn is_compressible(content_type: &str) -> bool {
         || TYPES.contains(&essence)
 }
 
-/// Compresses `bytes`. `None` where the result would not be worth it. The same bytes always have the same
-/// result, so that its entity tag is a strong one.
+/// Compresses `bytes`. Returns `None` if the result saves too little. The same bytes always have the same
+/// result, so that its entity tag is strong.
 ///
 /// # Errors
-/// The encoder has no memory.
+/// The encoder cannot allocate memory.
 pub(crate) fn compress(coding: Coding, bytes: &[u8]) -> io::Result<Option<Vec<u8>>> {
     let result = match coding {
         Coding::Identity => return Ok(None),
@@ -124,7 +126,7 @@ pub(crate) fn compress(coding: Coding, bytes: &[u8]) -> io::Result<Option<Vec<u8
             encoder.into_inner()
         }
         Coding::Gzip => {
-            // The head holds no time and no name.
+            // The gzip header contains no time and no file name.
             let mut encoder = GzEncoder::new(Vec::new(), Compression::new(GZIP_LEVEL));
             encoder.write_all(bytes)?;
             encoder.finish()?

@@ -1,9 +1,9 @@
 //! The files that are served: paths to representations, through a bounded cache.
 //!
-//! Each unit has a site of its own, with an index of paths, so that a lookup takes no lock and a hit
-//! touches no memory that another CPU writes. What a unit does not find there it looks up in the `contents`
-//! that all threads of the process share: so each file is read once and in memory once. A unit that lives
-//! for one connection has a small index for as long.
+//! Each worker has its own site with an index of paths, so that a lookup takes no lock and a hit touches no
+//! memory that another CPU writes. If the index has no entry, the worker looks in the `contents` that all
+//! threads of the process share: so each file is read once and is in memory once. A worker that serves one
+//! connection has a small index for the duration of that connection.
 
 mod contents;
 mod load;
@@ -31,44 +31,45 @@ use quick_cache::{DefaultHashBuilder, OptionsBuilder, Weighter, unsync};
 use std::{cell::Cell, ffi::CString, rc::Rc, sync::Arc};
 use variant::Compressible;
 
-/// A cached file is compared with the one on disk when it was last so long ago, in ticks: well
-/// within the second in which a change is to be seen.
+/// A cached file is compared with the one on disk when the last comparison was this long ago, in ticks: well
+/// within the second in which a change must become visible.
 const REVALIDATE_TICKS: u32 = 5;
 /// Files up to this length are held in memory; longer ones are held open and sent by sendfile(2).
 pub(crate) const MEMORY_FILE_MAX: u64 = 256 << 10;
-/// Expected size of a cached resource, from which the cache sizes its first table.
+/// The expected size of a cached resource, from which the cache derives the size of its first table.
 const EXPECTED_BYTES: u64 = 16 << 10;
 
-/// What is found at a path: a file with its precompressed siblings.
+/// The resource at a path: a file with its precompressed siblings.
 #[derive(Debug)]
 pub(crate) struct Resource {
     /// The file itself.
     pub(crate) identity: Rc<Representation>,
     /// Its siblings, in the order of [`SIBLINGS`].
     pub(crate) encoded: Vec<(Coding, Rc<Representation>)>,
-    /// The files that it depends on, as they were; also those that were not there.
+    /// The files on which it depends, with their stamps when it was loaded; `None` for files that did not
+    /// exist.
     sources: Vec<(CString, Option<Stamp>)>,
-    /// Its path, decoded, holds a `%`; as a request's path the same bytes mean another.
+    /// Whether its decoded path contains a `%`: the same bytes in a request mean another path.
     key_has_percent: bool,
     /// The tick of the last comparison with the disk.
     checked_at: Cell<u32>,
-    /// A source was modified just before it was read: a second change within the grain of the
-    /// file system's clock would leave the same stamp, so it is read once more.
+    /// Whether a source was modified just before it was read: a second change within the resolution of the
+    /// file system's clock would leave the same stamp, so the source is read again.
     is_young: bool,
-    /// How it is compressed for clients that accept a coding; `None` if it never is.
+    /// The data for compressing it for clients that accept a coding; `None` if it is never compressed.
     compressible: Option<Box<Compressible>>,
-    /// For what an index has of it.
+    /// The charge for its entry in the index.
     charge: Option<Charge>,
 }
 
-/// Why there is no resource.
+/// The reason why there is no resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Miss {
     /// A directory, requested without its slash.
     NeedsSlash,
-    /// A directory without an index: there is nothing to show.
+    /// A directory without an index file.
     NoIndex,
-    /// Answer with this.
+    /// Answer with this status.
     Status(Status),
 }
 
@@ -82,8 +83,8 @@ pub(crate) struct Files {
     cache: unsync::Cache<Box<[u8]>, Rc<Resource>, Weight>,
 }
 
-/// Bytes of memory; and such a share of the capacity for each open file that no more are open than
-/// [`SiteConfig::open_files`] says.
+/// The weight of a resource: its bytes of memory, and for each open file such a share of the capacity that at
+/// most [`SiteConfig::open_files`] files are open.
 #[derive(Clone, Debug)]
 struct Weight {
     of_open_file: u64,
@@ -105,25 +106,25 @@ impl Resource {
         encoded.chain([&self.identity])
     }
 
-    /// Whether one of its files is held open.
+    /// Returns whether one of its files is held open.
     fn holds_files(&self) -> bool {
         self.all().any(|representation| !representation.is_in_memory())
     }
 
-    /// What it costs to keep besides its representations.
+    /// Returns the bytes of memory that it uses without its representations.
     fn base_bytes(&self, key: &[u8]) -> u64 {
         let sources: usize = self.sources.iter().map(|(path, _)| path.count_bytes() + 64).sum();
         let compressible = self.compressible.as_ref().map_or(0, |this| this.bytes());
         (size_of::<Self>() + key.len() + sources + compressible) as u64
     }
 
-    /// What it costs a unit to keep it; others may share the rest.
+    /// Returns the bytes of memory that this worker alone uses for it; other workers may share the rest.
     fn own_bytes(&self, key: &[u8]) -> u64 {
         let of_all = self.all().map(|representation| representation.own_bytes());
         self.base_bytes(key) + of_all.sum::<u64>()
     }
 
-    /// The representation that `request` prefers.
+    /// Returns the representation that `request` prefers.
     #[inline]
     pub(crate) fn select(&self, request: &Request<'_>) -> &Rc<Representation> {
         if self.encoded.is_empty() || !request.has(KnownField::AcceptEncoding) {
@@ -139,24 +140,25 @@ impl Resource {
         self.encoded
             .iter()
             .find(|(coding, _)| Some(*coding) == chosen)
-            // Also where nothing is taken: better the file than a 406 (RFC 9110 §12.5.3).
+            // The file is sent also if the client accepts no coding: that is better than a 406 (RFC 9110
+            // §12.5.3).
             .map_or(&self.identity, |(_, representation)| representation)
     }
 }
 
 impl Files {
-    /// Those of `tree`. `common_fields` go into every head: lines with CRLF. In `contents` is what
-    /// others share that are given the same fields.
+    /// Creates the files of `tree`. `common_fields` are part of every head: lines with CRLF. `contents` is
+    /// shared with other workers that have the same fields.
     ///
     /// # Errors
-    /// When there can be no such cache.
+    /// The cache cannot be created.
     pub(crate) fn new(
         tree: Arc<Tree>,
         contents: Arc<Contents>,
         config: &SiteConfig,
         common_fields: Vec<u8>,
     ) -> anyhow::Result<Self> {
-        // Results that a thread has compressed wait beside the index for it to take them.
+        // Results that a thread has compressed wait outside the index until the index takes them.
         let waiting = if config.compress.is_some() { config.cache_bytes / SHARE } else { 0 };
         let capacity = config.cache_bytes - waiting;
         let options = OptionsBuilder::new()
@@ -177,27 +179,28 @@ impl Files {
         })
     }
 
-    /// The site's rules.
+    /// Returns the site's rules.
     pub(crate) fn rules(&self) -> &SiteRules {
         &self.config.rules
     }
 
-    /// What is in the directory at `path`, and whether there is more. Dotfiles are left out where they are not
-    /// served, and so are links that lead where none may.
+    /// Returns the entries of the directory at `path`, and whether there are more. Dotfiles are left out if
+    /// they are not served, and so are links to forbidden places.
     ///
     /// # Errors
-    /// The status to answer with.
+    /// The status for the response.
     pub(crate) fn list(&self, path: &SafePath<'_>) -> Result<(Vec<listing::Entry>, bool), Status> {
         self.tree.list(path.relative())
     }
 
-    /// What is at `path`, which begins with a slash and is still percent-encoded.
+    /// Returns the resource at `path`, which begins with a slash and is still percent-encoded.
     ///
     /// # Errors
     /// [`Miss`] says how to answer.
     #[inline]
     pub(crate) fn find(&mut self, path: &[u8], now_tick: u32) -> Result<Rc<Resource>, Miss> {
-        // Keys are decoded paths: one that holds no `%` is its own decoding, or is no key.
+        // Keys are decoded paths. If a key equals the path of the request and contains no `%`, that path is
+        // its own decoding.
         if let Some(resource) = self.cache.get(path)
             && !resource.key_has_percent
             && now_tick.wrapping_sub(resource.checked_at.get()) < REVALIDATE_TICKS
@@ -225,7 +228,7 @@ impl Files {
             self.cache.remove(key);
         }
         let mut resource = match self.load(&path, now_tick) {
-            // No descriptor is left, perhaps: the cache gives back those that it holds.
+            // Perhaps no descriptor is left: the cache closes the files that it holds open.
             Err(Miss::Status(Status::ServiceUnavailable)) if self.let_go_of_open_files() => {
                 self.load(&path, now_tick)?
             }
@@ -240,7 +243,7 @@ impl Files {
         Ok(resource)
     }
 
-    /// Whether the index may have this resource, which it is charged for then.
+    /// Returns whether the index may have this resource. If so, the resource is charged to the budget.
     fn may_keep(&mut self, key: &[u8], resource: &mut Resource) -> bool {
         if !self.keeps_any()
             || (self.config.open_files == 0 && resource.holds_files())
@@ -253,14 +256,14 @@ impl Files {
         resource.charge.is_some()
     }
 
-    /// Whether there is an index at all.
+    /// Returns whether there is an index at all.
     fn keeps_any(&self) -> bool {
         self.cache.capacity() > 0
     }
 
-    /// What `take` takes from the contents, for `bytes` bytes. Where there is no room for these,
-    /// this unit's index first evicts as many, those that are requested least. That is in vain
-    /// where other units have the same: then this file is not kept. The index has become smaller
+    /// Calls `take`, which gets `bytes` bytes from the contents. If there is no room for them, the index of
+    /// this worker first evicts as many bytes, from the entries that are requested least. If other workers
+    /// have the same contents, that frees no memory, and this file is not kept. The index has become smaller
     /// nevertheless, so that there is room after some more such files.
     fn with_room<T>(
         &mut self,
@@ -277,13 +280,13 @@ impl Files {
         if bytes > capacity || self.cache.is_empty() {
             return None;
         }
-        // Not to 0, from which it would not find back to its proportions.
+        // The capacity is not set to 0: from that, the cache would not regain the proportions of its parts.
         self.cache.set_capacity(self.cache.weight().saturating_sub(bytes).max(1));
         self.cache.set_capacity(capacity);
         take(&self.contents, self.cache.weight())
     }
 
-    /// Forgets what is sent from open files. Returns whether there was any.
+    /// Removes the resources that hold files open. Returns whether there were any.
     fn let_go_of_open_files(&mut self) -> bool {
         let before = self.cache.len();
         self.cache.retain(|_, resource| !resource.holds_files());
@@ -310,14 +313,14 @@ mod tests {
         time::{Duration, Instant, UNIX_EPOCH},
     };
 
-    /// Writes a file that was modified so many seconds after the epoch: then it is not young.
+    /// Writes a file that was modified this many seconds after the epoch, so that it is not young.
     fn write_old(path: &Path, content: &[u8], seconds: u64) {
         fs::write(path, content).unwrap();
         let file = File::options().write(true).open(path).unwrap();
         file.set_modified(UNIX_EPOCH + Duration::from_secs(seconds)).unwrap();
     }
 
-    /// A unit that shares `contents`, for the thread that calls.
+    /// Creates the files of a worker that shares `contents`, for the calling thread.
     fn unit(directory: &Path, contents: &Arc<Contents>, units: usize, capacity: u64) -> Files {
         let mut config = Config::new(directory).site;
         config.cache_bytes = Contents::of_index(capacity, units);
@@ -325,14 +328,14 @@ mod tests {
         Files::new(tree, contents.clone(), &config, Vec::new()).unwrap()
     }
 
-    /// What is found, and how often the file was read for it.
+    /// Returns the prepared head, and the number of reads of the file.
     fn look(files: &mut Files, path: &str, tick: u32) -> (PreparedHead, u64) {
         let before = counters();
         let found = files.find(path.as_bytes(), tick).unwrap();
         (found.identity.prepared().clone(), counters().since(&before).of(Call::Read))
     }
 
-    /// Before, each unit read a file for itself, and kept a copy of its own.
+    /// Regression: each worker read a file itself, and kept its own copy.
     #[test]
     fn a_file_is_read_once_for_all_threads_and_a_change_is_seen_by_all() {
         let directory = tempfile::tempdir().unwrap();
@@ -362,7 +365,7 @@ mod tests {
         write_old(&path, &[b'b'; 30_000], 2);
         assert!(look(&mut second, "/file", 4).0.shares_bytes_with(&prepared), "not looked at yet");
         let (new, reads) = look(&mut second, "/file", REVALIDATE_TICKS);
-        // A unit that has not looked yet has the old one still, and no longer than before.
+        // A worker that has not checked yet still has the old content, but for no longer time than before.
         assert!(look(&mut first, "/file", REVALIDATE_TICKS - 1).0.shares_bytes_with(&prepared));
         let (of_first, first_reads) = look(&mut first, "/file", REVALIDATE_TICKS);
         assert!(new.wire_bytes() > 30_000 && new.shares_bytes_with(&of_first));
@@ -371,7 +374,7 @@ mod tests {
         assert_eq!(contents.charged(), 0);
     }
 
-    /// What was modified just now may change once more without its stamp showing it.
+    /// A file that was modified just now may change again under the same stamp.
     #[test]
     fn a_young_file_is_read_by_each() {
         let directory = tempfile::tempdir().unwrap();
@@ -387,13 +390,13 @@ mod tests {
                 assert_eq!(reads, [1, 1]);
                 return;
             }
-            // On a machine as slow as that it was old when it was read.
+            // On such a slow machine, the file was already old when it was read.
             assert!(begun.elapsed() < PATIENCE, "it takes a second to read a file");
         }
     }
 
-    /// Units that serve different files take no more together than there is; and each keeps some,
-    /// also when another has taken all that was there and requests nothing more.
+    /// Workers that serve different files do not use more than the budget together. Each keeps some files,
+    /// also when another worker has used the whole budget and requests nothing more.
     #[test]
     fn units_that_have_no_room_make_some() {
         const FILES: usize = 60;
@@ -413,7 +416,7 @@ mod tests {
                 assert!(contents.charged() <= CAPACITY, "{}", contents.charged());
             }
             assert!(!files.cache.is_empty(), "{half} keeps nothing");
-            // Each time that there was no room some was made.
+            // Each time that there was no room, some was freed.
             let path = format!("/{}", FILES - 2 + half);
             let reads = (0..FILES).take_while(|_| look(files, &path, 0).1 > 0).count();
             assert!(reads < FILES, "{half} does not keep what it requests again and again");

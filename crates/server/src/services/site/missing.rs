@@ -1,4 +1,5 @@
-//! Answers where there is no file: the fallback, an error's own page, a directory's list, or a redirect to its slash.
+//! Responses for paths without a file: the fallback, the site's page for an error, the listing of a
+//! directory, or a redirect to the path with a slash.
 
 use super::{
     answer::{answer_file, answer_with_slash, put_page},
@@ -23,7 +24,7 @@ pub(super) struct Missing<'a> {
     pub(super) query: Option<&'a [u8]>,
 }
 
-/// Answers a request for a path at which there is no file.
+/// Answers a request for a path without a file.
 #[cold]
 #[inline(never)]
 pub(super) fn answer_missing(
@@ -53,14 +54,14 @@ pub(super) fn answer_missing(
     }
 }
 
-/// Whether an application may have a page of its own there: `/users/7`, and not `/app.js`, whose absence should be
-/// seen.
+/// Returns whether the path may be a page of a single-page application: `/users/7`, and not `/app.js`, whose
+/// absence should be visible.
 fn is_page(path: &[u8]) -> bool {
     let last = path.rsplit(|&byte| byte == b'/').next().unwrap_or_default();
     !last.contains(&b'.')
 }
 
-/// The site's page for an error, or ours.
+/// Answers with the site's page for an error, or with a generated page.
 fn put_error(
     files: &mut Files,
     context: &RequestContext<'_>,
@@ -135,7 +136,8 @@ fn list(
     Answer { status, len: content.len() as u64 }
 }
 
-/// By `?format=json`, or by Accept: browsers name text/html there, programs that want JSON do not.
+/// Returns whether the client wants JSON, by `?format=json` or by Accept: browsers name text/html there,
+/// programs that want JSON do not.
 fn wants_json(missing: &Missing<'_>) -> bool {
     if let Some(query) = missing.query
         && query.split(|&byte| byte == b'&').any(|part| part == b"format=json")

@@ -1,9 +1,9 @@
 //! Compresses files beside the event loops: a queue that the workers of a process share, and threads that
 //! end when it is empty.
 //!
-//! A result waits here until the worker with the next request for it takes it into the file cache. Meanwhile the
-//! budget of the cache is charged for it. Queue, threads and results are bounded: where there is no room, a
-//! file is sent as it is.
+//! A result waits here until the worker with the next request for it takes it into the file cache. Meanwhile
+//! the budget of the cache is charged for it. The queue, the threads and the results are bounded: if there is
+//! no room, a file is sent uncompressed.
 
 use super::{
     super::files::{Key, Stamp, stamp_of},
@@ -17,38 +17,38 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-/// Threads of one process that compress at the same time.
+/// The maximum number of threads of one process that compress at the same time.
 const THREADS_MAX: usize = 2;
-/// Files that wait for a thread.
+/// The maximum number of files that wait for a thread.
 const QUEUE_MAX: usize = 64;
-/// Files of which the outcome is known here.
+/// The maximum number of files whose outcome is stored here.
 const OUTCOMES_MAX: usize = 1024;
-/// Results that nobody has taken yet have at most one part in so many of the cache.
+/// Results that no worker has taken yet use at most one part in this many of the cache.
 pub(crate) const SHARE: u64 = 8;
 
-/// What is compressed.
+/// The input of a compression.
 pub(crate) enum Source {
-    /// A range of bytes in memory.
+    /// Bytes in memory, from this offset to the end.
     Memory(Arc<[u8]>, usize),
     /// An open file that is too long to be held in memory.
     File(OwnedFd, u64),
 }
 
-/// What is known of a file in one coding.
+/// The outcome of compressing a file in one coding.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    /// A thread has it, or it waits for one.
+    /// A thread compresses the file, or the file waits for a thread.
     Pending,
     /// The compressed bytes.
     Ready(Arc<Vec<u8>>),
-    /// It does not become shorter, or cannot be read.
+    /// The file does not become shorter, or cannot be read.
     Useless,
 }
 
 /// Compresses files for the workers of one process.
 #[derive(Debug)]
 pub(crate) struct Compressor {
-    /// Bytes of results that may wait here.
+    /// The maximum number of bytes of results that wait here.
     bytes_max: u64,
     state: Mutex<State>,
 }
@@ -57,10 +57,10 @@ pub(crate) struct Compressor {
 struct State {
     queue: VecDeque<(Arc<Key>, Source)>,
     threads: usize,
-    /// The process that has the threads: a fork has none of its parent's.
+    /// The process that has the threads: a forked child has none of its parent's threads.
     process: u32,
     outcomes: HashMap<Arc<Key>, Outcome>,
-    /// Finished ones, the oldest first.
+    /// The keys of finished files, the oldest first.
     finished: VecDeque<Arc<Key>>,
     bytes: u64,
 }
@@ -72,17 +72,18 @@ impl std::fmt::Debug for Source {
 }
 
 impl Compressor {
-    /// For a cache of so many bytes.
+    /// Creates a compressor for a cache of this many bytes.
     pub(crate) fn new(cache_bytes: u64) -> Self {
         Self { bytes_max: cache_bytes / SHARE, state: Mutex::default() }
     }
 
-    /// Bytes of results that nobody has taken yet.
+    /// Returns the number of bytes of results that no worker has taken yet.
     pub(crate) fn bytes(&self) -> u64 {
         self.state().bytes
     }
 
-    /// What has become of a file. Where nothing is known, `source` gives it to a thread.
+    /// Returns the outcome of a file. If none is known, queues the file for a thread, with the input that
+    /// `source` returns.
     pub(crate) fn outcome(
         self: &Arc<Self>,
         key: &Key,
@@ -109,7 +110,7 @@ impl Compressor {
             if spawn_detached(c"compress", move || this.work()).is_err() {
                 state.threads -= 1;
                 if state.threads == 0 {
-                    // No thread will come for it: the next request tries once more.
+                    // No thread will take the file: the next request tries again.
                     state.queue.pop_back();
                     state.outcomes.remove(&key);
                 }
@@ -118,7 +119,7 @@ impl Compressor {
         Outcome::Pending
     }
 
-    /// A worker's index has this result now.
+    /// Removes a result that a worker's index has now.
     pub(crate) fn forget(&self, key: &Key) {
         let mut state = self.state();
         if let Some((key, outcome)) = state.outcomes.remove_entry(key) {
@@ -127,7 +128,7 @@ impl Compressor {
         }
     }
 
-    /// The life of a thread.
+    /// Runs a thread.
     fn work(&self) {
         loop {
             let mut state = self.state();
@@ -136,7 +137,7 @@ impl Compressor {
                 return;
             };
             drop(state);
-            // A panic of an encoder would end the thread, and nobody would count it out.
+            // A panic of an encoder would end the thread without decreasing the number of threads.
             let result =
                 std::panic::catch_unwind(|| compress(key.coding, &source.read(&key.stamp)?));
             let outcome = match result {

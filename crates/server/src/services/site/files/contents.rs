@@ -1,15 +1,15 @@
-//! Contents of files that all threads of a process share, and the one budget that they have.
+//! Contents of files that all threads of a process share, and their common budget.
 //!
-//! Each unit finds a file by an index of its own, and a request for what is in that index touches
-//! nothing of another thread: no lock, no count that others change. Here a unit comes only when its
-//! index does not help, which costs system calls in any case: for a content that another unit has read
-//! already, and for room. So a content is in memory once, however many units serve it.
+//! Each worker finds a file in its own index, and a request for a file in that index touches no data of
+//! another thread: no lock, and no count that other threads change. A worker uses this module only if its
+//! index has no entry, which costs system calls in any case: to find a content that another worker has read
+//! already, and to get room. So a content is in memory once, however many workers serve it.
 //!
-//! What is charged: each content once, and what each unit's index takes. A content is here as long
-//! as some unit's index has it; which ones an index keeps is its own affair. Where there is no
-//! room, a unit evicts what it serves least itself, as no unit can take something from another's
-//! index. Idle units evict nothing; so that they cannot exclude others for ever, a part of the
-//! budget is kept for these ([`RESERVED`]).
+//! The budget is charged for each content once, and for the index of each worker. A content stays here as
+//! long as the index of some worker has it; each index decides itself which contents it keeps. If there is no
+//! room, a worker evicts the contents that it serves least, because no worker can remove an entry from
+//! another worker's index. Idle workers evict nothing. So that they cannot exclude others for ever, a part of
+//! the budget is reserved for the others ([`RESERVED`]).
 
 use super::{super::compress::background::Compressor, representation::PreparedHead, tree::Stamp};
 use pollux_http::accept_encoding::Coding;
@@ -18,40 +18,40 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-/// Where there are several units, one part of the budget in so many is divided among them for good.
+/// If there are several workers, one part of the budget in this many is divided among them permanently.
 const RESERVED: u64 = 4;
 
-/// The identity of one content, prepared with its head. Two units with the same key would read the
-/// same file and prepare the same head.
+/// The identity of one content, prepared with its head. Two workers with the same key would read the same
+/// file and prepare the same head.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Key {
     pub(crate) stamp: Stamp,
     pub(crate) content_type: String,
     pub(crate) coding: Coding,
     pub(crate) varies: bool,
-    /// Whether the server has compressed it; else the file has the coding itself.
+    /// Whether the server has compressed the content; otherwise the file itself has the coding.
     pub(crate) is_compressed: bool,
-    /// Fields that the file has by its path: lines with CRLF.
+    /// Fields for the path of the file: lines with CRLF.
     pub(crate) fields: Vec<u8>,
 }
 
 /// The contents that the threads of a process share.
 #[derive(Debug)]
 pub(crate) struct Contents {
-    /// `None` where the only unit's index is limit enough.
+    /// `None` if there is a single worker, whose index is a sufficient limit.
     limits: Option<Limits>,
     /// Compresses files beside the event loops.
     compressor: Arc<Compressor>,
     books: Mutex<Accounting>,
 }
 
-/// Bytes.
+/// The limits of the budget, in bytes.
 #[derive(Debug)]
 struct Limits {
     all: u64,
-    /// Up to here there is room for every unit.
+    /// The limit for every worker.
     common: u64,
-    /// A unit that has no more than this has room up to `all`.
+    /// A worker that has no more than this has room up to `all`.
     of_unit: u64,
 }
 
@@ -61,26 +61,26 @@ struct Accounting {
     shared: HashMap<Arc<Key>, Shared>,
 }
 
-/// A content that some unit has. The budget is charged for the entry, too ([`Contents::bytes`]), which
-/// limits their number.
+/// A content that some worker has. The budget is charged for the entry, too ([`Contents::bytes`]), which
+/// limits the number of entries.
 #[derive(Debug)]
 struct Shared {
     prepared: PreparedHead,
-    /// The [`Charge`]s for it.
+    /// The number of [`Charge`]s for it.
     holders: usize,
 }
 
-/// Something that the budget is charged for, as long as this is there.
+/// A charge to the budget, which ends when this value is dropped.
 #[derive(Debug)]
 pub(crate) struct Charge {
     contents: Arc<Contents>,
     bytes: u64,
-    /// The content, where others may share it.
+    /// The key of the content, if other workers may share it.
     key: Option<Arc<Key>>,
 }
 
 impl Contents {
-    /// For so many units, which together may take `capacity` bytes.
+    /// Creates the contents for this many workers, which together may use `capacity` bytes.
     pub(crate) fn new(capacity: u64, units: usize) -> Arc<Self> {
         let limits = (units > 1).then(|| {
             let of_unit = capacity / RESERVED / units as u64;
@@ -90,12 +90,12 @@ impl Contents {
         Arc::new(Self { limits, compressor, books: Mutex::default() })
     }
 
-    /// The most that the index of one of `units` can have of `capacity`.
+    /// Returns the maximum part of `capacity` that the index of one of `units` workers can have.
     pub(crate) fn of_index(capacity: u64, units: usize) -> u64 {
         if units > 1 { capacity - capacity / RESERVED } else { capacity }
     }
 
-    /// What a content is charged with: its bytes, and its entry here, if it has one.
+    /// Returns the charge for a content: its bytes, and its entry here, if it has one.
     pub(crate) fn bytes(key: Option<&Key>, prepared: &PreparedHead) -> u64 {
         let entry = |key: &Key| {
             size_of::<Key>() + size_of::<Shared>() + 2 * (key.content_type.len() + key.fields.len())
@@ -103,7 +103,7 @@ impl Contents {
         key.map_or(0, entry) as u64 + prepared.wire_bytes()
     }
 
-    /// A content that some unit has.
+    /// Finds a content that some worker has.
     pub(crate) fn find(self: &Arc<Self>, key: &Key) -> Option<(PreparedHead, Charge)> {
         self.find_in(&mut self.books(), key)
     }
@@ -123,8 +123,8 @@ impl Contents {
         ))
     }
 
-    /// Puts a content here, for a unit whose index has taken `taken` bytes; or gives it the one that
-    /// another has put here meanwhile. Without a key nobody shares it. `None` where there is no room.
+    /// Stores a content, for a worker whose index uses `taken` bytes; or returns the one that another worker
+    /// has stored meanwhile. A content without a key is not shared. Returns `None` if there is no room.
     pub(crate) fn put(
         self: &Arc<Self>,
         key: Option<&Key>,
@@ -148,8 +148,8 @@ impl Contents {
         Some((prepared.clone(), Charge { contents: self.clone(), bytes, key: Some(key) }))
     }
 
-    /// Charges `bytes` to the budget, for a unit whose index has taken `taken` bytes; `None` where there
-    /// is no room.
+    /// Charges `bytes` to the budget, for a worker whose index uses `taken` bytes. Returns `None` if there is
+    /// no room.
     pub(crate) fn charge(self: &Arc<Self>, bytes: u64, taken: u64) -> Option<Charge> {
         let mut books = self.books();
         self.has_room(&books, bytes, taken).then(|| {
@@ -164,7 +164,7 @@ impl Contents {
         books.charged + self.compressor.bytes() + bytes <= limit
     }
 
-    /// What compresses files beside the event loops.
+    /// Returns the compressor, which works beside the event loops.
     pub(crate) fn compressor(&self) -> &Arc<Compressor> {
         &self.compressor
     }
@@ -173,7 +173,7 @@ impl Contents {
         self.books.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What is charged now.
+    /// Returns the number of bytes that are charged now.
     #[cfg(test)]
     pub(crate) fn charged(&self) -> u64 {
         self.books().charged
@@ -193,7 +193,7 @@ impl Drop for Charge {
             gone = books.shared.remove(key);
         }
         books.charged -= self.bytes;
-        // Its memory is given back when nobody waits for the lock.
+        // The memory is freed after the lock is released, so that no thread waits for that.
         drop(books);
         drop(gone);
     }
@@ -234,7 +234,7 @@ mod tests {
         let (third, third_charge) = contents.find(&key(1)).unwrap();
         assert!(first.shares_bytes_with(&second) && first.shares_bytes_with(&third));
         assert_eq!(contents.charged(), charged);
-        // A holder that releases it does not take it from the others.
+        // If a holder drops its charge, the others keep the content.
         drop((charge, third_charge));
         assert_eq!(contents.charged(), charged);
         assert!(contents.find(&key(1)).is_some() && contents.find(&key(2)).is_none());
@@ -253,7 +253,7 @@ mod tests {
         }
         let common = Contents::of_index(capacity, 4);
         assert!((common - 10_000..=common).contains(&contents.charged()));
-        // A unit that has little still has room, and not for ever.
+        // A worker that has little still has room, but not without limit.
         let mut small = Vec::new();
         while let Some(charge) = contents.charge(10_000, 20_000) {
             small.push(charge);

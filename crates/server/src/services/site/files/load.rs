@@ -1,4 +1,4 @@
-//! From a path to a resource: what a cache miss does.
+//! Loads the resource of a path after a cache miss.
 
 use super::{
     super::compress::{FILE_MAX, FILE_MIN, is_compressible},
@@ -20,26 +20,26 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
-/// How often a file is read again that changed while it was read.
+/// The maximum number of times that a file is read if it changes while it is read.
 const READ_TRIES: usize = 4;
-/// A file modified within this time before it was read may change again without its stamp showing
-/// it: the coarsest clocks of Linux file systems that count nanoseconds step by 10 ms (HZ=100), of
-/// others by one or two seconds.
+/// A file that was modified within this time before it was read may change again under the same stamp: the
+/// coarsest clocks of Linux file systems that count nanoseconds advance by 10 ms (HZ=100), those of other
+/// file systems by one or two seconds.
 const YOUNG: Duration = Duration::from_secs(2);
 
-/// What heads of one resource have in common.
+/// The data that the heads of one resource have in common.
 #[derive(Clone, Debug)]
 pub(super) struct HeadParts {
     pub(super) content_type: String,
     pub(super) varies: bool,
-    /// By the file's path: lines with CRLF.
+    /// Fields for the path of the file: lines with CRLF.
     pub(super) fields: Vec<u8>,
 }
 
 const NOT_FOUND: Miss = Miss::Status(Status::NotFound);
 
 impl Files {
-    /// Loads what is at `path`.
+    /// Loads the resource at `path`.
     pub(super) fn load(&mut self, path: &SafePath<'_>, now_tick: u32) -> Result<Resource, Miss> {
         let begun_at = SystemTime::now();
         let relative = path.relative();
@@ -66,8 +66,8 @@ impl Files {
                     }
                     Ok(Entry::Directory) => {}
                     Err(error) if is_no_file(error) => {}
-                    // It may well be there: a resource without it would be taken for current until one
-                    // of its files changes.
+                    // The sibling may exist: a resource without it would count as current until one of its
+                    // files changes.
                     Err(error) => return Err(miss(error)),
                 }
                 sources.push((name.clone(), self.tree.stamp(&name)));
@@ -105,7 +105,7 @@ impl Files {
         })
     }
 
-    /// The first index file that there is in `directory`.
+    /// Opens the first index file that exists in `directory`.
     fn open_index(
         &self,
         directory: &[u8],
@@ -128,7 +128,7 @@ impl Files {
         }
     }
 
-    /// Reads a file into memory, unless another unit has done so, or keeps it open when it is long.
+    /// Reads a file into memory, unless another worker has done so. A long file is kept open instead.
     fn represent(
         &mut self,
         file: OwnedFd,
@@ -152,7 +152,7 @@ impl Files {
         let mut key = None;
         for _ in 0..READ_TRIES {
             if stamp.len > MEMORY_FILE_MAX {
-                // It has grown since it was read: what was read is not all of it.
+                // The file has grown since it was read: the bytes that were read are not all of it.
                 content = None;
                 break;
             }
@@ -167,7 +167,7 @@ impl Files {
             }
         }
         let content = content.unwrap_or_else(|| Content::Open(file, stamp.len));
-        // RFC 9110 §8.8.2.1: never later than the response's Date.
+        // The time must not be later than the response's Date (RFC 9110 §8.8.2.1).
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let etag = entity_tag(&content, &stamp, now, suffix);
         let modified = stamp.modified.min(now).as_secs();
@@ -185,7 +185,7 @@ impl Files {
         Ok((Rc::new(representation), stamp))
     }
 
-    /// The codings in which a file may be compressed: those that none of its siblings has.
+    /// Returns the codings in which a file may be compressed: those that none of its siblings has.
     fn codings_for(
         &self,
         content_type: &str,
@@ -200,7 +200,7 @@ impl Files {
         compress.codings().iter().filter(is_free).copied().collect()
     }
 
-    /// Keeps a content in memory where all units find it, if there is room and it has a key.
+    /// Stores a content where all workers find it, if there is room and it has a key.
     pub(super) fn put(
         &mut self,
         key: Option<&Key>,
@@ -216,20 +216,19 @@ impl Files {
     }
 }
 
-/// Whether a file may change once more after it is read, at this time or later, without its stamp showing
-/// it.
+/// Returns whether a file may change again under the same stamp after it was read at this time or later.
 fn is_young(stamp: &Stamp, at: SystemTime) -> bool {
     // A file that is written while it is loaded was modified after `at`.
     let age = at.duration_since(UNIX_EPOCH + stamp.modified);
     age.unwrap_or_else(|later| later.duration()) < YOUNG
 }
 
-/// The entity tag of a file's content (RFC 9110 §8.8.3). Content in memory is tagged by its bytes, so that other
-/// bytes have another tag even if the file's times are the same, and every machine has the same tags. Content that
-/// is sent from the file is tagged by the file's stamp. While that is young, the bytes may change under the same
-/// stamp: the tag is then weak, and differs from the later one.
+/// Returns the entity tag of a file's content (RFC 9110 §8.8.3). Content in memory is tagged by its bytes, so
+/// that other bytes have another tag even if the file's times are the same, and every machine has the same
+/// tags. Content that is sent from the file is tagged by the file's stamp. While that is young, the bytes may
+/// change under the same stamp: the tag is then weak, and differs from the later one.
 pub(super) fn entity_tag(content: &Content, stamp: &Stamp, now: Duration, suffix: &str) -> Tag {
-    // Its keys are fixed: all workers have the same tags.
+    // The hasher has fixed keys, so that all workers have the same tags.
     let mut hasher = DefaultHasher::new();
     let (len, is_weak) = match content {
         Content::Memory(bytes) => {
@@ -245,12 +244,13 @@ pub(super) fn entity_tag(content: &Content, stamp: &Stamp, now: Duration, suffix
     Tag { opaque: format!("{len:x}-{:x}{suffix}{young}", hasher.finish()), is_weak }
 }
 
-/// Whether this error means that there is no file that could be served, rather than that a resource is short.
+/// Returns whether this error means that there is no file to serve, and not that a resource of this host is
+/// exhausted.
 fn is_no_file(error: Errno) -> bool {
     matches!(miss(error), Miss::Status(Status::NotFound | Status::Forbidden))
 }
 
-/// Reads up to `len` bytes from the start.
+/// Reads up to `len` bytes from the start of a file.
 fn read_all(file: &OwnedFd, len: usize) -> Result<Vec<u8>, Errno> {
     let mut bytes = vec![0; len];
     let mut filled = 0;
@@ -271,7 +271,7 @@ fn c_string(path: &[u8]) -> Result<CString, Miss> {
     CString::new(path).map_err(|_| NOT_FOUND)
 }
 
-/// The Content-Type of a file by its name's ending; text is taken to be UTF-8.
+/// Returns the Content-Type of a file by the suffix of its name; text is assumed to be UTF-8.
 fn content_type(name: &[u8]) -> String {
     let name = String::from_utf8_lossy(name);
     let Some(guess) = mime_guess::from_path(&*name).first() else {
@@ -282,11 +282,11 @@ fn content_type(name: &[u8]) -> String {
     if is_text { format!("{}; charset=utf-8", guess.essence_str()) } else { guess.to_string() }
 }
 
-/// The response to an error of the kernel.
+/// Returns the response to an error of the kernel.
 fn miss(error: Errno) -> Miss {
     Miss::Status(match error {
         Errno::NOENT | Errno::NOTDIR | Errno::NAMETOOLONG | Errno::INVAL => Status::NotFound,
-        // XDEV and LOOP: a link that is not to be followed.
+        // XDEV and LOOP: a link that must not be followed.
         Errno::ACCESS | Errno::PERM | Errno::XDEV | Errno::LOOP => Status::Forbidden,
         Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::NOBUFS | Errno::AGAIN => {
             Status::ServiceUnavailable
@@ -322,7 +322,8 @@ mod tests {
         }
     }
 
-    /// Takes all descriptors but `count`. The limit on them is the whole process's.
+    /// Opens files until only `count` descriptors are left. The limit on descriptors applies to the whole
+    /// process.
     fn leave_descriptors(count: usize) -> Vec<File> {
         let limit = Rlimit { current: Some(256), ..getrlimit(Resource::Nofile) };
         setrlimit(Resource::Nofile, limit).unwrap();
@@ -331,8 +332,8 @@ mod tests {
         taken
     }
 
-    /// No descriptor is left when the sibling is opened. Before, the file was served without it until
-    /// one of the two changed.
+    /// Regression: no descriptor was left when the sibling was opened, and the file was served without it
+    /// until one of the two changed.
     #[test]
     fn a_sibling_that_cannot_be_opened_for_a_moment_is_not_taken_for_missing() {
         let directory = tempfile::tempdir().unwrap();
@@ -340,7 +341,7 @@ mod tests {
         fs::write(directory.path().join("page.html.gz"), "packed").unwrap();
         in_child(|| {
             let mut files = files(directory.path());
-            // As many as the file itself takes, and its sibling one more.
+            // As many as the file itself needs; its sibling needs one more.
             let others = leave_descriptors(2);
             let refused = files.find(b"/page.html", 0).err();
             assert_eq!(refused, Some(Miss::Status(Status::ServiceUnavailable)));
@@ -350,8 +351,8 @@ mod tests {
         });
     }
 
-    /// Files that are held open are given back when no descriptor is left. Before, nothing was: what
-    /// was not in the cache was refused for good.
+    /// Files that are held open are closed when no descriptor is left. Regression: they stayed open, and
+    /// files that were not in the cache were refused permanently.
     #[test]
     fn the_cache_gives_back_descriptors_when_none_is_left() {
         let directory = tempfile::tempdir().unwrap();
@@ -371,8 +372,8 @@ mod tests {
         });
     }
 
-    /// Of one length, and changed at the same time as far as the file says. Before, both had the same
-    /// strong tag: a 304 for what had changed, and ranges of two files in one.
+    /// Two contents with the same length and the same modification time. Regression: both had the same strong
+    /// tag, so that a changed file got a 304, and ranges of two files were combined into one.
     #[test]
     fn other_octets_have_another_tag() {
         let directory = tempfile::tempdir().unwrap();
@@ -390,7 +391,7 @@ mod tests {
             }
             assert_ne!(tags[0], tags[1], "{len} bytes");
         }
-        // The same bytes, the same tag.
+        // The same bytes have the same tag.
         let tag = |name: &str| {
             fs::write(directory.path().join(name), "same").unwrap();
             let resource = files(directory.path()).find(format!("/{name}").as_bytes(), 0).unwrap();

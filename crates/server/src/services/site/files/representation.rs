@@ -15,8 +15,8 @@ use pollux_http::{
 };
 use std::{ops::Range, os::fd::OwnedFd, rc::Rc, sync::Arc};
 
-/// The codings of precompressed siblings and what their files' names end in; the smallest results
-/// first, for where a client takes several alike.
+/// The codings of precompressed siblings, and the suffixes of their file names. The codings with the smallest
+/// results are first, for clients that accept several codings equally.
 pub(crate) const SIBLINGS: [(Coding, &str); 3] =
     [(Coding::Zstd, ".zst"), (Coding::Brotli, ".br"), (Coding::Gzip, ".gz")];
 
@@ -24,14 +24,14 @@ pub(crate) const SIBLINGS: [(Coding, &str); 3] =
 #[derive(Debug)]
 pub(crate) struct Representation {
     prepared: PreparedHead,
-    /// The bytes of `prepared` once more, for pieces of an outbox: these are counted within the thread.
+    /// The bytes of `prepared` again, for pieces of an outbox: these are counted within the thread.
     bytes: Rc<SharedBytes>,
     open: Option<Rc<OwnedFd>>,
-    /// For the content in memory; without it there was no room for that.
+    /// The charge for the content in memory; `None` if there was no room for it.
     charge: Option<Charge>,
 }
 
-/// The part of a representation that is the same for all units: it is prepared once, and shared.
+/// The part of a representation that is the same for all workers: it is prepared once, and shared.
 #[derive(Clone, Debug)]
 pub(crate) struct PreparedHead {
     /// The head of the 200 response without its empty line, CRLF and, if in memory, the content.
@@ -44,21 +44,21 @@ pub(crate) struct PreparedHead {
     content_type: String,
 }
 
-/// Where in `wire` things are.
+/// Offsets in `wire`.
 #[derive(Clone, Copy, Debug, Default)]
 struct Layout {
-    /// The Date line.
+    /// The start of the Date line.
     date: usize,
     date_end: usize,
-    /// The end of what a 304 repeats.
+    /// The end of the fields that a 304 repeats.
     validators_end: usize,
-    /// The end of what a 206 repeats: all but Content-Type and Content-Length.
+    /// The end of the fields that a 206 repeats: all except Content-Type and Content-Length.
     metadata_end: usize,
     /// The end of the last field.
     head_end: usize,
 }
 
-/// What a representation is made of.
+/// The parts of a representation.
 #[derive(Debug)]
 pub(crate) struct Parts<'a> {
     /// `Server` and the configured fields, each line with its CRLF.
@@ -69,7 +69,7 @@ pub(crate) struct Parts<'a> {
     pub(crate) modified: u64,
     /// The Content-Type field's value.
     pub(crate) content_type: String,
-    /// How the content is coded.
+    /// The coding of the content.
     pub(crate) coding: Coding,
     /// Whether there are siblings, so that the response depends on Accept-Encoding.
     pub(crate) varies: bool,
@@ -82,7 +82,7 @@ pub(crate) struct Parts<'a> {
 pub(crate) struct Tag {
     /// The bytes between the quotes.
     pub(crate) opaque: String,
-    /// Two contents may have it.
+    /// Whether two contents may have the same tag.
     pub(crate) is_weak: bool,
 }
 
@@ -92,7 +92,7 @@ impl Tag {
     }
 }
 
-/// Where the content is.
+/// The place of the content.
 #[derive(Debug)]
 pub(crate) enum Content {
     /// In memory.
@@ -102,7 +102,7 @@ pub(crate) enum Content {
 }
 
 impl Representation {
-    /// Lays out the head.
+    /// Creates a representation, and prepares its head.
     pub(crate) fn new(parts: Parts<'_>) -> Self {
         let Parts { common_fields, etag, modified, content_type, coding, varies, content } = parts;
         let (memory, open, len) = match content {
@@ -119,7 +119,7 @@ impl Representation {
         layout.date = Status::Ok.line().len();
         let date = DateCache::new(0);
         layout.date_end = layout.date + date.line().len();
-        // What a 304 repeats, then what a 206 repeats too, then the rest.
+        // First the fields that a 304 repeats, then those that a 206 repeats too, then the others.
         metadata.extend_from_slice(common_fields);
         metadata.extend_from_slice(b"ETag: ");
         etag.etag().write(&mut metadata);
@@ -147,29 +147,29 @@ impl Representation {
         Self { bytes: prepared.bytes(), prepared, open, charge: None }
     }
 
-    /// One whose content is in memory that is paid for.
+    /// Creates a representation whose content in memory is charged already.
     pub(crate) fn charged((prepared, charge): (PreparedHead, Charge)) -> Self {
         Self { bytes: prepared.bytes(), prepared, open: None, charge: Some(charge) }
     }
 
-    /// The part of it that may be shared.
+    /// Returns the part that may be shared.
     pub(crate) fn prepared(&self) -> &PreparedHead {
         &self.prepared
     }
 
-    /// The content's length in bytes.
+    /// Returns the length of the content in bytes.
     #[allow(clippy::len_without_is_empty)]
     #[inline]
     pub(crate) fn len(&self) -> u64 {
         self.prepared.len
     }
 
-    /// The Content-Type field's value.
+    /// Returns the value of the Content-Type field.
     pub(crate) fn content_type(&self) -> &[u8] {
         self.prepared.content_type.as_bytes()
     }
 
-    /// What preconditions are compared with.
+    /// Returns the validators with which preconditions are compared.
     pub(crate) fn validators(&self, now: u64) -> Validators<'_> {
         Validators {
             etag: Some(self.prepared.etag.etag()),
@@ -178,18 +178,19 @@ impl Representation {
         }
     }
 
-    /// The Unix second of the last change.
+    /// Returns the Unix second of the last change.
     pub(crate) fn modified(&self) -> u64 {
         self.prepared.modified
     }
 
-    /// Whether the content is in memory; else it is in an open file.
+    /// Returns whether the content is in memory; otherwise it is in an open file.
     #[inline]
     pub(crate) fn is_in_memory(&self) -> bool {
         self.open.is_none()
     }
 
-    /// Where to read the whole content from, in another thread. `None` without a free descriptor.
+    /// Returns a source from which another thread can read the whole content, or `None` if no descriptor is
+    /// free.
     pub(crate) fn source(&self) -> Option<Source> {
         Some(match &self.open {
             Some(file) => Source::File(file.try_clone().ok()?, self.prepared.len),
@@ -197,12 +198,12 @@ impl Representation {
         })
     }
 
-    /// The content, if it is in memory.
+    /// Returns the content, if it is in memory.
     pub(crate) fn memory(&self) -> Option<&[u8]> {
         self.is_in_memory().then(|| &self.prepared.wire[self.prepared.layout.head_end + 2..])
     }
 
-    /// These bytes of the content, to be sent from where they are.
+    /// Returns a range of the content, which is sent without a copy.
     pub(crate) fn content(&self, range: Range<u64>) -> Output {
         match &self.open {
             Some(file) => Output::File(file.clone(), range),
@@ -214,18 +215,18 @@ impl Representation {
         }
     }
 
-    /// Whether it may be kept: what it has in memory is paid for.
+    /// Returns whether it may be kept: its content in memory is charged, or its content is in an open file.
     pub(crate) fn is_charged(&self) -> bool {
         self.charge.is_some() || !self.is_in_memory()
     }
 
-    /// What it costs to keep.
+    /// Returns the bytes of memory that it uses.
     pub(crate) fn memory_bytes(&self) -> u64 {
         let content = if self.is_in_memory() { self.prepared.wire_bytes() } else { 0 };
         self.own_bytes() + content
     }
 
-    /// What it costs to keep besides the content in memory, which others may share.
+    /// Returns the bytes of memory that it uses without the content in memory, which other workers may share.
     pub(crate) fn own_bytes(&self) -> u64 {
         let head = if self.is_in_memory() { 0 } else { self.prepared.wire_bytes() };
         let strings = self.prepared.etag.opaque.len() + self.prepared.content_type.len();
@@ -269,7 +270,7 @@ impl Representation {
             .end();
     }
 
-    /// Begins a 206; Content-Type, Content-Range and Content-Length are to follow.
+    /// Begins a 206; Content-Type, Content-Range and Content-Length must follow.
     pub(crate) fn begin_partial<'o>(
         &self,
         out: &'o mut Vec<u8>,
@@ -285,13 +286,13 @@ impl Representation {
             .lines(keep.line())
     }
 
-    /// As it is shared, for tests.
+    /// Returns the part that may be shared, for tests.
     #[cfg(test)]
     pub(crate) fn into_prepared(self) -> PreparedHead {
         self.prepared
     }
 
-    /// One with this content, for tests.
+    /// Creates a representation with this content, for tests.
     #[cfg(test)]
     pub(crate) fn in_memory(content: &[u8]) -> Self {
         Self::new(Parts {
@@ -311,12 +312,12 @@ impl PreparedHead {
         Rc::new(SharedBytes::from(self.wire.clone()))
     }
 
-    /// The bytes of its head, and of the content in memory.
+    /// Returns the number of bytes of the head, and of the content in memory.
     pub(crate) fn wire_bytes(&self) -> u64 {
         self.wire.len() as u64
     }
 
-    /// Whether both are one copy.
+    /// Returns whether both share one copy.
     #[cfg(test)]
     pub(crate) fn shares_bytes_with(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.wire, &other.wire)

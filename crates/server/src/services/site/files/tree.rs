@@ -28,30 +28,30 @@ pub(crate) struct Tree {
     root: OwnedFd,
     /// `None` follows every link, with plain openat(2).
     resolve: Option<ResolveFlags>,
-    /// Links may lead to names that begin with a dot.
+    /// Whether links may lead to names that begin with a dot.
     dotfiles: bool,
 }
 
-/// What tells one state of a file from another.
+/// The data that distinguishes one state of a file from another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Stamp {
     device: u64,
     inode: u64,
     /// The length in bytes.
     pub(crate) len: u64,
-    /// Since the epoch; times before it count as the epoch.
+    /// The modification time since the epoch; times before it count as the epoch.
     pub(crate) modified: Duration,
     changed: Duration,
 }
 
 impl Stamp {
-    /// When the file last changed, since the epoch: its content, or what is known of it. Nobody can set
-    /// that to another time.
+    /// Returns the time since the epoch at which the content or the metadata of the file last changed
+    /// (ctime). No program can set it to another time.
     pub(crate) fn last_change(&self) -> Duration {
         self.changed
     }
 
-    /// That of some file, for tests.
+    /// Returns the stamp of some file, for tests.
     #[cfg(test)]
     pub(crate) fn of_test(inode: u64) -> Self {
         let (modified, changed) = (Duration::ZERO, Duration::ZERO);
@@ -74,7 +74,7 @@ impl From<&Stat> for Stamp {
     }
 }
 
-/// What a path leads to.
+/// The object to which a path leads.
 #[derive(Debug)]
 pub(crate) enum Entry {
     /// A regular file, opened for reading.
@@ -83,13 +83,13 @@ pub(crate) enum Entry {
     Directory,
 }
 
-/// How often openat2(2) is tried again when it says EAGAIN: something was renamed during the
-/// resolution, so that it could not be sure.
+/// The maximum number of calls of openat2(2) if it returns EAGAIN: a name was changed during the resolution,
+/// so that the kernel could not be sure of the result.
 const RESOLVE_TRIES: usize = 16;
 
 impl Tree {
-    /// The directory that `config` names, if it names one. Workers that share a file table can
-    /// share it, so that it costs one descriptor, and not one for each of them.
+    /// Opens the directory that `config` names, if it names one. Workers that share a file table can share
+    /// the result, so that it costs one descriptor, and not one for each of them.
     ///
     /// # Errors
     /// As [`Tree::open`].
@@ -103,8 +103,8 @@ impl Tree {
     /// Opens `directory`.
     ///
     /// # Errors
-    /// When it is not a directory that can be read, or when openat2(2) is missing (Linux 5.6;
-    /// some containers forbid it) and links are to be checked.
+    /// The path is not a directory that can be read, or openat2(2) is missing (Linux 5.6; some containers
+    /// forbid it) and links must be checked.
     ///
     /// `dotfiles` says whether links within the directory may lead to names that begin with a dot.
     pub(crate) fn open(
@@ -123,7 +123,7 @@ impl Tree {
         let tree = Self { root, resolve, dotfiles };
         let place = directory.display();
         tree.open_at(c".", OFlags::PATH).map_err(|error| match error {
-            // The root was opened without asking for any right.
+            // Opening the root with O_PATH did not check any permission of the directory itself.
             Errno::ACCESS => anyhow::anyhow!(
                 "cannot look into {place}: permission denied (EACCES) for user {}: a directory that \
                  is served needs r and x for whom the server runs as (chmod, chown), and its parents x",
@@ -139,16 +139,16 @@ impl Tree {
         Ok(tree)
     }
 
-    /// Opens what `path`, relative to the directory and without dot segments, leads to.
+    /// Opens the object to which `path` leads. `path` is relative to the directory and has no dot segments.
     ///
-    /// Only regular files are opened for reading: to open a FIFO could wait for ever, to open a
-    /// device could do anything.
+    /// Only regular files are opened for reading: opening a FIFO could block for ever, and opening a device
+    /// could have any effect.
     ///
     /// # Errors
-    /// As openat2(2): EXDEV and ELOOP for links that are not to be followed; EACCES also for what
-    /// is neither file nor directory.
+    /// The errors of openat2(2): EXDEV and ELOOP for links that must not be followed; EACCES also for an
+    /// object that is neither a file nor a directory.
     pub(crate) fn entry(&self, path: &CStr) -> Result<Entry, Errno> {
-        // The type comes first, from a descriptor that opens nothing.
+        // The type is checked first, with an O_PATH descriptor, which does not open the object itself.
         let (place, by_link) = self.open_place(path)?;
         if by_link && !self.dotfiles && self.is_hidden(&place) {
             return Err(Errno::LOOP);
@@ -161,7 +161,7 @@ impl Tree {
         }
         let file = self.open_at(path, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY)?;
         let stat = count(Call::Stat, || fstat(&file))?;
-        // It may have been replaced since, or the link turned.
+        // The file may have been replaced meanwhile, or the link may lead to another file.
         if by_link && !self.dotfiles && self.is_hidden(&file) {
             return Err(Errno::LOOP);
         }
@@ -171,10 +171,11 @@ impl Tree {
         }
     }
 
-    /// What is in the directory at `path`, relative to the root, and whether there is more than is listed.
+    /// Returns the entries of the directory at `path`, relative to the root, and whether there are more than
+    /// are listed.
     ///
     /// # Errors
-    /// The status to answer with: 404 where there is no such directory.
+    /// The status for the response: 404 if there is no such directory.
     pub(crate) fn list(&self, path: &[u8]) -> Result<(Vec<listing::Entry>, bool), Status> {
         let place = if path.is_empty() { b"." } else { path };
         let place = CString::new(place).map_err(|_| Status::NotFound)?;
@@ -197,7 +198,8 @@ impl Tree {
         Ok((entries, false))
     }
 
-    /// One name; `None` for what is not served: links that may not be followed, FIFOs, devices.
+    /// Returns the entry of one name, or `None` if the object is not served: a link that must not be
+    /// followed, a FIFO, a device.
     fn listed(&self, directory: &OwnedFd, parent: &[u8], name: &CStr) -> Option<listing::Entry> {
         let stat = count(Call::Stat, || statat(directory, name, AtFlags::SYMLINK_NOFOLLOW)).ok()?;
         let (is_directory, stamp) = match FileType::from_raw_mode(stat.st_mode) {
@@ -220,16 +222,16 @@ impl Tree {
         })
     }
 
-    /// The present state of what `path` leads to, or `None` where it leads nowhere. Only for
-    /// comparison with another: links are followed.
+    /// Returns the present stamp of the object to which `path` leads, or `None` if there is none. The stamp
+    /// is only for comparison with another one, because links are followed.
     pub(crate) fn stamp(&self, path: &CStr) -> Option<Stamp> {
         count(Call::Stat, || statat(&self.root, path, AtFlags::empty()))
             .ok()
             .map(|stat| Stamp::from(&stat))
     }
 
-    /// Opens nothing, and returns whether a symbolic link was on the way. Where every link is followed
-    /// nobody needs to know.
+    /// Returns an O_PATH descriptor of the object, and whether a symbolic link was on the path. If every link
+    /// is followed, the latter is not needed and is false.
     fn open_place(&self, path: &CStr) -> Result<(OwnedFd, bool), Errno> {
         let Some(resolve) = self.resolve else {
             return self.open_at(path, OFlags::PATH).map(|place| (place, false));
@@ -241,10 +243,11 @@ impl Tree {
         }
     }
 
-    /// Whether the kernel's name for `file`, below the directory, has a part that begins with a dot.
-    /// What it cannot name (no /proc here) is taken to be hidden.
+    /// Returns whether the kernel's name for `file`, below the directory, has a part that begins with a dot.
+    /// A file that the kernel cannot name (without /proc) counts as hidden.
     fn is_hidden(&self, file: &OwnedFd) -> bool {
-        // Of this thread: a worker may have a file table of its own, and self/fd is the first thread's.
+        // The descriptors are those of this thread: a worker may have a separate file table, and self/fd is
+        // that of the first thread.
         let name = |fd: &OwnedFd| {
             count(Call::Stat, || {
                 readlink(format!("/proc/thread-self/fd/{}", fd.as_raw_fd()), Vec::new())
@@ -285,7 +288,7 @@ impl Tree {
     }
 }
 
-/// The state of an open file.
+/// Returns the stamp of an open file.
 pub(crate) fn stamp_of(file: &OwnedFd) -> Result<Stamp, Errno> {
     count(Call::Stat, || fstat(file)).map(|stat| Stamp::from(&stat))
 }

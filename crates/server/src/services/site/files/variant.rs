@@ -1,7 +1,8 @@
-//! Files in a coding that the server makes itself (`--compress`): which one a request gets, and from where.
+//! Files that the server compresses itself (`--compress`): the choice of the coding for a request, and the
+//! storage of the results.
 //!
-//! A variant is an entry of the index under a key of its own, so that it is weighed and given up like any
-//! other. It belongs to one state of its file: when that has changed, it is made again.
+//! A variant is an entry of the index with its own key, so that it is weighed and evicted like any other
+//! entry. It belongs to one state of its file: when the file has changed, the variant is made again.
 
 use super::{
     super::compress::{self, INLINE_MAX, background::Outcome},
@@ -17,7 +18,7 @@ use pollux_http::{
 };
 use std::{cell::Cell, ffi::CString, rc::Rc, time::Duration};
 
-/// How a file is compressed.
+/// The data for compressing a file.
 #[derive(Debug)]
 pub(super) struct Compressible {
     stamp: Stamp,
@@ -28,14 +29,14 @@ pub(super) struct Compressible {
 #[derive(Debug)]
 struct Variant {
     coding: Coding,
-    /// In the index. No path has it: it begins with a NUL.
+    /// The key in the index. It begins with a NUL, so that no path has the same key.
     key: Box<[u8]>,
-    /// The result is not worth it.
+    /// Whether the result is not used, because it saves too little or could not be made.
     is_useless: Cell<bool>,
 }
 
 impl Compressible {
-    /// The file of this name, in this state.
+    /// Creates the data for the file with this name, in this state.
     pub(super) fn new(name: &[u8], stamp: Stamp, head: HeadParts, codings: &[Coding]) -> Self {
         let variant = |&coding: &Coding| Variant {
             coding,
@@ -45,7 +46,7 @@ impl Compressible {
         Self { stamp, head, variants: codings.iter().map(variant).collect() }
     }
 
-    /// What it costs to keep.
+    /// Returns the bytes of memory that it uses.
     pub(super) fn bytes(&self) -> usize {
         let keys: usize = self.variants.iter().map(|variant| variant.key.len()).sum();
         let variants = self.variants.len() * size_of::<Variant>();
@@ -59,12 +60,12 @@ impl Compressible {
 }
 
 impl Resource {
-    /// The variant that `request` prefers to the file and its siblings, of those that are worth it.
+    /// Returns the variant that `request` prefers to the file and its siblings, among those that are used.
     fn preferred(&self, request: &Request<'_>) -> Option<&Variant> {
         let compressible = self.compressible.as_ref()?;
         let preferences = Preferences::parse(request.values(KnownField::AcceptEncoding));
         let useful = || compressible.variants.iter().filter(|variant| !variant.is_useless.get());
-        // Siblings come first: somebody has taken more time for them.
+        // Siblings have precedence, because more time was spent on their compression.
         let siblings = self.encoded.iter().map(|(coding, _)| *coding);
         let codings = siblings.chain(useful().map(|variant| variant.coding));
         let chosen = preferences.choose(codings.chain([Coding::Identity]));
@@ -73,8 +74,8 @@ impl Resource {
 }
 
 impl Files {
-    /// What a request gets in place of the file and its siblings: the file, compressed. `None` where it does not
-    /// want it, where it is not worth it, or where it is not there yet.
+    /// Returns the compressed file, if the request gets it in place of the file and its siblings. Returns
+    /// `None` if the client does not want it, if it saves too little, or if it is not available yet.
     #[inline]
     pub(crate) fn variant(
         &mut self,
@@ -146,14 +147,14 @@ impl Files {
         });
         let representation = self.put(Some(&key), representation);
         let (representation, is_kept) = self.keep_variant(compressible, variant, representation);
-        // A unit that lives for one connection leaves it for the next.
+        // A worker that serves one connection leaves the result for the next worker.
         if is_kept && inline.is_none() && self.config.open_files > 0 {
             self.contents.compressor().forget(&key);
         }
         Some(representation)
     }
 
-    /// Puts a variant into the index, if there is room. Returns whether there was.
+    /// Puts a variant into the index, if there is room. Returns the variant, and whether there was room.
     fn keep_variant(
         &mut self,
         compressible: &Compressible,
