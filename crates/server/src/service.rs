@@ -32,12 +32,11 @@
 //!
 //! # Later answers and streams
 //!
-//! A call that cannot finish the response returns [`Flow::Waiting`] with the state of its
-//! exchange. The service keeps the [`ExchangeId`] of its context and later calls
-//! [`Reactor::wake`]; the exchange is then resumed with [`Event::Woken`]. A stream (server-sent
-//! events, a long poll) is the same with a head already written: see
-//! [`HeadWriter::stream`] and `examples/clock.rs`. A stream that has nothing to send costs at most
-//! 64 bytes beyond its connection, plus whatever the service itself remembers.
+//! A call that cannot finish the response returns [`Flow::Waiting`] with the state of its exchange. The
+//! service keeps the [`ExchangeId`] of its context and later calls [`Reactor::wake`]; the exchange is then
+//! resumed with [`Event::Woken`]. A stream (server-sent events, a long poll) is the same with a head already
+//! written: see [`HeadWriter::stream`] and `examples/clock.rs`. A stream that has nothing to send costs at
+//! most 64 bytes beyond its connection, plus the data that the service itself keeps for it.
 
 mod page;
 pub(crate) mod request_id;

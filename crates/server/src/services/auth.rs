@@ -6,7 +6,9 @@
 //!
 //! # Which paths
 //!
-//! An origin, or the file system of a site, may read paths in another way, so the comparison is wider:
+//! A request is judged by its path in the form in which services read it: decoded once, with dot segments
+//! resolved ([`pollux_http::path::SafePath`]). An origin, or the file system of a site, may read paths in
+//! another way, so the comparison is wider:
 //! - ASCII case is ignored. In each segment, dots and spaces at the end are ignored, and so is the text after
 //!   a semicolon.
 //! - If dot segments were resolved, the path without that step is compared as well. If the two paths are in

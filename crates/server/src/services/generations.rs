@@ -45,7 +45,7 @@ pub(crate) struct Exchange {
 }
 
 impl Generations {
-    /// The sites of the first configuration.
+    /// Creates the sites of the first configuration.
     pub(crate) fn new(hosts: Hosts) -> Self {
         Self { current: hosts, life: Rc::new(()), former: Vec::new() }
     }

@@ -81,7 +81,7 @@ impl Hosts {
     /// site's files.
     ///
     /// # Errors
-    /// As [`Tree::of`] and [`Routes::open_in`].
+    /// The errors of [`Tree::of`] and [`Routes::open_in`].
     pub(crate) fn open(
         config: &Config,
         rules: &Rules,
@@ -94,7 +94,7 @@ impl Hosts {
     /// the stores of guestbooks are opened at the time that `opening` says.
     ///
     /// # Errors
-    /// As [`Routes::open_in`].
+    /// The errors of [`Routes::open_in`].
     pub(crate) fn open_in(
         tree: Option<Arc<Tree>>,
         contents: Arc<Contents>,

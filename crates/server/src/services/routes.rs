@@ -71,7 +71,7 @@ impl Routes {
     /// `contents` caches its files. Stores are opened at the time that `opening` says.
     ///
     /// # Errors
-    /// As [`Guestbook::open`].
+    /// The errors of [`Guestbook::open`].
     pub(crate) fn open_in(
         tree: Option<Arc<Tree>>,
         contents: Arc<Contents>,

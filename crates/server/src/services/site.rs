@@ -35,7 +35,7 @@ impl Site {
     /// are part of every head: lines with CRLF.
     ///
     /// # Errors
-    /// As [`Files::new`].
+    /// The errors of [`Files::new`].
     pub(crate) fn new(
         tree: Arc<Tree>,
         contents: Arc<Contents>,

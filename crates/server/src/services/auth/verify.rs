@@ -101,7 +101,7 @@ pub(crate) enum Outcome {
     Failed,
     /// The password is right.
     Right,
-    /// It is wrong.
+    /// The password is wrong.
     Wrong,
 }
 

@@ -57,8 +57,8 @@ pub(crate) struct HubShared {
     pub(super) may_answer: AtomicBool,
     /// The position of the last update in the log, which can be read without the lock.
     pub(super) head: AtomicU64,
-    /// The store that receives updates before they are appended to the log, if the history is kept elsewhere
-    /// too.
+    /// The store that receives updates before they are appended to the log; `None` if the history is only in
+    /// memory.
     store: Option<Store>,
     /// The answers for waiting exchanges, for each worker.
     answers: Box<[Mutex<Mailbox>]>,

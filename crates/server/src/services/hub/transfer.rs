@@ -307,7 +307,7 @@ impl HubShared {
             return write(&mut &socket, &answer);
         }
         if can_take {
-            // A log with updates knows its next position; an empty log must be told.
+            // The updates of a log determine its next position; for an empty log it is set here.
             let mut log = lock(&self.log);
             log.begin_at(begin);
             self.head.store(log.last(), Ordering::Release);

@@ -35,7 +35,7 @@ pub(super) struct State {
     reader_buffer: Vec<u8>,
 }
 
-/// The request as the client sent it. Nothing of it changes while it is forwarded.
+/// The request as the client sent it. It does not change while it is forwarded.
 #[derive(Debug)]
 pub(super) struct ClientRequest {
     /// The bytes of the head: the request may have to be sent later, or once more.

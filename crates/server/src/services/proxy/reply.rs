@@ -106,7 +106,7 @@ impl Reply {
     /// Forwards an interim reply to a client that supports such replies.
     ///
     /// # Errors
-    /// As [`ConnectionOptions::of`].
+    /// The error of [`ConnectionOptions::of`].
     pub(super) fn interim(
         &mut self,
         context: &RequestContext<'_>,
@@ -131,7 +131,7 @@ impl Reply {
     /// Writes the head, with `lines` among its fields.
     ///
     /// # Errors
-    /// As [`ConnectionOptions::of`]; then nothing is written.
+    /// The error of [`ConnectionOptions::of`]; then nothing is written.
     pub(super) fn begin(
         &mut self,
         context: &mut RequestContext<'_>,

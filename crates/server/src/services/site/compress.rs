@@ -1,4 +1,4 @@
-//! Compression of files at their first request: which files, in which codings, and the encoders.
+//! Compression of files at their first request: the choice of the files and codings, and the encoders.
 //!
 //! A file is compressed once for all workers of a process, and the result is kept in the file cache. Short
 //! files are compressed at once. Longer ones are compressed by a thread beside the event loops

@@ -365,7 +365,7 @@ mod tests {
         write_old(&path, &[b'b'; 30_000], 2);
         assert!(look(&mut second, "/file", 4).0.shares_bytes_with(&prepared), "not looked at yet");
         let (new, reads) = look(&mut second, "/file", REVALIDATE_TICKS);
-        // A worker that has not checked yet still has the old content, but for no longer time than before.
+        // A worker that has not checked yet still has the old content, but not for longer than before.
         assert!(look(&mut first, "/file", REVALIDATE_TICKS - 1).0.shares_bytes_with(&prepared));
         let (of_first, first_reads) = look(&mut first, "/file", REVALIDATE_TICKS);
         assert!(new.wire_bytes() > 30_000 && new.shares_bytes_with(&of_first));

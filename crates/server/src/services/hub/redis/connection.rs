@@ -33,7 +33,7 @@ impl From<io::Error> for RedisError {
 }
 
 impl RedisError {
-    /// Whether the error persists until an operator changes something, so that a retry is of no use.
+    /// Returns whether the error persists until an operator changes something, so that a retry is of no use.
     pub(super) fn is_permanent(&self) -> bool {
         const TEMPORARY: [&str; 9] = [
             "LOADING",

@@ -68,7 +68,7 @@ pub(super) fn entries(reply: Reply) -> Result<Vec<Entry>, RedisError> {
 /// Returns the entries of a reply to XREAD of one stream: none if no entry arrived in time.
 ///
 /// # Errors
-/// As [`entries`].
+/// The errors of [`entries`].
 pub(super) fn read_entries(reply: Reply) -> Result<Vec<Entry>, RedisError> {
     let streams = match reply {
         Reply::Nil => return Ok(Vec::new()),
@@ -87,7 +87,7 @@ pub(super) fn read_entries(reply: Reply) -> Result<Vec<Entry>, RedisError> {
 /// Returns the only entry of a reply to XREVRANGE with COUNT 1, if the stream has any.
 ///
 /// # Errors
-/// As [`entries`].
+/// The errors of [`entries`].
 pub(super) fn last_entry(reply: Reply) -> Result<Option<Entry>, RedisError> {
     Ok(entries(reply)?.into_iter().next())
 }

@@ -92,7 +92,7 @@ impl Tree {
     /// the result, so that it costs one descriptor, and not one for each of them.
     ///
     /// # Errors
-    /// As [`Tree::open`].
+    /// The errors of [`Tree::open`].
     pub(crate) fn of(config: &SiteConfig) -> anyhow::Result<Option<Arc<Self>>> {
         let open = |directory: &std::path::PathBuf| {
             Self::open(directory, config.symlinks, config.dotfiles).map(Arc::new)
