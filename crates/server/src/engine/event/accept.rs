@@ -1,5 +1,5 @@
-//! Taking connections in: the accept limit, the connection limit, and what happens when the
-//! system has no descriptor left.
+//! Accepts connections: the accept limit, the connection limit, and the case that the system has no free
+//! descriptor.
 
 use super::{Engine, evict};
 use crate::stats::Counter;
@@ -13,27 +13,28 @@ use std::{
     time::Duration,
 };
 
-/// After which time accepting is tried again where nothing of ours frees a descriptor: the system
-/// as a whole may have run out (ENFILE), and others may free one.
+/// The time after which accepting is tried again if this worker frees no descriptor: the system as a whole
+/// may have run out (ENFILE), and other processes may free one.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// So many connections in a row that were dead before they were accepted end a listener's turn.
+/// The number of consecutive connections, closed before they were accepted, that end a listener's turn.
 const DEAD_IN_A_ROW: u32 = 64;
 
 /// The listeners of one worker.
 #[derive(Debug)]
 pub(super) struct Acceptor {
     listeners: Vec<Listener>,
-    /// Accepts for one event.
+    /// The maximum number of connections to accept for one event.
     limit: Option<NonZeroU32>,
     max_connections: usize,
-    /// A connection whose descriptor is too large for the mechanism: it waits for a smaller one.
+    /// A connection whose descriptor is too large for the mechanism. It is stored until a smaller one is
+    /// free.
     held: Option<OwnedFd>,
-    /// Nothing is accepted: the limit is reached, or the system is out of something.
+    /// Nothing is accepted, because the limit is reached, or the system has no free descriptor or memory.
     is_paused: bool,
-    /// Nothing is accepted: a successor is about to take the listeners over.
+    /// Nothing is accepted, because a successor is about to take the listeners over.
     is_suspended: bool,
-    /// Whether it may be tried again.
+    /// Whether a paused acceptor may try again.
     may_resume: bool,
     retry_at: Option<u32>,
     warnings: OnceWarnings,
@@ -43,21 +44,21 @@ bitflags::bitflags! {
     /// Warnings that were logged, each once.
     #[derive(Clone, Copy, Debug, Default)]
     struct OnceWarnings: u8 {
-        /// That the limit of connections is reached.
+        /// The connection limit is reached.
         const LIMIT = 1;
-        /// That the system is out of something.
+        /// The system has no free descriptor or memory.
         const EXHAUSTED = 1 << 1;
-        /// That accept(2) is refused.
+        /// accept(2) is forbidden.
         const REFUSED = 1 << 2;
-        /// That the mechanism cannot hold a connection.
+        /// The mechanism cannot add a connection.
         const CANNOT_WAIT = 1 << 3;
-        /// That a descriptor is too large for the mechanism.
+        /// A descriptor is too large for the mechanism.
         const TOO_LARGE = 1 << 4;
     }
 }
 
 impl OnceWarnings {
-    /// Whether this has not been logged yet; marks it as logged.
+    /// Returns whether this has not been logged yet, and marks it as logged.
     fn is_news(&mut self, what: Self) -> bool {
         let is_news = !self.contains(what);
         *self |= what;
@@ -69,7 +70,7 @@ impl OnceWarnings {
 struct Listener {
     socket: OwnedFd,
     token: Token,
-    /// The accept limit was reached before the queue was empty.
+    /// Whether the accept limit was reached before the queue was empty.
     has_more: bool,
 }
 
@@ -100,46 +101,46 @@ impl Acceptor {
         })
     }
 
-    /// Other limits hold from now on.
+    /// Sets new limits.
     pub(super) fn set_limits(&mut self, limit: Option<NonZeroU32>, max_connections: usize) {
         self.limit = limit;
         self.max_connections = max_connections;
         self.slot_is_free();
     }
 
-    /// Whether connections are known to wait.
+    /// Returns whether connections may be waiting that no event will report.
     pub(super) fn has_more(&self) -> bool {
         !self.is_paused && self.listeners.iter().any(|listener| listener.has_more)
             || self.is_paused && self.may_resume
     }
 
-    /// The tick at which to try again.
+    /// Returns the tick at which to try again.
     pub(super) fn retry_at(&self) -> Option<u32> {
         self.retry_at
     }
 
-    /// A connection was closed.
+    /// Allows a paused acceptor to try again, because a connection was closed.
     #[inline]
     pub(super) fn slot_is_free(&mut self) {
         self.may_resume = self.is_paused && !self.is_suspended;
     }
 }
 
-/// What one accept(2) led to.
+/// The outcome of one accept(2).
 enum AcceptOutcome {
     One,
-    /// A connection was dead already; there may be others.
+    /// The connection was already closed; there may be others.
     Dead,
     /// The queue is empty.
     None,
-    /// Nothing can be taken in for now.
+    /// No connection can be accepted at present.
     Full,
-    /// Nothing will ever come of this listener.
+    /// This listener will never return a connection again.
     Never,
 }
 
 impl<M: Mechanism, A: Service> Engine<M, A> {
-    /// A listener has connections.
+    /// Accepts connections from the listener with this token, after an event or when it has more.
     #[cold]
     pub(super) fn accept(&mut self, token: Token) {
         let listeners = &self.acceptor.listeners;
@@ -150,7 +151,7 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
         if self.acceptor.is_paused {
             return;
         }
-        // Without a limit as many as there are; the connection limit bounds them.
+        // Without an accept limit, all waiting connections are accepted, up to the connection limit.
         let limit = self.acceptor.limit.map_or(u32::MAX, NonZeroU32::get);
         let mut dead = 0;
         for _ in 0..limit {
@@ -163,11 +164,11 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
                 AcceptOutcome::Never => return self.give_up(index),
             }
         }
-        // A level-triggered mechanism will say it again.
+        // A level-triggered mechanism reports the listener again.
         self.acceptor.listeners[index].has_more = self.is_edge;
     }
 
-    /// Takes a listener out; the others go on.
+    /// Removes a listener; the others continue.
     #[cold]
     fn give_up(&mut self, index: usize) {
         let listener = self.acceptor.listeners.remove(index);
@@ -182,7 +183,7 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
                 if nobody_waits {
                     return AcceptOutcome::None;
                 }
-                // One may be idle soon, without any being closed.
+                // A connection may become idle soon, without any being closed.
                 self.acceptor.retry_at = Some(self.worker.clock.after(1));
             }
             if self.acceptor.warnings.is_news(OnceWarnings::LIMIT) {
@@ -196,7 +197,7 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
             return AcceptOutcome::Full;
         }
         if let Some(held) = self.acceptor.held.take() {
-            // The lowest number that is free, which a connection that was closed has left.
+            // A copy of a descriptor gets the lowest free number, such as that of a closed connection.
             return match held.try_clone() {
                 Ok(socket) if socket.as_raw_fd() < held.as_raw_fd() => {
                     drop(held);
@@ -244,7 +245,8 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
         }
     }
 
-    /// Lets an idle connection give way to one that waits. Returns whether there is room now.
+    /// Closes an idle connection if another one is waiting to be accepted. Returns whether there is room
+    /// now.
     #[cold]
     fn makes_room(&mut self, index: usize) -> bool {
         self.idle.is_on()
@@ -270,7 +272,7 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
                 let deadline = self.worker.clock.after(timeout);
                 self.arm(fd as u32, deadline);
             }
-            // Its limit is a limit like --max-connections: later connections wait.
+            // The mechanism's limit acts like --max-connections: later connections wait.
             Err(Error::DescriptorTooLarge { .. }) => return self.hold(socket),
             Err(error) => {
                 self.worker.counters.add(Counter::Refused, 1);
@@ -283,7 +285,7 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
         AcceptOutcome::One
     }
 
-    /// Keeps a connection until a descriptor is free that the mechanism can wait for.
+    /// Stores a connection until a descriptor is free for which the mechanism can wait.
     #[cold]
     fn hold(&mut self, socket: OwnedFd) -> AcceptOutcome {
         if self.acceptor.warnings.is_news(OnceWarnings::TOO_LARGE) {
@@ -298,7 +300,7 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
         AcceptOutcome::Full
     }
 
-    /// Leaves what waits at the listeners to another process, until [`Engine::resume_accepting`].
+    /// Leaves the waiting connections to another process, until [`Engine::resume_accepting`].
     #[cold]
     pub(super) fn suspend_accepting(&mut self) {
         self.acceptor.is_paused = true;
@@ -317,12 +319,13 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
         }
     }
 
-    /// Whether one more connection may be taken in.
+    /// Returns whether one more connection may be accepted.
     pub(super) fn has_room(&self) -> bool {
         self.clients < self.acceptor.max_connections
     }
 
-    /// Looks away from the listeners, which a level-triggered mechanism would report for ever.
+    /// Removes the interest in the listeners. A level-triggered mechanism would otherwise report them at
+    /// every wait.
     #[cold]
     fn pause_accepting(&mut self) {
         self.acceptor.is_paused = true;
@@ -331,7 +334,7 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
         self.watch_listeners(Interest::empty());
     }
 
-    /// After each batch of events: goes on where a limit has cut, if that can be.
+    /// Continues to accept after a limit, if that is possible. Called after each batch of events.
     #[inline]
     pub(super) fn accept_more(&mut self) {
         if self.acceptor.is_paused || self.acceptor.listeners.iter().any(|l| l.has_more) {
@@ -350,18 +353,17 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
             acceptor.is_paused = false;
             acceptor.may_resume = false;
             acceptor.retry_at = None;
-            // Every mechanism reports what is ready when its interest is changed.
+            // When its interest is changed, every mechanism reports a descriptor that is already ready.
             self.watch_listeners(Interest::READ);
-            // The connection on hold may have been the last in the queue: then no listener reports
-            // anything.
+            // The stored connection may have been the last in the queue: then no listener reports anything.
             let first = self.acceptor.listeners.first().map(|listener| listener.token);
             if let (true, Some(first)) = (self.acceptor.held.is_some(), first) {
                 self.accept(first);
             }
             return;
         }
-        // A listener may be given up on the way; one that is skipped then has its turn the next
-        // time.
+        // The loop may remove a listener. The listener that is skipped then is served in the next
+        // iteration.
         let mut index = 0;
         while let Some(listener) = self.acceptor.listeners.get(index) {
             if listener.has_more {
@@ -379,7 +381,7 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
         }
     }
 
-    /// Accepts the connections that wait already, and then closes the listeners.
+    /// Accepts the connections that are already waiting, and then closes the listeners.
     pub(super) fn stop_accepting(&mut self) {
         self.accept_last();
         for listener in std::mem::take(&mut self.acceptor.listeners) {
@@ -387,7 +389,8 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
         }
     }
 
-    /// The same, where another process may have the listeners, too.
+    /// Accepts the connections that are already waiting, and then releases the listeners, which another
+    /// process may also have open.
     pub(super) fn leave_listeners(&mut self) {
         self.accept_last();
         for listener in std::mem::take(&mut self.acceptor.listeners) {
@@ -398,8 +401,8 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
 
     fn accept_last(&mut self) {
         for index in 0..self.acceptor.listeners.len() {
-            // Connections that arrive meanwhile do not count: under a steady stream of them a queue
-            // would never be found empty.
+            // Only the connections that are waiting now are accepted: with a steady stream of new
+            // connections, the queue would never be found empty.
             let waiting = waiting_at(&self.acceptor.listeners[index].socket);
             let held = u32::from(self.acceptor.held.is_some());
             for _ in 0..waiting.saturating_add(held) {
@@ -408,7 +411,8 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
                     AcceptOutcome::None | AcceptOutcome::Full | AcceptOutcome::Never => break,
                 }
             }
-            // For him there is still no place, and the other listeners have a queue, too.
+            // There is still no descriptor for the stored connection. Drop it, because the other listeners
+            // have a queue, too.
             self.acceptor.held = None;
         }
         self.acceptor.is_paused = false;

@@ -1,4 +1,5 @@
-//! Decides whether an accepted connection is served, and reads what precedes its first request.
+//! Decides whether an accepted connection is served, and reads the PROXY protocol header before its first
+//! request.
 
 use super::*;
 use crate::transport::{
@@ -8,12 +9,13 @@ use crate::transport::{
 use pollux_http::proxy_protocol::Header;
 use std::net::SocketAddr;
 
-/// A connection that is taken in: how it is read, after how many ticks something must have come, and what
-/// is at the other end.
+/// An accepted connection that is served: its transport, the number of ticks within which its first input
+/// must arrive, and its kind of peer.
 pub(super) type Admitted<X> = (Transport, u32, Peer<X>);
 
 impl<M: Mechanism, A: Service> Engine<M, A> {
-    /// What becomes of a connection. One that is not served comes back, is counted, and is to be closed.
+    /// Decides whether a connection is served. A refused connection is counted, and its socket is returned
+    /// to be closed.
     pub(super) fn admit(&mut self, socket: OwnedFd) -> Result<Admitted<A::Exchange>, OwnedFd> {
         if self.rules.looks_at_clients() {
             return self.admit_by_address(socket);
@@ -51,7 +53,7 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
         outcome.inspect_err(|why| self.worker.counters.add(why.counter(), 1)).is_ok()
     }
 
-    /// Something has come on a connection that begins with a PROXY protocol header.
+    /// Reads input of a connection that begins with a PROXY protocol header.
     pub(super) fn on_preamble_event(&mut self, fd: RawFd) {
         let Some(slot) = self.table.get_mut(fd) else { return };
         let Some((transport, Peer::Preamble(held))) = slot.parts() else { return };
@@ -68,7 +70,7 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
         }
     }
 
-    /// The header is complete: the client's own bytes follow.
+    /// Begins to serve the client after its PROXY protocol header is complete.
     fn end_preamble(&mut self, fd: RawFd, header: Header) {
         let Some(slot) = self.table.get_mut(fd) else { return };
         let address = match header {
@@ -92,7 +94,7 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
         self.receive(fd);
     }
 
-    /// Closes a connection whose header has not come.
+    /// Closes a connection before its PROXY protocol header is complete, and counts it under `reason`.
     pub(super) fn close_preamble(&mut self, fd: RawFd, reason: Option<Counter>) {
         if let Some(reason) = reason {
             self.worker.counters.add(reason, 1);

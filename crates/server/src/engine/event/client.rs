@@ -1,9 +1,9 @@
-//! One iteration for a client: bytes are received, the service answers, the response is sent.
+//! Performs one iteration for a client: bytes are received, the service answers, the response is sent.
 
 use super::*;
 
 impl<M: Mechanism, A: Service> Engine<M, A> {
-    /// Receives and answers until the socket is drained, or this connection has had its turn.
+    /// Receives and answers until the socket is drained, or until other connections must be served.
     #[inline]
     pub(super) fn receive(&mut self, fd: RawFd) {
         for _ in 0..READS_PER_EVENT {
@@ -19,7 +19,7 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                 Err(_) => return self.close(fd),
             };
-            // No mechanism reports input that only the transport holds.
+            // No mechanism reports input that is in the transport's buffer and no longer in the socket.
             let has_more = transport.may_have_more(received, self.input.len());
             let is_held = has_more && transport.keeps_input();
             // Common case: one comparison. A level-triggered mechanism reports unread input again.
@@ -69,7 +69,7 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
         }
     }
 
-    /// Calls the application for an exchange that waits.
+    /// Calls the service for an exchange that waits.
     pub(super) fn wake(&mut self, fd: RawFd, event: Event<'_>) {
         let may_receive = self.iterate(fd, |iteration, rules, adapter, _| {
             iteration.resume(rules, adapter, |adapter, terms, exchange, outbox| {
@@ -81,8 +81,8 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
         }
     }
 
-    /// One turn of a connection: `act`, then what is to be sent is sent. Returns whether the
-    /// connection may receive more; if not, all that is to be done has been done.
+    /// Performs one iteration of a connection: calls `act`, then sends the output. Returns whether the
+    /// connection may receive more; if not, this function has already done everything necessary.
     #[inline]
     pub(super) fn iterate(
         &mut self,
@@ -122,15 +122,15 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
             }
         }
         drop(iteration);
-        // The slot is the one from above: a look into the table for each step would cost more than
-        // most steps do.
+        // `connection` still belongs to the slot from above: a table lookup for each step would cost more
+        // than most steps do.
         match connection.need() {
             Need::Receive(_) => true,
             need => self.do_what_is_needed(fd, need),
         }
     }
 
-    /// Goes on after a turn whose output has left. As [`Engine::iterate`], returns whether the
+    /// Continues after an iteration whose output was sent. Like [`Engine::iterate`], returns whether the
     /// connection may receive more.
     #[cold]
     pub(super) fn do_what_is_needed(&mut self, fd: RawFd, need: Need) -> bool {
@@ -152,7 +152,7 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
         false
     }
 
-    /// Output is kept: sees to it that somebody comes back to it.
+    /// Arranges that unsent output is sent later.
     #[cold]
     pub(super) fn send_rest_later(&mut self, fd: RawFd, outcome: io::Result<SendOutcome>) {
         match outcome {
@@ -167,7 +167,7 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
         }
     }
 
-    /// Sends what was kept, and when all of it has left goes on with the input.
+    /// Sends stored output. When all of it was sent, continues with the input.
     #[cold]
     pub(super) fn send_parked(&mut self, fd: RawFd) {
         let Some(slot) = self.table.get_mut(fd) else { return };
@@ -192,7 +192,7 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
         if has_room {
             return self.wake(fd, Event::Room);
         }
-        // First what was received already, then what waits in the socket.
+        // First process the input that was received already, then read the socket.
         if self.iterate(fd, |iteration, rules, adapter, _| iteration.go_on(rules, adapter)) {
             self.requeue_for_input(fd);
             self.rearm(fd);

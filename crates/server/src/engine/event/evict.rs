@@ -1,13 +1,14 @@
-//! Idle connections give way at the connection limit, so that a few clients that keep their
-//! connections open cannot keep all others out.
+//! Closes idle connections at the connection limit, so that a few clients that keep their connections open
+//! cannot exclude all other clients.
 //!
-//! The client that holds most idle connections gives way first, with those that have been idle longest. Where nobody
-//! holds many, those that have been idle longest of all give way.
+//! The client with the most idle connections loses connections first, beginning with those that have been
+//! idle longest. If no client has many, the connections that have been idle longest are closed, regardless
+//! of their client.
 //!
-//! A look at the table collects many candidates at once, and further evictions take from these: an eviction costs
-//! constant time on average. The addresses are read then, of a random sample, so an idle connection costs no memory, and
-//! a connection no system call before the limit is reached. Each candidate is checked again when its turn comes.
-//! Decision 29 has the reasons.
+//! One scan of the table collects many candidates at once, and further evictions take from these: an
+//! eviction costs constant time on average. The addresses are read only then, and only of a random sample.
+//! So an idle connection costs no memory, and a connection costs no system call before the limit is
+//! reached. Each candidate is checked again before it is closed. Decision 29 has the reasons.
 
 use super::*;
 use crate::{
@@ -18,64 +19,67 @@ use crate::{
 use rand::seq::SliceRandom as _;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-/// One look at the table collects one candidate for so many connections, so that on average an eviction looks at so many
-/// slots.
+/// One scan of the table collects one candidate for each `SHARE` connections, so that an eviction inspects
+/// so many slots on average.
 const SHARE: usize = 64;
-/// The fewest candidates that one look collects, if there are as many.
+/// The minimum number of candidates that one scan collects, if there are as many.
 const CANDIDATES_MIN: usize = 16;
 
-/// The addresses of so many connections are read for each candidate, or of all idle ones if they are fewer.
+/// The number of connections whose addresses are read for each candidate; all idle connections if there are
+/// fewer.
 const SAMPLED: usize = 8;
-/// The most addresses that one look reads, so that it takes no more than some milliseconds.
+/// The maximum number of addresses that one scan reads, so that it takes no more than some milliseconds.
 const SAMPLE_MAX: usize = 16_384;
-/// If the clients with many connections provide fewer than one in so many of the wanted candidates, the connections that
-/// have been idle longest become candidates, too, whatever their client is.
+/// If the clients with many connections provide fewer than one in `SHARE_OF_HOLDERS` of the wanted
+/// candidates, the connections that have been idle longest become candidates, too, regardless of their
+/// client.
 const SHARE_OF_HOLDERS: usize = 8;
 
-/// The connections that give way next.
+/// The connections that are closed next.
 #[derive(Debug)]
 pub(super) struct IdleReserve {
     is_on: bool,
-    /// The next one is the last.
+    /// The candidates in reverse order: the last one is closed first.
     candidates: Vec<Candidate>,
-    /// After a look that found few, the next one waits until this tick.
+    /// The tick before which there is no further scan, after a scan that found few candidates.
     next_look_at: u32,
 }
 
-/// A connection that was idle when the table was looked at.
+/// A connection that was idle when the table was scanned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Candidate {
-    /// When its keep-alive time is over: the order in which connections became idle.
+    /// The tick at which its keep-alive time ends. Deadlines are in the order in which connections became
+    /// idle.
     deadline: u32,
     fd: RawFd,
     generation: u32,
 }
 
 impl IdleReserve {
-    /// Without candidates; `is_on` is whether any connection may be evicted.
+    /// Creates a reserve without candidates. `is_on` says whether connections may be evicted.
     pub(super) fn new(is_on: bool) -> Self {
         Self { is_on, candidates: Vec::new(), next_look_at: 0 }
     }
 
-    /// Whether any connection may be evicted, from now on.
+    /// Sets whether connections may be evicted from now on.
     pub(super) fn set(&mut self, is_on: bool) {
         self.is_on = is_on;
     }
 
-    /// Whether connections give way at all.
+    /// Returns whether connections may be evicted.
     pub(super) fn is_on(&self) -> bool {
         self.is_on
     }
 }
 
 impl<M: Mechanism, A: Service> Engine<M, A> {
-    /// Closes the idle connection that is to give way first. Returns false when no connection is idle.
+    /// Closes the first candidate that is still idle. Returns false when no connection is idle.
     #[cold]
     pub(super) fn evict_idle(&mut self) -> bool {
         if !self.idle.is_on {
             return false;
         }
-        // After a look all candidates are idle, but for those that have unread input.
+        // After a scan, all candidates are idle, except those that have unread input.
         for _ in 0..2 {
             while let Some(candidate) = self.idle.candidates.pop() {
                 if self.is_still_idle(candidate) {
@@ -91,7 +95,7 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
         false
     }
 
-    /// Whether nothing has come on the connection since it was found idle.
+    /// Returns whether the connection has received nothing since it was found idle.
     fn is_still_idle(&mut self, candidate: Candidate) -> bool {
         let Some(slot) = self.table.get_mut(candidate.fd) else { return false };
         let is_same = slot.generation() == candidate.generation
@@ -103,7 +107,7 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
         is_idle && slot.transport().is_some_and(|transport| !is_readable(transport.as_fd()))
     }
 
-    /// Collects the connections that give way next. Returns whether there are any.
+    /// Collects the next candidates. Returns whether there are any.
     fn look_for_idle(&mut self) -> bool {
         let now = self.worker.clock.tick();
         if now < self.idle.next_look_at {
@@ -120,7 +124,8 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
             })
             .collect();
         if found.len() <= wanted {
-            // Few are idle, and a look costs as much: no more than one for each tick.
+            // Few connections are idle, and a scan still costs the same: allow at most one scan for each
+            // tick.
             self.idle.next_look_at = now.saturating_add(1);
         }
         let mut order = self.of_holders(&mut found, wanted);
@@ -138,7 +143,7 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
         !self.idle.candidates.is_empty()
     }
 
-    /// Of a sample of idle connections, those of clients that hold many.
+    /// Returns, of a sample of idle connections, those of clients with many connections.
     fn of_holders(&self, idle: &mut [Candidate], wanted: usize) -> Vec<Candidate> {
         let size = wanted.saturating_mul(SAMPLED).min(SAMPLE_MAX);
         let is_whole = idle.len() <= size;
@@ -148,7 +153,7 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
         };
         let sample = sample.iter().filter_map(|&connection| {
             let slot = self.table.get(connection.fd)?;
-            // Behind a proxy that names its clients, theirs are the addresses that count.
+            // Behind a proxy that sends client addresses, the addresses of the clients count.
             let address = self.worker.clients.address(connection.fd);
             let address = address.or_else(|| listener::peer(slot.socket()?));
             Some(Held { client: address.map_or(0, client_key), connection })
@@ -157,9 +162,9 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
     }
 }
 
-/// Whether input waits at a socket, or a connection at a listener.
+/// Returns whether a socket has unread input, or a listener has a waiting connection.
 pub(super) fn is_readable(socket: std::os::fd::BorrowedFd<'_>) -> bool {
     let mut polled = [PollFd::from_borrowed_fd(socket, PollFlags::IN)];
-    // Where poll(2) fails, the next read finds out.
+    // If poll(2) fails, the next read detects the error.
     poll(&mut polled, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).map_or(true, |ready| ready > 0)
 }

@@ -1,4 +1,4 @@
-//! Timeouts of connections, and alarms of services.
+//! Handles the timeouts of connections, and the alarms of services.
 
 use super::*;
 
@@ -59,8 +59,8 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
         }
     }
 
-    /// Whether the peer has acknowledged [`SEND_PROGRESS_BYTES`] since the last check. Bytes that the
-    /// kernel has accepted do not count as progress: the kernel reports a buffer as writable only when
+    /// Returns whether the peer has acknowledged [`SEND_PROGRESS_BYTES`] since the last check. Bytes that
+    /// the kernel has accepted do not count as progress: the kernel reports a buffer as writable only when
     /// a third of it is free.
     #[cold]
     fn has_taken_enough(&mut self, fd: RawFd) -> bool {

@@ -1,4 +1,4 @@
-//! Names are resolved by a thread of the worker's own.
+//! Resolves names in a thread of the worker's own.
 
 use super::Engine;
 use crate::{
@@ -15,14 +15,14 @@ use anyhow::Context;
 use pollux_event::{Interest, Mechanism};
 use std::os::fd::{AsFd, AsRawFd, RawFd};
 
-/// Names that wait to be resolved, besides the one that is; more are refused.
+/// The maximum number of names that wait to be resolved, besides the one in progress; more are refused.
 const QUESTIONS_MAX: usize = 64;
 
 impl<M: Mechanism, A: Service> Engine<M, A> {
-    /// Has a name resolved.
+    /// Begins to resolve a name.
     ///
     /// # Errors
-    /// Why the lookup cannot be started.
+    /// The reason why the lookup cannot be started.
     pub(super) fn begin_lookup(&mut self, question: Question) -> Result<(), String> {
         if self.names.is_none() {
             let resolver = self.open_resolver().map_err(|error| format!("{error:#}"))?;
@@ -31,7 +31,8 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
         let Some(resolver) = &mut self.names else { return Ok(()) };
         let outcome = resolver.submit(question);
         if resolver.has_ended() {
-            // The next question starts another thread. With this one goes the other end of its notifier.
+            // The next question starts another thread. Dropping the resolver closes its end of the
+            // notifier.
             self.names = None;
         }
         outcome
@@ -45,7 +46,7 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
         Ok(resolver)
     }
 
-    /// The resolver has rung.
+    /// Delivers the answers of the resolver after its notification.
     #[cold]
     pub(super) fn answers_have_come(&mut self, fd: RawFd) {
         let slot = self.table.get_mut(fd);

@@ -1,4 +1,4 @@
-//! Everything of the engine that hangs in the wheel of timers.
+//! The timers that the engine stores in its timer wheel.
 
 use super::table::Table;
 use crate::{
@@ -6,7 +6,7 @@ use crate::{
     time::timers::{self, Nodes, Timer},
 };
 
-/// Connections and the alarms of services.
+/// The timers of connections and the alarms of services.
 pub(super) struct Timers<'a, X> {
     pub(super) table: &'a mut Table<X>,
     pub(super) reactor: &'a mut Reactor,

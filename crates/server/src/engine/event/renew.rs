@@ -25,8 +25,8 @@ pub(crate) struct Renewer<S> {
 }
 
 impl<S: Service> Renewer<S> {
-    /// For the worker with the index `worker`. The main thread puts configurations into `offer`; `make`
-    /// makes a service for one, and `replace` replaces the running service by it.
+    /// Creates the renewer for the worker with the index `worker`. The main thread puts configurations into
+    /// `offer`; `make` makes a service for one, and `replace` replaces the running service by it.
     pub(crate) fn new(
         worker: usize,
         offer: Offer,
@@ -55,7 +55,7 @@ impl<S: Service> Renewer<S> {
 }
 
 impl<M: Mechanism, A: Service> Engine<M, A> {
-    /// First step: makes the service for the configuration with this number.
+    /// Performs the first step: makes the service for the configuration with this number.
     #[cold]
     pub(super) fn prepare_renewal(&mut self, number: u64) {
         if let Some(renewer) = &mut self.renewer {
@@ -64,7 +64,7 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
         }
     }
 
-    /// Second step: replaces the running service by the prepared one.
+    /// Performs the second step: replaces the running service by the prepared one.
     #[cold]
     pub(super) fn commit_renewal(&mut self, number: u64) {
         let Some(renewer) = &mut self.renewer else { return };

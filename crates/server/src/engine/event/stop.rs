@@ -1,4 +1,4 @@
-//! Stopping: new connections are refused, requests in flight may end.
+//! Stops the engine: new connections are refused, and requests in flight may complete.
 
 use super::{Engine, table::Peer};
 use crate::{service::Service, time::clock::ticks};
@@ -6,7 +6,7 @@ use pollux_event::Mechanism;
 use std::time::Duration;
 
 impl<M: Mechanism, A: Service> Engine<M, A> {
-    /// Closes the listeners and the idle connections; each of the others after its response.
+    /// Closes the listeners and the idle connections. Each other connection is closed after its response.
     pub(super) fn stop(&mut self, grace: Duration) {
         self.stop_at = Some(self.worker.clock.tick().saturating_add(ticks(grace)));
         if self.worker.is_stopping {
@@ -16,8 +16,8 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
         self.keeps_idle = false;
         self.end_transfers();
         self.end_streams();
-        // Idle connections make room for connections that wait to be accepted; some of those are
-        // idle, too.
+        // Idle connections are closed first, to make room for connections that wait to be accepted. Some of
+        // the accepted connections are idle, too.
         self.close_idle();
         self.stop_accepting();
         self.close_idle();
@@ -26,13 +26,13 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
     fn close_idle(&mut self) {
         for fd in self.table.descriptors() {
             if let Some(Peer::Preamble(_)) = self.table.get_mut(fd).map(|slot| &slot.peer) {
-                // A request may lie behind the header.
+                // The header may be followed by a request.
                 self.on_preamble_event(fd);
             }
             if let Some(Peer::Preamble(_)) = self.table.get_mut(fd).map(|slot| &slot.peer) {
                 self.close_preamble(fd, None);
             }
-            // A request may be in the socket already: it is in flight, too.
+            // The socket may already contain a request, which is also in flight.
             if self.is_idle(fd) {
                 self.receive(fd);
             }
@@ -42,7 +42,7 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
         }
     }
 
-    /// Whether a stop has been requested and nothing is left to wait for.
+    /// Returns whether a stop has been requested and nothing is left to wait for.
     #[inline]
     pub(super) fn is_done(&self) -> bool {
         self.stop_at.is_some_and(|at| {

@@ -1,10 +1,10 @@
-//! A live upgrade, in one worker: idle connections leave for a worker of the successor, or come from one of
-//! the former server.
+//! Transfers idle connections during a live upgrade, in one worker: connections leave for a worker of the
+//! successor, or arrive from a worker of the former server.
 //!
-//! A connection that leaves is taken out of the interest set and the table, but its descriptor stays open
-//! until the successor has answered: if that fails, the connection is taken in again. Few messages are in
-//! flight at a time, each is answered, and a worker deals with one between two waits, so that no request
-//! waits for more than some hundred connections.
+//! A connection that leaves is removed from the interest set and the table, but its descriptor stays open
+//! until the successor has answered: if the transfer fails, this worker takes the connection back. Few
+//! messages are in flight at a time, and the successor answers each one. A worker processes one message
+//! between two waits, so that a request waits for no more than some hundred connections.
 
 use super::{table::Stream, *};
 use crate::{
@@ -21,68 +21,71 @@ use anyhow::{Context, bail, ensure};
 use socket2::SockRef;
 use std::{mem, sync::PoisonError};
 
-/// Messages that are sent and not answered yet. The kernel holds them, with their descriptors.
+/// The maximum number of messages that are sent and not answered yet. The kernel holds them, with their
+/// descriptors.
 const IN_FLIGHT_MAX: usize = 4;
-/// Room for an answer.
+/// The length of the buffer for an answer.
 const ANSWER_BYTES: usize = 64;
 
-/// A connection on its way.
+/// A connection in transfer: its socket and its state.
 type Parcel = (OwnedFd, IdleConnection);
 
-/// What a worker has of upgrades.
+/// The transfers of one worker.
 pub(super) struct Transfers {
     worker: usize,
     reports: Reports,
     departure: Option<Departure>,
     adoptions: Vec<Adoption>,
-    /// To be closed after the next wait: until then a mechanism may not have taken them out, and as long as
-    /// another process has them open they would not go by themselves.
+    /// Sockets to close after the next wait. Until then, a mechanism may not have removed them, and closing
+    /// would not remove them while another process has them open.
     closing: Vec<OwnedFd>,
 }
 
-/// Connections leave.
+/// The transfer of connections to the successor.
 struct Departure {
     channel: Channel,
     token: Token,
-    /// Connections that may be idle, to be looked at.
+    /// Connections that may be idle, to be checked.
     candidates: VecDeque<RawFd>,
-    /// Taken out, and not sent yet.
+    /// Connections that were removed from this worker and not sent yet.
     pending: Vec<Parcel>,
-    /// Sent, and not answered yet: the descriptors of each message.
+    /// Connections that were sent and not confirmed yet, one entry for each message.
     in_flight: VecDeque<Vec<Parcel>>,
     handed_over: u64,
-    /// The main thread knows how it went.
+    /// Whether the outcome was reported to the main thread.
     is_reported: bool,
-    /// The tick at which to try again where the kernel took no more.
+    /// The tick at which to try again, after the kernel took no more.
     retry_at: Option<u32>,
 }
 
-/// Connections come.
+/// The transfer of connections from the former server.
 struct Adoption {
     channel: Channel,
     token: Token,
-    /// There may be a message that no event reports again.
+    /// Whether there may be a message that no event will report again.
     has_more: bool,
 }
 
 impl Transfers {
-    /// None yet, for the worker of this number; where the main thread waits, a departure is reported.
+    /// Creates an empty value for the worker with this number. The outcome of a departure is sent to
+    /// `reports` if the main thread waits for it.
     pub(super) fn new(worker: usize, reports: Reports) -> Self {
         Self { worker, reports, departure: None, adoptions: Vec::new(), closing: Vec::new() }
     }
 
-    /// Closes a socket that was taken out of the interest set, and that another process has open, too.
+    /// Closes, after the next wait, a socket that was removed from the interest set and that another
+    /// process also has open.
     pub(super) fn close_later(&mut self, socket: OwnedFd) {
         self.closing.push(socket);
     }
 
-    /// Whether nothing leaves and nothing comes.
+    /// Returns whether there is no transfer, and no socket to close.
     #[inline]
     pub(super) fn is_empty(&self) -> bool {
         self.departure.is_none() && self.adoptions.is_empty() && self.closing.is_empty()
     }
 
-    /// A connection may be ready to leave, where connections leave.
+    /// Adds a connection to the candidates for departure, if connections are departing.
     #[inline]
     pub(super) fn consider(&mut self, fd: RawFd) {
         if let Some(departure) = &mut self.departure {
@@ -90,7 +93,7 @@ impl Transfers {
         }
     }
 
-    /// Whether nothing is on its way.
+    /// Returns whether no connection is in transfer.
     pub(super) fn is_quiet(&self) -> bool {
         let departs = self.departure.as_ref().is_some_and(|departure| {
             !departure.pending.is_empty()
@@ -100,12 +103,12 @@ impl Transfers {
         !departs && self.adoptions.is_empty()
     }
 
-    /// Whether a message is known to wait.
+    /// Returns whether a message may be waiting that no event will report.
     pub(super) fn has_more(&self) -> bool {
         self.adoptions.iter().any(|adoption| adoption.has_more)
     }
 
-    /// The tick at which to try again.
+    /// Returns the tick at which to try again.
     pub(super) fn retry_at(&self) -> Option<u32> {
         self.departure.as_ref().and_then(|departure| departure.retry_at)
     }
@@ -144,26 +147,27 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
         }
     }
 
-    /// Begins to take in the connections that come on `socket`.
+    /// Begins to take over the connections that arrive on `socket`.
     #[cold]
     pub(super) fn adopt(&mut self, socket: OwnedFd) {
         match self.watch_channel(socket) {
             Ok((channel, token)) => {
                 self.transfers.adoptions.push(Adoption { channel, token, has_more: true });
             }
-            // The sender sees the end of the channel.
+            // The sender notices the end of the channel.
             Err(error) => tracing::error!("upgrade: no connections are taken over: {error:#}"),
         }
     }
 
-    /// The upgrade is given up: takes in again what has not left, and accepts.
+    /// Cancels the departure: takes back the connections that were not accepted by the successor, and
+    /// accepts new ones.
     #[cold]
     pub(super) fn stay(&mut self) {
         self.end_departure(Err("the upgrade is given up".to_owned()));
         self.resume_accepting();
     }
 
-    /// The successor serves: what is in progress may take so long.
+    /// Leaves the service to the successor. Requests in progress may take the time `drain`.
     #[cold]
     pub(super) fn leave(&mut self, drain: Duration) {
         self.stop_at = Some(self.worker.clock.tick().saturating_add(ticks(drain)));
@@ -179,7 +183,7 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
         }
     }
 
-    /// Ends what is about upgrades: this worker stops.
+    /// Closes the channels of incoming connections, because this worker stops.
     #[cold]
     pub(super) fn end_transfers(&mut self) {
         for adoption in mem::take(&mut self.transfers.adoptions) {
@@ -197,7 +201,7 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
         let _ = self.mechanism.close(token, channel.into_socket());
     }
 
-    /// Something has come on a channel. Returns false where the token is no channel's.
+    /// Handles an event of a channel. Returns false if no channel has this token.
     pub(super) fn on_channel_event(&mut self, token: Token) -> bool {
         if self.transfers.departure.as_ref().is_some_and(|departure| departure.token == token) {
             self.on_answers();
@@ -223,7 +227,7 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
         }
     }
 
-    /// Takes in the connections of one message. Returns false when there will be no further one.
+    /// Takes over the connections of one message. Returns false when there will be no further message.
     fn take_in_message(&mut self, index: usize) -> bool {
         let adoption = &mut self.transfers.adoptions[index];
         let mut buffer = vec![0; MESSAGE_MAX];
@@ -261,7 +265,7 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
         }
     }
 
-    /// Takes in an idle connection. One for which there is no room is closed.
+    /// Takes over an idle connection. The connection is closed if there is no room for it.
     fn take_over(&mut self, socket: OwnedFd, connection: IdleConnection) {
         let refuse = |engine: &mut Self, socket| {
             engine.worker.counters.add(Counter::Refused, 1);
@@ -305,11 +309,12 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
         let remaining = Duration::from_millis(connection.remaining_ms.into());
         let deadline = self.worker.clock.after(ticks(remaining));
         self.arm(fd as u32, deadline);
-        // It may have to leave this process, too.
+        // This process may itself be replaced by a successor, so the connection may have to leave again.
         self.transfers.consider(fd);
     }
 
-    /// Takes in a stream. One that the service cannot go on with is closed: its client connects again.
+    /// Takes over a stream. The stream is closed if the service cannot continue it; its client then
+    /// connects again.
     fn take_over_stream(&mut self, transport: Transport, token: Token, state: &[u8]) {
         let Token { fd, generation } = token;
         let stream = Peer::Stream(Stream::new(None, 0, 0));
@@ -333,8 +338,8 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
         }
     }
 
-    /// A connection is idle that shall not stay: it leaves, or is closed. One that can do neither waits for
-    /// its next request here.
+    /// Sends an idle connection to the successor, or closes it when the worker stops. A connection that
+    /// cannot be transferred waits here for its next request.
     #[cold]
     pub(super) fn release(&mut self, fd: RawFd) {
         if self.worker.is_stopping {
@@ -352,7 +357,7 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
         }
     }
 
-    /// Takes a connection out of this worker, if it is idle and can be parked.
+    /// Removes a connection from this worker, if it is idle and can be parked.
     fn take_out(&mut self, fd: RawFd) -> Option<Parcel> {
         let now = self.worker.clock.tick();
         let slot = self.table.get_mut(fd)?;
@@ -379,7 +384,7 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
         Some((transport.into_socket(), connection))
     }
 
-    /// Takes a stream out of this worker, if its client has taken everything that was sent.
+    /// Removes a stream from this worker, if its client has taken all output.
     fn take_out_stream(&mut self, fd: RawFd) -> Option<Parcel> {
         let (transport, peer) = self.table.get_mut(fd)?.parts()?;
         let Peer::Stream(Stream { kept: None, number, .. }) = peer else { return None };
@@ -437,7 +442,7 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
         }
     }
 
-    /// The successor answers: what it has taken in is closed here.
+    /// Handles the successor's answers: closes the connections here that it has accepted.
     fn on_answers(&mut self) {
         if let Err(error) = self.take_answers() {
             self.end_departure(Err(format!("{error:#}")));
@@ -464,9 +469,10 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
         Ok(())
     }
 
-    /// No connection leaves any more: those that are on their way come back.
+    /// Ends the departure. This worker takes back the connections that the successor has not accepted.
     fn end_departure(&mut self, outcome: Result<u64, String>) {
-        // What the successor has taken in must not come back: two processes would use one connection.
+        // This worker must not take back a connection that the successor has accepted: two processes would
+        // use one connection.
         let _ = self.take_answers();
         let Some(departure) = self.transfers.departure.take() else { return };
         self.keeps_idle = !self.worker.is_stopping;
@@ -484,7 +490,7 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
     }
 }
 
-/// How many of these connections one message has room for; one at least.
+/// Returns how many of these connections fit in one message; at least one.
 fn fitting(pending: &[Parcel]) -> usize {
     let mut room = MESSAGE_MAX - MESSAGE_HEAD;
     let fits = |(_, connection): &&Parcel| {

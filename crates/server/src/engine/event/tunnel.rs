@@ -1,7 +1,8 @@
-//! Tunnels: a client and a link tied together. What one sends is sent to the other.
+//! Tunnels: a client and an upstream connection, joined. The bytes that one side sends are sent to the
+//! other.
 //!
-//! Neither side owns a buffer unless the other does not take what it sends; then nothing more is
-//! received from it. An idle tunnel is two slots of the table.
+//! A side has a buffer only while its peer does not take the output; then nothing more is received from the
+//! other side. An idle tunnel costs two slots of the table.
 
 use super::{Engine, READS_PER_EVENT, SendOutcome, transmit};
 use crate::stats::Counter;
@@ -15,8 +16,8 @@ use pollux_event::{Mechanism, Readiness};
 use std::{io, os::fd::RawFd};
 
 impl<M: Mechanism, A: Service> Engine<M, A> {
-    /// Ties the client of an exchange and a link together. Where one of them is gone, so is the
-    /// other.
+    /// Makes a tunnel of the client of an exchange and an upstream connection. If one of them is already
+    /// closed, the other is closed, too.
     pub(super) fn tunnel(&mut self, exchange: ExchangeId, id: UpstreamId) {
         let fd = exchange.client.fd;
         let slot = self.table.get_mut(fd);
@@ -52,7 +53,7 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
         slot.marks |= Marks::INPUT_WAITS;
     }
 
-    /// One end of a tunnel has an event.
+    /// Handles an event of one end of a tunnel.
     #[cold]
     pub(super) fn on_tunnel_event(&mut self, fd: RawFd, readiness: Readiness) {
         if readiness.is_readable()
@@ -63,7 +64,7 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
         self.push(fd);
     }
 
-    /// Sends what is kept for this end, and then receives from it for the other.
+    /// Sends the stored output for this end, then receives from this end for the other end.
     #[cold]
     pub(super) fn push(&mut self, fd: RawFd) {
         let mut buffer = std::mem::take(&mut self.upstream_input);
@@ -95,8 +96,8 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
         }
     }
 
-    /// Sends what is kept for this end. When all of it has left, its partner is received from again,
-    /// or our side is closed if the partner's stream has ended.
+    /// Sends the stored output for this end. When all of it was sent, the engine receives from the other
+    /// end again, or closes its sending side to this end if the stream of the other end has ended.
     fn send_kept(&mut self, fd: RawFd) -> io::Result<()> {
         let Some(slot) = self.table.get_mut(fd) else { return Ok(()) };
         let Some((transport, Peer::Tunnel(tunnel))) = slot.parts() else { return Ok(()) };
@@ -119,7 +120,7 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
         Ok(())
     }
 
-    /// Receives from this end and sends to its partner, for as long as that takes it.
+    /// Receives from this end and sends to the other end, as long as that end takes the bytes.
     fn pump(&mut self, fd: RawFd, buffer: &mut [u8]) -> io::Result<()> {
         for _ in 0..READS_PER_EVENT {
             let Some(slot) = self.table.get_mut(fd) else { return Ok(()) };
@@ -164,7 +165,7 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
         transport.ok_or(io::ErrorKind::NotConnected)?.receive(buffer)
     }
 
-    /// Sends, and keeps what is not taken.
+    /// Sends bytes, and stores those that the socket does not take.
     fn send_raw(&mut self, fd: RawFd, bytes: &[u8]) -> io::Result<()> {
         let Some(slot) = self.table.get_mut(fd) else { return Ok(()) };
         let Some((transport, Peer::Tunnel(tunnel))) = slot.parts() else { return Ok(()) };
@@ -195,7 +196,7 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
         slot.transport().map_or(Ok(()), Transport::shut)
     }
 
-    /// Sets the interest to what this end waits for.
+    /// Sets the interest to the events that this end waits for.
     fn watch_end(&mut self, fd: RawFd) {
         if self.registers_once()
             && self

@@ -120,7 +120,7 @@ impl<M: Mechanism, A: Service> UpstreamDriver for Engine<M, A> {
 }
 
 impl<M: Mechanism, A: Service> Engine<M, A> {
-    /// A link's descriptor has an event.
+    /// Handles an event of an upstream connection's descriptor.
     #[cold]
     pub(super) fn on_upstream_event(&mut self, fd: RawFd, index: u32, readiness: Readiness) {
         let Some(id) = self.reactor.upstreams.at(index) else { return };
@@ -145,7 +145,7 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
         }
     }
 
-    /// Goes on where something was left.
+    /// Continues the remaining work of a queued upstream connection.
     #[cold]
     pub(super) fn resume_upstream(&mut self, fd: RawFd, index: u32) {
         let Some(id) = self.reactor.upstreams.at(index) else { return };
@@ -212,7 +212,7 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
         self.requeue(fd);
     }
 
-    /// Sets the interest to what the upstream connection waits for, and nothing else.
+    /// Sets the interest to exactly the events that the upstream connection waits for.
     fn watch_upstream(&mut self, id: UpstreamId, fd: RawFd) {
         let Some(upstream) = self.reactor.upstreams.get(id) else { return };
         let mut wanted = Marks::empty();

@@ -1,15 +1,15 @@
-//! The wait itself: temporary failures are tolerated, and a worker that was suspended is detected.
+//! Waits for events: temporary failures are tolerated, and a worker that was suspended is detected.
 
 use super::Engine;
 use crate::service::Service;
 use pollux_event::{Error, Mechanism};
 use std::time::Duration;
 
-/// A deadline that expired at least so many ticks ago means that this worker was suspended: 0.2 s.
+/// The number of ticks since a missed deadline after which the worker must have been suspended: 0.2 s.
 const STOOD_STILL: u32 = 2;
 
 impl<M: Mechanism, A: Service> Engine<M, A> {
-    /// Waits. Returns how many events there are.
+    /// Waits. Returns the number of events.
     pub(super) fn wait(&mut self, timeout: Option<Duration>) -> Result<usize, Error> {
         match self.mechanism.wait(timeout) {
             Ok(happened) => {
@@ -29,7 +29,7 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
         if self.failed_waits.bear(number, &error) { Ok(()) } else { Err(error) }
     }
 
-    /// Whether somebody's time has been over for so long that nobody can have looked.
+    /// Returns whether a deadline passed so long ago that this worker must have been suspended.
     pub(super) fn is_overdue(&self) -> bool {
         let now = self.worker.clock.tick();
         self.timers.next().is_some_and(|tick| tick.saturating_add(STOOD_STILL) <= now)
