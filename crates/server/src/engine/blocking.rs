@@ -1,12 +1,12 @@
-//! The blocking engine: one connection at a time, from its first byte to its end.
+//! The blocking engine: it serves one connection at a time, from its first byte to its end.
 //!
 //! It blocks in ppoll(2) over the few descriptors that the connection may wait for: the client, the
-//! notifier that signals a stop, and the upstream connections of the service. So a slow client costs
-//! the thread of this engine its time, but no longer than the timeouts allow; that is what the
-//! architectures that use it have in common, and what the event engine is without.
+//! notifier that signals a stop, and the upstream connections of the service. So a slow client occupies the
+//! worker's thread, but no longer than the timeouts allow. All architectures that use this engine have this
+//! cost; the event engine does not have it.
 //!
-//! For a client that sends one request after the other it blocks in recv(2) itself, which is one call
-//! less (`brisk.rs`).
+//! For a client that sends requests in quick succession, it blocks in recv(2) itself, which saves one call
+//! (`brisk.rs`).
 
 mod accept;
 mod admit;
@@ -47,12 +47,12 @@ use std::{
 use tunnel::Tunnel;
 use upstreams::UpstreamTransport;
 
-/// The receive buffer. Most requests are far shorter.
+/// The length of the receive buffer in bytes. Most requests are far shorter.
 const INPUT_BYTES: usize = pollux_tls::RECORD_MAX;
-/// How long a connection may take to close after we have closed our side.
+/// How long a connection may stay open after this side has closed its direction.
 const LINGER: Duration = Duration::from_secs(5);
 
-/// One unit's engine: a thread's or a process'.
+/// The engine of one worker, which is a thread or a process.
 pub(crate) struct Blocking<A: Service> {
     service: A,
     rules: Arc<Rules>,
@@ -68,37 +68,38 @@ pub(crate) struct Blocking<A: Service> {
     upstream_input: Vec<u8>,
     outbox: Outbox,
     polled: Vec<PollFd>,
-    /// How often the connection was worked on: what it needs may be another thing since.
+    /// The number of iterations of the connection. If it has changed, the connection may need something
+    /// else now.
     turns: u64,
     large_file: LargeFile,
     slot: ScoreboardSlot,
     generation: u32,
-    /// The system calls of this thread before it became this unit's: a child's begin with its
-    /// parent's.
+    /// The system calls of this thread before this worker began: the counts of a forked child begin with
+    /// those of its parent.
     calls_before: Counters,
-    /// The tick at which a stop no longer waits.
+    /// The tick at which a stop no longer waits for the connection.
     stop_at: Option<u32>,
-    /// `None` where idle clients do not give way.
+    /// `None` if idle clients are not evicted.
     eviction: Option<Eviction>,
-    /// The next wait can be ended by another unit.
+    /// The signal mask with which another worker can end the next wait, if it may.
     wake_mask: Option<WakeMask>,
 }
 
-/// Whose connection it is.
+/// The client, and the state of its connection.
 struct Client<X> {
     transport: Transport,
     id: ClientId,
     connection: Connection<X>,
-    /// Sending or receiving has failed: nobody is there any more.
+    /// Whether the connection is to be closed, for example because sending or receiving has failed.
     is_broken: bool,
-    /// HTTP is over: bytes go from the client to a link and back.
+    /// Bytes now pass between the client and an upstream connection, without HTTP.
     tunnel: Option<Tunnel>,
-    /// What has a deadline, and which.
+    /// The class of the deadline, the number of requests when it was set, and its tick.
     timer: Option<(Class, u32, u32)>,
     pace: Pace,
 }
 
-/// What a deadline is for.
+/// The purpose of a deadline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Class {
     Header,
@@ -108,7 +109,7 @@ enum Class {
 }
 
 impl<A: Service> Blocking<A> {
-    /// For one unit, whose figures go to `slot`.
+    /// Creates the engine of one worker, which shows its statistics in `slot`.
     pub(crate) fn new(
         config: &Config,
         service: A,
@@ -180,7 +181,7 @@ impl<A: Service> Blocking<A> {
     fn begin(&mut self, socket: OwnedFd) {
         self.worker.clock.update();
         if let Some(log) = &mut self.worker.log {
-            // Later the kernel may not know it any more, so it is read once a connection.
+            // The address is read once for each connection: later the kernel may no longer know it.
             log.peer = log::Peer::Known(listener::peer(socket.as_fd()));
         }
         self.generation = self.generation.wrapping_add(1);
@@ -212,34 +213,33 @@ impl<A: Service> Blocking<A> {
         sys::close(client.transport.into_socket());
         self.worker.clients.leave(self.rules.guard.as_deref(), id.fd);
         self.worker.counters.add(Counter::Closed, 1);
-        // Commands that the service gave while the exchange ended.
+        // Perform the commands that the service gave while the exchange ended.
         self.perform();
         self.show();
     }
 
-    /// Continues the service's background tasks until none is left, a stop has been requested, or
-    /// their own time is over: before the worker does something that would keep it from attending
-    /// to them.
+    /// Continues the service's background tasks until none is left, a stop has been requested, or their own
+    /// time is over. Called before the worker does something during which it cannot attend to them.
     pub(crate) fn finish_background(&mut self) {
         self.perform();
         while self.reactor.background() > 0 && !self.worker.is_stopping {
-            // The last one may end before there is anything to wait for.
+            // The last task may end before there is anything to wait for.
             let soon = self.worker.clock.after(ticks(RETRY));
             self.wait_until(&[], Some(soon));
         }
     }
 
-    /// Ends with what is left of the unit: its background tasks, its figures, its log.
+    /// Completes the worker's remaining work: its background tasks, its statistics, its log.
     pub(crate) fn finish(mut self) {
         self.finish_background();
         self.show();
     }
 
-    /// Waits for input and takes it. Returns whether the connection goes on.
+    /// Waits for input and receives it. Returns whether the connection continues.
     fn receive_next(&mut self, awaits: Awaits) -> bool {
         let is_idle = self.client.as_ref().is_some_and(|client| client.connection.is_idle());
         if self.worker.is_stopping && is_idle {
-            // A request may be in the socket already: it is in flight, too.
+            // The socket may already contain a request, which is also in flight.
             return self.receive();
         }
         let class = match awaits {
@@ -264,14 +264,14 @@ impl<A: Service> Blocking<A> {
         true
     }
 
-    /// Receives available input, once, and answers it. Returns whether there was any.
+    /// Receives available input once, and answers it. Returns whether there was any input.
     fn receive(&mut self) -> bool {
         let Some(client) = &mut self.client else { return false };
         let outcome = client.transport.receive(&mut self.input);
         self.take_input(outcome)
     }
 
-    /// Answers the input that recv(2) returned. Returns whether there was any.
+    /// Answers the input that recv(2) returned. Returns whether there was any input.
     fn take_input(&mut self, outcome: io::Result<usize>) -> bool {
         let Some(client) = &mut self.client else { return false };
         match outcome {
@@ -297,7 +297,7 @@ impl<A: Service> Blocking<A> {
         }
     }
 
-    /// The exchange waits for an event that the service has requested.
+    /// Waits for an event that the service has requested for the exchange.
     fn wait_for_application(&mut self) {
         let Some(client) = &mut self.client else { return };
         if client.connection.iteration(&mut self.outbox).takes_owed_room() {
@@ -307,14 +307,14 @@ impl<A: Service> Blocking<A> {
         let happened = self.wait_for_client(None, events);
         let Some(client) = &mut self.client else { return };
         if happened & (POLLHUP | POLLERR) != 0 {
-            // Nobody is there any more whom an answer could reach.
+            // The client has disconnected, so no response can reach it.
             client.is_broken = true;
         } else if happened & POLLIN != 0 && client.connection.takes_input() {
             self.receive();
         }
     }
 
-    /// Calls the application for the exchange of the connection.
+    /// Calls the service for the exchange of the connection.
     fn wake(&mut self, event: Event<'_>) {
         self.iterate(|iteration, rules, adapter, _| {
             iteration.resume(rules, adapter, |adapter, terms, exchange, outbox| {
@@ -323,7 +323,8 @@ impl<A: Service> Blocking<A> {
         });
     }
 
-    /// One turn of the connection: `act`, then what is to be sent is sent, as far as that goes.
+    /// Performs one iteration of the connection: calls `act`, then sends as much of the output as the
+    /// socket takes.
     fn iterate(
         &mut self,
         act: impl FnOnce(&mut Iteration<'_, A::Exchange>, &Rules, &mut Adapter<'_, A>, &[u8]),
@@ -347,7 +348,7 @@ impl<A: Service> Blocking<A> {
         client.is_broken |= outcome.is_err();
     }
 
-    /// Sends what was kept, and when all of it has left goes on with the input.
+    /// Sends stored output. When all of it was sent, continues with the input.
     fn send_rest(&mut self) {
         let Some(client) = &mut self.client else { return };
         let mut iteration = client.connection.iteration(&mut self.outbox);
@@ -381,8 +382,8 @@ impl<A: Service> Blocking<A> {
         };
     }
 
-    /// Waits for `events` of the client until its time is over, and does what there is to do then.
-    /// Returns what has happened to it.
+    /// Waits for `events` of the client until its deadline, and then handles the timeout. Returns the
+    /// events that have occurred.
     fn wait_for_client(&mut self, class: Option<Class>, events: i16) -> i16 {
         let Some(deadline) = self.begin_time(class) else { return 0 };
         let Some(client) = &self.client else { return 0 };
@@ -394,13 +395,13 @@ impl<A: Service> Blocking<A> {
         self.polled[1].revents
     }
 
-    /// Begins the time of a wait, or goes on with it. Returns its deadline; `None` when it is over,
-    /// and what there is to do then has been done.
+    /// Sets the deadline of a wait, or keeps the current one. Returns the deadline, or `None` if it has
+    /// passed: then the timeout has already been handled.
     fn begin_time(&mut self, class: Option<Class>) -> Option<Option<u32>> {
         let client = self.client.as_mut()?;
         let requests = client.connection.requests();
-        // Only a new request moves the deadline on, or a good piece of a body, not each byte that
-        // comes or leaves.
+        // Only a new request or a large piece of a body postpones the deadline; a single byte received or
+        // sent does not.
         let has_moved = class == Some(Class::Header) && client.connection.takes_progress();
         let timer = class.map(|class| match client.timer {
             Some(timer) if (timer.0, timer.1) == (class, requests) && !has_moved => timer,
@@ -449,9 +450,9 @@ impl<A: Service> Blocking<A> {
         self.worker.counters.add(Counter::TimedOut, 1);
     }
 
-    /// Waits until something has happened to one of `wanted`, to a link or an alarm, or until the
-    /// tick. What concerns links, alarms and a stop is dealt with; the rest is in `polled`, from the
-    /// second place on.
+    /// Waits for an event of one of `wanted`, of an upstream connection or of an alarm, or until the tick
+    /// `deadline`. Handles the events of upstream connections and alarms, and a stop. The events of
+    /// `wanted` are in `polled`, from index 1 on.
     fn wait_until(&mut self, wanted: &[(RawFd, i16)], deadline: Option<u32>) {
         let turns = self.turns;
         self.perform();
@@ -461,8 +462,8 @@ impl<A: Service> Blocking<A> {
             self.polled.push(PollFd { fd, events, revents: 0 });
         }
         if self.turns != turns {
-            // A command was performed at once, and the exchange has continued: the event that it
-            // waited for a moment ago may never come.
+            // A command was performed immediately, and the exchange has continued: the event that it waited
+            // for before may never occur.
             return;
         }
         self.add_upstreams();
@@ -481,8 +482,8 @@ impl<A: Service> Blocking<A> {
             Some(mask) => sys::ppoll_wakeable(&mut self.polled, timeout, mask),
         };
         if outcome.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::Interrupted) {
-            // After a stop of the process (SIGSTOP) the deadlines are over: input that arrived
-            // during the stop is handled first.
+            // After a suspension of the process (SIGSTOP), the deadlines have passed: input that arrived
+            // during the suspension is handled first.
             outcome = sys::ppoll(&mut self.polled, Some(Duration::ZERO));
         }
         self.worker.counters.add(Counter::Waits, 1);
@@ -490,7 +491,7 @@ impl<A: Service> Blocking<A> {
         match outcome {
             Ok(ready) => self.worker.counters.add(Counter::Events, ready as u64),
             Err(error) => {
-                // Interrupted, or the kernel is short of memory: `revents` was not set.
+                // The wait was interrupted, or the kernel is short of memory: `revents` was not set.
                 self.polled.iter_mut().for_each(|polled| polled.revents = 0);
                 if error.kind() != io::ErrorKind::Interrupted {
                     std::thread::sleep(crate::time::clock::TICK);
@@ -506,7 +507,7 @@ impl<A: Service> Blocking<A> {
         self.perform();
     }
 
-    /// A stop was requested, or its time is over.
+    /// Begins a stop, or ends its grace time.
     #[cold]
     fn handle_notifier(&mut self) {
         let left = if self.worker.is_stopping { Duration::ZERO } else { self.slot.time_left() };
@@ -514,12 +515,12 @@ impl<A: Service> Blocking<A> {
         self.stop_at = Some(self.worker.clock.tick().saturating_add(ticks(left)));
     }
 
-    /// Whether a stop leaves no more time.
+    /// Returns whether the grace time of a stop is over.
     fn is_over(&self) -> bool {
         self.stop_at.is_some_and(|at| self.worker.clock.tick() >= at)
     }
 
-    /// Shows the figures, and hands the log's lines over.
+    /// Publishes the statistics, and passes on the lines of the log.
     fn show(&mut self) {
         if let Some(log) = &mut self.worker.log {
             log.hand_over();

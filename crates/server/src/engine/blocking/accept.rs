@@ -1,10 +1,10 @@
-//! Waiting for the next connection.
+//! Waits for the next connection.
 //!
-//! A unit waits in the way that is chosen for its pool ([`Accepting`]), with epoll except for those that
-//! block in accept(2). One that has links of its own (to a store) looks after them while it waits,
-//! where the way allows: with ppoll(2), in place of epoll. Where it does not, because the unit blocks
-//! in accept(2) or for the lock, they are looked after as soon as a connection is there, before it is
-//! served.
+//! A worker waits in the way that is chosen for its pool ([`Accepting`]), with epoll unless it blocks in
+//! accept(2). A worker that has upstream connections of its own (to a store) attends to them while it
+//! waits, if the way allows this: it then waits with ppoll(2) in place of epoll. A worker that blocks in
+//! accept(2) or for the lock cannot do this. It attends to them as soon as it has accepted a connection,
+//! before it serves the connection.
 
 use super::Blocking;
 use crate::stats::{Counter, scoreboard::Phase};
@@ -24,19 +24,20 @@ use std::{
     time::Duration,
 };
 
-/// After which time accepting is tried again where a descriptor or memory was wanting.
+/// The time after which accepting is tried again when a descriptor or memory was lacking.
 pub(crate) const RETRY: Duration = Duration::from_secs(1);
 
-/// What [`Blocking::prepare`] could not do; for messages.
+/// The description of a failure of [`Blocking::prepare`]; for messages.
 pub(crate) const NO_SET: &str = "no epoll set to wait for connections with";
 
-/// How this unit waits for connections.
+/// The state with which this worker waits for connections.
 #[derive(Debug, Default)]
 pub(super) struct Acceptor {
-    /// The listeners and the notifier, and room for events; of a unit that is prepared.
+    /// The epoll set of the listeners and the notifier, and room for events; `None` before
+    /// [`Blocking::prepare`], and for a worker that blocks in accept(2).
     epoll: Option<(OwnedFd, Vec<EpollEvent>)>,
     failed_waits: FailedWaits,
-    /// Listeners that listen no more.
+    /// Listeners that no longer listen.
     pub(super) given_up: Vec<RawFd>,
     warnings: bool,
     has_said_forbidden: bool,
@@ -46,11 +47,11 @@ pub(super) struct Acceptor {
 }
 
 impl<A: Service> Blocking<A> {
-    /// Creates what the wait for connections needs, before the worker reports that it is ready, so
+    /// Creates the resources of the wait for connections, before the worker reports that it is ready, so
     /// that this cannot fail later.
     ///
     /// # Errors
-    /// No descriptor or no memory is left, or the user's watches are used up (ENOSPC).
+    /// No descriptor or memory is free, or the user's limit of epoll watches is reached (ENOSPC).
     pub(crate) fn prepare(&mut self, queue: Queue<'_>) -> io::Result<()> {
         if queue.way == Accepting::Blocking {
             return Ok(());
@@ -62,16 +63,17 @@ impl<A: Service> Blocking<A> {
         for listener in queue.sockets {
             sys::epoll_ctl(epoll.as_fd(), EpollOp::Add, listener.as_raw_fd(), events, 0)?;
         }
-        // One at a time: a larger batch would take connections from other waiting workers.
+        // There is room for the notifier and one listener: a larger batch would take connections from other
+        // waiting workers.
         self.acceptor.epoll = Some((epoll, Vec::with_capacity(2)));
         Ok(())
     }
 
-    /// Waits for the next connection. `None` when a stop was requested and all connections that
-    /// waited by then have been handed out: no worker listens any more then.
+    /// Waits for the next connection. Returns `None` when a stop was requested and all connections that
+    /// waited at that time have been accepted: then no worker listens any more.
     ///
     /// # Errors
-    /// When nothing can be waited for at all.
+    /// The wait fails permanently.
     pub(crate) fn accept(&mut self, queue: Queue<'_>) -> io::Result<Option<OwnedFd>> {
         self.enter(Phase::Accepting);
         let outcome = self.accept_in_its_way(queue);
@@ -106,13 +108,14 @@ impl<A: Service> Blocking<A> {
         outcome
     }
 
-    /// The address of the client that was accepted last, as [`client_key`]. The unit that serves the client shows it on the
-    /// scoreboard.
+    /// Returns the address of the client that was accepted last, as [`client_key`]. The worker that serves
+    /// the client shows it on the scoreboard.
     pub(crate) fn last_client(&self) -> u64 {
         self.acceptor.client
     }
 
-    /// Waits until one of the listeners has a connection, the notifier is signalled, or a link wants something.
+    /// Waits until one of the listeners has a connection, or a stop ends the wait. Events of upstream
+    /// connections are handled meanwhile.
     fn wait_for_one(&mut self, listeners: &[OwnedFd]) -> io::Result<Option<OwnedFd>> {
         loop {
             if self.is_over() {
@@ -123,15 +126,16 @@ impl<A: Service> Blocking<A> {
             if found.is_some() || was_stopping {
                 return Ok(found);
             }
-            // The stop was noticed during a pause: connections that wait by now are still accepted.
+            // The stop may have been noticed during a pause: connections that are waiting by now are still
+            // accepted.
             if !self.worker.is_stopping {
                 self.wait_for_listeners(listeners)?;
             }
         }
     }
 
-    /// Accepts a waiting connection. At a stop only one of those that waited when the stop was
-    /// noticed; `None` then means that none of them is left, or none can be accepted.
+    /// Accepts a waiting connection. At a stop, accepts only connections that were waiting when the stop
+    /// was noticed; `None` then means that none of them is left, or that none can be accepted.
     fn accept_in_turn(&mut self, listeners: &[OwnedFd]) -> Option<OwnedFd> {
         let is_stopping = self.worker.is_stopping;
         if is_stopping {
@@ -145,10 +149,10 @@ impl<A: Service> Blocking<A> {
                         self.acceptor.turns.took(place);
                         return Some(socket);
                     }
-                    // One of the connections that waited; there may be others behind it.
+                    // This was one of the waiting connections; others may follow it.
                     Err(Refusal::Dead) if is_stopping => self.acceptor.turns.took(place),
-                    // A connection that ends frees a descriptor. With none left accept(2) fails
-                    // even when no connection waits.
+                    // A connection that ends frees a descriptor. Without a free descriptor, accept(2) fails
+                    // even when no connection is waiting.
                     Err(Refusal::Exhausted)
                         if is_stopping && !self.is_over() && has_connections(listener.as_fd()) =>
                     {
@@ -161,7 +165,7 @@ impl<A: Service> Blocking<A> {
         None
     }
 
-    /// Blocks in accept(2). A stop makes the listeners such that nobody blocks any more.
+    /// Blocks in accept(2). At a stop, the listeners are changed so that accept(2) no longer blocks.
     fn block(&mut self, listeners: &[OwnedFd]) -> Option<OwnedFd> {
         loop {
             if !self.worker.is_stopping && self.slot.is_stop_requested() {
@@ -174,13 +178,13 @@ impl<A: Service> Blocking<A> {
                 if self.worker.is_stopping {
                     return None;
                 }
-                // Nothing would block any more. A stop is what is left to wait for.
+                // accept(2) would not block any more. Only a stop is left to wait for.
                 self.wait_until(&[], None);
                 continue;
             }
             self.perform();
             self.show();
-            // There is one: else it would have to wait for one of several.
+            // There is exactly one listener: accept(2) cannot wait for several.
             let was_stopping = self.worker.is_stopping;
             let found = self.accept_in_turn(listeners);
             self.worker.counters.add(Counter::Waits, 1);
@@ -191,7 +195,7 @@ impl<A: Service> Blocking<A> {
         }
     }
 
-    /// Looks after links and alarms, after a wait in which nobody could.
+    /// Attends to upstream connections and alarms, after a wait during which the worker could not.
     fn catch_up(&mut self) {
         self.worker.clock.update();
         if !self.upstreams.is_empty()
@@ -202,7 +206,7 @@ impl<A: Service> Blocking<A> {
         }
     }
 
-    /// Waits a moment. Returns false when a stop leaves no more time.
+    /// Waits for one tick. Returns false when the grace time of a stop is over.
     pub(crate) fn rest(&mut self) -> bool {
         self.worker.counters.add(Counter::AcceptPauses, 1);
         let until = self.worker.clock.after(1);
@@ -210,7 +214,7 @@ impl<A: Service> Blocking<A> {
         !self.is_over()
     }
 
-    /// Accepts from one listener. Where that cannot be done for now, this pauses first.
+    /// Accepts from one listener. If no connection can be accepted for now, pauses before it returns.
     fn accept_from(&mut self, listener: &OwnedFd) -> Result<OwnedFd, Refusal> {
         if self.acceptor.given_up.contains(&listener.as_raw_fd()) {
             return Err(Refusal::Gone);
@@ -239,13 +243,14 @@ impl<A: Service> Blocking<A> {
                         refusal.advice()
                     );
                 }
-                // At a stop it depends on whether somebody waits.
+                // At a stop, the caller pauses, if a connection is waiting.
                 if !self.worker.is_stopping {
                     self.pause_for_want();
                 }
             }
             Refusal::Gone => {
-                // At a stop it is the first unit to find the queue empty that ends it for all.
+                // At a stop, the first worker that finds the queue empty shuts the listener down for all
+                // workers.
                 if !self.slot.is_stop_requested() {
                     tracing::error!("a listener is given up, it does not listen any more: {error}");
                 }
@@ -259,7 +264,7 @@ impl<A: Service> Blocking<A> {
         Err(refusal)
     }
 
-    /// A pause until accepting may be tried again, or a stop is heard, or its time is over.
+    /// Pauses until accepting may be tried again, a stop is requested, or the grace time of a stop is over.
     fn pause_for_want(&mut self) {
         self.worker.counters.add(Counter::AcceptPauses, 1);
         let until = self.worker.clock.after(ticks(RETRY));
@@ -303,7 +308,7 @@ impl<A: Service> Blocking<A> {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => self.acceptor.failed_waits.bear_error(error)?,
         }
-        // A wait that failed says nothing of the notifier.
+        // A wait that failed does not report the notifier.
         if rings || !self.worker.is_stopping && self.slot.is_stop_requested() {
             self.handle_notifier();
         }

@@ -1,4 +1,5 @@
-//! Decides whether an accepted connection is served, and reads what precedes its first request.
+//! Decides whether an accepted connection is served, and reads the PROXY protocol header before its first
+//! request.
 
 use super::*;
 use crate::clients::client_key;
@@ -6,7 +7,7 @@ use crate::transport::preamble::{self, Preamble};
 use pollux_http::proxy_protocol::Header;
 
 impl<A: Service> Blocking<A> {
-    /// The transport of a connection that is served; another one is counted and closed.
+    /// Returns the transport of a connection that is served. Another connection is counted and closed.
     pub(super) fn admit(&mut self, socket: OwnedFd) -> Option<Transport> {
         if self.rules.looks_at_clients() && !self.is_welcome(&socket) {
             return self.refuse(socket);

@@ -1,11 +1,11 @@
-//! Waiting for a brisk client in recv(2) itself: two system calls a request, recv and send, where
+//! Waits for a brisk client in recv(2) itself: two system calls for each request, recv and send, where
 //! ppoll(2) before recv(2) makes three.
 //!
-//! A worker that waits in recv(2) notices no notifier, no upstream connection and no alarm. So it
-//! waits there only while the client is all that it waits for, for [`PATIENCE`] at the longest, and
-//! only for a client that has sent some requests, the last of them soon after the one before. A
-//! client that lets this time pass is idle or slow: the next wait is one in ppoll(2), without that
-//! limit. An idle client costs one more wait, once.
+//! A worker that waits in recv(2) notices no notifier, no upstream connection and no alarm. So it waits
+//! there only while it waits for nothing except the client, and at most for [`PATIENCE`]. The client must
+//! have sent some requests, the last of them soon after the one before. A client that sends nothing within
+//! this time is idle or slow: the worker then waits in ppoll(2), without that limit. An idle client costs
+//! one additional wait, once.
 
 use super::{Blocking, Class};
 use crate::stats::Counter;
@@ -17,24 +17,24 @@ use std::{
     time::Duration,
 };
 
-/// How long a stop may have to wait for a unit that waits in recv(2).
+/// The maximum time for which a worker that waits in recv(2) may delay a stop.
 const PATIENCE: Duration = TICK;
-/// After so many requests a connection is worth the two system calls that it takes to begin.
+/// The number of requests after which it pays to spend the two system calls that make the socket blocking.
 const REQUESTS: u32 = 4;
 
-/// How a client's requests follow one another.
+/// The pace of a client's requests.
 #[derive(Debug, Default)]
 pub(super) struct Pace {
-    /// The last one came within the patience.
+    /// Whether the last request arrived soon after the wait for it began.
     is_brisk: bool,
-    /// The socket is blocking, with a timeout.
+    /// Whether the socket is blocking, with a timeout.
     blocks: bool,
-    /// sendfile(2) or another process has the socket: it is to stay non-blocking.
+    /// Whether the socket must stay non-blocking, for sendfile(2) or for another process.
     is_left_alone: bool,
 }
 
 impl Pace {
-    /// Makes the socket what it was, for good: sendfile(2) knows no MSG_DONTWAIT.
+    /// Makes the socket non-blocking permanently: sendfile(2) has no MSG_DONTWAIT.
     #[inline]
     pub(super) fn stop(&mut self, socket: BorrowedFd<'_>) {
         (self.is_left_alone, self.is_brisk) = (true, false);
@@ -44,7 +44,7 @@ impl Pace {
         }
     }
 
-    /// Makes the socket one that waits in recv(2). Returns whether it is.
+    /// Makes the socket blocking, so that recv(2) waits. Returns whether it is blocking.
     fn begin(&mut self, socket: BorrowedFd<'_>) -> bool {
         if !self.blocks {
             let outcome = sys::set_receive_timeout(socket, PATIENCE)
@@ -57,7 +57,7 @@ impl Pace {
 }
 
 impl<A: Service> Blocking<A> {
-    /// Notes how long a wait in ppoll(2) that began at this tick has lasted.
+    /// Records how long a wait in ppoll(2) that began at the tick `begun` has lasted.
     pub(super) fn note_pace(&mut self, begun: u32) {
         let Some(client) = &mut self.client else { return };
         client.pace.is_brisk = !client.pace.is_left_alone
@@ -65,8 +65,8 @@ impl<A: Service> Blocking<A> {
             && self.worker.clock.tick() - begun <= 1;
     }
 
-    /// Waits for input of a brisk client and takes it, in one call. Returns false when that is not to
-    /// be done: then ppoll(2) is what to wait in.
+    /// Waits for input of a brisk client and receives it, in one call. Returns false if the caller must
+    /// wait in ppoll(2) instead.
     pub(super) fn receive_in_one_call(&mut self, class: Class) -> bool {
         if !self.client.as_ref().is_some_and(|client| client.pace.is_brisk)
             || self.worker.is_stopping
@@ -76,7 +76,7 @@ impl<A: Service> Blocking<A> {
         let turns = self.turns;
         self.perform();
         if self.turns != turns {
-            // The connection was worked on: what it needs may be another thing since.
+            // An iteration has run, so the connection may need something else now.
             return true;
         }
         if self.slot.is_stop_requested() {
@@ -98,8 +98,8 @@ impl<A: Service> Blocking<A> {
         let Some(client) = &mut self.client else { return false };
         let mut outcome = client.transport.wait_and_receive(&mut self.input);
         if outcome.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::Interrupted) {
-            // After a stop of the process (SIGSTOP) the deadlines are over: input that arrived
-            // during the stop is handled first.
+            // After a suspension of the process (SIGSTOP), the deadlines have passed: input that arrived
+            // during the suspension is handled first.
             outcome = client.transport.receive(&mut self.input);
         }
         self.worker.counters.add(Counter::Waits, 1);
@@ -113,7 +113,8 @@ impl<A: Service> Blocking<A> {
         true
     }
 
-    /// Whether there is no link, no alarm and no name that could want something meanwhile.
+    /// Returns whether no upstream connection, alarm, command or name lookup could need attention
+    /// meanwhile.
     fn waits_for_client_alone(&self) -> bool {
         self.upstreams.is_empty()
             && self.alarms.is_empty()

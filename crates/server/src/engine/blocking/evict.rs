@@ -1,6 +1,7 @@
-//! A client that is idle gives way when all units are occupied and a connection waits (`--idle-eviction`).
+//! Closes an idle client when all workers are occupied and a connection waits (`--idle-eviction`).
 //!
-//! [`crate::stats::scoreboard`] (`idle.rs`) describes which unit watches the listeners and which client gives way.
+//! [`crate::stats::scoreboard`] (`idle.rs`) describes which worker watches the listeners and which client
+//! is evicted.
 
 use super::Blocking;
 use crate::{
@@ -15,15 +16,15 @@ use libc::POLLIN;
 use pollux_sys::{PollFd, WakeMask};
 use std::os::fd::{AsRawFd, RawFd};
 
-/// What a unit needs so that its client can give way.
+/// The state that a worker needs so that its client can be evicted.
 #[derive(Debug)]
 pub(super) struct Eviction {
     pool: Option<Pool>,
-    /// Number and mask of this thread, which are known from its first idle client on.
+    /// The ID and the signal mask of this thread; set when it has its first idle client.
     thread: Option<(i32, WakeMask)>,
-    /// Since when the client is idle, in nanoseconds. A wait may end without any input.
+    /// The time since which the client is idle, in nanoseconds. A wait may end without any input.
     since_ns: Option<u64>,
-    /// Room for what a wait is for.
+    /// The buffer for the descriptors of a wait.
     wanted: Vec<(RawFd, i16)>,
 }
 
@@ -31,20 +32,21 @@ pub(super) struct Eviction {
 #[derive(Debug)]
 struct Pool {
     listeners: Vec<(RawFd, i16)>,
-    /// No other unit accepts from them (SO_REUSEPORT).
+    /// Whether no other worker accepts from them (SO_REUSEPORT).
     are_own: bool,
 }
 
 impl Eviction {
-    /// For a unit that serves one connection and ends, or that has not joined a pool yet.
+    /// Creates the state of a worker that serves one connection and ends, or that has not joined a pool
+    /// yet.
     pub(super) fn new() -> Self {
         Self { pool: None, thread: None, since_ns: None, wanted: Vec::new() }
     }
 }
 
 impl<A: Service> Blocking<A> {
-    /// Makes this unit one of a pool: with idle eviction on, it shows when it accepts, beginning now. To be called before
-    /// the unit reports that it is ready.
+    /// Makes this worker a member of a pool: with idle eviction on, it shows from now on when it accepts.
+    /// Must be called before the worker reports that it is ready.
     pub(crate) fn join_pool(&mut self, queue: Queue<'_>) {
         if let Some(eviction) = &mut self.eviction {
             let listeners = queue.sockets.iter().map(|socket| (socket.as_raw_fd(), QUEUE_EVENTS));
@@ -53,14 +55,15 @@ impl<A: Service> Blocking<A> {
         self.enter(Phase::Accepting);
     }
 
-    /// Shows the other units of the pool what this one does.
+    /// Shows the phase of this worker to the other workers of the pool.
     pub(super) fn enter(&self, phase: Phase) {
         if self.eviction.as_ref().is_some_and(|eviction| eviction.pool.is_some()) {
             self.slot.enter(phase);
         }
     }
 
-    /// As [`Blocking::wait_until`] for input of an idle client. Returns what has happened to it.
+    /// Waits like [`Blocking::wait_until`] for input of an idle client. Returns the events that have
+    /// occurred.
     pub(super) fn wait_while_idle(&mut self, fd: RawFd, deadline: Option<u32>) -> i16 {
         let Some(eviction) = &mut self.eviction else { return 0 };
         let since_ns = *eviction.since_ns.get_or_insert_with(ScoreboardSlot::now_ns);
@@ -83,7 +86,7 @@ impl<A: Service> Blocking<A> {
                     false => self.slot.make_room(),
                 }
             }
-            // Not earlier: another unit that watches would have a second client give way.
+            // The watch must not end earlier: another worker that watches would evict a second client.
             self.slot.end_watch();
             if is_waking {
                 break happened;
@@ -93,7 +96,7 @@ impl<A: Service> Blocking<A> {
             if gives_way || is_over {
                 break 0;
             }
-            // Another unit has woken this one, which may be the one to watch.
+            // Another worker has woken this one, which may have become the watcher.
         };
         self.wake_mask = None;
         let is_waking = happened != 0 || self.worker.is_stopping;
@@ -101,7 +104,8 @@ impl<A: Service> Blocking<A> {
         if gives_way && !is_waking {
             self.give_way();
         } else if is_of_pool {
-            // This unit watched, was about to, or was to give way: another one does.
+            // This worker was the watcher, was about to become it, or was to give way: another worker
+            // becomes the watcher.
             self.slot.appoint_watcher();
         }
         if happened != 0 {
@@ -110,8 +114,8 @@ impl<A: Service> Blocking<A> {
         happened
     }
 
-    /// Waits for input of the client, and watches the listeners if this unit is to. Returns whether a connection waits
-    /// there.
+    /// Waits for input of the client, and watches the listeners if this worker is the watcher. Returns
+    /// whether a connection is waiting there.
     fn wait_and_watch(&mut self, fd: RawFd, deadline: Option<u32>) -> bool {
         let Some(eviction) = &mut self.eviction else { return false };
         let mut wanted = std::mem::take(&mut eviction.wanted);
@@ -129,7 +133,7 @@ impl<A: Service> Blocking<A> {
         wanted.clear();
         if let Some(eviction) = &mut self.eviction {
             eviction.wanted = wanted;
-            // A listener that was shut down is ready for ever.
+            // A listener that was shut down would be ready at every wait.
             if let Some(pool) = eviction.pool.as_mut().filter(|_| !ended.is_empty()) {
                 pool.listeners.retain(|(fd, _)| !ended.contains(fd));
             }
@@ -151,15 +155,16 @@ impl<A: Service> Blocking<A> {
         }
     }
 
-    /// The client has sent something, or has ended.
+    /// Forgets since when the client is idle, because it has sent input or its connection has ended.
     pub(super) fn forget_idle(&mut self) {
         if let Some(eviction) = &mut self.eviction {
             eviction.since_ns = None;
         }
     }
 
-    /// Waits until the scoreboard has room, or a stop is requested: connections that wait in the queue by then are still
-    /// to be served. Where idle clients give way, one does when a connection waits.
+    /// Waits until the scoreboard has room, or a stop is requested: connections that wait in the queue at
+    /// that time are still to be served. With idle eviction, a client is evicted when a connection waits.
+    /// Returns whether the grace time of a stop is not over.
     pub(crate) fn pause(&mut self, scoreboard: &Scoreboard, queue: Queue<'_>) -> bool {
         self.worker.counters.add(Counter::AcceptPauses, 1);
         let room = (scoreboard.room().as_raw_fd(), POLLIN);
@@ -178,7 +183,8 @@ impl<A: Service> Blocking<A> {
             if has_waiting {
                 scoreboard.make_room_for_unit();
             }
-            // It takes a moment. If no client is idle, the listeners stay readable: the next look waits a tick.
+            // An eviction takes a moment. If no client is idle, the listeners stay readable: the next check
+            // waits for a tick.
             let soon = self.worker.clock.after(1);
             self.wait_until(&[room], Some(soon));
         }

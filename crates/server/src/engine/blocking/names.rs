@@ -1,5 +1,5 @@
-//! Names are resolved by a thread that all units of the process share: to wait for it is to wait for
-//! one descriptor more, so that alarms ring and a stop is heard meanwhile.
+//! Resolves names in a thread that all workers of the process share. The worker adds one more descriptor to
+//! its wait, so that alarms and a stop are still handled meanwhile.
 
 use super::Blocking;
 use crate::{
@@ -14,7 +14,8 @@ use libc::POLLIN;
 use pollux_sys::PollFd;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
-/// Names that may wait to be resolved, of all units of the process together; more are refused.
+/// The maximum number of names that may wait to be resolved, of all workers of the process together; more
+/// are refused.
 const QUESTIONS_MAX: usize = 16 << 10;
 
 /// The resolver and its notifier, once the worker has resolved a name.
@@ -22,17 +23,17 @@ const QUESTIONS_MAX: usize = 16 << 10;
 pub(super) struct Names(Option<(Resolver, OwnedFd)>);
 
 impl Names {
-    /// Whether an answer is to come.
+    /// Returns whether an answer is still pending.
     pub(super) fn is_pending(&self) -> bool {
         self.0.as_ref().is_some_and(|(resolver, _)| resolver.is_pending())
     }
 }
 
 impl<A: Service> Blocking<A> {
-    /// Has a name resolved.
+    /// Begins to resolve a name.
     ///
     /// # Errors
-    /// Why the lookup cannot be started.
+    /// The reason why the lookup cannot be started.
     pub(super) fn begin_lookup(&mut self, question: Question) -> Result<(), String> {
         let (resolver, _) = match &mut self.names.0 {
             Some(open) => open,
@@ -44,14 +45,14 @@ impl<A: Service> Blocking<A> {
         resolver.submit(question)
     }
 
-    /// Adds the notifier to what is waited for, while an answer is to come. Returns its place.
+    /// Adds the notifier to the polled descriptors while an answer is pending. Returns its index.
     pub(super) fn add_names(&mut self) -> Option<usize> {
         let (_, notifier) = self.names.0.as_ref().filter(|(resolver, _)| resolver.is_pending())?;
         self.polled.push(PollFd { fd: notifier.as_raw_fd(), events: POLLIN, revents: 0 });
         Some(self.polled.len() - 1)
     }
 
-    /// Delivers the answers that have arrived. `place` is what [`Blocking::add_names`] returned.
+    /// Delivers the answers that have arrived. `place` is the index that [`Blocking::add_names`] returned.
     pub(super) fn attend_names(&mut self, place: Option<usize>) {
         let has_rung =
             place.and_then(|place| self.polled.get(place)).is_some_and(|p| p.revents != 0);

@@ -1,4 +1,5 @@
-//! A tunnel: the client and a link tied together. What one sends is sent to the other.
+//! A tunnel: the client and an upstream connection, joined. The bytes that one side sends are sent to the
+//! other.
 
 use super::{Blocking, Client};
 use crate::stats::Counter;
@@ -13,10 +14,10 @@ use std::{
     os::fd::{AsRawFd, RawFd},
 };
 
-/// The far end of a tunnel, and what each end is still to be sent.
+/// The far end of a tunnel, and the unsent output for each end.
 pub(super) struct Tunnel {
     far: Transport,
-    /// For the client, and for the far end.
+    /// The unsent output for the client, and for the far end.
     kept: [Outbox; 2],
     /// Whether the client, and the far end, have closed their sides.
     has_ended: [bool; 2],
@@ -27,7 +28,8 @@ impl Tunnel {
         Self { far, kept: [to_client, to_far], has_ended: [false; 2] }
     }
 
-    /// What to wait for at an end. Nothing is received for an end that does not take what it has.
+    /// Returns the descriptor and events to wait for at an end. While an end does not take its output,
+    /// nothing more is received for it.
     fn wanted(&self, end: usize, fd: RawFd) -> (RawFd, i16) {
         let mut events = 0;
         if !self.has_ended[end] && self.kept[1 - end].is_empty() {
@@ -36,7 +38,8 @@ impl Tunnel {
         if !self.kept[end].is_empty() {
             events |= POLLOUT;
         }
-        // A descriptor without interest would report its end again and again, so poll skips it.
+        // poll(2) skips the descriptor -1. A descriptor without requested events would still report its
+        // hang-up at every wait.
         (if events == 0 { -1 } else { fd }, events)
     }
 
@@ -46,7 +49,7 @@ impl Tunnel {
 }
 
 impl<A: Service> Blocking<A> {
-    /// Passes bytes on until both ends have closed, or one of them has broken.
+    /// Passes bytes in both directions until both ends have closed, or one of them has failed.
     pub(super) fn run_tunnel(&mut self, mut tunnel: Tunnel) {
         let Some(client) = &self.client else { return };
         let fds = [client.transport.as_raw_fd(), tunnel.far.as_raw_fd()];
@@ -75,7 +78,7 @@ impl<A: Service> Blocking<A> {
         }
     }
 
-    /// The way to the client, or to the far end.
+    /// Returns the transport of the client, or of the far end.
     fn end_of<'s>(
         client: &'s mut Option<Client<A::Exchange>>,
         far: &'s mut Transport,
@@ -88,7 +91,7 @@ impl<A: Service> Blocking<A> {
         }
     }
 
-    /// Receives from this end for the other.
+    /// Receives from this end and sends to the other.
     fn pass_on(&mut self, tunnel: &mut Tunnel, end: usize, buffer: &mut [u8]) -> io::Result<()> {
         match Self::end_of(&mut self.client, &mut tunnel.far, end)?.receive(buffer) {
             Ok(0) => tunnel.has_ended[end] = true,
@@ -102,7 +105,7 @@ impl<A: Service> Blocking<A> {
         self.send_kept(tunnel, 1 - end)
     }
 
-    /// Sends what this end is to be sent, and then its end if the other has closed.
+    /// Sends the stored output to this end, and then closes the sending side if the other end has closed.
     fn send_kept(&mut self, tunnel: &mut Tunnel, end: usize) -> io::Result<()> {
         let Tunnel { far, kept, has_ended } = tunnel;
         let transport = Self::end_of(&mut self.client, far, end)?;
@@ -110,7 +113,7 @@ impl<A: Service> Blocking<A> {
         self.worker.counters.add(Counter::BytesSent, sent);
         outcome?;
         if kept[end].is_empty() && has_ended[1 - end] {
-            // Twice does no harm.
+            // Calling this twice does no harm.
             return transport.shut();
         }
         Ok(())

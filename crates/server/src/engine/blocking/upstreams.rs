@@ -1,4 +1,4 @@
-//! The links and alarms of applications, for one connection at a time.
+//! The upstream connections and alarms of services, for one connection at a time.
 
 use super::{Blocking, tunnel::Tunnel};
 use crate::stats::Counter;
@@ -19,13 +19,13 @@ use std::{
     os::fd::{AsRawFd, RawFd},
 };
 
-/// The transport of a link.
+/// The transport of an upstream connection.
 pub(super) struct UpstreamTransport {
     id: UpstreamId,
     transport: Transport,
-    /// Until when it must be connected.
+    /// The tick by which it must be connected; `None` once it is.
     deadline: Option<u32>,
-    /// Its TLS handshake waits for room in the socket, and not for input.
+    /// Whether its TLS handshake waits for room in the socket, and not for input.
     needs_room: bool,
 }
 
@@ -64,14 +64,14 @@ impl<A: Service> UpstreamDriver for Blocking<A> {
         self.hand_over(what);
     }
 
-    /// An engine that blocks for one client has no streams: [`crate::config::HubConfig`] says so
-    /// when the configuration is checked.
+    /// Never called: the blocking engine has no streams. [`crate::config::HubConfig`] rejects them when the
+    /// configuration is checked.
     fn make_stream(&mut self, exchange: ExchangeId, _: u32) {
         debug_assert!(false, "a stream of {exchange:?} in an engine that blocks");
     }
 
-    /// Ties the client of an exchange and a link together. Where one of them is gone, so is the
-    /// other.
+    /// Makes a tunnel of the client of an exchange and an upstream connection. If one of them is already
+    /// closed, the other is closed, too.
     fn make_tunnel(&mut self, exchange: ExchangeId, id: UpstreamId) {
         self.turns += 1;
         let is_open = self
@@ -110,7 +110,8 @@ impl<A: Service> UpstreamDriver for Blocking<A> {
         Ok(())
     }
 
-    /// What is waited for follows from the link's state.
+    /// Records what the handshake waits for. [`Blocking::add_upstreams`] derives the events from the
+    /// connection's state.
     fn await_handshake(&mut self, fd: RawFd, needs_room: bool) {
         if let Some(found) = self.upstreams.iter_mut().find(|l| l.transport.as_raw_fd() == fd) {
             found.needs_room = needs_room;
@@ -145,7 +146,7 @@ impl<A: Service> Blocking<A> {
             .is_some_and(|client| client.id == id.client && client.connection.is_running(id.number))
     }
 
-    /// Adds the links to what is waited for.
+    /// Adds the upstream connections to the polled descriptors.
     pub(super) fn add_upstreams(&mut self) {
         for UpstreamTransport { id, transport, needs_room, .. } in &self.upstreams {
             let mut events = 0;
@@ -164,25 +165,26 @@ impl<A: Service> Blocking<A> {
                     events |= POLLIN;
                 }
             }
-            // A descriptor without interest would report its end again and again, so poll skips it.
+            // poll(2) skips the descriptor -1. A descriptor without requested events would still report its
+            // hang-up at every wait.
             let fd = if events == 0 { -1 } else { transport.as_raw_fd() };
             self.polled.push(PollFd { fd, events, revents: 0 });
         }
     }
 
-    /// The next tick at which a link or an alarm has its time.
+    /// Returns the next tick at which an upstream connection or an alarm has a deadline.
     pub(super) fn next_deadline(&self) -> Option<u32> {
         let upstreams = self.upstreams.iter().filter_map(|upstream| upstream.deadline);
         let alarms = self.alarms.iter().map(|&(tick, _)| tick);
         upstreams.chain(alarms).min()
     }
 
-    /// Deals with what has happened to links; theirs are the places of `polled` from `first` on.
+    /// Handles the events of upstream connections, which are in `polled` from the index `first` on.
     pub(super) fn attend_upstreams(&mut self, first: usize) {
         if self.upstreams.is_empty() {
             return;
         }
-        // Each may end, or bring others: so they are looked up anew.
+        // Each event may close upstream connections or add new ones, so each is looked up again.
         let happened: Vec<(UpstreamId, i16)> = self
             .upstreams
             .iter()
@@ -212,7 +214,7 @@ impl<A: Service> Blocking<A> {
             }
             return;
         }
-        // An error or the other side's end is what receiving or sending says.
+        // Receiving or sending returns an error or the end of the peer's stream.
         if happened & !POLLOUT != 0 {
             self.receive_on_upstream(id);
         }
@@ -221,7 +223,7 @@ impl<A: Service> Blocking<A> {
         }
     }
 
-    /// Rings the alarms that have their time.
+    /// Delivers the events of the alarms that have expired.
     pub(super) fn attend_alarms(&mut self) {
         if self.alarms.is_empty() {
             return;
