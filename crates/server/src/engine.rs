@@ -1,4 +1,4 @@
-//! The loops that drive connections: one file an engine.
+//! The engines: the loops that drive connections, one file for each.
 
 pub(crate) mod blocking;
 pub(crate) mod control;

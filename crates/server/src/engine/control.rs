@@ -1,11 +1,11 @@
 //! The control channel between the main thread and a worker: lines of text over a pair of sockets.
 //!
-//! The channel carries bytes instead of a queue of values, so that it works across fork(2), too. It is
-//! a socket instead of an eventfd, because not every mechanism can wait for an eventfd (RT signals).
+//! The channel carries bytes instead of a queue of values, so that it also works across fork(2). It is a
+//! socket instead of an eventfd, because not every mechanism can wait for an eventfd (RT signals).
 //!
-//! Under load a mechanism may report the socket late: behind thousands of queued signals, a report
-//! took seconds. Therefore a counter in shared memory shows at once that there is a command. A worker
-//! that is a process has only the socket.
+//! Under load, a mechanism may report the socket late: behind thousands of queued signals, a report took
+//! seconds. Therefore a counter in shared memory shows at once that there is a command. A worker that is a
+//! process has only the socket.
 
 use crate::stats::Statistics;
 use rustix::net::SendFlags;
@@ -23,35 +23,35 @@ use std::{
     time::Duration,
 };
 
-/// How long a worker may take to send its figures, or to take a command.
+/// How long a worker may take to send its statistics, or to take a command.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// A line that is longer is no command.
+/// The maximum length of a command in bytes; a longer line is not a command.
 const COMMAND_BYTES: usize = 64;
 
 /// A command of the main thread to a worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WorkerCommand {
-    /// Send your figures, with this number.
+    /// Send the statistics, with this number.
     Statistics(u64),
-    /// Stop accepting, end what is in flight within the time.
+    /// Stop accepting, and end the requests in flight within the time.
     Stop {
         /// In whole milliseconds.
         grace: Duration,
     },
-    /// Something that the workers share has changed: look at it.
+    /// State that the workers share has changed: check it.
     News,
-    /// Make ready to serve by the configuration that is offered under this number.
+    /// Prepare to serve with the configuration that is offered under this number.
     Prepare(u64),
-    /// Serve by it from now on.
+    /// Serve with the prepared configuration of this number from now on.
     Commit(u64),
-    /// Send idle connections on the channel that comes with this.
+    /// Send idle connections on the channel that arrives with this command.
     Depart,
-    /// Take in the connections that come on the channel that comes with this.
+    /// Take over the connections that arrive on the channel that arrives with this command.
     Adopt,
-    /// The successor does not take over.
+    /// The successor does not take over: keep serving.
     Stay,
-    /// It does: end what is in progress within the time.
+    /// The successor takes over: end the requests in progress within the time.
     Leave {
         /// In whole milliseconds.
         drain: Duration,
@@ -91,7 +91,7 @@ impl WorkerCommand {
     }
 }
 
-/// How many lines were written.
+/// The number of lines that were written.
 pub(crate) type LineCounter = Arc<AtomicU32>;
 
 /// The worker's end.
@@ -99,7 +99,7 @@ pub(crate) type LineCounter = Arc<AtomicU32>;
 pub(crate) struct Inbox {
     notifier: OwnedFd,
     raised: LineCounter,
-    /// How many lines were taken. One may be taken before it is counted as written.
+    /// The number of lines that were taken. A line may be taken before it is counted as written.
     taken: u32,
     /// The start of a line.
     partial: Vec<u8>,
@@ -108,25 +108,27 @@ pub(crate) struct Inbox {
 }
 
 impl Inbox {
-    /// `notifier` is what [`Remote::pair`] or [`Remote::pair_again`] gave, or a copy of it, and so is `raised`.
+    /// Creates the worker's end. `notifier` and `raised` are the values that [`Remote::pair`] or
+    /// [`Remote::pair_again`] returned, or copies of them.
     pub(crate) fn new(notifier: OwnedFd, raised: LineCounter) -> Self {
         Self { notifier, raised, taken: 0, partial: Vec::new(), descriptors: VecDeque::new() }
     }
 
-    /// Whether there is a command that the mechanism may not have reported yet. A busy worker
+    /// Returns whether there is a command that the mechanism may not have reported yet. A busy worker
     /// checks this before each wait.
     #[inline]
     pub(crate) fn is_raised(&self) -> bool {
         self.raised.load(Ordering::Acquire).wrapping_sub(self.taken).cast_signed() > 0
     }
 
-    /// For the interest set.
+    /// Returns the descriptor for the interest set.
     pub(crate) fn as_fd(&self) -> BorrowedFd<'_> {
         self.notifier.as_fd()
     }
 
-    /// Takes all commands that have arrived. When no sender is left, that is a stop without grace:
-    /// a level-triggered mechanism would report the end of the socket for ever.
+    /// Takes all commands that have arrived. When all senders have closed the channel, this returns a stop
+    /// without grace: a level-triggered mechanism would otherwise report the end of the socket at every
+    /// wait.
     pub(crate) fn take(&mut self) -> Vec<WorkerCommand> {
         let mut commands = Vec::new();
         let mut buffer = [0; 256];
@@ -145,9 +147,8 @@ impl Inbox {
             if count == 0 {
                 commands.push(WorkerCommand::Stop { grace: Duration::ZERO });
             }
-            // The end of the stream arrives as an event of its own, so a sender that waits for
-            // figures gets them first.
-            // A descriptor ends what one call receives, and more may stand behind it.
+            // The end of the stream arrives as an event of its own, so a sender that waits for statistics
+            // gets them first. One call receives no bytes after a descriptor, so more bytes may follow.
             if count < buffer.len() && descriptor.is_none() {
                 break;
             }
@@ -156,16 +157,16 @@ impl Inbox {
         commands
     }
 
-    /// The descriptor that came with the oldest command that has one.
+    /// Returns the descriptor that arrived with the oldest command that has one.
     pub(crate) fn take_descriptor(&mut self) -> Option<OwnedFd> {
         self.descriptors.pop_front()
     }
 
-    /// Sends the figures that a command requested. Where they do not fit, because nobody reads
-    /// them, they are dropped: a worker does not wait for that.
+    /// Sends the statistics that a command requested. They are dropped if the socket is full because the
+    /// main thread does not read: the worker does not wait for it.
     pub(crate) fn answer(&self, number: u64, statistics: &Statistics) {
         let line = format!("{number} {}\n", statistics.to_json(""));
-        // Not counted: this call is part of the measurement, not of what is measured.
+        // This call is not counted: it belongs to the measurement and not to the measured work.
         let _ = rustix::net::send(&self.notifier, line.as_bytes(), SendFlags::NOSIGNAL);
     }
 }
@@ -183,12 +184,12 @@ struct Line {
     requested: u64,
 }
 
-/// Figures that were requested and have not arrived yet.
+/// Statistics that were requested and have not arrived yet.
 #[derive(Debug)]
 pub(crate) struct PendingReplies<'a>(MutexGuard<'a, Line>);
 
 impl Remote {
-    /// Both ends; the second and the third are for [`Inbox::new`].
+    /// Creates both ends; the second and the third value are for [`Inbox::new`].
     ///
     /// # Errors
     /// The errors of socketpair(2).
@@ -199,8 +200,8 @@ impl Remote {
         Ok((Self { line: Mutex::new(line), raised: raised.clone() }, far, raised))
     }
 
-    /// Takes the worker's end away from a worker that has ended, for another one: what knows this end need not
-    /// know of it. Commands that were not taken are lost.
+    /// Replaces the worker's end, for a new worker in place of one that has ended. This end stays valid for
+    /// code that holds it. Commands that were not taken are lost.
     ///
     /// # Errors
     /// The errors of socketpair(2).
@@ -208,33 +209,33 @@ impl Remote {
         let (near, far) = sockets()?;
         let mut line = self.line();
         line.stream = BufReader::new(near);
-        // Commands are counted under the same lock: the count begins anew with the socket.
+        // Commands are counted under the same lock: the count restarts with the new socket.
         self.raised.store(0, Ordering::Release);
         Ok((far, self.raised.clone()))
     }
 
-    /// Notifies the worker that shared state has changed; a worker that has ended does not receive
-    /// it.
+    /// Notifies the worker that shared state has changed. A worker that has ended does not receive the
+    /// command.
     pub(crate) fn notify(&self) {
         self.tell(&self.line(), WorkerCommand::News);
     }
 
-    /// Tells the worker to prepare for the configuration with this number.
+    /// Sends the command to prepare for the configuration with this number.
     pub(crate) fn prepare_renewal(&self, number: u64) {
         self.tell(&self.line(), WorkerCommand::Prepare(number));
     }
 
-    /// Tells the worker to serve by the configuration with this number, which it has prepared.
+    /// Sends the command to serve with the configuration with this number, which the worker has prepared.
     pub(crate) fn commit_renewal(&self, number: u64) {
         self.tell(&self.line(), WorkerCommand::Commit(number));
     }
 
-    /// Tells the worker to stop; a worker that has ended does not receive it.
+    /// Sends the command to stop. A worker that has ended does not receive the command.
     pub(crate) fn stop(&self, grace: Duration) {
         self.tell(&self.line(), WorkerCommand::Stop { grace });
     }
 
-    /// Sends the worker a channel, with what it is to do with it.
+    /// Sends a channel to the worker, with the command for it.
     ///
     /// # Errors
     /// The worker has ended, or does not take commands.
@@ -246,19 +247,19 @@ impl Remote {
         Ok(())
     }
 
-    /// Tells the worker that the successor does not take over, or that it does.
+    /// Sends the command which says that the successor takes over, or that it does not.
     pub(crate) fn end_upgrade(&self, command: WorkerCommand) {
         self.tell(&self.line(), command);
     }
 
     fn tell(&self, line: &Line, command: WorkerCommand) {
         let written = line.stream.get_ref().write_all(command.line().as_bytes());
-        // After the write: a worker that sees the new count finds the command.
+        // The count is raised after the write, so that a worker that sees the new count finds the command.
         self.raised.fetch_add(written.is_ok().into(), Ordering::Release);
     }
 
-    /// Requests figures, which [`PendingReplies::answer`] waits for: so that several workers can
-    /// compute them at the same time.
+    /// Requests statistics. [`PendingReplies::answer`] waits for them, so several workers can compute them
+    /// at the same time.
     pub(crate) fn request_statistics(&self) -> PendingReplies<'_> {
         let mut line = self.line();
         line.requested += 1;
@@ -280,7 +281,7 @@ fn sockets() -> io::Result<(UnixStream, OwnedFd)> {
 }
 
 impl PendingReplies<'_> {
-    /// The figures; nothing of a worker that has ended, or that takes too long.
+    /// Waits for the statistics. Returns `None` if the worker has ended, or takes too long.
     pub(crate) fn answer(mut self) -> Option<Statistics> {
         loop {
             let mut line = String::new();

@@ -1,4 +1,4 @@
-//! Sockets on their way to somewhere, for the links of applications.
+//! Starts the connections of services to upstream servers, without blocking.
 
 use crate::reactor::Endpoint;
 use pollux_sys as sys;
@@ -8,8 +8,8 @@ use std::{
     os::fd::{AsFd, OwnedFd},
 };
 
-/// The kind of failure that a service receives. A lack of descriptors or memory on this host is one
-/// kind: it says nothing about the address that was dialled.
+/// Returns the kind of failure that a service receives. A lack of descriptors or memory on this host is one
+/// kind: it indicates nothing about the address that was dialled.
 pub(super) fn kind_of(error: &io::Error) -> io::ErrorKind {
     match error.raw_os_error() {
         Some(libc::EMFILE | libc::ENFILE | libc::ENOBUFS | libc::ENOMEM) => {
@@ -19,13 +19,13 @@ pub(super) fn kind_of(error: &io::Error) -> io::ErrorKind {
     }
 }
 
-/// A socket on its way to `endpoint`, non-blocking.
+/// Creates a non-blocking socket and starts to connect it to `endpoint`.
 pub(super) fn connect(endpoint: &Endpoint) -> io::Result<OwnedFd> {
     match endpoint {
         Endpoint::Tcp(address) | Endpoint::Tls(address, _) => {
             let destination = sys::Address::from(*address);
             let socket = sys::tcp_socket(&destination)?;
-            // Else the second half of a request could wait for the peer's delayed acknowledgement.
+            // Otherwise the second half of a request could wait for the peer's delayed acknowledgement.
             SockRef::from(&socket).set_tcp_nodelay(true)?;
             match sys::connect(socket.as_fd(), &destination) {
                 Err(error) if error.raw_os_error() != Some(libc::EINPROGRESS) => Err(error),
@@ -34,7 +34,7 @@ pub(super) fn connect(endpoint: &Endpoint) -> io::Result<OwnedFd> {
         }
         Endpoint::Unix(path) => {
             let socket = Socket::new(Domain::UNIX, Type::STREAM.nonblocking().cloexec(), None)?;
-            // EAGAIN is a full backlog: unlike TCP's, it would never come to an end by itself.
+            // EAGAIN means a full backlog: unlike with TCP, no later event would complete such a connect.
             sys::count(sys::Call::Connect, || socket.connect(&SockAddr::unix(path)?))?;
             Ok(socket.into())
         }

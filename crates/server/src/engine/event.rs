@@ -2,17 +2,16 @@
 //!
 //! # Edge-triggered mechanisms
 //!
-//! They report an arrival once, so nothing may be left unread without a note. Reading until
-//! `WouldBlock` would cost a second recv(2) a request; instead a recv that returns less than the
-//! buffer holds has drained the socket (epoll(7), "edge-triggered", Q9), with one exception: the
-//! end of the stream may stand behind the data. The mechanism says so in the same event
-//! ([`Readiness::READ_CLOSED`]), or in a further one if it comes later. A signal says only that
-//! something has come, and for the end there is a signal more; so where events were only noted
-//! ([`Marks::INPUT_WAITS`]) one of them may have been the end, and the socket is read until
-//! `WouldBlock`.
+//! They report each arrival once, so the engine must remember unread input. Reading until `WouldBlock`
+//! would cost a second recv(2) for each request. Instead, a recv that returns fewer bytes than the buffer
+//! holds has drained the socket (epoll(7), "edge-triggered", Q9). There is one exception: the end of the
+//! stream may follow the data. The mechanism reports the end in the same event
+//! ([`Readiness::READ_CLOSED`]), or in a further event if the end arrives later. A signal reports only that
+//! input has arrived; the end of the stream causes one more signal. So if events were only noted
+//! ([`Marks::INPUT_WAITS`]), one of them may have been the end, and the socket is read until `WouldBlock`.
 //!
-//! What is left deliberately (a full buffer, output that must leave first, an accept limit) is
-//! noted in [`Marks`] or in the list `again`.
+//! The engine sometimes leaves input unread on purpose: the buffer is full, output must be sent first, or
+//! the accept limit is reached. It notes this in [`Marks`] or in the list `again`.
 
 mod accept;
 mod admit;
@@ -70,14 +69,14 @@ use std::{
     time::Duration,
 };
 
-/// The receive buffer, one a worker. Most requests are far shorter.
+/// The length of the receive buffer in bytes; each worker has one buffer. Most requests are far shorter.
 const INPUT_BYTES: usize = pollux_tls::RECORD_MAX;
-/// How often one connection is read for one event before the others have their turn.
+/// The maximum number of reads of one connection for one event; then the engine serves other connections.
 const READS_PER_EVENT: usize = 4;
-/// How long a connection may take to close after we have closed our side.
+/// How long a connection may stay open after this side has closed its direction.
 const LINGER: Duration = Duration::from_secs(5);
 
-/// One worker's loop.
+/// The loop of one worker.
 pub(crate) struct Engine<M, A: Service> {
     mechanism: M,
     service: A,
@@ -92,36 +91,38 @@ pub(crate) struct Engine<M, A: Service> {
     inbox: Inbox,
     inbox_token: Token,
     input: Box<[u8]>,
-    /// For links and tunnels; made when the first one is.
+    /// The receive buffer for upstream connections and tunnels; allocated when the first of them exists.
     upstream_input: Vec<u8>,
     outbox: Outbox,
-    /// Clients, whether they speak HTTP or through a tunnel.
+    /// The number of client connections, including tunnels, streams, and connections that have not sent
+    /// their PROXY protocol header yet.
     clients: usize,
-    /// Connections with something left that no event will report, each marked `QUEUED`.
+    /// Connections with work that no event will report; each has the mark `QUEUED`.
     again: VecDeque<RawFd>,
-    /// What a call of the service has left to do about streams; kept for its memory.
+    /// The changes to streams that a call of the service requires. The vector is kept to reuse its memory.
     stream_changes: Vec<streams::Change>,
-    /// Whose time is over; kept for its memory.
+    /// The nodes whose deadline has passed. The vector is kept to reuse its memory.
     due: Vec<u32>,
-    /// The mechanism reports an arrival once.
+    /// Whether the mechanism is edge-triggered: it reports an arrival once.
     is_edge: bool,
     discipline: Discipline,
     large_file: LargeFile,
     failed_waits: FailedWaits,
-    /// Connections that give way at the limit.
+    /// Idle connections that are closed when the connection limit is reached.
     idle: evict::IdleReserve,
-    /// An idle connection stays: neither is a stop requested, nor does a successor take it over.
+    /// Whether idle connections stay open in this worker: no stop is requested, and no successor is taking
+    /// connections over.
     keeps_idle: bool,
-    /// Idle connections that leave for a successor, or come from the former server.
+    /// Transfers of idle connections to a successor, or from the former server.
     transfers: transfer::Transfers,
-    /// How a new configuration takes effect, if one can.
+    /// Applies a new configuration; `None` if the configuration cannot change.
     renewer: Option<Renewer<A>>,
     /// The tick at which a stop no longer waits for connections.
     stop_at: Option<u32>,
 }
 
 impl<M: Mechanism, A: Service> Engine<M, A> {
-    /// Opens the mechanism and takes in the listeners and the inbox.
+    /// Opens the mechanism and adds the listeners and the inbox to it.
     pub(crate) fn new(
         config: &Config,
         options: &Options,
@@ -170,18 +171,19 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
         Self { renewer, ..self }
     }
 
-    /// Lets a successor take the connections over; the worker of this number reports to the main thread.
+    /// Lets a successor take the connections over. `worker` is the number of this worker in its reports to
+    /// the main thread.
     pub(crate) fn with_reports(self, worker: usize, reports: Reports) -> Self {
         Self { transfers: transfer::Transfers::new(worker, reports), ..self }
     }
 
-    /// Runs until a stop has been requested and is done. Returns the last figures.
+    /// Runs until a stop has been requested and has completed. Returns the last statistics.
     pub(crate) fn run(mut self) -> anyhow::Result<Statistics> {
         let mut looks_again = false;
         loop {
             let timeout = self.timeout();
-            // Read before the wait: what had happened when the command came is normally reported by
-            // this wait, and so is part of the answer.
+            // Read before the wait: events that occurred before the command are normally reported by this
+            // wait, so the answer includes them.
             let is_pending = self.inbox.is_raised();
             let happened = self.wait(timeout)?;
             self.worker.counters.add(Counter::Waits, 1);
@@ -195,8 +197,8 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
                 self.handle_inbox();
             }
             self.run_queued();
-            // After a stop of the process (SIGSTOP) the wait is interrupted and the deadlines are
-            // over: input that arrived during the stop is handled first.
+            // After a suspension of the process (SIGSTOP), the wait is interrupted and the deadlines have
+            // passed: input that arrived during the suspension is handled first.
             looks_again = happened == 0 && !looks_again && self.is_overdue();
             if !looks_again {
                 self.expire();
@@ -260,7 +262,7 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
         }
     }
 
-    /// Of what is no client that speaks HTTP.
+    /// Dispatches an event of a peer that is not an HTTP client.
     #[cold]
     fn dispatch_beside(&mut self, fd: RawFd, readiness: Readiness) {
         match self.table.get_mut(fd).map(|slot| &slot.peer) {
@@ -288,7 +290,7 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
             match command {
                 WorkerCommand::Statistics(number) => self.inbox.answer(number, &self.statistics()),
                 WorkerCommand::Stop { grace } => self.stop(grace),
-                // To wake the loop is enough: it looks at its streams in each pass.
+                // Waking the loop is enough: each iteration checks the streams.
                 WorkerCommand::News => {}
                 WorkerCommand::Prepare(number) => self.prepare_renewal(number),
                 WorkerCommand::Commit(number) => self.commit_renewal(number),
@@ -308,7 +310,7 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
         }
     }
 
-    /// Something has happened to a connection that waits for something else.
+    /// Handles an event of a connection that waits for something else.
     #[cold]
     fn on_event_meanwhile(&mut self, fd: RawFd, need: Need, readiness: Readiness) {
         let Some(slot) = self.table.get_mut(fd) else { return };
@@ -317,12 +319,12 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
         }
         match need {
             Need::Send if readiness.is_writable() => self.send_parked(fd),
-            // Nobody is there any more whom an answer could reach.
+            // The client has disconnected, so no response can reach it.
             Need::Service if readiness.intersects(Readiness::HANGUP | Readiness::ERROR) => {
                 self.close(fd);
             }
             Need::Service if readiness.is_readable() => self.receive_meanwhile(fd),
-            // It has its turn soon.
+            // The connection is already queued, or the event needs no action.
             _ => {}
         }
     }
@@ -335,7 +337,8 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
             Discipline::Eager if self.is_edge => Marks::READS | Marks::WRITES,
             _ => Marks::WRITES,
         };
-        // A change makes an edge-triggered mechanism look again, which per-state rests on.
+        // A change of interest makes an edge-triggered mechanism check readiness again. Per-state interest
+        // relies on this.
         let must_look = self.discipline == Discipline::PerState && self.is_edge;
         if self.change_interest(fd, wanted, must_look) {
             self.rearm(fd);
@@ -349,19 +352,19 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
         }
     }
 
-    /// Whether interest is registered once, for both directions, and never changed.
+    /// Returns whether interest is registered once, for both directions, and never changed.
     fn registers_once(&self) -> bool {
         self.is_edge && self.discipline == Discipline::Eager
     }
 
-    /// Registers for nothing: a level-triggered mechanism would report unread input at every wait.
+    /// Removes all interest: a level-triggered mechanism would report unread input at every wait.
     fn disable_read(&mut self, fd: RawFd) {
         if !self.registers_once() {
             self.change_interest(fd, Marks::empty(), false);
         }
     }
 
-    /// Returns whether the connection is still there.
+    /// Changes the interest to `wanted`. Returns whether the connection is still open.
     fn change_interest(&mut self, fd: RawFd, wanted: Marks, even_if_same: bool) -> bool {
         let both = Marks::READS | Marks::WRITES;
         let Some(slot) = self.table.get_mut(fd) else { return false };
@@ -380,7 +383,8 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
         true
     }
 
-    /// Ends the connection if that is due, else sets the timeout of what it waits for.
+    /// Closes or requeues the connection if that is due. Otherwise sets the timeout of what the connection
+    /// waits for.
     #[inline]
     fn rearm(&mut self, fd: RawFd) {
         let Some(slot) = self.table.get_mut(fd) else { return };
@@ -396,7 +400,7 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
             Need::Close => return self.close(fd),
         };
         let requests = connection.requests() as u16;
-        // Only a new request moves the deadline on, or a good piece of a body, not each byte.
+        // Only a new request or a large piece of a body postpones the deadline; a single byte does not.
         let more = class == Class::Header && connection.takes_progress();
         if slot.class == class && slot.armed_at == requests && !more && class != Class::KeepAlive {
             return;
@@ -427,14 +431,14 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
         }
     }
 
-    /// What was waited for is over: input is wanted again.
+    /// Waits for input again after the service or the peer has completed what the connection waited for.
     #[cold]
     fn read_again(&mut self, fd: RawFd) {
         self.wait_to_read(fd);
         self.requeue_for_input(fd);
     }
 
-    /// Queues a connection whose input no event reports again. A direct call would grow the stack.
+    /// Queues a connection whose input no event will report again. A direct call would grow the stack.
     #[cold]
     fn requeue_for_input(&mut self, fd: RawFd) {
         let Some(slot) = self.table.get_mut(fd) else { return };
@@ -443,7 +447,8 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
         }
     }
 
-    /// All output has left, no further request is taken, and the peer may still be sending.
+    /// Closes this side's direction after all output was sent. No further request is accepted, and the peer
+    /// may still be sending.
     #[cold]
     fn linger(&mut self, fd: RawFd) {
         let Some(slot) = self.table.get_mut(fd) else { return };
@@ -479,7 +484,7 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
         self.client_has_gone(fd);
     }
 
-    /// Closes whatever has this descriptor, which is broken.
+    /// Closes the peer with this descriptor, of any kind, because the descriptor is broken.
     #[cold]
     fn end_peer(&mut self, fd: RawFd) {
         match self.table.get_mut(fd).map(|slot| &slot.peer) {
@@ -499,7 +504,7 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
     fn close_socket(&mut self, fd: RawFd) {
         if let Some((transport, token)) = self.table.remove(fd) {
             debug_assert_eq!(transport.as_raw_fd(), fd);
-            // The descriptor is closed whatever it says.
+            // The descriptor is closed even if the mechanism returns an error.
             let _ = self.mechanism.close(token, transport.into_socket());
         }
     }
@@ -515,20 +520,20 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
         self.table.get_mut(fd)?.client()
     }
 
-    /// Whether an exchange still waits for something.
+    /// Returns whether an exchange still waits for something.
     fn is_running(&mut self, exchange: ExchangeId) -> bool {
         let slot = self.table.get_mut(exchange.client.fd);
         let slot = slot.filter(|slot| slot.generation() == exchange.client.generation);
         slot.and_then(|slot| slot.client()).is_some_and(|c| c.is_running(exchange.number))
     }
 
-    /// Sets a deadline for a node of the wheel.
+    /// Sets a deadline for a node of the timer wheel.
     fn arm(&mut self, node: u32, deadline: u32) {
         let nodes = &mut Timers { table: &mut self.table, reactor: &mut self.reactor };
         self.timers.arm(nodes, node, deadline);
     }
 
-    /// Puts a connection on the list of those with something left.
+    /// Puts a connection on the list of connections with remaining work, once.
     fn requeue(&mut self, fd: RawFd) {
         let Some(slot) = self.table.get_mut(fd) else { return };
         if !slot.marks.contains(Marks::QUEUED) {
@@ -537,17 +542,17 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
         }
     }
 
-    /// Goes on where something was left. Each connection on the list has one turn.
+    /// Continues the work of each connection on the list, once.
     #[inline]
     fn run_queued(&mut self) {
         for _ in 0..self.again.len() {
             let Some(fd) = self.again.pop_front() else { break };
-            // The number may have been closed and used again: then this is a spurious event.
+            // The descriptor may have been closed and reused; then this acts as a spurious event.
             let Some(slot) = self.table.get_mut(fd) else { continue };
             slot.marks -= Marks::QUEUED;
             match &slot.peer {
                 Peer::Client(connection) => match connection.need() {
-                    // A further turn goes on with what was received, too.
+                    // A further iteration also processes input that was received before.
                     Need::Send | Need::Requeue => self.send_parked(fd),
                     Need::Service => self.receive_meanwhile(fd),
                     _ => self.receive(fd),

@@ -1,27 +1,27 @@
-//! Waits that fail: the same policy for every wait.
+//! The policy for waits that fail, the same for every wait.
 
 use std::{fmt::Display, io, thread, time::Duration};
 
-/// So many waits in a row may fail for want of memory or the like, with such a pause after each:
-/// five seconds.
+/// The maximum number of consecutive waits that may fail for lack of memory or the like. With the pause
+/// after each, this is five seconds.
 const FAILED_WAITS: u32 = 100;
 const FAILED_WAIT_PAUSE: Duration = Duration::from_millis(50);
 
-/// How many waits have failed, one after the other.
+/// The number of consecutive waits that have failed.
 #[derive(Debug, Default)]
 pub(crate) struct FailedWaits(u32);
 
 impl FailedWaits {
-    /// A wait went well.
+    /// Resets the count after a wait that succeeded.
     #[inline]
     pub(crate) fn forget(&mut self) {
         self.0 = 0;
     }
 
-    /// A wait has failed, with this number if the kernel returned one. Where it was for want of something
-    /// that may come back (ENOMEM, EAGAIN or EBUSY of a ring), it is to be tried again: then this waits
-    /// a moment, and returns true. After some seconds of that, and after any other failure, it returns
-    /// false.
+    /// Records that a wait has failed, with the error number `number` if the kernel returned one. If the
+    /// cause may be temporary (ENOMEM, EAGAIN or EBUSY of a ring), this function pauses for a moment and
+    /// returns true: the caller tries again. After some seconds of such failures, and after any other
+    /// failure, it returns false.
     #[cold]
     pub(crate) fn bear(&mut self, number: Option<i32>, error: &dyn Display) -> bool {
         self.0 = self.0.saturating_add(1);
@@ -35,10 +35,10 @@ impl FailedWaits {
         true
     }
 
-    /// [`FailedWaits::bear`] for an error of a system call.
+    /// Calls [`FailedWaits::bear`] for an error of a system call.
     ///
     /// # Errors
-    /// The error, where it is not to be tried again.
+    /// Returns the error if the wait must not be tried again.
     #[cold]
     pub(crate) fn bear_error(&mut self, error: io::Error) -> io::Result<()> {
         if self.bear(error.raw_os_error(), &error) { Ok(()) } else { Err(error) }

@@ -1,34 +1,36 @@
-//! What an error of accept(2) means, for every engine.
+//! The meaning of an error of accept(2), for every engine.
 
 use std::io;
 
-/// Why there is no connection.
+/// The reason why accept(2) has returned no connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refusal {
     /// The queue is empty.
     Empty,
-    /// The connection was dead before it was accepted, or a signal came; there may be others.
+    /// The connection was closed before it was accepted, or a signal interrupted the call; other
+    /// connections may be waiting.
     Dead,
-    /// A descriptor or memory is wanting.
+    /// The process or the system has no free descriptor or memory.
     Exhausted,
-    /// A policy forbids it: the next call fails, too, until the policy changes.
+    /// A policy forbids the call. The next call fails too, until the policy changes.
     Forbidden,
-    /// It is no listener any more (a process that shares it has shut it down), and every call would
-    /// fail in the same way.
+    /// The socket is no longer a listener (a process that shares it has shut it down). Every further call
+    /// would fail in the same way.
     Gone,
 }
 
 impl Refusal {
-    /// What this error means. An unknown error does not pass by itself either: if it were taken for
-    /// an empty queue, the mechanism would report the connection again at once, without end.
+    /// Returns the meaning of this error. An unknown error counts as lasting: if it were treated as an
+    /// empty queue, the mechanism would report the connection again at once, without end.
     #[cold]
     pub(crate) fn of(error: &io::Error) -> Self {
         match error.raw_os_error() {
             Some(libc::EAGAIN) => Self::Empty,
             Some(libc::EMFILE | libc::ENFILE | libc::ENOBUFS | libc::ENOMEM) => Self::Exhausted,
             Some(libc::EINVAL | libc::EBADF | libc::ENOTSOCK) => Self::Gone,
-            // accept(2), "Error handling": errors of the new connection are handed over here, and are
-            // none of ours. Not EOPNOTSUPP, which is this listener's own.
+            // accept(2), "Error handling": accept returns errors of the new connection here, and they do
+            // not concern the listener. EOPNOTSUPP is not in this list, because it is an error of the
+            // listener.
             Some(
                 libc::ECONNABORTED
                 | libc::EINTR
@@ -42,13 +44,13 @@ impl Refusal {
                 | libc::ETIMEDOUT
                 | libc::ECONNRESET,
             ) => Self::Dead,
-            // EPERM and EACCES of a firewall or a security module, ENOSYS of a seccomp filter,
-            // EOPNOTSUPP, and whatever else there may be.
+            // EPERM and EACCES of a firewall or a security module, ENOSYS of a seccomp filter, EOPNOTSUPP,
+            // and all unknown errors.
             _ => Self::Forbidden,
         }
     }
 
-    /// What to do about it; for messages.
+    /// Returns advice for the operator; for messages.
     pub(crate) fn advice(self) -> &'static str {
         match self {
             Self::Exhausted => {

@@ -1,5 +1,5 @@
-//! Names are resolved by a thread beside, since the C library's resolver blocks: for as long as
-//! servers of names are silent, which may be half a minute and more.
+//! Resolves names in a separate thread, because the C library's resolver blocks. It blocks for as long as
+//! name servers do not answer, which may be half a minute or more.
 
 use crate::reactor::Question;
 use pollux_sys::{self as sys, spawn_detached};
@@ -14,22 +14,22 @@ use std::{
     },
 };
 
-/// What a name was resolved to, or why it was not.
+/// The addresses of a name, or the reason why the lookup failed.
 pub(super) type Answer = Result<Vec<SocketAddr>, String>;
 
-/// A question, and where its answer goes.
+/// A question, and the channel and notifier for its answer.
 struct Job {
     question: Question,
     answers: Sender<(Question, Answer)>,
     notifier: Arc<OwnedFd>,
 }
 
-/// Where to put questions.
+/// The sending end of the queue of questions.
 type Jobs = SyncSender<Job>;
 
-/// The one thread of all the units of a process that block: each of them may live for one connection
-/// only, and a thread that waits for a silent server cannot be ended. With the process that started
-/// it: a forked child has none of its parent's threads.
+/// The queue of the one resolver thread that all blocking workers of a process share. A blocking worker may
+/// exist for one connection only, and a thread that waits for a silent server cannot be ended. The process
+/// ID is that of the process that started the thread: a forked child has none of its parent's threads.
 static SHARED: Mutex<Option<(u32, Jobs)>> = Mutex::new(None);
 
 /// A client of the resolver thread: its questions and their answers.
@@ -43,19 +43,19 @@ pub(super) struct Resolver {
 }
 
 impl Resolver {
-    /// With a thread of its own, and room for so many questions. Returns also what becomes readable
-    /// when there are answers.
+    /// Starts a thread for this client alone, with room for `questions_max` questions. Also returns the
+    /// descriptor that becomes readable when there are answers.
     ///
     /// # Errors
-    /// There is no thread, or no pair of sockets to ring with.
+    /// The thread or the pair of sockets for notifications cannot be created.
     pub(super) fn open(questions_max: usize) -> io::Result<(Self, OwnedFd)> {
         Self::at(start(questions_max)?)
     }
 
-    /// With the thread that all blocking workers share.
+    /// Uses the thread that all blocking workers of the process share, and starts it if necessary.
     ///
     /// # Errors
-    /// As [`Resolver::open`].
+    /// The same as [`Resolver::open`].
     pub(super) fn open_shared(questions_max: usize) -> io::Result<(Self, OwnedFd)> {
         let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
         let me = std::process::id();
@@ -63,7 +63,8 @@ impl Resolver {
             Some((process, jobs)) if *process == me => jobs.clone(),
             _ => {
                 let jobs = start(questions_max)?;
-                // The parent's is forgotten: its thread is not here, and its memory is the parent's.
+                // The parent's queue is leaked: its thread does not exist in this process, and its memory
+                // belongs to the parent.
                 std::mem::forget(shared.replace((me, jobs.clone())));
                 jobs
             }
@@ -84,7 +85,7 @@ impl Resolver {
     /// Submits a question.
     ///
     /// # Errors
-    /// Too many questions wait already.
+    /// Too many questions are already waiting, or the thread has ended.
     pub(super) fn submit(&mut self, question: Question) -> Result<(), String> {
         let (answers, notifier) = (self.answer.clone(), self.far_end.clone());
         let job = Job { question, answers, notifier };
@@ -101,17 +102,17 @@ impl Resolver {
         }
     }
 
-    /// Whether an answer is still to come.
+    /// Returns whether an answer is still pending.
     pub(super) fn is_pending(&self) -> bool {
         self.pending > 0
     }
 
-    /// Whether its thread has ended: nobody will answer.
+    /// Returns whether the thread has ended: then no answer will arrive.
     pub(super) fn has_ended(&self) -> bool {
         self.has_ended
     }
 
-    /// The answers that have come; the notifier has been reset.
+    /// Takes the answers that have arrived. The caller has drained the notifier.
     pub(super) fn take(&mut self) -> Vec<(Question, Answer)> {
         let answers: Vec<_> = self.answers.try_iter().collect();
         self.pending -= answers.len();
@@ -119,7 +120,8 @@ impl Resolver {
     }
 }
 
-/// Reads all signals of a notifier. Returns whether its other end is closed: it would be readable for ever.
+/// Reads all notifications of a notifier. Returns whether its other end is closed: then the notifier would
+/// stay readable forever.
 pub(super) fn drain_notifier(notifier: BorrowedFd<'_>) -> bool {
     let mut rings = [0; 64];
     loop {
@@ -131,7 +133,7 @@ pub(super) fn drain_notifier(notifier: BorrowedFd<'_>) -> bool {
     }
 }
 
-/// The answer to a question whose name is an address: there is nothing to resolve.
+/// Returns the answer to a question whose name is an address: there is nothing to resolve.
 pub(super) fn known(question: &Question) -> Option<Answer> {
     let address = question.name.parse::<IpAddr>().ok()?;
     Some(Ok(vec![SocketAddr::new(address, question.port)]))
@@ -143,7 +145,7 @@ fn start(questions_max: usize) -> io::Result<Jobs> {
     Ok(jobs)
 }
 
-/// Answers questions until all senders are gone.
+/// Answers questions until all senders are dropped.
 fn resolve_all(to_do: &Receiver<Job>) {
     let mut waiting = VecDeque::new();
     loop {
@@ -151,8 +153,8 @@ fn resolve_all(to_do: &Receiver<Job>) {
         let Question { name, port, .. } = first.question.clone();
         let answer = resolve(&name, port);
         tell(first, answer.clone());
-        // The same question that arrived meanwhile gets the same answer: a thousand workers that
-        // start together all resolve the name of the one store.
+        // Equal questions that arrived meanwhile get the same answer: a thousand workers that start
+        // together all resolve the name of the same store.
         waiting.extend(to_do.try_iter());
         let is_same = |job: &Job| job.question.name == name && job.question.port == port;
         let (same, others): (VecDeque<_>, VecDeque<_>) = waiting.into_iter().partition(is_same);
@@ -171,12 +173,12 @@ fn resolve(name: &str, port: u16) -> Answer {
 
 fn tell(job: Job, answer: Answer) {
     if job.answers.send((job.question, answer)).is_ok() {
-        // When it is full, it has rung already.
+        // If the socket is full, the notification is already pending.
         let _ = sys::send(job.notifier.as_fd(), &[1], false);
     }
 }
 
-/// A name whose server is silent until a test ends that.
+/// A name whose server does not answer until a test ends the silence.
 #[cfg(test)]
 pub(super) mod silence {
     use std::{
@@ -185,7 +187,7 @@ pub(super) mod silence {
     };
 
     pub(in crate::engine) const NAME: &str = "silent.invalid";
-    /// However the test goes, it is over then.
+    /// The time after which the silence ends in any case.
     pub(in crate::engine) const LONGEST: Duration = Duration::from_secs(60);
 
     static HAS_ENDED: (Mutex<bool>, Condvar) = (Mutex::new(false), Condvar::new());

@@ -1,4 +1,4 @@
-//! Every way in which an application can answer later, over real sockets, on every mechanism.
+//! Tests every way in which a service can answer later, over real sockets, on every mechanism.
 
 mod budget;
 mod faults;
@@ -30,7 +30,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// An engine on a thread, with what it dials.
+/// An engine that runs on a thread.
 struct ActiveExchange {
     address: SocketAddr,
     name: String,
@@ -38,7 +38,7 @@ struct ActiveExchange {
     thread: Option<JoinHandle<()>>,
 }
 
-/// The ways to stop it.
+/// The ways to stop an engine.
 enum Stop {
     Remote(Remote),
     Scoreboard(Arc<Scoreboard>),
@@ -94,7 +94,7 @@ impl ActiveExchange {
         Self { address, name, stop: Stop::Remote(remote), thread: Some(thread) }
     }
 
-    /// The engine that serves one connection after the other.
+    /// Starts the engine that serves one connection after the other.
     fn start_blocking(service: Tester) -> Self {
         let mut config = Config::new(".");
         config.limits.body = u64::MAX;
@@ -125,7 +125,7 @@ impl ActiveExchange {
         Client::connect(self.address)
     }
 
-    /// The content of the answer to a GET, chunked or not.
+    /// Returns the status and the content of the response to a GET, chunked or not.
     fn get(&self, path: &str) -> String {
         let mut client = self.client();
         client.send(format!("GET {path} HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n"));
@@ -144,7 +144,7 @@ impl Drop for ActiveExchange {
     }
 }
 
-/// Status and content of a whole answer.
+/// Returns the status and the content of a response, and whether it was cut.
 fn content(reply: &[u8]) -> String {
     let text = String::from_utf8_lossy(reply);
     let (head, mut rest) =
@@ -167,7 +167,7 @@ fn content(reply: &[u8]) -> String {
     }
 }
 
-/// Echoes what comes on each connection until its end; `pace` is slept between two reads.
+/// Echoes all input until its end, and sleeps for `pace` after each read. Returns the number of bytes.
 fn echo(mut stream: impl Read + Write, pace: Duration) -> usize {
     let mut buffer = vec![0; 64 << 10];
     let mut all = 0;
@@ -185,7 +185,7 @@ fn echo(mut stream: impl Read + Write, pace: Duration) -> usize {
     }
 }
 
-/// What the tests' applications dial: echoes on TCP and at a path.
+/// Starts the servers that the tests' services dial: echo servers on TCP and at a path.
 fn upstreams(directory: &std::path::Path) -> (SocketAddr, std::path::PathBuf) {
     let upstream = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = upstream.local_addr().unwrap();
@@ -204,7 +204,7 @@ fn upstreams(directory: &std::path::Path) -> (SocketAddr, std::path::PathBuf) {
     (address, path)
 }
 
-/// Runs `test`, which has one connection at a time, for the blocking engine too.
+/// Runs `test`, which uses one connection at a time, also on the blocking engine.
 fn on_every_engine(test: impl Fn(&ActiveExchange) + Sync) {
     let directory = tempfile::tempdir().unwrap();
     let (address, path) = upstreams(directory.path());
@@ -215,12 +215,12 @@ fn on_every_engine(test: impl Fn(&ActiveExchange) + Sync) {
     });
 }
 
-/// Runs `test` for each mechanism in each discipline, all at once: they mostly wait.
+/// Runs `test` for each mechanism in each discipline, all at once, because the tests mostly wait.
 fn on_every_mechanism(test: impl Fn(&ActiveExchange) + Sync) {
     let directory = tempfile::tempdir().unwrap();
     let (address, path) = upstreams(directory.path());
-    // All share this process's descriptors, and select holds those below FD_SETSIZE only: it goes
-    // first, and one test at a time.
+    // All tests share this process's descriptors, and select accepts only those below FD_SETSIZE: it runs
+    // first, and one test runs at a time.
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let all = registry::ALL.iter().map(|description| description.name);
     let (first, rest): (Vec<_>, Vec<_>) = all.partition(|name| *name == "select");
@@ -257,7 +257,7 @@ fn an_upstream_answers_for_the_application() {
                 assert_eq!(running.get(path), "200 hello", "{}", running.name);
             }
         }
-        // On one connection, and with a request behind each.
+        // Several requests on one connection, pipelined.
         let mut client = running.client();
         client
             .send("GET /echo/a HTTP/1.1\r\nHost: t\r\n\r\nGET /late/1 HTTP/1.1\r\nHost: t\r\n\r\n");
@@ -276,7 +276,7 @@ fn alarms_come_neither_early_nor_never() {
         let started_at = Instant::now();
         assert_eq!(running.get("/late/3"), "200 late", "{}", running.name);
         assert!(started_at.elapsed() >= Duration::from_millis(300), "{}", running.name);
-        // One that is cancelled never comes.
+        // A cancelled alarm causes no event.
         assert_eq!(running.get("/cancelled-alarm"), "200 second", "{}", running.name);
     });
 }
@@ -298,7 +298,7 @@ fn a_stream_waits_for_its_reader_and_loses_nothing() {
     on_every_engine(|running| {
         let mut client = running.client();
         client.send("GET /stream/100 HTTP/1.1\r\nHost: t\r\nConnection: close\r\n\r\n");
-        // The buffers fill.
+        // Meanwhile the buffers fill.
         thread::sleep(Duration::from_millis(300));
         let all = client.read_to_end_or_reset();
         assert!(all.ends_with(b"\r\n0\r\n\r\n"), "{}: {} bytes", running.name, all.len());
@@ -393,7 +393,7 @@ fn an_exchange_whose_client_has_gone_is_notified() {
             assert!(started_at.elapsed() < PATIENCE, "{}: {}", running.name, running.get("/gone"));
             thread::sleep(Duration::from_millis(5));
         }
-        // A client that pipelines without end while its response is pending is not read without
+        // If a client pipelines without end while its response is pending, the server does not read without
         // end, and the loop does not spin.
         let mut flood = running.client();
         flood.send("GET /late/5 HTTP/1.1\r\nHost: t\r\n\r\n");
@@ -417,7 +417,7 @@ fn a_tunnel_carries_both_ways_until_both_have_ended() {
         stream.write_all(b"ping").unwrap();
         stream.read_exact(&mut seen[..4]).unwrap();
         assert_eq!(&seen[..4], b"ping", "{}", running.name);
-        // More than all buffers hold, and the end behind it.
+        // Send more than all buffers hold, and then the end of the stream.
         let mut writer = stream.try_clone().unwrap();
         let writing = thread::spawn(move || {
             writer.write_all(&vec![b't'; 4 << 20]).unwrap();
@@ -454,7 +454,7 @@ fn names_are_resolved_beside_the_loop() {
     });
 }
 
-/// A server of names that is silent holds up neither alarms nor a stop, in a unit that blocks either.
+/// A silent name server delays neither alarms nor a stop, not even in a blocking worker.
 #[test]
 fn a_silent_name_server_delays_no_other_client() {
     let directory = tempfile::tempdir().unwrap();
@@ -473,7 +473,7 @@ fn a_silent_name_server_delays_no_other_client() {
     assert!(client.read_to_end_or_reset().is_empty());
 }
 
-/// The control of [`echo`]: it echoes, and counts.
+/// Control test of [`echo`]: it echoes, and counts.
 #[test]
 fn the_upstream_echoes() {
     let (near, far) = UnixStream::pair().unwrap();

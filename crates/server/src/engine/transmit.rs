@@ -9,27 +9,27 @@ use crate::{
 };
 use std::io;
 
-/// The most bytes of a file in one sendfile(2), and after which one connection has had its turn:
-/// other connections are waiting.
+/// The maximum number of bytes of a file in one sendfile(2). After so many bytes, other connections are
+/// served first.
 const FILE_CHUNK: u64 = 1 << 20;
 
-/// How far it came.
+/// The result of sending.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SendOutcome {
-    /// Everything has left.
+    /// All output was sent.
     All,
-    /// The socket takes no more for now.
+    /// The socket is full.
     Blocked,
-    /// The socket may take more, but this connection has had its turn.
+    /// The socket may have room, but other connections are served first.
     Paused,
 }
 
-/// Sends; returns how far it came and how many bytes the kernel took.
+/// Sends the outbox. Returns the result and the number of bytes that the kernel took.
 ///
 /// # Errors
 /// The error of send(2) or sendfile(2); UnexpectedEof when a file has become shorter than the
 /// length in its response head.
-// Once a request, with few instructions of its own: it is to be part of its callers.
+// This function runs once for each request and has few instructions: it is inlined into its callers.
 #[inline(always)]
 pub(super) fn transmit(
     transport: &mut Transport,
@@ -53,7 +53,7 @@ pub(super) fn transmit(
     transmit_rest(transport, outbox, large_file)
 }
 
-/// Where it is more than bytes: files, and pieces of several kinds.
+/// Sends an outbox that contains more than bytes: files, and pieces of several kinds.
 #[inline(never)]
 fn transmit_rest(
     transport: &mut Transport,
@@ -78,7 +78,7 @@ fn transmit_parts(
 ) -> (io::Result<SendOutcome>, u64) {
     let mut total = 0;
     loop {
-        // With each outcome goes the number of bytes that were offered: a send that takes fewer has
+        // `offered` is the number of bytes that were passed to the send. A send that takes fewer bytes has
         // filled the socket.
         let (outcome, offered) = match outbox.next() {
             Next::Nothing => return (Ok(SendOutcome::All), total),
@@ -89,8 +89,8 @@ fn transmit_parts(
             }
             Next::BytesBeforeFile(bytes) => (transport.send(bytes, !is_corked), bytes.len()),
             Next::File { file, mut offset, len } => {
-                // A file may give less than requested at a page that must first be read from the
-                // disk. That does not mean that the socket is full; the next call will show.
+                // sendfile(2) may send less than requested if a page must first be read from the disk. That
+                // does not mean that the socket is full; the next call shows whether it is.
                 match transport.send_file(file, &mut offset, len.min(FILE_CHUNK) as usize) {
                     Ok(0) => return (Err(io::ErrorKind::UnexpectedEof.into()), total),
                     outcome => (outcome, 0),

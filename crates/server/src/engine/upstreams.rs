@@ -1,6 +1,6 @@
-//! The services' commands, as every engine performs them: upstream connections are dialled, written
-//! to and ended, alarms armed, names resolved, exchanges woken. How an engine waits for an upstream
-//! connection, and when it receives on one, is its own.
+//! Performs the commands of services, in the same way for every engine: upstream connections are dialled,
+//! written to and closed, alarms are set, names are resolved, and exchanges are woken. Each engine decides
+//! how it waits for an upstream connection and when it receives on one.
 
 use super::{
     dial::{connect, kind_of},
@@ -23,59 +23,58 @@ use std::{
     os::fd::{AsFd, AsRawFd, RawFd},
 };
 
-/// How many rounds of commands are performed at once, when commands lead to further commands; then
-/// connections have their turn.
+/// The maximum number of rounds of commands in one call, when commands lead to further commands. Then the
+/// engine serves connections.
 const PASSES: usize = 4;
-/// So many commands of services are performed before connections have their turn: to wake an
-/// exchange means to write to its connection, and a service may wake very many at once.
+/// The maximum number of commands in one call; then the engine serves connections. Waking an exchange means
+/// writing to its connection, and a service may wake very many exchanges at once.
 const COMMANDS_PER_ITERATION: usize = 1024;
-/// The receive buffer of all links of an engine.
-///
-/// A whole TLS record has room in it.
+/// The length in bytes of the receive buffer for all upstream connections of an engine. It has room for a
+/// whole TLS record.
 pub(super) const LINK_INPUT_BYTES: usize = pollux_tls::RECORD_MAX;
 
-/// An engine, as far as upstream connections, alarms and wake-ups are concerned.
+/// The part of an engine that handles upstream connections, alarms and wake-ups.
 pub(super) trait UpstreamDriver: Sized {
-    /// The service that it drives.
+    /// The service that the engine drives.
     type Service: Service;
 
-    /// The application, and what it is shown when it is called for itself.
+    /// Returns the service, and the context for calls that concern no exchange.
     fn parts(&mut self) -> (&mut Self::Service, ServiceContext<'_>);
 
-    /// A link and the way to its peer, once it has one.
+    /// Returns an upstream connection and its transport, once it has one.
     fn upstream(&mut self, id: UpstreamId) -> Option<(&mut UpstreamConnection, &mut Transport)>;
 
-    /// Calls the application for the exchange of a client. Returns whether it is still there.
+    /// Calls the service for the exchange of a client. Returns whether the exchange still exists.
     fn wake_exchange(&mut self, id: ExchangeId, event: Event<'_>) -> bool;
 
-    /// The alarm is to ring at this tick.
+    /// Sets the alarm to expire at this tick.
     fn arm_alarm(&mut self, id: AlarmId, tick: u32);
 
-    /// Starts to resolve a name; the receiver that the question names gets the answer later.
+    /// Starts to resolve a name. The receiver that the question names gets the answer later.
     ///
     /// # Errors
-    /// Why the lookup cannot be started.
+    /// The reason why the lookup cannot be started.
     fn resolve_beside(&mut self, question: Question) -> Result<(), String>;
 
-    /// Gives the client of an exchange to another process.
+    /// Passes the client of an exchange to another process.
     fn pass_on_client(&mut self, what: &HandOver);
 
-    /// Ties the client of an exchange and a link together.
+    /// Makes a tunnel of the client of an exchange and an upstream connection.
     fn make_tunnel(&mut self, exchange: ExchangeId, upstream: UpstreamId);
 
-    /// Makes the client of an exchange a stream of the service, which knows it by `number`.
+    /// Makes the client of an exchange a stream of the service. `number` is the service's number for it.
     fn make_stream(&mut self, exchange: ExchangeId, number: u32);
 
-    /// Keeps the transport of a link that is to be connected by this tick, and waits for that.
-    ///
-    /// # Errors
-    /// It cannot be waited for.
+    /// Stores the transport of an upstream connection that must be connected by this tick, and waits for
+    /// the connection.
+    /// The mechanism cannot wait for the transport.
     fn hold(&mut self, id: UpstreamId, transport: Transport, deadline: u32) -> io::Result<()>;
 
-    /// The TLS handshake of a link cannot go on: waits for input, or for room in the socket.
+    /// Waits until the TLS handshake of an upstream connection can continue: for input, or for room in the
+    /// socket.
     fn await_handshake(&mut self, fd: RawFd, needs_room: bool);
 
-    /// The link is connected: it has no deadline any more.
+    /// Removes the deadline of an upstream connection, because it is connected.
     fn set_connected(&mut self, id: UpstreamId, fd: RawFd);
 
     /// Called after the service has received `Connected` for the upstream connection.
@@ -83,19 +82,19 @@ pub(super) trait UpstreamDriver: Sized {
         let _ = (id, fd);
     }
 
-    /// What is wanted of the link may have changed, or more could leave at once, which others must not
-    /// wait for (`is_paused`).
+    /// Called after output was sent on the upstream connection: the interest may have changed. With
+    /// `is_paused`, the socket may have room for more, but other connections are served first.
     fn after_send(&mut self, id: UpstreamId, fd: RawFd, is_paused: bool) {
         let _ = (id, fd, is_paused);
     }
 
-    /// Closes the transport of a link that is over.
+    /// Closes the transport of an upstream connection that has ended.
     fn close_upstream(&mut self, id: UpstreamId, fd: RawFd);
 
-    /// How a head and a file share segments.
+    /// Returns how a head and a file share TCP segments.
     fn large_file(&self) -> LargeFile;
 
-    /// So many bytes have left.
+    /// Counts the bytes that were sent.
     fn count_sent(&mut self, bytes: u64);
 
     /// Performs the commands of the service.
@@ -153,8 +152,8 @@ pub(super) trait UpstreamDriver: Sized {
         }
     }
 
-    /// Resolves a name. The answer is delivered later, or at once for an address or where the
-    /// lookup cannot be started.
+    /// Resolves a name. The answer is delivered later. It is delivered at once if the name is an address,
+    /// or if the lookup cannot be started.
     fn resolve(&mut self, question: Question) {
         let (to, note) = (question.to, question.note);
         if let Some(answer) = known(&question) {
@@ -164,7 +163,7 @@ pub(super) trait UpstreamDriver: Sized {
         }
     }
 
-    /// Attends to an upstream connection that a command names.
+    /// Performs the pending commands for an upstream connection.
     fn attend(&mut self, id: UpstreamId) {
         let Some(upstream) = self.parts().1.reactor.upstreams.get(id) else { return };
         match upstream.adapter.clone() {
@@ -196,7 +195,7 @@ pub(super) trait UpstreamDriver: Sized {
         Ok(())
     }
 
-    /// Something has happened to a link that is being connected.
+    /// Handles an event of an upstream connection that is being established.
     fn see_whether_connected(&mut self, id: UpstreamId, fd: RawFd) {
         let Some((upstream, transport)) = self.upstream(id) else { return };
         if let Err(error) = sys::take_socket_error(transport.as_fd()) {
@@ -214,7 +213,7 @@ pub(super) trait UpstreamDriver: Sized {
         }
     }
 
-    /// Goes on with the TLS handshake of a link.
+    /// Continues the TLS handshake of an upstream connection.
     fn shake_hands(&mut self, id: UpstreamId, fd: RawFd) {
         let Some((_, transport)) = self.upstream(id) else { return };
         match transport.shake_hands() {
@@ -224,7 +223,7 @@ pub(super) trait UpstreamDriver: Sized {
         }
     }
 
-    /// A link is ready for use.
+    /// Marks an upstream connection as ready for use, and notifies its receiver.
     fn set_open(&mut self, id: UpstreamId, fd: RawFd) {
         let Some((upstream, _)) = self.upstream(id) else { return };
         upstream.adapter = UpstreamState::Open(fd);
@@ -263,7 +262,7 @@ pub(super) trait UpstreamDriver: Sized {
         self.after_send(id, fd, is_paused);
     }
 
-    /// Ends an upstream connection, and delivers the reason to its receiver.
+    /// Closes an upstream connection, and delivers the reason to its receiver.
     fn fail_upstream(&mut self, id: UpstreamId, why: UpstreamError) {
         let Some(to) = self.parts().1.reactor.upstreams.get(id).map(|upstream| upstream.to) else {
             return;
@@ -272,7 +271,7 @@ pub(super) trait UpstreamDriver: Sized {
         self.tell(to, Event::Failed(id, why));
     }
 
-    /// A link is over.
+    /// Closes and removes an upstream connection.
     fn end_upstream(&mut self, id: UpstreamId) {
         if let Some((UpstreamConnection { adapter: UpstreamState::Open(_), .. }, transport)) =
             self.upstream(id)

@@ -1,8 +1,8 @@
-//! A connection's iteration has a budget: however many requests one client sends at once, other
-//! clients wait for a few of its answers and not for all of them.
+//! Tests that a connection's iteration has a budget: even if one client sends many requests at once, other
+//! clients wait for only a few of its responses.
 //!
-//! Counted and not timed: answers between two waits are what somebody else waits for, on a slow
-//! machine as on a fast one.
+//! The tests count and do not measure time: the responses between two waits are the work that delays other
+//! clients, on a slow machine as on a fast one.
 
 use super::seam::Worker;
 use crate::{
@@ -17,14 +17,14 @@ use std::{
     thread,
 };
 
-/// A client may be served once for its event and once more where something was left, and so may
-/// the other.
+/// The number of times that a client may be served between two waits: once for its event, and once for
+/// remaining work. The same holds for the other client.
 const TURNS: u32 = 2;
-/// Bytes of pipelined requests: as many as one receive takes.
+/// The number of bytes of pipelined requests: as many as one receive takes.
 const PIPELINED: usize = 16 << 10;
 
-/// The most answers between two waits while one client has sent [`PIPELINED`] bytes of requests for
-/// a document of `length` bytes, and another requests a small one again and again.
+/// Returns the maximum number of responses between two waits while one client has sent [`PIPELINED`] bytes
+/// of requests for a document of `length` bytes, and another repeatedly requests a small one.
 fn most_answers(length: usize) -> u32 {
     let directory = tempfile::tempdir().unwrap();
     fs::write(directory.path().join("large"), vec![b'~'; length]).unwrap();
@@ -60,18 +60,18 @@ fn most_answers(length: usize) -> u32 {
     worker.stop().unwrap().most_begun
 }
 
-/// Before there was a budget, such a client was answered for as long as the socket took more:
-/// another waited for 78 to 191 ms.
+/// Regression: without a budget, such a client was answered for as long as the socket had room, and another
+/// client waited for 78 to 191 ms.
 #[test]
 fn a_client_with_a_long_response_does_not_delay_others() {
-    // From memory, and from a file.
+    // The first document is sent from memory, the second from a file.
     for length in [250 << 10, 300 << 10] {
         let most = most_answers(length);
         assert!((1..=2 * TURNS).contains(&most), "{most} answers of {length} bytes in one pass");
     }
 }
 
-/// Small answers gather in one send, and are counted instead.
+/// Several small responses are sent in one call, so their number is limited instead.
 #[test]
 fn a_client_that_pipelines_many_small_requests_does_not_delay_others() {
     let most = most_answers(1);

@@ -1,5 +1,5 @@
-//! System calls of the loop that fail: temporary failures are tolerated, lasting ones are reported,
-//! and a stop is always noticed.
+//! Tests failing system calls of the loop: temporary failures are tolerated, lasting ones are reported, and
+//! a stop is always noticed.
 
 use super::{
     seam::{FaultAt, Worker, before_add, fail, hide_the_inbox},
@@ -27,7 +27,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// From now on this thread's calls of the system call with this number fail so.
+/// Makes this thread's calls of the system call with this number fail with `errno` from now on.
 fn forbid(call: i64, errno: i32) {
     let rules = BTreeMap::from([(call, Vec::new())]);
     let arch = std::env::consts::ARCH.try_into().expect("a known architecture");
@@ -67,8 +67,8 @@ fn connections_that_died_before_they_were_accepted_end_nothing() {
     }
 }
 
-/// Before, the sockets to talk to it with were left in the interest set, where they were reported at
-/// each wait from then on.
+/// Regression: the sockets for notifications stayed in the interest set and were reported at each further
+/// wait.
 #[test]
 fn a_resolver_that_cannot_be_started_leaves_nothing_behind() {
     let worker = Worker::start(|| {
@@ -84,7 +84,7 @@ fn a_resolver_that_cannot_be_started_leaves_nothing_behind() {
     assert!(waits < 200, "{waits} waits: a busy loop");
 }
 
-/// Before, the first failure of this kind ended the worker.
+/// Regression: the first failure of this kind ended the worker.
 #[test]
 fn a_wait_that_fails_for_a_moment_is_tried_again() {
     for errno in [libc::ENOMEM, libc::EAGAIN, libc::EBUSY] {
@@ -101,7 +101,7 @@ fn a_wait_that_fails_for_good_ends_the_worker_with_its_reason() {
     assert!(error.contains("epoll_wait"), "{error}");
 }
 
-/// A request, and whether anything is answered before the connection ends.
+/// Sends a request. Returns whether any byte of a response arrives before the connection ends.
 fn is_answered(worker: &Worker) -> bool {
     let mut stream = TcpStream::connect(worker.address).unwrap();
     stream.set_read_timeout(Some(pollux_testkit::http::PATIENCE)).unwrap();
@@ -118,7 +118,7 @@ fn is_answered(worker: &Worker) -> bool {
     }
 }
 
-/// A connection that cannot be read from or written to is closed, once, and only that.
+/// A connection that cannot be read from or written to is closed once, and nothing else ends.
 #[test]
 fn a_socket_that_fails_ends_its_connection_and_nothing_else() {
     for (number, call) in [(libc::SYS_recvfrom, Call::Recv), (libc::SYS_sendto, Call::Send)] {
@@ -136,8 +136,8 @@ fn a_socket_that_fails_ends_its_connection_and_nothing_else() {
     }
 }
 
-/// EINTR says nothing about the socket: it is tried again, also when that goes on for long, and a
-/// stop is heard meanwhile.
+/// EINTR indicates nothing about the socket: the call is repeated, even for a long time, and a stop is
+/// noticed meanwhile.
 #[test]
 fn a_receive_that_is_interrupted_for_ever_does_not_hold_the_worker() {
     let worker = Worker::start(|| forbid(libc::SYS_recvfrom, libc::EINTR));
@@ -151,8 +151,8 @@ fn a_receive_that_is_interrupted_for_ever_does_not_hold_the_worker() {
     worker.stop().unwrap();
 }
 
-/// A client that cannot be added is refused, one whose interest cannot be changed is closed; the
-/// next is served.
+/// A client that cannot be added is refused, and a client whose interest cannot be changed is closed; the
+/// next client is served.
 #[test]
 fn an_interest_that_cannot_be_set_ends_its_connection_and_nothing_else() {
     for errno in [libc::ENOMEM, libc::ENOSPC] {
@@ -162,7 +162,7 @@ fn an_interest_that_cannot_be_set_ends_its_connection_and_nothing_else() {
         let counts = worker.stop().unwrap().statistics.counts;
         assert_eq!((counts[Counter::Refused], counts[Counter::Accepted]), (1, 1));
 
-        // By its state a connection registers for writing before each answer.
+        // With per-state interest, a connection registers for writing before each response.
         let mut config = Config::new(".");
         config.interest = Discipline::PerState;
         let worker = Worker::start_with(config, move || fail(FaultAt::Modify, 1, errno));
@@ -173,14 +173,15 @@ fn an_interest_that_cannot_be_set_ends_its_connection_and_nothing_else() {
     }
 }
 
-/// Regression: clients that connected during a stop were accepted while there was room; and those
-/// that the mechanism refused, which take no room, were accepted without end.
+/// Regression: clients that connected during a stop were accepted while there was room. Those that the
+/// mechanism refused, which occupy no room, were accepted without end.
 #[test]
 fn clients_that_connect_during_a_stop_do_not_delay_its_end() {
     const NEWCOMERS: usize = 50;
     for refused in [0, u32::MAX] {
         let mut config = Config::new(".");
-        // So that there is a wait between two of them, in which the stop is heard.
+        // One accept for each event, so that there is a wait between two clients, in which the stop is
+        // noticed.
         config.accept_limit = Some(NonZeroU32::MIN);
         let (says, go) = mpsc::channel();
         let open = move |_: &Config, _: &Rules, address| {
@@ -207,9 +208,9 @@ fn clients_that_connect_during_a_stop_do_not_delay_its_end() {
     }
 }
 
-/// Runs a blocking worker in whose thread these system calls fail, with so many waiting clients.
-/// Returns what it counted after a stop without grace that was requested when `may_stop` allowed
-/// it, or why it ended before.
+/// Runs a blocking worker in whose thread these system calls fail, with `clients` waiting clients. Requests
+/// a stop without grace when `may_stop` returns true. Returns the statistics of the worker, or the error
+/// with which it ended.
 fn blocking(
     clients: usize,
     calls: &'static [i64],
@@ -219,7 +220,7 @@ fn blocking(
     blocking_on(Arc::new(Scoreboard::new(1).unwrap()), clients, calls, errno, may_stop)
 }
 
-/// The same on a scoreboard that may have a stop already.
+/// Does the same as [`blocking`], on a scoreboard for which a stop may have been requested already.
 fn blocking_on(
     scoreboard: Arc<Scoreboard>,
     clients: usize,
@@ -233,7 +234,7 @@ fn blocking_on(
         panic!("a TCP address")
     };
     let slot = scoreboard.claim_slot().unwrap();
-    // Before the unit, with which the listener may go.
+    // Connect before the worker starts: the listener may be closed when the worker ends.
     let _clients: Vec<_> = (0..clients).map(|_| Client::connect(address)).collect();
     let unit = thread::spawn(move || -> std::io::Result<()> {
         let own = (Arc::new(Rules::new(&config)), WorkerState::new(None));
@@ -283,18 +284,17 @@ fn at_a_stop_a_unit_accepts_all_that_wait_though_the_first_is_dead() {
     let statistics =
         blocking_on(scoreboard, CLIENTS, calls, libc::ECONNABORTED, |_: &Scoreboard| false)
             .unwrap();
-    // One before the stop was noticed, then one for each client that waited at that time, and no
-    // more.
+    // One call before the stop was noticed, then one for each client that waited at that time, and no more.
     assert_eq!(statistics.system_calls.of(Call::Accept), 1 + CLIENTS as u64);
 }
 
-/// What epoll_wait(3) calls.
+/// The system calls that epoll_wait(2) of the C library makes.
 #[cfg(target_arch = "x86_64")]
 const WAITS: &[i64] = &[libc::SYS_epoll_wait, libc::SYS_epoll_pwait];
 #[cfg(not(target_arch = "x86_64"))]
 const WAITS: &[i64] = &[libc::SYS_epoll_pwait];
 
-/// Before, the first failure of this kind ended the unit, and with it the server.
+/// Regression: the first failure of this kind ended the worker, and with it the server.
 #[test]
 fn a_unit_bears_a_wait_that_fails_for_a_moment_and_hears_a_stop() {
     let started_at = Instant::now();
@@ -303,7 +303,8 @@ fn a_unit_bears_a_wait_that_fails_for_a_moment_and_hears_a_stop() {
         let outcome = blocking(0, WAITS, libc::ENOMEM, |scoreboard| {
             scoreboard.statistics().count(Counter::Waits) >= 3
         });
-        // What fails for some seconds may end it: then this machine had no time for the test.
+        // Failures that last for some seconds may end the worker: then this machine was too slow for the
+        // test.
         let was_too_slow = outcome.is_err() && tried_at.elapsed() > Duration::from_secs(4);
         if !was_too_slow || started_at.elapsed() > PATIENCE {
             assert!(outcome.unwrap().count(Counter::Waits) >= 3);
@@ -318,8 +319,8 @@ fn a_wait_that_fails_for_good_ends_the_unit_with_its_reason() {
     assert_eq!(error.raw_os_error(), Some(libc::EBADF));
 }
 
-/// Regression: behind thousands of queued signals the inbox was reported seconds late, so figures
-/// were too old and a stop took effect only when the load was over.
+/// Regression: behind thousands of queued signals, the inbox was reported seconds late. So statistics were
+/// too old, and a stop took effect only when the load was over.
 #[test]
 fn a_worker_notices_commands_that_its_mechanism_does_not_report() {
     let worker = Worker::start(hide_the_inbox);

@@ -1,5 +1,5 @@
-//! A worker on a mechanism that fails as a test says, and that counts what is answered between two
-//! waits.
+//! A worker on a mechanism whose calls fail as a test requests, and that counts the requests begun between
+//! two waits.
 
 use super::service::Tester;
 use crate::{
@@ -31,7 +31,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Where a call can be made to fail.
+/// The calls that a test can make fail.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum FaultAt {
     Wait,
@@ -40,11 +40,11 @@ pub(super) enum FaultAt {
 }
 
 thread_local! {
-    /// Calls of this thread that are still to fail, and how, by [`FaultAt`].
+    /// The number of calls of this thread that are still to fail, and their error number, by [`FaultAt`].
     static FAULTS: [Cell<(u32, i32)>; 3] = const { [const { Cell::new((0, 0)) }; 3] };
-    /// What each call of `add` in this thread does first.
+    /// The function that each call of `add` in this thread calls first.
     static BEFORE_ADD: RefCell<Option<Box<dyn FnMut()>>> = const { RefCell::new(None) };
-    /// Requests begun since the last wait, and the most there were between two waits.
+    /// The number of requests begun since the last wait, and the maximum between two waits.
     static BEGUN: Cell<u32> = const { Cell::new(0) };
     static MOST_BEGUN: Cell<u32> = const { Cell::new(0) };
     /// The token of the first descriptor added, which is the inbox, and whether its events are
@@ -58,12 +58,12 @@ pub(super) fn hide_the_inbox() {
     IS_FIRST_HIDDEN.set(true);
 }
 
-/// This thread's next `count` calls there fail with `errno`.
+/// Makes this thread's next `count` calls of the kind `at` fail with `errno`.
 pub(super) fn fail(at: FaultAt, count: u32, errno: i32) {
     FAULTS.with(|faults| faults[at as usize].set((count, errno)));
 }
 
-/// From now on each call of `add` in this thread does this first.
+/// Makes each call of `add` in this thread call `act` first, from now on.
 pub(super) fn before_add(act: impl FnMut() + 'static) {
     BEFORE_ADD.set(Some(Box::new(act)));
 }
@@ -79,7 +79,7 @@ fn pass(at: FaultAt, call: &'static str) -> Result<(), Error> {
     })
 }
 
-/// epoll, but that calls fail as the thread says.
+/// The epoll mechanism, whose calls fail as the thread's variables say.
 struct Seam(EpollLevel);
 
 impl Mechanism for Seam {
@@ -126,7 +126,7 @@ impl Mechanism for Seam {
     }
 }
 
-/// An application whose requests are counted.
+/// A service whose requests are counted.
 struct Counted<A>(A);
 
 impl<A: Service> Service for Counted<A> {
@@ -167,11 +167,11 @@ impl<A: Service> Service for Counted<A> {
     }
 }
 
-/// What a worker leaves.
+/// The results of a worker that has ended.
 #[derive(Debug)]
 pub(super) struct Ended {
     pub(super) statistics: Statistics,
-    /// The most requests that were begun between two waits.
+    /// The maximum number of requests that were begun between two waits.
     pub(super) most_begun: u32,
 }
 
@@ -182,7 +182,8 @@ pub(super) struct Worker {
 }
 
 impl Worker {
-    /// An engine on a thread, with the tests' application; `spoil` is called there before it runs.
+    /// Starts an engine on a thread, with the tests' service. `spoil` is called on that thread before the
+    /// engine runs.
     pub(super) fn start(spoil: impl FnOnce() + Send + 'static) -> Self {
         Self::start_with(Config::new("."), spoil)
     }
@@ -192,7 +193,7 @@ impl Worker {
         Self::serve(config, service, spoil)
     }
 
-    /// The same with the application that `open` opens; it gets the address of the worker, too.
+    /// Does the same with the service that `open` creates; `open` also gets the address of the worker.
     pub(super) fn serve<A: Service>(
         config: Config,
         open: impl FnOnce(&Config, &Rules, SocketAddr) -> A + Send + 'static,
@@ -216,17 +217,17 @@ impl Worker {
         Self { address, remote, thread }
     }
 
-    /// The present figures.
+    /// Requests the current statistics.
     pub(super) fn statistics(&self) -> Statistics {
         self.remote.request_statistics().answer().unwrap()
     }
 
-    /// Tells it to stop.
+    /// Requests a stop.
     pub(super) fn begin_stop(&self) {
         self.remote.stop(Duration::ZERO);
     }
 
-    /// Tells it to stop, and waits until it has.
+    /// Requests a stop, and waits until the worker has ended.
     pub(super) fn stop(self) -> anyhow::Result<Ended> {
         self.begin_stop();
         let requested_at = Instant::now();

@@ -1,4 +1,4 @@
-//! An application that answers in every way there is; the path says in which.
+//! A service that can answer in every possible way; the path selects the way.
 
 use crate::{
     reactor::{Endpoint, EventTarget, ExchangeId, Question, UpstreamId},
@@ -20,39 +20,39 @@ use std::{
     path::PathBuf,
 };
 
-/// How long a dial may take, in ticks.
+/// The timeout of a dial, in ticks.
 const DIAL: u32 = 100;
 
 pub(super) struct Tester {
     upstream: SocketAddr,
     unix: PathBuf,
     waiting: Vec<ExchangeId>,
-    /// An upstream connection that all exchanges share, and the exchanges that wait for a byte of
-    /// its echo, in order.
+    /// An upstream connection that all exchanges share, and the exchanges that wait for a byte of its echo,
+    /// in order.
     pool: Option<UpstreamId>,
     queue: VecDeque<ExchangeId>,
-    /// What came for the exchanges of the pool, by their numbers.
+    /// The bytes that were received for the exchanges of the pool.
     pooled: std::collections::HashMap<ExchangeId, u8>,
     /// Exchanges that were cancelled.
     gone: usize,
-    /// The most bytes that an outbox or a link held.
+    /// The maximum number of bytes in an outbox of a client or of an upstream connection.
     most: u64,
-    /// Listens, but its queue is full: a dial is not answered.
+    /// A listener whose queue is full, so that a dial is not answered.
     full: (TcpListener, Vec<TcpStream>),
-    /// Nobody listens.
+    /// A port on which no socket listens.
     nobody: Port,
 }
 
-/// What an exchange is about.
+/// The task of an exchange.
 pub(super) enum Job {
-    /// Echoes this through the link.
+    /// The response is the echo from this upstream connection.
     Echo(UpstreamId),
     Late,
-    /// An alarm that was cancelled, and one that was not.
+    /// The exchange waits for the second alarm; the first was cancelled.
     Second,
     Dial,
     Stream(usize),
-    /// The body goes to the link, and its echo to the client.
+    /// The request body goes to the upstream connection, and its echo to the client.
     Upload {
         upstream: UpstreamId,
         is_whole: bool,
@@ -119,7 +119,7 @@ impl Tester {
         Flow::Done
     }
 
-    /// Goes on with a transfer in both directions, as far as both ends take it.
+    /// Continues a transfer in both directions, as far as both ends take the bytes.
     fn upload(
         &mut self,
         context: &mut RequestContext<'_>,
@@ -347,7 +347,7 @@ impl Service for Tester {
                 ok(context, outbox, &text);
                 Flow::Done
             }
-            // A half-close says nothing to the others.
+            // Other exchanges ignore a half-close.
             (job, Event::ClientEnded) => Flow::Waiting(job),
             (_, event) => panic!("{event:?} was not expected"),
         }

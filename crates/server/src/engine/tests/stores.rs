@@ -1,4 +1,4 @@
-//! The store of a guestbook behind an engine whose mechanism fails.
+//! Tests the store of a guestbook on an engine whose mechanism fails.
 
 use super::seam::{FaultAt, Worker, fail};
 use crate::service::ResponseWriter;
@@ -12,7 +12,7 @@ use pollux_http::request::Request;
 use pollux_testkit::http::Client;
 use std::sync::Arc;
 
-/// A guestbook whose thread cannot ring: the mechanism takes no link the first time.
+/// A guestbook whose thread cannot notify it: the mechanism accepts no upstream connection the first time.
 struct WithoutNotifier {
     guestbook: Guestbook,
     is_told: bool,
@@ -58,7 +58,8 @@ impl Service for WithoutNotifier {
     }
 }
 
-/// Before, every further visit waited for a notifier that was not signalled, until the server was started anew.
+/// Regression: every further request waited for a notifier that was not signalled, until the server was
+/// restarted.
 #[test]
 fn a_store_whose_notifier_is_broken_is_replaced() {
     let directory = tempfile::tempdir().unwrap();
