@@ -1,7 +1,7 @@
-//! How bytes come from a peer and go to it.
+//! Transports: they receive bytes from a peer and send bytes to it.
 //!
-//! Engines wait for descriptors, which is what mechanisms report; all bytes are received and sent
-//! through here. No engine checks which kind of transport it has.
+//! Engines wait for descriptors, because mechanisms report descriptors. All bytes are received and sent
+//! through this module. No engine checks which kind of transport it has.
 
 pub(crate) mod accept_loop;
 pub(crate) mod handover;
@@ -22,20 +22,20 @@ use std::{
 };
 use tls::{HandshakeStep, Tls, TlsPeer};
 
-/// A connection to a peer, open for as long as this is.
+/// A connection to a peer; it stays open as long as this value exists.
 #[derive(Debug)]
 pub(crate) enum Transport {
-    /// The bytes as they are.
+    /// Bytes without encryption.
     Plain(OwnedFd),
-    /// The bytes in TLS records. Its session is this thread's: see [`tls`].
+    /// Bytes in TLS records. The session belongs to this thread: see [`tls`].
     Tls(OwnedFd),
 }
 
 impl Transport {
-    /// A connection that a client has made to a TLS listener.
+    /// Creates the transport of a connection that a client has made to a TLS listener.
     ///
     /// # Errors
-    /// There is no memory for a session; the socket comes back.
+    /// There is no memory for a session; the socket is returned.
     pub(crate) fn accept_tls(
         socket: OwnedFd,
         server: &Arc<Tls>,
@@ -46,7 +46,7 @@ impl Transport {
         }
     }
 
-    /// Begins a TLS handshake on a connection that this end has made and that is connected now.
+    /// Begins a TLS handshake on a connection that this side has made and that is now connected.
     ///
     /// # Errors
     /// There is no memory for a session, or rustls refuses the configuration.
@@ -57,8 +57,8 @@ impl Transport {
         }
     }
 
-    /// Goes on with the handshake that [`Transport::begin_tls`] has begun, without waiting. Nothing may be
-    /// sent or received before it is over.
+    /// Continues the handshake that [`Transport::begin_tls`] has begun, without waiting. The caller may not
+    /// send or receive before the handshake is complete.
     ///
     /// # Errors
     /// The handshake has failed, for a reason of TLS ([`pollux_tls::HandshakeError`]) or of the socket.
@@ -69,10 +69,10 @@ impl Transport {
         }
     }
 
-    /// An idle connection with the TLS session that another process has parked.
+    /// Creates the transport of an idle connection, with the TLS session that another process has parked.
     ///
     /// # Errors
-    /// It is no session, or there is no memory for one; the socket comes back.
+    /// `session` is not a session, or there is no memory for one; the socket is returned.
     pub(crate) fn resume_tls(
         socket: OwnedFd,
         session: &[u8],
@@ -87,8 +87,9 @@ impl Transport {
         }
     }
 
-    /// What another process must know to go on with an idle connection, besides its socket: of TLS the
-    /// session, otherwise nothing. `None` where a part of a record has come, or not all has left.
+    /// Returns the data, besides the socket, that another process needs to continue an idle connection: the
+    /// session with TLS, otherwise nothing. Returns `None` if a part of a record was received, or unsent
+    /// output is left.
     pub(crate) fn park(&mut self) -> Option<Vec<u8>> {
         match self {
             Self::Plain(_) => Some(Vec::new()),
@@ -100,7 +101,7 @@ impl Transport {
     /// peer's stream.
     ///
     /// # Errors
-    /// recv(2); WouldBlock when nothing has come.
+    /// The errors of recv(2); WouldBlock when there is no input.
     #[inline]
     pub(crate) fn receive(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         match self {
@@ -109,10 +110,10 @@ impl Transport {
         }
     }
 
-    /// As [`Transport::receive`], but waits on a socket that is blocking, for as long as its timeout.
+    /// Does the same as [`Transport::receive`], but waits on a blocking socket, for as long as its timeout.
     ///
     /// # Errors
-    /// recv(2); WouldBlock when the time is over.
+    /// The errors of recv(2); WouldBlock when the timeout has passed.
     #[inline]
     pub(crate) fn wait_and_receive(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         match self {
@@ -121,14 +122,16 @@ impl Transport {
         }
     }
 
-    /// Whether something that has come may be here, and not in the socket: then no event tells of it.
+    /// Returns whether received input may be in the transport instead of the socket: then no event reports
+    /// it.
     #[inline]
     pub(crate) fn keeps_input(&self) -> bool {
         matches!(self, Self::Tls(_))
     }
 
-    /// Whether the next receive will return the end of the client's stream, or an error, without input from the socket.
-    /// A wait for input would not notice it: with TLS the end may have come in one piece with a request.
+    /// Returns whether the next receive will return the end of the client's stream, or an error, without
+    /// input from the socket. A wait for input would not notice it: with TLS, the end may have arrived
+    /// together with a request.
     #[inline]
     pub(crate) fn has_ended(&self) -> bool {
         match self {
@@ -137,22 +140,22 @@ impl Transport {
         }
     }
 
-    /// Whether there may be more than the last receive has brought, `received` bytes into a buffer of
-    /// `room`. To be called right after it.
+    /// Returns whether there may be more input after the last receive, which returned `received` bytes into
+    /// a buffer of `room` bytes. Must be called right after that receive.
     #[inline]
     pub(crate) fn may_have_more(&self, received: usize, room: usize) -> bool {
         match self {
-            // A short read has drained a socket: epoll(7), "edge-triggered", Q9.
+            // A short read has drained the socket: epoll(7), "edge-triggered", Q9.
             Self::Plain(_) => received == room,
             Self::Tls(_) => tls::may_have_more(),
         }
     }
 
-    /// Sends without waiting, and returns how many bytes were taken; `more` says that others follow,
-    /// for which a segment that is not full may wait.
+    /// Sends without waiting, and returns the number of bytes taken. With `more`, further bytes follow, so
+    /// that a segment that is not full may wait for them.
     ///
     /// # Errors
-    /// send(2); WouldBlock when nothing is taken.
+    /// The errors of send(2); WouldBlock when no byte is taken.
     #[inline]
     pub(crate) fn send(&mut self, bytes: &[u8], more: bool) -> io::Result<usize> {
         match self {
@@ -161,17 +164,17 @@ impl Transport {
         }
     }
 
-    /// Whether bytes for which [`Transport::send`] returned WouldBlock must be offered again before any
-    /// others: they are in a record already.
+    /// Returns whether bytes for which [`Transport::send`] returned WouldBlock must be sent again before
+    /// any others: they are already in a record.
     #[inline]
     pub(crate) fn must_repeat(&self) -> bool {
         matches!(self, Self::Tls(_))
     }
 
-    /// Sends two pieces, one behind the other, as [`Transport::send`] sends one.
+    /// Sends two pieces, one after the other, in the way in which [`Transport::send`] sends one.
     ///
     /// # Errors
-    /// sendmsg(2); WouldBlock when nothing is taken.
+    /// The errors of sendmsg(2); WouldBlock when no byte is taken.
     #[inline]
     pub(crate) fn send_two(&mut self, first: &[u8], second: &[u8]) -> io::Result<usize> {
         match self {
@@ -180,11 +183,11 @@ impl Transport {
         }
     }
 
-    /// Sends up to `len` bytes of a file from `offset` on, which moves on by what was taken. Never waits
-    /// on a socket that is not blocking.
+    /// Sends up to `len` bytes of a file, beginning at `offset`, and adds the number of bytes taken to
+    /// `offset`. Never waits on a non-blocking socket. `Ok(0)` is the end of the file.
     ///
     /// # Errors
-    /// sendfile(2); WouldBlock when nothing is taken. `Ok(0)` is the end of the file.
+    /// The errors of sendfile(2); WouldBlock when no byte is taken.
     #[inline]
     pub(crate) fn send_file(
         &mut self,
@@ -198,33 +201,35 @@ impl Transport {
         }
     }
 
-    /// Whether segments that are not full wait for more (TCP_CORK), where the peer is a TCP socket.
+    /// Sets whether segments that are not full wait for more bytes (TCP_CORK), if the peer has a TCP
+    /// socket.
     pub(crate) fn set_cork(&mut self, on: bool) {
         match self {
-            // On a UNIX socket there are no segments.
+            // A UNIX socket has no segments.
             Self::Plain(socket) | Self::Tls(socket) => drop(sys::set_cork(socket.as_fd(), on)),
         }
     }
 
-    /// Ends our stream; the peer's goes on.
+    /// Closes this side's direction of the connection properly; the peer may continue to send.
     ///
     /// # Errors
-    /// shutdown(2).
+    /// The errors of shutdown(2).
     pub(crate) fn shut(&mut self) -> io::Result<()> {
         self.say_end();
         self.cut()
     }
 
-    /// As [`Transport::shut`], for a stream that is not whole: its end does not say that it is.
+    /// Closes this side's direction like [`Transport::shut`], but for an incomplete stream: the end does
+    /// not look like the proper end (no close_notify).
     ///
     /// # Errors
-    /// shutdown(2).
+    /// The errors of shutdown(2).
     pub(crate) fn cut(&mut self) -> io::Result<()> {
         sys::shutdown_write(self.as_fd())
     }
 
-    /// Before a connection is closed that owes its peer nothing: says that this is the proper end, where
-    /// the transport has a word for it.
+    /// Announces the proper end of the stream, if the transport can do so (close_notify). Called before a
+    /// connection without unsent output is closed.
     pub(crate) fn say_end(&mut self) {
         match self {
             Self::Plain(_) => {}
@@ -232,15 +237,15 @@ impl Transport {
         }
     }
 
-    /// How many bytes the kernel has that the peer has not acknowledged.
+    /// Returns the number of bytes that the kernel holds and the peer has not acknowledged.
     ///
     /// # Errors
-    /// ioctl(2), SIOCOUTQ.
+    /// The errors of ioctl(2), SIOCOUTQ.
     pub(crate) fn unacknowledged(&self) -> io::Result<u64> {
         sys::unacknowledged(self.as_fd())
     }
 
-    /// Limits how long the kernel tries to send its buffer after the socket is closed. Otherwise the
+    /// Limits how long the kernel tries to send its buffer after the socket is closed. Without a limit, the
     /// buffer would occupy memory for many minutes.
     pub(crate) fn limit_unsent_time(&self, time: Duration) {
         let is_limited = SockRef::from(self).set_tcp_user_timeout(Some(time)).is_ok();
@@ -249,7 +254,7 @@ impl Transport {
         }
     }
 
-    /// The socket, to be closed or handed on.
+    /// Returns the socket, to be closed or passed on, and drops the TLS session.
     pub(crate) fn into_socket(self) -> OwnedFd {
         match self {
             Self::Plain(socket) => socket,

@@ -1,7 +1,7 @@
-//! A thread that accepts at one listener, until its owner ends it.
+//! A loop for a thread that accepts connections from one listener, until its owner ends it.
 //!
-//! It waits with poll(2) and not in accept(2): what would wake it there, shutdown(2), would end the listener
-//! for another process, too, which may have taken it over.
+//! It waits with poll(2) and not in accept(2). The owner could end a wait in accept(2) only with
+//! shutdown(2), which would also end the listener for another process that may have taken it over.
 
 use rustix::event::{PollFd, PollFlags, poll};
 use socket2::Socket;
@@ -12,25 +12,25 @@ use std::{
     time::Duration,
 };
 
-/// Between two tries to accept when there is no descriptor or memory.
+/// The pause between two attempts to accept when there is no descriptor or memory.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// For the thread that accepts.
+/// The accepting thread's part.
 #[derive(Debug)]
 pub(crate) struct AcceptLoop {
     listener: Arc<Socket>,
-    /// At its end when the owner has ended the loop.
+    /// A pipe that reports its end when the owner has ended the loop.
     end: PipeReader,
 }
 
-/// For the owner: dropping it ends the loop.
+/// The owner's part: dropping it ends the loop.
 #[derive(Debug)]
 pub(crate) struct LoopOwner {
     _end: PipeWriter,
 }
 
 impl AcceptLoop {
-    /// A loop for this listener, which is not blocking from now on.
+    /// Creates a loop for this listener, and makes the listener non-blocking.
     ///
     /// # Errors
     /// The errors of pipe(2).
@@ -40,7 +40,7 @@ impl AcceptLoop {
         Ok((Self { listener, end }, LoopOwner { _end: owner }))
     }
 
-    /// Waits for the next connection; `None` when the owner has ended the loop.
+    /// Waits for the next connection. Returns `None` when the owner has ended the loop.
     pub(crate) fn next(&self) -> Option<Socket> {
         loop {
             let mut polled = [
@@ -56,7 +56,7 @@ impl AcceptLoop {
             }
             match self.listener.accept() {
                 Ok((socket, _)) => return Some(socket),
-                // Another process that has the listener, too, was faster.
+                // Another process that shares the listener has accepted the connection first.
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 Err(_) => thread::sleep(PAUSE),
             }

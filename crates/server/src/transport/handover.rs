@@ -17,8 +17,8 @@ use std::{
     sync::Arc,
 };
 
-/// The most bytes that the kernel queues for a slow receiver. The longest request head and the bytes
-/// received behind it fit. The kernel reduces this to net.core.wmem_max.
+/// The maximum number of bytes that the kernel queues for a slow receiver. It has room for the longest
+/// request head and the bytes received behind it. The kernel reduces this to net.core.wmem_max.
 const QUEUE_BYTES: usize = 1 << 20;
 
 /// The connections to the receiving processes: one for each process.

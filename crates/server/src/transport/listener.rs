@@ -26,9 +26,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// A listening socket, created by the main thread before any worker starts and then lent to
-/// workers, which accept from copies of their own. Because the main thread keeps it, another
-/// process can take it over.
+/// A listening socket. The main thread creates it before any worker starts and lends it to workers, which
+/// accept from copies of their own. Because the main thread keeps the socket, another process can take it
+/// over.
 #[derive(Debug)]
 pub struct Listener {
     address: Listen,
@@ -38,7 +38,7 @@ pub struct Listener {
     socket: OwnedFd,
 }
 
-/// What a listener's clients speak.
+/// The protocol of a listener's clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ListenProtocol {
@@ -47,11 +47,11 @@ pub enum ListenProtocol {
 }
 
 impl Listener {
-    /// A listener of this socket, which the configuration calls `configured`; it is the one at `place`
-    /// there.
+    /// Creates a listener from this socket. `configured` is its address in the configuration, and `place`
+    /// is its index there.
     ///
     /// # Errors
-    /// When the socket has no address that this server knows.
+    /// The socket's address has an unknown type.
     pub(crate) fn new(socket: OwnedFd, configured: &Listen, place: usize) -> anyhow::Result<Self> {
         let address = address_of(&socket)?;
         let configured = configured.clone();
@@ -59,22 +59,22 @@ impl Listener {
         Ok(Self { address, configured, place, protocol: ListenProtocol::Http, socket })
     }
 
-    /// Where it listens, as the configuration says it: perhaps with port 0.
+    /// Returns the address in the configuration, which may have port 0.
     pub(crate) fn configured(&self) -> &Listen {
         &self.configured
     }
 
-    /// Its place among the configured listeners.
+    /// Returns its index among the configured listeners.
     pub(crate) fn place(&self) -> u16 {
         self.place
     }
 
-    /// Where it listens, with the port that the kernel chose.
+    /// Returns the address on which it listens, with the port that the kernel chose.
     pub fn address(&self) -> &Listen {
         &self.address
     }
 
-    /// What its clients speak.
+    /// Returns the protocol of its clients.
     pub fn protocol(&self) -> ListenProtocol {
         self.protocol
     }
@@ -89,13 +89,13 @@ impl AsFd for Listener {
 /// The listeners of each worker, and the files of UNIX sockets.
 pub(crate) type Opened = (Vec<Vec<Arc<Listener>>>, Vec<SocketFile>);
 
-/// Creates every listener of a server: for each worker its own, in the order of the configuration;
-/// listeners of UNIX sockets are shared by all workers. Ports that the kernel chooses for the first
-/// worker are those of the others too. What a former server has handed over is taken, and not created
+/// Creates every listener of a server: each worker gets its own, in the order of the configuration;
+/// listeners of UNIX sockets are shared by all workers. If the kernel chooses a port for the first worker,
+/// the others use the same port. Listeners that a former server has handed over are used and not created
 /// again.
 ///
 /// # Errors
-/// Names the address at fault.
+/// The error names the address at fault.
 pub(crate) fn open_all(config: &Config) -> anyhow::Result<Opened> {
     let (mut shared, mut files) = (Vec::new(), Vec::new());
     for (place, listen) in config.listen.iter().enumerate() {
@@ -116,7 +116,8 @@ pub(crate) fn open_all(config: &Config) -> anyhow::Result<Opened> {
         }
     }
     let mut workers = vec![shared; config.workers];
-    // All are tried before any is kept: a server whose second address is in use has not disturbed the first.
+    // All addresses are checked before any is used: if the second address is in use, the server has not
+    // disturbed the first.
     let mut inherited = Vec::new();
     for (place, listen) in config.listen.iter().enumerate() {
         let Listen::Tcp(address) = listen else { continue };
@@ -146,8 +147,8 @@ fn open_unix(
     }
 }
 
-/// The listeners at one address, for each worker. Of a former server's listeners each stays open, whether
-/// that had more workers or fewer: connections may wait at any of them.
+/// Returns the listeners at one address, for each worker. All listeners of a former server stay open, even
+/// if it had more or fewer workers: connections may wait at any of them.
 fn tcp_of_workers(
     address: SocketAddr,
     place: usize,
@@ -158,7 +159,7 @@ fn tcp_of_workers(
     let mut address = address;
     let mut sockets = Vec::new();
     for socket in inherited {
-        // The kernel's queue may have another length now.
+        // The configured backlog may have changed.
         rustix::net::listen(&socket, backlog_of(config.backlog))?;
         sockets.push(Arc::new(Listener::new(socket, &configured, place)?));
     }
@@ -179,21 +180,21 @@ fn tcp_of_workers(
     Ok((0..count).map(of_worker).collect())
 }
 
-/// As listen(2) takes it.
+/// Returns the backlog in the type of listen(2).
 fn backlog_of(backlog: u32) -> i32 {
     backlog.min(i32::MAX as u32) as i32
 }
 
-/// How long a server that starts waits for others that bind a socket in the same directory, each of
-/// which takes far less than a millisecond; and how long between two attempts.
+/// The time for which a starting server waits for other servers that bind a socket in the same directory,
+/// each of which takes far less than a millisecond; and the pause between two attempts.
 const TURN_PATIENCE: Duration = Duration::from_secs(2);
 const TURN_PAUSE: Duration = Duration::from_millis(5);
 
-/// Opens a TCP listener. With `shares` the port may be listened on by several workers, each with
-/// a queue of its own (SO_REUSEPORT, socket(7)).
+/// Opens a TCP listener. With `shares`, several workers may listen on the port, each with a queue of its
+/// own (SO_REUSEPORT, socket(7)).
 ///
 /// # Errors
-/// Says which address is at fault, and what to do about a port in use.
+/// The error names the address at fault, and the flag for another address.
 pub(crate) fn tcp(address: SocketAddr, backlog: u32, shares: bool) -> anyhow::Result<OwnedFd> {
     let open = || -> io::Result<OwnedFd> {
         let socket = match early::take(address, shares) {
@@ -206,10 +207,10 @@ pub(crate) fn tcp(address: SocketAddr, backlog: u32, shares: bool) -> anyhow::Re
     open().with_context(|| advise(&address.to_string()))
 }
 
-/// As [`tcp`], but the socket does not listen yet.
+/// Creates a socket like [`tcp`], but it does not listen yet.
 ///
 /// # Errors
-/// As [`tcp`].
+/// The same as [`tcp`].
 pub(crate) fn bound(address: SocketAddr, shares: bool) -> anyhow::Result<Socket> {
     bind_tcp(address, shares).with_context(|| advise(&address.to_string()))
 }
@@ -217,7 +218,7 @@ pub(crate) fn bound(address: SocketAddr, shares: bool) -> anyhow::Result<Socket>
 fn bind_tcp(address: SocketAddr, shares: bool) -> io::Result<Socket> {
     let kind = Type::STREAM.nonblocking().cloexec();
     let socket = Socket::new(Domain::for_address(address), kind, Some(Protocol::TCP))?;
-    // Else a restart would have to wait for the old connections' TIME_WAIT.
+    // Otherwise a restart would have to wait until the TIME_WAIT of old connections is over.
     socket.set_reuse_address(true)?;
     if address.is_ipv6() {
         socket.set_only_v6(false)?;
@@ -225,18 +226,18 @@ fn bind_tcp(address: SocketAddr, shares: bool) -> io::Result<Socket> {
     if shares {
         socket.set_reuse_port(true)?;
     }
-    // Accepted sockets inherit it: without it the second half of a response could wait for
-    // the peer's delayed acknowledgement.
+    // Accepted sockets inherit TCP_NODELAY. Without it, the second half of a response could wait for the
+    // peer's delayed acknowledgement.
     socket.set_tcp_nodelay(true)?;
     socket.bind(&address.into())?;
     Ok(socket)
 }
 
-/// Whether somebody else listens there: SO_REUSEPORT alone would quietly share the port with
-/// another server of the same user.
+/// Checks that no other server listens on the address: SO_REUSEPORT alone would share the port with another
+/// server of the same user, without an error.
 ///
 /// # Errors
-/// Those of [`tcp`]: that the address is in use, or cannot be had.
+/// The errors of [`tcp`]: the address is in use, or not available.
 pub(crate) fn check_free(address: SocketAddr) -> anyhow::Result<()> {
     if early::has(address) {
         return Ok(());
@@ -244,10 +245,10 @@ pub(crate) fn check_free(address: SocketAddr) -> anyhow::Result<()> {
     tcp(address, 1, false).map(drop)
 }
 
-/// Opens a UNIX listener; a socket that nobody listens on any more is replaced.
+/// Opens a UNIX listener. If a socket file exists and no process listens on it any more, it is replaced.
 ///
 /// # Errors
-/// Says which path is at fault.
+/// The error names the path at fault.
 pub(crate) fn unix(path: &Path, backlog: u32) -> anyhow::Result<(OwnedFd, SocketFile)> {
     let open = || -> io::Result<(OwnedFd, SocketFile)> {
         let socket = Socket::new(Domain::UNIX, Type::STREAM.nonblocking().cloexec(), None)?;
@@ -257,52 +258,55 @@ pub(crate) fn unix(path: &Path, backlog: u32) -> anyhow::Result<(OwnedFd, Socket
     open().with_context(|| advise(&format!("unix:{}", path.display())))
 }
 
-/// Binds to `path` and listens; a socket there that nobody listens on any more is replaced.
+/// Binds to `path` and listens. If a socket file exists there and no process listens on it any more, it is
+/// replaced.
 ///
 /// # Errors
-/// Those of bind(2), such as that somebody listens there; that the file is no socket.
+/// The errors of bind(2), such as that another process listens there; or the existing file is not a socket.
 pub(crate) fn listen_at(socket: &Socket, path: &Path, backlog: i32) -> io::Result<SocketFile> {
-    // Servers that start at the same time take turns. A socket that is bound and does not listen
-    // yet looks like a dead server's; and a file that is removed after a check may by then belong
-    // to another server, which has replaced it meanwhile. Either would take a running server's
-    // socket away.
+    // Servers that start at the same time do this one after the other. A socket that is bound and does not
+    // listen yet looks like the socket of a server that has ended. And a file that is removed after a check
+    // may by then belong to another server, which has replaced it meanwhile. In both cases a running server
+    // would lose its socket.
     let context = take_turn_in(path);
     bind_path(socket, path)?;
     let file = SocketFile::at(path);
     let outcome = socket.listen(backlog);
-    // To remove the file takes a turn, too.
+    // Dropping `file` takes the same lock.
     drop(context);
     outcome.map(|()| file)
 }
 
-/// The file of a UNIX listener, made by us: removed when this is dropped, if the path still leads to it
-/// and not to what somebody has put there since.
+/// The file of a UNIX listener that this server has created. It is removed when this value is dropped, if
+/// the path still leads to this file and not to one that another process has created since.
 #[derive(Debug)]
 pub(crate) struct SocketFile {
     path: PathBuf,
-    /// The file itself, by a descriptor that only names it (O_PATH): while it is open, no other file has
-    /// its number. Without a descriptor to be had, nobody knows later whose file is there: it stays.
+    /// The file itself, as a descriptor that only identifies it (O_PATH): while the descriptor is open, no
+    /// other file has its inode number. If the descriptor could not be opened, the owner of the file cannot
+    /// be determined later, so the file stays.
     file: Option<OwnedFd>,
-    /// It is the former server's, until that has confirmed the upgrade.
+    /// Whether the file belongs to the former server until that server has confirmed the upgrade.
     is_taken_over: bool,
 }
 
 impl SocketFile {
-    /// What is at `path` now, where we have just bound a socket.
+    /// Returns the file that is now at `path`, after this server has bound a socket there.
     fn at(path: &Path) -> Self {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let file = open(path, flags, Mode::empty()).ok();
         Self { path: path.to_owned(), file, is_taken_over: false }
     }
 
-    /// What is at `path` now, where the former server has bound the socket.
+    /// Returns the file that is now at `path`, after the former server has bound the socket.
     pub(crate) fn taken_over(path: &Path) -> Self {
         let mut file = Self::at(path);
         file.is_taken_over = true;
         file
     }
 
-    /// Another process has taken the socket over, and with it the file.
+    /// Drops this value without removing the file, because another process has taken the socket over, and
+    /// the file with it.
     pub(crate) fn leave_to_successor(mut self) {
         self.file = None;
     }
@@ -319,7 +323,8 @@ impl Drop for SocketFile {
         if self.file.is_none() || self.is_taken_over && !upgrade::has_succeeded() {
             return;
         }
-        // Between the look and the removal another server that starts could replace it.
+        // Without the lock, another starting server could replace the file between the check and the
+        // removal.
         let _turn = take_turn_in(&self.path);
         if self.is_still_there() {
             let _ = std::fs::remove_file(&self.path);
@@ -327,10 +332,10 @@ impl Drop for SocketFile {
     }
 }
 
-/// A lock on a directory, held while a server binds a socket in it and until it listens, and while
-/// it removes one: flock(2), which leaves no file behind and ends with its holder. `None` where the
-/// directory cannot be locked (no permission to read it; NFS), or where another process has it
-/// locked for long for its own reasons, as tmpfiles.d(5) suggests: then servers that start at the
+/// Locks a directory with flock(2), which leaves no file behind and ends with its holder. A server holds
+/// the lock from before it binds a socket in the directory until it listens, and while it removes one.
+/// Returns `None` if the directory cannot be locked (no permission to read it; NFS), or if another process
+/// holds the lock for long for its own reasons, as tmpfiles.d(5) suggests: then servers that start at the
 /// same moment may disturb each other.
 fn take_turn_in(path: &Path) -> Option<File> {
     let directory = path.parent().filter(|directory| !directory.as_os_str().is_empty());
@@ -352,7 +357,7 @@ fn bind_path(socket: &Socket, path: &Path) -> io::Result<()> {
     if error.kind() != io::ErrorKind::AddrInUse {
         return Err(error);
     }
-    // To connect to a file of another kind is refused as well, but that one is somebody's data.
+    // connect(2) is also refused for a file of another kind, but such a file contains a user's data.
     if !std::fs::symlink_metadata(path)?.file_type().is_socket() {
         return Err(io::Error::new(io::ErrorKind::AlreadyExists, "the file there is no socket"));
     }
@@ -369,7 +374,7 @@ fn advise(address: &str) -> String {
     format!("cannot listen on {address} (another address: --listen ADDRESS:PORT)")
 }
 
-/// Where a listener really listens: the port is known now, if the kernel chose it.
+/// Returns the address on which a listener really listens, with the port that the kernel chose.
 pub(crate) fn address_of(socket: &OwnedFd) -> anyhow::Result<Listen> {
     let address = SockRef::from(socket).local_addr()?;
     if let Some(tcp) = address.as_socket() {
@@ -381,22 +386,22 @@ pub(crate) fn address_of(socket: &OwnedFd) -> anyhow::Result<Listen> {
     }
 }
 
-/// The peer's address; `None` for a UNIX socket.
+/// Returns the peer's address; `None` for a UNIX socket.
 pub(crate) fn peer(socket: BorrowedFd<'_>) -> Option<IpAddr> {
     peer_address(socket).map(|address| address.ip())
 }
 
-/// The same with the port.
+/// Returns the peer's address and port; `None` for a UNIX socket.
 pub(crate) fn peer_address(socket: BorrowedFd<'_>) -> Option<SocketAddr> {
     SockRef::from(&socket).peer_addr().ok()?.as_socket().map(canonical)
 }
 
-/// The address that the peer has connected to; `None` for a UNIX socket.
+/// Returns the address to which the peer has connected; `None` for a UNIX socket.
 pub(crate) fn own_address(socket: BorrowedFd<'_>) -> Option<SocketAddr> {
     SockRef::from(&socket).local_addr().ok()?.as_socket().map(canonical)
 }
 
-/// An IPv4 client of an IPv6 listener has an IPv4 address.
+/// Converts an IPv4-mapped address to IPv4, because an IPv4 client of an IPv6 listener has such an address.
 fn canonical(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(address.ip().to_canonical(), address.port())
 }

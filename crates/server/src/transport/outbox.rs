@@ -1,4 +1,4 @@
-//! What is to be sent: pieces in order, each owned, shared or a part of a file.
+//! The output of a connection: pieces in order, each owned, shared or a part of a file.
 
 use std::{
     collections::VecDeque,
@@ -8,27 +8,25 @@ use std::{
     sync::Arc,
 };
 
-/// Once this many bytes are to be sent, no further pipelined request is answered until they are
-/// gone, and streams are to pause: this bounds the memory of a connection that sends requests and
-/// does not read.
+/// When this many bytes are to be sent, no further pipelined request is answered until they were sent, and
+/// streams must pause. This limits the memory of a connection that sends requests and does not read.
 pub(crate) const OUTBOX_FULL: usize = 64 << 10;
-/// A stream that paused because of [`OUTBOX_FULL`] receives an event when no more than this is
-/// left.
+/// The number of bytes to send at which a stream that paused because of [`OUTBOX_FULL`] receives an event.
 pub(crate) const OUTBOX_LOW: usize = 16 << 10;
-/// An outbox of so many pieces is full, however short they are.
+/// The number of pieces at which an outbox is full, regardless of their length.
 const PIECES_MAX: usize = 64;
 
-/// Cached content up to this length is copied behind its head, so that both leave in one send(2)
-/// and several pipelined responses do too; longer content is sent from where it is.
+/// The maximum length of cached content that is copied behind its head, so that one send(2) sends both, and
+/// several pipelined responses, too. Longer content is sent without a copy.
 pub(crate) const COPY_MAX: u64 = 16 << 10;
 
 /// Output in order: `bytes`, then `tail`, then the `later` pieces.
 ///
-/// Each worker has one as scratch. What a send did not take moves into one of the connection's own
+/// Each worker has one as scratch. Output that a send did not take moves into the connection's own outbox
 /// ([`Outbox::take_rest`]).
 ///
-/// Whether more is still to come is no affair of the outbox: an answer's end is known when its
-/// exchange is over ([`crate::service::Flow`]).
+/// The outbox does not know whether a response is complete: the result of the exchange says so
+/// ([`crate::service::Flow`]).
 #[derive(Debug, Default)]
 pub(crate) struct Outbox {
     bytes: Vec<u8>,
@@ -37,19 +35,19 @@ pub(crate) struct Outbox {
     later: VecDeque<Piece>,
 }
 
-/// Bytes that are sent from where they are.
+/// Bytes that are sent without a copy into the outbox.
 #[derive(Clone, Debug)]
 pub(crate) enum Content {
-    /// A range of memory that other workers may hold too: a file's. This worker counts its own references,
-    /// so that a request changes no count that others change.
+    /// A range of memory that other workers may also reference: that of a file. This worker counts its own
+    /// references, so that a request changes no counter that other workers change.
     Shared(Rc<SharedBytes>, Range<usize>),
-    /// A range of memory that other workers hold too: the HTTP cache's.
+    /// A range of memory that other workers also reference: that of the HTTP cache.
     Pooled(Arc<[u8]>, Range<usize>),
     /// A range of an open regular file.
     File(Rc<OwnedFd>, Range<u64>),
 }
 
-/// Bytes in memory that other threads may hold too.
+/// Bytes in memory that other threads may also reference.
 #[derive(Debug)]
 pub(crate) struct SharedBytes(Arc<[u8]>);
 
@@ -76,7 +74,7 @@ impl Content {
         }
     }
 
-    /// Takes `count` bytes off the front.
+    /// Removes `count` bytes from the front.
     fn advance(&mut self, count: u64) {
         match self {
             Self::Shared(_, range) | Self::Pooled(_, range) => range.start += count as usize,
@@ -85,7 +83,7 @@ impl Content {
     }
 }
 
-/// A piece that waits for those before it.
+/// A piece that waits until the earlier pieces were sent.
 #[derive(Debug)]
 enum Piece {
     Owned(Vec<u8>),
@@ -101,43 +99,45 @@ impl Piece {
     }
 }
 
-/// What to send next.
+/// The output to send next.
 #[derive(Debug)]
 pub(crate) enum Next<'a> {
-    /// Nothing is left.
+    /// No output is left.
     Nothing,
     /// These bytes.
     Bytes(&'a [u8]),
-    /// These bytes and those, in one call if that can be.
+    /// Two pieces of bytes, in one call if possible.
     Two(&'a [u8], &'a [u8]),
-    /// These bytes, and then a file's: the bytes may wait for the file's first.
+    /// These bytes, followed by bytes of a file: these may wait to be sent together with the file's first
+    /// bytes.
     BytesBeforeFile(&'a [u8]),
-    /// So many bytes of the file from the offset.
+    /// A range of a file.
     File {
         /// An open regular file.
         file: BorrowedFd<'a>,
-        /// Where to begin.
+        /// The offset of the first byte.
         offset: u64,
-        /// How many; not 0.
+        /// The number of bytes; not 0.
         len: u64,
     },
 }
 
 impl Outbox {
-    /// Appends here: what is put into it is sent after everything before.
+    /// Returns the vector to append to: appended bytes are sent after all earlier output.
     #[inline]
     pub(crate) fn bytes(&mut self) -> &mut Vec<u8> {
         if self.is_all_bytes() { &mut self.bytes } else { self.later_bytes() }
     }
 
-    /// The position at which the next bytes will be appended. It changes only when bytes are appended.
+    /// Returns the position at which the next bytes will be appended. It changes only when bytes are
+    /// appended.
     #[inline]
     pub(crate) fn end(&mut self) -> (usize, usize) {
         (self.bytes().len(), self.later.len())
     }
 
-    /// What has been appended since [`Outbox::end`] returned `mark`: the bytes, and where they begin. Nothing if
-    /// the first of it is content, or if there is nothing.
+    /// Returns the bytes that were appended since [`Outbox::end`] returned `mark`, and the index where they
+    /// begin. Returns `None` if the first appended piece is content, or if nothing was appended.
     pub(crate) fn bytes_since(&mut self, mark: (usize, usize)) -> Option<(&mut Vec<u8>, usize)> {
         let (start, pieces) = mark;
         let bytes = match pieces.checked_sub(1) {
@@ -161,7 +161,7 @@ impl Outbox {
         }
     }
 
-    /// Appends bytes that are sent from where they are.
+    /// Appends content that is sent without a copy.
     pub(crate) fn push(&mut self, content: Content) {
         if content.len() == 0 {
             return;
@@ -173,13 +173,13 @@ impl Outbox {
         }
     }
 
-    /// Whether another response may be appended.
+    /// Returns whether another response may be appended.
     #[inline]
     pub(crate) fn takes_more(&self) -> bool {
         self.bytes.len() < OUTBOX_FULL && self.tail.is_none() && self.later.is_empty()
     }
 
-    /// Bytes that are to be sent.
+    /// Returns the number of bytes to send.
     #[inline]
     pub(crate) fn len(&self) -> u64 {
         (self.bytes.len() - self.sent) as u64
@@ -187,41 +187,42 @@ impl Outbox {
             + self.later.iter().map(Piece::len).sum::<u64>()
     }
 
-    /// Whether a stream should pause. Nothing is lost if it does not, but memory use grows.
+    /// Returns whether a stream should pause. If it does not pause, no output is lost, but memory use
+    /// grows.
     pub(crate) fn is_full(&self) -> bool {
         self.later.len() >= PIECES_MAX || self.len() >= OUTBOX_FULL as u64
     }
 
-    /// Whether so little is left that a paused stream may continue.
+    /// Returns whether so little is left that a paused stream may continue.
     pub(crate) fn is_low(&self) -> bool {
         self.later.len() <= PIECES_MAX / 2 && self.len() <= OUTBOX_LOW as u64
     }
 
-    /// Whether there is nothing to send.
+    /// Returns whether there is nothing to send.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.sent == self.bytes.len() && self.is_all_bytes()
     }
 
-    /// Whether there is nothing but bytes.
+    /// Returns whether the outbox contains only owned bytes.
     #[inline]
     pub(crate) fn is_all_bytes(&self) -> bool {
         self.tail.is_none() && self.later.is_empty()
     }
 
-    /// Whether bytes of an open file come after the bytes.
+    /// Returns whether the owned bytes are followed by a part of an open file.
     pub(crate) fn has_file(&self) -> bool {
         matches!(self.tail, Some(Content::File(..)))
     }
 
-    /// All that is to be sent, where that is bytes alone, and some.
+    /// Returns all output, if it consists of owned bytes only and is not empty.
     #[inline]
     pub(crate) fn only_bytes(&self) -> Option<&[u8]> {
         let bytes = &self.bytes[self.sent..];
         (self.is_all_bytes() && !bytes.is_empty()).then_some(bytes)
     }
 
-    /// What to send next.
+    /// Returns the output to send next.
     #[inline]
     pub(crate) fn next(&self) -> Next<'_> {
         let bytes = &self.bytes[self.sent..];
@@ -239,7 +240,7 @@ impl Outbox {
         }
     }
 
-    /// So many bytes of [`Outbox::next`] have been sent.
+    /// Removes `count` bytes of [`Outbox::next`], which were sent.
     #[inline]
     pub(crate) fn advance(&mut self, count: usize) {
         let of_bytes = count.min(self.bytes.len() - self.sent);
@@ -256,7 +257,7 @@ impl Outbox {
         }
     }
 
-    /// All before the next piece is sent: its turn.
+    /// Begins the next piece after all earlier output was sent.
     #[inline]
     fn begin_next_piece(&mut self) {
         self.bytes.clear();
@@ -279,7 +280,7 @@ impl Outbox {
         }
     }
 
-    /// Moves what is left into an outbox of its own; this one is empty then and keeps its memory.
+    /// Moves unsent output into a new outbox. This outbox is then empty and keeps its memory.
     pub(crate) fn take_rest(&mut self) -> Outbox {
         let rest = Outbox {
             bytes: self.bytes[self.sent..].to_vec(),
@@ -291,7 +292,7 @@ impl Outbox {
         rest
     }
 
-    /// Forgets the bytes, of an outbox that has nothing else: what is done once a request.
+    /// Clears an outbox that contains only owned bytes. This runs once for each request.
     #[inline]
     pub(crate) fn clear_bytes(&mut self) {
         debug_assert!(self.is_all_bytes());
@@ -299,7 +300,7 @@ impl Outbox {
         self.sent = 0;
     }
 
-    /// Forgets everything.
+    /// Clears the outbox.
     pub(crate) fn clear(&mut self) {
         self.bytes.clear();
         self.sent = 0;

@@ -1,7 +1,7 @@
 //! Listening sockets that the service manager has opened (sd_listen_fds(3)): systemd's socket activation.
 //!
-//! A port below 1024 so needs no privilege of the server's, and while the server restarts connections wait in the
-//! socket, which stays open.
+//! With them, the server needs no privilege for a port below 1024. While the server restarts, connections
+//! wait in the socket, which stays open.
 
 use anyhow::{Context, ensure};
 use listenfd::ListenFd;
@@ -11,7 +11,8 @@ use std::{
     sync::{Mutex, PoisonError},
 };
 
-/// What was passed: taken out of the environment once, and kept for servers that start later in this process.
+/// The sockets that were passed: taken from the environment once, and stored for servers that start later
+/// in this process.
 static PASSED: Mutex<Option<Vec<Passed>>> = Mutex::new(None);
 
 #[derive(Debug)]
@@ -20,10 +21,11 @@ struct Passed {
     socket: OwnedFd,
 }
 
-/// The sockets passed under `name`, or all of them; each a copy that does not block.
+/// Returns the sockets passed under `name`, or all of them. Each is a non-blocking copy.
 ///
 /// # Errors
-/// When there is none, which also says what was passed; when one of them listens neither on TCP nor on a UNIX path.
+/// No such socket was passed: the message names the passed sockets. Or a passed socket listens neither on
+/// TCP nor on a UNIX path.
 pub(crate) fn take(name: Option<&str>) -> anyhow::Result<Vec<OwnedFd>> {
     let mut passed = PASSED.lock().unwrap_or_else(PoisonError::into_inner);
     let all = match &mut *passed {
@@ -69,7 +71,7 @@ fn from_environment() -> io::Result<Vec<Passed>> {
                 Err(_) => sockets.take_unix_listener(index)?.map(OwnedFd::from),
             };
             let socket = socket.ok_or(io::ErrorKind::NotFound)?;
-            // sd_listen_fds_with_names(3): no names at all mean this one.
+            // sd_listen_fds_with_names(3): a socket without a name is called "unknown".
             let name = names.split(':').nth(index).filter(|name| !name.is_empty());
             Ok(Passed { name: name.unwrap_or("unknown").into(), socket })
         })

@@ -1,18 +1,18 @@
-//! A PROXY protocol header ahead of a client's bytes.
+//! Reads a PROXY protocol header, which precedes the client's bytes.
 //!
-//! Bytes are peeked at before they are taken: what follows the header stays in the socket, for HTTP or
-//! for TLS.
+//! Bytes are peeked at before they are received, so that the bytes after the header stay in the socket, for
+//! HTTP or for TLS.
 
 use pollux_http::proxy_protocol::{HEADER_MAX, Header, ParseStatus, parse};
 use pollux_sys as sys;
 use std::{io, os::fd::BorrowedFd};
 
-/// How far a header has come.
+/// The progress of a header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Preamble {
-    /// More of it is to come: the socket is empty.
+    /// The header is incomplete, and the socket is empty.
     Waiting,
-    /// It has been taken out of the socket.
+    /// The header is complete, and was received from the socket.
     Complete(Header),
 }
 
@@ -23,7 +23,8 @@ pub(crate) struct PreambleBytes(pub(crate) Vec<u8>);
 /// Receives a header, or a part of it. `held` is the part that was received before.
 ///
 /// # Errors
-/// UnexpectedEof when the peer has ended; InvalidData when it sends no header; those of recv(2).
+/// UnexpectedEof when the peer has closed its side; InvalidData when it sends no header; the errors of
+/// recv(2).
 pub(crate) fn read(socket: BorrowedFd<'_>, held: &mut Vec<u8>) -> io::Result<Preamble> {
     let mut buffer = [0; HEADER_MAX];
     loop {
@@ -54,7 +55,7 @@ pub(crate) fn read(socket: BorrowedFd<'_>, held: &mut Vec<u8>) -> io::Result<Pre
     }
 }
 
-/// Takes bytes that were peeked at.
+/// Receives bytes that were peeked at.
 fn take(socket: BorrowedFd<'_>, mut bytes: &mut [u8]) -> io::Result<()> {
     while !bytes.is_empty() {
         match sys::recv_now(socket, bytes) {

@@ -1,5 +1,5 @@
-//! Where the units of an architecture take their connections from: the kernel's queues, and whose
-//! turn it is.
+//! The queues from which the workers of an architecture accept connections: the kernel's queues, and the
+//! order in which listeners take turns.
 
 use crate::{
     config::{Accepting, Config, Listen},
@@ -19,46 +19,45 @@ use std::{
     time::Duration,
 };
 
-/// How often a stop looks whether a queue is empty that units block on, and how long it waits between
-/// two looks: a second in all.
+/// How often a stop checks whether a queue is empty on which workers block, and the pause between two
+/// checks: a second in all.
 const LOOKS: (u32, Duration) = (100, Duration::from_millis(10));
 
-/// How many a queue may hold whose length the kernel does not report (a UNIX socket's): Linux' own limit
-/// (net.core.somaxconn) is no larger by default.
+/// The maximum length of a queue whose length the kernel does not report (a UNIX socket's): Linux' own
+/// limit (net.core.somaxconn) is no larger by default.
 const QUEUE_MAX: u32 = 4096;
 
-/// Which of several listeners has its turn, and which connections are still accepted at a stop.
+/// Decides which of several listeners is next, and which connections are still accepted at a stop.
 ///
-/// They take turns; otherwise connections at the second listener would wait for as long as there
-/// are connections at the first.
+/// Listeners take turns; otherwise connections at the second listener would wait for as long as there are
+/// connections at the first.
 #[derive(Debug, Default)]
 pub(crate) struct Turns {
     next: usize,
-    /// Since a stop: how many of the connections that waited at that time are still to be accepted,
-    /// by listener.
+    /// The number of connections, by listener, that waited when a stop began and are still to be accepted;
+    /// `None` before a stop.
     left: Option<Vec<u32>>,
 }
 
 impl Turns {
-    /// The places of so many listeners, in the order in which to look at them now.
+    /// Returns the indices of `count` listeners, in the order in which to check them now.
     pub(crate) fn order(&self, count: usize) -> impl Iterator<Item = usize> + use<> {
         let next = self.next;
         (0..count).map(move |place| (next + place) % count)
     }
 
-    /// Begins a stop: connections that wait at the listeners when this is first called are still
-    /// accepted, and no others. Under a steady stream of new connections a queue would never be
-    /// found empty.
+    /// Begins a stop: connections that wait at the listeners when this is first called are still accepted,
+    /// and no others. With a steady stream of new connections, a queue would never be found empty.
     pub(crate) fn stop(&mut self, listeners: &[OwnedFd]) {
         self.left.get_or_insert_with(|| listeners.iter().map(waiting_at).collect());
     }
 
-    /// Whether one more of the connections that wait at this listener may be accepted.
+    /// Returns whether one more of the connections that wait at this listener may be accepted.
     pub(crate) fn may_take(&self, place: usize) -> bool {
         self.left.as_ref().is_none_or(|left| left[place] > 0)
     }
 
-    /// One was taken in, whom [`Turns::may_take`] has allowed.
+    /// Records that a connection was accepted which [`Turns::may_take`] has allowed.
     pub(crate) fn took(&mut self, place: usize) {
         self.next = place + 1;
         if let Some(left) = &mut self.left {
@@ -67,38 +66,39 @@ impl Turns {
     }
 }
 
-/// How many wait at this listener to be accepted, or the most that can.
+/// Returns the number of connections that wait at this listener, or the maximum if the kernel does not
+/// report it.
 pub(crate) fn waiting_at(listener: &OwnedFd) -> u32 {
     sys::waiting_connections(listener.as_fd()).unwrap_or(QUEUE_MAX)
 }
 
-/// The queues of all units.
+/// The queues of all workers.
 #[derive(Debug)]
 pub(crate) struct Queues {
-    /// One set for all units, or one for each.
+    /// One set of listeners for all workers, or one for each.
     sets: Vec<Vec<OwnedFd>>,
     way: Accepting,
     lock: Option<SharedLock>,
 }
 
-/// The queues of one unit.
+/// The queues of one worker.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Queue<'q> {
-    /// Listeners.
+    /// The listeners.
     pub(crate) sockets: &'q [OwnedFd],
-    /// How it waits for them.
+    /// The way in which the worker waits for them.
     pub(crate) way: Accepting,
-    /// To be held by the worker that waits.
+    /// The lock that the waiting worker must hold.
     pub(crate) lock: Option<&'q SharedLock>,
-    /// No other unit has these listeners.
+    /// Whether no other worker has these listeners.
     pub(crate) is_own: bool,
 }
 
 impl Queues {
-    /// Listens wherever `config` says, for so many units; and the files of sockets.
+    /// Creates the listeners of `config` for `units` workers. Also returns the files of UNIX sockets.
     ///
     /// # Errors
-    /// Says which address is at fault.
+    /// The error names the address at fault.
     pub(crate) fn open(config: &Config, units: usize) -> anyhow::Result<(Self, Vec<SocketFile>)> {
         let way = config.way_to_accept();
         let mut files = Vec::new();
@@ -132,7 +132,7 @@ impl Queues {
         }
         let mut sets = vec![first];
         while shares && sets.len() < units {
-            // At the addresses of the first set, whose ports are known.
+            // Use the addresses of the first set, whose ports are known.
             let mut set = Vec::new();
             for listen in sets[0].iter().map(listener::address_of) {
                 if let Listen::Tcp(address) = listen? {
@@ -150,15 +150,15 @@ impl Queues {
         Ok((Self { sets, way, lock }, files))
     }
 
-    /// Those of unit `index`.
+    /// Returns the queues of the worker with this index.
     pub(crate) fn of(&self, index: usize) -> Queue<'_> {
-        // The first set is everybody's where there is no other; none is left after a stop.
+        // If there is only one set, all workers share it; after a stop there is none.
         let sockets = self.sets.get(index % self.sets.len().max(1)).map_or(&[][..], Vec::as_slice);
         let is_own = self.way == Accepting::Reuseport;
         Queue { sockets, way: self.way, lock: self.lock.as_ref(), is_own }
     }
 
-    /// Where units listen.
+    /// Returns the addresses on which workers listen.
     ///
     /// # Errors
     /// The errors of getsockname(2).
@@ -171,11 +171,13 @@ impl Queues {
         self.sets.clear();
     }
 
-    /// Makes units that block in accept(2) notice a stop, after the scoreboard shows it: they wait
-    /// for no notifier.
+    /// Makes workers that block in accept(2) notice a stop; they do not wait for the notifier. Must be
+    /// called after the scoreboard shows the stop.
     ///
-    /// From now on accept(2) does not block, and a unit that finds a queue empty shuts it down
-    /// the unit about to be woken; in a queue that stays full nobody blocks.
+    /// From now on, accept(2) does not block. A worker that finds a queue empty ends its accepting and
+    /// shuts the listener down ([`shut_down`]), which wakes all workers that block on it. This function
+    /// does the same, as soon as it finds the queue empty. So a worker can block only on a queue that is
+    /// empty and about to be shut down; on a queue that stays full, no worker blocks.
     pub(crate) fn begin_stop(&self) {
         if self.way != Accepting::Blocking {
             return;
@@ -193,23 +195,24 @@ impl Queues {
     }
 }
 
-/// Whether poll(2) says of a listener that a connection waits there, and not that it listens no more. The wait has to be
-/// for [`QUEUE_EVENTS`].
+/// Returns whether the events that poll(2) has reported for a listener mean a waiting connection, and not a
+/// listener that was shut down. The wait must have requested [`QUEUE_EVENTS`].
 pub(crate) fn shows_connection(revents: i16) -> bool {
     revents == POLLIN
 }
 
-/// What a listener is polled for: a UNIX socket that was shut down is readable, and POLLRDHUP tells that.
+/// The events to poll a listener for. A UNIX socket that was shut down is readable; POLLRDHUP reports the
+/// shutdown.
 pub(crate) const QUEUE_EVENTS: i16 = POLLIN | POLLRDHUP;
 
-/// Whether somebody waits to be accepted. At a listener that was shut down nobody does, though the
-/// kernel calls it readable.
+/// Returns whether a connection waits to be accepted. This is false for a listener that was shut down,
+/// although the kernel reports it as readable.
 pub(crate) fn has_connections(socket: BorrowedFd<'_>) -> bool {
     let mut polled = [PollFd { fd: socket.as_raw_fd(), events: QUEUE_EVENTS, revents: 0 }];
     sys::ppoll(&mut polled, Some(Duration::ZERO)).is_ok() && shows_connection(polled[0].revents)
 }
 
-/// Whether a listener was shut down.
+/// Returns whether a listener was shut down.
 pub(crate) fn is_shut_down(socket: BorrowedFd<'_>) -> bool {
     let mut polled = [PollFd { fd: socket.as_raw_fd(), events: QUEUE_EVENTS, revents: 0 }];
     sys::ppoll(&mut polled, Some(Duration::ZERO)).is_ok() && polled[0].revents & !POLLIN != 0
@@ -218,7 +221,7 @@ pub(crate) fn is_shut_down(socket: BorrowedFd<'_>) -> bool {
 /// Ends a listener for every process that shares it: new connections are refused, and accept(2)
 /// fails with EINVAL.
 pub(crate) fn shut_down(listener: BorrowedFd<'_>) {
-    // Another unit may have been first.
+    // Another worker may have done this first.
     let _ = SockRef::from(&listener).shutdown(Shutdown::Read);
 }
 

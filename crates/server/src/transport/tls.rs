@@ -1,19 +1,20 @@
-//! TLS beneath a connection: what is received is opened, what is sent is sealed, and nobody above knows.
+//! TLS for a connection: it decrypts received bytes and encrypts sent bytes. The layers above do not depend
+//! on it.
 //!
-//! A worker is a thread, and its sessions are a variable of that thread: engines address a peer by its
-//! descriptor, and so does this. An idle connection is one entry of a table, 104 bytes; what a connection
-//! has besides (a handshake, part of a record, records that the socket has not taken) is there for as long
-//! as it is needed.
+//! A worker is a thread, and its sessions are in a variable of that thread: engines identify a peer by its
+//! descriptor, and so does this module. An idle connection is one entry of a table, 104 bytes. Further
+//! state of a connection (a handshake, part of a record, records that the socket has not taken) exists only
+//! while it is needed.
 //!
-//! # What an engine must know
+//! # Rules for engines
 //!
-//! - Nothing is kept here that could be given: all plaintext that has been opened is in the caller's buffer,
-//!   which must have room for a whole record ([`pollux_tls::RECORD_MAX`]). Whether the socket is drained is
-//!   not to be seen from the length, though: [`super::Transport::may_have_more`] says.
-//! - A send that takes fewer bytes than it was given must be repeated with the same bytes: they may have
-//!   been sealed already, and only wait to leave.
-//! - A handshake goes on inside receive, which says `WouldBlock` until it is over. `Interrupted` says that
-//!   it is to go on after others had their turn.
+//! - No decrypted plaintext stays in this module: all of it is in the caller's buffer, which must have room
+//!   for a whole record ([`pollux_tls::RECORD_MAX`]). The length does not show whether the socket is
+//!   drained; [`super::Transport::may_have_more`] does.
+//! - A send that takes fewer bytes than it was given must be repeated with the same bytes: they may already
+//!   be encrypted and only wait to be sent.
+//! - A handshake takes place inside receive, which returns `WouldBlock` until it is complete. `Interrupted`
+//!   means that the engine must call receive again after it has served other connections.
 
 mod client;
 mod handshake;
@@ -41,7 +42,7 @@ use std::{
 use worker::Worker;
 
 thread_local! {
-    /// This thread's sessions; none where it has none.
+    /// This thread's sessions; `None` until the first TLS connection.
     static WORKER: RefCell<Option<Box<Worker>>> = const { RefCell::new(None) };
 }
 
@@ -54,10 +55,10 @@ fn with_worker<R>(act: impl FnOnce(&mut Worker) -> io::Result<R>) -> io::Result<
     })
 }
 
-/// Takes in a connection that a client has made.
+/// Adds a connection that a client has made.
 ///
 /// # Errors
-/// There is no memory for it.
+/// There is no memory for the session.
 pub(super) fn accept(socket: BorrowedFd<'_>, server: &Arc<Tls>) -> io::Result<()> {
     WORKER.with_borrow_mut(|worker| {
         let worker = worker.get_or_insert_with(Box::default);
@@ -65,10 +66,10 @@ pub(super) fn accept(socket: BorrowedFd<'_>, server: &Arc<Tls>) -> io::Result<()
     })
 }
 
-/// Begins a handshake on a connection that this end has made, to be continued by [`shake_hands`].
+/// Begins a handshake on a connection that this side has made; [`shake_hands`] continues it.
 ///
 /// # Errors
-/// There is no memory for it, or rustls refuses the configuration.
+/// There is no memory for the session, or rustls refuses the configuration.
 pub(super) fn connect(socket: BorrowedFd<'_>, peer: &Arc<TlsPeer>) -> io::Result<()> {
     WORKER.with_borrow_mut(|worker| {
         let worker = worker.get_or_insert_with(Box::default);
@@ -76,20 +77,21 @@ pub(super) fn connect(socket: BorrowedFd<'_>, peer: &Arc<TlsPeer>) -> io::Result
     })
 }
 
-/// Goes on with a handshake that [`connect`] has begun; see [`super::Transport::shake_hands`].
+/// Continues a handshake that [`connect`] has begun; see [`super::Transport::shake_hands`].
 pub(super) fn shake_hands(socket: BorrowedFd<'_>) -> io::Result<HandshakeStep> {
     with_worker(|worker| worker.client_handshake(socket))
 }
 
-/// The session of an idle connection, for another process. `None` where there is more than the session.
+/// Returns the session of an idle connection, for another process. Returns `None` if the connection has
+/// further state.
 pub(super) fn park(socket: BorrowedFd<'_>) -> Option<Vec<u8>> {
     with_worker(|worker| Ok(worker.park(socket))).ok().flatten()
 }
 
-/// Takes in an idle connection with the session that another process has parked.
+/// Adds an idle connection with the session that another process has parked.
 ///
 /// # Errors
-/// It is no session; there is no memory for it.
+/// `session` is not a session, or there is no memory for it.
 pub(super) fn resume(socket: BorrowedFd<'_>, session: &[u8], server: &Arc<Tls>) -> io::Result<()> {
     WORKER.with_borrow_mut(|worker| {
         let worker = worker.get_or_insert_with(Box::default);
@@ -97,7 +99,7 @@ pub(super) fn resume(socket: BorrowedFd<'_>, session: &[u8], server: &Arc<Tls>) 
     })
 }
 
-/// How a socket is read: without waiting, or for as long as its timeout.
+/// The function that reads a socket: without waiting, or waiting for as long as its timeout.
 pub(super) type Receive = fn(BorrowedFd<'_>, &mut [u8]) -> io::Result<usize>;
 
 /// Receives plaintext; see [`super::Transport::receive`].
@@ -109,13 +111,13 @@ pub(super) fn receive(
     with_worker(|worker| worker.receive(socket, buffer, receive))
 }
 
-/// Whether the last `receive` on this thread may have left something in the socket.
+/// Returns whether the last `receive` on this thread may have left input in the socket.
 pub(super) fn may_have_more() -> bool {
     WORKER.with_borrow(|worker| worker.as_ref().is_some_and(|worker| worker.may_have_more))
 }
 
-/// Whether a client has said that it sends no more, or this end has sent an alert; see
-/// [`super::Transport::has_ended`].
+/// Returns whether a client has sent close_notify, or this side has ended the connection with close_notify
+/// or an alert; see [`super::Transport::has_ended`].
 pub(super) fn has_ended(socket: BorrowedFd<'_>) -> bool {
     let has_ended = with_worker(|worker| Ok(worker.has_ended(socket)));
     has_ended.unwrap_or(false)
@@ -144,7 +146,7 @@ pub(super) fn send_file(
     Ok(sent)
 }
 
-/// Says that this end sends no more (close_notify).
+/// Sends close_notify: this side sends no more.
 pub(super) fn close_notify(socket: BorrowedFd<'_>) {
     let _ = with_worker(|worker| {
         worker.close_notify(socket);
@@ -152,7 +154,7 @@ pub(super) fn close_notify(socket: BorrowedFd<'_>) {
     });
 }
 
-/// Forgets a connection, and zeroes its secrets.
+/// Removes a connection, and zeroes its secrets.
 pub(super) fn forget(socket: BorrowedFd<'_>) {
     let _ = with_worker(|worker| {
         worker.forget(socket.as_raw_fd());
@@ -160,14 +162,15 @@ pub(super) fn forget(socket: BorrowedFd<'_>) {
     });
 }
 
-/// The certificate that the client of a connection has shown, as the value of `Client-Cert`.
+/// Returns the certificate that the client of a connection has sent, as the value of `Client-Cert`.
 pub(crate) fn client_certificate(socket: BorrowedFd<'_>) -> Option<Arc<[u8]>> {
     WORKER.with_borrow(|worker| {
         worker.as_ref()?.client_certificates.get(&socket.as_raw_fd()).map(Arc::clone)
     })
 }
 
-/// Adds the handshakes that have ended on this thread since the last call, and the keys that the kernel was to have.
+/// Adds to the counters the handshakes that have ended on this thread since the last call, and the attempts
+/// to pass keys to the kernel.
 pub(crate) fn count_handshakes(counters: &Counters) {
     WORKER.with_borrow_mut(|worker| {
         if let Some(worker) = worker {
@@ -180,7 +183,7 @@ pub(crate) fn count_handshakes(counters: &Counters) {
     });
 }
 
-/// A new iteration of the worker's loop has begun: handshakes have their budget again.
+/// Begins a new iteration of the worker's loop: handshakes get a new budget.
 pub(crate) fn begin_iteration() {
     WORKER.with_borrow_mut(|worker| {
         if let Some(worker) = worker {

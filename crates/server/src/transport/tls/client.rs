@@ -1,4 +1,4 @@
-//! The client's side: TLS to origins.
+//! The client's side of TLS: connections to origins.
 
 use super::{
     send::flush,
@@ -16,7 +16,8 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-/// TLS to origins, as all workers share it: the trusted authorities, and the tickets of earlier sessions.
+/// The settings of TLS to origins, which all workers share: the trusted authorities, and the tickets of
+/// earlier sessions.
 #[derive(Clone, Debug)]
 pub struct OriginTls(Arc<ClientConfig>);
 
@@ -42,19 +43,19 @@ impl OriginTls {
         Ok(Self(settings.build()?))
     }
 
-    /// The server with this name, which its certificate must have.
+    /// Returns the server with this name; its certificate must contain the name.
     pub(crate) fn peer(&self, name: ServerName<'static>) -> Arc<TlsPeer> {
         let config = Arc::clone(&self.0);
         Arc::new(TlsPeer { config, name, last_failure: Mutex::default() })
     }
 }
 
-/// A server that is spoken to over TLS.
+/// A server to which connections use TLS.
 #[derive(Debug)]
 pub(crate) struct TlsPeer {
     config: Arc<ClientConfig>,
     name: ServerName<'static>,
-    /// What was logged last, so that a server that fails each time is not logged each time.
+    /// The failure that was logged last, so that repeated failures are not logged each time.
     last_failure: Mutex<Option<String>>,
 }
 
@@ -80,14 +81,14 @@ impl TlsPeer {
     }
 }
 
-/// What a handshake needs before it can go on.
+/// The condition under which a handshake can continue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum HandshakeStep {
-    /// Nothing: it is over.
+    /// The handshake is complete.
     Done,
-    /// Bytes from the server.
+    /// The handshake needs bytes from the server.
     NeedsInput,
-    /// Room in the socket.
+    /// The handshake needs room in the socket.
     NeedsRoom,
 }
 
@@ -98,7 +99,7 @@ pub(super) struct ClientHandshake {
 }
 
 impl Worker {
-    /// Begins a handshake on a connection of ours.
+    /// Begins a handshake on a connection that this side has made.
     pub(super) fn connect(
         &mut self,
         socket: BorrowedFd<'_>,
@@ -114,13 +115,14 @@ impl Worker {
         self.sessions.insert(socket.as_raw_fd() as usize, Box::new(extra))
     }
 
-    /// Goes on with a client's handshake, as far as it can go now.
+    /// Continues a client's handshake, as far as possible without waiting.
     ///
     /// # Errors
-    /// The handshake has failed: a [`HandshakeError`] is within, or the socket's own error.
+    /// The handshake has failed. The error contains a [`HandshakeError`], or is the socket's own error.
     pub(super) fn client_handshake(&mut self, socket: BorrowedFd<'_>) -> io::Result<HandshakeStep> {
         let number = socket.as_raw_fd() as usize;
-        // What a handshake receives is as public as what is sealed here.
+        // The buffer for encrypted output can be used to receive: the received handshake bytes are not
+        // secret either.
         let Self { sessions, output: scratch, .. } = self;
         let Some((session, Some(extra))) = sessions.get_mut(number) else {
             return Err(io::ErrorKind::NotConnected.into());
@@ -171,7 +173,7 @@ impl Worker {
         *session = established.session;
         extra.input = established.input;
         extra.tickets = established.tickets.map(Box::new);
-        // What does not leave now, leaves before the first request.
+        // Output that the socket does not take now is sent before the first request.
         flush(socket, &mut extra.output).or_else(|error| match error.kind() {
             io::ErrorKind::WouldBlock => Ok(()),
             _ => Err(error),

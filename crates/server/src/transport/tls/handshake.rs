@@ -1,4 +1,4 @@
-//! A handshake, as far as it can go now.
+//! Performs a server's handshake, as far as the received input allows.
 
 use super::{
     Receive,
@@ -26,11 +26,11 @@ const PLAIN_HTTP_REPLY: &[u8] = b"HTTP/1.1 400 Bad Request\r\n\
     This port speaks HTTPS. Use a URL that begins with \"https://\".\n";
 
 impl Worker {
-    /// Goes on with a handshake. `Ok` when it is over, and the session there.
+    /// Continues a handshake. Returns `Ok` when it is complete and the session exists.
     ///
     /// # Errors
-    /// `WouldBlock` when more must come, `Interrupted` when others are to have their turn before, and why
-    /// it has failed.
+    /// `WouldBlock` when more input is needed, `Interrupted` when other connections must be served before,
+    /// and otherwise the reason why the handshake has failed.
     pub(super) fn handshake(
         &mut self,
         socket: BorrowedFd<'_>,
@@ -113,7 +113,7 @@ impl Worker {
             let field = client_certificate(&certificate);
             self.client_certificates.insert(socket.as_raw_fd(), field);
         }
-        // What does not leave now, leaves before the first response.
+        // Output that the socket does not take now is sent before the first response.
         flush(socket, &mut extra.output).or_else(|error| match error.kind() {
             io::ErrorKind::WouldBlock => Ok(()),
             _ => Err(error),
@@ -121,12 +121,14 @@ impl Worker {
     }
 }
 
-/// A certificate as the value of `Client-Cert`: a byte sequence of structured fields (RFC 9440 §2.2).
+/// Encodes a certificate as the value of `Client-Cert`: a byte sequence of structured fields (RFC 9440
+/// §2.2).
 fn client_certificate(der: &[u8]) -> Arc<[u8]> {
     format!(":{}:", BASE64_STANDARD.encode(der)).into_bytes().into()
 }
 
-/// Whom a handshake counts for: an IPv6 client is its network of 64 bits, which one host has as a rule.
+/// Returns the address under which a handshake is counted. For an IPv6 client, this is its 64-bit network,
+/// which usually belongs to one host.
 fn client_address(socket: BorrowedFd<'_>) -> Option<IpAddr> {
     let address = SockRef::from(&socket).peer_addr().ok()?.as_socket()?.ip();
     Some(match address.to_canonical() {

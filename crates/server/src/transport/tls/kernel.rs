@@ -1,8 +1,8 @@
-//! Kernel TLS: the kernel seals what a connection sends, once a long file is to be sent on it.
+//! Kernel TLS: the kernel encrypts the output of a connection from its first long file on.
 //!
-//! The keys go to the kernel when the first piece of a file of at least [`FILE_MIN`] bytes is due, so a connection that
-//! never sends one has nothing in the kernel besides its socket. They cannot come back. Receiving stays with
-//! [`pollux_tls`].
+//! The kernel gets the keys when the first piece of a file of at least [`FILE_MIN`] bytes is to be sent. So
+//! a connection that never sends such a file has nothing in the kernel besides its socket. The kernel does
+//! not return the keys. [`pollux_tls`] still decrypts input.
 
 use super::{send::Source, worker::Extra};
 use anyhow::bail;
@@ -14,24 +14,26 @@ use std::{
     os::fd::{AsFd as _, BorrowedFd},
 };
 
-/// The shortest piece of a file for which the kernel gets the keys. The value is a choice, not measured: a connection
-/// that sends only short files keeps its keys here, and needs no kernel memory for them.
+/// The shortest piece of a file, in bytes, for which the kernel gets the keys. The value is a choice and
+/// was not measured: a connection that sends only short files keeps its keys in this process, and needs no
+/// kernel memory for them.
 pub(super) const FILE_MIN: usize = 64 << 10;
 
-/// What the kernel can do, as a trial has shown.
+/// The abilities of the kernel, found by a trial.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct KernelTls {
-    /// A bit for each suite, by its number.
+    /// The suites that the kernel supports: one bit for each, by its number.
     suites: u8,
     /// Whether the kernel can change keys: Linux 6.14.
     changes_keys: bool,
 }
 
 impl KernelTls {
-    /// Tries each suite on a connection of its own. A process with root's rights thereby loads the module.
+    /// Tries each suite on a separate connection. If the process has root's rights, this loads the kernel
+    /// module.
     ///
     /// # Errors
-    /// The kernel seals nothing; the message says why and what to do.
+    /// The kernel supports no suite; the message gives the reason and the remedy.
     pub(super) fn find() -> anyhow::Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
         let mut found = Self { suites: 0, changes_keys: false };
@@ -81,7 +83,8 @@ impl KernelTls {
         self.suites & 1 << suite as u8 != 0
     }
 
-    /// Whether the kernel is to seal what follows on a connection, now that this is to be sent.
+    /// Returns whether the kernel should encrypt the output of a connection from now on, given that
+    /// `source` is to be sent.
     #[inline]
     pub(super) fn takes(self, session: &Session, source: &Source<'_>) -> bool {
         matches!(source, Source::File { len, .. } if *len >= FILE_MIN)
@@ -91,18 +94,19 @@ impl KernelTls {
     }
 }
 
-/// What happened to keys that the kernel was to have.
+/// The results of passing keys to the kernel.
 #[derive(Debug, Default)]
 pub(super) struct KernelCounts {
-    /// Connections whose sending keys it has taken.
+    /// The number of connections whose sending keys the kernel has accepted.
     pub(super) taken: u64,
-    /// Attempts that it has refused.
+    /// The number of attempts that the kernel has refused.
     pub(super) refused: u64,
     has_warned: bool,
 }
 
 impl KernelCounts {
-    /// Gives the kernel the keys for sending. Where it refuses them, this process goes on to seal.
+    /// Passes the sending keys to the kernel. If the kernel refuses them, this process continues to
+    /// encrypt.
     #[cold]
     pub(super) fn give(&mut self, socket: BorrowedFd<'_>, session: &mut Session, keys: &mut Keys) {
         let Err(error) = give(socket, session, keys) else {
@@ -110,7 +114,7 @@ impl KernelCounts {
             return;
         };
         self.refused += 1;
-        // The client has ended its side: the kernel takes no keys any more.
+        // NotConnected: the client has closed its side, and the kernel accepts no keys any more.
         if error.kind() != io::ErrorKind::NotConnected && !self.has_warned {
             self.has_warned = true;
             tracing::warn!(
@@ -123,7 +127,7 @@ impl KernelCounts {
 
 fn give(socket: BorrowedFd<'_>, session: &mut Session, keys: &mut Keys) -> io::Result<()> {
     match sys::attach_kernel_tls(socket) {
-        // An earlier attempt came as far as this.
+        // An earlier attempt has attached it already.
         Err(error) if error.raw_os_error() == Some(libc::EEXIST) => {}
         outcome => outcome?,
     }
@@ -132,16 +136,17 @@ fn give(socket: BorrowedFd<'_>, session: &mut Session, keys: &mut Keys) -> io::R
     Ok(())
 }
 
-/// Sends plaintext, of which the kernel makes records.
+/// Sends plaintext, which the kernel encrypts into records.
 ///
-/// The kernel may have taken records for which the socket had no room, and it drops them when the socket is closed or
-/// shut down then. So where the socket is full at the end of what was to be sent, one byte is not reported as sent until
-/// there is room again: until then nobody closes the connection, and with a third of the buffer free the kernel sends
-/// the records before, or together with, close_notify.
+/// The kernel may have taken records for which the socket had no room; it drops them if the socket is
+/// closed or shut down at that moment. Therefore, if the socket is full at the end of the output, one byte
+/// is not reported as sent until there is room again. Until then, the caller does not close the connection.
+/// When a third of the buffer is free, the kernel sends the records before close_notify, or together with
+/// it.
 ///
 /// # Errors
-/// As [`super::Transport::send`](crate::transport::Transport::send). The connection is over where a KeyUpdate is due
-/// and the kernel cannot change keys.
+/// The same as [`super::Transport::send`](crate::transport::Transport::send). The connection ends if a
+/// KeyUpdate is due and the kernel cannot change keys.
 pub(super) fn send(
     socket: BorrowedFd<'_>,
     session: &mut Session,
@@ -165,13 +170,13 @@ pub(super) fn send(
     Ok(sent)
 }
 
-/// Whether a KeyUpdate ends a connection, because the kernel cannot change its keys.
+/// Returns whether a KeyUpdate ends a connection, because the kernel cannot change its keys.
 pub(super) fn cannot_update_keys(session: &Session, kernel: Option<KernelTls>) -> bool {
     session.is_key_update_due()
         && !(session.suite().is_tls13() && kernel.is_some_and(|kernel| kernel.changes_keys))
 }
 
-/// Sends a KeyUpdate if one is due, and gives the kernel the next keys.
+/// Sends a KeyUpdate if one is due, and passes the next keys to the kernel.
 fn update_keys_if_due(
     socket: BorrowedFd<'_>,
     session: &mut Session,
@@ -192,7 +197,8 @@ fn update_keys_if_due(
         false => Err(io::ErrorKind::WriteZero.into()),
     };
     outcome.inspect_err(|error| {
-        // The client expects other keys than the kernel has, so nothing can be sent, not even an alert.
+        // The client expects other keys than those of the kernel, so nothing can be sent, not even an
+        // alert.
         session.close_message();
         tracing::warn!("closing a TLS connection, the kernel refuses its next keys: {error}");
     })
@@ -203,7 +209,7 @@ pub(super) fn close(socket: BorrowedFd<'_>, session: &mut Session) {
     send_last(socket, session.close_message());
 }
 
-/// Sends the alert that tells the client of an error.
+/// Sends the alert that reports an error to the client.
 pub(super) fn alert(socket: BorrowedFd<'_>, session: &mut Session, error: Error) {
     send_last(socket, session.alert_message(error));
 }
@@ -233,7 +239,8 @@ mod tests {
         assert!(!kernel.takes(&session(Suite::Tls13Aes128Gcm, Role::Client), &file(FILE_MIN)));
     }
 
-    /// On a kernel without TLS the reason is said; with it, the common suite is known.
+    /// On a kernel without TLS, the error gives the reason; on a kernel with TLS, the common suite is
+    /// supported.
     #[test]
     fn a_trial_finds_what_the_kernel_can() {
         match KernelTls::find() {

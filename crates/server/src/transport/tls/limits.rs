@@ -1,15 +1,16 @@
-//! How many handshakes may run, so that clients which begin many and end none take neither the memory nor
-//! the time of the others.
+//! Limits the number of handshakes in progress, so that clients that begin many handshakes and complete
+//! none cannot use up the memory and the time for other clients.
 
 use std::{collections::HashMap, net::IpAddr, time::Duration};
 
-/// How long a handshake may take.
+/// The maximum duration of a handshake.
 pub(crate) const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
-/// Handshakes that have begun and not ended, of one worker. Each has some 5 KB.
+/// The maximum number of handshakes in progress in one worker. Each has some 5 KB.
 const HANDSHAKES_MAX: usize = 8192;
-/// Likewise, of one client address.
+/// The maximum number of handshakes in progress for one client address.
 const HANDSHAKES_PER_ADDRESS_MAX: u32 = 4096;
-/// Handshakes that are begun in one iteration of a loop, each of which signs once: some 2 ms.
+/// The maximum number of handshakes that are begun in one iteration of a loop. Each makes one signature:
+/// some 2 ms in total.
 const HANDSHAKES_PER_ITERATION: u32 = 16;
 
 /// The handshakes of a worker.
@@ -24,9 +25,9 @@ pub(super) struct Limits {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Admission {
     Granted,
-    /// After others had their turn.
+    /// The handshake may begin after other connections were served.
     Later,
-    /// There are too many.
+    /// There are too many handshakes.
     Refused,
 }
 
@@ -35,7 +36,7 @@ impl Limits {
         self.begun_in_iteration = 0;
     }
 
-    /// Requests one more handshake, which counts if it is granted.
+    /// Requests one more handshake, and counts it if it is granted.
     pub(super) fn begin_handshake(&mut self, address: Option<IpAddr>) -> Admission {
         if self.begun_in_iteration >= HANDSHAKES_PER_ITERATION {
             return Admission::Later;

@@ -35,7 +35,7 @@ impl Worker {
         if !is_established {
             self.handshake(socket, buffer, read_socket)?;
         }
-        // The saved start of a record goes before its newly received rest.
+        // Put the saved start of a record before its newly received rest.
         let Some((_, extra)) = self.sessions.get_mut(number) else {
             return Err(io::ErrorKind::NotConnected.into());
         };
@@ -66,7 +66,7 @@ impl Worker {
             return Err(io::ErrorKind::NotConnected.into());
         };
         let keys = self.keys.keys_of(number, session);
-        // The buffer has the plaintext first, then what is not decrypted yet.
+        // The buffer contains the plaintext first, then the bytes that are not decrypted yet.
         let (mut plain, mut start, mut end) = (0, 0, len);
         let mut is_drained = false;
         let outcome = loop {
@@ -88,8 +88,8 @@ impl Worker {
                                 && !session.has_sent_close()
                                 && kernel::cannot_update_keys(session, self.kernel) =>
                         {
-                            // Nothing may be sent with the present key any more (RFC 8446 §4.6.3), so that requests
-                            // which came before cannot be answered either.
+                            // The current key may not be used any more (RFC 8446 §4.6.3), so requests that
+                            // arrived before cannot be answered either.
                             kernel::close(socket, session);
                             tracing::debug!(
                                 "closing a TLS connection: its client changes keys, which the kernel cannot"
@@ -103,7 +103,7 @@ impl Worker {
                             let receiver = extra.as_mut().and_then(|extra| extra.tickets.as_mut());
                             if let Some(receiver) = receiver {
                                 let tickets = &buffer[at + range.start..at + range.end];
-                                // A malformed one is of no use, and does no harm.
+                                // A malformed ticket is useless, but does no harm.
                                 let _ = receiver.receive_messages(tickets);
                             }
                             continue;
@@ -123,7 +123,7 @@ impl Worker {
                 Err(error) => {
                     let mut alert = [0; CONTROL_RECORD_MAX];
                     let len = session.seal_alert(keys, error, &mut alert);
-                    // Behind part of a record the client could not read it.
+                    // The client could not read the alert behind a partial record.
                     if extra.as_mut().is_none_or(|extra| flush(socket, &mut extra.output).is_ok()) {
                         let _ = sys::send_now(socket, &alert[..len], false);
                     }
@@ -143,8 +143,8 @@ impl Worker {
                 break Err(io::ErrorKind::Interrupted.into());
             }
             match read_socket(socket, &mut buffer[end..]) {
-                // Without close_notify the end may be a truncation by a third party (RFC 8446
-                // §6.1).
+                // Without close_notify, the end of the stream may be a truncation by a third party (RFC
+                // 8446 §6.1).
                 Ok(0) => break Err(io::ErrorKind::UnexpectedEof.into()),
                 Ok(received) => {
                     is_drained = received < buffer.len() - end;
@@ -163,8 +163,8 @@ impl Worker {
         match outcome {
             Ok(len) if plain == 0 => Ok(len),
             Err(error) if plain == 0 => Err(error),
-            // The next call returns the end, the error, or what the full buffer left. A drained socket needs
-            // no further call.
+            // The next call returns the end, the error, or the input for which the full buffer had no room.
+            // A drained socket needs no further call.
             outcome => {
                 self.may_have_more =
                     !matches!(&outcome, Err(e) if e.kind() == io::ErrorKind::WouldBlock);

@@ -1,4 +1,4 @@
-//! What is sent leaves in records.
+//! Encrypts output into TLS records and sends them.
 
 use super::{
     kernel,
@@ -13,7 +13,7 @@ use std::{
 
 /// Plaintext to be sent.
 pub(super) enum Source<'a> {
-    /// Two pieces, one behind the other.
+    /// Two pieces, one after the other.
     Bytes(&'a [u8], &'a [u8]),
     /// Up to `len` bytes of a file.
     File { file: BorrowedFd<'a>, offset: u64, len: usize },
@@ -41,7 +41,7 @@ impl Source<'_> {
         }
     }
 
-    /// Takes bytes from the front. `Ok(0)` is the end, of the file too.
+    /// Moves bytes from the front into `buffer`. `Ok(0)` is the end of the output, or of the file.
     fn fill(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let len = buffer.len().min(self.len());
         let filled = match self {
@@ -72,11 +72,12 @@ impl Worker {
             return Err(io::ErrorKind::NotConnected.into());
         };
         if !session.is_established() {
-            // Nobody is there to read it: not even that the time for the handshake is over.
+            // Without keys nothing can be sent, not even a response that the handshake has timed out.
             return Err(io::ErrorKind::NotConnected.into());
         }
         if session.has_sent_close() {
-            // A bad record came right behind a request that is answered now: the alert has ended the connection.
+            // A malformed record directly followed a request that is answered now: the alert has ended the
+            // connection.
             return Err(io::ErrorKind::BrokenPipe.into());
         }
         let mut taken = 0;
@@ -86,7 +87,7 @@ impl Worker {
             {
                 return Err(io::ErrorKind::WouldBlock.into());
             }
-            // What this repeats has left by now.
+            // The repeated bytes were sent by now.
             taken = extra.sealed_ahead.min(source.len());
             extra.sealed_ahead -= taken;
             source.skip(taken);
@@ -107,7 +108,7 @@ impl Worker {
             }
             return match kernel::send(socket, session, extra, &source, more, self.kernel) {
                 Ok(sent) => Ok(taken + sent),
-                // The next call returns it.
+                // The next call returns the error.
                 Err(_) if taken > 0 => Ok(taken),
                 Err(error) => Err(error),
             };
@@ -137,7 +138,7 @@ impl Worker {
                 sealed += len;
             }
             if written == 0 {
-                // The end of the file, or that it cannot be read.
+                // The file has ended, or cannot be read.
                 return result.map(|()| taken);
             }
             let more = more || source.len() > 0;
@@ -172,7 +173,7 @@ impl Worker {
         if let Some(extra) = extra
             && flush(socket, &mut extra.output).is_err()
         {
-            // Behind part of a record it could not be read.
+            // The client could not read close_notify behind a partial record.
             return;
         }
         if session.is_sealed_by_kernel() {
@@ -185,10 +186,10 @@ impl Worker {
     }
 }
 
-/// Sends what is kept.
+/// Sends stored records.
 ///
 /// # Errors
-/// `WouldBlock` while some is left; send(2).
+/// `WouldBlock` while unsent records are left; the errors of send(2).
 pub(super) fn flush(socket: BorrowedFd<'_>, output: &mut Vec<u8>) -> io::Result<()> {
     while !output.is_empty() {
         match sys::send_now(socket, output, false) {

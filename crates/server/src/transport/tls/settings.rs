@@ -1,4 +1,4 @@
-//! The settings of a TLS server, and what is prepared from them before workers start.
+//! The settings of a TLS server, and the data that is prepared from them before workers start.
 
 use super::kernel::KernelTls;
 use anyhow::Context as _;
@@ -14,20 +14,20 @@ use std::{path::PathBuf, sync::Arc};
 /// TLS on all listeners.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TlsConfig {
-    /// Certificates and keys; a client gets the one that has the name that it requests, else the first. None
-    /// at all is a certificate that signs itself, made at the start, for trials.
+    /// Certificates and keys. A client gets the certificate with the requested name, otherwise the first
+    /// one. If there are none at all, a self-signed certificate is created at the start, for trials.
     pub certificates: Vec<CertificateFiles>,
-    /// Names whose certificates are ordered by ACME, behind those of `certificates`.
+    /// The names whose certificates are ordered by ACME, in addition to those of `certificates`.
     pub acme: Option<Arc<pollux_acme::Settings>>,
     /// The oldest version that is accepted.
     pub min_version: MinVersion,
-    /// Whether clients show certificates of their own.
+    /// Whether clients are asked for certificates.
     pub client_certificates: ClientCertificates,
-    /// Names of the certificate that signs itself.
+    /// The names of the self-signed certificate.
     pub self_signed_names: Vec<String>,
-    /// Writes the secrets of each connection to the file that SSLKEYLOGFILE names.
+    /// Whether to write the secrets of each connection to the file that SSLKEYLOGFILE names.
     pub logs_secrets: bool,
-    /// Whether this process or the kernel encrypts what is sent.
+    /// Whether this process or the kernel encrypts the output.
     pub kernel: KernelTlsMode,
 }
 
@@ -42,7 +42,7 @@ pub enum KernelTlsMode {
     Send,
 }
 
-/// Whether clients show certificates.
+/// Whether clients are asked for certificates.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum ClientCertificates {
     /// No client certificate is requested.
@@ -55,7 +55,7 @@ pub enum ClientCertificates {
     Required(PathBuf),
 }
 
-/// TLS as all workers share it: certificates, ticket keys.
+/// The TLS state that all workers share: certificates and ticket keys.
 #[derive(Debug)]
 pub struct Tls {
     config: Arc<rustls::ServerConfig>,
@@ -66,10 +66,11 @@ pub struct Tls {
 }
 
 impl Tls {
-    /// Reads the certificates, and makes the ticket keys. Before there are workers: they share both.
+    /// Reads the certificates, and makes the ticket keys. Must be called before there are workers: they
+    /// share both.
     ///
     /// # Errors
-    /// Names the file at fault; the kernel is to seal and cannot.
+    /// The error names the file at fault; or the kernel must encrypt and cannot.
     pub fn new(config: &TlsConfig) -> anyhow::Result<Self> {
         let kernel = match config.kernel {
             KernelTlsMode::Off => None,
@@ -112,28 +113,28 @@ impl Tls {
         })
     }
 
-    /// Has the next handshake read certificates that were ordered a moment ago.
+    /// Lets the next handshake read certificates that were ordered just now.
     pub(crate) fn look_at_files(&self) {
         self.certificates.request_reload();
     }
 
-    /// What the kernel can do, where it seals long files.
+    /// Returns the abilities of the kernel; `None` if it does not encrypt long files.
     #[inline]
     pub(super) fn kernel(&self) -> Option<KernelTls> {
         self.kernel
     }
 
-    /// Whether clients are to show certificates.
+    /// Returns whether clients are asked for certificates.
     pub(crate) fn requests_client_certificates(&self) -> bool {
         self.requests_client_certificates
     }
 
-    /// Whether clients without a certificate are refused.
+    /// Returns whether clients without a certificate are refused.
     pub(crate) fn requires_client_certificates(&self) -> bool {
         self.requires_client_certificates
     }
 
-    /// Begins a handshake, with the certificates as they are in their files now.
+    /// Begins a handshake, with the certificates that are in their files now.
     pub(super) fn begin(&self) -> Result<Handshake, HandshakeError> {
         match self.certificates.reload_if_changed() {
             Reload::Unchanged => {}
@@ -150,11 +151,11 @@ impl Tls {
         self.certificates.replace(certificates);
     }
 
-    /// Reads the certificates again now; returns whether there are files of them. They are read again by
-    /// themselves, too, when their files have changed.
+    /// Reads the certificates again now. Returns whether there are certificate files. They are also read
+    /// again automatically when they have changed.
     ///
     /// # Errors
-    /// A pair cannot be used: the former ones stay in use.
+    /// A certificate and its key cannot be used: the former ones stay in use.
     pub fn reload(&self) -> anyhow::Result<bool> {
         self.certificates.request_reload();
         match self.certificates.reload_if_changed() {
@@ -167,7 +168,7 @@ impl Tls {
     }
 }
 
-/// The certificates that are in files, or will be once they were ordered.
+/// Returns the certificates that are in files, or will be once they are issued.
 pub(crate) fn provided(config: &TlsConfig) -> anyhow::Result<Certificates> {
     let mut sources: Vec<_> =
         config.certificates.iter().cloned().map(CertificateSource::Files).collect();

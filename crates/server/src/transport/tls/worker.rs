@@ -17,42 +17,43 @@ use std::{
     sync::Arc,
 };
 
-/// How many records one send has at most, of full size.
+/// The maximum number of records in one send, at full size.
 const RECORDS_PER_SEND: usize = 4;
-/// Expanded keys that are kept for busy connections. An entry has some 1.2 KB.
+/// The number of expanded keys that are cached for busy connections. An entry has some 1.2 KB.
 const KEY_CACHE_SLOTS: usize = 64;
 
 pub(super) struct Worker {
     pub(super) sessions: SessionTable<Extra>,
     pub(super) keys: KeyCache,
-    /// Where records are sealed; what it has is encrypted, always.
+    /// The buffer in which records are encrypted. Between calls it contains only encrypted data.
     pub(super) output: Box<[u8]>,
     pub(super) limits: Limits,
-    /// The certificates of the clients that have shown one, by descriptor, as values of `Client-Cert`.
+    /// The certificates that clients have sent, by descriptor, as values of `Client-Cert`.
     pub(super) client_certificates: HashMap<RawFd, Arc<[u8]>>,
-    /// Handshakes since they were last counted: those that succeeded, and those that did not.
+    /// The numbers of handshakes since the last count: those that succeeded, and those that failed.
     pub(super) succeeded: u64,
     pub(super) failed: u64,
     /// See [`super::may_have_more`].
     pub(super) may_have_more: bool,
-    /// Whether the kernel seals long files, and what it can do.
+    /// The abilities of the kernel; `None` if it does not encrypt long files.
     pub(super) kernel: Option<KernelTls>,
     pub(super) kernel_counts: KernelCounts,
 }
 
-/// What a connection has besides its session, while it has it.
+/// The further state of a connection besides its session; it exists only while it is needed.
 #[derive(Default)]
 pub(super) struct Extra {
-    /// Not over yet.
+    /// The handshake that has not ended.
     pub(super) handshake: Option<PendingHandshake>,
-    /// Received: a record that is not complete.
+    /// The received part of an incomplete record.
     pub(super) input: Vec<u8>,
     /// Records that the socket has not taken yet.
     pub(super) output: Vec<u8>,
-    /// Bytes of plaintext in these records, or that the kernel has, that were not reported to the caller as sent yet.
+    /// The number of bytes of plaintext that are in these records, or in the kernel, and were not reported
+    /// to the caller as sent yet.
     pub(super) sealed_ahead: usize,
-    /// Of a connection to an origin: takes its session tickets, until the first response begins. Later
-    /// ones are dropped, so that a connection that is kept has no more than its session.
+    /// For a connection to an origin: receives its session tickets, until the first response begins. Later
+    /// tickets are dropped, so that an idle connection needs no memory besides its session.
     pub(super) tickets: Option<Box<TicketReceiver>>,
 }
 
@@ -65,14 +66,15 @@ pub(super) enum PendingHandshake {
 /// A server's handshake that has not ended.
 pub(super) struct ServerHandshake {
     pub(super) server: Arc<Tls>,
-    /// Begun when the first bytes come: until then a connection has nothing of the kind.
+    /// The handshake, which begins when the first bytes are to be read: until then a connection needs no
+    /// memory for it.
     pub(super) handshake: Option<Box<Handshake>>,
-    /// Whom it counts for, once it has begun.
+    /// The address under which the handshake is counted, once it has begun.
     pub(super) address: Option<IpAddr>,
 }
 
 impl Extra {
-    /// Whether there is nothing in it.
+    /// Returns whether there is no further state.
     pub(super) fn is_empty(&self) -> bool {
         self.handshake.is_none()
             && self.input.is_empty()
@@ -109,8 +111,9 @@ impl Worker {
         self.sessions.insert(socket.as_raw_fd() as usize, Box::new(extra))
     }
 
-    /// `None` also where the client has shown a certificate: which of them are valid is for the authorities
-    /// that the successor is configured with.
+    /// Returns the session of an idle connection, for another process. Returns `None` also if the client
+    /// has sent a certificate: the authorities in the successor's configuration decide which certificates
+    /// are valid.
     pub(super) fn park(&mut self, socket: BorrowedFd<'_>) -> Option<Vec<u8>> {
         if self.client_certificates.contains_key(&socket.as_raw_fd()) {
             return None;
