@@ -1,8 +1,9 @@
-//! One connection's side of HTTP/1.1, without I/O and without any idea of what is answered.
+//! The state machine of an HTTP/1.1 connection on a server, without I/O and without knowledge of the
+//! service.
 //!
-//! [`Connection`] is what is kept of a connection between two turns; a [`Iteration`] is one turn.
-//! Bytes go in, events come out at a [`Handler`], answers go into an [`Outbox`](crate::transport::outbox::Outbox),
-//! and [`Connection::need`] says what to do next. How it is used is written at [`Iteration`].
+//! [`Connection`] is the state between two iterations; an [`Iteration`] is one of them. Received bytes go
+//! in, a [`Handler`] receives events, responses go into an [`Outbox`](crate::transport::outbox::Outbox),
+//! and [`Connection::need`] says what to do next. [`Iteration`] describes the use.
 
 mod connection;
 mod handler;

@@ -1,10 +1,10 @@
-//! What services request from the engine: upstream connections, timers, name lookups, events for
-//! each other.
+//! The interface through which services request work from the engine: upstream connections, timers, name
+//! lookups, events for each other.
 //!
-//! Nothing here does I/O. A service queues commands; the engine that drives it takes them with
-//! [`Reactor::next_command`], performs each in its own way, and delivers the outcome as an `Event`
-//! to the [`EventTarget`] that the command names. Identifiers carry a serial number, so an
-//! identifier whose subject is gone does no harm.
+//! Nothing here does I/O. A service queues commands. The engine that drives the service takes them with
+//! [`Reactor::next_command`], performs each in its own way, and delivers the outcome as an `Event` to the
+//! [`EventTarget`] that the command names. Identifiers contain a serial number, so that an identifier of an
+//! object that no longer exists has no effect.
 
 mod alarms;
 mod handover;
@@ -24,47 +24,49 @@ pub(crate) use upstreams::{
 use crate::transport::{handover::Receivers, outbox::Outbox};
 use std::collections::VecDeque;
 
-/// An exchange that waits, or waited once.
+/// The identifier of an exchange, which may have ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ExchangeId {
-    /// Its client's place in the driver.
+    /// The client of the exchange.
     pub(crate) client: ClientId,
-    /// Which of its connection's requests it answers, from 1.
+    /// The number of the request that it answers, on its connection, from 1.
     pub(crate) number: u32,
 }
 
 impl ExchangeId {
-    /// Whether it is a background task: an exchange of an application's own ([`Reactor::begin_background`]).
+    /// Returns whether this is a background task: an exchange that the service has begun itself
+    /// ([`Reactor::begin_background`]).
     #[inline]
     pub(crate) fn is_background(self) -> bool {
         self.client.fd < 0
     }
 }
 
-/// A client's connection, as its driver knows it: a descriptor and the generation of its use.
+/// The identifier of a client's connection in its engine: a descriptor and the generation of its use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ClientId {
     /// The descriptor.
     pub(crate) fd: i32,
-    /// Which use of the number it is.
+    /// The number of this use of the descriptor.
     pub(crate) generation: u32,
 }
 
 /// The receiver of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EventTarget {
-    /// One exchange, by `Service::resume`; a background task, by `Service::background`.
+    /// One exchange, through `Service::resume`; a background task, through `Service::background`.
     Exchange(ExchangeId),
-    /// The application itself, by `Service::event`: for what many exchanges share.
+    /// The service itself, through `Service::event`: for events that concern many exchanges.
     Service,
 }
 
-/// Why a service wakes one of its exchanges.
+/// The reason why a service wakes one of its exchanges.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WakeReason {
-    /// What the exchange waits for has come: data, an answer, the end of somebody else's fetch.
+    /// The event that the exchange waits for has occurred: data, an answer, or the end of another
+    /// exchange's fetch.
     Ready,
-    /// A resource is free that the exchange has queued for, such as a connection to an origin.
+    /// A resource for which the exchange has queued is free, such as a connection to an origin.
     Capacity,
 }
 
@@ -73,85 +75,88 @@ pub enum WakeReason {
 pub(crate) struct Question {
     /// A host name, or an address in text.
     pub(crate) name: String,
-    /// The port of the addresses that come back.
+    /// The port of the addresses in the answer.
     pub(crate) port: u16,
     /// The receiver of the answer.
     pub(crate) to: EventTarget,
-    /// Given back with the answer.
+    /// A value that is returned with the answer.
     pub(crate) note: u64,
 }
 
 /// A command for the engine.
 #[derive(Debug)]
 pub(crate) enum Command {
-    /// Look at this link: it is to be dialled, has output, is paused or no longer, or ends.
+    /// Attend to this upstream connection: it is to be dialled, has output, is paused or resumed, or is to
+    /// be closed.
     Upstream(UpstreamId),
-    /// Arm this alarm.
+    /// Set this alarm.
     Alarm(AlarmId),
-    /// Wake this exchange with this note.
+    /// Wake this exchange for this reason.
     Wake(ExchangeId, WakeReason),
     /// Resolve a name.
     Resolve(Question),
-    /// Give the exchange's client to another process.
+    /// Pass the exchange's client to another process.
     HandOver(Box<HandOver>),
-    /// Tie the exchange's client and the link together: from now on bytes go from one to the other.
+    /// Make a tunnel of the exchange's client and the upstream connection: bytes then pass from each to the
+    /// other.
     Tunnel(ExchangeId, UpstreamId),
-    /// Make the exchange's client a stream of the service, which knows it by this number.
+    /// Make the exchange's client a stream of the service. The number is the service's number for it.
     Stream(ExchangeId, u32),
 }
 
 /// The commands and resources of the services of one worker.
 #[derive(Debug, Default)]
 pub struct Reactor {
-    /// Connections that applications have dialled.
+    /// The connections that services have dialled.
     pub(crate) upstreams: UpstreamConnections,
-    /// Their timers.
+    /// The timers of services.
     pub(crate) alarms: Alarms,
-    /// The driver's: to whom clients are handed over.
+    /// The connections to processes to which clients are handed over; used by the engine.
     pub(crate) receivers: Receivers,
     pending_commands: VecDeque<Command>,
-    /// Background tasks under way, and how many there were.
+    /// The number of background tasks in progress, and the number of the last one.
     background: usize,
     last_background: u32,
 }
 
 impl Reactor {
-    /// An exchange that no client owns begins: its events go to `Service::background`. To be
-    /// ended with [`Reactor::end_background`].
+    /// Begins an exchange that has no client: its events go to `Service::background`. The service must end
+    /// it with [`Reactor::end_background`].
     pub fn begin_background(&mut self) -> ExchangeId {
         self.background += 1;
         self.last_background = self.last_background.wrapping_add(1);
         ExchangeId { client: ClientId { fd: -1, generation: self.last_background }, number: 0 }
     }
 
-    /// One that began is over.
+    /// Ends a background task.
     pub fn end_background(&mut self) {
         debug_assert!(self.background > 0, "more background tasks have ended than begun");
         self.background -= 1;
     }
 
-    /// Background tasks under way.
+    /// Returns the number of background tasks in progress.
     pub(crate) fn background(&self) -> usize {
         self.background
     }
 
-    /// Dials `endpoint`. `to` receives `Connected`, or `Failed` after at most `timeout` ticks. What is
-    /// to be sent may be put into [`Reactor::send`] at once.
+    /// Dials `endpoint`. `to` receives `Connected`, or `Failed` after at most `timeout` ticks. The service
+    /// may put output into [`Reactor::send`] at once.
     pub(crate) fn dial(&mut self, endpoint: Endpoint, timeout: u32, to: EventTarget) -> UpstreamId {
         let id = self.upstreams.insert(endpoint, timeout, to);
         self.queue_upstream(id);
         id
     }
 
-    /// Where to put what is to be sent on a link. It leaves after the call; what several calls of
-    /// one pass of the loop put there leaves together. Of a link that is gone, nowhere.
+    /// Returns the outbox for output on an upstream connection. The engine sends the output after the call
+    /// of the service; the output of several calls in one iteration of the loop is sent together. For a
+    /// connection that no longer exists, the output is discarded.
     pub(crate) fn send(&mut self, id: UpstreamId) -> &mut Outbox {
         self.queue_upstream(id);
         self.upstreams.output(id)
     }
 
-    /// Whether so much waits to be sent on a link that no more should be put there:
-    /// `Event::UpstreamRoom` comes when it is low.
+    /// Returns whether the outbox of an upstream connection is full: the service should add no more until
+    /// it receives `Event::UpstreamRoom`.
     pub(crate) fn is_full(&self, id: UpstreamId) -> bool {
         self.upstreams.get(id).is_some_and(|upstream| upstream.output.is_full())
     }
@@ -162,12 +167,12 @@ impl Reactor {
         self.change(id, |upstream| upstream.is_paused = true);
     }
 
-    /// Receives on a link again.
+    /// Receives on an upstream connection again, after [`Reactor::pause`].
     pub(crate) fn go_on(&mut self, id: UpstreamId) {
         self.change(id, |upstream| upstream.is_paused = false);
     }
 
-    /// Closes our side of a link when all that was put into it has left.
+    /// Closes this side's direction of an upstream connection when all its output was sent.
     #[cfg_attr(
         not(test),
         expect(dead_code, reason = "engines support it; no service here half-closes")
@@ -181,14 +186,14 @@ impl Reactor {
         self.change(id, |upstream| upstream.is_closed = true);
     }
 
-    /// Events of the upstream connection go to `to` from now on.
+    /// Sends events of the upstream connection to `to` from now on.
     pub(crate) fn give(&mut self, id: UpstreamId, to: EventTarget) {
         if let Some(upstream) = self.upstreams.get_mut(id) {
             upstream.to = to;
         }
     }
 
-    /// Tells `to` after so many ticks, at the earliest.
+    /// Sets an alarm: `to` receives an event after `ticks` ticks, at the earliest.
     pub fn timer(&mut self, ticks: u32, to: EventTarget) -> AlarmId {
         let id = self.alarms.insert(ticks, to);
         self.pending_commands.push_back(Command::Alarm(id));
@@ -200,39 +205,40 @@ impl Reactor {
         self.alarms.cancel(id);
     }
 
-    /// Wakes an exchange that waits, with a note.
+    /// Wakes an exchange that waits, with a reason.
     pub fn wake(&mut self, exchange: ExchangeId, reason: WakeReason) {
         self.pending_commands.push_back(Command::Wake(exchange, reason));
     }
 
-    /// Resolves a name away from the loop; `Event::Resolved` comes with `note`.
+    /// Resolves a name outside the loop. The receiver gets `Event::Resolved` with the question's `note`.
     pub(crate) fn resolve(&mut self, question: Question) {
         self.pending_commands.push_back(Command::Resolve(question));
     }
 
-    /// Ties the client of `exchange` and a link together, after what either is still to be sent:
-    /// what one sends is sent to the other, until one of them has closed and the other has it all.
-    /// The exchange is over with that, and has nothing more to say; until then it must wait.
+    /// Makes a tunnel of the client of `exchange` and an upstream connection, after the pending output for
+    /// either. The bytes that one side sends are sent to the other, until both sides have closed their
+    /// direction, or one of them has failed. The exchange ends with that and receives no further event;
+    /// until then it must wait.
     pub(crate) fn tunnel(&mut self, exchange: ExchangeId, upstream: UpstreamId) {
         self.pending_commands.push_back(Command::Tunnel(exchange, upstream));
     }
 
-    /// Makes the client of an exchange a stream: after what is in its outbox, the service sends to it
-    /// when [`Service::pump_streams`](crate::service::Service::pump_streams) is called, and knows it
-    /// by `number`. What the client sends is dropped. The exchange ends with that and receives no
-    /// further event; until then it must wait.
+    /// Makes the client of an exchange a stream. After the output that is in the client's outbox, the
+    /// service sends to the stream when [`Service::pump_streams`](crate::service::Service::pump_streams) is
+    /// called. `number` is the service's number for the stream. Input from the client is dropped. The
+    /// exchange ends with that and receives no further event; until then it must wait.
     pub(crate) fn stream(&mut self, exchange: ExchangeId, number: u32) {
         self.pending_commands.push_back(Command::Stream(exchange, number));
     }
 
-    /// Gives the client of an exchange to another process, with what it has sent from that request
-    /// on. The exchange ends with that and receives no further event; on failure it receives
-    /// [`NotTaken`] with the reason. Until then it must wait.
+    /// Passes the client of an exchange to another process, with the client's input from that request on.
+    /// The exchange ends with that and receives no further event. On failure it receives [`NotTaken`] with
+    /// the reason. Until then it must wait.
     pub(crate) fn hand_over(&mut self, what: HandOver) {
         self.pending_commands.push_back(Command::HandOver(Box::new(what)));
     }
 
-    /// The next command for the engine.
+    /// Returns the next command for the engine.
     pub(crate) fn next_command(&mut self) -> Option<Command> {
         let command = self.pending_commands.pop_front()?;
         if let Command::Upstream(id) = command
@@ -243,7 +249,7 @@ impl Reactor {
         Some(command)
     }
 
-    /// The number of commands that were not taken yet.
+    /// Returns the number of commands that were not taken yet.
     pub(crate) fn pending_commands(&self) -> usize {
         self.pending_commands.len()
     }

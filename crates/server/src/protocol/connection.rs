@@ -1,85 +1,86 @@
-//! What is kept of a connection between two turns, and what it needs next.
+//! The state of a connection between two iterations, and what it needs next.
 
 use super::{ExchangeTerms, Handler, Iteration};
 use crate::{config::RECEIVE_PROGRESS_BYTES, stats::census::Busy, transport::outbox::Outbox};
 use pollux_http::{body::Decoder, request::HeadParser};
 
-/// The most input that is read and thrown away after the last response, so that the peer can read
-/// it before he is reset.
+/// The maximum number of bytes of input that are read and discarded after the last response, so that the
+/// peer can read the response before its connection is reset.
 const LINGER_BYTES: u64 = 4 << 20;
 
-/// The maximum of input that is buffered behind a request that is not answered yet. Input is read then only
-/// to notice the end of the client's stream.
+/// The maximum number of bytes of input that are buffered behind a request that is not answered yet. Input
+/// is read then only to notice the end of the client's stream.
 const KEPT_INPUT: usize = 16 << 10;
 
-/// A connection. Between requests it owns nothing: 16 bytes.
+/// The state of a connection. Between requests it has 16 bytes and owns no heap memory.
 #[derive(Debug)]
 pub(crate) struct Connection<X> {
     pub(super) ongoing: Option<Box<Ongoing<X>>>,
-    /// Requests that have come.
+    /// The number of requests received.
     pub(super) requests: u32,
     pub(super) phase: Phase,
     pub(super) flags: Flags,
 }
 
-/// How far a connection's life has gone.
+/// The phase of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Phase {
-    /// Requests are taken.
+    /// Requests are accepted.
     Open,
-    /// No further request is taken; when the output is gone, the connection ends.
+    /// No further request is accepted; the connection ends when all output was sent.
     Closing,
-    /// We have closed our side and wait for the peer to close his.
+    /// This side has closed its direction and waits for the peer to close the other.
     Lingering,
 }
 
 bitflags::bitflags! {
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub(super) struct Flags: u8 {
-        /// The peer may still be sending: closing at once would turn into a reset, which can
-        /// overtake the response (RFC 9112 §9.6).
+        /// The peer may still be sending. Closing at once would cause a reset, which can overtake the
+        /// response (RFC 9112 §9.6).
         const UNREAD = 1;
-        /// The peer has closed his side.
+        /// The peer has closed its side.
         const INPUT_ENDED = 1 << 1;
-        /// The last response is not whole, and its end must not look as if it were.
+        /// The last response is incomplete, and the connection's end must not make it look complete.
         const CUT = 1 << 2;
     }
 }
 
-/// What a connection owns while an exchange is under way. An exchange that only waits, such as a
-/// stream that has nothing to send, has no more than this.
+/// The memory that a connection owns while an exchange is in progress. An exchange that only waits, such as
+/// a stream that has nothing to send, has no more than this.
 #[derive(Debug)]
 pub(super) struct Ongoing<X> {
     /// The exchange.
     pub(super) exchange: Option<ActiveExchange<X>>,
-    /// Input and output that are partial.
+    /// Partial input and unsent output.
     pub(super) work: Option<Box<ConnectionWork>>,
     _busy: Busy,
 }
 
-/// A part of a request or of a response, which could not be dealt with at once.
+/// Parts of requests and responses that could not be processed at once.
 #[derive(Debug)]
 pub(super) struct ConnectionWork {
-    /// Input not yet dealt with: a part of a head, or what must wait.
+    /// Input that is not processed yet: a part of a head, or input that must wait.
     pub(super) input: Vec<u8>,
-    /// How far `input` has been looked at.
+    /// The state of the parser, which has read a part of `input`.
     pub(super) resume: HeadParser,
-    /// `input` holds requests that could be answered but for the output before them, or for others
-    /// whose turn it is.
+    /// Whether `input` contains requests that only wait until earlier output was sent or other connections
+    /// were served.
     pub(super) has_more: bool,
-    /// The body that is still to come, or is being read past.
+    /// The decoder of the request's body, which is incomplete; the body may be read only to discard it.
     pub(super) body: Option<Decoder>,
-    /// Bytes of it that were received since [`Connection::takes_progress`] last counted them.
+    /// The number of bytes of the body that were received since [`Connection::takes_progress`] last
+    /// returned true.
     pub(super) received: u64,
-    /// What a send did not take.
+    /// Output that was not sent yet.
     pub(super) output: Outbox,
-    /// Bytes of `output` that the peer has taken since the send timeout began.
+    /// The number of bytes of `output` that were sent since the send timeout began.
     pub(super) sent: u64,
-    /// What the kernel held of the output at the last call of [`Connection::has_taken`], and what
-    /// it was given since.
+    /// The number of bytes of output that the kernel held at the last call of [`Connection::has_taken`],
+    /// and the number given to it since.
     pub(super) held: Option<u64>,
     pub(super) given: u64,
-    /// Bytes discarded while lingering.
+    /// The number of bytes discarded while lingering.
     pub(super) discarded: u64,
 }
 
@@ -88,11 +89,12 @@ pub(super) struct ConnectionWork {
 pub(super) struct ActiveExchange<X> {
     pub(super) state: X,
     pub(super) terms: ExchangeTerms,
-    /// The body goes to it as it comes.
+    /// Whether the exchange receives the parts of the request's body as they arrive.
     pub(super) wants_body: bool,
-    /// Something of the answer has been written.
+    /// Whether a part of the response has been written.
     pub(super) has_begun: bool,
-    /// The outbox was full at the last call: the exchange receives an event when the outbox is low.
+    /// Whether the outbox was full after the last call: the exchange then receives an event when the outbox
+    /// is low.
     pub(super) is_owed_room: bool,
 }
 
@@ -101,27 +103,27 @@ pub(super) struct ActiveExchange<X> {
 pub(crate) enum Need {
     /// Bytes from the peer.
     Receive(Awaits),
-    /// The output to leave ([`Iteration::output`]). Bytes may be received meanwhile.
+    /// The output must be sent ([`Iteration::output`]). Input may be received meanwhile.
     Send,
-    /// The service to go on ([`Iteration::resume`]). Bytes may be received meanwhile, for as long
-    /// as [`Connection::takes_input`].
+    /// The service must continue ([`Iteration::resume`]). Input may be received meanwhile, for as long as
+    /// [`Connection::takes_input`] returns true.
     Service,
-    /// Another turn, when the others have had theirs ([`Iteration::go_on`]).
+    /// Another iteration, after other connections were served ([`Iteration::go_on`]).
     Requeue,
-    /// Our side to be closed, and then [`Connection::linger`].
+    /// This side's direction must be closed, followed by [`Connection::linger`].
     Linger,
-    /// To be closed.
+    /// The connection must be closed.
     Close,
 }
 
-/// What is to be received.
+/// The input that a connection waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Awaits {
     /// The first request, or the rest of one that has begun.
     Request,
     /// The next request.
     Next,
-    /// The end of the stream, after we have closed our side.
+    /// The end of the stream, after this side has closed its direction.
     End,
 }
 
@@ -155,48 +157,49 @@ impl<X> Default for Ongoing<X> {
 }
 
 impl<X> Connection<X> {
-    /// The exchange that is under way.
+    /// Returns the exchange in progress.
     pub(super) fn exchange(&self) -> Option<&ActiveExchange<X>> {
         self.ongoing.as_ref()?.exchange.as_ref()
     }
 
-    /// The exchange that is under way.
+    /// Returns the exchange in progress.
     pub(super) fn exchange_mut(&mut self) -> Option<&mut ActiveExchange<X>> {
         self.ongoing.as_mut()?.exchange.as_mut()
     }
 
-    /// What is partial.
+    /// Returns the partial input and unsent output.
     pub(super) fn work(&self) -> Option<&ConnectionWork> {
         self.ongoing.as_ref()?.work.as_deref()
     }
 
-    /// What is partial.
+    /// Returns the partial input and unsent output.
     pub(super) fn work_mut(&mut self) -> Option<&mut ConnectionWork> {
         self.ongoing.as_mut()?.work.as_deref_mut()
     }
 
-    /// A turn. What is not sent in it, of `scratch` too, is kept.
+    /// Begins an iteration. Output that is not sent before it ends, in `scratch` too, is stored in the
+    /// connection.
     #[inline]
     pub(crate) fn iteration<'r>(&'r mut self, scratch: &'r mut Outbox) -> Iteration<'r, X> {
         Iteration::new(self, scratch)
     }
 
-    /// The peer has closed its side. Requests that it sent before are still answered.
+    /// Records that the peer has closed its side. Requests that it sent before are still answered.
     pub(crate) fn end_of_input(&mut self) {
         self.flags |= Flags::INPUT_ENDED;
     }
 
-    /// Whether the peer has closed his side.
+    /// Returns whether the peer has closed its side.
     pub(crate) fn has_ended(&self) -> bool {
         self.flags.contains(Flags::INPUT_ENDED)
     }
 
-    /// Whether there is room for more input while something else is waited for.
+    /// Returns whether there is room for more input while the connection waits for something else.
     pub(crate) fn takes_input(&self) -> bool {
         !self.has_ended() && self.work().is_none_or(|work| work.input.len() < KEPT_INPUT)
     }
 
-    /// What it needs next, where all output of the turn has left or is kept.
+    /// Returns what the connection needs next, after all output of the iteration was sent or stored.
     #[inline]
     pub(crate) fn need(&self) -> Need {
         if self.ongoing.is_none() && self.phase == Phase::Open && self.flags.is_empty() {
@@ -227,14 +230,14 @@ impl<X> Connection<X> {
             Phase::Open => match work {
                 _ if self.exchange().is_some_and(|exchange| !exchange.wants_body) => Need::Service,
                 Some(work) if work.has_more => Need::Requeue,
-                // Whatever is kept can never become whole.
+                // The stored input can never become complete.
                 _ if ended => Need::Close,
                 _ => Need::Receive(Awaits::Request),
             },
         }
     }
 
-    /// Our side has been closed: from now on input is discarded.
+    /// Discards input from now on, after this side has closed its direction.
     pub(crate) fn linger(&mut self) {
         self.phase = Phase::Lingering;
         if let Some(work) = self.work_mut() {
@@ -242,7 +245,7 @@ impl<X> Connection<X> {
         }
     }
 
-    /// The connection is about to end: the exchange that was answering receives its end.
+    /// Cancels the exchange in progress, because the connection is about to end.
     pub(crate) fn abandon<H: Handler<Exchange = X>>(&mut self, handler: &mut H) {
         if let Some(ongoing) = &mut self.ongoing
             && let Some(exchange) = ongoing.exchange.take()
@@ -251,12 +254,12 @@ impl<X> Connection<X> {
         }
     }
 
-    /// Whether the exchange of this number is still waiting for something.
+    /// Returns whether the exchange with this number is still waiting for something.
     pub(crate) fn is_running(&self, number: u32) -> bool {
         self.exchange().is_some_and(|exchange| exchange.terms.number == number)
     }
 
-    /// Whether the peer has acknowledged `step` bytes since the last call; true at the first call.
+    /// Returns whether the peer has acknowledged `step` bytes since the last call; true at the first call.
     /// `unacknowledged` is the number of bytes that the kernel still holds for the peer.
     pub(crate) fn has_taken(&mut self, unacknowledged: u64, step: u64) -> bool {
         let Some(work) = self.work_mut() else { return false };
@@ -266,8 +269,8 @@ impl<X> Connection<X> {
         given.is_none_or(|given| given.saturating_sub(unacknowledged) >= step)
     }
 
-    /// Whether [`RECEIVE_PROGRESS_BYTES`] of a body have come since that was last so. A body may be as
-    /// long as the limits allow: its time is for so much of it.
+    /// Returns whether [`RECEIVE_PROGRESS_BYTES`] of a body have arrived since this last returned true. A
+    /// body may be as long as the limits allow, so each timeout applies to one such piece of it.
     pub(crate) fn takes_progress(&mut self) -> bool {
         let Some(work) = self.work_mut() else { return false };
         let has_progressed = work.received >= RECEIVE_PROGRESS_BYTES;
@@ -277,50 +280,50 @@ impl<X> Connection<X> {
         has_progressed
     }
 
-    /// What was received behind the request that is being answered, byte by byte; nothing where
-    /// output for the client is still to leave.
+    /// Returns the raw input that was received behind the request in progress; `None` if output for the
+    /// client was not sent yet.
     pub(crate) fn raw(&self) -> Option<&[u8]> {
         let Some(work) = self.work() else { return Some(&[]) };
         work.output.is_empty().then_some(&work.input)
     }
 
-    /// HTTP is over on this connection: what was received behind the last request, and what is
-    /// still to be sent. The exchange receives no event.
+    /// Ends HTTP on this connection. Returns the input that was received behind the last request, and the
+    /// unsent output. The exchange receives no event.
     pub(crate) fn take_raw(&mut self) -> (Vec<u8>, Outbox) {
         let work = self.ongoing.take().and_then(|ongoing| ongoing.work);
         work.map_or_else(Default::default, |work| (work.input, work.output))
     }
 
-    /// A connection that is idle, after so many requests.
+    /// Creates an idle connection that has already received this number of requests.
     pub(crate) fn resumed(requests: u32) -> Self {
         Self { requests, ..Self::default() }
     }
 
-    /// Whether nothing is under way: no part of a request, no part of a response.
+    /// Returns whether the connection is idle: it has no part of a request and no part of a response.
     pub(crate) fn is_idle(&self) -> bool {
         self.ongoing.is_none() && self.phase == Phase::Open && self.flags.is_empty()
     }
 
-    /// Whether the peer has all that it is owed: then the end of the connection may be announced, where
-    /// the transport can (close_notify).
+    /// Returns whether all responses are complete and sent. The end of the connection may then be
+    /// announced, if the transport can do so (close_notify).
     pub(crate) fn has_ended_well(&self) -> bool {
         !self.is_cut()
             && self.exchange().is_none()
             && self.work().is_none_or(|work| work.output.is_empty())
     }
 
-    /// Whether the last response is not whole.
+    /// Returns whether the last response is incomplete.
     pub(crate) fn is_cut(&self) -> bool {
         self.flags.contains(Flags::CUT)
     }
 
-    /// Requests that have come so far.
+    /// Returns the number of requests received so far.
     #[inline]
     pub(crate) fn requests(&self) -> u32 {
         self.requests
     }
 
-    /// Gives the memory back when nothing is under way.
+    /// Frees memory that is no longer needed.
     pub(super) fn tidy(&mut self) {
         if self.phase == Phase::Lingering {
             return;
@@ -336,7 +339,7 @@ impl<X> Connection<X> {
 }
 
 impl ConnectionWork {
-    /// Whether nothing is partial.
+    /// Returns whether there is no partial input, no body and no unsent output.
     fn is_over(&self) -> bool {
         self.input.is_empty() && self.body.is_none() && self.output.is_empty()
     }

@@ -1,4 +1,4 @@
-//! What a connection passes to its service, and what the service returns.
+//! The data that a connection passes to its service, and that the service returns.
 
 use crate::services::policy::OriginNumber;
 use crate::transport::outbox::Outbox;
@@ -7,7 +7,7 @@ use pollux_http::{
     request::{Method, Request, Version},
 };
 
-/// How an exchange goes on: what the service returns from each call.
+/// The way in which an exchange continues. The service returns it from each call.
 ///
 /// `X` is the state of an exchange that is not answered at once. The service returns it, and the
 /// connection passes it to the next call. A finished exchange therefore has no state.
@@ -20,13 +20,13 @@ pub enum Flow<X> {
     /// The service waits for something else. Until it returns [`Flow::NeedBody`] again, it gets
     /// neither more of the body nor another request of this connection.
     Waiting(X),
-    /// The response has begun and cannot be completed. The connection is closed after the part
-    /// that was written, so that no client takes it for complete.
+    /// The response has begun and cannot be completed. The connection is closed after the part that was
+    /// written, so that no client treats it as complete.
     Cut,
 }
 
 impl<X> Flow<X> {
-    /// The same flow with another type of state.
+    /// Returns the same flow with another type of state.
     #[inline]
     pub(crate) fn map<Y>(self, change: impl FnOnce(X) -> Y) -> Flow<Y> {
         match self {
@@ -69,18 +69,18 @@ pub(crate) enum Framing {
 /// Whether the connection continues after a response, and which header announces it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct KeepAlive {
-    /// The connection is kept.
+    /// Whether the connection stays open.
     pub(crate) alive: bool,
     /// The HTTP version of the request.
     pub(crate) version: Version,
 }
 
 impl KeepAlive {
-    /// For a response to input that is no valid request, after which the connection is closed. The
-    /// version of the client is unknown.
+    /// The value for a response to input that is not a valid request; the connection is closed after it.
+    /// The version of the client is unknown.
     pub(crate) const CLOSE: Self = Self { alive: false, version: Version::Http11 };
 
-    /// The `Connection` line, or nothing where the version implies it (RFC 9112 §9.3).
+    /// Returns the `Connection` line; empty if the version implies it (RFC 9112 §9.3).
     #[inline]
     pub(crate) fn line(self) -> &'static [u8] {
         match (self.alive, self.version) {
@@ -98,29 +98,30 @@ pub(crate) struct ExchangeTerms {
     pub(crate) remaining: u64,
     /// The number of the request on its connection, from 1.
     pub(crate) number: u32,
-    /// When the request's head was complete, in milliseconds of the worker's clock.
+    /// The time at which the request's head was complete, in milliseconds of the worker's clock.
     pub(crate) begun_ms: u32,
     /// Whether the connection may be kept. The service may set `alive` to false before it
     /// writes the response's head, never to true.
     pub(crate) keep_alive: KeepAlive,
     /// How the content of the response is framed; `None` until its head is written.
     pub(crate) framing: Framing,
-    /// Origins do not get the request's `Authorization`.
+    /// Whether origins do not receive the request's `Authorization`.
     pub(crate) hides_authorization: bool,
-    /// The number of the origin, in the site's list, whose scripts may read the response; put into its head.
+    /// The number of the origin, in the site's list, whose scripts may read the response; it is written
+    /// into the response's head.
     pub(crate) allowed_origin: Option<OriginNumber>,
-    /// The request is a HEAD: a refusal of its body has no content either.
+    /// Whether the request is a HEAD: a refusal of its body has no content either.
     pub(super) is_head: bool,
-    /// The client wants to keep the connection, and may already have sent another request.
+    /// Whether the client wants to keep the connection; it may already have sent another request.
     pub(super) wants_more: bool,
-    /// The client waits for `100 Continue`, which has not been sent.
+    /// Whether the client waits for `100 Continue`, which has not been sent.
     pub(super) expects_continue: bool,
 }
 
 impl ExchangeTerms {
-    /// Chooses the framing of a response whose head is being written (RFC 9112 §6.3). `length` is
-    /// the length of its content, if known. The connection will be closed where only its end can
-    /// mark the end of the content.
+    /// Chooses the framing of a response whose head is being written (RFC 9112 §6.3). `length` is the
+    /// length of its content, if known. If only the end of the connection can mark the end of the content,
+    /// the connection will be closed.
     pub(crate) fn begin_body(&mut self, status: Status, length: Option<u64>) {
         let has_no_content = self.is_head
             || status.code() < 200
@@ -137,7 +138,7 @@ impl ExchangeTerms {
         };
     }
 
-    /// For a background exchange, which no client has requested.
+    /// The value for a background exchange, which no client has requested.
     pub(crate) const NOBODYS: Self = Self {
         remaining: 0,
         number: 0,
@@ -152,12 +153,12 @@ impl ExchangeTerms {
     };
 }
 
-/// What a connection requires of its service.
+/// The functions that a connection requires of its service.
 pub(crate) trait Handler {
     /// The state of an exchange that is not answered at once.
     type Exchange;
 
-    /// Whether connections may be kept alive; false while the server stops.
+    /// Returns whether connections may be kept alive; false while the server stops.
     fn keeps_connections(&self) -> bool;
 
     /// Handles the head of a request.
@@ -177,7 +178,7 @@ pub(crate) trait Handler {
         outbox: &mut Outbox,
     ) -> Flow<Self::Exchange>;
 
-    /// Answers input that is no valid request, or a request that is refused, with the status of
+    /// Answers input that is not a valid request, or a request that is refused, with the status of
     /// `reject`. The connection is closed afterwards. `method` is that of the request, if known.
     fn refused(&mut self, reject: &Reject, method: Method<'_>, outbox: &mut Outbox);
 

@@ -1,4 +1,4 @@
-//! One turn of a connection.
+//! One iteration of a connection.
 
 use super::{
     Connection, ExchangeTerms, Flow, Framing, Handler, KeepAlive, Part,
@@ -12,26 +12,29 @@ use pollux_http::{
     response::CONTINUE,
 };
 
-/// The most requests that one turn answers before other connections have theirs: to answer one may
-/// mean to open a file.
+/// The maximum number of requests that one iteration answers before other connections are served: to answer
+/// a request may mean to open a file.
 pub(crate) const REPLIES_A_TURN: u32 = 64;
 
-/// One turn of a connection, with the worker's scratch outbox.
+/// One iteration of a connection, with the worker's scratch outbox.
 ///
 /// # How an engine drives it
 ///
-/// - Received bytes go to [`Iteration::receive`], all of them; the end of the stream to
+/// - The engine passes all received bytes to [`Iteration::receive`], and reports the end of the stream to
 ///   [`Connection::end_of_input`].
-/// - Send [`Iteration::output`], and say what left with [`Iteration::record_sent`].
-/// - When the round ends, what has not left is kept; [`Connection::need`] says what to do next.
+/// - The engine sends [`Iteration::output`], and reports the number of sent bytes to
+///   [`Iteration::record_sent`].
+/// - The engine drops the iteration, which stores unsent output; [`Connection::need`] then says what to do
+///   next.
 ///
-/// Any call is allowed at any time: answers leave in the order of their requests, and nothing that
-/// came or is to be sent gets lost. What is received while something else is waited for is kept
-/// ([`Connection::takes_input`] says for how long that makes sense).
+/// Any call is allowed at any time: responses are sent in the order of their requests, and no input or
+/// output is lost. Input that is received while the connection waits for something else is stored
+/// ([`Connection::takes_input`] says for how long that is useful).
 #[derive(Debug)]
 pub(crate) struct Iteration<'r, X> {
     connection: &'r mut Connection<X>,
-    /// Empty at the beginning, and used only while the connection keeps no output of its own.
+    /// The worker's outbox: empty at the beginning, and used only while the connection has no output of its
+    /// own.
     scratch: &'r mut Outbox,
 }
 
@@ -51,7 +54,7 @@ impl<'r, X> Iteration<'r, X> {
         Self { connection, scratch }
     }
 
-    /// Takes received bytes, and answers the requests that they complete.
+    /// Processes received bytes, and answers the requests that they complete.
     #[inline]
     pub(crate) fn receive<H: Handler<Exchange = X>>(
         &mut self,
@@ -70,7 +73,7 @@ impl<'r, X> Iteration<'r, X> {
             }
             replies += 1;
             match request::parse(&input[at..], &rules.limits) {
-                // Borrowed: a request is some 300 bytes, and to move it out would copy them.
+                // The request is borrowed: it has some 300 bytes, which a move would copy.
                 Ok(ParseStatus::Complete { ref request, len }) => {
                     at += len;
                     self.begin(rules, handler, request);
@@ -84,15 +87,15 @@ impl<'r, X> Iteration<'r, X> {
         }
     }
 
-    /// Goes on with what was received before and could not be dealt with then.
+    /// Continues with input that was received before and could not be processed then.
     pub(crate) fn go_on<H: Handler<Exchange = X>>(&mut self, rules: &Rules, handler: &mut H) {
         if self.connection.work().is_some() {
             self.receive_more(rules, handler, b"");
         }
     }
 
-    /// Lets the service go on with the exchange that is waiting, if there is one, and then with
-    /// the requests behind it.
+    /// Lets the service continue the exchange that is waiting, if there is one, and then continues with the
+    /// requests behind it.
     pub(crate) fn resume<H: Handler<Exchange = X>>(
         &mut self,
         rules: &Rules,
@@ -103,7 +106,7 @@ impl<'r, X> Iteration<'r, X> {
         self.go_on(rules, handler);
     }
 
-    /// What is to be sent now.
+    /// Returns the output to send now.
     #[inline]
     pub(crate) fn output(&mut self) -> &mut Outbox {
         match self.connection.work_mut() {
@@ -112,8 +115,8 @@ impl<'r, X> Iteration<'r, X> {
         }
     }
 
-    /// Records how much of the output was sent, where not all of it was. Returns whether the peer
-    /// has taken `step` bytes since this last returned true.
+    /// Records that `sent` bytes of output were sent, when not all of it was. Returns whether at least
+    /// `step` bytes were sent since this last returned true.
     pub(crate) fn record_sent(&mut self, sent: u64, step: u64) -> bool {
         let work = self.work();
         work.sent += sent;
@@ -125,8 +128,8 @@ impl<'r, X> Iteration<'r, X> {
         is_progress
     }
 
-    /// Whether an exchange that had filled the outbox is to receive an event that there is room
-    /// again.
+    /// Returns whether an exchange that had filled the outbox must now receive an event that there is room
+    /// again. Clears the request for the event.
     pub(crate) fn takes_owed_room(&mut self) -> bool {
         if !self.output().is_low() {
             return false;
@@ -152,7 +155,8 @@ impl<'r, X> Iteration<'r, X> {
         self.connection.phase = Phase::Closing;
     }
 
-    /// [`Iteration::receive`], where something is under way or over.
+    /// Continues [`Iteration::receive`] when an exchange or partial data is present, or the connection is
+    /// no longer open.
     #[cold]
     #[inline(never)]
     fn receive_more<H: Handler<Exchange = X>>(
@@ -184,7 +188,8 @@ impl<'r, X> Iteration<'r, X> {
         }
     }
 
-    /// Keeps input that is not dealt with; `has_more` says whether a further turn could.
+    /// Stores input that is not processed. `has_more` says whether a further iteration could process more
+    /// of it.
     fn keep(&mut self, input: Vec<u8>, has_more: bool) {
         if self.connection.phase != Phase::Open {
             if !input.is_empty() {
@@ -200,8 +205,8 @@ impl<'r, X> Iteration<'r, X> {
         work.input = input;
     }
 
-    /// Deals with as many of `bytes` as can be. Returns how many, and whether a further turn could
-    /// deal with more.
+    /// Processes as many of `bytes` as possible. Returns the number of processed bytes, and whether a
+    /// further iteration could process more.
     fn run<H: Handler<Exchange = X>>(
         &mut self,
         rules: &Rules,
@@ -247,7 +252,7 @@ impl<'r, X> Iteration<'r, X> {
         (at, false)
     }
 
-    /// Takes a request.
+    /// Begins an exchange for a request.
     #[inline]
     fn begin<H: Handler<Exchange = X>>(
         &mut self,
@@ -316,17 +321,18 @@ impl<'r, X> Iteration<'r, X> {
             self.output().bytes().extend_from_slice(CONTINUE);
         }
         let is_owed_room = self.output().is_full();
-        // Where the body is over, there is nothing more to be had: then it is waited for a wake.
+        // If the body is complete, the service cannot receive more of it: the exchange then waits to be
+        // woken.
         let wants_body =
             is_for_body && self.connection.work().is_some_and(|work| work.body.is_some());
         self.connection.ongoing.get_or_insert_default().exchange =
             Some(ActiveExchange { state, terms, wants_body, has_begun, is_owed_room });
     }
 
-    /// The answer is whole, or all that there will be of it.
+    /// Ends an exchange whose response is complete, or was cut.
     fn end_exchange(&mut self, terms: &ExchangeTerms) {
         let has_body = self.connection.work().is_some_and(|work| work.body.is_some());
-        // Nothing shows whether a body follows that was only announced (RFC 9110 §10.1.1).
+        // Nothing shows whether a body that was only announced will follow (RFC 9110 §10.1.1).
         if !terms.keep_alive.alive || has_body && terms.expects_continue {
             self.close_after(terms);
             if has_body {
@@ -349,7 +355,7 @@ impl<'r, X> Iteration<'r, X> {
         }
     }
 
-    /// Hands some of the body over, or reads it past. Returns how many bytes it was.
+    /// Passes a part of the body to the service, or discards it. Returns the number of bytes.
     fn read_body<H: Handler<Exchange = X>>(
         &mut self,
         rules: &Rules,
@@ -375,7 +381,7 @@ impl<'r, X> Iteration<'r, X> {
         }
     }
 
-    /// The whole body has come.
+    /// Ends the request's body, which is complete.
     fn end_body<H: Handler<Exchange = X>>(&mut self, handler: &mut H) {
         let Some(body) = self.work().body.take() else { return };
         let trailers = body.trailers();
@@ -384,7 +390,7 @@ impl<'r, X> Iteration<'r, X> {
         });
     }
 
-    /// Calls the service for the exchange under way, if there is one.
+    /// Calls the service for the exchange in progress, if there is one.
     fn call<H: Handler<Exchange = X>>(
         &mut self,
         handler: &mut H,
@@ -414,8 +420,8 @@ impl<'r, X> Iteration<'r, X> {
         self.refuse(handler, reject, method);
     }
 
-    /// The body is malformed, or does not come: the exchange ends, with a refusal if nothing of an
-    /// answer has been written.
+    /// Ends the exchange because its body is malformed or does not arrive. Sends a refusal if no part of a
+    /// response has been written.
     #[cold]
     fn refuse_body<H: Handler<Exchange = X>>(&mut self, handler: &mut H, reject: &Reject) {
         let exchange = self.connection.ongoing.as_mut().and_then(|o| o.exchange.take());
@@ -445,12 +451,12 @@ impl<'r, X> Iteration<'r, X> {
         self.connection.ongoing.get_or_insert_default().work.get_or_insert_default()
     }
 
-    /// Keeps what has not left, and gives back the memory of what is over.
+    /// Stores unsent output, and frees the memory of completed work.
     #[cold]
     fn put_away(&mut self) {
         if !self.scratch.is_empty() {
             let rest = self.scratch.take_rest();
-            // The scratch is used only while this one is empty.
+            // The scratch outbox is used only while the connection's own outbox is empty.
             self.work().output = rest;
         }
         if self.connection.phase != Phase::Open

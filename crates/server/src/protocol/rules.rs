@@ -1,4 +1,4 @@
-//! What all workers go by: limits, timeouts, the fields of every response. Nothing here changes.
+//! The rules that all workers share: limits, timeouts, the fields of every response. They do not change.
 
 use crate::{
     clients::{Guard, ProxySource},
@@ -10,44 +10,44 @@ use crate::{
 use pollux_http::{Limits, request::Request};
 use std::{net::IpAddr, os::fd::OwnedFd, sync::Arc};
 
-/// The part of the configuration that answering a request needs, in the form in which it is needed.
+/// The part of the configuration that is necessary to answer a request, in the form in which it is used.
 #[derive(Debug)]
 pub(crate) struct Rules {
-    /// What is taken of a request.
+    /// The limits of a request.
     pub(crate) limits: Limits,
-    /// Requests after which a connection is closed.
+    /// The number of requests after which a connection is closed.
     pub(crate) max_requests: u32,
     /// `Server` and the configured fields: lines with CRLF, for every response.
     pub(crate) common_fields: Vec<u8>,
     /// `common_fields` without those for scripts of other sites, for the hub, which has its own list of origins.
     pub(crate) fields_without_cors: Vec<u8>,
-    /// The configured fields alone, for responses that are an origin's.
+    /// The configured fields alone, for responses that come from an origin.
     pub(crate) added_fields: Vec<u8>,
-    /// Whose scripts may read the responses.
+    /// The sites whose scripts may read the responses.
     pub(crate) cors: Option<Cors>,
     /// The timeouts, in ticks.
     pub(crate) timeouts: TimeoutTicks,
-    /// Which clients are served, and how much each may have; `None` where nothing is limited.
+    /// The rules and limits for clients; `None` if there are none.
     pub(crate) guard: Option<Arc<Guard>>,
-    /// Whose connections begin with a PROXY protocol header.
+    /// The sources whose connections begin with a PROXY protocol header.
     proxy_sources: Vec<ProxySource>,
-    /// TLS beneath each connection.
+    /// TLS for each connection; `None` without TLS.
     tls: Option<Arc<Tls>>,
 }
 
 /// [`crate::config::Timeouts`] in ticks.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TimeoutTicks {
-    /// For a head or a body.
+    /// The timeout for a head or a body.
     pub(crate) header: u32,
-    /// Between requests.
+    /// The timeout between requests.
     pub(crate) keep_alive: u32,
-    /// For progress in sending.
+    /// The timeout for progress in sending.
     pub(crate) send: u32,
 }
 
 impl Rules {
-    /// Those of `config`.
+    /// Creates the rules of a configuration.
     pub(crate) fn new(config: &Config) -> Self {
         let mut common_fields = Vec::new();
         if let Some(name) = &config.server_name {
@@ -58,7 +58,7 @@ impl Rules {
             added_fields.extend_from_slice(format!("{name}: {value}\r\n").as_bytes());
         }
         if let Some(hub) = &config.hub {
-            // Clients of any page find the hub (draft-dunglas-mercure §9.1).
+            // Clients find the hub from any page (draft-dunglas-mercure §9.1).
             let link = format!("Link: <{}>; rel=\"mercure\"\r\n", hub.path);
             added_fields.extend_from_slice(link.as_bytes());
         }
@@ -84,20 +84,20 @@ impl Rules {
         }
     }
 
-    /// Field lines of the answer to a CORS preflight for a resource with this line of `Allow`; nothing for other
-    /// requests.
+    /// Returns the field lines of the response to a CORS preflight, for a resource with this `Allow` line.
+    /// The result is empty for other requests.
     pub(crate) fn preflight(&self, request: &Request<'_>, allow: &[u8]) -> Vec<u8> {
         let methods = allow.strip_prefix(b"Allow: ").and_then(|line| str::from_utf8(line).ok());
         let methods = methods.unwrap_or_default().trim_end();
         self.cors.as_ref().map(|cors| cors.preflight(request, methods)).unwrap_or_default()
     }
 
-    /// These rules, with what `former` has counted of each client: connections that are open stay counted.
+    /// Returns these rules with the client counts of `former`, so that open connections stay counted.
     pub(crate) fn counting_on(self, former: &Self) -> Self {
         Self { guard: former.guard.clone(), ..self }
     }
 
-    /// An iteration of this thread's loop begins.
+    /// Begins an iteration of this thread's loop.
     #[inline]
     pub(crate) fn begin_iteration(&self) {
         if self.tls.is_some() {
@@ -105,7 +105,7 @@ impl Rules {
         }
     }
 
-    /// An iteration of this thread's loop ends: what it has not counted yet is counted.
+    /// Ends an iteration of this thread's loop, and adds its TLS handshakes to the counters.
     #[inline]
     pub(crate) fn end_iteration(&self, counters: &Counters) {
         if self.tls.is_some() {
@@ -113,29 +113,29 @@ impl Rules {
         }
     }
 
-    /// Whether clients speak TLS.
+    /// Returns whether clients use TLS.
     pub(crate) fn is_tls(&self) -> bool {
         self.tls.is_some()
     }
 
-    /// Whether clients are to show certificates.
+    /// Returns whether clients are asked for certificates.
     pub(crate) fn requests_client_certificates(&self) -> bool {
         self.tls.as_ref().is_some_and(|tls| tls.requests_client_certificates())
     }
 
-    /// Whether anything depends on the addresses of clients.
+    /// Returns whether the addresses of clients are needed.
     #[inline]
     pub(crate) fn looks_at_clients(&self) -> bool {
         self.guard.is_some() || !self.proxy_sources.is_empty()
     }
 
-    /// Whether a connection from this address begins with a PROXY protocol header.
+    /// Returns whether a connection from this address begins with a PROXY protocol header.
     pub(crate) fn has_preamble(&self, address: Option<IpAddr>) -> bool {
         self.proxy_sources.iter().any(|source| source.has(address))
     }
 
-    /// The transport of a connection that was accepted, and after how many ticks its first request must be
-    /// there. A socket that can have none comes back, to be closed.
+    /// Creates the transport of an accepted connection. Also returns the number of ticks within which its
+    /// first request must arrive. If a TLS session cannot be created, the socket is returned, to be closed.
     #[inline]
     pub(crate) fn accept(&self, socket: OwnedFd) -> Result<(Transport, u32), OwnedFd> {
         match &self.tls {
@@ -152,8 +152,8 @@ impl Rules {
         }
     }
 
-    /// The transport of an idle connection that another process has parked, with its TLS session or none. A
-    /// socket that can have none comes back, to be closed.
+    /// Creates the transport of an idle connection that another process has parked, with its TLS session if
+    /// it has one. If the session cannot be used, the socket is returned, to be closed.
     #[cold]
     pub(crate) fn resume(&self, socket: OwnedFd, session: &[u8]) -> Result<Transport, OwnedFd> {
         match (&self.tls, session) {
@@ -161,7 +161,7 @@ impl Rules {
             // A session that was handed over has no client certificate.
             (Some(tls), [_, ..]) if tls.requires_client_certificates() => Err(socket),
             (Some(tls), [_, ..]) => Transport::resume_tls(socket, session, tls),
-            // Clients now have to speak the other way.
+            // The configuration has changed between TLS and plain HTTP.
             (None, [_, ..]) | (Some(_), []) => Err(socket),
         }
     }

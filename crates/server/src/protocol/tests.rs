@@ -1,5 +1,5 @@
-//! However the bytes are cut, however slowly the peer takes the output and in whatever order the
-//! calls come, the output is the same.
+//! Tests that the output is always the same, regardless of how the input is split, how slowly the peer
+//! takes the output, and in which order the calls occur.
 
 use super::*;
 use crate::stats::Counter;
@@ -22,7 +22,7 @@ use pollux_http::{
 use proptest::prelude::*;
 use std::{os::unix::fs::FileExt, rc::Rc, sync::Arc};
 
-/// A connection, all that serves it, and what has left.
+/// A connection, its service and worker state, and the bytes that were sent.
 struct Bench<A: Service> {
     connection: Connection<A::Exchange>,
     service: A,
@@ -76,14 +76,14 @@ impl<A: Service> Bench<A> {
         });
     }
 
-    /// Sends up to `limit` bytes of what is to be sent.
+    /// Sends up to `limit` bytes of the output.
     fn send(&mut self, limit: usize) {
         let mut sent = std::mem::take(&mut self.sent);
         self.iteration(|iteration, _, _| take(iteration.output(), limit, &mut sent));
         self.sent = sent;
     }
 
-    /// Does what is needed until bytes must come or the application must go on.
+    /// Does what the connection needs until it waits for input or for the service.
     fn work(&mut self, mut limits: impl Iterator<Item = usize>) -> Need {
         loop {
             match self.connection.need() {
@@ -108,7 +108,7 @@ impl<A: Service> Bench<A> {
     }
 }
 
-/// Takes up to `limit` bytes.
+/// Moves up to `limit` bytes from the outbox to `sent`.
 fn take(outbox: &mut Outbox, limit: usize, sent: &mut Vec<u8>) {
     let mut left = limit;
     while left > 0 {
@@ -130,7 +130,7 @@ fn take(outbox: &mut Outbox, limit: usize, sent: &mut Vec<u8>) {
     }
 }
 
-/// A directory with a short, a long and an open file.
+/// Creates a directory with a short, a long and an open file.
 fn files() -> Rc<tempfile::TempDir> {
     let directory = tempfile::tempdir().unwrap();
     for (name, len) in [("short", 1), ("long", 40_000), ("open", 300_000)] {
@@ -154,7 +154,7 @@ fn bytes(bytes: &[u8]) -> Rc<SharedBytes> {
     Rc::new(SharedBytes::from(Arc::from(bytes)))
 }
 
-/// `bytes` cut at these places.
+/// Splits `bytes` at these positions.
 fn cut<'b>(bytes: &'b [u8], places: &[usize]) -> Vec<&'b [u8]> {
     let mut places: Vec<usize> = places.iter().map(|place| place % (bytes.len() + 1)).collect();
     places.push(0);
@@ -179,11 +179,11 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 40, ..ProptestConfig::default() })]
     #[test]
     fn any_cut_any_pace_and_any_order_give_the_same_output(
-        // The last two end the connection: rarer than the others.
+        // The last two requests end the connection, so they are rarer than the others.
         requests in prop::collection::vec(prop_oneof![60 => 0..7usize, 1 => 7..9usize], 1..120),
         places in prop::collection::vec(any::<usize>(), 0..40),
         takes in prop::collection::vec(1..200_000usize, 1..12),
-        // How much is done between two pieces: nothing, some sending, a turn, or all.
+        // The work between two pieces: nothing, some sending, an iteration, or everything.
         between in prop::collection::vec(0..4u8, 1..8),
     ) {
         let all: String = requests.iter().map(|&index| REQUESTS[index]).collect();
@@ -191,7 +191,7 @@ proptest! {
         whole.receive(&all);
         let end = whole.work_fast();
         let mut pieces = site_of(whole.directory.clone());
-        // One clock for both: the Date is the same.
+        // Both use the same clock, so that the Date is the same.
         pieces.worker = whole.worker;
         let mut takes = takes.iter().copied().cycle();
         let mut between = between.iter().copied().cycle();
@@ -206,7 +206,7 @@ proptest! {
         }
         pieces.connection.end_of_input();
         let need = pieces.work(&mut takes);
-        // Without the wall of numbers that prop_assert_eq would print.
+        // prop_assert_eq would print a very long list of numbers.
         prop_assert!(
             whole.sent == pieces.sent,
             "{} bytes became {}", whole.sent.len(), pieces.sent.len()
@@ -217,7 +217,7 @@ proptest! {
     }
 }
 
-/// Before, the end of the stream ended a connection that still had requests to answer.
+/// Regression: the end of the stream closed a connection that still had requests to answer.
 #[test]
 fn requests_that_wait_are_answered_after_the_end_of_the_stream() {
     let mut bench = site();
@@ -227,7 +227,7 @@ fn requests_that_wait_are_answered_after_the_end_of_the_stream() {
     assert_eq!(bench.text().matches("HTTP/1.1 200 OK").count(), 5);
 }
 
-/// Before, an answer overtook the output that was kept, or took its place.
+/// Regression: a response was sent before stored output, or replaced it.
 #[test]
 fn what_is_received_while_output_is_kept_is_answered_behind_it() {
     let mut bench = site();
@@ -282,14 +282,14 @@ fn a_connection_is_sixteen_bytes() {
     assert_eq!(size_of::<Connection<[u64; 9]>>(), 16);
 }
 
-/// Performs the steps in the path, in their order, one character a call.
+/// A service that performs the steps in the path, in their order; each character is one step.
 #[derive(Default)]
 struct Scripted {
     cancelled: usize,
     seen: String,
 }
 
-/// What is still to be done, and the body so far.
+/// The steps that are still to be performed.
 struct Script(Vec<u8>);
 
 impl Scripted {
@@ -396,7 +396,7 @@ fn get(script: &str) -> String {
     format!("GET /{script} HTTP/1.1\r\nHost: test\r\n\r\n")
 }
 
-/// What was answered: `<` for a head, the chunks, `>` for the last one.
+/// Returns the response in short form: `<` for a head, the chunks, `>` for the last chunk.
 fn content(mut text: &str) -> String {
     let mut content = String::new();
     while !text.is_empty() {
@@ -427,7 +427,7 @@ fn a_waiting_request_is_answered_later_and_the_following_ones_after_it() {
     bench.wake(Event::ClientEnded);
     assert_eq!(bench.work_fast(), Need::Service);
     assert_eq!(content(&bench.text()), "<12");
-    // The third begins by itself, and waits.
+    // The third exchange begins without a further call, and waits.
     bench.wake(Event::ClientEnded);
     assert_eq!(bench.work_fast(), Need::Service);
     assert_eq!(content(&bench.text()), "<12><3>");
@@ -448,7 +448,7 @@ fn an_exchange_that_fills_the_outbox_gets_one_event_when_it_is_low() {
     bench.receive(get("hffwe"));
     bench.send(1000);
     assert!(!bench.iteration(|iteration, _, _| iteration.takes_owed_room()));
-    // All leaves; the second portion, and then nothing more is owed.
+    // All output is sent: first the second portion, and then no further event is due.
     assert_eq!(bench.work_fast(), Need::Service);
     assert_eq!(bench.service.seen, "RR");
     assert!(bench.sent.len() > 2 * OUTBOX_FULL && !bench.text().ends_with("0\r\n\r\n"));
@@ -466,11 +466,11 @@ fn a_body_is_handed_over_when_it_is_wanted() {
     let next = get("h2e");
     for (script, wakes, seen, answered) in [
         ("bh1e", 0, "helloyou|X: y\r\n", "<1><2>"),
-        // First something else, then the body.
+        // The exchange first waits for something else, then for the body.
         ("wbh1e", 1, "Ehelloyou|X: y\r\n", "<1><2>"),
-        // After the body something else, though more of the body is requested.
+        // After the body, the exchange waits for something else, although it requests more of the body.
         ("bbh1e", 1, "helloyou|X: y\r\nE", "<1><2>"),
-        // Not wanted: read past.
+        // The body is not wanted: it is discarded.
         ("h1e", 0, "", "<1><2>"),
         ("wh1e", 1, "E", "<1><2>"),
     ] {
@@ -508,7 +508,7 @@ fn continue_is_sent_when_the_body_is_wanted_and_not_before() {
     assert_eq!(bench.text(), "HTTP/1.1 100 Continue\r\n\r\n");
     bench.receive("ab");
     assert_eq!(bench.work_fast(), Need::Receive(Awaits::Next));
-    // Answered without the body: nothing shows whether it follows.
+    // The request is answered without its body: nothing shows whether the body follows.
     let mut bench = scripted();
     bench.receive(post("h1e"));
     assert_eq!(bench.work_fast(), Need::Linger);
@@ -517,7 +517,7 @@ fn continue_is_sent_when_the_body_is_wanted_and_not_before() {
 
 #[test]
 fn an_exchange_that_was_answering_is_notified_of_the_end() {
-    // The client is gone.
+    // The client has disconnected.
     let mut bench = scripted();
     bench.receive(get("w"));
     bench.iteration(|_, _, _| ());
@@ -525,7 +525,7 @@ fn an_exchange_that_was_answering_is_notified_of_the_end() {
     let client = ClientId { fd: 3, generation: 1 };
     connection.abandon(&mut Adapter { service, rules, worker, reactor, client, socket: None });
     assert_eq!(bench.service.cancelled, 1);
-    // Its body is malformed: a refusal, or the end where an answer has begun.
+    // The body is malformed: a refusal is sent, or the connection ends if a response has begun.
     for (script, answered) in
         [("b", "HTTP/1.1 400"), ("hb", "HTTP/1.1 200"), ("hpb", "HTTP/1.1 200")]
     {
@@ -538,14 +538,14 @@ fn an_exchange_that_was_answering_is_notified_of_the_end() {
         assert!(bench.text().starts_with(answered), "{script}: {}", bench.text());
         assert_eq!(bench.text().matches("HTTP/1.1").count(), 1, "{script}: {}", bench.text());
     }
-    // It does not come in time.
+    // The body does not arrive in time.
     let mut bench = scripted();
     bench.receive("POST /b HTTP/1.1\r\nHost: test\r\nContent-Length: 3\r\n\r\na");
     bench.iteration(|iteration, _, adapter| iteration.on_timeout(adapter));
     assert_eq!(bench.work_fast(), Need::Linger);
     assert_eq!(bench.service.cancelled, 1);
     assert!(bench.text().starts_with("HTTP/1.1 408"));
-    // It can never come.
+    // The body can never arrive.
     let mut bench = scripted();
     bench.receive("POST /b HTTP/1.1\r\nHost: test\r\nContent-Length: 3\r\n\r\na");
     bench.connection.end_of_input();
@@ -562,7 +562,7 @@ fn an_answer_that_is_cut_ends_the_connection() {
     assert_eq!(content(&bench.text()), "<1");
 }
 
-/// The page of a refusal is as long as its head says.
+/// The length of a refusal's content is the length that its head announces.
 #[test]
 fn a_refusal_has_the_content_that_it_announces() {
     let rules = Rules::new(&Config::new("."));

@@ -1,9 +1,9 @@
-//! Timers that applications have set.
+//! Timers that services have set.
 
 use super::EventTarget;
 use crate::time::timers::Timer;
 
-/// A timer of an application, or one that once was.
+/// The identifier of a service's timer, which may have expired.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct AlarmId {
     index: u32,
@@ -21,7 +21,8 @@ pub(crate) struct Alarms {
 struct Entry {
     serial: u32,
     alarm: Option<(EventTarget, u32)>,
-    /// May hang in its list from the place's last use: it stays as it is.
+    /// The timer node. It may still be in a list of the wheel from the previous use of this index, and then
+    /// stays there.
     timer: Timer,
 }
 
@@ -43,13 +44,15 @@ impl Alarms {
         }
     }
 
-    /// The receiver of the event, and after how many ticks; `None` if it has been cancelled.
+    /// Returns the receiver of the event, and the number of ticks until it; `None` if the alarm has been
+    /// cancelled.
     pub(crate) fn get(&self, id: AlarmId) -> Option<(EventTarget, u32)> {
         let entry = self.entries.get(id.index as usize)?;
         entry.alarm.filter(|_| entry.serial == id.serial)
     }
 
-    /// The alarm with this index has expired: the receiver of its event.
+    /// Removes the alarm with this index, because it has expired. Returns its identifier and the receiver
+    /// of its event.
     pub(crate) fn take(&mut self, index: u32) -> Option<(AlarmId, EventTarget)> {
         let entry = self.entries.get_mut(index as usize)?;
         entry.timer.disarm();
@@ -58,14 +61,14 @@ impl Alarms {
         Some((AlarmId { index, serial: entry.serial }, to))
     }
 
-    /// The wheel's part of the alarm of this number.
+    /// Returns the timer node of the alarm with this index.
     pub(crate) fn timer_mut(&mut self, index: u32) -> Option<&mut Timer> {
         self.entries.get_mut(index as usize).map(|entry| &mut entry.timer)
     }
 }
 
 impl AlarmId {
-    /// The number of its place: small, and used again.
+    /// Returns the index: small, and reused for later alarms.
     pub(crate) fn index(self) -> u32 {
         self.index
     }

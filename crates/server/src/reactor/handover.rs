@@ -14,23 +14,23 @@ pub(crate) struct HandOver {
     line: usize,
 }
 
-/// Why a client was not handed over.
+/// The reason why a client was not handed over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotTaken {
-    /// Replies to earlier requests of this connection are not sent yet.
+    /// Responses to earlier requests of this connection are not sent yet.
     OutputFirst,
-    /// No process listens on the path, or its queue is full.
+    /// A system call has failed: for example, no process listens on the path, or its queue is full.
     Error(io::ErrorKind),
 }
 
 impl HandOver {
-    /// Passes the connection of `exchange` to the process at `path`. `head` begins with the request
-    /// line `line`.
+    /// Creates the command to pass the connection of `exchange` to the process at `path`. `head` begins
+    /// with the request line `line`.
     pub(crate) fn new(exchange: ExchangeId, path: &Arc<Path>, head: Vec<u8>, line: &[u8]) -> Self {
         Self { exchange, path: path.clone(), head, line: line.len() }
     }
 
-    /// The request line.
+    /// Returns the request line.
     pub(crate) fn line(&self) -> &[u8] {
         &self.head[..self.line]
     }

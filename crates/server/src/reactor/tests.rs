@@ -33,7 +33,7 @@ fn what_is_gone_is_not_what_has_its_place_now() {
     let second = reactor.dial(endpoint(), 10, EventTarget::Service);
     assert_eq!((first.index(), reactor.upstreams.len()), (second.index(), 1));
     commands(&mut reactor);
-    // All of this says nothing to the second.
+    // These commands do not affect the second connection.
     reactor.send(first).bytes().extend_from_slice(b"lost");
     reactor.close(first);
     reactor.pause(first);

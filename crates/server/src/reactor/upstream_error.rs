@@ -1,24 +1,25 @@
-//! Why an upstream connection is gone.
+//! The reason why an upstream connection has failed.
 
 use pollux_tls::HandshakeError;
 use std::{fmt, io};
 
-/// Why an upstream connection could not be established, or has broken.
+/// The reason why an upstream connection could not be established, or has broken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UpstreamError {
-    /// The kind of a system call's error. `UnexpectedEof` is a TLS stream that ended without
-    /// close_notify: its end may be missing.
+    /// A system call has failed with this kind of error. `UnexpectedEof` means that a TLS stream ended
+    /// without close_notify: its last part may be missing.
     Io(io::ErrorKind),
-    /// The server's certificate is not trusted, has another name, has expired, …
+    /// The server's certificate is not valid for the connection: it is not trusted, has another name, has
+    /// expired, …
     TlsCertificate,
     /// The server has ended the connection by this alert.
     TlsAlert(u8),
-    /// What the server sends is not valid TLS, or cannot be agreed on.
+    /// The server's messages are not valid TLS, or the two sides support no common parameters.
     TlsProtocol,
 }
 
 impl UpstreamError {
-    /// What an error of a transport is.
+    /// Converts an error of a transport.
     pub(crate) fn of(error: &io::Error) -> Self {
         let inner = error.get_ref();
         let handshake = inner.and_then(|inner| inner.downcast_ref::<HandshakeError>());

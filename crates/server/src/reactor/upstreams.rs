@@ -1,11 +1,11 @@
-//! Connections that applications have dialled.
+//! The connections that services have dialled.
 
 use super::EventTarget;
 use crate::transport::{outbox::Outbox, tls::TlsPeer};
 use slab::Slab;
 use std::{cell::RefCell, net::SocketAddr, os::fd::OwnedFd, path::PathBuf, rc::Rc, sync::Arc};
 
-/// Where to dial.
+/// The address to dial.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Endpoint {
     /// TCP.
@@ -14,22 +14,22 @@ pub(crate) enum Endpoint {
     Tls(SocketAddr, Arc<TlsPeer>),
     /// A UNIX stream socket at a path.
     Unix(PathBuf),
-    /// Nowhere: a connected socket that somebody has made already, such as one of a pair.
+    /// A socket that is already connected, such as one of a pair; there is nothing to dial.
     Connected(ConnectedSocket),
 }
 
-/// A connected socket, for the one driver that takes it.
+/// A connected socket, for the one engine that takes it.
 #[derive(Clone, Debug)]
 pub(crate) struct ConnectedSocket(Rc<RefCell<Option<OwnedFd>>>);
 
 impl ConnectedSocket {
-    /// A connection may be made of `socket`: connected, non-blocking, of a kind that every mechanism can
-    /// wait for.
+    /// Creates an endpoint of `socket`, which must be connected, non-blocking, and of a kind for which
+    /// every mechanism can wait.
     pub(crate) fn new(socket: OwnedFd) -> Self {
         Self(Rc::new(RefCell::new(Some(socket))))
     }
 
-    /// The socket, once.
+    /// Takes the socket; `None` if it was already taken.
     pub(crate) fn take(&self) -> Option<OwnedFd> {
         self.0.borrow_mut().take()
     }
@@ -43,23 +43,23 @@ impl PartialEq for ConnectedSocket {
 
 impl Eq for ConnectedSocket {}
 
-/// A dialled connection, or one that once was.
+/// The identifier of a dialled connection, which may no longer exist.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct UpstreamId {
     index: u32,
     serial: u32,
 }
 
-/// How far a connection has come.
+/// The progress of an upstream connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum UpstreamState {
-    /// It is to be dialled, within so many ticks.
+    /// The endpoint is to be dialled, within this number of ticks.
     ToDial(Endpoint, u32),
-    /// It is being connected: the driver's number for it.
+    /// The socket with this descriptor is being connected.
     Connecting(i32),
-    /// It is connected, and the TLS handshake is under way.
+    /// The socket is connected, and the TLS handshake is in progress.
     Handshaking(i32),
-    /// It is connected.
+    /// The connection is established.
     Open(i32),
 }
 
@@ -68,29 +68,29 @@ pub(crate) enum UpstreamState {
 pub(crate) struct UpstreamConnection {
     /// The receiver of its events.
     pub(crate) to: EventTarget,
-    /// How far it has come; the driver's to set.
+    /// The progress of the connection; set by the engine.
     pub(crate) adapter: UpstreamState,
-    /// Whom a TLS handshake is to be held with, once it is connected.
+    /// The server for the TLS handshake after connecting; `None` without TLS.
     pub(crate) tls: Option<Arc<TlsPeer>>,
-    /// What is to be sent.
+    /// The output to send.
     pub(crate) output: Outbox,
-    /// Nothing is to be received.
+    /// Whether nothing is to be received for now.
     pub(crate) is_paused: bool,
-    /// Our side is to be closed when the output is gone.
+    /// Whether this side's direction is to be closed when all output was sent.
     pub(crate) is_finished: bool,
-    /// It is to be closed at once.
+    /// Whether the connection is to be closed at once.
     pub(crate) is_closed: bool,
-    /// The output was full: the receiver gets an event when it is low. The driver's to set.
+    /// Whether the output was full, so that the receiver gets an event when it is low. Set by the engine.
     pub(crate) is_owed_room: bool,
-    /// The peer has closed its side. The driver's to set.
+    /// Whether the peer has closed its side. Set by the engine.
     pub(crate) has_ended: bool,
-    /// Our side is closed. The driver's to set.
+    /// Whether this side's direction is closed. Set by the engine.
     pub(crate) has_shut: bool,
     pub(super) is_queued: bool,
 }
 
 impl UpstreamState {
-    /// The driver's number for it, once it is dialled.
+    /// Returns the descriptor, once the connection is dialled.
     pub(crate) fn fd(&self) -> Option<i32> {
         match *self {
             Self::ToDial(..) => None,
@@ -105,13 +105,13 @@ pub(crate) struct UpstreamConnections {
     entries: Slab<Entry>,
     /// The serial number of the last connection.
     serial: u32,
-    /// Where output goes that belongs to no connection.
+    /// The outbox for output to connections that no longer exist; its content is discarded.
     nowhere: Outbox,
 }
 
 #[derive(Debug)]
 struct Entry {
-    /// The connection's: places are used again.
+    /// The serial number of the connection: indices are reused.
     serial: u32,
     upstream: Box<UpstreamConnection>,
 }
@@ -145,32 +145,32 @@ impl UpstreamConnections {
         UpstreamId { index: self.entries.insert(Entry { serial, upstream }) as u32, serial }
     }
 
-    /// A connection, if it is still there.
+    /// Returns a connection, if it still exists.
     pub(crate) fn get(&self, id: UpstreamId) -> Option<&UpstreamConnection> {
         let entry = self.entries.get(id.index as usize)?;
         (entry.serial == id.serial).then_some(&*entry.upstream)
     }
 
-    /// A connection, if it is still there.
+    /// Returns a connection, if it still exists.
     pub(crate) fn get_mut(&mut self, id: UpstreamId) -> Option<&mut UpstreamConnection> {
         let entry = self.entries.get_mut(id.index as usize)?;
         (entry.serial == id.serial).then_some(&mut *entry.upstream)
     }
 
-    /// The connection with the place of this number, for a driver that has noted it
+    /// Returns the identifier of the connection with this index, for an engine that has stored the index
     /// ([`UpstreamId::index`]).
     pub(crate) fn at(&self, index: u32) -> Option<UpstreamId> {
         let serial = self.entries.get(index as usize)?.serial;
         Some(UpstreamId { index, serial })
     }
 
-    /// Takes a connection out: it is closed, or its output and its socket belong to something else now.
+    /// Removes a connection: it is closed, or its output and its socket now belong to something else.
     pub(crate) fn remove(&mut self, id: UpstreamId) -> Option<Box<UpstreamConnection>> {
         self.get(id)?;
         Some(self.entries.remove(id.index as usize).upstream)
     }
 
-    /// How many there are.
+    /// Returns the number of connections.
     #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
         self.entries.len()
@@ -188,7 +188,7 @@ impl UpstreamConnections {
 }
 
 impl UpstreamId {
-    /// The number of its place: small, and used again.
+    /// Returns the index: small, and reused for later connections.
     pub(crate) fn index(self) -> u32 {
         self.index
     }
