@@ -1,14 +1,14 @@
-//! Counts what is allocated, for tests that something allocates nothing.
+//! Counts allocations, for tests which show that an operation allocates nothing.
 //!
-//! The test harness has threads that allocate when they like. So either the calling thread's
-//! allocations are counted, or those of the threads that a test has started.
+//! The threads of the test harness allocate at any time. A test therefore counts either the
+//! allocations of the calling thread, or those of the threads that the test has started.
 
 use std::{
     cell::Cell,
     sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering},
 };
 
-/// The system's allocator, with counters. To be a test's `#[global_allocator]`:
+/// The system's allocator, with counters. A test installs it as its `#[global_allocator]`:
 ///
 /// ```
 /// use pollux_testkit::allocations::{CountingAllocator, allocations_here};
@@ -39,35 +39,39 @@ thread_local! {
     static MODE: Cell<CountMode> = const { Cell::new(CountMode::Unknown) };
 }
 
-/// How often the calling thread has allocated or reallocated so far.
+/// Returns how often the calling thread has allocated or reallocated so far.
 pub fn allocations_here() -> u64 {
     THREAD_COUNT.get()
 }
 
-/// From now on the allocations of threads are counted which have not allocated before.
+/// Starts to count the allocations of new threads: of each thread that makes its first allocation
+/// after this call.
 pub fn watch_new_threads() {
     IS_WATCHING.store(true, Ordering::SeqCst);
 }
 
-/// How often those threads have allocated or reallocated so far.
+/// Returns how often the threads that [`watch_new_threads`] selects have allocated or reallocated so
+/// far.
 pub fn allocations_of_new_threads() -> u64 {
     NEW_THREAD_COUNT.load(Ordering::SeqCst)
 }
 
-/// Bytes that are allocated and not given back, by all threads.
+/// Returns the number of bytes that all threads have allocated and not freed.
 pub fn bytes_held() -> i64 {
     LIVE_BYTES.load(Ordering::SeqCst)
 }
 
-/// Called where memory is given back.
+/// Records that `bytes` were freed.
 pub(crate) fn note_free(bytes: i64) {
     LIVE_BYTES.fetch_sub(bytes, Ordering::SeqCst);
 }
 
-/// Called at each allocation of so many bytes more, so that it must not allocate itself.
+/// Records an allocation that adds `bytes`. The allocator calls this function at each allocation, so
+/// it must not allocate.
 pub(crate) fn note(bytes: i64) {
     LIVE_BYTES.fetch_add(bytes, Ordering::SeqCst);
-    // A thread that is ending has no cells any more; its last allocations are not counted.
+    // The thread-local counters of an ending thread are already destroyed; its last allocations are
+    // not counted.
     let _ = THREAD_COUNT.try_with(|here| here.set(here.get() + 1));
     let kind = MODE.try_with(|kind| {
         if kind.get() == CountMode::Unknown {

@@ -1,13 +1,15 @@
-//! A test in a process of its own, though it is compiled into the program that all tests of its
-//! crate share: it may measure the process's memory, install a subscriber, or count what threads do.
+//! Runs a test in its own process, although the test is compiled into the program that all tests of
+//! its crate share. Such a test may measure the memory of the process, install a `tracing` subscriber,
+//! or count what the threads do.
 
 use std::{env, process::Command};
 
-/// Holds the name of the test that a process was started for.
+/// The environment variable with the name of the test for which the process was started.
 const VARIABLE: &str = "POLLUX_TEST_ALONE";
 
-/// Returns from the calling test unless it has the process to itself. Otherwise the test runs, alone, in
-/// a new process of the same program, and fails here if it fails there.
+/// Runs the calling test alone, in a new process of the same program. In the test harness's process
+/// the macro starts that process, fails if the test fails there, and returns from the calling
+/// function. In the new process it does nothing, so that the body of the test runs.
 ///
 /// The argument is the name of the calling function:
 ///
@@ -27,11 +29,11 @@ macro_rules! alone {
     };
 }
 
-/// Whether this process was started for the test of this path (crate, modules, function). If not,
-/// starts such a process and waits for it.
+/// Returns whether this process was started for the test with this path (crate, modules, function). If
+/// not, starts such a process and waits for its end.
 ///
 /// # Panics
-/// If the test fails in its own process, or if no test there has that name.
+/// If the test fails in its own process, or if that program has no test with this name.
 pub fn is_alone(path: &str) -> bool {
     // Test harnesses name tests without the crate.
     let name = path.split_once("::").expect("a crate and a function").1;
@@ -45,7 +47,8 @@ pub fn is_alone(path: &str) -> bool {
         .expect("the test program starts again");
     let [out, errors] =
         [&output.stdout, &output.stderr].map(|output| String::from_utf8_lossy(output));
-    // With the prints of the harness, so that they are captured here as any test's.
+    // Printed with the macros, so that the harness captures this output as it captures that of any
+    // test.
     print!("{out}");
     eprint!("{errors}");
     assert!(output.status.success(), "{name} fails in a process of its own: {}", output.status);
@@ -57,8 +60,8 @@ pub fn is_alone(path: &str) -> bool {
 mod tests {
     use std::panic::catch_unwind;
 
-    /// Positive control: what fails alone fails here. Without the variable's value it would start
-    /// processes without end.
+    /// Positive control: a test that fails in its own process also fails in the calling process.
+    /// Without the value of the variable, the test would start processes without end.
     #[test]
     fn a_failure_in_the_other_process_is_one_here() {
         let failed = catch_unwind(|| super::is_alone("it::alone::tests::fails_alone"));
@@ -67,7 +70,7 @@ mod tests {
         assert!(unknown.is_err(), "a test that is not there has passed");
     }
 
-    /// The control of the test above, which starts it.
+    /// The test that the test above starts: it fails on purpose in its own process.
     #[test]
     fn fails_alone() {
         let started = std::env::var(super::VARIABLE).is_ok();

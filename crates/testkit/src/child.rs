@@ -1,4 +1,5 @@
-//! Children: forked ones that report their failure, and programs that do not outlive a test.
+//! Child processes: forked ones that report their failure, and programs that are killed at the end of
+//! a test.
 
 use crate::{pairs::poll_within, sys};
 use rustix::{
@@ -12,13 +13,13 @@ use std::{
     time::Duration,
 };
 
-/// The longest that a child may take.
+/// The maximum time that a child may run.
 const TIME: Duration = Duration::from_secs(30);
 
-/// The most that a child may say of its failure.
+/// The maximum length of the failure message of a child, in bytes.
 const MESSAGE_BYTES: usize = 4096;
 
-/// A program that is killed when this is dropped.
+/// A child process that is killed when this value is dropped.
 #[derive(Debug)]
 pub struct KillOnDrop(pub Child);
 
@@ -29,13 +30,13 @@ impl Drop for KillOnDrop {
     }
 }
 
-/// Runs `body` in a forked child and waits for it. A panic of the child is one of the parent,
-/// with the child's message. The child has only the calling thread.
+/// Runs `body` in a forked child and waits for it. If the child panics, the parent panics with the
+/// child's message. The child has only the calling thread.
 pub fn in_child(body: impl FnOnce()) {
     let (report, say) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC).expect("pipe2");
     let Some(child) = sys::fork() else {
-        // No hook is set: another thread may have held the hook's lock while this process was forked,
-        // and in this process no thread would ever release it.
+        // No panic hook is set: another thread may have held the hook's lock during the fork, and in
+        // this process no thread would ever release it.
         let outcome = panic::catch_unwind(AssertUnwindSafe(body));
         let failed = outcome.is_err();
         if let Err(payload) = outcome {
@@ -50,7 +51,7 @@ pub fn in_child(body: impl FnOnce()) {
         sys::exit_now(i32::from(failed));
     };
     drop(say);
-    // The pipe ends when the child does: its only writer is there.
+    // The only writer of the pipe is the child, so the pipe ends when the child ends.
     if poll_within(&report, PollFlags::IN, TIME).is_empty() {
         let _ = kill_process(child, Signal::KILL);
         let _ = waitpid(Some(child), WaitOptions::empty());
@@ -71,7 +72,8 @@ pub fn in_child(body: impl FnOnce()) {
 mod tests {
     use super::*;
 
-    // One test for both: a thread that panics while another forks may leave the child a lock.
+    // One test for both cases: if one thread panics while another forks, the child may inherit a held
+    // lock.
     #[test]
     fn a_child_that_succeeds_says_nothing_and_its_panic_is_the_parents() {
         in_child(|| ());

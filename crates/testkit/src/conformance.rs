@@ -1,12 +1,14 @@
-//! Requests as suites, scanners and attackers send them, as data, and a reader of replies that shares
-//! no code with the server.
+//! The conformance corpus: requests as test suites, scanners and attackers send them, stored as data,
+//! and a reader of replies that shares no code with the server.
 //!
-//! Each case is sent with one more request behind it, which shows whether the server is in step:
-//! after `kept` it must be answered, after `closed` it must not, whatever the case made of the
-//! bytes in between. That is how smuggled requests show.
+//! One more request follows each case. It shows whether the server still finds the boundary between
+//! requests: after a case with the outcome `open` the server must answer that request, after `closed`
+//! it must not, however the server has interpreted the bytes of the case. This detects request
+//! smuggling.
 //!
-//! It stands here for the two that are held to it: the server as a library (`tests/suite/conformance` of
-//! `pollux-server`), and the program where it forks, which nothing with threads may do
+//! The corpus is in this crate because two test programs use it: the tests of the server as a library
+//! (`tests/suite/conformance` of `pollux-server`), and those of the program `pollux` with the
+//! architectures that fork, which a process with several threads must not do
 //! (`tests/suite/architectures` of `pollux`).
 
 mod corpus;

@@ -1,4 +1,4 @@
-//! System calls that fail because a test says so.
+//! Makes system calls fail for a test.
 
 use seccompiler::{
     BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter,
@@ -6,16 +6,17 @@ use seccompiler::{
 };
 use std::thread;
 
-/// Runs `run` in a thread of its own, in which system call number `call` fails with `errno`
-/// (seccomp(2)). Threads and processes that it starts inherit that.
+/// Runs `run` in a new thread, in which system call number `call` fails with `errno` (seccomp(2)).
+/// Threads and processes that `run` starts inherit the filter.
 ///
 /// # Panics
-/// When the filter cannot be had, or `run` panics.
+/// If the filter cannot be installed, or `run` panics.
 pub fn denied<T: Send>(call: i64, errno: i32, run: impl FnOnce() -> T + Send) -> T {
     denied_by(call, Vec::new(), errno, run)
 }
 
-/// As [`denied`], but the call fails only where its argument number `index`, from 0, has this value.
+/// Does the same as [`denied`], but the call fails only where its argument number `index`, from 0, has
+/// this value.
 ///
 /// # Panics
 /// As [`denied`].

@@ -1,14 +1,14 @@
-//! What every guestbook must do, with every architecture and every store.
+//! The behaviour that every guestbook must have, with every architecture and every store.
 
 use crate::http::{Client, Reply};
 use std::thread;
 
-/// Visits.
+/// Requests the guestbook page, which counts as a visit.
 pub fn visit(client: &mut Client) -> Reply {
     client.get("/guestbook")
 }
 
-/// Posts a form.
+/// Posts a form to the guestbook.
 pub fn post(client: &mut Client, form: &str) -> Reply {
     client.send(format!(
         "POST /guestbook HTTP/1.1\r\nHost: test\r\nContent-Length: {}\r\n\
@@ -18,15 +18,15 @@ pub fn post(client: &mut Client, form: &str) -> Reply {
     client.reply_to("POST")
 }
 
-/// The number of the visit that a page shows.
+/// Returns the number of the visit that a page shows.
 pub fn visitor(page: &Reply) -> u64 {
     let text = page.text();
     let number = text.split("visitor number ").nth(1).and_then(|rest| rest.split('.').next());
     number.and_then(|number| number.parse().ok()).unwrap_or_else(|| panic!("no number in {text}"))
 }
 
-/// Visits, posts, and finds the posted remark; `connect` makes a client, and the page at `/` is
-/// `index`. No other client may visit meanwhile.
+/// Checks a guestbook: visits it, posts a remark and finds the remark on the page. `connect` creates a
+/// client, and the page at `/` is `index`. No other client may visit at the same time.
 pub fn is_a_guestbook(connect: &dyn Fn() -> Client, index: &str) {
     let mut client = connect();
     let page = visit(&mut client);
@@ -36,14 +36,15 @@ pub fn is_a_guestbook(connect: &dyn Fn() -> Client, index: &str) {
     let first = visitor(&page);
     let posted = post(&mut client, "guest-remarks=%3Cb%3Ehello%3C%2Fb%3E&guest-name=Ada");
     assert_eq!((posted.status, posted.field("location")), (303, Some("/guestbook")));
-    // A server of one connection at a time can serve the next one now, perhaps in another process.
+    // A server with one connection at a time can now serve the next connection, perhaps in another
+    // process.
     drop(client);
     let mut client = connect();
     let page = visit(&mut client);
     assert_eq!(visitor(&page), first + 1);
     assert!(page.text().contains("&lt;b&gt;hello&lt;/b&gt; - Ada"), "{}", page.text());
     assert!(!page.text().contains("<b>hello"));
-    // Pipelined requests are answered in order, those that wait and those that do not.
+    // Pipelined requests are answered in order, whether their responses are ready at once or later.
     client.send(
         "GET /guestbook HTTP/1.1\r\nHost: t\r\n\r\nGET / HTTP/1.1\r\nHost: t\r\n\r\n\
          HEAD /guestbook HTTP/1.1\r\nHost: t\r\n\r\nGET / HTTP/1.1\r\nHost: t\r\n\r\n",
@@ -54,8 +55,8 @@ pub fn is_a_guestbook(connect: &dyn Fn() -> Client, index: &str) {
     assert_eq!(client.reply().text(), index);
 }
 
-/// So many clients at once, each with so many visits on connections of their own: each visit has a
-/// number of its own.
+/// Runs `clients` clients at once, each with `each` visits on new connections, and checks that each
+/// visit has its own number.
 pub fn counts_each_visit_once(connect: &(dyn Fn() -> Client + Sync), clients: u64, each: u64) {
     let first = visitor(&visit(&mut connect()));
     let mut seen: Vec<u64> = thread::scope(|scope| {

@@ -1,5 +1,5 @@
-//! A client that sends exactly the bytes that a test chooses and parses replies by itself: it
-//! shares no code with the server under test.
+//! A client that sends exactly the bytes that a test chooses and parses the replies itself: it shares
+//! no code with the server under test.
 
 use socket2::{Domain, Socket, Type};
 use std::{
@@ -8,7 +8,8 @@ use std::{
     time::Duration,
 };
 
-/// How long a test waits for a server before it calls it dead. Generous: the machine may be busy.
+/// How long a test waits for a server before the test fails. The time is long because the machine may
+/// be busy.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A reply.
@@ -16,14 +17,14 @@ pub const PATIENCE: Duration = Duration::from_secs(30);
 pub struct Reply {
     /// The status code.
     pub status: u16,
-    /// The fields in order, names in lower case.
+    /// The fields in order, with names in lower case.
     pub fields: Vec<(String, String)>,
     /// The content.
     pub body: Vec<u8>,
 }
 
 impl Reply {
-    /// The value of a field that must not be there twice.
+    /// Returns the value of a field, and panics if the field occurs twice.
     pub fn field(&self, name: &str) -> Option<&str> {
         let mut found = self.fields.iter().filter(|(known, _)| known == name);
         let value = found.next().map(|(_, value)| value.as_str());
@@ -31,7 +32,7 @@ impl Reply {
         value
     }
 
-    /// The content as text.
+    /// Returns the content as text.
     pub fn text(&self) -> String {
         String::from_utf8_lossy(&self.body).into_owned()
     }
@@ -44,7 +45,7 @@ pub struct Client {
 }
 
 impl Client {
-    /// Connects.
+    /// Connects to `address`.
     pub fn connect(address: impl ToSocketAddrs) -> Self {
         Self::new(TcpStream::connect(address).expect("the server accepts a connection"))
     }
@@ -65,12 +66,12 @@ impl Client {
         Self { stream: BufReader::new(stream) }
     }
 
-    /// The socket.
+    /// Returns the socket.
     pub fn socket(&self) -> &TcpStream {
         self.stream.get_ref()
     }
 
-    /// Sends these bytes.
+    /// Sends the bytes.
     pub fn send(&mut self, bytes: impl AsRef<[u8]>) {
         self.stream.get_mut().write_all(bytes.as_ref()).expect("the server reads");
     }
@@ -131,7 +132,7 @@ impl Client {
         reply
     }
 
-    /// Reads chunks up to the last one; trailer fields are put behind the others.
+    /// Reads chunks up to the last one; trailer fields are appended to the fields of the header.
     fn read_chunks(&mut self, reply: &mut Reply) {
         loop {
             let line = self.line();
@@ -158,18 +159,20 @@ impl Client {
         text.strip_suffix("\r\n").unwrap_or_else(|| panic!("{text:?} is no whole line")).to_owned()
     }
 
-    /// Whether the server closes the connection, with an end of stream, and sends nothing before.
+    /// Returns whether the server closes the connection with an end of stream and sends nothing
+    /// before.
     pub fn is_closed(&mut self) -> bool {
         loop {
             match self.stream.read(&mut [0; 1]) {
-                // The end of an io_uring that this thread has opened interrupts its next call.
+                // When an io_uring that this thread has opened is closed, the thread's next system
+                // call is interrupted.
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 outcome => return matches!(outcome, Ok(0)),
             }
         }
     }
 
-    /// Reads until the end: an end of stream or a reset. Panics if none comes within the read timeout.
+    /// Reads until an end of stream or a reset. Panics if neither comes within the read timeout.
     pub fn read_to_end_or_reset(&mut self) -> Vec<u8> {
         let mut bytes = Vec::new();
         if let Err(error) = self.stream.read_to_end(&mut bytes) {

@@ -1,7 +1,8 @@
-//! Support for the tests of all crates: pairs of descriptors, full buffers, limits, forked
-//! children, signals, system calls that fail, ports, an HTTP client, the server as a process, a corpus of
-//! requests and their replies, what a guestbook has to do, a real Redis, a real ACME authority, a count of allocations, a process of one test's own.
-//! Everything panics with what failed: a test has no use for a `Result` here.
+//! Support for the tests of all crates: pairs of descriptors, full buffers, limits, forked children,
+//! signals, system calls that fail, ports, an HTTP client, the server as a process, a corpus of
+//! requests and their replies, the checks of a guestbook, a real Redis, a real ACME authority,
+//! counters of allocations, and tests that run in their own process. All functions panic on an error
+//! and name it: a test has no use for a `Result` here.
 
 pub mod allocations;
 pub mod alone;

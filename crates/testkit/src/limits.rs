@@ -2,7 +2,7 @@
 
 use rustix::process::{Resource, getrlimit, setrlimit};
 
-/// Raises the soft RLIMIT_NOFILE to the hard one; returns it.
+/// Raises the soft RLIMIT_NOFILE to the hard limit and returns the hard limit.
 pub fn raise_descriptor_limit() -> u64 {
     let limit = getrlimit(Resource::Nofile);
     let raised = rustix::process::Rlimit { current: limit.maximum, maximum: limit.maximum };
@@ -10,11 +10,11 @@ pub fn raise_descriptor_limit() -> u64 {
     limit.maximum.unwrap_or(u64::MAX)
 }
 
-/// Whether `wanted` descriptors, with room for those the test process has anyhow, fit under the
-/// hard limit.
+/// Checks that the hard limit allows `wanted` descriptors in addition to those that the test process
+/// has open.
 ///
 /// # Errors
-/// The reason, for a test to be skipped with.
+/// The reason why a test must be skipped.
 pub fn with_descriptors(wanted: u64) -> Result<(), String> {
     let limit = raise_descriptor_limit();
     if wanted + 100 <= limit {

@@ -12,7 +12,7 @@ use std::{
     thread,
 };
 
-/// A running origin. It ends with the test's process.
+/// A running origin server. It runs until the test's process ends.
 #[derive(Debug)]
 pub struct Origin {
     address: SocketAddr,
@@ -32,18 +32,19 @@ struct OriginCounters {
 pub struct ReceivedRequest {
     stream: BufReader<TcpStream>,
     head: String,
-    /// Which request of its connection it is, from 1.
+    /// The number of the request on its connection, from 1.
     pub number: usize,
 }
 
 impl Origin {
-    /// Starts one. `answer` answers each request, and says whether its connection goes on.
+    /// Starts an origin server. `answer` answers each request and returns whether the connection stays
+    /// open.
     pub fn start(answer: impl Fn(&mut ReceivedRequest) -> bool + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         Self::on(listener, answer)
     }
 
-    /// Starts one on a listener.
+    /// Starts an origin server on `listener`.
     pub fn on(
         listener: TcpListener,
         answer: impl Fn(&mut ReceivedRequest) -> bool + Send + Sync + 'static,
@@ -65,32 +66,32 @@ impl Origin {
         Self { address, counters }
     }
 
-    /// Where it listens.
+    /// Returns the address on which the server listens.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// As an origin is named on the command line.
+    /// Returns the URL of the server, as the command line names an origin.
     pub fn url(&self) -> String {
         format!("http://{}", self.address)
     }
 
-    /// Connections accepted.
+    /// Returns the number of accepted connections.
     pub fn connections(&self) -> usize {
         self.counters.connections.load(SeqCst)
     }
 
-    /// Connections that are over.
+    /// Returns the number of connections that have ended.
     pub fn ended(&self) -> usize {
         self.counters.ended.load(SeqCst)
     }
 
-    /// Requests whose head was received.
+    /// Returns the number of requests whose head was received.
     pub fn requests(&self) -> usize {
         self.counters.requests.load(SeqCst)
     }
 
-    /// The head that was received last.
+    /// Returns the head of the request that was received last.
     pub fn last_head(&self) -> String {
         let heads = self.counters.heads.lock().unwrap_or_else(PoisonError::into_inner);
         heads.last().cloned().unwrap_or_default()
@@ -133,22 +134,22 @@ impl ReceivedRequest {
         }
     }
 
-    /// The whole head.
+    /// Returns the whole head.
     pub fn head(&self) -> &str {
         &self.head
     }
 
-    /// The method.
+    /// Returns the method.
     pub fn method(&self) -> &str {
         self.head.split(' ').next().unwrap_or_default()
     }
 
-    /// The target.
+    /// Returns the target.
     pub fn target(&self) -> &str {
         self.head.split(' ').nth(1).unwrap_or_default()
     }
 
-    /// The value of a field.
+    /// Returns the value of a field.
     pub fn field(&self, name: &str) -> Option<&str> {
         self.head.lines().skip(1).find_map(|line| {
             let (known, value) = line.split_once(": ")?;
@@ -156,7 +157,8 @@ impl ReceivedRequest {
         })
     }
 
-    /// Reads the body, without its framing; as much as there is of it.
+    /// Reads the body and returns it without its framing. If the connection ends early, returns the
+    /// part that arrived.
     pub fn body(&mut self) -> Vec<u8> {
         let mut body = Vec::new();
         if self.field("transfer-encoding").is_some() {
@@ -170,7 +172,7 @@ impl ReceivedRequest {
                     body.truncate(start);
                     return body;
                 }
-                // The end of the chunk, or the trailers and theirs.
+                // Reads the line end of the chunk, or the trailers and the empty line after them.
                 let mut line = String::new();
                 while self
                     .stream
@@ -190,34 +192,34 @@ impl ReceivedRequest {
         body
     }
 
-    /// Sends bytes. Returns whether the peer was still there.
+    /// Sends bytes. Returns whether the connection was still open.
     pub fn say(&mut self, bytes: impl AsRef<[u8]>) -> bool {
         self.stream.get_mut().write_all(bytes.as_ref()).is_ok()
     }
 
-    /// Answers with 200 and this content.
+    /// Answers with status 200 and this content.
     pub fn ok(&mut self, content: impl AsRef<[u8]>) -> bool {
         let content = content.as_ref();
         let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", content.len());
         self.say([head.as_bytes(), content].concat())
     }
 
-    /// The socket.
+    /// Returns the socket.
     pub fn socket(&self) -> &TcpStream {
         self.stream.get_ref()
     }
 
-    /// The unparsed input.
+    /// Returns the unparsed input.
     pub fn reader(&mut self) -> &mut impl Read {
         &mut self.stream
     }
 
-    /// Waits until the other side has closed. Returns whether it did.
+    /// Waits until the other side has closed the connection. Returns whether it has.
     pub fn wait_for_close(&mut self) -> bool {
         matches!(self.stream.read(&mut [0; 1]), Ok(0) | Err(_))
     }
 
-    /// Closes so that the other side is reset.
+    /// Makes the closing of the socket send a reset to the other side.
     pub fn reset(&mut self) {
         let _ = socket2::SockRef::from(self.socket()).set_linger(Some(std::time::Duration::ZERO));
         let _ = self.socket().shutdown(Shutdown::Read);

@@ -1,4 +1,4 @@
-//! Two ends of a connection, non-blocking, and what one does with them.
+//! Two non-blocking ends of a connection, and functions that fill and drain them.
 
 use rustix::{
     event::{EventfdFlags, PollFd, PollFlags, Timespec},
@@ -22,11 +22,11 @@ use std::{
 pub struct Pair {
     /// The end that goes into the interest set.
     pub near: OwnedFd,
-    /// The end that the test plays.
+    /// The end that the test controls.
     pub far: OwnedFd,
 }
 
-/// Which kind of pair.
+/// The kind of a pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// A TCP connection over loopback.
@@ -38,7 +38,7 @@ pub enum Kind {
 }
 
 impl Pair {
-    /// A pair of this kind.
+    /// Creates a pair of this kind.
     pub fn new(kind: Kind) -> Self {
         match kind {
             Kind::Tcp => Self::tcp(),
@@ -47,7 +47,7 @@ impl Pair {
         }
     }
 
-    /// A TCP connection over loopback, Nagle off, so that each write arrives by itself.
+    /// Creates a TCP connection over loopback, with TCP_NODELAY, so that each write arrives by itself.
     pub fn tcp() -> Self {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("bind to a free port");
         let address = listener.local_addr().expect("the listener's address");
@@ -60,7 +60,8 @@ impl Pair {
         Self { near: near.into(), far: far.into() }
     }
 
-    /// A TCP connection whose buffers are as small as the kernel allows, so that they fill at once.
+    /// Creates a TCP connection whose buffers are as small as the kernel allows, so that they fill
+    /// quickly.
     pub fn small_tcp() -> Self {
         let pair = Self::tcp();
         for fd in [&pair.near, &pair.far] {
@@ -70,7 +71,7 @@ impl Pair {
         pair
     }
 
-    /// A UNIX stream socket pair.
+    /// Creates a UNIX stream socket pair.
     pub fn unix() -> Self {
         let (near, far) = UnixStream::pair().expect("socketpair");
         for stream in [&near, &far] {
@@ -79,7 +80,7 @@ impl Pair {
         Self { near: near.into(), far: far.into() }
     }
 
-    /// A pipe; `near` is the reading end.
+    /// Creates a pipe; `near` is the reading end.
     pub fn pipe() -> Self {
         let (near, far) =
             rustix::pipe::pipe_with(PipeFlags::NONBLOCK | PipeFlags::CLOEXEC).expect("pipe2");
@@ -91,19 +92,20 @@ impl Pair {
         assert_eq!(rustix::io::write(&self.far, bytes).expect("write to far"), bytes.len());
     }
 
-    /// Makes the closing of `far` send a reset (TCP): SO_LINGER with a time of zero.
+    /// Makes the closing of `far` send a reset (TCP): sets SO_LINGER with a time of zero.
     pub fn reset_on_close(&self) {
         sockopt::set_socket_linger(&self.far, Some(Duration::ZERO)).expect("set SO_LINGER");
     }
 }
 
-/// An eventfd with counter 0.
+/// Creates an eventfd with counter 0.
 pub fn eventfd() -> OwnedFd {
     rustix::event::eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC).expect("eventfd")
 }
 
-/// A datagram socket with an abstract address of its own: one descriptor that anyone can make
-/// ready. Ten thousand of them fit where ten thousand pairs do not.
+/// A datagram socket with its own abstract address: one descriptor that any thread can make ready. A
+/// process can have ten thousand of them where the limit of descriptors does not allow ten thousand
+/// pairs.
 #[derive(Debug)]
 pub struct Mailbox {
     /// The socket; non-blocking.
@@ -112,7 +114,7 @@ pub struct Mailbox {
 }
 
 impl Mailbox {
-    /// A new, empty mailbox.
+    /// Creates an empty mailbox.
     pub fn new() -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -123,7 +125,8 @@ impl Mailbox {
         Self { socket, address }
     }
 
-    /// Sends one byte to it, from itself: a sender of many would run out of send buffer.
+    /// Sends one byte from the socket to itself. A single sender for many mailboxes would run out of
+    /// send buffer.
     pub fn post(&self) {
         self.socket.send_to_addr(b"x", &self.address).expect("send a datagram");
     }
@@ -135,11 +138,11 @@ impl Default for Mailbox {
     }
 }
 
-/// Writes to `fd` until it would block; returns how many bytes it took.
+/// Writes to `fd` until it would block, and returns how many bytes were written.
 pub fn fill(fd: impl AsFd) -> usize {
     let block = [0x5a; 16 * 1024];
     let mut taken = 0;
-    // A single byte at the end finds room that a block does not.
+    // At the end, a single byte may fit where a block does not.
     for size in [block.len(), 1] {
         loop {
             match rustix::io::write(&fd, &block[..size]) {
@@ -153,18 +156,19 @@ pub fn fill(fd: impl AsFd) -> usize {
     taken
 }
 
-/// What [`drain`] found at the end of the data.
+/// The condition that [`drain`] found at the end of the data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
-    /// Nothing more for now.
+    /// No more data for now.
     WouldBlock,
     /// End of stream.
     Closed,
-    /// An error, ECONNRESET as a rule.
+    /// An error, usually ECONNRESET.
     Error(Errno),
 }
 
-/// Reads from `fd` until it would block, ends or fails; returns how many bytes there were.
+/// Reads from `fd` until it would block, ends or fails; returns the number of bytes and the reason for
+/// the end.
 pub fn drain(fd: impl AsFd) -> (usize, End) {
     let mut buffer = [0; 16 * 1024];
     let mut taken = 0;
@@ -178,13 +182,14 @@ pub fn drain(fd: impl AsFd) -> (usize, End) {
     }
 }
 
-/// The result of poll(2) for `fd` with the events `wanted`: the truth that mechanisms are compared
-/// with.
+/// Returns the result of poll(2) for `fd` with the events `wanted`. The tests compare the mechanisms
+/// with it.
 pub fn poll_now(fd: impl AsFd, wanted: PollFlags) -> PollFlags {
     poll_within(fd, wanted, Duration::ZERO)
 }
 
-/// What poll(2) says of `fd` as soon as there is something to say, at most after `time`.
+/// Returns the result of poll(2) for `fd` as soon as it reports an event, or after `time` at the
+/// latest.
 pub fn poll_within(fd: impl AsFd, wanted: PollFlags, time: Duration) -> PollFlags {
     let mut fds = [PollFd::new(&fd, wanted)];
     let time = Timespec::try_from(time).expect("a time that fits");

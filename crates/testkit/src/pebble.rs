@@ -1,4 +1,4 @@
-//! An ACME authority of a test's own: Pebble, with a name server for which every name is 127.0.0.1.
+//! An ACME authority for one test: Pebble, with a name server that resolves every name to 127.0.0.1.
 
 use crate::{child::KillOnDrop, ports::Port};
 use std::{
@@ -12,15 +12,15 @@ use std::{
 };
 use tempfile::TempDir;
 
-/// How long it may take to listen.
+/// How long Pebble may take until it listens.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// How an authority behaves.
+/// The behaviour of an authority.
 #[derive(Clone, Copy, Debug)]
 pub struct Behaviour {
     /// How long its certificates are valid.
     pub lifetime: Duration,
-    /// How many of a hundred requests are refused for their nonce.
+    /// How many of a hundred requests are refused because of their nonce.
     pub refused_nonces: u8,
 }
 
@@ -30,7 +30,7 @@ impl Default for Behaviour {
     }
 }
 
-/// A running authority; ends with the value.
+/// A running authority. It is killed when this value is dropped.
 #[derive(Debug)]
 pub struct Pebble {
     process: Option<KillOnDrop>,
@@ -39,16 +39,17 @@ pub struct Pebble {
     behaviour: Behaviour,
     directory: Port,
     management: Port,
-    /// Where it validates names over plain HTTP.
+    /// The port at which Pebble validates names over plain HTTP.
     pub http: Port,
-    /// Where it validates names over TLS.
+    /// The port at which Pebble validates names over TLS.
     pub tls: Port,
     dns: String,
 }
 
 impl Pebble {
-    /// Starts one. `None` where Pebble is not installed (`scripts/setup build acme`), which is printed. With
-    /// POLLUX_PEBBLE_REQUIRED in the environment that is a failure.
+    /// Starts an authority. Returns `None`, and prints that, where Pebble is not installed
+    /// (`scripts/setup build acme`). With POLLUX_PEBBLE_REQUIRED in the environment, a missing Pebble
+    /// is a failure.
     pub fn start(behaviour: Behaviour) -> Option<Self> {
         let Some(program) = find() else {
             assert!(
@@ -75,22 +76,22 @@ impl Pebble {
         Some(pebble)
     }
 
-    /// The URL of its directory.
+    /// Returns the URL of the ACME directory.
     pub fn url(&self) -> String {
         format!("https://localhost:{}/dir", self.directory.number())
     }
 
-    /// The file with the root of the directory's own certificate.
+    /// Returns the file with the root of the directory's own certificate.
     pub fn root(&self) -> PathBuf {
         self.folder.path().join("own.pem")
     }
 
-    /// Ends it: from now on nothing listens at its URL.
+    /// Stops the authority: after this call no process listens at its URL.
     pub fn stop(&mut self) {
         self.process = None;
     }
 
-    /// Starts it again, with a new authority that knows no accounts.
+    /// Starts the authority again. The new process knows no accounts.
     pub fn restart(&mut self) {
         self.process = None;
         let own = |name: &str| self.folder.path().join(name).display().to_string();
@@ -115,7 +116,7 @@ impl Pebble {
             .args(["-config", &own("config.json"), "-dnsserver", &self.dns])
             .env("PEBBLE_VA_NOSLEEP", "1")
             .env("PEBBLE_WFE_NONCEREJECT", self.behaviour.refused_nonces.to_string())
-            // Each order is validated, also one for a name that was validated a moment ago.
+            // Pebble validates each order, even for a name that it has just validated.
             .env("PEBBLE_AUTHZREUSE", "0")
             .stdin(Stdio::null())
             .stdout(log.try_clone().expect("a descriptor"))
@@ -130,12 +131,12 @@ impl Pebble {
         }
     }
 
-    /// What it has printed.
+    /// Returns the output of Pebble so far.
     pub fn log(&self) -> String {
         fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()
     }
 
-    /// Its own certificate, which is also its root.
+    /// Creates the authority's own certificate, which is also its root.
     fn make_certificate(&self) {
         let output = Command::new("openssl")
             .args([
@@ -166,7 +167,7 @@ impl Pebble {
     }
 }
 
-/// The program: on the PATH, or where `go install` puts it.
+/// Returns the path of the program, which is on the PATH or where `go install` puts it.
 fn find() -> Option<PathBuf> {
     let path = env::var_os("PATH").unwrap_or_default();
     let go = env::var_os("GOBIN").map(PathBuf::from);
@@ -175,8 +176,9 @@ fn find() -> Option<PathBuf> {
     folders.find_map(|folder| Some(folder.join("pebble")).filter(|program| program.is_file()))
 }
 
-/// Answers every question for an IPv4 address with 127.0.0.1, and any other with nothing; over TCP, as Pebble wants
-/// it. Returns the address of the name server, whose thread lives as long as the process.
+/// Starts a name server that answers every query for an IPv4 address with 127.0.0.1, and any other
+/// query with no record. It uses TCP, as Pebble expects. Returns the address of the name server, whose
+/// thread runs until the process ends.
 fn answer_names() -> String {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a socket");
     let address = listener.local_addr().expect("its address").to_string();
@@ -188,7 +190,7 @@ fn answer_names() -> String {
     address
 }
 
-/// RFC 1035 §4.2.2: each message has its length before it.
+/// Answers one query. RFC 1035 §4.2.2: the length precedes each message.
 fn answer_query(stream: &mut TcpStream) -> io::Result<()> {
     stream.set_read_timeout(Some(PATIENCE))?;
     let mut len = [0; 2];
@@ -200,7 +202,8 @@ fn answer_query(stream: &mut TcpStream) -> io::Result<()> {
     stream.write_all(&[&len.to_be_bytes()[..], &reply].concat())
 }
 
-/// RFC 1035 §4: the header and the question come back, with one record if an address is wanted.
+/// Returns the reply to a query. RFC 1035 §4: it repeats the header and the question, with one record
+/// if the query is for an IPv4 address.
 fn reply_to(query: &[u8]) -> Option<Vec<u8>> {
     const HEADER: usize = 12;
     let name = query.get(HEADER..)?.iter().position(|&byte| byte == 0)?;

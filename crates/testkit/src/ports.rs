@@ -1,19 +1,19 @@
-//! Ports of loopback that no other process gets.
+//! Ports of loopback that the kernel gives to no other process.
 
 use socket2::{Domain, Socket, Type};
 use std::net::{Ipv4Addr, SocketAddr};
 
 /// A port of 127.0.0.1 without a listener.
 ///
-/// While this value lives, the kernel does not choose the port for others. A server that binds to
-/// it by number and with SO_REUSEADDR gets it: bind(2) allows that while nothing listens.
+/// While this value exists, the kernel does not choose the port for other sockets. A server that binds
+/// to the port by number and with SO_REUSEADDR gets it: bind(2) allows that while no socket listens.
 #[derive(Debug)]
 pub struct Port {
     socket: Socket,
 }
 
 impl Port {
-    /// One that the kernel chooses.
+    /// Reserves a port that the kernel chooses.
     pub fn reserve() -> Self {
         let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
         socket.set_reuse_address(true).expect("set SO_REUSEADDR");
@@ -22,13 +22,13 @@ impl Port {
         Self { socket }
     }
 
-    /// It, with its host.
+    /// Returns the port with its IP address.
     pub fn address(&self) -> SocketAddr {
         let address = self.socket.local_addr().expect("the socket's address");
         address.as_socket().expect("an address of IPv4")
     }
 
-    /// Its number.
+    /// Returns the number of the port.
     pub fn number(&self) -> u16 {
         self.address().port()
     }
@@ -45,8 +45,9 @@ mod tests {
 
     const PATIENCE: Duration = Duration::from_secs(10);
 
-    /// Another test of this process may fork at this moment: until its child has called exec(2), the child
-    /// holds the listener of the iteration before.
+    /// Listens at `address`, and retries while it is in use. Another test of this process may fork at
+    /// this moment: until its child has called exec(2), the child holds the listener of the previous
+    /// iteration.
     fn listen(address: SocketAddr) -> TcpListener {
         let begun = Instant::now();
         loop {
@@ -66,7 +67,7 @@ mod tests {
         let port = Port::reserve();
         let refused = TcpStream::connect(port.address()).unwrap_err();
         assert_eq!(refused.kind(), ErrorKind::ConnectionRefused);
-        // Twice, as a server that is started again.
+        // Twice, because a test may restart its server.
         for _ in 0..2 {
             let _listener = listen(port.address());
             TcpStream::connect(port.address()).unwrap();

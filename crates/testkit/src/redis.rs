@@ -1,4 +1,4 @@
-//! A real Redis server of a test's own.
+//! A real Redis server for one test.
 
 use crate::ports::Port;
 use std::{
@@ -9,26 +9,27 @@ use std::{
 };
 use tempfile::TempDir;
 
-/// The columns of the kernel's table of sockets with the address of this end and of the other one.
+/// The columns of the kernel's socket table with the local and the remote address.
 const LOCAL: usize = 1;
 const REMOTE: usize = 2;
 
-/// A running Redis; ends with the value.
+/// A running Redis. It is killed when this value is dropped.
 #[derive(Debug)]
 pub struct Redis {
     child: Child,
-    /// Where it listens, on 127.0.0.1.
+    /// The port on which Redis listens, on 127.0.0.1.
     pub port: u16,
-    /// What it has to itself.
+    /// The working directory of Redis, which no other process uses.
     pub directory: TempDir,
     arguments: Vec<String>,
-    /// No other process gets its port, also while it is down.
+    /// Keeps the port reserved for Redis, also while Redis does not run.
     _reserved: Port,
 }
 
 impl Redis {
-    /// Starts one, with further arguments. `None` where Debian's package is not installed; `make
-    /// test` installs it, and sets `POLLUX_REDIS_REQUIRED`, which makes that an error.
+    /// Starts Redis with additional arguments. Returns `None` where Debian's package is not installed.
+    /// `make test` installs the package and sets `POLLUX_REDIS_REQUIRED`, which makes a missing Redis
+    /// an error.
     pub fn start(arguments: &[&str]) -> Option<Self> {
         let reserved = Port::reserve();
         let port = reserved.number();
@@ -40,7 +41,7 @@ impl Redis {
         Some(redis)
     }
 
-    /// Waits until it is this process that listens at the port: one that cannot have it ends.
+    /// Waits until this process listens at the port. A Redis that cannot bind to its port ends.
     fn wait_until_it_listens(&mut self) {
         let start = Instant::now();
         while !self.is_listening() {
@@ -51,8 +52,8 @@ impl Redis {
         }
     }
 
-    /// Whether one of its descriptors is the socket that listens at the port. It may want a password
-    /// before it says anything of itself.
+    /// Returns whether a descriptor of the process is the socket that listens at the port. The check
+    /// sends no command, because Redis may require a password.
     fn is_listening(&self) -> bool {
         let listening = self.sockets(LOCAL, "0A").into_iter().next();
         let inode = listening.map(|columns| format!("socket:[{}]", columns[9]));
@@ -62,7 +63,7 @@ impl Redis {
         links.into_iter().any(|link| link.as_os_str() == inode.as_str())
     }
 
-    /// The rows of the kernel's table that have its address in this column, and this state
+    /// Returns the rows of the kernel's table with Redis's address in this column and with this state
     /// (proc_pid_net(5)).
     fn sockets(&self, column: usize, state: &str) -> Vec<Vec<String>> {
         let address = format!("0100007F:{:04X}", self.port);
@@ -87,7 +88,7 @@ impl Redis {
     /// Waits until some connection has unread input at the end whose address is in this column.
     fn wait_until_unread(&self, column: usize, what: &str) {
         let start = Instant::now();
-        // What waits to be sent, and to be read.
+        // The column has the lengths of the send queue and of the receive queue.
         let is_unread = |columns: &Vec<String>| !columns[4].ends_with(":00000000");
         while !self.sockets(column, "01").iter().any(is_unread) {
             assert!(start.elapsed() < Duration::from_secs(30), "{what}");
@@ -95,26 +96,26 @@ impl Redis {
         }
     }
 
-    /// Ends it at once.
+    /// Kills Redis.
     pub fn kill(&mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
     }
 
-    /// Starts it again, on its port, after it was ended.
+    /// Starts Redis again, on the same port, after it has ended.
     pub fn start_again(&mut self) {
         self.child = spawn(self.port, &self.directory, &self.arguments).expect("it was there");
         self.wait_until_it_listens();
     }
 
-    /// Stops it from answering, or lets it go on. Its sockets stay open.
+    /// Suspends Redis so that it does not answer, or resumes it. Its sockets stay open.
     pub fn pause(&self, is_paused: bool) {
         use rustix::process::{Pid, Signal, kill_process};
         let signal = if is_paused { Signal::STOP } else { Signal::CONT };
         kill_process(Pid::from_child(&self.child), signal).unwrap();
     }
 
-    /// Says something to it, words apart by spaces, and returns the first line of the reply.
+    /// Sends a command, whose words are separated by spaces, and returns the first line of the reply.
     pub fn command(&self, command: &str) -> String {
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, self.port));
         let mut stream = TcpStream::connect(address).unwrap();
@@ -125,8 +126,8 @@ impl Redis {
         line.trim_end().to_owned()
     }
 
-    /// Says several things over one connection, and returns the first line of the last reply. The
-    /// earlier replies must be one line each.
+    /// Sends several commands over one connection, and returns the first line of the last reply. The
+    /// earlier replies must have one line each.
     pub fn script(&self, commands: &[&str]) -> String {
         let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, self.port)).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
@@ -145,7 +146,7 @@ impl Redis {
         line.trim_end().to_owned()
     }
 
-    /// The value of a line of INFO.
+    /// Returns the value of a line of INFO.
     pub fn info(&self, name: &str) -> u64 {
         let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, self.port)).unwrap();
         stream.write_all(b"INFO\r\nQUIT\r\n").unwrap();

@@ -19,16 +19,16 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// How long a server may take to say its next line: a start, or an end within its grace, on a busy
-/// machine.
+/// How long a server may take to print its next line. This includes a start, or a shutdown within the
+/// grace period, on a busy machine.
 const LINE_PATIENCE: Duration = Duration::from_secs(120);
 
-/// A running server; killed when it is dropped.
+/// A running server, killed when it is dropped.
 #[derive(Debug)]
 pub struct Serve {
     child: Child,
     stdout: BufReader<ChildStdout>,
-    /// Its standard error, in a file without a name.
+    /// The server's standard error, in a file without a name.
     stderr: File,
     listening: Value,
 }
@@ -43,7 +43,7 @@ impl Serve {
         Self::start_command(command)
     }
 
-    /// As [`Serve::start`], with a soft and hard limit of open files.
+    /// Does the same as [`Serve::start`], with a soft and hard limit on open files.
     pub fn start_limited(
         open_files: u32,
         binary: &str,
@@ -57,7 +57,7 @@ impl Serve {
         Self::start_command(command)
     }
 
-    /// Starts `command`, which is to become such a server, and waits until it listens.
+    /// Starts `command`, which must become such a server, and waits until it listens.
     pub fn start_command(mut command: Command) -> Self {
         let stderr = tempfile::tempfile().expect("a temporary file");
         let mut child = command
@@ -73,22 +73,22 @@ impl Serve {
         serve
     }
 
-    /// The JSON line that it printed when it was ready.
+    /// Returns the JSON line that the server printed when it was ready.
     pub fn listening(&self) -> &Value {
         &self.listening
     }
 
-    /// Its first address.
+    /// Returns the first address of the server.
     pub fn address(&self) -> &str {
         self.listening["addresses"][0].as_str().expect("an address")
     }
 
-    /// A new connection to it.
+    /// Opens a new connection to the server.
     pub fn client(&self) -> Client {
         Client::connect(self.address())
     }
 
-    /// What it has written to standard error so far.
+    /// Returns what the server has written to standard error so far.
     pub fn said(&self) -> String {
         let len = self.stderr.metadata().map_or(0, |metadata| metadata.len());
         let mut bytes = vec![0; len as usize];
@@ -96,19 +96,19 @@ impl Serve {
         String::from_utf8_lossy(&bytes).into_owned()
     }
 
-    /// Its process id.
+    /// Returns the process ID of the server.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// Sends it a signal.
+    /// Sends a signal to the server.
     pub fn signal(&self, signal: rustix::process::Signal) {
         let pid = rustix::process::Pid::from_child(&self.child);
         rustix::process::kill_process(pid, signal).expect("the server runs");
     }
 
-    /// Sends it a signal and waits until it has taken that: of two alike that wait at the same time
-    /// the kernel keeps one.
+    /// Sends a signal to the server and waits until the server has received it. Two pending signals of
+    /// the same number would be merged by the kernel.
     pub fn signal_and_wait(&self, signal: rustix::process::Signal) {
         self.signal(signal);
         let started_at = Instant::now();
@@ -118,7 +118,7 @@ impl Serve {
         }
     }
 
-    /// Whether a signal for the whole process waits to be taken.
+    /// Returns whether a signal to the whole process is pending.
     fn is_pending(&self, signal: rustix::process::Signal) -> bool {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid())).unwrap();
         let line = status.lines().find_map(|line| line.strip_prefix("ShdPnd:")).unwrap();
@@ -126,7 +126,7 @@ impl Serve {
         pending >> (signal.as_raw() - 1) & 1 == 1
     }
 
-    /// Stops it (SIGSTOP), and waits until all of its threads stand still. SIGCONT lets it go on.
+    /// Stops the server (SIGSTOP) and waits until all of its threads are stopped. SIGCONT resumes it.
     pub fn freeze(&self) {
         self.signal(rustix::process::Signal::STOP);
         let started_at = Instant::now();
@@ -144,7 +144,7 @@ impl Serve {
         })
     }
 
-    /// Its present statistics (SIGUSR1).
+    /// Returns the current statistics of the server (SIGUSR1).
     pub fn statistics(&mut self) -> Value {
         self.signal(rustix::process::Signal::USR1);
         let line = self.line();
@@ -152,7 +152,7 @@ impl Serve {
         line
     }
 
-    /// Reads the statistics repeatedly until they have the wanted value.
+    /// Reads the statistics repeatedly until `is_so` accepts them.
     pub fn wait_until(&mut self, what: &str, is_so: impl Fn(&Value) -> bool) -> Value {
         let started_at = Instant::now();
         loop {
@@ -165,13 +165,13 @@ impl Serve {
         }
     }
 
-    /// Stops it with SIGTERM; returns its exit status and its last statistics.
+    /// Stops the server with SIGTERM; returns its exit status and its last statistics.
     pub fn stop(mut self) -> (ExitStatus, Value) {
         self.signal(rustix::process::Signal::TERM);
         self.wait()
     }
 
-    /// Waits for its end; returns its exit status and its last statistics.
+    /// Waits for the end of the server; returns its exit status and its last statistics.
     pub fn wait(&mut self) -> (ExitStatus, Value) {
         let last = self.line();
         let started_at = Instant::now();
@@ -184,8 +184,8 @@ impl Serve {
         }
     }
 
-    /// Waits until a successor of it has taken over: a process that it has started, and that prints as it does.
-    /// The last statistics of those that have ended meanwhile are passed over.
+    /// Waits until a successor has taken over: a process that the server has started and that prints
+    /// to the same standard output. Skips the last statistics of processes that end in the meantime.
     pub fn next_process(&mut self) -> Process {
         let mut listening = self.line();
         while listening["event"] == "statistics" {
@@ -198,14 +198,14 @@ impl Serve {
         Process { pid, descriptor: descriptor.expect("it runs"), listening }
     }
 
-    /// The statistics line that the next process prints at its end.
+    /// Returns the statistics line that the next process prints at its end.
     pub fn last_statistics(&mut self) -> Value {
         let line = self.line();
         assert_eq!(line["event"], "statistics", "{line}");
         line
     }
 
-    /// Waits for its end, after which other processes may still print.
+    /// Waits for the end of the server, after which other processes may still print.
     pub fn wait_for_end(&mut self) {
         let started_at = Instant::now();
         while self.is_running() {
@@ -214,12 +214,12 @@ impl Serve {
         }
     }
 
-    /// Whether it still runs.
+    /// Returns whether the server still runs.
     pub fn is_running(&mut self) -> bool {
         self.child.try_wait().unwrap().is_none()
     }
 
-    /// Its resident anonymous memory in bytes (VmRSS without file mappings).
+    /// Returns the resident anonymous memory of the server in bytes (VmRSS without file mappings).
     pub fn resident_bytes(&self) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid())).unwrap();
         let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).unwrap();
@@ -258,22 +258,22 @@ pub struct Process {
 }
 
 impl Process {
-    /// Its process id.
+    /// Returns the process ID.
     pub fn pid(&self) -> u32 {
         self.pid.as_raw_nonzero().get().cast_unsigned()
     }
 
-    /// The JSON line that it printed when it had taken over.
+    /// Returns the JSON line that the process printed when it had taken over.
     pub fn listening(&self) -> &Value {
         &self.listening
     }
 
-    /// Sends it a signal, unless it has ended.
+    /// Sends a signal to the process, unless it has ended.
     pub fn signal(&self, signal: rustix::process::Signal) {
         let _ = rustix::process::pidfd_send_signal(&self.descriptor, signal);
     }
 
-    /// Waits for its end.
+    /// Waits for the end of the process.
     pub fn wait(&self) {
         let ends = poll_within(&self.descriptor, PollFlags::IN, PATIENCE);
         assert!(!ends.is_empty(), "process {} does not end", self.pid());
@@ -286,7 +286,7 @@ impl Drop for Process {
     }
 }
 
-/// How a process ended, for messages.
+/// Describes how a process ended, for messages.
 pub fn describe(status: ExitStatus) -> String {
     match status.signal() {
         Some(signal) => format!("killed by signal {signal}"),

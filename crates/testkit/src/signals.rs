@@ -10,12 +10,12 @@ use std::{
     time::Duration,
 };
 
-/// Gives `signal` a handler that does nothing, as a library would that uses it.
+/// Gives `signal` a handler that does nothing, as a library does that uses the signal.
 pub fn handle(signal: i32) {
     sys::handle_quietly(signal);
 }
 
-/// Interrupts the thread that made it, every few milliseconds, for as long as it lives.
+/// Interrupts the thread that created it, every few milliseconds, until it is dropped.
 ///
 /// The signal is SIGUSR2 with a handler that does nothing and without SA_RESTART, so that system
 /// calls return EINTR. It is sent more than once, since the first may arrive before the call.

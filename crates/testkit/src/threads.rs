@@ -1,10 +1,12 @@
-//! What Linux says about the threads of a process: /proc/PID/task/TID/status (proc_pid_status(5)).
+//! The state of the threads of a process, as Linux reports it: /proc/PID/task/TID/status
+//! (proc_pid_status(5)).
 
 use std::{fs, path::PathBuf};
 
-/// Field `name` (with its colon, as in `Uid:`) of each thread of the process, its words separated by one blank.
+/// Returns field `name` (with its colon, as in `Uid:`) of each thread of the process. The words are
+/// separated by one space.
 ///
-/// A thread can end between the listing of the folder and the reading of its status. It is left out.
+/// A thread that ends after the directory is listed and before its status is read is left out.
 ///
 /// # Panics
 ///

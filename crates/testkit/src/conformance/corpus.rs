@@ -1,12 +1,13 @@
 //! The corpus: requests, and the replies they must get.
 //!
-//! A row has a name, the bytes to send, and the expectation: status codes (`H` before one to HEAD,
-//! whose reply has no content), the outcome, and after bars what the first reply must contain (`n#`
-//! for the n-th): `name: value`; `!name` for a field that must be absent; `=text` for the content.
-//! `{etag}` and `{gzip}` stand for the entity tags of /digits and of /page.txt.gz as page.txt.
+//! A row has a name, the bytes to send, and the expectation. The expectation begins with the status
+//! codes (`H` before the status of a reply to HEAD, which has no content) and the outcome. After bars
+//! come the requirements for the first reply (`n#` for the reply with index n, from 0): `name: value`
+//! for a field; `!name` for a field that must be absent; `=text` for the content. `{etag}` and
+//! `{gzip}` stand for the entity tags of /digits and of /page.txt.gz as page.txt.
 //!
-//! Outcomes: after `open` the next request is answered, after `closed` it is not; a `truncated`
-//! request is incomplete, and the client closes its side.
+//! Outcomes: after `open` the server answers the next request, after `closed` it does not; a
+//! `truncated` request is incomplete, and the client shuts down its sending direction.
 //!
 //! Where the specifications leave a choice, the rows contain this server's choice; the
 //! documentation of `pollux_http::request`, `body` and `path` lists the choices.
@@ -22,7 +23,7 @@ mod request_line;
 use crate::http::Client;
 use std::{borrow::Cow, net::ToSocketAddrs};
 
-/// A name, the bytes to send, what is expected.
+/// The name, the bytes to send, and the expectation.
 pub(crate) type Row = (&'static str, &'static [u8], &'static str);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,7 +68,7 @@ impl Case {
     }
 }
 
-/// Every case; the tags are read from the server at `address`.
+/// Returns every case; the entity tags are read from the server at `address`.
 pub(crate) fn all(address: impl ToSocketAddrs + Copy) -> Vec<Case> {
     let tag = |path: &str, fields: &[&str]| {
         let reply = Client::connect(address).request("GET", path, fields);

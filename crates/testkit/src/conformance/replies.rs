@@ -1,4 +1,4 @@
-//! A strict reader of what a server sends: what no well-formed reply may have is a fault here.
+//! A strict parser of replies: it reports everything that a well-formed reply must not contain.
 
 use std::collections::HashSet;
 
@@ -20,7 +20,7 @@ impl StrictReply {
     }
 }
 
-/// Takes `stream` apart into replies, of which the i-th is one to HEAD if `is_head(i)`.
+/// Splits `stream` into replies. The i-th is a reply to HEAD if `is_head(i)`.
 pub(crate) fn parse(
     mut stream: &[u8],
     is_head: impl Fn(usize) -> bool,
@@ -76,7 +76,7 @@ fn parse_head(head: &[u8]) -> Result<StrictReply, String> {
     Ok(StrictReply { status, fields, body: Vec::new() })
 }
 
-/// The requirements of RFC 9110 for every response.
+/// Checks the requirements of RFC 9110 for every response.
 fn check(reply: &StrictReply) -> Result<(), String> {
     let mut seen = HashSet::new();
     for (name, _) in &reply.fields {
@@ -95,7 +95,8 @@ fn check(reply: &StrictReply) -> Result<(), String> {
     }
     wants("date")?;
     match reply.status {
-        // RFC 9110 §8.6: never in 204; in 304 it would be the length of the 200's content.
+        // RFC 9110 §8.6: 204 never has Content-Length; in 304 it would be the length of the content of
+        // the 200.
         204 | 304 => {
             refuses("content-length")?;
             refuses("content-type")?;
@@ -116,7 +117,7 @@ fn check(reply: &StrictReply) -> Result<(), String> {
     if reply.status != 416 && reply.status != 206 {
         refuses("content-range")?;
     }
-    // Nothing of the request may come back as markup.
+    // No part of the request may appear in the reply as markup.
     if reply.status >= 400 {
         let text = String::from_utf8_lossy(&reply.body);
         if text.contains("<script") || text.contains("SECRET") {

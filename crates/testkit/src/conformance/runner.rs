@@ -10,28 +10,28 @@ use std::{
     net::{Shutdown, TcpStream, ToSocketAddrs},
 };
 
-/// The request behind each case. It ends the connection, so that every case has an end.
+/// The request after each case. It ends the connection, so that every case has an end.
 const LAST: &[u8] = b"GET /last HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n";
 
-/// Heads longer than this are sent in larger pieces than bytes.
+/// The size in bytes above which a case is sent in pieces of several bytes rather than byte by byte.
 const BYTES_MAX: usize = 1 << 10;
 
-/// How the bytes are parted.
+/// How the bytes are divided into writes.
 #[derive(Clone, Copy, Debug)]
 pub enum Segmentation {
-    /// All in one write.
+    /// All bytes in one write.
     Whole,
-    /// A case in two, and what stands behind it.
+    /// In pieces of half a case; the last piece contains the request after the case.
     Halves,
-    /// One by one; long cases in some hundreds.
+    /// Byte by byte; long cases in pieces of 997 bytes.
     Bytes,
 }
 
-/// Checks the server at `address`, which serves a [`super::Site`], against the corpus; reports all
+/// Checks the server at `address`, which serves a [`super::Site`], against the corpus, and reports all
 /// faults at once.
 ///
 /// # Panics
-/// Of any fault, with all of them and `setting`.
+/// If there is any fault; the message has all faults and `setting`.
 pub fn check(address: impl ToSocketAddrs + Copy, pieces: Segmentation, setting: &str) {
     let mut faults = Vec::new();
     let cases = corpus::all(address);
@@ -47,7 +47,7 @@ pub fn check(address: impl ToSocketAddrs + Copy, pieces: Segmentation, setting: 
     assert!(count == 0, "{setting}: {count} faults\n{}", faults.join("\n"));
 }
 
-/// Everything that the server sends until it closes.
+/// Sends a case and returns every byte that the server sends until it closes the connection.
 fn talk(address: impl ToSocketAddrs, case: &Case, pieces: Segmentation) -> Vec<u8> {
     let mut socket = TcpStream::connect(address).expect("the server accepts");
     socket.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -69,7 +69,7 @@ fn talk(address: impl ToSocketAddrs, case: &Case, pieces: Segmentation) -> Vec<u
         Segmentation::Bytes => 1,
     };
     for piece in bytes.chunks(piece.max(1)) {
-        // A server that has refused and closed is within its rights.
+        // The server may refuse the request and close before all bytes are sent.
         if socket.write_all(piece).is_err() {
             break;
         }
@@ -85,8 +85,8 @@ fn talk(address: impl ToSocketAddrs, case: &Case, pieces: Segmentation) -> Vec<u
     stream
 }
 
-/// Whether the client must not send anything more (RFC 9112 §9.6). Later bytes meet a closed
-/// socket; bytes in the same segment must be ignored.
+/// Returns whether the case is a request after which the client must not send anything (RFC 9112
+/// §9.6). Later bytes reach a closed socket; the server must ignore bytes in the same segment.
 fn requests_close(case: &Case) -> bool {
     let text = String::from_utf8_lossy(&case.send).to_ascii_lowercase();
     text.contains("close") || text.contains("http/1.0")
@@ -125,8 +125,9 @@ fn judge(case: &Case, stream: &[u8]) -> Result<(), String> {
     case.expectations.iter().try_for_each(|want| judge_want(want, &replies))
 }
 
-/// `name: value` must be there, `!name` must not, `=text` is the content: all of the last reply to
-/// the case itself.
+/// Checks one requirement: the reply must have the field `name: value`, must not have `!name`, or has
+/// the content `=text`. `n#` before it selects the reply with index n; otherwise the first reply to
+/// the case is checked.
 fn judge_want(want: &str, replies: &[StrictReply]) -> Result<(), String> {
     let (index, want) = match want.split_once('#') {
         Some((index, want)) => (index.parse().unwrap(), want),
@@ -155,7 +156,7 @@ mod tests {
     use super::*;
     use std::{net::TcpListener, panic, thread};
 
-    /// A server that answers every request alike and then closes.
+    /// The server of this test sends the same reply to every request and then closes.
     #[test]
     fn a_faulty_server_is_reported() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();

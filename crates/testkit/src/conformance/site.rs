@@ -9,17 +9,17 @@ use std::{
 };
 use tempfile::TempDir;
 
-/// Bytes of `large.bin`: more than is held in memory.
+/// The size of `large.bin` in bytes: larger than the files that the server holds in memory.
 const LARGE: usize = 300_000;
 
-/// A directory with every file that the corpus requests, and with files that no client may get.
+/// A directory with every file that the corpus requests, and with files that the server must not send.
 #[derive(Debug)]
 pub struct Site {
     directory: TempDir,
 }
 
 impl Site {
-    /// A new one, removed when it is dropped.
+    /// Creates a new site, which is removed when the value is dropped.
     pub fn make() -> Self {
         let directory = tempfile::tempdir().unwrap();
         let site = Self { directory };
@@ -54,7 +54,8 @@ impl Site {
             let path = root.join(name);
             fs::create_dir_all(path.parent().unwrap()).unwrap();
             fs::write(&path, content).unwrap();
-            // Old enough that nothing takes it for still changing.
+            // Old enough that the server does not consider the file as one that is still being
+            // changed.
             let file = fs::File::options().write(true).open(&path).unwrap();
             file.set_modified(SystemTime::UNIX_EPOCH + Duration::from_secs(1_600_000_000)).unwrap();
         }
@@ -72,7 +73,7 @@ impl Site {
         site
     }
 
-    /// The directory to serve. Beside it lies a secret.
+    /// Returns the directory to serve. The file `secret` is beside it.
     pub fn root(&self) -> PathBuf {
         self.directory.path().join("root")
     }

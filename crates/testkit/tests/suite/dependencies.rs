@@ -1,12 +1,12 @@
-//! Each dependency that a crate's Cargo.toml names is used in that crate's sources: one that is not
-//! is compiled, audited and updated for nothing. Cargo itself says nothing about them.
+//! Each dependency in a crate's Cargo.toml must be used in the sources of that crate. An unused
+//! dependency is compiled, audited and updated for nothing, and Cargo does not report it.
 
 use std::{
     fs,
     path::{Path, PathBuf},
 };
 
-/// The Rust files below `directory`; none if there is no such directory.
+/// Returns the Rust files below `directory`; none if there is no such directory.
 fn sources(directory: &Path) -> Vec<PathBuf> {
     let Ok(entries) = fs::read_dir(directory) else { return Vec::new() };
     let mut found = Vec::new();
@@ -21,7 +21,7 @@ fn sources(directory: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// The files and those that they take in from elsewhere: `#[path = "…"] mod …`.
+/// Returns the files, and the files elsewhere that they include with `#[path = "…"] mod …`.
 fn with_borrowed(mut files: Vec<PathBuf>) -> Vec<PathBuf> {
     let mut next = 0;
     while let Some(file) = files.get(next) {
@@ -38,7 +38,7 @@ fn with_borrowed(mut files: Vec<PathBuf>) -> Vec<PathBuf> {
     files
 }
 
-/// What the files say beside their comments, which may name a crate without using it.
+/// Returns the code of the files without the comments, which may name a crate without using it.
 fn code(files: &[PathBuf]) -> String {
     let mut code = String::new();
     for file in files {
@@ -51,8 +51,8 @@ fn code(files: &[PathBuf]) -> String {
     code
 }
 
-/// Whether `code` has a path that begins with the crate `name`: `name::`, `use name;` or
-/// `use name as`. The bare word would not do: "Cargo.toml" in a string is no use of `toml`.
+/// Returns whether `code` has a path that begins with the crate `name`: `name::`, `use name;` or `use
+/// name as`. A search for the word alone would be wrong: "Cargo.toml" in a string is no use of `toml`.
 fn uses(code: &str, name: &str) -> bool {
     code.match_indices(name).any(|(at, _)| {
         let (before, after) = (&code[..at], &code[at + name.len()..]);
@@ -63,8 +63,9 @@ fn uses(code: &str, name: &str) -> bool {
     })
 }
 
-/// The dependencies in `manifest` that `library` (what `[dependencies]` are for) or `tests` (what
-/// `[dev-dependencies]` are for) do not use.
+/// Returns the dependencies in `manifest` that are not used: `library` is the code for which
+/// `[dependencies]` are meant, `tests` that for `[dev-dependencies]`, `build` that for
+/// `[build-dependencies]`.
 fn unused(manifest: &toml::Table, library: &str, tests: &str, build: &str) -> Vec<String> {
     let sections =
         [("dependencies", library), ("dev-dependencies", tests), ("build-dependencies", build)];
@@ -89,7 +90,7 @@ fn every_dependency_is_used_by_its_crate() {
         let Ok(text) = fs::read_to_string(directory.join("Cargo.toml")) else { continue };
         let manifest = text.parse().expect("a manifest");
         let library = code(&with_borrowed(sources(&directory.join("src"))));
-        // The unit tests are in src.
+        // Unit tests are in `src`, so the library's code counts here too.
         let elsewhere: Vec<_> = ["tests", "benches", "examples"]
             .iter()
             .flat_map(|at| sources(&directory.join(at)))

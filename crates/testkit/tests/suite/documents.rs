@@ -1,5 +1,5 @@
-//! What the documents promise their readers: a README that is read in a minute, a book whose table of contents is
-//! complete, links that lead somewhere, and decisions in one form.
+//! Requirements for the documents: a README that can be read in a minute, a book whose table of
+//! contents is complete, links that are not dead, and decisions in one form.
 
 use std::{
     collections::BTreeSet,
@@ -10,7 +10,7 @@ use std::{
 
 /// README and ARCHITECTURE.md are read as a whole, so each has a maximum length.
 const MOST_LINES: usize = 150;
-/// Longer paragraphs of the README are skipped by its readers.
+/// Readers skip longer paragraphs of the README.
 const MOST_LINES_OF_A_PARAGRAPH: usize = 5;
 
 fn root() -> PathBuf {
@@ -21,7 +21,7 @@ fn read(name: &str) -> String {
     fs::read_to_string(root().join(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
 }
 
-/// Markdown files below `directory`, without the published runs, which are data.
+/// Collects the Markdown files below `directory`, without the published runs, which are data.
 fn pages(directory: &Path, into: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(directory).expect("a directory of documents") {
         let path = entry.expect("an entry").path();
@@ -35,7 +35,8 @@ fn pages(directory: &Path, into: &mut Vec<PathBuf>) {
     }
 }
 
-/// The first lines of paragraphs that are too long. Tables, lists, quotations and code are no paragraphs.
+/// Returns the first lines of paragraphs that are too long. Tables, lists, quotations and code do not
+/// count as paragraphs.
 fn long_paragraphs(text: &str) -> Vec<&str> {
     let (mut long, mut paragraph, mut is_code) = (Vec::new(), Vec::new(), false);
     for line in text.lines().chain([""]) {
@@ -56,14 +57,14 @@ fn long_paragraphs(text: &str) -> Vec<&str> {
     long
 }
 
-/// The anchor that a forge and mdBook give to a heading.
+/// Returns the anchor that a forge and mdBook give to a heading.
 fn anchor(heading: &str) -> String {
     let kept = heading.trim().to_lowercase();
     let kept = kept.chars().filter(|c| c.is_alphanumeric() || " -_".contains(*c));
     kept.map(|c| if c == ' ' { '-' } else { c }).collect()
 }
 
-/// Links in `text`, which stands in `file`, to headings that do not exist.
+/// Returns the links in `text`, the content of `file`, to headings that do not exist.
 fn dead_anchors(file: &Path, text: &str) -> Vec<String> {
     let targets = text.split("](").skip(1).filter_map(|rest| rest.split_once(')'));
     let with_anchor = targets.filter_map(|(target, _)| target.split_once('#'));
@@ -82,7 +83,7 @@ fn dead_anchors(file: &Path, text: &str) -> Vec<String> {
     dead
 }
 
-/// What is wrong with a page about a decision.
+/// Returns the parts that a page about a decision lacks.
 fn faults_of_decision(text: &str) -> Vec<&'static str> {
     ["# ", "Date: ", "**Context.**", "**Decision.**", "**Consequences.**"]
         .into_iter()
@@ -90,7 +91,7 @@ fn faults_of_decision(text: &str) -> Vec<&'static str> {
         .collect()
 }
 
-/// Whether the list of decisions has a line with the title of this page.
+/// Returns whether the list of decisions has a line with the title of this page.
 fn lists_decision(list: &str, name: &str, page: &str) -> bool {
     let title = page.lines().next().and_then(|line| line.strip_prefix("# ")).unwrap_or_default();
     list.lines().any(|line| line == format!("- [{title}]({name})"))

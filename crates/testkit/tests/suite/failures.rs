@@ -1,8 +1,8 @@
-//! `scripts/failures`: what CI says last of tests that failed.
+//! Tests of `scripts/failures`, which prints a summary of the failed tests at the end of CI.
 
 use std::{fs, path::Path, process::Command};
 
-/// Of libtest, for two files of tests, the first of which has a test that failed and one that passed.
+/// Output of libtest for two files of tests. In the first file one test failed and one passed.
 const LOG: &str = "\
 running 2 tests
 test a::list ... FAILED

@@ -1,5 +1,5 @@
-//! What is meant to be published can be: cargo makes a package of each such crate, and each has in
-//! it what it is built from.
+//! Tests of the packages that are meant to be published: cargo can make a package of each such crate,
+//! and each package contains every file that its build needs.
 
 use serde_json::Value;
 use std::{
@@ -18,7 +18,8 @@ fn cargo(at: &Path, arguments: &[&str]) -> Output {
     Command::new(cargo).args(arguments).current_dir(at).output().expect("cargo starts")
 }
 
-/// Other tests compile everything: this one checks only the requirements of a registry.
+/// Makes packages of the crates. Other tests compile everything; this function checks only the
+/// requirements of a registry.
 fn package(at: &Path, packages: &[&str]) -> Result<(), String> {
     let target = tempfile::tempdir().expect("a directory");
     let target = target.path().to_str().expect("its name is text");
@@ -34,7 +35,7 @@ fn text<'a>(value: &'a Value, key: &str) -> &'a str {
     value[key].as_str().unwrap_or("")
 }
 
-/// The workspace's packages by name, as cargo describes them.
+/// Returns the workspace's packages by name, as `cargo metadata` describes them.
 fn described() -> BTreeMap<String, Value> {
     let output = cargo(&root(), &["metadata", "--no-deps", "--offline", "--format-version", "1"]);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -43,13 +44,13 @@ fn described() -> BTreeMap<String, Value> {
     packages.map(|package| (text(package, "name").to_owned(), package.clone())).collect()
 }
 
-/// `publish = false` is an empty list of registries.
+/// Returns whether a package is published. `publish = false` becomes an empty list of registries.
 fn is_published(package: &Value) -> bool {
     package["publish"].as_array().is_none_or(|registries| !registries.is_empty())
 }
 
-/// The dependencies of `package` that a user could not get, because they are unpublished packages of
-/// `all`.
+/// Returns the dependencies of `package` that a user could not get, because they are unpublished
+/// packages of `all`.
 fn unpublished_needs(package: &Value, all: &BTreeMap<String, Value>) -> Vec<String> {
     let needs = package["dependencies"].as_array().expect("dependencies").iter();
     needs
@@ -81,7 +82,8 @@ fn what_is_published_can_be_packaged() {
     package(&root(), &names).unwrap_or_else(|errors| panic!("{errors}"));
 }
 
-/// The files that sources below `directory` build in, as `("source", "what it names")`.
+/// Returns the files that sources below `directory` include, as pairs of the source and the name in
+/// it.
 fn built_in(directory: &Path) -> Vec<(PathBuf, String)> {
     let mut found = Vec::new();
     for entry in fs::read_dir(directory).into_iter().flatten() {
@@ -99,7 +101,8 @@ fn built_in(directory: &Path) -> Vec<(PathBuf, String)> {
     found
 }
 
-/// Whether `name`, as the source `at` of the package in `directory` writes it, leaves the package.
+/// Returns whether `name`, as the source `at` of the package in `directory` writes it, is outside the
+/// package.
 fn leaves(directory: &Path, at: &Path, name: &str) -> bool {
     let mut depth =
         at.parent().unwrap().strip_prefix(directory).unwrap().components().count() as isize;
@@ -125,8 +128,8 @@ fn what_is_built_in_is_in_the_package() {
     assert!(leaves(directory, source, "../../../README.md"));
 }
 
-/// A registry knows no paths, so a dependency needs a version; and users cannot get a package that it
-/// does not have.
+/// A registry knows no paths, so a dependency needs a version; and a user cannot get a package that is
+/// not in the registry.
 #[test]
 fn the_checks_of_packages_can_fail() {
     let directory = tempfile::tempdir().expect("a directory");

@@ -1,4 +1,4 @@
-//! `scripts/publish docs` in a directory of its own, with a program that fails.
+//! Runs `scripts/publish docs` in a temporary directory, with a stand-in for `pollux` that fails.
 
 use flate2::{Compression, write::GzEncoder};
 use std::{
@@ -12,8 +12,8 @@ use std::{
 const TABLE: &str =
     "<!-- lab runs: written by scripts/publish -->\nold\n<!-- end of lab runs -->\n";
 
-/// Runs it where one run is kept, of an experiment that was given as a file; its exit code, what it says on
-/// both its outputs, and the table of runs.
+/// Runs the script in a directory with one stored run, of an experiment that was given as a file.
+/// Returns its exit code, its output on both descriptors, and the table of runs.
 fn publish_docs(program: &str) -> (Option<i32>, String, String) {
     let directory = tempfile::tempdir().unwrap();
     let run = directory.path().join("docs/runs/2026-01-01-idle");

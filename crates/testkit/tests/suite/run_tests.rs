@@ -1,4 +1,4 @@
-//! `scripts/run-tests`: a test that fails once is tried again, alone.
+//! Tests of `scripts/run-tests`: a test that fails once is tried again, alone.
 
 use std::{
     fs,
@@ -7,8 +7,9 @@ use std::{
     process::{Command, Output},
 };
 
-/// A program that answers as libtest does. `FAILURES` tests fail; with `--exact NAME`, the named one runs alone.
-/// If the file `healed` exists beside the program, a test that runs alone passes.
+/// A program that prints output like libtest. `FAILURES` tests fail; with `--exact NAME`, the named
+/// test runs alone. If the file `program.healed` exists beside the program, a test that runs alone
+/// passes.
 const PROGRAM: &str = r#"#!/bin/sh
 for argument; do last=$argument; done
 if [ "$1" = --ignored ]; then shift; fi
@@ -53,7 +54,7 @@ impl Run {
         fs::write(&list, format!("crate\tsuite\t{here}\t{path}\n")).unwrap();
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/run-tests");
         let mut command = Command::new(script);
-        // The examples of the documentation have nothing to do with it.
+        // The doc tests are not part of this test: `true` replaces cargo.
         command.args(arguments).arg(list).env("CARGO", "true");
         Self { output: command.output().unwrap(), folder }
     }
@@ -62,7 +63,7 @@ impl Run {
         String::from_utf8(self.output.stdout.clone()).unwrap()
     }
 
-    /// The tests that ran alone.
+    /// Returns the names of the tests that ran alone.
     fn alone(&self) -> String {
         fs::read_to_string(self.folder.path().join("program.alone")).unwrap_or_default()
     }

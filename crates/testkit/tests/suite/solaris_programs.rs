@@ -1,4 +1,5 @@
-//! `kmod/solaris-programs` twice at the same time, in a directory of its own, with a program that does nothing.
+//! Runs `kmod/solaris-programs` twice at the same time, in a temporary directory, with a program that
+//! does nothing.
 
 use std::{
     fs::{self, File},
@@ -11,7 +12,7 @@ use std::{
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A build that runs until it is ended. The files it includes must exist all the time.
+/// A build that runs until the file `go` exists. The header that it includes must exist all the time.
 const RECIPE: &str = r#"
 about='nothing' source_package='toy'
 build() {
@@ -36,7 +37,8 @@ fn wait_for(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// Before, both built at once in one directory, with headers that the other replaced.
+/// Regression: both runs once built at the same time in one directory, and each replaced the headers
+/// of the other.
 #[test]
 fn of_two_runs_at_a_time_one_builds_and_the_other_waits() {
     for (needed, option) in [("bash", "--version"), ("make", "--version"), ("flock", "--version")] {

@@ -1,9 +1,9 @@
-//! `scripts/static-unwinder.c`: in a program linked as `scripts/static` links ours, the stack can be unwound, as
-//! a panic does.
+//! Tests of `scripts/static-unwinder.c`: in a program that is linked as `scripts/static` links Pollux,
+//! the stack can be unwound, as a panic does.
 
 use std::{fs, path::Path, process::Command};
 
-/// It uses thread keys, as Rust's library does: the unwinder needs them.
+/// The program uses thread keys, as Rust's standard library does: the unwinder needs them.
 const PROGRAM: &str = r"
 #include <pthread.h>
 #include <unwind.h>
@@ -33,7 +33,8 @@ fn run(command: &mut Command) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// Before, the first panic ended the program with SIGSEGV: the unwinder called what was not linked.
+/// Regression: the first panic once ended the program with SIGSEGV, because the unwinder called a
+/// function that was not linked.
 #[test]
 fn a_static_program_can_be_unwound() {
     if Command::new("musl-gcc").arg("--version").output().is_err() {
@@ -54,7 +55,7 @@ fn a_static_program_can_be_unwound() {
     let stand_in = stand_in.canonicalize().unwrap();
     run(musl().arg("-fPIE").arg("-c").arg(stand_in).args(["-o", "find.o"]));
     run(Command::new("ar").args(["r", "libunwind.a", "find.o"]).current_dir(&directory));
-    // The table of frames, as rustc has it linked.
+    // Linked with the table of frames, as rustc requests it.
     let program = ["-static", "-fexceptions", "-Wl,--eh-frame-hdr", "program.c", "libunwind.a"];
     run(musl().args(program).args(["-o", "program"]));
     run(&mut Command::new(at("program")));

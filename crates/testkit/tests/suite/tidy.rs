@@ -1,5 +1,5 @@
-//! Style that can be tested: file lengths, dead links, figures in the documents that no published
-//! run backs, paths of one machine.
+//! Checks of style: the length of files, dead links, figures in the documents that are in no published
+//! run, and paths of one machine.
 
 use std::{
     collections::BTreeMap,
@@ -10,14 +10,14 @@ use std::{
     sync::{Arc, LazyLock, Mutex, PoisonError},
 };
 
-/// The longest a source file may be; longer ones hold more than one idea.
+/// The maximum number of lines of a source file; longer files contain more than one idea.
 const MAX_LINES: usize = 600;
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap().to_owned()
 }
 
-/// Every file that git knows of or would take, relative to the root.
+/// Returns every file that git tracks or would add, relative to the root.
 fn files() -> Vec<PathBuf> {
     let output = Command::new("git")
         .args(["ls-files", "--cached", "--others", "--exclude-standard", "-z"])
@@ -57,7 +57,7 @@ fn no_source_file_holds_more_than_one_idea() {
     assert!(long.is_empty(), "split these (limit {MAX_LINES}):\n{}", long.join("\n"));
 }
 
-/// The targets of `[text](target)` in `text`.
+/// Returns the targets of `[text](target)` in `text`.
 fn links(text: &str) -> impl Iterator<Item = &str> {
     text.split("](").skip(1).filter_map(|rest| rest.split_once(')').map(|(target, _)| target))
 }
@@ -80,10 +80,11 @@ fn no_link_between_the_documents_is_dead() {
     assert!(dead.is_empty(), "dead links:\n{}", dead.join("\n"));
 }
 
-/// What a run's claims say, with a paper's own figures among it.
+/// The keys of a run's JSON whose texts contain numbers: statements of claims, and quotations of a
+/// paper with its figures.
 const STATEMENTS: [&str; 2] = ["statement", "paper_says"];
 
-/// All numbers in a JSON document, those of its claims' words too.
+/// Collects all numbers in a JSON document, including those in the texts of its claims.
 fn numbers(value: &serde_json::Value, into: &mut Vec<f64>) {
     match value {
         serde_json::Value::Number(number) => into.extend(number.as_f64()),
@@ -98,7 +99,7 @@ fn numbers(value: &serde_json::Value, into: &mut Vec<f64>) {
     }
 }
 
-/// The numbers with a decimal point in one table row, as written.
+/// Returns the numbers with a decimal point in one table row, as written.
 fn decimals(row: &str) -> Vec<&str> {
     row.split(|c: char| !c.is_ascii_digit() && c != '.')
         .map(|word| word.trim_matches('.'))
@@ -106,12 +107,12 @@ fn decimals(row: &str) -> Vec<&str> {
         .collect()
 }
 
-/// Whether some number of the run, or its percentage, rounds to what is written, which has no sign:
-/// a minus in a row may be a dash as well.
+/// Returns whether some number of the run, as it is, as a percentage or in thousands, rounds to the
+/// written number. Signs are ignored, because a minus in a row may also be a dash.
 fn backed(written: &str, run: &[f64]) -> bool {
     let digits = written.split_once('.').map_or(0, |(_, fraction)| fraction.len());
     let Ok(wanted) = written.parse::<f64>() else { return false };
-    // Formatting is slow and runs are large, so numbers that are far away are sorted out first.
+    // Formatting is slow and runs are large, so numbers that are not near are skipped first.
     let near = 10_f64.powi(-i32::try_from(digits).unwrap_or(0));
     run.iter().map(|number| number.abs()).any(|number| {
         [number, number * 100.0, number / 1000.0]
@@ -120,18 +121,19 @@ fn backed(written: &str, run: &[f64]) -> bool {
     })
 }
 
-/// A run's JSON, as `pollux lab archive` packs it, too.
+/// Reads a run's JSON, which may be compressed, as `pollux lab archive` stores it.
 fn read_run(path: &Path) -> Option<serde_json::Value> {
     let mut bytes = fs::read(path).ok()?;
     if path.extension()? == "gz" {
         let packed = std::mem::take(&mut bytes);
         flate2::read::GzDecoder::new(&*packed).read_to_end(&mut bytes).ok()?;
     }
-    // From a reader, serde_json takes one byte at a time, which takes a minute in all.
+    // `serde_json::from_reader` would read byte by byte, which takes a minute for all runs.
     serde_json::from_slice(&bytes).ok()
 }
 
-/// The numbers of a published run. Each run is read once, although several documents name it: reading is slow.
+/// Returns the numbers of a published run. Each run is read only once, because several documents name
+/// it and reading is slow.
 fn numbers_of_run(name: &str) -> Option<Arc<Vec<f64>>> {
     static READ: LazyLock<Mutex<BTreeMap<String, Arc<Vec<f64>>>>> = LazyLock::new(Mutex::default);
     let mut read = READ.lock().unwrap_or_else(PoisonError::into_inner);
@@ -145,9 +147,10 @@ fn numbers_of_run(name: &str) -> Option<Arc<Vec<f64>>> {
     Some(all)
 }
 
-/// In README and docs, a table of measured figures is preceded by
-/// `<!-- figures: docs/runs/RUN/result.json -->`; each number with a decimal point in it must be
-/// in that file. A table with such numbers and without the comment is an error, too.
+/// Returns the figures in `text` that no published run contains. In README and docs, the comment `<!--
+/// figures: docs/runs/RUN/result.json -->` precedes each table of measured figures; each number with a
+/// decimal point in the table must be in that file. A table with such numbers and without the comment
+/// is also an error.
 fn unbacked(file: &Path, text: &str) -> Vec<String> {
     let mut wrong = Vec::new();
     let mut run: Option<Vec<f64>> = None;
@@ -284,7 +287,7 @@ fn make_takes_directories_whose_names_have_blanks() {
     uses.dedup();
     assert!(uses.len() > 6, "{uses:?}");
     for (target, name) in uses {
-        // It says what it would do, and does nothing.
+        // With `-n`, make prints the commands and does not run them.
         let mut make = Command::new("make");
         make.args(["-n", target, &format!("{name}={DIR}")]).current_dir(root());
         let output = make.output().unwrap();
@@ -295,8 +298,8 @@ fn make_takes_directories_whose_names_have_blanks() {
     }
 }
 
-/// A marker that stays keeps each package's service from its start, from then on: whatever ends the
-/// script must take it away.
+/// If the marker stays, no package can start its service from then on. The script must remove the
+/// marker however it ends.
 #[test]
 fn setup_arranges_to_take_its_marker_away_before_it_makes_it() {
     let text = fs::read_to_string(root().join("scripts/setup")).unwrap();

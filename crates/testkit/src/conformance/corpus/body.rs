@@ -1,4 +1,4 @@
-//! RFC 9112 §6 and §7: where a body ends. Every smuggling attack is a quarrel about that.
+//! RFC 9112 §6 and §7: where a body ends. In every smuggling attack, two programs disagree about that.
 
 use super::Row;
 
@@ -38,7 +38,7 @@ pub(super) const ROWS: &[Row] = &[
     ("a length with a space before the colon", b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length : 3\r\n\r\nabc", "400 closed"),
     ("a length with an underscore in its name is none", b"GET / HTTP/1.1\r\nHost: a\r\nContent_Length: 54\r\n\r\n", "200 open"),
     ("a folded length", b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length:\r\n 3\r\n\r\nabc", "400 closed"),
-    // Both, §6.1: CL.TE and TE.CL.
+    // Both Content-Length and Transfer-Encoding, §6.1: CL.TE and TE.CL.
     ("CL.TE", b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 6\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\nG", "400 closed"),
     ("TE.CL", b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\nContent-Length: 3\r\n\r\n8\r\nSMUGGLED\r\n0\r\n\r\n", "400 closed"),
     ("TE.0, a length of 0 beside chunks", b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", "400 closed"),

@@ -1,5 +1,5 @@
-//! RFC 9110 §12 to §14: negotiation, preconditions, ranges. `/digits` was changed on
-//! 13 September 2020 at 12:26:40.
+//! RFC 9110 §12 to §14: negotiation, preconditions, ranges. The modification time of `/digits` is 13
+//! September 2020 at 12:26:40.
 
 use super::Row;
 

@@ -1,4 +1,4 @@
-//! Limits: a request at a limit is accepted, and a request beyond it is refused.
+//! Limits: the server accepts a request at a limit and refuses a request beyond it.
 
 use super::Case;
 

@@ -1,4 +1,5 @@
-//! RFC 3986: paths, and what they lead to. Nothing may lead out.
+//! RFC 3986: paths, and the files that they name. No path may name a file outside the served
+//! directory.
 
 use super::Row;
 
@@ -73,7 +74,7 @@ pub(super) const ROWS: &[Row] = &[
     ("an index", b"GET /dir/ HTTP/1.1\r\nHost: a\r\n\r\n", "200 open | =<p>dir</p>"),
     ("a directory without an index", b"GET /bare/ HTTP/1.1\r\nHost: a\r\n\r\n", "403 open"),
     ("a directory without an index or slash", b"GET /bare HTTP/1.1\r\nHost: a\r\n\r\n", "301 open"),
-    // What is not served.
+    // Files that are not served.
     ("a hidden file", b"GET /.hidden HTTP/1.1\r\nHost: a\r\n\r\n", "404 open"),
     ("a hidden directory", b"GET /.git/config HTTP/1.1\r\nHost: a\r\n\r\n", "404 open"),
     ("a hidden directory, encoded", b"GET /%2egit/config HTTP/1.1\r\nHost: a\r\n\r\n", "404 open"),

@@ -1,4 +1,4 @@
-//! RFC 9112 §2 and §3.
+//! RFC 9112 §2 and §3: the request line.
 
 use super::Row;
 
