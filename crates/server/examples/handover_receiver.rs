@@ -1,11 +1,11 @@
-//! A process that is given connections by `pollux serve --handover unix:PATH`, and answers them.
+//! A process that receives connections from `pollux serve --handover unix:PATH` and answers them.
 //!
 //! ```text
 //! cargo run -p pollux-server --example handover_receiver /tmp/app.sock
 //! pollux serve public --handover unix:/tmp/app.sock
 //! ```
 //!
-//! What it is sent is described in docs/handover.md.
+//! The messages are described in docs/handover.md.
 
 use pollux_sys as sys;
 use socket2::{Domain, SockAddr, Socket, Type};
@@ -17,7 +17,8 @@ use std::{
     thread,
 };
 
-/// No message is longer: a head of the longest kind, and what came behind it.
+/// The maximum length of a message in bytes: the longest possible head, and the input that followed
+/// it.
 const MESSAGE_MAX: usize = 256 << 10;
 
 fn main() -> io::Result<()> {
@@ -32,7 +33,7 @@ fn main() -> io::Result<()> {
     })
 }
 
-/// Listens for servers that hand connections over; each of their workers has a connection.
+/// Listens for servers that hand connections over; each of their workers opens one connection.
 pub fn listen(path: &Path) -> io::Result<Socket> {
     let socket = Socket::new(Domain::UNIX, Type::SEQPACKET, None)?;
     socket.bind(&SockAddr::unix(path)?)?;
@@ -40,7 +41,7 @@ pub fn listen(path: &Path) -> io::Result<Socket> {
     Ok(socket)
 }
 
-/// Gives `take` each connection that comes, and what was read of it.
+/// Passes each received connection to `take`, with the bytes that the server has read from it.
 pub fn receive_all(
     listener: &Socket,
     take: impl Fn(Vec<u8>, TcpStream) + Send + Clone + 'static,
@@ -50,7 +51,7 @@ pub fn receive_all(
         let take = take.clone();
         thread::spawn(move || {
             let mut buffer = vec![0; MESSAGE_MAX];
-            // An empty message is the end: the worker has gone.
+            // An empty message is the end of the stream: the worker has disconnected.
             while let Ok((length @ 1.., client)) =
                 sys::receive_with_descriptor(worker.as_fd(), &mut buffer)
             {
@@ -62,8 +63,8 @@ pub fn receive_all(
     }
 }
 
-/// Answers with the request's own head, and closes the connection. `first` is what the server had
-/// read already; the rest comes from the connection itself.
+/// Answers with the request's own head, and closes the connection. `first` contains the bytes that the
+/// server had already read; the rest is read from the connection.
 pub fn answer(first: Vec<u8>, mut client: TcpStream) -> io::Result<()> {
     let mut input = first;
     let mut buffer = [0; 4096];

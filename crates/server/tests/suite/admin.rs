@@ -1,4 +1,5 @@
-//! The admin listener: what it tells, and that bad clients of it cost nobody anything.
+//! The admin listener: the information that it serves, and bad clients, which must not affect other
+//! clients.
 
 use pollux_server::{
     Config, Server,
@@ -43,7 +44,7 @@ impl Site {
         tcp(&self.server.addresses()[0])
     }
 
-    /// The site answers.
+    /// Checks that the site answers.
     fn check(&self) {
         let reply = exchange(self.site(), "GET / HTTP/1.0\r\n\r\n");
         assert!(reply.starts_with("HTTP/1.1 200 ") && reply.ends_with("a page"), "{reply}");
@@ -55,7 +56,7 @@ fn exchange(address: SocketAddr, request: impl AsRef<[u8]>) -> String {
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     let _ = stream.write_all(request.as_ref());
     let mut reply = Vec::new();
-    // A reset after the reply is one more way to end.
+    // The connection may also end with a reset after the reply.
     let _ = stream.read_to_end(&mut reply);
     String::from_utf8(reply).unwrap()
 }
@@ -74,7 +75,8 @@ fn figures_are_served_in_every_format() {
         for _ in 0..3 {
             site.check();
         }
-        // Units that block tell their figures before they wait again.
+        // Blocking workers publish their statistics just before they wait again, so the figures may
+        // come late.
         let begun = Instant::now();
         let metrics = loop {
             let metrics = get(site.admin(), "/metrics");
@@ -136,14 +138,14 @@ fn health_is_served_and_events_arrive() {
     let (_, event) = text.split_once("data: ").unwrap();
     let event: serde_json::Value = serde_json::from_str(event.lines().next().unwrap()).unwrap();
     assert_eq!(event["workers"], "1 of 1");
-    // A stream that is open keeps no server from its end.
+    // An open stream must not keep the server from stopping.
     site.server.stop(Duration::ZERO).unwrap();
 }
 
 #[test]
 fn readiness_ends_when_a_stop_is_requested() {
     let mut site = site(|_| {});
-    // It holds the server until its grace is over.
+    // This incomplete request keeps the server running until the grace period is over.
     let mut slow = TcpStream::connect(site.site()).unwrap();
     slow.write_all(b"GET / HT").unwrap();
     until_metrics(&site, &["pollux_connections{state=\"active\"} 1"]);

@@ -1,6 +1,6 @@
-//! No memory is allocated for a request on a connection that is kept.
+//! A request on a keep-alive connection allocates no memory.
 //!
-//! In a process of its own, since the allocator counts all new threads.
+//! The test runs in its own process, since the allocator counts all new threads.
 
 use pollux_server::{
     Config, Server,
@@ -17,7 +17,7 @@ use std::{
 
 const REQUESTS: usize = 1_000;
 
-/// As browsers send them: many fields, conditions that do not hold.
+/// A request as browsers send it: many fields, and a condition that does not hold.
 const LONG: &str = "GET /six HTTP/1.1\r\nHost: www.example.org:8080\r\n\
 User-Agent: Mozilla/5.0 (X11; Linux x86_64; rv:128.0) Gecko/20100101 Firefox/128.0\r\n\
 Accept: text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8\r\n\
@@ -25,8 +25,8 @@ Accept-Language: en-US,en;q=0.5\r\nAccept-Encoding: gzip, deflate, br, zstd\r\n\
 Referer: https://www.example.org/index.html\r\nConnection: keep-alive\r\n\
 Cookie: session=0123456789abcdef\r\nIf-None-Match: \"another\"\r\n\r\n";
 
-/// The worker's allocations while `REQUESTS` times `request` is answered, on a
-/// connection on which it has been answered before.
+/// Returns the number of the worker's allocations while it answers `request` `REQUESTS` times, on a
+/// connection on which it has answered the request before.
 fn count(client: &mut Client, request: &str, answers: usize, status: u16) -> u64 {
     let mut send = |times: usize| {
         for _ in 0..times {
@@ -51,13 +51,14 @@ fn a_keep_alive_request_allocates_nothing() {
     {
         let path = directory.path().join(name);
         fs::write(&path, content).unwrap();
-        // A file that was modified just now is read again when it is looked at again.
+        // The server reads a file that was modified just now again when it next compares the file with
+        // the disk.
         File::options().write(true).open(&path).unwrap().set_modified(long_ago).unwrap();
     }
     let get = |path: &str| format!("GET {path} HTTP/1.1\r\nHost: test\r\n\r\n");
 
-    // The worker is a new thread; the client, here, is none. The control: what a new thread
-    // allocates is heard.
+    // The worker is a new thread. The client runs in the test's own thread, which is not counted.
+    // Positive control: the counter sees the allocations of a new thread.
     watch_new_threads();
     let before = allocations_of_new_threads();
     std::thread::spawn(|| drop(std::hint::black_box(Box::new(1)))).join().unwrap();
@@ -79,7 +80,8 @@ fn a_keep_alive_request_allocates_nothing() {
             let allocated = count(&mut client, &request, answers, status);
             assert_eq!(allocated, 0, "{mechanism}: {what}: in {REQUESTS} requests");
         }
-        // And that the server's own allocations would be seen: a page of its own is made anew.
+        // Positive control for the server: it creates an error page for each such request, which needs
+        // an allocation.
         let allocated = count(&mut client, &get("/none"), 1, 404);
         assert!(allocated >= REQUESTS as u64, "{allocated} for {REQUESTS} error pages");
         drop(client);

@@ -1,4 +1,4 @@
-//! Files in a coding that the server makes itself (`--compress`).
+//! Files that the server compresses itself (`--compress`).
 
 use flate2::read::GzDecoder;
 use pollux_server::{Config, Server, config::Listen};
@@ -10,9 +10,9 @@ use std::{
     time::{Duration, Instant, UNIX_EPOCH},
 };
 
-/// Longer than what a worker compresses itself.
+/// Longer than the files that a worker compresses itself.
 const LONG: usize = 100_000;
-/// Longer than what is held in memory.
+/// Longer than the files that the server holds in memory.
 const OPEN: usize = 400_000;
 
 struct Site {
@@ -33,7 +33,7 @@ impl Reply {
     }
 }
 
-/// Writes a file that was modified long ago: a young one is not compressed.
+/// Writes a file with an old modification time: the server does not compress a recently modified file.
 fn write_old(path: &Path, content: &[u8], second: u64) {
     fs::write(path, content).unwrap();
     let file = File::options().write(true).open(path).unwrap();
@@ -133,7 +133,7 @@ fn files_are_compressed_for_clients_that_accept_it() {
         assert_eq!(reply.field("Content-Encoding"), None, "{path}");
         assert_eq!(reply.field("Vary"), None, "{path}");
     }
-    // A sibling is there already; what it lacks is made.
+    // A compressed sibling exists for gzip; the server makes the other codings.
     let reply = site.get("/packed.html", "gzip, br, zstd");
     assert_eq!((reply.field("Content-Encoding"), &reply.body[..]), (Some("gzip"), &b"sibling"[..]));
     assert_eq!(site.get("/packed.html", "br").field("Content-Encoding"), Some("br"));

@@ -1,6 +1,7 @@
-//! Requests as suites, scanners and attackers send them, against a server of this process: the corpus
-//! of `pollux_testkit::conformance`, on every mechanism and in every architecture that threads can
-//! have. In those of processes the program is held to it (`crates/cli/tests/suite/architectures`).
+//! Requests as test suites, scanners and attackers send them, against a server in this process: the
+//! corpus of `pollux_testkit::conformance`, on every mechanism and in every architecture with threads.
+//! `crates/cli/tests/suite/architectures` tests the program with the same corpus in the architectures
+//! with processes.
 
 mod ends;
 mod files;
@@ -25,13 +26,13 @@ impl Served {
     /// Serves `directory` with the program's defaults, and as `change` configures it.
     fn start(directory: &Path, change: impl FnOnce(&mut Config)) -> Self {
         let mut config = Config::new(directory);
-        // As the program does.
+        // `pollux serve` also gives its workers their own file tables.
         config.own_file_tables = Some(pollux_testkit::own_file_tables());
         change(&mut config);
         Self(Server::start(config).expect("the server starts"))
     }
 
-    /// Serves it by this mechanism.
+    /// Serves `directory` with this mechanism.
     fn by(directory: &Path, mechanism: &MechanismSpec, interest: Discipline) -> Self {
         let served = Self::start(directory, |config| {
             config.mechanism = MechanismChoice::Named(mechanism.clone());
@@ -53,7 +54,7 @@ impl Served {
     }
 }
 
-/// The mechanisms that this kernel offers.
+/// Returns the mechanisms that this kernel offers.
 fn mechanisms() -> Vec<MechanismSpec> {
     let all = registry::ALL.iter().map(|description| description.name.parse().unwrap());
     let offered = all.filter(|spec| match registry::probe(spec) {
@@ -66,7 +67,7 @@ fn mechanisms() -> Vec<MechanismSpec> {
     offered.collect()
 }
 
-/// The corpus on each mechanism of this kernel, in both disciplines.
+/// Checks the corpus on each mechanism of this kernel, in both disciplines.
 #[test]
 fn the_corpus_on_every_mechanism() {
     let site = Site::make();
@@ -87,7 +88,7 @@ fn the_corpus_on_every_mechanism() {
     });
 }
 
-/// However the bytes come, the replies are the same: one byte a segment, and halves.
+/// The replies do not depend on how the bytes are divided into segments: single bytes, or halves.
 #[test]
 fn the_corpus_in_pieces() {
     let site = Site::make();
@@ -108,7 +109,7 @@ fn the_corpus_in_pieces() {
     });
 }
 
-/// Whichever thread serves a connection, the replies are the same.
+/// The replies do not depend on the thread that serves a connection.
 #[test]
 fn the_corpus_in_every_architecture_of_threads() {
     let site = Site::make();
@@ -130,7 +131,8 @@ fn the_corpus_in_every_architecture_of_threads() {
     });
 }
 
-/// No cache, several workers, the other way to send large files: nothing of it may show.
+/// The replies do not depend on the configuration: no cache, several workers, the other way to send
+/// large files.
 #[test]
 fn the_corpus_whatever_the_configuration() {
     let site = Site::make();

@@ -1,5 +1,5 @@
-//! The server in this process, over real sockets: what it serves, on every mechanism, and what a
-//! request costs.
+//! The server in this process, over real sockets: the content that it serves, on every mechanism, and
+//! the cost of a request.
 
 mod costs;
 mod listeners;
@@ -20,7 +20,7 @@ struct Fixture {
 }
 
 impl Fixture {
-    /// Serves `files`, as `change` configures it.
+    /// Starts a server for `files`, with the configuration that `change` adjusts.
     fn new(files: &[(&str, &[u8])], change: impl FnOnce(&mut Config)) -> Self {
         let directory = tempfile::tempdir().unwrap();
         for (name, content) in files {
@@ -47,7 +47,7 @@ impl Fixture {
         Client::connect(self.address())
     }
 
-    /// Status and content of one GET on a connection of its own.
+    /// Returns the status and the content of one GET on a new connection.
     fn get(&self, path: &str) -> (u16, String) {
         let reply = self.client().get(path);
         (reply.status, reply.text())

@@ -1,4 +1,4 @@
-//! The server in a program that has descriptors of its own: workers leave them alone.
+//! The server in a program that has its own open descriptors: the workers do not use them.
 
 use pollux_server::{Config, Server, config::Listen};
 use pollux_testkit::http::Client;
@@ -8,17 +8,19 @@ use std::{
     time::Duration,
 };
 
-/// How many descriptors the program has open; more than a worker has before its first connection.
+/// How many descriptors the program has open: more than a worker has before its first connection.
 const OPEN: usize = 64;
 
-/// A program's log, under as many numbers as it has descriptors, so that one of them is sure to be
-/// that of a connection, were a worker's numbers not the program's.
+/// A program's log, opened under as many numbers as the program has descriptors. If these numbers
+/// referred to a worker's own descriptors and not to the program's, one of them would certainly be a
+/// client's connection.
 struct Log(Vec<File>);
 
 impl Write for &Log {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         for mut file in &self.0 {
-            // What is no file of the program any more must not be hidden by an error.
+            // Errors are ignored: an error on one descriptor must not hide that another one no longer
+            // refers to a file of the program.
             let _ = file.write_all(line);
         }
         Ok(line.len())
@@ -43,9 +45,9 @@ fn a_workers_message_goes_to_the_programs_log_and_to_no_client() {
     let site = tempfile::tempdir().unwrap();
     std::fs::write(site.path().join("a"), "content").unwrap();
     let mut config = Config::new(site.path());
-    // Full with the first connection, which the worker says.
+    // The server is full with the first connection, and the worker logs that.
     config.max_connections = Some(1);
-    // With eviction it says so only when another client waits.
+    // With idle eviction the worker logs it only when another client waits.
     config.idle_eviction = pollux_server::config::IdleEviction::Off;
     let server = Server::start(config).unwrap();
     let Listen::Tcp(address) = server.addresses()[0] else { panic!("a TCP address") };

@@ -1,5 +1,5 @@
-//! The front end over real sockets: what is passed on, what is refused, and what becomes of it when
-//! an origin misbehaves.
+//! The front end over real sockets: requests that are forwarded, requests that are refused, and
+//! responses when an origin misbehaves.
 
 mod bodies;
 mod cache;
@@ -27,17 +27,18 @@ use std::{
 };
 use tempfile::TempDir;
 
-/// What serves: mechanisms of every kind (level, edge, scanning, ring), and the engine that blocks.
+/// The engines under test: mechanisms of every kind (level, edge, scanning, ring), and the engine that
+/// blocks.
 const ENGINES: [&str; 5] = ["epoll", "epoll-et", "poll", "uring-poll", "prethreaded"];
 
-/// A front end with a file of its own.
+/// A front end that also serves one file of its own.
 struct Fixture {
     directory: TempDir,
     server: Server,
 }
 
 impl Fixture {
-    /// Before these origins, each `[/PREFIX=]URL`.
+    /// Starts a front end for these origins, each `[/PREFIX=]URL`.
     fn new(origins: &[&str], change: impl FnOnce(&mut Config, &mut FrontendConfig)) -> Self {
         let directory = tempfile::tempdir().unwrap();
         std::fs::write(directory.path().join("file"), "of the site").unwrap();
@@ -49,7 +50,7 @@ impl Fixture {
         Self { directory, server: Server::start(config).unwrap() }
     }
 
-    /// With one origin and nothing else that is special.
+    /// Starts a front end for one origin, with default settings.
     fn before(origin: &str) -> Self {
         Self::new(&[origin], |_, _| {})
     }
@@ -74,7 +75,7 @@ impl Fixture {
     }
 }
 
-/// Lets an engine of [`ENGINES`] serve.
+/// Configures one of [`ENGINES`].
 fn serve_with(config: &mut Config, engine: &str) {
     match engine.parse::<Architecture>() {
         Ok(architecture) => {
@@ -85,7 +86,7 @@ fn serve_with(config: &mut Config, engine: &str) {
     }
 }
 
-/// Runs `test` with each engine, all at once: they mostly wait.
+/// Runs `test` with each engine, all at once, because the tests mostly wait.
 fn on_every_engine(test: impl Fn(&str) + Sync) {
     thread::scope(|scope| {
         for engine in ENGINES {
@@ -96,7 +97,7 @@ fn on_every_engine(test: impl Fn(&str) + Sync) {
     });
 }
 
-/// Waits until something is so.
+/// Waits until `is_so` returns true.
 fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     let start = Instant::now();
     while !is_so() {
@@ -105,7 +106,7 @@ fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// Why a reply is an error of the front end.
+/// Returns the status and the error type of a reply that the front end made itself.
 fn error(reply: &Reply) -> (u16, String) {
     let status = reply.field("proxy-status").unwrap_or_default();
     (reply.status, status.split("error=").nth(1).unwrap_or_default().to_owned())

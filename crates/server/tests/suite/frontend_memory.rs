@@ -1,5 +1,5 @@
-//! What the front end's slow and quiet clients cost in memory. Apart from its other tests, whose memory
-//! would be counted too.
+//! The memory that slow and quiet clients of the front end cost. These tests are separate from the
+//! other tests of the front end, whose memory would be counted too.
 
 use pollux_server::{
     Config, Server,
@@ -25,7 +25,7 @@ const SWITCHED: &str =
 
 fn start(origin: &str, engine: &str) -> (Server, SocketAddr) {
     let mut config = Config::without_files(FrontendConfig::new(vec![origin.parse().unwrap()]));
-    // As `pollux serve` has it: else the test's own descriptors would lie between the server's.
+    // As in `pollux serve`: otherwise the test's own descriptors would be between the server's.
     config.own_file_tables = Some(pollux_testkit::own_file_tables());
     match engine.parse::<Architecture>() {
         Ok(architecture) => config.architecture = architecture,
@@ -36,7 +36,7 @@ fn start(origin: &str, engine: &str) -> (Server, SocketAddr) {
     (server, address)
 }
 
-/// Bytes of memory of this process.
+/// Returns the resident memory of this process in bytes.
 fn resident() -> usize {
     let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
     statm.split(' ').nth(1).unwrap().parse::<usize>().unwrap() * 4096
@@ -75,24 +75,25 @@ fn a_slow_client_costs_no_memory_and_delays_no_other() {
             }
             most = most.max(resident().saturating_sub(before));
         }
-        // With a head before them.
+        // The count includes the head of the response.
         assert!((CHUNK * CHUNKS..CHUNK * CHUNKS + 1000).contains(&all), "{engine}: {all} bytes");
         assert!(most < 8 << 20, "{engine}: {most} bytes of memory");
         server.stop(Duration::from_secs(5)).unwrap();
     }
 }
 
-/// Bytes of a tunnel: two slots of 60 and two registrations of 4, in tables that grow by blocks and by
-/// doubling; and a little for what other threads do meanwhile.
+/// The maximum memory of a tunnel in bytes: two slots of 60 bytes and two registrations of 4 bytes, in
+/// tables that grow by blocks and by doubling; and a small margin for allocations that other threads
+/// make in the meantime.
 const TUNNEL_MAX: i64 = 144;
 
-/// An idle tunnel owns no buffer: what a thousand more of them cost is a place each in two tables.
+/// An idle tunnel owns no buffer: each additional tunnel costs only its entries in two tables.
 #[test]
 fn thousands_of_quiet_tunnels_are_held_at_once() {
     pollux_testkit::alone!(thousands_of_quiet_tunnels_are_held_at_once);
     const TUNNELS: usize = 5000;
-    // Each is four sockets: two of the server's, which has a table of its own where that is allowed, one of
-    // the client's, one of the origin's.
+    // Each tunnel has four sockets: two of the server, which has its own file table where that is
+    // allowed, one of the client, and one of the origin.
     let probe = || pollux_sys::own_file_table(pollux_testkit::own_file_tables(), &[]).is_ok();
     let each = if thread::spawn(probe).join().unwrap() { 2 } else { 4 };
     if let Err(reason) = with_descriptors(each * TUNNELS as u64 + 1500) {
@@ -129,7 +130,7 @@ fn thousands_of_quiet_tunnels_are_held_at_once() {
             tenth = bytes_held();
         }
     }
-    // Both sides together. The test has room for its own sockets from the start.
+    // The difference contains both sides. The test has room for its own sockets from the start.
     let each = (bytes_held() - tenth) / (TUNNELS - TUNNELS / 10) as i64;
     eprintln!("{each} bytes for a tunnel");
     assert!((64..=TUNNEL_MAX).contains(&each), "{each} bytes for a tunnel");

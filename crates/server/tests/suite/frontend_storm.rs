@@ -1,8 +1,9 @@
 //! A storm: clients send requests without end while origins answer badly, are killed and restarted.
-//! Each body names its URL and its version, so that a wrong, mixed or torn body that looks whole is
-//! detected. Separate from other tests, whose memory would be counted too.
+//! Each body contains its URL and its version, so that the test detects a wrong, mixed or incomplete
+//! body that looks complete. The test runs in its own process, because the memory of other tests would
+//! be counted too.
 //!
-//! Some seconds as a rule; `POLLUX_STORM_REQUESTS=1000000` is the long form.
+//! The test usually takes some seconds; `POLLUX_STORM_REQUESTS=1000000` selects the long form.
 
 use pollux_cache::Store;
 use pollux_server::{
@@ -27,7 +28,8 @@ const SHORT: Duration = Duration::from_secs(3);
 const CLIENTS: u64 = 12;
 const URLS: u64 = 300;
 
-/// Numbers that only look random: a run can be repeated as far as the threads' turns allow.
+/// A generator of pseudorandom numbers: a run can be repeated as far as the scheduling of the threads
+/// allows.
 struct Dice(u64);
 
 impl Dice {
@@ -39,7 +41,8 @@ impl Dice {
     }
 }
 
-/// The content of a URL in a version: so long, and the same throughout.
+/// Returns the content of a URL in a version. Its length depends on the URL, and it repeats the URL
+/// and the version throughout.
 fn content(url: &str, version: u64) -> String {
     let number: usize = url.trim_start_matches('/').parse().unwrap();
     let copies = match number % 10 {
@@ -50,7 +53,7 @@ fn content(url: &str, version: u64) -> String {
     format!("{url} {version};").repeat(copies)
 }
 
-/// The version, if it is the content of `url` and whole.
+/// Returns the version if `body` is the complete content of `url`.
 fn version_of(url: &str, body: &str) -> Option<u64> {
     let first = body.split(';').next()?;
     let version = first.strip_prefix(url)?.strip_prefix(' ')?.parse().ok()?;
@@ -83,7 +86,7 @@ struct Shared {
     seed: AtomicU64,
 }
 
-/// Until it is killed.
+/// The listener and the connections of an origin until it is killed.
 struct Life {
     listener: TcpListener,
     connections: Arc<Mutex<HashMap<u64, TcpStream>>>,
@@ -119,14 +122,14 @@ impl Origin {
                 let (shared, connections) = (shared.clone(), connections.clone());
                 thread::spawn(move || {
                     serve(&stream, &shared);
-                    // Only with its last descriptor is it closed.
+                    // The connection is closed when its last descriptor is closed.
                     connections.lock().unwrap().remove(&number);
                 });
             }
         });
     }
 
-    /// Nobody listens, and all connections are reset.
+    /// Stops listening, and resets all connections.
     fn kill(&self) {
         let Some(life) = self.life.lock().unwrap().take() else { return };
         life.is_over.store(true, SeqCst);
@@ -186,13 +189,13 @@ fn serve(stream: &TcpStream, shared: &Shared) {
             )
         };
         let sent = match mood {
-            // Nothing, and the end; or a reset.
+            // No reply: an end of stream, or a reset.
             0..3 => return,
             3..5 => {
                 let _ = socket2::SockRef::from(stream).set_linger(Some(Duration::ZERO));
                 return;
             }
-            // A part of it.
+            // A part of the reply.
             5..10 => {
                 let part = dice.below(reply.len() as u64) as usize;
                 let _ = output.write_all(&reply.as_bytes()[..part]);
@@ -215,11 +218,11 @@ fn serve(stream: &TcpStream, shared: &Shared) {
     }
 }
 
-/// What became of a request.
+/// The result of a request.
 enum Outcome {
-    /// This, whole.
+    /// A complete response: its status and its body.
     Whole(u16, String),
-    /// The connection ended before it was.
+    /// The connection ended before the response was complete.
     Torn,
 }
 
@@ -279,7 +282,7 @@ fn read(stream: &mut BufReader<TcpStream>) -> Option<(u16, String)> {
     }
 }
 
-/// What became of all requests, and what became of origins.
+/// The number of requests with each result, and the number of kills of origins.
 #[derive(Default)]
 struct Count {
     sent: AtomicU64,
@@ -290,13 +293,13 @@ struct Count {
 }
 
 impl Count {
-    /// Whether it deserves its name.
+    /// Returns whether each kind of result and a kill have occurred, so that the run was a storm.
     fn is_storm(&self) -> bool {
         [&self.good, &self.failed, &self.torn, &self.kills].iter().all(|one| one.load(SeqCst) > 0)
     }
 }
 
-/// Sends requests until it is enough.
+/// Sends requests until `is_enough` returns true.
 fn client(
     address: SocketAddr,
     seed: u64,
@@ -314,7 +317,7 @@ fn client(
     let mut stream = connect();
     while !is_enough() {
         let url = format!("/{}", dice.below(URLS));
-        // Half of them want to know it from the origin.
+        // Half of the requests must be confirmed by the origin.
         let fields = if dice.below(2) == 0 { "Cache-Control: no-cache\r\n" } else { "" };
         match fetch(&mut stream, &url, fields) {
             Outcome::Whole(200, body) => {
@@ -334,14 +337,14 @@ fn client(
             }
         }
         if dice.below(200) == 0 {
-            // Goes away in the middle.
+            // The client disconnects before it has read the response.
             let _ = stream.get_mut().write_all(b"GET /10 HTTP/1.1\r\nHost: storm\r\n\r\n");
             stream = connect();
         }
     }
 }
 
-/// Bytes of memory of this process.
+/// Returns the resident memory of this process in bytes.
 fn resident() -> usize {
     let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
     statm.split(' ').nth(1).unwrap().parse::<usize>().unwrap() * 4096
@@ -396,7 +399,7 @@ fn storm(engine: &str, requests: Option<u64>) {
         if part > 0.3 && early.load(SeqCst) == 0 {
             early.store(resident() as u64, SeqCst);
         }
-        // On a busy machine it may take longer until it is one.
+        // On a busy machine it may take longer until every kind of result has occurred.
         part >= 1.0 && (count.is_storm() || start.elapsed() > 2 * PATIENCE)
     };
     thread::scope(|scope| {
@@ -419,7 +422,7 @@ fn storm(engine: &str, requests: Option<u64>) {
     assert!(count.is_storm(), "it was no storm");
     assert!(grown < 24 << 20, "{engine}: {grown} bytes");
 
-    // It is over: all is as it should be, and nothing is stuck.
+    // After the storm, every URL must be served correctly, and no fetch may be stuck.
     versions.iter().for_each(|one| one.behaves.store(true, SeqCst));
     let start = Instant::now();
     for number in 0..URLS {

@@ -15,8 +15,8 @@ use pollux_testkit::{
 use std::{sync::Arc, time::Duration};
 use tempfile::TempDir;
 
-/// Mechanisms of every kind: level, edge, scanning, ring. What /dev/poll and signals add to a link
-/// is the engine's, whose own tests have it on all of them.
+/// Mechanisms of every kind: level, edge, scanning, ring. The engine's own tests check an upstream
+/// connection on all mechanisms, including those with /dev/poll and signals.
 const MECHANISMS: [&str; 4] = ["epoll", "epoll-et", "poll", "uring-poll"];
 
 /// A server with a guestbook, and a file beside it.
@@ -49,14 +49,14 @@ impl Fixture {
     }
 }
 
-/// What every store has to do.
+/// Checks the behaviour that every store must have.
 fn has_a_guestbook(fixture: &Fixture) {
     is_a_guestbook(&|| fixture.client(), "static");
     shows_the_newest(fixture);
     counts_visits_of_many(fixture);
 }
 
-/// The newest three, the oldest of them first.
+/// Checks that the page shows the newest three remarks, the oldest of them first.
 fn shows_the_newest(fixture: &Fixture) {
     let mut client = fixture.client();
     for text in ["one", "two", "three", "four"] {
@@ -67,7 +67,7 @@ fn shows_the_newest(fixture: &Fixture) {
     assert!(places.is_sorted() && !text.contains("one"), "{text}");
 }
 
-/// Many clients with open connections: each visit has a number of its own.
+/// Checks many clients with open connections: each visit has its own number.
 fn counts_visits_of_many(fixture: &Fixture) {
     const CLIENTS: u64 = 50;
     const VISITS: u64 = 4;
@@ -98,26 +98,26 @@ fn a_request_that_is_no_visit_and_no_remark_gets_an_error() {
     assert_eq!(client.request("DELETE", "/guestbook", &[]).status, 405);
     client.send("POST /guestbook HTTP/1.1\r\nHost: t\r\nContent-Length: 2\r\n\r\n{}");
     assert_eq!(client.reply_to("POST").status, 415);
-    // A content coding is not undone (RFC 9110 §8.4).
+    // The server does not decode a content coding (RFC 9110 §8.4).
     let mut coded = fixture.client();
     coded.send(
         "POST /guestbook HTTP/1.1\r\nHost: t\r\nContent-Length: 2\r\nContent-Encoding: gzip\r\n\
          Content-Type: application/x-www-form-urlencoded\r\n\r\n{}",
     );
     assert_eq!(coded.reply_to("POST").status, 415);
-    // A form that says beforehand that it is too long is not invited.
+    // If the announced length of a form is too large, the server does not send 100 Continue.
     let mut long = fixture.client();
     long.send(
         "POST /guestbook HTTP/1.1\r\nHost: t\r\nContent-Length: 100000\r\nExpect: 100-continue\r\n\
          Content-Type: application/x-www-form-urlencoded\r\n\r\n",
     );
     assert_eq!(long.reply_to("POST").status, 413);
-    // Paths are meant as they are elsewhere.
+    // The path is decoded and normalized as everywhere else.
     for path in ["/%67uestbook", "/x/../guestbook", "//guestbook"] {
         assert_eq!(client.request("OPTIONS", path, &[]).status, 204, "{path}");
     }
     assert_eq!(client.get("/guestbook/").status, 404);
-    // A form that is longer than any remark: the connection ends, nothing is kept.
+    // A form that is longer than any remark: the server closes the connection and stores nothing.
     client.send(format!(
         "POST /guestbook HTTP/1.1\r\nHost: t\r\nContent-Length: 100000\r\n\
          Content-Type: application/x-www-form-urlencoded\r\n\r\n{}",

@@ -42,7 +42,8 @@ struct Hub {
 }
 
 impl Hub {
-    /// Starts a hub at which everybody may subscribe and publish, unless `change` sets other permissions.
+    /// Starts a hub at which every client may subscribe and publish, unless `change` sets other
+    /// permissions.
     fn start(workers: usize, change: impl FnOnce(&mut Config, &mut HubConfig)) -> Self {
         let mut hub = HubConfig::new(PATH);
         hub.anonymous = true;
@@ -71,12 +72,12 @@ impl Hub {
         Client::connect(self.address)
     }
 
-    /// Sends a request with fields.
+    /// Sends a request with these fields and returns the reply.
     fn request(&self, method: &str, target: &str, fields: &[&str]) -> Reply {
         self.client().request(method, target, fields)
     }
 
-    /// Posts a form.
+    /// Posts a form and returns the reply.
     fn post(&self, form: &str, fields: &[&str]) -> Reply {
         post(&mut self.client(), form, fields)
     }
@@ -115,7 +116,7 @@ struct Stream {
     comments: Vec<String>,
     /// The part of the last chunk that `line` has not returned yet.
     text: String,
-    /// Whether the last chunk said that the stream is over.
+    /// Whether the chunk that ends the stream has been received.
     has_end: bool,
 }
 
@@ -155,7 +156,7 @@ impl Stream {
         self.head.iter().find(is_it).map(|line| &line[prefix.len()..])
     }
 
-    /// The next chunk; none at the end.
+    /// Returns the next chunk; `None` at the end.
     fn chunk(&mut self) -> Option<String> {
         let mut line = String::new();
         self.reader.read_line(&mut line).ok().filter(|count| *count > 0)?;
@@ -179,7 +180,7 @@ impl Stream {
         Some(line)
     }
 
-    /// The next event, as the HTML Standard reads it; none at the end of the stream.
+    /// Returns the next event, parsed as the HTML Standard defines; `None` at the end of the stream.
     fn event(&mut self) -> Option<SseEvent> {
         let mut event = SseEvent::default();
         let mut has_data = false;
@@ -212,7 +213,7 @@ impl Stream {
         }
     }
 
-    /// The content of the next event.
+    /// Returns the content of the next event.
     fn data(&mut self) -> String {
         self.event().expect("an event").data
     }

@@ -16,6 +16,7 @@ mod site_rules;
 
 use pollux_testkit::allocations::CountingAllocator;
 
-/// For `allocations` and `frontend_memory`, in processes of their own.
+/// Counts allocations for `allocations`, `frontend_memory` and `service`, whose tests run in their own
+/// processes.
 #[global_allocator]
 static ALLOCATOR: CountingAllocator = CountingAllocator;

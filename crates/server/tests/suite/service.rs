@@ -1,5 +1,5 @@
-//! The public service interface, as another crate uses it: the examples, framing, trailers, what
-//! a stream costs, and how many streams one iteration of the loop wakes.
+//! The public service interface, as another crate uses it: the examples, framing, trailers, the memory
+//! of a stream, and a service that wakes all of its streams.
 
 #[allow(dead_code, reason = "`main` is for the example alone")]
 #[path = "../../examples/clock.rs"]
@@ -38,7 +38,7 @@ fn connect(server: &Server) -> TcpStream {
     client
 }
 
-/// Sends a request and reads until the text has come.
+/// Sends a request and reads until `text` has arrived.
 fn read_until(client: &mut TcpStream, request: &str, text: &str) -> String {
     client.write_all(request.as_bytes()).unwrap();
     let mut got = Vec::new();
@@ -81,7 +81,7 @@ fn clock_sends_events_until_the_client_leaves() {
     server.stop(Duration::ZERO).unwrap();
 }
 
-/// Answers in each way that the writer has; the path says in which.
+/// A service that answers in each way that the writer offers; the path selects the way.
 #[derive(Default)]
 struct Ways {
     streams: Vec<ExchangeId>,
@@ -189,7 +189,8 @@ fn the_protocol_frames_what_a_service_writes() {
         let request = format!("GET {path} HTTP/{version}\r\nHost: t\r\nConnection: close\r\n\r\n");
         to_end(&mut connect(&server), &request)
     };
-    // Too much is not sent, too little ends the connection in the middle.
+    // Excess content is not sent; if content is missing, the connection ends in the middle of the
+    // response.
     assert!(get("/long", "1.1").ends_with("Content-Length: 4\r\nConnection: close\r\n\r\nlong"));
     assert!(get("/short", "1.1").ends_with("\r\n\r\nshort"));
     let chunked = get("/shared", "1.1");
@@ -225,7 +226,7 @@ fn a_service_that_is_woken_writes_to_each_of_its_streams() {
     server.stop(Duration::ZERO).unwrap();
 }
 
-/// A stream that has nothing to send owns the state of its exchange and one pointer.
+/// A stream that has nothing to send owns only the state of its exchange and one pointer.
 #[test]
 fn a_stream_that_waits_costs_at_most_64_bytes_beyond_its_connection() {
     pollux_testkit::alone!(a_stream_that_waits_costs_at_most_64_bytes_beyond_its_connection);
@@ -253,7 +254,7 @@ fn a_stream_that_waits_costs_at_most_64_bytes_beyond_its_connection() {
         read_event_of_each(clients);
         bytes_held()
     };
-    // The first round makes the worker's queue of wake-ups, which stays and is used again.
+    // The first round allocates the worker's queue of wake-ups, which the worker keeps and uses again.
     let before = wake(&mut clients);
     println!("a first event leaves {} bytes for each stream", (before - waiting) / EACH);
     let after = (wake(&mut clients) - before) / EACH;
@@ -262,7 +263,7 @@ fn a_stream_that_waits_costs_at_most_64_bytes_beyond_its_connection() {
     server.stop(Duration::ZERO).unwrap();
 }
 
-/// Reads the event that each stream was sent.
+/// Reads the event that was sent to each stream.
 fn read_event_of_each(streams: &mut [TcpStream]) {
     for stream in streams {
         read_until(stream, "", "6\r\nwoken\n\r\n");

@@ -1,4 +1,4 @@
-//! What a site does with paths: redirects, rewrites, error pages, lists, fields.
+//! The rules of a site for paths: redirects, rewrites, error pages, directory listings, fields.
 
 use pollux_server::{
     Config, Server,
@@ -84,7 +84,8 @@ fn clients_are_sent_elsewhere_and_paths_rewritten() {
     site.expect("/blog/2026/x%0d%0aA:b", &["HTTP/1.1 308 ", "Location: /posts/x%0D%0AA:b\r\n"]);
     site.expect("/out/a", &["Location: https://b.example/a\r\n"]);
     site.expect("/user/ada", &["HTTP/1.1 200 ", "\r\n\r\nAda's"]);
-    // A rewrite is not looked up again: neither redirects nor rewrites go in circles.
+    // The result of a rewrite is not looked up again, so that redirects and rewrites cannot form a
+    // loop.
     site.expect("/both", &["HTTP/1.1 200 ", "not seen"]);
     site.expect("/user/..", &["HTTP/1.1 404 "]);
     site.expect("/user/%2e%2e%2f%2e%2e%2fetc%2fpasswd", &["HTTP/1.1 40"]);
@@ -108,7 +109,7 @@ fn errors_have_pages_and_an_application_its_fallback() {
     });
     errors.expect("/none", &["HTTP/1.1 404 ", "Content-Type: text/html", "\r\n\r\n<p>lost"]);
     errors.expect("/none.js", &["HTTP/1.1 404 ", "<p>lost"]);
-    // The page itself is missing: ours then.
+    // The error page itself is missing, so the server sends its own page.
     errors.expect("/errors/", &["HTTP/1.1 403 ", "403 Forbidden"]);
     let reply = errors.request("HEAD /none HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
     assert!(reply.contains("Content-Length: 7\r\n") && reply.ends_with("\r\n\r\n"), "{reply}");

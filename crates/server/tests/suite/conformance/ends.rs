@@ -1,10 +1,10 @@
-//! How connections end, and that a response sent before the end can be read.
+//! How connections end: the client must be able to read a response that was sent before the end.
 
 use super::{DISCIPLINES, Served};
 use pollux_testkit::{conformance::Site, http::Client};
 use std::{io::Read, net::Shutdown, num::NonZeroU32, thread, time::Duration};
 
-/// Reads to the end of the stream; a reset is a fault.
+/// Reads to the end of the stream and returns the text; a reset is a failure.
 fn read_all(client: &Client, what: &str) -> String {
     let mut bytes = Vec::new();
     let mut socket = client.socket();
@@ -28,7 +28,7 @@ fn a_server_that_ends_a_kept_connection_does_not_reset_it() {
         let interest = format!("{interest:?}");
         let mut client = server.client();
         client.send(GET.repeat(3));
-        // Long enough for the server to have closed, if it closes at once.
+        // Long enough for the server to close the connection, if it closes immediately.
         for _ in 0..3 {
             thread::sleep(Duration::from_millis(50));
             client.send(GET);
@@ -36,7 +36,7 @@ fn a_server_that_ends_a_kept_connection_does_not_reset_it() {
         let text = read_all(&client, &interest);
         assert_eq!(text.matches("HTTP/1.1 200 OK").count(), 3, "{interest}: {text}");
         assert_eq!(text.matches("Connection: close").count(), 1, "{interest}: {text}");
-        // A refused CONNECT, with what was meant for the tunnel.
+        // A refused CONNECT, followed by bytes that were meant for the tunnel.
         let mut client = server.client();
         client.send("CONNECT a:443 HTTP/1.1\r\nHost: a:443\r\n\r\n");
         thread::sleep(Duration::from_millis(50));
@@ -45,7 +45,7 @@ fn a_server_that_ends_a_kept_connection_does_not_reset_it() {
     }
 }
 
-/// A body that never comes is given up with 408, and to HEAD without content.
+/// If a body never arrives, the server answers with 408; the answer to HEAD has no content.
 #[test]
 fn a_body_that_does_not_come_is_given_up() {
     let site = Site::make();
@@ -59,7 +59,7 @@ fn a_body_that_does_not_come_is_given_up() {
         ("GET / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nabc", true),
         ("HEAD / HTTP/1.1\r\nHost", false),
     ];
-    // All at once: each waits for the timeout.
+    // All requests are sent at once, because each waits for the timeout.
     let clients = cases.map(|(request, _)| {
         let mut client = server.client();
         client.send(request);
@@ -72,7 +72,8 @@ fn a_body_that_does_not_come_is_given_up() {
     }
 }
 
-/// Half-closed at every byte of a request: an answer if it is whole, an end in any case.
+/// The client half-closes after each byte of a request: the server answers if the request is complete,
+/// and ends the connection in any case.
 #[test]
 fn a_half_close_anywhere_ends_the_connection() {
     let site = Site::make();

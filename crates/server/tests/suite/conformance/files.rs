@@ -1,5 +1,5 @@
-//! Files that change while they are sent: the length that was announced is kept, or the connection
-//! ends.
+//! Files that change while they are sent: the server sends the announced length, or ends the
+//! connection.
 
 use super::{DISCIPLINES, Served, mechanisms};
 use pollux_event::MechanismSpec;
@@ -13,11 +13,11 @@ use std::{
     thread,
 };
 
-/// More than the sockets' buffers take at once.
+/// More bytes than the sockets' buffers hold at once.
 const LEN: usize = 24 << 20;
 
-/// Begins to read a file, lets `change` happen to it, and reads on. Returns the bytes of content
-/// that came and whether the connection is still good for a second request.
+/// Begins to read a file, calls `change`, and reads on. Returns the number of received bytes of
+/// content and whether the connection still serves a second request.
 fn read_while(server: &Served, name: &str, change: impl FnOnce()) -> (usize, bool) {
     let client: Client = server.client();
     let mut socket: &TcpStream = client.socket();
@@ -45,7 +45,8 @@ fn read_while(server: &Served, name: &str, change: impl FnOnce()) -> (usize, boo
     (count, is_good && rest.starts_with(b"HTTP/1.1 200 ") && rest.ends_with(b"\r\n\r\nsmall"))
 }
 
-/// The end of an io_uring that this thread has tried interrupts its next call.
+/// Reads, and retries after EINTR: when an io_uring that this thread has probed is closed, the
+/// thread's next system call is interrupted.
 fn read(mut socket: &TcpStream, buffer: &mut [u8]) -> io::Result<usize> {
     loop {
         match socket.read(buffer) {

@@ -1,4 +1,4 @@
-//! System calls, exactly.
+//! Exact numbers of system calls.
 
 use super::Fixture;
 use pollux_server::stats::Counter;
@@ -13,7 +13,8 @@ use std::{
     time::{Duration, Instant, UNIX_EPOCH},
 };
 
-/// The system calls of `requests` GETs of `path` on one keep-alive connection, after a first one.
+/// Sends `requests` GETs of `path` on one keep-alive connection, after a first GET. Returns the system
+/// calls and the number of waits.
 fn calls(fixture: &Fixture, path: &str, requests: usize) -> (Counters, u64) {
     let mut client = fixture.client();
     assert_eq!(client.get(path).status, 200);
@@ -29,7 +30,8 @@ fn calls(fixture: &Fixture, path: &str, requests: usize) -> (Counters, u64) {
     )
 }
 
-/// A file that has just changed is read anew at its next comparison with the disk, which would be counted.
+/// Gives the files an old modification time. A worker reads a file that has just changed again at the
+/// next comparison with the disk, and that read would be counted.
 fn make_old(config: &Config, files: &[(&str, &[u8])]) {
     for (name, _) in files {
         let path = config.site.directory.as_ref().unwrap().join(name);
@@ -53,8 +55,8 @@ fn fixture(mechanism: &str, interest: Discipline, large_file: LargeFile) -> Fixt
     })
 }
 
-/// What a worker may do meanwhile: compare the files of its cache with the disk, twice a second, and receive
-/// the command that asks for these figures.
+/// The calls that a worker may make in addition: it compares the files of its cache with the disk,
+/// twice a second, and receives the command that requests these statistics.
 const NOT_OF_A_REQUEST: [Call; 3] = [Call::Stat, Call::Read, Call::Recvmsg];
 
 fn assert_only(calls: &Counters, allowed: &[Call]) {
@@ -73,14 +75,15 @@ fn a_keep_alive_request_is_one_receive_and_one_send() {
         assert_eq!(calls.of(Call::Recv), N, "{path}");
         assert_eq!(calls.of(Call::Send), N, "{path}");
         assert_eq!(calls.of(Call::EpollWait), waits, "{path}");
-        // One wait a request when there are no other clients, one for each reading of the figures; the
-        // timers wake it a few times more on a slow machine.
+        // With a single client there is one wait for each request, and one for each reading of the
+        // statistics; on a slow machine the timers wake the worker a few more times.
         assert!(waits <= N + N / 4 + 4, "{waits} waits for {N} requests of {path}");
         assert_only(&calls, &[Call::Recv, Call::Send, Call::EpollWait]);
     }
 }
 
-/// Once a password was right, it costs no further call; nor does the name of the origin.
+/// After a correct password, further requests with it need no additional system call; the check of the
+/// `Origin` field needs none either.
 #[test]
 fn passwords_and_origins_take_no_further_call() {
     const N: u64 = 100;
@@ -132,7 +135,7 @@ fn longer_content_is_sent_from_where_it_is() {
     for (large_file, corks) in [(LargeFile::MsgMore, 0), (LargeFile::Cork, 2 * N)] {
         let fixture = fixture("epoll-et", Discipline::Eager, large_file);
         let (of_memory, _) = calls(&fixture, "/memory", N as usize);
-        // The client may be slow, so that a second part is needed.
+        // If the client is slow, the content is sent in several parts.
         assert!(of_memory.of(Call::Sendmsg) >= N);
         assert_eq!(of_memory.of(Call::Sendfile), 0);
         assert_eq!(of_memory.of(Call::Setsockopt), 0);
@@ -162,7 +165,7 @@ fn a_connection_a_request_costs_five_calls_and_its_share_of_the_accepts() {
     const N: u64 = 100;
     let fixture = fixture("epoll-et", Discipline::Eager, LargeFile::MsgMore);
     let get = || fixture.client().request("GET", "/one", &["Connection: close"]);
-    // This first one is not kept either, else its end would be counted among the N.
+    // The first connection is not kept alive either; otherwise its end would be counted among the N.
     get();
     let before = fixture.server.statistics();
     for _ in 0..N {
@@ -181,7 +184,7 @@ fn a_connection_a_request_costs_five_calls_and_its_share_of_the_accepts() {
     );
 }
 
-/// A server of threads, each of which serves one connection at a time.
+/// Starts a server with threads, each of which serves one connection at a time.
 fn threads() -> Fixture {
     let files: [(&str, &[u8]); 2] = [("one", b"x"), ("open", &[b'o'; 300_000])];
     Fixture::new(&files, |config| {
@@ -190,7 +193,8 @@ fn threads() -> Fixture {
     })
 }
 
-/// The figures, as soon as they have this many requests: a thread shows its own before it waits.
+/// Returns the statistics once they contain this many requests: a thread publishes its own just before
+/// it waits.
 fn figures(fixture: &Fixture, requests: u64) -> Statistics {
     let begun = Instant::now();
     loop {
@@ -220,7 +224,8 @@ fn a_thread_waits_for_a_brisk_client_in_recv_itself() {
     get(N);
     let calls = figures(&fixture, FIRST + N).system_calls.since(&before.system_calls);
     assert_eq!(calls.of(Call::Send), N);
-    // On a slow machine this client is not always brisk: ppoll then, and one recv in vain.
+    // On a slow machine the client sometimes pauses: then the thread calls ppoll, and one recv finds
+    // no input.
     let slow = calls.of(Call::Poll);
     assert!(slow <= N / 10, "{calls:?}");
     assert!((N..=N + slow + 1).contains(&calls.of(Call::Recv)), "{calls:?}");
@@ -228,7 +233,7 @@ fn a_thread_waits_for_a_brisk_client_in_recv_itself() {
     assert_only(&calls, &[Call::Recv, Call::Send, Call::Poll, Call::Setsockopt, Call::Ioctl]);
 }
 
-/// Before, each request opened the file, examined it and read it.
+/// Regression: for each request the server opened the file, examined it and read it.
 #[test]
 fn a_kept_connection_with_a_thread_of_its_own_reads_a_file_once() {
     const N: u64 = 100;
@@ -239,7 +244,7 @@ fn a_kept_connection_with_a_thread_of_its_own_reads_a_file_once() {
     let mut client = fixture.client();
     assert_eq!(client.get("/one").text(), "x");
     let before = figures(&fixture, 1);
-    // The control: the first request is counted so, in its thread.
+    // Positive control: the calls of the first request, which its thread makes, are counted.
     assert!(before.system_calls.of(Call::Open) > 0, "{before:?}");
     for _ in 0..N {
         assert_eq!(client.get("/one").text(), "x");
@@ -256,7 +261,7 @@ fn a_client_that_is_no_longer_brisk_costs_one_wait() {
     for _ in 0..100 {
         client.get("/one");
     }
-    // It is idle now: recv has given up after 100 ms.
+    // The client is idle now: recv times out after 100 ms.
     let begun = Instant::now();
     let mut before = fixture.server.statistics();
     let mut still = 0;
@@ -286,7 +291,7 @@ fn a_brisk_client_gets_long_files_too_and_a_stop_finds_it() {
     for _ in 0..50 {
         other.get("/one");
     }
-    // One waits in recv now, or has just done so; both are idle.
+    // One client's thread waits in recv now, or has just done so; both clients are idle.
     let begun = Instant::now();
     let figures = fixture.server.stop(Duration::from_secs(60)).unwrap();
     assert!(begun.elapsed() < Duration::from_secs(30), "a stop was not heard");

@@ -1,4 +1,4 @@
-//! The files of UNIX listeners: they go with the server that made them, and with no other.
+//! The files of UNIX listeners: a server removes the file that it created, and no other file.
 
 use pollux_server::{
     Config, Server,
@@ -26,7 +26,8 @@ fn started(architecture: Architecture, path: &Path) -> Server {
     Server::start(config(architecture, vec![Listen::Unix(path.into())])).unwrap()
 }
 
-/// Before, only a server that was waited for removed it, and not one whose start failed half way.
+/// Regression: the file was removed only if the caller waited for the server, and not if the start
+/// failed half way.
 #[test]
 fn the_file_of_a_unix_listener_goes_with_the_server_however_it_ends() {
     let directory = tempfile::tempdir().unwrap();
@@ -49,8 +50,8 @@ fn the_file_of_a_unix_listener_goes_with_the_server_however_it_ends() {
     }
 }
 
-/// Before, a server that ended took away what another had put there meanwhile, such as the next
-/// generation of itself.
+/// Regression: a server that ended removed the file that another server had created at that path in
+/// the meantime, such as its own next generation.
 #[test]
 fn what_another_has_put_in_its_place_stays() {
     let directory = tempfile::tempdir().unwrap();

@@ -9,8 +9,8 @@ use std::{
     net::{SocketAddr, TcpStream},
 };
 
-/// A client's address is read when its line is written: it is that client's address, even when
-/// other clients had an iteration in between.
+/// The server reads a client's address when it writes the log line. The line must have the address of
+/// its own client, even if the server handled other clients in between.
 #[test]
 fn each_line_names_its_own_client() {
     let logs = tempfile::tempdir().unwrap();
@@ -26,7 +26,7 @@ fn each_line_names_its_own_client() {
     });
     for round in 0..2 {
         for (number, client) in &mut clients {
-            // Two in one turn, in the second round.
+            // In the second round, two requests arrive in one iteration of the event loop.
             let request = format!("GET /{number} HTTP/1.1\r\nHost: test\r\n\r\n");
             client.write_all(request.repeat(1 + round).as_bytes()).unwrap();
         }

@@ -17,7 +17,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Every mechanism with each value of its own options.
+/// Returns every mechanism with each value of its own options.
 fn specs() -> Vec<MechanismSpec> {
     let mut specs = Vec::new();
     for description in registry::ALL {
@@ -31,21 +31,21 @@ fn specs() -> Vec<MechanismSpec> {
     specs
 }
 
-/// Large content.
+/// The content of the large file.
 static LARGE: LazyLock<Vec<u8>> =
     LazyLock::new(|| (0..6u32 << 20).map(|i| (i / 7) as u8).collect());
 
-/// One of these tests at a time, for the descriptors that they hold together.
+/// Lets only one of these tests run at a time, because together they would need too many descriptors.
 static TURN: Mutex<()> = Mutex::new(());
 
-/// Runs `test` for each mechanism in each discipline, all at once: they mostly wait. Only select
-/// goes first: where unshare(2) is forbidden, all servers of this process share one file table,
-/// and select holds the descriptors below FD_SETSIZE only.
+/// Runs `test` for each mechanism in each discipline, all at once, because the tests mostly wait. Only
+/// `select` is tested first: where unshare(2) is forbidden, all servers of this process share one file
+/// table, and `select` can hold only descriptors below FD_SETSIZE.
 fn on_every_mechanism(test: impl Fn(&dyn Fn(&dyn Fn(&mut Config)) -> Fixture, &str) + Sync) {
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let (first, rest): (Vec<_>, Vec<_>) = specs().into_iter().partition(|s| s.name == "select");
     let tested = all_at_once(first, &test) + all_at_once(rest, &test);
-    // epoll has been in every kernel since 2.6.
+    // Every kernel since 2.6 has epoll.
     assert!(tested >= 4, "only {tested} could be tested");
 }
 
@@ -81,7 +81,7 @@ fn start(spec: &MechanismSpec, interest: Discipline, change: &dyn Fn(&mut Config
     Fixture::new(&files, |config| {
         config.mechanism = MechanismChoice::Named(spec.clone());
         config.interest = interest;
-        // Nothing may time out only because the machine is busy.
+        // No connection may time out only because the machine is busy.
         config.timeouts.keep_alive = Duration::from_secs(300);
         config.timeouts.header = Duration::from_secs(300);
         change(config);
@@ -89,7 +89,7 @@ fn start(spec: &MechanismSpec, interest: Discipline, change: &dyn Fn(&mut Config
 }
 
 fn assert_large(body: &[u8], name: &str) {
-    // Without the wall of numbers that assert_eq would print.
+    // Without the long list of numbers that `assert_eq!` would print.
     assert!(body == *LARGE, "{name}: {} of {} bytes, or wrong ones", body.len(), LARGE.len());
 }
 
@@ -108,7 +108,7 @@ fn serve_alike() {
             thread::sleep(Duration::from_millis(2));
         }
         assert_eq!(client.reply().text(), "hello", "{name}");
-        // Large content, with a request pipelined behind it that waits its turn.
+        // Large content, followed by a pipelined request that has to wait.
         client
             .send("GET /large HTTP/1.1\r\nHost: test\r\n\r\nGET / HTTP/1.1\r\nHost: test\r\n\r\n");
         thread::sleep(Duration::from_millis(20));
@@ -121,7 +121,8 @@ fn serve_alike() {
         for _ in 0..2_000 {
             assert_eq!(client.reply().text(), "hello", "{name}");
         }
-        // Closed by the client's wish, and by its half-close behind a request.
+        // The connection is closed at the client's request, and after the client half-closes it behind
+        // a request.
         let reply = client.request("GET", "/", &["Connection: close"]);
         assert_eq!(reply.text(), "hello", "{name}");
         assert!(client.is_closed(), "{name}");
@@ -140,8 +141,8 @@ fn serve_alike() {
     });
 }
 
-/// What comes while a response cannot leave is only noted: the end of the stream behind a last
-/// request must not be lost with it.
+/// While a response cannot be sent, the server only records that input is available. It must not lose
+/// an end of stream that follows the last request.
 #[test]
 fn see_the_end_that_came_while_they_were_sending() {
     on_every_mechanism(|start, name| {
@@ -149,11 +150,11 @@ fn see_the_end_that_came_while_they_were_sending() {
         let mut client = fixture.client();
         client.send("GET /large HTTP/1.1\r\nHost: test\r\n\r\n");
         client.socket().read_exact(&mut [0; 100]).unwrap();
-        // The sockets' buffers fill: now nothing more leaves.
+        // The sockets' buffers fill up: now the server cannot send any more.
         thread::sleep(Duration::from_millis(50));
         client.send("GET / HTTP/1.1\r\nHost: test\r\n\r\n");
         client.socket().shutdown(Shutdown::Write).unwrap();
-        // Time for the events of both.
+        // Time for the events of the request and of the end of stream to arrive.
         thread::sleep(Duration::from_millis(50));
         let mut rest = Vec::new();
         let end = client.socket().read_to_end(&mut rest);
@@ -163,7 +164,7 @@ fn see_the_end_that_came_while_they_were_sending() {
     });
 }
 
-/// Before, those beyond FD_SETSIZE were accepted and closed.
+/// Regression: connections with descriptors from FD_SETSIZE on were accepted and closed.
 #[test]
 fn select_lets_wait_whom_it_cannot_hold() {
     const CLIENTS: usize = 700;
@@ -173,7 +174,8 @@ fn select_lets_wait_whom_it_cannot_hold() {
         return;
     }
     let fixture = start(&"select".parse().unwrap(), Discipline::Eager, &|_| {});
-    // Server and clients share this process's descriptors: half as many fit.
+    // The server and the clients share the descriptors of this process, so that half as many
+    // connections fit.
     let clients: Vec<Client> = (0..CLIENTS).map(|_| fixture.client()).collect();
     let started_at = Instant::now();
     while fixture.server.statistics().count(Counter::AcceptPauses) == 0 {
@@ -214,14 +216,15 @@ fn accept_all_clients_whatever_the_limit() {
     on_every_mechanism(|start, name| {
         for limit in [NonZeroU32::new(1), NonZeroU32::new(10), None] {
             let fixture = start(&|config| config.accept_limit = limit);
-            // All at once, so that one event stands for several connections.
+            // All clients connect at once, so that one event reports several connections.
             let mut clients: Vec<Client> = (0..CLIENTS).map(|_| fixture.client()).collect();
             for client in &mut clients {
                 assert_eq!(client.get("/").text(), "hello", "{name}, accept limit {limit:?}");
             }
             let statistics = fixture.server.statistics();
             assert_eq!(statistics.open(), CLIENTS as u64, "{name}");
-            // Nobody spins: there is nothing to do. (epoll2 does: that is the finding about it.)
+            // The workers must not spin when they have nothing to do. (With epoll2 they do: that is
+            // the finding about it.)
             let name_only = &fixture.server.mechanism().name;
             let capabilities = registry::find(name_only).unwrap().capabilities;
             if !capabilities.contains(Capabilities::SPURIOUS_WAKEUPS) {
@@ -236,7 +239,7 @@ fn accept_all_clients_whatever_the_limit() {
     });
 }
 
-/// Regression: level-triggered mechanisms reported the server's end to the workers for ever.
+/// Regression: level-triggered mechanisms reported the server's shutdown to the workers without end.
 #[test]
 fn end_when_the_server_is_dropped() {
     on_every_mechanism(|start, name| ends_when_dropped(start(&|_| {}), name));

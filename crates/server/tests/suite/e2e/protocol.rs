@@ -39,7 +39,7 @@ fn the_methods_that_there_are() {
         assert_eq!(reply.field("allow"), Some("GET, HEAD, OPTIONS"), "{method}");
     }
     assert_eq!(client.request("BREW", "/", &[]).status, 501);
-    // The connection has survived all of that.
+    // The connection is still usable after all these requests.
     assert_eq!(client.get("/digits").text(), "0123456789");
 }
 
@@ -114,7 +114,7 @@ fn ranges_of_a_file() {
     assert_eq!(client.request("HEAD", "/digits", &["Range: bytes=2-4"]).status, 200);
     let reply = client.request("GET", "/large", &["Range: bytes=100000-299999"]);
     assert!(reply.status == 206 && reply.body == large[100_000..300_000]);
-    // A range of what the client has, or else the whole.
+    // A range if the client's copy is current, otherwise the whole content.
     let etag = client.get("/digits").field("etag").unwrap().to_owned();
     for (validator, status) in [(&*etag, 206), ("\"other\"", 200)] {
         let fields = ["Range: bytes=0-1", &format!("If-Range: {validator}")];
@@ -139,15 +139,15 @@ fn several_ranges_are_parts_of_one_body() {
     };
     let parts = part("0-1", "01") + &part("4-5", "45") + &part("9-9", "9");
     assert_eq!(reply.text(), format!("{parts}--{boundary}--\r\n"));
-    // Of an open file, too, and the connection is in step afterwards.
+    // The same for a file that is not held in memory; the next response on the connection is correct.
     let reply = client.request("GET", "/large", &["Range: bytes=5-100004,200000-299999"]);
     let find = |part: &[u8]| reply.body.windows(part.len()).any(|window| window == part);
     assert!(find(&large[5..100_005]) && find(&large[200_000..300_000]));
     assert_eq!(client.get("/digits.txt").text(), "0123456789");
 }
 
-/// Before, it was reset: its socket was not reported writable within the timeout, since that needs a
-/// third of the kernel's buffer to be free.
+/// Regression: the connection of a slow reader was reset. Its socket was not reported writable within
+/// the timeout, because that requires a third of the kernel's buffer to be free.
 #[test]
 fn a_slow_reader_with_a_small_buffer_is_served_to_the_end() {
     const LEN: usize = 24 << 20;
@@ -160,7 +160,8 @@ fn a_slow_reader_with_a_small_buffer_is_served_to_the_end() {
     socket.connect(&fixture.address().into()).unwrap();
     let mut stream = TcpStream::from(socket);
     stream.write_all(b"GET /large HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n").unwrap();
-    // 160 kB/s: twenty times what the timeout wants, and less than a third of the buffer within it.
+    // 160 kB/s: twenty times the rate that the timeout requires, but less than a third of the buffer
+    // within the timeout.
     let started_at = Instant::now();
     let mut received = Vec::new();
     let mut buffer = vec![0; 16 << 10];

@@ -1,4 +1,4 @@
-//! Paths to files: what is served, what is refused, and how soon a change is seen.
+//! Paths to files: the files that are served, the paths that are refused, and changes of files.
 
 use super::{Fixture, write};
 use pollux_server::config::Symlinks;
@@ -105,7 +105,7 @@ fn dotfiles_and_what_is_no_file_are_not_served() {
     }
     assert_eq!(fixture.get("/.well-known/security.txt"), (200, "s".into()));
     assert_eq!(fixture.get("/fifo").0, 403);
-    // Nor by a link, which stays within the directory.
+    // Such a file is not served through a link either, although the link stays within the directory.
     symlink(".git/config", fixture.path().join("config")).unwrap();
     assert_eq!(fixture.get("/config").0, 403);
     let fixture = Fixture::new(&files, |config| config.site.dotfiles = true);
@@ -168,7 +168,8 @@ fn precompressed_siblings_go_to_clients_that_accept_them() {
     assert_eq!(reply.text(), "plain");
 }
 
-/// Waits until `path` is answered so. How soon that is, on the server's clock, is a test of the cache.
+/// Waits until `is_so` accepts the response for `path`. A test of the cache checks how soon that is,
+/// on the server's clock.
 fn until(fixture: &Fixture, path: &str, is_so: impl Fn(&Reply) -> bool) {
     let started_at = Instant::now();
     loop {
@@ -185,7 +186,7 @@ fn until(fixture: &Fixture, path: &str, is_so: impl Fn(&Reply) -> bool) {
 fn changes_are_seen() {
     let fixture = Fixture::new(&[("file", b"first"), ("page.html", b"plain")], |_| {});
     assert_eq!(fixture.get("/file"), (200, "first".into()));
-    // Of the same length, in place, right after it was read.
+    // A change of the content, with the same length and in place, right after the file was read.
     write(fixture.path(), "file", b"again");
     until(&fixture, "/file", |reply| reply.text() == "again");
     write(fixture.path(), "new", b"replaced");
@@ -196,7 +197,8 @@ fn changes_are_seen() {
     assert_eq!(fixture.get("/later").0, 404);
     write(fixture.path(), "later", b"there");
     assert_eq!(fixture.get("/later"), (200, "there".into()));
-    // An index that comes after it was missing, a sibling that comes after its file was read.
+    // An index that is created after it was found missing, and a sibling that is created after its
+    // file was read.
     assert_eq!(fixture.get("/").0, 403);
     write(fixture.path(), "index.html", b"index");
     assert_eq!(fixture.get("/"), (200, "index".into()));
@@ -221,10 +223,11 @@ fn a_cache_too_small_or_none_changes_nothing_but_the_cost() {
                 assert!(reply.body == content(name), "{name} with a cache of {cache_bytes}");
             }
         }
-        // A busy machine takes seconds, and what is a second old is looked at again.
+        // On a busy machine the requests take seconds, and the server compares entries that are a
+        // second old with the disk again.
         let seconds = started_at.elapsed().as_secs();
         let opened = fixture.stop().system_calls.of(pollux_sys::Call::Open);
-        // Two for each file that is read, and three for the siblings that are not there.
+        // Two opens for each file that is read, and three for the siblings that do not exist.
         let of_misses = |misses: u64| (misses * 5)..=(misses * 5 + 10);
         match cache_bytes {
             0 => assert!(of_misses(120).contains(&opened), "{opened}"),

@@ -23,7 +23,7 @@ fn a_body_that_is_too_long_is_refused_and_never_whole() {
     }
     assert_eq!(client.reply().status, 413);
     until("the origin is left alone", || origin.ended() == 1);
-    // What is malformed is neither: the origin gets no end of it.
+    // A malformed body is not forwarded as a complete one either: the origin does not receive its end.
     let mut client = fixture.client();
     client.send("POST / HTTP/1.1\r\nHost: t\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\nnonsense\r\n");
     assert_eq!(client.reply().status, 400);
@@ -42,7 +42,8 @@ fn a_body_is_passed_on_as_it_comes_and_no_faster_than_it_is_taken() {
     const LEN: usize = 24 << 20;
     on_every_engine(|engine| {
         let origin = Origin::start(|request| {
-            // Slow at first: what comes meanwhile has to wait with the client.
+            // The origin is slow at first: in the meantime the rest of the body has to wait at the
+            // client.
             thread::sleep(Duration::from_millis(300));
             let body = request.body();
             let is_right = body.iter().enumerate().all(|(i, &byte)| byte == (i / 7) as u8);
@@ -83,7 +84,7 @@ fn the_origin_says_whether_a_body_is_wanted() {
                     request.say("HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n");
                     return false;
                 }
-                // It knows of no such thing.
+                // An origin that ignores the expectation.
                 _ => {}
             }
             let body = request.body();
@@ -111,7 +112,8 @@ fn the_origin_says_whether_a_body_is_wanted() {
         };
         // An origin that ignores the expectation delays the client, but not for long.
         assert!(!is_quick("/ignored", &[100]), "{engine}");
-        // A busy machine may be late once; waiting for the timeout would be late each time.
+        // A busy machine may be late once; a server that waited for the timeout would be late each
+        // time.
         for (path, interim) in [("/wanted", &[100][..]), ("/hinted", &[103, 100])] {
             assert!((0..20).any(|_| is_quick(path, interim)), "{engine}: {path}");
         }
@@ -134,7 +136,8 @@ fn an_answer_before_the_whole_request_is_passed_on_at_once() {
     client.send("POST / HTTP/1.1\r\nHost: t\r\nContent-Length: 100000\r\n\r\nthe first of it");
     let reply = client.reply();
     assert_eq!((reply.status, &*reply.text()), (401, "no"));
-    // The rest is read past here; the origin's connection is in the middle of a request.
+    // The front end reads and discards the rest of the body; the connection to the origin is in the
+    // middle of a request.
     client.send(vec![b'x'; 100_000 - "the first of it".len()]);
     assert_eq!(client.get("/file").text(), "of the site");
     until("the connection is not kept", || origin.ended() == 1);
@@ -160,7 +163,7 @@ fn trailers_are_forwarded_both_ways_where_they_are_accepted() {
     let reply = client.reply();
     assert_eq!((reply.field("x-takes"), reply.field("x-sum")), (Some("true"), Some("7")));
     assert_eq!((&*reply.text(), reply.field("set-cookie")), ("hello", None));
-    // What would frame a message is no reason to break off one that is whole.
+    // Trailer fields that would frame a message are dropped; they do not make a complete message fail.
     assert_eq!((reply.field("content-length"), reply.field("connection")), (None, None));
     client.send(format!("POST / HTTP/1.1\r\n{post}"));
     let reply = client.reply();
@@ -168,7 +171,7 @@ fn trailers_are_forwarded_both_ways_where_they_are_accepted() {
     fixture.stop();
 }
 
-/// Before, a body had the time of a head, however long it was.
+/// Regression: a body of any length had to arrive within the timeout of a head.
 #[test]
 fn a_long_body_has_its_time_for_each_piece() {
     on_every_engine(|engine| {
@@ -187,7 +190,7 @@ fn a_long_body_has_its_time_for_each_piece() {
             client.send([b'x'; 20_000]);
         }
         assert_eq!(client.reply().text(), "200000", "{engine}");
-        // A client that sends next to nothing gets the timeout once.
+        // A client that sends almost nothing does not get the timeout again for each piece.
         client.send("POST / HTTP/1.1\r\nHost: t\r\nContent-Length: 200000\r\n\r\n");
         for _ in 0..4 {
             client.send("x");

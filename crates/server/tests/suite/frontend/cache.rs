@@ -1,4 +1,4 @@
-//! The cache before real sockets. Its rules have tests of their own, in its crate.
+//! The cache in a front end over real sockets. The tests of its rules are in its own crate.
 
 use super::*;
 use pollux_cache::Store;
@@ -21,7 +21,7 @@ fn reply(fields: &str, body: &str) -> String {
     format!("HTTP/1.1 200 OK\r\n{fields}Content-Length: {}\r\n\r\n{body}", body.len())
 }
 
-/// An origin that counts what it says, with these fields.
+/// Starts an origin that counts its responses and sends them with these fields.
 fn counting(fields: &'static str) -> Origin {
     let count = AtomicUsize::new(0);
     Origin::start(move |request| {
@@ -32,7 +32,7 @@ fn counting(fields: &'static str) -> Origin {
     })
 }
 
-/// All clients request this at the same time, and each gets that body.
+/// Sends a request for `path` from all clients at the same time, and checks that each receives `body`.
 #[track_caller]
 fn all_get(clients: &mut [Client], path: &str, body: &str) {
     let request = format!("GET {path} HTTP/1.1\r\nHost: test\r\n\r\n");
@@ -40,7 +40,7 @@ fn all_get(clients: &mut [Client], path: &str, body: &str) {
     clients.iter_mut().for_each(|client| assert_eq!(client.reply().text(), body));
 }
 
-/// A framework behind the cache that lets a field replace the path.
+/// The origin is like a framework in which a header field can replace the path.
 #[test]
 fn a_request_with_an_override_field_does_not_poison_the_cache() {
     let origin = Origin::start(|request| {
@@ -92,7 +92,7 @@ fn a_stored_response_is_not_fetched_on_every_engine() {
     });
 }
 
-/// RFC 9111 §3: only what is final is kept.
+/// RFC 9111 §3: only final responses are stored.
 #[test]
 fn an_interim_reply_is_passed_on_and_not_kept() {
     let origin = Origin::start(|request| {
@@ -111,7 +111,8 @@ fn an_interim_reply_is_passed_on_and_not_kept() {
     fixture.stop();
 }
 
-/// A client that takes a field out of what the origin is sent does not choose what others get.
+/// A client that removes a field from the forwarded request must not choose the response that other
+/// clients get.
 #[test]
 fn a_field_that_connection_names_chooses_no_variant() {
     let origin = Origin::start(|request| {
@@ -128,7 +129,7 @@ fn a_field_that_connection_names_chooses_no_variant() {
     fixture.stop();
 }
 
-/// An origin that knows ranges of one long text.
+/// Starts an origin that supports ranges of one long text.
 fn in_parts(text: Arc<String>) -> Origin {
     Origin::start(move |request| {
         let fields = "Cache-Control: max-age=60\r\nETag: \"a\"\r\n";
@@ -197,7 +198,7 @@ fn long_content_comes_whole_from_the_store() {
     for _ in 0..3 {
         assert!(client.get("/").text() == body);
     }
-    // One that does not read for a while.
+    // A client that does not read for a while.
     client.send("GET / HTTP/1.1\r\nHost: test\r\n\r\n".repeat(5));
     thread::sleep(Duration::from_millis(300));
     for _ in 0..5 {
@@ -346,8 +347,8 @@ fn reset(client: Client) {
     socket2::SockRef::from(client.socket()).set_linger(Some(Duration::ZERO)).unwrap();
 }
 
-/// An origin whose first answer is stale from the start, and whose later ones to `/` come when they are
-/// let go.
+/// Starts an origin whose first response is stale from the start. The origin sends its later responses
+/// to `/` only after the returned flag is set.
 fn held_back() -> (Origin, Arc<AtomicBool>) {
     let is_free = Arc::new(AtomicBool::new(false));
     let (count, gate) = (AtomicUsize::new(0), is_free.clone());
@@ -366,7 +367,8 @@ fn held_back() -> (Origin, Arc<AtomicBool>) {
     (origin, is_free)
 }
 
-/// Before [`held_back`], with a client that was answered with what is stale: a refresh is on its way.
+/// Starts a front end for the origin of [`held_back`], and a client that has received the stale
+/// response, so that a refresh is in progress.
 fn refreshing(engine: &str) -> (Origin, Arc<AtomicBool>, Fixture, Store, Client) {
     let (origin, is_free) = held_back();
     let (fixture, store) = cached(&origin, |config| serve_with(config, engine));
@@ -379,7 +381,7 @@ fn refreshing(engine: &str) -> (Origin, Arc<AtomicBool>, Fixture, Store, Client)
 fn a_refresh_keeps_its_clients_next_request_from_nothing() {
     on_every_engine(|engine| {
         let (origin, is_free, fixture, _, mut client) = refreshing(engine);
-        // The refresh has not even been answered.
+        // The origin has not yet answered the refresh.
         assert_eq!(client.get("/other").text(), "other", "{engine}");
         assert_eq!(client.get("/").text(), "0", "{engine}");
         is_free.store(true, SeqCst);
@@ -403,7 +405,7 @@ fn a_client_that_resets_does_not_end_the_refresh() {
     });
 }
 
-/// A stop does not wait for a refresh, and what others share is as if it had failed.
+/// A stop does not wait for a refresh. In the shared store, the fetch ends as if it had failed.
 #[test]
 fn a_stop_ends_a_refresh() {
     on_every_engine(|engine| {
@@ -418,7 +420,7 @@ fn a_stop_ends_a_refresh() {
     });
 }
 
-/// An origin that fails to refresh what is stale is left alone for a while.
+/// If an origin fails to refresh a stale response, the cache sends it no refresh for a while.
 #[test]
 fn a_refresh_that_fails_is_not_tried_with_each_request() {
     let origin = Origin::start(|request| {
@@ -436,15 +438,16 @@ fn a_refresh_that_fails_is_not_tried_with_each_request() {
         assert_eq!(client.get("/").text(), "x");
     }
     until("nothing is under way", || store.statistics().fetching == 0);
-    // A second, then two, then four: each is tried on a kept connection, and on a new one.
+    // The pause before the next attempt is one second, then two, then four. Each attempt uses a kept
+    // connection, and then a new one.
     let most = 3 + 2 * start.elapsed().as_secs() as usize;
     assert!(origin.requests() <= most + 2, "{} requests", origin.requests());
     fixture.stop();
 }
 
-/// An exchange that waits for another worker's fetch is woken by it. The best of many rounds
-/// counts: a machine may be busy for one, but a worker that only polls now and then is late in
-/// each.
+/// An exchange that waits for another worker's fetch is woken by that worker. Only the best of many
+/// rounds counts: a busy machine may be late in one round, but a worker that only polls now and then
+/// is late in each.
 #[test]
 fn another_workers_fetch_wakes_waiting_exchanges_at_once() {
     for has_own_tables in [false, true] {
@@ -466,7 +469,7 @@ fn another_workers_fetch_wakes(has_own_tables: bool) {
     });
     let mut clients: Vec<_> = (0..12).map(|_| fixture.client()).collect();
     let (mut best, mut rounds) = (Duration::MAX, 0);
-    // A worker that polls every 200 ms is later than this in each.
+    // A worker that polls every 200 ms is later than this in each round.
     let is_late = |best| best > Duration::from_millis(150) || store.statistics().collapsed == 0;
     while is_late(best) && rounds < 60 {
         let round = rounds;
@@ -480,9 +483,9 @@ fn another_workers_fetch_wakes(has_own_tables: bool) {
     fixture.stop();
 }
 
-/// 304 and 206 are for clients that have a copy, or want a part (RFC 9110 §15.4.5, §15.3.7). The
-/// cache requests the whole without conditions, to store it: then neither is an answer, whatever
-/// the client has.
+/// A server sends 304 to a client that has a copy, and 206 to a client that wants a part (RFC 9110
+/// §15.4.5, §15.3.7). The cache requests the whole content without conditions, to store it: then
+/// neither is a valid response, whatever copy the client has.
 #[test]
 fn a_reply_to_another_request_is_no_answer() {
     let count = AtomicUsize::new(0);
@@ -494,7 +497,7 @@ fn a_reply_to_another_request_is_no_answer() {
                 let fields = "ETag: \"a\"\r\nCache-Control: max-age=0, stale-if-error=60\r\n";
                 request.say(reply(fields, "old"))
             }
-            // Of another one than the cache has.
+            // The validator is not the one of the stored response.
             _ => request.say("HTTP/1.1 304 X\r\nETag: \"b\"\r\n\r\n"),
         }
     });
@@ -510,8 +513,8 @@ fn a_reply_to_another_request_is_no_answer() {
     let own = ["If-None-Match: \"b\"", "Cache-Control: no-store"];
     assert_eq!(client.request("GET", "/304", &own).status, 304, "and here");
     assert_eq!(client.request("POST", "/304", &["Content-Length: 0"]).status, 304);
-    // A stale response is not confirmed by such a reply either: when the validator is another one,
-    // the cache sends the request without conditions.
+    // Such a reply does not confirm a stale response either: if its validator differs, the cache sends
+    // the request again without conditions.
     assert_eq!(client.get("/old").text(), "old");
     let before = origin.requests();
     let reply = client.get("/old");
@@ -519,14 +522,15 @@ fn a_reply_to_another_request_is_no_answer() {
     assert_eq!(origin.requests(), before + 2);
     assert_eq!(store.statistics().fetching, 0);
     fixture.stop();
-    // Without a cache nothing is left out, and the conditions are the client's affair.
+    // Without a cache the front end adds no conditions and removes none, so it forwards the 304.
     let fixture = Fixture::before(&origin.url());
     assert_eq!(fixture.get("/304").status, 304);
     fixture.stop();
 }
 
-/// Where a cache was consulted, a page has its result. An earlier answer has no such field, as RFC
-/// 9211 §2 requires: see the front end's `own.rs`.
+/// If the cache was consulted, an error page contains the cache's result. A response that is made
+/// before that has no such field, as RFC 9211 §2 recommends (SHOULD NOT): see the front end's
+/// `own.rs`.
 #[test]
 fn pages_say_what_the_cache_did_too() {
     let origin = Origin::start(|_| false);
@@ -558,8 +562,9 @@ fn pages_say_what_the_cache_did_too() {
     fixture.stop();
 }
 
-/// RFC 5861 §4 leaves freshness out of account where an origin fails, a client's wish for it too; that
-/// nothing be used which the origin has not confirmed is another wish (RFC 9111 §5.2.1.4).
+/// RFC 5861 §4: when an origin fails, freshness is ignored, including the freshness that a client
+/// demands. A client's demand to use nothing that the origin has not confirmed (RFC 9111 §5.2.1.4) is
+/// not ignored.
 #[test]
 fn a_wish_for_something_younger_is_none_for_an_error() {
     for is_down in [false, true] {

@@ -1,4 +1,4 @@
-//! The server's own statistics tell of the cache and of the origins.
+//! The server's own statistics include the cache and the origins.
 
 use super::*;
 use pollux_cache::Store;
@@ -8,12 +8,12 @@ use pollux_sys::Call;
 use pollux_testkit::{Port, origin::Origin};
 use serde_json::Value;
 
-/// As the program prints them.
+/// Returns the statistics as the program prints them.
 fn printed(statistics: &Statistics) -> Value {
     serde_json::from_str(&statistics.to_json("")).unwrap()
 }
 
-/// A front end with a cache, of either kind of engine.
+/// Starts a front end with a cache, with either kind of engine.
 fn start(origins: &[&str], architecture: Architecture) -> Fixture {
     Fixture::new(origins, |config, frontend| {
         config.architecture = architecture;
@@ -48,7 +48,8 @@ fn statistics_count_outcomes_and_connections_to_origins() {
         let last = printed(&fixture.stop());
         assert_eq!((&last["origins"], &last["cache"]["hits"]), (origins, &2.into()));
 
-        // One of two origins is dead: requests that are its turn are tried again at the other.
+        // One of two origins does not run: requests that are assigned to it are sent again to the
+        // other.
         let fixture = start(&[&origin.url(), &dead], architecture);
         let mut client = fixture.client();
         for target in ["/1", "/2", "/3", "/4"] {
@@ -80,7 +81,7 @@ fn a_short_hit_is_one_receive_and_one_send() {
         }
         let calls = fixture.server.statistics().system_calls.since(&before);
         assert_eq!(calls.of(Call::Recv), 100, "{target}: {calls:?}");
-        // What does not fit into the socket at once is sent by further calls.
+        // Bytes that do not fit into the socket at once are sent by further calls.
         if sends > 0 {
             assert_eq!((calls.of(Call::Send), calls.of(Call::Sendmsg)), (sends, of_two));
         } else {

@@ -1,4 +1,4 @@
-//! Clients and origins that go away.
+//! Clients and origins that disconnect.
 
 use super::*;
 use pollux_testkit::origin::Origin;
@@ -48,7 +48,8 @@ fn a_client_that_has_closed_its_side_may_still_read() {
         let mut client = send("/");
         assert_eq!(client.reply().text(), "late", "{engine}");
         assert!(client.is_closed(), "{engine}");
-        // Where nothing comes for seconds it is taken for gone.
+        // If no response begins for some seconds, the server treats the half-closed client as
+        // disconnected.
         assert!(never.is_closed(), "{engine}");
         until("the origin's connection has ended", || origin.ended() >= 1);
         fixture.stop();
@@ -71,8 +72,8 @@ fn a_stop_lets_requests_end_that_an_origin_is_answering() {
     stopping.join().unwrap();
 }
 
-/// An origin that resets its connections at random places, and receives requests all the while: every answer
-/// is either whole and the right one, or an error, or cut.
+/// The origin resets or cuts off some connections while it receives requests. Every response must be
+/// complete and belong to its request, or be an error, or be cut off.
 #[test]
 fn no_reply_is_ever_anothers() {
     let origin = Origin::start(|request| {

@@ -1,5 +1,6 @@
-//! Each thing once under every mechanism, with each of its options, in both disciplines, and in every
-//! architecture of threads; those of processes have the same in the tests of the program.
+//! Each feature once on every mechanism, with each of its options, in both disciplines, and in every
+//! architecture with threads. The tests of the program do the same for the architectures with
+//! processes.
 
 use super::{handover::receiver, *};
 use pollux_cache::Store;
@@ -12,7 +13,7 @@ use std::{
     path::Path,
 };
 
-/// Every mechanism with each value of its own options.
+/// Returns every mechanism with each value of its own options.
 fn specs() -> Vec<MechanismSpec> {
     let mut specs: Vec<MechanismSpec> = Vec::new();
     for description in registry::ALL {
@@ -26,7 +27,8 @@ fn specs() -> Vec<MechanismSpec> {
     specs
 }
 
-/// Echoes what it is sent, and what it is upgraded to.
+/// Starts an origin that sends the body of a request back, and after an upgrade every byte that it
+/// receives.
 fn origin() -> Origin {
     Origin::start(|request| {
         if request.field("upgrade").is_some() {
@@ -80,7 +82,7 @@ fn does_all(origin: &Origin, receiver: &Path, name: &str, change: impl FnOnce(&m
     }
     client.socket().shutdown(std::net::Shutdown::Write).unwrap();
     assert!(client.is_closed(), "{name}");
-    // Iterative serves one after the other.
+    // The iterative architecture serves one connection at a time.
     drop(client);
     let mut client = fixture.client();
     client.socket().write_all(b"GET /given HTTP/1.1\r\nHost: t\r\n\r\n").unwrap();
@@ -110,7 +112,8 @@ fn everything_works_under_every_mechanism_and_in_every_architecture_of_threads()
         for interest in [Discipline::Eager, Discipline::PerState] {
             does_all(&origin, &path, &format!("{spec}, {interest:?}"), |config| {
                 config.mechanism = MechanismChoice::Named(spec.clone());
-                // Beside other tests it would not get descriptors that are low enough.
+                // While other tests run, `select` would not get low enough descriptors without its own
+                // file table.
                 config.own_file_tables =
                     (spec.name == "select").then(pollux_testkit::own_file_tables);
                 config.interest = interest;

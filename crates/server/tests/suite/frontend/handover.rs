@@ -1,4 +1,4 @@
-//! Connections that another process is given.
+//! Connections that are handed over to another process.
 
 use super::*;
 use pollux_server::config::{LogConfig, LogTarget};
@@ -18,7 +18,7 @@ pub(crate) mod receiver;
 
 type Given = Receiver<(Vec<u8>, TcpStream)>;
 
-/// A receiver that keeps what it is given for the test.
+/// Starts a receiver that passes the connections to the test.
 fn receive(path: &Path) -> Given {
     let (give, given) = channel();
     let listener = receiver::listen(path).unwrap();
@@ -52,7 +52,7 @@ fn a_connection_is_given_with_what_was_read_of_it() {
         let fixture = handing(&path, |config, _| serve_with(config, engine));
         let mut client = fixture.client();
         assert_eq!(client.get("/file").text(), "of the site", "{engine}: files come first");
-        // A file, and then what is none with a part of its body, in one go.
+        // A request for a file, and then a request for no file with a part of its body, in one write.
         let file = "GET /file HTTP/1.1\r\nHost: t\r\n\r\n";
         let head = "POST /app?x HTTP/1.1\r\nhOST:  t\r\nContent-Length: 10\r\n\r\n";
         client.send(format!("{file}{head}half "));
@@ -64,7 +64,8 @@ fn a_connection_is_given_with_what_was_read_of_it() {
         assert_eq!(counts().count(Counter::HandedOver), 1, "{engine}");
         let events = fixture.server.statistics().count(Counter::Events);
         client.send("a body");
-        // It is blocking: else this would say that nothing has come.
+        // The descriptor is blocking: otherwise this read would fail with EAGAIN when no input has
+        // arrived yet.
         let mut rest = [0; 6];
         theirs.read_exact(&mut rest).unwrap();
         assert_eq!(&rest, b"a body", "{engine}");
@@ -76,7 +77,7 @@ fn a_connection_is_given_with_what_was_read_of_it() {
         assert!(after < events + 15, "{engine}: {} events of what is not its own", after - events);
         theirs.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\ngiven").unwrap();
         assert_eq!(client.reply().text(), "given", "{engine}");
-        // Nobody else has it open.
+        // No other process or thread has the connection open.
         drop(theirs);
         let mut end = Vec::new();
         let _ = client.socket().read_to_end(&mut end);
@@ -124,12 +125,12 @@ fn a_receiver_that_is_missing_or_full_is_a_503() {
         assert_eq!(reply.field("retry-after"), Some("1"), "{engine}");
         assert_eq!(client.get("/file").text(), "of the site", "{engine}: it goes on");
         drop(client);
-        // There, but it takes nothing: at last its queue is full.
+        // The receiver listens but accepts no connection, so that its queue becomes full at last.
         let listener = receiver::listen(&path).unwrap();
         let mut held = Vec::new();
         let full = (0..20_000).find_map(|_| {
             let mut client = fixture.client();
-            // A long head fills it sooner.
+            // A long head fills the queue sooner.
             client.send(format!("GET /app HTTP/1.1\r\nHost: t\r\nX: {}\r\n\r\n", "x".repeat(7000)));
             let is_given = || fixture.server.statistics().count(Counter::HandedOver) as usize;
             let before = held.len();
@@ -145,8 +146,8 @@ fn a_receiver_that_is_missing_or_full_is_a_503() {
         let reply = full.expect("a queue has an end");
         assert_eq!(error(&reply), (503, "destination_unavailable".into()), "{engine}");
         let mut client = held.pop().unwrap();
-        // What is in the queue is lost with the process that should accept it; the next process is
-        // found.
+        // The messages in the queue are lost when the process that should accept them ends; the server
+        // finds the next process.
         drop(listener);
         std::fs::remove_file(&path).unwrap();
         let given = receive(&path);
@@ -205,7 +206,7 @@ fn a_path_is_handed_over_whatever_files_there_are_and_logged() {
     );
 }
 
-/// What docs/handover.md shows is what is sent.
+/// The program in docs/handover.md receives what the server sends.
 #[test]
 fn the_receiver_of_the_documentation_works() {
     if Command::new("python3").arg("-V").output().is_err() {

@@ -1,9 +1,11 @@
-//! Origins that misbehave: what a client receives, and what becomes of the connection.
+//! Origins that misbehave: the response that the client receives, and the state of the connection
+//! afterwards.
 
 use super::*;
 use pollux_testkit::{Port, origin::Origin};
 
-/// An origin that answers each request with this, and then closes the connection or not.
+/// Starts an origin that answers each request with `reply`; `keeps` decides whether it keeps the
+/// connection open.
 fn saying(reply: Vec<u8>, keeps: bool) -> Origin {
     Origin::start(move |request| {
         request.body();
@@ -22,8 +24,8 @@ fn what_is_no_reply_or_no_safe_one_is_a_502() {
         ("", "connection_terminated"),
         ("HTTP/1.1 200 OK\r\nContent-", "http_response_incomplete"),
         ("SSH-2.0-OpenSSH\r\n", "http_protocol_error"),
-        // Fewer than three digits would be left of these; and behind the first one, which was taken for
-        // none yet, a second head came.
+        // A status below 100 would be written with fewer than three digits. Regression: such a first
+        // head was treated as not yet sent, and a second head followed it.
         ("HTTP/1.1 000 X\r\nContent-Length: 5\r\n\r\nab", "http_protocol_error"),
         ("HTTP/1.1 099 X\r\nContent-Length: 2\r\n\r\nab", "http_protocol_error"),
         (
@@ -49,7 +51,7 @@ fn what_is_no_reply_or_no_safe_one_is_a_502() {
         let mut client = fixture.client();
         let answer = client.get("/");
         assert_eq!(error(&answer), (502, why.into()), "{reply:.60}");
-        // The client's connection is as good as before.
+        // The client's connection is as usable as before.
         assert_eq!(client.get("/file").text(), "of the site");
         assert_eq!(origin.requests(), 1, "nothing new was to be had: {reply:.60}");
         fixture.stop();
@@ -69,7 +71,7 @@ fn what_is_no_reply_or_no_safe_one_is_a_502() {
     fixture.stop();
 }
 
-/// A reply that is not whole must not look whole, however the client finds the end.
+/// An incomplete reply must not look complete, in whatever way the client detects the end.
 #[test]
 fn a_truncated_reply_stays_truncated() {
     on_every_engine(|engine| {
@@ -83,7 +85,7 @@ fn a_truncated_reply_stays_truncated() {
             let mut client = fixture.client();
             client.send("GET / HTTP/1.1\r\nHost: t\r\n\r\n");
             let all = String::from_utf8(client.read_to_end_or_reset()).unwrap();
-            // Else the server would wait for it to close, too.
+            // Otherwise the server would wait until the client closes its side, too.
             drop(client);
             assert!(all.starts_with("HTTP/1.1 200 OK\r\n"), "{engine}: {all}");
             assert!(all.contains("half") && !all.ends_with("0\r\n\r\n"), "{engine}: {all}");
@@ -123,7 +125,8 @@ fn bytes_behind_a_reply_end_the_connection_and_answer_no_request() {
     }
 }
 
-/// Where localhost is ::1 as well, a kept connection that was closed may be followed by a refused one.
+/// If localhost is also ::1, the front end may meet a refused connection after a kept connection that
+/// was closed.
 #[test]
 fn a_closed_connection_and_a_refused_one_cost_no_request() {
     let origin = Origin::start(|request| request.number == 1 && request.ok("x"));
@@ -135,7 +138,7 @@ fn a_closed_connection_and_a_refused_one_cost_no_request() {
 
 #[test]
 fn a_kept_connection_that_was_closed_costs_no_request() {
-    // Answers once, and closes when the next request comes.
+    // The origin answers one request, and closes the connection when the next one arrives.
     let closing = || {
         Origin::start(|request| {
             if request.number == 2 {
@@ -150,17 +153,18 @@ fn a_kept_connection_that_was_closed_costs_no_request() {
         let fixture = Fixture::new(&[&origin.url()], |config, _| serve_with(config, engine));
         let mut client = fixture.client();
         assert_eq!(client.get("/").text(), "0");
-        // Sent once more, since that is safe.
+        // The front end sends the request once more, which is safe for GET.
         assert_eq!(client.get("/").text(), "0", "{engine}");
         assert_eq!((origin.connections(), origin.requests()), (2, 3), "{engine}");
-        // Nobody knows whether it was done: it is not done twice.
+        // The front end cannot know whether the origin has executed the POST, so it does not send it
+        // again.
         client.send("POST / HTTP/1.1\r\nHost: t\r\nContent-Length: 2\r\n\r\nab");
         let answer = client.reply();
         assert_eq!(error(&answer), (502, "connection_terminated".into()), "{engine}");
         assert_eq!(origin.requests(), 4, "{engine}");
         fixture.stop();
     });
-    // Not for ever.
+    // The front end does not retry without end.
     let origin = Origin::start(|request| {
         request.number == 1 && request.target() == "/first" && request.ok("x")
     });

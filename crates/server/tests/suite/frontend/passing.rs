@@ -1,4 +1,4 @@
-//! What is passed on, and to whom.
+//! Requests and replies that are forwarded, and the choice of the origin.
 
 use super::*;
 use pollux_server::config::{ForwardedPolicy, HostPolicy};
@@ -34,7 +34,7 @@ fn requests_and_replies_are_passed_on_and_connections_kept() {
         assert_eq!(client.reply().text(), "POST /p 5", "{engine}");
         client.send("PUT /p HTTP/1.1\r\nHost: t\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n3\r\nyou\r\n0\r\n\r\n");
         assert_eq!(client.reply().text(), "PUT /p 8", "{engine}");
-        // Pipelined, with the site's own file between them.
+        // Pipelined, with a request for the site's own file between them.
         client.send("GET /1 HTTP/1.1\r\nHost: t\r\n\r\nGET /file HTTP/1.1\r\nHost: t\r\n\r\nGET /2 HTTP/1.1\r\nHost: t\r\n\r\n");
         assert_eq!(client.reply().text(), "GET /1 0", "{engine}");
         assert_eq!(client.reply().text(), "of the site", "{engine}");
@@ -91,7 +91,7 @@ fn paths_have_their_origins_and_origins_their_turns() {
         [got("/api"), got("/api/x"), got("/apix"), got("/file")],
         ["c", "c", "a", "of the site"]
     );
-    // GET requests for the file are answered by the site.
+    // The site answers GET requests for the file.
     let mut client = fixture.client();
     assert_eq!(client.request("DELETE", "/file", &[]).text(), "b");
     assert_eq!(client.request("OPTIONS", "*", &[]).text(), "a");
@@ -126,7 +126,7 @@ fn what_must_not_be_passed_on_is_answered_here() {
     client.send("CONNECT a:80 HTTP/1.1\r\nHost: a:80\r\n\r\n");
     assert_eq!(client.reply().status, 405);
     assert!(client.is_closed());
-    // What could be read in two ways reaches nobody.
+    // A request that could be read in two ways is not forwarded.
     for request in [
         "POST / HTTP/1.1\r\nHost: t\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
         "POST / HTTP/1.1\r\nHost: t\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\nhello",
@@ -163,7 +163,8 @@ fn old_clients_are_served_as_they_can_be() {
     fixture.stop();
 }
 
-/// RFC 9112 §5.1: it is removed before a reply is passed on, and refused in a request.
+/// RFC 9112 §5.1: a proxy removes this white space before it forwards a reply, and refuses a request
+/// that contains it.
 #[test]
 fn white_space_before_a_colon_is_not_passed_on() {
     let origin = Origin::start(|request| {
@@ -183,7 +184,7 @@ fn white_space_before_a_colon_is_not_passed_on() {
     fixture.stop();
 }
 
-/// Servers that people have: another Pollux, and Python's.
+/// Real servers: another Pollux, and Python's.
 #[test]
 fn real_origins_are_passed_on_unchanged() {
     let directory = tempfile::tempdir().unwrap();
@@ -216,7 +217,7 @@ fn real_origins_are_passed_on_unchanged() {
     let port = line.split(" port ").nth(1).and_then(|rest| rest.split(' ').next()).unwrap();
     let fixture = Fixture::before(&format!("http://127.0.0.1:{port}"));
     let mut client = fixture.client();
-    // It speaks HTTP/1.0, and closes each connection.
+    // Python's server speaks HTTP/1.0, and closes each connection.
     for _ in 0..3 {
         assert!(client.get("/large").body == content);
         assert_eq!(client.get("/none").status, 404);

@@ -1,4 +1,4 @@
-//! Origins that people have: nginx and Apache httpd, where they are installed.
+//! Real origins: nginx and Apache httpd, where they are installed.
 
 use super::*;
 use pollux_testkit::Port;
@@ -11,11 +11,11 @@ use std::{
 
 const MODULES: &str = "/usr/lib/apache2/modules";
 
-/// KillOnDrop with the test.
+/// An origin's process, which is ended with the test.
 struct Peer(Child);
 
 impl Peer {
-    /// Nothing where the program is not installed.
+    /// Starts the program. Returns `None` where it is not installed.
     fn start(program: &str, arguments: &[&str]) -> Option<Self> {
         let mut command = Command::new(program);
         command.args(arguments).stdout(Stdio::null()).stderr(Stdio::null());
@@ -31,14 +31,14 @@ impl Peer {
 
 impl Drop for Peer {
     fn drop(&mut self) {
-        // Apache's children end with their parent, if that gets SIGTERM and is not killed.
+        // Apache's children end with their parent only if the parent gets SIGTERM and is not killed.
         let pid = rustix::process::Pid::from_child(&self.0);
         let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
         let _ = self.0.wait();
     }
 }
 
-/// A site whose files are readable for the user that the peer switches to.
+/// Creates a site whose files are readable for the user that the peer switches to.
 fn site() -> (TempDir, Vec<u8>) {
     let directory = tempfile::tempdir().unwrap();
     fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o755)).unwrap();
@@ -100,7 +100,7 @@ fn apache_is_passed_on_unchanged() {
     }
     let (directory, content) = site();
     let path = directory.path().display();
-    // It listens on no UNIX socket.
+    // Apache does not listen on UNIX sockets.
     let port = Port::reserve();
     let address = port.address();
     let mut configuration = format!(

@@ -23,7 +23,7 @@ fn a_request_that_finds_all_connections_in_use_waits_for_one() {
     for client in &mut clients {
         client.send("GET / HTTP/1.1\r\nHost: t\r\n\r\n");
     }
-    // Some give up while they wait.
+    // Some clients disconnect while they wait.
     clients.truncate(25);
     for client in &mut clients {
         assert_eq!(client.reply().text(), "done");
@@ -44,7 +44,7 @@ fn a_request_that_waits_too_long_gets_an_error() {
     });
     let fixture = Fixture::new(&[&origin.url()], |_, frontend| {
         frontend.connections = 1.try_into().unwrap();
-        // How long he waits; a dial may take as long.
+        // The time for which a request waits in the queue; a connection attempt may take as long.
         frontend.connect_timeout = Duration::from_secs(3);
     });
     let mut first = fixture.client();
@@ -64,7 +64,8 @@ fn connections_are_kept_as_many_and_as_long_as_it_says() {
     for (timeout, ended) in [(Duration::from_secs(600), 4), (Duration::from_millis(500), 6)] {
         let count = AtomicUsize::new(0);
         let origin = Origin::start(move |request| {
-            // None is free before all have one.
+            // The origin answers no request before all have a connection, so that none of them is free
+            // for another request.
             count.fetch_add(1, SeqCst);
             until("all requests are at an origin", || count.load(SeqCst) >= 6);
             request.ok("done")

@@ -1,4 +1,5 @@
-//! https origins: what is verified, what becomes of connections, and how failures are reported.
+//! https origins: the verification of certificates, the use of connections, and the reports of
+//! failures.
 
 mod client_certificates;
 mod peer;
@@ -15,7 +16,7 @@ use std::{
     net::ToSocketAddrs as _,
 };
 
-/// A front end before `origins`, which trusts `authority` alone.
+/// Starts a front end for `origins` that trusts only `authority`.
 fn before(authority: &Authority, origins: &[&str], change: impl FnOnce(&mut Config)) -> Fixture {
     Fixture::new(origins, |config, frontend| {
         frontend.tls = Some(OriginTls::new(&ClientTrust::File(authority.file())).unwrap());
@@ -69,7 +70,8 @@ fn requests_bodies_and_tunnels_pass_on_every_engine() {
         drop(client);
         let statistics = fixture.stop();
         let opened = statistics.count(Counter::OriginOpened);
-        // Where localhost is ::1 as well, on which this origin does not listen, that address may be tried first.
+        // If localhost is also ::1, on which this origin does not listen, that address may be tried
+        // first.
         let refused = statistics.count(Counter::OriginFailures);
         assert!(opened == 1 && refused <= other_addresses(), "{engine}: {opened}, {refused}");
     });
@@ -118,13 +120,13 @@ fn sessions_are_resumed() {
     assert_eq!(kinds, ["Full", "Resumed", "Resumed", "Resumed"]);
 }
 
-/// The number of localhost's addresses besides 127.0.0.1.
+/// Returns the number of localhost's addresses besides 127.0.0.1.
 fn other_addresses() -> u64 {
     let all = ("localhost", 0).to_socket_addrs().expect("localhost has an address");
     all.filter(|address| !address.is_ipv4()).count() as u64
 }
 
-/// The type of RFC 9209 with which a front end before `origin` answers.
+/// Returns the status and the error type (RFC 9209) with which a front end for `origin` answers.
 fn failure(authority: &Authority, origin: &str) -> (u16, String) {
     let fixture = before(authority, &[origin], |_| {});
     let reply = fixture.get("/");
@@ -158,7 +160,8 @@ fn an_origin_that_speaks_no_tls_is_named_so() {
     let plain =
         Origin::start(|request| request.say("HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nsecret"));
     let url = format!("https://localhost:{}", plain.address().port());
-    // The ClientHello is no request: this origin waits for the end of a line, or answers with an error.
+    // A ClientHello is not an HTTP request: `plain` waits for the end of a line, or answers with an
+    // error.
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let answers = format!("https://localhost:{}", listener.local_addr().unwrap().port());
     thread::spawn(move || {
@@ -192,14 +195,14 @@ fn an_alert_is_reported_with_its_number() {
     let server = Server::start(config).unwrap();
     let Listen::Tcp(address) = server.addresses()[0] else { panic!() };
     let url = format!("https://localhost:{}", address.port());
-    // certificate_required: RFC 8446 §6.2.
+    // The alert certificate_required: RFC 8446 §6.2.
     let expected = (502, "tls_alert_received; alert-id=116".to_owned());
     assert_eq!(failure(&authority, &url), expected);
     server.stop(Duration::from_secs(10)).unwrap();
 }
 
-/// A response that ends with its connection is whole only after close_notify: anybody on the way can
-/// close a connection.
+/// A response that ends with its connection is complete only after close_notify: any device on the
+/// path can close a connection.
 #[test]
 fn a_response_without_close_notify_is_incomplete() {
     let authority = Authority::new();
@@ -228,7 +231,7 @@ fn an_origin_that_closes_idle_connections_costs_no_request() {
     let authority = Authority::new();
     let origin = TlsOrigin::start(&authority.identity("localhost"), |stream, head| {
         echo(stream, head);
-        // Without close_notify, as many servers do.
+        // The connection is closed without close_notify, as many servers do.
         false
     });
     let fixture = before(&authority, &[&origin.url("localhost")], |_| {});

@@ -1,4 +1,4 @@
-//! Upgrades: from HTTP to another protocol, and bytes to and fro from then on.
+//! Upgrades from HTTP to another protocol, after which bytes are forwarded in both directions.
 
 use super::*;
 use pollux_testkit::origin::Origin;
@@ -8,7 +8,7 @@ const UPGRADE_REQUEST: &str = "GET /chat HTTP/1.1\r\nHost: t\r\nConnection: Upgr
 const SWITCHED: &str =
     "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n";
 
-/// Switches, greets, and echoes.
+/// Starts an origin that switches protocols, sends a greeting, and echoes.
 fn echoing() -> Origin {
     Origin::start(|request| {
         assert_eq!(request.field("upgrade"), Some("websocket"));
@@ -30,7 +30,7 @@ fn expect(client: &mut Client, wanted: &[u8]) {
     assert_eq!(String::from_utf8_lossy(&got), String::from_utf8_lossy(wanted));
 }
 
-/// The head of the switch, byte by byte, so that nothing behind it is lost.
+/// Reads the head of the 101 response byte by byte, so that no byte after it is lost.
 fn switched(client: &mut Client) -> String {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
@@ -61,7 +61,7 @@ fn an_upgrade_is_a_tunnel() {
         client.socket().shutdown(std::net::Shutdown::Write).unwrap();
         assert!(client.is_closed(), "{engine}");
         until("both ends are closed", || origin.ended() == 1);
-        // It was none of the connections that are limited or kept.
+        // The tunnel did not count as one of the connections to origins that are limited or kept.
         assert_eq!(fixture.get("/file").text(), "of the site", "{engine}");
         fixture.stop();
     });

@@ -1,4 +1,4 @@
-//! On a file of this host.
+//! The guestbook on a file of this host.
 
 use super::*;
 
@@ -20,7 +20,7 @@ fn every_mechanism_has_a_guestbook() {
     }
 }
 
-/// Two servers of this process have one file, as two workers do.
+/// Two servers of this process share one file, as two workers do.
 #[test]
 fn servers_share_a_file() {
     let directory = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! Servers that are no Redis, or a bad one.
+//! Stores that are not Redis, or that misbehave.
 
 use super::*;
 use std::{
@@ -8,7 +8,8 @@ use std::{
     time::Instant,
 };
 
-/// A server that reads something and then says `reply` to each connection, in pieces, and closes.
+/// Starts a server that reads some bytes from each connection, sends `reply` in pieces, and closes the
+/// connection.
 fn server(reply: &'static [u8]) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();

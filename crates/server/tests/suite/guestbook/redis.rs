@@ -1,4 +1,4 @@
-//! On a real Redis: every policy, every way in, and what it says when it cannot.
+//! The guestbook on a real Redis: every connection policy, every kind of address, and the errors.
 
 use super::*;
 use pollux_testkit::{http::PATIENCE, redis::Redis};
@@ -12,7 +12,7 @@ fn pooled(count: usize) -> StoreConnections {
     StoreConnections::Pooled(NonZeroUsize::new(count).unwrap())
 }
 
-/// The next visit, tried again until it is answered, as long as a test may.
+/// Visits until the response is not a 503, for at most `PATIENCE`.
 fn recovers(fixture: &Fixture) -> Reply {
     let start = Instant::now();
     loop {
@@ -72,14 +72,15 @@ fn names_passwords_databases_and_unix_sockets_lead_to_it() {
         format!("unix://{path}?db=5&password=se+cret"),
     ] {
         let fixture = Fixture::new("epoll-et", at(&url), StoreConnections::default());
-        // Each in a database of its own: the first visit there.
+        // Each URL selects another database, so this is the first visit there.
         assert_eq!(visitor(&visit(&mut fixture.client())), 1, "{url}");
         has_a_guestbook(&fixture);
         fixture.stop();
     }
 }
 
-/// What stands behind a login that is refused is not executed, as another user or elsewhere.
+/// Commands that follow a refused login are not executed, neither as another user nor in another
+/// database.
 #[test]
 fn nothing_is_done_behind_a_login_that_is_refused() {
     let Some(redis) = Redis::start(&[]) else { return };
@@ -105,7 +106,7 @@ fn nothing_is_done_behind_a_login_that_is_refused() {
     fixture.stop();
 }
 
-/// An ACL's user whom everybody may be (`nopass`) is that user, and not the default one.
+/// An ACL user without a password (`nopass`) is used as that user, and not as the default user.
 #[test]
 fn a_user_without_a_password_is_that_user() {
     let Some(redis) = Redis::start(&[]) else { return };
@@ -121,7 +122,7 @@ fn a_user_without_a_password_is_that_user() {
     }
 }
 
-/// Clients that reset while Redis is silent leave no connections to it behind.
+/// Clients that reset their connections while Redis is silent leave no open connections to Redis.
 #[test]
 fn clients_that_reset_leave_no_connections_to_redis() {
     const CLIENTS: usize = 50;
@@ -143,7 +144,7 @@ fn clients_that_reset_leave_no_connections_to_redis() {
     fixture.stop();
 }
 
-/// Connections of this host that are open to a port of it (proc_pid_net(5)).
+/// Returns the number of established connections of this host to this port (proc_pid_net(5)).
 fn established_to(port: u16) -> usize {
     const ESTABLISHED: &str = "01";
     let remote = format!(":{port:04X}");
@@ -156,7 +157,7 @@ fn established_to(port: u16) -> usize {
     table.lines().skip(1).filter(is_one).count()
 }
 
-/// Waits for it, as long as a test may.
+/// Waits until `is_so` returns true, for at most `PATIENCE`.
 fn until(what: &str, is_so: impl Fn() -> bool) {
     let start = Instant::now();
     while !is_so() {
@@ -196,16 +197,16 @@ fn a_silent_redis_delays_no_client_for_long() {
     for client in &mut waiting {
         client.send("GET /guestbook HTTP/1.1\r\nHost: test\r\n\r\n");
     }
-    // The loop goes on meanwhile: this is answered, and none of them is.
+    // The event loop continues: this request is answered, and none of the waiting ones is.
     assert_eq!(fixture.client().get("/").text(), "static");
     for client in &waiting {
         client.socket().set_nonblocking(true).unwrap();
         let early = client.socket().peek(&mut [0]).map_err(|error| error.kind());
         client.socket().set_nonblocking(false).unwrap();
-        // Unless the machine is so busy that their time is over by now.
+        // On a very busy machine the timeout of these requests may be over by now.
         assert!(early == Err(ErrorKind::WouldBlock) || start.elapsed() > Duration::from_secs(4));
     }
-    // One of them goes away while it waits.
+    // One of the clients disconnects while it waits.
     waiting.pop();
     for client in &mut waiting {
         assert_eq!(client.reply().status, 503);
@@ -228,7 +229,7 @@ fn an_error_of_redis_is_reported_and_ends_when_redis_recovers() {
     ] {
         assert_eq!(redis.command(refuse), "+OK");
         if allow.is_empty() {
-            // Connections that are logged in stay so; a new connection is refused.
+            // Connections that are logged in stay logged in; a new connection is refused.
             redis.command("AUTH x");
             let other = at(&format!("redis://127.0.0.1:{}", redis.port));
             let other = Fixture::new("epoll-et", other, StoreConnections::PerRequest);

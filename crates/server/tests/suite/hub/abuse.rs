@@ -1,4 +1,5 @@
-//! Subscribers that read slowly or not at all, many at a time, and publishers that flood: nobody else notices.
+//! Subscribers that read slowly or not at all, many at a time, and publishers that flood: other
+//! clients are not affected.
 
 use super::*;
 use std::thread;
@@ -38,7 +39,7 @@ fn many_that_never_read_cost_no_memory_and_no_time() {
     assert!(grown < 100 << 20, "{grown} bytes for {} subscribers", silent.len());
 }
 
-/// The memory of this process, in which the hub is.
+/// Returns the memory of this process, which includes the hub, in bytes.
 fn resident_bytes() -> usize {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).unwrap();
@@ -60,7 +61,7 @@ fn a_flood_of_updates_delays_no_plain_request_for_long() {
             })
         })
         .collect();
-    // Answered while the flood comes, each within the client's patience.
+    // The server answers these requests during the flood, each within the client's timeout.
     for _ in 0..20 {
         assert_eq!(hub.request("GET", "/", &[]).status, 404);
     }

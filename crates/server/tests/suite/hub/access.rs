@@ -11,7 +11,7 @@ fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs()
 }
 
-/// A hub in which everybody needs a token.
+/// Starts a hub in which every client needs a token.
 fn strict(change: impl FnOnce(&mut HubConfig)) -> Hub {
     let directory = tempfile::tempdir().unwrap();
     let key = directory.path().join("key");
@@ -30,7 +30,7 @@ fn sign(typ: &str, claims: &Value) -> String {
     encode(&header, claims, &EncodingKey::from_secret(SECRET.as_bytes())).unwrap()
 }
 
-/// A token of dialect 1 for one action on one topic.
+/// Returns a token of dialect 1 for one action on one topic.
 fn token(action: &str, topic: &str, seconds: u64) -> String {
     sign(
         "at+jwt",
@@ -47,7 +47,7 @@ fn token(action: &str, topic: &str, seconds: u64) -> String {
     )
 }
 
-/// A token of dialect 0.
+/// Returns a token of dialect 0.
 fn old_token(action: &str, topic: &str) -> String {
     sign("JWT", &json!({"mercure": {action: [topic]}}))
 }
@@ -110,7 +110,8 @@ fn private_updates_reach_only_those_with_permission() {
     assert_eq!([anonymous.data(), stranger.data()], ["public", "public"]);
     assert_eq!([friend.data(), friend.data()], ["secret", "public"]);
     assert_eq!([old_friend.data(), old_friend.data()], ["secret", "public"]);
-    // The same for what is replayed, and no identifier of it is disclosed.
+    // The same holds for replayed updates, and the hub does not disclose the identifier of a private
+    // update.
     let since = format!("Last-Event-ID: {secret}");
     let mut anonymous = hub.subscribe("match=a", &[&since]);
     assert_eq!(anonymous.field("last-event-id"), Some("earliest"));
@@ -135,7 +136,7 @@ fn subscribers_need_a_token_unless_the_hub_says_otherwise() {
         (&format!("{target}&authorization={good}"), vec![], 200),
         (&target, vec![bearer(&good), bearer(&good)], 400),
         (&format!("{in_query}&access_token={good}"), vec![], 400),
-        // The first of them counts alone: field, query, cookie.
+        // Only the first token counts, in the order field, query, cookie.
         (&in_query, vec![bearer("bad")], 401),
         (&format!("{target}&access_token=bad"), vec![bearer(&good)], 200),
         (
@@ -165,7 +166,7 @@ fn the_token_comes_before_everything_else() {
     let reply = hub.request("POST", PATH, &[&bearer(&publisher)]);
     assert_eq!(reply.status, 400);
     assert!(reply.text().contains("topic"), "{}", reply.text());
-    // In dialect 0 the query of a publisher may have the token, too.
+    // In dialect 0 a publisher may also send the token in the query.
     for (name, token) in [("authorization", old_token("publish", "*")), ("access_token", publisher)]
     {
         let target = format!("{PATH}?{name}={token}");

@@ -101,7 +101,7 @@ fn a_reconnect_gets_what_was_missed_once_and_in_order() {
     let mut polyfill = hub.subscribe(&format!("{by_query}&lastEventId={}", ids[8]), &[]);
     let fresh = hub.subscribe("match=a", &[]);
     assert_eq!(fresh.field("last-event-id"), None);
-    // Without a value, nothing is missing, and the response has the field nevertheless.
+    // With an empty identifier the hub replays no update, but the response has the field.
     let mut empty = hub.subscribe("match=a&last_event_id=", &[]);
     assert_eq!(empty.field("mercure-last-event-id"), Some("earliest"));
     let mut empty_field = hub.subscribe(&by_query, &["Last-Event-ID: "]);
@@ -156,7 +156,7 @@ fn a_long_poll_answers_at_once_later_or_with_nothing() {
         assert_eq!(poll.join().unwrap().text(), format!("id: {second}\ndata: 2\n\n"));
         assert_eq!(since(&second, 1).status, 204);
     });
-    // One that left while it waited is no trouble for the next update.
+    // A client that disconnects while it waits does not disturb the next update.
     let mut gone = hub.client();
     gone.send(format!("GET {target} HTTP/1.1\r\nHost: h\r\nPrefer: wait=20\r\n\r\n"));
     std::thread::sleep(Duration::from_millis(200));
@@ -241,7 +241,7 @@ fn a_history_on_disk_survives_a_restart() {
     for i in 3..9 {
         assert_eq!(all.data(), i.to_string());
     }
-    // Nobody else may have the file.
+    // No other server may open the file.
     let mut config = HubConfig::new(PATH);
     config.anonymous = true;
     config.publish_anonymous = true;

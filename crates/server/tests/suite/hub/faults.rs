@@ -1,4 +1,4 @@
-//! Clients that misbehave harm nobody else.
+//! Clients that misbehave do not harm other clients.
 
 use super::*;
 
@@ -10,7 +10,8 @@ fn garbage_behind_a_subscription_is_thrown_away_up_to_a_bound() {
         stream.reader.get_mut().write_all(b"GET / HTTP/1.1\r\n\r\n garbage").unwrap();
         hub.publish("a", "still here");
         assert_eq!(stream.data(), "still here", "{mechanism:?}");
-        // More than that is abuse. The write may fail, as the hub closes the connection.
+        // More input than the bound is abuse. The write may fail, because the hub closes the
+        // connection.
         let _ = stream.reader.get_mut().write_all(&vec![b'x'; 200_000]);
         assert_eq!(stream.event(), None, "{mechanism:?}");
         hub.publish("a", "and goes on");
@@ -79,7 +80,7 @@ fn a_form_of_another_kind_is_415_and_other_methods_405() {
          topic=a"
     ));
     assert_eq!(client.reply_to("POST").status, 415);
-    // The connection goes on.
+    // The connection stays open.
     let reply = client.request("DELETE", PATH, &[]);
     assert_eq!(reply.status, 405);
     assert!(reply.field("allow").is_some());

@@ -13,7 +13,7 @@ use std::{
 const OLD: &str = "0123456789abcdef0123456789abcdef";
 const NEW: &str = "fedcba9876543210fedcba9876543210";
 
-/// Base64 for URLs, without padding (RFC 7515 §2).
+/// Encodes base64 for URLs, without padding (RFC 7515 §2).
 fn base64(bytes: &[u8]) -> String {
     const DIGITS: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
     let mut text = String::new();
@@ -35,7 +35,7 @@ fn set(keys: &[Value]) -> String {
     json!({"keys": keys}).to_string()
 }
 
-/// The status of an update with a token that this key signed.
+/// Returns the status of an update with a token that was signed with this key.
 fn status(hub: &Hub, id: &str, secret: &str) -> u16 {
     let header = Header { kid: Some(id.into()), ..Header::new(Algorithm::HS256) };
     let claims = json!({"mercure": {"publish": ["*"]}});
@@ -58,7 +58,7 @@ fn a_file_is_read_again_and_one_that_is_broken_changes_nothing() {
     std::fs::write(&path, set(&[key("1", OLD)])).unwrap();
     let hub = start(KeySource::File(path.clone()));
     assert_eq!((status(&hub, "1", OLD), status(&hub, "2", NEW)), (200, 401));
-    // Both are valid while the issuer changes its key.
+    // Both keys are valid while the issuer replaces its key.
     std::fs::write(&path, set(&[key("1", OLD), key("2", NEW)])).unwrap();
     wait_until("the second key", || status(&hub, "2", NEW) == 200);
     assert_eq!((status(&hub, "1", OLD), status(&hub, "1", NEW)), (200, 401), "by its identifier");
@@ -78,10 +78,10 @@ fn a_file_is_read_again_and_one_that_is_broken_changes_nothing() {
 fn a_url_is_fetched_at_intervals_and_a_failure_changes_nothing() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}/keys", listener.local_addr().unwrap());
-    // What the issuer answers: nothing yet.
+    // The issuer's response: no keys yet.
     let answer = Arc::new(Mutex::new((503, String::new())));
     let current = answer.clone();
-    // It ends with the process.
+    // The thread runs until the process ends.
     thread::spawn(move || {
         for socket in listener.incoming() {
             let mut socket = BufReader::new(socket.unwrap());
@@ -98,7 +98,7 @@ fn a_url_is_fetched_at_intervals_and_a_failure_changes_nothing() {
         }
     });
     let hub = start(url.parse().unwrap());
-    // It serves, and no token is valid.
+    // The hub already serves, but no token is valid.
     assert_eq!(status(&hub, "1", OLD), 401);
     *answer.lock().unwrap() = (200, set(&[key("1", OLD)]));
     wait_until("the first key", || status(&hub, "1", OLD) == 200);

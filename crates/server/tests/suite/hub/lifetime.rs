@@ -1,4 +1,4 @@
-//! `--hub-max-lifetime`: a stream ends after some time, whatever its token says.
+//! `--hub-max-lifetime`: a stream ends after some time, whatever the expiry of its token.
 
 use super::*;
 
@@ -19,7 +19,8 @@ fn a_stream_ends_with_its_last_chunk_and_the_next_one_continues() {
     assert_eq!(stream.event(), None);
     let elapsed = started_at.elapsed();
     assert!(stream.has_end, "without the last chunk the client would take it for a failure");
-    // Not as soon as it has become old, and never later; machines that test are busy.
+    // A stream ends at a random time between half of the maximum lifetime and all of it; the margins
+    // allow for busy machines.
     let (least, most) = (Duration::from_millis(1900), Duration::from_millis(4700));
     assert!((least..most).contains(&elapsed), "{elapsed:?}");
     let mut rest = String::new();
@@ -63,7 +64,7 @@ fn an_address_gets_its_place_back() {
     let target = format!("{PATH}?match=a");
     assert_eq!(hub.request("GET", &target, &[]).status, 429);
     assert_eq!(stream.event(), None);
-    // The address may have another one.
+    // The address may open another stream.
     let _next = hub.subscribe("match=a", &[]);
 }
 

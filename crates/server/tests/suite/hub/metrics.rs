@@ -1,11 +1,11 @@
-//! What a hub counts, as `/metrics` and `/stats.json` report it.
+//! The counters of a hub, as `/metrics` and `/stats.json` report them.
 
 use super::*;
 use pollux_hub::subscribers::OnLoss;
 use pollux_server::stats::Counter;
 
 impl Hub {
-    /// Waits until counters have values: workers count after they have answered.
+    /// Waits until the counters have these values: workers count after they have answered.
     fn wait_for(&self, expected: &[(Counter, u64)]) {
         wait_until(&format!("{expected:?}"), || {
             let statistics = self.statistics();

@@ -1,4 +1,4 @@
-//! Hubs that share a Redis, which stops, loses its memory, or was never one.
+//! Hubs that share a Redis: the Redis stops, loses its data, or is not a Redis at all.
 
 use super::*;
 use pollux_server::{config::HubStoreConfig, stats::Counter};
@@ -21,7 +21,7 @@ fn is_connected(hub: &Hub) -> (bool, u64) {
     (store.is_connected, store.reconnections)
 }
 
-/// Publishes until it is accepted.
+/// Publishes repeatedly until the hub accepts the update.
 fn publish_at_last(hub: &Hub, data: &str) {
     wait_until("an update is accepted", || {
         let reply = hub.post(&format!("topic=a&data={data}"), &[]);
@@ -49,7 +49,7 @@ fn hubs_of_one_redis_are_one_hub() {
             assert_eq!((&event.id, event.data), (id, round.to_string()));
         }
     }
-    // What another hub acknowledged a moment ago is known to this one, or is waited for.
+    // An update that another hub has just acknowledged is known to this hub, or this hub waits for it.
     for round in 0..50 {
         let id = hubs[0].publish("a", &format!("at {round}"));
         let mut back = hubs[1].subscribe("match=a", &[&format!("Last-Event-ID: {id}")]);
@@ -57,7 +57,8 @@ fn hubs_of_one_redis_are_one_hub() {
         hubs[2].publish("a", &format!("behind {round}"));
         assert_eq!(back.data(), format!("behind {round}"));
     }
-    // A new hub has the history. An identifier that no hub knows begins with the oldest update.
+    // A new hub reads the history. For an identifier that no hub knows, the replay begins with the
+    // oldest update.
     let late = start(&redis);
     let mut back = late.subscribe("match=a", &[&format!("Last-Event-ID: {}", ids[27])]);
     assert_eq!((back.data(), back.data()), ("28".into(), "29".into()));
@@ -84,7 +85,8 @@ fn a_redis_that_stops_and_comes_back_loses_and_repeats_nothing() {
     let reply = hubs[0].post("topic=a&data=refused", &[]);
     assert_eq!(reply.status, 503, "{}", reply.text());
     assert!(reply.field("retry-after").is_some());
-    // What the log has is served; what it may lack cannot be.
+    // The hub serves the updates in its log. It cannot serve a request that may need updates that are
+    // missing there.
     let known = [&format!("Last-Event-ID: {before}")[..]];
     streams.push(hubs[0].subscribe("match=a", &known));
     let target = format!("{PATH}?match=a");
@@ -110,7 +112,7 @@ fn a_redis_that_does_not_reply_is_missing_until_it_does() {
     let mut stream = hub.subscribe("match=a", &[]);
     hub.publish("a", "before");
     redis.pause(true);
-    // Redis may carry it out later: it has received it.
+    // Redis has received this update, and may still execute it later.
     assert_eq!(hub.post("topic=a&data=unconfirmed", &[]).status, 503);
     assert_eq!(hub.post("topic=a&data=refused", &[]).status, 503);
     redis.pause(false);
@@ -144,7 +146,7 @@ fn a_stream_that_is_removed_is_made_again_and_new_updates_arrive_once() {
         for round in 0..8 {
             assert_eq!(stream.data(), format!("new {round}"));
         }
-        // What was removed may have been unread.
+        // The removed updates may include some that the hub had not read.
         assert!(stream.comments.iter().any(|comment| comment.contains("skipped")));
     }
 }
@@ -156,7 +158,7 @@ fn what_left_the_stream_unread_is_skipped_with_a_notice() {
     let mut stream = hub.subscribe("match=a", &[]);
     hub.publish("a", "first");
     assert_eq!(stream.data(), "first");
-    // As if others had been added and removed before this hub read them.
+    // Simulates that other updates were added and removed before this hub read them.
     let script = "local last = redis.call('XREVRANGE', KEYS[1], '+', '-', 'COUNT', 1)[1][1] \
                   redis.call('XSETID', KEYS[1], string.match(last, '%d+') .. '-100') return 'ok'";
     let set = format!("EVAL \"{script}\" 1 pollux-hub:{PATH}");
@@ -225,7 +227,7 @@ fn hostile_servers_make_errors_and_no_harm() {
     ] {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
-        // It ends with the process, as it may be waiting then.
+        // The thread runs until the process ends, because it may be waiting for input.
         thread::spawn(move || {
             while let Ok((mut socket, _)) = listener.accept() {
                 let mut request = [0; 4096];
@@ -244,7 +246,7 @@ fn hostile_servers_make_errors_and_no_harm() {
         server.site.directory = None;
         server.listen = vec!["127.0.0.1:0".parse().unwrap()];
         server.hub = Some(Arc::new(config));
-        // It is refused at the start, or is no Redis to count on.
+        // The hub is refused at the start, or it refuses updates because the store is not usable.
         if let Ok(server) = Server::start(server) {
             let Listen::Tcp(address) = server.addresses()[0] else { panic!("no address") };
             let hub = Hub { server, address };

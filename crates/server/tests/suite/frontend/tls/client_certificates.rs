@@ -1,4 +1,4 @@
-//! What origins learn of clients that show certificates.
+//! The information that origins receive about clients with certificates.
 
 use super::{
     peer::{Authority, exchange, exchange_until_end},
@@ -7,7 +7,7 @@ use super::{
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use rustls::HandshakeKind;
 
-/// A front end over TLS that requests certificates of `authority`.
+/// Starts a front end over TLS that requests certificates of `authority`.
 fn front(authority: &Authority, server: &Identity, origin: &Origin, engine: &str) -> Fixture {
     let (chain, key) = (server.chain.clone(), server.key.clone());
     let settings = TlsConfig {
@@ -21,7 +21,7 @@ fn front(authority: &Authority, server: &Identity, origin: &Origin, engine: &str
     })
 }
 
-/// An origin that answers with the fields about the client that it has received.
+/// Starts an origin that answers with the fields about the client that it has received.
 fn origin() -> Origin {
     Origin::start(|request| {
         let of_client = |line: &&str| {
@@ -61,7 +61,7 @@ fn an_origin_gets_the_verified_certificate_and_no_forged_one() {
     });
 }
 
-/// A client of HTTP/1.0 knows the end of a response by the end of the connection alone.
+/// A client of HTTP/1.0 detects the end of a response only by the end of the connection.
 #[test]
 fn a_cut_response_ends_without_close_notify() {
     let authority = Authority::new();

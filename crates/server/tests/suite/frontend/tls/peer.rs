@@ -1,4 +1,5 @@
-//! TLS servers for the tests: certificates, and an origin of rustls alone that does as a test says.
+//! TLS peers for the tests: certificates, a client, and an origin that uses rustls alone and behaves
+//! as a test chooses.
 
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair, date_time_ymd};
 use rustls::{
@@ -44,17 +45,17 @@ impl Authority {
         Self { directory, issuer: Issuer::new(params, key), certificate }
     }
 
-    /// The file of `--origin-ca`.
+    /// Returns the file for `--origin-ca`.
     pub(super) fn file(&self) -> PathBuf {
         self.directory.path().join("ca.pem")
     }
 
-    /// A certificate for `host`.
+    /// Creates a certificate for `host`.
     pub(super) fn identity(&self, host: &str) -> Identity {
         self.identity_until(host, 4096)
     }
 
-    /// A certificate for `host` that ends with the beginning of `year`.
+    /// Creates a certificate for `host` that expires at the beginning of `year`.
     pub(super) fn identity_until(&self, host: &str, year: i32) -> Identity {
         let mut params = CertificateParams::new(vec![host.to_owned()]).unwrap();
         params.not_before = date_time_ymd(2000, 1, 1);
@@ -80,7 +81,8 @@ impl Authority {
 }
 
 impl Authority {
-    /// A client that trusts this authority, and shows the certificate of `identity`.
+    /// Returns the configuration of a client that trusts this authority and shows the certificate of
+    /// `identity`, if there is one.
     pub(super) fn client(&self, identity: Option<&Identity>) -> Arc<ClientConfig> {
         let mut roots = RootCertStore::empty();
         roots.add(self.certificate.clone()).unwrap();
@@ -99,7 +101,8 @@ impl Authority {
     }
 }
 
-/// Sends `request` to a TLS server and reads until its close_notify; also what the handshake was.
+/// Sends `request` to a TLS server and reads until its close_notify. Returns the reply and the kind of
+/// the handshake.
 pub(super) fn exchange(
     config: &Arc<ClientConfig>,
     address: SocketAddr,
@@ -110,7 +113,7 @@ pub(super) fn exchange(
     (reply, kind)
 }
 
-/// As [`exchange`], and whether there was a close_notify before the end.
+/// Does the same as [`exchange`], and also returns whether a close_notify came before the end.
 pub(super) fn exchange_until_end(
     config: &Arc<ClientConfig>,
     address: SocketAddr,
@@ -128,18 +131,19 @@ pub(super) fn exchange_until_end(
 
 pub(super) type Stream = StreamOwned<ServerConnection, TcpStream>;
 
-/// A handshake: its kind, the name requested, the protocol.
+/// A handshake: its kind, the requested server name, and the protocol chosen with ALPN.
 pub(super) type Handshake = (HandshakeKind, Option<String>, Option<Vec<u8>>);
 
-/// An origin of rustls alone.
+/// An origin that uses rustls alone.
 pub(super) struct TlsOrigin {
     pub(super) address: SocketAddr,
-    /// Each handshake that ended.
+    /// The handshake of the connection of each request that was received.
     pub(super) handshakes: Arc<Mutex<Vec<Handshake>>>,
 }
 
 impl TlsOrigin {
-    /// `answer` has the connection with each request's head, and says whether it goes on.
+    /// Starts an origin. `answer` gets the connection and the head of each request, and returns
+    /// whether the connection stays open.
     pub(super) fn start(
         identity: &Identity,
         answer: impl Fn(&mut Stream, &str) -> bool + Send + Sync + 'static,
@@ -189,7 +193,7 @@ fn read_head(stream: &mut Stream) -> Option<String> {
     Some(head)
 }
 
-/// Answers with the body that came, however long.
+/// Answers with `ok` and the request's body, of any length.
 pub(super) fn echo(stream: &mut Stream, head: &str) -> bool {
     let length = head.lines().find_map(|line| line.strip_prefix("Content-Length: "));
     let length: usize = length.map_or(0, |length| length.parse().unwrap());
