@@ -10,8 +10,7 @@ pub fn raise_descriptor_limit() -> u64 {
     limit.maximum.unwrap_or(u64::MAX)
 }
 
-/// Checks that the hard limit allows `wanted` descriptors in addition to those that the test process
-/// has open.
+/// Checks that the hard limit allows `wanted` descriptors, and 100 more for the test process itself.
 ///
 /// # Errors
 /// The reason why a test must be skipped.

@@ -88,7 +88,7 @@ impl Serve {
         Client::connect(self.address())
     }
 
-    /// Returns what the server has written to standard error so far.
+    /// Returns the server's output on standard error so far.
     pub fn said(&self) -> String {
         let len = self.stderr.metadata().map_or(0, |metadata| metadata.len());
         let mut bytes = vec![0; len as usize];

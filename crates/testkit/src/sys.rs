@@ -60,25 +60,25 @@ pub(crate) fn signal_thread(process: Pid, thread: Pid, signal: i32) {
 unsafe impl GlobalAlloc for CountingAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         allocations::note(layout.size() as i64);
-        // SAFETY: the caller promises what `System` requires.
+        // SAFETY: the caller fulfils the requirements of `System`.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         allocations::note(layout.size() as i64);
-        // SAFETY: the caller promises what `System` requires.
+        // SAFETY: the caller fulfils the requirements of `System`.
         unsafe { System.alloc_zeroed(layout) }
     }
 
     unsafe fn realloc(&self, block: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         allocations::note(size as i64 - layout.size() as i64);
-        // SAFETY: the caller promises what `System` requires.
+        // SAFETY: the caller fulfils the requirements of `System`.
         unsafe { System.realloc(block, layout, size) }
     }
 
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
         allocations::note_free(layout.size() as i64);
-        // SAFETY: the caller promises what `System` requires.
+        // SAFETY: the caller fulfils the requirements of `System`.
         unsafe { System.dealloc(block, layout) }
     }
 }

@@ -1,4 +1,5 @@
-//! `pollux serve --acme` against a real authority (Pebble, `scripts/setup build acme`), and what is refused.
+//! `pollux serve --acme` against a real authority (Pebble, `scripts/setup build acme`), and settings
+//! that are refused.
 
 use crate::users::{USER, number_of_user};
 use pollux_testkit::{
@@ -32,7 +33,8 @@ fn serve(pebble: &Pebble, folder: &Path, arguments: &[&str]) -> Serve {
     serve_by(Path::new(POLLUX), pebble, &pebble.root(), folder, arguments)
 }
 
-/// As [`serve`], with another program and another copy of the authority's root certificate.
+/// Does the same as [`serve`], with another program and another copy of the authority's root
+/// certificate.
 fn serve_by(
     program: &Path,
     pebble: &Pebble,
@@ -54,7 +56,7 @@ fn serve_by(
     Serve::start_command(command)
 }
 
-/// A field of the certificate that the server shows for a name, as `openssl x509` prints it.
+/// Returns a field of the certificate that the server shows for a name, as `openssl x509` prints it.
 fn shown(address: &str, name: &str, field: &str) -> String {
     let script = "openssl s_client -connect \"$0\" -servername \"$1\" </dev/null 2>/dev/null |
                   openssl x509 -noout \"$2\"";
@@ -116,7 +118,7 @@ fn settings_that_cannot_work_are_refused_with_a_remedy() {
 fn a_server_answers_before_it_has_a_certificate() {
     let folder = site();
     let state = folder.path().join("state");
-    // Nothing listens there.
+    // No server listens at this port.
     let directory = format!("https://{}/dir", pollux_testkit::Port::reserve().address());
     let arguments =
         ["--acme", NAME, "--acme-directory", &directory, "--state-dir", state.to_str().unwrap()];
@@ -145,7 +147,7 @@ fn certificates_are_issued_over_tls_and_used_at_once() {
         wait_for_issue(&pebble, &server, NAME);
         wait_for_issue(&pebble, &server, "b.example");
         assert!(server.stop().0.success());
-        // A restart uses what is stored.
+        // After a restart, the server uses the stored certificates.
         let server =
             serve(&pebble, folder.path(), &["--acme", NAME, "--architecture", architecture]);
         assert!(issuer(server.address(), NAME).contains("Pebble"));
@@ -212,7 +214,8 @@ fn a_renewal_that_fails_leaves_the_certificate_in_use() {
     assert!(server.stop().0.success());
 }
 
-/// The server has given the state directory to the user, so its successor can read the certificate and store the next one.
+/// The server has given the state directory to the user, so that its successor can read the
+/// certificate and store the next one.
 #[test]
 #[ignore = "needs Pebble"]
 fn a_successor_without_roots_rights_renews_the_certificate() {

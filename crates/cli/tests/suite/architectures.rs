@@ -1,5 +1,5 @@
-//! The same service in every architecture, as `pollux serve` runs it; what each of them can and
-//! cannot do; what becomes of processes.
+//! The same service in every architecture, as `pollux serve` runs it: the abilities and the limits of
+//! each architecture, and the processes of those that fork.
 
 mod attacks;
 mod conformance;
@@ -19,9 +19,9 @@ use tempfile::TempDir;
 const BINARY: &str = env!("CARGO_BIN_EXE_pollux");
 
 const ALL: [&str; 6] = ["iterative", "forking", "preforked", "threaded", "prethreaded", "event"];
-/// Those that serve several at a time.
+/// The architectures that serve several connections at a time.
 const CONCURRENT: [&str; 5] = ["forking", "preforked", "threaded", "prethreaded", "event"];
-/// Those that have processes.
+/// The architectures that use processes.
 const PROCESSES: [&str; 2] = ["forking", "preforked"];
 
 /// Runs `test` in each of these architectures, all at once.
@@ -35,7 +35,7 @@ fn in_each(architectures: &[&'static str], test: impl Fn(&'static str) + Sync) {
     });
 }
 
-/// A site with an index and a file of `large` bytes.
+/// Creates a site with an index and a file of `large` bytes.
 fn site(large: usize) -> TempDir {
     let directory = tempfile::tempdir().unwrap();
     fs::write(directory.path().join("index.html"), "hello").unwrap();
@@ -43,12 +43,13 @@ fn site(large: usize) -> TempDir {
     directory
 }
 
-/// Bytes that show when some are missing or twice.
+/// Returns bytes in which a missing or a repeated part can be detected.
 fn content(len: usize) -> Vec<u8> {
     (0..len as u64).map(|i| (i.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8).collect()
 }
 
-/// Nothing times out only because the machine is busy, unless `arguments` say so.
+/// Starts a server whose timeouts are so long that no connection times out only because the machine is
+/// busy, unless `arguments` set them.
 fn serve(directory: &Path, architecture: &str, arguments: &[&str]) -> Serve {
     let mut all = vec!["--architecture", architecture];
     if architecture.starts_with("pre") && !arguments.contains(&"--pool") {
@@ -65,7 +66,7 @@ fn serve(directory: &Path, architecture: &str, arguments: &[&str]) -> Serve {
     server
 }
 
-/// Stops the server and checks that it ends well; its last statistics.
+/// Stops the server, checks that it ends successfully, and returns its last statistics.
 fn stop(server: Serve) -> serde_json::Value {
     let children = tree::children(server.pid());
     let (status, last) = server.stop();
@@ -74,5 +75,5 @@ fn stop(server: Serve) -> serde_json::Value {
     last
 }
 
-/// A request after which the server closes.
+/// A request after which the server closes the connection.
 const LAST: &str = "GET / HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n";

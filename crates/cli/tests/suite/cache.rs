@@ -16,15 +16,15 @@ use std::{
 
 const BINARY: &str = env!("CARGO_BIN_EXE_pollux");
 
-/// What the content of a URL is in a version: it names both, and what is missing shows.
+/// Returns the content of a URL in a version. It names both, so that a missing part can be detected.
 fn content(target: &str, version: u32) -> String {
     let sum = target.bytes().fold(7u64, |sum, byte| sum.wrapping_mul(31) + u64::from(byte));
-    // Some short, some that lie in the record, some in pieces.
+    // Some contents are short, some are stored within the record, some in pieces.
     let repeats = [1, 40, 1500, 6000][(sum % 4) as usize] + (sum / 4 % 7) as usize;
     format!("{target} in version {version}\n").repeat(repeats)
 }
 
-/// An origin whose replies all may be kept; the version that it tells can be changed.
+/// Starts an origin whose replies may all be stored. The version in its replies can be changed.
 fn origin() -> (Origin, Arc<AtomicU32>) {
     let version = Arc::new(AtomicU32::new(1));
     let current = version.clone();
@@ -45,7 +45,7 @@ fn origin() -> (Origin, Arc<AtomicU32>) {
     (origin, version)
 }
 
-/// The command of a server before `origin`, that caches.
+/// Returns the command of a caching server for `origin`.
 fn command(origin: &Origin, arguments: &[&str]) -> Command {
     let mut command = Command::new(BINARY);
     command.args(["serve", "--origin", &origin.url(), "--json", "--listen", "127.0.0.1:0"]);
@@ -68,7 +68,7 @@ fn cache(control: &Path, arguments: &[&str]) -> Output {
     command.output().unwrap()
 }
 
-/// What it prints when it succeeds.
+/// Returns the output of `pollux cache`, which must succeed.
 fn printed(control: &Path, arguments: &[&str]) -> String {
     let output = cache(control, arguments);
     let stderr = String::from_utf8_lossy(&output.stderr);
@@ -77,7 +77,7 @@ fn printed(control: &Path, arguments: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// A counter of the cache.
+/// Returns a counter of the cache.
 fn counter(control: &Path, name: &str) -> u64 {
     let line = printed(control, &["stats", "--json"]);
     let first = line.lines().next().unwrap();

@@ -1,9 +1,9 @@
-//! `scripts/cross-check` reads what other generators print: samples of those that are seldom installed.
+//! `scripts/cross-check` reads the output of other generators: tests with samples of generators that
+//! are seldom installed.
 
 use std::{fs, path::Path, process::Command};
 
-/// What the script prints about the samples in a directory, and whether it read all of them
-/// correctly.
+/// Returns whether the script read all samples in a directory correctly, and its output.
 fn self_check(directory: &Path) -> (bool, String) {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/cross-check");
     let output = Command::new("python3").arg(script).arg("--self-check").arg(directory).output();

@@ -10,13 +10,15 @@ use std::{
 };
 use toml::{Table, Value};
 
-/// Shares of what the server answers in a closed loop: its limit lies among them. At the first it has time over.
+/// Fractions of the rate that the server answers in a closed loop; its limit is between them. At the
+/// first fraction the server is not busy all the time.
 const FRACTIONS: [f64; 6] = [0.5, 1.03, 1.04, 1.06, 1.09, 1.3];
-/// How many windows long the time is, at most, between the two readings of a server that has time over.
+/// The longest time, in windows, between the two readings of a server that is not busy all the time.
 const MOST_WINDOW: f64 = 1.1;
 
-/// Two at the same time, around the limit, where the CPU is neither busy all the time nor idle most of it. Before
-/// QEMU's threads took turns, no two of four such runs agreed (docs/runs/2026-11-25-repeat).
+/// Two runs at the same time, around the limit, where the CPU is neither busy all the time nor idle
+/// most of it. Before QEMU's threads took turns, no two of four such runs agreed
+/// (docs/runs/2026-11-25-repeat).
 #[test]
 #[ignore = "slow: a sealed guest, for minutes"]
 fn two_runs_of_many_windows_agree_in_every_byte() {
@@ -37,10 +39,10 @@ fn two_runs_of_many_windows_agree_in_every_byte() {
     let result: Json = serde_json::from_str(&one).unwrap();
     let runs = result["runs"].as_array().unwrap();
     assert_eq!(runs.len(), FRACTIONS.len());
-    // What the generator makes of its figures, when it has sent all, keeps nobody from reading the server's counters.
-    // While it kept its priority to its end, the readings lay 1.24 windows apart
-    // (docs/runs/2026-11-26-generator-priority).
-    // Beyond its limit a server has no time over, and answers for longer than the window.
+    // The generator's computation of its figures, after it has sent all requests, must not delay the
+    // reading of the server's counters. While the generator kept its priority to its end, the readings
+    // were 1.24 windows apart (docs/runs/2026-11-26-generator-priority). Beyond its limit a server is
+    // always busy, and answers for longer than the window.
     let rate = |run: &&Json| run["point"]["rate"].as_f64().unwrap();
     let least = runs.iter().map(|run| rate(&run)).fold(f64::INFINITY, f64::min);
     for run in runs.iter().filter(|run| rate(run) == least) {
@@ -51,7 +53,7 @@ fn two_runs_of_many_windows_agree_in_every_byte() {
     assert!(one == other, "the first line that differs: {}", first_difference(&one, &other));
 }
 
-/// The results of two runs at the same time; none where no guest can run.
+/// Returns the results of two runs at the same time; `None` where no guest can run.
 fn two_at_once(experiment: &Table) -> Option<[String; 2]> {
     let directories = [(); 2].map(|()| tempfile::tempdir().unwrap());
     let results = thread::scope(|scope| {
@@ -65,7 +67,7 @@ fn two_at_once(experiment: &Table) -> Option<[String; 2]> {
     Some([one?, other?].map(|path| fs::read_to_string(path).unwrap()))
 }
 
-/// The number of the first line in which two texts differ, and the line in both.
+/// Returns the number of the first line in which two texts differ, and the line in both.
 fn first_difference(one: &str, other: &str) -> String {
     let mut pairs = one.lines().zip(other.lines()).zip(1..);
     match pairs.find(|((one, other), _)| one != other) {
@@ -74,10 +76,11 @@ fn first_difference(one: &str, other: &str) -> String {
     }
 }
 
-/// Where the result is of one block of an experiment in the deterministic guest; none where that is not to be had.
+/// Runs one block of an experiment in the deterministic guest, and returns the path of the result;
+/// `None` where no such guest can run.
 fn result_of(experiment: &Table, directory: &Path) -> Option<PathBuf> {
     fs::write(directory.join("part.toml"), toml::to_string(experiment).unwrap()).unwrap();
-    // Where the lab looks for the module's sources.
+    // The laboratory looks for the sources of the module there.
     let kmod = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../kmod");
     symlink(kmod, directory.join("kmod")).unwrap();
     let arguments =

@@ -1,6 +1,6 @@
-//! The examples of README and of the help of `serve`, `load` and `idle` are run as they stand: only
-//! addresses, paths below /run and how long they last are this test's. (That all others are taken
-//! is tested in `src/examples.rs`.)
+//! The examples of README and of the help of `serve`, `load` and `idle` are run as they are written:
+//! this test replaces only addresses, paths below /run and durations. (`src/examples.rs` tests that
+//! all other examples are accepted.)
 
 #[path = "../../src/examples/shown.rs"]
 #[allow(dead_code, reason = "the unit tests alone name where an example stands")]
@@ -16,12 +16,12 @@ use std::{
     thread,
 };
 
-/// How long a generator runs whose example sets another time, or none.
+/// How long a generator runs if its example sets another duration, or none.
 const LASTS: &str = "500ms";
-/// The most requests or connections of an example.
+/// The maximum number of requests or connections of an example.
 const MOST: u32 = 200;
 
-/// The examples of `pollux COMMAND` in its help and in README, without the program's name.
+/// Returns the examples of `pollux COMMAND` in its help and in README, without the program's name.
 fn examples(command: &str) -> Vec<Vec<String>> {
     let help = Command::new(env!("CARGO_BIN_EXE_pollux")).args([command, "--help"]).output();
     let help = String::from_utf8(help.expect("it runs").stdout).expect("help in UTF-8");
@@ -35,7 +35,7 @@ fn examples(command: &str) -> Vec<Vec<String>> {
         .collect()
 }
 
-/// A directory with what the examples serve.
+/// Creates a directory with the files that the examples serve.
 fn directory() -> tempfile::TempDir {
     let root = tempfile::tempdir().expect("a directory");
     for site in ["public", "site"] {
@@ -63,7 +63,7 @@ fn start(directory: &Path, words: &[String]) -> Child {
         .expect("it can be started")
 }
 
-/// Puts `value` behind `flag`, or at the end with it.
+/// Sets the value of `flag`, or appends the flag with the value.
 fn set(words: &mut Vec<String>, flag: &str, value: &str) {
     match words.iter().position(|word| word == flag) {
         Some(at) => words[at + 1] = value.into(),
@@ -109,7 +109,8 @@ fn a_server_of_each_example_answers_and_stops() {
         };
         assert_eq!(event["event"], "listening", "{shown}: {event}");
         let address = event["addresses"][0].as_str().expect("an address");
-        // Nobody is behind the origins of the examples, and this client speaks no TLS.
+        // No server runs at the addresses of the examples' origins, and this client does not support
+        // TLS.
         let has_files = !words[1].starts_with("--") && !shown.contains("--tls");
         if has_files && !address.starts_with("unix:") {
             assert_eq!(Client::connect(address).get("/").text(), "hello", "{shown}");
@@ -120,8 +121,8 @@ fn a_server_of_each_example_answers_and_stops() {
     }
 }
 
-/// Runs each example of a generator against `address`, or against `tls_address` if its URL is
-/// `https`, all at once.
+/// Runs each example of a generator, all at once, against `address`, or against `tls_address` if its
+/// URL is `https`.
 fn run(command: &str, address: &str, tls_address: &str) -> Vec<(String, Output)> {
     let directory = directory();
     thread::scope(|scope| {
@@ -155,7 +156,8 @@ fn run(command: &str, address: &str, tls_address: &str) -> Vec<(String, Output)>
 #[test]
 fn a_generator_of_each_example_is_answered() {
     let site = directory();
-    // A generator that holds connections until all are there is silent on the first for some time.
+    // A generator that opens all of its connections before it sends is silent on the first ones for
+    // some time.
     let arguments = ["--workers", "3", "--header-timeout", "300s", "--keep-alive", "300s"];
     let hub = ["--hub", "--hub-anonymous", "--hub-publish-anonymous"];
     let plain = [&arguments[..], &hub].concat();
@@ -166,7 +168,8 @@ fn a_generator_of_each_example_is_answered() {
         let all = run(command, server.address(), over_tls.address());
         assert!(all.len() >= at_least, "only {all:?}");
         for (shown, output) in all {
-            // So many at once on two CPUs: a generator may say that it was the bottleneck (3).
+            // With so many generators at once on two CPUs, a generator may report that it was the
+            // bottleneck (3).
             let status = output.status.code();
             assert!(
                 status == Some(0) || command == "load" && status == Some(3),

@@ -1,6 +1,6 @@
-//! The built-in experiments after Provos and Lever, and all those for the guest, in their quick form
-//! and in seconds: they run, and every claim finds what it judges. What they measure here means
-//! nothing, but for counts.
+//! The built-in experiments after Provos and Lever, and all experiments for the guest, in their quick
+//! form and within seconds: they run, and every claim finds the data that it judges. The measured
+//! values here mean nothing, except for counts.
 
 mod hurried;
 
@@ -32,8 +32,8 @@ fn runs_and_judges(id: &str) {
     assert!(directory.path().join("out/report.html").is_file());
 }
 
-/// Every variant that this kernel has is measured at every point, and every claim about them has
-/// its figure.
+/// Checks that every variant that this kernel offers is measured at every point, and that every claim
+/// about these variants has its figure.
 fn assert_measured_and_judged(id: &str, result: &Json) {
     let runs = result["runs"].as_array().unwrap();
     let unavailable: Vec<&str> = result["variants"]
@@ -56,13 +56,13 @@ fn assert_measured_and_judged(id: &str, result: &Json) {
     let of = |run: &Json| format!("{} {}", run["variant"], run["point"]);
     let made: Vec<String> = runs.iter().map(of).collect();
     assert!(runs.len() >= variants * points, "{id}: of {variants} × {points} {made:?}");
-    // Where nothing is measured, and why, stands in the file.
+    // The file of the experiment names the points that are not measured, with the reason.
     let file = &result["experiment"];
     let places = ["variant", "left_out", "left-out"].map(|name| file[name].as_array());
     let meant: Vec<Json> =
         places.into_iter().flatten().flatten().map(|it| it["because"].clone()).collect();
     for run in runs {
-        // Where FD_SETSIZE ends it, the server says so.
+        // If FD_SETSIZE ends the run, the server says so.
         let is_full = run["reason"].as_str().is_some_and(|it| it.contains("accepting stops at"));
         let is_meant = meant.contains(&run["reason"]) || is_full;
         assert!(
@@ -73,7 +73,7 @@ fn assert_measured_and_judged(id: &str, result: &Json) {
         );
     }
     let runs: Vec<&Json> = runs.iter().filter(|run| run["status"] != "failed").collect();
-    // A busy machine may have kept a generator from its work, here and there or nearly altogether.
+    // A busy machine may have kept a generator from its work, in some runs or in nearly all.
     let lost: Vec<_> =
         runs.iter().filter(|run| run["status"] != "valid").map(|run| &run["reason"]).collect();
     assert!(lost.len() < runs.len(), "{id}: no run counts: {lost:#?}");
@@ -84,10 +84,10 @@ fn assert_measured_and_judged(id: &str, result: &Json) {
     let claims = result["claims"].as_array().unwrap();
     assert!(!claims.is_empty(), "{id}");
     for claim in claims {
-        // One pass decides nothing; what speaks of a mechanism that is not there cannot be judged.
+        // One pass decides nothing; a claim about a mechanism that the kernel lacks cannot be judged.
         let verdict = claim["verdict"].as_str().unwrap();
         let parts = claim["parts"].as_array().unwrap();
-        // Of a reply rate, on a busy machine.
+        // A reply rate may be 0 on a busy machine.
         let is_zero =
             |part: &Json| part["note"].as_str().unwrap_or_default().contains("is 0 or less on one");
         // A claim whose run was lost is undecided, with that run's own reason.
@@ -97,21 +97,22 @@ fn assert_measured_and_judged(id: &str, result: &Json) {
         assert!(undecided, "{id}: {}: {verdict}", claim["id"]);
         for part in parts {
             let note = part["note"].as_str().unwrap_or_default();
-            // Beside a figure stands why no number of blocks would decide it: it is a limit's.
+            // A figure may have a note that no number of blocks would decide the claim, because the
+            // figure is a limit.
             let is_limit = ["its limit", "only a bound", "may be higher"]
                 .iter()
                 .any(|words| note.contains(words));
             let has_figure = part["estimate"].is_object();
             assert_eq!(note.is_empty() || is_limit, has_figure, "{id}: {claim}");
             let missing = note.starts_with("the runs have no") || note.contains("not measured");
-            // In so short a load a hybrid may never have gone to its partner.
+            // In so short a load a hybrid may never have switched to its partner.
             let has_stayed = id == "provos-hybrid" && note.ends_with("partner_after_load_ns");
             assert!(!missing || has_stayed, "{id}: {}: {note}", claim["id"]);
         }
     }
 }
 
-/// The experiments whose place is the guest, in one guest.
+/// The experiments that are made for the guest, all in one guest.
 #[test]
 #[ignore = "slow: an experiment in seconds"]
 fn those_that_need_a_guest() {
@@ -122,7 +123,7 @@ fn those_that_need_a_guest() {
         fs::write(directory.path().join(format!("{id}.toml")), hurried(id)).unwrap();
         script += &format!("; $1 lab run {id}.toml --quick --out {id} >&2");
     }
-    // What was put away of delay and loss, and of probes, is away.
+    // The probes, and the files for delay and loss, must have been removed.
     script += "; cat /sys/kernel/debug/kprobes/list; ls /dev/shm";
     let module = concat!(env!("CARGO_MANIFEST_DIR"), "/../../kmod/devpoll");
     let program = env!("CARGO_BIN_EXE_pollux");
@@ -153,13 +154,13 @@ fn metric(run: &Json, name: &str) -> f64 {
     run["metrics"][name].as_f64().unwrap_or_else(|| panic!("no {name}: {}", run["metrics"]))
 }
 
-/// The module's own count of driver polls is the kernel's, and both are what each way to wait is
-/// known for.
+/// Checks that the module's own count of driver polls agrees with the kernel's, and that both are
+/// typical for each mechanism.
 fn assert_polls_of_a_wait(run: &Json) {
     let watched = run["point"]["watched"].as_f64().unwrap();
     let polls = metric(run, "kernel_calls_per_wait.tcp_poll");
-    // A scan polls all. On a busy machine the kernel may still be delivering the byte when a wait
-    // begins: that wait sleeps, and scans again.
+    // A scan polls every descriptor. On a busy machine the kernel may still be delivering the byte
+    // when a wait begins: that wait sleeps, and scans again.
     let scans = |polls: f64| {
         let scans = polls / watched;
         assert!((1.0..1.5).contains(&scans), "{polls} polls a wait, {watched} watched");
@@ -170,7 +171,8 @@ fn assert_polls_of_a_wait(run: &Json) {
             scans(polls);
             scans(metric(run, "details_per_wait.driver_polls"));
         }
-        // Those that are ready, the one that was, and one whose interest changed.
+        // These mechanisms poll the descriptors that are ready, the one that was ready before, and one
+        // whose interest changed.
         _ if ["half", "all"].iter().any(|pattern| run["point"]["ready"] == **pattern)
             || run["point"]["ready"].as_f64() > Some(1.0) =>
         {
@@ -185,14 +187,15 @@ fn assert_polls_of_a_request(run: &Json) {
     let polls = metric(run, "kernel_calls_per_wait.tcp_poll");
     match run["variant"].as_str().unwrap() {
         "poll" => assert!(polls >= idle, "{polls} a wait, {idle} idle"),
-        // What came in one wait, and was ready in the one before: not what is idle.
+        // The mechanism polls the descriptors that were reported by this wait or ready in the one
+        // before, not the idle ones.
         other if idle > 100.0 => assert!(polls < idle, "{other}: {polls} a wait, {idle} idle"),
         _ => {}
     }
 }
 
-/// No reply from a distant client arrives before its time, and as many connections are idle as
-/// configured.
+/// Checks that no reply from a distant client arrives too early, and that as many connections are idle
+/// as configured.
 fn assert_distance(run: &Json, clients: &Json) {
     let round_trip_s = 2.0 * clients["delay-ms"].as_f64().unwrap() / 1e3;
     assert_eq!(run["raw"]["open"].as_array().unwrap().len(), 5);
@@ -278,8 +281,8 @@ fn provos_fig14() {
     runs_and_judges("provos-fig14");
 }
 
-/// The trigger and what it does: with the short queue a burst overflows it and everything is handed over; the same
-/// burst, server and rate with a queue that has room hand nothing over.
+/// Tests the trigger and its effect: with the short queue a burst overflows it and all connections are
+/// handed over; the same burst, server and rate with a queue that has room hand over none.
 #[test]
 #[ignore = "slow: an experiment in seconds"]
 fn provos_overflow() {
@@ -301,7 +304,8 @@ fn provos_overflow() {
     assert!(matches!(at_bursts("handoff-long"), None | Some((0.0, 0.0))));
 }
 
-/// What is left of the phase before is no reply of this one: it is measured when that is over.
+/// The replies that remain from the previous phase must not count in this one: measuring begins when
+/// they are over.
 #[test]
 #[ignore = "slow: an experiment in seconds"]
 fn provos_hybrid() {
@@ -322,7 +326,7 @@ fn provos_hybrid_quiet() {
     runs_and_judges("provos-hybrid-quiet");
 }
 
-/// These have a Redis, an origin and other servers around them.
+/// These experiments need a Redis, an origin and other servers.
 mod with_others {
     use super::*;
 
@@ -330,7 +334,7 @@ mod with_others {
         pollux_sys::find_program(program).is_some()
     }
 
-    /// The result of one with a Redis; none where there is none.
+    /// Returns the result of an experiment with a Redis; `None` where Redis is not installed.
     fn with_redis(id: &str) -> Option<Json> {
         if !has("redis-server") {
             assert!(std::env::var_os("POLLUX_REDIS_REQUIRED").is_none(), "no redis-server");
@@ -357,7 +361,7 @@ mod with_others {
             assert!(command.contains("--store redis://127.0.0.1:"), "{command}");
             assert!(metric(run, "redis_cpu_us_per_request") > 0.0);
         }
-        // As many processes as clients, and not more than it has.
+        // As many processes as clients, and not more than the pool has.
         let pools = of(&result, "preforked");
         assert_eq!(pools.len(), 1, "{pools:?}");
         assert!(pools[0]["commands"][0].as_str().unwrap().contains("--pool 20"), "{}", pools[0]);
@@ -383,7 +387,8 @@ mod with_others {
         }
     }
 
-    /// What comes to the origin is what a hit, a miss and a document that all want at once are.
+    /// The requests that reach the origin are those that a hit, a miss and a document that all clients
+    /// request at once must cause.
     #[test]
     #[ignore = "slow: an experiment in seconds"]
     fn frontend() {
@@ -393,7 +398,7 @@ mod with_others {
         for run in of(&result, "epoll-et").into_iter().chain(of(&result, "nginx")) {
             let fetches = metric(run, "origin_requests");
             match run["point"]["request"].as_str().unwrap() {
-                // It was requested once before.
+                // The document was requested once before.
                 "hit" if run["variant"] == "epoll-et" => assert_eq!(fetches, 0.0, "of hits"),
                 "hit" => assert!(fetches <= 3.0, "{fetches} of hits"),
                 "miss" => assert!(metric(run, "origin_requests_per_request") > 0.8, "{run}"),
@@ -401,14 +406,14 @@ mod with_others {
                 _ => {
                     assert_eq!(fetches, 0.0, "what was stored is there");
                     assert_eq!(metric(run, "objects_stored"), 1000.0);
-                    // Its URL, four or five fields and a byte.
+                    // The own bytes of an object: its URL, four or five fields and one byte.
                     let (all, beside) = ("user_bytes_per_object", "user_overhead_bytes_per_object");
                     let own = metric(run, all) - metric(run, beside);
                     assert!((150.0..600.0).contains(&own), "{own} bytes of its own: {run}");
                 }
             }
         }
-        // The floor answers with the bytes of a hit.
+        // The floor server answers with the bytes of a hit.
         let of_a_hit = |name: &str| {
             let hits = of(&result, name)
                 .into_iter()
@@ -419,13 +424,13 @@ mod with_others {
             load["bytes_received"].as_f64().unwrap() / replies
         };
         let (floor, hit) = (of_a_hit("floor"), of_a_hit("epoll-et"));
-        // Its age may have a digit more.
+        // The age of the hit may have one digit more.
         assert!((floor - hit).abs() < 3.0, "{floor} bytes, of a hit {hit}");
     }
 }
 
-/// Apache is stopped, all are answered, and the laboratory draws it: what the demo writes is a result of its
-/// format.
+/// Apache is stopped, all requests are answered, and the laboratory draws the figure: the demo writes
+/// a result in the laboratory's format.
 #[test]
 #[ignore = "slow: an experiment in seconds"]
 fn the_demo_of_a_front_end_ends_with_its_figure() {
@@ -463,7 +468,8 @@ fn the_demo_of_a_front_end_ends_with_its_figure() {
     assert!(page.contains("The experiment has no claim."), "{page}");
 }
 
-/// All of them speak https but `plain`; what the kernel cannot do is not available, with the reason.
+/// All variants except `plain` use https; a variant that the kernel does not support is not available,
+/// with the reason.
 #[test]
 #[ignore = "slow: an experiment in seconds"]
 fn tls_idle() {
@@ -488,8 +494,8 @@ fn tls_idle() {
     }
 }
 
-/// The server has one worker more where one cannot hold all connections, and their memory is
-/// reported.
+/// The server has one more worker where one worker cannot hold all connections, and the memory of the
+/// connections is reported.
 #[test]
 #[ignore = "slow: an experiment in seconds"]
 fn capacity() {

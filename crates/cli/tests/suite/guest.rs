@@ -2,15 +2,15 @@
 
 use std::process::{Command, Output};
 
-/// `pollux` with this subcommand, which starts a guest, and these arguments.
+/// Returns the command `pollux SUBCOMMAND ARGUMENTS`, which starts a guest.
 pub(crate) fn pollux(subcommand: &str, arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_pollux"));
     command.arg(subcommand).args(arguments);
     command
 }
 
-/// The output of `command`, which ran in a guest and succeeded; none, and why, where no guest can
-/// run at all.
+/// Returns the output of `command`, which ran in a guest and succeeded. Where no guest can run at all,
+/// prints the reason and returns `None`.
 pub(crate) fn success_of(command: &mut Command) -> Option<Output> {
     let output = command.output().unwrap();
     let text = String::from_utf8_lossy(&output.stderr);

@@ -1,4 +1,4 @@
-//! `pollux serve --hub`, `pollux push` and `pollux subscribe`, as a user runs them; and curl.
+//! `pollux serve --hub`, `pollux push` and `pollux subscribe`, as a user runs them; also curl.
 
 #[path = "hub/full_disk.rs"]
 mod full_disk;
@@ -25,7 +25,7 @@ fn serve(arguments: &[&str]) -> (tempfile::TempDir, Serve) {
     (directory, server)
 }
 
-/// A program whose lines are read as they come.
+/// A program whose output is read line by line while it runs.
 struct Reader {
     child: Child,
     lines: Receiver<String>,
@@ -146,7 +146,7 @@ fn a_subscriber_goes_on_where_it_was_when_the_hub_is_back() {
         directory.path(),
         &["--hub", "--hub-anonymous", "--hub-publish-anonymous", "--listen", &address],
     );
-    // Its history is empty: it sends what it has from the beginning.
+    // The history of the new hub is empty: it sends its updates from the beginning.
     assert!(push(&again, &["--topic", "a", "--data", "2"]).status().unwrap().success());
     assert_eq!(reader.line(), "2");
 }

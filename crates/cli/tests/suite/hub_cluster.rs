@@ -22,10 +22,10 @@ const PATH: &str = "/.well-known/mercure";
 const HUBS: usize = 3;
 /// How long anything may take on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(120);
-/// The identifier of the last update, behind which nobody reads.
+/// The identifier of the last update, after which no subscriber reads.
 const LAST: &str = "last";
 
-/// Where each hub listens now, and what publishers have seen.
+/// The current addresses of the hubs, and the results that publishers have seen.
 struct Cluster {
     addresses: [Mutex<SocketAddr>; HUBS],
     acknowledged: AtomicUsize,
@@ -81,8 +81,8 @@ impl Cluster {
         attempts
     }
 
-    /// Reads until the last update. Returns the updates that arrived and the number of connections that the
-    /// subscriber made: after a break it connects to the next hub.
+    /// Reads until the last update. Returns the updates that arrived and the number of connections
+    /// that the subscriber made: when a connection ends, the subscriber connects to the next hub.
     fn subscribe(&self, subscriber: usize) -> (Arrivals, usize) {
         let (mut arrivals, mut connections) = (Vec::new(), 0);
         let started_at = Instant::now();
@@ -98,11 +98,12 @@ impl Cluster {
         }
     }
 
-    /// Reads from a hub what is behind an update. Whether the last update has come.
+    /// Reads the updates after `last` from a hub. Returns whether the last update of all has arrived;
+    /// `None` if the connection or the request failed.
     fn read(&self, hub: usize, last: &str, arrivals: &mut Arrivals) -> Option<bool> {
         let mut socket = TcpStream::connect(self.address(hub)).ok()?;
         socket.set_read_timeout(Some(PATIENCE)).ok()?;
-        // The events of HTTP/1.0 have no chunks.
+        // Events in HTTP/1.0 are sent without chunks.
         let request = format!("GET {PATH}?match=* HTTP/1.0\r\nLast-Event-ID: {last}\r\n\r\n");
         socket.write_all(request.as_bytes()).ok()?;
         let mut lines = BufReader::new(socket).lines().map_while(Result::ok);
@@ -161,7 +162,8 @@ fn post(connection: &mut Option<TcpStream>, address: SocketAddr, id: &str) -> Op
     Some(status)
 }
 
-/// Subscribers at each hub, rounds of faults, and the pause between two updates of a publisher.
+/// Runs the cluster with this many subscribers at each hub and rounds of faults, and with this pause
+/// between two updates of a publisher.
 fn run(subscribers: usize, rounds: usize, is_long: bool, pause: Duration) {
     let Some(mut redis) = Redis::start(&["--appendonly", "yes", "--appendfsync", "always"]) else {
         return;
@@ -187,7 +189,7 @@ fn run(subscribers: usize, rounds: usize, is_long: bool, pause: Duration) {
         .collect();
     cluster.wait_for_progress(100);
     for round in 0..rounds {
-        // The last hub is never killed: its subscribers stay connected, whatever Redis does.
+        // The last hub is never killed: its subscribers stay connected, also when Redis fails.
         let killed = round % (HUBS - 1);
         hubs[killed].signal(Signal::KILL);
         cluster.wait_for_progress(50);
@@ -199,7 +201,7 @@ fn run(subscribers: usize, rounds: usize, is_long: bool, pause: Duration) {
         wait_until("a refusal", || cluster.refused.load(Ordering::SeqCst) > refused);
         redis.start_again();
         cluster.wait_for_progress(50);
-        // As if the network had failed: connections stay, and nothing comes through.
+        // Simulates a failure of the network: connections stay open, and no data passes.
         redis.pause(true);
         redis.wait_until_request_pending();
         if is_long {
@@ -249,8 +251,9 @@ fn three_hubs_lose_and_repeat_nothing_for_long() {
     run(10, 8, true, Duration::from_millis(2));
 }
 
-/// Hubs that find no stream at the same time begin one, not one each: subscribers would take the epoch of the second one for
-/// a loss, and get a notice that they missed something.
+/// If several hubs find no stream at the same time, only one of them begins a new stream: otherwise
+/// subscribers would treat the epoch of the second stream as a loss, and would get a notice of missed
+/// updates.
 #[test]
 fn one_hub_alone_begins_a_stream() {
     const ROUNDS: usize = 60;

@@ -1,4 +1,4 @@
-//! `pollux idle` as a program: what it says, and its exit statuses.
+//! `pollux idle` as a program: its output, and its exit statuses.
 
 use crate::load_server::Server;
 use rustix::process::{Pid, Signal, kill_process};
@@ -61,8 +61,8 @@ fn idle_holds_connections_and_reports() {
     assert!(server.counters.heads()[40].starts_with("GET /of/the/url HTTP/1.1\r\n"));
 }
 
-/// Ends `pollux idle` with three connections to a server that answers so many of them; one that has
-/// answered all closes them first, and is silent from then on.
+/// Ends `pollux idle` with three connections to a server that answers `answered` of them. If the
+/// server has answered all, it closes them first, and is silent from then on.
 fn idle_of_three(answered: usize) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
@@ -75,7 +75,7 @@ fn idle_of_three(answered: usize) {
         let held: bool = wait.recv().unwrap();
         if held {
             streams.clear();
-            // It has noticed, and tries again.
+            // `pollux idle` has noticed the closing, and connects again.
             streams.push(listener.accept().unwrap().0);
         }
         (listener, streams)
@@ -93,7 +93,7 @@ fn idle_of_three(answered: usize) {
         assert_eq!(next()["event"], "holding");
     }
     is_time.send(holds).unwrap();
-    // When all have connected it hears signals.
+    // `pollux idle` handles signals once all connections are established.
     let _server = serving.join().unwrap();
     kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
     let statistics = next();

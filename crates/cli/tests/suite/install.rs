@@ -1,5 +1,4 @@
-//! `make install` into a directory of the test's own, with the program that was built for the
-//! tests.
+//! `make install` into a temporary directory, with the program that was built for the tests.
 
 use std::{
     fs,
@@ -46,7 +45,7 @@ fn program_completions_and_man_pages_are_installed() {
     let pages: Vec<_> = fs::read_dir(usr.join("share/man/man1")).unwrap().collect();
     assert!(pages.len() >= 11, "{pages:?}");
 
-    // bash really completes: names of experiments, and of mechanisms.
+    // bash itself completes names of experiments and of mechanisms.
     let completed = |words: &str| {
         let script = format!(
             ". '{}'; COMP_WORDS=({words}); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1)); \

@@ -1,23 +1,24 @@
-//! What a request, a wait and a delivery of the push hub cost in instructions, against the figures in
-//! `instructions.toml`: a slow-down fails the build, on whatever machine.
+//! The instructions that a request, a wait and a delivery of the push hub cost, compared with the
+//! figures in `instructions.toml`: a slow-down fails the build, on any machine.
 //!
-//! A sealed guest runs this program, whose clocks count instructions there. Where its kernel, the
-//! compiler and QEMU are those of the figures, the margin is one per cent. Elsewhere figures are
-//! compared by their ratio to the floor server (`pollux lab floor`) in the same guest.
+//! A sealed guest runs this program; the guest's clocks count instructions. If its kernel, the
+//! compiler and QEMU are those of the committed figures, the margin is one per cent. Otherwise figures
+//! are compared by their ratio to the floor server (`pollux lab floor`) in the same guest.
 //!
-//! `POLLUX_INSTRUCTIONS=write cargo test --package pollux --test suite instructions` writes the figures anew;
-//! the difference belongs into the commit that makes it.
+//! `POLLUX_INSTRUCTIONS=write cargo test --package pollux --test suite instructions` writes new
+//! figures; the difference belongs in the commit that causes it.
 //!
-//! # What is measured is the build that tests use
-//! It is not optimised, and nobody ships it: a slow-down of the source is seen in it, one that an optimiser makes
-//! or mends is not. An optimised program costs 204 seconds of CPU time without link-time optimisation, a quarter of
-//! what `make test` takes. To optimise five crates of the build that tests use costs a minute of CPU time for the
-//! program alone, and more for their tests.
+//! # The measured program is the build for tests
+//! This build is not optimised, and it is not shipped: the test detects a slow-down of the source, but
+//! not one that an optimiser adds or removes. An optimised program costs 204 seconds of CPU time
+//! without link-time optimisation, a quarter of the time that `make test` takes. To optimise five
+//! crates of the build for tests costs a minute of CPU time for the program alone, and more for the
+//! crates' tests.
 //!
-//! `POLLUX_INSTRUCTIONS_OF=$PWD/target/release/pollux cargo test --package pollux --test suite instructions --
-//! --nocapture` prints the figures of another program and judges nothing. Those of the release build of
-//! 2026-11-27 (`docs/runs/2026-11-27-instructions`), beside the build that tests use, with the compiler, kernel and
-//! QEMU that `instructions.toml` names:
+//! `POLLUX_INSTRUCTIONS_OF=$PWD/target/release/pollux cargo test --package pollux --test suite
+//! instructions -- --nocapture` prints the figures of another program and judges nothing. The figures
+//! of the release build of 2026-11-27 (`docs/runs/2026-11-27-instructions`), beside those of the build
+//! for tests, with the compiler, kernel and QEMU that `instructions.toml` names:
 //!
 //! | | release | tests |
 //! |---|---|---|
@@ -30,8 +31,8 @@
 //! | a wait, `rtsig` | 1,949 | 4,078 |
 //! | a wait, `hybrid` | 2,105 | 4,446 |
 //!
-//! TLS, several sites, shared counters, limits for clients and the histogram cost the release build 138 instructions
-//! a request since 2026-11-25, 0.65 per cent.
+//! Since 2026-11-25, TLS, several sites, shared counters, limits for clients and the histogram have
+//! added 138 instructions to a request in the release build, 0.65 per cent.
 
 use crate::guest;
 use pollux_event::registry;
@@ -49,51 +50,55 @@ use std::{
 
 /// The share by which a figure may be above the committed one under the same conditions.
 const MARGIN: f64 = 0.01;
-/// The same for its ratio to the floor, where compiler, kernel or machine are others.
+/// The same for the ratio of a figure to the floor, where the compiler, the kernel or the machine is
+/// another one.
 const MARGIN_OF_RATIO: f64 = 0.15;
-/// The same for mechanisms whose kernel code is another part than the floor's, which sends no signals: under
-/// 6.12 a wait of theirs takes a fifth more of it than under 6.1.
+/// The same for mechanisms that use other kernel code than the floor server, which sends no signals:
+/// under 6.12 a wait of these mechanisms spends a fifth more instructions in that code than under 6.1.
 const MARGIN_OF_SIGNALS: f64 = 0.3;
-/// Requests before those that are counted, and those.
+/// The number of requests before the counted ones, and of the counted ones.
 const WARM_UP: usize = 100;
 const REQUESTS: usize = 1_000;
 const CONNECTIONS: usize = 8;
-/// Subscribers of the hub, updates to all of them before those that are counted, and those.
+/// The number of subscribers of the hub, of updates to all of them before the counted ones, and of
+/// counted updates.
 const SUBSCRIBERS: usize = 200;
 const FIRST_UPDATES: usize = 3;
 const UPDATES: usize = 20;
-/// Sockets that a wait watches, and waits.
+/// The number of sockets that a wait watches, and of waits.
 const WATCHED: u64 = 200;
 const WAITS: u64 = 60;
-/// Where the guest has the programs.
+/// The paths of the programs in the guest.
 const POLLUX: &str = "/bin/pollux";
 const DRIVER: &str = "/bin/driver";
-/// The guest's speed, in millions of instructions: its boot takes fewer of them than at full speed, for
-/// it waits for devices by its clock.
+/// The guest's speed, in millions of instructions per second of its clock. At this speed its boot
+/// takes fewer instructions than at full speed, because the boot waits for devices by that clock.
 const MIPS: &str = "250";
-/// Tells the test that it is in the guest.
+/// The environment variable that tells the test that it runs in the guest.
 const IN_GUEST: &str = "POLLUX_INSTRUCTIONS_GUEST";
 
-/// Instructions, by what costs them.
+/// Numbers of instructions, by what they are spent on.
 #[derive(Debug, Default, Serialize, Deserialize)]
 struct Figures {
-    /// What they hang on.
+    /// The conditions on which the figures depend.
     conditions: BTreeMap<String, String>,
     /// A request to the floor server.
     floor: f64,
     /// A request to `pollux serve`, by mechanism.
     request: BTreeMap<String, f64>,
-    /// A wait that finds one ready, by mechanism.
+    /// A wait that finds one ready descriptor, by mechanism.
     wait: BTreeMap<String, f64>,
-    /// An update to one of [`SUBSCRIBERS`], with its share of the publication, by mechanism.
+    /// The delivery of an update to one of [`SUBSCRIBERS`], with its share of the publication, by
+    /// mechanism.
     delivery: BTreeMap<String, f64>,
-    /// Slow-downs made on purpose, which must be found: one system call more a request, a wait and a delivery.
+    /// Intentional slow-downs, which the test must detect: one additional system call for each
+    /// request, wait and delivery.
     #[serde(skip_serializing_if = "BTreeMap::is_empty", default)]
     planted: BTreeMap<String, f64>,
 }
 
-/// What is wrong with a figure, if it is too high. `floors` are those of the figure and of the committed
-/// one, where only ratios to them can be compared.
+/// Returns an error if a figure is too high. `floors` are the floor's figures of this run and of the
+/// committed one, if only ratios to them can be compared.
 fn judge(name: &str, now: f64, committed: f64, floors: Option<(f64, f64)>) -> Result<(), String> {
     let (ratio, margin) = match floors {
         None => (now / committed, MARGIN),
@@ -124,14 +129,15 @@ fn a_figure_is_judged_by_its_margin() {
         message.starts_with("x: 1011 instructions, 1000 in instructions.toml: 1.1 % more"),
         "{message}"
     );
-    // Everything doubles with another compiler: nothing has become slower.
+    // With another compiler all figures double: this is no slow-down.
     assert!(judge("x", 2000.0, 1000.0, Some((200.0, 100.0))).is_ok());
     assert!(judge("x", 2400.0, 1000.0, Some((200.0, 100.0))).is_err());
     assert!(judge("wait rtsig", 2400.0, 1000.0, Some((200.0, 100.0))).is_ok());
     assert!(judge("wait rtsig", 2700.0, 1000.0, Some((200.0, 100.0))).is_err());
 }
 
-/// A program in the place of the one that this test was built with: its absolute path.
+/// Returns the absolute path of a program to measure in place of the one with which this test was
+/// built.
 fn other_program() -> Option<PathBuf> {
     std::env::var_os("POLLUX_INSTRUCTIONS_OF").map(PathBuf::from)
 }
@@ -173,7 +179,7 @@ fn a_request_and_a_wait_cost_no_more_instructions_than_they_did() {
             wrong.extend(judge(&format!("{kind} {name}"), figure, committed[name], floors).err());
         }
     }
-    // The positive controls: else this test finds nothing.
+    // Positive controls: without them the test might not detect any slow-down.
     for (name, committed) in [
         ("request", committed.request["epoll-et"]),
         ("wait", committed.wait["epoll-et"]),
@@ -185,7 +191,8 @@ fn a_request_and_a_wait_cost_no_more_instructions_than_they_did() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// The figures, from a guest; none, and why, where no guest can run.
+/// Returns the figures, measured in a guest. Where no guest can run, prints the reason and returns
+/// `None`.
 fn measured() -> Option<Figures> {
     let driver = std::env::current_exe().unwrap();
     let module = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../kmod/devpoll");
@@ -201,7 +208,7 @@ fn measured() -> Option<Figures> {
     command.args([DRIVER, "--exact", "instructions::measured_in_the_guest", "--nocapture"]);
     let output = guest::success_of(&mut command)?;
     let text = String::from_utf8(output.stdout).unwrap();
-    // The harness begins the line.
+    // The test harness prints before the JSON on its line.
     let json = text.lines().find_map(|line| line.find('{').map(|at| &line[at..]));
     let mut figures: Figures = serde_json::from_str(json.expect(&text)).unwrap();
     for (name, program) in [("rustc", "rustc"), ("qemu", "qemu-system-x86_64")] {
@@ -212,7 +219,7 @@ fn measured() -> Option<Figures> {
     Some(figures)
 }
 
-/// The guest's part; nothing elsewhere.
+/// The part of the test that runs in the guest; elsewhere it does nothing.
 #[test]
 fn measured_in_the_guest() {
     if std::env::var_os(IN_GUEST).is_none() {
@@ -229,7 +236,8 @@ fn measured_in_the_guest() {
     let serve = |more: &[&str]| {
         let mut serve = Command::new(POLLUX);
         serve.arg("serve").arg(site.path()).args(["--listen", "127.0.0.1:0", "--json"]);
-        // The kernel's look at each system call (seccomp) is not the server's work; the figures have none of it.
+        // The kernel's filter of system calls (seccomp) is not the server's work, so the figures
+        // exclude it.
         serve.args(["--mechanism", "epoll-et", "--sandbox", "off"]).args(more);
         Server::start(&mut serve)
     };
@@ -246,13 +254,13 @@ fn measured_in_the_guest() {
     println!("{}", serde_json::to_string(&figures).unwrap());
 }
 
-/// Instructions in a time by this guest's clocks.
+/// Returns the number of instructions in a time by this guest's clocks.
 fn instructions(time_ns: f64) -> f64 {
     let mips = environment::guest_mips().expect("a guest whose clocks count instructions");
     time_ns * f64::from(mips) / 1e3
 }
 
-/// The median instructions of a wait.
+/// Returns the median number of instructions of a wait.
 fn waited(mechanism: &str, changes: u64) -> f64 {
     let of = |number: u64| number.to_string();
     let output = Command::new(POLLUX)
@@ -266,25 +274,25 @@ fn waited(mechanism: &str, changes: u64) -> f64 {
     instructions(document["wait_ns"]["p50"].as_f64().unwrap())
 }
 
-/// A server under test; it ends with this value.
+/// A server under test, which is killed when this value is dropped.
 struct Server {
     child: Child,
     address: String,
 }
 
 impl Server {
-    /// Starts it. Its first line says where it listens.
+    /// Starts the server and reads its address from its first line.
     fn start(command: &mut Command) -> Server {
         let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
         let mut line = String::new();
-        // Kept open with the child: what it says later goes nowhere.
+        // The pipe stays open as long as the child; later output is ignored.
         let mut out = BufReader::new(child.stdout.as_mut().unwrap());
         out.read_line(&mut line).unwrap();
         let listening: serde_json::Value = serde_json::from_str(&line).unwrap();
         Server { address: listening["addresses"][0].as_str().unwrap().to_owned(), child }
     }
 
-    /// One request after the other, on connections in turn.
+    /// Sends one request after another, on the connections in turn.
     fn instructions_per_request(self) -> f64 {
         let mut clients: Vec<TcpStream> =
             (0..CONNECTIONS).map(|_| TcpStream::connect(&self.address).unwrap()).collect();
@@ -303,7 +311,7 @@ impl Server {
         instructions(used.as_nanos() as f64) / REQUESTS as f64
     }
 
-    /// One update after the other, to subscribers that have so many streams each.
+    /// Publishes one update after another, to subscribers with `streams` streams each.
     fn instructions_per_delivery(self, streams: usize) -> f64 {
         let mut streams: Vec<TcpStream> =
             (0..SUBSCRIBERS * streams).map(|_| self.stream()).collect();
@@ -322,7 +330,7 @@ impl Server {
         instructions(used.as_nanos() as f64) / (SUBSCRIBERS * UPDATES) as f64
     }
 
-    /// A subscriber's connection.
+    /// Opens a subscriber's connection.
     fn stream(&self) -> TcpStream {
         let mut stream = TcpStream::connect(&self.address).unwrap();
         stream.write_all(b"GET /.well-known/mercure?match=a HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
@@ -352,7 +360,7 @@ impl Drop for Server {
     }
 }
 
-/// A request, and its reply of a head and one byte.
+/// Sends a request, and reads its reply of a head and one byte.
 fn exchange(client: &mut TcpStream) {
     client.write_all(b"GET /a HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
     let mut reply = Vec::new();

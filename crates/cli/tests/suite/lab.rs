@@ -1,4 +1,4 @@
-//! `pollux lab` and `pollux doctor` as people start them, with the real server and generator.
+//! `pollux lab` and `pollux doctor` as users start them, with the real server and generator.
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
@@ -81,7 +81,7 @@ fn directory_with_experiment() -> tempfile::TempDir {
 #[test]
 fn a_small_experiment_from_end_to_end() {
     let directory = directory_with_experiment();
-    // Another project's repository.
+    // The directory is another project's repository.
     for arguments in [&["init", "--quiet"][..], &["add", "."], &["commit", "--quiet", "-m", "one"]]
     {
         let identity = ["-c", "user.name=A", "-c", "user.email=a@example.org"];
@@ -137,7 +137,7 @@ fn a_small_experiment_from_end_to_end() {
     assert_eq!(claim["verdict"], "seen, not decided", "one block decides nothing");
     assert!(claim["value"].is_f64() && claim["low"].is_null() && claim["high"].is_null());
 
-    // The report again, from the file alone.
+    // The report is created again from the file alone.
     let page = directory.path().join("out/report.html");
     let first = fs::read_to_string(&page).unwrap();
     fs::remove_file(&page).unwrap();
@@ -145,7 +145,7 @@ fn a_small_experiment_from_end_to_end() {
     assert!(output.status.success());
     assert_eq!(fs::read_to_string(&page).unwrap(), first);
 
-    // What is kept for others: smaller, shown by a forge, and the same report comes from it.
+    // The archive: it is smaller, a forge can show it, and it yields the same report.
     let output = run(&["lab", "archive", "out", "kept"], directory.path());
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let kept = directory.path().join("kept");
@@ -159,7 +159,7 @@ fn a_small_experiment_from_end_to_end() {
     let here = directory.path().to_str().unwrap();
     assert!(!shown.contains(here), "no place of this machine: {shown}");
     let packed = fs::read(kept.join("result.json.gz")).unwrap();
-    // Judged by another program, whose verdicts this one does not share.
+    // A file from another program, whose verdicts this program does not share.
     fs::write(kept.join("README.md"), "| T1 | holds |").unwrap();
     let output = run(&["lab", "report", "kept"], directory.path());
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -169,7 +169,7 @@ fn a_small_experiment_from_end_to_end() {
     assert_eq!(fs::read(kept.join("result.json.gz")).unwrap(), packed);
 }
 
-/// Waits until the experiment has a server and something beside it; their process ids.
+/// Waits until the experiment has started a server and another process; returns their process IDs.
 fn children_at_work(lab: &Child) -> Vec<u32> {
     let path = format!("/proc/{0}/task/{0}/children", lab.id());
     let deadline = Instant::now() + Duration::from_secs(60);
@@ -184,7 +184,7 @@ fn children_at_work(lab: &Child) -> Vec<u32> {
     panic!("the experiment never had two processes");
 }
 
-/// Whether a process runs. A zombie that waits for init to reap it is dead enough.
+/// Returns whether a process runs. A zombie that waits for init to reap it counts as ended.
 fn is_alive(pid: u32) -> bool {
     fs::read_to_string(format!("/proc/{pid}/stat"))
         .is_ok_and(|stat| stat.rsplit_once(')').is_some_and(|(_, state)| !state.starts_with(" Z")))
@@ -258,7 +258,7 @@ fn what_a_killed_laboratory_had_measured_is_reported() {
     assert!(page.contains("Interrupted."));
     assert!(journal.exists(), "for --resume");
 
-    // The same command again does not write over it, be it whole, killed or archived.
+    // The same command does not overwrite a result that is complete, of a killed run, or archived.
     let kept = run(&["lab", "archive", "out", "kept"], directory.path());
     assert!(kept.status.success(), "{}", String::from_utf8_lossy(&kept.stderr));
     fs::create_dir(directory.path().join("killed")).unwrap();
@@ -272,8 +272,8 @@ fn what_a_killed_laboratory_had_measured_is_reported() {
     }
 }
 
-/// One block of [`SMALL`] without its claims, a probe of the saturation and idle connections, of one variant, with
-/// these changes; the output, and the runs.
+/// Runs one block of [`SMALL`] with one variant and these changes, without claims, idle connections
+/// and a probe of the saturation. Returns the output and the runs.
 fn one_run(out: &str, changes: &[(&str, &str)]) -> (Output, Vec<Value>) {
     let directory = tempfile::tempdir().unwrap();
     let smaller = [
@@ -295,7 +295,7 @@ fn one_run(out: &str, changes: &[(&str, &str)]) -> (Output, Vec<Value>) {
     (output, result["runs"].as_array().unwrap().clone())
 }
 
-/// A script that runs experiments is to know that there is nothing to read.
+/// A script that runs experiments must be able to detect that there is no result.
 #[test]
 fn an_experiment_of_which_no_run_counts_ends_with_a_code_of_its_own() {
     let ended = |max_lag: &str| {
@@ -312,13 +312,13 @@ fn an_experiment_of_which_no_run_counts_ends_with_a_code_of_its_own() {
         "{stderr}"
     );
     assert!(!statuses.is_empty() && statuses.iter().all(|status| status == "invalid"));
-    // The control: the same where the generator may be late.
+    // Positive control: the same where the generator may be late.
     let (code, stderr, statuses) = ended("10s");
     assert_eq!((code, statuses), (Some(0), vec!["valid".into()]), "{stderr}");
 }
 
 /// Regression: half of figures 5 and 6 failed with "no request came within 40s", each after 40 s,
-/// although the generator had reported the missing flag at once.
+/// although the generator had reported the missing flag immediately.
 #[test]
 fn a_generator_that_refuses_its_flags_is_the_reason_at_once() {
     let reason = |most: &str| {
@@ -336,11 +336,11 @@ fn a_generator_that_refuses_its_flags_is_the_reason_at_once() {
         "{refused}"
     );
     assert!(begun.elapsed() < Duration::from_secs(30), "{:?}", begun.elapsed());
-    // The control: so few are had.
+    // Positive control: so few connections are possible.
     assert_eq!(reason("8"), None);
 }
 
-/// On a busy machine its generator may be the bottleneck: then it says so, and no figure stands there.
+/// On a busy machine the generator may be the bottleneck: then the advice says so, and has no figure.
 #[test]
 fn advice_is_measured_here() {
     let directory = tempfile::tempdir().unwrap();
@@ -426,7 +426,7 @@ fn the_list_names_every_experiment_and_its_claims() {
     let output = run(&["lab", "list"], directory.path());
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(output.status.success());
-    // Where a line ends depends on how long the figures before it are.
+    // The position of line breaks depends on the length of the figures before them.
     let flowing = text.split_whitespace().collect::<Vec<_>>().join(" ");
     for expected in [
         "idle",

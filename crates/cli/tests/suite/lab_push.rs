@@ -1,16 +1,17 @@
-//! The experiment `push` with the real hub, generator and holder, in a form of seconds.
+//! The experiment `push` with the real hub, generator and holder of connections, in a form that takes
+//! seconds.
 
 use serde_json::Value as Json;
 use std::{fs, process::Command};
 
-/// The built-in experiment with these variants and numbers of subscribers, in one short pass. The generator may be as
-/// late as it likes: only counts matter here.
+/// Returns the built-in experiment with these variants and numbers of subscribers, in one short pass.
+/// The generator may be late by any time, because only counts matter here.
 fn tiny(variants: &[&str], subscribers: &str) -> String {
     let text = pollux_lab::experiment::text("push").unwrap();
     let mut experiment: toml::Table = text.parse().unwrap();
     let names: Vec<toml::Value> = variants.iter().map(|&name| name.into()).collect();
     let quick = experiment["quick"].as_table_mut().unwrap();
-    // All axes, and no claim that the form could leave out: they name other numbers of subscribers.
+    // The form keeps all axes and no claim, because the claims name other numbers of subscribers.
     quick.retain(|key, _| key == "budget");
     quick.insert("variants".into(), names.into());
     let budget = quick["budget"].as_table_mut().unwrap();
@@ -65,7 +66,8 @@ fn updates_reach_one_one_in_a_hundred_and_all() {
         let raw = &run["raw"];
         assert_eq!(raw["push"]["recipients"], recipients, "{}", raw["push"]);
         let updates = raw["load"]["publications"]["acknowledged"].as_u64().unwrap();
-        // To all by deliveries-per-second, 20,000 of them: as many as a window of 0.2 s has, and two at least.
+        // An update to all subscribers is limited by `deliveries-per-second`, 20,000: as many updates
+        // as fit into a window of 0.2 s, and at least two.
         assert_eq!(updates, if recipients == 1200 { 4 } else { 8 }, "{}", raw["load"]);
         assert_eq!(raw["load"]["deliveries"]["delivered"], updates * recipients, "{}", raw["load"]);
         let metric = |name: &str| run["metrics"][name].as_f64();
@@ -75,14 +77,14 @@ fn updates_reach_one_one_in_a_hundred_and_all() {
         assert!((ratio / recipients as f64 - 1.0).abs() < 1e-6, "{ratio}");
         assert_eq!(metric("wrong_deliveries"), Some(0.0));
         assert!(metric("latency_p50_us").is_some() && metric("latency_p99_us").is_some());
-        // Between the readings nothing was subscribed: the requests are the publications.
+        // No client subscribed between the two readings: the requests are the publications.
         if !is_floor {
             let serve = run["commands"][0].as_str().unwrap();
             assert!(serve.contains("--workers 3") || serve.contains("--workers=3"), "{serve}");
             let requests = |when: &str| raw[when]["requests"].as_u64().unwrap();
             assert_eq!(requests("after") - requests("before"), updates);
         }
-        // Memory is reported where 1,000 are not written to.
+        // Memory is reported where at least 1,000 subscribers receive nothing.
         let has_memory = metric("user_bytes_per_subscriber").is_some();
         assert_eq!(has_memory, updates_to != "all", "{}", run["metrics"]);
         measured += 1;
@@ -90,7 +92,7 @@ fn updates_reach_one_one_in_a_hundred_and_all() {
     assert_eq!(measured, 4);
 }
 
-/// A hub that keeps no history and whose subscribers are slower than its publisher loses updates.
+/// If a hub keeps no history and its subscribers are slower than its publisher, updates are lost.
 #[test]
 fn a_run_that_loses_deliveries_does_not_count() {
     let text = tiny(&["epoll-et"], "[60]");

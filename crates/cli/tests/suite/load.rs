@@ -24,7 +24,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).unwrap()
 }
 
-/// Lag and waiting for a CPU are not judged: tests run on busy machines.
+/// The lag and the time without a CPU are not judged, because tests run on busy machines.
 const PATIENT: [&str; 4] = ["--max-lag", "1h", "--max-starved", "100%"];
 
 fn load(arguments: &[&str]) -> Output {
@@ -48,12 +48,12 @@ fn the_json_document_has_its_keys() {
     let mut document: Value = serde_json::from_str(&stdout).unwrap();
     assert_eq!(document["requests"]["completed"], 50);
     assert_eq!(document["valid"], true);
-    // A busy machine may have a reason to say here.
+    // On a busy machine this key may have a reason.
     *document.get_mut("latency_invalid_reason").expect("the key is always there") = Value::Null;
     insta::assert_json_snapshot!(shape(&document));
 }
 
-/// The document with every value replaced by its type.
+/// Returns the document with every value replaced by its type.
 fn shape(value: &Value) -> Value {
     match value {
         Value::Object(map) => map.iter().map(|(key, value)| (key.clone(), shape(value))).collect(),
@@ -128,7 +128,7 @@ fn sessions_reach_the_server_as_connections_of_so_many_requests() {
         assert_eq!(statistics["requests"], 200 * round, "{statistics}");
         assert_eq!(statistics["connections"]["accepted"], 40 * round, "{statistics}");
     }
-    // About 20 of the large one.
+    // About 20 of the requests are for the large file.
     assert!((800_000..4_000_000).contains(&bytes[0]), "{bytes:?}");
     assert_eq!(bytes[0], bytes[1], "the seed decides which client requests what");
     assert!(server.stop().0.success());
@@ -156,7 +156,8 @@ fn busy_on(cpu: usize) -> KillOnDrop {
     KillOnDrop(Command::new("taskset").args(["-c", &cpu, "sh", "-c", script]).spawn().unwrap())
 }
 
-/// The generator is niced beside two loops on its CPU, so that it has some 1 % of it.
+/// The generator has a low priority (nice) beside two busy loops on its CPU, so that it gets about 1 %
+/// of the CPU.
 #[test]
 fn a_closed_loop_without_a_cpu_is_invalid() {
     let server = Server::good("hello");
@@ -170,8 +171,8 @@ fn a_closed_loop_without_a_cpu_is_invalid() {
         let document: Value = serde_json::from_slice(&out.stdout).unwrap();
         (out.status.code(), document)
     };
-    // A run that never had the CPU sends nothing, and is invalid for that. In a run whose server had no
-    // CPU either, the generator waits for responses and not for its CPU.
+    // A run that never got the CPU sends nothing, and is invalid for that reason. In a run whose
+    // server had no CPU either, the generator waits for responses and not for its CPU.
     let sent = |document: &Value| document["requests"]["sent"].as_u64() > Some(0);
     let share = |document: &Value| document["generator"]["run_delay_share"].as_f64();
     let mut tries = (0..10).map(|_| niced(&[])).inspect(|(code, document)| {
@@ -189,7 +190,7 @@ fn a_closed_loop_without_a_cpu_is_invalid() {
     let reason = document["invalid_reason"].as_str().unwrap_or_default();
     assert!(reason.contains("--max-starved 10%"), "{document}");
     assert_eq!(code, Some(3));
-    // The same is valid if the command allows it. Here too, a run that sent nothing shows nothing.
+    // The same run is valid if the command allows it. Here too, a run that sent nothing shows nothing.
     let mut tries = (0..10).map(|_| niced(&["--max-starved", "100%"]));
     let (code, document) = tries.find(|(_, document)| sent(document)).expect("a run that sent");
     assert_eq!((code, &document["valid"]), (Some(0), &true.into()), "{document}");
@@ -204,7 +205,7 @@ fn what_cannot_be_run_names_its_cause_and_exits_with_1_or_2() {
         (2, &["127.0.0.1:80", "--rate", "1"], "write http://127.0.0.1:80"),
         (2, &["unix:/run/site.sock", "--rate", "1"], "Unix sockets are not supported"),
         (2, &[free, "--rate", "0"], "--rate"),
-        // At one request in so long a time the second would come after centuries.
+        // At this rate the second request would be sent centuries later.
         (2, &[free, "--rate", "1e-300", "-n", "3"], "more than 7 days"),
         (2, &[free, "--rate", "10", "--burst", "0"], "--burst 0"),
         (2, &[free, "--rate", "10", "--burst", "3", "-n", "10"], "not a multiple"),
@@ -238,7 +239,7 @@ fn a_lost_standard_error_changes_no_exit_status() {
     }
 }
 
-/// In an example of oha's or hey's flags.
+/// Tests the flags of oha and hey on one example.
 #[test]
 fn the_flags_of_other_generators_mean_the_same() {
     let server = Server::good("hello");
@@ -272,7 +273,7 @@ fn a_summary_has_a_histogram_and_eighty_columns() {
     assert!(out.status.success() && summary.contains("statuses     404: 40"), "{summary}");
     assert!(summary.contains(&"#".repeat(49)), "{summary}");
     assert!(!summary.contains('\x1b'), "{summary}");
-    // A 404 is an answer, though not the one that was expected.
+    // A 404 is a response, but not the expected one.
     let out = load(&[&url, "-n", "40", "-q", "400"]);
     let refused = text(&out.stdout);
     assert_eq!(out.status.code(), Some(4), "{refused}");
@@ -287,7 +288,7 @@ fn a_summary_has_a_histogram_and_eighty_columns() {
 fn errors_of_requests_are_counted_and_are_no_errors_of_the_run() {
     let url = "http://127.0.0.1:1/";
     let out = load(&[url, "--rate", "200", "--requests", "20", "--json"]);
-    // That none succeeded has an exit status of its own.
+    // A run without any successful request has its own exit status.
     assert_eq!(out.status.code(), Some(4), "{}", text(&out.stderr));
     let document: Value = serde_json::from_slice(&out.stdout).unwrap();
     assert_eq!(document["errors"]["refused"], 20);
@@ -307,7 +308,7 @@ fn no_descriptor_is_a_kind_of_its_own_with_advice() {
         Command::new("sh").args(["-c", &script]).output().unwrap()
     };
     let out = limited("--json");
-    // Not the server's limit but the generator's.
+    // The limit is the generator's, not the server's.
     assert_eq!(out.status.code(), Some(3), "{}", text(&out.stderr));
     let document: Value = serde_json::from_slice(&out.stdout).unwrap();
     let reason = document["invalid_reason"].as_str().unwrap();
@@ -324,7 +325,7 @@ fn no_descriptor_is_a_kind_of_its_own_with_advice() {
 
 #[test]
 fn no_port_is_a_kind_of_its_own_with_advice() {
-    // A network namespace of one's own with eight ports, all taken by idle connections; needs root.
+    // A new network namespace with eight ports, all used by idle connections; this needs root.
     let probe = Command::new("unshare").args(["-n", "ip", "link", "set", "lo", "up"]).output();
     if !probe.is_ok_and(|out| out.status.success()) {
         eprintln!("skipped: unshare -n or ip(8) is not to be had here");
@@ -381,7 +382,7 @@ fn sigint_prints_what_was_measured() {
     assert!(interrupted_at.elapsed() < Duration::from_secs(20));
     let document: Value = serde_json::from_str(&line).unwrap();
     assert_eq!(document["interrupted"], true);
-    // Each on the one connection was sent when the one before it had been answered.
+    // On the one connection, each request was sent after the response to the request before.
     assert!(document["requests"]["completed"].as_u64().unwrap() >= 39, "{line}");
 }
 
@@ -403,7 +404,7 @@ fn an_hdr_log_is_written_with_an_interval_a_second() {
     assert!(out.status.success(), "{}", text(&out.stderr));
     let log = std::fs::read_to_string(&path).unwrap();
     assert!(log.contains("#[StartTime: ") && log.contains("#[BaseTime: "), "{log}");
-    // V2, deflated: the cookie's first bytes in Base64.
+    // V2, deflated: the first bytes of the cookie in Base64.
     let latency = log.lines().filter(|line| !line.starts_with(['#', 'T', '"']));
     let latency: Vec<_> = latency.collect();
     let most = started_at.elapsed().as_secs() as usize + 2;
@@ -412,7 +413,7 @@ fn an_hdr_log_is_written_with_an_interval_a_second() {
     assert_eq!(log.matches("Tag=service,").count(), latency.len());
 }
 
-/// A URL beside `--url-file` names the server that is driven, and no other is.
+/// A URL beside `--url-file` names the server under load; no other server gets requests.
 #[test]
 fn a_url_file_drives_no_other_server_than_was_named() {
     let named = Server::good("x");
@@ -459,15 +460,15 @@ fn both_commands_have_examples() {
         let help = text(&run(&[command, "--help"]).stdout);
         assert!(help.contains("Examples:") && help.contains("pollux "), "{help}");
         assert!(help.contains("Exit status"), "{help}");
-        // What clap lays out itself follows the terminal.
+        // clap adapts its own text to the width of the terminal, so only the examples are checked.
         let examples = &help[help.find("Examples:").unwrap()..];
         let wide = examples.lines().find(|line| line.chars().count() > 80);
         assert_eq!(wide, None);
     }
 }
 
-/// A server that is stopped for a second delays all requests that are scheduled meanwhile. A loop that
-/// waits for it hides that from its percentiles, and says so.
+/// A server that is stopped for a second delays all requests that are scheduled in the meantime. A
+/// closed loop waits for the server, so that its percentiles hide the delay; the report says so.
 #[test]
 fn a_server_stopped_for_a_second_shows_in_the_open_loop_alone() {
     use rustix::process::Signal;
@@ -496,11 +497,13 @@ fn a_server_stopped_for_a_second_shows_in_the_open_loop_alone() {
     let closed = stopped(&["--connections", "4"]);
     assert!(server.stop().0.success());
     let of = |document: &Value, quantile: &str| document["latency_us"][quantile].as_f64().unwrap();
-    // A third of the 600 requests were due while it stood, and waited for half a second on average.
+    // A third of the 600 requests were due while the server was stopped, and waited for half a second
+    // on average.
     assert!(of(&open, "p90") > 500_000.0, "{open}");
     assert!(of(&open, "mean") > 100_000.0, "{open}");
     assert_eq!((&open["omitted_requests"], &open["notes"]), (&0.into(), &serde_json::json!([])));
-    // Four requests of some thousands were slow; as many as a second has are not among them.
+    // Four requests of some thousands were slow; the requests that a second would have contained were
+    // never sent.
     assert!(of(&closed, "max") > 900_000.0, "{closed}");
     assert!(of(&closed, "p90") < of(&open, "p90") / 2.0, "{closed}");
     let answered = closed["requests"]["completed"].as_u64().unwrap();

@@ -27,7 +27,7 @@ mod users;
 mod version;
 mod vm;
 
-// One server for the generator's tests, here and in its crate.
+// The tests of the generator use the same server here and in the generator's crate.
 #[allow(dead_code)]
 #[path = "../../../load/tests/end_to_end/server.rs"]
 mod load_server;

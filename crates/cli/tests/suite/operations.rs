@@ -21,7 +21,8 @@ use tempfile::TempDir;
 
 const BINARY: &str = env!("CARGO_BIN_EXE_pollux");
 
-/// A folder with two sites, `a` and `b`, and a place for a configuration file and a control socket.
+/// A directory with two sites, `a` and `b`, and with the paths of a configuration file and a control
+/// socket.
 struct Folder(TempDir);
 
 impl Folder {
@@ -44,12 +45,13 @@ impl Folder {
         self.0.path().join("ctl")
     }
 
-    /// Writes the configuration file: `server` is outside of the site, `site` is below it.
+    /// Writes the configuration file: `server` has the keys outside of the site, `site` those of the
+    /// site.
     fn write(&self, server: &str, site: &str) {
         fs::write(self.config(), format!("{server}\n[[site]]\n{site}\n")).unwrap();
     }
 
-    /// A server with the configuration file.
+    /// Starts a server with the configuration file.
     fn serve(&self, arguments: &[&str]) -> Serve {
         let mut command = Command::new(BINARY);
         command.args(["serve", "--json", "--listen", "127.0.0.1:0", "--config"]);
@@ -69,27 +71,27 @@ fn ctl(control: &Path, what: &str) -> Output {
     command.output().unwrap()
 }
 
-/// What it printed; it has succeeded.
+/// Returns the output of a command that must have succeeded.
 fn printed(output: &Output) -> String {
     let error = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(0), "{error}");
     String::from_utf8(output.stdout.clone()).unwrap()
 }
 
-/// Why it was refused.
+/// Returns the error message of a command that must have been refused.
 fn refused(output: &Output) -> String {
     assert_eq!(output.status.code(), Some(1), "{output:?}");
     String::from_utf8(output.stderr.clone()).unwrap()
 }
 
-/// Asks on an open connection: it is the same one as before.
+/// Sends a request on an open connection, which must be the same one as before.
 fn assert_answers(client: &mut Client, text: &str) {
     client.send(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n");
     let reply = client.reply();
     assert_eq!((reply.status, reply.text().as_str()), (200, text));
 }
 
-/// Clients that send requests, some on a connection that stays, some on a new one each.
+/// Clients that send requests: some on a kept connection, some on a new one for each request.
 struct Load {
     ends: Arc<AtomicBool>,
     requests: Arc<AtomicU64>,
@@ -120,7 +122,7 @@ impl Load {
         Self { ends, requests, threads }
     }
 
-    /// Ends it. No request has failed; returns how many there were.
+    /// Ends the load, checks that no request has failed, and returns the number of requests.
     fn end(self) -> u64 {
         self.ends.store(true, SeqCst);
         self.threads.into_iter().for_each(|thread| thread.join().unwrap());

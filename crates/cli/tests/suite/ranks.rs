@@ -1,7 +1,7 @@
 //! `pollux load` and `pollux idle` by several ranks, under the launchers of Open MPI and MPICH.
 //!
-//! Where a launcher is not installed its tests are skipped and say so; with POLLUX_MPI_REQUIRED set,
-//! as `make test-all` has it, they fail.
+//! Where a launcher is not installed, its tests are skipped with a message; with POLLUX_MPI_REQUIRED
+//! set, as in `make test-all`, they fail.
 
 mod killed;
 mod network;
@@ -25,7 +25,7 @@ pub(crate) enum Launcher {
 }
 
 impl Launcher {
-    /// Debian's name of its mpirun.
+    /// Returns the name of its mpirun in Debian.
     fn program(self) -> &'static str {
         match self {
             Self::OpenMpi => "mpirun.openmpi",
@@ -37,7 +37,7 @@ impl Launcher {
         pollux_sys::find_program(self.program()).is_some()
     }
 
-    /// Where it tells a process its rank.
+    /// Returns the environment variable with which the launcher tells a process its rank.
     fn rank_variable(self) -> &'static str {
         match self {
             Self::OpenMpi => "OMPI_COMM_WORLD_RANK",
@@ -57,7 +57,7 @@ impl Launcher {
     }
 }
 
-/// Root may run Open MPI in tests; nobody has its CPUs to himself.
+/// Starts the command. Root may run Open MPI in tests; no test has the CPUs for itself.
 pub(crate) fn spawn(mut command: Command) -> Child {
     command
         .env("OMPI_ALLOW_RUN_AS_ROOT", "1")
@@ -96,18 +96,19 @@ pub(crate) fn finish(mut child: Child) -> Output {
     Output { status, stdout: stdout.join().unwrap(), stderr: stderr.join().unwrap() }
 }
 
-/// What Open MPI 5 forwards in pieces of 4 KiB: when a rank was killed, the first piece of another's standard
-/// output comes out of mpirun's standard error (5.0.7, Debian 13). Put together, if that is so.
+/// Restores a report that Open MPI 5 has divided. It forwards output in pieces of 4 KiB: when a rank
+/// was killed, mpirun prints the first piece of another rank's standard output on its standard error
+/// (5.0.7, Debian 13). Returns the complete report in that case.
 fn misled(text: &str, errors: &str) -> Option<String> {
     const PIECE: usize = 4096;
     let begin = errors.find("{\"valid\"")?;
     let first = &errors[begin..];
-    // It was once a byte shorter, with the program's own message right behind.
+    // In one case the piece was a byte shorter, with the program's own message directly after it.
     let end = first.find("pollux: ").unwrap_or(PIECE).min(PIECE);
     Some(first.get(..end)?.to_owned() + text.lines().next()?)
 }
 
-/// The one JSON document on standard output, beside the launcher's own output.
+/// Returns the one JSON document on standard output, which also has the launcher's own output.
 pub(crate) fn document(output: &Output) -> Value {
     let (text, errors) =
         (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
@@ -118,8 +119,8 @@ pub(crate) fn document(output: &Output) -> Value {
     serde_json::from_str(reports[0]).unwrap_or_else(|error| panic!("{error}: {text}\n{errors}"))
 }
 
-/// Whether the tests of this launcher can run; says why not. With POLLUX_MPI_REQUIRED set a missing
-/// launcher is a failure.
+/// Returns whether the tests of this launcher can run, and prints the reason if not. With
+/// POLLUX_MPI_REQUIRED set, a missing launcher is a failure.
 fn can_run(launcher: Launcher, needs_root: bool) -> bool {
     let program = launcher.program();
     if !launcher.is_installed() {
@@ -128,7 +129,7 @@ fn can_run(launcher: Launcher, needs_root: bool) -> bool {
         eprintln!("skipped: {program} is not installed: `scripts/setup mpi`");
         return false;
     }
-    // Network namespaces are root's, and no package helps.
+    // Only root may create network namespaces; no package changes that.
     if needs_root && !rustix::process::geteuid().is_root() {
         eprintln!("skipped: needs root");
         return false;

@@ -22,7 +22,7 @@ use tempfile::TempDir;
 const BINARY: &str = env!("CARGO_BIN_EXE_pollux");
 const INDEX: &str = "<h1>it works</h1>\n";
 
-/// A site with an index and a file of `large` bytes.
+/// Creates a site with an index and a file of `large` bytes.
 fn site(large: usize) -> TempDir {
     let directory = tempfile::tempdir().unwrap();
     fs::write(directory.path().join("index.html"), INDEX).unwrap();
@@ -30,7 +30,7 @@ fn site(large: usize) -> TempDir {
     directory
 }
 
-/// Bytes that show when some are missing or twice.
+/// Returns bytes in which a missing or a repeated part can be detected.
 fn content(len: usize) -> Vec<u8> {
     (0..len as u64).map(|i| (i.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8).collect()
 }
@@ -39,7 +39,7 @@ fn serve(directory: &Path, arguments: &[&str]) -> Serve {
     Serve::start(BINARY, directory, arguments)
 }
 
-/// The server still serves everybody else.
+/// Checks that the server still serves other clients.
 fn assert_serves(server: &Serve) {
     let reply = server.client().get("/");
     assert_eq!((reply.status, reply.text().as_str()), (200, INDEX));

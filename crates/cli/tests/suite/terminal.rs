@@ -1,4 +1,5 @@
-//! The command line in a real terminal of 80×24 (a pty), with colour and without, and beside one.
+//! The command line in a real terminal of 80×24 (a pty), with and without colour, and without a
+//! terminal.
 
 use std::{
     fs,
@@ -14,23 +15,23 @@ use std::{
 
 const COLUMNS: u16 = 80;
 const ROWS: u16 = 24;
-/// A command that says nothing more for so long hangs.
+/// If a command prints nothing for this time, it counts as hanging.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A terminal that remembers nothing of what scrolled away.
+/// Returns a terminal without a scrollback buffer.
 fn parser(rows: u16) -> vt100::Parser {
     let size = |number| NonZero::new(number).expect("a terminal has rows and columns");
     vt100::Parser::new(size(rows), size(COLUMNS), 0)
 }
 
-/// What a command wrote to its terminal.
+/// The output of a command on its terminal.
 struct Shown {
     bytes: Vec<u8>,
     status: ExitStatus,
 }
 
 impl Shown {
-    /// The whole of it as rows of the terminal, as far as they are written on.
+    /// Returns the whole output as rows of the terminal, up to the last row with text.
     fn rows(&self) -> Vec<String> {
         let (screen, _) = self.screen();
         let rows: Vec<String> = screen.rows(0, COLUMNS).map(|row| row.trim_end().into()).collect();
@@ -38,7 +39,7 @@ impl Shown {
         rows[..used].to_vec()
     }
 
-    /// The rows that were too wide and go on in the next.
+    /// Returns the rows that were too wide and continue in the next row.
     fn wrapped(&self) -> Vec<String> {
         let (screen, height) = self.screen();
         let rows: Vec<String> = screen.rows(0, COLUMNS).collect();
@@ -46,7 +47,7 @@ impl Shown {
         wrapped.map(|row| rows[usize::from(row)].clone()).collect()
     }
 
-    /// A screen that is high enough for everything.
+    /// Returns a screen that is high enough for the whole output.
     fn screen(&self) -> (vt100::Screen, u16) {
         let lines = self.bytes.iter().filter(|&&byte| byte == b'\n').count();
         let height = u16::try_from(2 * lines + 24).expect("a text of a few pages");
@@ -63,7 +64,7 @@ impl Shown {
         self.bytes.contains(&0x1b)
     }
 
-    /// Whether anything was painted: `ESC [ … m`.
+    /// Returns whether the output contains colours: `ESC [ … m`.
     fn has_colours(&self) -> bool {
         self.bytes.split(|&byte| byte == 0x1b).skip(1).any(|sequence| {
             let end = sequence.iter().position(|byte| byte.is_ascii_alphabetic());
@@ -72,12 +73,12 @@ impl Shown {
     }
 }
 
-/// What decides on colours, other than the terminal.
+/// The environment variables that decide about colours.
 const DECIDING: [&str; 8] =
     ["NO_COLOR", "CLICOLOR", "CLICOLOR_FORCE", "TERM", "COLUMNS", "CI", "RUST_LOG", "LINES"];
 
-/// Runs `pollux` with all of its streams on a terminal. `seen` is called with each piece that
-/// arrives, and all so far; when it says so, the process is sent SIGINT.
+/// Runs `pollux` with all of its streams on a terminal. `seen` is called with all output so far at
+/// each piece that arrives; when it returns true, the process is sent SIGINT.
 fn on_terminal(
     arguments: &[&str],
     environment: &[(&str, &str)],
@@ -95,7 +96,7 @@ fn on_terminal(
     let (sender, pieces) = mpsc::channel();
     let reader = thread::spawn(move || {
         let mut piece = [0; 4096];
-        // Reading fails (EIO) when nobody has the terminal open any more.
+        // Reading fails with EIO when no process has the terminal open any more.
         while let Ok(length @ 1..) = pty.read(&mut piece) {
             if sender.send(piece[..length].to_vec()).is_err() {
                 break;
@@ -182,7 +183,8 @@ fn the_check_of_widths_can_fail() {
     assert!(of(format!("\x1b[1m{}\x1b[0m\r\n", "µ".repeat(80))).wrapped().is_empty());
 }
 
-/// Help, the doctor and the log lines of a server that is stopped.
+/// Returns the help, an error, the output of the doctor, and the log lines of a server that is
+/// stopped.
 fn painted(environment: &[(&str, &str)]) -> Vec<Shown> {
     let site = tempfile::tempdir().unwrap();
     let site = site.path().to_str().unwrap();

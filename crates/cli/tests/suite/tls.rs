@@ -1,4 +1,5 @@
-//! `pollux serve` over TLS as its users' programs see it: curl, and openssl s_client where it is there.
+//! `pollux serve` over TLS, with the clients that users have: curl, and openssl s_client where it is
+//! installed.
 
 mod file;
 mod handshakes;
@@ -19,7 +20,7 @@ use tempfile::TempDir;
 
 const POLLUX: &str = env!("CARGO_BIN_EXE_pollux");
 
-/// A site with a short page and a long file, and a certificate with its key.
+/// Creates a site with a short page and a long file, and a certificate with its key.
 fn site() -> TempDir {
     let directory = TempDir::new().unwrap();
     fs::create_dir(directory.path().join("site")).unwrap();
@@ -33,7 +34,7 @@ fn big() -> Vec<u8> {
     (0..1_500_000u32).map(|at| (at.wrapping_mul(2_654_435_761) >> 24) as u8).collect()
 }
 
-/// Writes NAME.pem and NAME.key.
+/// Creates NAME.pem and NAME.key.
 pub(crate) fn openssl(directory: &Path, name: &str, host: &str) {
     let output = Command::new("openssl")
         .args(["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"])
@@ -46,7 +47,7 @@ pub(crate) fn openssl(directory: &Path, name: &str, host: &str) {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// Writes client.pem and client.key, signed by NAME.
+/// Creates client.pem and client.key, signed by the authority.
 fn client_certificate(directory: &Path, authority: &str) {
     let (ca, ca_key) = (format!("{authority}.pem"), format!("{authority}.key"));
     let request = ["req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"];
@@ -68,7 +69,7 @@ fn serve(directory: &TempDir, arguments: &[&str]) -> Serve {
     Serve::start(POLLUX, &directory.path().join("site"), &all)
 }
 
-/// What curl has on its standard output, for a URL of the server.
+/// Returns the standard output of curl for a URL of the server.
 fn curl(directory: &TempDir, serve: &Serve, path: &str, arguments: &[&str]) -> Vec<u8> {
     let output = Command::new("curl")
         .args(["--silent", "--show-error", "--fail", "--max-time", "60", "--cacert", "a.pem"])
@@ -81,8 +82,8 @@ fn curl(directory: &TempDir, serve: &Serve, path: &str, arguments: &[&str]) -> V
     output.stdout
 }
 
-/// Has s_client send `input`, and returns all it says. `R` and the like at the beginning of a line are its
-/// commands.
+/// Lets s_client send `input`, and returns its whole output. A line that begins with `R` or a similar
+/// letter is a command of s_client.
 fn s_client(directory: &TempDir, serve: &Serve, arguments: &[&str], input: &[&str]) -> String {
     let mut child = Command::new("openssl")
         .args(["s_client", "-connect", serve.address(), "-CAfile", "a.pem"])
@@ -95,7 +96,7 @@ fn s_client(directory: &TempDir, serve: &Serve, arguments: &[&str], input: &[&st
         .expect("openssl");
     let mut stdin = child.stdin.take().unwrap();
     for piece in input {
-        // A line of its own in one read is what it takes for a command.
+        // s_client treats a line as a command only if one read returns exactly that line.
         std::thread::sleep(Duration::from_millis(400));
         if stdin.write_all(piece.as_bytes()).is_err() {
             break;
@@ -165,7 +166,7 @@ fn every_suite_is_served() {
 fn openssl_updates_its_keys_between_requests() {
     let directory = site();
     let serve = serve(&directory, &[]);
-    // "k" updates its own key, "K" requests ours as well.
+    // "k" updates the client's own key; "K" requests an update of the server's key as well.
     let output = s_client(
         &directory,
         &serve,
@@ -249,13 +250,13 @@ fn a_new_certificate_is_used_without_a_restart() {
     let directory = site();
     let serve = serve(&directory, &[]);
     assert_eq!(curl(&directory, &serve, "/", &[]), b"hello\n");
-    // A connection that stays is not disturbed: curl sends two requests on one.
+    // A kept connection is not disturbed: curl sends two requests on one connection.
     openssl(directory.path(), "b", "localhost");
     fs::copy(directory.path().join("b.pem"), directory.path().join("a.pem.new")).unwrap();
     fs::rename(directory.path().join("b.key"), directory.path().join("a.key")).unwrap();
     fs::rename(directory.path().join("a.pem.new"), directory.path().join("a.pem")).unwrap();
     std::thread::sleep(Duration::from_millis(2500));
-    // curl trusts the new one alone now.
+    // curl trusts only the new certificate now.
     assert_eq!(curl(&directory, &serve, "/", &[]), b"hello\n");
 }
 

@@ -12,7 +12,7 @@ use tempfile::TempDir;
 
 const POLLUX: &str = env!("CARGO_BIN_EXE_pollux");
 
-/// A site, and a certificate that is its own authority, in site.pem and site.key.
+/// Creates a site, and a certificate that is its own authority, in site.pem and site.key.
 fn site() -> TempDir {
     let folder = TempDir::new().unwrap();
     fs::create_dir(folder.path().join("site")).unwrap();
@@ -42,7 +42,7 @@ fn pollux(folder: &Path, arguments: &[&str]) -> Output {
     command.args(arguments).current_dir(folder).output().unwrap()
 }
 
-/// A run of 20 requests that is not judged by the machine's load.
+/// Makes a run of 20 requests whose validity does not depend on the load of the machine.
 fn load(folder: &Path, url: &str, more: &[&str]) -> Value {
     let mut arguments = vec!["load", url, "--json", "-n", "20", "--rate", "200"];
     arguments.extend(["--max-lag", "1h", "--timeout", "60s", "--connect-timeout", "60s"]);
@@ -71,7 +71,7 @@ fn load_counts_full_and_resumed_handshakes() {
     let log = fs::read_to_string(folder.path().join("log")).unwrap();
     assert!(log.contains("Tag=handshake,"), "{log}");
 
-    // One at a time: each has the ticket of the one before.
+    // One connection at a time: each uses the ticket of the one before.
     let one = ["--max-connections", "1", "--tls-resume"];
     let report = load(folder.path(), &url, &[&trust[..], &one].concat());
     assert_eq!(report["requests"]["completed"], 20, "{report}");
@@ -116,7 +116,7 @@ fn a_certificate_that_is_not_trusted_is_explained() {
         assert!(text.contains("is not trusted") && text.contains("--insecure"), "{text}");
         assert_eq!(text.lines().count(), 1, "{text}");
     }
-    // Flags that would do nothing are refused.
+    // Flags without an effect are refused.
     let plain = url.replace("https", "http");
     let output = pollux(folder.path(), &["load", &plain, "--insecure"]);
     assert_eq!(output.status.code(), Some(2));

@@ -1,4 +1,4 @@
-//! `pollux top` beside a server.
+//! `pollux top` with a running server.
 
 use pollux_testkit::serve::Serve;
 use std::{
@@ -38,7 +38,7 @@ fn a_server_without_figures_is_reported() {
     assert_eq!(output.status.code(), Some(1));
     let text = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(text.contains("--admin ADDRESS"), "{text}");
-    // An ordinary site is no admin listener.
+    // An ordinary site is not an admin listener.
     let directory = tempfile::tempdir().unwrap();
     let server = Serve::start(BINARY, directory.path(), &[]);
     let output = top(&[server.address(), "--once"]);

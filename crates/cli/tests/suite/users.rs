@@ -1,11 +1,12 @@
-//! Users of this machine, for tests that give root's rights up.
+//! Users of this machine, for tests that give up root's rights.
 
 use std::fs;
 
 /// A user that every system has.
 pub(crate) const USER: &str = "nobody";
 
-/// The number of [`USER`]. Where this process cannot become that user, it is `None`, and a line says so.
+/// Returns the number of [`USER`]. If this process cannot become that user, prints that and returns
+/// `None`.
 pub(crate) fn number_of_user() -> Option<u32> {
     if !rustix::process::geteuid().is_root() {
         eprintln!("skipped: only root can become another user");

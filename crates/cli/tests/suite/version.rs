@@ -1,4 +1,4 @@
-//! `pollux --version`: the commit, from git, from a tarball or from a packager.
+//! `pollux --version`: the commit, as found in git, in a tarball or in a packager's setting.
 
 #[path = "../../build/commit.rs"]
 mod commit;
@@ -21,7 +21,7 @@ fn git(directory: &Path, arguments: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap().trim().to_owned()
 }
 
-/// A repository with what `git archive` needs, and its package's directory.
+/// Creates a repository with the files that `git archive` needs. Returns it and its commit.
 fn repository() -> (tempfile::TempDir, String) {
     let root = tempfile::tempdir().unwrap();
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -67,7 +67,7 @@ fn a_tree_of_unknown_origin_says_so_and_a_packager_is_believed() {
     let nowhere = tempfile::tempdir().unwrap();
     assert_eq!(commit::find(nowhere.path(), None).commit, "commit not known");
     assert_eq!(commit::find(nowhere.path(), Some("1.0-3".into())).commit, "1.0-3");
-    // A copy within another repository is not that repository's commit.
+    // A copy within another repository does not have that repository's commit.
     let (root, _) = repository();
     let vendored = root.path().join("vendored");
     fs::create_dir(&vendored).unwrap();

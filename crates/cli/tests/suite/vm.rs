@@ -1,4 +1,4 @@
-//! `pollux vm` as a program: what its end leaves behind.
+//! `pollux vm` as a program, and whether its end leaves anything behind.
 
 use crate::guest::{pollux, success_of};
 use std::{
@@ -16,7 +16,7 @@ fn guests_run() -> bool {
     success_of(&mut pollux("vm", &["--module", "none", "--", "true"])).is_some()
 }
 
-/// The QEMU that `pollux` started, once it is there.
+/// Waits for the QEMU that `pollux` starts, and returns its process ID.
 fn qemu_of(pollux: &Child) -> u32 {
     let children = format!("/proc/{0}/task/{0}/children", pollux.id());
     let end = Instant::now() + LIMIT;
@@ -105,8 +105,8 @@ fn mistakes_are_reported_before_anything_is_fetched() {
     }
 }
 
-/// A kernel that dies by itself, as one did on a busy host, is started once more, and no more than once; what
-/// a module may have done is never tried again.
+/// A kernel that dies by itself, as one did on a busy host, is started once more, and only once; a run
+/// in which a module may have caused the failure is never repeated.
 #[test]
 #[ignore = "slow: boots several guests"]
 fn a_kernel_that_died_alone_is_started_once_more() {

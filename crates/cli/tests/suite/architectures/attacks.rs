@@ -1,4 +1,4 @@
-//! What clients do that mean harm, or know no better.
+//! Clients that attack the server, or that behave badly by mistake.
 
 use super::{ALL, CONCURRENT, content, in_each, serve, site, stop, tree};
 use pollux_testkit::{http::PATIENCE, serve::Serve};
@@ -10,13 +10,13 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// The server still serves everybody else.
+/// Checks that the server still serves other clients.
 fn assert_serves(server: &Serve) {
     let reply = server.client().get("/");
     assert_eq!((reply.status, reply.text().as_str()), (200, "hello"));
 }
 
-/// Waits until nobody is connected.
+/// Waits until no client is connected.
 fn all_are_gone(server: &mut Serve) {
     server.wait_until("all to be gone", |s| s["connections"]["open"] == 0);
 }
@@ -63,7 +63,8 @@ fn a_reader_that_stops_reading_is_reset_and_a_slow_one_is_not() {
         let mut server = serve(site.path(), architecture, &["--send-timeout", "3s"]);
         let mut stopped = server.client();
         stopped.send("GET /large HTTP/1.1\r\nHost: test\r\n\r\n");
-        // Longer than the timeout for the whole, and far more than 16 KiB within it.
+        // This client needs longer than the timeout for the whole file, but reads far more than 16 KiB
+        // within the timeout.
         let mut slow = server.client();
         slow.send("GET /large HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n");
         let mut socket = slow.socket();
@@ -102,8 +103,8 @@ fn a_head_of_a_mebibyte_is_refused_and_the_refusal_can_be_read() {
             } else {
                 vec![b'a'; 1 << 20]
             };
-            // Everything can be written: the server reads on after its refusal, so that no reset
-            // overtakes it.
+            // The client can write everything: the server continues to read after its refusal, so that
+            // no reset arrives before the reply.
             client.send(filler);
             let reply = client.reply();
             assert_eq!(reply.status, status, "{head:?}");
@@ -116,7 +117,7 @@ fn a_head_of_a_mebibyte_is_refused_and_the_refusal_can_be_read() {
     });
 }
 
-/// The memory that the server has of its own, in all its processes.
+/// Returns the anonymous memory of all processes of the server in bytes.
 fn resident(server: &Serve) -> u64 {
     let all = tree::children(server.pid()).into_iter().chain([server.pid()]);
     all.filter_map(|pid| {
@@ -135,7 +136,7 @@ fn pipelined_requests_are_answered_in_order_in_bounded_memory() {
         fs::write(site.path().join(name), name.repeat(1000)).unwrap();
     }
     in_each(&ALL, |architecture| {
-        // Their responses are longer than what all buffers of the kernel hold.
+        // The responses are longer than all buffers of the kernel together.
         let requests = if architecture == "event" { 20_000 } else { 8_000 };
         let mut server = serve(site.path(), architecture, &[]);
         let mut client = server.client();
@@ -151,7 +152,7 @@ fn pipelined_requests_are_answered_in_order_in_bounded_memory() {
                 .collect();
             (&writer).write_all(&all).expect("the server takes all requests in the end");
         });
-        // For as long as nobody reads, the server must stop reading too.
+        // While the client does not read, the server must stop reading too.
         let mut last = 0;
         for _ in 0..100 {
             thread::sleep(Duration::from_millis(100));
@@ -189,7 +190,7 @@ fn resets_in_mid_response_leave_nothing_behind() {
             all.map(|pid| fs::read_dir(format!("/proc/{pid}/task")).map_or(0, Iterator::count))
                 .sum::<usize>()
         };
-        // The process that showed that connections can be served may still be ending.
+        // The process that checked at the start whether connections can be served may still be ending.
         let units = if architecture == "preforked" { 8 } else { 0 };
         tree::until("units alone are there", || tree::children(server.pid()).len() == units);
         let before = tasks(&server);
@@ -220,15 +221,16 @@ fn a_client_that_has_closed_its_side_still_gets_its_answer() {
             let mut client = server.client();
             client.send(format!("GET {path} HTTP/1.1\r\nHost: test\r\n\r\n"));
             client.socket().shutdown(Shutdown::Write).unwrap();
-            // Time for the end to arrive with, before and after the request is read.
+            // The end of stream may arrive together with the request, or before or after the server
+            // reads it.
             assert!(client.read_to_end_or_reset().ends_with(end), "{path}");
         }
-        // Half a request can never be answered.
+        // An incomplete request can never be answered.
         let mut client = server.client();
         client.send("GET / HTT");
         client.socket().shutdown(Shutdown::Write).unwrap();
         assert!(client.is_closed());
-        // Nor is anything requested here.
+        // This client sends no request at all.
         let client = server.client();
         client.socket().shutdown(Shutdown::Write).unwrap();
         server.wait_until("all to be gone", |s| {
@@ -304,7 +306,7 @@ fn a_client_that_never_closes_after_a_refusal_is_left_alone_in_the_end() {
         assert!(client.is_closed());
         let mut socket: &TcpStream = client.socket();
         let started_at = Instant::now();
-        // Our side stays open and sends on.
+        // The client's side stays open and continues to send.
         while socket.write_all(b"more").is_ok() {
             assert!(started_at.elapsed() < PATIENCE, "the server listens for ever");
             thread::sleep(Duration::from_millis(100));

@@ -1,5 +1,6 @@
-//! The corpus of `pollux_testkit::conformance` where processes serve, which the server's own tests,
-//! having threads, cannot fork; and once as the program serves when nobody says how.
+//! The corpus of `pollux_testkit::conformance` in the architectures with processes: the server's own
+//! tests have threads, and so must not fork. The corpus is also run once with the program's default
+//! settings.
 
 use super::{BINARY, PROCESSES, in_each};
 use pollux_testkit::{
@@ -7,7 +8,7 @@ use pollux_testkit::{
     serve::Serve,
 };
 
-/// Whichever process serves a connection, the replies are the same.
+/// The replies do not depend on the process that serves a connection.
 #[test]
 fn the_corpus_in_every_architecture_of_processes() {
     let site = Site::make();
@@ -20,7 +21,8 @@ fn the_corpus_in_every_architecture_of_processes() {
     });
 }
 
-/// What people run is what is held to it elsewhere.
+/// The default settings of the program must pass the same corpus as the configurations of the other
+/// tests.
 #[test]
 fn the_corpus_as_the_program_serves_by_default() {
     let site = Site::make();

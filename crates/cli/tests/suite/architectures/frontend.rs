@@ -1,5 +1,5 @@
-//! What is elsewhere, where units are processes: origins, tunnels, and connections that another process is
-//! given. What units are threads does is a test of the server's.
+//! The front end in the architectures with processes: origins, tunnels, and connections that are
+//! handed over to another process. The server's own tests check it in the architectures with threads.
 
 use super::{PROCESSES, in_each, serve, site, stop};
 use pollux_testkit::{origin::Origin, serve::describe};

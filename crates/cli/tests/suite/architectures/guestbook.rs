@@ -1,5 +1,4 @@
-//! The guestbook, of which no architecture knows: on a file that several processes share, and on a
-//! real Redis.
+//! The guestbook in every architecture: on a file that several processes share, and on a real Redis.
 
 use super::{ALL, CONCURRENT, in_each, serve, site, stop};
 use pollux_testkit::{
@@ -17,7 +16,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// What every store and every architecture must do.
+/// Checks the behaviour that every store and every architecture must have.
 fn has_a_guestbook(server: &Serve) {
     is_a_guestbook(&|| server.client(), "hello");
     counts_each_visit_once(&|| server.client(), 6, 4);
@@ -34,7 +33,7 @@ fn every_architecture_has_a_guestbook_in_a_file() {
     });
 }
 
-/// The file is open once in a process, whichever worker a client is connected to.
+/// A process opens the file once, whichever worker serves a client.
 #[test]
 fn all_workers_have_the_file() {
     let site = site(0);
@@ -51,7 +50,7 @@ fn all_workers_have_the_file() {
     stop(server);
 }
 
-/// Servers of several architectures have one book, and none of them loses or doubles anything.
+/// Servers of several architectures share one file, and none of them loses or repeats a visit.
 #[test]
 fn all_share_one_file() {
     let site = site(0);
@@ -84,8 +83,9 @@ fn every_architecture_has_a_guestbook_on_redis() {
     });
 }
 
-/// A unit of a pool keeps its connection to the store from client to client, however it waits for
-/// the next one; and where the store has closed it meanwhile, it notices before its next query.
+/// A worker of a pool keeps its connection to the store from client to client, in whichever way it
+/// waits for the next client. If the store has closed the connection in the meantime, the worker
+/// notices that before its next query.
 #[test]
 fn units_keep_their_connections_and_notice_when_they_end() {
     let site = site(0);
@@ -140,7 +140,7 @@ fn a_store_that_is_not_there_is_a_503_in_every_architecture() {
     });
 }
 
-/// An outage is logged once, and its end, however many requests fail.
+/// An outage is logged once, and its end once, however many requests fail.
 #[test]
 fn an_outage_of_the_store_is_logged_once() {
     let site = site(0);
@@ -179,7 +179,7 @@ fn the_template_is_read_at_the_start() {
     });
 }
 
-/// Where each request has a connection of its own to Redis there is a descriptor for each.
+/// With a connection to Redis for each request, there is a descriptor for each of these connections.
 #[test]
 fn as_many_clients_as_have_descriptors_have_connections_to_redis() {
     const CLIENTS: usize = 400;
@@ -193,8 +193,8 @@ fn as_many_clients_as_have_descriptors_have_connections_to_redis() {
     for client in &mut clients {
         client.send("GET /guestbook HTTP/1.1\r\nHost: test\r\n\r\n");
     }
-    // The clients that are served normally have their connections by now; the others wait in the
-    // queue.
+    // By now, the clients that are served normally have their connections to Redis; the other clients
+    // wait in the queue.
     thread::sleep(Duration::from_millis(300));
     redis.pause(false);
     for mut client in clients {
@@ -203,7 +203,8 @@ fn as_many_clients_as_have_descriptors_have_connections_to_redis() {
     stop(server);
 }
 
-/// A server that stood still gives the answer that came meanwhile, although the time for it is over.
+/// A server that was suspended sends the reply that arrived in the meantime, although the store's
+/// timeout is over.
 #[test]
 fn an_answer_that_has_come_is_given_although_it_is_late() {
     in_each(&["epoll-et", "poll", "threaded"], |how| {
@@ -226,7 +227,7 @@ fn an_answer_that_has_come_is_given_although_it_is_late() {
         );
         redis.wait_until_request_pending();
         server.freeze();
-        // Where this took as long as a store may be silent, it was given up before.
+        // If this took as long as a store may be silent, the server had given up the request before.
         let is_awaited = requested_at.elapsed() < Duration::from_secs(4);
         redis.pause(false);
         redis.wait_until_reply_pending();
@@ -239,7 +240,7 @@ fn an_answer_that_has_come_is_given_although_it_is_late() {
     });
 }
 
-/// A guestbook alone: nothing is set up for it, and nothing else is there.
+/// A server with a guestbook and nothing else, which needs no preparation.
 #[test]
 fn a_guestbook_needs_no_directory() {
     let state = tempfile::tempdir().unwrap();

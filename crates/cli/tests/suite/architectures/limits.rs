@@ -1,4 +1,4 @@
-//! Where no further process, thread or descriptor can be had, or none may be.
+//! Servers that cannot get, or must not have, another process, thread or descriptor.
 
 use super::{BINARY, LAST, in_each, serve, site, stop, tree};
 use pollux_testkit::{denied, http::Client, serve::Serve};
@@ -14,9 +14,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// `pollux serve` as a user that has no other process and may have so many (RLIMIT_NPROC does not
-/// bind root). `number` gives tests that run at the same time different users. The program is
-/// opened before: that user may have no access to it.
+/// Returns the command of `pollux serve` as a user that has no other process and may have at most
+/// `most` processes (RLIMIT_NPROC does not limit root). `number` gives different users to tests that
+/// run at the same time. The program is opened before the change of user, because that user may have
+/// no access to it.
 fn as_another_user(number: u32, most: u32, directory: &Path, arguments: &[&str]) -> Command {
     let user = 61_000 + std::process::id() % 500 * 8 + number;
     let mut command = Command::new("sh");
@@ -29,7 +30,7 @@ fn as_another_user(number: u32, most: u32, directory: &Path, arguments: &[&str])
     command
 }
 
-/// Whether that can be done here; says why not.
+/// Returns whether these tests can change the user here, and prints the reason if not.
 fn can_change_user() -> bool {
     let works = |output: Output| output.status.success();
     let mut command = Command::new("setpriv");
@@ -55,18 +56,18 @@ fn whom_no_process_or_thread_can_be_had_for_waits_and_is_not_lost() {
     let site = open_site();
     in_each(&["forking", "threaded"], |architecture| {
         let number = u32::from(architecture == "forking");
-        // The program, or its two threads, and as many units as are left.
+        // The limit allows the program, or its two threads, and then as many workers as remain.
         let arguments = ["--architecture", architecture];
         let server = Serve::start_command(as_another_user(number, 4, site.path(), &arguments));
         let mut clients: Vec<_> = (0..7).map(|_| server.client()).collect();
         for client in &mut clients {
             client.send("GET / HTTP/1.1\r\nHost: test\r\n\r\n");
         }
-        // When that is logged, as many clients as possible have a unit.
+        // When this message is logged, as many clients as possible have a worker.
         tree::until("it is logged", || server.said().contains("cannot be started"));
         let is_served = |client: &Client| {
             client.socket().set_nonblocking(true).unwrap();
-            // What has come is read later.
+            // The input that has arrived is read later.
             let has_come = client.socket().peek(&mut [0; 1]).is_ok();
             client.socket().set_nonblocking(false).unwrap();
             has_come
@@ -79,7 +80,7 @@ fn whom_no_process_or_thread_can_be_had_for_waits_and_is_not_lost() {
             assert_eq!(client.get("/").text(), "hello", "{architecture}: those go on");
         }
         drop(held);
-        // Each leaves its place to the next one.
+        // Each client that disconnects makes room for the next one.
         for mut client in late {
             assert_eq!(client.reply().text(), "hello", "{architecture}");
         }
@@ -109,7 +110,8 @@ fn a_pool_that_cannot_be_started_is_reported_at_the_start() {
     });
 }
 
-/// One that has ended cannot be replaced at first: somebody else of the same user is there.
+/// A worker that has ended cannot be replaced at first, because another process of the same user has
+/// started.
 #[test]
 fn a_place_is_filled_when_it_can_be() {
     if !can_change_user() {
@@ -121,7 +123,7 @@ fn a_place_is_filled_when_it_can_be() {
     let user = fs::read_to_string(format!("/proc/{}/status", server.pid())).unwrap();
     let user = user.lines().find_map(|line| line.strip_prefix("Uid:\t")).unwrap();
     let user: u32 = user.split('\t').next().unwrap().parse().unwrap();
-    // Takes a place in the limit's count; root may be over it.
+    // The process counts towards the user's limit; root may exceed that limit.
     let mut other = Command::new("setpriv")
         .args([&format!("--reuid={user}"), "--clear-groups", "sleep", "60"])
         .spawn()
@@ -135,7 +137,7 @@ fn a_place_is_filled_when_it_can_be() {
     let victim = Pid::from_raw(before[0] as i32).unwrap();
     rustix::process::kill_process(victim, Signal::KILL).unwrap();
     tree::until("it is logged", || server.said().contains("cannot be replaced yet"));
-    // The other one serves meanwhile.
+    // The other worker serves in the meantime.
     let mut client = server.client();
     client.send(LAST);
     assert_eq!(client.reply().text(), "hello");
@@ -152,15 +154,15 @@ fn a_place_is_filled_when_it_can_be() {
     stop(server);
 }
 
-/// Before, each thread opened the directory for itself: at half of the limit connections were accepted
-/// and closed unserved.
+/// Regression: each thread opened the directory for itself; from half of the limit on, connections
+/// were accepted and closed without being served.
 #[test]
 fn with_few_descriptors_new_clients_wait_and_are_not_lost() {
     let site = site(0);
     in_each(&["threaded", "prethreaded"], |architecture| {
         let mut arguments = vec!["--architecture", architecture, "--header-timeout", "300s"];
         if architecture == "prethreaded" {
-            // More than there is room for: an epoll set for each, and its connection.
+            // More workers than there is room for: each needs an epoll set and its connection.
             arguments.extend(["--pool", "30"]);
         }
         let server = Serve::start_limited(80, BINARY, site.path(), &arguments);
@@ -177,15 +179,15 @@ fn with_few_descriptors_new_clients_wait_and_are_not_lost() {
     });
 }
 
-/// How many descriptors this process may have from now on: `None` is as many as the hard limit says,
-/// which is ours.
+/// Limits the number of descriptors of a process: `None` means the hard limit, which is that of the
+/// test.
 fn limit_descriptors(pid: u32, most: Option<u64>) {
     let maximum = getrlimit(Resource::Nofile).maximum;
     let limit = Rlimit { current: most.or(maximum), maximum };
     prlimit(Pid::from_raw(pid as i32), Resource::Nofile, limit).unwrap();
 }
 
-/// Regression: a stop that was noticed while a unit waited for a descriptor ended its accepting at
+/// Regression: if a worker waited for a descriptor when it noticed a stop, it stopped accepting at
 /// once, and the clients in the kernel's queue were lost.
 #[test]
 fn a_client_without_a_descriptor_at_a_stop_is_served_when_one_is_free() {
@@ -207,11 +209,12 @@ fn a_client_without_a_descriptor_at_a_stop_is_served_when_one_is_free() {
         }
         tree::until("accepting pauses", || server.said().contains("accepting pauses"));
         server.signal_and_wait(Signal::TERM);
-        // The stop is heard by now, as a rule; else this test shows nothing, and does not fail.
+        // Usually the server has noticed the stop by now. If it has not, this test shows nothing, and
+        // does not fail.
         thread::sleep(Duration::from_millis(200));
         limit_descriptors(accepts, None);
-        // A unit that blocks in accept(2) has a descriptor for the first already, and none for the
-        // file.
+        // A worker that blocks in accept(2) already has a descriptor for the first connection, but
+        // none for the file.
         let is_hello = |client: &mut Client| client.reply().text() == "hello";
         let answers: Vec<_> = clients.iter_mut().map(is_hello).collect();
         assert_eq!(answers[1..], [true; 2], "{architecture}");
@@ -221,8 +224,8 @@ fn a_client_without_a_descriptor_at_a_stop_is_served_when_one_is_free() {
     });
 }
 
-/// Before, each unit of the pool held as many files open as all of them may: then no file could be
-/// opened any more, and what was not in a cache was refused for good.
+/// Regression: each worker of the pool held as many files open as all workers together may. Then no
+/// other file could be opened, and requests for files outside the cache were refused permanently.
 #[test]
 fn with_few_descriptors_a_pool_serves_more_files_than_it_can_hold_open() {
     const FILES: usize = 100;
@@ -243,8 +246,8 @@ fn with_few_descriptors_a_pool_serves_more_files_than_it_can_hold_open() {
     stop(server);
 }
 
-/// Regression: an unknown error was taken for an empty queue, and the next wait reported the
-/// connection at once.
+/// Regression: an unknown error was treated as an empty queue, and the next wait reported the
+/// connection immediately.
 #[test]
 fn a_worker_that_may_not_accept_does_not_spin() {
     let site = site(0);

@@ -1,4 +1,4 @@
-//! How pools come by their connections.
+//! How the workers of a pool get their connections.
 
 use super::{LAST, in_each, serve, site, stop, tree};
 use pollux_testkit::http::Client;
@@ -10,7 +10,7 @@ use std::{
 
 const WAYS: [&str; 4] = ["blocking", "exclusive", "reuseport", "mutex"];
 
-/// Runs `test` for both pools in every way.
+/// Runs `test` for both kinds of pool with every way to accept.
 fn in_every_way(test: impl Fn(&'static str, &'static str) + Sync) {
     in_each(&["preforked", "prethreaded"], |architecture| {
         WAYS.iter().for_each(|way| test(architecture, way));
@@ -40,13 +40,13 @@ fn every_way_serves_all_clients() {
     });
 }
 
-/// All of the pool are busy at a stop: clients that wait in a queue are served, within the grace
-/// time, and then the pool ends, in whatever way it was waiting.
+/// All workers of the pool are busy at a stop: the clients that wait in the queue are served within
+/// the grace period, and then the pool ends, with every way to accept.
 #[test]
 fn a_stop_is_heard_however_it_waits() {
     let site = site(0);
     in_every_way(|architecture, way| {
-        // Nobody busy: all of them wait.
+        // First, no worker is busy: all of them wait.
         let arguments = ["--accept", way, "--pool", "3", "--grace", "300s"];
         let server = serve(site.path(), architecture, &arguments);
         let started_at = Instant::now();
@@ -59,7 +59,8 @@ fn a_stop_is_heard_however_it_waits() {
         let arguments = ["--accept", way, "--pool", "2", "--grace", "60s"];
         let mut server = serve(site.path(), architecture, &arguments);
         let mut held: Vec<_> = (0..2).map(|_| server.client()).collect();
-        // A listener each: which one is busy depends on addresses, and the kernel.
+        // With SO_REUSEPORT each worker has its own listener: which worker is busy depends on the
+        // addresses and the kernel.
         if way != "reuseport" {
             for client in &mut held {
                 client.send("POST / HTTP/1.1\r\nHost: test\r\nContent-Length: 1\r\n\r\n");
@@ -81,15 +82,15 @@ fn a_stop_is_heard_however_it_waits() {
         for client in &mut late {
             assert_eq!(client.reply().text(), "hello", "{architecture}, {way}");
         }
-        // Closed by both sides: the server lingers for nobody.
+        // Both sides close: the server must not linger for a client.
         drop((held, late));
         assert!(server.wait().0.success());
     });
 }
 
-/// As many as possible are busy at a stop: clients that wait in the queue are served, within the
-/// grace time. Regression: `threaded` left the queue as it was, and all clients in it were reset at
-/// the end.
+/// As many connections as allowed are busy at a stop: the clients that wait in the queue are served
+/// within the grace period. Regression: `threaded` left the queue as it was, and all clients in it
+/// were reset at the end.
 #[test]
 fn a_stop_serves_clients_that_wait_for_a_place() {
     let site = site(0);
@@ -101,7 +102,8 @@ fn a_stop_serves_clients_that_wait_for_a_place() {
             client.send("POST / HTTP/1.1\r\nHost: test\r\nContent-Length: 1\r\n\r\n");
         }
         if architecture == "event" {
-            // It accepts no more at a stop; but an idle connection makes room then.
+            // The event architecture accepts no more connections at a stop, but its idle connections make room
+            // for waiting clients.
             for client in &mut held {
                 client.send("x");
                 assert_eq!(client.reply_to("POST").status, 405);
@@ -128,14 +130,14 @@ fn a_stop_serves_clients_that_wait_for_a_place() {
     });
 }
 
-/// A process that is killed while it holds the lock releases it.
+/// If a process is killed while it holds the lock, the lock is released.
 #[test]
 fn the_lock_outlives_its_holder() {
     let site = site(0);
     let server = serve(site.path(), "preforked", &["--accept", "mutex", "--pool", "4"]);
     for _ in 0..6 {
-        // Any of them may be waiting for a connection: all are killed, and one of them had the
-        // lock.
+        // Any of the processes may be waiting for a connection. All are killed, so that one of them
+        // held the lock.
         for number in tree::children(server.pid()) {
             let pid = rustix::process::Pid::from_raw(number as i32).unwrap();
             let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
@@ -148,7 +150,7 @@ fn the_lock_outlives_its_holder() {
     stop(server);
 }
 
-/// With one of them waiting at a time, and with the others not even looking.
+/// Only one worker waits for a connection at a time, and the others do not call accept.
 #[test]
 fn a_connection_wakes_one_of_them() {
     const CONNECTIONS: u64 = 60;
@@ -163,7 +165,8 @@ fn a_connection_wakes_one_of_them() {
             }
             let last = stop(server);
             let count = |name: &str| last["system_calls"][name]["count"].as_u64().unwrap_or(0);
-            // Looked for before each wait and after it, and once more by all at the stop.
+            // accept is called before each wait and after it, and once more by all workers at the
+            // stop.
             let accepts = count("accept4");
             assert!(accepts <= 3 * CONNECTIONS + 64, "{architecture}, {way}: {accepts}: {last}");
         }

@@ -1,4 +1,5 @@
-//! What becomes of processes: killed ones, their parent's end, what they have open.
+//! Processes of the server: processes that are killed, the end of the parent, and the descriptors of
+//! each process.
 
 use super::{BINARY, CONCURRENT, LAST, PROCESSES, in_each, serve, site, stop, tree};
 use pollux_testkit::{denied_where, http::Client, serve::Serve};
@@ -21,8 +22,9 @@ fn kill(pid: u32) {
     send(pid, Signal::KILL);
 }
 
-/// A client's connection is served by which process? The one that has a socket to it. The kernel's
-/// table leaves out some that are there while others come and go, so it is read until it has this one.
+/// Returns the process that serves a client's connection: the one that has a socket to it. While
+/// sockets are created and closed, a reading of the kernel's table can miss some sockets, so the table
+/// is read until it contains this one.
 fn serving_pid(server: &Serve, client: &Client) -> u32 {
     let port = client.socket().local_addr().unwrap().port();
     let far = format!("{:08X}:{port:04X}", u32::from_le_bytes([127, 0, 0, 1]));
@@ -31,7 +33,7 @@ fn serving_pid(server: &Serve, client: &Client) -> u32 {
         let table = std::fs::read_to_string("/proc/net/tcp").unwrap();
         let inode = table.lines().skip(1).find_map(|line| {
             let fields: Vec<_> = line.split_whitespace().collect();
-            // One that is over has none.
+            // A connection that has ended has no inode.
             (fields[2] == far && fields[9] != "0").then(|| format!("socket:[{}]", fields[9]))
         });
         found = inode.and_then(|inode| {
@@ -43,8 +45,7 @@ fn serving_pid(server: &Serve, client: &Client) -> u32 {
     found.unwrap()
 }
 
-/// Sets a flag at the end of a test, also after a panic, so that the threads that load the server
-/// end.
+/// Sets a flag at the end of a test, also after a panic, so that the threads that load the server end.
 struct AtTheEnd<'a>(&'a AtomicBool);
 
 impl Drop for AtTheEnd<'_> {
@@ -53,8 +54,8 @@ impl Drop for AtTheEnd<'_> {
     }
 }
 
-/// One child is killed while all serve: its own connection ends, nobody else's does, and there are as
-/// many as before soon.
+/// One child is killed while all serve: its own connection ends, no other connection does, and soon
+/// there are as many children as before.
 #[test]
 fn a_killed_child_ends_no_other() {
     let site = site(0);
@@ -68,8 +69,7 @@ fn a_killed_child_ends_no_other() {
         for client in &mut held {
             assert_eq!(client.get("/").text(), "hello");
         }
-        // A process that is killed before its next wait loses what it has counted since the last
-        // one.
+        // A process that is killed before its next wait loses the statistics since its last wait.
         server.wait_until("all to be counted", |now| now["requests"] == 3);
         let is_over = AtomicBool::new(false);
         let address = server.address().to_owned();
@@ -106,13 +106,13 @@ fn a_killed_child_ends_no_other() {
         assert_eq!(last["connections"]["open"], 0, "{last}");
         assert_eq!(last["connections"]["accepted"], last["connections"]["closed"], "{last}");
         assert_eq!(last["workers"]["replaced"], u64::from(is_pool), "{last}");
-        // What it had counted before it was killed is there.
+        // The statistics from before the kill are included.
         let (requests, accepted) = (&last["requests"], &last["connections"]["accepted"]);
         assert_eq!(requests.as_u64(), accepted.as_u64().map(|count| count + 2), "{last}");
     });
 }
 
-/// The whole pool at once: waiting clients are served by the replacements.
+/// The whole pool is killed at once: the replacements serve the waiting clients.
 #[test]
 fn a_pool_that_is_killed_comes_back() {
     let site = site(0);
@@ -120,7 +120,8 @@ fn a_pool_that_is_killed_comes_back() {
         let server = serve(site.path(), "preforked", &["--pool", "3", "--accept", accept]);
         let before = tree::children(server.pid());
         assert_eq!(before.len(), 3);
-        // One that dies takes a connection with it that it has just accepted: first all are dead.
+        // A process that dies takes a connection that it has just accepted with it, so the test waits
+        // until all are dead.
         before.iter().copied().for_each(kill);
         tree::until("all are dead", || !before.iter().any(|&pid| tree::is_alive(pid)));
         let mut late: Vec<_> = (0..9).map(|_| server.client()).collect();
@@ -128,13 +129,13 @@ fn a_pool_that_is_killed_comes_back() {
         for client in &mut late {
             assert_eq!(client.reply().text(), "hello", "{accept}");
         }
-        // A third may be on its way when two have served all.
+        // A third process may still be starting when two have served all clients.
         tree::until("the pool is whole", || tree::children(server.pid()).len() == 3);
         assert_eq!(stop(server)["requests"], 9, "{accept}");
     }
 }
 
-/// A process that dies whenever it is started is started ever more seldom.
+/// A process that dies at each start is started at increasing intervals.
 #[test]
 fn a_crash_loop_does_not_spin() {
     let site = site(0);
@@ -148,7 +149,7 @@ fn a_crash_loop_does_not_spin() {
     let ends = || server.said().matches("has ended (exit status 1)").count() as u32;
     tree::until("it dies again and again", || ends() >= 3);
     thread::sleep(Duration::from_millis(500));
-    // The next comes at once, and then after 100, 200, 400, 800 ms, and so on.
+    // The next process is started at once, and then after 100, 200, 400, 800 ms, and so on.
     let (ends, took) = (ends(), started_at.elapsed());
     assert!(took >= Duration::from_millis(100) * (2u32.pow(ends - 1) - 1), "{ends} in {took:?}");
     assert!(server.is_running());
@@ -179,7 +180,7 @@ fn no_child_outlives_a_parent_that_is_killed() {
     });
 }
 
-/// The process that has the access log open.
+/// Returns the process that has the access log open.
 fn log_writer_pid(server: &Serve, log: &Path) -> Option<u32> {
     let log = log.to_str().unwrap();
     let mut children = tree::children(server.pid()).into_iter();
@@ -200,7 +201,8 @@ fn log_lines(log: &Path) -> usize {
     std::fs::read_to_string(log).unwrap().lines().count()
 }
 
-/// The process that writes the access log is killed: another replaces it, and no line is lost.
+/// The process that writes the access log is killed: another process replaces it, and later lines are
+/// not lost.
 #[test]
 fn the_logs_process_is_replaced() {
     let site = site(0);
@@ -217,20 +219,21 @@ fn the_logs_process_is_replaced() {
         tree::until("its line is there", || log_lines(&log) == 1);
         let first = log_writer_pid(&server, &log).expect("somebody writes");
         kill(first);
-        // What it had taken when it died is lost; what comes from then on is not.
+        // The lines that the process had received when it died are lost; later lines are not.
         tree::until("it is dead", || !tree::is_alive(first));
         get();
         another_writes(&server, &log, Some(first));
         get();
-        // Before the stop, which leaves them a few seconds: a disk can stand still for longer.
+        // Before the stop, after which the server waits only a few seconds for the lines: a disk can
+        // stall for longer.
         tree::until("their lines are there", || log_lines(&log) == 3);
         stop(server);
         assert_eq!(log_lines(&log), 3);
     });
 }
 
-/// A server with an access log answers one request, after `before`, and is stopped, before
-/// `at_the_end`: the request's line is in the log in the end.
+/// Starts a server with an access log, calls `before`, sends one request, stops the server, calls
+/// `at_the_end`, and checks that the log contains the line of the request.
 fn its_line_is_written(
     architecture: &str,
     before: impl Fn(&Serve, &Path),
@@ -254,21 +257,20 @@ fn its_line_is_written(
         if lines == 1 {
             return;
         }
-        // The server has some seconds for this. When it says that they were not enough, this machine had
-        // no time for the test.
+        // The server has a few seconds for this. If it reports that they were not enough, the machine
+        // was too busy for the test.
         let had_time = !stderr.contains("its last lines are lost");
         let is_over = started_at.elapsed() > Duration::from_secs(30);
         assert!(!had_time && !is_over, "{architecture}: {lines} lines; {stderr}");
     }
 }
 
-/// Regression: the process that writes the access log has died often, so that its place is empty
-/// for a while, and the server ends: the queued lines were lost without a message. They must be
-/// written.
+/// Regression: the process that writes the access log has died so often that it is not replaced for a
+/// while, and the server ends: the queued lines were lost without a message. They must be written.
 #[test]
 fn lines_that_wait_for_a_writer_are_written_at_the_end() {
     in_each(&PROCESSES, |architecture| {
-        // After the sixth it takes 1.6 s until another comes.
+        // After the sixth death the next process is started 1.6 s later.
         let kill_six = |server: &Serve, log: &Path| {
             for _ in 0..6 {
                 let writer = another_writes(server, log, None);
@@ -280,8 +282,8 @@ fn lines_that_wait_for_a_writer_are_written_at_the_end() {
     });
 }
 
-/// Regression: the process that writes the access log is killed when all others have ended: the
-/// rest was lost without a message. Another process must write it.
+/// Regression: the process that writes the access log is killed when all other processes have ended:
+/// the remaining lines were lost without a message. Another process must write them.
 #[test]
 fn a_writer_that_is_killed_at_the_end_is_replaced() {
     in_each(&PROCESSES, |architecture| {
@@ -299,15 +301,15 @@ fn a_writer_that_is_killed_at_the_end_is_replaced() {
     });
 }
 
-/// Memory is wanting for a moment where the parent waits. Before, the first time ended it, and with it
-/// all children.
+/// The parent's wait fails for lack of memory for a moment. Regression: the first failure ended the
+/// parent, and with it all children.
 #[test]
 fn a_wait_of_the_parent_that_fails_ends_nothing() {
     let site = site(0);
     let started_at = Instant::now();
     loop {
         let tried_at = Instant::now();
-        // The parent alone waits for three: signals and two listeners.
+        // Only the parent waits for three descriptors: signals and two listeners.
         let outcome = panic::catch_unwind(|| {
             let arguments = ["--listen", "127.0.0.1:0"];
             let server = denied_where((libc::SYS_ppoll, 1, 3), libc::ENOMEM, || {
@@ -316,11 +318,12 @@ fn a_wait_of_the_parent_that_fails_ends_nothing() {
             let mut client = server.client();
             client.send(LAST);
             assert_eq!(client.reply().text(), "hello");
-            // The client may have been there before the first wait.
+            // The client may have connected before the first wait.
             tree::until("it is logged", || server.said().contains("is tried again"));
             stop(server);
         });
-        // What fails for some seconds does end it: then this machine had no time for the test.
+        // A wait that fails for some seconds does end the parent: then the machine was too busy for
+        // the test.
         let was_too_slow = outcome.is_err() && tried_at.elapsed() > Duration::from_secs(4);
         if !was_too_slow || started_at.elapsed() > Duration::from_secs(30) {
             return outcome.unwrap_or_else(|reason| panic::resume_unwind(reason));
@@ -328,13 +331,14 @@ fn a_wait_of_the_parent_that_fails_ends_nothing() {
     }
 }
 
-/// A child has the standard descriptors, what it serves with, and nothing else: no connection of
-/// another, no listener that is not its own, nothing that the program was started with.
+/// A child has the standard descriptors, the descriptors with which it serves, and no others: no
+/// connection of another child, no listener that it does not use, no descriptor with which the program
+/// was started.
 #[test]
 fn children_have_nothing_that_is_not_theirs() {
     let site = site(0);
     in_each(&PROCESSES, |architecture| {
-        // As from a careless shell: descriptor 7 is open in the program that is started.
+        // A careless shell may start the program like this: descriptor 7 is open.
         let mut command = Command::new("sh");
         command.args(["-c", "exec 7</etc/passwd && exec \"$0\" \"$@\"", BINARY, "serve"]);
         command.arg(site.path()).args(["--json", "--listen", "127.0.0.1:0"]);
@@ -361,7 +365,7 @@ fn children_have_nothing_that_is_not_theirs() {
             assert!(!all.values().any(|name| name.contains("signalfd")), "{all:?}");
         }
         assert_eq!(connections.len(), held.len(), "each is one process' alone");
-        // Nor has the parent kept any: a connection ends with its process.
+        // The parent has kept none either: a connection ends with its process.
         let kept = tree::tcp_sockets(server.pid());
         assert!(kept.iter().all(|(_, listens)| *listens), "{kept:?}");
         drop(held);
@@ -369,7 +373,7 @@ fn children_have_nothing_that_is_not_theirs() {
     });
 }
 
-/// Somebody sends the stop to all of them, as a terminal does, or an init system.
+/// A stop signal is sent to all processes, as a terminal or an init system does.
 #[test]
 fn a_signal_to_the_whole_group_is_one_stop() {
     let site = site(6 << 20);
@@ -388,12 +392,12 @@ fn a_signal_to_the_whole_group_is_one_stop() {
     });
 }
 
-/// Regression: where the parent process ignored SIGCHLD, the exits of children could not be
+/// Regression: where the parent process ignored SIGCHLD, the exit statuses of children could not be
 /// collected.
 #[test]
 fn an_ignored_sigchld_does_not_matter() {
     let site = site(0);
-    // Not by a shell's trap: some shells need the signal themselves, and let it be.
+    // Not by a shell's trap: some shells need the signal themselves and do not ignore it.
     let mut command = Command::new("env");
     command.args(["--ignore-signal=CHLD", BINARY, "serve"]);
     command.arg(site.path()).args(["--json", "--listen", "127.0.0.1:0"]);

@@ -1,4 +1,4 @@
-//! What all of them do alike.
+//! The behaviour that all architectures have in common.
 
 use super::{ALL, CONCURRENT, LAST, content, in_each, serve, site, stop, tree};
 use pollux_testkit::{
@@ -36,7 +36,7 @@ fn all_serve_alike_and_count_alike() {
         for _ in 0..2_000 {
             assert_eq!(client.reply().text(), "hello");
         }
-        // Requests in flight are in the figures, too, as soon as the worker that serves them waits
+        // The statistics include requests in flight as soon as the worker that serves them waits
         // again.
         server.wait_until("all to be counted", |now| {
             now["requests"] == 2_005 && now["connections"]["open"] == 1
@@ -61,7 +61,8 @@ fn all_serve_alike_and_count_alike() {
     });
 }
 
-/// Many clients at a time, each with a connection a request: every one is answered and counted.
+/// Many clients at a time, each with a new connection for each request: every request is answered and
+/// counted.
 #[test]
 fn figures_are_whole_whichever_unit_served() {
     const CLIENTS: u64 = 8;
@@ -105,7 +106,7 @@ fn what_is_quiet_for_too_long_is_closed() {
         let server = serve(
             site.path(),
             architecture,
-            // The second is long enough for a client on a busy machine to connect and send.
+            // The header timeout is long enough for a client on a busy machine to connect and send.
             &["--keep-alive", "300ms", "--header-timeout", "3s"],
         );
         let started_at = Instant::now();
@@ -123,8 +124,8 @@ fn what_is_quiet_for_too_long_is_closed() {
     });
 }
 
-/// An iterative server serves nobody while a client keeps it waiting, and a timeout is what ends
-/// that. All others serve meanwhile: the slow client has minutes there.
+/// An iterative server serves no other client while one client keeps it waiting, until a timeout. All
+/// other architectures serve in the meantime: there the slow client has minutes.
 #[test]
 fn only_an_iterative_server_waits_for_a_slow_client() {
     let site = site(0);
@@ -141,10 +142,10 @@ fn only_an_iterative_server_waits_for_a_slow_client() {
         if is_iterative {
             other.socket().set_read_timeout(Some(Duration::from_millis(500))).unwrap();
             let is_served = other.socket().peek(&mut [0; 1]).is_ok();
-            // Where this test came to it late, the time of the slow one may be over.
+            // If this test was delayed, the time of the slow client may be over.
             let is_turn = started_at.elapsed() >= Duration::from_secs(2);
             assert!(!is_served || is_turn, "it served two at a time");
-            // Nothing is lost: its turn comes when the time of the slow one is over.
+            // The other client is not lost: it is served when the time of the slow one is over.
             other.socket().set_read_timeout(Some(Duration::from_secs(30))).unwrap();
             assert_eq!(slow.reply().status, 408);
         }
@@ -173,7 +174,8 @@ fn a_client_that_no_unit_can_serve_yet_waits_and_is_not_lost() {
         assert!(late[0].socket().read(&mut [0; 1]).is_err(), "{architecture}: a third one");
         late[0].socket().set_read_timeout(Some(Duration::from_secs(30))).unwrap();
         if !has_pool {
-            // Otherwise there may be room again before the acceptor has looked.
+            // With a pool, there may be room again before the acceptor has noticed that there was
+            // none.
             tree::until("it is logged", || server.said().contains("(Reported once.)"));
         }
         drop(held);
@@ -187,8 +189,8 @@ fn a_client_that_no_unit_can_serve_yet_waits_and_is_not_lost() {
     });
 }
 
-/// Requests in flight end; later connections are refused, and not left in a queue that no process
-/// serves.
+/// Requests in flight are completed; later connections are refused, and not left in a queue that no
+/// process serves.
 #[test]
 fn a_stop_ends_requests_in_flight_and_accepts_none() {
     let site = site(LARGE);
@@ -198,14 +200,15 @@ fn a_stop_ends_requests_in_flight_and_accepts_none() {
         busy.send("GET /large HTTP/1.1\r\nHost: test\r\n\r\n");
         busy.socket().read_exact(&mut [0; 100]).unwrap();
         server.signal(Signal::TERM);
-        // An iterative server is busy: it looks at its queue when it is done.
+        // An iterative server is busy: it looks at its queue after the current connection.
         if architecture != "iterative" {
             let started_at = Instant::now();
             while let Ok(socket) = TcpStream::connect(server.address()) {
                 drop(socket);
                 let late = started_at.elapsed() > Duration::from_secs(20);
                 assert!(!late, "{architecture}: it still listens");
-                // Sooner than a process is made: the queue is never found empty.
+                // The pause is shorter than the start of a process, so that the queue is never found
+                // empty.
                 thread::sleep(Duration::from_millis(1));
             }
             assert!(server.is_running());
@@ -219,7 +222,8 @@ fn a_stop_ends_requests_in_flight_and_accepts_none() {
     });
 }
 
-/// Those that block, with room for one connection at a time, and two listeners; the second one's address.
+/// Starts a server in a blocking architecture, with room for one connection at a time and with two
+/// listeners. Returns it and the address of the second listener.
 fn serve_one_at_a_time(directory: &Path, architecture: &str) -> (Serve, String) {
     let limit = match architecture {
         "preforked" | "prethreaded" => "--pool",
@@ -234,7 +238,7 @@ fn serve_one_at_a_time(directory: &Path, architecture: &str) -> (Serve, String) 
 
 const BLOCKING: [&str; 5] = ["iterative", "forking", "preforked", "threaded", "prethreaded"];
 
-/// A client at the second listener does not wait until the first has no clients.
+/// A client at the second listener does not have to wait until the first listener has no clients.
 #[test]
 fn each_of_several_listeners_has_its_turn() {
     let site = site(0);
@@ -242,7 +246,7 @@ fn each_of_several_listeners_has_its_turn() {
         let (server, second) = serve_one_at_a_time(site.path(), architecture);
         let mut held = server.client();
         assert_eq!(held.get("/").text(), "hello");
-        // Each of them would occupy its worker: they send no request.
+        // Each of these clients would occupy its worker, because it sends no request.
         let silent = [(); 3].map(|()| server.client());
         let mut other = Client::connect(&*second);
         other.send(LAST);
@@ -253,8 +257,8 @@ fn each_of_several_listeners_has_its_turn() {
     });
 }
 
-/// A client that connects to one listener after the stop takes no place from one that waited at
-/// another.
+/// A client that connects to one listener after the stop takes no place from a client that waited at
+/// another listener.
 #[test]
 fn a_stop_accepts_clients_that_waited_at_each_listener() {
     let site = site(LARGE);
@@ -266,7 +270,7 @@ fn a_stop_accepts_clients_that_waited_at_each_listener() {
         busy.send("GET /large HTTP/1.1\r\nHost: test\r\n\r\n");
         let mut others = [(); 3].map(|()| Client::connect(&*second));
         others.iter_mut().for_each(|other| other.send(LAST));
-        // Whom it holds is idle: that one is closed, and the queues are looked at.
+        // The held connection is idle: it is closed, and then the server looks at the queues.
         server.signal(Signal::TERM);
         busy.socket().read_exact(&mut [0; 100]).unwrap();
         let mut late = [(); 3].map(|()| server.client());
@@ -283,8 +287,8 @@ fn a_stop_accepts_clients_that_waited_at_each_listener() {
     });
 }
 
-/// A client that does not read delays the end no longer than the grace time; a second signal
-/// shortens it.
+/// A client that does not read delays the end no longer than the grace period; a second signal ends
+/// the period.
 #[test]
 fn a_stop_ends_everything_when_its_time_is_over() {
     let site = site(LARGE);
@@ -322,7 +326,8 @@ fn the_access_log_is_opened_anew() {
             assert!(client.is_closed());
         };
         get("/first");
-        // It is handed over when the unit that served it waits for the next one, or ends.
+        // The line is passed to the log when the worker that served the request waits for the next
+        // one, or ends.
         let until = |what: &str, is_so: &dyn Fn() -> bool| {
             let started_at = Instant::now();
             while !is_so() {
@@ -370,7 +375,7 @@ fn several_listeners_are_all_heard() {
     });
 }
 
-/// An error is reported at the start, and nothing is left running.
+/// The error is reported at the start, and no process stays behind.
 #[test]
 fn a_start_that_fails_says_why() {
     let site = site(0);

@@ -1,10 +1,10 @@
-//! What becomes of threads.
+//! Threads of the server, and their ends.
 
 use super::{BINARY, LAST, site, stop};
 use pollux_testkit::serve::Serve;
 use std::{fs, process::Command};
 
-/// Replaces the function of the C library, and ends a program that calls it.
+/// Replaces the C library's function, and ends a program that calls it.
 const NO_DETACH: &str = r"
 #include <pthread.h>
 #include <stdlib.h>
@@ -16,8 +16,9 @@ int pthread_detach(pthread_t thread)
 }
 ";
 
-/// Before, each connection's thread was detached while it ran, and about one in a million ended the server
-/// with SIGSEGV: glibc's pthread_detach(3) reads the thread's memory after the thread may have ended.
+/// Regression: the thread of each connection was detached while it ran, and about one in a million
+/// ended the server with SIGSEGV: glibc's pthread_detach(3) reads the thread's memory after the thread
+/// may have ended.
 #[test]
 fn no_thread_is_detached_while_it_may_end() {
     let site = site(0);

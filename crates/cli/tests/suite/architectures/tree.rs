@@ -1,4 +1,4 @@
-//! Processes as /proc shows them.
+//! The processes of a server, as /proc shows them.
 
 use std::{
     collections::BTreeMap,
@@ -6,8 +6,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// The living children of a process: those of its only thread. The launcher of upgrades serves no client, and is
-/// left out.
+/// Returns the running children of a process with a single thread. The launcher of upgrades serves no
+/// client and is left out.
 pub(crate) fn children(pid: u32) -> Vec<u32> {
     let all = fs::read_dir("/proc").unwrap().flatten();
     let numbers = all.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
@@ -23,24 +23,24 @@ pub(crate) fn children(pid: u32) -> Vec<u32> {
         .collect()
 }
 
-/// State and parent of a process (proc_pid_stat(5)).
+/// Returns the state and the parent of a process (proc_pid_stat(5)).
 fn stat(pid: u32) -> Option<(char, u32)> {
     let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let mut fields = text.rsplit_once(") ")?.1.split(' ');
     Some((fields.next()?.chars().next()?, fields.next()?.parse().ok()?))
 }
 
-/// Whether a process runs: it is there, and not only to be taken by its parent.
+/// Returns whether a process runs, and is not a zombie.
 pub(crate) fn is_alive(pid: u32) -> bool {
     stat(pid).is_some_and(|(state, _)| state != 'Z' && state != 'X')
 }
 
-/// Whether a signal has stopped a process.
+/// Returns whether a signal has stopped a process.
 pub(crate) fn is_stopped(pid: u32) -> bool {
     stat(pid).is_some_and(|(state, _)| state == 'T')
 }
 
-/// Waits until it is so, and no longer than a test may.
+/// Waits until `is_so` returns true, for at most 30 seconds.
 pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     let started_at = Instant::now();
     while !is_so() {
@@ -49,7 +49,7 @@ pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// What a process has open besides the standard descriptors, by number.
+/// Returns the open descriptors of a process, without the standard descriptors, by number.
 pub(crate) fn descriptors(pid: u32) -> BTreeMap<u32, String> {
     let Ok(entries) = fs::read_dir(format!("/proc/{pid}/fd")) else { return BTreeMap::new() };
     entries
@@ -62,7 +62,7 @@ pub(crate) fn descriptors(pid: u32) -> BTreeMap<u32, String> {
         .collect()
 }
 
-/// The TCP sockets that a process has: whether each listens.
+/// Returns the TCP sockets of a process, and whether each listens.
 pub(crate) fn tcp_sockets(pid: u32) -> Vec<(String, bool)> {
     let table = fs::read_to_string(format!("/proc/{pid}/net/tcp")).unwrap();
     let listening: BTreeMap<String, bool> = table

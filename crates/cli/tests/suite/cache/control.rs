@@ -1,4 +1,4 @@
-//! Looking at what is kept, and purging it.
+//! Commands that show stored responses and purge them.
 
 use super::{cache, content, counter, is_hit, origin, printed, serve};
 use std::{fs, os::unix::fs::PermissionsExt};
@@ -116,16 +116,16 @@ fn a_purged_response_is_fetched_again() {
     ] {
         assert_eq!(cache(&control, arguments).status.code(), Some(2), "{arguments:?}");
     }
-    // A purge reaches the disk: nothing of it is there after a restart.
+    // A purge also removes the files on disk: none of them is there after a restart.
     assert_eq!(printed(&control, &["purge", "--all"]), "4 responses purged\n");
     assert!(server.stop().0.success());
-    // Beside them there is the file that is locked.
+    // The directory also contains the lock file.
     let is_object = |name: std::ffi::OsString| name.to_str().unwrap().ends_with(".object");
     let names = || fs::read_dir(&kept).unwrap().map(|entry| entry.unwrap().file_name());
     let files = || names().filter(|name| is_object(name.clone())).count();
     assert_eq!(files(), 0);
 
-    // What was stored is there after one, and is shown from there.
+    // A stored response is still there after a restart, and is listed as on disk.
     let server = serve(&origin, &arguments);
     let reply = server.client().get("/a/1");
     let body = reply.text();

@@ -1,4 +1,4 @@
-//! The second tier when the server is killed, and when the disk is full.
+//! The disk tier when the server is killed, and when the disk is full.
 
 use super::{command, content, counter, is_hit, origin, printed, serve};
 use pollux_testkit::{http::Reply, serve::Serve};
@@ -12,11 +12,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Objects in the test that kills.
+/// The number of objects in the test that kills the server.
 const OBJECTS: usize = 300;
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The version that a body is of; it must be of this URL, and whole.
+/// Returns the version of a body, which must be a complete content of this URL.
 fn version_of(target: &str, body: &str, versions: u32) -> u32 {
     let found = (1..=versions).find(|&version| body == content(target, version));
     found.unwrap_or_else(|| {
@@ -33,8 +33,8 @@ fn names(directory: &Path, ending: &str) -> Vec<std::path::PathBuf> {
     names
 }
 
-/// Requests the objects, with so many clients at a time that waiting for the disk costs little,
-/// until `stop` returns true; `look` gets each answer.
+/// Requests the objects until `stop` returns true, with so many clients at a time that waiting for the
+/// disk costs little; `look` gets each reply.
 fn request_all(
     server: &Serve,
     objects: usize,
@@ -58,7 +58,7 @@ fn request_all(
     });
 }
 
-/// Requests all of them; returns how many were kept.
+/// Requests all objects, and returns how many the cache had stored.
 fn count_kept(server: &Serve, objects: usize, version: u32) -> usize {
     let kept = AtomicUsize::new(0);
     request_all(server, objects, &|| false, &|target, reply| {
@@ -69,8 +69,8 @@ fn count_kept(server: &Serve, objects: usize, version: u32) -> usize {
     kept.into_inner()
 }
 
-/// Killed in the midst of writing, again and again: each answer is whole, of its URL, and of no version
-/// that never was; what was written before is still there.
+/// The server is killed repeatedly while it writes: each response must be complete, belong to its URL,
+/// and have a version that existed; the files that were written before are still there.
 #[test]
 fn a_server_that_is_killed_while_it_writes() {
     let directory = tempfile::tempdir().unwrap();
@@ -82,13 +82,13 @@ fn a_server_that_is_killed_while_it_writes() {
         version.store(2 * round - 1, SeqCst);
         let server = serve(&origin, &arguments);
         let answered = AtomicUsize::new(0);
-        // Further each time.
+        // In each round the server is killed later.
         let is_enough = || answered.load(SeqCst) >= OBJECTS * round as usize / 4;
         request_all(&server, OBJECTS, &is_enough, &|target, reply| {
             version_of(target, &reply.text(), 2 * round - 1);
             answered.fetch_add(1, SeqCst);
         });
-        // The thread that writes is behind those that answer.
+        // The thread that writes files is slower than the workers that answer.
         server.signal(Signal::KILL);
         drop(server);
 
@@ -96,7 +96,7 @@ fn a_server_that_is_killed_while_it_writes() {
         assert_eq!(names(&kept, ".new").len(), 0, "what was begun is removed");
         version.store(2 * round, SeqCst);
         from_disk.push(count_kept(&server, OBJECTS, 2 * round));
-        // Of what is written in peace, all is there.
+        // If the server stops normally, all objects are stored.
         if round == 3 {
             assert!(server.stop().0.success());
             let server = serve(&origin, &arguments);
@@ -151,7 +151,8 @@ fn torn_files_are_thrown_away() {
     assert_eq!(counter(&control, "disk_failures"), 0, "all are whole now");
 }
 
-/// A server whose directory is a file system of so many bytes; `None` where none can be mounted.
+/// Starts a server whose directory is a file system of 1 MiB; returns `None` where none can be
+/// mounted.
 fn on_a_small_disk(
     origin: &pollux_testkit::origin::Origin,
     kept: &Path,
@@ -198,7 +199,7 @@ fn a_full_disk_is_reported_once_and_answers_go_on() {
         assert!(start.elapsed() < PATIENCE, "the disk never was full: {}", server.said());
         thread::sleep(Duration::from_millis(20));
     }
-    // All is in memory nevertheless.
+    // All objects are in memory nevertheless.
     version.store(2, SeqCst);
     for number in 0..100 {
         let target = format!("/n/{number}");
@@ -208,7 +209,7 @@ fn a_full_disk_is_reported_once_and_answers_go_on() {
     assert_eq!(reports(&server), 1, "{}", server.said());
     let on_disk = counter(&control, "disk_bytes");
     assert!((100_000..1 << 20).contains(&on_disk), "{on_disk}");
-    // Room again: files are written again.
+    // There is room again: files are written again.
     assert!(printed(&control, &["purge", "--all"]).starts_with("100 "));
     assert_eq!(counter(&control, "disk_files"), 0);
     let target = "/n/1";

@@ -1,9 +1,10 @@
-//! What is kept, as the command line says it.
+//! Which responses are stored, as the command line selects them.
 
 use super::{is_hit, serve};
 use pollux_testkit::origin::Origin;
 
-/// An origin that has nothing, or something long, and says how long for the latter alone.
+/// Starts an origin that answers with 404, or with short or long content, and gives a lifetime only
+/// with content.
 fn origin() -> Origin {
     Origin::start(|request| match request.target() {
         "/none" => request.say("HTTP/1.1 404 Not Found\r\nContent-Length: 4\r\n\r\nnone"),
@@ -17,7 +18,7 @@ fn long(len: usize) -> String {
     format!("HTTP/1.1 200 OK\r\nCache-Control: max-age=60\r\nContent-Length: {len}\r\n\r\n{body}")
 }
 
-/// Whether the second one of two requests for each is answered from the store.
+/// Returns, for each path, whether the second of two requests is answered from the store.
 fn hits(arguments: &[&str]) -> [bool; 3] {
     let origin = origin();
     let server = serve(&origin, arguments);
@@ -40,8 +41,8 @@ fn negative_replies_and_long_ones_are_kept_as_it_says() {
     assert_eq!(hits(&["--cache-negative", "60s", "--cache-object", "4K"]), [true, true, false]);
 }
 
-/// An origin that learns about clients what they do not send themselves may vary by facts that the
-/// cache cannot know.
+/// If an origin receives information about clients that they do not send themselves, its responses may
+/// vary by facts that the cache cannot know.
 #[test]
 fn what_varies_by_the_client_is_kept_where_clients_identify_themselves() {
     for (policy, expected) in

@@ -1,14 +1,14 @@
-//! Experiments in seconds: the shortest forms that still measure something.
+//! Experiments within seconds: the shortest forms that still measure something.
 
 use pollux_lab::experiment;
 use toml::{Table, Value};
 
-/// The quick form of `id` in one pass of the shortest windows, at rates that a busy machine's
-/// generator can keep.
+/// Returns the quick form of `id` with one pass of the shortest windows, at rates that the generator
+/// of a busy machine can keep.
 pub(super) fn hurried(id: &str) -> String {
     let mut experiment: Table = experiment::text(id).unwrap().parse().unwrap();
     let is_for_guests = experiment.get("place").and_then(Value::as_str) == Some("guest");
-    // One of each kind.
+    // One variant of each kind.
     let few: &[&str] = match id {
         "zerohttpd-table" => &["forking", "preforked", "poll", "epoll"],
         "zerohttpd-static" => &["preforked", "epoll-et", "apache-event", "floor-threads"],
@@ -29,16 +29,16 @@ pub(super) fn hurried(id: &str) -> String {
         quick.insert(window.into(), 0.1.into());
     }
     if id.starts_with("zerohttpd") || id == "guestbook-redis" {
-        // Pools of processes are still being made in the first tenth.
+        // During the first tenth of a second, pools of processes are still being started.
         quick.insert("max-window-seconds".into(), 0.4.into());
         quick.insert("min-window-seconds".into(), 0.4.into());
     }
     if is_for_guests {
-        // Only what is answered within the window counts, and a guest is slow.
+        // Only requests that are answered within the window count, and a guest is slow.
         quick.insert("saturation-seconds".into(), 1.into());
     }
     if experiment.get("kernel-calls").is_some() && id != "gammo-wan" {
-        // It stands beside the others there; no claim speaks of it.
+        // In these experiments `epoll` is only for comparison; no claim is about it.
         let variants = experiment["variants"].as_array_mut().unwrap();
         variants.retain(|name| name.as_str() != Some("epoll"));
     }
@@ -51,7 +51,7 @@ pub(super) fn hurried(id: &str) -> String {
         if let Some(clients) = guest.get_mut("clients") {
             clients["settle-seconds"] = 0.5.into();
         }
-        // Long enough for a few requests in a guest that is slow.
+        // Long enough for a few requests in a slow guest.
         if guest.contains_key("clients") {
             let quick = within(&mut experiment, &["quick", "budget"]);
             quick.insert("min-window-seconds".into(), 1.into());
@@ -63,7 +63,7 @@ pub(super) fn hurried(id: &str) -> String {
     }
     let slower = |share: f64| (share * 0.2).max(0.05);
     let slow = |share: &mut Value| *share = slower(share.as_float().unwrap()).into();
-    // Without a list for the quick form the rates are low already.
+    // Without a list for the quick form the rates are already low.
     let of_quick = experiment["quick"].get("rate").and_then(|rate| rate.get("fractions"));
     let overlays: &[&[&str]] = match of_quick {
         Some(_) => {
@@ -98,7 +98,7 @@ pub(super) fn hurried(id: &str) -> String {
     for axis in axes.into_iter().flatten() {
         names.push(axis["name"].as_str().unwrap().to_owned());
         if axis["name"].as_str() == Some("backlog") {
-            // A queue of five takes many seconds to let 501 idle connections in.
+            // With a queue of five, the server needs many seconds to accept 501 idle connections.
             axis["values"] = vec![Value::Integer(128), Value::Integer(4096)].into();
         }
     }
@@ -109,7 +109,7 @@ pub(super) fn hurried(id: &str) -> String {
             // Guests are slow.
             ("mail-hints", _) => vec![1, 101],
             ("capacity", _) => vec![10, 1500],
-            // Thousands take a second each time.
+            // Thousands of connections take one second each time.
             ("gammo-fig5-6" | "gammo-specweb99", "idle") => vec![0, 300],
             ("idle" | "frontend" | "tls-idle", "idle") => vec![0, 1000],
             (_, "backlog") => vec![128, 4096],
@@ -122,7 +122,7 @@ pub(super) fn hurried(id: &str) -> String {
         axis.insert("values".into(), values.into());
     }
     if id == "capacity" {
-        // Its claims name the most connections of its quick form.
+        // The claims name the largest number of connections of the quick form.
         for claim in experiment["claim"].as_array_mut().unwrap() {
             for side in ["a", "b"] {
                 let at = claim.get_mut(side).and_then(|side| side.get_mut("at"));
@@ -145,13 +145,13 @@ pub(super) fn hurried(id: &str) -> String {
         load.insert("max-lag".into(), "1m".into());
         load.insert("max-lag-share".into(), "100%".into());
         load.insert("max-starved".into(), "100%".into());
-        // At random instants a tenth of a second may have none.
+        // With random arrivals a tenth of a second may have no request.
         load.insert("arrivals".into(), "constant".into());
     }
     toml::to_string(&experiment).unwrap()
 }
 
-/// The table at `path`, made where there is none.
+/// Returns the table at `path`, which is created where there is none.
 fn within<'a>(table: &'a mut Table, path: &[&str]) -> &'a mut Table {
     path.iter().fold(table, |table, key| {
         let inner = table.entry(*key).or_insert_with(|| Table::new().into());

@@ -1,4 +1,5 @@
-//! A full disk: publishers get 503 at once, subscribers stay connected, and the hub goes on when there is room again.
+//! A full disk: publishers get 503 at once, subscribers stay connected, and the hub accepts updates
+//! when there is room again.
 
 use super::{BINARY, Reader};
 use pollux_testkit::{http::Client, serve::Serve};
@@ -36,25 +37,25 @@ fn a_full_disk_refuses_updates_until_there_is_room() {
     let mut client = server.client();
     assert_eq!(publish(&mut client, "one"), 200);
     assert_eq!(reader.line(), "one");
-    // The file system is visible to the server alone.
+    // Only the server sees the file system.
     let root = PathBuf::from(format!("/proc/{}/root", server.pid()));
     let filler = root.join(disk.strip_prefix("/").unwrap()).join("filler");
     let _ = fs::write(&filler, vec![0; 16 << 20]);
-    // There may be room in the file itself.
+    // There may still be room in the file itself.
     let big = "x".repeat(200_000);
     let mut stored = 0;
     while publish(&mut client, &big) == 200 {
         stored += 1;
         assert!(stored < 60, "more than the disk has");
     }
-    // Each is answered, not only the first one.
+    // Each request is answered, not only the first one.
     for _ in 0..5 {
         assert_eq!(publish(&mut client, &big), 503);
     }
     fs::remove_file(&filler).unwrap();
     thread::sleep(Duration::from_millis(1500));
     assert_eq!(publish(&mut client, "two"), 200);
-    // The connection has lasted, and nothing that was refused came.
+    // The connection has stayed open, and no refused update arrived.
     (0..stored).for_each(|_| assert_eq!(reader.line(), big));
     assert_eq!(reader.line(), "two");
 }

@@ -22,14 +22,14 @@ fn key(id: &str, key: (&str, &str)) -> Value {
     json!({"kty": "oct", "kid": id, "alg": "HS256", "k": key.1})
 }
 
-/// Replaces `path` at once, so that no reader finds half of a set.
+/// Replaces `path` atomically, so that no reader finds half of a set.
 fn write_keys(path: &Path, keys: &[Value]) {
     let new = path.with_extension("new");
     fs::write(&new, json!({"keys": keys}).to_string()).unwrap();
     fs::rename(new, path).unwrap();
 }
 
-/// The status of an update whose token this key signed.
+/// Returns the status of an update whose token was signed with this key.
 fn status(hub: &Serve, id: &str, key: (&str, &str)) -> u16 {
     let header = Header { kid: Some(id.into()), ..Header::new(Algorithm::HS256) };
     let claims = json!({"mercure": {"publish": ["*"]}});
@@ -75,7 +75,7 @@ fn keys_of_a_file_are_replaced_without_a_restart() {
     assert_eq!(status(&hub, "2", NEW), 200);
 }
 
-/// A server of `directory` over TLS, at `address`.
+/// Starts a server of `directory` over TLS, at `address`.
 fn issuer(directory: &Path, address: &str) -> Serve {
     let mut command = Command::new(BINARY);
     command.arg("serve").arg(directory).args(["--json", "--listen", address]);
@@ -112,7 +112,8 @@ fn keys_of_a_url_are_fetched_at_intervals() {
     write_keys(&path, &[key("2", NEW)]);
     wait_until("the new key", || status(&hub, "2", NEW) == 200);
     assert_eq!(status(&hub, "1", OLD), 401, "the former key");
-    // The issuer is away: the hub says so, keeps its keys, and fetches others when it is back.
+    // The issuer is unreachable: the hub reports that, keeps its keys, and fetches new ones when the
+    // issuer is back.
     drop(first);
     wait_until("a warning", || hub.said().contains("cannot connect to https://"));
     assert_eq!(status(&hub, "2", NEW), 200);

@@ -4,7 +4,7 @@ use super::{Reader, push, serve};
 use pollux_testkit::http::Client;
 use std::{process::Command, thread, time::Duration};
 
-/// How many streams the hub has ended because of their age.
+/// Returns how many streams the hub has ended because of their age.
 fn ended(admin: &str) -> u64 {
     let mut client = Client::connect(admin);
     let metrics = client.request("GET", "/metrics", &[]).text();
@@ -18,7 +18,7 @@ fn subscribers_connect_again_and_miss_nothing() {
     let admin = free_address();
     let (_directory, server) =
         serve(&["--hub-max-lifetime", "3s", "--admin", &admin, "--workers", "2"]);
-    // The publisher's `retry` decides after which time a subscriber connects again.
+    // The publisher's `retry` sets the time after which a subscriber connects again.
     let publish = |number: u32| {
         let data = number.to_string();
         let arguments = ["--topic", "a", "--data", &data, "--retry", "50"];
@@ -51,7 +51,7 @@ fn subscribers_connect_again_and_miss_nothing() {
     }
 }
 
-/// An address at which nothing listened a moment ago.
+/// Returns an address at which no server listened a moment ago.
 fn free_address() -> String {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     listener.local_addr().unwrap().to_string()

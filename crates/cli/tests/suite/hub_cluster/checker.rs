@@ -1,37 +1,39 @@
-//! Decides over the histories of all subscribers whether several hubs behaved as one.
+//! Decides from the histories of all subscribers whether several hubs behaved as one.
 
 use std::collections::{HashMap, HashSet};
 
 /// An update that a publisher sent.
 #[derive(Clone, Debug)]
 pub(super) struct Attempt {
-    /// Its identifier, which its publisher chose and used once.
+    /// The identifier of the update, which its publisher chose and used once.
     pub(super) id: String,
-    /// Whether a hub confirmed it. Another one may reach subscribers, or not.
+    /// Whether a hub confirmed the update. An update that was not confirmed may or may not reach
+    /// subscribers.
     pub(super) is_acknowledged: bool,
 }
 
-/// What a subscriber got, in the order of arrival, over all of its connections.
+/// The updates that a subscriber received, in the order of arrival, over all of its connections.
 pub(super) type Arrivals = Vec<String>;
 
-/// Why the hubs did not behave as one.
+/// The reason why the hubs did not behave as one.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Fault {
-    /// A subscriber got what nobody published.
+    /// A subscriber received an update that no publisher sent.
     Invented(String),
     /// An update reached a subscriber twice.
     Duplicated(String),
     /// An acknowledged update did not reach a subscriber.
     Lost(String),
-    /// Two updates reached two subscribers in different orders, or in another one than that in
+    /// Two updates reached two subscribers in different orders, or in another order than the one in
     /// which their publisher sent them.
     Reordered(String, String),
 }
 
-/// Checks the arrivals of every subscriber against what each publisher sent, in its order.
+/// Checks the arrivals of every subscriber against the updates of each publisher, in the order of
+/// sending.
 ///
 /// # Errors
-/// The first fault.
+/// The first fault that was found.
 pub(super) fn check(publishers: &[Vec<Attempt>], subscribers: &[Arrivals]) -> Result<(), Fault> {
     let known: HashSet<&str> = publishers.iter().flatten().map(|sent| &*sent.id).collect();
     let acknowledged = publishers.iter().flatten().filter(|sent| sent.is_acknowledged);
@@ -60,7 +62,7 @@ pub(super) fn check(publishers: &[Vec<Attempt>], subscribers: &[Arrivals]) -> Re
     Ok(())
 }
 
-/// Whether the positions of these updates, of those that have one, ascend.
+/// Checks that the positions of these updates ascend; updates without a position are skipped.
 fn in_order<'a>(
     ids: impl Iterator<Item = &'a str>,
     positions: &HashMap<&str, usize>,
@@ -78,8 +80,8 @@ fn in_order<'a>(
     Ok(())
 }
 
-/// Plants each kind of fault into arrivals that are right, and demands that it is found. A checker
-/// that accepts everything would pass every run.
+/// Plants each kind of fault into correct arrivals, and checks that it is found. A checker that
+/// accepts everything would pass every run.
 pub(super) fn check_the_checker(publishers: &[Vec<Attempt>], right: &[Arrivals]) {
     assert_eq!(check(publishers, right), Ok(()));
     let acknowledged = |id: &String| {

@@ -28,7 +28,7 @@ fn twenty_reloads_lose_no_connection_and_fail_no_request() {
         let text = printed(&folder.ctl("reload"));
         assert!(text.contains("site[0].root: ") && text.contains("site[0].header: "), "{text}");
         assert_eq!(text.contains("keep-alive: "), round == 1, "{text}");
-        // At once, for connections that are open and for new ones.
+        // The new configuration applies at once, for open connections and for new ones.
         for client in [&mut server.client(), &mut idle[round]] {
             client.send(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n");
             let reply = client.reply();
@@ -100,7 +100,7 @@ fn a_faulty_file_changes_nothing_and_the_fault_is_located() {
             server.said()
         );
     }
-    // It is not stuck.
+    // The next reload works again.
     folder.write("", "root = \"b\"");
     assert!(printed(&folder.ctl("reload")).contains("site[0].root"));
     assert_answers(&mut client, "site b\n");
@@ -124,8 +124,8 @@ fn sighup_reloads_as_well() {
     server.stop();
 }
 
-/// An exchange with an origin ends under the configuration that it began under; the next goes to the new
-/// origin.
+/// An exchange with an origin ends under the configuration under which it began; the next exchange
+/// goes to the new origin.
 #[test]
 fn an_exchange_in_progress_ends_under_the_former_configuration() {
     let (release, released) = std::sync::mpsc::channel::<()>();
@@ -153,7 +153,7 @@ fn an_exchange_in_progress_ends_under_the_former_configuration() {
     release.send(()).unwrap();
     let reply = waiting.reply();
     assert_eq!((reply.text().as_str(), reply.field("x-is")), ("slow", None));
-    // The same connection belongs to the new configuration now.
+    // The same connection uses the new configuration now.
     waiting.send(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n");
     assert_eq!(waiting.reply().text(), "other");
     server.stop();

@@ -1,4 +1,4 @@
-//! Workers that die: their connections end, and others take their places.
+//! Workers that die: their connections end, and other workers replace them.
 
 use super::{
     subscriber::{Subscriber, connect, publish},
@@ -7,9 +7,9 @@ use super::{
 use pollux_testkit::http::PATIENCE;
 use std::time::{Duration, Instant};
 
-/// The request of which a worker dies; in debug builds alone.
+/// The path of a request at which a worker panics; only in debug builds.
 const PLANTED: &str = "/planted";
-/// The most workers that are replaced within a minute.
+/// The maximum number of workers that are replaced within a minute.
 const REPLACEMENTS_MAX: usize = 10;
 /// A replacement takes less than this, also on a machine that is busy with other tests.
 const SOON: Duration = Duration::from_millis(100);
@@ -22,7 +22,8 @@ fn serve(folder: &Folder, arguments: &[&str]) -> Serve {
     Serve::start_command(command)
 }
 
-/// Has the worker of this connection panic; returns how long the server took to have another.
+/// Makes the worker of this connection panic; returns how long the server took to start another
+/// worker.
 fn panic_of(server: &Serve, mut client: Client, count: usize) -> Duration {
     client.send(format!("GET {PLANTED} HTTP/1.1\r\nHost: h\r\n\r\n").as_bytes());
     let received = client.read_to_end_or_reset();
@@ -35,7 +36,7 @@ fn panic_of(server: &Serve, mut client: Client, count: usize) -> Duration {
     started_at.elapsed()
 }
 
-/// Whether the server has not closed it.
+/// Returns whether the server has kept the connection open.
 fn is_open(client: &Client) -> bool {
     let socket = client.socket();
     socket.set_nonblocking(true).unwrap();
@@ -44,7 +45,7 @@ fn is_open(client: &Client) -> bool {
     outcome.is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock)
 }
 
-/// The other workers go on, a reload reaches the new one, and the figures count it.
+/// The other workers continue, a reload reaches the new worker, and the statistics count it.
 #[cfg_attr(not(debug_assertions), ignore = "a panic is planted in debug builds alone")]
 #[test]
 fn a_worker_that_panics_loses_its_connections_and_is_replaced() {
@@ -65,7 +66,7 @@ fn a_worker_that_panics_loses_its_connections_and_is_replaced() {
     folder.write("", "root = \"b\"");
     assert!(printed(&folder.ctl("reload")).contains("site[0].root"));
     (0..20).for_each(|_| assert_answers(&mut server.client(), "site b\n"));
-    // The new one dies, too, by the present configuration.
+    // The new worker also panics, under the current configuration.
     panic_of(&server, server.client(), 2);
     (0..20).for_each(|_| assert_answers(&mut server.client(), "site b\n"));
     assert_eq!(server.statistics()["workers"]["replaced"], 2);
@@ -73,8 +74,8 @@ fn a_worker_that_panics_loses_its_connections_and_is_replaced() {
     assert!(status.success());
 }
 
-/// Subscribers of the other worker notice nothing. Those of the lost one connect again, miss nothing, and are not
-/// counted twice.
+/// Subscribers of the other worker notice nothing. The subscribers of the lost worker connect again,
+/// miss no update, and are not counted twice.
 #[cfg_attr(not(debug_assertions), ignore = "a panic is planted in debug builds alone")]
 #[test]
 fn a_worker_with_subscribers_is_replaced_and_they_miss_nothing() {
@@ -99,7 +100,7 @@ fn a_worker_with_subscribers_is_replaced_and_they_miss_nothing() {
             (0..UPDATES / 2).for_each(|update| publish(&mut publisher, "a", &number(update)));
             let took = panic_of(&server, server.client(), round);
             assert!(took < SOON, "{took:?}");
-            // Its connection may have been lost.
+            // The publisher's connection may have been lost.
             let mut publisher = server.client();
             (UPDATES / 2..UPDATES).for_each(|update| publish(&mut publisher, "a", &number(update)));
             let mut lost = 0;
@@ -142,7 +143,7 @@ fn a_crash_loop_ends_the_server() {
     assert!(said.contains("worker 0 panicked") && said.contains("more than 10 workers"), "{said}");
 }
 
-/// Threads that serve one connection at a time.
+/// Tests the threads that serve one connection at a time.
 #[cfg_attr(not(debug_assertions), ignore = "a panic is planted in debug builds alone")]
 #[test]
 fn a_thread_that_panics_is_replaced_in_every_architecture() {

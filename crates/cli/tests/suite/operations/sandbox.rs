@@ -7,13 +7,13 @@ use pollux_testkit::{origin::Origin, serve::Process};
 /// LANDLOCK_MAX_NUM_LAYERS of the kernel is 16.
 const UPGRADES: usize = 18;
 
-/// An origin whose responses are `from`.
+/// Starts an origin whose responses are `from`.
 fn origin() -> Origin {
     Origin::start(|request| request.say("HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nfrom"))
 }
 
-/// A new root with this name and index. It is not in the folder of the configuration file, which the server may read
-/// as a whole.
+/// Creates a root directory with this name and index. It is not in the directory of the configuration
+/// file, which the server may read completely.
 fn root_of(sites: &tempfile::TempDir, (name, index): (&str, &str)) -> PathBuf {
     let root = sites.path().join(name);
     fs::create_dir(&root).unwrap();
@@ -21,7 +21,7 @@ fn root_of(sites: &tempfile::TempDir, (name, index): (&str, &str)) -> PathBuf {
     root
 }
 
-/// Without `--sandbox`, the next version of a site and another origin need no upgrade.
+/// With the default sandbox, the next version of a site and another origin need no upgrade.
 #[test]
 fn by_default_a_reload_has_room() {
     if !is_possible() {
@@ -41,14 +41,14 @@ fn by_default_a_reload_has_room() {
     printed(&folder.ctl("reload"));
     assert_answers(&mut client, "site two\n");
     assert_eq!(client.get("/o").text(), "from");
-    // A directory of the system is not beside a site.
+    // A directory of the system is not next to a site, so the server may not read it.
     folder.write("", "root = \"/etc/ssl\"");
     assert!(refused(&folder.ctl("reload")).contains("pollux ctl upgrade"));
     assert_answers(&mut client, "site two\n");
 }
 
-/// What the sandbox does not let the server reach is refused by a reload, and used by an upgrade: a successor
-/// is started outside.
+/// A reload refuses a configuration that the sandbox does not allow; an upgrade accepts it, because
+/// the successor is started outside the sandbox.
 #[test]
 fn a_reload_stays_inside_and_an_upgrade_may_leave() {
     if !is_possible() {
@@ -72,14 +72,14 @@ fn a_reload_stays_inside_and_an_upgrade_may_leave() {
         let reason = refused(&folder.ctl("reload"));
         assert!(reason.contains(part) && reason.contains("pollux ctl upgrade"), "{reason}");
     }
-    // A folder that has taken the name of the site's is another one, too.
+    // A directory that was renamed to the name of the site's directory is another directory, too.
     fs::rename(&one, sites.path().join("old")).unwrap();
     fs::rename(&two, &one).unwrap();
     folder.write("sandbox = \"kill\"\nkeep-alive = \"90s\"", &root(&one));
     assert!(refused(&folder.ctl("reload")).contains("pollux ctl upgrade"));
     idle.iter_mut().for_each(|client| assert_answers(client, "site a\n"));
 
-    // More upgrades than the kernel nests domains.
+    // More upgrades than the kernel allows nested domains.
     let mut processes = Vec::new();
     for round in 0..UPGRADES {
         folder.write("sandbox = \"kill\"", &with_origin);

@@ -1,4 +1,4 @@
-//! Subscribers of the hub that read for themselves, and a publisher.
+//! Subscribers of the hub with their own parser, and a publisher.
 
 use pollux_testkit::http::{Client, PATIENCE};
 use std::{
@@ -21,13 +21,13 @@ impl<S: Read + Write> Subscriber<S> {
         subscriber
     }
 
-    /// The next line; none at the end of the connection.
+    /// Returns the next line; `None` at the end of the connection.
     fn line(&mut self) -> Option<String> {
         let mut line = String::new();
         self.0.read_line(&mut line).is_ok_and(|count| count > 0).then_some(line)
     }
 
-    /// The identifier and the content of the next event; none at the end of the connection.
+    /// Returns the identifier and the content of the next event; `None` at the end of the connection.
     pub(super) fn event(&mut self) -> Option<(String, String)> {
         let mut id = String::new();
         loop {
@@ -40,7 +40,7 @@ impl<S: Read + Write> Subscriber<S> {
         }
     }
 
-    /// The content of the next event, where the connection must not end.
+    /// Returns the content of the next event; the connection must not end before.
     pub(super) fn data(&mut self) -> String {
         self.event().expect("the connection has ended").1
     }

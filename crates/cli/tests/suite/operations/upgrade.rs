@@ -13,7 +13,7 @@ use std::io::Read;
 const UPGRADES: usize = 5;
 const IDLE: usize = 2_000;
 
-/// The server that took over last.
+/// Waits for the server that took over last.
 fn successor(server: &mut Serve) -> Process {
     let process = server.next_process();
     let addresses = process.listening()["addresses"].as_array().unwrap();
@@ -21,13 +21,14 @@ fn successor(server: &mut Serve) -> Process {
     process
 }
 
-/// How many idle connections `pollux ctl upgrade` says that it has handed over.
+/// Returns how many idle connections `pollux ctl upgrade` reports as handed over.
 fn handed_over(text: &str) -> usize {
     let line = text.lines().find_map(|line| line.strip_prefix("idle connections handed over: "));
     line.and_then(|count| count.parse().ok()).unwrap_or_else(|| panic!("{text}"))
 }
 
-/// A kept request: its response says which process serves by now.
+/// Sends a request on a kept connection. Returns the round in the response, which shows the process
+/// that serves the connection.
 fn round_of(client: &mut Client) -> usize {
     client.send(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n");
     let reply = client.reply();
@@ -36,7 +37,7 @@ fn round_of(client: &mut Client) -> usize {
     reply.field("x-round").expect("a round").parse().unwrap()
 }
 
-/// The program in the folder, which a test may replace.
+/// Puts the program into the directory, where a test may replace it.
 fn own_program(folder: &Folder) -> PathBuf {
     let program = folder.0.path().join("pollux");
     if fs::hard_link(BINARY, &program).is_err() {
@@ -61,7 +62,7 @@ fn five_upgrades_fail_no_request_and_lose_no_idle_connection() {
     write(0);
     let mut server = folder.serve(&["--workers", "2"]);
     let mut idle: Vec<_> = (0..IDLE).map(|_| server.client()).collect();
-    // One half has made a request, the other half has not.
+    // One half of the connections have made a request, the other half have not.
     idle.iter_mut().step_by(2).for_each(|client| assert_eq!(round_of(client), 0));
     let load = Load::start(server.address());
     let mut processes = Vec::new();
@@ -80,7 +81,8 @@ fn five_upgrades_fail_no_request_and_lose_no_idle_connection() {
     end(processes);
 }
 
-/// Another number of workers, one listener fewer and one more; `--control` and `--admin` go on.
+/// The number of workers changes, one listener is removed and one is added; `--control` and `--admin`
+/// stay.
 #[test]
 fn the_configuration_may_change_with_it() {
     let folder = Folder::new();
@@ -117,7 +119,7 @@ fn the_configuration_may_change_with_it() {
         assert_eq!(path.exists(), listen.len() == 2);
         assert!(std::os::unix::net::UnixStream::connect(&admin).is_ok());
     }
-    // The first process ends when it has accepted what waited there.
+    // The first process ends when it has accepted the connections that waited at the removed listener.
     server.wait_for_end();
     assert!(std::net::TcpStream::connect(&dropped_address).is_err());
     end(processes);
@@ -129,7 +131,8 @@ fn the_configuration_may_change_with_it() {
     }
 }
 
-/// A response that is being sent is sent by the process that has begun it; then its connection follows.
+/// The process that has begun to send a response completes it; then the connection follows to the new
+/// process.
 #[test]
 fn an_exchange_in_progress_ends_in_the_old_process() {
     let folder = Folder::new();
@@ -151,7 +154,7 @@ fn an_exchange_in_progress_ends_in_the_old_process() {
         assert!(read > 0, "the whole response");
         left.extend_from_slice(&piece[..read]);
     }
-    // On the same connection.
+    // These requests use the same connection.
     assert_eq!(round_of(&mut client), 0);
     server.wait_for_end();
     assert_eq!(round_of(&mut client), 0);

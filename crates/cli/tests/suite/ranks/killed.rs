@@ -11,10 +11,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Requests a second, of all ranks.
+/// The request rate of all ranks together, per second.
 const RATE: usize = 300;
 
-/// Answers at once, for ever. Its address, and how many it has answered.
+/// Starts a server that answers every request immediately. Returns its URL and the number of requests
+/// it has answered.
 fn server() -> (String, Arc<AtomicUsize>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -33,7 +34,8 @@ fn server() -> (String, Arc<AtomicUsize>) {
     (format!("http://{address}/"), answered)
 }
 
-/// The process with these variables in its environment, or without, where the value is none.
+/// Finds the process with these variables in its environment; a variable with the value `None` must be
+/// absent.
 fn find(variables: &[(&str, Option<&str>)]) -> Option<i32> {
     fs::read_dir("/proc").unwrap().flatten().find_map(|entry| {
         let pid = entry.file_name().to_str()?.parse().ok()?;
@@ -71,7 +73,7 @@ fn kill_one(launcher: Launcher, tag: &str, is_stand_in: bool) {
         vec![("POLLUX_TEST_TAG", Some(&tag[..])), (launcher.rank_variable(), Some("2"))];
     let guard;
     if launcher == Launcher::Mpich {
-        // The rank itself knows the process that stands in for it.
+        // The environment of the rank itself names its supervisor, which stands in for the rank.
         let stand_in = loop {
             let mut stand_in = variables.clone();
             stand_in.push(("POLLUX_RANK_SUPERVISOR", None));
@@ -91,7 +93,7 @@ fn kill_one(launcher: Launcher, tag: &str, is_stand_in: bool) {
         assert!(since.elapsed() < Duration::from_secs(30), "no rank 2");
         std::thread::sleep(Duration::from_millis(20));
     };
-    // Until they have met, sent requests for three seconds, and reported some.
+    // Waits until the ranks have met, sent requests for three seconds, and reported some.
     while answered.load(SeqCst) < 3 * RATE {
         assert!(since.elapsed() < Duration::from_secs(90), "they send nothing");
         std::thread::sleep(Duration::from_millis(20));
@@ -125,7 +127,8 @@ pub(crate) fn a_rank(launcher: Launcher) {
     kill_one(launcher, "rank", false);
 }
 
-/// MPICH's launcher then kills all other ranks too, at once: what they measured is reported.
+/// MPICH's launcher then kills all other ranks at once, too: the report still contains their
+/// measurements.
 pub(crate) fn a_stand_in(launcher: Launcher) {
     kill_one(launcher, "stand-in", true);
 }

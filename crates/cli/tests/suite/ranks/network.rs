@@ -1,4 +1,4 @@
-//! Hosts of a cluster as network namespaces on one bridge, in a namespace of its own.
+//! The hosts of a cluster, as network namespaces on one bridge, which has its own namespace.
 
 use std::{
     fs,
@@ -12,13 +12,14 @@ use std::{
     time::Duration,
 };
 
-/// So many hosts.
+/// The number of hosts.
 pub(crate) const HOSTS: usize = 4;
 
-/// Four hosts, 10.77.0.1 to 10.77.0.4, and a hub, 10.77.0.254; taken away when dropped.
+/// Four hosts, 10.77.0.1 to 10.77.0.4, and a hub, 10.77.0.254. They are removed when this value is
+/// dropped.
 pub(crate) struct Network {
     tag: String,
-    /// What a launcher calls in place of ssh.
+    /// The program that a launcher calls instead of ssh.
     pub(crate) agent: PathBuf,
     _directory: tempfile::TempDir,
 }
@@ -44,7 +45,7 @@ impl Network {
         )
         .unwrap();
         fs::set_permissions(&agent, fs::Permissions::from_mode(0o755)).unwrap();
-        // Made first: what fails half-way is taken away too.
+        // Created first, so that a network whose set-up fails is removed, too.
         let network = Self { tag: tag.clone(), agent, _directory: directory };
         shell(&format!(
             "ip netns add {tag}-254; ip -n {tag}-254 link set lo up
@@ -61,14 +62,15 @@ impl Network {
         network
     }
 
-    /// A command that runs on `host`; 254 is the hub.
+    /// Returns a command that runs on `host`; 254 is the hub.
     pub(crate) fn on(&self, host: u8, program: &str) -> Command {
         let mut command = Command::new("ip");
         command.args(["netns", "exec", &format!("{}-{host}", self.tag), program]);
         command
     }
 
-    /// Serves on the hub: each request's path tells how many milliseconds its reply takes.
+    /// Starts a server on the hub: the path of each request is the time in milliseconds that its reply
+    /// takes.
     pub(crate) fn serve(&self) -> SocketAddr {
         let path = format!("/run/netns/{}-254", self.tag);
         let listener = thread::spawn(move || {
@@ -101,7 +103,7 @@ impl Drop for Network {
     }
 }
 
-/// Answers one request after as many milliseconds as its path says.
+/// Answers one request after the number of milliseconds in its path.
 fn answer(mut stream: TcpStream) {
     let _ = stream.set_read_timeout(Some(Duration::from_secs(30)));
     let mut head = Vec::new();

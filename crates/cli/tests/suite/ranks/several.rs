@@ -1,4 +1,4 @@
-//! Several ranks make one run.
+//! Several ranks make one run together.
 
 use super::{
     Launcher, document, finish,
@@ -10,7 +10,7 @@ use std::process::Command;
 
 const POLLUX: &str = env!("CARGO_BIN_EXE_pollux");
 
-/// A launcher's command on the hub, before the program.
+/// Returns a launcher's command on the hub, without the program.
 fn launch(launcher: Launcher, network: &Network) -> Command {
     let agent = network.agent.to_str().unwrap();
     let hosts: Vec<_> = (1..=HOSTS).map(|host| format!("10.77.0.{host}")).collect();
@@ -24,7 +24,7 @@ fn launch(launcher: Launcher, network: &Network) -> Command {
         Launcher::Mpich => {
             command.args(["-launcher", "rsh", "-launcher-exec", agent]);
             command.args(["-localhost", "10.77.0.254", "-hosts", &hosts.join(",")]);
-            // Its library looks hosts up by the names that they have here.
+            // Its library looks the hosts up by the names that they have here.
             command.args(["-genv", "MPIR_CVAR_NEMESIS_TCP_NETWORK_IFACE", "eth0"]);
         }
     }
@@ -55,7 +55,8 @@ pub(crate) fn four_hosts(launcher: Launcher) {
     command.arg(POLLUX);
     let four = run(command, &arguments);
 
-    // The same schedule, and the same choice among the URLs: the same in all that does not vary.
+    // The schedule and the choice among the URLs are the same, so all values that do not depend on
+    // time are the same.
     for key in ["requests", "content_bytes", "bytes_received", "statuses", "offered_rps", "seed"] {
         assert_eq!(one[key], four[key], "{key}");
     }
@@ -63,8 +64,8 @@ pub(crate) fn four_hosts(launcher: Launcher) {
     for key in ["count", "p50", "p90"] {
         let (one, four) = (&one["latency_us"][key], &four["latency_us"][key]);
         let (one, four) = (one.as_f64().unwrap(), four.as_f64().unwrap());
-        // Two thirds of the replies come at 100 and 300 ms, the rest at 900: what varies is the load of
-        // the machine that tests.
+        // Two thirds of the replies arrive after 100 and 300 ms, the rest after 900 ms: the
+        // differences come from the load of the test machine.
         assert!((one / four).log2().abs() < 1.0, "{key}: {one} alone, {four} by four");
     }
     assert_eq!(one["latency_us"]["count"], 600);
@@ -78,7 +79,8 @@ pub(crate) fn four_hosts(launcher: Launcher) {
         assert_eq!(member["requests"]["completed"], 150, "{member}");
         assert_eq!(member["idle"]["held"], 10, "{member}");
         let clock = |key: &str| member["clock"][key].as_f64().unwrap();
-        // One machine has one clock: the offset that is measured is the comparison's own error.
+        // All hosts have the clock of one machine: the measured offset is the error of the comparison
+        // itself.
         assert!(clock("offset_us").abs() <= clock("error_us") + 1.0, "{member}");
         assert!(clock("error_us") < 50_000.0, "{member}");
         assert_eq!(clock("error_us") == 0.0, rank == 0, "{member}");
@@ -90,7 +92,7 @@ pub(crate) fn four_hosts_hold(launcher: Launcher) {
     let site = tempfile::tempdir().unwrap();
     let mut server = network.on(254, POLLUX);
     server.args(["serve", "--json", "--workers", "8", "--mechanism", "epoll"]);
-    // Those that came first are silent for as long as a busy machine takes to make the others.
+    // The first connections are silent for as long as a busy machine takes to open the others.
     server.args(["--header-timeout", "300s", "--listen", "10.77.0.254:8080"]).arg(site.path());
     let mut server = spawn(server);
     let mut line = String::new();
@@ -116,7 +118,7 @@ pub(crate) fn four_hosts_hold(launcher: Launcher) {
     }
 }
 
-/// Ranks with another seed would send another schedule.
+/// Ranks with different seeds would use different schedules, so the run is refused.
 pub(crate) fn unlike(launcher: Launcher) {
     let part =
         |seed| ["-n", "1", POLLUX, "load", "http://127.0.0.1:9/", "--rate", "1", "--seed", seed];
@@ -130,7 +132,7 @@ pub(crate) fn unlike(launcher: Launcher) {
     let stderr = String::from_utf8_lossy(&output.stderr);
     let signal = std::os::unix::process::ExitStatusExt::signal(&output.status);
     if signal == Some(libc::SIGSEGV) && stderr.is_empty() && launcher == Launcher::OpenMpi {
-        // Open MPI 5.0.7 (Debian 13) where a rank ends of itself with an error.
+        // Open MPI 5.0.7 (Debian 13) may crash if a rank ends by itself with an error.
         return eprintln!("skipped: mpirun itself crashed");
     }
     assert!(stderr.contains("was started with other arguments than rank 0"), "{stderr}");

@@ -3,7 +3,7 @@
 use super::{INDEX, serve, site};
 use pollux_testkit::{http::Client, serve::Serve};
 
-/// The architectures whose units share memory.
+/// The architectures whose workers share memory.
 const SHARING: [&[&str]; 3] = [
     &["--workers", "2"],
     &["--architecture", "prethreaded", "--pool", "4"],
@@ -30,7 +30,7 @@ fn one_address_has_no_more_connections_than_allowed() {
         }
         let mut third = server.client();
         assert!(third.is_closed(), "{architecture:?}");
-        // The statistics of a blocking unit that has no connection are current.
+        // The statistics of a blocking worker without a connection are current.
         server.wait_until("one to be refused", |s| s["clients"]["over_connections"] == 1);
         drop(clients);
         server.wait_until("both to be gone", |s| s["connections"]["open"] == 0);
@@ -66,16 +66,17 @@ fn too_many_requests_are_answered_with_429_and_the_time_to_wait() {
         assert_eq!(reply.status, 429, "{architecture:?}");
         let wait: u64 = reply.field("retry-after").unwrap().parse().unwrap();
         assert!((1..=60).contains(&wait), "{wait}");
-        // The connection stays, also behind a body that nobody reads, and a HEAD has no content.
+        // The connection stays open, also after a body that the server discards, and a reply to HEAD
+        // has no content.
         client.send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nabc");
         assert_eq!(client.reply().status, 429);
         assert_eq!(client.request("HEAD", "/", &[]).status, 429);
-        // Another connection of the same address is the same client.
+        // Another connection of the same address counts as the same client.
         let mut other = server.client();
         assert_eq!(other.get("/").status, 429);
         drop((client, other));
         let mut server = server;
-        // A thread of a connection counts its last refusal when it ends.
+        // The thread of a connection counts its last refusal when it ends.
         server.wait_until("both to be gone, with four refusals", |s| {
             s["connections"]["open"] == 0 && s["clients"]["over_request_rate"] == 4
         });

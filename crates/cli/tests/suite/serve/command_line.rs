@@ -1,4 +1,4 @@
-//! Error messages for wrong command lines, and what the options do.
+//! Error messages for wrong command lines, and the effect of options.
 
 use super::{BINARY, INDEX, serve, site};
 use std::{
@@ -10,11 +10,11 @@ use std::{
     process::{Command, Stdio},
 };
 
-/// When a server cannot start, and when nobody could have understood what it was to do.
+/// The exit status when a server cannot start, and when the command line is invalid.
 const CANNOT: i32 = 1;
 const USAGE: i32 = 2;
 
-/// Runs a server that must refuse to start with this exit status; returns what it says.
+/// Runs a server that must refuse to start with this exit status; returns its error output.
 fn refusal(directory: &Path, arguments: &[&str], status: i32) -> String {
     let output = Command::new("timeout")
         .args(["20", BINARY, "serve"])
@@ -78,7 +78,7 @@ fn refusals_name_what_is_at_fault() {
     assert!(stderr.contains("index.html"), "{stderr}");
 }
 
-/// Root looks into every directory, but for one that has given that right away.
+/// Root may read every directory, unless it has given up that capability.
 #[test]
 fn a_directory_without_permission_is_reported_as_such() {
     let site = site(0);
@@ -115,10 +115,10 @@ fn the_holder_of_a_port_is_named() {
 #[test]
 fn a_privileged_port_and_a_strange_address_have_a_way_out() {
     let site = site(0);
-    // 192.0.2.0/24 is for documentation (RFC 5737): nobody has it.
+    // 192.0.2.0/24 is for documentation (RFC 5737): no machine has such an address.
     let stderr = refusal(site.path(), &["--listen", "192.0.2.1:8080"], CANNOT);
     assert!(stderr.contains("no interface here has the address 192.0.2.1"), "{stderr}");
-    // As root without the right to take such a port, in a network namespace where it is free.
+    // Another user, who may not bind to such a port, in a network namespace where the port is free.
     let output = Command::new("unshare")
         .args(["--net", "setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"])
         .args(["--inh-caps=-all", BINARY, "serve", "/", "--listen", "127.0.0.1:80"])
@@ -155,7 +155,7 @@ fn it_listens_at_every_configured_address() {
         eprintln!("skipped: no IPv6 here");
     }
     for _ in 0..2 {
-        // The second time over the socket file that a killed server leaves behind.
+        // The second server finds the socket file that the killed one left behind.
         let server = serve(site.path(), &arguments);
         let addresses = server.listening()["addresses"].as_array().unwrap();
         assert_eq!(addresses.len(), if has_ipv6 { 3 } else { 2 }, "{addresses:?}");
@@ -211,7 +211,8 @@ fn every_worker_has_a_thread_on_its_cpu() {
     }
 }
 
-/// Starts a server of two sites, one of them for every name that has no other, and ends it when it has listed both.
+/// Starts a server of two sites, one of which serves every name without its own site, and ends the
+/// server when it has listed both.
 #[test]
 fn the_start_names_each_of_several_sites_once() {
     let (first, second) = (site(0), site(0));

@@ -4,7 +4,7 @@ use super::{BINARY, INDEX, site};
 use pollux_testkit::serve::Serve;
 use std::{fs, path::Path, process::Command};
 
-/// Runs `pollux config` with these arguments; returns its status and all that it prints.
+/// Runs `pollux config` with these arguments; returns its status and its output on both descriptors.
 fn config(arguments: &[&str]) -> (Option<i32>, String) {
     let output = Command::new(BINARY).arg("config").args(arguments).output().unwrap();
     let text = [output.stdout, output.stderr].concat();

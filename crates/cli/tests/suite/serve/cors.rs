@@ -9,7 +9,7 @@ const A: &str = "https://a.example";
 const B: &str = "http://b.example:8080";
 const PUT: &str = "Access-Control-Request-Method: PUT";
 
-/// The values of all fields of this name, and those of `Vary`.
+/// Returns the values of all Access-Control-Allow-Origin fields, and of `Vary`.
 fn fields(reply: &Reply) -> (Vec<&str>, String) {
     let all = |name: &str| {
         let of_name = reply.fields.iter().filter(|(field, _)| field.eq_ignore_ascii_case(name));
@@ -68,7 +68,7 @@ fn a_response_names_the_origin_of_its_request() {
             assert_eq!(fields(&other).0, [""; 0], "{path}");
             assert_eq!(other.field("access-control-allow-methods"), None, "{path}");
         }
-        // Pipelined requests of several origins, of which each gets its own field.
+        // Pipelined requests of several origins: each response gets its own field.
         let get = |origin: &str| format!("GET / HTTP/1.1\r\nHost: a\r\nOrigin: {origin}\r\n\r\n");
         client.send([get(A), get("https://c.example"), get(B)].concat());
         for expected in [vec![A], vec![], vec![B]] {
@@ -96,7 +96,7 @@ fn origins_behind_the_server_speak_for_themselves() {
     assert_eq!(fields(&client.request("GET", "/", &[&from])).0, [A]);
 }
 
-/// Two fields of this name would be none to a browser.
+/// A browser ignores the field if a response has two of this name.
 #[test]
 fn the_hub_answers_by_its_own_list() {
     let site = site(0);
@@ -109,7 +109,7 @@ fn the_hub_answers_by_its_own_list() {
         let server = serve(site.path(), &hub);
         let mut client = server.client();
         for (from, expected) in [(B, vec![B]), ("https://d.example", vec![])] {
-            // Without a topic it is refused, which scripts may read as well.
+            // A request without a topic is refused; scripts may read the refusal as well.
             let from = format!("Origin: {from}");
             let reply = client.request("GET", "/.well-known/mercure", &[&from]);
             assert_eq!(reply.status, 400, "{origins}");
@@ -133,7 +133,8 @@ fn credentials_are_for_origins_that_are_named() {
         let mut client = server.client();
         let from = format!("Origin: {A}");
         let credentials = "access-control-allow-credentials";
-        // A preflight, a refusal that the script may read, and a response after a verification.
+        // A preflight, a refusal that the script may read, and a response after the password was
+        // verified.
         for (method, fields_of_request, status) in [
             ("OPTIONS", vec![&*from, PUT], 204),
             ("GET", vec![&*from], 401),

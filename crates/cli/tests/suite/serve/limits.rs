@@ -1,12 +1,12 @@
-//! Connections and descriptors that run out, and what an idle connection costs.
+//! Exhausted connections and descriptors, and the memory of an idle connection.
 
 use super::{BINARY, INDEX, assert_serves, serve, site};
 use pollux_http::proxy_protocol::{Header, Version, write};
 use pollux_testkit::{http::Client, serve::Serve, with_descriptors};
 use std::net::{Ipv4Addr, SocketAddr};
 
-/// Opens more connections than the server will take, and shows that it keeps serving those it
-/// has, takes no more, and goes on when places become free.
+/// Opens more connections than the server accepts, and checks that it continues to serve its
+/// connections, accepts no others, and accepts again when connections end.
 fn flood(mut server: Serve, connections: usize, held: std::ops::RangeInclusive<u64>) {
     let mut clients: Vec<Client> = (0..connections).map(|_| server.client()).collect();
     server.wait_until("accepting to stop", |s| s["accept_pauses"].as_u64() > Some(0));
@@ -20,7 +20,7 @@ fn flood(mut server: Serve, connections: usize, held: std::ops::RangeInclusive<u
     assert!(spun < 20, "{spun} waits while nothing could be accepted: a busy loop");
     let stderr = server.said();
     assert_eq!(stderr.matches("accepting stops at 20 connections").count(), 1, "{stderr}");
-    // One goes, one comes.
+    // When a connection ends, the server accepts another one.
     let last = clients.len() - 1;
     clients[last].send("GET / HTTP/1.1\r\nHost: test\r\n\r\n");
     while clients.len() > 1 {
@@ -51,7 +51,7 @@ fn without_descriptors_it_keeps_serving_those_it_has() {
         let arguments =
             ["--max-connections", "1000", "--mechanism", mechanism, "--header-timeout", "300s"];
         let server = Serve::start_limited(64, BINARY, site.path(), &arguments);
-        // It must be in the cache: without a descriptor no file can be opened.
+        // The file must be in the cache: without a descriptor no file can be opened.
         assert_serves(&server);
         let mut clients: Vec<Client> = (0..90).map(|_| server.client()).collect();
         let mut server = server;
@@ -94,8 +94,9 @@ fn select_takes_as_many_as_it_can_and_the_others_wait() {
     assert_serves(&server);
 }
 
-/// A stop finds one connection that is accepted and on hold, for want of a small enough number. An
-/// idle connection makes room, and so all waiting clients are served, at each listener.
+/// When a stop arrives, the server holds one accepted connection back, because it has no small enough
+/// descriptor number. An idle connection makes room, so that all waiting clients are served, at each
+/// listener.
 #[test]
 fn at_a_stop_select_serves_waiting_clients() {
     if let Err(reason) = with_descriptors(1_300) {
@@ -135,7 +136,7 @@ fn an_idle_connection_costs_at_most_64_bytes() {
         assert_eq!(client.get("/").text(), INDEX);
         client
     };
-    // Everything that is used once has been used.
+    // These connections make the server allocate all memory that it allocates only once.
     drop((0..200).map(|_| keep_alive()).collect::<Vec<_>>());
     let before = server.resident_bytes();
     let clients: Vec<Client> = (0..IDLE).map(|_| keep_alive()).collect();
@@ -148,7 +149,7 @@ fn an_idle_connection_costs_at_most_64_bytes() {
     drop(clients);
 }
 
-/// Without this, ten clients that do nothing would keep all others out for the keep-alive time.
+/// Without eviction, ten clients that do nothing would exclude all others for the keep-alive time.
 #[test]
 fn idle_connections_give_way_at_the_limit_unless_that_is_off() {
     for mechanism in ["epoll-et", "epoll", "poll"] {
@@ -159,8 +160,8 @@ fn idle_connections_give_way_at_the_limit_unless_that_is_off() {
         for client in &mut idle {
             assert_eq!(client.get("/").text(), INDEX);
         }
-        // The server's clock has ticks of 100 ms. The second one is not used again in a later tick, so it
-        // is the one that is idle longest.
+        // The server's clock has ticks of 100 ms. The second connection is not used again in a later
+        // tick, so it is the one that has been idle longest.
         std::thread::sleep(std::time::Duration::from_millis(250));
         for (_, client) in idle.iter_mut().enumerate().filter(|(index, _)| *index != 1) {
             assert_eq!(client.get("/").text(), INDEX);
@@ -186,7 +187,8 @@ fn idle_connections_give_way_at_the_limit_unless_that_is_off() {
     assert_eq!(server.statistics()["connections"]["evicted"], 0);
 }
 
-/// In a pool each unit has one connection, and so has each process or thread that is started for one.
+/// In a pool each worker has one connection, and so has each process or thread that is started for a
+/// connection.
 #[test]
 fn idle_connections_give_way_in_blocking_architectures() {
     const UNITS: usize = 4;
@@ -220,8 +222,8 @@ fn idle_connections_give_way_in_blocking_architectures() {
         assert_eq!(idle[0].get("/").text(), INDEX, "{what}");
         server
             .wait_until(&format!("one to give way: {what}"), |s| s["connections"]["evicted"] == 1);
-        // All that are left give way one after the other, and only to clients that are there. Until then their units
-        // have noticed that they are idle.
+        // All remaining idle connections give way one after another, and each only to a client that is
+        // waiting. Before that, their workers have noticed that they are idle.
         std::thread::sleep(std::time::Duration::from_millis(250));
         let mut more: Vec<Client> = (0..UNITS).map(|_| server.client()).collect();
         for client in &mut more {
@@ -232,11 +234,12 @@ fn idle_connections_give_way_in_blocking_architectures() {
     }
 }
 
-/// Connections of the tests of addresses.
+/// The maximum number of connections in the tests of addresses.
 const ROOM: &str = "12";
 
-/// One client fills a server that has room for [`ROOM`] connections: new clients push out its idle connections, and not
-/// those of an earlier client. `connect` opens a connection of the client with this number, and sends a request.
+/// Tests a server that has room for [`ROOM`] connections, which one client fills: new clients evict
+/// its idle connections, and not those of an earlier client. `connect` opens a connection of the
+/// client with this number, and sends a request.
 fn many_of_one_client_give_way(
     mut server: Serve,
     what: &[&str],
@@ -246,7 +249,7 @@ fn many_of_one_client_give_way(
     // The server's clock has ticks of 100 ms.
     std::thread::sleep(std::time::Duration::from_millis(250));
     let mut many: Vec<Client> = (0..10).map(|_| connect(&server, 2)).collect();
-    // After this time each unit shows its connection as idle. The units do so in any order.
+    // After this time each worker has marked its connection as idle. The workers do so in any order.
     std::thread::sleep(std::time::Duration::from_millis(500));
     let mut new: Vec<Client> = (4..6).map(|client| connect(&server, client)).collect();
     for client in older.iter_mut().chain(&mut new) {
@@ -259,7 +262,8 @@ fn many_of_one_client_give_way(
     }
 }
 
-/// A client that opens many connections pushes out its own idle connections, and not those of earlier clients.
+/// The idle connections of a client that opens many connections are evicted first, and not those of
+/// earlier clients.
 #[test]
 fn the_address_that_holds_most_idle_connections_gives_way_first() {
     for arguments in [
@@ -281,7 +285,8 @@ fn the_address_that_holds_most_idle_connections_gives_way_first() {
     }
 }
 
-/// Behind a balancer all connections come from its address, so the address in the PROXY protocol header counts.
+/// Behind a balancer all connections have its address, so the address in the PROXY protocol header
+/// counts.
 #[test]
 fn behind_a_balancer_the_client_that_holds_most_idle_connections_gives_way_first() {
     for arguments in [
@@ -309,8 +314,8 @@ fn behind_a_balancer_the_client_that_holds_most_idle_connections_gives_way_first
     }
 }
 
-/// Where there are more idle connections than the server reads addresses of, a random sample shows which address has
-/// most of them.
+/// If there are more idle connections than addresses that the server reads, a random sample shows
+/// which address has most of them.
 #[test]
 fn a_sample_shows_the_address_that_holds_most_idle_connections() {
     const LIMIT: usize = 400;
@@ -334,7 +339,8 @@ fn a_sample_shows_the_address_that_holds_most_idle_connections() {
     assert_eq!(server.statistics()["connections"]["evicted"], 40);
 }
 
-/// With SO_REUSEPORT a connection that waits belongs to one unit, so the client of this unit gives way.
+/// With SO_REUSEPORT a waiting connection belongs to one worker, so the client of this worker gives
+/// way.
 #[test]
 fn a_unit_with_its_own_listener_gives_way_itself() {
     let site = site(0);

@@ -12,7 +12,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// The architectures: with workers, with threads, and with a process that writes.
+/// The architectures: with workers, with threads, and with a process that writes the log.
 const ALL: [&[&str]; 3] =
     [&["--workers", "2"], &["--architecture", "prethreaded"], &["--architecture", "preforked"]];
 
@@ -131,7 +131,8 @@ fn lines_go_to_the_sockets_of_the_system() {
     }
 }
 
-/// A receiver that reads nothing, and one that has gone: clients are served, and lines are counted.
+/// A receiver that does not read, and one that has ended: clients are served, and lost lines are
+/// counted.
 #[test]
 fn a_log_that_takes_no_lines_costs_no_client_anything() {
     let site = site(0);
@@ -209,7 +210,7 @@ fn a_request_has_one_identifier_at_the_client_the_origin_and_in_the_log() {
     }
 }
 
-/// The slow log is opened again there, and a receiver that was restarted gets the next lines.
+/// In the sandbox, the slow log can be opened again, and a restarted receiver gets the next lines.
 #[test]
 fn logs_work_in_the_sandbox() {
     if !sandbox::is_possible() {
@@ -221,7 +222,7 @@ fn logs_work_in_the_sandbox() {
     });
     let route = format!("/slow={}", origin.url());
     for architecture in ALL {
-        // Processes have no origins.
+        // Architectures with processes have no origins.
         let has_origin = !architecture.contains(&"preforked");
         let origin_flags = if has_origin { &["--origin", &route][..] } else { &[] };
         for protocol in ["syslog", "journald"] {

@@ -48,7 +48,7 @@ fn a_path_with_a_password_is_served_to_its_users_alone() {
         assert_eq!(client.get("/admin%2findex.html").status, 400);
         let head = client.request("HEAD", "/admin/", &[]);
         assert_eq!((head.status, head.text().as_str()), (401, ""));
-        // Neither conditions nor ranges show anything of the file.
+        // Neither conditions nor ranges disclose anything about the file.
         for condition in ["If-None-Match: *", "Range: bytes=0-0", "If-Match: \"x\""] {
             assert_eq!(client.request("GET", "/admin/", &[condition]).status, 401, "{condition}");
         }
@@ -102,7 +102,7 @@ fn an_origin_gets_no_password_without_the_flag_for_it() {
     }
 }
 
-/// From the command that makes a line to the request with it.
+/// Tests the way of a line from the command that makes it to a request with its password.
 #[test]
 fn a_line_that_the_program_makes_is_accepted() {
     use std::{
@@ -117,7 +117,7 @@ fn a_line_that_the_program_makes_is_accepted() {
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
-        // It may have ended by then.
+        // The command may have ended before it reads its input.
         let _ = child.stdin.take().unwrap().write_all(input.as_bytes());
         child.wait_with_output().unwrap()
     };
@@ -137,7 +137,7 @@ fn a_line_that_the_program_makes_is_accepted() {
     }
 }
 
-/// RFC 9111 §3.5, and a password for every request.
+/// RFC 9111 §3.5, with a password required for every request.
 #[test]
 fn a_cache_serves_nothing_without_a_password() {
     let origin = Origin::start(|request| {
@@ -165,7 +165,7 @@ fn a_cache_serves_nothing_without_a_password() {
         }
         assert_eq!(origin.requests() - before, requests, "{path}");
     }
-    // Nor does an origin get a preflight, or a request for the whole server, without one.
+    // Without a password, an origin receives neither a preflight nor a request for the whole server.
     let before = origin.requests();
     let preflight = ["Origin: https://a.example", "Access-Control-Request-Method: DELETE"];
     assert_eq!(client.request("OPTIONS", "/x", &preflight).status, 401);
@@ -173,7 +173,7 @@ fn a_cache_serves_nothing_without_a_password() {
     assert_eq!(origin.requests(), before);
 }
 
-/// A preflight has no credentials, and its answer shows nothing of the file.
+/// A preflight has no credentials, and its response discloses nothing about the file.
 #[test]
 fn a_preflight_needs_no_password_where_scripts_may_read() {
     for has_cors in [false, true] {
@@ -204,12 +204,12 @@ fn a_preflight_needs_no_password_where_scripts_may_read() {
     }
 }
 
-/// Others are served while passwords are verified, and a flood of wrong ones is refused.
+/// Other clients are served while passwords are verified, and a flood of wrong passwords is refused.
 #[test]
 fn many_wrong_passwords_cost_other_clients_nothing() {
     let site = site(0);
     let users = site.path().join("users");
-    // With this cost, all requests have come before some of the hashes are computed.
+    // With this cost, all requests have arrived before some of the hashes are computed.
     let slow = "u:$2y$08$abcdefghijklmnopqrstuuKxCcvB7KZ7.BpDoK0bh6qM7Dl1/xiJa\n";
     fs::write(&users, slow).unwrap();
     let area = format!("/admin={}", users.display());
@@ -278,7 +278,7 @@ fn a_reload_while_a_password_is_verified_changes_nothing_for_its_request() {
         ("GET /?", "u:wrong", "\r\n", 401),
         ("GET /", "u:secret", "\r\n", 200),
         ("GET /book", "u:secret", "\r\n", 200),
-        // The credentials were for the site: the hub does not take them for a token of its own.
+        // The credentials were for the site: the hub does not treat them as its own token.
         ("POST /.well-known/mercure", "u:secret", body, 200),
         ("GET /book", "u:secret", "\r\n", 200),
     ];
@@ -287,7 +287,7 @@ fn a_reload_while_a_password_is_verified_changes_nothing_for_its_request() {
         client.send(format!("{line} HTTP/1.1\r\nHost: a\r\n{}\r\n{rest}", basic(credentials)));
         client
     });
-    // Each worker computes one hash after the other, and all requests wait by now.
+    // Each worker computes one hash after another, so that all requests are waiting by now.
     thread::sleep(Duration::from_millis(50));
     fs::write(&users, format!("{slow}# changed\n")).unwrap();
     server.signal(rustix::process::Signal::HUP);

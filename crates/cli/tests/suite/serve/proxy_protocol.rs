@@ -1,4 +1,4 @@
-//! The PROXY protocol, in and out. The balancer of these tests has the address 127.0.0.1.
+//! The PROXY protocol, received and sent. The balancer of these tests has the address 127.0.0.1.
 
 use super::{INDEX, serve, site};
 use pollux_http::proxy_protocol::{Header, ParseStatus, Version, parse, write};

@@ -1,5 +1,5 @@
-//! The mechanisms of real-time signals in the server: whom the signals reach, what else signals
-//! are used for, and what becomes of requests when the queue overflows.
+//! The mechanisms that use real-time signals in the server: the threads that the signals reach, other
+//! uses of signals, and requests when the queue overflows.
 
 use super::{INDEX, serve, site};
 use pollux_testkit::{
@@ -22,10 +22,10 @@ const SPECS: [&str; 5] = [
     "hybrid:partner=poll",
 ];
 
-/// The masks of one thread by their names in /proc/PID/task/TID/status.
+/// The signal masks of one thread, by their names in /proc/PID/task/TID/status.
 type Masks = BTreeMap<String, u64>;
 
-/// Every thread's number and masks. Threads that end meanwhile are left out.
+/// Returns the number and the masks of every thread. Threads that end in the meantime are left out.
 fn threads(server: &Serve) -> Vec<(u64, Masks)> {
     let tasks = fs::read_dir(format!("/proc/{}/task", server.pid())).unwrap();
     tasks
@@ -51,7 +51,7 @@ fn workers(server: &Serve) -> Vec<u64> {
     workers.iter().map(|worker| worker["tid"].as_u64().unwrap()).collect()
 }
 
-/// Signals go to workers only, and none waits for another thread or runs a handler.
+/// Checks that signals are queued for workers only, and that no thread handles them with a handler.
 fn assert_signals_stay_with_workers(server: &Serve, spec: &str) {
     let workers = workers(server);
     let threads = threads(server);
@@ -79,7 +79,7 @@ fn signals_reach_the_workers_only() {
         assert_eq!(server.listening()["mechanism_spec"], spec);
         let mut clients: Vec<Client> = (0..CLIENTS).map(|_| server.client()).collect();
         for round in 0..5 {
-            // While it is stopped, what is sent to it waits where it can be seen.
+            // While the server is stopped, the pending signals can be observed.
             server.freeze();
             for client in &mut clients {
                 client.send("GET / HTTP/1.1\r\nHost: test\r\n\r\n");
@@ -97,7 +97,7 @@ fn signals_reach_the_workers_only() {
             for client in &mut clients {
                 assert_eq!(client.reply().text(), INDEX, "{spec}, round {round}");
             }
-            // To a process without children it means nothing, and its default is to be ignored.
+            // A process without children ignores this signal by default.
             server.signal(Signal::CHILD);
         }
         let statistics = server.statistics();
@@ -118,7 +118,7 @@ fn signals_reach_the_workers_only() {
     }
 }
 
-/// The soft and the hard limit of queued signals.
+/// Returns the soft and the hard limit of queued signals.
 fn queue_limits(server: &Serve) -> (String, String) {
     let limits = fs::read_to_string(format!("/proc/{}/limits", server.pid())).unwrap();
     let line = limits.lines().find_map(|line| line.strip_prefix("Max pending signals")).unwrap();
@@ -126,10 +126,10 @@ fn queue_limits(server: &Serve) -> (String, String) {
     (fields.next().unwrap(), fields.next().unwrap())
 }
 
-/// A server with a queue of 16 signals that has just met as many requests as clients, all at once;
-/// its statistics when each client has its reply. What other processes of the user have queued
-/// counts, too, so that the first overflow may have come before. The site comes along, since the
-/// server looks at its files again after half a second.
+/// Returns a server with a queue of 16 signals that has just received one request from each client,
+/// all at once, and its statistics after each client has its reply. Signals that other processes of
+/// the user have queued count too, so the first overflow may occur earlier. The site is returned as
+/// well, since the server compares its files with the disk after half a second.
 fn overflowed(spec: &str) -> (TempDir, Serve, Vec<Client>, Value) {
     const CLIENTS: usize = 200;
     let site = site(0);
@@ -141,7 +141,7 @@ fn overflowed(spec: &str) -> (TempDir, Serve, Vec<Client>, Value) {
     for client in &mut clients {
         assert_eq!(client.get("/").text(), INDEX, "{spec}");
     }
-    // While it is stopped it takes no signals: they pile up, however fast it is.
+    // A stopped server receives no signals: they accumulate, however fast the server is.
     server.freeze();
     for client in &mut clients {
         client.send("GET / HTTP/1.1\r\nHost: test\r\n\r\n");
@@ -194,7 +194,7 @@ fn the_hybrid_goes_to_its_partner_and_comes_back() {
     for spec in ["hybrid", "hybrid:partner=poll"] {
         let (_site, mut server, mut clients, after) = overflowed(spec);
         assert!(after["details"]["switches_by_overflow"].as_u64() > Some(0), "{spec}: {after}");
-        // Nothing happens from now on, but the questions.
+        // From now on, the server only receives requests for statistics.
         let quiet = server.wait_until("the way back", |s| s["details"]["on_partner"] == 0);
         let back = quiet["details"]["switches_to_signals"].as_u64().unwrap();
         assert!(back >= 1, "{spec}: {quiet}");

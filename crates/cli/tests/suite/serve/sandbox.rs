@@ -1,4 +1,4 @@
-//! `--sandbox`: the server does its work inside, and nothing else.
+//! `--sandbox`: the server works inside the sandbox, and can do nothing else.
 
 use super::{BINARY, INDEX, assert_serves, content, serve, site};
 use pollux_testkit::{
@@ -15,7 +15,7 @@ use std::{
 
 const ARCHITECTURES: [&str; 5] = ["iterative", "forking", "preforked", "threaded", "prethreaded"];
 
-/// Whether this kernel has what the sandbox needs; says why a test is skipped.
+/// Returns whether this kernel supports the sandbox; prints why a test is skipped.
 pub(crate) fn is_possible() -> bool {
     let abi = pollux_sys::landlock_abi();
     if let Err(error) = &abi {
@@ -24,7 +24,7 @@ pub(crate) fn is_possible() -> bool {
     abi.is_ok()
 }
 
-/// It serves a short and a long file, prints its statistics, and ends well.
+/// Checks that the server sends a short and a long file, prints its statistics, and ends successfully.
 fn works(mut server: Serve, what: &str) {
     let sandbox = &server.listening()["sandbox"];
     assert_eq!(sandbox["seccomp"], "kill", "{what}: {sandbox}");
@@ -89,7 +89,7 @@ fn a_request_still_needs_two_system_calls() {
     client.get("/");
     let calls = |all: &serde_json::Value| -> u64 {
         let calls = all["system_calls"].as_object().unwrap();
-        // Its share of the waits is counted apart.
+        // The calls that wait are counted separately.
         let own = calls.iter().filter(|(name, _)| !name.starts_with("epoll"));
         own.map(|(_, call)| call["count"].as_u64().unwrap()).sum()
     };
@@ -120,7 +120,7 @@ fn it_is_on_unless_it_is_switched_off() {
     assert!(fields(server.pid(), "Seccomp:").iter().all(|mode| mode == "0"));
 }
 
-/// What the running server says to `attempts`, of which it reports each.
+/// Lets a running server make `attempts`, and returns whether each was allowed, as the server reports.
 fn outcomes(mode: &str, site: &Path, attempts: &[String]) -> Vec<bool> {
     let mut command = Command::new(BINARY);
     command.arg("serve").arg(site).args(["--json", "--listen", "127.0.0.1:0", "--sandbox", mode]);
@@ -185,7 +185,7 @@ fn a_front_end_has_its_origin_its_cache_and_its_log() {
     let folder = tempfile::tempdir().unwrap();
     let [cache, log, moved] = ["cache", "log", "log.1"].map(|name| folder.path().join(name));
     let site = site(0);
-    // By its name: that is looked up in the sandbox.
+    // The origin is given by name, which is looked up in the sandbox.
     let url = format!("/api={}", origin.url().replace("127.0.0.1", "localhost"));
     let server = serve(
         site.path(),
@@ -268,7 +268,7 @@ fn a_hub_has_its_store() {
     }
 }
 
-/// Certificates are replaced by other files of the same names, as certbot does.
+/// The certificates are replaced by other files with the same names, as certbot does.
 #[test]
 fn certificates_are_read_again() {
     if !is_possible() {

@@ -13,7 +13,7 @@ use std::{
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A server that is started as a socket unit starts it: `socket` is descriptor 3, of this name.
+/// Starts a server as a socket unit does: `socket` is descriptor 3, with this name.
 fn start(socket: TcpListener, name: &str, notify: &Path, arguments: &[&str]) -> Child {
     let script = "exec 3<&0 </dev/null; LISTEN_PID=$$ LISTEN_FDS=1 exec \"$0\" \"$@\"";
     Command::new("sh")
@@ -32,7 +32,7 @@ fn finish(child: Child) -> Output {
     child.wait_with_output().unwrap()
 }
 
-/// Receives until a message contains `wanted`, and skips the watchdog's messages before it.
+/// Receives messages until one contains `wanted`, and skips messages of the watchdog before it.
 fn expect(manager: &UnixDatagram, wanted: &str) -> String {
     let mut buffer = [0; 1024];
     loop {

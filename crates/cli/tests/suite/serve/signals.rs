@@ -1,4 +1,4 @@
-//! Stopping, and asking how it goes.
+//! Signals that stop the server, and signals that request statistics.
 
 use super::{BINARY, INDEX, assert_serves, content, serve, site};
 use pollux_testkit::{KillOnDrop, http::Client, serve::describe};
@@ -60,7 +60,7 @@ fn the_grace_time_ends_and_a_second_signal_ends_it_at_once() {
     }
 }
 
-/// Where a server listens, as it prints on standard error.
+/// Returns the address of a server from its standard error.
 fn address_from(stderr: &mut impl BufRead) -> String {
     let mut line = String::new();
     while !line.contains("http://") {
@@ -70,7 +70,7 @@ fn address_from(stderr: &mut impl BufRead) -> String {
     line.split("http://").nth(1).unwrap().split_whitespace().next().unwrap().to_owned()
 }
 
-/// Before, it waited for ever for its log to be written, and heard no signal any more.
+/// Regression: the server waited for its log to be written for ever, and ignored all signals.
 #[test]
 fn an_access_log_without_a_reader_does_not_keep_a_server_from_ending() {
     let site = site(0);
@@ -80,7 +80,7 @@ fn an_access_log_without_a_reader_does_not_keep_a_server_from_ending() {
     let mut server = KillOnDrop(child);
     let mut stderr = BufReader::new(server.0.stderr.take().unwrap());
     let address = address_from(&mut stderr);
-    // Far more than a pipe holds.
+    // Far more bytes than a pipe holds.
     let mut client = Client::connect(address);
     for _ in 0..10 {
         let request = format!("GET /{} HTTP/1.1\r\nHost: test\r\n\r\n", "a".repeat(500));
@@ -155,7 +155,7 @@ fn a_hangup_without_an_access_log_is_reported() {
     let site = site(0);
     let mut server = serve(site.path(), &[]);
     server.signal(Signal::HUP);
-    // Signals are taken one by one: the statistics come after it.
+    // Signals are handled one by one: the statistics are printed after the hang-up is handled.
     server.signal(Signal::HUP);
     server.wait_until("both to be taken", |_| true);
     assert_serves(&server);
@@ -164,8 +164,8 @@ fn a_hangup_without_an_access_log_is_reported() {
     assert!(stderr.contains("no access log"), "{stderr}");
 }
 
-/// As in `pollux serve DIR 2>&1 | head -1`, and when a terminal is gone: what it has to say, here
-/// its statistics, the answer to a hang-up and a warning, goes nowhere, and it serves on.
+/// As in `pollux serve DIR 2>&1 | head -1`, and when a terminal is closed: the server's output, here
+/// its statistics, the reply to a hang-up and a warning, is lost, and the server continues.
 #[test]
 fn a_lost_standard_error_ends_nothing() {
     let site = site(0);

@@ -1,4 +1,5 @@
-//! `--user`: what root opens, and what is left of its rights afterwards. Only root can test that.
+//! `--user`: files and ports that root opens, and the rights that remain afterwards. Only root can
+//! test this.
 
 use super::{BINARY, INDEX, serve, site};
 use crate::users::{USER, number_of_user};
@@ -11,7 +12,7 @@ use std::{
 };
 use tempfile::TempDir;
 
-/// A site that everyone can read.
+/// Creates a site that every user can read.
 fn open_site() -> TempDir {
     let site = site(0);
     fs::set_permissions(site.path(), fs::Permissions::from_mode(0o755)).unwrap();

@@ -1,4 +1,4 @@
-//! TLS by a configuration file.
+//! TLS settings in a configuration file.
 
 use super::{POLLUX, openssl};
 use pollux_testkit::serve::Serve;
@@ -9,7 +9,8 @@ use std::{
 };
 use tempfile::TempDir;
 
-/// A folder with sites `a` and `b`, and a certificate for each, `a.example` and `b.example`.
+/// Creates a directory with sites `a` and `b`, and a certificate for each, `a.example` and
+/// `b.example`.
 fn folder() -> TempDir {
     let folder = TempDir::new().unwrap();
     for name in ["a", "b"] {
@@ -37,7 +38,8 @@ fn reload(folder: &Path) -> Output {
     Command::new(POLLUX).args(["ctl", "--control"]).arg(control).arg("reload").output().unwrap()
 }
 
-/// A request for NAME.example by a client that trusts only NAME's certificate: status of curl, head and body.
+/// Requests NAME.example with a client that trusts only NAME's certificate. Returns whether curl
+/// succeeded, and the head and the body.
 fn get(folder: &Path, server: &Serve, name: &str) -> (bool, String) {
     let address = server.address();
     let output = Command::new("curl")
@@ -74,7 +76,7 @@ fn a_reload_adds_a_site_with_its_certificate() {
     write(folder, A);
     let server = start(folder, &[]);
     assert!(get(folder, &server, "a").0);
-    // The client does not trust the certificate that the server has.
+    // The client does not trust the certificate that the server shows.
     assert!(!get(folder, &server, "b").0);
     write(folder, &format!("{A}{B}"));
     let output = reload(folder);
@@ -82,7 +84,7 @@ fn a_reload_adds_a_site_with_its_certificate() {
     for name in ["a", "b"] {
         assert!(get(folder, &server, name).1.ends_with(&format!("site {name}\n")), "{name}");
     }
-    // Files that are no longer named may be gone.
+    // Files that are no longer named in the configuration may be missing.
     fs::rename(folder.join("b.pem"), folder.join("c.pem")).unwrap();
     write(folder, &format!("{A}{}", B.replace("b.pem", "c.pem")));
     assert!(reload(folder).status.success());

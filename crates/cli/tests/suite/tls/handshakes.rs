@@ -1,4 +1,5 @@
-//! Handshakes that are slow, in pieces, half, malformed or old: each ends, and none delays another client.
+//! Handshakes that are slow, in pieces, incomplete, malformed or of an old version: each ends, and
+//! none delays another client.
 
 use super::{
     openssl,
@@ -16,17 +17,17 @@ use std::{
 };
 use tempfile::TempDir;
 
-/// How many connections the usual tests have at a time, and how many the slow ones.
+/// The number of connections that the usual tests have at a time, and that of the slow tests.
 const FEW: usize = 200;
 const MANY: usize = 10_000;
-/// Addresses from which they come; the server has a limit for each (4,096 handshakes).
+/// The number of client addresses; the server has a limit for each address (4,096 handshakes).
 const ADDRESSES: usize = 4;
 
 fn address_of(index: usize) -> Ipv4Addr {
     Ipv4Addr::new(127, 0, 0, 1 + (index % ADDRESSES) as u8)
 }
 
-/// Raises the limit of open files; whether `count` connections have room is the caller's to know.
+/// Raises the limit of open files; the caller must know whether `count` connections fit.
 fn raise_open_files() {
     let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
     setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }).unwrap();
@@ -36,7 +37,8 @@ fn assert_serves(serve: &Serve) {
     assert_eq!(Peer::connect(serve.address()).fetch("/"), b"hello\n");
 }
 
-/// So many clients, each of which sends `segment` bytes a segment and reads at most `read` at a time.
+/// Runs `count` clients, each of which sends `segment` bytes in a segment and reads at most `read`
+/// bytes at a time.
 fn fragmented(count: usize, workers: &str, (segment, read): (usize, usize)) {
     raise_open_files();
     let directory = site();
@@ -52,8 +54,8 @@ fn fragmented(count: usize, workers: &str, (segment, read): (usize, usize)) {
             .collect();
         peers.iter_mut().for_each(|peer| peer.get("/"));
         drive(&mut peers, |_| (segment, read), |peer| peer.content().is_some());
-        // A handshake and its request may take ten seconds, and in single bytes they are some 400 segments: a busy
-        // machine has time for fewer at once.
+        // A handshake and its request may take ten seconds, and in single bytes they are about 400
+        // segments: a busy machine has time for fewer clients at once.
         let is_late = started_at.elapsed() > Duration::from_secs(9);
         if is_late && at_once > 1 && peers.iter().any(|peer| peer.content().is_none()) {
             at_once /= 2;
@@ -78,7 +80,7 @@ fn ten_thousand_handshakes_may_come_in_pieces() {
     fragmented(MANY, "2", (16, 100));
 }
 
-/// The bytes of a client's first flight.
+/// Returns the bytes of a client's first flight.
 fn hello() -> Vec<u8> {
     let name = "localhost".try_into().unwrap();
     let mut tls = rustls::ClientConnection::new(config(), name).unwrap();
@@ -87,7 +89,7 @@ fn hello() -> Vec<u8> {
     bytes
 }
 
-/// So many handshakes that begin and do not go on, at every stage.
+/// Begins `count` handshakes, which stop at different stages.
 fn half_open(count: usize, workers: &str) {
     raise_open_files();
     let directory = site();
@@ -97,7 +99,8 @@ fn half_open(count: usize, workers: &str) {
     let mut held = Vec::new();
     for index in 0..count {
         let mut socket = connect(serve.address(), address_of(index));
-        // A server that has closed it by now has done what the test wants in the end.
+        // The server may have closed the connection by now, which is the result that the test requires
+        // in the end.
         let _ = socket.write_all(beginnings[index % beginnings.len()]);
         held.push(socket);
         if index % (count / 4) == 0 {
@@ -152,7 +155,7 @@ fn a_handshake_may_take_ten_seconds() {
         socket.read_to_end(&mut bytes).unwrap();
     }
     let mut bytes = Vec::new();
-    // The byte that is on its way when the server closes makes this a reset.
+    // If a byte is on its way when the server closes, the connection is reset.
     if let Err(error) = other_end.read_to_end(&mut bytes) {
         assert_eq!(error.kind(), ErrorKind::ConnectionReset);
     }
@@ -162,7 +165,7 @@ fn a_handshake_may_take_ten_seconds() {
     assert_serves(&serve);
 }
 
-/// Sends bytes and returns all that comes back until the end.
+/// Sends bytes and returns everything that the server sends until the end.
 fn reply_to(serve: &Serve, bytes: &[u8]) -> Vec<u8> {
     let mut socket = TcpStream::connect(serve.address()).unwrap();
     socket.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -193,17 +196,17 @@ fn records_that_no_handshake_has_get_an_alert_at_once() {
     for (what, bytes) in cases {
         let started_at = Instant::now();
         let reply = reply_to(&serve, &bytes);
-        // Behind the server's flight the alert is encrypted, and rustls has none for a long message.
+        // After the server's flight the alert is encrypted, and rustls sends none for a long message.
         let has_other = ["a second hello", "a message that is too long"].contains(&what);
         let is_alert = reply.first() == Some(&21) || has_other;
-        // Its timeout would close the connection as well.
+        // The timeout would close the connection as well, but later.
         assert!(started_at.elapsed() < Duration::from_secs(9), "{what}");
         assert!(is_alert, "{what}: {reply:?}");
     }
     assert_serves(&serve);
 }
 
-/// A hello as clients sent it before TLS 1.3: with no list of versions.
+/// Returns a hello as clients sent it before TLS 1.3: without a list of versions.
 fn old_hello(version: u8) -> Vec<u8> {
     let mut body = vec![3, version];
     body.extend([7; 32]);
@@ -252,7 +255,7 @@ fn a_hello_of_tls_1_2_gets_the_sentinel_that_reveals_a_downgrade() {
     let mut socket = TcpStream::connect(serve.address()).unwrap();
     socket.set_read_timeout(Some(PATIENCE)).unwrap();
     socket.write_all(&old_hello(3)).unwrap();
-    // Header of the record, header of the message, version, random.
+    // The header of the record, the header of the message, the version, and the random value.
     let mut reply = [0; 5 + 4 + 2 + 32];
     socket.read_exact(&mut reply).unwrap();
     assert_eq!((reply[0], reply[5], &reply[9..11]), (22, 2, &[3, 3][..]), "{reply:?}");
@@ -304,7 +307,7 @@ fn plain_http_gets_its_400_in_pieces_and_with_content() {
         assert!(reply.starts_with("HTTP/1.1 400 Bad Request\r\n"), "{reply}");
         assert!(reply.ends_with("begins with \"https://\".\n"), "{reply}");
     }
-    // It is no answer inside TLS, and no client takes it for one.
+    // Inside TLS this page is not sent, so no client can mistake it for a response.
     let mut peer = Peer::connect(serve.address());
     peer.send(b"not a request\r\n\r\n");
     peer.run(|_| false);

@@ -1,4 +1,4 @@
-//! `--kernel-tls send`: on a kernel without TLS, and in guests, whose kernels have it.
+//! `--kernel-tls send`: on a kernel without TLS, and in guests, whose kernels support it.
 
 use super::{POLLUX, big, curl, serve};
 use crate::guest;
@@ -18,7 +18,7 @@ use std::{
 };
 use tempfile::TempDir;
 
-/// This test, as the guest runs it.
+/// The name of this test, which the guest runs.
 const IN_GUEST: &str = "tls::kernel::the_kernel_encrypts_long_files_in_guests";
 const SEND: [&str; 2] = ["--kernel-tls", "send"];
 
@@ -36,7 +36,7 @@ fn a_kernel_without_tls_is_an_error_that_says_what_to_do() {
         .current_dir(directory.path())
         .output()
         .unwrap();
-    // Its module may have been loaded just now.
+    // The server may just have loaded the kernel's module.
     let text = String::from_utf8_lossy(&output.stderr);
     assert!(!output.status.success(), "{text}");
     for words in ["--kernel-tls send", "modprobe tls", "leave the flag out"] {
@@ -58,8 +58,8 @@ fn it_is_of_a_server_with_tls() {
     assert!(text.contains("--kernel-tls") && text.contains("--tls-cert"), "{text}");
 }
 
-/// In the default kernel, or in those that POLLUX_TLS_KERNELS names (`6.1 6.12 newest`). POLLUX_TLS_CHECK selects the
-/// checks whose name contains it.
+/// Runs the checks in the default kernel, or in those that POLLUX_TLS_KERNELS names (`6.1 6.12
+/// newest`). POLLUX_TLS_CHECK selects the checks whose name contains its value.
 #[test]
 #[ignore = "slow: boots a guest"]
 fn the_kernel_encrypts_long_files_in_guests() {
@@ -86,7 +86,7 @@ fn the_kernel_encrypts_long_files_in_guests() {
     }
 }
 
-/// What the guest checks, one after the other.
+/// Runs the checks in the guest, one after another.
 fn checks(release: &str) {
     let site = site();
     let selected = env::var("POLLUX_TLS_CHECK").unwrap_or_default();
@@ -110,7 +110,8 @@ fn checks(release: &str) {
     eprintln!("{release}: KeyUpdate, the kernel can change keys: {changes_keys}");
 }
 
-/// The site of the other tests, with a certificate that rustls accepts, too: not one of an authority.
+/// Creates the site of the other tests, with a certificate that rustls also accepts, because it is not
+/// the certificate of an authority.
 fn site() -> TempDir {
     let directory = super::site();
     let output = Command::new("openssl")
@@ -125,7 +126,7 @@ fn site() -> TempDir {
     directory
 }
 
-/// A server whose sandbox kills it for a system call that is not on the list.
+/// Starts a server whose sandbox kills it if it makes a system call that is not on the list.
 fn server(site: &TempDir, arguments: &[&str]) -> Serve {
     let serve = serve(site, &[&SEND, &["--sandbox", "kill"], arguments].concat());
     let sandbox = &serve.listening()["sandbox"];
@@ -134,7 +135,7 @@ fn server(site: &TempDir, arguments: &[&str]) -> Serve {
     serve
 }
 
-/// Ends a server; on so many of its connections the kernel encrypted.
+/// Ends a server, and checks that the kernel encrypted on `kernel` of its connections.
 fn ends(serve: Serve, kernel: u64) {
     let said = serve.said();
     let (status, statistics) = serve.stop();
@@ -144,10 +145,10 @@ fn ends(serve: Serve, kernel: u64) {
     assert_eq!(tls["kernel_refused"], 0, "{tls} {said}");
 }
 
-/// Programs start slowly in a guest, so that only one of the clients is curl; the others are rustls.
+/// Programs start slowly in a guest, so only one of the clients is curl; the others use rustls.
 fn curl_and_limits(site: &TempDir) {
     let serve = server(site, &["--mechanism", "epoll"]);
-    // What is short, or in memory, does not need the kernel.
+    // The kernel is not needed for content that is short or in memory.
     let mut stream = connect(site, &serve, None, &ALL_SUITES);
     request(&mut stream, "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n");
     assert_eq!(body(&mut stream).unwrap(), b"hello\n");
@@ -165,7 +166,7 @@ fn suites(site: &TempDir) {
     let serve = server(site, &["--mechanism", "epoll-et"]);
     for suite in ALL_SUITES {
         let mut stream = connect(site, &serve, None, &[suite]);
-        // Between two long files there are short responses, in records of the kernel's, too.
+        // Between two long files there are short responses, which the kernel encrypts, too.
         for path in ["", "big", "", "big", ""] {
             request(&mut stream, &format!("GET /{path} HTTP/1.1\r\nHost: localhost\r\n\r\n"));
             let expected = if path.is_empty() { b"hello\n".to_vec() } else { big() };
@@ -203,7 +204,7 @@ const ALL_SUITES: [CipherSuite; 6] = [
 
 type Stream = BufReader<StreamOwned<ClientConnection, TcpStream>>;
 
-/// A connection of a client that offers these suites.
+/// Opens a connection with a client that offers these suites.
 fn connect(
     site: &TempDir,
     serve: &Serve,
@@ -243,7 +244,7 @@ fn request(stream: &mut Stream, text: &str) {
 
 const GET_BIG: &str = "GET /big HTTP/1.1\r\nHost: localhost\r\n\r\n";
 
-/// The body of a response with status 200 or 206.
+/// Reads a response with status 200 or 206 and returns its body.
 fn body(stream: &mut Stream) -> io::Result<Vec<u8>> {
     let mut head = String::new();
     while !head.ends_with("\r\n\r\n") {
@@ -258,8 +259,8 @@ fn body(stream: &mut Stream) -> io::Result<Vec<u8>> {
     Ok(body)
 }
 
-/// The kernel drops records that it could not pass to TCP when a socket is closed: the server must not close it
-/// before.
+/// When a socket is closed, the kernel drops records that it has not yet passed to TCP: the server
+/// must not close the socket before.
 fn slow_clients_get_everything(site: &TempDir) {
     for arguments in [&["--mechanism", "epoll-et"][..], &["--architecture", "threaded"]] {
         let serve = server(site, arguments);
@@ -269,12 +270,12 @@ fn slow_clients_get_everything(site: &TempDir) {
                 &mut stream,
                 "GET /big HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n",
             );
-            // The server has time to fill its buffer.
+            // The server has time to fill the buffers.
             thread::sleep(Duration::from_millis(300));
             let mut got = Vec::new();
             let mut piece = vec![0; 64 << 10];
             loop {
-                // An end without close_notify is an error.
+                // An end of stream without close_notify is an error.
                 match stream.read(&mut piece).unwrap() {
                     0 => break,
                     len => got.extend_from_slice(&piece[..len]),
@@ -287,7 +288,7 @@ fn slow_clients_get_everything(site: &TempDir) {
     }
 }
 
-/// A client that changes its keys and requests that the server does the same.
+/// The client changes its keys and requests that the server does the same.
 fn key_updates(site: &TempDir, changes_keys: bool) {
     let serve = server(site, &[]);
     let mut stream = connect(site, &serve, None, &ALL_SUITES);
@@ -304,12 +305,12 @@ fn key_updates(site: &TempDir, changes_keys: bool) {
         assert!(body(&mut stream).unwrap() == big());
         drop(stream);
     } else {
-        // close_notify, and nothing before it.
+        // The server sends close_notify, and nothing before it.
         let mut rest = Vec::new();
         stream.read_to_end(&mut rest).unwrap();
         assert_eq!(rest, b"");
     }
-    // Other connections go on.
+    // Other connections continue.
     let mut stream = connect(site, &serve, None, &ALL_SUITES);
     request(&mut stream, GET_BIG);
     assert!(body(&mut stream).unwrap() == big());
@@ -317,7 +318,7 @@ fn key_updates(site: &TempDir, changes_keys: bool) {
     ends(serve, 2);
 }
 
-/// The kernel keeps the keys with the socket, which goes to the new process.
+/// The kernel keeps the keys with the socket, which is handed to the new process.
 fn upgrades_keep_the_kernels_keys(site: &TempDir) {
     let control = site.path().join("ctl");
     let control = control.to_str().unwrap();
@@ -344,7 +345,7 @@ fn upgrades_keep_the_kernels_keys(site: &TempDir) {
             break statistics;
         }
     };
-    // It had nothing to give to the kernel.
+    // The new process had no keys to give to the kernel.
     assert_eq!(statistics["tls"]["kernel"], 0, "{statistics}");
     assert_eq!(statistics["tls"]["handshakes"], 0, "{statistics}");
 }

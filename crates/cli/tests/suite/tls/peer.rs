@@ -1,4 +1,5 @@
-//! A TLS client whose bytes the test counts out, and one that seals whatever records the test wants.
+//! A TLS client that sends and receives as many bytes as the test chooses, and one that seals any
+//! records that the test wants.
 
 use pollux_testkit::http::PATIENCE;
 use pollux_tls::ClientSettings;
@@ -20,12 +21,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// A client's configuration: it trusts anybody and does not resume.
+/// Returns a client's configuration that trusts any certificate and does not resume sessions.
 pub(super) fn config() -> Arc<ClientConfig> {
     ClientSettings::trusting_anybody(&[b"http/1.1"]).build().unwrap()
 }
 
-/// How the server's half of a connection has ended.
+/// The way in which the server's half of a connection has ended.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum End {
     /// With close_notify.
@@ -42,7 +43,7 @@ pub(super) struct Peer {
     socket: TcpStream,
     pub(super) tls: ClientConnection,
     output: Vec<u8>,
-    /// What the server has sent, decrypted.
+    /// The data that the server has sent, decrypted.
     pub(super) received: Vec<u8>,
     has_closed: bool,
     pub(super) end: Option<End>,
@@ -53,7 +54,7 @@ impl Peer {
         Self::with(address, &config(), "localhost", Ipv4Addr::LOCALHOST)
     }
 
-    /// A connection from an address of the loopback network.
+    /// Opens a connection from an address of the loopback network.
     pub(super) fn with(
         address: &str,
         config: &Arc<ClientConfig>,
@@ -82,7 +83,8 @@ impl Peer {
         self.send(format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n").as_bytes());
     }
 
-    /// Sends and receives at most so many bytes. Returns whether any were.
+    /// Sends at most `write` bytes and receives at most `read` bytes. Returns whether any were
+    /// transferred.
     pub(super) fn step(&mut self, write: usize, read: usize) -> bool {
         if self.end.is_some() {
             return false;
@@ -99,7 +101,7 @@ impl Peer {
                     has_progressed = true;
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {}
-                // What the server has sent before can still be read.
+                // The data that the server has sent before can still be read.
                 Err(_) => self.output.clear(),
             }
         }
@@ -137,12 +139,12 @@ impl Peer {
         }
     }
 
-    /// Steps in large pieces until `is_enough`, or the server's end.
+    /// Steps in large pieces until `is_enough` returns true, or the server ends the connection.
     pub(super) fn run(&mut self, is_enough: impl Fn(&Self) -> bool) {
         drive(std::slice::from_mut(self), |_| (1 << 20, 1 << 20), is_enough);
     }
 
-    /// The content of the response, once it is complete.
+    /// Returns the content of the response, once it is complete.
     pub(super) fn content(&self) -> Option<&[u8]> {
         let head_len = self.received.windows(4).position(|four| four == b"\r\n\r\n")? + 4;
         let head = String::from_utf8_lossy(&self.received[..head_len]);
@@ -163,12 +165,13 @@ impl Peer {
         content
     }
 
-    /// Ends the connection's sending half, without close_notify.
+    /// Shuts down the sending half of the connection, without close_notify.
     pub(super) fn cut(&self) {
         self.socket.shutdown(std::net::Shutdown::Write).unwrap();
     }
 
-    /// Goes on with records of the test's choice. A response must have come, so that no record is on its way.
+    /// Continues with records that the test makes. A response must have been received, so that no
+    /// record is on its way.
     pub(super) fn into_forger(self) -> Forger {
         let suite = self.tls.negotiated_cipher_suite().unwrap();
         let aead = suite.tls13().unwrap().aead_alg;
@@ -195,7 +198,8 @@ fn key_and_iv(secrets: ConnectionTrafficSecrets) -> (AeadKey, Iv) {
     }
 }
 
-/// A connection from this address, so that no address has more handshakes than the server allows one.
+/// Opens a connection from this address, so that no address has more handshakes than the server
+/// allows.
 pub(super) fn connect(address: &str, from: Ipv4Addr) -> TcpStream {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
     socket.bind(&SocketAddr::from((from, 0)).into()).unwrap();
@@ -204,8 +208,8 @@ pub(super) fn connect(address: &str, from: Ipv4Addr) -> TcpStream {
     socket.into()
 }
 
-/// Lets all of them step in turn until each has enough or has seen the server's end. `piece` gives the most bytes
-/// that one sends and receives in a step.
+/// Lets all peers step in turn until each has enough or has reached the server's end. `piece` returns
+/// the maximum number of bytes that a peer sends and receives in a step.
 pub(super) fn drive(
     peers: &mut [Peer],
     mut piece: impl FnMut(usize) -> (usize, usize),
@@ -234,7 +238,7 @@ pub(super) fn drive(
     }
 }
 
-/// A client after its handshake that seals records as no honest one does.
+/// A client that has completed its handshake and seals records that no honest client sends.
 pub(super) struct Forger {
     pub(super) socket: TcpStream,
     encrypter: Box<dyn MessageEncrypter>,
@@ -259,13 +263,14 @@ impl Forger {
         self.seal_and_send(kind, content).unwrap();
     }
 
-    /// The same, where the server may have closed the connection.
+    /// Does the same as `send`, where the server may have closed the connection.
     pub(super) fn seal_and_send(&mut self, kind: ContentType, content: &[u8]) -> io::Result<()> {
         let record = self.seal(kind, content);
         self.socket.write_all(&record)
     }
 
-    /// Reads to the end of the connection. Returns the data that came, and the last alert: level and description.
+    /// Reads to the end of the connection. Returns the received data, and the level and the
+    /// description of the last alert.
     pub(super) fn read_to_end(&mut self) -> (Vec<u8>, Option<(u8, u8)>) {
         let mut bytes = Vec::new();
         if let Err(error) = self.socket.read_to_end(&mut bytes) {

@@ -1,5 +1,5 @@
-//! Records after the handshake, honest and hostile: each connection gets its own bytes and no others, and what no
-//! honest client sends ends the connection with the alert that says why.
+//! Records after the handshake, honest and hostile: each connection gets its own bytes and no others,
+//! and a record that no honest client sends ends the connection with the alert that states the reason.
 
 use super::{
     peer::{End, Forger, Peer, config, drive},
@@ -22,7 +22,7 @@ const BAD_RECORD_MAC: u8 = 20;
 const RECORD_OVERFLOW: u8 = 22;
 const DECODE_ERROR: u8 = 50;
 
-/// A connection that has had one response, and now sends records of the test's choice.
+/// Returns a connection that has received one response, and now sends records that the test makes.
 fn forger(serve: &Serve) -> Forger {
     let mut peer = Peer::connect(serve.address());
     assert_eq!(peer.fetch("/"), b"hello\n");
@@ -35,7 +35,7 @@ fn assert_serves(serve: &Serve) {
 
 const FILES: usize = 24;
 
-/// No two files agree in any eight bytes at the same place.
+/// Returns the content of a file. No two files have the same eight bytes at the same position.
 fn content(file: usize) -> Vec<u8> {
     let len = [1, 100, 4_001, 16_384, 16_385, 70_000][file % 6] + file;
     (0..len as u64)
@@ -53,7 +53,7 @@ fn write_files(directory: &Path) {
     }
 }
 
-/// Numbers that are the same in every run.
+/// Returns the next of a sequence of numbers, which is the same in every run.
 fn random(state: &mut u64) -> usize {
     *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
     (*state >> 33) as usize
@@ -61,7 +61,7 @@ fn random(state: &mut u64) -> usize {
 
 #[test]
 fn every_connection_gets_its_own_bytes() {
-    // More than the worker has expanded keys for, so that keys are derived again all the time.
+    // The worker has expanded keys for fewer connections, so that keys are derived again all the time.
     const CONNECTIONS: usize = 120;
     let directory = site();
     write_files(directory.path());
@@ -88,7 +88,8 @@ fn every_connection_gets_its_own_bytes() {
                 assert!(got == contents[file], "{mechanism}: other bytes than those of f{file}");
                 peer.received.clear();
             }
-            // Some leave in the middle of a record, and their descriptors go to others.
+            // Some clients disconnect in the middle of a record, and the server uses their descriptors
+            // for others.
             for peer in peers.iter_mut().step_by(7) {
                 peer.get("/f5");
                 peer.step(30, 0);
@@ -111,7 +112,7 @@ fn a_request_may_come_in_records_of_one_byte() {
     assert_eq!(alert, Some((1, 0)));
 }
 
-/// More bytes than a head and the socket buffers take together, each in a record.
+/// More bytes than a head and the socket buffers hold together; each byte is in its own record.
 const FLOOD: usize = 1_000_000;
 
 #[test]
@@ -121,7 +122,7 @@ fn a_flood_of_tiny_records_is_limited_like_any_head() {
     let mut forger = forger(&serve);
     forger.send(DATA, b"GET / HTTP/1.1\r\nHost: localhost\r\nX-Long: ");
     let mut records = 0;
-    // The server answers and closes while this goes on.
+    // The server answers and closes during this loop.
     while records < FLOOD && forger.seal_and_send(DATA, b"x").is_ok() {
         records += 1;
     }
@@ -148,7 +149,7 @@ fn records_without_content_end_a_connection_after_32() {
     assert_serves(&serve);
 }
 
-/// The request is there, and its connection is over when it is answered.
+/// The request before the bad record is valid, and the connection ends after its response.
 #[test]
 fn a_bad_record_behind_a_request_harms_nobody_else() {
     let directory = site();
@@ -201,7 +202,7 @@ fn malformed_records_end_a_connection_with_the_alert_that_says_why() {
     assert_serves(&serve);
 }
 
-/// Both come in one segment, behind which no event tells of the end.
+/// Both arrive in one segment, after which no event reports the end.
 #[test]
 fn a_request_with_close_notify_is_answered_at_once_and_ends_the_connection() {
     let directory = site();
@@ -215,7 +216,7 @@ fn a_request_with_close_notify_is_answered_at_once_and_ends_the_connection() {
         let (data, alert) = forger.read_to_end();
         assert!(data.ends_with(b"hello\n"), "{architecture}");
         assert_eq!(alert, Some((1, 0)), "{architecture}");
-        // Otherwise it would wait for as long as an idle connection may.
+        // Otherwise the server would wait as long as an idle connection may stay open.
         assert!(begun.elapsed() < Duration::from_secs(4), "{architecture}");
     }
 }
@@ -286,7 +287,7 @@ fn a_client_that_says_it_is_done_is_answered_and_one_that_is_cut_is_not() {
     let directory = site();
     fs::write(directory.path().join("site/long"), vec![7; 3 << 20]).unwrap();
     let mut serve = serve(&directory, &[]);
-    // close_notify ends the client's half; the response goes on (RFC 8446 §6.1).
+    // close_notify ends the client's half; the response continues (RFC 8446 §6.1).
     let mut done = Peer::connect(serve.address());
     assert_eq!(done.fetch("/"), b"hello\n");
     done.get("/long");
@@ -296,7 +297,7 @@ fn a_client_that_says_it_is_done_is_answered_and_one_that_is_cut_is_not() {
     assert_eq!(done.content().map(<[u8]>::len), Some(3 << 20), "{:?}", done.end);
     done.run(|_| false);
     assert_eq!(done.end, Some(End::Closed));
-    // Part of a record is no request, and its connection does not wait for the rest.
+    // A part of a record is not a request, and the connection does not wait for the rest.
     for sent in [1, 5, 20] {
         let mut cut = Peer::connect(serve.address());
         assert_eq!(cut.fetch("/"), b"hello\n");

@@ -206,7 +206,7 @@ fn a_path_is_handed_over_whatever_files_there_are_and_logged() {
     );
 }
 
-/// The program in docs/handover.md receives what the server sends.
+/// The program in docs/handover.md can receive the server's messages.
 #[test]
 fn the_receiver_of_the_documentation_works() {
     if Command::new("python3").arg("-V").output().is_err() {

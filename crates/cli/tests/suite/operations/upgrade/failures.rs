@@ -5,7 +5,8 @@ use std::{io::Write, os::unix::fs::PermissionsExt, process::Stdio};
 
 pub(super) fn replace(program: &Path, script: &str) {
     fs::remove_file(program).unwrap();
-    // In a process of its own: a thread that forks meanwhile would keep the file open for writing.
+    // Written by another process: a thread that forks in the meantime would keep the file open for
+    // writing.
     let mut command = Command::new("sh");
     let command =
         command.args(["-c", "cat > \"$0\"; chmod 755 \"$0\""]).arg(program).stdin(Stdio::piped());
@@ -35,7 +36,7 @@ fn a_successor_that_fails_changes_nothing() {
         idle.iter_mut().for_each(|client| assert_eq!(round_of(client), 0));
         assert_eq!(round_of(&mut server.client()), 0);
     };
-    // Its configuration cannot be used.
+    // The new configuration cannot be used.
     folder.write("", "root = \"nowhere\"");
     fails(&["nowhere", "the new process has ended"]);
     folder.write("kep-alive = \"1s\"", "root = \"a\"");
@@ -43,20 +44,20 @@ fn a_successor_that_fails_changes_nothing() {
     folder.write("architecture = \"threaded\"", "root = \"a\"");
     fails(&["--architecture"]);
     folder.write("", "root = \"a\"\nheader = [\"X-Round: 0\"]");
-    // The program is something else.
+    // The program is not Pollux.
     replace(&program, "exit 7");
     fails(&["the new process has ended (exit status: 7)"]);
     replace(&program, "printf garbage >&$POLLUX_UPGRADE_FD; sleep 1000");
     fails(&["no message of a live upgrade"]);
     replace(&program, "printf 'PLXU\\0\\4\\3' >&$POLLUX_UPGRADE_FD; sleep 1000");
     fails(&["version 4"]);
-    // It says that it can serve, and takes no connection.
+    // The program reports that it can serve, but accepts no connection.
     replace(&program, "printf 'PLXU\\0\\3\\3' >&$POLLUX_UPGRADE_FD; sleep 0.2");
     fails(&["worker 0"]);
     fs::remove_file(&program).unwrap();
     fails(&["cannot be started"]);
     assert!(load.end() > 0);
-    // It is not stuck.
+    // The next upgrade works again.
     fs::hard_link(BINARY, &program).or_else(|_| fs::copy(BINARY, &program).map(drop)).unwrap();
     assert!(handed_over(&printed(&folder.ctl("upgrade"))) >= 50);
     let process = successor(&mut server);
@@ -64,7 +65,7 @@ fn a_successor_that_fails_changes_nothing() {
     end(vec![process]);
 }
 
-/// What a server sends that is to be succeeded is not trusted either.
+/// A successor does not trust the messages of the former server either.
 #[test]
 fn a_malformed_hand_over_ends_the_successor() {
     let folder = Folder::new();
@@ -75,7 +76,7 @@ fn a_malformed_hand_over_ends_the_successor() {
         ("PLXU\\0\\3\\6", "does not belong here"),
         ("", "has closed the channel"),
     ] {
-        // A pair of sockets that keep messages apart, as the server's.
+        // A pair of sockets that preserve message boundaries, like the server's.
         let script = "import os, socket, subprocess, sys
 near, far = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
 near.send(sys.argv[1].encode().decode('unicode_escape').encode('latin-1'))

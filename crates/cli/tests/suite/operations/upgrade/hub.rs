@@ -1,4 +1,5 @@
-//! Subscribers of the hub stay connected, and get every update once, whichever process they are at.
+//! Subscribers of the hub stay connected, and get every update once, whichever process they are
+//! connected to.
 
 use super::*;
 use crate::operations::subscriber::{Subscriber, connect, publish};
@@ -16,7 +17,7 @@ fn subscribers_stay_connected_and_get_each_update_once() {
     upgrade_under_load(&[], |_| ());
 }
 
-/// The history is complete on the disk: a server that is started later has all of it.
+/// The history on disk is complete: a server that is started later has all of it.
 #[test]
 fn a_history_on_disk_goes_along() {
     let directory = tempfile::tempdir().unwrap();
@@ -40,7 +41,7 @@ fn subscribers_of_a_redis_follow() {
     upgrade_under_load(&["--hub-store", &store], |_| ());
 }
 
-/// The new process has read only the end of the stream, and so numbers its updates in another way.
+/// The new process has read only the end of the stream, so that it numbers its updates differently.
 #[test]
 fn subscribers_of_a_long_stream_follow() {
     const BEFORE: usize = 300;
@@ -69,7 +70,8 @@ fn subscribers_of_a_long_stream_follow() {
     end(processes);
 }
 
-/// Three upgrades while updates are published. `check` is called with their number when all processes have ended.
+/// Makes three upgrades while updates are published. When all processes have ended, calls `check` with
+/// the number of updates.
 fn upgrade_under_load(store: &[&str], check: impl FnOnce(u64)) {
     limits::raise_descriptor_limit();
     let folder = Folder::new();
@@ -77,7 +79,7 @@ fn upgrade_under_load(store: &[&str], check: impl FnOnce(u64)) {
     let mut server = folder.serve(&[&HUB[..], store].concat());
     let mut publisher = server.client();
     let address = server.address().to_owned();
-    // They read different topics, and some a pattern.
+    // The subscribers read different topics, and some use a pattern.
     let queries =
         ["match=a", "match=a&match=b", "matchURLPattern=/.well-known/:topic", "topic=%7Btopic%7D"];
     let mut subscribers: Vec<_> = (0..SUBSCRIBERS)
@@ -91,7 +93,8 @@ fn upgrade_under_load(store: &[&str], check: impl FnOnce(u64)) {
             let mut kept = Client::connect(&address);
             while !ends.load(SeqCst) {
                 let number = published.load(SeqCst);
-                // Half of them come on a connection that follows the upgrade, half on a new one.
+                // Half of the updates are sent on a connection that follows the upgrade, half on a new
+                // one.
                 let mut fresh = Client::connect(&address);
                 let client = if number % 2 == 0 { &mut kept } else { &mut fresh };
                 publish(client, "a", &number.to_string());
@@ -116,7 +119,7 @@ fn upgrade_under_load(store: &[&str], check: impl FnOnce(u64)) {
             assert_eq!(subscriber.data(), number.to_string(), "of {count}");
         }
     }
-    // The history went along: one that comes now gets all of it.
+    // The history was handed over: a new subscriber gets all of it.
     let mut late = Subscriber::new(connect(&address), "match=a&lastEventID=earliest", "");
     (0..count).for_each(|number| assert_eq!(late.data(), number.to_string()));
     server.wait_for_end();
@@ -124,7 +127,8 @@ fn upgrade_under_load(store: &[&str], check: impl FnOnce(u64)) {
     check(count);
 }
 
-/// A new process that takes the log and dies: the former one opens the file again, and goes on with what waited.
+/// A new process takes over the log and dies: the former process opens the file again, and continues
+/// with the updates that waited.
 #[test]
 fn a_successor_that_dies_leaves_the_history_on_disk() {
     let folder = Folder::new();
@@ -150,7 +154,7 @@ fn a_successor_that_dies_leaves_the_history_on_disk() {
             }
         })
     };
-    // It says that it is ready, and reads nothing.
+    // The program reports that it is ready, and reads nothing.
     super::failures::replace(&program, "printf 'PLXU\\0\\2\\3' >&$POLLUX_UPGRADE_FD; sleep 0.5");
     let started_at = published.load(SeqCst);
     refused(&folder.ctl("upgrade"));
@@ -181,7 +185,8 @@ fn a_stream_ends_when_it_would_have_ended_without_the_upgrade() {
     let subscribe = |_| Subscriber::new(connect(server.address()), "match=a", "");
     let mut subscribers: Vec<_> = (0..10).map(subscribe).collect();
     let started_at = Instant::now();
-    // They end after 6 to 12 seconds; streams that begin with the upgrade would end after 11 to 17.
+    // The streams end after 6 to 12 seconds; if their time began again at the upgrade, they would end
+    // after 11 to 17.
     std::thread::sleep(Duration::from_secs(5));
     assert_eq!(handed_over(&printed(&folder.ctl("upgrade"))), 10);
     let process = successor(&mut server);
@@ -195,7 +200,7 @@ fn a_stream_ends_when_it_would_have_ended_without_the_upgrade() {
     end(vec![process]);
 }
 
-/// The token's time goes along, and so does a session of TLS.
+/// The remaining time of the token is handed over, and so is a TLS session.
 #[test]
 fn a_stream_over_tls_ends_with_its_token_in_the_new_process() {
     use jsonwebtoken::{Algorithm, EncodingKey, Header, encode};
@@ -240,7 +245,7 @@ fn a_stream_over_tls_ends_with_its_token_in_the_new_process() {
     let mut status = [0; 12];
     publisher.read_exact(&mut status).unwrap();
     assert_eq!(&status, b"HTTP/1.1 200");
-    // Private: the permission went along.
+    // The update is private: the permission was handed over.
     assert_eq!((short.data().as_str(), long.data().as_str()), ("x", "x"));
     let started_at = Instant::now();
     let mut rest = Vec::new();
@@ -251,7 +256,7 @@ fn a_stream_over_tls_ends_with_its_token_in_the_new_process() {
     end(vec![process]);
 }
 
-/// A subscriber that has not taken what was sent follows when it has.
+/// A subscriber that has not received all of its data yet follows to the new process later.
 #[test]
 fn a_slow_subscriber_follows_later() {
     let folder = Folder::new();
@@ -275,7 +280,7 @@ fn a_slow_subscriber_follows_later() {
     end(vec![process]);
 }
 
-/// A new process that cannot serve leaves the subscribers and the log where they are.
+/// A new process that cannot serve leaves the subscribers and the log with the former one.
 #[test]
 fn an_upgrade_that_fails_changes_nothing_for_subscribers() {
     let folder = Folder::new();

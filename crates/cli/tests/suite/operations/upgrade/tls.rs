@@ -1,4 +1,4 @@
-//! Idle TLS connections go on in the new process, without a handshake.
+//! Idle TLS connections continue in the new process, without a handshake.
 
 use super::*;
 use rustls::{
@@ -16,7 +16,7 @@ fn connect(address: &str, config: &Arc<ClientConfig>) -> Stream {
     BufReader::new(open(address, config))
 }
 
-/// A connection that is not buffered.
+/// Opens a connection without a buffer.
 pub(super) fn open(
     address: &str,
     config: &Arc<ClientConfig>,
@@ -43,7 +43,7 @@ fn get(stream: &mut Stream) -> String {
     head
 }
 
-/// A client that trusts a certificate.
+/// Returns the configuration of a client that trusts a certificate.
 pub(super) fn trusting(certificate: &str) -> Arc<ClientConfig> {
     let mut roots = RootCertStore::empty();
     roots.add(CertificateDer::from_pem_file(certificate).unwrap()).unwrap();
@@ -53,9 +53,9 @@ pub(super) fn trusting(certificate: &str) -> Arc<ClientConfig> {
     Arc::new(config.with_root_certificates(roots).with_no_client_auth())
 }
 
-/// Makes a.pem and a.key.
+/// Creates a.pem and a.key.
 pub(super) fn make_certificate(folder: &Folder) {
-    // No certificate of an authority, as those of other tests: rustls refuses that of a server.
+    // Other tests use the certificate of an authority; rustls refuses such a certificate for a server.
     let output = Command::new("openssl")
         .args(["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"])
         .args(["-days", "30", "-subj", "/CN=localhost", "-keyout", "a.key", "-out", "a.pem"])
@@ -97,7 +97,7 @@ fn upgrades_keep_tls_connections() {
         let text = printed(&folder.ctl("upgrade"));
         assert_eq!(handed_over(&text), IDLE);
         processes.push(successor(&mut server));
-        // Sequence numbers go on where they were.
+        // The sequence numbers continue.
         idle.iter_mut().skip(round).step_by(50).for_each(|stream| drop(get(stream)));
     }
     idle.iter_mut().for_each(|stream| drop(get(stream)));
@@ -113,7 +113,8 @@ fn upgrades_keep_tls_connections() {
     assert_eq!(statistics["tls"]["failures"], 0, "{statistics}");
 }
 
-/// Whether a certificate is valid depends on the configuration: such a connection stays where it was checked.
+/// The configuration decides whether a client's certificate is valid, so such a connection stays in
+/// the process that verified the certificate.
 #[test]
 fn a_client_with_a_certificate_stays_in_the_old_process() {
     let folder = Folder::new();

@@ -1,11 +1,11 @@
-//! A successor has no more rights than the server that it succeeds. Only root can test that.
+//! A successor has no more rights than the server that it succeeds. Only root can test this.
 
 use super::*;
 use crate::users::{USER, number_of_user};
 use pollux_testkit::threads::fields;
 use std::os::unix::fs::{PermissionsExt, chown};
 
-/// A folder, and a server program in it, that belong to the user.
+/// Creates a directory, and a server program in it, that belong to the user.
 fn folder_of(user: u32) -> (Folder, PathBuf) {
     let folder = Folder::new();
     fs::set_permissions(folder.0.path(), fs::Permissions::from_mode(0o755)).unwrap();
@@ -30,7 +30,7 @@ fn assert_is(user: u32, process: u32) {
     }
 }
 
-/// Also with a port that only root can bind.
+/// The test includes a port that only root can bind.
 #[test]
 fn a_successor_is_the_same_user() {
     let Some(user) = number_of_user() else { return };
@@ -54,14 +54,15 @@ fn a_successor_is_the_same_user() {
         assert_eq!(round_of(&mut Client::connect("127.0.71.34:82")), round);
         processes.push(process);
     }
-    // What it cannot bind, it does not have: the running one goes on.
+    // The successor cannot bind this address, so the upgrade is refused and the running server
+    // continues.
     folder.write("admin = \"127.0.71.34:83\"", "root = \"a\"");
     assert!(refused(&folder.ctl("upgrade")).contains("127.0.71.34:83"));
     idle.iter_mut().for_each(|client| assert_eq!(round_of(client), 2));
     end(processes);
 }
 
-/// The listeners of a server that is root are taken over, and not bound again.
+/// The successor takes over the listeners of a server that runs as root, and does not bind them again.
 #[test]
 fn an_upgrade_may_give_rights_up() {
     let Some(user) = number_of_user() else { return };
