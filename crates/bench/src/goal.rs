@@ -1,25 +1,26 @@
-//! The goals of speed, each with its limit, its figure and whether it was met: by the interval's upper
-//! end, missed by its lower, and undecided where the limit lies between them.
+//! The goals of speed, each with its limit, its figure and its verdict. A goal is met if the upper end
+//! of the interval is within the limit, missed if the lower end is beyond it, and undecided if the
+//! limit lies between them.
 
 use pollux_lab::statistics::{Estimate, MIN_BLOCKS};
 use serde::Serialize;
 
-/// One goal and what was measured.
+/// One goal and its measured figure.
 #[derive(Debug, Serialize)]
 pub(crate) struct Goal {
-    /// What was wanted, in words.
+    /// The goal in words.
     pub(crate) statement: String,
     /// The most that the figure may be.
     pub(crate) limit: f64,
-    /// The figure, with its interval where it is a paired ratio.
+    /// The figure, with its interval if it is a paired ratio.
     pub(crate) figure: Estimate,
     /// The figure's unit; empty for a ratio.
     pub(crate) unit: &'static str,
-    /// What became of it.
+    /// The verdict on the goal.
     pub(crate) verdict: Verdict,
 }
 
-/// What became of a goal.
+/// The verdict on a goal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Verdict {
@@ -27,7 +28,8 @@ pub(crate) enum Verdict {
     Met,
     /// The whole interval lies beyond it.
     Missed,
-    /// It lies across, or there are too few rounds for one that says what it covers.
+    /// The limit lies inside the interval, or there are too few rounds for an interval of known
+    /// coverage.
     Undecided,
 }
 
@@ -62,15 +64,15 @@ impl Goal {
         Self { statement: statement.into(), limit, verdict, figure, unit }
     }
 
-    /// Judges the cost of this build beside another's: no dearer, if the interval reaches down to 1
-    /// and ends within `limit`; dearer, if all of it lies above 1.
+    /// Judges the cost of this build against another's. The goal is met if the interval ends within
+    /// `limit` and does not lie above 1 as a whole; it is missed if all of the interval lies above 1.
     pub(crate) fn no_dearer(statement: impl Into<String>, limit: f64, figure: Estimate) -> Self {
         let is_above_one = figure.blocks >= MIN_BLOCKS && figure.low.is_some_and(|low| low > 1.0);
         let goal = Self::at_most(statement, limit, figure, "");
         Self { verdict: if is_above_one { Verdict::Missed } else { goal.verdict }, ..goal }
     }
 
-    /// Judges what was counted, which has no noise: none is none.
+    /// Judges a count. A count has no noise, so its interval is the count itself.
     pub(crate) fn count_at_most(
         statement: impl Into<String>,
         limit: u32,
@@ -87,7 +89,7 @@ impl Goal {
     }
 }
 
-/// The table that what is measured ends with.
+/// The table of goals at the end of the output.
 pub(crate) fn table(goals: &[Goal]) -> comfy_table::Table {
     let mut table = comfy_table::Table::new();
     table.load_style(comfy_table::presets::UTF8_HORIZONTAL_ONLY);

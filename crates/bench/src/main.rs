@@ -1,10 +1,10 @@
 //! Measurements for developers of Pollux; each goal is met, missed or undecided.
 //!
-//! Without a command it is `make bench`: Pollux beside the floor, nginx, h2o and lighttpd; its
-//! pools beside a floor of threads; `pollux load` beside wrk. All servers run at once, one worker
-//! each, pinned to one CPU; the generator, pinned to the other, loads one at a time. Each round
-//! measures every variant once, odd rounds in reverse order. Ratios are computed within a round, so
-//! that the machine's drift cancels. The last table lists the goals with their figures.
+//! Without a command it is `make bench`: Pollux compared with the floor, nginx, h2o and lighttpd; its
+//! pools compared with a floor of threads; `pollux load` compared with wrk. All servers run at once,
+//! one worker each, pinned to one CPU; the generator, pinned to the other CPU, loads one at a time.
+//! Each round measures every variant once, odd rounds in reverse order. Ratios are computed within a
+//! round, so that the machine's drift cancels. The last table lists the goals with their figures.
 //!
 //! The command `mechanisms` is `make bench-event`: the cost of a wait, in this process. `request`
 //! repeats one part of a request, whose instructions another program counts.
@@ -90,7 +90,7 @@ struct Comparison {
     generator_cpu: u32,
 }
 
-/// What every scenario needs to know.
+/// The common settings of all scenarios.
 struct Setup {
     testbed: Testbed,
     rounds: u32,
@@ -112,7 +112,7 @@ fn main() -> anyhow::Result<()> {
     }
 }
 
-/// Pollux beside the floor and its peers.
+/// Compares Pollux with the floor and its peers.
 fn compare(args: Comparison) -> anyhow::Result<()> {
     let scratch = tempfile::tempdir()?;
     let documents = scratch.path().join("documents");
@@ -175,7 +175,8 @@ fn compare(args: Comparison) -> anyhow::Result<()> {
         .chain(before)
         .map(|peer| (peer.name().to_owned(), peer::version(peer, &setup.testbed).into()))
         .collect();
-    // `pollux 0.1.0 (COMMIT DATE, …)`: what is measured, wherever this program was started.
+    // `pollux 0.1.0 (COMMIT DATE, …)`: the commit of the measured program, regardless of the working
+    // directory of this one.
     let version = peer::version(Peer::Pollux, &setup.testbed);
     let built = version.split_once('(').and_then(|(_, build)| environment::commit(build));
     let cpus = Cpus { server: args.server_cpu, generator: args.generator_cpu };

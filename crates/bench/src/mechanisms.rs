@@ -1,18 +1,19 @@
-//! `make bench-event`: what waiting costs with each mechanism, measured side by side in this process.
+//! `make bench-event`: the cost of waiting with each mechanism, measured side by side in this process.
 //!
 //! Three cases, on real TCP connections:
-//! - **wait**: one of N connections becomes ready; what the turn (write, wait, take the event,
-//!   read) costs above the same write and read without any mechanism. What the mechanism does
-//!   while the data arrive is part of it.
-//! - **change**: the interest in k of N quiet connections is changed; per change. Where changes are
-//!   gathered, with the wait that sends them, above that wait alone.
-//! - **all-ready**: data have arrived on all N; the waits until each has been reported, per event
-//!   (the event buffer holds N). Beside it **arrival**: what the sender pays per write.
+//! - **wait**: one of N connections becomes ready. The figure is the cost of one round (write, wait,
+//!   take the event, read) above the same write and read without any mechanism. It includes the work of
+//!   the mechanism while the data arrive.
+//! - **change**: the interest in k of N quiet connections is changed; the figure is per change. Where
+//!   changes are gathered, it includes the wait that sends them, minus the cost of that wait alone.
+//! - **all-ready**: data have arrived on all N connections. The figure is the cost of the waits until
+//!   each has been reported, per event (the event buffer holds N). A second figure, **arrival**, is the
+//!   sender's cost per write.
 //!
-//! Machines drift, so nothing is measured in a block: in each round every variant has its turn,
-//! then all again in reverse order (A B C C B A). A round gives one figure for each variant, the
-//! thread's CPU time, and one ratio to `epoll`; over the rounds they are summed up as the laboratory's
-//! are ([`pollux_lab::statistics`]).
+//! Machines drift, so no variant is measured in one block: in each round every variant is measured
+//! once, then all again in reverse order (A B C C B A). A round gives one figure for each variant, the
+//! thread's CPU time, and one ratio to `epoll`. Over the rounds they are summarised like the
+//! laboratory's figures ([`pollux_lab::statistics`]).
 
 mod cases;
 mod goals;
@@ -59,7 +60,7 @@ pub(crate) struct Options {
     out: Option<PathBuf>,
 }
 
-/// More have no interval of ranks.
+/// Intervals of ranks exist only up to this number of rounds.
 const MAX_ROUNDS: i64 = rank::MAX_VALUES as i64;
 
 /// Measures, and prints and stores the results.
@@ -75,9 +76,9 @@ pub(crate) fn measure(options: &Options) -> anyhow::Result<()> {
     output::write(&directory, &result(&results, &goals), &text, &goals)
 }
 
-/// For programs.
+/// The results for programs, as JSON.
 fn result(results: &Results, goals: &[goal::Goal]) -> Value {
-    // Nothing is pinned: there is no other process.
+    // No CPU is pinned, because there is no other process.
     let environment =
         Environment { pinned: None, ..Environment::look(Cpus { server: 0, generator: 0 }, None) };
     json!({
@@ -92,11 +93,12 @@ fn result(results: &Results, goals: &[goal::Goal]) -> Value {
 }
 
 impl Options {
-    /// What is to be measured.
+    /// The plan of the measurement.
     fn plan(&self) -> anyhow::Result<Plan> {
         let mut plan = Plan::full()?;
         if !self.mechanism.is_empty() {
-            // The comma separates mechanisms here, so that of a spec is written as a slash.
+            // On this command line a comma separates mechanisms, so a comma inside a spec is written as
+            // a slash.
             let wanted = self.mechanism.iter().map(|text| text.replace('/', ","));
             let wanted = std::iter::once(REFERENCE.to_owned()).chain(wanted);
             plan.variants.clear();
@@ -124,7 +126,7 @@ mod tests {
     use super::*;
     use pollux_lab::statistics::MIN_BLOCKS;
 
-    /// In miniature: everything runs, every figure is there, none is judged.
+    /// A small measurement: everything runs, every figure is present, none is judged.
     #[test]
     fn every_mechanism_is_measured() {
         let plan = Plan::tiny().unwrap();

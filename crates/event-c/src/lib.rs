@@ -63,7 +63,8 @@ pub const POLLUX_USES_RING: u32 = 512;
 /// The most events of one wait where pollux_open() is given 0.
 pub const POLLUX_DEFAULT_EVENTS: usize = 512;
 
-// The bits go to C and come from it as they are.
+// These constants are passed to C and from C without conversion, so they must equal the bits of the
+// Rust types.
 const _: () = {
     assert!(POLLUX_READ == Interest::READ.bits() as u32);
     assert!(POLLUX_WRITE == Interest::WRITE.bits() as u32);
@@ -86,7 +87,7 @@ const _: () = {
     assert!(Capabilities::all().bits() == 1023, "a capability has no constant here");
 };
 
-/// An interest set. Used by one thread at a time.
+/// An interest set. Only one thread may use it at a time.
 pub struct pollux_set {
     mechanism: AnyMechanism,
     capabilities: u32,
@@ -94,7 +95,7 @@ pub struct pollux_set {
     is_broken: bool,
 }
 
-/// What makes a wait return from any thread and from signal handlers.
+/// A handle that makes a wait return, from any thread and from signal handlers.
 pub struct pollux_waker {
     waker: Waker,
 }
@@ -102,7 +103,7 @@ pub struct pollux_waker {
 /// One descriptor that is, or recently was, ready.
 #[repr(C)]
 pub struct pollux_event {
-    /// What pollux_add() gave for it.
+    /// The token that pollux_add() returned for the descriptor.
     pub token: u64,
     /// The descriptor's number.
     pub fd: c_int,
@@ -206,13 +207,13 @@ pub unsafe extern "C" fn pollux_open(
 /// The most events that one wait may return: their buffer is allocated when the set is opened.
 const MOST_EVENTS: usize = 1 << 20;
 
-/// A table has a cell for each number below the largest: no memory may be allocated for a number that
-/// is no descriptor. The check costs a system call, so it is made only for numbers whose cells take
-/// megabytes.
+/// A table has a cell for each number below the largest, so no memory may be allocated for a number
+/// that is not a descriptor. The check costs a system call, so it is made only for numbers whose cells
+/// take megabytes.
 const LARGE_FD: c_int = 1 << 20;
 
 fn is_open(fd: c_int) -> bool {
-    // SAFETY: looks a number up, whatever it is.
+    // SAFETY: fcntl(2) only looks the number up; any number is allowed.
     unsafe { libc::fcntl(fd, libc::F_GETFD) != -1 }
 }
 
@@ -231,7 +232,7 @@ pub unsafe extern "C" fn pollux_close(set: *mut pollux_set) {
     }
 }
 
-/// What the set's mechanism can do: POLLUX_EDGE and others, 0 for NULL.
+/// The capabilities of the set's mechanism: POLLUX_EDGE and others, 0 for NULL.
 ///
 /// # Safety
 /// `set` is NULL or an open set.
@@ -266,8 +267,8 @@ pub unsafe extern "C" fn pollux_add(
         if fd >= LARGE_FD && !is_open(fd) {
             return Err(remember(libc::EBADF, "the descriptor is not open"));
         }
-        // SAFETY: not -1, and open by the contract. One that is not open is refused by the kernel,
-        // or reported as POLLUX_INVALID.
+        // SAFETY: not -1, and open by the contract. The kernel refuses a descriptor that is not open,
+        // or the set reports it as POLLUX_INVALID.
         let fd = unsafe { BorrowedFd::borrow_raw(fd) };
         let added = set.mechanism.add(fd, interest).map_err(|error| number_of(&error))?;
         // SAFETY: not null, and writable by the contract.
@@ -330,7 +331,7 @@ pub unsafe extern "C" fn pollux_close_fd(set: *mut pollux_set, token: u64, fd: c
 }
 
 /// Waits until something is ready, `timeout_ms` is over (negative: for ever), a waker is used or a
-/// signal handler has run. How many events there may be, or a negated error number.
+/// signal handler has run. Returns the largest possible number of events, or a negated error number.
 ///
 /// # Safety
 /// `set` is NULL or an open set.
@@ -398,7 +399,7 @@ pub unsafe extern "C" fn pollux_waker_open(
 /// `waker` is NULL or an open waker.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pollux_wake(waker: *const pollux_waker) {
-    // Nothing in it can panic.
+    // `Waker::wake` cannot panic.
     // SAFETY: by the contract.
     if let Some(waker) = unsafe { waker.as_ref() } {
         waker.waker.wake();
@@ -417,7 +418,8 @@ pub unsafe extern "C" fn pollux_waker_close(waker: *mut pollux_waker) {
     }
 }
 
-/// What this thread's last failed call failed for, in a sentence; valid until its next failed call.
+/// The reason why this thread's last failed call failed, as a sentence; valid until its next failed
+/// call.
 #[unsafe(no_mangle)]
 pub extern "C" fn pollux_message() -> *const c_char {
     errors::message()

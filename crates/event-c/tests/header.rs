@@ -1,12 +1,11 @@
-//! The header says what the source says: each function, constant and structure, name by name and
-//! type by type.
+//! Compares the header with the source: each function, constant and structure, by name and by type.
 //!
 //! The header is written by hand: cbindgen would take longer to build than all of this crate, and
-//! the interface uses few types. This comparison is what keeps the two the same.
+//! the interface uses few types. This comparison ensures that the two agree.
 
 use std::{fs, path::Path};
 
-/// With `//` or `/* */` comments taken out and no white space but between two words.
+/// Removes `//` and `/* */` comments, and all white space except between two words.
 fn squeezed(text: &str) -> String {
     let mut rest = text;
     let mut code = String::new();
@@ -24,7 +23,7 @@ fn squeezed(text: &str) -> String {
     text
 }
 
-/// A Rust type with the name that has it, as C writes them.
+/// A Rust type and the name of its variable, as C writes them.
 fn in_c(rust: &str, name: &str) -> String {
     let rust = rust.trim();
     if let Some(target) = rust.strip_prefix("*mut") {
@@ -54,7 +53,7 @@ fn declared(fields: &str, end: &str) -> String {
     in_c.collect()
 }
 
-/// What the source gives to C, as the header must say it.
+/// The interface of the source to C, as the header must declare it.
 #[derive(Debug, Default)]
 struct Interface {
     functions: Vec<String>,
@@ -92,7 +91,7 @@ fn interface(source: &str) -> Interface {
     interface
 }
 
-/// What the header lacks of the interface, and how much it has beside it.
+/// The parts of the interface that the header lacks, and the number of extra ones.
 fn differences(interface: &Interface, header: &str) -> Vec<String> {
     let header = squeezed(header);
     let Interface { functions, constants, structures } = interface;

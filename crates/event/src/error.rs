@@ -2,7 +2,7 @@
 
 use std::{io, os::fd::RawFd};
 
-/// What can go wrong in a mechanism. Each message names the descriptor, limit or feature at fault.
+/// An error of a mechanism. Each message names the descriptor, limit or feature at fault.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -11,7 +11,7 @@ pub enum Error {
     Unavailable {
         /// The mechanism's name as on the command line.
         mechanism: &'static str,
-        /// What was tried, what the kernel answered, and what to do about it.
+        /// The attempt, the kernel's answer, and the remedy.
         reason: String,
     },
     /// No mechanism has this name, or the mechanism has no such option.
@@ -22,7 +22,7 @@ pub enum Error {
     DescriptorTooLarge {
         /// The mechanism's name.
         mechanism: &'static str,
-        /// The descriptor that was offered.
+        /// The descriptor that was passed.
         fd: RawFd,
         /// The first number that does not fit.
         limit: usize,
@@ -36,9 +36,9 @@ pub enum Error {
     /// The mechanism cannot wait for this kind of descriptor (EPERM).
     #[error("descriptor {fd} cannot be waited for: {reason}")]
     CannotWait {
-        /// The descriptor that was offered.
+        /// The descriptor that was passed.
         fd: RawFd,
-        /// Why, and what to do instead.
+        /// The reason, and an alternative.
         reason: &'static str,
     },
     /// A system call failed.
@@ -46,7 +46,7 @@ pub enum Error {
     Io {
         /// The system call.
         call: &'static str,
-        /// What it returned.
+        /// The error that it returned.
         source: io::Error,
     },
 }
@@ -57,7 +57,7 @@ impl Error {
         move |source| Error::Io { call, source }
     }
 
-    /// The operating system's error number, where there is one.
+    /// The operating system's error number, if there is one.
     pub fn raw_os_error(&self) -> Option<i32> {
         match self {
             Error::Io { source, .. } => source.raw_os_error(),

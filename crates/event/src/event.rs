@@ -3,9 +3,9 @@
 use std::os::fd::RawFd;
 
 bitflags::bitflags! {
-    /// What a caller wants to know about a descriptor.
+    /// The conditions of a descriptor that a caller wants to be told about.
     ///
-    /// Errors and hang-ups are always reported, whatever the interest (poll(2)).
+    /// Errors and hang-ups are always reported, regardless of the interest (poll(2)).
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct Interest: u8 {
         /// Report when a read would not block.
@@ -16,7 +16,7 @@ bitflags::bitflags! {
 }
 
 bitflags::bitflags! {
-    /// What an event says about its descriptor.
+    /// The conditions of a descriptor that an event reports.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct Readiness: u8 {
         /// A read would not block: there is data, an end of stream, or an error to collect.
@@ -123,6 +123,6 @@ impl Token {
 pub struct Event {
     /// The registration that the event belongs to; it is always live.
     pub token: Token,
-    /// What the descriptor is ready for.
+    /// The operations that the descriptor is ready for.
     pub readiness: Readiness,
 }

@@ -1,4 +1,4 @@
-//! The trait that every way to wait implements, and what each can do.
+//! The trait that every way to wait implements, and the capabilities of each.
 
 mod changes;
 pub mod devpoll;
@@ -19,7 +19,7 @@ use std::{
     time::Duration,
 };
 
-/// The bits of poll(2) that are reported whatever the interest.
+/// The bits of poll(2) that are reported regardless of the interest.
 const ALWAYS: u32 = (libc::POLLERR | libc::POLLHUP | libc::POLLNVAL) as u32;
 
 bitflags::bitflags! {
@@ -31,10 +31,10 @@ bitflags::bitflags! {
         const EDGE = 1;
         /// Interest changes are gathered and sent to the kernel with the next wait.
         const BATCHED_CHANGES = 1 << 1;
-        /// A wait's cost grows with the interest set, not with what is ready.
+        /// The cost of a wait grows with the interest set, not with the number of ready descriptors.
         const SCANS = 1 << 2;
-        /// The kernel's event queue can overflow; the mechanism recovers and counts it. What is
-        /// ready then is reported again.
+        /// The kernel's event queue can overflow; the mechanism recovers and counts it. Descriptors
+        /// that are ready then are reported again.
         const OVERFLOWS = 1 << 3;
         /// Closing the descriptor alone takes it out of the kernel's interest set.
         const CLOSE_REMOVES = 1 << 4;
@@ -45,7 +45,7 @@ bitflags::bitflags! {
         /// second set, or [`Mechanism::reopen_after_fork`] in a child, takes it from the first (RT
         /// signals: `F_SETOWN_EX` belongs to the description, not to the descriptor).
         const ONE_OWNER = 1 << 6;
-        /// With an empty interest not even errors and hang-ups are reported, and with one in
+        /// With an empty interest not even errors and hang-ups are reported, and with an interest in
         /// writing alone no hang-up: select(2) has no set for them.
         const ERRORS_NEED_INTEREST = 1 << 7;
         /// Regular files and directories can be added; they are reported ready at every wait, as
@@ -67,25 +67,25 @@ pub struct Description {
     pub summary: &'static str,
     /// Where the papers discuss it, or how it goes beyond them.
     pub paper: &'static str,
-    /// What it can do with its default options; see [`Mechanism::capabilities`].
+    /// The capabilities with the default options; see [`Mechanism::capabilities`].
     pub capabilities: Capabilities,
     /// Its own options: key, allowed values (the first is the default), meaning. An empty list of
     /// values means a number.
     pub own_options: &'static [(&'static str, &'static [&'static str], &'static str)],
 }
 
-/// An interest set and a way to wait for it.
+/// An interest set and a way to wait for its descriptors.
 ///
 /// # What an event means
 ///
 /// An event says that its descriptor was ready when the kernel looked. The state may have changed
-/// since: **every event may be spurious**, and the read or write that follows may return
-/// `WouldBlock`. Errors and hang-ups are reported whatever the interest, except with
+/// since: **every event may be spurious**, and the read or write that follows may return `WouldBlock`.
+/// Errors and hang-ups are reported regardless of the interest, except with
 /// [`Capabilities::ERRORS_NEED_INTEREST`].
 ///
-/// With [`Capabilities::EDGE`] the caller must read (or write) until `WouldBlock`, or remember that
-/// it did not: no further event reports what it left. If a descriptor is ready when it is added, or
-/// when its interest is modified, every mechanism reports it at the next wait.
+/// With [`Capabilities::EDGE`] the caller must read (or write) until `WouldBlock`, or remember that it
+/// did not: no further event reports the rest. If a descriptor is ready when it is added, or when its
+/// interest is modified, every mechanism reports it at the next wait.
 ///
 /// An event never belongs to a registration that has ended: [`Mechanism::next_event`] drops events
 /// of descriptors that were closed or removed since the wait, even when their number has been

@@ -1,4 +1,4 @@
-//! What only the mechanisms on io_uring do: overflow, refusals at the wait, denial.
+//! Behaviour that only the mechanisms on io_uring have: overflow, refusals at the wait, denial.
 
 use pollux_event::{
     Error, Event, Interest, Mechanism, MechanismSpec, Options, Readiness,
@@ -19,7 +19,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Far beyond what anything here takes; a test that waits for it has failed.
+/// Far longer than any wait here takes; a test that waits this long has failed.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 fn open<M: Mechanism>(spec: &str) -> Option<M> {
@@ -55,7 +55,7 @@ fn statistic<M: Mechanism>(set: &M, name: &str) -> u64 {
     all.iter().find(|(known, _)| *known == name).unwrap_or_else(|| panic!("{name} in {all:?}")).1
 }
 
-/// 8 completions for 500 ready descriptors, twice: every one is reported, and stays armed.
+/// 8 completions for 500 ready descriptors, twice: every descriptor is reported, and stays armed.
 #[test]
 fn uring_poll_recovers_from_overflow() {
     for spec in ["uring-poll:completions=8", "uring-poll:completions=8,taskrun=defer"] {
@@ -78,7 +78,8 @@ fn uring_poll_recovers_from_overflow() {
             for (near, _) in &mut pairs {
                 near.read_exact(&mut [0]).expect("read");
             }
-            // Those that were armed again while unread report once more; then there is rest.
+            // Descriptors that were armed again while unread report once more; after that there are no
+            // events.
             let until = Instant::now() + PATIENCE;
             while !turn(&mut set, Duration::from_millis(50)).is_empty() {
                 assert!(Instant::now() < until, "{spec}: events without end");
@@ -98,11 +99,11 @@ fn a_refusal_is_an_event() {
         let (near, mut far) = pairs(1).pop().expect("one");
         let good = set.add(near.as_fd(), Interest::READ).expect("added");
         far.write_all(b"x").expect("written");
-        // What nothing can be done with but to name it (open(2), O_PATH).
+        // A descriptor that only names a file and cannot be waited for (open(2), O_PATH).
         let path = File::options().read(true).custom_flags(libc::O_PATH).open("/proc/self/exe");
         let path = path.expect("a path descriptor");
         let bad = set.add(path.as_fd(), Interest::READ).expect("gathered");
-        // For ever: the refusal itself ends the wait.
+        // The wait has no timeout: the refusal itself ends it.
         set.wait(None).expect("a wait");
         let mut events: Vec<_> = std::iter::from_fn(|| set.next_event()).collect();
         events.extend(turn(&mut set, Duration::from_millis(20)));
@@ -120,7 +121,7 @@ fn a_refusal_is_an_event() {
     refused::<UringPoll>("uring-poll", "requests_refused");
 }
 
-/// A set that goes away lets go of its sockets at once, although requests are armed on them.
+/// A set that is dropped closes its sockets at once, although requests are armed on them.
 #[test]
 fn uring_poll_lets_go_when_it_is_dropped() {
     let Some(mut set) = open::<UringPoll>("uring-poll") else { return };
@@ -158,7 +159,7 @@ fn uring_poll_survives_the_thread_that_armed_it() {
     assert_eq!(events.len(), 1);
 }
 
-/// Interests change while data arrive from another thread, so that changes meet requests that are
+/// Interests change while data arrive from another thread, so that changes apply to requests that are
 /// about to complete: no change and no edge is lost.
 #[test]
 fn uring_poll_changes_while_data_arrive() {
@@ -181,8 +182,8 @@ fn uring_poll_changes_while_data_arrive() {
         let until = Instant::now() + PATIENCE;
         while taken < BYTES {
             assert!(Instant::now() < until, "{taken} of {BYTES}: {:?}", set.statistics());
-            // The interest is removed and added again: arrivals meanwhile are reported when it is
-            // added.
+            // The interest is removed and added again: data that arrive in between are reported when it
+            // is added.
             turns += 1;
             for (index, token) in tokens.iter().enumerate() {
                 let interest = match (turns + index) % 4 {
@@ -194,7 +195,8 @@ fn uring_poll_changes_while_data_arrive() {
             }
             for event in turn(&mut set, Duration::from_millis(1)) {
                 let mut buffer = [0; 4096];
-                // Up to the end, as edges require; there are no more bytes than the socket holds.
+                // Reads until `WouldBlock`, as edges require; there are no more bytes than the socket
+                // holds.
                 for _ in 0..BYTES {
                     match nears[place[&event.token.fd]].read(&mut buffer) {
                         Ok(count) => taken += count,
@@ -209,8 +211,9 @@ fn uring_poll_changes_while_data_arrive() {
     }
 }
 
-/// The kernel refuses (EALREADY) to change a request that is about to complete, which with
-/// deferred completions is every one whose data came since the last wait: it is changed later.
+/// The kernel refuses (EALREADY) to change a request that is about to complete. With deferred
+/// completions that is every request whose data arrived since the last wait. Such a request is changed
+/// later.
 #[test]
 fn uring_poll_sends_a_refused_change_again() {
     let Some(mut set) = open::<UringPoll>("uring-poll:taskrun=defer") else { return };
@@ -239,7 +242,7 @@ fn numbers_out_of_range_are_refused_with_the_range() {
     }
 }
 
-/// "A mechanism that the kernel lacks is an error that says why": never another one in its place.
+/// "A mechanism that the kernel lacks is an error that says why": no other mechanism replaces it.
 #[test]
 fn denial_is_reported_with_a_remedy() {
     for name in ["epoll-ctlv", "uring-poll"] {
@@ -266,12 +269,12 @@ fn denial_is_reported_with_a_remedy() {
         let text = error.expect_err("denied").to_string();
         assert!(text.contains("io_uring_enter"), "{text}");
     }
-    // Out of descriptors is no property of the kernel.
+    // The lack of free descriptors is not a property of the kernel.
     let error = denied(libc::SYS_io_uring_setup, libc::EMFILE, || registry::probe(&spec));
     assert!(matches!(error, Err(Error::Io { call: "io_uring_setup", .. })), "{error:?}");
 }
 
-/// A wait in a thread whose io_uring_enter fails with `errno`; the set comes back.
+/// Waits in a thread whose io_uring_enter fails with `errno`; returns the set.
 fn wait_denied<M: Mechanism + Send>(mut set: M, errno: i32) -> (M, Result<Vec<Event>, Error>) {
     denied(libc::SYS_io_uring_enter, errno, move || {
         let waited = set.wait(Some(Duration::ZERO));
@@ -280,7 +283,7 @@ fn wait_denied<M: Mechanism + Send>(mut set: M, errno: i32) -> (M, Result<Vec<Ev
     })
 }
 
-/// Every one of `pairs` is written to and reported.
+/// Writes to every one of `pairs` and checks that each is reported.
 fn all_are_reported<M: Mechanism>(set: &mut M, pairs: &mut [(UnixStream, UnixStream)]) {
     for (_, far) in &mut *pairs {
         far.write_all(b"x").expect("written");
@@ -299,8 +302,8 @@ fn all_are_reported<M: Mechanism>(set: &mut M, pairs: &mut [(UnixStream, UnixStr
     }
 }
 
-/// Kernels that take no requests while completions wait for room say EBUSY: what is ready is handed
-/// out, and the changes are sent later. There was a panic for want of room.
+/// Some kernels accept no requests while completions wait for room (EBUSY): ready descriptors are then
+/// handed out, and the changes are sent later. Once this panicked because the queue had no room.
 #[test]
 fn uring_poll_waits_for_room_that_the_kernel_does_not_make() {
     let Some(mut set) = open::<UringPoll>("uring-poll:completions=8") else { return };
@@ -319,22 +322,23 @@ fn uring_poll_waits_for_room_that_the_kernel_does_not_make() {
     }
     let (mut set, events) = wait_denied(set, libc::EBUSY);
     assert!(!events.expect("there is something to hand out").is_empty());
-    // And with nothing to hand out it is an error, as often as it is tried.
+    // With nothing to hand out, each further wait returns the error.
     for _ in 0..3 {
         let waited;
         (set, waited) = wait_denied(set, libc::EBUSY);
         let error = waited.expect_err("nothing can be submitted");
         assert_eq!(error.raw_os_error(), Some(libc::EBUSY), "{error}");
     }
-    // What ends meanwhile is cancelled when that is possible again: the peer then sees the end.
+    // The request of a registration that ends meanwhile is cancelled as soon as possible: the peer then
+    // sees the end.
     let (closed, mut peer) = pairs.pop().expect("one");
     set.close(tokens.pop().expect("its token"), closed.into()).expect("closed");
     all_are_reported(&mut set, &mut pairs);
     assert_eq!(peer.read(&mut [0]).expect("the end"), 0);
 }
 
-/// A batch that could not be submitted is sent again; it was forgotten, and the ring that still held
-/// it had no room for the next, which was a panic.
+/// A batch that could not be submitted is sent again. Once it was forgotten; the ring still held it and
+/// had no room for the next batch, which caused a panic.
 #[test]
 fn epoll_ctlv_sends_a_batch_again_that_failed() {
     let Some(mut set) = open::<EpollCtlv>("epoll-ctlv") else { return };
@@ -349,7 +353,7 @@ fn epoll_ctlv_sends_a_batch_again_that_failed() {
         let error = waited.expect_err("nothing can be submitted");
         assert_eq!(error.raw_os_error(), Some(libc::ENOMEM), "{error}");
     }
-    // Some end meanwhile, and their numbers get other owners.
+    // Some registrations end meanwhile, and their numbers are used by other sockets.
     for (token, (near, _)) in tokens.drain(..100).zip(pairs.drain(..100)) {
         set.close(token, near.into()).expect("closed");
     }

@@ -1,7 +1,7 @@
-//! What is particular to signals: the number they take, the queue that overflows.
+//! Tests of properties that only signals have: the signal numbers, and the queue that can overflow.
 //!
-//! The queue's limit belongs to the process (and counts what the whole user has queued), so these
-//! tests have a process of their own and run one after the other.
+//! The queue's limit belongs to the process (and counts the signals queued for all processes of the
+//! user), so these tests have a process of their own and run one after the other.
 
 use pollux_event::{Error, Event, Interest, Mechanism, MechanismSpec, Token, registry};
 use pollux_sys as sys;
@@ -23,13 +23,13 @@ fn alone() -> MutexGuard<'static, ()> {
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A short queue for as long as it lives.
+/// Shortens the signal queue until it is dropped.
 struct ShortQueue(u64);
 
 impl ShortQueue {
     fn of(length: u64) -> Self {
         let (soft, _) = sys::signal_queue_limit().expect("RLIMIT_SIGPENDING");
-        // What others of this user have queued counts, too.
+        // Signals that are queued for other processes of this user count, too.
         let others = sys::queued_signals().expect("/proc/self/status");
         sys::set_signal_queue_limit(others + length).expect("lower the soft limit");
         Self(soft)
@@ -46,8 +46,8 @@ fn on<V: registry::Visitor>(spec: &MechanismSpec, visitor: V) -> V::Output {
     registry::with_mechanism(&spec.name, visitor).expect("a name of the registry")
 }
 
-/// Every way to use signals; hybrids as they are by default, and those that change sides at every
-/// occasion.
+/// Every way to use signals; hybrids with their default options, and hybrids that switch at every
+/// opportunity.
 fn specs() -> Vec<MechanismSpec> {
     [
         "rtsig",
@@ -143,7 +143,7 @@ fn overflow_loses_nothing() {
                 }
             }
             assert!(figure(&set, "overflows") > 0, "{}: the queue did not overflow", self.0);
-            // With room again, and after all that, it is as good as new.
+            // After all that, with room in the queue again, the set works as a new one.
             drop(queue);
             let until = Instant::now() + PATIENCE;
             while !events(&mut set, Duration::ZERO).is_empty() {
@@ -164,8 +164,8 @@ fn overflow_loses_nothing() {
     }
 }
 
-/// Where no partner thread can be had for `overflow=handoff`, the wait says so, and signals go on:
-/// the set was deaf from then on.
+/// If no partner thread can be started for `overflow=handoff`, the wait returns an error and signals
+/// continue. Before, the set reported nothing from then on.
 #[test]
 fn an_overflow_without_a_partner_leaves_the_set_hearing() {
     let _alone = alone();
@@ -205,7 +205,7 @@ fn an_overflow_without_a_partner_leaves_the_set_hearing() {
     });
 }
 
-/// Where there is room for one event the partner named none, and the wait went round for ever.
+/// With room for one event only, the partner once reported no event, and the wait never returned.
 #[test]
 fn a_partner_reports_one_event_at_a_time_beside_the_waker() {
     let _alone = alone();
@@ -226,7 +226,8 @@ fn a_partner_reports_one_event_at_a_time_beside_the_waker() {
                 events(&mut set, Duration::ZERO);
             }
             assert_eq!(figure(&set, "handed_over"), 3);
-            // All stay readable, and the waker is used at each wait: each has its turn.
+            // All descriptors stay readable, and the waker is used at each wait: each of them must be
+            // reported.
             let mut missing = tokens.clone();
             let until = Instant::now() + PATIENCE;
             while !missing.is_empty() {
@@ -241,7 +242,7 @@ fn a_partner_reports_one_event_at_a_time_beside_the_waker() {
     registry::with_mechanism("rtsig", One).unwrap();
 }
 
-/// Room in the socket that no registration waits for, as between two responses, ends no wait.
+/// A socket that becomes writable without write interest, as between two responses, ends no wait.
 #[test]
 fn room_without_interest_ends_no_wait() {
     struct Wait<'a>(&'a MechanismSpec);
@@ -253,7 +254,7 @@ fn room_without_interest_ends_no_wait() {
             let token = set.add(pair.near.as_fd(), Interest::WRITE).expect("add");
             assert_eq!(events(&mut set, PATIENCE).len(), 1, "{}", self.0);
             set.modify(token, Interest::READ).expect("modify");
-            // This wait looks at what was modified; the next has nothing of its own to do.
+            // This wait polls the modified descriptor; the next has nothing to poll.
             assert_eq!(events(&mut set, Duration::ZERO), [], "{}", self.0);
             rustix::io::write(&pair.near, b"a response").expect("write");
             drain(&pair.far);
@@ -269,7 +270,7 @@ fn room_without_interest_ends_no_wait() {
     }
 }
 
-/// Two sets of one thread share SIGIO: both recover, whichever takes it.
+/// Two sets of one thread share SIGIO: both recover, whichever of them takes it from the queue.
 #[test]
 fn overflow_concerns_every_set_of_the_thread() {
     let _alone = alone();
@@ -305,7 +306,7 @@ fn overflow_concerns_every_set_of_the_thread() {
     registry::with_mechanism("rtsig", Two).unwrap();
 }
 
-/// Opens the spec in a thread of its own and keeps it for as long as `then` runs.
+/// Opens the spec in a separate thread and keeps it open while `then` runs.
 fn open_beside<T>(spec: &str, then: impl FnOnce(Result<(), Error>) -> T) -> T {
     struct Open<'a, T, F>(&'a MechanismSpec, F, std::marker::PhantomData<T>);
     impl<T, F: FnOnce(Result<(), Error>) -> T> registry::Visitor for Open<'_, T, F> {
@@ -332,7 +333,7 @@ fn a_number_that_is_taken_is_an_error() {
     let spec = format!("rtsig:signal={last}");
     open_beside(&spec, |first| {
         first.expect("the last real-time signal is free");
-        // A second set of this thread cannot have it; another thread's can.
+        // A second set of this thread cannot use the same signal; another thread's can.
         open_beside(&spec, |second| {
             let error = second.expect_err("taken").to_string();
             assert!(error.contains(&last.to_string()) && error.contains("in use"), "{error}");
@@ -341,7 +342,7 @@ fn a_number_that_is_taken_is_an_error() {
             scope.spawn(|| open_beside(&spec, |other| other.expect("a queue of its own")));
         });
     });
-    // A signal with a handler is left to that handler.
+    // A signal that has a handler is not taken from that handler.
     pollux_testkit::signals::handle(last - 1);
     open_beside(&format!("rtsig:signal={}", last - 1), |taken| {
         let error = taken.expect_err("handled").to_string();
@@ -352,7 +353,7 @@ fn a_number_that_is_taken_is_an_error() {
             assert!(matches!(wrong, Err(Error::Spec(_))), "{wrong:?}");
         });
     }
-    // As many sets as there are numbers, and no more.
+    // As many sets can be opened as there are numbers, and no more.
     fn deeper(depth: usize) -> usize {
         assert!(depth < 64, "more sets than numbers");
         open_beside("rtsig", |opened| match opened {
@@ -367,7 +368,7 @@ fn a_number_that_is_taken_is_an_error() {
     assert_eq!(deeper(0), all - 1, "all but the one with a handler");
 }
 
-/// Signals that no set takes any more do no harm, whatever their sender.
+/// Signals that no set takes any more do no harm, regardless of their sender.
 #[test]
 fn a_dropped_set_leaves_no_danger() {
     let _alone = alone();
@@ -404,13 +405,13 @@ fn next_random(state: &mut u64) -> u64 {
     *state
 }
 
-/// Sends numbered messages in bursts over all connections. Each ends after a while, its last
-/// message marked; the other side opens another in its place.
+/// Sends numbered messages in bursts over all connections. Each connection ends after a while with a
+/// marked last message; the other side opens another in its place.
 fn send_bursts(mut fars: Vec<Option<(OwnedFd, u32)>>, fresh: mpsc::Receiver<(usize, OwnedFd)>) {
     let mut random = 0x9e37_79b9_7f4a_7c15;
     let mut left = soak_events();
     while left > 0 {
-        // Small ones are as frequent as large ones, up to 4,096.
+        // Small bursts are as frequent as large ones, up to 4,096 messages.
         let size = next_random(&mut random) % 13;
         let burst = 1 + next_random(&mut random) % (1 << size);
         for _ in 0..burst.min(left) {
@@ -418,7 +419,7 @@ fn send_bursts(mut fars: Vec<Option<(OwnedFd, u32)>>, fresh: mpsc::Receiver<(usi
             let Some((far, sent)) = &mut fars[index] else { continue };
             let last = *sent >= 20 && next_random(&mut random).is_multiple_of(40);
             let message = (*sent | if last { LAST } else { 0 }).to_ne_bytes();
-            // A full buffer is full of what has not been read: later.
+            // The buffer is full of messages that have not been read: this one is sent later.
             if rustix::io::write(&*far, &message).is_ok() {
                 *sent += 1;
                 left -= 1;
@@ -430,7 +431,7 @@ fn send_bursts(mut fars: Vec<Option<(OwnedFd, u32)>>, fresh: mpsc::Receiver<(usi
         while let Ok((index, far)) = fresh.try_recv() {
             fars[index] = Some((far, 0));
         }
-        // Now and then it is quiet for a moment.
+        // From time to time the sender pauses.
         if next_random(&mut random).is_multiple_of(4) {
             thread::sleep(Duration::from_millis(next_random(&mut random) % 8));
         }
@@ -472,7 +473,8 @@ impl registry::Visitor for Soak<'_> {
         let mut progress_at = Instant::now();
         while !connections.is_empty() {
             set.wait(Some(Duration::from_millis(50))).expect("wait");
-            // One by one: a descriptor may be named twice, and the first may end it.
+            // Events are taken one at a time: a descriptor may be reported twice, and the first event
+            // may end it.
             while let Some(event) = set.next_event() {
                 let connection = connections.get_mut(&event.token).expect("a live one");
                 let before = total;
@@ -490,7 +492,8 @@ impl registry::Visitor for Soak<'_> {
                         let token = set.add(near.as_fd(), Interest::READ).expect("add");
                         connections.insert(token, Connection { near, received: 0, ended: false });
                         places.insert(token, index);
-                        // After its end the sender drops what it is offered: end of stream.
+                        // After its end the sender drops new connections: the receiver sees the end of
+                        // the stream.
                         let _ = offer.send((index, far));
                     }
                     progress_at = Instant::now();
@@ -512,13 +515,13 @@ impl registry::Visitor for Soak<'_> {
     }
 }
 
-/// Reads what there is and checks its order; true at the end of the stream.
+/// Reads all available messages and checks their order; true at the end of the stream.
 fn receive(connection: &mut Connection, total: &mut u64) -> bool {
     let mut buffer = [0; 4096];
     loop {
         match rustix::io::read(&connection.near, &mut buffer) {
             Ok(0) => {
-                // One that was opened when the sender had ended was never sent anything.
+                // A connection that was opened after the sender's end received no message.
                 connection.ended |= connection.received == 0;
                 return true;
             }

@@ -1,4 +1,4 @@
-//! How many system calls each mechanism makes, exactly: what the contract suite cannot see.
+//! The exact number of system calls that each mechanism makes: the contract suite cannot check it.
 
 use pollux_event::{
     Error, Interest, Mechanism, MechanismSpec, Options, Readiness, Token,
@@ -21,19 +21,19 @@ use std::{
     time::Duration,
 };
 
-/// What was called, and how often, in the order of the counters.
+/// The system calls that were made, each with its count, in the order of the counters.
 type Calls = Vec<(Call, u64)>;
 
 const NOW: Option<Duration> = Some(Duration::ZERO);
 
-/// What `run` called on this thread.
+/// The system calls that `run` made on this thread.
 fn calls(run: impl FnOnce()) -> Calls {
     let before: Counters = sys::counters();
     run();
     sys::counters().since(&before).iter().map(|(call, count, _)| (call, count)).collect()
 }
 
-/// `n` pairs, the near ends added for reading.
+/// `n` pairs of sockets; the near ends are added for reading.
 fn set_of<M: Mechanism>(set: &mut M, n: usize) -> Vec<(UnixStream, UnixStream, Token)> {
     (0..n)
         .map(|_| {
@@ -45,7 +45,7 @@ fn set_of<M: Mechanism>(set: &mut M, n: usize) -> Vec<(UnixStream, UnixStream, T
         .collect()
 }
 
-/// The mechanism, or nothing, with a word about it, where the kernel does not offer it.
+/// Opens the mechanism. Where the kernel does not offer it, prints the reason and returns `None`.
 fn open<M: Mechanism>() -> Option<M> {
     open_with(&Options::default())
 }
@@ -66,7 +66,7 @@ fn open_with<M: Mechanism>(options: &Options) -> Option<M> {
     }
 }
 
-/// Waits and takes all events: what was called, and how many events there were.
+/// Waits and takes all events. Returns the system calls and the number of events.
 fn turn<M: Mechanism>(set: &mut M, timeout: Option<Duration>) -> (Calls, usize) {
     let mut events = 0;
     let made = calls(|| {
@@ -80,7 +80,8 @@ fn drain<M: Mechanism>(set: &mut M) -> Vec<Token> {
     std::iter::from_fn(|| set.next_event()).map(|event| event.token).collect()
 }
 
-/// The mechanisms whose interest set is in user memory: one call a wait, none for anything else.
+/// The mechanisms whose interest set is in user memory: one system call per wait, none for anything
+/// else.
 fn scanning<M: Mechanism>(wait: Call) {
     let Some(mut set) = open::<M>() else { return };
     let mut pairs = Vec::new();
@@ -104,7 +105,7 @@ fn poll_makes_one_call_a_wait_and_none_for_a_change() {
 
 #[test]
 fn select_makes_one_call_a_wait_and_none_for_a_change() {
-    // select(2) knows 1,024 descriptors: other tests must not take them.
+    // select(2) supports only 1,024 descriptors, so other tests must not use them up.
     pollux_testkit::alone!(select_makes_one_call_a_wait_and_none_for_a_change);
     scanning::<Select>(Call::Select);
 }
@@ -155,7 +156,7 @@ fn epoll_ctlv_sends_all_changes_in_one_call() {
     assert_eq!(turn(&mut set, NOW), (with_changes, 0));
     let sent = |set: &EpollCtlv| set.statistics()[1];
     assert_eq!(sent(&set), ("changes_sent", 900));
-    // ... and none when they lead back to what the kernel holds.
+    // ... and no change when they return to the interest that the kernel holds.
     all(&mut set, Interest::WRITE);
     all(&mut set, Interest::READ);
     assert_eq!(turn(&mut set, NOW), (without, 0));
@@ -175,7 +176,7 @@ fn epoll_ctlv_removes_before_it_closes_unless_the_kernel_never_knew() {
     assert_eq!(calls(|| set.remove(token).unwrap()), []);
 }
 
-/// Every way to use /dev/poll: the spec, and what a turn calls with changes and without.
+/// Every way to use /dev/poll: the spec, and the calls of a wait with changes and without.
 fn every_devpoll(test: impl Fn(&mut DevPoll, Calls, Calls)) {
     for update in ["separate", "combined"] {
         for results in ["copy", "mmap"] {
@@ -217,7 +218,7 @@ fn devpoll_sends_all_changes_in_one_call() {
         all(set, Interest::READ);
         assert_eq!(turn(set, NOW), (with_changes, 0));
         assert_eq!(figure(set, "changes_sent"), 900);
-        // ... and none when they lead back to what the kernel holds.
+        // ... and no change when they return to the interest that the kernel holds.
         all(set, Interest::WRITE);
         all(set, Interest::READ);
         assert_eq!(turn(set, NOW), (without, 0));
@@ -229,7 +230,7 @@ fn devpoll_sends_all_changes_in_one_call() {
 #[test]
 fn devpoll_closes_in_one_call_and_removes_with_the_wait() {
     every_devpoll(|set, with_changes, without| {
-        // What the kernel never heard of is not removed either.
+        // A descriptor that the kernel was never given is not removed from it either.
         let (near, _far, token) = set_of(set, 1).pop().unwrap();
         assert_eq!(calls(|| set.close(token, near.into()).unwrap()), [(Call::Close, 1)]);
         assert_eq!(turn(set, NOW), (without.clone(), 0));
@@ -254,7 +255,7 @@ fn devpoll_closes_in_one_call_and_removes_with_the_wait() {
     });
 }
 
-/// More changes than a batch holds: the last batch goes with the wait where it can.
+/// More changes than a batch holds: the last batch is sent with the wait where possible.
 #[test]
 fn devpoll_sends_many_changes_in_batches() {
     pollux_testkit::raise_descriptor_limit();
@@ -289,7 +290,8 @@ fn devpoll_queries_only_drivers_with_a_hint() {
     });
 }
 
-/// A signal ends the wait, and the changes that went with it were applied: nothing is sent again.
+/// A signal ends the wait, but the changes that were sent with the wait were applied: they are not sent
+/// again.
 #[test]
 fn devpoll_sends_no_change_twice_after_a_signal() {
     every_devpoll(|set, with_changes, without| {
@@ -305,8 +307,8 @@ fn devpoll_sends_no_change_twice_after_a_signal() {
     });
 }
 
-/// A /dev/poll inside another is refused (ELOOP): that one is reported, the rest of its batch is in
-/// force, and a refused number leaves nothing of its former use behind.
+/// A /dev/poll inside another is refused (ELOOP). That descriptor is reported, the rest of its batch
+/// takes effect, and a refused number keeps nothing of its former use.
 #[test]
 fn devpoll_reports_descriptors_that_the_kernel_refuses() {
     every_devpoll(|set, _, _| {
@@ -315,7 +317,8 @@ fn devpoll_reports_descriptors_that_the_kernel_refuses() {
         set.wait(NOW).unwrap();
         assert_eq!(figure(set, "entries"), 4);
         set.remove(token).unwrap();
-        // In one step, as other tests open descriptors meanwhile.
+        // dup2(2) replaces the descriptor in one step, because other tests open descriptors at the same
+        // time.
         let mut refused = OwnedFd::from(former);
         rustix::io::dup2(sys::devpoll_open().unwrap(), &mut refused).unwrap();
         let refused_token = set.add(refused.as_fd(), Interest::READ).unwrap();
@@ -344,7 +347,7 @@ fn uring_poll_takes_completions_without_a_call() {
     let one = vec![(Call::IoUringEnter, 1)];
     assert_eq!(calls(|| pairs = set_of(&mut set, 300)), []);
     assert_eq!(turn(&mut set, NOW), (one.clone(), 0));
-    // Nothing queued, nothing held back: even looking is free.
+    // With nothing queued and nothing held back, even a check costs no system call.
     assert_eq!(turn(&mut set, NOW), (vec![], 0));
     // The completions are posted at the end of this thread's next system call, here the write's.
     for (_, far, _) in &mut pairs {
@@ -371,7 +374,7 @@ fn uring_poll_closes_in_one_call_and_cancels_with_the_wait() {
         }
     });
     assert_eq!(made, [(Call::Close, 100)]);
-    // The answers to the cancellations are not what a wait waits for.
+    // The completions of the cancellations do not end a wait.
     let (made, events) = turn(&mut set, Some(Duration::from_millis(20)));
     assert_eq!((made, events), (vec![(Call::IoUringEnter, 1)], 0));
     for far in &mut fars {
@@ -380,7 +383,8 @@ fn uring_poll_closes_in_one_call_and_cancels_with_the_wait() {
     }
 }
 
-/// A wake-up costs the waiting side nothing where each is an edge; elsewhere it must be read.
+/// A wake-up costs the waiting side no system call where each wake-up is an edge; elsewhere it must be
+/// read.
 #[test]
 fn a_wake_up_is_read_only_where_it_must_be() {
     fn woken<M: Mechanism>(reads: &[(Call, u64)]) {

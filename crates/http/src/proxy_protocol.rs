@@ -1,9 +1,9 @@
-//! The PROXY protocol, versions 1 and 2: what a load balancer sends ahead of the bytes of a client, so
-//! that the server learns the client's address.
+//! The PROXY protocol, versions 1 and 2: a header that a load balancer sends before the bytes of a
+//! client, so that the server learns the client's address.
 //!
 //! Source: "The PROXY protocol, versions 1 & 2", Willy Tarreau, haproxy.org/download/3.0/doc/proxy-protocol.txt.
 //!
-//! Nothing in a header proves where it comes from: read it only from sources that are trusted.
+//! A header does not prove its origin: read it only from trusted sources.
 
 use std::{
     fmt,
@@ -11,8 +11,8 @@ use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
 };
 
-/// The longest header that is taken. Version 1 has at most 107 bytes; version 2 may have extensions (TLVs),
-/// for which balancers use some hundred bytes.
+/// The longest header that is accepted. Version 1 has at most 107 bytes; version 2 may have extensions
+/// (TLVs), for which balancers use some hundred bytes.
 pub const HEADER_MAX: usize = 2048;
 
 /// The longest line of version 1, with CRLF (§2.1).
@@ -22,7 +22,7 @@ const V2_START: &[u8; 12] = b"\r\n\r\n\0\r\nQUIT\n";
 /// The fixed part of version 2.
 const V2_FIXED: usize = 16;
 
-/// Which version of the protocol.
+/// The version of the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Version {
     /// One line of text.
@@ -31,31 +31,31 @@ pub enum Version {
     V2,
 }
 
-/// What a header says.
+/// The content of a header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Header {
     /// The connection is the sender's own, such as a health check, or the client's address is not an IP
-    /// address: the address of the connection itself counts.
+    /// address: the address of the connection itself is the client's address.
     Local,
     /// The connection stands for one from `source` to `destination`.
     Proxied {
-        /// The client.
+        /// The client's address.
         source: SocketAddr,
-        /// Where it connected to.
+        /// The address to which the client connected.
         destination: SocketAddr,
     },
 }
 
-/// What is known of a header from the bytes that have come.
+/// The result of parsing the bytes that have arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ParseStatus {
-    /// It is complete and has this many bytes; what follows is the client's.
+    /// The header is complete and has this many bytes; the bytes after it are the client's.
     Complete(Header, usize),
     /// All bytes belong to the header, and more are needed.
     Partial,
 }
 
-/// The bytes are no header.
+/// The error for bytes that are no header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Malformed(&'static str);
 
@@ -70,7 +70,7 @@ impl std::error::Error for Malformed {}
 /// Reads the header at the beginning of `bytes`.
 ///
 /// # Errors
-/// No continuation makes a header of these bytes, or it would be longer than [`HEADER_MAX`].
+/// These bytes cannot become a header, or it would be longer than [`HEADER_MAX`].
 pub fn parse(bytes: &[u8]) -> Result<ParseStatus, Malformed> {
     let begins = |start: &[u8]| {
         let common = bytes.len().min(start.len());
@@ -98,7 +98,7 @@ fn parse_v1(bytes: &[u8]) -> Result<ParseStatus, Malformed> {
     let mut words = line.split(' ').skip(1);
     let family = words.next();
     if family == Some("UNKNOWN") {
-        // What follows is to be ignored (§2.1).
+        // The rest of the line is ignored (§2.1).
         return Ok(ParseStatus::Complete(Header::Local, end + 2));
     }
     let mut word = || words.next().ok_or(Malformed("the line is too short"));
@@ -205,7 +205,7 @@ pub fn write(out: &mut Vec<u8>, version: Version, header: Header) {
 }
 
 fn write_v1(out: &mut Vec<u8>, header: Header) {
-    // Into a Vec nothing is written in vain.
+    // Writing into a Vec cannot fail.
     let _ = match header {
         Header::Local => write!(out, "PROXY UNKNOWN\r\n"),
         Header::Proxied { source, destination } => {

@@ -124,8 +124,8 @@ impl Decoder {
         Self::default()
     }
 
-    /// Prepares for the reply to the next request. `is_head_request`: its method is HEAD, whose
-    /// replies have no body whatever their fields are (§6.3).
+    /// Prepares for the reply to the next request. `is_head_request`: its method is HEAD, whose replies
+    /// have no body, regardless of their fields (§6.3).
     pub fn begin(&mut self, is_head_request: bool) {
         self.head.clear();
         self.state = State::Head;

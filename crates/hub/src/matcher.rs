@@ -1,7 +1,7 @@
 //! Topic matchers: expressions that select topics.
 //!
-//! A [`Selector`] is what a client wrote; a [`Matcher`] is the same, compiled. Both kinds of
-//! pattern become regular expressions of the crate `regex`, which matches in a time linear in the
+//! A [`Selector`] is the expression that a client wrote; a [`Matcher`] is its compiled form. Both kinds
+//! of pattern become regular expressions of the crate `regex`, which matches in a time linear in the
 //! topic, and whose compiled size is bounded.
 
 mod cache;
@@ -19,7 +19,7 @@ use std::sync::Arc;
 use template::TemplateError;
 use url::Url;
 
-/// How an expression is to be understood.
+/// How to interpret an expression.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum MatcherType {
     /// The topic is the expression, byte for byte.
@@ -60,12 +60,12 @@ impl MatcherType {
     }
 }
 
-/// An expression and its type, as a client wrote them.
+/// An expression and its type, as the client wrote them.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Selector {
-    /// How to understand the expression.
+    /// How to interpret the expression.
     pub kind: MatcherType,
-    /// The expression. `*` matches every topic, whatever the type.
+    /// The expression. `*` matches every topic, regardless of the type.
     pub text: Arc<str>,
 }
 
@@ -81,8 +81,8 @@ impl Selector {
         &*self.text == "*"
     }
 
-    /// The single topic that is selected, if the selector needs no pattern. A template without
-    /// expressions selects the topic that it spells.
+    /// The single selected topic, if the selector needs no pattern. A template without expressions
+    /// selects the topic that is identical to its text.
     #[must_use]
     pub fn exact(&self) -> Option<&Arc<str>> {
         let plain = match self.kind {
@@ -94,7 +94,7 @@ impl Selector {
     }
 }
 
-/// Why an expression cannot be used.
+/// The reason why an expression cannot be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum MatcherError {
@@ -107,7 +107,7 @@ pub enum MatcherError {
     /// A URI template with too many variables.
     #[error("a URI template is too large when it is compiled: use fewer variables")]
     Template,
-    /// As many patterns are in use as there may be.
+    /// The maximum number of patterns is already in use.
     #[error("the hub has too many different patterns in use: try again later")]
     TooMany,
 }
@@ -125,12 +125,12 @@ pub enum Matcher {
     Template(Arc<str>, regex::Regex),
 }
 
-/// A topic, and the URL that it stands for: resolved once, however many patterns look at it.
+/// A topic and the URL that it stands for; the URL is resolved once for all patterns.
 #[derive(Clone, Copy, Debug)]
 pub struct Candidate<'a> {
     /// The topic.
     pub topic: &'a str,
-    /// The topic resolved against the hub's URL; none if it is no URL.
+    /// The topic resolved against the hub's URL; `None` if it is not a URL.
     pub url: Option<&'a Url>,
 }
 
@@ -153,7 +153,7 @@ impl Matcher {
             }
             _ => match template::compile(&selector.text) {
                 Ok(regex) => Self::Template(Arc::clone(&selector.text), regex),
-                // Hubs of 0.x compare what is no template with the topic.
+                // Hubs of 0.x compare an expression that is not a template with the topic.
                 Err(TemplateError::Malformed) => Self::Exact(Arc::clone(&selector.text)),
                 Err(TemplateError::TooLarge) => return Err(MatcherError::Template),
             },
@@ -173,7 +173,7 @@ impl Matcher {
         }
     }
 
-    /// The same for a topic that is not resolved yet.
+    /// Whether a topic that is not resolved yet is selected.
     #[must_use]
     pub fn matches_topic(&self, topic: &str, hub: &HubUrl) -> bool {
         let url = matches!(self, Self::UrlPattern(_)).then(|| hub.resolve(topic)).flatten();

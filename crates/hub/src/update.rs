@@ -8,12 +8,12 @@ use std::{
 };
 use url::Url;
 
-/// One update: what a publisher sent, and the bytes that every subscriber gets.
+/// One update: the publication, and the bytes that every subscriber receives.
 #[derive(Debug)]
 pub struct Update {
-    /// Its identifier: the `id` of the event.
+    /// The identifier: the `id` of the event.
     pub id: Arc<str>,
-    /// Its topic. Dialect 0 allows alternate ones after it.
+    /// The topic. In dialect 0, alternate topics may follow it.
     pub topics: Box<[Box<str>]>,
     /// Whether only subscribers with permission for the topic may get it.
     pub private: bool,
@@ -35,7 +35,7 @@ impl Update {
         }
     }
 
-    /// An update of another process, with the text that subscribers read.
+    /// Creates an update of another process from the text that subscribers read.
     #[must_use]
     pub fn encoded(id: &str, topics: &[String], private: bool, text: &str) -> Self {
         Self {
@@ -47,15 +47,15 @@ impl Update {
         }
     }
 
-    /// What it costs the history, in bytes.
+    /// The memory that the update uses in the history, in bytes.
     #[must_use]
     pub fn bytes(&self) -> usize {
         let topics: usize = self.topics.iter().map(|topic| topic.len() + 16).sum();
         size_of::<Self>() + self.id.len() + topics + self.frame.bytes.len()
     }
 
-    /// Its topics, each with its URL, for matchers to look at. URLs are resolved at the first
-    /// call, so that a hub without patterns never does it.
+    /// The topics, each with its URL, for matchers. URLs are resolved at the first call, so that a hub
+    /// without patterns never resolves them.
     pub fn candidates(&self, hub: &HubUrl) -> impl Iterator<Item = Candidate<'_>> {
         let urls =
             self.urls.get_or_init(|| self.topics.iter().map(|topic| hub.resolve(topic)).collect());
@@ -70,7 +70,7 @@ pub struct Publication {
     pub topics: Vec<String>,
     /// The content.
     pub data: String,
-    /// Whether the field `private` was there, whatever its value.
+    /// Whether the field `private` was present, with any value.
     pub private: bool,
     /// The identifier, if the publisher chose one.
     pub id: Option<String>,
@@ -120,8 +120,8 @@ impl Frame {
         Self::chunk(&format!(":{text}\n"))
     }
 
-    /// The comment that tells a subscriber that it has missed updates, as they left the history
-    /// before it read them.
+    /// The comment that tells a subscriber that it missed updates because they were removed from the
+    /// history before it read them.
     #[must_use]
     pub fn skip_notice() -> Self {
         Self::comment(" some updates were skipped: they left the history before they were read")
@@ -136,13 +136,13 @@ impl Frame {
         Self { bytes: bytes.into(), start: u32::try_from(start).unwrap_or(0) }
     }
 
-    /// The event as a client reads it, and as a response without chunks has it.
+    /// The event as a client reads it, and as it appears in a response without chunks.
     #[must_use]
     pub fn text(&self) -> &[u8] {
         &self.bytes[self.text_range()]
     }
 
-    /// Where the [text](Self::text) is within the [chunk](Self::as_chunk).
+    /// The range of the [text](Self::text) within the [chunk](Self::as_chunk).
     #[must_use]
     pub fn text_range(&self) -> Range<usize> {
         self.start as usize..self.bytes.len() - 2
@@ -177,7 +177,7 @@ mod tests {
         Publication { topics: vec!["t".into()], data: data.into(), ..Publication::default() }
     }
 
-    /// The data of an event, read as the HTML Standard says.
+    /// Reads the data of an event as the HTML Standard specifies.
     fn read_data(text: &str) -> String {
         let lines = text.split('\n').filter_map(|line| line.strip_prefix("data: "));
         lines.collect::<Vec<_>>().join("\n")

@@ -18,14 +18,14 @@ pub const MAX_THREADS: usize = 256;
 /// When a request is sent.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Pace {
-    /// The schedule, whatever the server does.
+    /// The schedule, regardless of the server's behaviour.
     Open {
         /// Requests a second.
         rate_rps: f64,
-        /// How they follow each other.
+        /// How the arrivals are distributed in time.
         arrivals: Arrivals,
     },
-    /// The replies: each connection sends its next request when it has the reply to the last.
+    /// Each connection sends its next request when it has the reply to the previous one.
     Closed,
 }
 
@@ -40,21 +40,21 @@ pub enum Closing {
     Reset,
 }
 
-/// This process's share of a load that several generate together.
+/// This process's share of a load that several processes generate together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Share {
-    /// Which share, from 0.
+    /// The index of the share, from 0.
     pub index: u64,
-    /// How many there are.
+    /// The number of shares.
     pub count: u64,
 }
 
-/// Which replies are good.
+/// The replies that count as good.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Expectation {
     /// Statuses that are good.
     pub statuses: Vec<RangeInclusive<u16>>,
-    /// The content's length in bytes, when it must be this one. That it agrees with the framing is
+    /// The content's length in bytes, if it must have this value. The agreement with the framing is
     /// always checked.
     pub length: Option<u64>,
 }
@@ -65,7 +65,7 @@ impl Default for Expectation {
     }
 }
 
-/// What idle connections do before they become idle.
+/// The actions of idle connections before they become idle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IdleKind {
     /// Nothing: they connect only, over TLS with its handshake.
@@ -81,9 +81,9 @@ pub enum IdleKind {
 /// Idle connections to hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IdleConfig {
-    /// How many.
+    /// The number of connections.
     pub count: usize,
-    /// What they do before they become idle.
+    /// Their actions before they become idle.
     pub kind: IdleKind,
 }
 
@@ -92,17 +92,17 @@ pub struct IdleConfig {
 pub struct Config {
     /// The URLs to request, with weights.
     pub urls: Vec<(Url, f64)>,
-    /// One after the other instead of drawn.
+    /// Requests the URLs one after the other instead of drawing them.
     pub in_turn: bool,
     /// How requests are written.
     pub request: RequestOptions,
-    /// Which replies are good.
+    /// The replies that count as good.
     pub expect: Expectation,
     /// Open or closed loop.
     pub pace: Pace,
     /// How many requests of the open loop come at a time, at the same mean rate.
     pub burst: u64,
-    /// How much is measured.
+    /// The length of the measured part.
     pub length: Length,
     /// The part of the run before the measured part: sent but not measured.
     pub warmup: Duration,
@@ -111,33 +111,33 @@ pub struct Config {
     /// Connections that are opened before the run and kept: the closed loop's, or a fixed pool for
     /// the schedule.
     pub connections: Option<usize>,
-    /// The most connections that the schedule may have open at a time; a request that finds none
-    /// free waits, and its latency runs from its scheduled instant all the same. `None`: as many
-    /// as it needs, and a request for which there is no descriptor fails
+    /// The most connections that the schedule may have open at a time. A request that finds no free
+    /// connection waits, and its latency still counts from its scheduled instant. `None`: as many as it
+    /// needs, and a request for which there is no descriptor fails
     /// ([`crate::outcome::Failure::NoDescriptors`]).
     pub max_connections: Option<usize>,
     /// How many requests a connection carries, one after the other; `None` for no limit.
     pub requests_per_connection: Option<u64>,
-    /// Sessions of several requests, each on a connection of its own, in place of single requests:
-    /// their starts follow the schedule, at the rate that gives the configured rate of requests.
+    /// Sessions of several requests, each on a connection of its own, in place of single requests: the
+    /// starts of sessions follow the schedule, at the rate that gives the configured rate of requests.
     pub session: Option<Session>,
-    /// How `https` URLs are spoken to.
+    /// The TLS options of `https` URLs.
     pub tls: TlsOptions,
     /// How a connection ends.
     pub closing: Closing,
-    /// From the scheduled instant to the end of the reply.
+    /// The longest time from the scheduled instant to the end of the reply.
     pub timeout: Duration,
-    /// For the handshake.
+    /// The longest time for the TCP handshake.
     pub connect_timeout: Duration,
     /// Source addresses.
     pub sources: Option<Sources>,
     /// How many threads share the schedule.
     pub threads: usize,
-    /// Gives each thread a file table of its own, and with it the whole of RLIMIT_NOFILE and
-    /// cheaper system calls, on the program's promise. Without it, the default, all threads share
-    /// the program's table and its limit.
+    /// Gives each thread a file table of its own, and with it the whole of RLIMIT_NOFILE and cheaper
+    /// system calls, on the program's promise. Without it (the default) all threads share the program's
+    /// table and its limit.
     pub own_file_tables: Option<OwnFileTables>,
-    /// CPUs: thread i runs on the i-th, counted round. Empty: wherever the kernel likes.
+    /// CPUs: thread i runs on the i-th, modulo their number. If empty, the kernel chooses.
     pub cpus: Vec<usize>,
     /// This process's share of a distributed load.
     pub share: Share,
@@ -145,13 +145,13 @@ pub struct Config {
     pub idle: Option<IdleConfig>,
     /// The 99th percentile of the generator's own lag beyond which a run is invalid.
     pub max_lag: Duration,
-    /// The share of the latency, at the median and at the 99th percentile, that the generator's own
-    /// lag may be; 1 allows all. Beyond it the latencies are marked as the generator's.
+    /// The largest fraction of the latency, at the median and at the 99th percentile, that may be the
+    /// generator's own lag; 1 allows all. Beyond it the latencies are marked as the generator's.
     pub max_lag_share: f64,
-    /// The share of the time for which the generator may wait for a CPU in a closed loop before the
-    /// run is invalid; 1 allows all.
+    /// The largest fraction of the time for which the generator may wait for a CPU in a closed loop
+    /// before the run is invalid; 1 allows all.
     pub max_starved: f64,
-    /// Where the HdrHistogram interval log goes.
+    /// The file for the HdrHistogram interval log.
     pub hdr: Option<PathBuf>,
     /// Show progress when standard error is a terminal.
     pub progress: bool,
@@ -196,16 +196,16 @@ impl Config {
     /// The URLs to request, and their order.
     ///
     /// # Errors
-    /// What [`Targets::new`] and [`Targets::in_turn`] refuse.
+    /// The errors of [`Targets::new`] and [`Targets::in_turn`].
     pub(crate) fn targets(&self) -> Result<Targets> {
         let urls = self.urls.clone();
         if self.in_turn { Targets::in_turn(urls) } else { Targets::new(urls) }
     }
 
-    /// Finds what contradicts itself.
+    /// Finds contradictory options.
     ///
     /// # Errors
-    /// Names the flag.
+    /// An error that names the flag.
     pub fn check(&self) -> Result<()> {
         self.request.check()?;
         self.targets()?;
@@ -288,7 +288,7 @@ impl Config {
         Ok(())
     }
 
-    /// How much the schedule is to hold: with sessions, their starts instead of all requests.
+    /// The length of the schedule: with sessions, the number of their starts instead of all requests.
     pub(crate) fn scheduled(&self) -> Length {
         match (self.length, self.session) {
             (Length::Requests(all), Some(session)) => Length::Requests(all / session.requests),
@@ -321,7 +321,7 @@ impl Config {
         Ok(())
     }
 
-    /// The most connections open at a time, idle ones aside, and the flag that says so.
+    /// The most connections open at a time, without the idle ones, and the flag that sets it.
     pub fn connection_limit(&self) -> Option<(&'static str, usize)> {
         let fixed = self.connections.map(|connections| ("--connections", connections));
         fixed.or(self.max_connections.map(|connections| ("--max-connections", connections)))

@@ -1,4 +1,4 @@
-//! What a run found: the figures of the text and the JSON output.
+//! The results of a run: the figures of the text and the JSON output.
 
 use crate::{
     config::{Config, Pace},
@@ -23,7 +23,7 @@ use std::{collections::BTreeMap, time::SystemTime};
 /// A distribution of times in microseconds. Without values (`count` 0) all are 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Times {
-    /// How many values.
+    /// The number of values.
     pub count: u64,
     /// Mean.
     pub mean: f64,
@@ -70,8 +70,7 @@ impl From<&Histogram<u64>> for Times {
     }
 }
 
-/// How many requests went which way. `scheduled` = `completed` + `failed` + `unsent` +
-/// `unfinished`.
+/// The number of requests by outcome. `scheduled` = `completed` + `failed` + `unsent` + `unfinished`.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Requests {
     /// Requests whose instant lies in the measured part.
@@ -99,13 +98,13 @@ pub struct Connections {
     pub dropped_idle: u64,
 }
 
-/// Replies that were not taken, by reason: `malformed` and `length` are `errors.bad_reply`, `status`
+/// Replies that were not accepted, by reason: `malformed` and `length` are `errors.bad_reply`, `status`
 /// is `errors.status`.
 #[derive(Clone, Debug, Serialize)]
 pub struct BadReplies {
-    /// Not HTTP, or wrongly framed.
+    /// Not HTTP, or with wrong framing.
     pub malformed: u64,
-    /// What was wrong with the first of these.
+    /// The fault of the first of these.
     pub first_malformed: Option<String>,
     /// An unexpected status.
     pub status: u64,
@@ -113,17 +112,17 @@ pub struct BadReplies {
     pub length: u64,
 }
 
-/// All that a run found; serialised, the document of `pollux load --json`.
+/// All results of a run; serialised, the document of `pollux load --json`.
 #[derive(Debug, Serialize)]
 pub struct Report {
-    /// Whether the figures say something about the server.
+    /// Whether the figures describe the server.
     pub valid: bool,
-    /// Why they do not.
+    /// The reason if they do not.
     pub invalid_reason: Option<String>,
-    /// Whether the latencies are the server's; where the generator's own lag is a large part of
-    /// them they are not, though the other figures of a valid run are ([`crate::validity`]).
+    /// Whether the latencies are the server's. They are not where the generator's own lag is a large
+    /// part of them, although the other figures of a valid run are ([`crate::validity`]).
     pub latency_valid: bool,
-    /// Why they are not.
+    /// The reason if they are not.
     pub latency_invalid_reason: Option<String>,
     /// Notes for readers of the figures, in sentences.
     pub notes: Vec<String>,
@@ -135,8 +134,8 @@ pub struct Report {
     pub mode: &'static str,
     /// The schedule's rate; none in a closed loop.
     pub offered_rps: Option<f64>,
-    /// The measured part in seconds: by the schedule, or until the interrupt, or in a closed loop
-    /// as it was.
+    /// The length of the measured part in seconds: by the schedule, or until the interrupt; in a closed
+    /// loop its real length.
     pub duration_s: f64,
     /// From the start of the measured part until the last request had its outcome.
     pub elapsed_s: f64,
@@ -148,11 +147,11 @@ pub struct Report {
     pub sessions: Sessions,
     /// Replies a second.
     pub reply_rate_rps: ReplyRate,
-    /// From the scheduled instant to the end of the reply, of the good replies alone.
+    /// The time from the scheduled instant to the end of the reply, of the good replies alone.
     pub latency_us: Times,
     /// The same with the failures, each with the time until it failed and at least the timeout: a
-    /// server that answers some and lets others wait has no better percentiles than one that answers
-    /// late.
+    /// server that answers some requests and leaves others waiting has no better percentiles than one
+    /// that answers late.
     pub latency_with_failures_us: Times,
     /// In a closed loop, an estimate of the requests that were not sent because their connections
     /// waited for slow replies; 0 in an open loop, which sends them.
@@ -190,19 +189,19 @@ pub struct Report {
     pub started_at_unix_s: f64,
     /// Ended by SIGINT or SIGTERM.
     pub interrupted: bool,
-    /// Of a run by several ranks, what each did.
+    /// The part of each rank, in a run by several ranks.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ranks: Option<RanksReport>,
     /// The latencies of the good replies, whose quantiles are `latency_us`.
     #[serde(skip)]
     pub latencies: Histogram<u64>,
-    /// For `--hdr`.
+    /// The intervals for `--hdr`.
     #[serde(skip)]
     pub intervals: Vec<Interval>,
 }
 
 impl Report {
-    /// Puts the threads' measurements together.
+    /// Combines the threads' measurements.
     pub(crate) fn new(
         config: &Config,
         plan: &Plan,

@@ -1,9 +1,9 @@
-//! Sessions: several requests on one connection, each a while after the reply to the one before.
+//! Sessions: several requests on one connection, each some time after the previous reply.
 //!
-//! The starts of sessions are the schedule's, whatever the server does; within a session the client
-//! waits for its reply, and thinks, as httperf's `--wsess` and the papers' clients do. A request
-//! within a session has an instant of its own, the end of the thinking, and its latency runs from
-//! there.
+//! The starts of sessions follow the schedule, regardless of the server's behaviour. Within a session
+//! the client waits for its reply and then for the think time, as httperf's `--wsess` and the papers'
+//! clients do. A request within a session has an instant of its own, the end of the think time, and its
+//! latency counts from that instant.
 
 use crate::{
     client::ConnectionState,
@@ -11,12 +11,12 @@ use crate::{
 };
 use std::{os::fd::RawFd, time::Duration};
 
-/// What a session consists of.
+/// The form of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Session {
-    /// How many requests it has.
+    /// The number of its requests.
     pub requests: u64,
-    /// From a reply to the next request.
+    /// The think time: from a reply to the next request.
     pub think: Duration,
 }
 
@@ -28,24 +28,24 @@ pub const MAX_REQUESTS: u64 = 1_000_000;
 pub(crate) struct SessionPlan {
     pub(crate) requests: u64,
     pub(crate) think_ns: u64,
-    /// Whether the end of the measured part ends all sessions. When requests are counted instead
-    /// each session has all of its own.
+    /// Whether the end of the measured part ends all sessions. If the run is measured in requests, each
+    /// session sends all of its requests.
     pub(crate) is_cut: bool,
 }
 
-/// How many sessions ended in which way during the measured part.
+/// The number of sessions by their end during the measured part.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Sessions {
-    /// Answered to their last request.
+    /// All requests were answered.
     pub completed: u64,
-    /// A request failed, or the server closed the connection before the last.
+    /// A request failed, or the server closed the connection before the last request.
     pub broken: u64,
-    /// The measured part ended before they did.
+    /// The measured part ended before the session.
     pub cut: u64,
 }
 
 impl Sessions {
-    /// Adds what another thread counted.
+    /// Adds the counts of another thread.
     pub(crate) fn merge(&mut self, other: Self) {
         self.completed += other.completed;
         self.broken += other.broken;
@@ -54,14 +54,14 @@ impl Sessions {
 }
 
 impl Worker<'_> {
-    /// When the thinking on `fd` ends.
+    /// The end of the think time on `fd`.
     #[inline]
     fn thought_ns(&mut self, fd: RawFd, think_ns: u64) -> u64 {
         let connection = self.pool.get(fd).expect("a listed descriptor has its connection");
         connection.since_ns.saturating_add(think_ns)
     }
 
-    /// The first instant at which a session goes on.
+    /// The first instant at which a session continues.
     #[inline]
     pub(super) fn next_thought_ns(&mut self) -> Option<u64> {
         let session = self.plan.session?;
@@ -69,8 +69,8 @@ impl Worker<'_> {
         Some(self.thought_ns(fd, session.think_ns))
     }
 
-    /// The session on `fd` has its reply: its client thinks. Returns false when the session is over,
-    /// since its next request would come after the end.
+    /// Starts the think time of the session on `fd`, which has its reply. Returns false if the session
+    /// is over because its next request would be after the end.
     #[inline]
     pub(super) fn think(&mut self, fd: RawFd, now_ns: u64) -> bool {
         let Some(session) = self.plan.session else { return false };
@@ -85,8 +85,7 @@ impl Worker<'_> {
         true
     }
 
-    /// Sends the next requests of the sessions whose clients have thought, as many as one burst
-    /// holds.
+    /// Sends the next requests of the sessions whose think time is over, as many as one burst holds.
     #[inline]
     pub(super) fn continue_sessions(&mut self, mut now_ns: u64) {
         let Some(session) = self.plan.session else { return };
@@ -108,7 +107,7 @@ impl Worker<'_> {
         }
     }
 
-    /// Counts a session that has ended, in the measured part.
+    /// Counts a session that ended during the measured part.
     #[inline]
     pub(super) fn end_session(&mut self, now_ns: u64, how: fn(&mut Sessions) -> &mut u64) {
         if self.plan.session.is_some() && now_ns >= self.measured_ns {

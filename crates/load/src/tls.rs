@@ -1,6 +1,6 @@
-//! TLS beneath a thread's connections: what is sent is sealed, what is received is opened.
+//! TLS for a thread's connections: seals output and opens input.
 //!
-//! The record layer is `pollux-tls`': after its handshake an idle connection is one table entry of 128
+//! The record layer is `pollux-tls`: after its handshake an idle connection is one table entry of 128
 //! bytes, so that a million can be held.
 
 mod io;
@@ -17,22 +17,22 @@ use pollux_tls::{
 use serde::{Deserialize, Serialize};
 use std::{fmt, sync::Arc};
 
-/// Keys of connections that are busy, of each thread.
+/// The number of connections of each thread whose keys are kept, for those that are busy.
 const KEY_SLOTS: usize = 1024;
 
 /// The most bytes that are sealed for one send(2).
 const OUTPUT_BYTES: usize = 64 << 10;
 
-/// How `https` URLs are spoken to.
+/// The TLS options of `https` URLs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TlsOptions {
-    /// Which certificates are accepted.
+    /// The certificates that are accepted.
     pub trust: ClientTrust,
     /// Handshakes resume earlier sessions with the server's tickets.
     pub resumes: bool,
 }
 
-/// TLS to one server, before threads exist.
+/// The TLS settings for one server, made before the threads start.
 #[derive(Clone, Debug)]
 pub(crate) struct TlsPlan {
     settings: ClientSettings,
@@ -42,10 +42,10 @@ pub(crate) struct TlsPlan {
 }
 
 impl TlsPlan {
-    /// What `url` needs: nothing unless it is `https`.
+    /// Returns the settings for `url`; `None` unless it is `https`.
     ///
     /// # Errors
-    /// The authorities cannot be read; the host is no name for a certificate.
+    /// The authorities cannot be read; the host is not a valid name for a certificate.
     pub(crate) fn new(options: &TlsOptions, url: &Url) -> Result<Option<Self>> {
         if !url.is_tls {
             return Ok(None);
@@ -98,21 +98,21 @@ pub(crate) struct TlsConnections {
     sessions: SessionTable<Extra>,
     keys: KeyCache,
     output: Box<[u8]>,
-    /// The last receive may have left something in the socket.
+    /// Unread input of the last receive may be left in the socket.
     pub(crate) may_have_more: bool,
 }
 
-/// What a connection has besides its session, for as long as it is needed.
+/// Data that a connection needs besides its session, only as long as it is needed.
 #[derive(Default)]
 struct Extra {
     handshake: Option<Box<Handshake>>,
     /// Part of a record.
     input: Vec<u8>,
-    /// Records that the socket has not taken yet.
+    /// Records that the socket has not accepted yet.
     output: Vec<u8>,
-    /// How many bytes of the next send are in `output` already, or have left with it.
+    /// How many bytes of the next send are already sealed: they are in `output` or have been sent.
     sealed_ahead: usize,
-    /// Takes the first tickets of the server.
+    /// The receiver of the server's first tickets.
     tickets: Option<Box<TicketReceiver>>,
 }
 
@@ -126,14 +126,14 @@ impl Extra {
     }
 }
 
-/// A handshake that is over.
+/// A complete handshake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct HandshakeEnd {
     /// An earlier session was resumed.
     pub(crate) is_resumed: bool,
 }
 
-/// Why TLS ended a connection; inside the [`std::io::Error`] of the call that noticed.
+/// The reason why TLS ended a connection; inside the [`std::io::Error`] of the call that failed.
 #[derive(Debug)]
 pub(crate) struct TlsError(String);
 
@@ -156,7 +156,7 @@ impl TlsError {
     }
 }
 
-/// How many handshakes there were, of which kind.
+/// The number of handshakes of each kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HandshakeCounts {
     /// With certificates and their verification.
@@ -166,7 +166,7 @@ pub struct HandshakeCounts {
 }
 
 impl HandshakeCounts {
-    /// Counts one.
+    /// Counts one handshake.
     pub(crate) fn add(&mut self, end: HandshakeEnd) {
         if end.is_resumed {
             self.resumed += 1;
@@ -175,7 +175,7 @@ impl HandshakeCounts {
         }
     }
 
-    /// Adds what another thread counted.
+    /// Adds the counts of another thread.
     pub(crate) fn merge(&mut self, other: Self) {
         self.full += other.full;
         self.resumed += other.resumed;

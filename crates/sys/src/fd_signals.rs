@@ -1,6 +1,6 @@
-//! Signals that report readiness: how they are requested, how they are taken from the queue, and
-//! what else they affect in the process. fcntl(2) (F_SETSIG, F_SETOWN_EX), sigtimedwait(2),
-//! signalfd(2), signal(7).
+//! Signals that report readiness: how they are requested, how they are taken from the queue, and their
+//! other effects on the process. fcntl(2) (F_SETSIG, F_SETOWN_EX), sigtimedwait(2), signalfd(2),
+//! signal(7).
 
 use super::{Call, Signal, check, check_len, count, timespec};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -11,10 +11,10 @@ use std::{
     time::Duration,
 };
 
-/// What is sent instead of a real-time signal for which the queue has no room (fcntl(2)).
+/// The signal that is sent instead of a real-time signal for which the queue has no room (fcntl(2)).
 pub const SIGIO: Signal = libc::SIGIO;
 
-/// One signal as it came out of the queue. 128 bytes, the kernel's `signalfd_siginfo`.
+/// One signal as taken from the queue. 128 bytes, the kernel's `signalfd_siginfo`.
 pub use libc::signalfd_siginfo as QueuedSignal;
 
 // The C library crate lacks these; the values are those of <asm-generic/fcntl.h>, which all
@@ -41,7 +41,7 @@ impl fmt::Debug for SignalSet {
 }
 
 impl SignalSet {
-    /// A set of these.
+    /// Makes a set of these signals.
     pub fn of(signals: &[Signal]) -> Self {
         // SAFETY: sigemptyset initialises the set; a bad number is an error, not undefined.
         unsafe {
@@ -89,13 +89,13 @@ pub fn block(set: &SignalSet) -> io::Result<()> {
     set_mask(libc::SIG_BLOCK, set)
 }
 
-/// Unblocks the set in this thread. With the disposition SIG_IGN, what is queued is thrown away
-/// by the kernel, and what is sent from now on is not queued at all.
+/// Unblocks the set in this thread. With the disposition SIG_IGN, the kernel discards the queued
+/// signals and does not queue later ones.
 pub fn unblock(set: &SignalSet) -> io::Result<()> {
     set_mask(libc::SIG_UNBLOCK, set)
 }
 
-/// What the process does with a signal that is not blocked.
+/// The action of the process on a signal that is not blocked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Disposition {
     /// SIG_DFL
@@ -119,8 +119,8 @@ pub fn disposition(signal: Signal) -> io::Result<Disposition> {
     })
 }
 
-/// Makes the process ignore `signal` where it is not blocked. Where it is blocked it is queued all
-/// the same (the kernel cannot know what will be when it is unblocked) and can be waited for.
+/// Makes the process ignore `signal` where it is not blocked. A blocked signal is queued nevertheless
+/// (the kernel cannot know the disposition at the time when it is unblocked) and can be waited for.
 pub fn ignore_signal(signal: Signal) -> io::Result<()> {
     // SAFETY: an all-zero sigaction is a valid value of the type.
     let mut action: libc::sigaction = unsafe { mem::zeroed() };
@@ -153,7 +153,7 @@ pub fn send_signals(fd: RawFd, thread: i32, signal: Signal) -> io::Result<()> {
     })
 }
 
-/// Ends what [`send_signals`] began.
+/// Ends the effect of [`send_signals`].
 pub fn send_no_signals(fd: RawFd) -> io::Result<()> {
     set_async(fd, false)
 }
@@ -165,8 +165,8 @@ fn set_async(fd: RawFd, on: bool) -> io::Result<()> {
         .map(drop)
 }
 
-/// Takes one signal of the set, which must be blocked: signal number, descriptor and band.
-/// Nothing when the time is over; `None` waits for ever.
+/// Takes one signal of the set, which must be blocked: signal number, descriptor and band. Returns
+/// `None` when the time is over; without a timeout it waits for ever.
 #[inline]
 pub fn take_one(set: &SignalSet, timeout: Option<Duration>) -> io::Result<Option<QueuedSignal>> {
     let time = timeout.map(timespec);
@@ -201,7 +201,7 @@ pub fn take_one(set: &SignalSet, timeout: Option<Duration>) -> io::Result<Option
     }
 }
 
-/// signalfd(2), non-blocking, close-on-exec. It reads the signals of whichever thread reads.
+/// signalfd(2), non-blocking, close-on-exec. A read takes the signals of the thread that reads.
 pub fn signalfd(set: &SignalSet) -> io::Result<OwnedFd> {
     // SAFETY: reads the set; a descriptor it returns is new and ours.
     count(Call::Signalfd, || unsafe {
@@ -210,8 +210,8 @@ pub fn signalfd(set: &SignalSet) -> io::Result<OwnedFd> {
     })
 }
 
-/// Takes as many signals as there are, or as `queued` has room for, without waiting. The vector
-/// is cleared first; it is left empty when there is none.
+/// Takes as many signals as are queued, or as `queued` has room for, without waiting. The vector is
+/// cleared first, so it is empty when no signal is queued.
 #[inline]
 pub fn take_many(signalfd: BorrowedFd<'_>, queued: &mut Vec<QueuedSignal>) -> io::Result<()> {
     queued.clear();
@@ -238,9 +238,9 @@ pub fn signal_queue_limit() -> io::Result<(u64, u64)> {
     Ok((limit.current.unwrap_or(u64::MAX), limit.maximum.unwrap_or(u64::MAX)))
 }
 
-/// Sets the soft RLIMIT_SIGPENDING of this process; the hard one stays, so that it can be raised
-/// again. The limit is compared with what is queued for *all* processes of the user: with
-/// `limit` below that, every signal overflows.
+/// Sets the soft RLIMIT_SIGPENDING of this process; the hard limit stays, so that the soft one can be
+/// raised again. The limit is compared with the number of signals queued for *all* processes of the
+/// user: with `limit` below that number, every signal overflows.
 ///
 /// # Errors
 /// EINVAL above the hard limit.

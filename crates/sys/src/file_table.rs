@@ -13,11 +13,11 @@ const FIRST: RawFd = 3;
 /// A program's promise that threads and processes which receive this value may have file tables of
 /// their own.
 ///
-/// A descriptor is an index into a file table. A thread with its own table does not find what the
-/// rest of the program opened: that number is free in its table, and the next socket that the
-/// thread opens gets it. A logger that writes to a file from that thread would then write into a
-/// connection and send its line to the peer. Only the program as a whole can rule that out, so a
-/// library takes this value from its caller and does not create it.
+/// A descriptor is an index into a file table. A thread with its own table does not find descriptors
+/// that the rest of the program opened: their numbers are free in its table, and the next socket that
+/// the thread opens gets such a number. A logger that writes to a file from that thread would then
+/// write into a connection and send its line to the peer. Only the program as a whole can rule that
+/// out, so a library takes this value from its caller and does not create it.
 #[derive(Clone, Copy, Debug)]
 pub struct OwnFileTables {
     _made_by_promise: (),
@@ -27,28 +27,29 @@ impl OwnFileTables {
     /// Makes the promise.
     ///
     /// # Safety
-    /// A thread that calls [`own_file_table`] with this value does so before it owns a descriptor
-    /// itself, and afterwards neither uses nor drops one that was opened outside it, but for the
-    /// three standard ones and the copies that it was given. That holds for all that runs in the
-    /// thread, not only for its own code: a `tracing` subscriber or a logger that writes to a file
-    /// or a socket, a library that keeps a descriptor in a static. It holds likewise for the life of
-    /// a child that [`fork`](super::fork) starts, with the descriptors that it keeps.
+    /// A thread that calls [`own_file_table`] with this value calls it before it owns a descriptor
+    /// itself. Afterwards it neither uses nor drops a descriptor that was opened outside it, except for
+    /// the three standard ones and the copies that it was given. That holds for all code that runs in
+    /// the thread, not only for the program's own: a `tracing` subscriber or a logger that writes to a
+    /// file or a socket, a library that keeps a descriptor in a static. It also holds for the lifetime
+    /// of a child that [`fork`](super::fork) starts, with the descriptors that it keeps.
     pub const unsafe fn promise() -> Self {
         Self { _made_by_promise: () }
     }
 }
 
-/// Gives this thread a file table of its own that holds the three standard descriptors and
-/// copies of `inherited`, and nothing else. Returns the copies, under the lowest numbers: select(2)
-/// holds those below FD_SETSIZE only, and `inherited` may have come when the process had more open.
+/// Gives this thread a file table of its own that holds the three standard descriptors and copies of
+/// `inherited`, and nothing else. Returns the copies, under the lowest free numbers: select(2) supports
+/// only numbers below FD_SETSIZE, and `inherited` may have been opened when the process had more
+/// descriptors open.
 ///
-/// Besides a whole RLIMIT_NOFILE for the thread, this spares the kernel the reference count that
-/// each system call on a shared table takes and gives back (`fdget` in fs/file.c). What the other
-/// threads hold is closed *here*: an inherited copy of a listener or of a connection would keep it
-/// open after its owner has closed it.
+/// The thread has a whole RLIMIT_NOFILE for itself, and the kernel need not update the reference count
+/// that each system call on a shared table takes and releases (`fdget` in fs/file.c). The descriptors
+/// of the other threads are closed in this table: an inherited copy of a listener or of a connection
+/// would keep it open after its owner has closed it.
 ///
-/// To be called first thing in a thread, as the promise says. `inherited` stays open in the other table,
-/// where its owner is free to close it.
+/// A thread must call this first, as the promise says. `inherited` stays open in the other table, where
+/// its owner may close it.
 ///
 /// # Errors
 /// As unshare(2) (EPERM under a seccomp filter, as in many containers) and close_range(2)
@@ -62,13 +63,13 @@ pub fn own_file_table(
     let mut sorted = numbers.clone();
     sorted.sort_unstable();
     close_all_but(&sorted)?;
-    // SAFETY: these descriptors are open in the new table, whose only user is this thread, and by
-    // the promise nothing in this thread owns them yet.
+    // SAFETY: these descriptors are open in the new table, which only this thread uses, and by the
+    // promise nothing in this thread owns them yet.
     numbers.into_iter().map(|fd| lowest(unsafe { OwnedFd::from_raw_fd(fd) })).collect()
 }
 
-/// Closes all descriptors but the three standard ones and `inherited`, which are in ascending order. By
-/// the promise nobody owns one of those that are closed.
+/// Closes all descriptors except the three standard ones and `inherited`, which must be in ascending
+/// order. By the promise, nothing in this thread owns a descriptor that is closed here.
 pub(super) fn close_all_but(inherited: &[RawFd]) -> io::Result<()> {
     let mut first = FIRST;
     for &fd in inherited.iter().filter(|&&fd| fd >= FIRST) {
@@ -78,17 +79,17 @@ pub(super) fn close_all_but(inherited: &[RawFd]) -> io::Result<()> {
     close_range(first, RawFd::MAX)
 }
 
-/// The same open file under the lowest free number, or as it is where that is the lowest.
+/// Duplicates `fd` to the lowest free number; returns `fd` itself if its number is lower.
 fn lowest(fd: OwnedFd) -> io::Result<OwnedFd> {
     let copy = fd.try_clone()?;
     Ok(if copy.as_raw_fd() < fd.as_raw_fd() { copy } else { fd })
 }
 
-/// Raises this process's soft RLIMIT_NOFILE to the hard one. Returns the limit that holds then:
-/// one more than the highest number that a descriptor may have.
+/// Raises this process's soft RLIMIT_NOFILE to the hard one. Returns the new limit: one more than the
+/// highest number that a descriptor may have.
 ///
 /// # Errors
-/// As setrlimit(2); the limit is what it was.
+/// As setrlimit(2); the limit is then unchanged.
 pub fn raise_descriptor_limit() -> io::Result<u64> {
     let limit = getrlimit(Resource::Nofile);
     if limit.current != limit.maximum {
@@ -101,8 +102,8 @@ fn close_range(first: RawFd, last: RawFd) -> io::Result<()> {
     if first > last {
         return Ok(());
     }
-    // SAFETY: takes no pointer; what is closed belongs to nobody in this thread (the promise). The
-    // system call itself: rustix does not have it, and glibc only since 2.34.
+    // SAFETY: takes no pointer; nothing in this thread owns the descriptors that are closed (the
+    // promise). The system call is made directly: rustix does not have it, and glibc only since 2.34.
     let returned = unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) };
     check(returned as libc::c_int).map(drop)
 }
@@ -118,8 +119,8 @@ mod tests {
     };
 
     fn promise() -> OwnFileTables {
-        // SAFETY: the threads below use what they open and are given alone; what a test prints is
-        // captured in memory or goes to the standard descriptors.
+        // SAFETY: the threads below use only descriptors that they open or are given; the output of a
+        // test is captured in memory or goes to the standard descriptors.
         unsafe { OwnFileTables::promise() }
     }
 
@@ -148,7 +149,8 @@ mod tests {
                 let copies = own_file_table(promise(), &[kept_far.as_fd()]).unwrap();
                 let mut copy = UnixStream::from(copies.into_iter().next().unwrap());
                 let mut bytes = [0; 2];
-                // Returns when the other table writes, after it has closed `near`.
+                // `read_exact` returns when the other table's thread writes, after it has closed
+                // `near`.
                 copy.read_exact(&mut bytes).unwrap();
                 copy.write_all(&bytes).unwrap();
             });

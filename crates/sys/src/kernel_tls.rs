@@ -1,5 +1,5 @@
-//! Kernel TLS (Documentation/networking/tls.rst of the kernel): with the keys of a connection the kernel makes the
-//! records of all that is sent on its socket.
+//! Kernel TLS (Documentation/networking/tls.rst of the kernel): with the keys of a connection, the
+//! kernel makes records of all bytes that are sent on its socket.
 
 use super::{Call, PollFd, check, check_len, count, ppoll};
 use std::{
@@ -8,22 +8,22 @@ use std::{
     time::Duration,
 };
 
-/// Attaches the kernel's TLS to a connection (TCP_ULP). Without keys nothing changes for its bytes. A process with
-/// CAP_NET_ADMIN thereby loads the module.
+/// Attaches the kernel's TLS to a connection (TCP_ULP). As long as it has no keys, the bytes of the
+/// connection are sent unchanged. If the process has CAP_NET_ADMIN, the call loads the module.
 ///
 /// # Errors
-/// ENOENT when the kernel does not have it, ENOPROTOOPT before Linux 4.13, ENOTCONN without a connection or where
-/// the peer has ended its side, EEXIST where it is attached already.
+/// ENOENT if the kernel does not have it, ENOPROTOOPT before Linux 4.13, ENOTCONN without a connection
+/// or if the peer has shut down its side, EEXIST if it is already attached.
 pub fn attach_kernel_tls(socket: BorrowedFd<'_>) -> io::Result<()> {
     set_option(socket, libc::IPPROTO_TCP, libc::TCP_ULP, b"tls")
 }
 
-/// Gives the kernel the keys for sending (TLS_TX): a `struct tls12_crypto_info_…` of linux/tls.h as bytes. From then
-/// on it makes records of what is sent on the socket.
+/// Gives the kernel the keys for sending (TLS_TX): a `struct tls12_crypto_info_…` of linux/tls.h as
+/// bytes. From then on the kernel makes records of the bytes that are sent on the socket.
 ///
 /// # Errors
-/// EBUSY where it has keys and cannot change them (before Linux 6.14, and with TLS 1.2); EINVAL or ENOENT when it
-/// does not know the cipher.
+/// EBUSY if it has keys and cannot change them (before Linux 6.14, and with TLS 1.2); EINVAL or ENOENT
+/// if it does not support the cipher.
 pub fn set_kernel_tls_keys(socket: BorrowedFd<'_>, crypto_info: &[u8]) -> io::Result<()> {
     set_option(socket, libc::SOL_TLS, libc::TLS_TX, crypto_info)
 }
@@ -48,27 +48,27 @@ fn set_option(
 }
 
 /// CMSG_LEN of one byte.
-// SAFETY: it computes with a number.
+// SAFETY: the function only calculates with a number.
 const RECORD_TYPE_LEN: usize = unsafe { libc::CMSG_LEN(1) } as usize;
 /// CMSG_SPACE of one byte.
-// SAFETY: it computes with a number.
+// SAFETY: the function only calculates with a number.
 const RECORD_TYPE_SPACE: usize = unsafe { libc::CMSG_SPACE(1) } as usize;
 
 /// The ancillary message with the type of a record, laid out as cmsg(3) requires.
 #[repr(C)]
 struct RecordType {
     header: libc::cmsghdr,
-    /// The type, and what fills the space.
+    /// The type, and padding.
     kind: [u8; RECORD_TYPE_SPACE - size_of::<libc::cmsghdr>()],
 }
 const _: () = assert!(size_of::<RecordType>() == RECORD_TYPE_SPACE);
 const _: () = assert!(RECORD_TYPE_LEN == size_of::<libc::cmsghdr>() + 1);
 
-/// sendmsg(2) of one record of the type `kind` on a socket whose records the kernel makes; MSG_NOSIGNAL and
-/// MSG_DONTWAIT. Data that waits to become a record leaves in one before it.
+/// sendmsg(2) of one record of the type `kind` on a socket whose records the kernel makes; MSG_NOSIGNAL
+/// and MSG_DONTWAIT. Data that is not yet in a record is sent in a record before it.
 ///
 /// # Errors
-/// sendmsg(2); EAGAIN when the socket takes nothing.
+/// sendmsg(2); EAGAIN when the socket accepts no bytes.
 pub fn send_record(socket: BorrowedFd<'_>, kind: u8, content: &[u8]) -> io::Result<usize> {
     let mut part =
         libc::iovec { iov_base: content.as_ptr().cast_mut().cast(), iov_len: content.len() };
@@ -90,8 +90,8 @@ pub fn send_record(socket: BorrowedFd<'_>, kind: u8, content: &[u8]) -> io::Resu
     })
 }
 
-/// Whether a send may succeed now (ppoll(2), POLLOUT): a third of the socket's buffer is free, or there is an error.
-/// Where not, an edge-triggered mechanism reports when it is.
+/// Whether a send may succeed now (ppoll(2), POLLOUT): a third of the socket's buffer is free, or there
+/// is an error. If false, an edge-triggered mechanism reports the socket when it becomes writable.
 ///
 /// # Errors
 /// ppoll(2).
@@ -100,7 +100,7 @@ pub fn is_writable(socket: BorrowedFd<'_>) -> io::Result<bool> {
     Ok(ppoll(&mut polled, Some(Duration::ZERO))? > 0)
 }
 
-/// What it means that [`attach_kernel_tls`] failed on a connection, for people.
+/// Explains to a person why [`attach_kernel_tls`] failed on a connection.
 pub fn kernel_tls_refusal(error: &io::Error) -> String {
     match error.raw_os_error() {
         Some(libc::ENOENT) => "the kernel has no CONFIG_TLS, or its module `tls` is not loaded \

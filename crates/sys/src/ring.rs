@@ -1,7 +1,8 @@
 //! io_uring(7), as far as the mechanisms use it: poll requests and gathered epoll_ctl calls.
 //!
-//! The `io-uring` crate lays out and maps the queues; its pushes are unsafe because a request may
-//! point at memory. Here no request outlives what it points at, so all of this is safe to call.
+//! The `io-uring` crate lays out and maps the queues. Its pushes are unsafe because a request may point
+//! at memory. Here the memory that a request points at always outlives the request, so all of this is
+//! safe to call.
 
 use super::{Call, EpollEvent, EpollOp, count};
 use io_uring::{
@@ -31,9 +32,9 @@ pub struct RingSetup {
 /// One completion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Completion {
-    /// What the request was given.
+    /// The user data of the request.
     pub user_data: u64,
-    /// What it returned: poll(2) bits, 0, or a negated error number.
+    /// The result of the request: poll(2) bits, 0, or a negated error number.
     pub result: i32,
     /// Whether a multishot request stays armed (IORING_CQE_F_MORE).
     pub more: bool,
@@ -42,11 +43,11 @@ pub struct Completion {
 /// A ring of requests to the kernel and one of completions from it.
 pub struct Ring {
     ring: IoUring,
-    /// What queued epoll_ctl requests point at, by `slot`; as many as the submission queue holds,
-    /// so that an entry is only reused when the kernel has read it.
+    /// The events that queued epoll_ctl requests point at, indexed by `slot`. There are as many as the
+    /// submission queue holds, so that an entry is reused only after the kernel has read it.
     epoll_events: Box<[EpollEvent]>,
     slot: usize,
-    /// The process that opened it.
+    /// The process that opened the ring.
     owner: u32,
 }
 
@@ -56,7 +57,7 @@ impl std::fmt::Debug for Ring {
     }
 }
 
-/// The length and the operation's flags are where the kernel's ABI puts them (io_uring.h).
+/// The offsets of the length and of the operation's flags in the kernel's ABI (io_uring.h).
 const SQE_LEN: usize = 24;
 const SQE_OP_FLAGS: usize = 28;
 /// IORING_POLL_UPDATE_EVENTS with IORING_POLL_ADD_MULTI: the request stays multishot.
@@ -90,10 +91,10 @@ impl Ring {
         self.push(entry.user_data(user_data))
     }
 
-    /// Queues a change of the events of the multishot poll request `target`; when one of the new
-    /// ones is there already, `target` completes again. Itself it completes only when it fails:
-    /// ENOENT (there is no such request), EALREADY (it is about to complete: try again).
-    /// `false` when the submission queue is full.
+    /// Queues a change of the events of the multishot poll request `target`. If one of the new events
+    /// is already present, `target` completes again. The change itself completes only when it fails:
+    /// ENOENT (no such request), EALREADY (the request is about to complete: try again). `false` when
+    /// the submission queue is full.
     #[inline]
     #[must_use]
     pub fn push_poll_update(&mut self, target: u64, events: u32, user_data: u64) -> bool {
@@ -112,11 +113,11 @@ impl Ring {
         self.push(entry)
     }
 
-    /// Queues the cancellation of the request `target`, which then completes with ECANCELED.
-    /// Itself it completes only when there is no such request (ENOENT): each cancellation makes
-    /// at least one completion. `false` when the submission queue is full.
+    /// Queues the cancellation of the request `target`, which then completes with ECANCELED. The
+    /// cancellation itself completes only when no such request exists (ENOENT): each cancellation
+    /// causes at least one completion. `false` when the submission queue is full.
     ///
-    /// IORING_OP_POLL_REMOVE would not do: it gives up (EALREADY) on a request that is about to
+    /// IORING_OP_POLL_REMOVE is not sufficient: it fails (EALREADY) on a request that is about to
     /// complete, and a multishot request would then stay armed.
     #[inline]
     #[must_use]
@@ -161,8 +162,8 @@ impl Ring {
         unsafe { self.ring.submission().push(&entry).is_ok() }
     }
 
-    /// Whether this process opened the ring. A child that has inherited it must leave it alone:
-    /// both see its memory, and what is in it is the parent's.
+    /// Whether this process opened the ring. A child process that inherited the ring must not use it:
+    /// both processes share its memory, and the requests and completions in it belong to the parent.
     pub fn is_ours(&self) -> bool {
         self.owner == std::process::id()
     }
@@ -179,26 +180,26 @@ impl Ring {
         self.ring.completion().len()
     }
 
-    /// Whether the kernel holds back completions until the next [`Ring::enter`]: work that ends
-    /// in one is due, or the completion queue has overflowed.
+    /// Whether the kernel holds back completions until the next [`Ring::enter`]: deferred work that
+    /// will post a completion is pending, or the completion queue has overflowed.
     #[inline]
     pub fn holds_back(&mut self) -> bool {
         let queue = self.ring.submission();
         queue.taskrun() || queue.cq_overflow()
     }
 
-    /// Whether the completion queue has overflowed; the kernel keeps what did not fit.
+    /// Whether the completion queue has overflowed; the kernel keeps the completions that did not fit.
     #[inline]
     pub fn overflowed(&mut self) -> bool {
         self.ring.submission().cq_overflow()
     }
 
-    /// io_uring_enter(2): submits what is queued, has due completions posted, and waits until
-    /// `wanted` lie in the ring or the time is over (`None`: for ever). Returns how many requests
-    /// it submitted.
+    /// io_uring_enter(2): submits the queued requests, makes the kernel post pending completions, and
+    /// waits until `wanted` completions are in the ring or the time is over (`None`: for ever). Returns
+    /// how many requests it submitted.
     ///
     /// # Errors
-    /// When nothing was submitted: ETIME, EINTR, or what io_uring_enter(2) lists.
+    /// When nothing was submitted: ETIME, EINTR, or an error that io_uring_enter(2) lists.
     #[inline]
     pub fn enter(&mut self, wanted: u32, timeout: Option<Duration>) -> io::Result<usize> {
         let to_submit = self.queued() as u32;

@@ -1,4 +1,5 @@
-//! What belongs to one thread: its start, its file table, its CPU time. (CPUs and timer slack: rustix.)
+//! Functions for one thread: its start, its file table, its scheduling, its CPU time. (CPUs and timer
+//! slack: rustix.)
 
 use rustix::thread::{UnshareFlags, set_name, unshare_unsafe};
 use std::{
@@ -10,18 +11,17 @@ use std::{
     time::Duration,
 };
 
-/// The size of a detached thread's stack in bytes: that of the standard library's threads. What is not
-/// touched takes no memory.
+/// The size of a detached thread's stack in bytes: that of the standard library's threads. Pages that
+/// are never touched take no memory.
 const STACK_SIZE: usize = 2 << 20;
 
 /// Starts a detached thread. A panic of `main` ends only this thread. Tools show 15 bytes of `name`
 /// (prctl(2), PR_SET_NAME).
 ///
-/// The standard library detaches a running thread when its handle is dropped. glibc's
-/// pthread_detach(3) then reads the thread's memory once more after it has marked it: if the thread
-/// ends in between, its memory is gone and the process ends with SIGSEGV (observed with glibc
-/// 2.36). A server that starts a thread per connection hits that moment. A thread that is created
-/// detached has no such moment.
+/// The standard library detaches a running thread when its handle is dropped. glibc's pthread_detach(3)
+/// then reads the thread's memory once more after it has marked it: if the thread ends in between, its
+/// memory is freed and the process ends with SIGSEGV (observed with glibc 2.36). A server that starts a
+/// thread per connection meets that race. A thread that is created detached does not have it.
 ///
 /// # Errors
 /// Those of pthread_create(3): EAGAIN where there is no memory or a limit is reached. `main` is dropped then.
@@ -35,7 +35,7 @@ where
     }
 
     extern "C" fn run<F: FnOnce()>(start: *mut c_void) -> *mut c_void {
-        // SAFETY: it is the box that was given away below, and no other code has it.
+        // SAFETY: it is the box that was passed to the thread below, and no other code has it.
         let ThreadStart { name, main } = *unsafe { Box::from_raw(start.cast::<ThreadStart<F>>()) };
         let _ = set_name(name);
         // The caller is not Rust. The panic was reported already, and dropping its payload may
@@ -48,13 +48,14 @@ where
 
     let ok = |error| if error == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(error)) };
     let mut attributes = MaybeUninit::uninit();
-    // SAFETY: it initializes what it is given.
+    // SAFETY: the call initializes the attributes.
     ok(unsafe { libc::pthread_attr_init(attributes.as_mut_ptr()) })?;
     let attributes = attributes.as_mut_ptr();
     let start = Box::into_raw(Box::new(ThreadStart { name, main }));
     let mut thread = MaybeUninit::uninit();
-    // SAFETY: the attributes are initialized, and destroyed once, at the end. The new thread takes the box
-    // over, and `F` is Send and 'static. If there is no new thread, nobody has the box but we.
+    // SAFETY: the attributes are initialized, and destroyed once, at the end. The new thread takes
+    // ownership of the box, and `F` is Send and 'static. If there is no new thread, only this function
+    // has the box.
     let outcome = unsafe {
         ok(libc::pthread_attr_setdetachstate(attributes, libc::PTHREAD_CREATE_DETACHED))
             .and_then(|()| ok(libc::pthread_attr_setstacksize(attributes, STACK_SIZE)))
@@ -79,8 +80,7 @@ where
 /// Descriptors opened or closed from then on are opened or closed in this table only; a
 /// descriptor must not be handed to, or dropped in, another thread after this call.
 pub fn unshare_file_table() -> io::Result<()> {
-    // SAFETY: every descriptor in use stays valid in the copy; the copy is what the contract above
-    // is about.
+    // SAFETY: every descriptor in use stays valid in the copy; the contract above is about the copy.
     Ok(unsafe { unshare_unsafe(UnshareFlags::FILES) }?)
 }
 
@@ -94,9 +94,10 @@ pub fn thread_cpu_time() -> Duration {
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
-/// Lets the thread `id` (0: this one), and what it starts, go before all that has no such right or a lower `priority`,
-/// for as long as it has something to do (SCHED_FIFO, sched(7); 1 is the lowest). One system call and no allocation:
-/// it may be made between fork and exec.
+/// Gives the thread `id` (0: this one), and the processes and threads that it starts, a real-time
+/// priority: while it is runnable, it runs before all threads without real-time scheduling and before
+/// those with a lower `priority` (SCHED_FIFO, sched(7); 1 is the lowest). One system call and no
+/// allocation: it may be called between fork and exec.
 ///
 /// # Errors
 /// ESRCH when there is no such thread, EPERM without CAP_SYS_NICE, EINVAL for a priority outside of 1 to 99.
@@ -104,11 +105,11 @@ pub fn enter_real_time(id: u32, priority: libc::c_int) -> io::Result<()> {
     set_policy(id, libc::SCHED_FIFO, priority)
 }
 
-/// Lets this thread go on as most do (SCHED_OTHER) where it went before all of them, with a real-time priority
-/// (SCHED_FIFO, SCHED_RR; sched(7)). It is no error where it did not.
+/// Returns this thread to ordinary scheduling (SCHED_OTHER) if it has a real-time policy (SCHED_FIFO,
+/// SCHED_RR; sched(7)). Does nothing otherwise.
 ///
 /// # Errors
-/// Those of sched_setscheduler(2), which has none for a priority of one's own that is lowered.
+/// Those of sched_setscheduler(2); it has none for a thread that lowers its own priority.
 pub fn leave_real_time() -> io::Result<()> {
     if !is_real_time()? {
         return Ok(());
@@ -125,10 +126,10 @@ fn is_real_time() -> io::Result<bool> {
     Ok(matches!(policy & !libc::SCHED_RESET_ON_FORK, libc::SCHED_FIFO | libc::SCHED_RR))
 }
 
-/// Not through the C library: musl's function always fails.
+/// Sets the policy with the system call, because musl's function always fails.
 fn set_policy(id: u32, policy: libc::c_int, priority: libc::c_int) -> io::Result<()> {
     let call = libc::SYS_sched_setscheduler;
-    // SAFETY: all that the kernel reads is the priority, which outlives the call.
+    // SAFETY: the kernel reads only the priority, which outlives the call.
     match unsafe { libc::syscall(call, id, policy, &raw const priority) } {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
@@ -153,7 +154,7 @@ mod tests {
         assert_eq!(receiver.recv().unwrap(), "detached\n");
         assert!(receiver.recv().is_err(), "the panic has dropped what the thread had");
 
-        // Thousands, as a server starts them.
+        // Starts thousands of threads, as a server does.
         let (sender, receiver) = mpsc::channel();
         for number in 0..2000 {
             while spawn_detached(c"many", {
@@ -184,7 +185,7 @@ mod tests {
         thread::spawn(|| {
             leave_real_time().unwrap();
             assert!(!is_real_time().unwrap());
-            // Without the permission for such a priority there is none to leave.
+            // Without the permission for a real-time priority, there is none to leave.
             match enter_real_time(0, 1) {
                 Err(error) => assert_eq!(error.raw_os_error(), Some(libc::EPERM)),
                 Ok(()) => {

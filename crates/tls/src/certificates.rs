@@ -1,5 +1,5 @@
-//! The certificates of a server: read from files, chosen by the name a client asks for, read again when
-//! the files change.
+//! The certificates of a server: read from files, chosen by the name that a client requests, read again
+//! when the files change.
 
 use crate::{ACME_TLS_ALPN, ConfigError, server::self_signed_pair};
 use rustls::{
@@ -20,9 +20,9 @@ use std::{
 };
 use zeroize::Zeroizing;
 
-/// How often, at most, the files are looked at.
+/// The shortest time between two checks of the files.
 pub const RELOAD_INTERVAL: Duration = Duration::from_secs(2);
-/// How many certificates one server may have.
+/// The most certificates of one server.
 pub const CERTIFICATES_MAX: usize = 1024;
 
 /// A certificate chain and its key, both PEM.
@@ -34,13 +34,13 @@ pub struct CertificateFiles {
     pub key: PathBuf,
 }
 
-/// Where a certificate comes from.
+/// The origin of a certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CertificateSource {
-    /// Files that an operator has provided. They must be there.
+    /// Files that an operator has provided. They must exist.
     Files(CertificateFiles),
-    /// A PEM file with chain and key that another part of the program writes. Until it is there, a
-    /// certificate for `name` that signs itself is in its place.
+    /// A PEM file with chain and key that another part of the program writes. Until the file exists, a
+    /// self-signed certificate for `name` is used.
     Issued {
         /// The file.
         file: PathBuf,
@@ -60,18 +60,18 @@ pub struct Certificates {
     must_reload: AtomicBool,
 }
 
-/// The files of a certificate, and what is in its place until they are there.
+/// The files of a certificate, and its substitute until they exist.
 #[derive(Debug)]
 struct Source {
     files: CertificateFiles,
     placeholder: Option<Arc<CertifiedKey>>,
 }
 
-/// What a client's name leads to.
+/// The certificate for each name that a client may request.
 #[derive(Debug)]
 struct Names {
     exact: HashMap<Box<str>, Arc<CertifiedKey>>,
-    /// By what stands behind "*.".
+    /// The certificates for wildcard names, by the part after "*.".
     wildcards: HashMap<Box<str>, Arc<CertifiedKey>>,
     default: Arc<CertifiedKey>,
 }
@@ -83,17 +83,17 @@ struct Watch {
     versions: Vec<Option<Version>>,
 }
 
-/// What changes when a file is replaced or written.
+/// The properties of a file that change when it is replaced or written.
 type Version = (SystemTime, u64, u64);
 
-/// What became of a reload.
+/// The result of a reload.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Reload {
-    /// The files have not changed, or were looked at a moment ago.
+    /// The files have not changed, or were checked a moment ago.
     Unchanged,
     /// The new certificates are in use.
     Done,
-    /// The new ones cannot be used, for this reason; the former stay.
+    /// The new certificates cannot be used, for this reason; the former ones stay in use.
     Rejected(String),
 }
 
@@ -101,8 +101,8 @@ impl Certificates {
     /// Reads the files.
     ///
     /// # Errors
-    /// A file cannot be read or is not PEM, a key does not belong to its certificate, there are none or
-    /// too many.
+    /// A file cannot be read or is not PEM, a key does not belong to its certificate, there are no
+    /// certificates or too many.
     pub fn from_files(
         files: Vec<CertificateFiles>,
         provider: Arc<CryptoProvider>,
@@ -110,7 +110,7 @@ impl Certificates {
         Self::from_sources(files.into_iter().map(CertificateSource::Files).collect(), provider)
     }
 
-    /// As [`Certificates::from_files`], for files that may be there only later as well.
+    /// As [`Certificates::from_files`], but also for files that may be written later.
     ///
     /// # Errors
     /// As [`Certificates::from_files`].
@@ -126,13 +126,13 @@ impl Certificates {
         Ok(Self::new(sources, provider, names, versions))
     }
 
-    /// Has handshakes with the protocol [`ACME_TLS_ALPN`] answered with the certificate `NAME.pem` of this
+    /// Answers handshakes with the protocol [`ACME_TLS_ALPN`] with the certificate `NAME.pem` of this
     /// folder, if there is one for the client's name (RFC 8737). They fail otherwise.
     pub fn with_challenges(self, folder: PathBuf) -> Self {
         Self { challenges: Some(folder), ..self }
     }
 
-    /// One certificate that is in no file.
+    /// Uses one certificate that is in no file.
     ///
     /// # Errors
     /// The key does not belong to the certificate.
@@ -161,14 +161,14 @@ impl Certificates {
         }
     }
 
-    /// Has the files read at the next [`Certificates::reload_if_changed`], whether they have changed or
-    /// not. For a SIGHUP.
+    /// Makes the next [`Certificates::reload_if_changed`] read the files, even if they have not
+    /// changed. For a SIGHUP.
     pub fn request_reload(&self) {
         self.must_reload.store(true, Ordering::Release);
     }
 
-    /// Reads the files again if they have changed. Looks at them every [`RELOAD_INTERVAL`] at most, and
-    /// may be called as often as one likes: before each handshake, say.
+    /// Reads the files again if they have changed. Checks them at most every [`RELOAD_INTERVAL`], so it
+    /// may be called any number of times: before each handshake, for example.
     pub fn reload_if_changed(&self) -> Reload {
         let mut watch = self.watch.lock().unwrap_or_else(PoisonError::into_inner);
         if watch.sources.is_empty() {
@@ -183,7 +183,8 @@ impl Certificates {
         if !is_requested && versions == watch.versions {
             return Reload::Unchanged;
         }
-        // Remembered also where they are refused: else each look would read and refuse them anew.
+        // The versions are remembered also when the files are refused: otherwise each check would read
+        // and refuse them again.
         watch.versions = versions;
         let loaded = watch.sources.iter().map(|source| source.load(&self.provider));
         match loaded.collect::<Result<_, _>>().and_then(Names::new) {
@@ -195,8 +196,8 @@ impl Certificates {
         }
     }
 
-    /// Uses the certificates of `others` from now on, and watches their files. Answers to ACME's challenges stay
-    /// where they are.
+    /// Uses the certificates of `others` from now on, and watches their files. The folder with the
+    /// answers to ACME's challenges stays the same.
     pub fn replace(&self, others: Self) {
         let mut watch = self.watch.lock().unwrap_or_else(PoisonError::into_inner);
         *watch = others.watch.into_inner().unwrap_or_else(PoisonError::into_inner);
@@ -216,8 +217,8 @@ impl Certificates {
         let certificate = CertificateDer::from_pem_slice(&pem).ok()?;
         let key = PrivateKeyDer::from_pem_slice(&pem).ok()?;
         let key = self.provider.key_provider.load_private_key(key).ok()?;
-        // `CertifiedKey::from_der` would parse the certificate, and refuses a critical extension that it does
-        // not know, such as the one that is the answer (RFC 8737 §3).
+        // `CertifiedKey::from_der` would parse the certificate, and it refuses an unknown critical
+        // extension, such as the one that is the answer (RFC 8737 §3).
         Some(Arc::new(CertifiedKey::new(vec![certificate], key)))
     }
 
@@ -281,7 +282,7 @@ impl Names {
         for certified in all {
             for name in names_of(&certified) {
                 let name = name.to_ascii_lowercase();
-                // The first certificate that has a name keeps it.
+                // If several certificates have the same name, the first one is used.
                 let (map, name) = match name.strip_prefix("*.") {
                     Some(rest) => (&mut wildcards, rest.into()),
                     None => (&mut exact, name.into()),
@@ -326,7 +327,8 @@ fn load(
     let fail = |path: &Path, reason: &dyn std::fmt::Display| {
         ConfigError::new(format!("{}: {reason}", path.display()))
     };
-    // A file that has both is read once: it may be replaced between two reads.
+    // If chain and key are in the same file, it is read only once: it could be replaced between two
+    // reads.
     let read = |path: &Path| fs::read(path).map(Zeroizing::new).map_err(|error| fail(path, &error));
     let pem = read(&files.chain)?;
     let chain = CertificateDer::pem_slice_iter(&pem)

@@ -1,4 +1,4 @@
-//! A client's settings, and the rustls configuration they make.
+//! The settings of a client, and the rustls configuration made from them.
 
 use crate::{
     ConfigError, MinVersion, config::prepare_client, config::provider, config::versions_from,
@@ -15,32 +15,34 @@ use rustls::{
 };
 use std::sync::Arc;
 
-/// Whom a client trusts.
+/// The authorities that a client trusts.
 #[derive(Clone, Debug)]
 pub enum Trust {
     /// These authorities.
     Roots(Arc<RootCertStore>),
-    /// Anybody: the certificate is not looked at. For measuring, and for certificates that sign themselves.
+    /// Every certificate is accepted without a check. For measurements, and for self-signed
+    /// certificates.
     Anybody,
 }
 
-/// What a TLS client is to be.
+/// The settings of a TLS client.
 #[derive(Clone, Debug)]
 pub struct ClientSettings {
-    /// Whom it trusts.
+    /// The authorities that it trusts.
     pub trust: Trust,
     /// The oldest version that is accepted.
     pub min_version: MinVersion,
     /// Protocols in the order preferred (ALPN).
     pub alpn: Vec<Vec<u8>>,
-    /// Sessions are resumed with the tickets a server gives.
+    /// Sessions are resumed with the server's tickets.
     pub resumes: bool,
     /// Secrets are written to the file that SSLKEYLOGFILE names.
     pub logs_secrets: bool,
 }
 
 impl ClientSettings {
-    /// Those of a client that accepts every certificate and TLS 1.2, and does not resume: for servers on this machine.
+    /// Settings of a client that accepts every certificate and TLS 1.2, and does not resume: for
+    /// servers on this machine.
     pub fn trusting_anybody(alpn: &[&[u8]]) -> Self {
         Self {
             trust: Trust::Anybody,
@@ -54,7 +56,7 @@ impl ClientSettings {
     /// The configuration for [`crate::Handshake::client`].
     ///
     /// # Errors
-    /// rustls refuses it.
+    /// rustls refuses the configuration.
     pub fn build(&self) -> Result<Arc<ClientConfig>, ConfigError> {
         let provider = Arc::new(provider());
         let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
@@ -78,8 +80,8 @@ impl ClientSettings {
     }
 }
 
-/// Accepts each certificate. The handshake's signature is verified all the same: that costs what it
-/// costs every client, and a measurement is to contain it.
+/// Accepts each certificate. The handshake's signature is still verified, because every client pays for
+/// that and a measurement must include it.
 #[derive(Debug)]
 struct AnyCertificate {
     provider: Arc<CryptoProvider>,

@@ -1,4 +1,4 @@
-//! A handshake, driven through rustls' unbuffered interface; its end is a [`Session`].
+//! A handshake, driven through rustls' unbuffered interface; it results in a [`Session`].
 
 use crate::{
     Error, Role, Session, Suite,
@@ -19,11 +19,12 @@ use rustls::{
 };
 use std::{fmt, sync::Arc};
 
-/// How many bytes of a handshake may wait for the rest of a message. rustls takes messages of 64 KiB.
+/// How many bytes of a handshake are stored until a message is complete. rustls accepts messages of 64
+/// KiB.
 pub const HANDSHAKE_BYTES_MAX: usize = 80 << 10;
 /// The longest record of a handshake, with its header: that of TLS 1.2.
 const HANDSHAKE_RECORD_MAX: usize = HEADER_LEN + PLAINTEXT_MAX + EXPANSION_MAX_TLS12;
-/// How many bytes a whole handshake may have.
+/// The maximum length of a whole handshake in bytes.
 pub const HANDSHAKE_TOTAL_MAX: usize = 256 << 10;
 
 /// A handshake in progress. It takes about 4 KB, which are freed when it ends.
@@ -32,11 +33,11 @@ pub struct Handshake {
     /// Received bytes that rustls has not consumed, in the order that rustls requires: first the records
     /// that it has seen and keeps, then the records that it has not seen.
     input: Vec<u8>,
-    /// How much of it rustls has seen.
+    /// The number of these bytes that rustls has seen.
     offered: usize,
     total: usize,
     secrets: TrafficSecrets,
-    /// Whether all that rustls has sent is in the clear.
+    /// Whether all records that rustls has sent are unencrypted.
     is_plain: bool,
 }
 
@@ -45,23 +46,24 @@ enum Connection {
     Client(Box<UnbufferedClientConnection>),
 }
 
-/// Where a handshake is.
+/// The state of a handshake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress {
-    /// More has to come from the peer.
+    /// More input from the peer is required.
     NeedsInput,
-    /// It is over: call [`Handshake::finish`].
+    /// The handshake is complete: call [`Handshake::finish`].
     Complete,
 }
 
-/// Why a handshake failed.
+/// The reason why a handshake failed.
 #[derive(Debug)]
 pub enum HandshakeError {
     /// The received bytes are not TLS but look like a request of plain HTTP.
     PlainHttp,
     /// The handshake is longer than its maximum.
     TooLong,
-    /// The peer closed the connection without an alert. [`Handshake`] does not see that: its user does.
+    /// The peer closed the connection without an alert. [`Handshake`] cannot detect that; its user
+    /// reports it.
     Closed,
     /// rustls' reason. The alert for the peer is in the output.
     Tls(rustls::Error),
@@ -87,7 +89,7 @@ impl HandshakeError {
         matches!(self, Self::Tls(rustls::Error::InvalidCertificate(_)))
     }
 
-    /// The alert by which the peer has ended the handshake, if it has.
+    /// The alert with which the peer ended the handshake, if it sent one.
     pub fn received_alert(&self) -> Option<u8> {
         match self {
             Self::Tls(rustls::Error::AlertReceived(alert)) => Some(u8::from(*alert)),
@@ -96,19 +98,19 @@ impl HandshakeError {
     }
 }
 
-/// What a handshake has led to.
+/// The result of a complete handshake.
 pub struct Established {
     /// The record layer's state.
     pub session: Session,
-    /// Bytes that came behind the handshake: records to open.
+    /// Bytes that arrived after the handshake: records to open.
     pub input: Vec<u8>,
     /// Whether an earlier session was resumed, without certificates.
     pub is_resumed: bool,
     /// The protocol agreed on (ALPN).
     pub alpn: Option<Vec<u8>>,
-    /// The certificate that the peer has shown, DER: the client's own, if the server requested one.
+    /// The certificate that the peer sent, DER: the client's own, if the server requested one.
     pub peer_certificate: Option<Vec<u8>>,
-    /// A client's connection as rustls keeps it, which takes tickets for resumption. Drop it where
+    /// A client's connection in rustls' form, which accepts tickets for resumption. Drop it where
     /// connections are not resumed.
     pub tickets: Option<TicketReceiver>,
 }
@@ -125,7 +127,7 @@ impl TicketReceiver {
         self.0.handle_new_session_ticket(ticket).map_err(|_| Error::Decode("a session ticket"))
     }
 
-    /// Takes whole NewSessionTicket messages, what a record of session tickets contains.
+    /// Takes whole NewSessionTicket messages: the content of a record of session tickets.
     ///
     /// # Errors
     /// A ticket is malformed.
@@ -152,7 +154,7 @@ impl Handshake {
         Ok(Self::new(Connection::Server(Box::new(connection))))
     }
 
-    /// Begins a client's handshake; [`Handshake::advance`] with no input makes its first flight.
+    /// Begins a client's handshake; [`Handshake::advance`] with no input produces its first flight.
     ///
     /// # Errors
     /// rustls refuses the configuration.
@@ -170,7 +172,8 @@ impl Handshake {
         Self { connection, input: Vec::new(), offered: 0, total: 0, secrets, is_plain: true }
     }
 
-    /// Handles received bytes, and appends to `out` the bytes to send. On an error those are the alert.
+    /// Handles received bytes, and appends to `out` the bytes to send. After an error these bytes are
+    /// the alert.
     ///
     /// # Errors
     /// The handshake is over; send `out` and close the connection.
@@ -190,7 +193,7 @@ impl Handshake {
                 Err(error) => {
                     let start = out.len();
                     self.collect_alert(out);
-                    // rustls has none for some errors.
+                    // For some errors rustls makes no alert.
                     if out.len() == start && self.is_plain {
                         out.extend(missing_alert(&error).into_iter().flatten());
                     }
@@ -204,7 +207,7 @@ impl Handshake {
             let unseen = &self.input[self.offered..];
             match record_len(unseen) {
                 Some(len) if unseen.len() >= len => self.offered += len,
-                // rustls refuses it by its header; its rest would never have to come.
+                // rustls refuses such a record by its header, so the rest of the record is not needed.
                 Some(len) if len > HANDSHAKE_RECORD_MAX => self.offered = self.input.len(),
                 _ => break,
             }
@@ -218,10 +221,11 @@ impl Handshake {
         Ok(Progress::NeedsInput)
     }
 
-    /// After an error: appends what rustls still wants to send, whose end is the alert.
+    /// After an error: appends the records that rustls still wants to send; the last one is the alert.
     ///
-    /// The input stays as it was, since rustls may refer to messages in it and panics if they are gone; and
-    /// rustls is not called again behind the alert, since it would look at the same input once more.
+    /// The input is left unchanged, since rustls may refer to messages in it and panics if they are
+    /// missing. rustls is not called again after the alert, since it would process the same input once
+    /// more.
     fn collect_alert(&mut self, out: &mut Vec<u8>) {
         let offered = &mut self.input[..self.offered];
         match &mut self.connection {
@@ -230,7 +234,7 @@ impl Handshake {
         }
     }
 
-    /// Lets rustls do all it can with what it has been offered. Returns whether the handshake goes on.
+    /// Lets rustls process all input that it has been offered. Returns whether the handshake continues.
     fn process(&mut self, out: &mut Vec<u8>) -> Result<bool, rustls::Error> {
         let offered = &mut self.input[..self.offered];
         let (discard, result) = match &mut self.connection {
@@ -252,7 +256,7 @@ impl Handshake {
     /// Ends a handshake that is complete.
     ///
     /// # Errors
-    /// It is not, or its suite is not one of [`Suite`].
+    /// The handshake is not complete, or its suite is not one of [`Suite`].
     pub fn finish(self) -> Result<Established, HandshakeError> {
         let Self { connection, input, secrets, .. } = self;
         match connection {
@@ -286,7 +290,7 @@ impl Handshake {
     }
 }
 
-/// What rustls' two unbuffered connections have in common.
+/// The operations that rustls' two unbuffered connections have in common.
 trait Process {
     type Data;
     fn process<'c, 'i>(&'c mut self, input: &'i mut [u8]) -> UnbufferedStatus<'c, 'i, Self::Data>;
@@ -306,7 +310,8 @@ impl Process for UnbufferedClientConnection {
     }
 }
 
-/// Processes until more input is needed or the handshake is over. Returns how much input is used up.
+/// Processes until more input is needed or the handshake is complete. Returns how many bytes of input
+/// are used up.
 fn drive<P: Process>(
     connection: &mut P,
     input: &mut [u8],
@@ -322,7 +327,8 @@ fn drive<P: Process>(
             Ok(ConnectionState::BlockedHandshake | ConnectionState::WriteTraffic(_)) => {
                 return (used, Ok(()));
             }
-            // The peer closes before the handshake is over, or sends early data, which was not offered.
+            // The peer closed before the handshake was complete, or sent early data, which was not
+            // offered.
             Ok(_) => {
                 return (used, Err(rustls::Error::General("the peer ended the handshake".into())));
             }
@@ -382,13 +388,13 @@ fn missing_alert(error: &rustls::Error) -> Option<[u8; 7]> {
             UNEXPECTED_MESSAGE
         }
         Error::PeerMisbehaved(_) => ILLEGAL_PARAMETER,
-        // The peer has sent one, or it is this end's fault.
+        // The peer has sent an alert itself, or the error is this end's fault.
         _ => return None,
     }))
 }
 
-/// Whether records that rustls wants to send are messages in the clear: from change_cipher_spec on they may be
-/// encrypted.
+/// Whether records that rustls wants to send are unencrypted messages: from change_cipher_spec on they
+/// may be encrypted.
 fn is_plain(mut records: &[u8]) -> bool {
     const HANDSHAKE: u8 = 22;
     while let (Some(&kind), Some(len)) = (records.first(), record_len(records)) {
@@ -400,8 +406,8 @@ fn is_plain(mut records: &[u8]) -> bool {
     true
 }
 
-/// Whether a record is an alert: by its type, or where TLS 1.3 hides that by its length (2 bytes, the inner
-/// type and the tag), which no other message of a handshake has.
+/// Whether a record is an alert: by its type or, where TLS 1.3 hides the type, by its length (2 bytes,
+/// the inner type and the tag), which no other message of a handshake has.
 fn is_alert(record: &[u8]) -> bool {
     const ALERT: u8 = 21;
     const APPLICATION_DATA: u8 = 23;
@@ -412,13 +418,13 @@ fn is_alert(record: &[u8]) -> bool {
     }
 }
 
-/// The length of the first record of `input`, once its header is there.
+/// The length of the first record of `input`; `None` until its header is complete.
 fn record_len(input: &[u8]) -> Option<usize> {
     let &[_, _, _, high, low] = input.first_chunk::<5>()?;
     Some(5 + usize::from(u16::from_be_bytes([high, low])))
 }
 
-/// Whether this begins like a request line. No TLS record does: its first byte is 20 to 24.
+/// Whether the input begins like a request line. No TLS record does: its first byte is 20 to 24.
 fn is_plain_http(input: &[u8]) -> bool {
     input.first().is_some_and(u8::is_ascii_uppercase)
 }

@@ -1,8 +1,9 @@
-//! Kernel TLS, without the kernel: the keys for sending in the form in which Linux takes them, and what remains to be
-//! done for a session whose records the kernel seals.
+//! Kernel TLS, without the kernel: the keys for sending in the form in which Linux takes them, and the
+//! remaining work for a session whose records the kernel seals.
 //!
-//! Such a session still opens what it receives. For control records ([`ControlMessage`]) the caller hands the kernel
-//! type and content. The kernel counts its records by itself, so a session only estimates their number.
+//! Such a session still opens the records that it receives. For control records ([`ControlMessage`])
+//! the caller passes type and content to the kernel. The kernel counts its records by itself, so a
+//! session only estimates their number.
 
 use crate::{
     Error, Keys, Session, Suite,
@@ -14,8 +15,8 @@ use crate::{
 };
 use zeroize::Zeroize;
 
-/// The least content of a record that the kernel seals, unless the record ends what one call sends: it gathers whole
-/// pages of a file. The first page may be a part of one.
+/// The least content of a record that the kernel seals, except for the last record of one call: it
+/// gathers whole pages of a file. The first page may be a part of one.
 pub const KERNEL_RECORD_MIN: usize = 4096;
 
 /// linux/tls.h.
@@ -54,7 +55,7 @@ impl Drop for SendingKeys {
     }
 }
 
-/// A record of the record layer's own, for the kernel to seal.
+/// A record that the record layer itself produces, for the kernel to seal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ControlMessage {
     kind: ContentType,
@@ -76,15 +77,15 @@ impl ControlMessage {
         self.kind.to_byte()
     }
 
-    /// Its content.
+    /// The record's content.
     pub fn content(&self) -> &[u8] {
         &self.content[..self.len]
     }
 }
 
 impl Session {
-    /// The keys for sending, for the kernel. [`Session::give_sending_to_kernel`] is to follow as soon as it has them,
-    /// and no record may be sealed in between.
+    /// Returns the keys for sending, for the kernel. Call [`Session::give_sending_to_kernel`] as soon
+    /// as the kernel has them; no record may be sealed in between.
     pub fn sending_keys(&self) -> SendingKeys {
         let (mut key, mut iv) = ([0; KEY_MAX], [0; ring::aead::NONCE_LEN]);
         let key_len = self.suite.aead().key_len();
@@ -116,8 +117,9 @@ impl Session {
         keys
     }
 
-    /// Notes that the kernel has the keys for sending. `keys` are this session's own. To seal a record here from now on
-    /// panics, in release builds too: it would use a nonce of the kernel's.
+    /// Records that the kernel has the keys for sending. `keys` are this session's own. Sealing a
+    /// record in this session panics from then on, in release builds too, because it would use a nonce
+    /// of the kernel's.
     pub fn give_sending_to_kernel(&mut self, keys: &mut Keys) {
         keys.send = DirectionKeys::blank(self.suite);
         self.flags.set_kernel_seals();
@@ -129,7 +131,7 @@ impl Session {
         self.flags.kernel_seals()
     }
 
-    /// Counts the records in which the kernel sends `len` bytes from one call, at most so many
+    /// Adds the largest possible number of records in which the kernel sends `len` bytes from one call
     /// ([`Session::is_key_update_due`]).
     pub fn count_kernel_records(&mut self, len: usize) {
         let records = len / KERNEL_RECORD_MIN + 2;
@@ -137,7 +139,8 @@ impl Session {
         self.send_sequence = self.send_sequence.saturating_add(records).min(1 << 31);
     }
 
-    /// Goes on to our next keys for sending, which the kernel gets after it has sent [`ControlMessage::KEY_UPDATE`].
+    /// Moves to our next keys for sending, which the kernel gets after it has sent
+    /// [`ControlMessage::KEY_UPDATE`].
     ///
     /// # Panics
     /// If the kernel does not seal, or this is TLS 1.2, which cannot change keys.
@@ -164,9 +167,10 @@ impl Session {
     }
 }
 
-/// Makes the explicit nonce at which the kernel begins in TLS 1.2 one of a range of which this crate uses none. It uses
-/// the IV exclusive-or sequence numbers of 32 bits, so the upper half of its nonces is that of the IV. The kernel adds
-/// one for each record, less than 2^32 times. With the IV itself it would repeat nonces of this crate.
+/// Moves the explicit nonce at which the kernel begins in TLS 1.2 into a range that this crate does not
+/// use. This crate uses the IV exclusive-or sequence numbers of 32 bits, so the upper half of its
+/// nonces is that of the IV. The kernel adds one for each record, less than 2^32 times. With the IV
+/// itself it would repeat nonces of this crate.
 fn leave_own_nonces(explicit: &mut [u8]) {
     explicit[0] ^= 0x80;
     explicit[4..].fill(0);
@@ -209,7 +213,7 @@ mod tests {
         assert_eq!(session.sending_keys().as_bytes(), expected.concat());
     }
 
-    /// What Linux does with the structure (net/tls/tls_sw.c), for one record of data.
+    /// Seals one record of data as Linux does with the structure (net/tls/tls_sw.c).
     fn kernel_seals(suite: Suite, info: &[u8], content: &[u8]) -> Vec<u8> {
         let cipher = u16::from_ne_bytes([info[2], info[3]]);
         let (iv_len, key_len, salt_len) = match cipher {
@@ -288,7 +292,7 @@ mod tests {
             let info = server.sending_keys();
             let first = u64::from_be_bytes(*info.as_bytes()[4..].first_chunk().unwrap());
             let kernels = first..first + (1 << 32);
-            // Not one of the 2^32 that this crate could use, either.
+            // None of them is among the 2^32 nonces that this crate could use.
             let possible = ours[0] & !0xffff_ffff..=ours[0] | 0xffff_ffff;
             assert!(ours.iter().all(|nonce| possible.contains(nonce)));
             assert!(!kernels.contains(possible.start()) && !kernels.contains(possible.end()));

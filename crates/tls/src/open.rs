@@ -1,4 +1,4 @@
-//! Received records are opened in place.
+//! Opens received records, in place.
 
 use crate::{
     Error, Role, Session,
@@ -10,35 +10,35 @@ use crate::{
 use ring::aead::Aad;
 use std::ops::Range;
 
-/// What the first record of some input was.
+/// The result of opening the first record of some input.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Opening {
-    /// How many bytes of the input the record had, its header included; 0 if it is not complete.
+    /// The length of the record with its header; 0 if it is not complete.
     pub consumed: usize,
-    /// What it carried.
+    /// The content of the record.
     pub content: Content,
 }
 
-/// What a record carried.
+/// The content of a record.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Content {
     /// The record is not complete. It can be opened when the input has this many bytes.
     Incomplete(usize),
     /// Application data, which is now in this range of the input.
     Data(Range<usize>),
-    /// Something for the record layer alone: a KeyUpdate, a ticket, an empty record. See
+    /// Content for the record layer alone: a KeyUpdate, a ticket, an empty record. See
     /// [`Session::owes_key_update`].
     Control,
     /// Session tickets for a client, whole messages, which are now in this range of the input; for
     /// [`crate::TicketReceiver::receive_messages`]. A ticket that was split among records is
     /// [`Content::Control`] and lost, which costs a full handshake later.
     Tickets(Range<usize>),
-    /// The peer sends no more (close_notify).
+    /// The peer sends no more data (close_notify).
     Closed,
 }
 
 impl Session {
-    /// Opens the first record of `input`, in place. Call it again with what follows `consumed`.
+    /// Opens the first record of `input`, in place. Call it again with the input after `consumed`.
     ///
     /// `keys` are this session's own; a KeyUpdate replaces them.
     ///
@@ -50,7 +50,7 @@ impl Session {
         };
         let header = [kind, major, minor, high, low];
         let len = usize::from(u16::from_be_bytes([high, low]));
-        // Before the record is complete: a record that will be refused needs no further bytes.
+        // Checked before the record is complete: a record that will be refused needs no further bytes.
         self.check_header(kind, len)?;
         if self.has_received_close() {
             return Err(Error::UnexpectedMessage("a record after close_notify"));
@@ -99,7 +99,7 @@ impl Session {
         Ok(())
     }
 
-    /// Returns the type of the content, and where in `body` it is.
+    /// Returns the type of the content, and its position in `body`.
     fn decrypt_tls13(
         &self,
         keys: &Keys,
@@ -113,7 +113,7 @@ impl Session {
         if inner.len() > PLAINTEXT_MAX + 1 {
             return Err(Error::RecordOverflow);
         }
-        // The last byte that is not zero is the type; zeros behind it are padding (RFC 8446 §5.4).
+        // The last byte that is not zero is the type; the zeros after it are padding (RFC 8446 §5.4).
         let end = inner.iter().rposition(|&byte| byte != 0);
         let end = end.ok_or(Error::UnexpectedMessage("a record without a type"))?;
         let kind = ContentType::from_byte(inner[end]);
@@ -165,7 +165,7 @@ impl Session {
             return Err(Error::UnexpectedMessage("an alert inside a handshake message"));
         }
         if len == 0 {
-            // RFC 8446 §5.4 demands this alert.
+            // RFC 8446 §5.4 requires this alert.
             return Err(Error::UnexpectedMessage("an empty alert"));
         }
         let ([Some(&level), Some(&description)], 2) = (alert, len) else {
@@ -176,7 +176,7 @@ impl Session {
                 self.flags.set(Flags::HAS_RECEIVED_CLOSE);
                 return Ok(Content::Closed);
             }
-            // TLS 1.3 has no other alert that is not fatal, whatever its level says (RFC 8446 §6).
+            // TLS 1.3 has no other alert that is not fatal, regardless of its level (RFC 8446 §6).
             USER_CANCELED => {}
             _ if !self.suite.is_tls13() && level == WARNING => {}
             _ => return Err(Error::PeerAlert(description)),
@@ -211,10 +211,10 @@ impl Session {
                 }
                 Ok(Content::Control)
             }
-            // Tickets and fragments are bounded like records that bring nothing.
+            // Tickets and fragments are bounded like empty records.
             Update::None => {
                 self.count_empty_record()?;
-                // Whole messages that are no KeyUpdate are tickets: nothing else is accepted.
+                // Whole messages other than a KeyUpdate are tickets: no other message is accepted.
                 if is_continued || self.message.is_partial() {
                     return Ok(Content::Control);
                 }

@@ -1,4 +1,5 @@
-//! Records made by hand, as no honest peer sends them: what RFC 8446 §5 and §6 want done with each.
+//! Records made by hand, which no correct peer sends. The tests check the reactions that RFC 8446 §5
+//! and §6 require.
 
 use pollux_tls::{
     CONTROL_RECORD_MAX, Content, Direction, EMPTY_RECORDS_MAX, Error, HEADER_LEN, Keys,
@@ -66,7 +67,7 @@ impl Forger {
     }
 }
 
-/// A forger, and the server that it talks to.
+/// A forger, and the server that it sends to.
 fn ends() -> (Forger, Session, Keys) {
     let receive = Direction { secret: &[1; 32], sequence: 0 };
     let send = Direction { secret: &[2; 32], sequence: 0 };
@@ -75,7 +76,8 @@ fn ends() -> (Forger, Session, Keys) {
     (Forger::new(&[1; 32]), session, keys)
 }
 
-/// What the server makes of the records that `forge` makes, one after the other, up to the first error.
+/// Opens the records that `forge` makes, one after the other, up to the first error. Returns the
+/// server's last result.
 fn open<const N: usize>(forge: impl FnOnce(&mut Forger) -> [Vec<u8>; N]) -> Result<Content, Error> {
     let (mut forger, mut session, mut keys) = ends();
     let mut last = Content::Control;
@@ -153,7 +155,7 @@ fn records_that_are_not_encrypted_are_refused() {
         let mut record = vec![outer, 3, 3, 0, 1, 1];
         let error = session.open(&mut keys, &mut record).unwrap_err();
         assert_eq!(error.alert(), Some((2, 10)), "{outer}");
-        // Also where the content would be good.
+        // Records with valid content are refused, too.
         assert!(
             unexpected(open(|forger| [forger.seal_as(outer, [3, 3], &[b'x', DATA])])),
             "{outer}"
@@ -221,10 +223,10 @@ fn the_next_record_after_a_key_update_has_the_next_key() {
     let mut update = forger.content(HANDSHAKE, &[24, 0, 0, 1, 1]);
     session.open(&mut keys, &mut update).unwrap();
     assert!(session.owes_key_update());
-    // Still with the old one.
+    // The peer's next record still uses the old key.
     let mut old = forger.content(DATA, b"x");
     assert_eq!(session.open(&mut keys, &mut old), Err(Error::BadRecordMac));
-    // Ours goes before what is sent next, and once.
+    // Our KeyUpdate is sent before the next data, and only once.
     let mut out = [0; 256];
     let with_update = session.seal(&mut keys, b"x", &mut out).unwrap().written;
     assert!(!session.owes_key_update());
@@ -270,10 +272,10 @@ fn an_error_is_sent_once_and_nothing_after_it() {
     assert_eq!(len, HEADER_LEN + 2 + 1 + 16);
     assert!(session.has_sent_close());
     assert_eq!(session.seal_alert(&mut keys, Error::BadRecordMac, &mut out), 0);
-    // To a peer that has ended the connection itself there is nothing to say.
+    // An alert to a peer that has ended the connection itself would be useless.
     let (_, mut session, mut keys) = ends();
     assert_eq!(session.seal_alert(&mut keys, Error::PeerAlert(40), &mut out), 0);
-    // Not even close_notify.
+    // Not even close_notify is sent.
     assert!(session.has_sent_close());
 }
 
@@ -335,7 +337,7 @@ fn secret_len(suite: Suite) -> usize {
     }
 }
 
-/// What a peer with one role makes of a TLS 1.2 record of handshake messages after the handshake.
+/// Opens a TLS 1.2 record with a handshake message after the handshake, as a peer with this role.
 fn open_tls12(role: Role, message: &[u8]) -> Result<Content, Error> {
     let key_and_iv = [3; 28];
     let direction = || Direction { secret: &key_and_iv, sequence: 0 };
@@ -378,7 +380,7 @@ fn tls12_has_no_key_update_and_ends() {
     let mut keys = session.derive_keys();
     let mut out = [0; 256];
     assert_eq!(session.seal(&mut keys, b"data", &mut out), Err(Error::KeyExhausted));
-    // What it has to say about that still leaves.
+    // The alert about that can still be sent.
     assert!(session.seal_alert(&mut keys, Error::KeyExhausted, &mut out) > 0);
 }
 
@@ -388,7 +390,7 @@ fn a_nonce_is_never_used_twice() {
     let mut out = [0; 256];
     let mut first = session;
     first.seal(&mut keys, b"x", &mut out).unwrap();
-    // A second session with the same secrets and the first one's keys: what a fork would make.
+    // A second session with the same secrets and the first session's keys, as after a fork.
     let (_, mut second, _) = ends();
     let sealing = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
         second.seal(&mut keys, b"y", &mut out)

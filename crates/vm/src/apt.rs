@@ -21,7 +21,7 @@ const DOWNLOAD_LIMIT: Duration = Duration::from_secs(1800);
 const UNPACK_LIMIT: Duration = Duration::from_secs(600);
 /// Own lists younger than this are not fetched again: one kernel needs several queries.
 const LISTS_ARE_FRESH: Duration = Duration::from_secs(600);
-/// How many releases of a series are looked at before it is given up.
+/// How many releases of a series are tried before the search fails.
 const CANDIDATES_MAX: usize = 12;
 
 /// The packages of one kernel release.
@@ -29,15 +29,17 @@ const CANDIDATES_MAX: usize = 12;
 pub(crate) struct KernelPackages {
     pub(crate) release: String,
     pub(crate) image: String,
-    /// What the image package is made of, where it is empty itself: `linux-binary-…` and the like.
+    /// The packages that the image package depends on where it is empty itself: `linux-binary-…` and
+    /// the like.
     #[serde(default)]
     pub(crate) parts: Vec<String>,
-    /// All that is needed to build a module for it: headers, common headers, kbuild's programs.
+    /// All packages that are needed to build a module for it: headers, common headers, kbuild's
+    /// programs.
     pub(crate) headers: Vec<String>,
 }
 
-/// The archive, with the system's package lists or, where they lack what is wanted (in fresh
-/// containers, or because they are old), with lists of our own.
+/// The archive, with the system's package lists. If these lack the package (in fresh containers, or
+/// because they are old), our own lists are used.
 pub(crate) struct Apt<'a> {
     cache: &'a Cache,
     supervisor: &'a Supervisor,
@@ -58,11 +60,12 @@ impl<'a> Apt<'a> {
         Ok(apt)
     }
 
-    /// Other suites of the archive than this system's, from the mirror that it uses, with lists and
-    /// a record of what is installed (nothing) of our own: `kind` names the cache's directory.
+    /// Opens other suites of the archive than this system's, from the same mirror. The package lists
+    /// and the record of installed packages (empty) are our own; `kind` names their directory in the
+    /// cache.
     ///
     /// # Errors
-    /// This system's apt has no mirror of Debian's archive, or that cannot be reached.
+    /// This system's apt has no mirror of Debian's archive, or the mirror cannot be reached.
     pub(crate) fn of_suites(
         kind: &str,
         suites: &[&str],
@@ -85,7 +88,7 @@ impl<'a> Apt<'a> {
         Ok(apt)
     }
 
-    /// Where this system has its Debian from.
+    /// The URL of the mirror from which this system gets its Debian packages.
     fn mirror(&self) -> anyhow::Result<String> {
         let mut targets = self.command("apt-get");
         targets.args(["indextargets", "--format", "$(REPO_URI)", "Created-By: Packages"]);
@@ -119,7 +122,7 @@ impl<'a> Apt<'a> {
         action(self)
     }
 
-    /// Package lists below the cache directory, which needs no root and changes nothing elsewhere.
+    /// Uses package lists below the cache directory. That needs no root and changes no other directory.
     fn use_own_lists(&mut self, directory: &Path) -> anyhow::Result<()> {
         fs::create_dir_all(directory.join("lists/partial"))?;
         fs::create_dir_all(directory.join("cache/archives/partial"))?;
@@ -153,12 +156,12 @@ impl<'a> Apt<'a> {
         Ok(String::from_utf8_lossy(&out).lines().map(str::to_owned).collect())
     }
 
-    /// The newest release of a series whose image and headers can both be had.
+    /// The newest release of a series for which image and headers are both available.
     pub(crate) fn newest(&mut self, series: &str) -> anyhow::Result<KernelPackages> {
         self.with_any_lists(|apt| apt.newest_in_lists(series))
     }
 
-    /// Those of `series` of which a release can be had, in the same order; at least one.
+    /// Returns those of `series` that have an available release, in the same order; at least one.
     pub(crate) fn which_of(&mut self, series: &[&str]) -> anyhow::Result<Vec<String>> {
         self.with_any_lists(|apt| {
             let mut there = Vec::new();
@@ -202,7 +205,7 @@ impl<'a> Apt<'a> {
             let mut show = self.command("apt-cache");
             show.args(["show", "--no-all-versions"]);
             show.args([format!("linux-image-{release}"), format!("linux-headers-{release}")]);
-            // A release that has left the archive is still named by others: the query fails.
+            // Other records still name a release that has left the archive; then the query fails.
             let Ok(records) = self.supervisor.run(show, QUERY_LIMIT) else { continue };
             let records = String::from_utf8_lossy(&records);
             if let Some(packages) = packages_of(&release.to_string(), &records) {
@@ -212,12 +215,12 @@ impl<'a> Apt<'a> {
         bail!("none of {} releases has image and headers of one version", releases.len())
     }
 
-    /// The newest release of all.
+    /// The newest release of all series.
     pub(crate) fn newest_of_all(&mut self) -> anyhow::Result<KernelPackages> {
         self.with_any_lists(|apt| apt.newest_that(|_| true)).context("no kernel there")
     }
 
-    /// Fetches packages with all that they depend on into `directory` and unpacks them there: a file
+    /// Fetches packages and all their dependencies into `directory` and unpacks them there, as a file
     /// system whose programs run. No package's scripts are run.
     pub(crate) fn unpack_with_needs(
         &mut self,
@@ -229,7 +232,7 @@ impl<'a> Apt<'a> {
         let debs = tempfile::tempdir_in(self.cache.root())?;
         fs::create_dir(debs.path().join("partial"))?;
         let mut download = self.command("apt-get");
-        // Nothing is installed, so nothing need be locked, nor room left for it.
+        // Nothing is installed, so apt need not lock its database or check for free space.
         download.args(["-q", "-y", "-o", "Debug::NoLocking=1"]);
         download.args(["--no-install-recommends", "--download-only"]);
         download.arg("-o").arg(format!("Dir::Cache::Archives={}/", debs.path().display()));
@@ -241,7 +244,8 @@ impl<'a> Apt<'a> {
     fn unpack_all(&self, what: &str, debs: &Path, directory: &Path) -> anyhow::Result<()> {
         let _progress = Progress::start(&format!("unpacking {what}"));
         let is_deb = |path: &PathBuf| path.extension().is_some_and(|ext| ext == "deb");
-        // base-files brings /bin and the like as links into /usr: before anything lies in them.
+        // base-files contains /bin and the like as links into /usr, so it must be unpacked before any
+        // file in these directories.
         let is_base = |path: &PathBuf| {
             path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("base-files_"))
         };
@@ -289,7 +293,7 @@ fn directory_files(directory: &Path) -> anyhow::Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-/// Reads what `apt-cache show` prints of an image and its headers. None unless both are there in
+/// Reads the output of `apt-cache show` for an image and its headers. `None` unless both are there in
 /// the same version.
 fn packages_of(release: &str, records: &str) -> Option<KernelPackages> {
     let records: Vec<HashMap<&str, &str>> = records
@@ -313,7 +317,7 @@ fn packages_of(release: &str, records: &str) -> Option<KernelPackages> {
     })
 }
 
-/// The packages that a record depends on, of those whose names begin so.
+/// The packages that a record depends on and whose names have one of these beginnings.
 fn needs(record: &HashMap<&str, &str>, beginnings: &[impl AsRef<str>]) -> Option<Vec<String>> {
     let names = record
         .get("Depends")?

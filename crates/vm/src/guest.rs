@@ -1,4 +1,4 @@
-//! One guest, from QEMU's start to its end.
+//! Runs one guest, from QEMU's start to its end.
 
 use crate::{
     Streams,
@@ -20,15 +20,15 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// How long the console may take to be printed after the command's end.
+/// How long the console may still produce output after the command's end.
 const CONSOLE_LIMIT: Duration = Duration::from_secs(20);
 /// A write of this size to a pipe that poll(2) calls writable does not block (PIPE_BUF).
 const WRITE_MAX: usize = 4096;
-/// How much of QEMU's own messages is kept.
+/// The maximum of stored messages of QEMU, in bytes.
 const MESSAGES_MAX: usize = 64 << 10;
 const TICK: Duration = Duration::from_millis(500);
-/// How long a kernel may be silent before it has run anything: it prints warnings alone while it boots. Ten seconds
-/// are usual for all of the boot, a minute is much.
+/// How long a kernel may be silent before it has run anything: while it boots it prints only warnings.
+/// The whole boot usually takes ten seconds; a minute is long.
 pub(crate) const SILENCE_LIMIT: Duration = Duration::from_secs(180);
 
 /// How the guest ended.
@@ -36,23 +36,23 @@ pub(crate) const SILENCE_LIMIT: Duration = Duration::from_secs(180);
 pub(crate) enum GuestEnd {
     /// The command ended with this status.
     Exit(i32),
-    /// The time was over.
+    /// The time limit was reached.
     TimedOut,
     /// The guest could not be set up, or stopped before the command's end.
     Failed(String),
 }
 
-/// What is known after a run.
+/// The result of a run.
 pub(crate) struct GuestReport {
     pub(crate) end: GuestEnd,
     pub(crate) console: Console,
-    /// From QEMU's start to the command's, if it came to that.
+    /// The time from QEMU's start to the command's start, if the command was started.
     pub(crate) boot: Option<Duration>,
-    /// Whether the kernel stood still before that.
+    /// Whether the kernel stopped making progress before that.
     pub(crate) stood_still: bool,
 }
 
-/// A running QEMU; it is killed when this value goes.
+/// A running QEMU; it is killed when this value is dropped.
 struct Qemu {
     child: Child,
     frames: UnixStream,
@@ -67,11 +67,12 @@ impl Qemu {
             .stdin(Stdio::from(OwnedFd::from(theirs)))
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
-            // A terminal's Ctrl-C comes to us, and we end QEMU.
+            // In a process group of its own: a terminal's Ctrl-C is sent only to us, and we end QEMU.
             .process_group(0);
         pollux_sys::end_with_parent(&mut command, libc::SIGKILL);
         let mut child = command.spawn().with_context(|| format!("start {}", qemu::PROGRAM))?;
-        // The command holds the guest's end of the socket: without it we see QEMU's end.
+        // The `Command` holds the guest's end of the socket: it must be dropped so that we notice
+        // QEMU's end.
         drop(command);
         let console = child.stdout.take().context("QEMU's output is a pipe")?;
         let messages = child.stderr.take().context("QEMU's messages are a pipe")?;
@@ -127,7 +128,7 @@ impl OutputBuffer<'_> {
 }
 
 impl GuestReport {
-    /// Whether the kernel died, or stood still, before anything was run in the guest, or loaded into it.
+    /// Whether the kernel crashed or stopped before anything was run in the guest or loaded into it.
     pub(crate) fn is_stillborn(&self) -> bool {
         self.boot.is_none()
             && matches!(self.end, GuestEnd::Failed(_))
@@ -135,12 +136,12 @@ impl GuestReport {
     }
 }
 
-/// Boots the machine and follows it to its end. A kernel that is silent for `silence`, before it has run anything, or
-/// loaded what is not its own, is ended.
+/// Boots the machine and follows it to its end. Ends a kernel that is silent for `silence` before it
+/// has run anything or loaded a foreign module.
 ///
 /// # Errors
-/// QEMU cannot be started, a signal came, the caller's streams cannot be written, or the guest
-/// speaks nonsense. QEMU is gone in every case.
+/// QEMU cannot be started, a signal arrived, the caller's streams cannot be written, or the guest sends
+/// invalid frames. QEMU has ended in every case.
 pub(crate) fn run(
     supervisor: &Supervisor,
     command: Command,
@@ -199,7 +200,8 @@ pub(crate) fn run(
             break;
         }
         let mut fds = vec![PollFd::new(&supervisor.signals, PollFlags::IN)];
-        // No reading while the caller's pipes are full: the guest is held up, not our memory.
+        // While the caller's pipes are full, nothing is read: the guest must wait, and our memory does
+        // not grow.
         if frames_open && state.is_written() {
             fds.push(PollFd::new(&qemu.frames, PollFlags::IN));
         }
@@ -265,7 +267,7 @@ impl RunState<'_> {
         Ok(())
     }
 
-    /// Acts on the frames that are there, up to the next that must be written out.
+    /// Processes the received frames, up to the next one whose output must be written first.
     fn take_frames(&mut self, start: Instant) -> anyhow::Result<()> {
         while self.is_written()
             && let Some(frame) = self.decoder.next()?
@@ -291,7 +293,7 @@ fn is_writable(file: &File) -> anyhow::Result<bool> {
     Ok(!fds[0].revents().is_empty())
 }
 
-/// Reads what is there, in pieces, up to a bound; false at the end of the stream.
+/// Reads the available bytes, in pieces, up to a bound; false at the end of the stream.
 fn read_some(from: &mut impl Read, mut take: impl FnMut(&[u8])) -> anyhow::Result<bool> {
     let mut buffer = [0; 65536];
     for _ in 0..16 {
@@ -331,14 +333,14 @@ mod tests {
         assert!(
             matches!(&report.end, GuestEnd::Failed(why) if why.contains("the kernel printed nothing for"))
         );
-        // A guest that prints something is not silent, and without a limit silence is allowed.
+        // A guest that prints is not silent, and without a limit it may be silent.
         let talks = "while echo still here; do sleep 0.2; done";
         let longer = Some(Duration::from_secs(4));
         for (script, silence) in [(talks, longer), ("exec sleep 99", None)] {
             let report = ran(script, silence);
             assert_eq!((&report.end, report.is_stillborn()), (&GuestEnd::TimedOut, false));
         }
-        // What a module may have done is not tried again.
+        // A start after which a module may have acted is not repeated.
         let taint =
             "echo '[ 1.0] devpoll: loading out-of-tree module taints kernel.'; exec sleep 99";
         assert_eq!(ran(taint, longer).end, GuestEnd::TimedOut);

@@ -1,4 +1,4 @@
-//! Which of the guest kernel's own modules go into its initramfs, and in what order.
+//! Selects the modules of the guest's kernel that go into its initramfs, and their order.
 
 use anyhow::{Context, bail};
 use std::{
@@ -7,13 +7,14 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// What the guest's init needs: the PCI transport, the port for frames, the host's file tree.
+/// The modules that the guest's init needs: the PCI transport, the port for frames, the host's file
+/// tree.
 pub(crate) const NEEDED: &[&str] = &["virtio_pci", "virtio_console", "9pnet_virtio", "9p"];
-/// What port forwarding needs besides.
+/// The additional modules for port forwarding.
 pub(crate) const NEEDED_FOR_NETWORK: &[&str] = &["virtio_net"];
 
-/// The modules named and all that they depend on, dependencies first; nothing for what is built
-/// in. `directory` is `lib/modules/RELEASE`, after depmod.
+/// The named modules and all their dependencies, dependencies first; no entry for a built-in module.
+/// `directory` is `lib/modules/RELEASE`, after depmod.
 pub(crate) fn in_load_order(directory: &Path, names: &[&str]) -> anyhow::Result<Vec<PathBuf>> {
     let read = |name: &str| {
         let path = directory.join(name);
@@ -23,8 +24,8 @@ pub(crate) fn in_load_order(directory: &Path, names: &[&str]) -> anyhow::Result<
     Ok(order.into_iter().map(|path| directory.join(path)).collect())
 }
 
-/// `virtio_pci` for `kernel/drivers/virtio/virtio-pci.ko.xz`: a hyphen and an underscore are the
-/// same in a module's name.
+/// The module's name: `virtio_pci` for `kernel/drivers/virtio/virtio-pci.ko.xz`. A hyphen and an
+/// underscore are equivalent in it.
 fn module_name(path: &str) -> String {
     let file = path.rsplit('/').next().unwrap_or(path);
     file.split(".ko").next().unwrap_or(file).replace('-', "_")
@@ -44,7 +45,7 @@ fn resolve(dep: &str, builtin: &str, names: &[&str]) -> anyhow::Result<Vec<Strin
             }
             bail!("the guest kernel has no module {name}, neither loadable nor built in");
         };
-        // depmod lists a module's needs so that the last one must be loaded first.
+        // depmod lists a module's dependencies so that the last one must be loaded first.
         for path in needs.split_whitespace().rev().chain([*path]) {
             if !order.iter().any(|have| have == path) {
                 order.push(path.to_owned());

@@ -1,4 +1,4 @@
-//! Helper programs (apt, make, depmod), run so that a signal or a time limit ends them.
+//! Runs helper programs (apt, make, depmod). A signal or a time limit ends them.
 
 use crate::{progress::Progress, sys};
 use anyhow::{Context, bail};
@@ -16,9 +16,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// What one helper program may print; more is cut from the front.
+/// The maximum of stored output of one helper program; the beginning of longer output is dropped.
 const OUTPUT_MAX: usize = 64 << 20;
-/// How many lines of a failed program's output go into the error.
+/// How many lines of a failed program's output are included in the error.
 const ERROR_LINES: usize = 25;
 /// How often a program whose output is closed is checked for its end.
 const TICK: Duration = Duration::from_millis(50);
@@ -30,7 +30,7 @@ const GRACE: Duration = Duration::from_secs(2);
 #[error("ended by signal {0}")]
 pub struct Interrupted(pub i32);
 
-/// Watches for signals while helper programs and the guest run.
+/// Watches for signals while helper programs or the guest run.
 pub(crate) struct Supervisor {
     pub(crate) signals: sys::EndSignals,
 }
@@ -48,11 +48,11 @@ impl Supervisor {
         }
     }
 
-    /// Runs `command` to its end and returns what it wrote on its standard output.
+    /// Runs `command` to its end and returns its standard output.
     ///
     /// # Errors
-    /// The program cannot be started, fails (with the end of what it printed), lasts longer than
-    /// `limit`, or a signal came ([`Interrupted`]); in the last two cases it has been ended.
+    /// The program cannot be started, fails (with the end of its output), or runs longer than `limit`,
+    /// or a signal arrived ([`Interrupted`]); in the last two cases the program has been ended.
     pub(crate) fn run(&self, mut command: Command, limit: Duration) -> anyhow::Result<Vec<u8>> {
         let name = command.get_program().to_string_lossy().into_owned();
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -116,7 +116,7 @@ impl Supervisor {
     }
 }
 
-/// poll(2) with a timeout in std's type; an interrupted wait is a finished one.
+/// Calls poll(2) with a timeout in std's type; an interrupted wait counts as finished.
 pub(crate) fn wait(fds: &mut [PollFd<'_>], timeout: Duration) -> anyhow::Result<()> {
     let timeout = Timespec::try_from(timeout).context("timeout out of range")?;
     match poll(fds, Some(&timeout)) {
@@ -125,7 +125,7 @@ pub(crate) fn wait(fds: &mut [PollFd<'_>], timeout: Duration) -> anyhow::Result<
     }
 }
 
-/// Ends a child that leads its own process group, and everything it started.
+/// Ends a child that leads its own process group, and all processes of the group.
 pub(crate) fn end_group(child: &mut Child) {
     let group = Pid::from_child(child);
     let _ = kill_process_group(group, Signal::TERM);
@@ -178,10 +178,10 @@ fn last_lines(out: &[u8], err: &[u8]) -> String {
     lines[lines.len().saturating_sub(ERROR_LINES)..].join("\n")
 }
 
-/// Finds a program in PATH, and in the directories for administration which are not in a user's PATH.
+/// Finds a program in PATH, and in the directories for administration, which are not in a user's PATH.
 ///
 /// # Errors
-/// It is nowhere; the message says which of Debian's packages has it.
+/// The program is not found; the message names the Debian package that has it.
 pub(crate) fn find_program(name: &str, package: &str) -> anyhow::Result<PathBuf> {
     pollux_sys::find_program(name).with_context(|| {
         format!(
@@ -190,7 +190,7 @@ pub(crate) fn find_program(name: &str, package: &str) -> anyhow::Result<PathBuf>
     })
 }
 
-/// A command that speaks English, whatever the user's locale: its output is parsed.
+/// A command whose output is in English, regardless of the user's locale, because the output is parsed.
 pub(crate) fn command(program: impl AsRef<OsStr>) -> Command {
     let mut command = Command::new(program);
     command.env("LC_ALL", "C.UTF-8");
@@ -237,7 +237,7 @@ mod tests {
             std::fs::read_to_string(&file).ok()?.trim().parse().ok()
         });
         let pid = pid.expect("the shell wrote the number of its child");
-        // SIGKILL has been sent; on a busy machine the end may take its time.
+        // SIGKILL has been sent; on a busy machine the process may take some time to end.
         let ended = (0..3000).any(|_| {
             std::thread::sleep(Duration::from_millis(10));
             let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();

@@ -5,20 +5,21 @@ use std::{fmt, path::Path, str::FromStr};
 /// The package that has QEMU.
 pub(crate) const PACKAGE: &str = "qemu-system-x86";
 pub(crate) const PROGRAM: &str = "qemu-system-x86_64";
-/// The time of day at which a sealed guest begins, the same at each run.
+/// The time of day at which a sealed guest starts, the same in each run.
 const SEALED_TIME: &str = "2000-05-01T00:00:00";
-/// Tells QEMU to record the guest, as if it were to be replayed. The record itself is not wanted. While it records, the
-/// thread of the guest's processor and the main loop, which lets the clock leap over idle time, take turns
-/// (`replay_mutex_lock`).
+/// Makes QEMU record the guest, as if it were to be replayed. The record itself is not used. While QEMU
+/// records, the thread of the guest's processor and the main loop, which lets the clock leap over idle
+/// time, take turns (`replay_mutex_lock`).
 ///
-/// Without, the main loop may look at the clock when the processor stands still and its last instructions are not
-/// accounted for, and leap too far by that (`icount_start_warp_timer`, 7.2). Some nanoseconds were enough to make two
-/// guests differ, when the kernel still took the offset of its stack from the clock (`randomize_kstack_offset`).
+/// Without recording, the main loop may read the clock when the processor is halted and its last
+/// instructions are not accounted for. The clock then leaps too far by that time
+/// (`icount_start_warp_timer`, 7.2). Some nanoseconds were enough to make two guests differ, when the
+/// kernel still took the offset of its stack from the clock (`randomize_kstack_offset`).
 const ONE_AT_A_TIME: &str = "rr=record,rrfile=/dev/null";
 /// The guest's address in QEMU's user network.
 pub(crate) const GUEST_ADDRESS: &str = "10.0.2.15";
 
-/// A TCP port of this host, on loopback, that leads to one of the guest.
+/// A TCP port of this host, on loopback, that leads to one of the guest's ports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Forward {
     /// The port on 127.0.0.1 of the host.
@@ -44,25 +45,25 @@ impl fmt::Display for Forward {
     }
 }
 
-/// How fast a guest is whose clocks count instructions: so many millions of them in a second of its
-/// own time. QEMU knows powers of two of nanoseconds for an instruction (`-icount shift=`).
+/// The speed of a guest whose clocks count instructions: millions of instructions per second of the
+/// guest's time. QEMU accepts powers of two of nanoseconds per instruction (`-icount shift=`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mips(u32);
 
 impl Mips {
-    /// The speeds there are.
+    /// The supported speeds.
     pub const ALL: [Mips; 4] = [Mips(1000), Mips(500), Mips(250), Mips(125)];
-    /// An instruction a nanosecond.
+    /// One nanosecond per instruction.
     pub const NANOSECOND: Mips = Mips(1000);
-    /// Four nanoseconds an instruction: near the machines of the papers.
+    /// Four nanoseconds per instruction: near the machines of the papers.
     pub const PAPERS: Mips = Mips(250);
 
-    /// Millions of instructions in a second.
+    /// Millions of instructions per second.
     pub fn number(self) -> u32 {
         self.0
     }
 
-    /// The nanoseconds of an instruction, as a power of two.
+    /// The nanoseconds per instruction, as the exponent of a power of two.
     fn shift(self) -> u32 {
         (1000 / self.0).ilog2()
     }
@@ -91,7 +92,7 @@ pub(crate) struct Machine<'a> {
     pub(crate) memory_mib: u32,
     /// One processor whose clocks count instructions, at this speed.
     pub(crate) deterministic: Option<Mips>,
-    /// Nothing of the host comes in while the command runs, not even the time of day.
+    /// No input from the host reaches the guest while the command runs, not even the time of day.
     pub(crate) is_sealed: bool,
     pub(crate) forwards: &'a [Forward],
     /// Whether the guest's files may belong to anyone (QEMU runs as root), or to us alone.
@@ -100,14 +101,16 @@ pub(crate) struct Machine<'a> {
 }
 
 impl Machine<'_> {
-    /// The arguments. Descriptor 0 is the socket for frames, 1 takes the console.
+    /// The arguments. Descriptor 0 is the socket for frames, and the console is written to descriptor
+    /// 1.
     pub(crate) fn arguments(&self) -> Vec<String> {
         let mut arguments = Vec::new();
         let mut add = |words: &[&str]| arguments.extend(words.iter().map(|&word| word.to_owned()));
-        // Always emulated: a nested KVM hangs or asserts, and is nowhere the same.
+        // The guest is always emulated: nested KVM hangs or fails an assertion, and behaves differently
+        // on each host.
         if let Some(mips) = self.deterministic {
-            // The clock jumps over idle time. What QEMU draws for the guest (RDRAND, the seed that it
-            // hands the kernel) is drawn from a seed of its own.
+            // The clock jumps over idle time. The random numbers that QEMU makes for the guest (RDRAND,
+            // the seed that it passes to the kernel) come from a fixed seed.
             add(&["-accel", "tcg,thread=single", "-smp", "1", "-seed", "1"]);
             add(&["-icount", &format!("shift={},sleep=off,{ONE_AT_A_TIME}", mips.shift())]);
             let base = if self.is_sealed { SEALED_TIME } else { "utc" };
@@ -127,7 +130,7 @@ impl Machine<'_> {
         ]);
         add(&["-append", &self.kernel_command_line()]);
         add(&["-chardev", "file,id=console,path=/dev/stdout", "-serial", "chardev:console"]);
-        // With an eventfd another thread takes what the guest sends, at a time of its own.
+        // With an eventfd another thread would take the guest's output, at a time of its own.
         let port =
             if self.is_sealed { "virtio-serial-pci,ioeventfd=off" } else { "virtio-serial-pci" };
         add(&["-chardev", "socket,id=frames,fd=0", "-device", port]);
@@ -138,7 +141,7 @@ impl Machine<'_> {
             &format!("local,path=/,mount_tag=host,security_model={owner},multidevs=remap"),
         ]);
         if !self.forwards.is_empty() {
-            // restrict=on: nothing from the guest reaches the network.
+            // restrict=on: the guest cannot reach the network.
             let mut network = "user,id=network,restrict=on".to_owned();
             for forward in self.forwards {
                 let Forward { host, guest } = forward;
@@ -150,20 +153,22 @@ impl Machine<'_> {
     }
 
     fn kernel_command_line(&self) -> String {
-        // loglevel=5 prints warnings from the first moment on, which "quiet" alone would hide;
-        // devkmsg=on keeps the kernel from dropping what is written to /dev/kmsg.
+        // loglevel=5 prints warnings from the start, which "quiet" alone would hide; devkmsg=on keeps
+        // the kernel from dropping messages that are written to /dev/kmsg.
         let mut line = "console=ttyS0 panic=-1 oops=panic nokaslr quiet loglevel=5 \
                         printk.devkmsg=on clocksource=tsc tsc=reliable"
             .to_owned();
-        // Emulation on a busy host stalls for seconds; that is not the guest's fault.
+        // Emulation on a busy host stalls for seconds; such a stall is not a fault of the guest.
         line += " rcupdate.rcu_cpu_stall_timeout=120";
         if self.deterministic.is_some() {
-            // The same addresses in every process, and of the stack in every system call, for which the kernel
-            // reads the clock: where things lie decides what misses and collides.
+            // The addresses are the same in every process, and those of the stack the same in every
+            // system call (the kernel would take the offset from the clock): addresses decide which
+            // accesses miss the caches and which collide.
             line += " norandmaps randomize_kstack_offset=off";
         } else {
-            // On a busy host the timer's interrupts can come too late for the check at boot, which then panics
-            // ("IO-APIC + timer doesn't work"). The emulated timer has no such fault.
+            // On a busy host the timer's interrupts can be too late for the check at boot, which then
+            // panics ("IO-APIC + timer doesn't work"). The emulated timer does not have the fault that
+            // the check looks for.
             line += " no_timer_check";
         }
         if !self.kernel_arguments.is_empty() {

@@ -1,4 +1,4 @@
-//! [`run`]: from options to an exit status.
+//! [`run`]: runs a command in a guest, from the options to the exit status.
 
 use crate::{
     cache::Cache,
@@ -24,12 +24,12 @@ use std::{
     time::Duration,
 };
 
-/// Exit statuses of a run beside the command's own (126 and 127 mean what a shell means by them:
-/// the command could not be executed, was not found).
+/// Exit statuses of a run in addition to the command's own. (126 and 127 mean the same as in a shell:
+/// the command could not be executed, or was not found.)
 pub mod status {
     /// The guest could not be prepared or set up, or stopped before the command's end.
     pub const NOT_RUN: u8 = 123;
-    /// The time was over.
+    /// The time limit was reached.
     pub const TIMED_OUT: u8 = 124;
     /// The kernel complained on its console.
     pub const KERNEL_COMPLAINED: u8 = 125;
@@ -37,26 +37,26 @@ pub mod status {
 
 /// How many lines of the console are shown when a run fails.
 const SHOWN_LINES: usize = 120;
-/// What a guest needs at least and may have at most, in MiB and processors.
+/// The least and the largest memory (MiB) and number of processors of a guest.
 const MEMORY_MIB: std::ops::RangeInclusive<u32> = 256..=65536;
 const CPUS: std::ops::RangeInclusive<u32> = 1..=64;
-/// How the host's tree is mounted. `mmap` caches what mapped files need and nothing else, so that
-/// host and guest see each other's writes at once; 500 KiB is the largest virtio message.
+/// How the host's tree is mounted. `mmap` caches only the data that mapped files need, so that host and
+/// guest see each other's writes at once; 500 KiB is the largest virtio message.
 const MOUNT_OPTIONS: &str = "trans=virtio,version=9p2000.L,msize=512000,cache=mmap,access=any";
 
 /// Which module is loaded into the guest.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Module {
-    /// /dev/poll, from where [`crate::find_module`] finds it.
+    /// /dev/poll, from the directory that [`crate::find_module`] finds.
     #[default]
     DevPoll,
-    /// The modules that the Kbuild of this directory makes.
+    /// The modules that the Kbuild of this directory builds.
     Directory(PathBuf),
     /// None.
     None,
 }
 
-/// What to run, and on what.
+/// The command to run, and the guest to run it in.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Options {
@@ -66,11 +66,12 @@ pub struct Options {
     pub refresh: bool,
     /// Processors of the guest; with `deterministic` always one.
     pub cpus: u32,
-    /// The guest's memory in MiB; none: what the kernel needs.
+    /// The guest's memory in MiB; `None`: as much as the kernel needs.
     pub memory_mib: Option<u32>,
     /// One processor whose clocks count instructions, at this speed.
     pub deterministic: Option<Mips>,
-    /// Keeps the host out while the command runs: the guest has what is named here in its memory.
+    /// Seals the guest while the command runs: it uses no files of the host, only those named here,
+    /// which are in its memory.
     pub sealed: Option<Sealed>,
     /// How long the guest may run, boot included.
     pub timeout: Duration,
@@ -86,14 +87,15 @@ pub struct Options {
     pub environment: Vec<OsString>,
     /// The command and its arguments.
     pub command: Vec<OsString>,
-    /// Where the whole console is kept.
+    /// The file to which the whole console is written.
     pub console_log: Option<PathBuf>,
-    /// The cache's directory; none: [`Cache::open`]'s choice.
+    /// The cache's directory; `None`: the one that [`Cache::open`] chooses.
     pub cache: Option<PathBuf>,
 }
 
 impl Options {
-    /// To run this command in a guest of two processors with /dev/poll, for five minutes at most.
+    /// Options that run this command in a guest of two processors with /dev/poll, for five minutes at
+    /// most.
     pub fn new(command: Vec<OsString>) -> Self {
         Self {
             kernel: kernel::KernelChoice::default(),
@@ -115,7 +117,7 @@ impl Options {
     }
 }
 
-/// Where the command's two streams go, byte for byte.
+/// The destinations of the command's two output streams, byte for byte.
 pub struct Streams {
     /// Its standard output.
     pub stdout: File,
@@ -129,9 +131,10 @@ pub struct Outcome {
     /// The exit status to return: the command's own (128 + signal if one killed it), or one of
     /// [`status`].
     pub status: u8,
-    /// Why the run failed although, or before, the command ended; with the console.
+    /// The reason, with the console, if the run failed before the command ended, or although the
+    /// command ended.
     pub failure: Option<String>,
-    /// From QEMU's start to the command's.
+    /// The time from QEMU's start to the command's start.
     pub boot: Option<Duration>,
     /// The guest kernel's release.
     pub release: String,
@@ -140,8 +143,8 @@ pub struct Outcome {
 /// Runs a command in a guest.
 ///
 /// # Errors
-/// The guest could not be prepared (a program is missing, no network, the module does not build),
-/// or a signal came ([`crate::Interrupted`]). Nothing is left behind then.
+/// The guest could not be prepared (a program is missing, no network, the module does not build), or a
+/// signal arrived ([`crate::Interrupted`]). No temporary files remain then.
 pub fn run(options: &Options, streams: &Streams) -> anyhow::Result<Outcome> {
     ensure!(!options.command.is_empty(), "no command to run in the guest");
     ensure!(
@@ -164,7 +167,7 @@ pub fn run(options: &Options, streams: &Streams) -> anyhow::Result<Outcome> {
         "a sealed guest is a deterministic one without ports"
     );
     if let Some((_, to)) = options.sealed.as_ref().and_then(|sealed| sealed.fetch.as_ref()) {
-        // A run is not to end with nowhere to put its results.
+        // Created now, so that a run does not end without a directory for its results.
         fs::create_dir_all(to).with_context(|| to.display().to_string())?;
     }
     let supervisor = Supervisor::new()?;
@@ -204,9 +207,10 @@ pub fn run(options: &Options, streams: &Streams) -> anyhow::Result<Outcome> {
     let again = log.as_ref().map(File::try_clone).transpose().context("console log")?;
     let silence = options.deterministic.is_none().then_some(guest::SILENCE_LIMIT);
     let mut report = boot(log, silence)?;
-    // Two emulated processors, and a host without time for them: where the one changes the kernel's text, the
-    // other may run into a breakpoint that is gone, or the two may wait for each other. Nothing of the caller's has
-    // run by then.
+    // With two emulated processors, on a host that gives them too little time: when one processor
+    // changes the kernel's text, the other may run into a breakpoint that is no longer there, or the
+    // two may wait for each other. At that time nothing of the caller's has run yet, so a second start
+    // is safe.
     if report.is_stillborn() && options.deterministic.is_none() {
         let why = match &report.end {
             GuestEnd::Failed(why) if report.stood_still => why,
@@ -258,7 +262,7 @@ fn initramfs(
             unload.extend(path.file_stem().map(|name| name.to_string_lossy().replace('-', "_")));
         }
     }
-    // The last loaded may stand on the others.
+    // The module that was loaded last may depend on the others.
     for name in unload.iter().rev() {
         config.set("unload", name)?;
     }
@@ -293,7 +297,8 @@ fn initramfs(
         config.set("arg", argument)?;
     }
     if let Some(sealed) = &options.sealed {
-        // What differs from run to run is read when the command has ended, and is of one size.
+        // The settings that differ from run to run are in a file of constant size, which the guest
+        // reads after the command has ended.
         archive.bytes("pollux/config", config.as_bytes())?;
         config.set("end-marker", marker)?;
         if let Some((from, to)) = &sealed.fetch {
@@ -309,8 +314,8 @@ fn initramfs(
     archive.finish()
 }
 
-/// Turns what happened into a status. A complaint of the kernel outweighs everything: it is the
-/// reason of whatever else went wrong.
+/// Turns the end of the run into a status. A complaint of the kernel outweighs everything else, because
+/// it is the reason of all other failures.
 fn judge(report: &GuestReport, timeout: Duration, release: &str) -> Outcome {
     let console = &report.console;
     let (status, headline) = match &report.end {

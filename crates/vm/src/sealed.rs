@@ -1,8 +1,8 @@
-//! A sealed guest: what it needs is in its memory, and nothing of the host reaches it while the command
+//! A sealed guest. All that it needs is in its memory, and it does not use the host while the command
 //! runs, so that two runs are the same, instruction by instruction.
 //!
-//! What the host's file tree costs is not only time: the guest's clock leaps while it waits for a
-//! file, by what the host took for it, and every timer after that has another phase.
+//! Access to the host's file tree would cost more than time: while the guest waits for a file, its
+//! clock leaps by the time that the host took, and every later timer has another phase.
 
 use crate::{
     environment,
@@ -50,12 +50,13 @@ impl FromStr for GuestFile {
     }
 }
 
-/// What a sealed guest has, and what is taken from it.
+/// The files of a sealed guest, and the directory that is copied out of it.
 #[derive(Clone, Debug, Default)]
 pub struct Sealed {
-    /// Files; programs have their shared libraries with them.
+    /// The files. Shared libraries of programs are added to them.
     pub files: Vec<GuestFile>,
-    /// A directory of the guest whose contents are copied to one of the host's when the command has ended.
+    /// A directory of the guest, and the host's directory to which its contents are copied after the
+    /// command has ended.
     pub fetch: Option<(PathBuf, PathBuf)>,
 }
 
@@ -82,7 +83,7 @@ impl Sealed {
         for (_, guest_path) in &files {
             directories.extend(guest_path.ancestors().skip(1).map(Path::to_owned));
         }
-        // A directory comes before what lies in it, which the order of paths sees to.
+        // A directory must precede its contents in the archive; the order of the paths ensures that.
         for directory in directories {
             let name = inside(&directory)?;
             if !name.is_empty() {
@@ -96,7 +97,7 @@ impl Sealed {
     }
 }
 
-/// A path's name in the archive, which knows no root.
+/// A path's name in the archive, without the leading slash.
 fn inside(path: &Path) -> anyhow::Result<String> {
     let text = path.to_str().with_context(|| format!("{}: not UTF-8", path.display()))?;
     Ok(text.trim_start_matches('/').to_owned())
@@ -108,7 +109,7 @@ fn is_elf(file: &Path) -> anyhow::Result<bool> {
     Ok(open.read_exact(&mut magic).is_ok() && magic == *b"\x7fELF")
 }
 
-/// The shared libraries that a program needs, the loader among them; none for what is no program.
+/// The shared libraries that a program needs, including the loader; none if the file is not a program.
 fn libraries(program: &Path, supervisor: &Supervisor) -> anyhow::Result<Vec<PathBuf>> {
     if !is_elf(program)? {
         return Ok(Vec::new());
@@ -117,7 +118,7 @@ fn libraries(program: &Path, supervisor: &Supervisor) -> anyhow::Result<Vec<Path
     list.arg(program);
     let text = match supervisor.run(list, LIMIT) {
         Ok(text) => text,
-        // What ldd says of a static program, with a status of 1.
+        // ldd(1) prints this for a static program, with a status of 1.
         Err(error) if format!("{error}").contains("not a dynamic executable") => {
             return Ok(Vec::new());
         }
@@ -128,28 +129,29 @@ fn libraries(program: &Path, supervisor: &Supervisor) -> anyhow::Result<Vec<Path
     Ok(paths(&text))
 }
 
-/// The paths in what ldd(1) prints: `NAME => PATH (ADDRESS)`, and the loader's `PATH (ADDRESS)`.
+/// The paths in the output of ldd(1): `NAME => PATH (ADDRESS)`, and the loader's `PATH (ADDRESS)`.
 fn paths(text: &str) -> Vec<PathBuf> {
     let lines = text.lines().filter_map(|line| line.trim().rsplit_once(" ("));
     let paths = lines.map(|(line, _)| line.rsplit_once(" => ").map_or(line, |(_, path)| path));
     paths.filter(|path| path.starts_with('/')).map(PathBuf::from).collect()
 }
 
-/// A file to be copied, and a directory that goes with it.
+/// A file to be copied, and the temporary directory that it is in, if any.
 struct StrippedFile {
     path: PathBuf,
     _directory: Option<tempfile::TempDir>,
 }
 
-/// A program without its debugging information, which is most of one that was built to be debugged and
-/// which the guest would unpack for seconds; anything else as it is.
+/// A copy of a program without its debugging information; any other file as it is. Debugging
+/// information is most of a debug build, and the guest would take seconds to unpack it.
 fn stripped(file: &Path, supervisor: &Supervisor) -> anyhow::Result<StrippedFile> {
     if !is_elf(file)? {
         return Ok(StrippedFile { path: file.to_owned(), _directory: None });
     }
     let directory = tempfile::tempdir().context("a directory for a stripped program")?;
     let path = directory.path().join("stripped");
-    // A copy first: strip(1) refuses nothing then, and the owner's file is only read.
+    // strip(1) is run on a copy, because it may not be allowed to write the owner's file, which is only
+    // read.
     fs::copy(file, &path).with_context(|| format!("copy {}", file.display()))?;
     let mut strip = command(find_program("strip", "binutils")?);
     strip.arg("--strip-debug").arg(&path);

@@ -1,4 +1,4 @@
-//! The connections that are waited for.
+//! The connections on which the mechanisms wait.
 
 use crate::sys::own_file_tables;
 use anyhow::{Context, Result};
@@ -22,14 +22,15 @@ pub(crate) const ACTIVE: usize = 16;
 /// The lowest descriptor of the far ends that this thread holds: select(2) needs small numbers for the near ends.
 const FAR_FD_MIN: i32 = 1100;
 
-/// The longest wait for a connection of the far side, whose thread may have failed.
+/// The longest time to wait for a connection of the far side, whose thread may have failed.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Descriptors beside the connections: standard streams, listener, epoll and ring, a reserve.
+/// The number of descriptors besides the connections: standard streams, listener, epoll and ring, a
+/// reserve.
 const RESERVE: u64 = 40;
 
-/// Connections over loopback. The far ends, but for the first [`ACTIVE`], are in a thread with a
-/// file table of its own, so that the ends of a connection do not share one RLIMIT_NOFILE.
+/// Connections over loopback. The far ends, except for the first [`ACTIVE`], are in a thread with a
+/// file table of its own, so that the two ends of a connection do not count against one RLIMIT_NOFILE.
 pub(crate) struct Pool {
     near: Vec<TcpStream>,
     active: Vec<TcpStream>,
@@ -38,7 +39,7 @@ pub(crate) struct Pool {
     far_side: Option<JoinHandle<Result<()>>>,
 }
 
-/// How many connections fit under the limit on descriptors.
+/// How many connections are possible within the limit on descriptors.
 pub(crate) fn capacity() -> Result<usize> {
     let limit = sys::raise_descriptor_limit().context("RLIMIT_NOFILE")?;
     Ok(usize::try_from(limit.saturating_sub(RESERVE + ACTIVE as u64)).unwrap_or(usize::MAX))
@@ -55,7 +56,7 @@ impl Pool {
         let mut active = Vec::new();
         for _ in 0..size.min(ACTIVE) {
             let far = connect(address)?;
-            // A small limit on descriptors leaves no such numbers.
+            // With a small limit on descriptors such numbers do not exist.
             let moved = fcntl_dupfd_cloexec(&far, FAR_FD_MIN);
             active.push(moved.map_or(far, TcpStream::from));
             near.push(accept(&listener)?);
@@ -83,7 +84,7 @@ impl Pool {
         Ok(Self { near, active, orders: Some(orders), reports, far_side: Some(far_side) })
     }
 
-    /// The near ends, to be waited for.
+    /// The near ends, on which the mechanisms wait.
     pub(crate) fn near(&self) -> &[TcpStream] {
         &self.near
     }
@@ -95,14 +96,14 @@ impl Pool {
         assert_eq!(sent.expect("a byte is sent"), 1);
     }
 
-    /// Takes what [`Pool::send`] sent to `index`.
+    /// Reads the byte that [`Pool::send`] sent to `index`.
     #[inline]
     pub(crate) fn receive(&self, index: usize) {
         let taken = sys::recv(self.near[index].as_fd(), &mut [0; 64]);
         assert!(taken.expect("a byte is there") > 0);
     }
 
-    /// How many [`Pool::send`] may make ready.
+    /// How many near ends [`Pool::send`] can make ready.
     pub(crate) fn active(&self) -> usize {
         self.active.len()
     }
@@ -120,7 +121,7 @@ impl Pool {
         Ok(own + self.reports.recv().context("the far side is gone")?)
     }
 
-    /// Takes what [`Pool::send_to_all`] sent to the first `count`.
+    /// Reads the bytes that [`Pool::send_to_all`] sent to the first `count`.
     pub(crate) fn drain(&self, count: usize) -> Result<()> {
         let mut scratch = [0; 4096];
         for near in &self.near[..count] {
@@ -137,7 +138,7 @@ impl Pool {
 
 impl Drop for Pool {
     fn drop(&mut self) {
-        // The far side ends when no more orders can come.
+        // The far side ends when its channel of commands is closed.
         self.orders = None;
         if let Some(Ok(Err(error))) = self.far_side.take().map(JoinHandle::join) {
             eprintln!("the far side: {error:#}");
@@ -155,12 +156,13 @@ fn connect(address: SocketAddr) -> Result<TcpStream> {
     let far = TcpStream::connect(address).context("connect")?;
     fcntl_setfd(&far, FdFlags::CLOEXEC)?;
     far.set_nodelay(true)?;
-    // Reset at the end: twenty thousand connections in TIME_WAIT would be in the next run's way.
+    // The connection is reset at its end: twenty thousand connections in TIME_WAIT would disturb the
+    // next run.
     set_socket_linger(&far, Some(Duration::ZERO))?;
     Ok(far)
 }
 
-/// The other end of the connections: opens `count` of them, then writes a byte to as many as each
+/// Runs the other end of the connections: opens `count` of them, then writes a byte to as many as each
 /// command says.
 fn hold_far_ends(
     address: SocketAddr,

@@ -11,16 +11,16 @@ use pollux_event::{Error, MechanismSpec, registry};
 use pollux_lab::statistics::{Compare, Estimate, estimate, paired};
 use std::time::Duration;
 
-/// The sets in which interests are changed: what a change costs may grow with the set.
+/// The sizes of the sets in which interests are changed: the cost of a change may grow with the set.
 const CHANGE_SETS: [usize; 2] = [1_000, 10_000];
 
 /// How many interests are changed before a wait.
 const CHANGED: [usize; 3] = [1, 16, 256];
 
-/// What all are compared with.
+/// The mechanism that all others are compared with.
 pub(crate) const REFERENCE: &str = "epoll";
 
-/// What is to be measured.
+/// The variants and cases to measure.
 pub(crate) struct Plan {
     pub(crate) variants: Vec<MechanismSpec>,
     pub(crate) sizes: Vec<usize>,
@@ -30,15 +30,15 @@ pub(crate) struct Plan {
     pub(crate) slice: Duration,
 }
 
-/// One variant in one case.
+/// The result of one variant in one case.
 pub(crate) struct Figure {
     pub(crate) case: &'static str,
-    /// Connections.
+    /// The number of connections.
     pub(crate) n: usize,
-    /// Changes before a wait.
+    /// The number of changes before a wait.
     pub(crate) changed: Option<usize>,
     pub(crate) name: String,
-    /// Nanoseconds, one a round.
+    /// Nanoseconds, one value per round.
     pub(crate) samples_ns: Vec<f64>,
     pub(crate) ns: Estimate,
     pub(crate) ratio: Option<Estimate>,
@@ -47,7 +47,7 @@ pub(crate) struct Figure {
 /// The results.
 pub(crate) struct Results {
     pub(crate) figures: Vec<Figure>,
-    /// What could not be measured, and why.
+    /// The measurements that were not possible, each with its reason.
     pub(crate) notes: Vec<String>,
     pub(crate) rounds: usize,
     pub(crate) slice: Duration,
@@ -55,14 +55,14 @@ pub(crate) struct Results {
 
 #[cfg(test)]
 impl Results {
-    /// For the tests: these figures, as if they had been measured.
+    /// For the tests: results with these figures, as if they had been measured.
     pub(crate) fn of(figures: Vec<Figure>) -> Self {
         Self { figures, notes: vec![], rounds: 6, slice: Duration::ZERO }
     }
 }
 
 impl Plan {
-    /// Every mechanism that this kernel offers, each with its ablation that matters here.
+    /// Every mechanism that this kernel offers, each with the ablation that matters here.
     pub(crate) fn full() -> Result<Self> {
         let mut variants = Vec::new();
         for description in registry::ALL {
@@ -84,7 +84,7 @@ impl Plan {
         })
     }
 
-    /// A second of it, for the tests; only what is available.
+    /// A plan that takes a second, for the tests; it has only available mechanisms.
     #[cfg(test)]
     pub(crate) fn tiny() -> Result<Self> {
         let mut plan = Self {
@@ -120,7 +120,7 @@ pub(crate) fn run(plan: &Plan) -> Result<Results> {
     let cases: Vec<_> = waits.chain(changes).chain(all).collect();
 
     let steps = cases.len() * plan.rounds * 2 * (variants.len() + 1);
-    // Draws nothing unless standard error is a terminal.
+    // The progress bar is drawn only if standard error is a terminal.
     let progress = ProgressBar::new(steps as u64)
         .with_style(ProgressStyle::with_template("{bar:40} {percent:>3} % {msg} {eta}")?);
     for case in cases {
@@ -156,8 +156,8 @@ fn variants_that_work(plan: &Plan, notes: &mut Vec<String>) -> Result<Vec<Mechan
     Ok(variants)
 }
 
-/// The two measurements of each round, together: cost, and cost of arrival where there is one.
-/// The first row is the work without a mechanism; a variant that does not fit has an empty one.
+/// The results of each round, from its two measurements: cost, and cost of arrival if the case has one.
+/// The first row is the work without a mechanism; the row of a variant that does not fit is empty.
 type RoundSamples = Vec<Vec<(f64, Option<f64>)>>;
 
 fn rounds(
@@ -218,7 +218,7 @@ fn summarise(
             let Some(ns) = estimate(&samples_ns) else { return };
             let pairs = samples_ns.iter().zip(&references);
             let pairs = pairs.map(|(&ns, &reference)| (Some(ns), Some(reference)));
-            // A ratio to what is lost in the noise means nothing.
+            // A ratio to a reference that is lost in the noise has no meaning.
             let ratio = paired(pairs, Compare::Ratio).filter(|_| is_above_nothing(&references));
             figures.push(Figure {
                 case,
@@ -239,14 +239,14 @@ fn summarise(
     }
 }
 
-/// Whether the `values` are above zero by more than chance. Six, the fewest that have an interval, have
-/// their range; so fewer count as if that were theirs.
+/// Whether the `values` are above zero by more than chance. Six values, the fewest that have an
+/// interval, have their range as the interval; with fewer values the range is used in the same way.
 fn is_above_nothing(values: &[f64]) -> bool {
     let interval = estimate(values).and_then(|estimate| estimate.rank);
     interval.map_or_else(|| values.iter().all(|&value| value > 0.0), |interval| interval.low > 0.0)
 }
 
-/// What a row cost in each round above the work without a mechanism in the same round.
+/// The cost of a row in each round, above the cost of the work without a mechanism in the same round.
 fn above_none(measured: &RoundSamples, row: usize) -> Vec<f64> {
     measured[row].iter().zip(&measured[0]).map(|((ns, _), (none, _))| ns - none).collect()
 }

@@ -1,13 +1,14 @@
 //! `devpoll`: /dev/poll of Provos and Lever (provos §3), from the kernel module `kmod/devpoll`.
 //!
 //! The kernel keeps the interest set, which write(2) of an array of `pollfd` changes. Hints from the
-//! sockets show a wait which entries to examine. Level-triggered.
+//! sockets tell a wait which entries to examine. Level-triggered.
 //!
 //! # Changes
 //! Additions, modifications and removals are gathered until the next wait. With `update=separate`
 //! one write(2) sends them before the ioctl(2) that waits, the pair of calls that the paper
 //! discusses (§6). With `update=combined` one ioctl sends them and waits, as §6 suggests. Several
-//! changes of one descriptor are sent as one, or not at all if they restore what the kernel has.
+//! changes of one descriptor are sent as one, or not at all if they restore the kernel's present
+//! interest.
 //!
 //! # Closing
 //! A hinted descriptor that is closed posts no hint: its entry would stay in the set and could be
@@ -72,7 +73,7 @@ choice! {
 }
 
 choice! {
-    /// How changes of interest go to the kernel.
+    /// How changes of interest are sent to the kernel.
     Update {
         /// By a write(2) before the wait.
         Separate = "separate",
@@ -109,16 +110,16 @@ own_options! {
 /// event buffer holds 512.
 const BATCH: usize = 1024;
 
-/// An open /dev/poll and what its set contains.
+/// An open /dev/poll and the contents of its set.
 #[derive(Debug)]
 pub struct DevPoll {
     device: OwnedFd,
     registrations: Registrations,
     changes: ChangesByNumber,
-    /// Changes on their way to the kernel, oldest first; kept if they could not be sent.
+    /// Changes that are being sent to the kernel, oldest first; kept if they could not be sent.
     batch: Vec<PollFd>,
     results: ResultSpace,
-    /// How many results the last wait found, and which one is next.
+    /// How many results the last wait found, and the index of the next one.
     found: usize,
     next: usize,
     setup: Setup,
@@ -129,7 +130,7 @@ pub struct DevPoll {
     waker: Option<Waker>,
 }
 
-/// What the options select.
+/// The settings that the options select.
 #[derive(Clone, Copy, Debug)]
 struct Setup {
     mapped: bool,
@@ -200,7 +201,7 @@ fn change(fd: RawFd, interest: Option<Interest>) -> PollFd {
 }
 
 impl DevPoll {
-    /// What is registered; for `hybrid`, which keeps no table of its own.
+    /// The registrations; for `hybrid`, which has no table of its own.
     #[inline]
     pub(super) fn registrations(&self) -> &Registrations {
         &self.registrations

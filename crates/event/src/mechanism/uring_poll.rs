@@ -1,18 +1,18 @@
 //! `uring-poll`: readiness from a ring shared with the kernel; io_uring's multishot poll
 //! (IORING_OP_POLL_ADD with IORING_POLL_ADD_MULTI, Linux 5.13; io_uring_enter(2)).
 //!
-//! What /dev/poll aimed at (provos §3): the kernel keeps the interest set, changes are gathered and
-//! sent with the wait (its "future work"), and results appear in shared memory. Each descriptor has
-//! one armed request that completes once per arrival, so the semantics are edge-triggered.
+//! It is the goal of /dev/poll (provos §3): the kernel keeps the interest set, changes are gathered and
+//! sent with the wait (the paper's "future work"), and results appear in shared memory. Each descriptor
+//! has one armed request that completes once per arrival, so the semantics are edge-triggered.
 //!
 //! # Completions that need work
-//! - A request may end: its completion lacks IORING_CQE_F_MORE because the completion queue was
-//!   full, or because the thread that armed it is gone. The next wait arms it again, and it reports
-//!   at once if the descriptor is ready, so no event is lost.
+//! - A request may end: its completion lacks IORING_CQE_F_MORE because the completion queue was full,
+//!   or because the thread that armed it has ended. The next wait arms it again, and it reports at once
+//!   if the descriptor is ready, so no event is lost.
 //! - Regular files have no wait queue: their request ends at once. They are refused as with epoll,
 //!   but the refusal arrives as an event of the next wait.
-//! - The completion queue may overflow. The kernel keeps what did not fit, and the next wait
-//!   fetches it.
+//! - The completion queue may overflow. The kernel keeps the completions that did not fit, and the next
+//!   wait fetches them.
 //! - The user data is the token. A completion of a registration that has ended is recognised by its
 //!   generation and dropped.
 //!
@@ -107,7 +107,7 @@ pub struct UringPoll {
     registrations: Registrations,
     ring: Ring,
     setup: RingSetup,
-    /// What is armed, and what must be armed or changed.
+    /// The armed requests, and those that must be armed or changed.
     changes: ChangesByToken,
     /// Cancellations in the submission queue. Each posts at least one completion that a wait must
     /// not count.
@@ -304,7 +304,7 @@ impl UringPoll {
             let entered = self.ring.enter(wanted, timeout);
             return self.ignore_expected_errors(entered);
         }
-        // With deferred work the ring's flags do not show all that is held back.
+        // With deferred work the ring's flags do not show all completions that are held back.
         let to_fetch = completed == 0 && (self.setup.defer || self.ring.holds_back());
         if to_fetch || self.ring.queued() > 0 { self.enter_now() } else { Ok(()) }
     }
@@ -351,8 +351,8 @@ impl UringPoll {
     #[cold]
     fn poll_failed(&mut self, token: Token, completion: Completion) -> Option<Event> {
         if completion.result == -libc::ECANCELED {
-            // The registration is live, so this is not our cancellation: the thread that armed it
-            // is gone.
+            // The registration has not ended, so this is not our cancellation: the thread that armed
+            // the request has ended.
             self.rearm_count += 1;
             self.changes.queue(token);
             return None;

@@ -1,7 +1,7 @@
-//! Random sequences of everything at once, against a model that knows what must be reported.
+//! Random sequences of all operations, compared with a model of the events that must be reported.
 //!
-//! The truth about readiness is poll(2); the model adds which events are *owed*: with level-triggering
-//! everything that is ready; with edges everything that became ready, or was registered again, since
+//! poll(2) gives the true readiness. The model adds which events are *owed*: with level-triggering,
+//! everything that is ready; with edges, everything that became ready, or was registered again, since
 //! the last report.
 
 use crate::{
@@ -37,7 +37,7 @@ enum Operation {
     Add(usize, u8),
     Modify(usize, u8),
     Remove(usize),
-    /// Through the mechanism when registered, else plainly.
+    /// Through the mechanism if the slot is registered, otherwise with close(2) alone.
     Close(usize),
     Send(usize),
     ReadSome(usize),
@@ -47,9 +47,9 @@ enum Operation {
     FarShutdown(usize),
     FarClose(usize),
     Wake,
-    /// One wait of zero, of whose events at most this many are taken.
+    /// One wait with a timeout of zero, from which at most this many events are taken.
     Glance(usize),
-    /// Waits until all that is owed has been reported.
+    /// Waits until all owed events have been reported.
     Quiesce,
 }
 
@@ -78,11 +78,10 @@ struct Slot {
     near: OwnedFd,
     far: Option<OwnedFd>,
     registered: Option<(Token, Interest)>,
-    /// With edges: something to read, or to write, has come up since the last report of it.
+    /// With edges: the directions that became ready since their last report.
     owed: Readiness,
-    /// The near end's buffer was full since the last report that it may be written. (A report that
-    /// it may be written can come before anybody has drained the far end: the kernel's own buffers
-    /// take some more.)
+    /// The near end's buffer was full since the last report of writability. (Such a report can come
+    /// before the far end is drained: the kernel's own buffers take some more bytes.)
     blocked: bool,
     /// The far end has sent its end of stream: its close is no second arrival.
     ended: bool,
@@ -96,7 +95,7 @@ impl Slot {
         Readiness::from_poll_bits(u32::from(bits.bits()))
     }
 
-    /// What must still be reported now.
+    /// The readiness that must still be reported now.
     fn due(&self, edge: bool) -> Readiness {
         let Some((_, interest)) = self.registered else { return Readiness::empty() };
         let ready = self.ready(interest);
@@ -110,7 +109,7 @@ impl Slot {
         if edge { due & self.owed } else { due }
     }
 
-    /// Adding and modifying owe a report of whatever is ready.
+    /// Adding and modifying owe a report of all present readiness.
     fn register(&mut self, token: Token, interest: Interest) {
         self.registered = Some((token, interest));
         self.owed = Readiness::READABLE | Readiness::WRITABLE;
@@ -121,7 +120,7 @@ struct ModelState<'a, M> {
     fixture: Fixture<M>,
     subject: &'a Subject,
     slots: [Option<Slot>; SLOTS],
-    /// Reported since the last wait's beginning, for level-triggering.
+    /// The readiness reported since the beginning of the last wait, for level-triggering.
     seen: [Readiness; SLOTS],
 }
 
@@ -210,7 +209,7 @@ impl<M: Mechanism> ModelState<'_, M> {
             }
             (Operation::DrainFar(_), _) => {
                 let Some(far) = &slot.far else { return Ok(()) };
-                // TCP sends what it held back as the far end reads.
+                // TCP sends the data that it held back as the far end reads.
                 let until = Instant::now() + patience();
                 loop {
                     drain(far);
@@ -241,7 +240,7 @@ impl<M: Mechanism> ModelState<'_, M> {
         Ok(())
     }
 
-    /// One wait, of whose events at most `most` are taken.
+    /// One wait, from which at most `most` events are taken.
     fn wait(&mut self, time: Duration, most: usize) -> Result<(), TestCaseError> {
         self.fixture.wait(Some(time))?;
         for _ in 0..most {
@@ -260,8 +259,8 @@ impl<M: Mechanism> ModelState<'_, M> {
                 what |= Readiness::WRITABLE;
             }
             if !self.subject.is_edge() {
-                // The test alone reads and writes: a level cannot be spurious when its event was made
-                // in this very wait.
+                // Only the test reads and writes, so a level-triggered event that was made in this very
+                // wait cannot be spurious.
                 let ready = slot.ready(interest);
                 prop_assert!(
                     ready.is_readable() || !what.contains(Readiness::READABLE),
@@ -325,7 +324,7 @@ pub fn random_sequences<M: Mechanism>(subject: &Subject) {
             slots: Default::default(),
             seen: [Readiness::empty(); SLOTS],
         };
-        // Long sequences are rare: let all of them begin with something to break.
+        // Long sequences are rare, so each begins with open and registered slots.
         let begin =
             (0..SLOTS).flat_map(|slot| [Operation::Open(slot, slot == 0), Operation::Add(slot, 1)]);
         for operation in begin.chain(operations) {

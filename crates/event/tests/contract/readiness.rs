@@ -1,4 +1,4 @@
-//! Ready when added, level and edge, partial reads, both directions.
+//! Tests of readiness at registration, level and edge, partial reads, and both directions.
 
 use crate::{
     fixture::{BROKEN_SILENCE, Fixture},
@@ -9,7 +9,7 @@ use pollux_testkit::{Pair, drain, fill, pairs::End, poll_now};
 use rustix::event::PollFlags;
 use std::time::{Duration, Instant};
 
-/// Why a mechanism may report something twice.
+/// The reason why a mechanism may report an event twice.
 const RESTLESS: &str = "with these options it changes sides at once, and reports again then";
 
 const BOTH: Interest = Interest::READ.union(Interest::WRITE);
@@ -119,8 +119,8 @@ pub fn writable_when_added<M: Mechanism>(subject: &Subject) {
     assert!(!found.contains(Readiness::READABLE), "{found:?}");
 }
 
-/// A socket is nearly always writable: a registration for reads must not report it, nor the other way
-/// round.
+/// A socket is nearly always writable: a registration for reads must not report that, and a
+/// registration for writes must not report readability.
 pub fn only_the_interest_is_reported<M: Mechanism>(subject: &Subject) {
     let mut fixture = Fixture::<M>::new(subject);
     let (reads, writes) = (Pair::unix(), Pair::unix());
@@ -138,8 +138,9 @@ pub fn only_the_interest_is_reported<M: Mechanism>(subject: &Subject) {
     assert!(!found.contains(Readiness::WRITABLE), "{found:?}");
 }
 
-/// Fills until nothing is reported any more. TCP may find room by itself a moment after it had none,
-/// as its far end takes what was on its way: to report that is right, if there was room.
+/// Fills until no event is reported any more. TCP may find room by itself a moment after the socket was
+/// full, because its far end takes bytes that were in flight: an event is then correct, if there was
+/// room.
 fn fill_until_silence<M: Mechanism>(fixture: &mut Fixture<M>, pair: &Pair) {
     let until = Instant::now() + crate::fixture::patience();
     fill(&pair.near);
@@ -163,7 +164,8 @@ pub fn writable_after_full_buffer_drains<M: Mechanism>(subject: &Subject) {
         fixture.expect_writable(token);
         for _ in 0..2 {
             fill_until_silence(&mut fixture, &pair);
-            // What TCP holds back goes out only as the far end reads: read until there is room.
+            // TCP sends the bytes that it holds back only as the far end reads: read until there is
+            // room.
             let until = Instant::now() + crate::fixture::patience();
             while poll_now(&pair.near, PollFlags::OUT).is_empty() {
                 assert!(Instant::now() < until, "the far end drained and there is no room");
@@ -203,7 +205,7 @@ pub fn undrained_events_are_not_lost<M: Mechanism>(subject: &Subject) {
         if !seen.contains(&event.token) {
             seen.push(event.token);
         }
-        // Level-triggered mechanisms would otherwise report the same one for ever.
+        // Level-triggered mechanisms would otherwise report the same descriptor for ever.
         let index = tokens.iter().position(|&token| token == event.token).expect("a known token");
         drain(&pairs[index].near);
     }

@@ -27,7 +27,7 @@ use crate::{
 /// Properties of the request that determine how its reply is read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RequestInfo {
-    /// The method was HEAD, so the reply has no content whatever its fields are (§6.3).
+    /// The method was HEAD, so the reply has no content, regardless of its fields (§6.3).
     pub head: bool,
     /// The request had `Upgrade`, so 101 is a valid reply. Otherwise 101 is
     /// [`ReplyError::Unsolicited`].
@@ -73,7 +73,7 @@ impl<'b> ReplyHead<'b> {
     pub fn forwarded(&self) -> impl Iterator<Item = Field<'b>> + Clone + use<'b> {
         let section = self.section;
         let lines = |section| Fields::new(section).filter(|field| field.is(b"connection"));
-        // Usually there is at most one `Connection` line; then no field costs another pass.
+        // Usually there is at most one `Connection` line; then no field needs another pass.
         let first = lines(section).next().map_or(&[][..], |line| line.value);
         let rest = if lines(section).nth(1).is_some() { section } else { &[][..] };
         Fields::new(section).filter(move |field| {
@@ -237,7 +237,7 @@ impl Reader {
         }
     }
 
-    /// Ends the reader and returns its memory for another one, with whatever it holds.
+    /// Ends the reader and returns its memory for another one; the bytes in it are not cleared.
     pub fn into_buffer(self) -> Vec<u8> {
         self.head_buffer.into_memory()
     }
@@ -402,7 +402,7 @@ impl HeadInfo {
         let Some(line) = StatusLine::parse(head_bytes, limits.request_line)? else {
             return Ok(None);
         };
-        // As a number it would have fewer digits than a status line requires.
+        // As a number it would have fewer digits than the three that a status line requires.
         if line.status < 100 {
             return Err(ReplyError::StatusLine);
         }

@@ -1,4 +1,4 @@
-//! What all threads of a run share.
+//! The data that all threads of a run share.
 
 use super::{config::PushConfig, payload::Payloads};
 use crate::{
@@ -18,7 +18,7 @@ use std::{
     time::{Instant, SystemTime},
 };
 
-/// A run, prepared. Times are nanoseconds from the origin.
+/// A prepared run. Times are nanoseconds from the origin.
 pub(crate) struct PushPlan {
     pub(crate) config: PushConfig,
     pub(crate) destination: SocketAddr,
@@ -31,29 +31,29 @@ pub(crate) struct PushPlan {
     pub(crate) schedule: Schedule,
     pub(crate) payloads: Payloads,
     pub(crate) origin: Instant,
-    /// The same instant by the calendar clock.
+    /// The origin by the calendar clock.
     pub(crate) origin_time: SystemTime,
     pub(crate) progress: Arc<RunProgress>,
 }
 
-/// What threads say to each other.
+/// The counters and flags by which the threads of a run inform each other.
 #[derive(Debug, Default)]
 pub(crate) struct RunProgress {
-    /// When the schedule begins; 0 before that is known.
+    /// The start of the schedule; 0 until it is known.
     pub(crate) start_ns: AtomicU64,
-    /// Subscribers that have a stream.
+    /// Subscribers whose stream is open.
     pub(crate) held: AtomicUsize,
     /// Deliveries so far.
     pub(crate) delivered: AtomicU64,
-    /// Publications that were sent, that were acknowledged, and that failed.
+    /// Publications that were sent, acknowledged, and failed.
     pub(crate) sent: AtomicU64,
     pub(crate) acknowledged: AtomicU64,
     pub(crate) failed: AtomicU64,
-    /// Threads whose subscribers have everything that they can get.
+    /// Threads whose subscribers have received everything that they can get.
     pub(crate) complete_threads: AtomicUsize,
     /// All publications of this process have an outcome.
     pub(crate) is_published: AtomicBool,
-    /// The run is over before its time: a thread has failed.
+    /// The run ends early: a thread has failed.
     pub(crate) is_broken: AtomicBool,
     /// The last reason why a stream could not be opened.
     pub(crate) last_failure: Mutex<Option<(Failure, String)>>,
@@ -63,7 +63,7 @@ impl PushPlan {
     /// Draws the schedule, resolves the names and writes the request.
     ///
     /// # Errors
-    /// A name does not resolve; what the configuration's check refuses.
+    /// A name does not resolve; the errors of the configuration's check.
     pub(crate) fn new(config: &PushConfig, run: u32) -> Result<Self> {
         let destination = target::resolve(&config.url.host, config.url.port)?;
         if let Some(sources) = config.sources {
@@ -90,13 +90,13 @@ impl PushPlan {
         })
     }
 
-    /// The time.
+    /// The current time.
     #[inline]
     pub(crate) fn now_ns(&self) -> u64 {
         self.origin.elapsed().as_nanos() as u64
     }
 
-    /// When the schedule begins, once that is known.
+    /// The start of the schedule, once it is known.
     #[inline]
     pub(crate) fn start_ns(&self) -> Option<u64> {
         match self.progress.start_ns.load(Relaxed) {
@@ -105,7 +105,7 @@ impl PushPlan {
         }
     }
 
-    /// When the last publication is due, from the start of the schedule.
+    /// The scheduled time of the last publication, from the start of the schedule.
     pub(crate) fn last_ns(&self) -> u64 {
         self.schedule.at(self.schedule.len().saturating_sub(1)).unwrap_or(0)
     }
@@ -116,12 +116,12 @@ impl PushPlan {
         scheduled_ns >= nanoseconds(self.config.warmup)
     }
 
-    /// Whether the process's threads are to end, whatever is missing.
+    /// Whether the process's threads must end, regardless of missing deliveries.
     pub(crate) fn is_stopped(&self, stop: &AtomicBool) -> bool {
         stop.load(Relaxed) || self.progress.is_broken.load(Relaxed)
     }
 
-    /// Notes why a stream could not be opened.
+    /// Stores the reason why a stream could not be opened.
     pub(crate) fn note_failure(&self, kind: Failure, reason: impl FnOnce() -> String) {
         if let Ok(mut last) = self.progress.last_failure.lock() {
             *last = Some((kind, reason()));

@@ -25,7 +25,7 @@ struct Functions<H> {
     byte: H,
 }
 
-/// What the library reports.
+/// The data that the library reports.
 #[derive(Debug)]
 pub(super) struct MpiJob {
     pub(super) rank: u32,
@@ -43,11 +43,11 @@ impl MpiLibrary {
     /// Loads the library `name`, a file or a name for the dynamic linker.
     ///
     /// # Errors
-    /// The dynamic linker's error, which names what is missing.
+    /// The dynamic linker's error, which names the missing file or symbol.
     pub(super) fn open(name: &str) -> Result<Self> {
-        // SAFETY: loading runs the library's constructors; it is the MPI library that the launcher
-        // or the user names, whose constructors are meant to run in any program. RTLD_GLOBAL: Open
-        // MPI's own plugins look for its symbols in the process.
+        // SAFETY: loading runs the library's constructors; it is the MPI library that the launcher or
+        // the user names, whose constructors are meant to run in any program. RTLD_GLOBAL is needed
+        // because Open MPI's own plugins look for its symbols in the process.
         let library = unsafe { Library::open(Some(name), RTLD_NOW | RTLD_GLOBAL) }?;
         Ok(Self(Box::leak(Box::new(library))))
     }
@@ -66,8 +66,8 @@ impl MpiLibrary {
         let library = self.0;
         let version = version(library)?;
         let object = |symbol: &[u8]| {
-            // SAFETY: the symbols are variables; their addresses are what Open MPI's mpi.h takes as
-            // handles, and nothing is read through them here. No other ABI has them.
+            // SAFETY: the symbols are variables; Open MPI's mpi.h uses their addresses as handles, and
+            // nothing is read through them here. No other ABI has them.
             unsafe { library.get::<*mut c_void>(symbol) }.map(|object| object.as_raw_ptr())
         };
         if let (Ok(world), Ok(byte)) =
@@ -85,8 +85,8 @@ impl MpiLibrary {
 fn version(library: &Library) -> Result<String> {
     let mut text = vec![0u8; VERSION_BYTES];
     let mut length: c_int = 0;
-    // SAFETY: MPI-3.0 §8.1.1: MPI_Get_library_version(char *, int *) may be called before
-    // MPI_Init; the buffer is as long as the longest that any of the libraries writes.
+    // SAFETY: MPI-3.0 §8.1.1: MPI_Get_library_version(char *, int *) may be called before MPI_Init; the
+    // buffer is as long as the longest text of any of the libraries.
     let code = unsafe {
         let call = library
             .get::<unsafe extern "C" fn(*mut c_char, *mut c_int) -> c_int>(
@@ -141,12 +141,12 @@ impl<H: Copy> Functions<H> {
         ok("MPI_Comm_size", unsafe { (self.size)(self.world, &raw mut size) })?;
         // An error is reported after the broadcast, in which all other ranks wait for this one.
         let made = if rank == 0 { make_rendezvous(rendezvous) } else { Ok(()) };
-        // SAFETY: the buffer has `length` bytes, on every rank as many.
+        // SAFETY: the buffer has `length` bytes, the same number on every rank.
         let code = unsafe {
             (self.broadcast)(rendezvous.as_mut_ptr().cast(), length, self.byte, 0, self.world)
         };
         ok("MPI_Bcast", code)?;
-        // SAFETY: every rank calls it once, and nothing of MPI is called after it.
+        // SAFETY: every rank calls it once, and no MPI function is called after it.
         ok("MPI_Finalize", unsafe { (self.finalize)() })?;
         made?;
         Ok(MpiJob {

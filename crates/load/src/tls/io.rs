@@ -1,4 +1,4 @@
-//! What a connection does: its handshake, and then records.
+//! The input and output of a TLS connection: its handshake, and then records.
 
 use super::{Extra, HandshakeEnd, TlsConnections, TlsError};
 use pollux_sys as sys;
@@ -9,10 +9,10 @@ use std::{
 };
 
 impl TlsConnections {
-    /// Begins the handshake of a connection whose TCP handshake is over. Nothing is sent yet.
+    /// Begins the handshake of a connection whose TCP handshake is complete. Nothing is sent yet.
     ///
     /// # Errors
-    /// There is no memory for it.
+    /// Out of memory.
     pub(crate) fn begin(&mut self, fd: RawFd) -> io::Result<()> {
         let handshake = Handshake::client(self.config.clone(), self.plan.name.clone());
         let mut handshake =
@@ -24,10 +24,10 @@ impl TlsConnections {
         self.sessions.insert(fd as usize, Box::new(Extra { handshake, output, ..Extra::default() }))
     }
 
-    /// Goes on with a handshake; `scratch` is overwritten.
+    /// Continues a handshake; `scratch` is overwritten.
     ///
     /// # Errors
-    /// `WouldBlock` until it is over; why it has failed.
+    /// `WouldBlock` until it is complete; the reason when it has failed.
     pub(crate) fn handshake(
         &mut self,
         socket: BorrowedFd<'_>,
@@ -73,7 +73,7 @@ impl TlsConnections {
         extra.input = established.input;
         let tickets = established.tickets.filter(|_| self.plan.options.resumes);
         extra.tickets = tickets.map(Box::new);
-        // What does not leave now, leaves before the first request.
+        // Output that cannot be sent now is sent before the first request.
         match flush(socket, &mut extra.output) {
             Err(error) if error.kind() != io::ErrorKind::WouldBlock => return Err(error),
             _ => {}
@@ -90,11 +90,11 @@ impl TlsConnections {
         }
     }
 
-    /// Sends plaintext, and returns how much of it has left. What remains must be offered again: part of
-    /// it may be sealed already.
+    /// Sends plaintext, and returns how many bytes of it were sent. The remaining bytes must be passed
+    /// again: part of them may be sealed already.
     ///
     /// # Errors
-    /// send(2); `WouldBlock` when nothing has left.
+    /// send(2); `WouldBlock` when nothing was sent.
     pub(crate) fn send(&mut self, socket: BorrowedFd<'_>, bytes: &[u8]) -> io::Result<usize> {
         let number = socket.as_raw_fd() as usize;
         let Some((session, extra)) = self.sessions.get_mut(number) else {
@@ -104,7 +104,7 @@ impl TlsConnections {
             return Err(io::ErrorKind::WouldBlock.into());
         }
         if session.has_sent_close() {
-            // A bad record came right behind a response: the alert has ended the connection.
+            // A bad record arrived immediately after a response: the alert has ended the connection.
             return Err(io::ErrorKind::BrokenPipe.into());
         }
         if let Some(extra) = extra {
@@ -140,7 +140,7 @@ impl TlsConnections {
     /// close_notify, `UnexpectedEof` an end without it.
     ///
     /// # Errors
-    /// recv(2); `WouldBlock` when nothing has come; a record that cannot be opened.
+    /// recv(2); `WouldBlock` when nothing was received; a record that cannot be opened.
     pub(crate) fn receive(
         &mut self,
         socket: BorrowedFd<'_>,
@@ -158,7 +158,7 @@ impl TlsConnections {
             return Ok(0);
         }
         let keys = self.keys.keys_of(number, session);
-        // Plaintext is in front, then what is not opened yet.
+        // The buffer contains plaintext first, then received bytes that are not opened yet.
         let (mut plain, mut start, mut end) = (0, 0, 0);
         if let Some(extra) = extra {
             end = extra.input.len();
@@ -231,7 +231,7 @@ impl TlsConnections {
         }
         match outcome {
             outcome if plain == 0 => outcome.map(|()| 0),
-            // The end or the error comes with the next call, unless the socket is just drained.
+            // The next call returns the end or the error, unless the socket is only drained.
             outcome => {
                 self.may_have_more =
                     !matches!(&outcome, Err(e) if e.kind() == io::ErrorKind::WouldBlock);
@@ -261,10 +261,10 @@ impl TlsConnections {
     }
 }
 
-/// Sends what is kept.
+/// Sends the stored output.
 ///
 /// # Errors
-/// `WouldBlock` while some is left; send(2).
+/// `WouldBlock` if some output remains; send(2).
 fn flush(socket: BorrowedFd<'_>, output: &mut Vec<u8>) -> io::Result<()> {
     while !output.is_empty() {
         match sys::send(socket, output, false) {

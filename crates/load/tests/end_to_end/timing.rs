@@ -1,4 +1,4 @@
-//! What makes an open loop: it does not wait, and its latency runs from the schedule.
+//! Properties of an open loop: it does not wait for replies, and latency counts from the schedule.
 
 use super::{Server, closed, open, run};
 use pollux_load::{
@@ -12,9 +12,9 @@ use std::{
 
 #[test]
 fn a_stall_shows_in_the_latency_of_all_requests_scheduled_meanwhile() {
-    // One connection, 200 requests a second for 2 s; the hundredth is answered after 600 ms.
-    // 120 requests are due meanwhile; a loop that waits would not have sent them, and would see one
-    // slow reply in 400.
+    // One connection, 200 requests a second for 2 s; the hundredth request is answered after 600 ms.
+    // During that time 120 requests are due. A loop that waits would not have sent them, and would see
+    // one slow reply in 400.
     let server = Server::start(|mut peer| {
         let mut number = 0;
         while peer.request().is_some() {
@@ -36,8 +36,8 @@ fn a_stall_shows_in_the_latency_of_all_requests_scheduled_meanwhile() {
     assert!(service.p95 < latency.p90 / 2.0, "and one only: {service:?} {latency:?}");
 }
 
-/// Server and generator on one CPU: the send of a request wakes the server, which may answer before
-/// the send returns. Its time counts from before the send all the same.
+/// Server and generator share one CPU: the send of a request wakes the server, which may answer before
+/// the send returns. The service time must still count from before the send.
 #[test]
 fn the_service_time_of_a_new_connection_begins_before_the_send() {
     use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
@@ -45,7 +45,7 @@ fn the_service_time_of_a_new_connection_begins_before_the_send() {
     let cpu = (0..CpuSet::MAX_CPU).find(|&cpu| allowed.is_set(cpu)).unwrap();
     let mut one = CpuSet::new();
     one.set(cpu);
-    // The threads that this one starts have its CPU.
+    // Threads that this thread starts inherit its CPU.
     sched_setaffinity(None, &one).unwrap();
     let work = Duration::from_millis(2);
     let server = Server::start(move |mut peer| {
@@ -60,7 +60,7 @@ fn the_service_time_of_a_new_connection_begins_before_the_send() {
     config.cpus = vec![cpu];
     let report = run(&config);
     assert_eq!(report.requests.completed, 100);
-    // The histogram's resolution is a thousandth.
+    // The histogram's resolution is 0.1 %.
     assert!(report.service_us.min >= 1995.0, "{:?}", report.service_us);
 }
 
@@ -70,12 +70,12 @@ fn a_server_that_never_answers_does_not_slow_the_schedule() {
     let mut config = open(&server, 100);
     config.timeout = Duration::from_millis(1500);
     let report = run(&config);
-    // All were sent although not one reply came; in a loop that waits the first would have
-    // held all others up.
+    // All requests were sent although no reply arrived; in a loop that waits, the first request would
+    // have delayed all others.
     assert_eq!(report.requests.sent, 100);
     assert_eq!(server.counters.connections(), 100);
     assert_eq!(report.errors["timeout"], 100);
-    // Half a second of schedule and the last request's patience.
+    // Half a second of schedule and the timeout of the last request.
     assert!((1.9..20.0).contains(&report.elapsed_s), "{}", report.elapsed_s);
 }
 
@@ -87,7 +87,8 @@ fn a_request_without_a_free_connection_waits_and_its_latency_counts() {
             peer.reply(200, "x");
         }
     });
-    // 2 connections take 40 a second; 20 requests come within 20 ms, so the last waits 450 ms.
+    // 2 connections serve 40 requests a second; 20 requests arrive within 20 ms, so the last one waits
+    // 450 ms.
     let mut config = open(&server, 20);
     config.pace = Pace::Open { rate_rps: 1000.0, arrivals: Arrivals::Constant };
     config.max_connections = Some(2);
@@ -102,7 +103,7 @@ fn a_request_without_a_free_connection_waits_and_its_latency_counts() {
 #[test]
 fn requests_that_wait_too_long_for_a_connection_time_out() {
     let server = Server::start(|mut peer| peer.hang());
-    // All come at once, so that the first two hold the connections for as long as the others wait.
+    // All requests are due at once, so the first two occupy the connections while the others wait.
     let mut config = open(&server, 30);
     config.pace = Pace::Open { rate_rps: 1e6, arrivals: Arrivals::Constant };
     config.max_connections = Some(2);
@@ -145,7 +146,7 @@ fn a_closed_loop_that_counts_requests_has_a_rate_over_its_whole_time() {
     assert!(rate.samples.len() >= 2 && rate.min > 0.0, "{rate:?}");
 }
 
-/// A server that answers each request 500 ms after it came.
+/// A server that answers each request 500 ms after its arrival.
 fn slow() -> Server {
     Server::start(|mut peer| {
         while peer.request().is_some() {
@@ -155,8 +156,8 @@ fn slow() -> Server {
     })
 }
 
-/// What a server with a fixed delay of half a second answers of 100 requests a second within a
-/// window is known, whatever the window's length: those of all but its last half second.
+/// With a fixed delay of half a second and 100 requests a second, the number of replies within a window
+/// is known for any length of the window: all requests except those of its last half second.
 #[test]
 fn a_known_delay_makes_a_known_rate() {
     let server = slow();
@@ -173,21 +174,21 @@ fn a_known_delay_makes_a_known_rate() {
         assert!((rate.mean - expected).abs() < 1e-9, "{rate:?}");
         report
     };
-    // One run in five must have few late requests: how long the machine delays all processes is not
-    // known. If only whole seconds counted, 20 of the first window's would be missing, and all of the
-    // second's.
+    // At least one run in five must have few late requests, because the delays that the machine causes
+    // are not known. If only whole seconds counted, 20 replies of the first window would be missing,
+    // and all of the second.
     let in_time = |replies: u64, wanted: u64| replies.abs_diff(wanted) <= 15;
     // Requests 0, 10, … ms are answered at 500, 510, … ms.
     for (window_ms, wanted) in [(1_200, 70), (900, 40), (400, 0)] {
         let is_known = || {
             let replies = report_of(window_ms, 0).reply_rate_rps.replies;
-            // No reply comes before its time.
+            // No reply arrives before its time.
             assert!(replies <= wanted, "{replies} of {wanted}");
             in_time(replies, wanted)
         };
         assert!((0..5).any(|_| is_known()), "never {wanted} within {window_ms} ms");
     }
-    // After a warm-up of the delay's length the rate is the schedule's, also in a short window.
+    // After a warm-up as long as the delay, the rate is the schedule's, even in a short window.
     // Requests of the warm-up may be answered in the window.
     let is_warm = || {
         let warmed = report_of(600, 700);
@@ -206,7 +207,7 @@ fn a_known_delay_makes_a_known_rate() {
 
 #[test]
 fn failures_count_as_the_timeout_in_the_second_distribution() {
-    // Of four replies three come at once and one never.
+    // Of four replies, three arrive at once and one never.
     let turn = AtomicUsize::new(0);
     let server = Server::start(move |mut peer| {
         peer.request();
@@ -225,7 +226,7 @@ fn failures_count_as_the_timeout_in_the_second_distribution() {
     assert!(all.p90 >= 1_999_000.0 && all.p99 >= 1_999_000.0, "{all:?}");
     assert!(all.p50 < 1_990_000.0, "{all:?}");
 
-    // One that fails at once was not answered either.
+    // A request that fails at once was not answered either.
     let server = Server::start(|mut peer| drop(peer.request()));
     let report = run(&open(&server, 10));
     assert_eq!(report.errors["closed_early"], 10);
@@ -243,8 +244,8 @@ fn a_closed_loop_that_stalls_says_what_it_left_out() {
         }
     });
     let report = run(&closed(&server, 1, 200));
-    // Of some 2 ms each. A busy machine has longer ones, and other stalls beside this one; but none is
-    // shorter than 1 ms, so that no more can be missing than milliseconds have passed.
+    // Each omission stands for about 2 ms. A busy machine has longer delays and other stalls; but no
+    // delay is shorter than 1 ms, so no more requests can be missing than milliseconds have passed.
     let most = (report.elapsed_s * 1e3) as u64;
     assert!((20..most).contains(&report.omitted_requests), "{}", report.omitted_requests);
     let notes = report.notes.concat();
@@ -269,8 +270,8 @@ fn a_lag_as_long_as_the_latency_makes_the_latencies_invalid() {
     assert!(report.latency_invalid_reason.unwrap().contains("--max-lag-share 0%"));
 }
 
-/// A server whose delays are known has known quantiles: of ten delays from 300 ms to 3 s, taken in
-/// turn, the median is 1.5 s, the 90th percentile 2.7 s and the 99th 3 s.
+/// A server with known delays has known quantiles: of ten delays from 300 ms to 3 s, used in rotation,
+/// the median is 1.5 s, the 90th percentile 2.7 s and the 99th 3 s.
 #[test]
 fn known_delays_have_known_quantiles() {
     const STEP_US: f64 = 300e3;
@@ -284,7 +285,7 @@ fn known_delays_have_known_quantiles() {
         });
         let report = run(&open(&server, 200));
         assert_eq!(report.requests.completed, 200);
-        // A sleep is never shorter than its argument; how much longer it is depends on the machine.
+        // A sleep is never shorter than its argument; the excess depends on the machine.
         let mut is_near = true;
         for times in [report.latency_us, report.latency_with_failures_us] {
             for (us, steps) in [(times.min, 1.0), (times.p50, 5.0), (times.p90, 9.0)] {
@@ -297,13 +298,13 @@ fn known_delays_have_known_quantiles() {
             let (p99, mean) = (times.p99 / STEP_US, times.mean / STEP_US);
             assert!(p99 >= 10.0 * 0.999 && mean >= 5.5 * 0.999, "{times:?}");
         }
-        // Service time counts from when the send is known to be over, which may be late.
+        // Service time counts from the time when the send is known to be complete, which may be late.
         let service = report.service_us;
         for (us, steps) in [(service.p50, 5.0), (service.p90, 9.0)] {
             is_near &= (us / STEP_US - steps).abs() < 0.999;
         }
         is_near
     };
-    // A machine that is quiet for some seconds separates each quantile from the next delay.
+    // On a machine that is quiet for some seconds, each quantile is distinct from the next delay.
     assert!((0..5).any(|_| in_known_bounds()), "never within a step of what is known");
 }

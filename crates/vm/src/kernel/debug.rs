@@ -16,23 +16,23 @@ use std::{
     time::Duration,
 };
 
-/// What both kernels have.
+/// The configuration that both kernels share.
 const CONFIG: &str = include_str!("debug.config");
 
 /// One of the kernels.
 pub(super) struct Flavour {
-    /// `debug`: the cache's entry is `kernels/debug-HASH`.
+    /// Such as `debug`: the cache's entry is `kernels/debug-HASH`.
     name: &'static str,
     config: &'static str,
     suffix: &'static str,
     memory_mib: u32,
-    /// What goes onto the kernel's command line.
+    /// Arguments for the kernel's command line.
     arguments: &'static str,
 }
 
-/// Memory, locks, leaks. KASAN's shadow takes an eighth of the memory, and its quarantine and
-/// kmemleak's notes take more. The first fault ends the guest, while what led to it is still on the
-/// console.
+/// Finds faults of memory and locks, and leaks. KASAN's shadow takes an eighth of the memory; its
+/// quarantine and kmemleak's records take more. The first fault ends the guest, while the messages
+/// before it are still on the console.
 pub(super) const MEMORY: Flavour = Flavour {
     name: "debug",
     config: include_str!("kasan.config"),
@@ -41,7 +41,8 @@ pub(super) const MEMORY: Flavour = Flavour {
     arguments: "kasan.fault=panic panic_on_warn=1",
 };
 
-/// Data races. Those of the kernel's own functions are many and are known: it goes on after each.
+/// Finds data races. The kernel's own functions have many known races, so the kernel continues after
+/// each.
 pub(super) const RACES: Flavour = Flavour {
     name: "kcsan",
     config: include_str!("kcsan.config"),
@@ -56,13 +57,14 @@ const SOURCE_PACKAGE: &str = "linux-source-6.1";
 const TARGETS: &[&str] = &["bzImage", "modules"];
 const IMAGE: &str = "arch/x86/boot/bzImage";
 
-/// Minutes on a quiet machine; on one whose processors others use, at `nice 10`, many times that.
+/// These take minutes on a quiet machine. On a machine whose processors are busy, at `nice 10`, they
+/// take many times as long.
 const UNPACK_LIMIT: Duration = Duration::from_secs(3600);
 const CONFIGURE_LIMIT: Duration = Duration::from_secs(3600);
 const BUILD_LIMIT: Duration = Duration::from_secs(3 * 3600);
 
-/// What the build needs: program or header, and the package that has it. `scripts/setup
-/// debug-kernel` installs the same.
+/// The programs and headers that the build needs, each with its package. `scripts/setup debug-kernel`
+/// installs the same packages.
 const NEEDED: &[(&str, &str)] = &[
     ("gcc", "gcc"),
     ("make", "make"),
@@ -74,7 +76,8 @@ const NEEDED: &[(&str, &str)] = &[
     ("/usr/include/gelf.h", "libelf-dev"),
 ];
 
-/// What of the source modules are built against; the rest, 1.5 GB, goes after the build.
+/// The parts of the source tree that modules are built against. The rest, 1.5 GB, is deleted after the
+/// build.
 const KEPT: &[&str] =
     &["Makefile", "arch", "include", "scripts", "tools", "Module.symvers", ".config", "System.map"];
 
@@ -113,7 +116,8 @@ fn build(
     fs::create_dir(&package)?;
     let mut apt = Apt::open(cache, supervisor)?;
     apt.unpack(&format!("{SOURCE_PACKAGE} (once)"), &[SOURCE_PACKAGE.to_owned()], &package)?;
-    // Built in its own tree, not beside it: then nothing in it names the place, and it may move.
+    // The kernel is built inside its source tree, so that no built file contains the path and the tree
+    // can be moved.
     let tree = directory.join("linux");
     fs::create_dir(&tree)?;
     let mut unpack = command("tar");
@@ -165,8 +169,9 @@ fn check_tools() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// kconfig drops without a word what its dependencies forbid: a kernel without KASAN would find
-/// nothing, and look as if there were nothing to find.
+/// Fails if an option that was requested is not in the final configuration. kconfig silently drops
+/// options whose dependencies are not met. A kernel without KASAN would find no fault, and the code
+/// would look correct.
 fn check_configuration(wanted: &str, got: &str) -> anyhow::Result<()> {
     let dropped: Vec<&str> = wanted
         .lines()
@@ -179,7 +184,7 @@ fn check_configuration(wanted: &str, got: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Removes what neither booting nor building a module needs.
+/// Removes the files that neither booting nor building a module needs.
 fn prune(tree: &Path) -> anyhow::Result<()> {
     for directory in [tree.to_owned(), tree.join("arch")] {
         for entry in fs::read_dir(&directory)? {

@@ -1,5 +1,5 @@
-//! `hybrid`: signals under low load, a polling mechanism (the *partner*) under high load, and back. The
-//! server that provos §4 imagines and §6 calls for, with the return that phhttpd lacked.
+//! `hybrid`: signals under low load, a polling mechanism (the *partner*) under high load, and back.
+//! This is the server that provos §4 imagines and §6 calls for, with the return that phhttpd lacked.
 //!
 //! # Both interest sets at once
 //! Every descriptor is armed for signals and registered with the partner ("maintain its pollfd
@@ -21,14 +21,15 @@
 //!
 //! # Switching back to signals
 //! The hybrid returns when no wait found more than `low` events for `dwell_ms`. It blocks the
-//! signals, so that they queue again, and drains the partner *after that*. The partner reports what
-//! happened before, a signal reports what happens later, and an event in between is reported twice
+//! signals, so that they queue again, and drains the partner *after that*. The partner reports changes
+//! from before, a signal reports changes from after, and an event in between is reported twice
 //! (once spuriously). If load returns soon, the next stay must be twice as long, up to
 //! `MAX_DWELL_FACTOR` times, so that a load near the threshold causes few switches.
 //!
 //! # Semantics
-//! Edge-triggered with `partner=epoll`. poll(2) and /dev/poll are level-triggered, and the hybrid
-//! with them: in signal mode each descriptor that was reported is polled again at the next wait.
+//! The mechanism is edge-triggered with `partner=epoll`. poll(2) and /dev/poll are level-triggered, and
+//! with them the hybrid is, too: in signal mode each descriptor that was reported is polled again at
+//! the next wait.
 
 use super::{
     event_rate::EventRate,
@@ -115,7 +116,7 @@ own_options! {
     }
 }
 
-/// What the hybrid waits for.
+/// The object that the hybrid waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mode {
     Signals,
@@ -223,10 +224,10 @@ impl Hybrid {
         Ok(())
     }
 
-    /// Adds to the signals' side what the partner has under `token`.
+    /// Adds the partner's registration `token` to the signals' side.
     fn add_to_signals(&mut self, token: Token, interest: Interest) -> Result<(), Error> {
-        // poll(2) and /dev/poll accept regular files. With epoll as the partner the check would be
-        // a system call for nothing: epoll has refused them.
+        // poll(2) and /dev/poll accept regular files. With epoll as the partner the check would be an
+        // unnecessary system call, because epoll has refused them.
         if self.level && sys::is_file(token.fd) {
             return Err(Error::CannotWait { fd: token.fd, reason: NO_FILES });
         }
@@ -252,7 +253,7 @@ impl Hybrid {
             let Some((token, interest)) = self.unarmed.take(self.partner.registrations()) else {
                 return Ok(true);
             };
-            // The partner reports what happened until now.
+            // The partner reports changes that happened before the arming.
             match self.signals.arm(token, interest) {
                 Ok(()) => {}
                 Err(Error::CannotWait { .. }) => self.unarmed.mark_unsupported(token),
@@ -284,8 +285,8 @@ impl Hybrid {
         }
     }
 
-    /// Ends the stay after low load for long enough: arms what is not armed and begins the return.
-    /// Returns the number of events if the partner reports some first.
+    /// Ends the time with the partner after load was low for long enough: arms the unarmed descriptors
+    /// and begins the return. Returns the number of events if the partner reports some first.
     fn try_to_return(&mut self) -> Result<Option<usize>, Error> {
         // Bounded: each iteration takes a batch from the list, and nothing is added meanwhile.
         loop {
@@ -345,7 +346,8 @@ impl Hybrid {
         Ok((waited.found > 0).then_some(waited.found))
     }
 
-    /// Waits for the partner until the stay may end at the latest; `None` when the hybrid returns.
+    /// Waits with the partner, at most until the earliest time at which the hybrid may return to
+    /// signals; `None` when it returns.
     fn wait_for_partner(&mut self, timeout: Option<Duration>) -> Result<Option<usize>, Error> {
         if self.unarmed.unsupported() > 0 {
             self.quiet_since = None;
@@ -386,7 +388,8 @@ impl Hybrid {
             self.mode = Mode::Signals;
             return Ok(None);
         }
-        // Level-triggered: what is ready now is polled at every wait until it is not.
+        // Level-triggered: a descriptor that is ready now is polled at every wait until it is not
+        // ready.
         let rounds = self.partner.registrations().len() / self.max_events + 2;
         let mut woken = false;
         for _ in 0..rounds {
@@ -552,7 +555,8 @@ impl Mechanism for Hybrid {
     fn reopen_after_fork(&mut self) -> Result<(), Error> {
         polling!(&mut self.partner, partner => partner.reopen_after_fork())?;
         if let Some(token) = self.waker_token.take() {
-            // Not earlier: until then the set in the kernel was the parent's.
+            // The waker is removed only now: until the reopening, the set in the kernel was the
+            // parent's.
             polling!(&mut self.partner, partner => partner.remove(token))?;
         }
         if self.mode != Mode::Signals {

@@ -1,15 +1,15 @@
 //! `rtsig`: real-time signals report readiness, as phhttpd uses them (provos §2, §4, §6, figs 11 to
 //! 14; fcntl(2): F_SETSIG).
 //!
-//! A signal is a hint. It reports what happened when it was sent, and it may outlive the
+//! A signal is a hint. It reports a change at the time when it was sent, and it may outlive the
 //! registration that it is about.
 //!
 //! # No event is lost
 //! - Arming a descriptor that is readable already sends no signal. So descriptors that are added or
 //!   modified go into a list, and the next wait polls them all with one poll(2).
-//! - When the queue is full the kernel sends SIGIO. The queue is then flushed, and one poll(2) of
-//!   the whole interest set finds what was lost (`overflow=inplace`). Signals sent after the flush
-//!   are queued again; the poll sees what happened before. The limit, RLIMIT_SIGPENDING, counts the
+//! - When the queue is full the kernel sends SIGIO. The queue is then flushed, and one poll(2) of the
+//!   whole interest set finds the lost events (`overflow=inplace`). Signals sent after the flush are
+//!   queued again; the poll finds the events before it. The limit, RLIMIT_SIGPENDING, counts the
 //!   signals queued by all processes of the user, so another process may have caused the overflow.
 //! - For all sockets but TCP the signal that reports room to write can be lost. An epoll instance
 //!   watches those sockets (`writability.rs`).
@@ -17,13 +17,13 @@
 //! # No event is stale
 //! A signal contains only a descriptor number, and may have been sent for an earlier registration
 //! of that number. So a signal for a descriptor that was added since the queue was last found empty
-//! is not trusted: poll(2) checks it. Once the queue was empty, all signals for earlier
-//! registrations are gone. An event therefore never belongs to a registration that has ended. It
-//! may be spurious, as with any mechanism, because the state may have changed after the signal.
+//! is not trusted: poll(2) checks it. Once the queue was empty, no signal for an earlier registration
+//! remains. An event therefore never belongs to a registration that has ended. It may be spurious, as
+//! with any mechanism, because the state may have changed after the signal.
 //!
 //! # `overflow=handoff`
-//! phhttpd's own answer to overflow: see the module `handoff`. From the first overflow on, a
-//! partner thread polls, and signals are never used again. poll(2) is level-triggered, so this
+//! phhttpd's own answer to overflow: see the module `handoff`. From the first overflow on, a partner
+//! thread polls, and signals are never used again. poll(2) is level-triggered, so this
 //! variant is level-triggered throughout: before the overflow, each descriptor that was reported is
 //! polled again at the next wait.
 
@@ -193,7 +193,7 @@ impl Mechanism for RtSignals {
         }
     }
 
-    /// One system call: close(2) ends the signals as well.
+    /// One system call: close(2) also ends the signals.
     #[inline]
     fn close(&mut self, token: Token, fd: OwnedFd) -> Result<(), Error> {
         let known = self.registrations.remove(token);

@@ -18,7 +18,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Everything that a mechanism knows from signals.
+/// The state of a mechanism that uses signals.
 #[derive(Debug)]
 pub(crate) struct SignalledSet {
     queue: SignalQueue,
@@ -151,7 +151,7 @@ impl SignalledSet {
         if self.level { 0 } else { self.events.len() - self.next + self.rescan.ready() }
     }
 
-    /// Signals taken since the queue was last found empty: how far the caller is behind.
+    /// Signals taken since the queue was last found empty: the number by which the caller is behind.
     #[inline]
     pub(crate) fn backlog(&self) -> u64 {
         self.backlog
@@ -190,7 +190,8 @@ impl SignalledSet {
         }
     }
 
-    /// Takes queued signals, waiting for one if necessary, and polls what is uncertain.
+    /// Takes queued signals, waiting for one if necessary, and polls the descriptors whose state is
+    /// uncertain.
     fn pass(
         &mut self,
         registrations: &Registrations,
@@ -213,7 +214,7 @@ impl SignalledSet {
                     return Ok(Pass::Complete(WaitOutcome { found: 0, overflowed: false }));
                 }
                 WaitEnd::TimedOut => {}
-                // Does not end the wait: the room may be on a socket without interest in writing.
+                // This does not end the wait: the socket with room may have no interest in writing.
                 WaitEnd::Activity => waited = false,
             }
             timeout = zero;
@@ -235,7 +236,7 @@ impl SignalledSet {
             if rescan.contains(token) {
                 return;
             }
-            // The band of a hang-up always includes an error: poll(2) shows which it is.
+            // The band of a hang-up always includes an error: poll(2) shows which of them it is.
             let unclear = bits & (libc::POLLERR | libc::POLLHUP) as u32 != 0;
             if level || unclear || added_period[fd as usize] == period {
                 counters.rescanned += u64::from(!level);
@@ -282,8 +283,8 @@ impl SignalledSet {
         }
     }
 
-    /// After an overflow: discards the rest of the queue and polls the whole interest set. Returns
-    /// how many descriptors are ready.
+    /// After an overflow: discards the rest of the queue and polls the whole interest set. Returns the
+    /// number of ready descriptors.
     pub(crate) fn recover(&mut self, registrations: &Registrations) -> Result<usize, Error> {
         let started_at = Instant::now();
         self.queue.flush()?;
@@ -302,7 +303,7 @@ impl SignalledSet {
         Ok(self.rescan.ready())
     }
 
-    /// Discards queued signals and events found, and stops queueing. One system call.
+    /// Discards queued signals and pending events, and stops queueing. One system call.
     pub(crate) fn mute(&mut self, registrations: &Registrations) -> Result<(), Error> {
         self.queue.mute()?;
         self.discard_pending(registrations);
@@ -315,15 +316,15 @@ impl SignalledSet {
         self.rescan.compact_if_long(registrations);
     }
 
-    /// Queues signals again. The caller must find what happened until now.
+    /// Queues signals again. The caller must find the events that happened until now.
     pub(crate) fn unmute(&mut self) -> Result<(), Error> {
         // The queue was empty meanwhile, so no signal in it is stale.
         self.period = self.period.wrapping_add(1);
         self.queue.unmute()
     }
 
-    /// Discards pending events. The queue is empty, so no signal in it is stale; the caller finds
-    /// in another way what the discarded signals reported.
+    /// Discards pending events. The queue is empty, so no signal in it is stale; the caller finds the
+    /// events of the discarded signals in another way.
     fn discard_pending(&mut self, registrations: &Registrations) {
         self.events.clear();
         self.next = 0;

@@ -1,4 +1,4 @@
-//! What subscribers receive: the head of a stream, then events.
+//! The input of subscribers: the head of a stream, then events.
 
 use super::{Phase, Subscriber};
 use crate::{
@@ -18,10 +18,10 @@ use std::sync::atomic::Ordering::Relaxed;
 /// The longest identifier that is sent back as Last-Event-ID.
 const MAX_ID_BYTES: usize = 1024;
 
-/// How much of a refusal's text is shown.
+/// How many bytes of a refusal's text are shown.
 const SHOWN_BYTES: usize = 200;
 
-/// Takes what the subscribers of one thread receive.
+/// Processes the input of the subscribers of one thread.
 pub(super) struct Receiver<'a> {
     plan: &'a PushPlan,
     payloads: Payloads,
@@ -30,10 +30,10 @@ pub(super) struct Receiver<'a> {
     /// Deliveries that were the first of their publication to their subscriber.
     pub(super) unique: u64,
     intervals: Option<IntervalRecorder>,
-    /// The server's identifiers of the publications, as far as they are known: any subscriber's are all
-    /// subscribers'.
+    /// The server's identifiers of the publications, as far as they are known; they are the same for
+    /// all subscribers.
     ids: Vec<Option<Box<[u8]>>>,
-    /// The identifier of the event that is being received, and by whom.
+    /// The subscriber that is receiving an event, and the event's identifier so far.
     id: (u32, Vec<u8>),
     request: Vec<u8>,
 }
@@ -53,7 +53,7 @@ impl<'a> Receiver<'a> {
         }
     }
 
-    /// The request of a subscriber: it goes on after the last update that it got.
+    /// Writes the request of a subscriber: it continues after the last update that it received.
     pub(super) fn request(&mut self, subscriber: u32) -> &[u8] {
         self.request.clear();
         self.request.extend_from_slice(&self.plan.head);
@@ -67,10 +67,10 @@ impl<'a> Receiver<'a> {
         &self.request
     }
 
-    /// Takes what `subscriber` received.
+    /// Processes bytes that `subscriber` received.
     ///
     /// # Errors
-    /// It is no event stream, or has ended.
+    /// The reply is no event stream, or the stream has ended.
     pub(super) fn feed(
         &mut self,
         subscriber: &mut Subscriber,
@@ -133,7 +133,8 @@ impl<'a> Receiver<'a> {
             Line::End => {
                 let Some(number) = number.take() else { return };
                 self.deliver(subscriber, number, now_ns);
-                // An identifier that came in another piece of the event is learned from others.
+                // An identifier that arrived in another piece of the event is taken from another
+                // subscriber's event.
                 let known = &mut self.ids[number as usize];
                 if known.is_none() && self.id.0 == subscriber && !self.id.1.is_empty() {
                     *known = Some(self.id.1.as_slice().into());
@@ -170,7 +171,7 @@ impl<'a> Receiver<'a> {
         }
     }
 
-    /// What was measured.
+    /// Returns the measurements.
     pub(super) fn finish(mut self) -> SubscriberRecord {
         self.record.intervals = self.intervals.map(IntervalRecorder::finish).unwrap_or_default();
         self.record
