@@ -12,12 +12,12 @@ use instant_acme::{
 use rcgen::{CertificateParams, DistinguishedName, KeyPair};
 use std::{error::Error as _, fmt, io, time::Duration};
 
-/// How long the authority may take to check a challenge, and again to issue.
+/// How long the authority may take to check a challenge, and then again to issue the certificate.
 const PATIENCE: Duration = Duration::from_secs(90);
-/// How often it is looked at, at first.
+/// The first interval between two queries of the state.
 const POLL_FIRST: Duration = Duration::from_millis(500);
 
-/// Why there is no certificate, in a sentence that says what to do.
+/// The reason why there is no certificate, as a sentence with the remedy.
 #[derive(Debug)]
 pub(crate) struct Failure {
     reason: String,
@@ -50,7 +50,7 @@ impl From<io::Error> for Failure {
     }
 }
 
-/// Says what was done when the authority failed.
+/// Adds the step that failed to an error of the authority.
 fn during<'a>(settings: &'a Settings, what: &'a str) -> impl FnOnce(Error) -> Failure + 'a {
     move |error| {
         let directory = &settings.directory;
@@ -63,7 +63,7 @@ fn during<'a>(settings: &'a Settings, what: &'a str) -> impl FnOnce(Error) -> Fa
             };
         }
         let mut reason = format!("{what}: {error}");
-        // The cause, such as a refused connection, stands beneath.
+        // The causes, such as a refused connection, are in the chain of sources.
         let mut source = error.source();
         while let Some(cause) = source {
             let text = cause.to_string();
@@ -84,7 +84,7 @@ fn during<'a>(settings: &'a Settings, what: &'a str) -> impl FnOnce(Error) -> Fa
     }
 }
 
-/// The account: the stored one, or a new one, which is stored.
+/// Returns the account: the stored one, or a new one, which is then stored.
 pub(crate) async fn account(settings: &Settings, state: &StateDir) -> Result<Account, Failure> {
     let builder = || {
         let builder = match &settings.root {
@@ -109,7 +109,7 @@ pub(crate) async fn account(settings: &Settings, state: &StateDir) -> Result<Acc
         let account = builder()?.from_credentials(credentials).await;
         return account.map_err(during(settings, "the account"));
     }
-    // Before the account exists: an account whose key is lost is of no use.
+    // The file is reserved before the account exists: an account whose key is lost is useless.
     let file = PendingFile::reserve(&path)?;
     let contact = settings.email.as_ref().map(|email| format!("mailto:{email}"));
     let contact: Vec<&str> = contact.iter().map(String::as_str).collect();
@@ -137,7 +137,7 @@ pub(crate) async fn order(
     name: &str,
     challenge: Challenge,
 ) -> Result<Validity, Failure> {
-    // First, since an authority limits how many certificates a name gets.
+    // The file is reserved first, since an authority limits the number of certificates of a name.
     let file = PendingFile::reserve(&state.certificate(name))?;
     let identifiers = [Identifier::Dns(name.to_owned())];
     let mut order = account
@@ -167,7 +167,7 @@ pub(crate) async fn order(
     Ok(validity)
 }
 
-/// Publishes the answers to the order's challenges and has the authority look at them.
+/// Publishes the answers to the order's challenges and makes the authority check them.
 async fn prepare(
     settings: &Settings,
     state: &StateDir,
@@ -206,7 +206,7 @@ async fn prepare(
     Ok(answers)
 }
 
-/// Why the authority has refused a challenge, in its own words.
+/// The reason why the authority refused a challenge, in its own words.
 async fn refused(
     settings: &Settings,
     order: &mut Order,
@@ -235,7 +235,7 @@ async fn refused(
     ))
 }
 
-/// A new key, PEM, and a signing request for it.
+/// Makes a new key, PEM, and a signing request for it.
 fn signing_request(name: &str) -> Result<(String, Vec<u8>), rcgen::Error> {
     let mut params = CertificateParams::new(vec![name.to_owned()])?;
     params.distinguished_name = DistinguishedName::new();

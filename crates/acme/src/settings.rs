@@ -1,4 +1,4 @@
-//! What to order, where, and how patiently.
+//! The settings of orders: names, authority, and the times between attempts.
 
 use instant_acme::LetsEncrypt;
 use rustls::pki_types::{DnsName, ServerName};
@@ -10,27 +10,28 @@ pub const NAMES_MAX: usize = 100;
 /// The longest e-mail address (RFC 5321 §4.5.3.1.3).
 pub const CONTACT_BYTES_MAX: usize = 254;
 
-/// What to order, where, and how patiently.
+/// The settings of orders: names, authority, and the times between attempts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// Host names in lower case; each gets a certificate of its own, so that one that fails holds no other up.
+    /// Host names in lower case; each gets a certificate of its own, so that a failing name delays no
+    /// other name.
     pub names: Vec<String>,
     /// The URL of the authority's directory, as [`directory_url`] gives it.
     pub directory: String,
-    /// Where the authority may send mail.
+    /// The address to which the authority may send mail.
     pub email: Option<String>,
     /// A PEM file with the root that the directory's own certificate must have; `None` is the system's roots.
     pub root: Option<PathBuf>,
-    /// Where account and certificates are stored.
+    /// The directory in which account and certificates are stored.
     pub state_dir: PathBuf,
     /// The challenges that the server can answer, the preferred one first. An attempt that fails is
     /// followed by one with the next challenge.
     pub challenges: Vec<Challenge>,
-    /// When to try again.
+    /// The times between attempts.
     pub timing: Timing,
 }
 
-/// When the thread acts.
+/// The times between the thread's actions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timing {
     /// The delay after the first failure; each further one doubles it.
@@ -40,7 +41,7 @@ pub struct Timing {
     /// The least time between two successful orders for one name: with a wrong clock each new certificate
     /// would seem to have expired.
     pub orders_apart: Duration,
-    /// How often another process's lock is looked at.
+    /// The interval between two attempts to take a lock that another process holds.
     pub lock_retry: Duration,
 }
 
@@ -55,7 +56,7 @@ impl Default for Timing {
     }
 }
 
-/// How the authority checks that a name is this server's.
+/// The ways in which the authority checks that a name is this server's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Challenge {
     /// A TLS handshake at port 443 (RFC 8737).
@@ -85,7 +86,7 @@ impl fmt::Display for Challenge {
     }
 }
 
-/// Why a setting cannot be used, in a sentence that says what to do.
+/// The reason why a setting cannot be used, as a sentence with the remedy.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct SettingsError(String);
@@ -93,7 +94,7 @@ pub struct SettingsError(String);
 /// Whether a certificate for this name can be ordered. Returns it in lower case.
 ///
 /// # Errors
-/// It is no host name, or one that no challenge of this crate proves.
+/// The name is no host name, or no challenge of this crate can prove it.
 pub fn check_name(name: &str) -> Result<String, SettingsError> {
     let fail = |reason: &str| Err(SettingsError(format!("{name:?}: {reason}")));
     if name.starts_with("*.") {
@@ -120,7 +121,7 @@ pub fn check_name(name: &str) -> Result<String, SettingsError> {
 /// Let's Encrypt.
 ///
 /// # Errors
-/// It is neither.
+/// The text is neither.
 pub fn directory_url(text: &str) -> Result<String, SettingsError> {
     match text {
         "letsencrypt" => return Ok(LetsEncrypt::Production.url().into()),
@@ -137,10 +138,10 @@ pub fn directory_url(text: &str) -> Result<String, SettingsError> {
     )))
 }
 
-/// Whether this can be an e-mail address; the authority judges the rest.
+/// Whether this can be an e-mail address; the authority checks the rest.
 ///
 /// # Errors
-/// It cannot.
+/// The text cannot be an e-mail address.
 pub fn check_email(text: &str) -> Result<(), SettingsError> {
     let is_address = text
         .split_once('@')

@@ -12,9 +12,9 @@ use std::{
 };
 use url::Url;
 
-/// Space that is reserved for a certificate before it is ordered: chains have some 5 KB.
+/// Space that is reserved for a certificate before it is ordered: chains have about 5 KB.
 const RESERVED_BYTES: u64 = 64 << 10;
-/// A longer stored file is none of ours.
+/// A longer file was not stored by this crate.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 /// The longest part of a folder's name that comes from the directory's URL.
 const HOST_BYTES_MAX: usize = 80;
@@ -28,7 +28,7 @@ pub struct StateDir {
     folder: PathBuf,
 }
 
-/// Where the answers to challenges are while an order runs.
+/// The directories of the answers to challenges while an order runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Challenges {
     /// A file for each token.
@@ -37,7 +37,7 @@ pub struct Challenges {
     pub tls: PathBuf,
 }
 
-/// The lock of a folder, for as long as this exists.
+/// The lock of a folder, held as long as this value exists.
 #[derive(Debug)]
 pub struct Lock(#[expect(dead_code, reason = "closing it unlocks")] File);
 
@@ -65,8 +65,8 @@ impl StateDir {
         Self { top, folder }
     }
 
-    /// Creates what is missing, for the owner alone, and checks that files can be written. Where root does that
-    /// for a user that it is about to become, that user gets everything that is root's.
+    /// Creates missing directories, accessible to the owner only, and checks that files can be written.
+    /// If root calls it before it becomes another user, that user gets everything that belongs to root.
     ///
     /// # Errors
     /// As mkdir(2), chmod(2), chown(2) and open(2), with the path.
@@ -98,7 +98,7 @@ impl StateDir {
         self.certificates().join(format!("{name}.pem"))
     }
 
-    /// Where the answers to challenges are.
+    /// The directories of the answers to challenges.
     pub fn challenges(&self) -> Challenges {
         Challenges { http: self.folder.join("http-01"), tls: self.folder.join("tls-alpn-01") }
     }
@@ -126,7 +126,7 @@ impl StateDir {
     }
 }
 
-/// The content of a stored file; `None` where there is none.
+/// The content of a stored file; `None` if it does not exist.
 pub(crate) fn read(path: &Path) -> io::Result<Option<Vec<u8>>> {
     let length = match fs::metadata(path) {
         Ok(metadata) => metadata.len(),
@@ -139,7 +139,7 @@ pub(crate) fn read(path: &Path) -> io::Result<Option<Vec<u8>>> {
     fs::read(path).map(Some).map_err(|error| with_path(path, error))
 }
 
-/// Writes a file, so that it is there completely or not at all, also after a crash.
+/// Writes a file, so that it exists completely or not at all, also after a crash.
 pub(crate) fn write(path: &Path, content: &[u8]) -> io::Result<()> {
     PendingFile::reserve(path)?.finish(content)
 }
@@ -166,7 +166,7 @@ impl PendingFile {
             self.file.set_len(content.len() as u64)?;
             self.file.sync_all()?;
             fs::rename(&self.unfinished, &self.target)?;
-            // The new name is on the disk when its directory is.
+            // The new name is on the disk only when its directory is.
             File::open(self.target.parent().unwrap_or(Path::new(".")))?.sync_all()
         })();
         outcome.map_err(|error| with_path(&self.target, error))
@@ -175,7 +175,7 @@ impl PendingFile {
 
 impl Drop for PendingFile {
     fn drop(&mut self) {
-        // After a success nothing has this name any more.
+        // After a success no file has this name any more.
         let _ = fs::remove_file(&self.unfinished);
     }
 }
@@ -184,7 +184,7 @@ fn open_private(path: &Path, truncates: bool) -> io::Result<File> {
     OpenOptions::new().write(true).create(true).truncate(truncates).mode(0o600).open(path)
 }
 
-/// Gives a file or folder that is root's to another user.
+/// Gives a file or folder that belongs to root to another user.
 fn give(path: &Path, user: u32, group: u32) -> io::Result<()> {
     let metadata = fs::symlink_metadata(path).map_err(|error| with_path(path, error))?;
     if metadata.uid() == 0 && user != 0 {
@@ -195,7 +195,8 @@ fn give(path: &Path, user: u32, group: u32) -> io::Result<()> {
 
 fn give_tree(path: &Path, user: u32, group: u32) -> io::Result<()> {
     give(path, user, group)?;
-    // No link is followed: what a user has put here must not make root give away other files.
+    // Links are not followed: a link that a user has created here must not make root give away other
+    // files.
     if fs::symlink_metadata(path).is_ok_and(|metadata| metadata.is_dir()) {
         for entry in fs::read_dir(path).map_err(|error| with_path(path, error))? {
             give_tree(&entry?.path(), user, group)?;

@@ -23,7 +23,7 @@ pub const KEY_MAX: usize = 16 << 10;
 /// ```
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Memory for everything that is stored, metadata included, in bytes.
+    /// The memory for everything that is stored, metadata included, in bytes.
     pub limit_bytes: u64,
     /// The maximum length of stored content, in bytes. A small store may accept less, namely an
     /// eighth of a shard: an eighth of a `limit_bytes` below 32 MiB, at least 4 MiB from there on, and
@@ -51,7 +51,7 @@ pub struct Config {
     /// not state it themselves (RFC 5861 §4).
     pub stale_if_error_s: u32,
     /// Whether `Cache-Control` in requests is obeyed, which RFC 9111 §5.2.1 leaves to the cache.
-    /// `no-store` and `only-if-cached` are obeyed in any case.
+    /// `no-store` and `only-if-cached` are always obeyed.
     pub honors_client_directives: bool,
     /// Whether responses with `Set-Cookie` are stored without `public`, and their cookies sent to
     /// all clients. RFC 9111 §7.3 permits it, but a cookie usually belongs to one client.
@@ -59,8 +59,8 @@ pub struct Config {
     /// Seconds after which requests stop waiting for a fetch of another request that has not ended.
     /// The next request starts a new fetch.
     pub coalescing_timeout_s: u32,
-    /// The maximum back-off time in seconds: for so long a failing origin receives no request while
-    /// a stale response can be served instead. The back-off starts at one second and doubles with
+    /// The maximum back-off time in seconds: during the back-off a failing origin receives no request
+    /// while a stale response can be served instead. The back-off starts at one second and doubles with
     /// each failure.
     pub back_off_max_s: u32,
 }

@@ -37,7 +37,7 @@ pub struct Lookup<'a, 'b> {
     pub has_waited: bool,
 }
 
-/// What to do with a request.
+/// The decision about a request.
 #[derive(Debug)]
 #[allow(clippy::large_enum_variant, reason = "one a request; a box would be an allocation")]
 pub enum Decision {
@@ -64,17 +64,17 @@ pub struct Fetch {
     pub ticket: Ticket,
     /// Which conditional fields and ranges to send.
     pub conditions: Conditions,
-    /// A background refresh: its method is GET whatever the client's method was, and no client
-    /// waits for the response.
+    /// A background refresh: its method is GET, regardless of the client's method, and no client waits
+    /// for the response.
     pub is_refresh: bool,
-    /// Why it is forwarded.
+    /// The reason for forwarding the request.
     pub forward: Forward,
 }
 
 /// The request fields that make it conditional or request a range.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Conditions {
-    /// Those that the client sent.
+    /// The fields that the client sent.
     Own,
     /// These lines, possibly none, instead of the fields that [`is_condition`] names.
     Replaced(Vec<u8>),
@@ -391,7 +391,7 @@ impl Shard {
     }
 }
 
-/// Returns the reason to forward the request whatever is stored.
+/// Returns the reason to forward the request regardless of the stored responses.
 fn bypass_reason(
     request: &Request<'_>,
     request_metadata: &RequestMetadata,
@@ -406,7 +406,7 @@ fn bypass_reason(
     let must_bypass = request.framing != Framing::None
         || request_metadata.has_upgrade
         || request_metadata.directives.no_store
-        // §4.3.2: the origin evaluates them.
+        // §4.3.2: the origin evaluates preconditions.
         || has_preconditions
         || key.is_none_or(|key| key.text.len() > KEY_MAX);
     must_bypass.then_some(Forward::Bypass)
@@ -426,8 +426,8 @@ fn usability(
     if header.is_no_cache() {
         return Usability::Not(Forward::Stale);
     }
-    // Validating an immutable response for a browser's reload would bring nothing new (RFC 8246
-    // §2.1). `no-cache` still forces validation.
+    // Validating an immutable response for a browser's reload would have no effect (RFC 8246 §2.1).
+    // `no-cache` still forces validation.
     let is_immutable_and_fresh = header.is_immutable() && left > 0;
     // An age of 0 means anything below a second. A browser's reload (`max-age=0`) does not accept
     // that, except for a response that arrived while the request waited.

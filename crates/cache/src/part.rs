@@ -30,7 +30,7 @@ const COPY_MAX: u64 = 1 << 20;
 /// §8.8.2.2), which allows for inaccurate clocks.
 const STRONG_DATE: u64 = 60;
 
-/// Whether `object` contains what `request` asks for. Always true if it is not a part.
+/// Whether `object` contains the bytes that `request` asks for. Always true if it is not a part.
 pub(crate) fn answers(object: &Object, request: &Request<'_>) -> bool {
     let Some(part) = object.part() else { return object.header().status != PARTIAL };
     match selected(object, request, part.size) {
@@ -39,10 +39,9 @@ pub(crate) fn answers(object: &Object, request: &Request<'_>) -> bool {
     }
 }
 
-/// Whether `object` is the beginning of the representation that `request` asks for, and its
-/// remainder can be requested safely, that is, with a strong entity tag. False if the two could not
-/// be joined: the requests waiting for the complete response would find only a part and would all
-/// be forwarded.
+/// Whether `object` is the beginning of the representation that `request` asks for, and its remainder
+/// can be requested safely, that is, with a strong entity tag. False if the two could not be joined:
+/// the requests waiting for the complete response would find only a part and would all be forwarded.
 pub(crate) fn is_prefix_for(object: &Object, request: &Request<'_>, max: u64) -> bool {
     const SELECTING: KnownFieldSet = KnownFieldSet::new(&[
         KnownField::Range,
@@ -279,7 +278,7 @@ mod tests {
         assert_eq!((whole.header().status, whole.part()), (200, None));
         assert!(bytes(&whole) == (0..SIZE).map(byte_at).collect::<Vec<_>>());
         assert_eq!(whole.fields(), TAG.as_bytes());
-        // Here all bytes of the new part would have to be copied.
+        // In this case all bytes of the new part would have to be copied.
         let old = part(0, 99_999, TAG);
         let alone = joined(Some(&old), part(100_000, SIZE - 1, TAG), u64::MAX, &Config::default());
         assert_eq!(alone.part().unwrap().range.first, 100_000);

@@ -12,7 +12,7 @@ use crate::{
     tags::has_tag,
 };
 
-/// What to purge.
+/// The responses to purge.
 #[derive(Clone, Copy, Debug)]
 pub enum Purge<'p> {
     /// This URL with all its variants.
@@ -27,8 +27,8 @@ pub enum Purge<'p> {
 }
 
 impl Store {
-    /// Removes what `purge` names from both tiers, and prevents pending fetches from being stored.
-    /// Returns the number of removed responses, counted in the tier that had more.
+    /// Removes the responses that `purge` selects from both tiers, and prevents pending fetches from
+    /// being stored. Returns the number of removed responses, counted in the tier that had more.
     ///
     /// ```
     /// use pollux_cache::{Config, Purge, Store};

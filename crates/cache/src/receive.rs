@@ -27,10 +27,10 @@ use pollux_http::{
     request::{KnownField, Method, Request},
 };
 
-/// What to do with a response of the origin.
+/// The decision about a response of the origin.
 #[derive(Debug)]
 pub struct ResponseDecision {
-    /// Which response to send to the client.
+    /// The response to send to the client.
     pub source: ResponseSource,
     /// Whether the content is being stored. If so, pass it to `append`, then call `finish` or
     /// `abort`. If not, the fetch has ended.
@@ -39,7 +39,7 @@ pub struct ResponseDecision {
     pub cache_status: CacheStatus,
 }
 
-/// Which response the client receives.
+/// The response that the client receives.
 #[derive(Debug)]
 #[allow(clippy::large_enum_variant, reason = "one a response; a box would be an allocation")]
 pub enum ResponseSource {

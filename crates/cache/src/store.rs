@@ -35,7 +35,7 @@ use std::{
     time::Duration,
 };
 
-/// How long dropping a store waits for its disk thread. Jobs that are queued by then are done.
+/// How long dropping a store waits for its disk thread. Jobs that were queued before are completed.
 const DIRECTORY_CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The maximum number of shards. A smaller store has fewer, so that each has at least this much.

@@ -1,9 +1,9 @@
 //! An echo server on any mechanism: `cargo run --example echo -- epoll-et 127.0.0.1:7777`.
 //!
-//! Everything that a real server needs of the trait is here: the mechanism is chosen once and the
-//! loop is compiled for it; accepted connections are added and closed between the events of one
-//! wait; what the peer does not take waits in a buffer with a bound, and the interest follows; and
-//! the connections stand in a table whose index is the descriptor's number.
+//! The example shows everything of the trait that a real server needs: the mechanism is chosen once and
+//! the loop is compiled for it; accepted connections are added and closed between the events of one
+//! wait; output that the peer does not take waits in a buffer with a bound, and the interest follows;
+//! and the connections are in a table whose index is the descriptor's number.
 
 use pollux_event::{
     Capabilities, Error, Event, Interest, Mechanism, MechanismSpec, Options, Token,
@@ -15,7 +15,8 @@ use std::{
     os::fd::{AsFd, AsRawFd},
 };
 
-/// Bytes that may wait for a peer that does not read; its own bytes are not read meanwhile.
+/// The most bytes that wait for a peer that does not read; while it is reached, the peer's input is not
+/// read.
 const MOST_WAITING: usize = 64 << 10;
 
 struct Connection {
@@ -27,7 +28,7 @@ struct Connection {
 }
 
 impl Connection {
-    /// Moves bytes until none can be moved. Returns the next interest, or nothing at the end.
+    /// Moves bytes until none can be moved. Returns the next interest, or `None` at the end.
     fn turn(&mut self) -> io::Result<Option<Interest>> {
         let mut buffer = [0; 4096];
         loop {
@@ -60,7 +61,7 @@ struct Echo<M> {
     set: M,
     listener: TcpListener,
     listening: Token,
-    /// By descriptor number.
+    /// The connections by descriptor number.
     table: Vec<Option<Connection>>,
 }
 
@@ -75,8 +76,8 @@ impl<M: Mechanism> Echo<M> {
     fn run(mut self) -> Result<(), Error> {
         loop {
             self.set.wait(None)?;
-            // Adding and closing are allowed between the events of a wait: none reaches a
-            // connection that it is not about.
+            // Adding and closing are allowed between the events of a wait: no event is reported for a
+            // wrong connection.
             while let Some(event) = self.set.next_event() {
                 if event.token == self.listening { self.accept() } else { self.serve(event) }
             }
@@ -84,14 +85,14 @@ impl<M: Mechanism> Echo<M> {
     }
 
     fn accept(&mut self) {
-        // Until WouldBlock, as an edge-triggered mechanism requires. (When descriptors run out, accept
-        // fails as well: a server then takes the listener out of the set until one is closed.)
+        // Accepts until WouldBlock, as an edge-triggered mechanism requires. (When descriptors run out,
+        // accept fails as well: a server then takes the listener out of the set until one is closed.)
         while let Ok((stream, _)) = self.listener.accept() {
             let fd = stream.as_raw_fd() as usize;
             if stream.set_nonblocking(true).is_err() {
                 continue;
             }
-            // A connection that cannot be waited for is closed, by being dropped here.
+            // A connection for which no mechanism can wait is closed, by being dropped here.
             let Ok(token) = self.set.add(stream.as_fd(), Interest::READ) else { continue };
             if fd >= self.table.len() {
                 self.table.resize_with(fd + 1, || None);
@@ -149,7 +150,7 @@ mod tests {
     use super::*;
     use std::{net::Shutdown, thread, time::Duration};
 
-    /// More than the sockets and the server keep, so that the server must stop reading.
+    /// More bytes than the sockets and the server store, so that the server must stop reading.
     const LENGTH: usize = 8 << 20;
 
     #[test]

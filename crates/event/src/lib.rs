@@ -2,8 +2,8 @@
 //!
 //! # Guide
 //!
-//! A [`Mechanism`] keeps an *interest set* of file descriptors and reports which of them are ready.
-//! Each one is a file under `mechanism/`; [`registry`] lists them once.
+//! A [`Mechanism`] has an *interest set* of file descriptors and reports which of them are ready. Each
+//! mechanism is a file under `mechanism/`; [`registry`] lists them once.
 //!
 //! ```
 //! use pollux_event::{Interest, Mechanism, Options, mechanism::epoll::EpollEdge};
@@ -26,20 +26,20 @@
 //! The options of a mechanism are typed ([`OwnOptions`]); a [`MechanismSpec`] is their text form,
 //! as on a command line.
 //!
-//! [`Mechanism`] documents what an event may mean and what a caller must do about it; the contract
-//! tests quote it. Two complete programs are in `examples/`: `echo`, a server for any mechanism,
-//! and `timer_and_waker`.
+//! [`Mechanism`] documents the possible meanings of an event and the duties of a caller; the contract
+//! tests quote it. Two complete programs are in `examples/`: `echo`, a server for any mechanism, and
+//! `timer_and_waker`.
 //!
-//! # Which mechanism for what
+//! # Choosing a mechanism
 //!
-//! | you have | take |
+//! | your case | mechanism |
 //! |---|---|
 //! | a server with many quiet connections | [`EpollEdge`], or [`EpollLevel`] if the loop does not drain |
 //! | few descriptors, or a portable baseline | [`poll`](mechanism::poll) |
 //! | very many interest changes | `epoll-ctlv` or `uring-poll`, which gather them into one call |
-//! | events to take without a system call while they come | `uring-poll` |
+//! | events that are to be taken without a system call while they arrive | `uring-poll` |
 //! | software written for Solaris | [`devpoll`](mechanism::devpoll), with Pollux' kernel module |
-//! | a wish to see what the papers saw | [`signals`](mechanism::signals), `epoll2`, [`select`](mechanism::select) |
+//! | the papers' measurements to repeat | [`signals`](mechanism::signals), `epoll2`, [`select`](mechanism::select) |
 //!
 //! [`EpollEdge`]: mechanism::epoll::EpollEdge
 //! [`EpollLevel`]: mechanism::epoll::EpollLevel

@@ -13,7 +13,7 @@ use std::{
 /// Work that is generic over the mechanism. [`with_mechanism`] calls `visit` with the type of a
 /// named mechanism, so that a whole server loop is monomorphised for it.
 pub trait Visitor {
-    /// What the work returns.
+    /// The result of the work.
     type Output;
     /// Does the work with mechanism `M`.
     fn visit<M: Mechanism>(self) -> Self::Output;
@@ -176,7 +176,7 @@ pub fn find(name: &str) -> Option<&'static Description> {
 /// Checks that mechanism `name` exists and has the options `own`.
 ///
 /// # Errors
-/// [`Error::Spec`], which lists what there is.
+/// [`Error::Spec`], which lists the existing names or options.
 pub fn check(name: &str, own: &BTreeMap<String, String>) -> Result<(), Error> {
     find(name).ok_or_else(|| unknown(name))?;
     own.iter().try_for_each(|(key, value)| check_option(name, key, value))

@@ -41,7 +41,7 @@ impl<'o, O: Output> Head<'o, O> {
         Self { out }
     }
 
-    /// Goes on with a head whose status line, and perhaps some fields, are written.
+    /// Continues a head whose status line, and perhaps some fields, are already written.
     #[inline]
     pub fn resume(out: &'o mut O) -> Self {
         Self { out }
@@ -130,7 +130,7 @@ impl<'o, O: Output> Head<'o, O> {
 }
 
 /// `HTTP/1.1 100 Continue` with its empty line, for a request with
-/// [`expect_continue`](crate::request::Request::expect_continue) whose body is wanted.
+/// [`expect_continue`](crate::request::Request::expect_continue) whose body is to be read.
 pub const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
 
 #[inline]

@@ -1,6 +1,6 @@
 //! Reads a stream of server-sent events, as a subscriber does.
 
-/// Bytes of one event, and of one line, that a server may send: a client must not keep more.
+/// The maximum length of one event, and of one line, in bytes: a client must not store more.
 pub const EVENT_BYTES: usize = 16 << 20;
 
 /// An event.
@@ -14,7 +14,7 @@ pub struct Event {
     pub data: String,
 }
 
-/// Why a stream cannot be read.
+/// The reason why a stream cannot be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StreamError {
     /// An event or a line is too long.
@@ -22,16 +22,16 @@ pub enum StreamError {
     TooLong,
 }
 
-/// Reads a stream (HTML Standard §9.2.6), in whatever pieces it arrives.
+/// Reads a stream (HTML Standard §9.2.6), which may arrive in any pieces.
 #[derive(Debug, Default)]
 pub struct EventReader {
     /// The start of a line whose end has not arrived.
     line: Vec<u8>,
     /// The last byte was a CR: an LF that follows belongs to it.
     after_cr: bool,
-    /// A line was read: a byte order mark can no longer come.
+    /// A line was read: a byte order mark is no longer possible.
     has_begun: bool,
-    /// The event so far. Its data ends in LF.
+    /// The incomplete event. Its data ends in LF.
     event: Event,
     last_id: String,
     retry_ms: Option<u64>,
@@ -52,7 +52,8 @@ impl EventReader {
         &self.last_id
     }
 
-    /// After how many milliseconds the server wants the client to connect again, if it has set this.
+    /// The time in milliseconds after which the server wants the client to connect again, if it has set
+    /// one.
     #[must_use]
     pub fn retry_ms(&self) -> Option<u64> {
         self.retry_ms
@@ -114,13 +115,13 @@ impl EventReader {
                 self.event.data.push_str(value);
                 self.event.data.push('\n');
             }
-            // A comment, such as a heartbeat; or a field that is not known.
+            // A comment, such as a heartbeat, or an unknown field.
             _ => {}
         }
         Ok(None)
     }
 
-    /// The event is complete. One without data only sets the identifier.
+    /// Returns the complete event. An event without data only sets the identifier.
     fn dispatch(&mut self) -> Option<Event> {
         self.last_id.clone_from(&self.event.id);
         let next = Event { id: self.event.id.clone(), ..Event::default() };

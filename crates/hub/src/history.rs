@@ -1,5 +1,5 @@
-//! The log of updates: what is published is appended once, and every subscriber reads it from a
-//! position of its own.
+//! The log of updates: each publication is appended once, and every subscriber reads it from its own
+//! position.
 
 use crate::{limits::Limits, update::Update};
 use std::{
@@ -8,14 +8,14 @@ use std::{
     time::Duration,
 };
 
-/// The position of an update in the log. The first update has 1, so that 0 is before all.
+/// The position of an update in the log. The first update has 1, so that 0 is before all updates.
 pub type Sequence = u64;
 
 /// Updates in the order in which they were published, bounded by number, bytes and age.
 #[derive(Debug)]
 pub struct History {
     entries: VecDeque<Entry>,
-    /// The sequence of the first entry, or of the next update if there is none.
+    /// The sequence of the first entry, or of the next update if the log is empty.
     first: Sequence,
     by_id: HashMap<Arc<str>, Sequence>,
     bytes: usize,
@@ -27,22 +27,22 @@ pub struct History {
 #[derive(Debug)]
 struct Entry {
     update: Arc<Update>,
-    /// When it was published, on the caller's clock.
+    /// The time of the publication, on the caller's clock.
     at: Duration,
 }
 
-/// Where a subscriber begins to read.
+/// The position at which a subscriber begins to read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Start {
-    /// The last update that is not sent.
+    /// The last update that the subscriber is not sent.
     pub cursor: Sequence,
     /// Whether the requested update is in the history.
     pub found: bool,
 }
 
 impl History {
-    /// An empty history within the bounds of `limits`. At least one update is held, whatever they
-    /// are, as an update on its way to its subscribers must be somewhere.
+    /// Creates an empty history within the bounds of `limits`. At least one update is stored,
+    /// regardless of the bounds, because an update must be stored until its subscribers have it.
     #[must_use]
     pub fn new(limits: &Limits) -> Self {
         Self {
@@ -56,12 +56,13 @@ impl History {
         }
     }
 
-    /// Appends an update, and lets go of what exceeds the bounds. `now` is a time on any clock
-    /// that does not run backwards, always the same one. Returns the update's position.
+    /// Appends an update, and removes the oldest updates that exceed the bounds. `now` is a time on any
+    /// clock that does not run backwards, always the same clock. Returns the update's position.
     pub fn append(&mut self, update: Arc<Update>, now: Duration) -> Sequence {
         let sequence = self.next();
         self.bytes += update.bytes();
-        // An id used twice stands for its last use: a subscriber that names it has got that one.
+        // An id that is used twice means its last use: a subscriber that sends it has received that
+        // update.
         self.by_id.insert(Arc::clone(&update.id), sequence);
         self.entries.push_back(Entry { update, at: now });
         while self.entries.len() > 1
@@ -73,8 +74,8 @@ impl History {
         sequence
     }
 
-    /// Appends an update of another log under the position that it has there. Positions that are
-    /// left out, because they had left that log already, count as having left this one too.
+    /// Appends an update of another log under the position that it has there. Skipped positions were
+    /// removed from that log already, so they count as removed from this one, too.
     pub fn append_at(&mut self, sequence: Sequence, update: Arc<Update>, now: Duration) {
         if sequence > self.next() {
             self.entries.clear();
@@ -87,8 +88,8 @@ impl History {
         }
     }
 
-    /// Leaves out one position and all updates before it, as updates that nobody will get were
-    /// published there: subscribers that have everything until now have lost something.
+    /// Skips one position and removes all updates before it, as if updates that no subscriber will get
+    /// had been published there: subscribers that have everything until now have lost something.
     pub fn leave_gap(&mut self) {
         let next = self.next() + 1;
         self.entries.clear();
@@ -97,14 +98,14 @@ impl History {
         self.first = next;
     }
 
-    /// Begins at a position that another log has reached. Only of a history that is empty.
+    /// Begins at a position that another log has reached. The history must be empty.
     pub fn begin_at(&mut self, next: Sequence) {
         if self.entries.is_empty() {
             self.first = self.first.max(next);
         }
     }
 
-    /// Lets go of updates that are too old, the newest excepted. To be called now and then.
+    /// Removes updates that are too old, except the newest. The caller calls it from time to time.
     pub fn expire(&mut self, now: Duration) {
         let horizon = now.saturating_sub(self.max_age);
         while self.entries.len() > 1 && self.entries[0].at < horizon {
@@ -121,7 +122,7 @@ impl History {
         self.first += 1;
     }
 
-    /// The position of the oldest update that is held, or of the next one if none is.
+    /// The position of the oldest stored update, or of the next update if none is stored.
     #[must_use]
     pub fn first(&self) -> Sequence {
         self.first
@@ -137,14 +138,14 @@ impl History {
         self.first + self.entries.len() as u64
     }
 
-    /// The update at this position, unless it has left.
+    /// The update at this position; `None` if it is no longer stored.
     #[must_use]
     pub fn get(&self, sequence: Sequence) -> Option<&Arc<Update>> {
         let index = usize::try_from(sequence.checked_sub(self.first)?).ok()?;
         self.entries.get(index).map(|entry| &entry.update)
     }
 
-    /// What is held, each update with its position and the time at which it was appended.
+    /// The stored updates, each with its position and the time at which it was appended.
     pub fn entries(&self) -> impl Iterator<Item = (Sequence, &Arc<Update>, Duration)> {
         (self.first..)
             .zip(&self.entries)
@@ -157,9 +158,9 @@ impl History {
         self.entries.back().map_or("earliest", |entry| &entry.update.id)
     }
 
-    /// Where a subscriber begins that gives this id as the last one it has. `earliest`, and an id
-    /// that is unknown or has left, begin with the oldest update that is held: to repeat some is
-    /// better than to lose some.
+    /// Returns the position at which a subscriber begins whose last update has this id. For `earliest`,
+    /// and for an id that is unknown or no longer stored, this is the oldest stored update: repeating
+    /// some updates is better than losing some.
     #[must_use]
     pub fn start(&self, last_event_id: &str) -> Start {
         match self.by_id.get(last_event_id) {
@@ -187,7 +188,7 @@ impl History {
         "earliest".into()
     }
 
-    /// Updates and bytes that are held.
+    /// The number of stored updates and their bytes.
     #[must_use]
     pub fn size(&self) -> (usize, usize) {
         (self.entries.len(), self.bytes)

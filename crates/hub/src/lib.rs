@@ -7,16 +7,17 @@
 //! 2. [`update::Update`] encodes it, once for all subscribers.
 //! 3. [`history::History`] is the log that updates are appended to, bounded by number, bytes and
 //!    age. A subscriber owns a position in it, not a queue.
-//! 4. [`query::parse`] reads what a subscriber asks for, [`token::Verifier`] what it may have. Both
-//!    name topics by [`matcher::Matcher`]s, and together they are its [`subscribers::Audience`].
-//! 5. [`subscribers::Subscribers`] holds the subscribers of one worker in 32 bytes each, and
-//!    delivers to them what they have not got yet, a bounded number at a time.
-//! 6. [`subscriptions::Registry`] lists the present subscriptions, if the hub has that turned on.
+//! 4. [`query::parse`] reads the topics that a subscriber requests, [`token::Verifier`] the topics that
+//!    it may read. Both use [`matcher::Matcher`]s, and together they are its [`subscribers::Audience`].
+//! 5. [`subscribers::Subscribers`] holds the subscribers of one worker in 32 bytes each, and delivers
+//!    new updates to them, a bounded number at a time.
+//! 6. [`subscriptions::Registry`] lists the present subscriptions, if the hub has this feature turned
+//!    on.
 //!
-//! [`event_reader::EventReader`] is the other side: it reads a stream, as a subscriber does.
+//! [`event_reader::EventReader`] is for the other side: it reads a stream, as a subscriber does.
 //!
-//! [`dialect::Dialect`] says which revisions of the protocol are understood, [`limits`] has every
-//! bound, and [`reject::Reject`] is what a client is told whose request is not carried out.
+//! [`dialect::Dialect`] selects the supported revisions of the protocol, [`limits`] contains all
+//! bounds, and [`reject::Reject`] is the answer to a request that the hub refuses.
 
 pub mod dialect;
 pub mod event_reader;

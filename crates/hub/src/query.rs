@@ -72,7 +72,7 @@ pub fn parse(query: &[u8], dialect: Dialect, limits: &Limits) -> Result<Query, R
     Ok(parsed)
 }
 
-/// The token in the query of a request that names no topics.
+/// Returns the token in the query of a request that names no topics.
 ///
 /// # Errors
 /// 400 for a malformed query, and for several tokens (RFC 6750 §3.1).
@@ -92,7 +92,8 @@ pub fn token(query: &[u8], dialect: Dialect) -> Result<Option<String>, Reject> {
     }
 }
 
-/// In a query, every limit is answered with 400: 413 is about content.
+/// Turns a limit error into 400: for a query every limit is answered with 400, because 413 is about
+/// content.
 fn as_bad_request(reject: Reject) -> Reject {
     Reject::invalid(reject.message)
 }

@@ -1,17 +1,17 @@
-//! Why a request is not carried out: a status, a code of RFC 6750, and one sentence.
+//! The refusal of a request: a status, a code of RFC 6750, and one sentence.
 
 use std::borrow::Cow;
 
-/// A request that the hub does not carry out.
+/// The answer to a request that the hub refuses.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct Reject {
     /// The HTTP status: 400, 401, 403, 404, 405, 413, 415, 429 or 503.
     pub status: u16,
-    /// The error code of RFC 6750 §3.1. None where no token was presented: the challenge of such
-    /// an answer must not have one.
+    /// The error code of RFC 6750 §3.1. `None` if no token was presented: the challenge of such an
+    /// answer must not have one.
     pub code: Option<&'static str>,
-    /// What is wrong and what to do, in one sentence.
+    /// The fault and the remedy, in one sentence.
     pub message: Cow<'static, str>,
 }
 
@@ -26,7 +26,7 @@ impl Reject {
         Self { status: 413, code: None, message: message.into() }
     }
 
-    /// No token, where one is needed: 401 without a code.
+    /// A token is required but missing: 401 without a code.
     pub fn token_missing(message: impl Into<Cow<'static, str>>) -> Self {
         Self { status: 401, code: None, message: message.into() }
     }
@@ -47,7 +47,7 @@ impl Reject {
         Self { status: 403, code: Some("insufficient_scope"), message: message.into() }
     }
 
-    /// A topic in the namespace of the hub: 403, whatever the token permits.
+    /// A topic in the namespace of the hub: 403, regardless of the token.
     #[must_use]
     pub fn reserved() -> Self {
         Self {
@@ -59,12 +59,12 @@ impl Reject {
         }
     }
 
-    /// Too many of something: 429.
+    /// A limit on a number is reached: 429.
     pub fn too_many(message: impl Into<Cow<'static, str>>) -> Self {
         Self { status: 429, code: None, message: message.into() }
     }
 
-    /// The value of the `WWW-Authenticate` field (RFC 6750 §3), where the answer has one.
+    /// The value of the `WWW-Authenticate` field (RFC 6750 §3), if the answer has one.
     /// `metadata` is the URL of the protected resource metadata (RFC 9728 §5.1).
     #[must_use]
     pub fn challenge(&self, metadata: Option<&str>) -> Option<String> {

@@ -3,14 +3,14 @@
 use crate::{fields::has_invisible, limits, reject::Reject};
 use url::Url;
 
-/// The path of a hub, and of what only the hub itself publishes.
+/// The path of a hub, and of the topics that only the hub itself publishes.
 pub const WELL_KNOWN: &str = "/.well-known/mercure";
 
-/// Where a hub is: the base of relative topics and patterns.
+/// The URL of a hub: the base of relative topics and patterns.
 #[derive(Clone, Debug)]
 pub struct HubUrl {
     url: Url,
-    /// The path under which the hub generates topics of its own, without a slash at the end.
+    /// The path under which the hub generates its own topics, without a slash at the end.
     namespace: String,
 }
 
@@ -34,12 +34,12 @@ impl HubUrl {
         self.url.as_str()
     }
 
-    /// The URL that relative ones are resolved against.
+    /// The URL against which relative ones are resolved.
     pub(crate) fn base(&self) -> &Url {
         &self.url
     }
 
-    /// The path of the hub, as requests have it.
+    /// The path of the hub, as in requests.
     #[must_use]
     pub fn path(&self) -> &str {
         &self.namespace
@@ -54,15 +54,15 @@ impl HubUrl {
         url.to_string()
     }
 
-    /// A topic as a URL, resolved against the hub's. None if it is none.
+    /// A topic as a URL, resolved against the hub's; `None` if it is not a URL.
     #[must_use]
     pub fn resolve(&self, topic: &str) -> Option<Url> {
         self.url.join(topic).ok()
     }
 
-    /// Whether a topic addresses the namespace of the hub, whatever its scheme and host. The
-    /// resolved path decides, percent-decoded: a test of the text could be avoided by an absolute
-    /// URL, by dot segments or by an escape.
+    /// Whether a topic is in the namespace of the hub, regardless of its scheme and host. The resolved
+    /// and percent-decoded path is compared, because an absolute URL, dot segments or an escape could
+    /// circumvent a comparison of the text.
     #[must_use]
     pub fn reserves(&self, topic: &str) -> bool {
         let Some(url) = self.resolve(topic) else { return false };
@@ -73,8 +73,8 @@ impl HubUrl {
     }
 }
 
-/// Decodes percent escapes of unreserved characters (RFC 3986 §2.3): an escape of another one, such
-/// as a slash, is another path.
+/// Decodes percent escapes of unreserved characters (RFC 3986 §2.3). Other escapes, such as that of a
+/// slash, stay, because without the escape it would be another path.
 fn decode(path: &str) -> String {
     let mut decoded = String::with_capacity(path.len());
     let mut rest = path;

@@ -1,5 +1,5 @@
-//! Very many topics, each with a subscriber: an update touches the subscribers of its topic alone, and memory is what
-//! [`Subscribers::bytes`] reports.
+//! Very many topics, each with a subscriber: an update affects only the subscribers of its topic, and
+//! the memory used is the number that [`Subscribers::bytes`] reports.
 
 use pollux_hub::{
     history::History,
@@ -17,7 +17,7 @@ use std::{
 
 /// Updates that the history holds.
 const HISTORY: usize = 2_000;
-/// User memory for a subscriber whose topic nobody else reads, everything included.
+/// User memory for a subscriber that is the only one of its topic, everything included.
 const BYTES_PER_TOPIC: usize = 700;
 
 /// The tests read the memory of the process, and so run one after the other.
@@ -39,14 +39,14 @@ fn update(number: usize) -> Arc<Update> {
     Arc::new(Update::new(&format!("urn:x:{number}"), &publication))
 }
 
-/// Subscribes to as many topics, and then publishes an update of each.
+/// Subscribes to `topics` topics, and then publishes an update of each.
 fn update_each_of(topics: usize) {
     let _one = ONE_AT_A_TIME.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     let started_at = Instant::now();
     let hub = HubUrl::parse("https://example.com/.well-known/mercure").unwrap();
     let limits = Limits { history_updates: HISTORY, ..Limits::default() };
     let (mut history, mut subscribers) = (History::new(&limits), Subscribers::new(OnLoss::Skip));
-    // With the history full before, what follows is the memory of topics.
+    // The history is full before, so the memory used after that is the memory of topics.
     (0..HISTORY).for_each(|number| {
         history.append(update(number), Duration::ZERO);
     });
@@ -101,7 +101,7 @@ fn an_update_of_each_of_a_million_topics_touches_its_subscriber_alone() {
     update_each_of(1_000_000);
 }
 
-/// A publisher that invents topics fills the history, and nothing else.
+/// A publisher that invents topics fills the history, but uses no other memory.
 #[test]
 fn topics_without_subscribers_leave_nothing() {
     let _one = ONE_AT_A_TIME.lock().unwrap_or_else(std::sync::PoisonError::into_inner);

@@ -1,4 +1,4 @@
-//! What a thread does with its connections: opens them, sends, receives, and ends requests.
+//! The work of a thread on its connections: opens them, sends, receives, and ends requests.
 
 mod handshake;
 
@@ -66,7 +66,7 @@ impl Worker<'_> {
     /// Opens a connection, with its first request and the request's number if there is one.
     ///
     /// # Errors
-    /// Why there is no connection; the caller counts the failure.
+    /// The reason why there is no connection; the caller counts the failure.
     #[inline]
     pub(super) fn open(
         &mut self,
@@ -74,8 +74,8 @@ impl Worker<'_> {
         first: Option<(Request, u64)>,
     ) -> Result<(), Failure> {
         let request = first.map(|(request, _)| request);
-        // Each thread starts at another source, so that threads do not use the same one at the same
-        // time.
+        // Each thread starts at another source, so that two threads do not use the same source at the
+        // same time.
         let nth = self.opening.connects * self.plan.threads as u64 + self.index as u64;
         self.opening.connects += 1;
         let source = self.plan.sources.map(|sources| sources.get(nth).into());
@@ -130,7 +130,7 @@ impl Worker<'_> {
         Ok(())
     }
 
-    /// The TCP handshake of `fd` is complete.
+    /// Handles the end of the TCP handshake of `fd`.
     #[inline]
     fn connected(&mut self, fd: RawFd, now_ns: u64) {
         let Some(connection) = self.pool.get(fd) else { return };
@@ -146,7 +146,7 @@ impl Worker<'_> {
         self.opened(fd, now_ns);
     }
 
-    /// `fd` may carry requests from now on.
+    /// Marks `fd` as ready for requests.
     #[inline]
     fn opened(&mut self, fd: RawFd, now_ns: u64) {
         let Some(connection) = self.pool.get(fd) else { return };
@@ -162,7 +162,7 @@ impl Worker<'_> {
         }
     }
 
-    /// The kernel has accepted the first bytes of the request on `fd`.
+    /// Records that the kernel has accepted the first bytes of the request on `fd`.
     #[inline]
     fn record_sent(&mut self, fd: RawFd, now_ns: u64) {
         let Some(connection) = self.pool.get(fd) else { return };
@@ -190,7 +190,7 @@ impl Worker<'_> {
         Ok(())
     }
 
-    /// Handles the events of the last wait. After each one, requests whose instant has come are
+    /// Handles the events of the last wait. After each event, requests whose instant is reached are
     /// dispatched, so that many replies at once do not delay the schedule.
     #[inline]
     pub(super) fn drain_events(&mut self) {
@@ -281,7 +281,7 @@ impl Worker<'_> {
         }
     }
 
-    /// Continues to read connections that received more than one event allows.
+    /// Continues to read connections that have more input than one event may read.
     #[inline]
     pub(super) fn resume_reading(&mut self) {
         for _ in 0..self.lists.unread.len() {
@@ -290,17 +290,17 @@ impl Worker<'_> {
                 connection.token == token && connection.state == ConnectionState::Busy
             });
             if is_live {
-                // As if the close had been reported: read until nothing is left.
+                // As if the close had been reported: reads until the socket is empty.
                 self.receive(token.fd, Readiness::READABLE | Readiness::READ_CLOSED);
             }
         }
     }
 
-    /// Receives until the reply is complete or nothing is left.
+    /// Receives until the reply is complete or the socket is empty.
     ///
     /// A receive that does not fill the buffer has emptied the socket (epoll(7), Q9), which saves a
-    /// call that returns EAGAIN. A close that arrives meanwhile causes another event; an earlier
-    /// one is in `readiness`.
+    /// call that returns EAGAIN. If the peer closes after that, another event reports it; an earlier
+    /// close is in `readiness`.
     #[inline]
     fn receive(&mut self, fd: RawFd, readiness: Readiness) {
         let closed =
@@ -333,7 +333,8 @@ impl Worker<'_> {
                             if let Some(reply) = fed.reply {
                                 let now_ns = self.plan.now_ns();
                                 if fed.consumed < len {
-                                    // More than the requested reply: its length is wrong.
+                                    // The peer sent more than the requested reply, so the reply's
+                                    // length is wrong.
                                     return self.reject(fd, Rejection::Malformed(TOO_LONG), now_ns);
                                 }
                                 return self.reply(fd, reply, closed, now_ns);
@@ -361,7 +362,7 @@ impl Worker<'_> {
         }
     }
 
-    /// The reply on `fd` is complete.
+    /// Handles the complete reply on `fd`.
     #[inline]
     fn reply(&mut self, fd: RawFd, reply: reply::Reply, closed: bool, now_ns: u64) {
         let status = usize::from(reply.status);
@@ -430,7 +431,7 @@ impl Worker<'_> {
         self.record_lost_connection(now_ns, true);
     }
 
-    /// The connection `fd` has no request any more and may get another.
+    /// Continues with the connection `fd`, which has no request any more and may get another.
     #[inline]
     fn go_on_with(&mut self, fd: RawFd, now_ns: u64) {
         let connection = self.pool.get(fd).expect("the caller has found it");
@@ -530,7 +531,7 @@ impl Worker<'_> {
 
 const TOO_LONG: ReplyError = ReplyError::Syntax("more came than its framing announced");
 
-/// Why a reply is rejected.
+/// The reason why a reply is rejected.
 #[derive(Clone, Copy)]
 enum Rejection {
     Malformed(ReplyError),

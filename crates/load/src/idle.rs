@@ -35,10 +35,10 @@ pub const RESERVED_DESCRIPTORS: usize = 64;
 /// The most threads, each with a file table of its own, that hold idle connections.
 pub const MAX_HOLDERS: usize = 256;
 
-/// Which idle connections to open, and how.
+/// The idle connections to open, and their options.
 #[derive(Clone, Debug)]
 pub struct IdlePlan {
-    /// How many, and in which state.
+    /// Their number and state.
     pub config: IdleConfig,
     /// The server.
     pub destination: SocketAddr,
@@ -46,11 +46,11 @@ pub struct IdlePlan {
     pub sources: Option<Sources>,
     /// The target of the request.
     pub url: Url,
-    /// How it is written.
+    /// The options for writing the request.
     pub request: RequestOptions,
-    /// How an `https` URL is spoken to.
+    /// The TLS options of an `https` URL.
     pub tls: TlsOptions,
-    /// For the handshakes and, with [`IdleKind::AfterRequest`], for the reply.
+    /// The longest time for the handshakes and, with [`IdleKind::AfterRequest`], for the reply.
     pub timeout: Duration,
     /// CPUs for the threads that hold them. Empty: no binding.
     pub cpus: Vec<usize>,
@@ -60,7 +60,7 @@ pub struct IdlePlan {
 }
 
 impl IdlePlan {
-    /// What a connection sends before it becomes idle.
+    /// The bytes that a connection sends before it becomes idle.
     fn bytes(&self) -> Result<Vec<u8>> {
         match self.config.kind {
             IdleKind::Connect => Ok(Vec::new()),
@@ -82,9 +82,9 @@ struct IdleCounters {
     full_handshakes: AtomicU64,
     resumed_handshakes: AtomicU64,
     handshake_ns: AtomicU64,
-    /// The [`Failure`] of the last failed attempt, by number, plus 1.
+    /// The [`Failure`] of the last failed attempt, by number, plus 1; 0 if none failed.
     last_failure: AtomicUsize,
-    /// Why TLS failed last.
+    /// The reason of the last TLS failure.
     last_tls: Mutex<String>,
     /// The number of the last failed system call (errno(3)), or 0.
     last_error: AtomicI32,
@@ -107,7 +107,7 @@ impl IdleCounters {
         }
     }
 
-    /// Counts a TLS handshake that took so long after that of TCP.
+    /// Counts a TLS handshake that ended `took` after the TCP handshake.
     fn count_handshake(&self, end: HandshakeEnd, took: Duration) {
         let count = if end.is_resumed { &self.resumed_handshakes } else { &self.full_handshakes };
         count.fetch_add(1, Relaxed);
@@ -132,7 +132,7 @@ pub struct IdleReport {
     pub failed: u64,
     /// TLS handshakes that were completed.
     pub handshakes: HandshakeCounts,
-    /// The time of all of them together, each from the end of the TCP handshake, in nanoseconds.
+    /// The sum of their times, each from the end of the TCP handshake, in nanoseconds.
     pub handshake_ns: u64,
 }
 
@@ -150,7 +150,7 @@ impl std::ops::AddAssign for IdleReport {
     }
 }
 
-/// Idle connections that threads of their own hold; dropping this value closes them.
+/// Idle connections, held by threads that belong to this value; dropping it closes them.
 #[derive(Debug)]
 pub struct IdlePool {
     wanted: usize,
@@ -219,8 +219,8 @@ impl IdlePool {
     /// was set meanwhile.
     ///
     /// # Errors
-    /// No progress within [`SETUP_PATIENCE`], with the last failure and what to do about it; a
-    /// holder's own error.
+    /// No progress within [`SETUP_PATIENCE`], with the last failure and its remedy; a holder's own
+    /// error.
     pub fn wait_until_held(
         &mut self,
         stop: &AtomicBool,
@@ -254,10 +254,10 @@ impl IdlePool {
         }
     }
 
-    /// Checks that all threads still hold their connections; to be called now and then.
+    /// Checks that all threads still hold their connections. The caller calls it from time to time.
     ///
     /// # Errors
-    /// Why one of them ended early. The others close their connections then.
+    /// The reason why one of them ended early. The others then close their connections.
     pub fn check(&mut self) -> Result<()> {
         let Some(at) = self.holders.iter().position(JoinHandle::is_finished) else {
             return Ok(());
@@ -301,7 +301,7 @@ impl IdlePool {
     /// Closes all connections.
     ///
     /// # Errors
-    /// Why a holder ended early.
+    /// The reason why a holder ended early.
     pub fn stop(mut self) -> Result<IdleReport> {
         let report = self.report();
         self.stop.store(true, Relaxed);

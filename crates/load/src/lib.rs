@@ -2,19 +2,19 @@
 //!
 //! # Guide
 //!
-//! - [`Config`] says what to do; [`run()`] does it; [`Report`] is what was found; [`output`] shows
-//!   it.
-//! - Open loop: a request is sent at its instant in a [`schedule`] drawn before the run, whatever
-//!   happened to earlier requests, because independent users do not wait for each other. Latency
-//!   runs from that *scheduled* instant, so that a stall counts for every request scheduled during
-//!   it. (A generator that waits omits those requests: "coordinated omission".) Service time runs
-//!   from the send, and both are reported.
-//! - The generator measures itself ([`generator`]): when it was the bottleneck, the run is marked
-//!   invalid, and latencies that are mostly its own lag are marked so ([`validity`]).
-//! - [`idle`] holds connections that do nothing.
-//! - [`tls`] speaks to `https` URLs; the time of its handshakes is apart from latency.
+//! - [`Config`] configures a run; [`run()`] runs it; [`Report`] contains the results; [`output`] shows
+//!   them.
+//! - Open loop: a request is sent at its instant in a [`schedule`] drawn before the run, regardless of
+//!   earlier requests, because independent users do not wait for each other. Latency counts from that
+//!   *scheduled* instant, so that a stall counts for every request scheduled during it. (A generator
+//!   that waits omits those requests: "coordinated omission".) Service time counts from the send, and
+//!   both are reported.
+//! - The generator measures itself ([`generator`]): if it was the bottleneck, the run is marked
+//!   invalid; latencies that are mostly its own lag are marked, too ([`validity`]).
+//! - [`idle`] holds idle connections.
+//! - [`tls`] is for `https` URLs; the time of TLS handshakes is not part of latency.
 //! - [`push`] holds subscribers of a push server, and publishes.
-//! - [`ranks`]: many processes on many hosts make one run.
+//! - [`ranks`]: many processes on many hosts perform one run.
 //!
 //! One thread is one loop (`thread`) over its own connections (`pool`, `client`, `drive`), its own
 //! epoll instance and its own [`record`]; threads share nothing while they run.

@@ -1,11 +1,11 @@
-//! One run by many processes, on one host or many, which a launcher of MPI programs started.
+//! One run by many processes, on one host or many, started by a launcher of MPI programs.
 //!
 //! # How it works
 //! The launcher's own MPI library, loaded at run time, gives each process its rank, and all of them
 //! rank 0's address and a secret; then MPI ends (`sys`, `launcher`). From then on each rank has a
-//! TCP connection to rank 0 (`leader`, `member`, `message`). MPI is not used during the run for
-//! three reasons: a rank that dies would end all of MPI; MPI's waiting uses CPU that the generator
-//! needs; and the end of a TCP connection is exactly the notice of a dead rank that is needed.
+//! TCP connection to rank 0 (`leader`, `member`, `message`). MPI is not used during the run for three
+//! reasons: a rank that dies would end all of MPI; MPI's waiting uses CPU that the generator needs; and
+//! the end of a TCP connection is a sufficient notice of a dead rank.
 //!
 //! The arguments describe what all ranks do together. Ranks share the schedule as threads do
 //! (`share`), the connections and the idle connections. All begin at the same instant of rank 0's
@@ -365,8 +365,8 @@ impl Ranks {
     }
 }
 
-/// Why the run ended early: the first rank whose connection ended, or whose launched process was
-/// killed.
+/// The reason why the run ended early: the first rank whose connection ended, or whose launched process
+/// was killed.
 fn fault(peers: &[Peer], own_gone_ns: Option<i64>, own_host: &str) -> Option<String> {
     let lost = peers.iter().filter_map(|peer| {
         let (why, at_ns) = peer.lost.as_ref()?;
@@ -406,7 +406,7 @@ mod tests {
     fn an_mpi_library_that_hangs_is_reported() {
         let (sender, receiver) = mpsc::channel();
         let late = move || sender.send("late").unwrap();
-        // The work may only end after `late` was called.
+        // The work must not end before `late` was called.
         let outcome = within(Duration::from_millis(1), late, || receiver.recv()).unwrap();
         assert_eq!(outcome, Ok("late"));
     }

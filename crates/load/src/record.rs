@@ -1,4 +1,4 @@
-//! What one thread measures. Nothing here allocates per request; once a second there is one more
+//! The measurements of one thread. Nothing here allocates per request; once a second there is one more
 //! sample and, with `--hdr`, one more interval.
 
 use serde::{Deserialize, Serialize};
@@ -15,13 +15,13 @@ use hdrhistogram::{
 };
 use std::io;
 
-/// The longest time that is distinguished, an hour; longer ones count as this.
+/// The longest time that is distinguished, an hour; longer times count as this.
 pub const LONGEST_NS: u64 = 3_600_000_000_000;
 
 /// The resolution of times: three significant digits, 0.1 %.
 const SIGNIFICANT_DIGITS: u8 = 3;
 
-/// Reply rates are sampled over so long. (httperf samples every 5 s, too coarse for short runs.)
+/// The interval of samples of the reply rate. (httperf samples every 5 s, too coarse for short runs.)
 pub const SAMPLE_NS: u64 = 1_000_000_000;
 
 /// The longest run, in samples: a week.
@@ -39,7 +39,7 @@ pub struct Reply {
     pub latency_ns: u64,
     /// From the first byte sent to the end of the reply.
     pub service_ns: u64,
-    /// When it was whole, from the start of the measured part; in the warm-up negative.
+    /// When it was complete, from the start of the measured part; in the warm-up negative.
     pub at_ns: i64,
     /// Its request belongs to the measured part, not to the warm-up.
     pub measured: bool,
@@ -48,10 +48,10 @@ pub struct Reply {
 /// One request that failed.
 #[derive(Clone, Copy, Debug)]
 pub struct FailedRequest {
-    /// Why.
+    /// The reason.
     pub kind: Failure,
-    /// The latency where failures are counted: from the scheduled instant to the failure, and at
-    /// least the time limit, because the client has no answer by then either.
+    /// The latency where failures are counted: from the scheduled instant to the failure, and at least
+    /// the time limit, because the client has no answer before the limit either.
     pub latency_ns: u64,
     /// When it failed, from the start of the measured part; in the warm-up negative.
     pub at_ns: i64,
@@ -59,12 +59,12 @@ pub struct FailedRequest {
     pub measured: bool,
 }
 
-/// Why a reply was bad.
+/// The number of bad replies by reason.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BadReplies {
-    /// Not HTTP, or wrongly framed.
+    /// Not HTTP, or with wrong framing.
     pub malformed: u64,
-    /// What was wrong with the first of these.
+    /// The fault of the first of these.
     pub first_malformed: Option<String>,
     /// A status that was not expected.
     pub status: u64,
@@ -83,12 +83,12 @@ pub struct ConnectionCounts {
     pub dropped_idle: u64,
 }
 
-/// The histogram of one interval, ready for a log.
+/// The histograms of one interval, ready for a log.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Interval {
     /// When it began, from the start of the measured part.
     pub start_ns: u64,
-    /// How long it was.
+    /// Its length.
     pub duration_ns: u64,
     /// Latencies, HdrHistogram V2.
     pub latency: Vec<u8>,
@@ -111,25 +111,25 @@ struct Intervals {
     done: Vec<Interval>,
 }
 
-/// All that a thread measured.
+/// All measurements of a thread.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Recorder {
-    /// From the scheduled instant.
+    /// Times from the scheduled instant to the end of the reply.
     #[serde(with = "crate::ranks::message::histogram")]
     pub latency: Histogram<u64>,
-    /// Of the requests that failed, each with [`FailedRequest::latency_ns`].
+    /// The latencies of the requests that failed, each with [`FailedRequest::latency_ns`].
     #[serde(with = "crate::ranks::message::histogram")]
     pub failed_latency: Histogram<u64>,
-    /// From the send.
+    /// Times from the send to the end of the reply.
     #[serde(with = "crate::ranks::message::histogram")]
     pub service: Histogram<u64>,
-    /// From connect(2) until the connection was known to be there.
+    /// Times from connect(2) until the connection was known to be established.
     #[serde(with = "crate::ranks::message::histogram")]
     pub connect: Histogram<u64>,
-    /// From the end of the TCP handshake to the end of the TLS handshake.
+    /// Times from the end of the TCP handshake to the end of the TLS handshake.
     #[serde(with = "crate::ranks::message::histogram")]
     pub handshake: Histogram<u64>,
-    /// From the scheduled instant until the generator took the request up.
+    /// Times from the scheduled instant until the generator began to process the request.
     #[serde(with = "crate::ranks::message::histogram")]
     pub lag: Histogram<u64>,
     /// Requests sent, completely or in part.
@@ -141,13 +141,13 @@ pub struct Recorder {
     /// The system's message for the first failure that has no kind of its own
     /// ([`Failure::Other`]): its errno.
     pub first_other: Option<i32>,
-    /// The reason of the first failure of TLS.
+    /// The reason of the first TLS failure.
     pub first_tls: Option<String>,
     /// TLS handshakes that were completed.
     pub handshakes: HandshakeCounts,
-    /// Of these, those of the measured part, not of the set-up.
+    /// The number of these in the measured part, not in the set-up.
     pub measured_handshakes: u64,
-    /// Of the failures, the bad replies by reason.
+    /// The bad replies among the failures, by reason.
     pub bad_replies: BadReplies,
     /// Complete replies by status.
     pub statuses: Vec<u64>,
@@ -161,19 +161,20 @@ pub struct Recorder {
     pub content_bytes: u64,
     /// Good replies in each [`SAMPLE_NS`] of the measured part.
     pub samples: Vec<u64>,
-    /// Good replies that were whole within the measured part, also those to the warm-up's requests.
+    /// Good replies that were complete within the measured part, including those to the warm-up's
+    /// requests.
     pub window_replies: u64,
-    /// When the last good reply came, from the start of the measured part.
+    /// The time of the last good reply, from the start of the measured part.
     pub last_reply_ns: u64,
-    /// The run in short intervals, warm-up and all.
+    /// The run in short intervals, the warm-up included.
     pub series: Series,
-    /// How long the measured part is at most.
+    /// The longest length of the measured part.
     window_ns: u64,
     intervals: Option<Intervals>,
 }
 
 impl Recorder {
-    /// An empty recorder for a measured part of at most `window_ns`; `intervals` for `--hdr`.
+    /// Creates an empty recorder for a measured part of at most `window_ns`; `intervals` for `--hdr`.
     pub fn new(window_ns: u64, intervals: bool) -> Self {
         Self {
             latency: histogram(),
@@ -210,14 +211,14 @@ impl Recorder {
         }
     }
 
-    /// A request was sent.
+    /// Records that a request was sent.
     #[inline]
     pub fn send(&mut self, at_ns: i64, measured: bool) {
         self.series.sent(at_ns);
         self.sent += u64::from(measured);
     }
 
-    /// A request ended well.
+    /// Records a good reply.
     #[inline]
     pub fn complete(&mut self, reply: Reply) {
         self.series.reply(reply.at_ns, reply.latency_ns);
@@ -252,7 +253,8 @@ impl Recorder {
         }
     }
 
-    /// A TLS handshake ended, so long after that of TCP; `measured` unless it was before the run.
+    /// Records the end of a TLS handshake, `took_ns` after the end of the TCP handshake; `measured`
+    /// unless it was before the run.
     #[inline]
     pub(crate) fn handshake(&mut self, end: HandshakeEnd, took_ns: u64, measured: bool) {
         self.handshakes.add(end);
@@ -263,7 +265,7 @@ impl Recorder {
         }
     }
 
-    /// A request failed.
+    /// Records that a request failed.
     #[cold]
     pub fn fail(&mut self, failed: FailedRequest) {
         self.series.failed(failed.at_ns);
@@ -273,8 +275,8 @@ impl Recorder {
         }
     }
 
-    /// The kind of a failed system call. Of one without a kind of its own the number is kept, so
-    /// that the report can name it.
+    /// Returns the kind of a failed system call. If the error has no kind of its own, its number is
+    /// stored, so that the report can name it.
     #[cold]
     pub fn kind_of(&mut self, error: &io::Error) -> Failure {
         let kind = Failure::from_io(error);
@@ -299,14 +301,14 @@ impl Recorder {
         all
     }
 
-    /// When the present interval ends, if there are intervals.
+    /// The end of the present interval, if there are intervals.
     #[inline]
     pub fn interval_end_ns(&self) -> Option<u64> {
         self.intervals.as_ref().map(|intervals| intervals.start_ns + SAMPLE_NS)
     }
 
-    /// Closes the running interval. The cost, some ten microseconds a second, is paid by the
-    /// generator and shows in its lag.
+    /// Closes the running interval. The generator pays the cost, some ten microseconds a second, which
+    /// shows in its lag.
     pub fn close_interval(&mut self, now_ns: u64) {
         let Some(intervals) = &mut self.intervals else { return };
         if now_ns <= intervals.start_ns {
@@ -340,7 +342,7 @@ impl Recorder {
         done
     }
 
-    /// Adds what another thread measured.
+    /// Adds the measurements of another thread.
     pub fn merge(&mut self, other: Self) {
         for (own, other) in [
             (&mut self.latency, &other.latency),

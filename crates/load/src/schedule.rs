@@ -1,4 +1,4 @@
-//! When each request is to be sent: drawn before the run, never waiting for a reply.
+//! The instant of each request: drawn before the run, independent of the replies.
 
 use anyhow::{Result, ensure};
 use rand::{RngExt, SeedableRng, rngs::Xoshiro256PlusPlus};
@@ -12,32 +12,32 @@ pub const MAX_DRAWN_ARRIVALS: u64 = 50_000_000;
 /// The highest possible rate: one request per nanosecond has no finer schedule.
 pub const MAX_RATE_RPS: f64 = 1e9;
 
-/// The most requests of one burst: more than a machine has ports for, so a slip.
+/// The most requests of one burst: more than a machine has ports, so a larger number is a mistake.
 pub const MAX_BURST: u64 = 1_000_000;
 
-/// How arrivals follow each other.
+/// The distribution of the arrivals in time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Arrivals {
-    /// At equal distances.
+    /// At equal intervals.
     Constant,
-    /// Independently of each other: exponentially distributed distances.
+    /// Independently of each other: exponentially distributed intervals.
     Poisson,
-    /// As many in each second as the rate says, at instants drawn from it evenly: a binomial process, which is a
-    /// Poisson process whose count is known. They crowd as Poisson arrivals do within a second, and
-    /// two windows of one length have the same number of them, so that the number of replies does not vary
-    /// with the number of requests.
+    /// The number of arrivals in each second is the rate, and their instants are drawn from the second
+    /// evenly: a binomial process, which is a Poisson process whose count is known. Within a second
+    /// they cluster like Poisson arrivals; two windows of one length have the same number of them, so
+    /// that the number of replies does not vary with the number of requests.
     Binomial,
 }
 
-/// For so long the number of binomial arrivals is fixed.
+/// The period for which the number of binomial arrivals is fixed.
 const BINOMIAL_CELL_NS: u64 = 1_000_000_000;
 
-/// How much is to be measured.
+/// The length of the measured part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Length {
-    /// For so long.
+    /// A time.
     Duration(Duration),
-    /// So many requests.
+    /// A number of requests.
     Requests(u64),
 }
 
@@ -99,12 +99,12 @@ impl Schedule {
         Ok(Self { times, len, window_ns, burst: 1 })
     }
 
-    /// As [`Schedule::draw`], but requests come `burst` at a time, at the same mean rate: the
-    /// arrivals that are drawn are those of the bursts.
+    /// As [`Schedule::draw`], but requests come in bursts of `burst`, at the same mean rate: the drawn
+    /// arrivals are those of the bursts.
     ///
     /// # Errors
-    /// As [`Schedule::draw`]; a burst of none or of more than [`MAX_BURST`]; a number of requests
-    /// that is not one of whole bursts.
+    /// As [`Schedule::draw`]; a burst of zero or of more than [`MAX_BURST`]; a number of requests that
+    /// is not a multiple of the burst.
     pub fn draw_bursts(
         arrivals: Arrivals,
         rate_rps: f64,
@@ -118,7 +118,7 @@ impl Schedule {
             Length::Requests(requests) => Length::Requests(requests / burst),
             duration => duration,
         };
-        // For the error: it names the rate of requests, not that of bursts.
+        // Checked here for the error, which must name the rate of requests, not that of bursts.
         if burst > 1 {
             check_rate(rate_rps)?;
         }
@@ -126,32 +126,32 @@ impl Schedule {
         Ok(Self { len: bursts.len.saturating_mul(burst), burst, ..bursts })
     }
 
-    /// How many arrivals there are, the warm-up's included.
+    /// The number of arrivals, the warm-up's included.
     pub fn len(&self) -> u64 {
         self.len
     }
 
-    /// Whether there is none, as can happen to a short random schedule at a low rate.
+    /// Whether there is no arrival, which is possible for a short random schedule at a low rate.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// How long the measured part lasts by the schedule, in nanoseconds; it begins when the
-    /// warm-up ends.
+    /// The length of the measured part by the schedule, in nanoseconds; it begins at the end of the
+    /// warm-up.
     pub fn window_ns(&self) -> u64 {
         self.window_ns
     }
 
-    /// The instant of arrival `index` in nanoseconds from the start, or nothing after the last.
+    /// The instant of arrival `index` in nanoseconds from the start; `None` after the last.
     #[inline]
     pub fn at(&self, index: u64) -> Option<u64> {
         if index >= self.len {
             return None;
         }
-        // Most schedules have no bursts, and are spared the division.
+        // Most schedules have no bursts and do not need the division.
         let index = if self.burst == 1 { index } else { index / self.burst };
         Some(match &self.times {
-            // Divided each time: a rounded interval would add its error up.
+            // The division is made for each arrival: the error of a rounded interval would accumulate.
             Instants::Constant { rate_rps } => (index as f64 * 1e9 / rate_rps) as u64,
             Instants::Drawn(times) => times[index as usize],
         })
@@ -175,10 +175,10 @@ pub(crate) fn check_burst(burst: u64, length: Length) -> Result<()> {
     Ok(())
 }
 
-/// How many arrivals are to be expected, at these distances on average.
+/// The expected number of arrivals with this mean interval.
 ///
 /// # Errors
-/// When there is no memory for them.
+/// There is not enough memory for them.
 fn expected(interval_ns: f64, warmup_ns: u64, window_ns: u64) -> Result<usize> {
     let expected = (warmup_ns as f64 + window_ns as f64) / interval_ns;
     ensure!(
@@ -222,17 +222,18 @@ fn poisson(
     times
 }
 
-/// The cells of the warm-up, then those of the window: so each of the two has its exact number.
+/// Draws the cells of the warm-up, then those of the window, so that each of the two has its exact
+/// number.
 fn binomial(rate_rps: f64, warmup_ns: u64, window_ns: u64, seed: u64) -> Vec<u64> {
     let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
     let mut times = Vec::new();
-    // Where less than one comes in a second the number is that of ten of them.
+    // At less than one arrival per second, a cell has the length of ten arrivals.
     let cell_ns = BINOMIAL_CELL_NS.max((1e10 / rate_rps) as u64 * u64::from(rate_rps < 1.0));
     for (part_ns, length_ns) in [(0, warmup_ns), (warmup_ns, window_ns)] {
         let until = |ns: u64| (ns as f64 * rate_rps / 1e9).round() as u64;
         let total = until(length_ns);
         let (mut begin_ns, mut drawn) = (0u64, 0u64);
-        // Ends with the last arrival: of a rate far below one a second most cells have none.
+        // Ends with the last arrival: at a rate far below one per second, most cells have none.
         while drawn < total {
             let end_ns = length_ns.min(begin_ns.saturating_add(cell_ns));
             let wanted = until(end_ns);
@@ -247,15 +248,16 @@ fn binomial(rate_rps: f64, warmup_ns: u64, window_ns: u64, seed: u64) -> Vec<u64
     times
 }
 
-/// Every `stride`-th arrival from `offset` on: what one thread of one client sends.
+/// Every `stride`-th arrival from `offset` on: the part of the schedule that one thread of one client
+/// sends.
 ///
-/// All lanes together send the whole schedule. A Poisson process dealt out in turn is no longer
-/// Poisson in each lane, but is in their sum, which is what the server sees.
+/// All lanes together send the whole schedule. If the arrivals of a Poisson process are assigned in
+/// rotation, a single lane is no longer Poisson, but their sum is, and the server sees the sum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lane {
     /// The first arrival.
     pub offset: u64,
-    /// How many lanes there are.
+    /// The number of lanes.
     pub stride: u64,
 }
 
@@ -311,7 +313,7 @@ mod tests {
 
     #[test]
     fn constant_arrivals_do_not_drift() {
-        // 3 a second: the interval has no exact binary form.
+        // 3 arrivals per second: the interval has no exact binary form.
         let day = Length::Duration(Duration::from_secs(86_400));
         let schedule = draw(Arrivals::Constant, 3.0, Duration::ZERO, day, 1);
         assert_eq!(schedule.len(), 3 * 86_400);
@@ -323,7 +325,7 @@ mod tests {
     fn poisson_arrivals_have_the_rate_and_the_spread_of_a_poisson_process() {
         let length = Length::Duration(Duration::from_secs(100));
         let times = all(&draw(Arrivals::Poisson, 1000.0, Duration::ZERO, length, 7));
-        // 100,000 expected; the standard deviation of the count is 316.
+        // 100,000 are expected; the standard deviation of the count is 316.
         assert!((98_400..101_600).contains(&times.len()), "{}", times.len());
         assert!(times.is_sorted());
         let gaps: Vec<f64> = times.windows(2).map(|pair| (pair[1] - pair[0]) as f64).collect();
@@ -353,7 +355,7 @@ mod tests {
         let mean = gaps.iter().sum::<f64>() / gaps.len() as f64;
         let long = gaps.iter().filter(|&&gap| gap > std::f64::consts::LN_10 * mean).count() as f64;
         assert!((long / gaps.len() as f64 - 0.1).abs() < 0.005, "{long}");
-        // In parts of a second the numbers vary as they do by themselves.
+        // In parts of a second the numbers vary as in a Poisson process.
         let parts = (0..10 * SECONDS).map(|part| {
             let begin = 2_500_000_000 + part * 100_000_000;
             times.iter().filter(|&&time| (begin..begin + 100_000_000).contains(&time)).count()
@@ -364,10 +366,10 @@ mod tests {
         assert!((75.0..105.0).contains(&variance), "a tenth of 1,000 has 90, these {variance}");
         let other = all(&draw(Arrivals::Binomial, 1000.0, warmup, length, 8));
         assert_ne!(times, other, "drawn from the seed");
-        // Far below one a second it draws no empty seconds.
+        // At a rate far below one per second, empty seconds take no draws.
         let rare = draw(Arrivals::Binomial, 1e-6, Duration::ZERO, Length::Requests(25), 1);
         assert_eq!(rare.len(), 25);
-        // A rate that is no whole number keeps its mean.
+        // A rate that is not a whole number keeps its mean.
         let odd = draw(Arrivals::Binomial, 2.5, Duration::ZERO, length, 1);
         assert_eq!(odd.len(), 250);
     }

@@ -41,7 +41,8 @@ const GRACE_NS: u64 = 1_000_000_000;
 /// The longest wait, after which the stop flag is checked.
 const LONGEST_WAIT_NS: u64 = 100_000_000;
 
-/// A shorter wait takes about as long as falling asleep and waking up.
+/// The wait below which the thread polls: a shorter wait takes about as long as falling asleep and
+/// waking up.
 const SHORT_WAIT_NS: u64 = 100_000;
 
 /// How long a closed loop waits after a failed connect before it tries again.
@@ -51,7 +52,7 @@ const RECONNECT_PAUSE_NS: u64 = 10_000_000;
 /// server's backlog does not overflow.
 const MAX_HANDSHAKES: usize = 64;
 
-/// One receive buffer a thread.
+/// The size of a thread's only receive buffer.
 pub(crate) const SCRATCH_BYTES: usize = 64 << 10;
 
 /// Counters that other threads may read during the run.
@@ -66,7 +67,7 @@ pub(crate) struct Gauges {
 #[derive(serde::Serialize, serde::Deserialize)]
 pub(crate) struct ThreadResult {
     pub(crate) recorder: Recorder,
-    /// Requests of the measured part whose instant came.
+    /// Requests of the measured part whose instant was reached.
     pub(crate) scheduled: u64,
     /// Of these, requests that the generator never dispatched.
     pub(crate) unsent: u64,
@@ -74,18 +75,18 @@ pub(crate) struct ThreadResult {
     pub(crate) unfinished: u64,
     /// When the measured part began, from the plan's origin.
     pub(crate) measured_ns: u64,
-    /// From the start of the measured part to the end.
+    /// The time from the start of the measured part to the end.
     pub(crate) elapsed_ns: u64,
     /// CPU time used in that time, and time runnable without a CPU.
     pub(crate) cpu: OwnCpu,
-    /// Of that time, the part in which the thread had nothing to do, asleep or polling. A lower
-    /// bound: see [`Worker::wait`].
+    /// The part of that time in which the thread had no work, asleep or polling. A lower bound: see
+    /// [`Worker::wait`].
     pub(crate) spare_ns: u64,
 }
 
 #[cfg(test)]
 impl ThreadResult {
-    /// The result of a thread that did nothing.
+    /// The result of a thread that made no measurements.
     pub(crate) fn empty() -> Self {
         Self {
             recorder: Recorder::new(crate::record::SAMPLE_NS, false),
@@ -110,7 +111,7 @@ pub(crate) struct Worker<'a> {
     pub(super) lists: ConnectionLists,
     pub(super) recorder: Recorder,
     pub(super) scratch: Box<[u8]>,
-    /// Of `https` URLs.
+    /// The TLS connections, for `https` URLs.
     pub(super) tls: Option<TlsConnections>,
     /// When the schedule began.
     pub(super) start_ns: u64,
@@ -125,7 +126,7 @@ pub(crate) struct Worker<'a> {
     waiting: WaitState,
 }
 
-/// Connections with something due, ordered by when it is due.
+/// Connections with a deadline, ordered by it.
 #[derive(Default)]
 pub(super) struct ConnectionLists {
     /// Handshakes, of opening and of closing, by their start.
@@ -134,14 +135,14 @@ pub(super) struct ConnectionLists {
     pub(super) replies: Replies,
     /// Connections in think time, by the reply that precedes it.
     pub(super) thinking: Deadlines,
-    /// Connections with more to read than one event allows.
+    /// Connections with more input than one event may read.
     pub(super) unread: VecDeque<Token>,
 }
 
 /// The state of opening connections.
 #[derive(Default)]
 pub(super) struct OpenState {
-    /// How many this thread has opened, for the rotation of source addresses.
+    /// How many connections this thread has opened, for the rotation of source addresses.
     pub(super) connects: u64,
     pub(super) last_failure: Option<Failure>,
     /// Whether connections are being opened before the run.
@@ -149,7 +150,7 @@ pub(super) struct OpenState {
 }
 
 impl<'a> Worker<'a> {
-    /// A thread's state, before it has opened anything.
+    /// Creates a thread's state, before it has opened anything.
     pub(crate) fn new(plan: &'a Plan, gauges: &'a Gauges, index: usize) -> Result<Self> {
         let lane = plan.lane(index);
         let limit = plan.connection_limit.map_or(usize::MAX, |limit| plan.part(index, limit));
@@ -177,8 +178,8 @@ impl<'a> Worker<'a> {
     /// Opens this thread's part of the standing connections.
     ///
     /// # Errors
-    /// The first failure, if no connection could be opened. Others that fail are opened when they
-    /// are needed.
+    /// The first failure, if no connection could be opened. Other connections that failed are opened
+    /// when they are needed.
     pub(crate) fn set_up(&mut self, stop: &AtomicBool) -> Result<()> {
         let wanted = self.plan.part(self.index, self.plan.standing);
         let mut tried = 0;
@@ -238,7 +239,7 @@ impl<'a> Worker<'a> {
             self.closed.missing = self.plan.part(self.index, self.plan.standing) - self.pool.open();
         }
         if self.plan.warmup_ns == 0 {
-            // A thread without a CPU would read it late, and miss the waiting until then.
+            // A thread without a CPU would read it later, and the wait until then would be missing.
             self.waiting.cpu_before = Some(OwnCpu::now());
         }
         self.sleep_until_start(stop);
@@ -276,7 +277,7 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// When the measured part is scheduled to end.
+    /// The scheduled end of the measured part.
     #[inline]
     pub(super) fn end_ns(&self) -> u64 {
         self.measured_ns.saturating_add(self.plan.window_ns)
@@ -302,7 +303,7 @@ impl<'a> Worker<'a> {
         true
     }
 
-    /// Fails requests and handshakes whose time is over.
+    /// Fails requests and handshakes whose deadline has passed.
     #[inline]
     pub(super) fn expire(&mut self, now_ns: u64) {
         while let Some((fd, deadline_ns)) = self.next_reply_due() {
@@ -337,8 +338,8 @@ impl<'a> Worker<'a> {
         connection.since_ns.saturating_add(self.plan.connect_timeout_ns)
     }
 
-    /// Does what is due by the clock: reads the CPU time at the start of the measured part, and
-    /// closes the intervals of `--hdr`.
+    /// Does the work that depends on the clock: reads the CPU time at the start of the measured part,
+    /// and closes the intervals of `--hdr`.
     #[inline]
     fn note_time(&mut self, now_ns: u64) {
         if self.waiting.cpu_before.is_none() && now_ns >= self.measured_ns {
@@ -359,7 +360,7 @@ impl<'a> Worker<'a> {
         self.gauges.failed.store(self.recorder.failures.total(), Relaxed);
     }
 
-    /// Whether every request has an outcome and none is still to be sent.
+    /// Whether every request has an outcome and all have been sent.
     #[inline]
     fn is_over(&self, now_ns: u64) -> bool {
         if self.lists.replies.len() > 0

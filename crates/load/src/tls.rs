@@ -1,6 +1,6 @@
 //! TLS for a thread's connections: seals output and opens input.
 //!
-//! The record layer is `pollux-tls`: after its handshake an idle connection is one table entry of 128
+//! The record layer is `pollux-tls`: after its handshake an idle connection is one table entry of 104
 //! bytes, so that a million can be held.
 
 mod io;

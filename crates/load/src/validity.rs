@@ -1,17 +1,18 @@
-//! Whether a run says something about the server, or about the generator.
+//! Whether the figures of a run describe the server or the generator.
 //!
-//! Two questions, for two kinds of figures:
+//! There are two questions, for two kinds of figures:
 //!
-//! - `of_run`: was the generator the bottleneck? Then nothing in the report is the server's. It
-//!   never sent a part of the schedule, for want of time or of descriptors and ports (of which
-//!   httperf(1) says the same: the server was not offered what the report says), or its lag was beyond
-//!   `--max-lag`, or it was busy all the time; or, in a closed loop, which has no schedule to be late
-//!   for, it could have run and had no CPU for more than `--max-starved` of the time.
-//! - `of_latency`: are the latencies the server's? Latency runs from the scheduled instant, so each
-//!   has the generator's lag in it. What is a small lag depends on what is measured: of a median of
-//!   10 ms one of 1 ms is a tenth, of a median of 200 µs it is all. The rule: neither at the median
-//!   nor at the 99th percentile may the lag be more than `--max-lag-share` of the latency (failures
-//!   counted as the timeout). Rate, errors and the server's CPU time are not touched by it.
+//! - `of_run`: was the generator the bottleneck? Then no figure of the report describes the server. The
+//!   generator was the bottleneck if it never sent a part of the schedule, for lack of time or of
+//!   descriptors and ports (httperf(1) has the same rule: the server did not get the load that the
+//!   report states), or if its lag was beyond `--max-lag`, or if it was busy all the time. A closed
+//!   loop has no schedule, so it has no lag; there the generator was the bottleneck if it was runnable
+//!   without a CPU for more than `--max-starved` of the time.
+//! - `of_latency`: are the latencies the server's? Latency counts from the scheduled instant, so each
+//!   contains the generator's lag. Whether a lag is small depends on the latency: 1 ms is a tenth of a
+//!   median of 10 ms, but more than a median of 200 µs. The rule: neither at the median nor at the 99th
+//!   percentile may the lag be more than `--max-lag-share` of the latency (failures counted as the
+//!   timeout). The rule does not affect rate, errors and the server's CPU time.
 
 use crate::{
     config::{Config, Pace},
@@ -20,24 +21,25 @@ use crate::{
     report::{Requests, Times},
 };
 
-/// A thread that is busy for more of its time than this has none left: what it measures is itself.
+/// A thread that is busy for more of its time than this has no reserve: it measures itself.
 ///
-/// Busy is not the same as on its CPU. Between two instants that are a few microseconds apart all
-/// of the time goes into falling asleep and waking up, or into polling; then the CPU is full although
-/// the thread has time to spare. [`Generator::busy_utilization`] leaves that time out.
+/// Busy is not the same as on its CPU. Between two instants that are a few microseconds apart, all of
+/// the time is spent on falling asleep and waking up, or on polling; then the CPU is full although the
+/// thread has time left. [`Generator::busy_utilization`] excludes that time.
 pub const MAX_BUSY_UTILIZATION: f64 = 0.95;
 
 /// A run shorter than this is not judged by its CPU time: start and end are most of it.
 pub const MIN_JUDGED_S: f64 = 0.1;
 
-/// The default of `--max-starved`: of 100 ms of waiting for a CPU in a second a closed loop loses a
-/// tenth of its requests.
+/// The default of `--max-starved`: a closed loop that waits 100 ms per second for a CPU loses a tenth
+/// of its requests.
 pub const MAX_STARVED: f64 = 0.1;
 
-/// The default of `--max-lag-share`: at most half of a quantile of the latency is the generator's.
+/// The default of `--max-lag-share`: at most half of a quantile of the latency may be the generator's
+/// lag.
 pub const MAX_LAG_SHARE: f64 = 0.5;
 
-/// Why the run says nothing about the server, if so.
+/// The reason why the run does not describe the server, if there is one.
 pub(crate) fn of_run(
     config: &Config,
     generator: &Generator,
@@ -84,7 +86,7 @@ pub(crate) fn of_run(
             generator.busy_utilization * 100.0
         ));
     }
-    // With a warm-up, requests from before the window may still wait for a server that is stuck.
+    // With a warm-up, requests from before the window may still wait for a server that does not answer.
     let failed = requests.failed > 0 || requests.unfinished > 0;
     if config.pace == Pace::Closed
         && requests.sent == 0
@@ -110,7 +112,7 @@ pub(crate) fn of_run(
     None
 }
 
-/// Why the latencies are the generator's rather than the server's, if so.
+/// The reason why the latencies are the generator's rather than the server's, if there is one.
 pub(crate) fn of_latency(config: &Config, lag: &Times, latency: &Times) -> Option<String> {
     if lag.count == 0 || latency.count == 0 {
         return None;
@@ -168,7 +170,7 @@ mod tests {
         let generator = Generator {
             lag_us: lag,
             cpu_us_per_request: 5.0,
-            // Full of polling, which says nothing.
+            // Full because of polling, so it does not show load.
             cpu_utilization: 1.0,
             busy_utilization: evidence.busy,
             run_delay_share: evidence.starved,
@@ -232,7 +234,7 @@ mod tests {
         assert!(tail.contains("99th percentile") && tail.contains("50 %"), "{tail}");
         let median = judge(times(51.0, 52.0), times(100.0, 1_000.0)).unwrap();
         assert!(median.contains("median") && median.contains("51 µs"), "{median}");
-        // A lag of 4 ms is nothing where answers take a second.
+        // A lag of 4 ms is negligible where answers take a second.
         assert_eq!(judge(times(100.0, 4_000.0), times(900_000.0, 1e6)), None);
         assert_eq!(judge(Times::default(), times(1.0, 1.0)), None, "a closed loop has no lag");
         assert_eq!(judge(times(1.0, 1.0), Times::default()), None, "nothing was answered");

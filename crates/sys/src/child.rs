@@ -1,4 +1,4 @@
-//! Child processes: those that end with their parent, and those that are given a descriptor.
+//! Child processes that end with their parent, and child processes that inherit a descriptor.
 
 use rustix::{
     io::{Errno, FdFlags, fcntl_getfd, fcntl_setfd},
@@ -13,11 +13,11 @@ use std::{
     process::Command,
 };
 
-/// Makes the kernel send `signal` to `command`'s process when the *thread* that starts it ends,
-/// however that happens (prctl(2), PR_SET_PDEATHSIG): even SIGKILL of this program leaves nothing
-/// behind. Start it from a thread that lives as long as it is wanted.
+/// Makes the kernel send `signal` to `command`'s process when the *thread* that starts it ends in any
+/// way (prctl(2), PR_SET_PDEATHSIG): even after SIGKILL of this program no process is left. Start it
+/// from a thread that runs as long as the process is needed.
 ///
-/// The command fails to start (EINVAL) with a number that is no signal, or a real-time one.
+/// The command fails to start (EINVAL) if the number is no signal, or a real-time signal.
 pub fn end_with_parent(command: &mut Command, signal: i32) {
     let parent = getpid();
     let signal = Signal::from_named_raw(signal);
@@ -32,8 +32,8 @@ pub fn end_with_parent(command: &mut Command, signal: i32) {
     }
 }
 
-/// Leaves `descriptor` open in `command`'s process, under the number that it has here. It must stay open
-/// until the command has been started.
+/// Leaves `descriptor` open in `command`'s process, under its present number. It must stay open until
+/// the command has been started.
 pub fn inherit(command: &mut Command, descriptor: BorrowedFd<'_>) {
     let number = descriptor.as_raw_fd();
     // SAFETY: the closure makes one async-signal-safe system call, touches no lock and allocates nothing.
@@ -46,23 +46,24 @@ pub fn inherit(command: &mut Command, descriptor: BorrowedFd<'_>) {
     }
 }
 
-/// The descriptor that the parent has left open under this number with [`inherit`]; close-on-exec from now on.
-/// To be called once for each number, before this process opens anything by itself under numbers that it does
-/// not know.
+/// Takes ownership of the descriptor that the parent has left open under this number with [`inherit`];
+/// it is close-on-exec from then on. Call this once for each number, before this process opens
+/// descriptors whose numbers it does not know.
 ///
 /// # Errors
-/// EBADF: nothing is open there.
+/// EBADF: the number is not open.
 pub fn inherited(number: RawFd) -> io::Result<OwnedFd> {
     if number < 3 {
         return Err(Errno::BADF.into());
     }
-    // SAFETY: borrowed for one call, which fails where nothing is open.
+    // SAFETY: borrowed for one call, which fails if the number is not open.
     let flags = fcntl_getfd(unsafe { BorrowedFd::borrow_raw(number) })?;
-    // What this program has opened is close-on-exec: it is somebody's own.
+    // A descriptor that this program has opened is close-on-exec, and other code owns it.
     if flags.contains(FdFlags::CLOEXEC) {
         return Err(Errno::BADF.into());
     }
-    // SAFETY: it is open, and was not opened here: it came from the parent, and nobody owns it yet.
+    // SAFETY: it is open and was not opened by this program: it came from the parent, and no code owns
+    // it yet.
     let descriptor = unsafe { OwnedFd::from_raw_fd(number) };
     fcntl_setfd(&descriptor, FdFlags::CLOEXEC)?;
     Ok(descriptor)

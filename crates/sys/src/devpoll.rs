@@ -1,4 +1,4 @@
-//! /dev/poll, as `kmod/devpoll` offers it: devpoll(4). Numbers and structures are those of its
+//! /dev/poll, as `kmod/devpoll` implements it: devpoll(4). Numbers and structures are those of its
 //! `<linux/devpoll.h>`.
 
 use super::{Call, PollFd, check, count};
@@ -14,7 +14,7 @@ use std::{
     slice,
 };
 
-/// In `events` of a change: take the descriptor out of the set (POLLREMOVE of `<poll.h>`).
+/// In `events` of a change: removes the descriptor from the set (POLLREMOVE of `<poll.h>`).
 pub const POLL_REMOVE: i16 = 0x1000;
 
 /// Poll every entry at every scan; to be set while the set is empty.
@@ -51,18 +51,18 @@ struct UpdatePollArguments {
     flags: libc::c_int,
 }
 
-/// `struct dvpoll_statistics`: what one open /dev/poll has done so far.
+/// `struct dvpoll_statistics`: the counters of one open /dev/poll.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct DevPollStatistics {
     size: u64,
     /// Interests now in the set.
     pub entries: u64,
-    /// Those of them that carry a hook in their socket.
+    /// The entries that have a hook in their socket.
     pub hinted: u64,
     /// Calls that looked for events.
     pub waits: u64,
-    /// Passes over what is pending; several for a wait that slept.
+    /// Scans of the pending entries; several for a wait that slept.
     pub scans: u64,
     /// Calls of a driver's poll function by scans.
     pub driver_polls: u64,
@@ -72,13 +72,13 @@ pub struct DevPollStatistics {
     pub hints: u64,
     /// Entries examined only because they were ready the last time.
     pub cached: u64,
-    /// Entries passed over thanks to missing hints, where whole tables are scanned.
+    /// Entries that were skipped because they had no hint, where whole tables are scanned.
     pub skipped: u64,
     /// Results reported.
     pub results: u64,
     /// Times that a caller went to sleep.
     pub sleeps: u64,
-    /// Times that it was woken before its time was over.
+    /// Times that a caller was woken before its timeout.
     pub wakeups: u64,
     /// Changes applied.
     pub changes: u64,
@@ -90,7 +90,7 @@ pub fn devpoll_open() -> io::Result<OwnedFd> {
     Ok(count(Call::Open, || openat(CWD, c"/dev/poll", flags, Mode::empty()))?)
 }
 
-/// DP_SETOPTIONS: exactly these options, whatever the module's defaults are.
+/// DP_SETOPTIONS: sets exactly these options, regardless of the module's defaults.
 pub fn devpoll_set_options(device: BorrowedFd<'_>, options: i32) -> io::Result<()> {
     // SAFETY: the argument is a number.
     count(Call::Ioctl, || unsafe {
@@ -102,19 +102,19 @@ pub fn devpoll_set_options(device: BorrowedFd<'_>, options: i32) -> io::Result<(
 pub fn devpoll_statistics(device: BorrowedFd<'_>) -> io::Result<DevPollStatistics> {
     let size = size_of::<DevPollStatistics>() as u64;
     let mut statistics = DevPollStatistics { size, ..Default::default() };
-    // SAFETY: the kernel writes at most `size` bytes into the structure, which are all of it.
+    // SAFETY: the kernel writes at most `size` bytes, the size of the structure, into it.
     count(Call::Ioctl, || unsafe {
         check(libc::ioctl(device.as_raw_fd(), DP_GETSTATISTICS as _, &raw mut statistics))
     })?;
     Ok(statistics)
 }
 
-/// write(2) of `changes` to the set: how many were taken. One that is refused does not keep those
-/// behind it from being applied; the first refusal is the error.
+/// Sends `changes` to the set with write(2). Returns how many were taken. A refused change does not
+/// prevent those after it from being applied; the first refusal is the error.
 #[inline]
 pub fn devpoll_write(device: BorrowedFd<'_>, changes: &[PollFd]) -> io::Result<usize> {
     const { assert!(size_of::<PollFd>() == 8) }
-    // SAFETY: the bytes of `changes`, which is borrowed for as long; a `PollFd` (an int and two
+    // SAFETY: the bytes of `changes`, which is borrowed as long as they are; a `PollFd` (an int and two
     // shorts) has no padding.
     let bytes =
         unsafe { slice::from_raw_parts(changes.as_ptr().cast::<u8>(), size_of_val(changes)) };
@@ -122,8 +122,8 @@ pub fn devpoll_write(device: BorrowedFd<'_>, changes: &[PollFd]) -> io::Result<u
     Ok(taken / size_of::<PollFd>())
 }
 
-/// Applies `changes`, if there are any, and waits, in one call (DP_POLL, DP_UPDATE_POLL): how many
-/// results there are. A timeout below 0 waits for ever.
+/// Applies `changes`, if there are any, and waits, in one call (DP_POLL, DP_UPDATE_POLL). Returns the
+/// number of results. A timeout below 0 waits for ever.
 #[inline]
 pub fn devpoll_wait(
     device: BorrowedFd<'_>,
@@ -132,8 +132,8 @@ pub fn devpoll_wait(
     timeout_ms: i32,
 ) -> io::Result<usize> {
     let (results, room) = results.target();
-    // SAFETY: both structures live through their call; the kernel reads `changes` alone and writes
-    // at most `room` results to `results` or, if that is null, to the set's own mapping.
+    // SAFETY: both structures live through their call; the kernel only reads `changes`, and writes at
+    // most `room` results to `results` or, if that is null, to the set's own mapping.
     let found = count(Call::Ioctl, || unsafe {
         if changes.is_empty() {
             let mut wait = PollArguments { results, room, timeout_ms, signal_mask: ptr::null() };
@@ -154,15 +154,15 @@ pub fn devpoll_wait(
     Ok(found as usize)
 }
 
-/// DP_HPOLL: poll(2) of the whole array that queries only drivers with a hint since the last call.
-/// Returns how many of `fds` have `revents`. A timeout below 0 waits for ever.
+/// DP_HPOLL: polls the whole array like poll(2), but queries only drivers with a hint since the last
+/// call. Returns how many of `fds` have `revents`. A timeout below 0 waits for ever.
 #[inline]
 pub fn devpoll_hinting_poll(
     device: BorrowedFd<'_>,
     fds: &mut [PollFd],
     timeout_ms: i32,
 ) -> io::Result<usize> {
-    // More than a set can name; the module says EINVAL to more than RLIMIT_NOFILE.
+    // The limit is more than a set can contain; the module returns EINVAL for more than RLIMIT_NOFILE.
     let room = fds.len().min(i32::MAX as usize) as libc::c_int;
     let mut call =
         PollArguments { results: fds.as_mut_ptr(), room, timeout_ms, signal_mask: ptr::null() };
@@ -174,7 +174,7 @@ pub fn devpoll_hinting_poll(
     Ok(ready as usize)
 }
 
-/// Where a set's results go.
+/// The memory for a set's results.
 #[derive(Debug)]
 pub enum ResultSpace {
     /// The kernel copies them here.
@@ -190,8 +190,8 @@ impl ResultSpace {
         Self::Copied(vec![PollFd { fd: -1, events: 0, revents: 0 }; room].into())
     }
 
-    /// The set's own area for `room` results; no more than RLIMIT_NOFILE, as no more descriptors
-    /// can be ready.
+    /// The set's own area for `room` results; at most RLIMIT_NOFILE, because no more descriptors can be
+    /// ready.
     ///
     /// # Errors
     /// ENOSPC at the user's limit of entries (the module's `max_user_entries`), EPERM when the set
@@ -243,7 +243,7 @@ impl ResultArea {
         })?;
         let bytes = room * size_of::<PollFd>();
         let flags = MapFlags::SHARED | MapFlags::POPULATE;
-        // SAFETY: a new mapping, at an address of the kernel's choice.
+        // SAFETY: a new mapping, at an address that the kernel chooses.
         let address = unsafe { mmap(ptr::null_mut(), bytes, ProtFlags::READ, flags, device, 0) }?;
         let results = NonNull::new(address.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
         Ok(Self { results, room })
@@ -252,9 +252,9 @@ impl ResultArea {
     #[inline]
     fn get(&self, index: usize) -> PollFd {
         assert!(index < self.room, "result {index} of {}", self.room);
-        // SAFETY: within the mapping, which lives as long as `self`; any bits are a `PollFd`. The
-        // kernel may be writing meanwhile if this process has forked and its parent waits, hence
-        // volatile.
+        // SAFETY: within the mapping, which lives as long as `self`; any bits are a `PollFd`. The read
+        // is volatile because the kernel may write at the same time, if this process has forked and its
+        // parent waits.
         unsafe { self.results.add(index).read_volatile() }
     }
 }

@@ -27,10 +27,11 @@ pub fn write(fd: BorrowedFd<'_>, bytes: &[u8]) -> io::Result<usize> {
 /// may be about to read it. Not counted, because the first use of a thread-local may allocate in a
 /// library that was loaded at run time. The result is ignored.
 ///
-/// Not rustix's: whether that touches errno depends on the features that the program gives it.
+/// It does not use rustix, because the program's choice of rustix features decides whether rustix
+/// changes errno.
 #[inline]
 pub fn write_from_handler(fd: BorrowedFd<'_>, bytes: &[u8]) {
-    // SAFETY: errno's place belongs to this thread and is valid for its whole life.
+    // SAFETY: the address of errno belongs to this thread and is valid while the thread exists.
     let errno = unsafe { libc::__errno_location() };
     // SAFETY: `errno` is valid (above); the kernel reads at most `bytes.len()` bytes from `bytes`.
     unsafe {
@@ -40,7 +41,8 @@ pub fn write_from_handler(fd: BorrowedFd<'_>, bytes: &[u8]) {
     }
 }
 
-/// close(2), counted. Its error says nothing that can be acted upon: the descriptor is gone.
+/// close(2), counted. Its error is ignored, because there is no remedy: the descriptor is closed in any
+/// case.
 #[inline]
 pub fn close(fd: OwnedFd) {
     // SAFETY: the descriptor is owned, so no other code uses its number.
@@ -59,7 +61,7 @@ pub fn is_file(fd: RawFd) -> bool {
     file_type(fd).is_some_and(|kind| matches!(kind, libc::S_IFREG | libc::S_IFDIR))
 }
 
-/// The type of what is open as `fd` (inode(7)); `None` when nothing is.
+/// The type of the file that is open as `fd` (inode(7)); `None` if `fd` is not open.
 fn file_type(fd: RawFd) -> Option<libc::mode_t> {
     let mut stat = MaybeUninit::<libc::stat64>::uninit();
     // SAFETY: the kernel fills `stat`, which lives through the call; a bad descriptor number is an
@@ -80,7 +82,7 @@ pub fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
     Ok(count(Call::Pipe, || pipe_with(PipeFlags::NONBLOCK | PipeFlags::CLOEXEC))?)
 }
 
-/// sendfile(2) from `file` at `*offset`, which moves by what was sent.
+/// sendfile(2) from `file` at `*offset`, which advances by the number of bytes sent.
 #[inline]
 pub fn sendfile(
     socket: BorrowedFd<'_>,

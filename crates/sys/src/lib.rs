@@ -2,22 +2,22 @@
 //!
 //! [`counters()`] reads this thread's counts, [`count`] adds a call that is made elsewhere.
 //!
-//! rustix provides most of them: its calls are typed, inline, and no cancellation points
+//! rustix provides most of them: its calls are typed, inline, and not cancellation points
 //! (pthreads(7)). These use the C library instead:
 //!
 //! - `epoll_ctl`, `is_open`, `is_file`, `socket_protocol`, `send_signals` take the number of a
-//!   descriptor that may be closed by now; rustix wants one that is open. So do `ppoll` and
+//!   descriptor that may already be closed; rustix requires an open one. The same holds for `ppoll` and
 //!   `pselect`, whose arrays also have holes (-1).
 //! - `epoll_wait` and `epoll_pwait2` are two mechanisms to compare; rustix chooses between such calls
 //!   itself, by the timeout.
 //! - Signals (masks, sets, dispositions, `sigtimedwait`, `signalfd`, F_SETSIG), the ioctls of
 //!   /dev/poll, SIOCOUTQ, TCP_INFO, IP_BIND_ADDRESS_NO_PORT and `close_range` are not in rustix, or
 //!   only for programs without a C library; its `kill` has no real-time signals.
-//! - Landlock's version is in no library without its rules; kernel TLS (TCP_ULP, TLS_TX, the type of a record) is
-//!   not in rustix.
+//! - No library offers Landlock's version without its rules; kernel TLS (TCP_ULP, TLS_TX, the type of a
+//!   record) is not in rustix.
 //! - `fork`, `_exit` and robust mutexes: the C library keeps state about them.
 //! - Clocks: rustix looks for the vDSO by itself, and so cannot run under valgrind.
-//! - [`write_from_handler`] leaves errno alone whatever rustix is built with.
+//! - [`write_from_handler`] leaves errno unchanged, regardless of rustix's features.
 #![allow(unsafe_code)]
 
 #[cfg(not(target_os = "linux"))]

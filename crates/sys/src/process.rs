@@ -1,4 +1,4 @@
-//! Children of a process that has one thread: started, bound to their parent, and waited for.
+//! Children of a single-threaded process: starts them, binds them to their parent, and waits for them.
 
 use super::{Call, OwnFileTables, block_signals, check, count, file_table::close_all_but};
 use rustix::{
@@ -17,9 +17,9 @@ use std::{
 /// The number of a process.
 pub type ProcessId = libc::pid_t;
 
-/// What a child ends with that could not be made ready to run.
+/// The exit status of a child that could not be prepared to run.
 const UNREADY: libc::c_int = 70;
-/// What a child ends with that panicked, as a program of Rust does.
+/// The exit status of a child that panicked, as of a Rust program.
 const PANICKED: libc::c_int = 101;
 
 /// How a child has ended.
@@ -41,7 +41,8 @@ impl fmt::Display for ChildStatus {
 }
 
 /// Makes the ends of children a signal that can be waited for: SIGCHLD is blocked in this thread, and
-/// has its default action, where a parent may have left it ignored (then no child could be taken).
+/// gets its default action, since a parent process may have left it ignored (then the status of no
+/// child could be collected).
 ///
 /// # Errors
 /// The errors of pthread_sigmask(3).
@@ -51,19 +52,20 @@ pub fn block_child_signal() -> io::Result<()> {
     block_signals(&[libc::SIGCHLD])
 }
 
-/// Starts a child process (fork(2)) that runs `life` and ends with what it returns as its exit
-/// status; nothing of the caller's is dropped in the child, and nothing of it runs at its end.
+/// Starts a child process (fork(2)) that runs `life` and ends with its return value as the exit status.
+/// Nothing that the caller owns is dropped in the child, and none of the caller's code runs at the
+/// child's end.
 ///
-/// In the child only the three standard descriptors and `inherited` are open, under their old numbers;
-/// it is killed when its parent ends, however that does (PR_SET_PDEATHSIG, prctl(2)). Its signal
-/// mask is that of the caller.
+/// In the child only the three standard descriptors and `inherited` are open, under their old numbers.
+/// The child is killed when its parent ends in any way (PR_SET_PDEATHSIG, prctl(2)). Its signal mask is
+/// that of the caller.
 ///
 /// By the promise `life` neither uses nor drops a descriptor that is not inherited.
 ///
 /// # Errors
 /// EAGAIN at a limit of processes (RLIMIT_NPROC, pids.max of the cgroup, threads-max), ENOMEM. Also
-/// when this process has other threads: a lock that one of them holds would stay held in the child
-/// for ever; or when /proc does not tell. Nothing runs then.
+/// when this process has other threads (a lock that one of them holds would stay held in the child for
+/// ever), or when their number cannot be read from /proc. No child is started then.
 pub fn fork(
     _promise: OwnFileTables,
     inherited: &[RawFd],
@@ -105,18 +107,18 @@ fn become_child(parent: Pid, inherited: &[RawFd]) -> io::Result<()> {
     close_all_but(inherited)
 }
 
-/// How many threads this process has.
+/// The number of threads of this process.
 fn threads() -> io::Result<usize> {
     let tasks = fs::read_dir("/proc/self/task")
         .map_err(|error| io::Error::new(error.kind(), format!("/proc/self/task: {error}")))?;
     Ok(tasks.count())
 }
 
-/// A child that has ended, if there is one, without waiting for it (waitpid(2), WNOHANG). It is gone
-/// after that, and its number may become another's.
+/// Collects a child that has ended, if there is one, without waiting for it (waitpid(2), WNOHANG).
+/// After that the kernel may use the child's number for another process.
 ///
 /// # Errors
-/// ECHILD is none: then no child is left, and nothing is returned.
+/// ECHILD is not an error: then no child is left, and the result is `None`.
 pub fn reap_child() -> io::Result<Option<(ProcessId, ChildStatus)>> {
     loop {
         return match count(Call::Wait, || waitpid(None, WaitOptions::NOHANG)) {
@@ -134,10 +136,10 @@ pub fn reap_child() -> io::Result<Option<(ProcessId, ChildStatus)>> {
     }
 }
 
-/// Kills a child (SIGKILL) that has not been taken by [`reap_child`].
+/// Kills a child (SIGKILL) that [`reap_child`] has not collected.
 pub fn kill_child(child: ProcessId) {
     if let Some(child) = Pid::from_raw(child) {
-        // A child that has ended keeps its number until it is taken.
+        // A child that has ended keeps its number until it is collected.
         let _ = kill_process(child, Signal::KILL);
     }
 }

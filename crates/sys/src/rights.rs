@@ -17,21 +17,21 @@ use std::{
 /// The most descriptors of one message: SCM_MAX_FD of the kernel (unix(7)).
 pub const DESCRIPTORS_MAX: usize = 253;
 
-/// CMSG_LEN of one descriptor. On 64-bit systems CMSG_SPACE, which is rounded up, is room for two.
-// SAFETY: it computes with a number.
+/// CMSG_LEN of one descriptor. On 64-bit systems CMSG_SPACE, which is rounded up, has room for two.
+// SAFETY: the function only calculates with a number.
 const LENGTH: usize = unsafe { libc::CMSG_LEN(size_of::<RawFd>() as u32) } as usize;
 
-/// Room for the ancillary message of one descriptor and no more, aligned as cmsg(3) wants it.
+/// Memory for the ancillary message of one descriptor and no more, aligned as cmsg(3) requires.
 #[repr(align(8))]
 struct RightsMessage([MaybeUninit<u8>; LENGTH]);
 const _: () = assert!(align_of::<RightsMessage>() >= align_of::<libc::cmsghdr>());
 
 /// sendmsg(2) of `parts`, one after the other, with a copy of `descriptor`; MSG_NOSIGNAL and
-/// MSG_DONTWAIT. Of a socket that keeps messages apart all of it leaves, or none.
+/// MSG_DONTWAIT. On a socket that preserves message boundaries, either everything is sent or nothing.
 ///
 /// # Errors
-/// EAGAIN when the receiver has not taken enough of what was sent before; EPIPE and ECONNRESET when
-/// it is gone; EMSGSIZE; ETOOMANYREFS when too many descriptors are on their way.
+/// EAGAIN when the receiver has not taken enough of the earlier messages; EPIPE and ECONNRESET when it
+/// has closed the socket; EMSGSIZE; ETOOMANYREFS when too many descriptors are in flight.
 pub fn send_with_descriptor(
     socket: BorrowedFd<'_>,
     parts: &[IoSlice<'_>],
@@ -46,11 +46,12 @@ pub fn send_with_descriptor(
     Ok(count(Call::Sendmsg, || net::sendmsg(socket, parts, &mut control, flags))?)
 }
 
-/// recvmsg(2) into `buffer`, with the descriptor that came with it, if one did; it is close-on-exec.
+/// recvmsg(2) into `buffer`. Returns the descriptor of the message, if there is one; it is
+/// close-on-exec.
 ///
 /// # Errors
-/// As recvmsg(2). InvalidData when something had to be cut off: the buffer is too small, or a
-/// further descriptor came. Then no descriptor of the message is left open.
+/// As recvmsg(2). InvalidData when a part of the message had to be cut off: the buffer is too small, or
+/// the message has a second descriptor. Then no descriptor of the message is left open.
 pub fn receive_with_descriptor(
     socket: BorrowedFd<'_>,
     buffer: &mut [u8],
@@ -89,11 +90,11 @@ pub fn send_with_descriptors(
     Ok(count(Call::Sendmsg, || net::sendmsg(socket, &[IoSlice::new(bytes)], &mut control, flags))?)
 }
 
-/// recvmsg(2) into `buffer`, with all descriptors that came with it, which are close-on-exec.
+/// recvmsg(2) into `buffer`. Returns all descriptors of the message, which are close-on-exec.
 ///
 /// # Errors
-/// As recvmsg(2). InvalidData when something had to be cut off: the buffer is too small, or this process
-/// may open no more descriptors. Then no descriptor of the message is left open.
+/// As recvmsg(2). InvalidData when a part of the message had to be cut off: the buffer is too small, or
+/// this process may open no more descriptors. Then no descriptor of the message is left open.
 pub fn receive_with_descriptors(
     socket: BorrowedFd<'_>,
     buffer: &mut [u8],
@@ -140,7 +141,7 @@ mod tests {
         let mut text = String::new();
         there.read_to_string(&mut text).unwrap();
         assert_eq!(text, "through it");
-        // Without one, and one that is too long.
+        // A message without a descriptor, and a message that is too long.
         send(near.as_fd(), b"plain", false).unwrap();
         let (received, descriptor) = receive_with_descriptor(far.as_fd(), &mut buffer).unwrap();
         assert!(received == 5 && descriptor.is_none());
@@ -151,7 +152,7 @@ mod tests {
         assert_eq!(receive_with_descriptor(far.as_fd(), &mut buffer).unwrap().0, 0);
     }
 
-    /// The second descriptor was installed without an owner: a peer could use up all numbers.
+    /// Once the second descriptor was installed without an owner: a peer could use up all numbers.
     #[test]
     fn a_second_descriptor_is_refused_and_none_is_left_open() {
         let (near, far) = packet_pair().unwrap();
@@ -202,7 +203,7 @@ mod tests {
         assert_eq!(there.read(&mut buffer).unwrap(), 0, "none is left open");
         send_with_descriptors(near.as_fd(), b"none", &[]).unwrap();
         assert_eq!(receive_with_descriptors(far.as_fd(), &mut buffer).unwrap().1.len(), 0);
-        // What does not fit is refused, and its descriptors are closed.
+        // A message that does not fit is refused, and its descriptors are closed.
         let (mut there, here) = std::io::pipe().unwrap();
         send_with_descriptors(near.as_fd(), b"longer than that", &[here.as_fd()]).unwrap();
         drop(here);

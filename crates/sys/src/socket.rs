@@ -1,8 +1,8 @@
 //! Sockets on the request path: accept, recv, send.
 //!
-//! By rustix, whose system calls are inline: in a process with threads the C library's recv(),
-//! send() and their like are points of cancellation (pthreads(7)), which each call pays for; nobody
-//! is cancelled here.
+//! Uses rustix, whose system calls are inline. In a process with threads, the C library's recv(),
+//! send() and similar functions are cancellation points (pthreads(7)), and each call pays for that; no
+//! thread is cancelled here.
 
 use super::{Call, check, count};
 use rustix::net::{
@@ -25,7 +25,8 @@ pub fn accept(listener: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     Ok(count(Call::Accept, || net::accept_with(listener, FLAGS))?)
 }
 
-/// The same with the peer's address, which the kernel writes in the same system call; `None` for a UNIX socket.
+/// Like [`accept`], with the peer's address, which the kernel writes in the same system call; `None`
+/// for a UNIX socket.
 #[inline]
 pub fn accept_with_address(listener: BorrowedFd<'_>) -> io::Result<(OwnedFd, Option<SocketAddr>)> {
     let (socket, peer) = count(Call::Accept, || net::acceptfrom_with(listener, FLAGS))?;
@@ -38,7 +39,7 @@ pub fn recv(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<usize> {
     recv_with(socket, buffer, RecvFlags::empty())
 }
 
-/// [`recv`] with MSG_DONTWAIT: never waits, also on a socket that is blocking.
+/// [`recv`] with MSG_DONTWAIT: never waits, even on a blocking socket.
 #[inline]
 pub fn recv_now(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<usize> {
     recv_with(socket, buffer, RecvFlags::DONTWAIT)
@@ -51,18 +52,18 @@ pub fn peek_now(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<usize> 
 
 #[inline]
 fn recv_with(socket: BorrowedFd<'_>, buffer: &mut [u8], flags: RecvFlags) -> io::Result<usize> {
-    // The two lengths of the answer differ with MSG_TRUNC alone.
+    // The two lengths of the result differ only with MSG_TRUNC.
     Ok(count(Call::Recv, || net::recv(socket, buffer, flags))?.0)
 }
 
-/// send(2), by its system call sendto(2), with MSG_NOSIGNAL; `more` adds MSG_MORE: hold a partial
-/// segment back, more follows.
+/// send(2), by its system call sendto(2), with MSG_NOSIGNAL; `more` adds MSG_MORE: the kernel holds
+/// back a partial segment, because more data follows.
 #[inline]
 pub fn send(socket: BorrowedFd<'_>, bytes: &[u8], more: bool) -> io::Result<usize> {
     send_with(socket, bytes, if more { SendFlags::MORE } else { SendFlags::empty() })
 }
 
-/// [`send`] with MSG_DONTWAIT: never waits, also on a socket that is blocking.
+/// [`send`] with MSG_DONTWAIT: never waits, even on a blocking socket.
 #[inline]
 pub fn send_now(socket: BorrowedFd<'_>, bytes: &[u8], more: bool) -> io::Result<usize> {
     let more = if more { SendFlags::MORE } else { SendFlags::empty() };
@@ -83,18 +84,18 @@ pub fn send_two(socket: BorrowedFd<'_>, first: &[u8], second: &[u8]) -> io::Resu
     Ok(count(Call::Sendmsg, || net::sendmsg(socket, &slices, &mut nothing, flags))?)
 }
 
-/// shutdown(2) with SHUT_WR: the peer sees the end of the stream, and may go on sending.
+/// shutdown(2) with SHUT_WR: the peer sees the end of the stream, and may still send.
 pub fn shutdown_write(socket: BorrowedFd<'_>) -> io::Result<()> {
     Ok(count(Call::Shutdown, || net::shutdown(socket, Shutdown::Write))?)
 }
 
-/// TCP_CORK: while it is on, only full segments leave; turning it off sends the rest.
+/// TCP_CORK: while it is on, only full segments are sent; turning it off sends the rest.
 #[inline]
 pub fn set_cork(socket: BorrowedFd<'_>, on: bool) -> io::Result<()> {
     Ok(count(Call::Setsockopt, || sockopt::set_tcp_cork(socket, on))?)
 }
 
-/// O_NONBLOCK of a socket, by ioctl(2) with FIONBIO, which takes one call where fcntl(2) takes two.
+/// O_NONBLOCK of a socket, by ioctl(2) with FIONBIO, which needs one call where fcntl(2) needs two.
 ///
 /// # Errors
 /// The errors of ioctl(2).
@@ -127,8 +128,8 @@ fn socket_pair(kind: SocketType, flags: SocketFlags) -> io::Result<(OwnedFd, Own
     Ok(count(Call::Socketpair, || net::socketpair(AddressFamily::UNIX, kind, flags, None))?)
 }
 
-/// SIOCOUTQ (tcp(7), unix(7)): bytes that were sent and that the peer has not taken: of TCP those
-/// that it has not acknowledged.
+/// SIOCOUTQ (tcp(7), unix(7)): the number of bytes that were sent but not taken by the peer: with TCP,
+/// not acknowledged.
 pub fn unacknowledged(socket: BorrowedFd<'_>) -> io::Result<u64> {
     let mut bytes: libc::c_int = 0;
     // SAFETY: the kernel writes one int to `bytes`, which lives through the call.
@@ -138,13 +139,13 @@ pub fn unacknowledged(socket: BorrowedFd<'_>) -> io::Result<u64> {
     Ok(bytes as u64)
 }
 
-/// How many connections wait in a TCP listener's queue (TCP_INFO, whose `tcpi_unacked` says so of a
-/// listener).
+/// The number of connections that wait in a TCP listener's queue (TCP_INFO: for a listener,
+/// `tcpi_unacked` is this number).
 ///
 /// # Errors
 /// EOPNOTSUPP for other sockets: the kernel does not report it for a UNIX socket.
 pub fn waiting_connections(listener: BorrowedFd<'_>) -> io::Result<u32> {
-    // struct tcp_info (linux/tcp.h): eight bytes, then numbers of 32 bits, of which this is the fifth.
+    // struct tcp_info (linux/tcp.h) is eight bytes, then numbers of 32 bits; this is the fifth of them.
     let mut words = [0u32; 7];
     let mut len = size_of_val(&words) as libc::socklen_t;
     // SAFETY: the kernel writes at most `len` bytes to `words`; both live through the call.
@@ -163,7 +164,7 @@ pub fn waiting_connections(listener: BorrowedFd<'_>) -> io::Result<u32> {
 /// The protocol of a socket (SO_PROTOCOL): IPPROTO_TCP, or 0 for UNIX sockets.
 ///
 /// # Errors
-/// ENOTSOCK for other descriptors, EBADF for a number that is none.
+/// ENOTSOCK for other descriptors, EBADF for a number that is no descriptor.
 pub fn socket_protocol(fd: RawFd) -> io::Result<i32> {
     let mut protocol: libc::c_int = 0;
     let mut len = size_of::<libc::c_int>() as libc::socklen_t;

@@ -1,8 +1,8 @@
-//! What can go wrong on a connection after its handshake, and the alert that reports it.
+//! The errors of a connection after its handshake, and the alerts that report them.
 
 use std::fmt;
 
-/// Why a connection cannot go on. Every variant is fatal (RFC 8446 §6.2, RFC 5246 §7.2.2).
+/// The reason why a connection must end. Every variant is fatal (RFC 8446 §6.2, RFC 5246 §7.2.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Error {
     /// A record failed authentication, or is too short to carry a tag.
@@ -19,14 +19,14 @@ pub enum Error {
     Renegotiation,
     /// The peer ended the connection with this fatal alert (RFC 8446 §6).
     PeerAlert(u8),
-    /// More records of no use than a connection may send: empty ones, warnings, KeyUpdates.
+    /// More useless records than a connection may send: empty ones, warnings, KeyUpdates.
     TooManyUselessRecords,
     /// A TLS 1.2 connection has sealed as many records as its key allows.
     KeyExhausted,
 }
 
 impl Error {
-    /// The alert to send to the peer, as (level, description); `None` where the peer has ended the
+    /// The alert to send to the peer, as (level, description); `None` if the peer has ended the
     /// connection itself.
     pub fn alert(self) -> Option<(u8, u8)> {
         const WARNING: u8 = 1;
@@ -38,7 +38,7 @@ impl Error {
             Self::IllegalParameter => (FATAL, 47),
             Self::Decode(_) => (FATAL, 50),
             Self::KeyExhausted => (FATAL, 80),
-            // RFC 5246 §7.2.2: "always a warning". The connection is closed all the same.
+            // RFC 5246 §7.2.2: "always a warning". The connection is closed nevertheless.
             Self::Renegotiation => (WARNING, 100),
             Self::PeerAlert(_) => return None,
         })
@@ -67,7 +67,7 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
-/// Why a configuration cannot be used, in one sentence that names the file at fault.
+/// The reason why a configuration cannot be used, in one sentence that names the file at fault.
 #[derive(Debug)]
 pub struct ConfigError(String);
 

@@ -6,13 +6,14 @@
 //! 1. [`prepare_server`] adapts a rustls configuration, [`provider`] is the cryptography.
 //! 2. A [`Handshake`] takes received bytes and returns the bytes to send, until it is
 //!    [complete](Progress::Complete). [`Handshake::finish`] drops rustls' connection and leaves a [`Session`].
-//! 3. [`Session::open`] decrypts received records in place, [`Session::seal`] encrypts data to send. Both
-//!    need the session's [`Keys`], which a [`KeyCache`] derives or still has.
+//! 3. [`Session::open`] decrypts received records in place, [`Session::seal`] encrypts data to send.
+//!    Both need the session's [`Keys`], which a [`KeyCache`] derives or has stored.
 //! 4. An idle connection consists of its `Session`, 96 bytes, and needs no further call. A [`SessionTable`]
 //!    holds the sessions of a worker, in pages that neither a core dump nor a forked child contains.
 //!
-//! Linux can seal what a socket sends (kernel TLS): [`Session::sending_keys`] are its keys, and after
-//! [`Session::give_sending_to_kernel`] this crate seals nothing on the connection any more.
+//! Linux can seal the bytes that a socket sends (kernel TLS): [`Session::sending_keys`] returns the
+//! keys for it, and after [`Session::give_sending_to_kernel`] this crate seals no more records on the
+//! connection.
 //!
 //! [`ServerSettings`] and [`ClientSettings`] make whole configurations, with [`Certificates`] that are chosen
 //! by name and read again when their files change, and [`TicketKeys`] that rotate.
@@ -39,23 +40,23 @@
 //!
 //! # The end of a stream
 //!
-//! [`Content::Closed`] is the peer's close_notify: it sends no more. An end of the stream without it is a
-//! truncation, which an attacker can cause; whoever depends on the end of the stream must tell the two apart
-//! ([`Session::has_received_close`]). This end says so with [`Session::seal_close`]. After an error,
-//! [`Session::seal_alert`] tells the peer why.
+//! [`Content::Closed`] is the peer's close_notify: the peer sends no more. An end of the stream without
+//! it is a truncation, which an attacker can cause; a caller that depends on the end of the stream must
+//! distinguish the two ([`Session::has_received_close`]). This end announces its own end with
+//! [`Session::seal_close`]. After an error, [`Session::seal_alert`] tells the peer the reason.
 //!
 //! # Secrets
 //!
 //! - A nonce is the IV with the sequence number added in. Numbers only grow, a [`Session`] cannot be copied,
 //!   and [`Session::seal`] panics rather than use one twice, in release builds too.
-//! - Secrets are zeroed when dropped. ring cannot zero a key; the cache writes others over those of a
-//!   connection that has ended.
-//! - No branch of this crate depends on a secret: it branches on lengths, types and sequence numbers, all of
-//!   which an observer sees. The exception is the padding of a record, searched for its end after the record
-//!   was authenticated, as in every implementation (RFC 8446 §5.4); a peer that pads can thus show the time
-//!   it takes to itself.
-//! - A process that forks would have sessions twice, and use nonces twice: a [`SessionTable`] is wiped in the
-//!   child. A [`Session`] kept elsewhere is not.
+//! - Secrets are zeroed when dropped. ring cannot zero a key; the cache overwrites the keys of a closed
+//!   connection with other keys.
+//! - No branch of this crate depends on a secret: it branches on lengths, types and sequence numbers,
+//!   all of which an observer sees. The exception is the padding of a record: the search for its end
+//!   runs after the record was authenticated, as in every implementation (RFC 8446 §5.4). A peer that
+//!   pads can thus measure the time of that search for its own records only.
+//! - After a fork, both processes would have the same sessions, and would use nonces twice: a
+//!   [`SessionTable`] is wiped in the child. A [`Session`] that is stored elsewhere is not.
 
 mod capture;
 mod certificates;

@@ -1,5 +1,5 @@
-//! The handshake messages that may come after the handshake: KeyUpdate, and to a client
-//! NewSessionTicket (RFC 8446 §4.6). A peer may spread one over several records.
+//! The handshake messages that may arrive after the handshake: KeyUpdate and, for a client,
+//! NewSessionTicket (RFC 8446 §4.6). A peer may split one into several records.
 
 use crate::{Error, session::Role};
 
@@ -11,22 +11,22 @@ const NEW_SESSION_TICKET: u8 = 4;
 const KEY_UPDATE: u8 = 24;
 /// Message type and length.
 const HEADER_LEN: u8 = 4;
-/// A ticket longer than this is no ticket: its fields cannot hold more (RFC 8446 §4.6.1).
+/// The longest ticket message: its fields cannot hold more (RFC 8446 §4.6.1).
 const TICKET_MAX: u32 = 4 + 4 + 1 + 255 + 2 + 65_535 + 2 + 65_534;
 
-/// A message of which a part has come, in 4 bytes.
+/// A message that is not complete, in 4 bytes.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Message {
-    /// The length, as far as it has come; then how many bytes of the body are still to come.
+    /// The length, as far as it has arrived; then the number of missing bytes of the body.
     len: [u8; 3],
-    /// How many bytes of the header have come, and whether it is a ticket's.
+    /// The number of bytes of the header that have arrived, and whether the header is a ticket's.
     state: u8,
 }
 
 impl Message {
     const IS_TICKET: u8 = 1 << 7;
 
-    /// Whether no part of a message has come.
+    /// Whether no message is pending.
     pub(crate) fn is_complete(self) -> bool {
         self.state == 0 && self.len == [0; 3]
     }
@@ -46,25 +46,26 @@ impl Message {
     }
 }
 
-/// What some bytes of messages said.
+/// The meaning of some bytes of messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Update {
-    /// Nothing to act on, or not yet.
+    /// No action is necessary, or not yet.
     None,
-    /// The peer's next record has its next key.
+    /// The peer's next record uses its next key.
     Keys {
-        /// It wants ours replaced as well.
+        /// The peer requests that our key is replaced, too.
         is_requested: bool,
     },
 }
 
 impl Message {
-    /// Whether a message has begun and not ended: then no other type of record may come (RFC 8446 §5.1).
+    /// Whether a message has begun and not ended: then a record of any other type is invalid (RFC 8446
+    /// §5.1).
     pub(crate) fn is_partial(self) -> bool {
         self.header_len() > 0
     }
 
-    /// Takes the content of one record.
+    /// Processes the content of one record.
     pub(crate) fn read(&mut self, content: &[u8], role: Role) -> Result<Update, Error> {
         let mut rest = content;
         while let Some(&byte) = rest.first() {
@@ -79,7 +80,7 @@ impl Message {
                     1 => true,
                     _ => return Err(Error::IllegalParameter),
                 };
-                // What follows in this record would have the old key, RFC 8446 §5.1.
+                // Data after the KeyUpdate in this record would have the old key (RFC 8446 §5.1).
                 if rest.len() > 1 {
                     return Err(Error::UnexpectedMessage("data after a KeyUpdate in its record"));
                 }
@@ -127,7 +128,8 @@ impl Message {
     }
 }
 
-/// The KeyUpdate that we send. It never asks for the peer's: two ends that ask would never stop.
+/// The KeyUpdate that we send. It never requests the peer's: two ends that request one would never
+/// stop.
 pub(crate) const OUR_KEY_UPDATE: [u8; 5] = [KEY_UPDATE, 0, 0, 1, 0];
 
 #[cfg(test)]

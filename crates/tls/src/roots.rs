@@ -4,7 +4,7 @@ use crate::{ConfigError, HandshakeError, Trust, read_roots};
 use rustls::RootCertStore;
 use std::{path::PathBuf, sync::Arc};
 
-/// How a client's command line chooses whom to trust.
+/// The choice of trusted authorities on a client's command line.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum ClientTrust {
     /// The authorities that the system trusts ([`system_roots`]).
@@ -29,8 +29,8 @@ impl ClientTrust {
         })
     }
 
-    /// Why a handshake with `host` failed, in one sentence that says what to do. `ca_flag` and
-    /// `insecure_flag` are the command's flags for an authority and for trusting anybody.
+    /// Explains why a handshake with `host` failed, in one sentence with the remedy. `ca_flag` and
+    /// `insecure_flag` are the command's flags for an authority and for accepting every certificate.
     pub fn explain(
         &self,
         error: &HandshakeError,
@@ -53,11 +53,11 @@ impl ClientTrust {
 }
 
 /// The authorities that the system trusts: those of the files that the environment variables
-/// SSL_CERT_FILE and SSL_CERT_DIR name, or else of where this system keeps them (`/etc/ssl/certs` on
-/// many). Certificates that cannot be parsed are left out, as other programs do.
+/// SSL_CERT_FILE and SSL_CERT_DIR name, or otherwise of this system's directories (`/etc/ssl/certs` on
+/// many). Certificates that cannot be parsed are ignored, as in other programs.
 ///
 /// # Errors
-/// There are none.
+/// No authority was found.
 pub fn system_roots() -> Result<RootCertStore, ConfigError> {
     let found = rustls_native_certs::load_native_certs();
     let mut roots = RootCertStore::empty();

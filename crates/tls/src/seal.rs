@@ -1,4 +1,4 @@
-//! Records to send are sealed in the caller's buffer.
+//! Seals records to send, in the caller's buffer.
 
 use crate::{
     Error, Session,
@@ -9,15 +9,16 @@ use crate::{
 };
 use ring::aead::Aad;
 
-/// Content of a record that begins a response: it fits into three segments, so that a client can read
-/// the beginning of a page before the rest has come, where a full record would have to be complete.
+/// The content of a record at the beginning of a response: it fits into three segments, so that a
+/// client can read the beginning of a page before the rest has arrived. A full record would have to be
+/// complete first.
 pub const SMALL_RECORD_BYTES: usize = 4000;
-/// How many such records there are before records have full size; at most 7, see `Flags`.
+/// The number of such records before records have full size; at most 7, see `Flags`.
 pub const SMALL_RECORDS: u8 = 4;
-/// What a buffer must have for an alert, or a KeyUpdate, in any suite.
+/// The size of a buffer for an alert, or a KeyUpdate, in any suite.
 pub const CONTROL_RECORD_MAX: usize = OVERHEAD_MAX + OUR_KEY_UPDATE.len() + 1;
 
-/// What one call has sealed.
+/// The result of one call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sealing {
     /// Bytes of plaintext that are in the records.
@@ -28,10 +29,10 @@ pub struct Sealing {
 
 impl Session {
     /// Seals as much of `plaintext` as fits into `out`, in one record or several. A KeyUpdate that is
-    /// due goes before it.
+    /// due is sealed before it.
     ///
     /// # Errors
-    /// [`Error::KeyExhausted`], of TLS 1.2 alone.
+    /// [`Error::KeyExhausted`], with TLS 1.2 only.
     ///
     /// # Panics
     /// If close_notify has been sealed.
@@ -43,7 +44,8 @@ impl Session {
     ) -> Result<Sealing, Error> {
         let mut done = Sealing { plaintext: 0, written: self.update_keys_if_due(keys, out)? };
         if self.is_key_update_due() {
-            // There is no room for it. A few bytes of data would fit, and have the wrong key.
+            // There is no room for the KeyUpdate. A few bytes of data would fit, but they would be
+            // sealed with the wrong key.
             return Ok(done);
         }
         while done.plaintext < plaintext.len() {
@@ -60,25 +62,25 @@ impl Session {
         Ok(done)
     }
 
-    /// Where in a record its content begins, for [`Session::seal_in_place`].
+    /// The offset of the content in a record, for [`Session::seal_in_place`].
     pub fn content_offset(&self) -> usize {
         HEADER_LEN + self.suite.explicit_nonce_len()
     }
 
-    /// How much content the next record can have, if there are `room` bytes for it: 0 if there is no
-    /// room for any.
+    /// The largest content of the next record, if there are `room` bytes for the record: 0 if the room
+    /// is too small.
     pub fn room_for_content(&self, room: usize) -> usize {
         let is_small = self.flags.small_records() < SMALL_RECORDS;
         let max = if is_small { SMALL_RECORD_BYTES } else { PLAINTEXT_MAX };
         max.min(room.saturating_sub(OVERHEAD_MAX))
     }
 
-    /// Seals a KeyUpdate if one is due: the peer has asked for it, or the key has sealed as many records
-    /// as it may. Returns its length, 0 if none is due. [`Session::seal`] does this by itself;
-    /// [`Session::seal_in_place`] wants it done before.
+    /// Seals a KeyUpdate if one is due: the peer has requested it, or the key has sealed as many
+    /// records as it may. Returns its length, 0 if none is due. [`Session::seal`] does this by itself;
+    /// before [`Session::seal_in_place`] the caller must do it.
     ///
     /// # Errors
-    /// [`Error::KeyExhausted`], of TLS 1.2 alone.
+    /// [`Error::KeyExhausted`], with TLS 1.2 only.
     pub fn update_keys_if_due(&mut self, keys: &mut Keys, out: &mut [u8]) -> Result<usize, Error> {
         if !self.is_key_update_due() {
             return Ok(0);
@@ -94,7 +96,7 @@ impl Session {
         Ok(len)
     }
 
-    /// Whether a KeyUpdate must leave before any further data.
+    /// Whether a KeyUpdate must be sent before any further data.
     pub fn is_key_update_due(&self) -> bool {
         self.send_sequence >= self.suite.records_max() || self.owes_key_update()
     }
@@ -103,7 +105,7 @@ impl Session {
     /// the record's length.
     ///
     /// # Errors
-    /// [`Error::KeyExhausted`], of TLS 1.2 alone.
+    /// [`Error::KeyExhausted`], with TLS 1.2 only.
     ///
     /// # Panics
     /// If `len` is more than [`Session::room_for_content`] says, if close_notify has been sealed, or if
@@ -172,7 +174,7 @@ impl Session {
     ) -> usize {
         assert!(!self.has_sent_close(), "nothing is sent after close_notify");
         let sequence = self.send_sequence;
-        // A panic on overflow, not a number that comes again.
+        // Panics on overflow, so that no number is used again.
         self.send_sequence =
             sequence.checked_add(1).expect("a key is replaced before 2^32 records");
         let sequence = u64::from(sequence);

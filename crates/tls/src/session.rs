@@ -1,5 +1,5 @@
-//! What a connection is after its handshake, while it waits: everything its record layer needs to go
-//! on, and nothing that can be derived again.
+//! The state of an idle connection after its handshake: everything that its record layer needs to
+//! continue, and nothing that can be derived again.
 
 use crate::{
     Error, Suite,
@@ -9,35 +9,35 @@ use crate::{
     stored_secrets::{Flow, StoredSecrets},
 };
 
-/// Which end of the connection this is.
+/// The role of this end of the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// It connected.
+    /// This end connected.
     Client,
-    /// It accepted.
+    /// This end accepted.
     Server,
 }
 
-/// How many KeyUpdates may come without application data between them; rustls has the same bound.
+/// The most KeyUpdates without application data between them; rustls has the same bound.
 pub const KEY_UPDATES_WITHOUT_DATA_MAX: u8 = 32;
-/// How many records without content, or warnings, may come in a row.
+/// The most records without content, or warnings, in a row.
 pub const EMPTY_RECORDS_MAX: u8 = 32;
 
 /// A connection after its handshake, parked: suite, secrets and sequence numbers.
 ///
-/// It holds no key that is ready for use: [`Session::derive_keys`] makes those (1.5 to 4.3 µs), and
-/// [`crate::KeyCache`] keeps them for connections that are busy. It cannot be copied, and its secrets
+/// It has no key that is ready for use: [`Session::derive_keys`] makes those (1.5 to 4.3 µs), and
+/// [`crate::KeyCache`] stores them for connections that are busy. It cannot be copied, and its secrets
 /// are zeroed when it is dropped.
 pub struct Session {
     /// In TLS 1.3 traffic secrets, in TLS 1.2 keys and IVs.
     secrets: StoredSecrets,
-    /// Of the next record with the present key. The peer chooses when it replaces its own; ours is
-    /// replaced long before 2^32 records.
+    /// The number of the next record with the present key. The peer chooses when it replaces its key;
+    /// our key is replaced long before 2^32 records.
     pub(crate) receive_sequence: u64,
     pub(crate) send_sequence: u32,
-    /// Names the keys in a cache that were derived from these secrets; 0 if none were.
+    /// Identifies the keys in a cache that were derived from these secrets; 0 if none were.
     pub(crate) keys_id: u32,
-    /// A post-handshake message of which a part has come.
+    /// A post-handshake message that is not complete.
     pub(crate) message: Message,
     pub(crate) suite: Suite,
     pub(crate) flags: Flags,
@@ -45,8 +45,9 @@ pub struct Session {
     pub(crate) empty_records: u8,
 }
 
-/// What has happened to a session, one bit each; and in the upper three bits how many records were
-/// sealed since it was idle, up to where they have full size, or that the kernel seals them.
+/// The state of a session, one bit for each fact. The upper three bits are the number of records sealed
+/// since the session was idle, up to the number from which records have full size; or they mean that
+/// the kernel seals the records.
 #[derive(Clone, Copy)]
 pub(crate) struct Flags(u8);
 
@@ -56,11 +57,11 @@ impl Flags {
     pub(crate) const OWES_KEY_UPDATE: u8 = 1 << 1;
     pub(crate) const HAS_RECEIVED_CLOSE: u8 = 1 << 2;
     pub(crate) const HAS_SENT_CLOSE: u8 = 1 << 3;
-    /// There is a connection: this is not just zeros.
+    /// There is a connection: the session is not just zeros.
     pub(crate) const IS_ESTABLISHED: u8 = 1 << 4;
 
     const SMALL_RECORDS_SHIFT: u32 = 5;
-    /// In place of a count: the kernel has the keys for sending, and decides how long records are.
+    /// In place of a count: the kernel has the keys for sending, and decides the length of records.
     const KERNEL_SEALS: u8 = 7;
 
     pub(crate) fn small_records(self) -> u8 {
@@ -87,10 +88,10 @@ impl Flags {
     }
 }
 
-// No count of small records means the kernel.
+// A count of small records must never have the value that means the kernel.
 const _: () = assert!(SMALL_RECORDS < Flags::KERNEL_SEALS);
 
-/// Secret and number of the next record, of one direction.
+/// The secret, and the number of the next record, of one direction.
 pub struct Direction<'a> {
     /// TLS 1.3: the traffic secret. TLS 1.2: the key, and then 12 bytes of IV.
     pub secret: &'a [u8],
@@ -99,8 +100,8 @@ pub struct Direction<'a> {
 }
 
 impl Session {
-    /// A session from the secrets that a handshake has left. Connections of this crate's own
-    /// handshakes have theirs from [`crate::Handshake`].
+    /// Creates a session from the secrets of a handshake. Connections of this crate's own handshakes
+    /// get theirs from [`crate::Handshake`].
     ///
     /// # Panics
     /// If a secret does not have the suite's length, or 2^32 records have been sent with one key.
@@ -123,7 +124,7 @@ impl Session {
         session
     }
 
-    /// What stands where no session is: zeros.
+    /// The value of an entry without a session: zeros.
     pub(crate) fn none() -> Self {
         Self {
             secrets: StoredSecrets::none(),
@@ -138,8 +139,8 @@ impl Session {
         }
     }
 
-    /// Whether there is a connection: in a [`crate::SessionTable`] a place may be empty, or its handshake
-    /// not over.
+    /// Whether there is a connection: an entry of a [`crate::SessionTable`] may be empty, or its
+    /// handshake may not be complete.
     #[inline]
     pub fn is_established(&self) -> bool {
         self.flags.has(Flags::IS_ESTABLISHED)
@@ -151,7 +152,8 @@ impl Session {
         Keys {
             receive: DirectionKeys::derive(self.suite, &receive, self.receive_sequence),
             send: match self.is_sealed_by_kernel() {
-                // The kernel counts its records by itself: to seal one here would use a nonce twice.
+                // The kernel counts its records by itself: a record sealed here would use a nonce
+                // twice.
                 true => DirectionKeys::blank(self.suite),
                 false => {
                     let send = self.secret(Flow::Send);
@@ -171,8 +173,8 @@ impl Session {
         if self.flags.has(Flags::IS_CLIENT) { Role::Client } else { Role::Server }
     }
 
-    /// Whether the peer has said, by close_notify, that it sends no more. An end of the stream without
-    /// it is a truncation: an attacker may have cut it (RFC 8446 §6.1).
+    /// Whether the peer has announced, by close_notify, that it sends no more. An end of the stream
+    /// without it is a truncation: an attacker may have caused it (RFC 8446 §6.1).
     pub fn has_received_close(&self) -> bool {
         self.flags.has(Flags::HAS_RECEIVED_CLOSE)
     }
@@ -187,14 +189,14 @@ impl Session {
         self.flags.has(Flags::OWES_KEY_UPDATE)
     }
 
-    /// Says that the connection has come to rest: the next response begins with small records again.
+    /// Marks the connection as idle: the next response begins with small records again.
     pub fn rest(&mut self) {
         if !self.is_sealed_by_kernel() {
             self.flags.set_small_records(0);
         }
     }
 
-    /// Goes on to the peer's next key.
+    /// Replaces the key for receiving by the peer's next key.
     pub(crate) fn update_receive_keys(&mut self, keys: &mut Keys) -> Result<(), Error> {
         self.key_updates += 1;
         if self.key_updates > KEY_UPDATES_WITHOUT_DATA_MAX {
@@ -206,20 +208,20 @@ impl Session {
         Ok(())
     }
 
-    /// Goes on to our next key.
+    /// Replaces the key for sending by our next key.
     pub(crate) fn update_send_keys(&mut self, keys: &mut Keys) {
         let secret = self.replace_send_secret();
         keys.send = DirectionKeys::derive(self.suite, &secret, 0);
     }
 
-    /// Goes on to our next traffic secret. Returns it.
+    /// Replaces our traffic secret by the next one. Returns it.
     pub(crate) fn replace_send_secret(&mut self) -> Secret {
         self.send_sequence = 0;
         self.flags.clear(Flags::OWES_KEY_UPDATE);
         self.replace_secret(Flow::Send)
     }
 
-    /// Replaces a traffic secret by its successor. Returns that.
+    /// Replaces a traffic secret by its successor. Returns the successor.
     fn replace_secret(&mut self, flow: Flow) -> Secret {
         let mut secret = self.secret(flow);
         secret.update(self.suite);
@@ -227,12 +229,12 @@ impl Session {
         secret
     }
 
-    /// The secret of one direction, copied.
+    /// A copy of the secret of one direction.
     pub(crate) fn secret(&self, flow: Flow) -> Secret {
         self.secrets.get(flow)
     }
 
-    /// Counts a record that brings nothing.
+    /// Counts a record without content.
     pub(crate) fn count_empty_record(&mut self) -> Result<(), Error> {
         self.empty_records += 1;
         if self.empty_records > EMPTY_RECORDS_MAX {
@@ -254,5 +256,5 @@ impl std::fmt::Debug for Session {
     }
 }
 
-/// Idle connections cost this much; the goal of the whole design.
+/// The memory of an idle connection: the goal of the whole design.
 const _: () = assert!(size_of::<Session>() <= 96);

@@ -1,4 +1,4 @@
-//! The one piece of `unsafe`: pages for secrets.
+//! The only `unsafe` code of this crate: pages for secrets.
 
 #![allow(unsafe_code)]
 
@@ -10,11 +10,11 @@ use std::{
     ptr::{self, NonNull},
 };
 
-/// How many entries a block has: what fills eight pages.
+/// The number of entries of a block, which fill eight pages.
 pub(crate) const BLOCK_ENTRIES: usize = (8 * 4096) / size_of::<Entry<()>>();
 
-/// A block of entries in pages of their own, which are in no core dump, and which a forked child finds
-/// filled with zeros: no other process has a connection's secrets, or uses its nonces again.
+/// A block of entries in pages of their own, which are excluded from core dumps, and which are filled
+/// with zeros in a forked child: no other process has a connection's secrets, or uses its nonces again.
 pub(crate) struct Block<E> {
     entries: NonNull<[Entry<E>; BLOCK_ENTRIES]>,
 }
@@ -38,8 +38,9 @@ impl<E> Block<E> {
             )
         }?;
         for advice in [Advice::LinuxDontDump, Advice::LinuxWipeOnFork] {
-            // SAFETY: the mapping above, whole. Neither advice changes what this process finds in it. A
-            // kernel that knows one of them not (before 4.14) has the pages all the same.
+            // SAFETY: the whole mapping made above. Neither advice changes the content of the pages in
+            // this process. A kernel that does not support one of them (before 4.14) still provides the
+            // pages.
             let _ = unsafe { madvise(pages, Self::LEN, advice) };
         }
         let entries = NonNull::new(pages.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
@@ -61,7 +62,7 @@ impl<E> Deref for Block<E> {
 
 impl<E> DerefMut for Block<E> {
     fn deref_mut(&mut self) -> &mut Self::Target {
-        // SAFETY: as above; &mut self is the only way to it.
+        // SAFETY: as above; only &mut self gives access to it.
         unsafe { self.entries.as_mut() }
     }
 }

@@ -6,7 +6,7 @@ use crate::{
 };
 use std::io;
 
-/// A session, and what else its connection has while it is busy: partial records, a handshake.
+/// A session, and the other data of its connection while it is busy: partial records, a handshake.
 ///
 /// Zeros are a valid entry, which is not in use: `Session` consists of integers, arrays of them, an
 /// `Option<Box>` and the fieldless enum `Suite`, whose first variant is 0; an `Option<Box>` of zeros is
@@ -17,14 +17,14 @@ pub(crate) struct Entry<E> {
     extra: Option<Box<E>>,
 }
 
-/// The goal of the design: all that an idle connection costs in TLS.
+/// The goal of the design: the whole memory that an idle connection needs for TLS.
 const _: () = assert!(size_of::<Entry<()>>() <= 104);
 
-/// A worker's sessions, each under a small number such as its descriptor: 104 bytes for each, in pages that
-/// are in no core dump and that no forked child has.
+/// A worker's sessions, each under a small number such as its descriptor: 104 bytes for each, in pages
+/// that are excluded from core dumps and from forked children.
 ///
-/// A number with a session may have an `E` besides, for as long as the connection has more than its
-/// session; a handshake has only that.
+/// A number with a session may also have an `E`, as long as the connection needs more than its session;
+/// during a handshake it has only an `E`.
 pub struct SessionTable<E> {
     blocks: Vec<Option<Block<E>>>,
 }
@@ -36,7 +36,7 @@ impl<E> Default for SessionTable<E> {
 }
 
 impl<E> SessionTable<E> {
-    /// Enters a connection that has no session yet.
+    /// Inserts a connection that has no session yet.
     ///
     /// # Errors
     /// mmap(2), when a further block of entries is needed.
@@ -54,7 +54,7 @@ impl<E> SessionTable<E> {
         Ok(())
     }
 
-    /// The session of a connection whose handshake is over, and what it has besides.
+    /// The session of a connection whose handshake is complete, and its other data.
     #[inline]
     pub fn get_mut(&mut self, number: usize) -> Option<(&mut Session, &mut Option<Box<E>>)> {
         let block = self.blocks.get_mut(number / BLOCK_ENTRIES)?.as_mut()?;
@@ -62,7 +62,7 @@ impl<E> SessionTable<E> {
         Some((&mut entry.session, &mut entry.extra))
     }
 
-    /// Takes a connection out. Its secrets are zeroed when the session is dropped.
+    /// Removes a connection. Its secrets are zeroed when the session is dropped.
     pub fn remove(&mut self, number: usize) -> Option<(Session, Option<Box<E>>)> {
         let block = self.blocks.get_mut(number / BLOCK_ENTRIES)?.as_mut()?;
         let entry = &mut block[number % BLOCK_ENTRIES];

@@ -1,9 +1,9 @@
-//! Keys of session tickets that rotate by themselves, and are the same in all workers without a word
-//! between them.
+//! Keys of session tickets that rotate by themselves, and are the same in all workers without
+//! communication between them.
 //!
-//! A ratchet: each period's key is derived from the one before, and that one is then forgotten. Workers
-//! that began with the same first key, processes too, come to the same keys as time goes on, and what was
-//! encrypted two periods ago can be read by nobody any more, whoever takes a worker's memory.
+//! They form a ratchet: each period's key is derived from the previous one, which is then forgotten.
+//! Workers, and processes, that began with the same first key reach the same keys as time passes. A
+//! ticket that was encrypted two periods ago cannot be decrypted any more, even with a worker's memory.
 
 use ring::{
     aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey},
@@ -17,13 +17,13 @@ use std::{
 };
 use zeroize::Zeroize;
 
-/// How long one key encrypts; it decrypts for as long again.
+/// The time for which a key encrypts; it decrypts for the same time after that.
 pub const TICKET_PERIOD_S: u64 = 6 * 3600;
 /// A key's name, in front of each of its tickets.
 const NAME_LEN: usize = 8;
 
 /// Encrypts session tickets (RFC 5077, RFC 8446 §4.6.1) with keys that rotate every
-/// [`TICKET_PERIOD_S`]. Make one before workers are forked or started: they share its keys.
+/// [`TICKET_PERIOD_S`]. Create it before workers are forked or started, so that they share its keys.
 pub struct TicketKeys {
     ratchet: Mutex<Ratchet>,
     random: SystemRandom,
@@ -36,7 +36,7 @@ struct Ratchet {
 }
 
 struct PeriodKey {
-    /// From which the next period's is derived.
+    /// The value from which the next period's key is derived.
     chain: [u8; 32],
     aead: LessSafeKey,
     name: [u8; NAME_LEN],
@@ -46,7 +46,7 @@ impl TicketKeys {
     /// Begins with a key from the system's random numbers.
     ///
     /// # Errors
-    /// The system gives none.
+    /// The system provides no random numbers.
     pub fn new() -> Result<Self, ring::error::Unspecified> {
         let random = SystemRandom::new();
         let mut chain = [0; 32];
@@ -78,7 +78,7 @@ impl TicketKeys {
         let (&nonce, content) = rest.split_first_chunk::<NONCE_LEN>()?;
         let mut ratchet = self.ratchet.lock().unwrap_or_else(PoisonError::into_inner);
         ratchet.advance(period_of(now));
-        // A name is public: it stands in front of the ticket.
+        // A name is public, because it precedes the ticket.
         let keys = [Some(&ratchet.present), ratchet.former.as_ref()];
         let key = keys.into_iter().flatten().find(|key| key.name == name)?;
         let mut content = content.to_vec();
@@ -90,10 +90,10 @@ impl TicketKeys {
 }
 
 impl Ratchet {
-    /// Goes on to a later period. A clock that is set back changes nothing.
+    /// Advances to a later period. If the clock is set back, nothing changes.
     fn advance(&mut self, period: u64) {
-        // A clock set millennia ahead must not keep a worker busy. Workers then disagree, and clients
-        // perform full handshakes: no more than that.
+        // A clock set millennia ahead must not keep a worker busy. Workers then have different keys,
+        // and the only effect is that clients perform full handshakes.
         const STEPS_MAX: u64 = 100_000;
         let steps = period.saturating_sub(self.period).min(STEPS_MAX);
         for _ in 0..steps {
@@ -191,7 +191,7 @@ mod tests {
             let at = period * TICKET_PERIOD_S;
             let ticket = a.seal(b"state", at).unwrap();
             assert_eq!(b.open(&ticket, at).as_deref(), Some(b"state".as_slice()), "{period}");
-            // The next period still reads it; b goes ahead by it, and a follows.
+            // The next period still decrypts it; b advances by one period, and a follows.
             assert_eq!(b.open(&ticket, at + TICKET_PERIOD_S).as_deref(), Some(b"state".as_slice()));
             let ticket = b.seal(b"later", at + TICKET_PERIOD_S).unwrap();
             assert_eq!(a.open(&ticket, at + TICKET_PERIOD_S).as_deref(), Some(b"later".as_slice()));

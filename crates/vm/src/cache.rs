@@ -1,5 +1,5 @@
-//! The cache directory: kernels, headers, built modules. Each entry is a directory that appears at once
-//! and whole, and is made once even if several `pollux vm` start at the same time.
+//! The cache directory: kernels, headers, built modules. Each entry is a directory that appears in one
+//! step and complete, and is made once even if several `pollux vm` start at the same time.
 
 use crate::{process::Supervisor, progress};
 use anyhow::{Context, bail, ensure};
@@ -12,11 +12,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// How long another `pollux vm` may take to make the entry that this one wants (the debug kernel
-/// is the longest).
+/// How long another `pollux vm` may take to make the entry that this one needs (the debug kernel takes
+/// longest).
 const LOCK_WAIT: Duration = Duration::from_secs(3600);
 const LOCK_TICK: Duration = Duration::from_millis(100);
-/// How many built modules and inits are kept; the oldest go.
+/// How many built modules and inits are kept; the oldest are removed.
 const KEPT_BUILDS: usize = 32;
 /// The groups of entries that every change of a source, or update of a package, adds to.
 const PRUNED: [&str; 3] = ["images", "init", "modules"];
@@ -28,11 +28,10 @@ pub struct Cache {
 }
 
 impl Cache {
-    /// The cache at `root`, or where `$POLLUX_CACHE` says, or below `$XDG_CACHE_HOME`, or below
-    /// `~/.cache`.
+    /// The cache at `root`, or at `$POLLUX_CACHE`, or below `$XDG_CACHE_HOME`, or below `~/.cache`.
     ///
     /// # Errors
-    /// No place is known, or the directory cannot be made.
+    /// No directory is known, or it cannot be created.
     pub fn open(root: Option<&Path>) -> anyhow::Result<Cache> {
         let set = |name| env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
         let root = root
@@ -57,8 +56,8 @@ impl Cache {
         &self.root
     }
 
-    /// The directory of the entry `name`, such as `headers/6.1.0-56-amd64`, made by `make` if it is
-    /// not there. `make` fills the empty directory that it is given.
+    /// The directory of the entry `name`, such as `headers/6.1.0-56-amd64`. If it does not exist,
+    /// `make` fills an empty directory for it.
     pub(crate) fn entry(
         &self,
         supervisor: &Supervisor,
@@ -70,8 +69,8 @@ impl Cache {
             return Ok(place);
         }
         let (group, _) = name.split_once('/').context("an entry has a group")?;
-        // Builds are short and of ever new names: one lock for all of them. A download, or the
-        // debug kernel, must not hold up what is wanted beside it.
+        // Builds are short and have ever new names, so one lock is enough for all of them. A download,
+        // or the debug kernel, must not delay other entries.
         let work = if PRUNED.contains(&group) { group.to_owned() } else { name.replace('/', "-") };
         let _lock = self.lock(supervisor, &work)?;
         if place.exists() {
@@ -88,12 +87,12 @@ impl Cache {
         Ok(place)
     }
 
-    /// A small text kept in the cache, such as which release a series stands for.
+    /// A small text stored in the cache, such as the release that a series stands for.
     pub(crate) fn note(&self, name: &str) -> Option<String> {
         fs::read_to_string(self.root.join(name)).ok()
     }
 
-    /// Replaces a small text as a whole.
+    /// Replaces a small text in one step.
     pub(crate) fn set_note(&self, name: &str, text: &str) -> anyhow::Result<()> {
         let mut file = tempfile::NamedTempFile::new_in(&self.root)?;
         file.write_all(text.as_bytes())?;
@@ -101,8 +100,8 @@ impl Cache {
         Ok(())
     }
 
-    /// Removes the oldest entries of a group of builds, which every change of a source adds to.
-    /// What another run has just built stays: it is among the newest.
+    /// Removes the oldest entries of a group of builds, which every change of a source adds to. An
+    /// entry that another run has just built is among the newest, so it stays.
     fn prune(&self, group: &str) {
         let Ok(entries) = fs::read_dir(self.root.join(group)) else { return };
         let mut entries: Vec<_> = entries
@@ -140,8 +139,8 @@ impl Cache {
     }
 }
 
-/// A directory that is being filled. The holder of the entry's lock may remove what an earlier,
-/// killed run left in it.
+/// A directory that is being filled. The holder of the entry's lock may remove the files of an earlier
+/// run that was killed.
 struct Partial(PathBuf);
 
 impl Partial {
@@ -156,7 +155,7 @@ impl Partial {
 
 impl Drop for Partial {
     fn drop(&mut self) {
-        // After the rename there is nothing there any more.
+        // After the rename the directory is no longer there.
         let _ = fs::remove_dir_all(&self.0);
     }
 }

@@ -1,4 +1,4 @@
-//! The guest's console: kept (its end, that is), and judged line by line.
+//! The guest's console: its last lines are kept, and each line is judged.
 
 use std::collections::VecDeque;
 
@@ -16,7 +16,7 @@ pub(crate) struct Console {
     lines: VecDeque<String>,
     complaints: Vec<String>,
     complaint_count: usize,
-    /// Whether the kernel, when it first complained, had no module.
+    /// Whether the kernel had no module when it first complained.
     had_none: Option<bool>,
     /// Whether the kernel has reported an out-of-tree module.
     is_tainted: bool,
@@ -30,7 +30,7 @@ impl Console {
         Console { marker: marker.to_owned(), ..Console::default() }
     }
 
-    /// Takes bytes as they come from the serial line.
+    /// Processes bytes of the serial line.
     pub(crate) fn push(&mut self, bytes: &[u8]) {
         for &byte in bytes {
             match byte {
@@ -42,7 +42,7 @@ impl Console {
         }
     }
 
-    /// Takes what is left without a line's end, after the guest has ended.
+    /// Processes the last line, which has no line end, after the guest has ended.
     pub(crate) fn finish(&mut self) {
         if !self.partial.is_empty() {
             self.end_line();
@@ -87,7 +87,7 @@ impl Console {
         self.complaint_count
     }
 
-    /// Whether the kernel died, by an error of its own, before it had loaded a module.
+    /// Whether the kernel crashed because of an error of its own, before it had loaded a module.
     pub(crate) fn died_without_modules(&self) -> bool {
         self.had_none == Some(true)
     }
@@ -97,7 +97,7 @@ impl Console {
         self.is_tainted
     }
 
-    /// The last `count` lines; with complaints, from a little before the first one on.
+    /// The last `count` lines; with complaints, the lines from shortly before the first one.
     pub(crate) fn excerpt(&self, count: usize) -> Vec<&str> {
         let first = self
             .lines
@@ -108,7 +108,7 @@ impl Console {
     }
 }
 
-/// What a console line says, without `[    1.234567]` and `[   T42]` before it.
+/// The text of a console line, without `[    1.234567]` and `[   T42]` before it.
 fn message(line: &str) -> &str {
     let mut rest = line;
     for _ in 0..2 {
@@ -129,9 +129,9 @@ fn is_stamp(inside: &str) -> bool {
     !caller.is_empty() && caller.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.')
 }
 
-/// Beginnings of messages in which the kernel says that it, not a program, is at fault. The
-/// kernel's own words: lib/bug.c, kernel/panic.c, mm/kasan/report.c, kernel/locking/lockdep.c,
-/// mm/kmemleak.c, kernel/hung_task.c, kernel/watchdog.c, kernel/rcu/tree_stall.h, mm/slub.c.
+/// Beginnings of messages in which the kernel reports a fault of its own, not of a program. They are
+/// quoted from lib/bug.c, kernel/panic.c, mm/kasan/report.c, kernel/locking/lockdep.c, mm/kmemleak.c,
+/// kernel/hung_task.c, kernel/watchdog.c, kernel/rcu/tree_stall.h, mm/slub.c.
 const BEGINNINGS: &[&str] = &[
     "BUG: ",
     "BUG ",
@@ -172,7 +172,7 @@ const BEGINNINGS: &[&str] = &[
     "unregister_netdevice: waiting for ",
 ];
 
-/// The same, anywhere in the line: these come behind a subsystem's prefix.
+/// Such messages that may be anywhere in the line, because they follow a subsystem's prefix.
 const ANYWHERE: &[&str] = &[
     "possible circular locking dependency detected",
     "possible recursive locking detected",
@@ -191,13 +191,13 @@ const ANYWHERE: &[&str] = &[
     "BUG: KASAN",
 ];
 
-/// Lines that begin like a complaint and are none: advice about the (emulated) processor.
+/// Lines that begin like a complaint but are none: advice about the (emulated) processor.
 const HARMLESS: &[&str] = &[
     "WARNING: Unprivileged eBPF is enabled",
     "WARNING: You are running an untested", // never in Debian's kernels, but in rc ones
 ];
 
-/// Whether the kernel complains about itself in this line of the console.
+/// Whether this console line is a complaint of the kernel about itself.
 pub(crate) fn is_complaint(line: &str) -> bool {
     let message = message(line);
     if HARMLESS.iter().any(|harmless| message.starts_with(harmless)) || is_foreign_race(message) {
@@ -207,7 +207,7 @@ pub(crate) fn is_complaint(line: &str) -> bool {
         || ANYWHERE.iter().any(|part| message.contains(part))
 }
 
-/// A data race without a function of a module (KCSAN writes `dp_scan [devpoll]`). The kernel has
+/// A data race that includes no function of a module (KCSAN writes `dp_scan [devpoll]`). The kernel has
 /// many races of its own, which are known and not the module's fault.
 fn is_foreign_race(message: &str) -> bool {
     message.starts_with("BUG: KCSAN: ") && !message.contains('[')
@@ -266,7 +266,7 @@ mod tests {
         };
         assert!(died_alone(&format!("{oops}[    1.739167] Modules linked in:\n")));
         assert!(died_alone(&format!("{oops}[    1.739167][    C1] Modules linked in: \n")));
-        // Not the first one: a later one may have the same cause as the first.
+        // Only the first complaint counts: a later one may have the same cause as the first.
         let loaded = "[    1.739167] Modules linked in: devpoll(O+) 9p\n";
         assert!(!died_alone(&format!("{oops}{loaded}[    1.8] Modules linked in:\n")));
         assert!(!died_alone(&format!("{oops}{loaded}")));

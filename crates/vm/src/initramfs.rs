@@ -1,5 +1,5 @@
-//! The guest's first file system: a cpio archive in the "newc" format, held in an unlinked file,
-//! so that nothing is left of it however the program ends.
+//! The guest's first file system: a cpio archive in the "newc" format, in an unlinked file, so that no
+//! file remains after the program ends in any way.
 
 use anyhow::Context;
 use std::{
@@ -13,7 +13,7 @@ const DIR: u32 = 0o040_755;
 const PROGRAM: u32 = 0o100_755;
 const PLAIN: u32 = 0o100_644;
 
-/// What a padded configuration's size is a multiple of.
+/// The size of a padded configuration is a multiple of this.
 const PADDED: usize = 64 << 10;
 
 /// An archive being written.
@@ -62,21 +62,21 @@ impl Initramfs {
         self.add(name, PROGRAM, &bytes)
     }
 
-    /// Ends the archive.
+    /// Completes the archive.
     pub(crate) fn finish(self) -> anyhow::Result<File> {
         let out = cpio::newc::trailer(self.out)?;
         out.into_inner().map_err(|error| error.into_error()).context("write the initramfs")
     }
 }
 
-/// `/pollux/config`: records `key=value`, each ended by a NUL, so that values may hold any other
-/// byte: blanks, line ends, what is not UTF-8.
+/// `/pollux/config`: records `key=value`, each ended by a NUL, so that values may contain any other
+/// byte: blanks, line ends, invalid UTF-8.
 #[derive(Default)]
 pub(crate) struct Config(Vec<u8>);
 
 impl Config {
     /// # Errors
-    /// The value has a NUL inside (no command line can bring one).
+    /// The value contains a NUL (a command line cannot contain one).
     pub(crate) fn set(
         &mut self,
         key: &str,
@@ -91,10 +91,11 @@ impl Config {
         Ok(())
     }
 
-    /// Fills it up to a multiple of [`PADDED`], so that what it holds does not shift what lies behind it.
+    /// Pads it to a multiple of [`PADDED`], so that its content does not change the positions of the
+    /// files after it.
     ///
     /// # Errors
-    /// None that can happen; as for [`Config::set`].
+    /// No error is possible; the type is that of [`Config::set`].
     pub(crate) fn pad(&mut self) -> anyhow::Result<()> {
         let record = "padding=\0".len();
         let missing = PADDED - (self.0.len() + record) % PADDED;

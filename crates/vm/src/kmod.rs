@@ -18,20 +18,20 @@ use std::{
 };
 
 const LIMIT: Duration = Duration::from_secs(600);
-/// What a module's directory may hold; more means that the wrong directory was named.
+/// The most files in a module's directory; more means that the wrong directory was named.
 const FILES_MAX: usize = 500;
 const FILE_BYTES_MAX: u64 = 4 << 20;
 const DEPTH_MAX: usize = 4;
-/// Where the module lies in the source tree.
+/// The module's directory in the source tree.
 const IN_TREE: &str = "kmod/devpoll";
-/// Where a build in another file system sees its directory.
+/// The path of the module's directory for a build in another file system.
 const IN_ROOT: &str = "/mnt";
 
-/// The directory of the /dev/poll module: in the source tree around the working directory or around
-/// this program, or where an installation puts it.
+/// Finds the directory of the /dev/poll module: in the source tree around the working directory or
+/// around this program, or in the directory of an installation.
 ///
 /// # Errors
-/// It is at none of these places.
+/// It is in none of these directories.
 pub fn find_module() -> anyhow::Result<PathBuf> {
     let program = env::current_exe().ok();
     let starts = [env::current_dir().ok(), program.clone()];
@@ -89,10 +89,10 @@ pub(crate) fn build(
     built(&directory)
 }
 
-/// The build of the sources in `directory`.
+/// The command that builds the sources in `directory`.
 fn make(kernel: &Kernel, directory: &Path, defines: &[String]) -> anyhow::Result<Command> {
     let inside = kernel.root.as_ref().map_or(directory, |_| Path::new(IN_ROOT));
-    // Messages name the file as the sources do, not the place where it happens to be built.
+    // Messages contain the paths of the sources, not the directory of the build.
     let mut flags = vec![format!("-fmacro-prefix-map={}/=", inside.display())];
     flags.extend(defines.iter().map(|define| format!("-D{define}")));
     let mut make = match &kernel.root {
@@ -104,7 +104,7 @@ fn make(kernel: &Kernel, directory: &Path, defines: &[String]) -> anyhow::Result
             command(find_program("make", "make")?)
         }
     };
-    // The build must not see the make that may be running us.
+    // The variables of a make that runs this program must not affect the build.
     make.env_remove("MAKEFLAGS").env_remove("MFLAGS").env_remove("MAKELEVEL");
     make.arg("-s").arg("-C").arg(&kernel.headers);
     make.arg(format!("M={}", inside.display()));
@@ -112,9 +112,9 @@ fn make(kernel: &Kernel, directory: &Path, defines: &[String]) -> anyhow::Result
     Ok(make)
 }
 
-/// `make` in another file system, where `directory` appears as [`IN_ROOT`] (objtool needs /proc).
-/// It runs in its own mount namespace, so the mounts end with it. An unprivileged user becomes root
-/// in a user namespace for that.
+/// `make` in another file system, where `directory` is mounted as [`IN_ROOT`] (objtool needs /proc). It
+/// runs in its own mount namespace, so the mounts end with it. For that, an unprivileged user becomes
+/// root in a user namespace.
 fn make_in_root(root: &Path, directory: &Path) -> anyhow::Result<Command> {
     const ENTER: &str = "mount --rbind /dev \"$1/dev\" && mount --rbind /proc \"$1/proc\" && \
         mount --bind \"$2\" \"$1$3\" && root=$1 && shift 3 && exec chroot \"$root\" \"$@\"";
@@ -147,7 +147,7 @@ fn built(directory: &Path) -> anyhow::Result<Vec<PathBuf>> {
     Ok(modules)
 }
 
-/// Reads the files that a build may depend on, without what an earlier build left.
+/// Reads the files that a build may depend on, without the results of an earlier build.
 fn collect(
     root: &Path,
     inside: &Path,

@@ -1,4 +1,4 @@
-//! Boots guests. Skipped, with the reason, where QEMU or Debian's kernels cannot be had; with
+//! Boots guests. Skipped, with the reason, where QEMU or Debian's kernels are not available; with
 //! POLLUX_VM_REQUIRED set (as in CI) that is a failure.
 
 use pollux_testkit::Port;
@@ -46,7 +46,7 @@ impl RunOutcome {
     }
 }
 
-/// Runs, or says why it cannot.
+/// Runs the guest, or prints the reason why it cannot.
 fn boot(options: &Options) -> Option<RunOutcome> {
     let streams =
         Streams { stdout: tempfile::tempfile().unwrap(), stderr: tempfile::tempfile().unwrap() };
@@ -67,7 +67,7 @@ fn boot(options: &Options) -> Option<RunOutcome> {
     Some(RunOutcome { outcome, stdout, stderr })
 }
 
-/// Whether what failed is this machine's equipment or network, and not our code.
+/// Whether the cause of the error is this machine's equipment or network, and not our code.
 fn cannot_be_had(error: &anyhow::Error) -> bool {
     let text = format!("{error:#}");
     ["is not installed", "Debian's archive", "downloading", "package lists"]
@@ -99,8 +99,8 @@ fn each_stock_kernel_runs_a_command_with_a_module() {
     }
 }
 
-/// Experiments use netem. The kernel loads a module by itself through the same program, and so does
-/// `tc`. The host's other files in /lib are there, too.
+/// Experiments use netem. Both the kernel and `tc` load modules through modprobe. The host's
+/// other files in /lib are visible, too.
 #[test]
 #[ignore = "slow: boots guests"]
 fn modprobe_finds_the_guests_own_modules_whatever_the_host_has() {
@@ -148,7 +148,7 @@ fn a_signal_is_reported_as_a_shell_reports_it() {
     assert!(String::from_utf8_lossy(&done.stderr).contains("no-such-command"));
 }
 
-/// The positive control: a detector that has never spoken proves nothing.
+/// The positive control: a detector that has never reported anything proves nothing.
 #[test]
 #[ignore = "slow: boots guests"]
 fn a_complaint_on_the_console_fails_the_run() {
@@ -190,7 +190,7 @@ fn a_guest_that_hangs_is_ended_in_time() {
     assert!(start.elapsed() >= limit && start.elapsed() < limit * 4, "{:?}", start.elapsed());
 }
 
-/// This test program in the guest, in the role `role` of [`guest_side`].
+/// Options that run this test program in the guest, in the role `role` of [`guest_side`].
 fn in_guest(role: &str) -> Options {
     let program = std::env::current_exe().unwrap();
     let arguments = ["--exact", "guest_side", "--nocapture"];
@@ -199,7 +199,7 @@ fn in_guest(role: &str) -> Options {
     options
 }
 
-/// What other tests run inside the guest; nothing elsewhere.
+/// The part of other tests that runs inside the guest; does nothing elsewhere.
 #[test]
 fn guest_side() {
     match std::env::var("POLLUX_TEST_ROLE").as_deref() {
@@ -230,9 +230,9 @@ fn guest_side() {
                 });
                 start.elapsed().as_nanos()
             };
-            // This guest hears of the host when the host has time, and may work for it meanwhile, on the
-            // same clock, for longer than a few of these take: one of many, apart from one another, comes
-            // through without.
+            // This guest processes the host's input when the host has time. It may do so during a
+            // measurement, on the same clock, for longer than several of these take. Of many
+            // measurements, apart from one another, at least one is not disturbed.
             let figure = (0..16).flat_map(|_| {
                 std::thread::sleep(Duration::from_millis(200));
                 [work(), work(), work(), work()]
@@ -254,7 +254,7 @@ fn a_forwarded_port_leads_into_the_guest() {
     std::thread::scope(|scope| {
         let client = scope.spawn(|| {
             while !over.load(Ordering::Relaxed) {
-                // Before the guest listens, QEMU takes the connection and drops it.
+                // Before the guest listens, QEMU accepts the connection and closes it.
                 if let Ok(mut stream) = TcpStream::connect(("127.0.0.1", port)) {
                     let mut reply = [0; 3];
                     stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
@@ -276,7 +276,7 @@ fn a_forwarded_port_leads_into_the_guest() {
     });
 }
 
-/// The figure that a guest's side printed.
+/// The figure that the guest's side printed.
 fn figure(done: &RunOutcome) -> f64 {
     assert_eq!(done.outcome.status, 0, "{}", done.failure());
     let out = String::from_utf8_lossy(&done.stdout);
@@ -284,7 +284,7 @@ fn figure(done: &RunOutcome) -> f64 {
     figure.parse().unwrap()
 }
 
-/// Nanoseconds of the guest's clock, which are instructions, for the same work in two guests.
+/// Nanoseconds of the guest's clock, which counts instructions, for the same work in two guests.
 #[test]
 #[ignore = "slow: boots guests"]
 fn the_deterministic_guest_repeats_itself() {
@@ -303,7 +303,8 @@ fn the_deterministic_guest_repeats_itself() {
     assert!(high / low < 1.015, "{figures:?} ns differ by more than 1.5 %");
 }
 
-/// Time of day, random numbers and process ids are the same in two sealed guests, and what they wrote comes back.
+/// Time of day, random numbers and process ids are the same in two sealed guests, and the files that
+/// they wrote are copied back.
 #[test]
 #[ignore = "slow: boots guests"]
 fn a_sealed_guest_repeats_exactly() {
@@ -318,7 +319,7 @@ fn a_sealed_guest_repeats_exactly() {
     options.deterministic = Some(Mips::PAPERS);
     options.sealed = Some(sealed);
     options.environment = vec!["POLLUX_TEST_ROLE=tell".into()];
-    // A clock or a number of the host's would be another each time.
+    // A clock or a number of the host would be different each time.
     let mut all: Vec<String> = Vec::new();
     for _ in 0..2 {
         let Some(done) = boot(&options) else { return };
@@ -328,7 +329,7 @@ fn a_sealed_guest_repeats_exactly() {
         let written = directory.path().join("a directory/deep/file");
         assert_eq!(fs::read_to_string(&written).unwrap(), "from the guest");
         fs::remove_file(written).unwrap();
-        // Its last line is the harness' own, with the time that the test took.
+        // The last line is printed by the test harness and contains the duration of the test.
         all.push(text.split("told").nth(1).unwrap().to_owned());
     }
     assert_eq!(all[0], all[1]);

@@ -1,4 +1,4 @@
-//! One measurement of one variant: a set is opened, filled, exercised for a slice of time, dropped.
+//! One measurement of one variant: opens a set, fills it, uses it for a slice of time, and drops it.
 
 use super::pool::Pool;
 use anyhow::{Context, Result, bail};
@@ -12,20 +12,20 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Turns in a slice at most; a fast turn is measured well enough by then.
+/// The most turns in a slice; a fast turn is measured well enough by then.
 const MAX_TURNS: u32 = 20_000;
 
-/// What does not come in this time does not come.
+/// The longest time to wait for an event.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// What is measured.
+/// The case to measure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Case {
-    /// One of `size` becomes ready.
+    /// One of `size` connections becomes ready.
     Wait { size: usize },
-    /// The interest in `changed` of `size` is changed.
+    /// The interest in `changed` of `size` connections is changed.
     Change { size: usize, changed: usize },
-    /// All of `size` are ready.
+    /// All `size` connections are ready.
     AllReady { size: usize },
 }
 
@@ -33,14 +33,14 @@ pub(crate) enum Case {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Cost {
     pub(crate) ns: f64,
-    /// Per write, while all were made ready.
+    /// Per write, while all connections were made ready.
     pub(crate) arrival_ns: Option<f64>,
 }
 
-/// Why a variant has no figure for a case.
+/// The result of a measurement, or the reason why a variant has no figure for a case.
 pub(crate) enum Outcome {
     Measured(Cost),
-    /// It cannot hold this many (`select`).
+    /// It cannot hold this many connections (`select`).
     DoesNotFit(String),
 }
 
@@ -61,7 +61,7 @@ pub(crate) fn measure(
         .with_context(|| format!("{spec}, {case:?}"))
 }
 
-/// The writes and reads alone.
+/// Measures the writes and reads alone.
 fn without(case: Case, pool: &Pool, slice: Duration) -> Result<Cost> {
     match case {
         Case::Wait { .. } => {
@@ -82,9 +82,9 @@ fn without(case: Case, pool: &Pool, slice: Duration) -> Result<Cost> {
     }
 }
 
-/// Runs turns for a slice of time; nanoseconds for each, of this thread's CPU time: steadier than the clock
-/// on the wall, where others run too. It takes a system call, so it is read around a slice, never around a
-/// turn.
+/// Runs turns for a slice of time. Returns the nanoseconds of each turn, of this thread's CPU time,
+/// which varies less than the wall clock when other processes run, too. Reading it takes a system call,
+/// so it is read before and after a slice, never before and after a turn.
 fn per_turn(slice: Duration, mut turn: impl FnMut(u32) -> Result<()>) -> Result<f64> {
     // The first turns bring code and data into the caches.
     for warm_up in 0..3 {
@@ -130,7 +130,7 @@ impl Visitor for Measure<'_> {
 }
 
 impl Measure<'_> {
-    /// A set with the first `size` connections, which the kernel knows about.
+    /// Creates a set with the first `size` connections, and waits until the kernel has them.
     fn filled<M: Mechanism>(&self, size: usize) -> Result<(M, Vec<Token>)> {
         let mut set = M::open(&self.options)?;
         let mut tokens = Vec::with_capacity(size);
@@ -170,8 +170,8 @@ impl Measure<'_> {
             }
             Ok(())
         };
-        // Gathered changes are paid for in the wait. The others are not, and to measure the wait
-        // of a scan with them would drown them.
+        // The cost of gathered changes is in the wait. Other changes have no part of their cost in the
+        // wait, and the cost of a scanning wait would hide them.
         let gathered = M::DESCRIPTION.capabilities.contains(Capabilities::BATCHED_CHANGES);
         let ns = if gathered {
             let alone = per_turn(self.slice, |_| quiet(&mut set))?;
@@ -195,7 +195,7 @@ impl Measure<'_> {
         let before = thread_cpu_time();
         collect(&mut set, size, |_| true)?;
         let taken = thread_cpu_time() - before;
-        // What stays unread would fill the receive buffers in the long run.
+        // Unread bytes would fill the receive buffers in the long run.
         this.pool.drain(size)?;
         let each = |time: Duration| time.as_nanos() as f64 / size as f64;
         Ok(Cost { ns: each(taken), arrival_ns: Some(each(arrival)) })

@@ -18,7 +18,7 @@ pub(crate) struct Harness {
     pub(crate) now: u64,
 }
 
-/// What a client received, and what the origin saw.
+/// The response that a client received, and the requests that the origin received.
 #[derive(Debug, Default)]
 pub(crate) struct ClientResult {
     pub(crate) status: u16,
@@ -116,7 +116,7 @@ impl Harness {
         self.exchange(&request(&format!("GET {path}"), fields), Some(reply))
     }
 
-    /// The same with an origin that cannot be reached.
+    /// Like [`Self::get`], with an origin that cannot be reached.
     pub(crate) fn get_with_origin_down(&mut self, path: &str, fields: &str) -> ClientResult {
         self.exchange(&request(&format!("GET {path}"), fields), None)
     }

@@ -1,4 +1,4 @@
-//! `poll`: the whole interest set goes to the kernel at every wait. poll(2); the baseline of the
+//! `poll`: the whole interest set is passed to the kernel at every wait. poll(2); the baseline of the
 //! /dev/poll paper (provos §3, figs 4, 6, 8) and of gammo (figs 1, 5).
 //!
 //! With `hints=on` the call is that of Provos' mail of 1999, DP_HPOLL of `kmod/devpoll`: the same array
@@ -38,7 +38,7 @@ own_options! {
 /// Marks a descriptor number that has no entry.
 const NO_ENTRY: u32 = u32::MAX;
 
-/// The interest set as poll(2) takes it: dense, so that a wait copies only what is registered.
+/// The interest set as poll(2) takes it: dense, so that a wait copies only registered entries.
 /// `positions` has the index of each descriptor's entry.
 #[derive(Debug)]
 pub struct Poll {
@@ -46,8 +46,8 @@ pub struct Poll {
     entries: Vec<PollFd>,
     positions: Vec<u32>,
     max_events: usize,
-    /// The entry to look at next. A scan goes on where the last one stopped, so that no descriptor
-    /// starves when more than `max_events` are ready.
+    /// The entry at which the next scan starts. A scan continues where the last one stopped, so that no
+    /// descriptor starves when more than `max_events` are ready.
     cursor: usize,
     /// Entries that have not been scanned since the last wait.
     unscanned: usize,
@@ -59,7 +59,7 @@ pub struct Poll {
 }
 
 impl Poll {
-    /// What is registered; for `hybrid`, which keeps no table of its own.
+    /// The registrations; for `hybrid`, which has no table of its own.
     #[inline]
     pub(super) fn registrations(&self) -> &Registrations {
         &self.registrations
@@ -122,7 +122,7 @@ impl Poll {
         }
     }
 
-    /// Fills the gap of `fd` with the last entry. If that moved an entry from the unscanned into
+    /// Fills the gap of `fd` with the last entry. If that moved an entry from the unscanned part into
     /// the scanned part, its event would be delayed; so an entry of the scanned part fills the gap
     /// first.
     fn delete(&mut self, fd: RawFd) {

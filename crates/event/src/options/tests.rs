@@ -1,4 +1,4 @@
-//! What the table says in text and what the types say is the same.
+//! Checks that the table's text and the option types agree.
 
 use super::*;
 #[cfg(feature = "io_uring")]
@@ -14,13 +14,13 @@ use crate::{
 };
 use std::time::Duration;
 
-/// Each value of each option that the table has, there and back; how many options there are.
+/// Converts each value of each option in the table to text and back; returns the number of options.
 fn agrees<Own: OwnOptions>() -> usize {
     let description = registry::find(Own::MECHANISM).unwrap();
     let name = description.name;
     assert_eq!(MechanismSpec::from(Own::default()).to_string(), name);
     for (key, values, _) in description.own_options {
-        // A default is not written, and a number that nothing has as its default is.
+        // A default value is not written. A number without a default value is.
         let default = values.first();
         for value in if values.is_empty() { &["40"] } else { *values } {
             let spec: MechanismSpec = format!("{name}:{key}={value}").parse().unwrap();
@@ -88,7 +88,7 @@ fn what_is_built_is_what_is_written() {
 fn options_of_another_mechanism_are_refused() {
     let spec: MechanismSpec = "poll:hints=on".parse().unwrap();
     assert!(matches!(spec.own_options::<DevPollOptions>(), Err(Error::Spec(_))));
-    // None passes over in silence what it does not know.
+    // Every mechanism rejects an unknown option.
     for description in registry::ALL {
         let nonsense = Options::default().with("nonsense", 1);
         let outcome = registry::AnyMechanism::open(description.name, &nonsense);
@@ -96,7 +96,7 @@ fn options_of_another_mechanism_are_refused() {
     }
 }
 
-/// What a mechanism can do follows its options in either form.
+/// The capabilities of a mechanism depend on its options in either form.
 #[test]
 fn capabilities_follow_the_options() {
     let edge = |one: Capabilities| one.contains(Capabilities::EDGE);
@@ -111,7 +111,7 @@ fn capabilities_follow_the_options() {
     assert!(of(DevPollOptions::default().with_hints(false)).contains(Capabilities::SCANS));
 }
 
-/// A set opened with types is one like any other.
+/// A set opened with typed options behaves like any other.
 #[test]
 fn a_set_is_opened_with_types() {
     let mut set = Poll::open_with(&Options::default().with_max_events(0)).unwrap();

@@ -18,7 +18,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// What is wrong with a [`Faulty`]; `NOTHING` shows that the wrapping itself is no fault.
+/// The fault of a [`Faulty`]; `NOTHING` shows that the wrapper itself causes no fault.
 mod fault {
     pub const NOTHING: u8 = 0;
     /// Hands out events of registrations that have ended.
@@ -29,7 +29,7 @@ mod fault {
     pub const REPEATS: u8 = 3;
     /// Waits half the time.
     pub const EARLY: u8 = 4;
-    /// Goes on waiting when it is interrupted.
+    /// Continues to wait when it is interrupted.
     pub const STUBBORN: u8 = 5;
     /// Skips a modify that changes nothing, and with it the report.
     pub const LAZY: u8 = 6;
@@ -39,7 +39,7 @@ mod fault {
     pub const LEAKS: u8 = 8;
     /// Shares the kernel object with the forked parent.
     pub const SHARES: u8 = 9;
-    /// Takes a second add of the same descriptor for a modify.
+    /// Treats a second add of the same descriptor as a modify.
     pub const FORGIVES: u8 = 10;
 }
 
@@ -144,10 +144,10 @@ impl<const FAULT: u8> Mechanism for Faulty<FAULT> {
     }
 }
 
-/// The threads whose panics are wanted.
+/// The name of the threads whose panics are expected.
 const THREAD: &str = "canary";
 
-/// Keeps wanted panics from printing their message and backtrace.
+/// Prevents expected panics from printing their message and backtrace.
 pub fn silence() {
     let usual = panic::take_hook();
     panic::set_hook(Box::new(move |info| {
@@ -157,7 +157,7 @@ pub fn silence() {
     }));
 }
 
-/// Runs a case against a faulty mechanism in a thread of its own; whether it failed.
+/// Runs a case against a faulty mechanism in a thread of its own; returns whether it failed.
 fn is_caught(case: fn(&Subject) -> Outcome) -> bool {
     let thread = thread::Builder::new().name(THREAD.into()).spawn(move || {
         fixture::lose_patience();
@@ -167,7 +167,7 @@ fn is_caught(case: fn(&Subject) -> Outcome) -> bool {
     thread.expect("spawn").join().expect("the panic is caught within")
 }
 
-/// One trial a fault: a case that catches it, and that lets the faultless one pass.
+/// One trial per fault: the case must fail with the fault, and succeed without it.
 pub fn trials() -> Vec<Trial> {
     use crate::{changes, closing, fork, model, readiness, scale};
     macro_rules! canaries {

@@ -1,7 +1,7 @@
 //! Descriptor numbers are reused at once; an event never belongs to a registration that has ended.
 //!
-//! Each case carries its positive control: a twin that is not closed, whose event does come, so
-//! that silence about the closed one is not for want of an event.
+//! Each case has its positive control: a twin that is not closed, whose event is reported. So silence
+//! about the closed one is not caused by the lack of an event.
 
 use crate::{fixture::Fixture, subject::Subject};
 use pollux_event::{Interest, Mechanism, Readiness, Token};
@@ -12,10 +12,10 @@ use std::{
 };
 
 /// A fresh pair whose near end has the number `wanted`, which must be free. Other threads of the
-/// harness open nothing meanwhile.
+/// harness open no descriptors at the same time.
 fn pair_with_number(wanted: RawFd) -> Pair {
     let mut spare = Vec::new();
-    // The lowest free number is given out first (POSIX), so the wanted one comes up in the end.
+    // The lowest free number is given out first (POSIX), so the wanted number appears in the end.
     for _ in 0..10_000 {
         let Pair { near, far } = Pair::unix();
         if near.as_raw_fd() == wanted {
@@ -29,8 +29,8 @@ fn pair_with_number(wanted: RawFd) -> Pair {
     panic!("number {wanted} was not given out again");
 }
 
-/// Registers the reuser of the number of `ended`, which is closed, and checks that only its own
-/// events reach it: silence (beside `others`) until it is written to.
+/// Registers a new descriptor with the number of `ended`, which is closed, and checks that only its own
+/// events reach it: silence (except for `others`) until it is written to.
 fn check_reuser<M: Mechanism>(
     fixture: &mut Fixture<M>,
     ended: Token,
@@ -96,7 +96,7 @@ pub fn number_reused_within_a_batch<M: Mechanism>(subject: &Subject) -> Result<(
 pub fn number_reused_across_batches<M: Mechanism>(subject: &Subject) {
     let mut fixture = Fixture::<M>::new(subject);
     let [kept, closed] = ready_twins(&mut fixture);
-    // From here on both are plain registrations, with nothing left of the add.
+    // From here on both are plain registrations, without the pending report of the add.
     fixture.expect_all(&[kept.0, closed.0]);
     for (_, pair) in [&kept, &closed] {
         drain(&pair.near);
@@ -108,7 +108,7 @@ pub fn number_reused_across_batches<M: Mechanism>(subject: &Subject) {
     let far = fixture.close_near(closed.0, closed.1);
     let reuser = pair_with_number(closed.0.fd);
     let token = fixture.add_near(&reuser);
-    // Positive control: the twin's event, queued in the same way, comes.
+    // Positive control: the twin's event, which was queued in the same way, is reported.
     fixture.expect(kept.0, Readiness::READABLE);
     drain(&kept.1.near);
     fixture.expect_silence();
@@ -187,7 +187,7 @@ pub fn every_event_of_a_batch_closed<M: Mechanism>(subject: &Subject) {
     drop(fars);
 }
 
-/// The life of a busy server's lowest numbers.
+/// Reuses one number many times, like the lowest numbers of a busy server.
 pub fn number_reused_over_and_over<M: Mechanism>(subject: &Subject) {
     let mut fixture = Fixture::<M>::new(subject);
     for round in 0..300 {
@@ -201,7 +201,7 @@ pub fn number_reused_over_and_over<M: Mechanism>(subject: &Subject) {
         fixture.expect(token, Readiness::READABLE);
         assert_eq!(drain(&pair.near).0, 7);
         if round % 2 == 0 {
-            // What is never read: the event is queued when the descriptor is closed.
+            // These bytes are never read: the event is queued when the descriptor is closed.
             pair.send(b"more");
         }
         let far = fixture.close_near(token, pair);

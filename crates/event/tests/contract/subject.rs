@@ -1,24 +1,25 @@
-//! What is tested (a mechanism with its options) and what it is tested with (a case).
+//! The subject of a test (a mechanism with its options), and the test itself (a case).
 
 use crate::fixture::BROKEN_SILENCE;
 use libtest_mimic::{Completion, Failed, Trial};
 use pollux_event::{Capabilities, Description, Error, MechanismSpec, Options, registry};
 use std::{sync::Arc, sync::mpsc, thread, time::Duration};
 
-/// The longest that one case may take before it counts as hung: a lost event in a wait without
-/// end. Generous, since machines that run tests are loaded.
+/// The longest time of one case before it counts as hung: a lost event causes a wait without end.
+/// Generous, since machines that run tests are loaded.
 const TIME: Duration = Duration::from_secs(120);
 
-/// The most combinations of own options that one mechanism is tested in.
+/// The most combinations of own options with which one mechanism is tested.
 const MOST_COMBINATIONS: usize = 32;
 
-/// How often a case is tried that got an event where it expected none. With edges, one arrival may be
-/// reported twice, and this happens on a loaded machine, where interrupt work is deferred: an arrival
-/// that the scan found is then reported a second time. A real fault of a mechanism occurs each time.
+/// The maximum number of attempts of a case that got an event where it expected none. With edges, one
+/// arrival may be reported twice. This happens on a loaded machine, where interrupt work is deferred:
+/// an arrival that the scan found is then reported a second time. A real fault of a mechanism occurs
+/// each time.
 const TRIES: u32 = 3;
 
-/// Numbers with which a mechanism goes ways that it does not go by default: a hybrid that changes
-/// sides at every occasion, one that stays with its partner, both with each partner.
+/// Numbers with which a mechanism takes paths that it does not take by default: a hybrid that switches
+/// at every opportunity, one that stays with its partner, both with each partner.
 const BESIDES: &[&str] = &[
     "hybrid:high=1,low=1000000,dwell_ms=0",
     "hybrid:high=1,low=0,dwell_ms=86400000",
@@ -33,9 +34,9 @@ const BESIDES: &[&str] = &[
 pub struct Subject {
     pub spec: MechanismSpec,
     pub capabilities: Capabilities,
-    /// It changes sides at every occasion, and then reports again what is ready.
+    /// It switches at every opportunity, and then reports ready descriptors again.
     pub restless: bool,
-    /// Why this kernel lacks it, if it does.
+    /// The reason why this kernel lacks it, if it does.
     unavailable: Option<String>,
 }
 
@@ -43,7 +44,7 @@ impl Subject {
     fn new(spec: MechanismSpec) -> Self {
         let unavailable = match registry::probe(&spec) {
             Ok(()) => None,
-            // Only an honest refusal is a reason to skip; any other error is for the cases to show.
+            // Only an `Unavailable` error is a reason to skip; the cases must show any other error.
             Err(Error::Unavailable { reason, .. }) => Some(reason),
             Err(_) => None,
         };
@@ -99,7 +100,7 @@ pub fn all() -> Vec<Arc<Subject>> {
     subjects
 }
 
-/// How a case went, when it did not panic.
+/// The result of a case that did not panic.
 pub enum Outcome {
     Passed,
     /// Not applicable after all, with the reason.
@@ -120,11 +121,11 @@ impl From<Result<(), String>> for Outcome {
 
 pub type Run = fn(&Subject) -> Outcome;
 
-/// One case, for whichever mechanism.
+/// One case, for any mechanism.
 #[derive(Clone, Copy)]
 pub struct Case {
     pub name: &'static str,
-    /// Whether mechanisms with these capabilities are to be tested; else why not.
+    /// Whether mechanisms with these capabilities are to be tested; otherwise the reason why not.
     pub applies: fn(Capabilities) -> Result<(), &'static str>,
     pub run: Run,
 }
@@ -156,7 +157,8 @@ impl Case {
         })
     }
 
-    /// Runs the case in a thread of its own; one that hangs is left behind and reported.
+    /// Runs the case in a thread of its own; a case that hangs is reported, and its thread is left
+    /// running.
     fn within_time(self, subject: &Arc<Subject>) -> Result<Outcome, Failed> {
         let (done, finished) = mpsc::channel();
         let subject = subject.clone();

@@ -28,7 +28,7 @@ pub fn finite_is_never_early<M: Mechanism>(subject: &Subject) {
     for filled in [false, true] {
         if filled {
             fixture.add_near(&pair);
-            // What the add itself does is not part of the measured waits.
+            // Events caused by the add itself are not part of the measured waits.
             fixture.events_within(Duration::ZERO);
         }
         for micros in [1, 300, 999, 1_000, 1_001, 1_500, 10_000, 25_300] {
@@ -88,12 +88,12 @@ pub fn interrupted_wait_returns_early<M: Mechanism>(subject: &Subject) {
         assert_eq!(fixture.next_event(), None);
     }
     drop(interrupter);
-    // Nothing is broken by it.
+    // The interruption has not damaged the set.
     pair.send(b"x");
     fixture.expect(token, Readiness::READABLE);
 }
 
-/// Zero does not wait either when something is ready.
+/// A timeout of zero does not wait when something is ready either.
 pub fn busy_set_keeps_the_zero<M: Mechanism>(subject: &Subject) {
     let (mut fixture, pair) = (Fixture::<M>::new(subject), Pair::unix());
     let token = fixture.add_near(&pair);

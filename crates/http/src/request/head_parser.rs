@@ -7,8 +7,8 @@ use crate::{Limits, Reject};
 ///
 /// [`parse`](super::parse) starts from the first byte, so calling it for each byte of a slow sender
 /// would take quadratic time. This parser calls it for the first bytes, when the request line is
-/// complete, when a blank line arrives, and when a limit is exceeded: a few times per head,
-/// whatever the number of pieces. All other bytes are only searched for LF, once.
+/// complete, when a blank line arrives, and when a limit is exceeded: a few times per head, regardless
+/// of the number of pieces. All other bytes are only searched for LF, once.
 ///
 /// ```
 /// use pollux_http::{Limits, request::{HeadParser, ParseStatus}};
@@ -107,7 +107,7 @@ mod tests {
         count
     }
 
-    /// Slow senders cause only a few parses, whatever they send.
+    /// Slow senders cause only a few parses, regardless of their bytes.
     #[test]
     fn single_bytes_do_not_cause_a_parse_each() {
         const MAX_PARSES: usize = 8;

@@ -1,4 +1,4 @@
-//! The strict reader of replies: what it returns, what it rejects, and that pieces make no
+//! Tests of the strict reader of replies: its results, its rejections, and that pieces make no
 //! difference.
 
 use pollux_http::{
@@ -146,7 +146,7 @@ fn framing_of_rfc_9112_6_3() {
         ("204 No Content\r\n\r\n", plain, None, "", Next::Request),
         ("204 No Content\r\nContent-Length: 0\r\n\r\n", plain, None, "", Next::Request),
         ("304 Not Modified\r\nContent-Length: 5\r\n\r\n", plain, None, "", Next::Request),
-        // A recipient that waits for the five bytes would read another reply.
+        // A recipient that waits for the five bytes would take them from another reply.
         ("204 No Content\r\nContent-Length: 5\r\n\r\n", plain, None, "", Next::Close),
         ("204 No Content\r\nTransfer-Encoding: chunked\r\n\r\n", plain, None, "", Next::Close),
     ] {
@@ -192,7 +192,7 @@ fn ambiguous_replies_are_rejected() {
         format!("{ok}Content-Length: 1 1\r\n\r\nx"),
         format!("{ok}Content-Length:\r\n\r\nx"),
         format!("{ok}Content-Length: 18446744073709551616\r\n\r\nx"),
-        // Both, or where none is allowed.
+        // Both a length and a coding, or one of them where none is allowed.
         format!("{ok}Content-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"),
         format!("{ok}Transfer-Encoding: chunked\r\nContent-Length: 1\r\n\r\n0\r\n\r\n"),
         "HTTP/1.0 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n".into(),
@@ -293,7 +293,7 @@ fn white_space_before_a_colon_is_removed() {
     }
 }
 
-/// A length, a coding or an option in the trailers affects neither the content nor what follows, as
+/// A length, a coding or an option in the trailers affects neither the content nor the next reply, as
 /// in requests.
 #[test]
 fn trailers_do_not_frame() {
@@ -494,7 +494,7 @@ proptest! {
         }
     }
 
-    /// The counting decoder accepts whatever the strict reader accepts, with the same meaning.
+    /// The counting decoder accepts all replies that the strict reader accepts, with the same meaning.
     #[test]
     fn both_decoders_agree(wire in wire(), head: bool) {
         let request_info = RequestInfo { head, upgrade: true };

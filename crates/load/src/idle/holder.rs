@@ -35,7 +35,7 @@ const FIRST_PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 /// A connection that the server drops sooner counts as a failed attempt. Otherwise a server that
-/// accepts and closes at once would receive a storm of connects.
+/// accepts and closes at once would receive a flood of connects.
 const SHORTEST_LIFE: Duration = Duration::from_secs(1);
 
 /// The longest wait, after which the stop flag is checked.
@@ -66,9 +66,9 @@ struct IdleConnection {
     written: u32,
     /// How long after `since` the TLS handshake began, in microseconds.
     connected_us: u32,
-    /// The TLS handshake is over.
+    /// The TLS handshake is complete.
     is_secure: bool,
-    /// It is in the list `unread`.
+    /// The connection is in the list `unread`.
     is_unread: bool,
     /// The decoder of the reply; `None` once the connection is idle.
     decoder: Option<Box<Decoder>>,
@@ -154,12 +154,12 @@ impl IdleHolder {
 
 struct IdleLoop<'a> {
     holder: IdleHolder,
-    /// Of an `https` URL.
+    /// The TLS connections, for an `https` URL.
     tls: Option<TlsConnections>,
     counters: &'a IdleCounters,
     set: EpollEdge,
     table: Vec<Option<IdleConnection>>,
-    /// Connections that are not idle yet, in the order in which they were begun.
+    /// Connections that are not idle yet, in the order of their start.
     opening: Deadlines,
     open: usize,
     held: usize,
@@ -168,7 +168,7 @@ struct IdleLoop<'a> {
     to_replace: usize,
     pause: Duration,
     resume_at: Option<Instant>,
-    /// Connections with more to read than one event allows, each at most once.
+    /// Connections with more input than one event may read, each at most once.
     unread: VecDeque<Token>,
     scratch: Box<[u8]>,
 }
@@ -243,7 +243,7 @@ impl IdleLoop<'_> {
     fn record_failure(&mut self, kind: Failure, now: Instant) {
         self.counters.failed.fetch_add(1, Relaxed);
         self.counters.last_failure.store(kind as usize + 1, Relaxed);
-        // All failures of one batch count as one.
+        // Failures within one pause count as one.
         match self.resume_at {
             Some(at) if now < at => return,
             Some(at) if now < at + LONGEST_PAUSE => {
@@ -324,7 +324,7 @@ impl IdleLoop<'_> {
         }
     }
 
-    /// Goes on with the TLS handshake, and behind it with the request.
+    /// Continues the TLS handshake, and sends the request after it.
     fn handshake(&mut self, fd: RawFd, now: Instant) {
         let Some(connection) = self.table[fd as usize].as_mut() else { return };
         let Some(tls) = &mut self.tls else { return };
@@ -345,7 +345,7 @@ impl IdleLoop<'_> {
         }
     }
 
-    /// Sends as much as can be sent, and then goes on to the next phase.
+    /// Sends as much as possible, and then enters the next phase.
     fn send_all(&mut self, fd: RawFd, now: Instant) {
         match self.send(fd) {
             Err(kind) => return self.lose(fd, kind, now),
@@ -358,7 +358,7 @@ impl IdleLoop<'_> {
         }
     }
 
-    /// Sends the rest; true when all is sent.
+    /// Sends the rest; true when everything has been sent.
     fn send(&mut self, fd: RawFd) -> Result<bool, Failure> {
         let Some(connection) = self.table[fd as usize].as_mut() else { return Ok(false) };
         let bytes = &self.holder.bytes;
@@ -384,7 +384,7 @@ impl IdleLoop<'_> {
         }
     }
 
-    /// The connection is complete and idle from now on.
+    /// Marks the connection as complete and idle.
     fn hold(&mut self, fd: RawFd, now: Instant) {
         let Some(connection) = self.table[fd as usize].as_mut() else { return };
         connection.phase = Phase::Idle;
@@ -400,7 +400,7 @@ impl IdleLoop<'_> {
         }
     }
 
-    /// Continues to read connections that received more than one event allows.
+    /// Continues to read connections that have more input than one event may read.
     fn resume_reading(&mut self) {
         let now = Instant::now();
         for _ in 0..self.unread.len() {
@@ -445,11 +445,11 @@ impl IdleLoop<'_> {
                     {
                         self.hold(fd, now);
                     }
-                    // A server that closes after the reply holds no idle connection of this kind; one
-                    // whose stream is over already, no subscriber.
+                    // A server that closes after the reply leaves no idle connection of this kind; a
+                    // stream that is already over is no subscription.
                     Some(_) => return self.lose(fd, Failure::ClosedEarly, now),
                     None if self.holder.kind == IdleKind::Subscribe => match decoder.status() {
-                        // What is still to come are events, which are read and dropped.
+                        // The remaining input is events, which are read and dropped.
                         Some(200) => self.hold(fd, now),
                         None => {}
                         Some(_) => return self.lose(fd, Failure::Status, now),

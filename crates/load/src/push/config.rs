@@ -1,4 +1,4 @@
-//! What `pollux load --subscribe` is to do.
+//! The configuration of `pollux load --subscribe`.
 
 use super::{MAX_PUBLICATIONS, payload};
 use crate::{
@@ -21,11 +21,11 @@ const MAX_QUIET_TIME: Duration = Duration::from_secs(3600);
 /// How updates are published.
 #[derive(Clone, Debug)]
 pub struct PublishOptions {
-    /// Where they are posted to.
+    /// The URL to which updates are posted.
     pub url: Url,
     /// Fields of the requests; one of them may be Content-Type.
     pub headers: Vec<(String, String)>,
-    /// The content of the requests, in which [`DATA`] stands for the content of the update.
+    /// The content of the requests, in which [`DATA`] is replaced by the content of the update.
     pub body: String,
 }
 
@@ -36,45 +36,46 @@ pub struct PushConfig {
     pub url: Url,
     /// Fields of the subscriptions.
     pub headers: Vec<(String, String)>,
-    /// How many subscribers.
+    /// The number of subscribers.
     pub subscribers: usize,
     /// How updates are published.
     pub publish: PublishOptions,
     /// Content of each update, in bytes.
     pub update_bytes: usize,
-    /// The data of an event must be the content and nothing else; without it, it may be anywhere in it.
+    /// Whether the data of an event must be exactly the content; otherwise the data may contain it
+    /// anywhere.
     pub is_exact: bool,
-    /// Updates a second.
+    /// Updates per second.
     pub rate_rps: f64,
-    /// How they follow each other.
+    /// The distribution of updates in time.
     pub arrivals: Arrivals,
-    /// How many come at a time.
+    /// How many updates are published at a time.
     pub burst: u64,
-    /// How much is measured.
+    /// The length of the measured part.
     pub length: Length,
-    /// Published before, and not measured.
+    /// The time before the measured part, in which updates are published but not measured.
     pub warmup: Duration,
     /// Decides random arrivals.
     pub seed: u64,
-    /// When all subscribers close their connections and connect again, from the start.
+    /// The time, from the start, at which all subscribers close their connections and connect again.
     pub reconnect_at: Option<Duration>,
-    /// How long the streams stay open without an update, before the first one and after the last delivery,
-    /// so that another program can look at the server. None: as short as possible.
+    /// How long the streams stay open without an update, before the first one and after the last
+    /// delivery, so that another program can examine the server. `None`: as short as possible.
     pub quiet_time: Option<Duration>,
-    /// How long deliveries may take, from the scheduled instant of the last update; and answers to
-    /// publications.
+    /// The longest time that deliveries, counted from the scheduled instant of the last update, and
+    /// answers to publications may take.
     pub timeout: Duration,
-    /// For the handshake and the head of the stream.
+    /// The longest time for the handshake and the head of the stream.
     pub connect_timeout: Duration,
     /// Source addresses.
     pub sources: Option<Sources>,
-    /// At least so many threads hold subscribers.
+    /// The least number of threads that hold subscribers.
     pub threads: usize,
     /// As in [`Config`].
     pub own_file_tables: Option<OwnFileTables>,
-    /// CPUs of the threads that hold subscribers, counted round.
+    /// CPUs of the threads that hold subscribers, used in rotation.
     pub cpus: Vec<usize>,
-    /// How `https` URLs are spoken to.
+    /// The TLS options of `https` URLs.
     pub tls: TlsOptions,
     /// The 99th percentile of the lag of publications beyond which a run is invalid.
     pub max_lag: Duration,
@@ -85,7 +86,8 @@ pub struct PushConfig {
 }
 
 impl PushConfig {
-    /// The subscribers and publications that `config` describes, for its first URL.
+    /// The configuration for the subscribers and publications that `config` describes, for its first
+    /// URL.
     pub fn new(config: &Config, subscribers: usize, publish: PublishOptions) -> Result<Self> {
         let crate::config::Pace::Open { rate_rps, arrivals } = config.pace else {
             anyhow::bail!("--subscribe: updates follow a schedule; give --rate");
@@ -121,10 +123,10 @@ impl PushConfig {
         })
     }
 
-    /// Finds what contradicts itself.
+    /// Finds contradictory options.
     ///
     /// # Errors
-    /// Names the flag.
+    /// An error that names the flag.
     pub fn check(&self) -> Result<()> {
         self.subscription().check()?;
         self.publication(String::new()).check()?;
@@ -178,7 +180,7 @@ impl PushConfig {
     /// The instants of all publications.
     ///
     /// # Errors
-    /// What [`Schedule::draw_bursts`] refuses.
+    /// The errors of [`Schedule::draw_bursts`].
     pub(super) fn schedule(&self) -> Result<Schedule> {
         let (rate, burst) = (self.rate_rps, self.burst);
         Schedule::draw_bursts(self.arrivals, rate, burst, self.warmup, self.length, self.seed)

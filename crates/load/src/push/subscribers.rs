@@ -1,4 +1,4 @@
-//! One thread that holds subscribers, and looks at everything that they receive.
+//! One thread that holds subscribers, and processes everything that they receive.
 
 mod receive;
 
@@ -27,7 +27,8 @@ use std::{
 };
 
 /// The most streams that one thread opens at the same time, so that the server's backlog does not
-/// overflow; and at --reconnect-at, which is to be a crowd.
+/// overflow. At --reconnect-at the second, larger value applies, because many subscribers are meant to
+/// connect at once there.
 const MAX_OPENING: usize = 64;
 const MAX_REOPENING: usize = 4096;
 
@@ -44,7 +45,7 @@ const LONGEST_WAIT_NS: u64 = 20_000_000;
 /// The most receives for one event, so that a server that never stops sending does not delay others.
 const MAX_RECEIVES: usize = 16;
 
-/// For so long after the last delivery that was expected more may come: duplicates.
+/// The time after the last expected delivery in which duplicates may still arrive.
 const LINGER_NS: u64 = 200_000_000;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -61,16 +62,16 @@ struct Subscriber {
     socket: OwnedFd,
     token: Token,
     phase: Phase,
-    /// When it began to connect.
+    /// The start of the connection attempt.
     since_ns: u64,
     written: u32,
-    /// Which of the thread's subscribers it is.
+    /// The index of this subscriber among the thread's subscribers.
     index: u32,
     is_unread: bool,
     reader: Reader,
-    /// The start of a line.
+    /// The beginning of an incomplete line.
     rest: Vec<u8>,
-    /// The publication whose data the event that is being received has.
+    /// The number of the publication whose data is in the event that is being received.
     number: Option<u32>,
 }
 
@@ -86,20 +87,20 @@ pub(super) struct SubscriberLoop<'a> {
     held: usize,
     max_opening: usize,
     connects: u64,
-    /// This thread's number, and how many there are.
+    /// This thread's number, and the number of threads.
     position: (usize, usize),
     pause_ns: u64,
     resume_ns: u64,
     unread: VecDeque<Token>,
     receiver: Receiver<'a>,
     scratch: Box<[u8]>,
-    /// When the subscribers were disconnected by --reconnect-at.
+    /// The instant at which --reconnect-at disconnected the subscribers.
     reconnect_ns: Option<u64>,
     has_started: bool,
 }
 
 impl<'a> SubscriberLoop<'a> {
-    /// A thread's state, before it has opened anything.
+    /// Creates a thread's state, before it has opened anything.
     ///
     /// # Errors
     /// No file table or interest set is available.
@@ -136,7 +137,7 @@ impl<'a> SubscriberLoop<'a> {
         })
     }
 
-    /// Opens the streams and reads them until all that was published has come, or the time is over.
+    /// Opens the streams and reads them until all published updates have arrived, or the time is over.
     ///
     /// # Errors
     /// A wait failed.
@@ -155,11 +156,11 @@ impl<'a> SubscriberLoop<'a> {
                     begun_ns = now_ns;
                 }
                 self.reconnect_all(start_ns, now_ns);
-                // Once complete, a thread stays so: nothing that it has is taken away.
+                // Once complete, a thread stays complete: deliveries are never taken away.
                 if complete_ns.is_none() && self.is_complete(start_ns, now_ns) {
                     complete_ns = Some(now_ns);
                     self.plan.progress.complete_threads.fetch_add(1, Relaxed);
-                    // What follows is no work.
+                    // The time after that is not counted as work.
                     self.note_cpu(cpu_before, begun_ns);
                 }
                 if complete_ns.is_some_and(|since_ns| now_ns >= since_ns + linger_ns) {
@@ -185,7 +186,7 @@ impl<'a> SubscriberLoop<'a> {
         Ok(self.receiver.finish())
     }
 
-    /// Notes the CPU time and the elapsed time since the start of the schedule.
+    /// Records the CPU time and the elapsed time since the start of the schedule.
     fn note_cpu(&mut self, before: Option<OwnCpu>, begun_ns: u64) {
         let record = &mut self.receiver.record;
         record.cpu = before.map(|before| OwnCpu::now().since(before)).unwrap_or_default();
@@ -198,7 +199,7 @@ impl<'a> SubscriberLoop<'a> {
             return false;
         }
         let progress = &self.plan.progress;
-        // Only the process that publishes knows what was not published.
+        // Only the process that publishes knows which updates were not published.
         let published = match progress.is_published.load(Relaxed) {
             true => progress.acknowledged.load(Relaxed),
             false => self.plan.schedule.len(),
@@ -280,7 +281,7 @@ impl<'a> SubscriberLoop<'a> {
         self.receiver.record.subscribers.failed += 1;
         self.receiver.record.failures.add(kind);
         self.plan.note_failure(kind, || reason);
-        // All failures of one moment count as one.
+        // Failures within one pause count as one.
         if now_ns < self.resume_ns {
             return;
         }
@@ -413,7 +414,7 @@ impl<'a> SubscriberLoop<'a> {
             if !was_streaming && subscriber.phase == Phase::Streaming {
                 self.hold(fd);
             }
-            // Less than there was room for: the socket is empty (epoll(7)).
+            // The read returned less than the buffer holds: the socket is empty (epoll(7)).
             let may_have_more = match &self.tls {
                 None => len == self.scratch.len(),
                 Some(tls) => tls.may_have_more,
@@ -429,7 +430,7 @@ impl<'a> SubscriberLoop<'a> {
         }
     }
 
-    /// A stream is there.
+    /// Registers an open stream.
     fn hold(&mut self, fd: RawFd) {
         self.opening.remove(fd);
         self.held += 1;
@@ -448,18 +449,19 @@ impl<'a> SubscriberLoop<'a> {
         self.lose(fd, Failure::from_io(error), error.to_string());
     }
 
-    /// A connection cannot be used any more.
+    /// Handles a connection that cannot be used any longer.
     #[cold]
     fn lose(&mut self, fd: RawFd, kind: Failure, reason: String) {
         let phase = self.remove(fd);
         if phase == Some(Phase::Streaming) {
             self.receiver.record.subscribers.dropped += 1;
         }
-        // A server that ends each stream at once is not to be stormed.
+        // The failure is recorded so that a pause follows: a server that ends each stream at once must
+        // not be flooded with connects.
         self.note_failure(kind, self.plan.now_ns(), reason);
     }
 
-    /// Closes a connection; its subscriber is to be connected again.
+    /// Closes a connection; its subscriber must be connected again.
     fn remove(&mut self, fd: RawFd) -> Option<Phase> {
         self.opening.remove(fd);
         let subscriber = self.table[fd as usize].take()?;

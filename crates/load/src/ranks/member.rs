@@ -1,4 +1,4 @@
-//! Every rank but rank 0: connects to rank 0, begins when it says so, and sends its result.
+//! Every rank except rank 0: connects to rank 0, begins at its command, and sends its result.
 
 use super::{
     clock::{ClockOffset, ClockReading, PROBES},
@@ -15,15 +15,15 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// For the connection to each of rank 0's addresses, and for its first reply.
+/// The time limit for the connection to each of rank 0's addresses, and for its first reply.
 const CONNECT_PATIENCE: Duration = Duration::from_secs(2);
-/// How long all addresses together are tried.
+/// The time for which all addresses together are tried.
 const JOIN_PATIENCE: Duration = Duration::from_secs(30);
 
 /// How often a rank reports its progress.
 const HEARTBEAT_PERIOD: Duration = Duration::from_secs(1);
 
-/// How long clocks are compared at most, when the network is slow.
+/// The longest time for comparing clocks, when the network is slow.
 const PROBE_TIME: Duration = Duration::from_millis(100);
 
 /// How long rank 0 may take to reply.
@@ -32,7 +32,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// How often a wait checks the stop flag.
 const PERIOD: Duration = Duration::from_millis(20);
 
-/// What rank 0 has sent.
+/// The messages that rank 0 has sent.
 #[derive(Default)]
 struct LeaderState {
     clocks: Option<(ClockReading, ClockReading)>,
@@ -174,7 +174,7 @@ impl Member {
             Box::new(heartbeat);
     }
 
-    /// Why rank 0 ended the run early, if it did.
+    /// The reason why rank 0 ended the run early, if it did.
     pub(super) fn aborted(&self) -> Option<String> {
         self.connection.leader_state().aborted.clone()
     }
@@ -212,7 +212,7 @@ impl Member {
     /// monotonic clock.
     ///
     /// # Errors
-    /// Rank 0 ended the run or is gone, or the run was interrupted.
+    /// Rank 0 ended the run or has disconnected, or the run was interrupted.
     pub(super) fn ready(&self, heartbeat: Heartbeat) -> Result<i64> {
         self.connection.send(&ToLeader::Ready(heartbeat))?;
         let start_ns = self.connection.wait(None, |leader_state| match leader_state.start_ns {
@@ -228,7 +228,7 @@ impl Member {
     /// Sends the result.
     ///
     /// # Errors
-    /// Rank 0 is gone.
+    /// Rank 0 has disconnected.
     pub(super) fn hand_over(
         &self,
         interrupted: bool,

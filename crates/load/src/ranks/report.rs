@@ -1,4 +1,4 @@
-//! What a report says about the ranks of a run.
+//! The part of a report about the ranks of a run.
 
 use super::{Ranks, clock::ClockOffset, leader::Peer};
 use crate::{
@@ -14,9 +14,11 @@ use std::{
 /// How a rank's clocks compare with rank 0's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct ClockComparison {
-    /// How far its calendar clock is ahead of rank 0's before the start. No figure depends on it.
+    /// The offset of its calendar clock from rank 0's before the start, positive if ahead. No figure
+    /// depends on it.
     pub offset_us: f64,
-    /// The error of the comparison, ±: its part of the schedule may be this far from the others'.
+    /// The error of the comparison, ±: its part of the schedule may be shifted against the others' by
+    /// this much.
     pub error_us: f64,
     /// How much its clock gained on rank 0's during the run, within ± both errors.
     pub drift_us: f64,
@@ -28,8 +30,8 @@ impl ClockComparison {
     pub(super) fn new((start, end): (ClockOffset, ClockOffset)) -> Self {
         let us = |ns: i64| ns as f64 / 1000.0;
         Self {
-            // The internal offset is what must be added to get rank 0's clock, hence the sign.
-            // (Zero has none.)
+            // The internal offset is the value to add to get rank 0's clock, hence the sign. (Zero has
+            // none.)
             offset_us: us(-start.calendar_ns),
             error_us: us(start.error_ns),
             drift_us: us(start.monotonic_ns - end.monotonic_ns),
@@ -56,17 +58,17 @@ pub struct RankReport {
     pub requests: Requests,
     /// The 99th percentile of its lag.
     pub lag_p99_us: f64,
-    /// The share of time in which its busiest thread had work.
+    /// The fraction of the time in which its busiest thread had work.
     pub busy_utilization: f64,
     /// Its clocks.
     pub clock: ClockComparison,
-    /// How much later than the common start it began, because the start message arrived late.
+    /// Its delay after the common start, because the start message arrived late.
     pub late_us: f64,
     /// Its idle connections.
     pub idle: IdleReport,
-    /// Why its own figures say nothing about the server.
+    /// The reason why its own figures do not describe the server.
     pub invalid_reason: Option<String>,
-    /// Why the rank was lost; only its last heartbeat is known then.
+    /// The reason why the rank was lost; only its last heartbeat is known then.
     pub lost: Option<String>,
 }
 
@@ -151,10 +153,10 @@ pub struct RanksReport {
     pub launcher: &'static str,
     /// The MPI library that connected them.
     pub library: String,
-    /// How many there were.
+    /// The number of ranks.
     pub count: u32,
-    /// Why the run ended early: the rank and the reason. No other figure includes the measurements
-    /// of a lost rank.
+    /// The reason why the run ended early, with the rank. No other figure includes the measurements of
+    /// a lost rank.
     pub fault: Option<String>,
     /// One entry per rank.
     pub members: Vec<RankReport>,
@@ -171,8 +173,8 @@ impl RanksReport {
         }
     }
 
-    /// Why the run says nothing about the server because of a single rank: one slow rank of many
-    /// hardly shows in the total.
+    /// The reason why the run does not describe the server because of a single rank: one slow rank of
+    /// many is hardly visible in the total.
     pub(super) fn invalid_reason(&self, max_lag: Duration) -> Option<String> {
         if let Some(fault) = &self.fault {
             return Some(format!("{fault}; the run ended there, and its part is missing"));
@@ -202,7 +204,7 @@ impl RanksReport {
     /// Writes one line per rank.
     ///
     /// # Errors
-    /// The writer's.
+    /// The errors of the writer.
     pub fn write(&self, out: &mut impl Write) -> io::Result<()> {
         writeln!(out, "ranks        {} by {}, {}", self.count, self.launcher, self.library)?;
         writeln!(

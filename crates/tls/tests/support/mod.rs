@@ -1,4 +1,4 @@
-//! What the tests of handshakes share: a certificate, configurations, and rustls' own client.
+//! The common parts of the tests of handshakes: a certificate, configurations, and rustls' own client.
 #![allow(dead_code, unreachable_pub, reason = "each test file uses a part")]
 
 use pollux_tls::{Established, Handshake, Progress, prepare_client, prepare_server, provider};
@@ -68,7 +68,7 @@ impl Peer {
         Self(ClientConnection::new(config, name()).unwrap())
     }
 
-    /// What it wants to send now.
+    /// The bytes that it wants to send now.
     pub fn output(&mut self) -> Vec<u8> {
         let mut out = Vec::new();
         while self.0.wants_write() {
@@ -77,7 +77,7 @@ impl Peer {
         out
     }
 
-    /// Gives it what we send; returns the application data in it.
+    /// Passes our bytes to it; returns the application data in them.
     pub fn input(&mut self, bytes: &[u8]) -> Vec<u8> {
         let mut rest = Cursor::new(bytes);
         let mut data = Vec::new();
@@ -96,7 +96,7 @@ impl Peer {
     }
 }
 
-/// Performs a handshake between our server and rustls' client, which sends `early` behind its last
+/// Performs a handshake between our server and rustls' client, which sends `early` after its last
 /// flight, in the same bytes.
 pub fn shake_hands(
     server: Arc<ServerConfig>,
@@ -111,7 +111,7 @@ pub fn shake_hands(
         let bytes = peer.output();
         for (index, chunk) in bytes.chunks(piece).enumerate() {
             if progress == Progress::Complete {
-                // Comes behind the handshake.
+                // These bytes arrived after the handshake.
                 let mut established = handshake.finish().unwrap();
                 established.input.extend_from_slice(&bytes[index * piece..]);
                 peer.input(&out);

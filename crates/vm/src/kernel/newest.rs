@@ -1,6 +1,7 @@
-//! The newest kernel that Debian offers: from the backports to the stable release, wherever this
-//! system's own sources end. Its modules are built by the compiler that built it, in a file system
-//! of that release: unpacked into the cache, never installed, and entered for the build alone.
+//! The newest kernel that Debian offers: from the backports to the stable release, regardless of this
+//! system's own sources. Its modules are built with the compiler that built the kernel, in a file
+//! system of that release: it is unpacked into the cache, never installed, and used as the root
+//! directory for the build only.
 
 use super::{Kernel, stock, uncompressed};
 use crate::{
@@ -15,8 +16,9 @@ const SUITES: &[&str] = &["trixie", "trixie-updates", "trixie-backports"];
 const NOTE: &str = "newest.json";
 const MEMORY_MIB: u32 = 1024;
 
-/// Besides the headers, which bring the compiler and the programs of the kernel's build system: what
-/// its makefiles call, and what is there wherever Debian is installed, so that nothing depends on it.
+/// Packages besides the headers, which bring the compiler and the programs of the kernel's build
+/// system: the programs that its makefiles call, and those that every Debian system has, so that no
+/// package declares a dependency on them.
 const TOOLS: &[&str] = &[
     "base-files",
     "bash",
@@ -36,8 +38,10 @@ const TOOLS: &[&str] = &[
     "xz-utils",
 ];
 
+/// Obtains the newest kernel.
+///
 /// # Errors
-/// The mirror that this system uses does not have the suites, or has no kernel there.
+/// The mirror that this system uses does not have the suites, or has no kernel in them.
 pub(super) fn obtain(
     refresh: bool,
     cache: &Cache,
@@ -71,7 +75,7 @@ fn make_root(
     wanted.extend(packages.headers.iter().cloned());
     let what = format!("what builds modules for {} (once)", packages.release);
     archive.unpack_with_needs(&what, &wanted, directory)?;
-    // What packages leave to their scripts.
+    // Links that the packages' scripts would make.
     for (link, target) in [("usr/bin/awk", "gawk"), ("usr/bin/cc", "gcc-14")] {
         if !directory.join(link).exists() {
             symlink(target, directory.join(link))?;

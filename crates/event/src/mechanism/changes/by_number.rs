@@ -4,9 +4,8 @@
 use crate::Interest;
 use std::os::fd::RawFd;
 
-/// What the kernel's set contains, by descriptor number, and the numbers whose entry must be
-/// updated. Each number is listed once, so the list is never longer than the table. One byte a
-/// number.
+/// The contents of the kernel's set, by descriptor number, and the numbers whose entry must be updated.
+/// Each number is listed once, so the list is never longer than the table. One byte per number.
 #[derive(Debug, Default)]
 pub(crate) struct ChangesByNumber {
     cells: Vec<u8>,

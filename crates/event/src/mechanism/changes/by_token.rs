@@ -3,8 +3,8 @@
 use crate::{Interest, Token};
 use std::os::fd::RawFd;
 
-/// What the kernel's set contains, by descriptor, and the registrations whose entry must be
-/// updated, each once however often its interest changes.
+/// The contents of the kernel's set, by descriptor, and the registrations whose entry must be updated,
+/// each once regardless of the number of its changes.
 ///
 /// The list may contain registrations that have since ended; [`ChangesByToken::pop`] skips those.
 /// One byte a descriptor.
@@ -44,7 +44,7 @@ impl ChangesByToken {
         (cell & IN_KERNEL != 0).then(|| Interest::from_bits_truncate(cell & INTEREST))
     }
 
-    /// Records what the kernel's set has for `fd`, which has been queued before.
+    /// Records the interest that the kernel's set has for `fd`, which has been queued before.
     #[inline]
     pub(crate) fn set_kernel_interest(&mut self, fd: RawFd, interest: Option<Interest>) {
         let cell = &mut self.cells[fd as usize];

@@ -1,4 +1,4 @@
-//! What the epoll mechanisms have in common.
+//! The common parts of the epoll mechanisms.
 
 use crate::{
     Error, Interest, Options, Readiness, Token, Waker, mechanism::timeout::timeout_ms,
@@ -24,7 +24,7 @@ pub(crate) struct Instance {
     waker: Option<Waker>,
 }
 
-/// What an error of epoll_ctl(2) means.
+/// Converts an error of epoll_ctl(2).
 #[cold]
 fn refusal(token: Token, source: io::Error) -> Error {
     match source.raw_os_error() {
@@ -96,8 +96,8 @@ impl Instance {
         None
     }
 
-    /// The eventfd is edge-triggered, whatever the rest of the set is. Each wake-up is a new edge,
-    /// so the eventfd need not be read; its counter holds 2^64 - 2 of them.
+    /// Creates the waker. Its eventfd is edge-triggered, regardless of the rest of the set. Each
+    /// wake-up is a new edge, so the eventfd need not be read; its counter holds 2^64 - 2 of them.
     pub(crate) fn waker(&mut self) -> Result<Waker, Error> {
         if let Some(waker) = &self.waker {
             return Ok(waker.clone());

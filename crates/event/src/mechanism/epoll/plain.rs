@@ -29,13 +29,13 @@ pub type EpollEdge = Epoll<Edge>;
 /// here.
 pub type Epoll2 = Epoll<BothDirections>;
 
-/// How the variants differ, known at compile time.
+/// The differences between the variants, known at compile time.
 pub trait Variant: std::fmt::Debug + 'static {
     /// The registry's entry.
     const DESCRIPTION: &'static Description;
     /// Adds EPOLLET to every registration.
     const EDGE: bool;
-    /// Every registration is for both directions, whatever the interest is.
+    /// Every registration is for both directions, regardless of the interest.
     const BOTH_DIRECTIONS: bool;
 }
 
@@ -96,7 +96,7 @@ pub struct Epoll<V: Variant> {
 }
 
 impl<V: Variant> Epoll<V> {
-    /// What is registered; for `hybrid`, which keeps no table of its own.
+    /// The registrations; for `hybrid`, which has no table of its own.
     #[inline]
     pub(crate) fn registrations(&self) -> &Registrations {
         &self.instance.registrations
@@ -167,7 +167,7 @@ impl<V: Variant> Mechanism for Epoll<V> {
     #[inline]
     fn wait(&mut self, timeout: Option<Duration>) -> Result<usize, Error> {
         match self.instance.left() {
-            // No second edge would report these.
+            // No second edge would report these events.
             left @ 1.. if V::EDGE => Ok(left),
             _ => self.instance.wait(timeout),
         }
@@ -212,7 +212,7 @@ mod tests {
         let mut shortest = Duration::MAX;
         let until = Instant::now() + PATIENCE;
         let mut waits = 0;
-        // A busy machine may lengthen a wait, but not every one of many.
+        // A busy machine may lengthen a wait, but not every one of many waits.
         while waits < 50 || shortest >= Duration::from_millis(1) {
             assert!(Instant::now() < until, "{shortest:?}: a millisecond's grain");
             let started_at = Instant::now();

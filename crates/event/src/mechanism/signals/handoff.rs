@@ -2,10 +2,10 @@
 //! one, over a UNIX socket, builds its array for poll(2) from nothing, and never returns to
 //! signals.
 //!
-//! In phhttpd the partner thread also serves the connections. Here it only polls for the thread
-//! that owns the interest set, so that one server can be measured with either answer. What the
-//! authors blame for the meltdown is the same: passing each connection at the moment of overload, a
-//! new array, and poll(2) from then on.
+//! In phhttpd the partner thread also serves the connections. Here it only polls for the thread that
+//! owns the interest set, so that one server can be measured with either answer. The causes to which
+//! the authors attribute the meltdown are the same: passing each connection at the moment of overload,
+//! a new array, and poll(2) from then on.
 //!
 //! Both threads share one file table, so the messages contain descriptor numbers.
 
@@ -277,8 +277,8 @@ impl PartnerThread {
                 thread::yield_now();
                 continue;
             }
-            // The owner's messages come first: one may say that a descriptor's registration has
-            // ended.
+            // The owner's messages come first, because one may report that a descriptor's registration
+            // has ended.
             if self.entries[0].revents != 0 {
                 if !self.receive() {
                     return;

@@ -1,17 +1,17 @@
 //! A thread's queue of real-time signals that report readiness (provos §2, §6; signal(7)).
 //!
-//! # What it changes in the process
-//! - One signal number, chosen at run time among those that the C library leaves free and that no
-//!   one handles or blocks. A number cannot be reserved (provos §6), so a library that uses the
-//!   same number later goes unnoticed; `signal=N` chooses another.
+//! # Effects on the process
+//! - One signal number, chosen at run time among those that the C library leaves free and that are
+//!   neither handled nor blocked. A number cannot be reserved (provos §6), so a library that uses the
+//!   same number later is not detected; `signal=N` chooses another.
 //! - SIGIO, which the kernel sends when the queue is full.
 //! - Both get the disposition SIG_IGN, which programs started later inherit. They are blocked only
 //!   in the thread that opens the queue, and the kernel sends them to that thread only
 //!   (F_OWNER_TID). Other threads ignore them, so a program has no mask to set.
 //!
-//! Blocked signals are queued although they are ignored, and unblocking discards the queue. Two
-//! changes of the mask therefore flush it, whatever its length, and leave the queues of other
-//! threads alone (a change of the disposition would empty those, too).
+//! Blocked signals are queued although they are ignored, and unblocking discards the queue. Two changes
+//! of the mask therefore flush it, regardless of its length, and leave the queues of other threads
+//! unchanged (a change of the disposition would empty those, too).
 
 use crate::{Error, options::own::choice};
 use pollux_sys::{self as sys, Disposition, QueuedSignal, Signal, SignalSet};
@@ -46,12 +46,12 @@ pub(crate) struct Setup {
 /// The most signals that one read of the signalfd takes: 8 KiB.
 const BATCH: usize = 64;
 
-/// How many waits take a single signal before the next tries a batch again. A batch read of an
-/// empty queue is wasted; a blocking wait takes its signal in the same call. So a quiet queue costs
-/// one call per signal, and a busy one a call for up to [`BATCH`].
+/// How many waits take a single signal before the next wait tries a batch again. A batch read of an
+/// empty queue is wasted; a blocking wait takes its signal in the same call. So a quiet queue costs one
+/// call per signal, and a busy queue one call for up to [`BATCH`] signals.
 const SINGLE_DEQUEUES: u32 = 8;
 
-/// Locked while a signal number is chosen and taken.
+/// Locked while a signal number is chosen and claimed.
 static SIGNAL_CHOICE: Mutex<()> = Mutex::new(());
 
 thread_local! {
@@ -77,12 +77,12 @@ pub(crate) struct SignalQueue {
     uses_batches: bool,
     batch: Vec<QueuedSignal>,
     singles_left: u32,
-    /// How many of [`OVERFLOWS`] this queue has recovered from.
+    /// The value of [`OVERFLOWS`] up to which this queue has recovered.
     overflows_handled: u64,
     stays_in_its_thread: PhantomData<*const ()>,
 }
 
-/// What [`SignalQueue::take`] found besides the hints.
+/// The result of [`SignalQueue::take`] besides the hints.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct DequeueOutcome {
     /// How many signals were taken.
@@ -108,8 +108,8 @@ impl SignalQueue {
             signal
         };
         let set = SignalSet::of(&[signal, sys::SIGIO]);
-        // Steps that may fail come first: dropping a `SignalQueue` releases the number, and without
-        // one it would stay taken for the life of the thread.
+        // Steps that may fail come first: only dropping a `SignalQueue` releases the number. If a step
+        // failed later without one, the number would stay claimed until the thread ends.
         let signalfd = sys::signalfd(&set).map_err(Error::io("signalfd4"))?;
         sys::block(&set).map_err(Error::io("rt_sigprocmask"))?;
         IN_USE.set(IN_USE.get() | bit(signal));
@@ -145,13 +145,13 @@ impl SignalQueue {
         })
     }
 
-    /// Ends [`SignalQueue::arm`]; signals that are queued stay queued.
+    /// Ends the effect of [`SignalQueue::arm`]; signals that are queued stay queued.
     #[inline]
     pub(crate) fn disarm(&self, fd: RawFd) -> Result<(), Error> {
         sys::send_no_signals(fd).map_err(Error::io("ioctl(FIOASYNC)"))
     }
 
-    /// Whether another queue of this thread took a SIGIO, which the next take must report.
+    /// Whether another queue of this thread took a SIGIO that the next take must report.
     #[inline]
     pub(crate) fn has_missed_overflow(&self) -> bool {
         OVERFLOWS.get() != self.overflows_handled
@@ -194,7 +194,7 @@ impl SignalQueue {
         Ok(taken)
     }
 
-    /// Discards queued signals and goes on queueing. Three system calls.
+    /// Discards queued signals; later signals are queued. Three system calls.
     pub(crate) fn flush(&mut self) -> Result<(), Error> {
         self.mute()?;
         self.unmute()
@@ -206,8 +206,8 @@ impl SignalQueue {
         sys::unblock(&self.own).map_err(Error::io("rt_sigprocmask"))
     }
 
-    /// Ends [`SignalQueue::mute`]. Two system calls: a SIGIO from before must not be taken for a
-    /// new one.
+    /// Ends the effect of [`SignalQueue::mute`]. Two system calls: a SIGIO from before must not be
+    /// mistaken for a new one.
     pub(crate) fn unmute(&mut self) -> Result<(), Error> {
         sys::block(&self.own).map_err(Error::io("rt_sigprocmask"))?;
         let sigio = SignalSet::of(&[sys::SIGIO]);
@@ -237,8 +237,8 @@ impl DequeueOutcome {
             OVERFLOWS.set(OVERFLOWS.get() + 1);
             self.overflowed = true;
         } else if signal.ssi_signo == own as u32 && signal.ssi_code > 0 {
-            // Positive codes come from the kernel (POLL_IN and the like). Signals from others name
-            // no descriptor.
+            // Positive codes come from the kernel (POLL_IN and the like). Signals from other senders
+            // contain no descriptor.
             hint(signal.ssi_fd, signal.ssi_band);
         }
     }
@@ -260,7 +260,7 @@ fn bit(signal: Signal) -> u64 {
     1 << (signal - 1)
 }
 
-/// Why this thread cannot use `signal`; `None` if it can.
+/// The reason why this thread cannot use `signal`; `None` if it can.
 fn conflict(signal: Signal, blocked: &SignalSet) -> Option<&'static str> {
     if IN_USE.get() & bit(signal) != 0 {
         return Some("another interest set of this thread uses it");
@@ -318,7 +318,7 @@ fn choose(mechanism: &'static str, wanted: Option<Signal>) -> Result<Signal, Err
     })
 }
 
-/// Ignores `signal` for good. A descriptor that is still armed may send it at any time, even after
+/// Ignores `signal` permanently. A descriptor that is still armed may send it at any time, even after
 /// the set is closed, and the default action would end the process.
 fn ignore(signal: Signal) -> io::Result<()> {
     // Only once: a second change would empty the queues of the threads that use it.

@@ -22,9 +22,9 @@ pub(crate) struct Rescan {
     polled: usize,
     /// How many results from `cursor` on report readiness.
     ready: usize,
-    /// Level-triggered: an entry that was ready is polled again at the next wait, and so is an
-    /// entry with interest in writing that was not writable. (The kernel signals room to write only
-    /// after a send was refused; a send that succeeds cancels that, and poll(2) requests it again.)
+    /// Level-triggered: an entry that was ready is polled again at the next wait, and so is an entry
+    /// with interest in writing that was not writable. (The kernel signals room to write only after a
+    /// send was refused; a later send that succeeds cancels that, and poll(2) requests it again.)
     level: bool,
     /// Entries were carried over to the next wait.
     carried_over: bool,
@@ -59,7 +59,7 @@ impl Rescan {
         }
     }
 
-    /// Begins a wait: the entries that were carried over are due.
+    /// Begins a wait: the entries that were carried over are due now.
     #[inline]
     pub(crate) fn begin_wait(&mut self) {
         self.carried_over_due = self.carried_over;
