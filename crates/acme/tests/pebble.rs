@@ -1,4 +1,5 @@
-//! The thread against a real authority. `make test-all` runs these; they need Pebble (`scripts/setup build acme`).
+//! Tests the thread with a real authority. `make test-all` runs these; they need Pebble (`scripts/setup
+//! build acme`).
 
 use pollux_acme::{Challenge, Renewer, Settings, StateDir, Status, Timing, http_answer};
 use pollux_testkit::pebble::{Behaviour, Pebble};
@@ -62,7 +63,7 @@ impl Bench {
                 let mut stream = BufReader::new(stream.unwrap());
                 let mut line = String::new();
                 let _ = stream.read_line(&mut line);
-                // All of it: what is not read would reset the connection.
+                // All of the request is read: unread bytes would reset the connection.
                 let mut field = String::from("-");
                 while !field.trim_end().is_empty() {
                     field.clear();
@@ -121,7 +122,7 @@ fn a_certificate_is_ordered_renewed_and_found_again() {
     let text = String::from_utf8_lossy(&first);
     assert!(text.contains("BEGIN CERTIFICATE") && text.contains("PRIVATE KEY"));
     assert_eq!(fs::metadata(bench.certificate()).unwrap().permissions().mode() & 0o777, 0o600);
-    // After two thirds of fifteen seconds.
+    // The renewal is due after two thirds of fifteen seconds.
     certificates.recv_timeout(PATIENCE).unwrap();
     assert_ne!(fs::read(bench.certificate()).unwrap(), first);
     assert!(expiry(renewer.status()).unwrap() > first_expiry);
@@ -129,7 +130,7 @@ fn a_certificate_is_ordered_renewed_and_found_again() {
     let challenges = bench.state().challenges();
     drop(renewer);
     assert!(is_empty(&challenges.http) && is_empty(&challenges.tls), "answers stay behind");
-    // A restart uses what is stored: the account too, which the authority knows.
+    // A restart uses the stored files, including the account, which the authority knows.
     let second = fs::read(bench.certificate()).unwrap();
     let (renewer, certificates) = start(bench.settings());
     certificates.recv_timeout(PATIENCE).unwrap();
@@ -149,7 +150,7 @@ fn a_validation_that_fails_is_tried_again() {
     certificates.recv_timeout(PATIENCE).unwrap();
     assert!(bench.certificate().exists());
     assert_eq!(status.succeeded(), 1);
-    // It is not due for two months.
+    // The renewal is not due for two months.
     thread::sleep(Duration::from_secs(3));
     assert_eq!(status.succeeded(), 1);
 }

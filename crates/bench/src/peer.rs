@@ -60,7 +60,7 @@ impl Peer {
     }
 }
 
-/// Where the programs and the files are.
+/// The paths and settings of the programs and files.
 #[derive(Debug)]
 pub(crate) struct Testbed {
     /// The binary `pollux`.

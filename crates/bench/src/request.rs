@@ -1,4 +1,4 @@
-//! What the parts of a request cost, for counting their instructions:
+//! Repeats parts of a request, so that their instructions can be counted:
 //!
 //! ```text
 //! cargo build --release --bin pollux-bench

@@ -139,8 +139,8 @@ impl<'b> ResponseMetadata<'b> {
         }
     }
 
-    /// A tenth of the time since the last change, for statuses that permit heuristics or with
-    /// `public`. 0 for a response that sets a cookie, which was hardly meant for all clients.
+    /// A tenth of the time since the last change, for statuses that permit heuristics or with `public`.
+    /// 0 for a response that sets a cookie, which was probably not meant for all clients.
     fn heuristic_lifetime(&self, now: u64, config: &Config) -> Seconds {
         let may = is_heuristic(self.status) || self.directives.public;
         if !may || self.sets_cookies {

@@ -5,8 +5,8 @@ use std::os::fd::RawFd;
 
 /// The registrations of one interest set, indexed by descriptor number.
 ///
-/// One `u32` a descriptor: 24 bits of generation, 8 of state. Each `insert` uses a new generation,
-/// so a token that outlives its registration does no harm. A stale event could only pass after 2^24
+/// One `u32` per descriptor: 24 bits of generation, 8 of state. Each `insert` uses a new generation, so
+/// a token that outlives its registration does no harm. A stale event could only be accepted after 2^24
 /// reuses of its number while it is queued; no kernel queue is that long.
 #[derive(Debug, Default)]
 pub struct Registrations {
@@ -27,7 +27,7 @@ impl Registrations {
     pub fn insert(&mut self, fd: RawFd, interest: Interest) -> Result<Token, Error> {
         let index = fd as usize;
         if index >= self.cells.len() {
-            // Grown in blocks: at most one page beyond the highest descriptor is unused.
+            // The table grows in blocks: at most one page beyond the highest descriptor is unused.
             self.cells.resize((index + 1).next_multiple_of(1024), 0);
         }
         let cell = &mut self.cells[index];
@@ -64,7 +64,7 @@ impl Registrations {
         Ok(former)
     }
 
-    /// The interest of `token`, or nothing when its registration has ended.
+    /// The interest of `token`; `None` when its registration has ended.
     #[inline]
     pub fn interest(&self, token: Token) -> Option<Interest> {
         let cell = *self.cells.get(token.fd as usize)?;

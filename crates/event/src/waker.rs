@@ -1,4 +1,4 @@
-//! Waking a wait from another thread.
+//! Wakes a wait from another thread.
 
 use crate::Error;
 use pollux_sys as sys;
@@ -7,8 +7,8 @@ use std::{
     sync::Arc,
 };
 
-/// Makes the wait of one mechanism return. Cheap to clone; [`Waker::wake`] may be called from any
-/// thread and from a signal handler.
+/// A handle that makes the wait of one mechanism return. It is cheap to clone; [`Waker::wake`] may be
+/// called from any thread and from a signal handler.
 #[derive(Clone, Debug)]
 pub struct Waker {
     /// An eventfd, the writing end of a pipe, or one of two sockets.
@@ -18,7 +18,7 @@ pub struct Waker {
     read: Arc<OwnedFd>,
 }
 
-/// How much one [`Waker::drain`] reads: as many bytes as wake-ups leave in a full socket.
+/// The number of bytes that one [`Waker::drain`] reads: as many as wake-ups leave in a full socket.
 const DRAINED: usize = 4096;
 
 impl Waker {
@@ -60,8 +60,8 @@ impl Waker {
     /// Async-signal-safe (signal-safety(7)): one write(2) without locks or allocation that leaves
     /// errno unchanged. For that reason it is not counted among the system calls.
     pub fn wake(&self) {
-        // A full counter, pipe or socket (EAGAIN) wakes already; no other error can occur on an
-        // open one.
+        // A full counter, pipe or socket (EAGAIN) already wakes the wait; no other error can occur on
+        // an open one.
         sys::write_from_handler(self.written.as_fd(), &1u64.to_ne_bytes());
     }
 
@@ -83,7 +83,7 @@ mod tests {
     #[test]
     fn a_wake_up_that_fails_leaves_errno_alone() {
         let (waker, _read) = Waker::over_pipe().unwrap();
-        // A pipe holds 64 KiB: from the 8,193rd on the write is refused with EAGAIN.
+        // A pipe holds 64 KiB: the 8,193rd write and all later ones are refused with EAGAIN.
         for _ in 0..10_000 {
             waker.wake();
         }

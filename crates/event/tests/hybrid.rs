@@ -1,8 +1,7 @@
-//! The hybrid's changes of side, each forced by itself. (That nothing is lost under load and
-//! churn is for the soak in `signals.rs`; that it keeps the contract on either side, for the
-//! contract suite.)
+//! Tests of the hybrid's switches, each forced separately. (The soak in `signals.rs` tests that no
+//! event is lost under load and churn; the contract suite tests the contract in both modes.)
 //!
-//! The limit of the signal queue belongs to the process: these tests run one after the other.
+//! The limit of the signal queue belongs to the process, so these tests run one after the other.
 
 use pollux_event::{
     Event, Interest, Mechanism, MechanismSpec, Token, mechanism::signals::Hybrid, registry,
@@ -44,7 +43,7 @@ impl Fixture {
         }
         let mut fixture = Self { set, pairs, index };
         // The first wait polls all added descriptors, which may take a slow machine longer than any
-        // timeout; so only the second is sure to have waited for signals.
+        // timeout; so only the second wait certainly waits for signals.
         for time in [Duration::ZERO, Duration::from_millis(10)] {
             assert_eq!(fixture.events(time), []);
         }
@@ -69,7 +68,7 @@ impl Fixture {
         numbers.map(|number| self.pairs[number].send(b"x")).count()
     }
 
-    /// Reads until so many bytes have come.
+    /// Reads until `bytes` bytes have arrived.
     fn receive(&mut self, mut bytes: usize) {
         let until = Instant::now() + PATIENCE;
         while bytes > 0 {
@@ -97,7 +96,7 @@ impl Fixture {
     }
 }
 
-/// A short queue for as long as it lives.
+/// Shortens the signal queue until it is dropped.
 struct ShortQueue(u64);
 
 impl ShortQueue {
@@ -115,7 +114,7 @@ impl Drop for ShortQueue {
     }
 }
 
-/// The partners that this kernel has; says which it lacks.
+/// The partners that this kernel has; prints which it lacks.
 fn partners() -> Vec<&'static str> {
     let there = |partner: &&str| {
         let spec: MechanismSpec = format!("hybrid:partner={partner}").parse().expect("a spec");
@@ -168,7 +167,7 @@ fn overflow_brings_the_partner_in() {
     }
 }
 
-/// And with the partner, nothing is queued: what is sent meanwhile never comes out as a signal.
+/// With the partner, nothing is queued: a byte sent during that time never causes a signal later.
 #[test]
 fn it_returns_to_signals_when_quiet() {
     let _alone = alone();
@@ -189,7 +188,7 @@ fn it_returns_to_signals_when_quiet() {
     }
 }
 
-/// A wait without end must not keep it with the partner.
+/// A wait without a timeout must not keep the hybrid with the partner.
 #[test]
 fn it_returns_within_one_long_wait() {
     let _alone = alone();
@@ -206,14 +205,15 @@ fn it_stays_with_the_partner_while_load_lasts() {
     fixture.load();
     for _ in 0..50 {
         let bytes = fixture.send_to(0..50);
-        // All at once: more than the low-water mark in the one wait.
+        // All at once: one wait finds more events than the low-water mark.
         fixture.receive(bytes);
     }
     // The machine may have paused this thread between two waits, but not fifty times.
     assert!(fixture.figure("switches_to_signals") <= 5, "{:?}", fixture.set.statistics());
 }
 
-/// Load that comes back soon after makes each stay twice as long, up to eight times.
+/// If load returns soon after a switch back, each stay is twice as long as the previous one, up to
+/// eight times the first.
 #[test]
 fn a_relapse_makes_it_slower_to_return() {
     let _alone = alone();
@@ -224,7 +224,7 @@ fn a_relapse_makes_it_slower_to_return() {
         stays.push(fixture.figure("stay_ms"));
         fixture.rest();
     }
-    // Each may also start from the beginning, if the machine paused us for long.
+    // Each stay may also have the first length, if the machine paused this process for long.
     assert_eq!(stays[0], 10);
     for pair in stays.windows(2) {
         assert!(pair[1] == (pair[0] * 2).min(80) || pair[1] == 10, "{stays:?}");
@@ -232,11 +232,11 @@ fn a_relapse_makes_it_slower_to_return() {
     assert!(stays.contains(&20), "{stays:?}");
 }
 
-/// System calls of a wait that brings the partner in, finds it idle, and goes back to signals.
+/// System calls of a wait that switches to the partner, finds it idle, and switches back to signals.
 fn calls_to_switch_twice(count: usize) -> u64 {
     let mut fixture = Fixture::new("hybrid:high=1,low=1000000,dwell_ms=0", count);
     fixture.send_to(0..1);
-    // The wait after one that found the queue empty takes one signal, and does not see that the
+    // The wait after one that found the queue empty takes one signal, and does not notice that the
     // queue is empty again.
     assert_eq!(fixture.events(PATIENCE).len(), 1);
     drain(&fixture.pairs[0].near);
@@ -254,7 +254,7 @@ fn a_switch_costs_the_same_however_many_are_registered() {
     let _alone = alone();
     let few = calls_to_switch_twice(10);
     assert_eq!(few, calls_to_switch_twice(3_000));
-    // Two masks, the old SIGIO, the partner twice, the signals once.
+    // Two mask changes, the old SIGIO, two calls of the partner, one of the signals.
     assert!(few <= 6, "{few}");
 }
 
@@ -269,7 +269,7 @@ fn a_connection_accepted_under_load_is_armed_when_it_is_quiet() {
         fixture.load();
         let before = sys::counters();
         for round in 0..3 {
-            // Those of the first two rounds go again, and their numbers are used once more.
+            // The descriptors of the first two rounds are closed again, and their numbers are reused.
             for _ in 0..1_000 {
                 let pair = Pair::unix();
                 let token = fixture.set.add(pair.near.as_fd(), Interest::READ).expect("add");
@@ -306,12 +306,12 @@ fn a_connection_accepted_under_load_is_armed_when_it_is_quiet() {
 }
 
 fn is_armed(pair: &Pair) -> bool {
-    // The library keeps to the flags that POSIX has; O_ASYNC is not one of them.
+    // The rustix library knows only flags that POSIX has; O_ASYNC is not one of them.
     let flags = rustix::fs::fcntl_getfl(&pair.near).expect("F_GETFL").bits();
     flags & libc::O_ASYNC as u32 != 0
 }
 
-/// A listener is the usual case: the kernel would look for a process to signal at each connection.
+/// A listener is the usual case: the kernel would look up a process to signal for each connection.
 #[test]
 fn a_frequent_descriptor_is_disarmed_until_it_is_quiet() {
     let _alone = alone();
@@ -324,7 +324,7 @@ fn a_frequent_descriptor_is_disarmed_until_it_is_quiet() {
         for round in 0..20 {
             let bytes = fixture.send_to(7..8);
             fixture.receive(bytes);
-            // Looked at again, whichever side it is on by then.
+            // The interest is modified, regardless of the present mode.
             let interest = if round % 2 == 0 { Interest::all() } else { Interest::READ };
             fixture.set.modify(hot, interest).expect("modify");
         }
@@ -332,7 +332,7 @@ fn a_frequent_descriptor_is_disarmed_until_it_is_quiet() {
         assert_eq!(fixture.figure("disarmed"), 1, "{partner}: {:?}", fixture.set.statistics());
         assert!(!is_armed(&fixture.pairs[7]) && is_armed(&fixture.pairs[8]), "{partner}");
         while fixture.is_on_partner() {
-            // The last interest is in reading, and nothing is there to be read.
+            // The last interest is in reading, and there is no input.
             assert_eq!(fixture.events(Duration::from_millis(20)), [], "{partner}");
         }
         assert!(is_armed(&fixture.pairs[7]), "{partner}");
@@ -381,7 +381,7 @@ fn a_disarmed_number_used_again_is_reported() {
     }
 }
 
-/// An eventfd sends no signals: a set that has one uses the partner.
+/// An eventfd sends no signals: a set that contains one uses the partner.
 #[test]
 fn what_sends_no_signals_is_the_partners() {
     let _alone = alone();
@@ -394,7 +394,7 @@ fn what_sends_no_signals_is_the_partners() {
             }
             let eventfd = pollux_testkit::pairs::eventfd();
             let token = fixture.set.add(eventfd.as_fd(), Interest::READ).expect("add");
-            // Several times as long as a stay lasts.
+            // Several times as long as a stay.
             let until = Instant::now() + Duration::from_millis(1_000);
             while Instant::now() < until {
                 assert_eq!(fixture.events(Duration::from_millis(100)), [], "{partner}");
@@ -416,7 +416,7 @@ fn what_sends_no_signals_is_the_partners() {
     }
 }
 
-/// While the partner is being emptied on the way back, signals overflow.
+/// Signals overflow while the partner is being drained during the switch back.
 #[test]
 fn overflow_during_the_return() {
     let _alone = alone();
@@ -427,7 +427,7 @@ fn overflow_during_the_return() {
             let mut fixture = Fixture::new(&spec, 600);
             let _queue = ShortQueue::of(32);
             let mut bytes = fixture.send_to(0..600);
-            // Takes a few at a time and sends more at each turn, on whichever side it is.
+            // Takes a few events at a time and sends more in each iteration, in either mode.
             let until = Instant::now() + PATIENCE;
             let mut turn = 0;
             while bytes > 0 {
@@ -449,8 +449,8 @@ fn overflow_during_the_return() {
     assert!(overflowed > 20, "only {overflowed} overflows");
 }
 
-/// No thread waits for the partner while signals are in use: the changes that /dev/poll collects for
-/// its next wait are sent before they fill more than a batch, so that a switch sends one batch at most.
+/// No thread waits with the partner while signals are in use: the changes that /dev/poll gathers for
+/// its next wait are sent before they exceed a batch, so that a switch sends at most one batch.
 #[test]
 fn a_partner_that_gathers_keeps_up() {
     let _alone = alone();

@@ -124,8 +124,8 @@ impl<'b> Request<'b> {
         Fields::new(self.known.section())
     }
 
-    /// Copies the head into a new buffer. [`parse`] reads the same request from it, for a response
-    /// that is generated after the input buffer is gone.
+    /// Copies the head into a new buffer. [`parse`] reads the same request from it. It is for a
+    /// response that is generated after the input buffer has been reused.
     pub fn to_head(&self) -> Vec<u8> {
         [self.line, b"\r\n", self.known.section()].concat()
     }

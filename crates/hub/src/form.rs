@@ -9,12 +9,12 @@ use crate::{
     update::Publication,
 };
 
-/// Parses the body of a publish request (draft-dunglas-mercure §5). `dialect` says how many
+/// Parses the body of a publish request (draft-dunglas-mercure §5). `dialect` determines how many
 /// topics an update may have: exactly one in 1.0, several in 0.x.
 ///
 /// # Errors
-/// 400 for malformed fields, 403 for a topic in the namespace of the hub, 413 for what exceeds a
-/// limit.
+/// 400 for malformed fields, 403 for a topic in the namespace of the hub, 413 for a value that exceeds
+/// a limit.
 pub fn parse(
     body: &[u8],
     dialect: Dialect,
@@ -42,7 +42,7 @@ pub fn parse(
     }
     publication.data = data.unwrap_or_default();
     check_topics(&publication.topics, dialect, hub)?;
-    // An empty field is as good as none: forms send it when nothing was chosen.
+    // An empty field is treated as missing: forms send it when nothing was chosen.
     publication.id = publication.id.filter(|id| !id.is_empty());
     publication.retry = publication.retry.filter(|retry| !retry.is_empty());
     if let Some(id) = &publication.id {
@@ -57,7 +57,7 @@ pub fn parse(
     Ok(publication)
 }
 
-/// The media type that a publish request must have, parameters aside.
+/// The media type that a publish request must have, without its parameters.
 #[must_use]
 pub fn is_form(content_type: &[u8]) -> bool {
     let essence = content_type.split(|byte| *byte == b';').next().unwrap_or_default();
@@ -96,8 +96,8 @@ fn check_id(id: &str) -> Result<(), Reject> {
     if id.len() > limits::TEXT_BYTES {
         return Err(Reject::too_large("the id is longer than 4096 bytes: use a shorter one"));
     }
-    // `earliest` is what a subscriber asks for when it wants everything; and an id comes back in
-    // fields of HTTP, where no control character may be.
+    // A subscriber sends `earliest` to request everything. An id is returned in HTTP fields, which must
+    // not contain control characters.
     if id.starts_with('#') || has_invisible(id) || id == "earliest" {
         return Err(Reject::invalid(
             "an id must not start with #, have control or invisible characters, or be the word earliest",

@@ -1,5 +1,4 @@
-//! Every bound of the hub in one place. Each of them keeps one client from using up what all
-//! share.
+//! All bounds of the hub. Each of them prevents one client from using up a resource that all share.
 
 use std::time::Duration;
 
@@ -9,7 +8,7 @@ pub const TEXT_BYTES: usize = 4096;
 pub const EVENT_TYPE_BYTES: usize = 256;
 /// Digits of the `retry` of an update: more would not fit a 64-bit number of milliseconds.
 pub const RETRY_DIGITS: usize = 18;
-/// Topics of one update in dialect 0. The canonical one, and alternates.
+/// Topics of one update in dialect 0: the canonical one, and alternates.
 pub const TOPICS_OF_AN_UPDATE: usize = 32;
 /// Fields of one form or one query. Forms have seven; the rest is padding.
 pub const FIELDS: usize = 1024;
@@ -23,7 +22,7 @@ pub const TOKEN_MATCHERS: usize = 256;
 pub const KEYS: usize = 64;
 /// Bytes of the compiled form of one component of a pattern.
 pub const COMPONENT_BYTES: usize = 64 * 1024;
-/// Variables of a URI template. More make a match slow, and no template has them.
+/// Variables of a URI template. More would make a match slow, and no real template has more.
 pub const TEMPLATE_EXPRESSIONS: usize = 32;
 /// Distinct compiled patterns that one hub holds at a time.
 pub const PATTERNS: usize = 10_000;
@@ -32,7 +31,7 @@ pub const BACKWARD_SCAN: usize = 1000;
 /// Sequence numbers that a topic set remembers. A subscriber further behind searches the history.
 pub const RECENT_UPDATES: usize = 4;
 
-/// The bounds that an operator sets.
+/// The bounds that an operator can set.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Updates that the history holds.
@@ -52,7 +51,7 @@ pub struct Limits {
 }
 
 impl Default for Limits {
-    /// Room for a busy site: 10,000 updates or 64 MiB, for a day.
+    /// Bounds for a busy site: 10,000 updates or 64 MiB, for a day.
     fn default() -> Self {
         Self {
             history_updates: 10_000,

@@ -1,5 +1,5 @@
-//! Active subscriptions: the documents of the subscription API, and the updates that tell of a
-//! subscription's beginning and end.
+//! Active subscriptions: the documents of the subscription API, and the updates that announce the
+//! beginning and the end of a subscription.
 //!
 //! The texts of draft 08 differ in the names: `match_type` and `exact` in the newest, `matchType` and
 //! `Exact` before. Documents have the members of both, the API has both URLs, and an event has both
@@ -23,12 +23,12 @@ pub const EVENT_TYPE: &str = "mercure";
 
 const CONTEXT: &str = "https://mercure.rocks/";
 
-/// Which names a URL has.
+/// The set of names that a URL uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Names {
-    /// Those of the newest text.
+    /// The names of the newest text.
     Newest,
-    /// Those of the earlier texts of draft 08.
+    /// The names of the earlier texts of draft 08.
     Draft,
 }
 
@@ -37,7 +37,7 @@ enum Names {
 pub struct Subscription {
     /// The matcher.
     pub selector: Selector,
-    /// Who the subscriber is: derived from its token, or drawn by the hub.
+    /// The identity of the subscriber: derived from its token, or drawn by the hub.
     pub subscriber: Arc<str>,
 }
 
@@ -64,7 +64,7 @@ impl Subscription {
         path
     }
 
-    /// The document of the subscription. In dialect 0 the matcher is its `topic`.
+    /// Returns the document of the subscription. In dialect 0 the matcher is its `topic`.
     fn document(&self, hub: &HubUrl, names: Names, record: &Record, active: bool) -> Value {
         let mut document = json!({
             "id": self.path(hub, names),
@@ -100,7 +100,7 @@ fn escape(text: &str) -> String {
     escaped
 }
 
-/// The subscriptions that are active, of all workers.
+/// The active subscriptions of all workers.
 #[derive(Debug, Default)]
 pub struct Registry {
     active: BTreeMap<Subscription, Record>,
@@ -109,12 +109,12 @@ pub struct Registry {
 #[derive(Debug)]
 struct Record {
     payload: Option<Value>,
-    /// Connections that have this subscription: one subscriber may hold several.
+    /// The number of connections that have this subscription: one subscriber may have several.
     connections: u32,
 }
 
 impl Registry {
-    /// Adds a subscription. Returns the update that tells of it, if it is not active already.
+    /// Adds a subscription. Returns the update that announces it, unless it was already active.
     pub fn add(
         &mut self,
         subscription: Subscription,
@@ -131,8 +131,8 @@ impl Registry {
         Some(event)
     }
 
-    /// Removes a subscription. Returns the update that tells of its end, if no other connection
-    /// has it.
+    /// Removes a subscription. Returns the update that announces its end, unless another connection has
+    /// it.
     pub fn remove(&mut self, subscription: &Subscription, hub: &HubUrl) -> Option<Publication> {
         let record = self.active.get_mut(subscription)?;
         record.connections -= 1;
@@ -149,20 +149,20 @@ impl Registry {
         self.active.get(subscription)?.payload.as_ref()
     }
 
-    /// How many there are.
+    /// The number of active subscriptions.
     #[must_use]
     pub fn len(&self) -> usize {
         self.active.len()
     }
 
-    /// Whether there are none.
+    /// Whether no subscription is active.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.active.is_empty()
     }
 
-    /// Answers a request of the subscription API: `path` is the raw path of the request,
-    /// `last_id` the identifier of the hub's newest update. None is 404.
+    /// Answers a request of the subscription API: `path` is the raw path of the request, `last_id` the
+    /// identifier of the hub's newest update. `None` means 404.
     #[must_use]
     pub fn answer(
         &self,
@@ -217,7 +217,7 @@ impl Registry {
     }
 }
 
-/// The private update that tells of a subscription.
+/// Makes the private update that announces the beginning or the end of a subscription.
 fn event(subscription: &Subscription, record: &Record, active: bool, hub: &HubUrl) -> Publication {
     let mut document = subscription.document(hub, Names::Newest, record, active);
     document["@context"] = CONTEXT.into();
@@ -236,14 +236,14 @@ fn event(subscription: &Subscription, record: &Record, active: bool, hub: &HubUr
 }
 
 fn unescape(segment: &str) -> Option<String> {
-    // A plus is a plus in a path; only in a query it is a space.
+    // In a path a plus is a plus; only in a query it is a space.
     let fields = crate::fields::decode(segment.replace('+', "%2B").replace('&', "%26").as_bytes());
     let (name, _) = fields.ok()?.into_iter().next()?;
     Some(name)
 }
 
-/// The document of RFC 9728 that describes the hub to clients. `jwks_uri` is where the hub gets its
-/// keys, `has_subscriptions` whether it publishes subscriptions.
+/// Returns the document of RFC 9728 that describes the hub to clients. `jwks_uri` is the URL of the
+/// hub's keys; `has_subscriptions` means that the hub publishes subscriptions.
 #[must_use]
 pub fn metadata(
     hub: &HubUrl,

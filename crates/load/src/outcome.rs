@@ -3,7 +3,7 @@
 use crate::tls::TlsError;
 use std::io;
 
-/// Why a request failed.
+/// The reason why a request failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
 pub enum Failure {
@@ -23,9 +23,9 @@ pub enum Failure {
     BadReply,
     /// The TLS handshake failed, or a record could not be opened.
     Tls,
-    /// A whole reply, of a status that was not expected.
+    /// A complete reply with an unexpected status.
     Status,
-    /// Anything else, such as an unreachable host.
+    /// Any other error, such as an unreachable host.
     Other,
 }
 
@@ -76,7 +76,7 @@ impl Failure {
         }
     }
 
-    /// What to do about it, if the generator's host ran short of something.
+    /// The remedy, if the generator's host lacked a resource.
     pub fn advice(self) -> Option<&'static str> {
         match self {
             Self::NoDescriptors => Some(
@@ -92,28 +92,28 @@ impl Failure {
     }
 }
 
-/// How many requests failed, by kind.
+/// The number of failed requests by kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Failures([u64; Failure::ALL.len()]);
 
 impl Failures {
-    /// Counts one.
+    /// Counts one failure.
     #[inline]
     pub fn add(&mut self, kind: Failure) {
         self.0[kind as usize] += 1;
     }
 
-    /// How many of this kind.
+    /// The number of failures of this kind.
     pub fn of(&self, kind: Failure) -> u64 {
         self.0[kind as usize]
     }
 
-    /// All kinds together.
+    /// The number of failures of all kinds.
     pub fn total(&self) -> u64 {
         self.0.iter().sum()
     }
 
-    /// Adds those of another thread.
+    /// Adds the failures of another thread.
     pub fn merge(&mut self, other: &Self) {
         for (own, other) in self.0.iter_mut().zip(other.0) {
             *own += other;

@@ -31,17 +31,17 @@ impl RequestBytes {
     }
 }
 
-/// A run, prepared.
+/// A prepared run.
 pub(crate) struct Plan {
     pub(crate) destination: SocketAddr,
     pub(crate) address: Address,
     pub(crate) sources: Option<Sources>,
-    /// For `https` URLs.
+    /// The TLS settings, for `https` URLs.
     pub(crate) tls: Option<TlsPlan>,
     pub(crate) requests: Vec<RequestBytes>,
     pub(crate) is_head: bool,
     pub(crate) targets: Targets,
-    /// Which statuses are good, indexed by status.
+    /// Whether a status is good, indexed by status.
     pub(crate) good_status: Vec<bool>,
     pub(crate) expected_length: Option<u64>,
     /// The open loop's schedule; `None` for a closed loop.
@@ -62,7 +62,7 @@ pub(crate) struct Plan {
     pub(crate) connect_timeout_ns: u64,
     pub(crate) threads: usize,
     pub(crate) own_file_tables: Option<OwnFileTables>,
-    /// `None`: as many as there are descriptors.
+    /// The most connections; `None`: as many as there are descriptors.
     pub(crate) connection_limit: Option<usize>,
     /// Connections to open before the run.
     pub(crate) standing: usize,
@@ -70,7 +70,7 @@ pub(crate) struct Plan {
     pub(crate) intervals: bool,
     /// The origin of all times of a run, which are in nanoseconds.
     pub(crate) origin: Instant,
-    /// The same instant by the calendar clock.
+    /// The origin by the calendar clock.
     pub(crate) origin_time: SystemTime,
 }
 
@@ -78,7 +78,7 @@ impl Plan {
     /// Draws the schedule and writes the requests.
     ///
     /// # Errors
-    /// What [`Schedule::draw`] and [`Targets::new`] refuse.
+    /// The errors of [`Schedule::draw`] and [`Targets::new`].
     pub(crate) fn new(config: &Config, destination: SocketAddr) -> Result<Self> {
         use crate::schedule::Length;
         let warmup_ns = nanoseconds(config.warmup);
@@ -170,12 +170,12 @@ impl Plan {
         Lane { offset: thread as u64, stride: self.threads as u64 }.share(total as u64) as usize
     }
 
-    /// How long after the start of the measured part a reply counts for the rate.
+    /// The time after the start of the measured part within which a reply counts for the rate.
     pub(crate) fn counted_ns(&self) -> u64 {
         if self.is_counted { u64::MAX } else { self.window_ns }
     }
 
-    /// The time, in nanoseconds from the origin.
+    /// The current time, in nanoseconds from the origin.
     #[inline]
     pub(crate) fn now_ns(&self) -> u64 {
         self.origin.elapsed().as_nanos() as u64

@@ -1,4 +1,4 @@
-//! A lock that threads and processes share, and that survives the death of its holder.
+//! A lock that threads and processes share, and that can be taken after its holder has ended.
 
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 use std::{
@@ -9,20 +9,20 @@ use std::{
 };
 
 /// A mutex in memory that forked children share (mmap(2), MAP_SHARED). When its holder ends without
-/// giving it back, the kernel gives it to the next one (pthread_mutexattr_setrobust(3)).
+/// releasing it, the kernel gives it to the next waiter (pthread_mutexattr_setrobust(3)).
 #[derive(Debug)]
 pub struct SharedLock(NonNull<libc::pthread_mutex_t>);
 
-// SAFETY: it owns its mapping, and a mutex is made to be used by several threads.
+// SAFETY: it owns its mapping, and several threads may use a mutex.
 unsafe impl Send for SharedLock {}
 // SAFETY: as above.
 unsafe impl Sync for SharedLock {}
 
-/// That the lock is held; dropping it gives the lock back.
+/// A guard: the lock is held until it is dropped.
 #[derive(Debug)]
 pub struct HeldLock<'l> {
     lock: &'l SharedLock,
-    /// It is given back by the thread that took it: not `Send`.
+    /// Not `Send`: the thread that took the lock must release it.
     _here: PhantomData<*const ()>,
 }
 
@@ -32,7 +32,7 @@ impl SharedLock {
     /// # Errors
     /// No memory, or a system without robust mutexes (ENOTSUP).
     pub fn new() -> io::Result<Self> {
-        // SAFETY: a new mapping at an address of the kernel's choice, backed by no file.
+        // SAFETY: a new mapping at an address that the kernel chooses, backed by no file.
         let start = unsafe {
             mmap_anonymous(
                 ptr::null_mut(),
@@ -43,8 +43,8 @@ impl SharedLock {
         }?;
         let lock = Self(NonNull::new(start.cast()).ok_or(io::ErrorKind::OutOfMemory)?);
         let mut kind = MaybeUninit::<libc::pthread_mutexattr_t>::uninit();
-        // SAFETY: the attributes are written by the first call before the others use them; the
-        // mutex is memory of our own that nobody uses yet, large enough and aligned to a page.
+        // SAFETY: the attributes are written by the first call before the others use them; the mutex is
+        // our own memory, not in use yet, large enough and aligned to a page.
         let outcome = unsafe {
             let kind = kind.as_mut_ptr();
             checked(libc::pthread_mutexattr_init(kind))
@@ -62,12 +62,12 @@ impl SharedLock {
     /// Waits until the lock is free. The holder must not lock it again.
     ///
     /// # Errors
-    /// None is known; the lock is not held then.
+    /// No error is known; the lock is not held after one.
     pub fn hold(&self) -> io::Result<HeldLock<'_>> {
         // SAFETY: it was initialised, and lives as long as `self`.
         match unsafe { libc::pthread_mutex_lock(self.0.as_ptr()) } {
             libc::EOWNERDEAD => {
-                // The lock protects no data that a dead holder could have left half written.
+                // The lock protects no data that a dead holder could have left incomplete.
                 // SAFETY: this thread holds it.
                 checked(unsafe { libc::pthread_mutex_consistent(self.0.as_ptr()) })?;
             }
@@ -79,14 +79,14 @@ impl SharedLock {
 
 impl Drop for HeldLock<'_> {
     fn drop(&mut self) {
-        // SAFETY: this thread holds it: `HeldLock` is made by `hold` alone and is not `Send`.
+        // SAFETY: this thread holds it: only `hold` makes a `HeldLock`, and it is not `Send`.
         unsafe { libc::pthread_mutex_unlock(self.lock.0.as_ptr()) };
     }
 }
 
 impl Drop for SharedLock {
     fn drop(&mut self) {
-        // Not destroyed: another process may have it in use.
+        // Not destroyed: another process may be using it.
         // SAFETY: the mapping is ours, and nothing in this process borrows from it.
         let _ = unsafe { munmap(self.0.as_ptr().cast(), size_of::<libc::pthread_mutex_t>()) };
     }

@@ -1,4 +1,4 @@
-//! Signals that a thread waits for instead of being interrupted.
+//! Signals for which a thread waits, so that they do not interrupt it.
 
 use super::{Call, check, count};
 use std::{io, mem};
@@ -31,19 +31,20 @@ pub fn block_signals(signals: &[Signal]) -> io::Result<()> {
 
 /// The signal with which one thread ends another's [`ppoll_wakeable`](crate::ppoll_wakeable).
 ///
-/// A terminal sends SIGWINCH when its size changes, and a program that does not expect it ignores it (signal(7)). This
-/// matters twice: a process or thread that has got the number of one that has ended does not notice the signal, and where
-/// a server runs in a terminal, one of its waits ends early when the size changes, which every wait has to bear anyway. A
-/// signal for programs to use, such as SIGUSR1, would end a process that does not expect it.
+/// A terminal sends SIGWINCH when its size changes, and a program that does not expect it ignores it
+/// (signal(7)). This has two effects. A process or thread that has the number of an ended one does not
+/// notice the signal. If a server runs in a terminal, a change of the size ends one of its waits early,
+/// which every wait must tolerate anyway. A signal for programs to use, such as SIGUSR1, would end a
+/// process that does not expect it.
 const WAKE: Signal = libc::SIGWINCH;
 
-/// The signals that stay blocked while a thread waits in [`ppoll_wakeable`](crate::ppoll_wakeable): those that it
-/// blocks anyway, without the one that wakes it.
+/// The signals that stay blocked while a thread waits in [`ppoll_wakeable`](crate::ppoll_wakeable):
+/// those that the thread blocks anyway, without the signal that wakes it.
 #[derive(Clone, Copy)]
 pub struct WakeMask(libc::sigset_t);
 
 impl WakeMask {
-    /// That of the thread that calls.
+    /// The mask for the calling thread.
     pub fn of_this_thread() -> Self {
         let mut set = set_of(&[]);
         // SAFETY: writes the present mask to `set`, and changes nothing.
@@ -64,8 +65,9 @@ impl std::fmt::Debug for WakeMask {
     }
 }
 
-/// Makes [`wake`] end the waits of this process and of those that it forks: the signal gets a handler that does
-/// nothing, and is blocked in this thread and in those that it starts from now on, so that it arrives within a wait.
+/// Makes [`wake`] end the waits of this process and of the processes that it forks: the signal gets a
+/// handler that does nothing, and is blocked in this thread and in those that it starts from now on, so
+/// that it arrives only during a wait.
 ///
 /// # Errors
 /// Those of sigaction(2) and pthread_sigmask(3).
@@ -79,10 +81,10 @@ pub fn allow_waking() -> io::Result<()> {
     check(unsafe { libc::sigaction(WAKE, &action, std::ptr::null_mut()) }).map(drop)
 }
 
-/// Ends the wait in [`ppoll_wakeable`](crate::ppoll_wakeable) of a thread, also of another process, or its next one
-/// (tkill(2)). `thread` is what gettid(2) says there.
+/// Ends the present or the next wait in [`ppoll_wakeable`](crate::ppoll_wakeable) of a thread
+/// (tkill(2)), which may belong to another process. `thread` is the thread's gettid(2).
 pub fn wake(thread: i32) {
-    // SAFETY: takes no pointer. It may fail: the thread has ended.
+    // SAFETY: takes no pointer. The call may fail: the thread may have ended.
     unsafe { libc::syscall(libc::SYS_tkill, thread, WAKE) };
 }
 
@@ -90,7 +92,7 @@ pub fn wake(thread: i32) {
 pub fn wait_signal(signals: &[Signal]) -> io::Result<Signal> {
     let set = set_of(signals);
     loop {
-        // SAFETY: reads the set; the null pointer says that the details are not wanted.
+        // SAFETY: reads the set; the null pointer means that the details are not requested.
         let taken = count(Call::Sigwait, || unsafe {
             check(libc::sigwaitinfo(&set, std::ptr::null_mut()))
         });
@@ -107,15 +109,15 @@ pub fn signal_self(signal: Signal) {
     unsafe { libc::kill(libc::getpid(), signal) };
 }
 
-/// Sends SIGALRM to this process after so many seconds (alarm(2)); 0 cancels the alarm. A further call
-/// replaces it.
+/// Sends SIGALRM to this process after this number of seconds (alarm(2)); 0 cancels the alarm. A
+/// further call replaces it.
 pub fn alarm(seconds: u32) {
     // SAFETY: takes no pointer and cannot fail.
     unsafe { libc::alarm(seconds) };
 }
 
-/// Ignores SIGPIPE: a send to a closed connection is an error (EPIPE) and no signal, also with
-/// sendfile(2) and writev(2), which know no MSG_NOSIGNAL.
+/// Ignores SIGPIPE: a send to a closed connection is then an error (EPIPE) without a signal, also with
+/// sendfile(2) and writev(2), which do not support MSG_NOSIGNAL.
 pub fn ignore_sigpipe() {
     // SAFETY: SIG_IGN is a valid disposition for SIGPIPE.
     unsafe { libc::signal(libc::SIGPIPE, libc::SIG_IGN) };

@@ -1,4 +1,4 @@
-//! What this crate needs of a rustls configuration, and what it recommends.
+//! The properties that this crate needs in a rustls configuration, and its recommendations.
 
 use crate::{MinVersion, capture::Capture};
 use rustls::{
@@ -24,7 +24,7 @@ pub fn provider() -> CryptoProvider {
     provider
 }
 
-/// Makes a server's configuration fit for [`crate::Handshake::server`].
+/// Prepares a server's configuration for [`crate::Handshake::server`].
 ///
 /// Secrets can be extracted, tickets are the only way to resume (nothing is stored for a session), and
 /// early data is refused. `logs_secrets` writes the secrets to the file that the environment variable
@@ -35,11 +35,12 @@ pub fn prepare_server(config: &mut ServerConfig, logs_secrets: bool) {
     config.max_early_data_size = 0;
     config.ignore_client_order = true;
     config.session_storage = Arc::new(rustls::server::NoServerSessionStorage {});
-    // One is enough for a client that keeps its connection; each costs a record and its encryption.
+    // One ticket is enough for a client that keeps its connection; each costs a record and its
+    // encryption.
     config.send_tls13_tickets = 1;
 }
 
-/// Makes a client's configuration fit for [`crate::Handshake::client`]. See [`prepare_server`].
+/// Prepares a client's configuration for [`crate::Handshake::client`]. See [`prepare_server`].
 pub fn prepare_client(config: &mut ClientConfig, logs_secrets: bool) {
     config.enable_secret_extraction = true;
     config.key_log = key_log(logs_secrets);

@@ -1,4 +1,4 @@
-//! A server's settings, and the rustls configuration they make.
+//! The settings of a server, and the rustls configuration made from them.
 
 use crate::{
     Certificates, ConfigError, TicketKeys, config::prepare_server, config::provider,
@@ -26,37 +26,38 @@ pub enum MinVersion {
     Tls13,
 }
 
-/// Whether clients show certificates of their own.
+/// The use of client certificates.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum ClientAuth {
     /// No certificate is requested.
     #[default]
     None,
-    /// A certificate is requested, and the client may decline. One that is shown must be valid.
+    /// A certificate is requested, and the client may decline. A certificate that it sends must be
+    /// valid.
     Optional(PathBuf),
-    /// No handshake succeeds without a valid one.
+    /// A handshake succeeds only with a valid client certificate.
     Required(PathBuf),
 }
 
-/// What a TLS server is to be.
+/// The settings of a TLS server.
 #[derive(Clone, Debug, Default)]
 pub struct ServerSettings {
     /// The oldest version that is accepted.
     pub min_version: MinVersion,
     /// The authorities of client certificates: PEM files.
     pub client_auth: ClientAuth,
-    /// Protocols in the order preferred (ALPN), `http/1.1` say.
+    /// Protocols in the order of preference (ALPN), such as `http/1.1`.
     pub alpn: Vec<Vec<u8>>,
     /// Secrets are written to the file that SSLKEYLOGFILE names.
     pub logs_secrets: bool,
 }
 
 impl ServerSettings {
-    /// The configuration for [`crate::Handshake::server`]. Workers that share it, or were forked with it,
-    /// share its ticket keys.
+    /// Makes the configuration for [`crate::Handshake::server`]. Workers that share it, or were forked
+    /// with it, share its ticket keys.
     ///
     /// # Errors
-    /// The client authorities cannot be read; the system gives no random numbers.
+    /// The client authorities cannot be read; the system provides no random numbers.
     pub fn build(&self, certificates: Arc<Certificates>) -> Result<Arc<ServerConfig>, ConfigError> {
         let builder = ServerConfig::builder_with_provider(Arc::new(provider()))
             .with_protocol_versions(versions_from(self.min_version))
@@ -89,10 +90,10 @@ impl ServerSettings {
     }
 }
 
-/// The authorities in a PEM file.
+/// Reads the authorities in a PEM file.
 ///
 /// # Errors
-/// It cannot be read, or there are none in it.
+/// The file cannot be read, or contains no authority.
 pub fn read_roots(path: &std::path::Path) -> Result<RootCertStore, ConfigError> {
     let fail = |reason: String| ConfigError::new(format!("{}: {reason}", path.display()));
     let mut roots = RootCertStore::empty();
@@ -107,8 +108,8 @@ pub fn read_roots(path: &std::path::Path) -> Result<RootCertStore, ConfigError> 
     Ok(roots)
 }
 
-/// A certificate for trials, signed by its own key, for these names or addresses. No client trusts it
-/// without its fingerprint.
+/// Makes a certificate for trials, signed by its own key, for these names or addresses. No client
+/// trusts it without its fingerprint.
 ///
 /// # Errors
 /// A name is not a DNS name or an address.
@@ -131,7 +132,7 @@ fn generate(names: Vec<String>) -> Result<CertifiedKey<KeyPair>, ConfigError> {
         .map_err(|error| ConfigError::new(format!("no certificate for these names: {error}")))
 }
 
-/// A certificate that signs itself, and its key.
+/// A self-signed certificate, and its key.
 pub(crate) fn self_signed_pair(
     names: Vec<String>,
 ) -> Result<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>), ConfigError> {

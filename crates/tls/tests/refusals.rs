@@ -1,5 +1,5 @@
-//! Handshakes that one end refuses: it says why, the other end receives the alert, and nobody panics, in
-//! whatever pieces the bytes come.
+//! Handshakes that one end refuses: it reports the reason, the other end receives the alert, and
+//! neither panics, regardless of the pieces in which the bytes arrive.
 
 use pollux_tls::{
     Certificates, ClientAuth, ClientSettings, Handshake, HandshakeError, MinVersion, Progress,
@@ -13,7 +13,7 @@ use std::{fs, sync::Arc};
 
 type Outcome = Result<(), HandshakeError>;
 
-/// Lets both ends talk in pieces of `piece` bytes until each is complete or has failed.
+/// Lets both ends exchange bytes in pieces of `piece` bytes until each is complete or has failed.
 fn talk(mut client: Handshake, mut server: Handshake, piece: usize) -> (Outcome, Outcome) {
     let mut ends = [None, None];
     let (mut to_server, mut to_client) = (Vec::new(), Vec::new());
@@ -84,7 +84,7 @@ fn a_client_refuses_a_certificate_that_it_does_not_trust() {
             talk(client, server(ClientAuth::None, server_certificate().0), piece);
         let error = client.unwrap_err();
         assert!(error.is_certificate(), "{piece}: {error}");
-        // It may be unknown_ca or bad_certificate; the server learns of it.
+        // The error may be unknown_ca or bad_certificate; the server receives the alert.
         assert!(server.unwrap_err().received_alert().is_some(), "{piece}");
     }
 }
@@ -117,7 +117,7 @@ fn a_server_refuses_a_client_certificate_that_it_does_not_trust() {
 #[test]
 fn rubbish_gets_an_alert_in_whatever_pieces_it_comes() {
     for piece in PIECES {
-        // For a message of 16 MB, the last of these, rustls has no alert.
+        // For a message of 16 MB, the last of these, rustls sends no alert.
         let too_long = [22, 3, 1, 0, 4, 1, 255, 255, 255];
         for rubbish in
             [&[22, 3, 1, 0, 4, 1, 0, 0, 0][..], &[22, 3, 3, 0, 1, 99], &[99; 40], &too_long]

@@ -1,5 +1,5 @@
-//! Which of the caller's environment the command in the guest sees: what it needs to find and
-//! configure programs, not what describes the host's session.
+//! Selects the part of the caller's environment that the command in the guest gets: variables that it
+//! needs to find and configure programs, but not those that describe the host's session.
 
 use std::ffi::{OsStr, OsString};
 
@@ -25,12 +25,12 @@ const PREFIXES: &[&str] =
 /// The variable with the speed of a deterministic guest, in millions of instructions per second.
 pub(crate) const MIPS: &str = "POLLUX_VM_MIPS";
 
-/// Where the guest's programs look for programs if the caller has no PATH.
+/// The PATH of the guest's programs if the caller has none.
 pub(crate) const DEFAULT_PATH: &str =
     "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// The guest's environment as `NAME=VALUE`: the caller's, filtered; ours; then `extra`, which
-/// wins.
+/// The guest's environment as `NAME=VALUE`: the caller's, filtered; ours; then `extra`, which takes
+/// precedence.
 pub(crate) fn for_guest(
     caller: impl Iterator<Item = (OsString, OsString)>,
     release: &str,
@@ -41,7 +41,7 @@ pub(crate) fn for_guest(
     if !variables.iter().any(|(name, _)| name == "PATH") {
         variables.push(("PATH".into(), DEFAULT_PATH.into()));
     }
-    // Temporary files belong in the guest's memory: 9p is slow, and knows no O_TMPFILE.
+    // Temporary files are stored in the guest's memory: 9p is slow, and does not support O_TMPFILE.
     variables.push(("TMPDIR".into(), "/dev/shm".into()));
     variables.push(("POLLUX_VM".into(), release.into()));
     let mut all: Vec<OsString> = Vec::new();

@@ -10,8 +10,8 @@
 //! 4. QEMU boots it, always emulated (TCG). init mounts the host's `/` by 9p, changes its root to
 //!    it, and runs the command. Output and exit status return as frames over a virtio port; the serial
 //!    console carries only the kernel's log.
-//! 5. Every console line is checked: a kernel that reports a fault of its own fails the run,
-//!    whatever the command's result.
+//! 5. Every console line is checked: a kernel that reports a fault of its own fails the run, regardless
+//!    of the command's result.
 //!
 //! A *sealed* guest ([`Sealed`]) is repeatable. Its memory contains the command and its files, and
 //! its time of day and its random numbers are the same at each run. It sees the host's tree only

@@ -1,4 +1,4 @@
-//! What is going on, on standard error: a spinner on a terminal, one line elsewhere.
+//! Shows the current step on standard error: a spinner on a terminal, one line elsewhere.
 
 use indicatif::{ProgressBar, ProgressStyle};
 use std::{
@@ -6,11 +6,11 @@ use std::{
     time::Duration,
 };
 
-/// One step that may last; it is shown until it is dropped.
+/// One step that may take long; it is shown until it is dropped.
 pub(crate) struct Progress(Option<ProgressBar>);
 
 impl Progress {
-    /// Shows `what` as what goes on now.
+    /// Shows `what` as the current step.
     pub(crate) fn start(what: &str) -> Progress {
         if !stderr().is_terminal() {
             say(what);
@@ -33,7 +33,7 @@ impl Drop for Progress {
     }
 }
 
-/// One line on standard error, if there is still anybody to read it: eprintln! would panic.
+/// Writes one line to standard error. A closed standard error is ignored; eprintln! would panic.
 pub(crate) fn say(what: &str) {
     let _ = writeln!(stderr().lock(), "pollux vm: {what}");
 }

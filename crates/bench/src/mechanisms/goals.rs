@@ -1,18 +1,18 @@
-//! What the mechanisms are held to: taking signals many at a time must pay.
+//! The goal of the mechanisms: taking many signals at a time must be cheaper.
 
 use super::run::{Figure, Results};
 use crate::goal::Goal;
 use pollux_lab::statistics::{Compare, paired};
 
-/// Signals as phhttpd took them, one a call.
+/// Signals as phhttpd took them, one per call.
 pub(crate) const ONE: &str = "rtsig:dequeue=one";
-/// Signals many a call, as the paper's `sigtimedwait4()` would have (Provos and Lever 2000, §6).
+/// Many signals per call, as the paper's `sigtimedwait4()` would take them (Provos and Lever 2000, §6).
 const BATCH: &str = "rtsig";
-/// What an event of a batch may cost beside one taken alone.
+/// The largest ratio of the cost of an event in a batch to the cost of an event taken alone.
 const LIMIT: f64 = 0.8;
 
-/// One for each number of ready connections for which there are figures: ratios within a round, as
-/// everywhere.
+/// Returns one goal for each number of ready connections that has figures. The ratios are made within a
+/// round, as everywhere.
 pub(crate) fn goals(results: &Results) -> Vec<Goal> {
     let of = |name: &'static str| {
         results.figures.iter().filter(move |f| f.case == "all-ready" && f.name == name)

@@ -6,7 +6,7 @@ use pollux_lab::statistics::Estimate;
 use serde_json::{Value, json};
 use std::fmt::Write;
 
-/// Case, what its figures are, what its ratio is to.
+/// The case, the meaning of its figures, and the reference of its ratio.
 const TITLES: [(&str, &str, &str); 4] = [
     ("wait", "one of N becomes ready: ns per turn above the write and read alone", REFERENCE),
     ("change", "k interests of N are changed before a wait: ns per change", REFERENCE),
@@ -18,14 +18,14 @@ fn nanoseconds(ns: f64) -> String {
     if ns.abs() < 1000.0 { format!("{ns:.1}") } else { format!("{ns:.0}") }
 }
 
-/// The figure and its interval. A slice of some milliseconds may hit on a pause of the machine, so it is
-/// Hodges and Lehmann's, which such a round hardly moves.
+/// The figure and its interval. A slice of some milliseconds may coincide with a pause of the machine.
+/// So the figure is the Hodges–Lehmann estimate, which such a round hardly changes.
 fn shown(estimate: &Estimate, digits: fn(f64) -> String) -> [String; 2] {
     let interval = estimate.rank.map(|i| format!("[{}, {}]", digits(i.low), digits(i.high)));
     [estimate.rank_value.map(digits).unwrap_or_default(), interval.unwrap_or_default()]
 }
 
-/// For people.
+/// The tables for people.
 pub(crate) fn tables(results: &Results) -> String {
     let mut text = String::new();
     for (case, title, reference) in TITLES {
@@ -69,7 +69,7 @@ pub(crate) fn tables(results: &Results) -> String {
     text
 }
 
-/// For programs: all samples; what the tables show is `rank_value` and `rank`.
+/// The data for programs: all samples. The tables show `rank_value` and `rank`.
 pub(crate) fn figures(results: &Results) -> Value {
     let figure = |figure: &Figure| {
         json!({

@@ -25,7 +25,7 @@ use std::{
 
 /// The maximum content that may wait to be written, in bytes. Further responses are not written.
 const QUEUE_BYTES_MAX: u64 = 16 << 20;
-/// The maximum memory of the file index in bytes: enough for some 600,000 files with short URLs.
+/// The maximum memory of the file index in bytes: enough for about 600,000 files with short URLs.
 const INDEX_BYTES_MAX: u64 = 256 << 20;
 /// The maximum number of queued loads. Further requests are forwarded to the origin.
 const LOADS_MAX: usize = 1024;

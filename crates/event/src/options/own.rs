@@ -20,7 +20,7 @@ pub trait OwnOptions: Clone + fmt::Debug + Default + PartialEq {
     /// [`Error::Spec`] when the mechanism has no such option, or the option no such value.
     fn set(&mut self, key: &str, text: &str) -> Result<(), Error>;
 
-    /// Those that differ from their defaults: key and value.
+    /// The options that differ from their defaults: key and value.
     fn pairs(&self) -> Vec<(&'static str, String)>;
 }
 
@@ -28,7 +28,7 @@ pub trait OwnOptions: Clone + fmt::Debug + Default + PartialEq {
 pub(crate) trait Value: Sized {
     fn read(text: &str) -> Option<Self>;
     fn write(&self) -> String;
-    /// Which texts [`Value::read`] accepts, for the error.
+    /// The texts that [`Value::read`] accepts, for the error message.
     fn wanted() -> String {
         "a number".into()
     }

@@ -39,14 +39,14 @@ pub fn close_by_peer<M: Mechanism>(subject: &Subject) {
     }
 }
 
-/// What was sent before the close is there and is not hidden by it.
+/// Data that was sent before the close can be read, and the close does not hide it.
 pub fn data_before_close<M: Mechanism>(subject: &Subject) {
     let (mut fixture, pair) = (Fixture::<M>::new(subject), Pair::tcp());
     let token = fixture.add_near(&pair);
     pair.send(b"last words");
     drop(pair.far);
     fixture.expect_readable(token);
-    // The FIN may come after the event for the data: with edges there is a second one then.
+    // The FIN may arrive after the event for the data: with edges there is then a second event.
     let (mut taken, mut end) = drain(&pair.near);
     while end == End::WouldBlock {
         fixture.expect_readable(token);

@@ -19,19 +19,20 @@ pub fn child_reopens<M: Mechanism>(subject: &Subject) {
     in_child(|| {
         fixture.reopen_after_fork().expect("reopen");
         assert_eq!(fixture.len(), 2);
-        // Same tokens, same interest; what is ready is reported, whatever the parent has seen.
+        // Same tokens, same interest; ready descriptors are reported, regardless of the parent's
+        // events.
         fixture.expect_beside(tokens[0], Readiness::READABLE, &tokens);
         fixture.modify(tokens[1], Interest::READ).expect("modify");
         drain(&ready.near);
         quiet.send(b"y");
         fixture.expect_beside(tokens[1], Readiness::READABLE, &tokens);
-        // A later add works as ever.
+        // A later add works as before.
         let fresh = Pair::unix();
         let token = fixture.add_near(&fresh);
         fresh.send(b"z");
         fixture.expect_beside(token, Readiness::READABLE, &tokens);
     });
-    // The parent's set is what it was.
+    // The parent's set is unchanged.
     let token = fixture.add_near(&parents);
     parents.send(b"p");
     fixture.expect_beside(token, Readiness::READABLE, &tokens);
@@ -74,7 +75,7 @@ pub fn waker_of_the_parent_is_its_own<M: Mechanism>(subject: &Subject) {
         fixture.wait(Some(patience())).expect("wait");
         assert!(start.elapsed() < patience(), "the child's own waker does not wake it");
     });
-    // It does wake the parent, though it was used by the child.
+    // The waker does wake the parent, although the child used it.
     let start = Instant::now();
     fixture.wait(Some(patience())).expect("wait");
     assert!(start.elapsed() < patience(), "the wake-up was lost to the child");

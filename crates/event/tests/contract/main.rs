@@ -1,10 +1,10 @@
-//! The contract: what every mechanism promises, as written at `pollux_event::Mechanism`.
+//! The contract: the promises of every mechanism, as written at `pollux_event::Mechanism`.
 //!
-//! Each case is generic over the mechanism. The harness runs it for every entry of the registry,
-//! with each of the entry's own options, so that a new mechanism is tested as soon as it is
-//! listed: `contract::edge_after_partial_read::epoll_et`. What a mechanism is expected to do
-//! follows from its capabilities, never from its name. Cases that a mechanism or this machine
-//! cannot run are shown as ignored, with the reason.
+//! Each case is generic over the mechanism. The harness runs it for every entry of the registry, with
+//! each of the entry's own options, so that a new mechanism is tested as soon as it is listed:
+//! `contract::edge_after_partial_read::epoll_et`. The expected behaviour of a mechanism follows from
+//! its capabilities, never from its name. Cases that a mechanism or this machine cannot run are shown
+//! as ignored, with the reason.
 //!
 //! Cases run one after the other, each in a thread of its own: descriptor limits, descriptor
 //! numbers and signals belong to the process.
@@ -110,7 +110,7 @@ fn main() -> ExitCode {
     pollux_testkit::raise_descriptor_limit();
     let mut arguments = libtest_mimic::Arguments::from_args();
     arguments.test_threads = Some(1);
-    // On standard error: the other is the harness's, and may be JSON.
+    // On standard error: standard output belongs to the harness, and may be JSON.
     let (many, sequences) = (scale::many(), model::sequences());
     eprintln!("contract: many descriptors are {many}, random sequences {sequences}");
     canary::silence();

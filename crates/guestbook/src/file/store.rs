@@ -229,7 +229,7 @@ fn store_error(error: heed::Error) -> StoreError {
                 StoreError::Full(error.to_string())
             }
             io::ErrorKind::ReadOnlyFilesystem => StoreError::ReadOnly(error.to_string()),
-            // LMDB reports EIO for a short write, as the last one on a full disk is.
+            // LMDB reports EIO for a short write; the last write on a full disk is short.
             _ if error.raw_os_error() == Some(EIO) => {
                 StoreError::ReadOnly(format!("the disk is full or damaged: {error}"))
             }
@@ -365,7 +365,7 @@ mod tests {
         all[all.len().saturating_sub(shown)..].to_vec()
     }
 
-    /// A batch of visits holds one page in memory, whatever the size of the guestbook.
+    /// A batch of visits needs the memory of one page, regardless of the size of the guestbook.
     #[test]
     fn visits_of_one_batch_share_one_bounded_page() {
         let directory = tempfile::tempdir().unwrap();

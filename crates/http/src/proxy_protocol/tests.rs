@@ -57,9 +57,9 @@ fn what_is_no_header_is_refused() {
     ] {
         assert!(v2(rest).is_err(), "{rest:x?}");
     }
-    // LOCAL is taken whatever family it names, and its addresses are skipped.
+    // LOCAL is accepted with any family, and its addresses are skipped.
     assert_eq!(v2(&[0x20, 0x41, 0, 1, 9]), Ok(ParseStatus::Complete(Header::Local, 17)));
-    // TLVs behind the addresses are skipped.
+    // TLVs after the addresses are skipped.
     let tlv = [&[0x21, 0x11, 0, 16][..], &[1, 2, 3, 4, 5, 6, 7, 8, 0, 9, 0, 80], &[4, 0, 1, 0]];
     let expected = ParseStatus::Complete(proxied("1.2.3.4:9", "5.6.7.8:80"), 32);
     assert_eq!(v2(&tlv.concat()), Ok(expected));
@@ -92,7 +92,7 @@ proptest! {
         prop_assert_eq!(parse(&bytes), Ok(ParseStatus::Complete(header, len)));
     }
 
-    /// More bytes never change what was said of fewer, and what is waited for is bounded.
+    /// Further bytes never change an earlier result, and the number of bytes to wait for is bounded.
     #[test]
     fn a_verdict_stays(start in 0_usize..3, mut bytes in proptest::collection::vec(any::<u8>(), 0..80)) {
         let starts: [&[u8]; 3] = [b"", b"PROXY TCP4 ", V2_START];

@@ -14,12 +14,12 @@ struct Operator {
     reserved: bool,
 }
 
-/// A character that RFC 6570 leaves as it is, or an escape.
+/// A character that RFC 6570 leaves unchanged, or an escape.
 const UNRESERVED: &str = r"(?:[A-Za-z0-9\-._~]|%[0-9A-Fa-f]{2})";
-/// The same for operators that let reserved characters through.
+/// The same for operators that leave reserved characters unchanged.
 const RESERVED: &str = r"(?:[A-Za-z0-9\-._~:/?#\[\]@!$&'()*+,;=]|%[0-9A-Fa-f]{2})";
 
-/// Why a text is not used as a template.
+/// The reason why a text is not used as a template.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TemplateError {
     /// It does not follow RFC 6570.
@@ -50,7 +50,7 @@ pub(super) fn compile(template: &str) -> Result<regex::Regex, TemplateError> {
     bound_regex(&pattern).ok_or(TemplateError::TooLarge)
 }
 
-/// Appends what one expression can expand to: nothing, or values after the operator's prefix.
+/// Appends the possible expansions of one expression: nothing, or values after the operator's prefix.
 fn expand(expression: &str, pattern: &mut String) -> Result<(), TemplateError> {
     let (operator, variables) = operator(expression);
     if variables.split(',').count() > limits::TEMPLATE_EXPRESSIONS {
@@ -61,8 +61,8 @@ fn expand(expression: &str, pattern: &mut String) -> Result<(), TemplateError> {
     }
     let character = if operator.reserved { RESERVED } else { UNRESERVED };
     let [first, separator] = [operator.first, operator.separator].map(regex::escape);
-    // A list is joined by commas, an exploded one by the separator. How many values a variable
-    // has is not known, so that any number of them is a match.
+    // A list is joined by commas, an exploded one by the separator. The number of values of a variable
+    // is not known, so any number of them matches.
     let value = if operator.named {
         format!("{UNRESERVED}+(?:=(?:{character}|,)*)?")
     } else {
@@ -103,7 +103,8 @@ fn is_variable(text: &str) -> bool {
     };
     let mut bytes = name.bytes();
     while let Some(byte) = bytes.next() {
-        // Of an escape, both digits: the name is a part of what some operators expand to.
+        // Both digits of an escape belong to the name, because some operators include the name in the
+        // expansion.
         let is_valid = match byte {
             b'%' => (0..2).all(|_| bytes.next().is_some_and(|digit| digit.is_ascii_hexdigit())),
             _ => byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.'),

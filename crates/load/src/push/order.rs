@@ -1,15 +1,15 @@
-//! Whether each subscriber gets each publication once and in order.
+//! Checks that each subscriber gets each publication once and in order.
 
 use std::collections::{BTreeSet, HashMap};
 
-/// What one delivery is, to its subscriber.
+/// The kind of one delivery, for its subscriber.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Delivery {
     /// The first of its publication, in order.
     InOrder,
     /// The first of its publication, after a later one.
     Late,
-    /// Not the first.
+    /// Not the first of its publication.
     Duplicate,
 }
 
@@ -17,10 +17,11 @@ pub(super) enum Delivery {
 /// a duplicate, and its publication stays lost.
 const MAX_MISSING: usize = 4096;
 
-/// What the subscribers of a thread still expect. One that gets everything in order costs a number.
+/// The publications that the subscribers of a thread still expect. A subscriber that gets everything in
+/// order needs only one number.
 #[derive(Debug)]
 pub(super) struct Order {
-    /// For each subscriber the publication after the last one that it got.
+    /// For each subscriber, the publication after the last one that it received.
     next: Vec<u32>,
     missing: HashMap<u32, BTreeSet<u32>>,
 }
@@ -35,7 +36,7 @@ impl Order {
         self.next[subscriber as usize]
     }
 
-    /// Takes a delivery.
+    /// Records a delivery.
     pub(super) fn deliver(&mut self, subscriber: u32, number: u32) -> Delivery {
         let next = &mut self.next[subscriber as usize];
         if number >= *next {

@@ -1,4 +1,4 @@
-//! The content of publications: each says which one it is, and all of it can be checked.
+//! The content of publications: each contains its number, and all of it can be checked.
 
 /// The shortest content: the mark and the number.
 pub(super) const MIN_BYTES: usize = MARK_BYTES + DIGITS + 1;
@@ -8,29 +8,29 @@ const MARK_BYTES: usize = 16;
 /// Digits of the number.
 const DIGITS: usize = 10;
 
-/// What was received.
+/// The result of checking a received content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Received {
     /// The whole content of this publication.
     Whole(u32),
-    /// It has the mark of this run, and then other content than was published.
+    /// It has the mark of this run, but the rest differs from the published content.
     Corrupt,
-    /// Something that this run did not publish, such as a greeting of the server.
+    /// Content that this run did not publish, such as a greeting of the server.
     Foreign,
 }
 
-/// The contents of a run. All are as long, of letters, digits and hyphens alone, so that they need no
-/// escapes in forms, JSON and URLs.
+/// The contents of a run. All have the same length, and consist of letters, digits and hyphens only, so
+/// that they need no escapes in forms, JSON and URLs.
 #[derive(Clone, Debug)]
 pub(crate) struct Payloads {
     mark: [u8; MARK_BYTES],
     bytes: usize,
-    /// The last one that was made: most subscribers receive the same one in turn.
+    /// The last content that was made: most subscribers receive the same one in turn.
     last: (Option<u32>, Vec<u8>),
 }
 
 impl Payloads {
-    /// Contents of `bytes`, at least [`MIN_BYTES`], of the run with this number.
+    /// Creates the contents of the run with this number, each of `bytes` bytes, at least [`MIN_BYTES`].
     pub(super) fn new(run: u32, bytes: usize) -> Self {
         let mut mark = [0; MARK_BYTES];
         mark.copy_from_slice(format!("pollux-{run:08x}-").as_bytes());
@@ -45,7 +45,7 @@ impl Payloads {
             text.clear();
             text.extend_from_slice(&self.mark);
             text.extend_from_slice(format!("{number:010}-").as_bytes());
-            // Each publication has other bytes, so that a piece of another one is noticed.
+            // Each publication has different bytes, so that a piece of another publication is detected.
             let mut bits = u64::from(number);
             while text.len() < self.bytes {
                 bits = bits.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
@@ -56,7 +56,7 @@ impl Payloads {
         &self.last.1
     }
 
-    /// Compares what was received with what was published. `exact`: there must be nothing else in it.
+    /// Compares received data with the published content. `exact`: the data must contain nothing else.
     pub(super) fn check(&mut self, data: &[u8], exact: bool) -> Received {
         let start = if data.starts_with(&self.mark) {
             0

@@ -1,6 +1,6 @@
-//! The publisher: one connection, on which each publication is sent at its instant, or when the one before
-//! it has been answered, if that is later. So their order is certain, and the delay counts, because times
-//! run from the scheduled instants.
+//! The publisher: one connection, on which each publication is sent at its instant, or when the
+//! previous one has been answered, if that is later. So the order is fixed. The delay counts, because
+//! times are measured from the scheduled instants.
 
 use super::{
     plan::PushPlan,
@@ -28,10 +28,10 @@ use std::{
 /// The longest sleep, after which the stop flag is read.
 const LONGEST_SLEEP: Duration = Duration::from_millis(100);
 
-/// How much of an answer's text is shown.
+/// How many bytes of an answer's text are shown.
 const SHOWN_BYTES: usize = 200;
 
-/// The connection to the server that publishes.
+/// The connection for publications.
 pub(super) struct Publisher<'a> {
     plan: &'a PushPlan,
     connection: Option<Connection>,
@@ -82,7 +82,7 @@ impl<'a> Publisher<'a> {
     /// Publishes the whole schedule.
     ///
     /// # Errors
-    /// A request cannot be written. That one fails is in the record.
+    /// A request cannot be written. A failed publication is no error; it is in the record.
     pub(super) fn run(mut self, start_ns: u64, stop: &AtomicBool) -> Result<PublisherRecord> {
         let plan = self.plan;
         let cpu_before = OwnCpu::now();
@@ -99,7 +99,7 @@ impl<'a> Publisher<'a> {
             if !self.sleep_until(due_ns, stop) {
                 break;
             }
-            // The time in which the one before was not answered is the server's.
+            // The time in which the previous publication was not answered is the server's.
             let lag_ns = plan.now_ns().saturating_sub(due_ns.max(answered_ns));
             record.sent += 1;
             plan.progress.sent.fetch_add(1, Relaxed);
@@ -183,7 +183,7 @@ impl<'a> Publisher<'a> {
 }
 
 impl Connection {
-    /// The status, what follows on the connection, and the beginning of the text.
+    /// The status, the next state of the connection, and the beginning of the text.
     fn answer(&mut self, scratch: &mut [u8], deadline: Instant) -> Result<(u16, Next, Vec<u8>)> {
         self.reader.begin(RequestInfo::default());
         let (mut status, mut text) = (0, Vec::new());
@@ -227,7 +227,7 @@ impl Connection {
 /// Waits until the socket is ready.
 ///
 /// # Errors
-/// It was not until the deadline.
+/// The socket was not ready before the deadline.
 fn wait(socket: &OwnedFd, flags: PollFlags, deadline: Instant) -> Result<()> {
     loop {
         let left = deadline.saturating_duration_since(Instant::now());

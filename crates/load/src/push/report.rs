@@ -1,4 +1,4 @@
-//! What a run with subscribers found.
+//! The results of a run with subscribers.
 
 use super::{
     PushRun,
@@ -26,7 +26,7 @@ pub struct Publications {
     pub acknowledged: u64,
     /// Posted, and not acknowledged.
     pub failed: u64,
-    /// Why the first one failed.
+    /// The reason why the first one failed.
     pub first_failure: Option<String>,
 }
 
@@ -35,55 +35,55 @@ pub struct Publications {
 pub struct Deliveries {
     /// Acknowledged updates times subscribers.
     pub expected: u64,
-    /// Updates that a subscriber got, each counted once.
+    /// Updates that a subscriber received, each counted once.
     pub delivered: u64,
-    /// Updates that a subscriber never got.
+    /// Updates that a subscriber never received.
     pub lost: u64,
-    /// Updates that a subscriber had before.
+    /// Updates that a subscriber received again.
     pub duplicated: u64,
-    /// Updates that a subscriber got after later ones.
+    /// Updates that a subscriber received after later ones.
     pub reordered: u64,
-    /// Events with other content than was published.
+    /// Events whose content differs from the published content.
     pub corrupt: u64,
-    /// Events that were not of this run, such as the greeting of a server.
+    /// Events that do not belong to this run, such as a server's greeting.
     pub foreign: u64,
 }
 
 /// The generator's own figures.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub struct PushGenerator {
-    /// From the instant at which an update could have been posted until it was: its scheduled instant, or
-    /// the answer to the one before.
+    /// The delay of a publication: from the instant at which an update could have been posted (its
+    /// scheduled instant, or the answer to the previous update) until it was posted.
     pub lag_us: Times,
     /// CPU time of the threads that hold subscribers, user and system, for each delivery.
     pub cpu_us_per_delivery: f64,
-    /// Of the thread that used most: CPU time by elapsed time, 0 to 1.
+    /// CPU time by elapsed time, 0 to 1, of the thread that used most.
     pub cpu_utilization: f64,
-    /// Of the thread that was kept waiting longest: the share of elapsed time in which it had no CPU. None
-    /// where the kernel does not count it.
+    /// The fraction of elapsed time in which a thread waited for a CPU, of the thread that waited
+    /// longest. `None` if the kernel does not count it.
     pub run_delay_share: Option<f64>,
     /// Threads that held subscribers.
     pub threads: usize,
 }
 
-/// All that a run found; serialised, the document of `pollux load --subscribe --json`.
+/// All results of a run; serialised, the document of `pollux load --subscribe --json`.
 #[derive(Debug, Serialize)]
 pub struct PushReport {
-    /// Whether the figures say something about the server.
+    /// Whether the figures describe the server.
     pub valid: bool,
-    /// Why not.
+    /// The reason if they do not.
     pub invalid_reason: Option<String>,
     /// The subscription.
     pub url: String,
     /// The address that its host resolved to.
     pub address: String,
-    /// When the schedule began, in seconds of Unix time.
+    /// The start of the schedule, in seconds of Unix time.
     pub started_at_unix_s: f64,
-    /// How long it was, the warm-up included.
+    /// The length of the schedule, the warm-up included.
     pub duration_s: f64,
-    /// Updates a second.
+    /// Updates per second.
     pub offered_rps: f64,
-    /// Content of an update.
+    /// The length of an update's content in bytes.
     pub update_bytes: usize,
     /// The subscribers.
     pub subscribers: Subscribers,
@@ -93,7 +93,8 @@ pub struct PushReport {
     pub deliveries: Deliveries,
     /// From the scheduled instant of an update to each of its deliveries.
     pub latency_us: Times,
-    /// From the scheduled instant of an update to its last delivery, of those that all subscribers got.
+    /// From the scheduled instant of an update to its last delivery, for updates that all subscribers
+    /// received.
     pub fan_out_us: Times,
     /// From the scheduled instant of an update until the server acknowledged it.
     pub answer_us: Times,
@@ -192,7 +193,7 @@ impl PushReport {
         report
     }
 
-    /// Why the run says nothing about the server, if so.
+    /// The reason why the run does not describe the server, if there is one.
     fn reason(&self, max_lag: std::time::Duration, elapsed_s: f64) -> Option<String> {
         let max_lag_us = max_lag.as_nanos() as f64 / 1e3;
         let lag_us = self.generator.lag_us.p99;
@@ -212,7 +213,7 @@ impl PushReport {
         })
     }
 
-    /// Whether every subscriber got every acknowledged update once, in order and whole.
+    /// Whether every subscriber received every acknowledged update once, in order and complete.
     pub fn is_complete(&self) -> bool {
         let Deliveries { lost, duplicated, reordered, corrupt, .. } = self.deliveries;
         lost + duplicated + reordered + corrupt == 0

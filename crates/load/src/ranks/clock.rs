@@ -1,8 +1,8 @@
 //! The offset between the clocks of two hosts. Rank 0's clocks are read several times, and the
 //! fastest reply is used, because its error is smallest (Cristian, 1989).
 //!
-//! A host's CLOCK_MONOTONIC decides when its part of the schedule begins. The calendar clock plays
-//! no part in any figure; its offset is reported for readers who compare logs.
+//! A host's CLOCK_MONOTONIC decides when its part of the schedule begins. No figure depends on the
+//! calendar clock; its offset is reported for readers who compare logs.
 
 use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
@@ -28,7 +28,7 @@ impl ClockReading {
     }
 }
 
-/// What must be added to this host's clocks to get rank 0's.
+/// The value to add to this host's clocks to get rank 0's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct ClockOffset {
     pub(super) monotonic_ns: i64,

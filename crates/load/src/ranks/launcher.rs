@@ -1,4 +1,4 @@
-//! Which launcher started this process, by its environment.
+//! Finds the launcher that started this process, by its environment.
 
 use anyhow::{Context, Result, bail, ensure};
 
@@ -8,10 +8,10 @@ pub const MAX_RANKS: u32 = 1024;
 /// Whether the ranks of a launcher work together, and with which MPI library.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum MpiChoice {
-    /// As the environment says; alone without a launcher.
+    /// As the environment determines; alone without a launcher.
     #[default]
     Auto,
-    /// Alone, whatever the environment says.
+    /// Alone, regardless of the environment.
     Off,
     /// With this MPI library: a file, or a name for the dynamic linker.
     Library(String),
@@ -29,7 +29,7 @@ impl std::str::FromStr for MpiChoice {
     }
 }
 
-/// A launcher, and what its environment variables say about this process.
+/// A launcher, and the information about this process in its environment variables.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Launcher {
     pub(super) name: &'static str,

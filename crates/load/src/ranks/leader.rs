@@ -30,7 +30,8 @@ const SILENCE_LIMIT: Duration = Duration::from_secs(15);
 /// How long a rank may take to send its result after a stop.
 const STOP_PATIENCE: Duration = Duration::from_secs(10);
 
-/// From the moment when all ranks are ready to the start; meanwhile each rank compares its clock.
+/// The time from the moment when all ranks are ready to the start; meanwhile each rank compares its
+/// clock.
 const START_DELAY_NS: i64 = 300_000_000;
 
 /// The most connections that have not identified themselves, beside those of ranks.
@@ -48,7 +49,7 @@ pub(super) struct RankResult {
     pub(super) measured: Vec<u8>,
 }
 
-/// What rank 0 knows about another rank.
+/// The state of another rank, as far as rank 0 knows it.
 #[derive(Debug)]
 pub(super) struct Peer {
     pub(super) identity: Identity,
@@ -57,9 +58,9 @@ pub(super) struct Peer {
     started: Option<ClockOffset>,
     pub(super) heartbeat: Heartbeat,
     pub(super) result: Option<RankResult>,
-    /// Why it failed or was lost, and when, by rank 0's monotonic clock.
+    /// The reason why it failed or was lost, and the time by rank 0's monotonic clock.
     pub(super) lost: Option<(String, i64)>,
-    /// When its supervisor ended.
+    /// The time at which its supervisor ended.
     pub(super) orphaned_ns: Option<i64>,
 }
 
@@ -232,7 +233,7 @@ fn why_lost(error: &anyhow::Error) -> String {
     }
 }
 
-/// How another rank's version or arguments differ from rank 0's, in words.
+/// The difference between another rank's version or arguments and rank 0's, in words.
 fn difference(own: &Identity, other: &Identity) -> Option<String> {
     let name = format!("rank {} ({}, process {})", other.rank, other.host, other.pid);
     if own.version != other.version {
@@ -337,7 +338,7 @@ impl Leader {
         }
     }
 
-    /// Why the run failed: the first rank that was lost, and the reason.
+    /// The reason why the run failed: the first rank that was lost, with its reason.
     pub(super) fn fault(&self) -> Option<String> {
         let peers = self.shared.peers();
         let lost = peers.iter().flatten().filter_map(|peer| Some((peer, peer.lost.as_ref()?)));

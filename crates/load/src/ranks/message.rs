@@ -17,7 +17,7 @@ pub(super) const MAX_MESSAGE_BYTES: u32 = 1 << 30;
 /// Identifies the connections of this run; others are closed.
 pub(super) type Secret = [u8; 16];
 
-/// A rank's progress, sent once a second: all that remains of a rank that dies.
+/// A rank's progress, sent once a second: the only data of a rank that dies.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Heartbeat {
     /// Requests sent.
@@ -89,7 +89,7 @@ pub(super) enum ToMember {
 /// Sends one message.
 ///
 /// # Errors
-/// The connection's; a message above [`MAX_MESSAGE_BYTES`].
+/// The errors of the connection; a message above [`MAX_MESSAGE_BYTES`].
 pub(super) fn send(mut to: impl Write, message: &impl Serialize) -> Result<()> {
     // One write for both parts: two writes could become two segments.
     let mut bytes = vec![0; 4];
@@ -107,7 +107,7 @@ pub(super) fn send(mut to: impl Write, message: &impl Serialize) -> Result<()> {
 /// Receives one message of at most `limit` bytes; `None` when the other side has closed.
 ///
 /// # Errors
-/// The connection's, or bytes that are not a message.
+/// The errors of the connection, or bytes that are not a message.
 pub(super) fn receive<M: DeserializeOwned>(mut from: impl Read, limit: u32) -> Result<Option<M>> {
     let mut length = [0; 4];
     match from.read_exact(&mut length) {
@@ -116,7 +116,7 @@ pub(super) fn receive<M: DeserializeOwned>(mut from: impl Read, limit: u32) -> R
     }
     let length = u32::from_le_bytes(length);
     ensure!(length <= limit, "a message of {length} bytes, above {limit}");
-    // Allocates what arrives, not what the length announces.
+    // Allocates memory for bytes that arrive, not for the announced length.
     let mut bytes = Vec::new();
     from.take(length.into()).read_to_end(&mut bytes)?;
     ensure!(bytes.len() == length as usize, "a message was cut off");

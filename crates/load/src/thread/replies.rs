@@ -1,12 +1,13 @@
-//! Which requests on connections run out of time next.
+//! The requests on connections in the order in which they time out.
 
 use super::*;
 
 /// The requests on connections, by their scheduled instant.
 ///
-/// All have the same time limit. Arrivals are begun in the order of the schedule, and what follows them in
-/// sessions in the order in which it comes due; but an arrival that waited for a connection is begun after
-/// follow-ups that were scheduled later. So each kind has a list of its own, which is in order by itself.
+/// All have the same time limit. Arrivals are begun in the order of the schedule, and the follow-up
+/// requests of sessions in the order of their instants; but an arrival that waited for a connection is
+/// begun after follow-ups that were scheduled later. So each kind has a list of its own, which is
+/// always in order.
 #[derive(Default)]
 pub(crate) struct Replies {
     arrivals: Deadlines,
@@ -20,20 +21,20 @@ impl Replies {
         self.arrivals.push(fd);
     }
 
-    /// Enters the request on `fd`, which follows another in its session.
+    /// Adds the request on `fd`, which follows another in its session.
     #[inline]
     pub(crate) fn push_follow_up(&mut self, fd: RawFd) {
         self.follow_ups.push(fd);
     }
 
-    /// Takes the request on `fd` out, if it is there.
+    /// Removes the request on `fd`, if there is one.
     #[inline]
     pub(crate) fn remove(&mut self, fd: RawFd) {
         self.arrivals.remove(fd);
         self.follow_ups.remove(fd);
     }
 
-    /// How many there are.
+    /// The number of requests.
     #[inline]
     pub(crate) fn len(&self) -> usize {
         self.arrivals.len() + self.follow_ups.len()
@@ -41,7 +42,7 @@ impl Replies {
 }
 
 impl Worker<'_> {
-    /// The connection whose request times out next, and when.
+    /// The connection whose request times out next, and the instant.
     #[inline]
     pub(super) fn next_reply_due(&mut self) -> Option<(RawFd, u64)> {
         let arrival = self.lists.replies.arrivals.first();

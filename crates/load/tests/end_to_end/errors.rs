@@ -1,4 +1,4 @@
-//! Each way in which a request can fail, and its name.
+//! Tests of each kind of failure of a request, and its name.
 
 use super::{Server, closed, open, run};
 use pollux_load::{config::Pace, schedule::Arrivals};
@@ -62,7 +62,7 @@ fn refused() {
     assert_eq!(report.errors["refused"], 12, "{:?}", report.errors);
     assert_eq!((report.requests.sent, report.connections.failed), (0, 12));
 
-    // Standing connections that cannot be had are an error of the run.
+    // If standing connections cannot be opened, the run itself fails.
     config.connections = Some(3);
     let error = pollux_load::run(&config, &AtomicBool::new(false)).unwrap_err().to_string();
     assert!(error.contains("none of 3 connections") && error.contains("refused"), "{error}");
@@ -133,7 +133,7 @@ fn an_unexpected_status() {
     assert_eq!((report.bad_replies.status, report.statuses[&503]), (12, 12));
 }
 
-/// A reply that is whole leaves its connection usable, whatever its status and its length are.
+/// A complete reply leaves its connection usable, regardless of its status and its length.
 #[test]
 fn a_reply_that_was_not_expected_costs_no_connection() {
     let server = Server::start(|mut peer| {
@@ -149,12 +149,12 @@ fn a_reply_that_was_not_expected_costs_no_connection() {
     assert_eq!(server.counters.connections(), 4);
 }
 
-/// What has no kind of its own is named as the system names it.
+/// A failure without a kind of its own has the name that the system gives it.
 #[test]
 fn another_failure_is_named() {
     let server = Server::good("x");
     let mut config = open(&server, 3);
-    // No connection leads to a broadcast address.
+    // A connection to a broadcast address is impossible.
     config.urls = vec![("http://255.255.255.255/".parse().unwrap(), 1.0)];
     let report = run(&config);
     assert_eq!(report.errors["other"], 3, "{:?}", report.errors);
@@ -191,8 +191,8 @@ fn a_kept_connection_that_the_server_closes_is_replaced() {
     config.connections = Some(1);
     config.requests_per_connection = None;
     let report = run(&config);
-    // A close that is not counters in time costs the request that crosses it; after that, and after
-    // one that was counters, there is a new connection.
+    // A close that is not seen in time costs the request that crosses it; after that, and after a close
+    // that was seen, there is a new connection.
     assert_eq!(report.requests.completed + report.requests.failed, 30);
     assert!(report.requests.completed >= 22, "{:?} {:?}", report.requests, report.errors);
     assert!(server.counters.connections() >= 8);

@@ -4,9 +4,10 @@
 //! IORING_OP_EPOLL_CTL (Linux 5.6) is that call today. As in the paper, additions and modifications
 //! are gathered until the next wait and sent in one system call, while a removal is an epoll_ctl
 //! call just before the close. In a later batch the descriptor would be closed and its number
-//! perhaps in use again, and if closes were gathered as well, the server would run out of
-//! descriptors. Beyond the paper, several changes of one descriptor are sent as one, or not at all
-//! if they restore what the kernel has.
+//! call just before the close. In a later batch the descriptor would be closed and its number perhaps
+//! in use again, and if closes were gathered as well, the server would run out of descriptors. Beyond
+//! the paper, several changes of one descriptor are sent as one, or not at all if they restore the
+//! kernel's present interest.
 
 use super::instance::Instance;
 use crate::{
@@ -34,7 +35,7 @@ const DESCRIPTION: Description = Description {
 const BATCH: usize = 1024;
 
 /// How often signals may interrupt the wait for a batch's completions before it gives up. The
-/// completions are there when the submission returns, unless the kernel passed a change to a worker
+/// completions are available when the submission returns, unless the kernel passed a change to a worker
 /// thread.
 const MAX_INTERRUPTIONS: usize = 1000;
 
@@ -151,8 +152,8 @@ impl EpollCtlv {
         }
     }
 
-    /// After a failed submission: queues the incomplete changes again. The ring is dropped, because
-    /// the changes in it could be about numbers that are in use again by then.
+    /// After a failed submission: queues the incomplete changes again. The ring is dropped, because the
+    /// changes in it could refer to numbers that have been reused by then.
     #[cold]
     fn abandon_batch(&mut self) {
         self.ring = None;

@@ -1,9 +1,9 @@
 //! Registered descriptors that are not armed for signals.
 //!
 //! *Unarmed* descriptors were added while the hybrid waited for its partner, or reported so often
-//! then that they were disarmed. Arming takes three system calls, and an armed descriptor costs its
-//! senders time even when the signal is discarded. Under load most connections are closed before
-//! signals are wanted again. So unarmed descriptors are armed in small batches when load is low,
+//! during that time that they were disarmed. Arming takes three system calls, and an armed descriptor
+//! costs its senders time even when the signal is discarded. Under load most connections are closed
+//! before signals are used again. So unarmed descriptors are armed in small batches when load is low,
 //! before the switch back, and the switch itself stays cheap.
 //!
 //! *Unsupported* descriptors cannot be armed: eventfds, timerfds, epoll sets. Only the partner
@@ -96,7 +96,7 @@ impl NewRegistrations {
         None
     }
 
-    /// Removes all.
+    /// Removes all entries.
     pub(crate) fn clear(&mut self) {
         *self = Self::default();
     }

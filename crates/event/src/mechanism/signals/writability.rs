@@ -1,4 +1,4 @@
-//! Readiness for writing, where the kernel's signal for it is not reliable.
+//! Write readiness, where the kernel's signal for it is not reliable.
 //!
 //! The kernel sends POLL_OUT only after a send was refused. For all sockets but TCP it records the
 //! refusal too late: if the reader makes room between the check of the buffer and that record, no
@@ -39,7 +39,7 @@ pub(crate) enum WaitEnd {
 /// The most events of one epoll_wait; the others are reported by the next.
 const BATCH: usize = 64;
 
-/// The descriptors that epoll watches for writing.
+/// The descriptors that epoll watches for write readiness.
 #[derive(Debug, Default)]
 pub(crate) struct Writability {
     /// By descriptor number.
@@ -50,7 +50,7 @@ pub(crate) struct Writability {
 }
 
 impl Writability {
-    /// Forgets what is known of the number: it belongs to a new registration.
+    /// Discards the state of the number: it belongs to a new registration.
     #[inline]
     pub(crate) fn reset(&mut self, token: Token, interest: Interest) -> Result<(), Error> {
         if let Some(kind) = self.notifications.get_mut(token.fd as usize) {
