@@ -1,4 +1,4 @@
-//! The thread that orders and renews.
+//! The thread that orders and renews certificates.
 
 use crate::{
     Challenge, Settings, StateDir, Status, Validity, challenge,
@@ -21,10 +21,11 @@ use tokio::{
 
 /// How long one order may take, from the account to the stored certificate.
 const ORDER_TIMEOUT: Duration = Duration::from_secs(300);
-/// The longest sleep: the clock may be set meanwhile.
+/// The longest sleep, because the clock may be set during it.
 const SLEEP_MAX: Duration = Duration::from_secs(3600);
 
-/// The thread that orders and renews. Dropping it stops the thread, also in the middle of an order.
+/// The thread that orders and renews certificates. Dropping this value stops the thread, also in the
+/// middle of an order.
 #[derive(Debug)]
 pub struct Renewer {
     status: Arc<Status>,
@@ -33,10 +34,10 @@ pub struct Renewer {
 }
 
 impl Renewer {
-    /// Starts the thread. `on_certificate` is called there after a certificate was stored.
+    /// Starts the thread, which calls `on_certificate` after a certificate was stored.
     ///
     /// # Errors
-    /// The state directory cannot be written; there is no thread left.
+    /// The state directory cannot be written; no thread can be created.
     pub fn start(
         settings: Settings,
         on_certificate: impl Fn() + Send + 'static,
@@ -49,13 +50,13 @@ impl Renewer {
         let work = Work { settings, state, status: status.clone() };
         let thread = thread::Builder::new().name("acme".into()).spawn(move || {
             runtime.block_on(work.run_until(stopped, on_certificate));
-            // A name that is being resolved must not hold up the server's end.
+            // A pending name resolution must not delay the server's end.
             runtime.shutdown_background();
         })?;
         Ok(Self { status, stop: Some(stop), thread: Some(thread) })
     }
 
-    /// What became of the orders so far.
+    /// The state of the orders so far.
     pub fn status(&self) -> &Arc<Status> {
         &self.status
     }
@@ -80,7 +81,7 @@ impl Work {
     async fn run_until(&self, stopped: Receiver<()>, on_certificate: impl Fn()) {
         tokio::select! {
             () = self.run(on_certificate) => {}
-            // The sender is dropped.
+            // The sender was dropped.
             _ = stopped => {}
         }
     }
@@ -104,7 +105,7 @@ impl Work {
         }
     }
 
-    /// Waits until this process is the one that orders.
+    /// Waits until this process has the lock, so that it is the one that orders.
     async fn lock(&self) -> state::Lock {
         let mut has_warned = false;
         loop {
@@ -120,7 +121,7 @@ impl Work {
                 _ => {}
             }
             has_warned = true;
-            // Its certificates count here as well.
+            // The certificates of the process with the lock are used here as well.
             for index in 0..self.settings.names.len() {
                 let _ = self.look_at(index);
             }

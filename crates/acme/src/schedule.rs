@@ -1,25 +1,25 @@
-//! When a certificate is ordered again.
+//! The times at which certificates are ordered again.
 
 use crate::{Timing, Validity};
 use std::time::{Duration, SystemTime};
 
-/// Part of the lifetime after which a certificate is renewed.
+/// The fraction of the lifetime after which a certificate is renewed.
 const RENEW_AFTER: f64 = 2.0 / 3.0;
 /// Part of the lifetime by which the renewal may come earlier, at random: servers that were started together
 /// should not order together.
 const JITTER: f64 = 1.0 / 50.0;
 
-/// What is planned for one name.
+/// The plan for one name.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Plan {
-    /// When to order.
+    /// The time of the next order.
     pub(crate) due: SystemTime,
     /// Failures since the last success.
     pub(crate) failures: u32,
 }
 
 impl Plan {
-    /// The plan for a certificate that is stored, or for none. `random` is from 0 to 1.
+    /// The plan for a stored certificate, or for none. `random` is from 0 to 1.
     pub(crate) fn for_stored(validity: Option<Validity>, random: f64) -> Self {
         let due = validity.map_or(SystemTime::UNIX_EPOCH, |validity| renewal(validity, random));
         Self { due, failures: 0 }

@@ -1,4 +1,4 @@
-//! What the program as a whole promises to the libraries that it is made of.
+//! The promise of the program as a whole to its libraries.
 #![allow(unsafe_code)]
 
 use pollux_sys::OwnFileTables;

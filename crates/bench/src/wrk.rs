@@ -1,4 +1,4 @@
-//! wrk as the neutral generator, so that no server is measured by its own house's tool.
+//! wrk as the neutral generator, so that no server is measured with a tool of its own project.
 
 use crate::{generator::own_cpu_us, peer::Testbed};
 use anyhow::{Context, bail};
@@ -8,21 +8,22 @@ use pollux_lab::run::{
 };
 use std::{ffi::OsString, time::Duration};
 
-/// How long it may take beside its load.
+/// The longest time that wrk may take in addition to its load.
 const GRACE: Duration = Duration::from_secs(40);
 
-/// What one run of wrk did.
+/// The results of one run of wrk.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct WrkRun {
     /// Requests that were answered.
     pub(crate) requests: u64,
-    /// Answers a second.
+    /// Answers per second.
     pub(crate) requests_per_s: f64,
     /// wrk's own CPU time, user and system, in microseconds.
     pub(crate) own_cpu_us: f64,
 }
 
-/// One thread, pinned to `cpu`, `connections` kept alive, closed loop.
+/// Runs wrk with one thread, pinned to `cpu`, and `connections` keep-alive connections, in a closed
+/// loop.
 pub(crate) fn run(
     testbed: &Testbed,
     server: &Server,

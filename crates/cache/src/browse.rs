@@ -14,7 +14,7 @@ use std::{collections::HashSet, time::Duration, vec};
 /// The longest time that an inspection waits for the disk thread to read a file.
 const FILE_READ_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Which tier stores a response.
+/// The tier that stores a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tier {
     /// Only the memory tier.
@@ -43,7 +43,7 @@ pub struct Entry {
     pub ttl: i64,
     /// Requests that were served from memory since the latest variant was stored.
     pub hits: u32,
-    /// Which tier stores it.
+    /// The tier that stores it.
     pub tier: Tier,
 }
 
@@ -52,7 +52,7 @@ pub struct Entry {
 pub struct StoredResponse {
     /// The URL.
     pub url: Vec<u8>,
-    /// Which tier stores it.
+    /// The tier that stores it.
     pub tier: Tier,
     /// The status code.
     pub status: u16,

@@ -1,4 +1,4 @@
-//! Errors and panics on their way to C.
+//! Passes errors and panics to C.
 
 use ::pollux_event::Error;
 use std::{
@@ -14,7 +14,7 @@ thread_local! {
 
 /// Runs `work`; a panic becomes ENOTRECOVERABLE.
 pub(crate) fn catch_panics(work: impl FnOnce() -> Result<c_int, c_int>) -> c_int {
-    // What a panic leaves behind is not used again: the caller marks the set as broken.
+    // State after a panic is not used again: the caller marks the set as broken.
     match catch_unwind(AssertUnwindSafe(work)) {
         Ok(Ok(value) | Err(value)) => value,
         Err(panic) => {
@@ -31,7 +31,7 @@ pub(crate) fn catch_panics(work: impl FnOnce() -> Result<c_int, c_int>) -> c_int
     }
 }
 
-/// Keeps the message for [`message`]; returns the negated number.
+/// Stores the message for [`message`]; returns the negated number.
 pub(crate) fn remember(number: c_int, message: &str) -> c_int {
     let text = CString::new(message.replace('\0', " ")).unwrap_or_default();
     // While the thread ends no code can read it.
@@ -39,7 +39,7 @@ pub(crate) fn remember(number: c_int, message: &str) -> c_int {
     -number
 }
 
-/// The error as a negated error number; its message is remembered.
+/// The error as a negated error number; its message is stored.
 #[cold]
 pub(crate) fn number_of(error: &Error) -> c_int {
     let number = match error {
@@ -64,7 +64,7 @@ mod tests {
     #[test]
     fn a_panic_becomes_an_error_with_its_message() {
         assert_eq!(catch_panics(|| panic!("reported")), -libc::ENOTRECOVERABLE);
-        // SAFETY: a C string that this thread keeps.
+        // SAFETY: a C string that this thread stores.
         let text = unsafe { std::ffi::CStr::from_ptr(message()) }.to_string_lossy().into_owned();
         assert!(text.contains("reported"), "{text}");
         assert_eq!(catch_panics(|| Ok(7)), 7);

@@ -1,6 +1,6 @@
-//! The interface from C's side: the man page names every function, and a C program runs an echo
-//! server on each mechanism, with the static and with the shared library, as `make install-c`
-//! installs them and pkg-config finds them.
+//! Tests the interface from C: the man page names every function, and a C program runs an echo server
+//! on each mechanism, with the static and with the shared library, as `make install-c` installs them
+//! and pkg-config finds them.
 
 use std::{
     env, fs,
@@ -40,7 +40,7 @@ fn the_man_page_names_every_function_and_constant() {
     assert!(missing.is_empty(), "pollux_event(3) does not name {missing:?}");
 }
 
-/// Where cargo has put the libraries.
+/// The directory in which cargo has put the libraries.
 fn libraries() -> PathBuf {
     let test = env::current_exe().expect("this program");
     let deps = test.parent().expect("its directory");
@@ -65,7 +65,7 @@ fn an_echo_server_in_c_runs_on_each_mechanism() {
     let flags = |link: &[&str]| {
         let mut pkg_config = Command::new("pkg-config");
         pkg_config.env("PKG_CONFIG_PATH", prefix.join("lib/pkgconfig")).args(link).arg("pollux");
-        // What was installed for /opt/pollux lies below `root`.
+        // Files that were installed for /opt/pollux are below `root`.
         pkg_config.env("PKG_CONFIG_SYSROOT_DIR", &root);
         String::from_utf8(run(&mut pkg_config).stdout).expect("text")
     };
@@ -78,7 +78,8 @@ fn an_echo_server_in_c_runs_on_each_mechanism() {
         cc.args(["-std=c11", "-Wall", "-Wextra", "-Wpedantic", "-Wstrict-prototypes", "-Werror"]);
         cc.arg("-o").arg(&program).arg(here("tests/echo.c"));
         for flag in flags.split_whitespace() {
-            // A shared library lies beside the static one: name the one that is meant.
+            // A shared library is in the same directory as the static one, so the intended one is
+            // named.
             match flag {
                 "-lpollux" if kind == "static" => cc.arg("-l:libpollux.a"),
                 flag => cc.arg(flag),

@@ -1,7 +1,7 @@
-//! A timer and a waker: a loop that does something every 20 ms, and takes work that another thread
-//! hands it meanwhile: `cargo run --example timer_and_waker -- poll`.
+//! A timer and a waker: a loop that does some work every 20 ms, and takes work that another thread
+//! passes to it: `cargo run --example timer_and_waker -- poll`.
 //!
-//! A set has no timers of its own. The loop keeps its deadlines, and waits until the next: `wait`
+//! A set has no timers of its own. The loop stores its deadlines, and waits until the next one: `wait`
 //! takes the time, rounded up, so that it never spins.
 
 use pollux_event::{
@@ -17,7 +17,7 @@ use std::{
 const PERIOD: Duration = Duration::from_millis(20);
 const TICKS: u32 = 5;
 
-/// How often the timer ran out, and what the other thread sent.
+/// The number of timer expiries, and the work that the other thread sent.
 #[derive(Debug)]
 struct Outcome {
     ticks: u32,
@@ -36,7 +36,7 @@ impl Visitor for Loop<'_> {
         let other = thread::spawn(move || {
             for number in 0..3 {
                 thread::sleep(Duration::from_millis(15));
-                // First the work, then the waker: the loop looks after each wait.
+                // First the work, then the waker: the loop checks for work after each wait.
                 let _ = sender.send(number);
                 waker.wake();
             }
@@ -84,7 +84,7 @@ mod tests {
             let outcome = registry::with_mechanism(&spec.name, Loop(&spec.options())).unwrap();
             let outcome = outcome.unwrap();
             assert_eq!(outcome.received, [0, 1, 2], "{spec}");
-            // Where the other thread is late, because the machine is busy, the timer goes on.
+            // If the other thread is late because the machine is busy, the timer continues.
             let periods = started_at.elapsed().as_nanos() / PERIOD.as_nanos();
             let in_time = TICKS.into()..=periods;
             assert!(in_time.contains(&u128::from(outcome.ticks)), "{spec}: {outcome:?}, {periods}");

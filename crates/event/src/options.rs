@@ -14,7 +14,7 @@
 //! # Ok::<(), pollux_event::Error>(())
 //! ```
 //!
-//! Where the mechanism is chosen at run time, a [`MechanismSpec`] is its name and options as text.
+//! If the mechanism is chosen at run time, a [`MechanismSpec`] is its name and options as text.
 //! The two forms convert into each other:
 //!
 //! ```
@@ -110,7 +110,7 @@ fn written(own: &impl OwnOptions) -> BTreeMap<String, String> {
 pub struct MechanismSpec {
     /// The name in the registry.
     pub name: String,
-    /// The options after the colon. `BTreeMap`, so that a spec prints in one order.
+    /// The options after the colon. `BTreeMap`, so that a spec is always printed in the same order.
     pub own: BTreeMap<String, String>,
 }
 

@@ -9,7 +9,7 @@ use std::{os::fd::AsFd, time::Duration};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Runs `body` while no further descriptor is to be had.
+/// Runs `body` while no further descriptor is available.
 fn without_descriptors<T>(body: impl FnOnce() -> T) -> T {
     let limit = getrlimit(Resource::Nofile);
     let none_more = Rlimit { current: Some(0), maximum: limit.maximum };
@@ -37,8 +37,8 @@ fn open(spec: &MechanismSpec) -> Result<(), Error> {
     registry::with_mechanism(&spec.name, Open(spec)).expect("a name of the registry")
 }
 
-/// A set that cannot be opened takes no signal: it did for the life of the thread, and after some
-/// thirty attempts none was left.
+/// A set that cannot be opened claims no signal. Once the signal stayed claimed until the thread ended,
+/// and after about thirty attempts none was left.
 #[test]
 fn a_failed_open_takes_no_signal() {
     pollux_testkit::in_child(|| {
@@ -59,14 +59,14 @@ fn a_failed_open_takes_no_signal() {
     });
 }
 
-/// Whether events of it send signals (fcntl(2), F_GETFL).
+/// Whether its events send signals (fcntl(2), F_GETFL).
 fn sends_signals(pair: &Pair) -> bool {
     let flags = rustix::fs::fcntl_getfl(&pair.near).expect("F_GETFL");
     flags.bits() & libc::O_ASYNC as u32 != 0
 }
 
-/// What cannot be watched for room is not in the set, and must send nothing to it either; and when
-/// it can be, it is.
+/// A descriptor that cannot be watched for writability is not in the set, and must send no signals to
+/// it. When it can be watched, it is added.
 #[test]
 fn a_descriptor_that_cannot_be_watched_for_room_is_not_armed() {
     struct Add<'a>(&'a Pair);
@@ -81,7 +81,7 @@ fn a_descriptor_that_cannot_be_watched_for_room_is_not_armed() {
                 assert_eq!(error.raw_os_error(), Some(libc::EMFILE), "{error}");
                 assert!(!sends_signals(self.0), "armed, and in no set");
                 assert_eq!(set.len(), 0);
-                // Nor does it pass for one that needs no watching.
+                // The number is not mistaken for a descriptor that needs no watching.
                 let token = set.add(self.0.near.as_fd(), Interest::READ).expect("add");
                 set.modify(token, Interest::WRITE).expect_err("no epoll set is to be had");
                 token

@@ -24,7 +24,7 @@
 //!   again.
 //! - [`body::Decoder`] finds the end of a body.
 //! - [`path`] makes the path of the target safe. [`conditional`], [`range`] and [`accept_encoding`]
-//!   tell which representation, or which part of it, the client wants.
+//!   determine which representation, or which part of it, the client requests.
 //! - [`response::Head`] writes the response, with [`multipart`] for several ranges.
 //! - A client writes its request with a [`request::Writer`]. It reads the reply with a
 //!   [`reply::Reader`] if it forwards the reply, or with a [`reply::Decoder`] if it only measures

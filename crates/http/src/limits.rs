@@ -1,7 +1,7 @@
 //! Named limits of everything that a peer can make long.
 
-/// The maximum number of fields in one header or trailer section, whatever [`Limits::fields`] is:
-/// the length of the fixed array on the stack that receives them.
+/// The maximum number of fields in one header or trailer section, regardless of [`Limits::fields`]: the
+/// length of the fixed array on the stack that receives them.
 pub const MAX_FIELDS: usize = 100;
 
 /// The maximum size of each part of a message.

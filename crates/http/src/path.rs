@@ -106,7 +106,7 @@ impl<'p> SafePath<'p> {
 /// Whether nothing has to be decoded, resolved, dropped or rejected, and no segment is a dotfile.
 #[inline]
 fn is_plain(path: &[u8]) -> bool {
-    // After a slash, another slash or a dot needs resolving, too.
+    // After a slash, another slash or a dot must be resolved, too.
     let mut special = PATH_SPECIAL;
     path.first() == Some(&b'/')
         && path.iter().all(|&b| {

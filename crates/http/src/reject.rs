@@ -1,4 +1,4 @@
-//! Why a request is rejected.
+//! The reason why a request is rejected.
 
 use crate::Status;
 
@@ -11,7 +11,7 @@ use crate::Status;
 pub struct Reject {
     /// The status of the response.
     pub status: Status,
-    /// What was wrong, in a few words for a log or for the body of the response.
+    /// The fault, in a few words for a log or for the body of the response.
     pub reason: &'static str,
 }
 

@@ -133,7 +133,7 @@ pub(crate) fn decimal(digits: &[u8]) -> Option<u64> {
     })
 }
 
-/// Whether `bytes`, as far as they go, match `pattern`, in which `#` means a digit.
+/// Whether `bytes`, up to its end, matches `pattern`, in which `#` means a digit.
 #[inline]
 pub(crate) fn follows(pattern: &[u8], bytes: &[u8]) -> bool {
     pattern.iter().zip(bytes).all(|(&wanted, &got)| match wanted {

@@ -1,16 +1,16 @@
-//! Which revisions of the Mercure protocol a hub speaks.
+//! The revisions of the Mercure protocol that a hub supports.
 
 use std::str::FromStr;
 
-/// The revisions that are understood. They differ in the names of parameters, in what a matcher
-/// may be and in the form of a token, so that a request nearly always shows which one it uses.
+/// The supported revisions. They differ in the names of parameters, in the types of matchers and in the
+/// form of a token, so that a request nearly always shows which revision it uses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Dialect {
-    /// 0.x, which deployed clients speak: `topic` parameters, URI templates, the claim `mercure`.
+    /// 0.x, which deployed clients use: `topic` parameters, URI templates, the claim `mercure`.
     Zero,
     /// 1.0 (draft-dunglas-mercure-08): `match` parameters, URL patterns, `at+jwt` tokens.
     One,
-    /// Both, side by side.
+    /// Both at the same time.
     #[default]
     Both,
 }

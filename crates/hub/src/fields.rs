@@ -4,9 +4,9 @@ use crate::{limits, reject::Reject};
 use regex::Regex;
 use std::sync::LazyLock;
 
-/// Decodes the fields of a form or a query, in their order (URL Standard §5.1). Unlike a browser,
-/// it does not repair: a percent sign without two hexadecimal digits, and what is not UTF-8 when
-/// decoded, are errors, because a repaired topic is another topic.
+/// Decodes the fields of a form or a query, in their order (URL Standard §5.1). Unlike a browser, it
+/// repairs nothing: a percent sign without two hexadecimal digits, and a decoded text that is not
+/// UTF-8, are errors, because a repaired topic is another topic.
 ///
 /// # Errors
 /// 400 for malformed fields, 413 for more than [`limits::FIELDS`].

@@ -49,9 +49,9 @@ pub(crate) struct Connection {
     pub(crate) socket: OwnedFd,
     pub(crate) token: Token,
     pub(crate) state: ConnectionState,
-    /// When it began to connect, to think, or to close.
+    /// The start of connecting, of the think time, or of closing.
     pub(crate) since_ns: u64,
-    /// When its TLS handshake began.
+    /// The start of its TLS handshake.
     pub(crate) handshake_ns: u64,
     /// How many more requests may follow the present one.
     pub(crate) requests_left: u64,
@@ -106,7 +106,7 @@ impl Connection {
     /// once saves one wake-up per connection.
     ///
     /// # Errors
-    /// Why the connection cannot be used any more.
+    /// The reason why the connection cannot be used any longer.
     #[inline]
     pub(crate) fn send(
         &mut self,

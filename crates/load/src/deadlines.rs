@@ -1,12 +1,12 @@
-//! Which connections wait, in the order in which their time runs out.
+//! The waiting connections, in the order of their deadlines.
 
 use std::os::fd::RawFd;
 
 /// A doubly linked list over descriptor numbers.
 ///
-/// All entries of one list have the same time limit and are pushed in the order in which their
-/// time began, so the list is in order of deadline by itself: no heap, no allocation per entry,
-/// constant time for each operation.
+/// All entries of one list have the same time limit and are pushed in the order in which their time
+/// began, so the list is always in order of deadline: no heap, no allocation per entry, constant time
+/// for each operation.
 #[derive(Debug)]
 pub(crate) struct Deadlines {
     links: Vec<ListLink>,
@@ -19,9 +19,9 @@ struct ListLink {
     next: u32,
 }
 
-/// The list's own place, before the first and after the last; descriptor `fd` is at `fd + 1`.
+/// The list's own entry, before the first and after the last; descriptor `fd` is at `fd + 1`.
 const ENDS: u32 = 0;
-/// `previous` of a place that is not in the list.
+/// The value of `previous` in an entry that is not in the list.
 const ABSENT: u32 = u32::MAX;
 
 impl Default for Deadlines {
@@ -47,7 +47,7 @@ impl Deadlines {
         self.len += 1;
     }
 
-    /// Takes `fd` out; does nothing when it is not in the list.
+    /// Removes `fd`; does nothing if it is not in the list.
     #[inline]
     pub(crate) fn remove(&mut self, fd: RawFd) {
         let place = fd as usize + 1;
@@ -61,7 +61,7 @@ impl Deadlines {
         self.len -= 1;
     }
 
-    /// The entry whose time runs out first.
+    /// The entry with the earliest deadline.
     #[inline]
     pub(crate) fn first(&self) -> Option<RawFd> {
         match self.links[ENDS as usize].next {
@@ -70,7 +70,7 @@ impl Deadlines {
         }
     }
 
-    /// How many entries there are.
+    /// The number of entries.
     pub(crate) fn len(&self) -> usize {
         self.len
     }

@@ -1,21 +1,22 @@
 //! The requests that a closed loop did not send while it waited ("coordinated omission").
 //!
 //! Each connection of a closed loop waits for its reply before it sends again. While the server
-//! stalls, hardly anything is sent. One slow reply then stands for all the requests that
-//! independent users would have sent meanwhile, and the percentiles look good.
+//! stalls, hardly anything is sent. One slow reply then represents all the requests that independent
+//! users would have sent during the stall, and the percentiles look good.
 
 use hdrhistogram::Histogram;
 
-/// A reply that took so many times the median is a stall.
+/// A reply that took at least this multiple of the median is a stall.
 const STALL: f64 = 10.0;
 
-/// The share of missing requests above which the report mentions them: they would change the 99th
+/// The fraction of missing requests above which the report mentions them: they would change the 99th
 /// percentile.
 const REPORTED_SHARE: f64 = 0.01;
 
-/// How many more requests would have been sent had no connection waited longer than the median: for
-/// each reply above ten times the median, as many medians as fit into its time, less the one request
-/// that was sent. (What Gil Tene's correction adds, with the median for the expected interval.)
+/// The number of further requests that would have been sent if no connection had waited longer than the
+/// median. For each reply above ten times the median, it is the number of medians that fit into its
+/// time, less the one request that was sent. (Gil Tene's correction adds the same, with the expected
+/// interval instead of the median.)
 pub(crate) fn omitted(latency: &Histogram<u64>) -> u64 {
     if latency.is_empty() {
         return 0;
@@ -32,7 +33,7 @@ pub(crate) fn omitted(latency: &Histogram<u64>) -> u64 {
     missing.sum::<f64>() as u64
 }
 
-/// The note about it, if it is large.
+/// The note about the missing requests, if they are many.
 pub(crate) fn note(omitted: u64, latency: &Histogram<u64>) -> Option<String> {
     let all = omitted + latency.len();
     (omitted > 0 && omitted as f64 >= REPORTED_SHARE * all as f64).then(|| {
@@ -73,7 +74,7 @@ mod tests {
         assert_eq!(omitted(&steady), 0);
         assert_eq!(note(0, &steady), None);
         assert_eq!(omitted(&histogram(&[])), 0);
-        // One in a million changes no percentile that anybody looks at.
+        // One in a million changes no percentile of the report.
         let rare = histogram(&[(1_000_000, 1_000_000), (100_000_000, 1)]);
         assert_eq!(note(omitted(&rare), &rare), None);
     }

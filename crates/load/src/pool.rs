@@ -1,4 +1,4 @@
-//! A thread's connections: a table by descriptor number, and those that are free.
+//! A thread's connections: a table by descriptor number, and the queue of free connections.
 
 use crate::client::{Connection, ConnectionState};
 use pollux_event::Token;
@@ -8,9 +8,9 @@ use std::{collections::VecDeque, os::fd::RawFd};
 #[derive(Debug)]
 pub(crate) struct Pool {
     table: Vec<Option<Connection>>,
-    /// Free connections, the longest free first, so that all are used in turn. A connection that
-    /// was closed meanwhile is recognised by its stale token. Each push follows a pop or an
-    /// opening, so the queue is never longer than the most connections that were open at once.
+    /// Free connections, the longest free first, so that all are used in turn. A connection that was
+    /// closed in the meantime is recognised by its stale token. Each push follows a pop or an opening,
+    /// so the queue is never longer than the largest number of connections that were open at once.
     free: VecDeque<Token>,
     open: usize,
     limit: usize,

@@ -1,9 +1,9 @@
 //! Subscribers of a push server (server-sent events), and updates that are published by a schedule.
 //!
-//! Each thread holds a part of the subscribers, in one interest set, and looks at every event of every
-//! one: its content, its order, and when it came. One more thread publishes, at the instants of a
-//! [`schedule`](crate::schedule) that is drawn before the run. Latency runs from the scheduled instant of
-//! an update to each of its deliveries, so that nothing that keeps an update back is left out.
+//! Each thread holds a part of the subscribers, in one interest set, and checks every event of each
+//! subscriber: its content, its order, and its time. Another thread publishes, at the instants of a
+//! [`schedule`](crate::schedule) that is drawn before the run. Latency counts from the scheduled
+//! instant of an update to each of its deliveries, so that any delay of an update is included.
 
 mod config;
 mod order;
@@ -37,21 +37,21 @@ use std::{
 };
 use subscribers::SubscriberLoop;
 
-/// The most publications of a run: each is counted by itself, in every thread.
+/// The most publications of a run: each is counted separately, in every thread.
 pub const MAX_PUBLICATIONS: u64 = 1_000_000;
 
-/// From the moment when all subscribers are there to the schedule's start.
+/// The time from the moment when all streams are open to the schedule's start.
 const START_DELAY_NS: u64 = 50_000_000;
 
-/// How often it is looked whether all deliveries have come.
+/// The interval between two checks whether all deliveries have arrived.
 const LOOK: Duration = Duration::from_millis(1);
 
-/// An instant at which all streams are open and no update is on its way.
+/// An instant at which all streams are open and no update is pending.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Moment {
-    /// All subscribers are there, and nothing has been published.
+    /// All streams are open, and nothing has been published.
     Holding,
-    /// All deliveries have come.
+    /// All deliveries have arrived.
     Delivered,
 }
 
@@ -69,12 +69,13 @@ impl Moment {
 pub(crate) struct PushRun {
     pub(crate) plan: PushPlan,
     pub(crate) threads: Vec<SubscriberRecord>,
-    /// Of the process that published.
+    /// The record of the process that published.
     pub(crate) publisher: Option<PublisherRecord>,
 }
 
-/// Holds the subscribers, publishes the updates until the end or until `stop` is set, and reports. With a
-/// quiet time `observe` is called at the beginning of each; if deliveries are missing, only of the first.
+/// Holds the subscribers, publishes the updates until the end or until `stop` is set, and returns the
+/// report. With a quiet time, `observe` is called at the beginning of each quiet period; if deliveries
+/// are missing, only at the first.
 ///
 /// # Errors
 /// The configuration contradicts itself; a name does not resolve; the subscribers cannot be held.
@@ -92,8 +93,8 @@ pub fn run(
     Ok(PushReport::new(run, stop.load(Relaxed)))
 }
 
-/// Holds the subscribers of `plan`; with `publishes` also publishes. After the set-up, `start` is called
-/// for the schedule's first instant in the plan's time; `observe` is as in [`run`].
+/// Holds the subscribers of `plan`; with `publishes` also publishes. After the set-up, `start` is
+/// called to get the schedule's first instant in the plan's time; `observe` is as in [`run`].
 ///
 /// # Errors
 /// As [`run`], and those of `start`.
@@ -126,7 +127,7 @@ pub(crate) fn measure(
             let records = holders.into_iter().map(join).collect::<Result<Vec<_>>>()?;
             Ok((records, published))
         });
-        // The scope waits for its threads, so they must end.
+        // The scope waits for its threads, so they must be stopped.
         if outcome.is_err() {
             plan.progress.is_broken.store(true, Relaxed);
         }
@@ -136,7 +137,8 @@ pub(crate) fn measure(
     Ok(PushRun { plan, threads: records, publisher })
 }
 
-/// Waits until all deliveries have come; whether they have. Threads that miss some end by themselves.
+/// Waits until all deliveries have arrived; returns whether they have. Threads with missing deliveries
+/// end by themselves.
 fn is_delivered(plan: &PushPlan, holders: &[Holder<'_>]) -> bool {
     loop {
         if plan.progress.complete_threads.load(Relaxed) == holders.len() {
@@ -149,7 +151,8 @@ fn is_delivered(plan: &PushPlan, holders: &[Holder<'_>]) -> bool {
     }
 }
 
-/// As many threads as were asked for, or as the descriptors of their file tables need.
+/// The number of threads: as many as were requested, or as the descriptors of their file tables
+/// require.
 fn thread_count(plan: &PushPlan) -> Result<usize> {
     let subscribers = plan.config.subscribers;
     let limit = usize::try_from(raise_descriptors()?).unwrap_or(usize::MAX);
@@ -202,7 +205,8 @@ fn join(holder: Holder<'_>) -> Result<SubscriberRecord> {
 /// Waits until every subscriber has its stream.
 ///
 /// # Errors
-/// No further one for [`SETUP_PATIENCE`], with the last reason; interrupted.
+/// No further stream was opened for [`SETUP_PATIENCE`], with the last reason; or the run was
+/// interrupted.
 fn wait_until_held(
     plan: &PushPlan,
     holders: &[Holder<'_>],

@@ -20,10 +20,11 @@ use std::{
     time::Duration,
 };
 
-/// From the moment when all threads are ready to the schedule's start.
+/// The time from the moment when all threads are ready to the schedule's start.
 const START_DELAY_NS: u64 = 2_000_000;
 
-/// Sends load to the server as `config` says, until the end or until `stop` is set, and reports.
+/// Sends load to the server according to `config`, until the end or until `stop` is set, and returns
+/// the report.
 ///
 /// # Errors
 /// The configuration contradicts itself; a name does not resolve; connections could not be opened
@@ -49,7 +50,6 @@ pub(crate) type IdleGauge = Box<dyn Fn() -> IdleReport + Send>;
 ///
 /// # Errors
 /// As [`run`], and those of `start`.
-/// As [`run`], and `start`'s.
 pub(crate) fn measure(
     config: &Config,
     stop: &AtomicBool,
@@ -99,8 +99,8 @@ pub(crate) fn measure(
     };
     let start = |gauges: &Arc<[Gauges]>| start(&plan, gauges, gauge);
     let threads = run_threads(config, &plan, stop, start, &mut progress)?;
-    // With a real-time priority the generator goes before a server on the same CPU, but only while
-    // it sends: evaluating the measurements must not delay the server's last answers, or a reader
+    // With a real-time priority the generator runs before a server on the same CPU. It may do so only
+    // while it sends: evaluating the measurements must not delay the server's last answers, or a reader
     // of its counters.
     if let Err(error) = sys::leave_real_time() {
         tracing::debug!(%error, "the report has the load's priority");
@@ -252,12 +252,11 @@ fn set_up_thread<'a>(
 ///
 /// # Errors
 /// The signal handlers cannot be installed.
-/// The signals cannot be caught.
 pub fn stop_on_signals() -> Result<Arc<AtomicBool>> {
     use signal_hook::consts::{SIGINT, SIGTERM};
     let stop = Arc::new(AtomicBool::new(false));
-    // A flag of its own: `stop` is also set when another rank is lost, and then the first signal
-    // comes from the launcher. It must not keep this process from reporting.
+    // A separate flag: `stop` is also set when another rank is lost, and then the first signal comes
+    // from the launcher. It must not prevent this process from reporting.
     let interrupted = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {
         // In this order, so that the first signal finds the flag unset.
@@ -269,8 +268,8 @@ pub fn stop_on_signals() -> Result<Arc<AtomicBool>> {
     Ok(stop)
 }
 
-/// Holds idle connections until `duration` is over or `stop` is set, and calls `on_held` once, when
-/// all are open. The report says whether all were held to the end.
+/// Holds idle connections until `duration` is over or `stop` is set, and calls `on_held` once, when all
+/// are open. The report contains whether all were held to the end.
 ///
 /// # Errors
 /// As [`IdlePool::start`], [`IdlePool::wait_until_held`] and [`IdlePool::check`].

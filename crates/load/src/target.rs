@@ -16,7 +16,7 @@ pub struct Url {
     pub authority: String,
     /// Host without brackets, for the resolver.
     pub host: String,
-    /// Port; when none is given 80, or 443 of `https`.
+    /// The port; if none is given 80, or 443 for `https`.
     pub port: u16,
     /// Path and query, at least `/`: the request target.
     pub path: String,
@@ -49,7 +49,7 @@ impl FromStr for Url {
         let (host, port) = split_port(authority).map_err(|error| anyhow!("{text}: {error:#}"))?;
         let path = path.split('#').next().unwrap_or_default();
         let path = if path.starts_with('/') { path.to_owned() } else { format!("/{path}") };
-        // A URL that cannot be requested is an error here, which names it.
+        // A URL that cannot be requested is an error here, because this error names it.
         match Writer::new(&mut ByteCounter::default(), b"GET", path.as_bytes()) {
             Ok(head) => head.leave_open(),
             Err(error) => bail!("{text}: {error}"),
@@ -66,13 +66,13 @@ impl fmt::Display for Url {
 }
 
 impl Url {
-    /// Scheme and authority: all before the path.
+    /// Scheme and authority: the part before the path.
     pub fn origin(&self) -> String {
         let scheme = if self.is_tls { "https" } else { "http" };
         format!("{scheme}://{}", self.authority)
     }
 
-    /// Whether one run may use both.
+    /// Whether one run may use both URLs.
     pub fn has_origin_of(&self, other: &Self) -> bool {
         (self.is_tls, &self.authority) == (other.is_tls, &other.authority)
     }
@@ -101,7 +101,7 @@ fn split_port(authority: &str) -> Result<(String, Option<u16>)> {
     let port = match port {
         None | Some("") => None,
         Some(port) => Some(
-            // Digits only: parse() would take a sign, too.
+            // Digits only: parse() would also accept a sign.
             port.parse()
                 .ok()
                 .filter(|&number| number > 0 && port.bytes().all(|byte| byte.is_ascii_digit()))
@@ -114,14 +114,14 @@ fn split_port(authority: &str) -> Result<(String, Option<u16>)> {
 /// Checks that `authority` is `HOST:PORT`, as `pollux idle` takes it.
 ///
 /// # Errors
-/// Neither that nor a URL.
+/// The text is neither that nor a URL.
 pub fn check_authority(authority: &str) -> Result<()> {
     let (_, port) = split_port(authority).map_err(|error| anyhow!("{authority}: {error:#}"))?;
     ensure!(port.is_some(), "{authority}: expected HOST:PORT, or a URL");
     Ok(())
 }
 
-/// The address of `host`. Where a name has several (`localhost` has two families), the first
+/// The address of `host`. If a name has several addresses (`localhost` has two families), the first
 /// that accepts a connection, or the first when none does.
 ///
 /// # Errors
@@ -144,7 +144,7 @@ pub fn resolve(host: &str, port: u16) -> Result<SocketAddr> {
 #[derive(Clone, Debug)]
 pub struct Targets {
     urls: Vec<Url>,
-    /// The sums of the weights so far, in order; empty when none is drawn.
+    /// The cumulative sums of the weights, in order; empty if none is drawn.
     cumulative: Vec<f64>,
 }
 
@@ -177,10 +177,10 @@ impl Targets {
         Ok(Self { urls: urls.into_iter().map(|(url, _)| url).collect(), cumulative })
     }
 
-    /// All of `urls`, one after the other in their order, and again from the first.
+    /// All of `urls`, requested one after the other in their order, and again from the first.
     ///
     /// # Errors
-    /// As [`Targets::new`], and when they have different weights, which would mean nothing.
+    /// As [`Targets::new`], and when they have different weights, which would have no meaning.
     pub fn in_turn(urls: Vec<(Url, f64)>) -> Result<Self> {
         let mut weights = urls.iter().map(|(_, weight)| weight);
         let first = weights.next();
@@ -192,10 +192,10 @@ impl Targets {
     }
 
     /// Reads a URL file: a line is a URL or a path of `base`'s server, then an optional weight;
-    /// empty lines and lines that begin with `#` are left out.
+    /// empty lines and lines that begin with `#` are ignored.
     ///
     /// # Errors
-    /// Names the line.
+    /// The error names the line.
     pub fn parse_file(text: &str, base: Option<&Url>) -> Result<Vec<(Url, f64)>> {
         let mut urls = Vec::new();
         for (index, line) in text.lines().enumerate() {
@@ -224,12 +224,12 @@ impl Targets {
         &self.urls
     }
 
-    /// Which URL arrival `index` requests: by weight, decided by the seed and the arrival's number
-    /// alone, so that threads and clients need not agree; or in turn.
+    /// The index of the URL that arrival `index` requests: by weight, decided by the seed and the
+    /// arrival's number alone, so that threads and clients need no communication; or in turn.
     #[inline]
     pub fn choose(&self, seed: u64, index: u64) -> usize {
         let Some(&total) = self.cumulative.last() else {
-            // Mostly there is one, and a division a request is saved.
+            // Usually there is one URL, and the request needs no division.
             let urls = self.urls.len() as u64;
             return if urls == 1 { 0 } else { (index % urls) as usize };
         };
@@ -251,12 +251,12 @@ fn mix(mut bits: u64) -> u64 {
     bits ^ (bits >> 31)
 }
 
-/// How requests are written.
+/// The form of requests.
 #[derive(Clone, Debug)]
 pub struct RequestOptions {
     /// The method, such as `GET`.
     pub method: String,
-    /// Fields beside the generator's own; one of the same name replaces that.
+    /// Fields in addition to the generator's own; a field of the same name replaces the generator's.
     pub headers: Vec<(String, String)>,
     /// The content; Content-Length is added when it is not empty or the method is POST, PUT or
     /// PATCH.
@@ -273,8 +273,8 @@ impl RequestOptions {
     /// Checks that requests can be written.
     ///
     /// # Errors
-    /// A method or field name that is no token, a field value with a control character, a framing
-    /// field of one's own (RFC 9110 §5.5, §5.6.2); CONNECT.
+    /// A method or field name that is no token, a field value with a control character, a framing field
+    /// (RFC 9110 §5.5, §5.6.2), which the generator writes itself; CONNECT.
     pub fn check(&self) -> Result<()> {
         ensure!(self.method != "CONNECT", "--method CONNECT makes a tunnel, not a request");
         let mut scratch = Vec::new();
@@ -376,7 +376,7 @@ mod tests {
             ("http://h/ü", "percent-encoded"),
             ("http://h/<", "percent-encoded"),
         ] {
-            // The outermost message alone: the command line shows no more.
+            // Only the outermost message: the command line shows no more.
             let error = text.parse::<Url>().unwrap_err().to_string();
             assert!(error.contains(part), "{text}: {error}");
         }
@@ -425,7 +425,7 @@ mod tests {
         for index in 0..40_000 {
             counts[targets.choose(9, index)] += 1;
         }
-        // 30,000 expected, standard deviation 87.
+        // 30,000 are expected, standard deviation 87.
         assert!((29_600..30_400).contains(&counts[0]), "{counts:?}");
         let again: Vec<_> = (0..100).map(|index| targets.choose(9, index)).collect();
         let other: Vec<_> = (0..100).map(|index| targets.choose(10, index)).collect();

@@ -10,7 +10,7 @@ use std::{
 
 pub use libc::epoll_event as EpollEvent;
 
-/// What epoll_ctl(2) does.
+/// The operation of epoll_ctl(2).
 #[derive(Clone, Copy, Debug)]
 #[repr(i32)]
 pub enum EpollOp {
@@ -71,11 +71,11 @@ pub fn epoll_pwait2(
 ) -> io::Result<usize> {
     events.clear();
     let room = events.capacity().min(i32::MAX as usize) as i32;
-    // The kernel's own 64-bit timespec: libc's is 32-bit on some architectures.
+    // The kernel's own 64-bit timespec, because libc's is 32-bit on some architectures.
     let timeout: [i64; 2] =
         [timeout.as_secs().min(i64::MAX as u64) as i64, i64::from(timeout.subsec_nanos())];
     // SAFETY: the kernel reads the timespec and writes at most `room` events into the vector's own
-    // allocation. The system call itself, since glibc has its wrapper only since 2.35.
+    // allocation. The system call is made directly, because glibc has its wrapper only since 2.35.
     let returned = count(Call::EpollPwait2, || unsafe {
         libc::syscall(
             libc::SYS_epoll_pwait2,

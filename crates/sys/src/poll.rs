@@ -29,7 +29,7 @@ impl FdSet {
         self.0[word] |= bit;
     }
 
-    /// Takes `fd` out.
+    /// Removes `fd`.
     ///
     /// # Panics
     /// When `fd` is negative or not below [`FD_SETSIZE`].
@@ -49,13 +49,13 @@ impl FdSet {
         self.0[word] & bit != 0
     }
 
-    /// The bits of the descriptors `index * FD_SET_WORD_BITS` and up.
+    /// The bits of the descriptors from `index * FD_SET_WORD_BITS` on.
     #[inline]
     pub fn word(&self, index: usize) -> usize {
         self.0[index]
     }
 
-    /// Makes the first `words` words those of `other`.
+    /// Copies the first `words` words of `other`.
     #[inline]
     pub fn copy_words(&mut self, other: &Self, words: usize) {
         self.0[..words].copy_from_slice(&other.0[..words]);
@@ -68,7 +68,8 @@ impl FdSet {
     }
 }
 
-/// A time as the kernel takes it, to the nanosecond; beyond its seconds it is as good as for ever.
+/// A time in the kernel's form, in nanoseconds; a time too large for its seconds becomes the maximum,
+/// practically for ever.
 #[inline]
 pub(super) fn timespec(time: Duration) -> libc::timespec {
     libc::timespec {
@@ -77,7 +78,7 @@ pub(super) fn timespec(time: Duration) -> libc::timespec {
     }
 }
 
-/// ppoll(2) without a signal mask: how many of `fds` have `revents`. `None` waits for ever.
+/// ppoll(2) without a signal mask. Returns how many of `fds` have `revents`. `None` waits for ever.
 #[inline]
 pub fn ppoll(fds: &mut [PollFd], timeout: Option<Duration>) -> io::Result<usize> {
     let time = timeout.map(timespec);
@@ -90,7 +91,7 @@ pub fn ppoll(fds: &mut [PollFd], timeout: Option<Duration>) -> io::Result<usize>
     Ok(ready as usize)
 }
 
-/// As [`ppoll`]; [`wake`](crate::wake) ends the wait, as an error of the kind Interrupted.
+/// As [`ppoll`]; [`wake`](crate::wake) ends the wait with an error of the kind Interrupted.
 pub fn ppoll_wakeable(
     fds: &mut [PollFd],
     timeout: Option<Duration>,
@@ -105,8 +106,8 @@ pub fn ppoll_wakeable(
     Ok(ready as usize)
 }
 
-/// pselect(2) without a signal mask over the descriptors below `limit`: how many bits are left in
-/// both sets together. `None` waits for ever.
+/// pselect(2) without a signal mask over the descriptors below `limit`. Returns how many bits are set
+/// in both sets together. `None` waits for ever.
 ///
 /// # Panics
 /// When `limit` is above [`FD_SETSIZE`].
@@ -120,9 +121,9 @@ pub fn pselect(
     assert!(limit <= FD_SETSIZE, "select(2) holds descriptors below {FD_SETSIZE} only");
     let time = timeout.map(timespec);
     let time = time.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
-    // SAFETY: `FdSet` has the layout of `fd_set`, an array of `unsigned long` in which bit
-    // fd % bits of word fd / bits is fd; the kernel touches only the words below `limit`, which
-    // is within; `time` lives through the call; null sets and masks are allowed.
+    // SAFETY: `FdSet` has the layout of `fd_set`, an array of `unsigned long` in which descriptor fd is
+    // bit fd % bits of word fd / bits; the kernel accesses only the words below `limit`, which is
+    // within; `time` lives through the call; null sets and masks are allowed.
     let ready = count(Call::Select, || unsafe {
         check(libc::pselect(
             limit as libc::c_int,

@@ -1,4 +1,4 @@
-//! Memory that a process shares with the children that it forks.
+//! Memory that a process shares with its forked children.
 
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 use std::{
@@ -9,8 +9,8 @@ use std::{
     sync::atomic::AtomicU64,
 };
 
-/// Words of memory that stay the same ones in children (mmap(2), MAP_SHARED): all 0 at first, and
-/// given memory only when they are first written to.
+/// Words of memory that are shared with children (mmap(2), MAP_SHARED). All are 0 at first; the kernel
+/// allocates memory only for pages that have been written to.
 #[derive(Debug)]
 pub struct SharedWords {
     start: NonNull<AtomicU64>,
@@ -23,15 +23,15 @@ unsafe impl Send for SharedWords {}
 unsafe impl Sync for SharedWords {}
 
 impl SharedWords {
-    /// `len` words.
+    /// Maps `len` words.
     ///
     /// # Errors
-    /// What mmap(2) says; of no words at all that is EINVAL.
+    /// The errors of mmap(2); EINVAL if `len` is 0.
     pub fn new(len: usize) -> io::Result<Self> {
         let bytes = len.checked_mul(size_of::<AtomicU64>()).ok_or(io::ErrorKind::OutOfMemory)?;
         let readable_and_writable = ProtFlags::READ | ProtFlags::WRITE;
         let flags = MapFlags::SHARED | MapFlags::NORESERVE;
-        // SAFETY: a new mapping at an address of the kernel's choice, backed by no file.
+        // SAFETY: a new mapping at an address that the kernel chooses, backed by no file.
         let start =
             unsafe { mmap_anonymous(ptr::null_mut(), bytes, readable_and_writable, flags) }?;
         let start = NonNull::new(start.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
@@ -44,15 +44,15 @@ impl Deref for SharedWords {
 
     #[inline]
     fn deref(&self) -> &[AtomicU64] {
-        // SAFETY: the mapping has so many words, aligned to a page, zeroed by the kernel, and lives
-        // as long as `self`; all other users of it, also in other processes, use atomics.
+        // SAFETY: the mapping has `len` words, aligned to a page, zeroed by the kernel, and lives as
+        // long as `self`; all other users of it, also in other processes, use atomics.
         unsafe { slice::from_raw_parts(self.start.as_ptr(), self.len) }
     }
 }
 
 impl Drop for SharedWords {
     fn drop(&mut self) {
-        // SAFETY: the mapping is ours, and nothing that borrows from it is left.
+        // SAFETY: the mapping is ours, and nothing borrows from it any more.
         let _ = unsafe { munmap(self.start.as_ptr().cast(), self.len * size_of::<AtomicU64>()) };
     }
 }

@@ -1,8 +1,8 @@
 //! The traffic secrets of a handshake, from rustls' key log.
 //!
-//! [`rustls::KeyLog`] belongs to a configuration, which all threads share, but it is called inside
-//! `process_tls_records`, on the thread that drives the handshake. So the secrets of the handshake that
-//! is being driven go through a thread's variable.
+//! A [`rustls::KeyLog`] belongs to a configuration, which all threads share, but it is called inside
+//! `process_tls_records`, on the thread that drives the handshake. So the secrets of the current
+//! handshake are passed through a thread-local variable.
 
 use crate::keys::Secret;
 use rustls::{KeyLog, KeyLogFile};
@@ -20,7 +20,7 @@ thread_local! {
         const { RefCell::new(TrafficSecrets { client: None, server: None }) };
 }
 
-/// Takes what the last call of `process_tls_records` on this thread told.
+/// Takes the secrets that the last call of `process_tls_records` on this thread reported.
 pub(crate) fn take() -> TrafficSecrets {
     CAPTURED.with_borrow_mut(std::mem::take)
 }
@@ -28,7 +28,7 @@ pub(crate) fn take() -> TrafficSecrets {
 /// The key log of each configuration of this crate.
 #[derive(Debug)]
 pub(crate) struct Capture {
-    /// Writes to the file that SSLKEYLOGFILE names as well.
+    /// Also writes to the file that SSLKEYLOGFILE names.
     pub(crate) file: Option<KeyLogFile>,
 }
 

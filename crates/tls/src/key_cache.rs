@@ -52,7 +52,7 @@ impl KeyCache {
         entry.keys.as_mut().expect("an entry with an ID has keys")
     }
 
-    /// Forgets the keys of a session that ends.
+    /// Removes the keys of a session that ends.
     pub fn forget(&mut self, number: usize, session: &Session) {
         let slot = number & (self.entries.len() - 1);
         let entry = &mut self.entries[slot];
@@ -65,7 +65,7 @@ impl KeyCache {
         }
     }
 
-    /// How often keys had to be derived.
+    /// The number of derivations of keys.
     pub fn derivations(&self) -> u64 {
         self.derivations
     }

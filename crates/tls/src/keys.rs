@@ -1,4 +1,4 @@
-//! Keys ready for use, derived from what a [`Session`](crate::Session) stores.
+//! Keys ready for use, derived from the secrets of a [`Session`](crate::Session).
 
 #[cfg(test)]
 mod vectors;
@@ -15,7 +15,7 @@ pub(crate) const SECRET_MAX: usize = 48;
 /// The longest key of an AEAD.
 pub(crate) const KEY_MAX: usize = 32;
 
-/// A secret of one direction; the suite says how many of its bytes count. Zeroed when dropped.
+/// A secret of one direction; the suite determines how many of its bytes are used. Zeroed when dropped.
 pub(crate) struct Secret(pub(crate) [u8; SECRET_MAX]);
 
 impl Secret {
@@ -25,7 +25,7 @@ impl Secret {
         Self(secret)
     }
 
-    /// Replaces a traffic secret by the one that follows (RFC 8446 §7.2).
+    /// Replaces a traffic secret by the next one (RFC 8446 §7.2).
     pub(crate) fn update(&mut self, suite: Suite) {
         let len = suite.secret_len();
         let prk = Prk::new_less_safe(suite.hkdf(), &self.0[..len]);
@@ -42,14 +42,14 @@ impl Drop for Secret {
     }
 }
 
-/// Both directions of a connection, expanded: some 1.1 KB. Only connections that are busy have them.
+/// The expanded keys of both directions of a connection: about 1.1 KB. Only busy connections have them.
 pub struct Keys {
     pub(crate) receive: DirectionKeys,
     pub(crate) send: DirectionKeys,
 }
 
 impl Keys {
-    /// Keys of no connection, to be written over those of one that has ended.
+    /// Keys of no connection, with which those of a closed connection are overwritten.
     pub(crate) fn blank(suite: Suite) -> Self {
         Self { receive: DirectionKeys::blank(suite), send: DirectionKeys::blank(suite) }
     }
@@ -64,7 +64,7 @@ pub(crate) struct DirectionKeys {
 }
 
 impl DirectionKeys {
-    /// Keys of no connection: to seal a record with them panics.
+    /// Keys of no connection: sealing a record with them panics.
     pub(crate) fn blank(suite: Suite) -> Self {
         let key = UnboundKey::new(suite.aead(), &[0; KEY_MAX][..suite.aead().key_len()]);
         let key = key.expect("the suite's own key length");
@@ -92,8 +92,8 @@ impl DirectionKeys {
     /// The nonce for sealing a record.
     ///
     /// # Panics
-    /// If a sequence number comes a second time: two records under one nonce reveal both, and let
-    /// anybody forge more. Checked in release builds.
+    /// If a sequence number is used a second time: two records under one nonce reveal both, and let
+    /// anyone forge more. Checked in release builds.
     pub(crate) fn nonce_for_sealing(&mut self, sequence: u64) -> [u8; aead::NONCE_LEN] {
         assert!(sequence >= self.next_sequence, "a TLS nonce would be used twice");
         self.next_sequence = sequence + 1;
@@ -110,7 +110,7 @@ impl DirectionKeys {
 
 impl Drop for DirectionKeys {
     fn drop(&mut self) {
-        // ring has no way to zero the key; `KeyCache::forget` writes another over it.
+        // ring cannot zero the key; `KeyCache::forget` overwrites it with another.
         self.iv.zeroize();
     }
 }
@@ -138,7 +138,7 @@ pub(crate) fn raw_key_and_iv(
     }
 }
 
-/// HKDF-Expand-Label with an empty context (RFC 8446 §7.1). `label` has its "tls13 " already.
+/// HKDF-Expand-Label with an empty context (RFC 8446 §7.1). `label` already contains "tls13 ".
 fn expand_label(prk: &Prk, label: &[u8], out: &mut [u8]) {
     struct Length(usize);
     impl KeyType for Length {

@@ -8,8 +8,8 @@ pub const PLAINTEXT_MAX: usize = 1 << 14;
 pub(crate) const EXPANSION_MAX_TLS13: usize = 256;
 /// The most bytes that TLS 1.2 may add to a plaintext (RFC 5246 §6.2.3).
 pub(crate) const EXPANSION_MAX_TLS12: usize = 2048;
-/// The longest record that is received after a handshake, with its header. That of TLS 1.2 is shorter, see
-/// [`OVERHEAD_MAX`].
+/// The longest record that is received after a handshake, with its header. The longest record of TLS
+/// 1.2 is shorter, see [`OVERHEAD_MAX`].
 pub const RECORD_MAX: usize = HEADER_LEN + PLAINTEXT_MAX + EXPANSION_MAX_TLS13;
 /// The most bytes that this crate adds when it seals a plaintext: header, explicit nonce or inner type,
 /// and tag.

@@ -1,4 +1,4 @@
-//! The secrets of a session as it stores them.
+//! The stored form of a session's secrets.
 
 use crate::{
     Suite,
@@ -6,10 +6,10 @@ use crate::{
 };
 use zeroize::Zeroize;
 
-/// How many bytes of a secret every session stores: all of a suite with SHA-256.
+/// The bytes of a secret that every session stores: all of a suite with SHA-256.
 const COMMON_LEN: usize = 32;
 
-/// Which way the records go that a secret protects.
+/// The direction of the records that a secret protects.
 #[derive(Clone, Copy)]
 pub(crate) enum Flow {
     Receive,
@@ -18,10 +18,11 @@ pub(crate) enum Flow {
 
 /// The secrets of both directions. Zeroed when dropped; zeros are valid, and mean none.
 ///
-/// Nearly all connections use a suite whose secrets have 32 bytes, because the server prefers them and every
-/// client must know one (RFC 8446 §9.1). Only the others have the rest, in a box. Without this division each
-/// session would store 24 bytes more. The box is on the heap, so core dumps may contain it. It holds 16 of the
-/// 48 bytes of a SHA-384 secret, which leaves 256 bits unknown, or in TLS 1.2 the IV, which is no secret.
+/// Nearly all connections use a suite whose secrets have 32 bytes, because the server prefers these
+/// suites and every client must support one (RFC 8446 §9.1). Only the other connections store the
+/// remaining bytes, in a box. Without this division each session would store 24 bytes more. The box is
+/// on the heap, so core dumps may contain it. It contains 16 of the 48 bytes of a SHA-384 secret, so
+/// 256 bits stay unknown; with TLS 1.2 it contains the IV, which is not secret.
 pub(crate) struct StoredSecrets {
     common: [[u8; COMMON_LEN]; 2],
     rest: Option<Box<Rest>>,
@@ -35,7 +36,7 @@ impl StoredSecrets {
         Self { common: [[0; COMMON_LEN]; 2], rest: None }
     }
 
-    /// The secret of one direction, copied.
+    /// A copy of the secret of one direction.
     pub(crate) fn get(&self, flow: Flow) -> Secret {
         let mut secret = Secret([0; SECRET_MAX]);
         let (common, rest) = secret.0.split_at_mut(COMMON_LEN);

@@ -1,4 +1,4 @@
-//! The cipher suites that the record layer knows, and what distinguishes them.
+//! The cipher suites that the record layer supports, and the differences between them.
 
 use ring::{aead, hkdf};
 use rustls::{CipherSuite, ConnectionTrafficSecrets, ProtocolVersion};
@@ -21,12 +21,12 @@ pub enum Suite {
     Tls12ChaCha20,
 }
 
-/// How many records one key may seal before it is replaced. AES-GCM's bound is 2^24.5 full records
-/// (RFC 8446 §5.5); half of rustls' 2^24 leaves time for a peer that is slow to read.
+/// The maximum number of records that one key may seal before it is replaced. AES-GCM's bound is 2^24.5
+/// full records (RFC 8446 §5.5); half of rustls' 2^24 leaves time for a peer that reads slowly.
 const AES_GCM_RECORDS_MAX: u32 = 1 << 23;
 
 impl Suite {
-    /// All of them, in the order of their numbers.
+    /// All suites, in the order of their numbers.
     pub const ALL: [Self; 6] = [
         Self::Tls13Aes128Gcm,
         Self::Tls13Aes256Gcm,
@@ -36,7 +36,7 @@ impl Suite {
         Self::Tls12ChaCha20,
     ];
 
-    /// The suite of a TLS 1.3 connection; `None` if the record layer does not know it.
+    /// The suite of a TLS 1.3 connection; `None` if the record layer does not support it.
     pub fn tls13(suite: CipherSuite) -> Option<Self> {
         Some(match suite {
             CipherSuite::TLS13_AES_128_GCM_SHA256 => Self::Tls13Aes128Gcm,
@@ -102,8 +102,9 @@ impl Suite {
         }
     }
 
-    /// How many records one key seals at most. ChaCha20-Poly1305 has no such bound before the sequence
-    /// number ends (RFC 8446 §5.5), which with us has 32 bits: 32 TiB of full records.
+    /// The maximum number of records that one key seals. ChaCha20-Poly1305 has no such bound below the
+    /// largest sequence number (RFC 8446 §5.5), which has 32 bits in this crate: 32 TiB of full
+    /// records.
     pub(crate) const fn records_max(self) -> u32 {
         match self {
             Self::Tls13ChaCha20 | Self::Tls12ChaCha20 => 1 << 31,

@@ -1,4 +1,4 @@
-//! Certificates from files: chosen by name, read again when the files change.
+//! Tests of certificates from files: chosen by name, read again when the files change.
 
 use pollux_tls::{
     ACME_TLS_ALPN, CertificateFiles, CertificateSource, Certificates, ClientSettings, Handshake,
@@ -36,12 +36,12 @@ fn client(alpn: &[&[u8]]) -> Arc<ClientConfig> {
     ClientSettings::trusting_anybody(alpn).build().unwrap()
 }
 
-/// The certificate that a client is shown who asks for this name.
+/// The certificate that a client gets when it requests this name.
 fn shown(server: &Arc<ServerConfig>, name: &str) -> CertificateDer<'static> {
     shown_by(server, name, &[]).unwrap()
 }
 
-/// Likewise, to a client that offers these protocols; `None` where the handshake fails.
+/// The same for a client that offers these protocols; `None` if the handshake fails.
 fn shown_by(
     server: &Arc<ServerConfig>,
     name: &str,
@@ -77,7 +77,7 @@ fn a_certificate_is_chosen_by_name() {
         ("WWW.a.Example", &a_der),
         ("b.example", &b_der),
         ("x.b.example", &b_der),
-        // "*" is one label.
+        // "*" matches one label.
         ("x.y.b.example", &a_der),
         ("unknown.example", &a_der),
         ("192.0.2.1", &a_der),
@@ -194,7 +194,7 @@ fn a_challenge_is_answered_to_its_protocol_alone() {
     // There is no challenge for this name, and none for an address.
     assert_eq!(shown("b.example", &[ACME_TLS_ALPN]), None);
     assert_eq!(shown("192.0.2.1", &[ACME_TLS_ALPN]), None);
-    // RFC 8737 §3: an authority offers nothing else.
+    // RFC 8737 §3: an authority offers no other protocol.
     assert_eq!(shown("a.example", &[ACME_TLS_ALPN, b"http/1.1"]).unwrap(), a_der);
     assert_eq!(shown("a.example", &[b"http/1.1"]).unwrap(), a_der);
     assert_eq!(shown("a.example", &[]).unwrap(), a_der);

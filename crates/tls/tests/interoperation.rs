@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use std::io::Write as _;
 use support::{Peer, SUITES, configs, shake_hands};
 
-/// Our end of a connection: opens what comes, in whatever pieces it comes.
+/// Our end of a connection: opens the received records, in any pieces.
 struct Ours {
     session: Session,
     keys: Keys,
@@ -50,7 +50,7 @@ impl Ours {
         sent
     }
 
-    /// As if it had been idle, and its keys thrown away.
+    /// Acts as if it had been idle, and its keys had been discarded.
     fn park(&mut self) {
         self.session.rest();
         self.keys = self.session.derive_keys();
@@ -111,7 +111,7 @@ fn a_request_may_come_with_the_end_of_the_handshake() {
         let (server, client) = configs(suite);
         let mut peer = Peer::new(client);
         let mut handshake = pollux_tls::Handshake::server(server).unwrap();
-        // It is buffered until the client may send.
+        // rustls buffers it until the client may send.
         peer.0.writer().write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
         let mut is_complete = false;
         for _ in 0..4 {

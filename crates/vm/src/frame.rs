@@ -1,4 +1,4 @@
-//! What the guest's init sends on its virtio port: frames of a kind, a length and a payload.
+//! The output of the guest's init on its virtio port: frames of a kind, a length and a payload.
 //! `guest/init.h` is the other side.
 
 use anyhow::bail;
@@ -10,19 +10,19 @@ const HEADER: usize = 5;
 /// One message from the guest.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Frame {
-    /// The guest is set up and starts the command; its kernel's release.
+    /// The guest is set up and starts the command; the text is its kernel's release.
     Ready(String),
     /// Bytes of the command's standard output.
     Stdout(Vec<u8>),
     /// Bytes of the command's standard error.
     Stderr(Vec<u8>),
-    /// The command ended, everything is written back; its status as a shell gives it.
+    /// The command ended, and all its data is written back; the number is its status, as in a shell.
     Exit(i32),
-    /// The guest could not be set up, and why.
+    /// The guest could not be set up; the text is the reason.
     Fatal(String),
 }
 
-/// Puts frames together again from pieces of any size.
+/// Reassembles frames from pieces of any size.
 #[derive(Default)]
 pub(crate) struct Decoder {
     bytes: Vec<u8>,
@@ -33,7 +33,7 @@ impl Decoder {
         self.bytes.extend_from_slice(piece);
     }
 
-    /// The next whole frame, if there is one.
+    /// The next complete frame, if there is one.
     ///
     /// # Errors
     /// The bytes are not frames; the guest's init is not ours, or is broken.

@@ -1,7 +1,7 @@
-//! Builds the guest's init from the C sources in `guest/`, which travel inside this program.
+//! Builds the guest's init from the C sources in `guest/`, which are embedded in this program.
 //!
-//! C and not Rust, because it must be a static program, and a C compiler with a static C library
-//! is what building a kernel module needs anyway; a second Rust target is not.
+//! It is C and not Rust, because it must be a static program. A C compiler with a static C library is
+//! needed for building a kernel module anyway; a second Rust target is not.
 
 use crate::{
     cache::Cache,
@@ -27,7 +27,8 @@ const SOURCES: &[(&str, &str)] = &[
     ("run.c", include_str!("guest/run.c")),
     ("setup.c", include_str!("guest/setup.c")),
 ];
-/// A warning does not stop a guest, for other compilers know other ones; the test takes them as errors.
+/// A warning does not fail the build, because other compilers have other warnings; the test treats them
+/// as errors.
 const FLAGS: &[&str] = &["-static", "-O2", "-std=gnu11", "-Wall", "-Wextra"];
 
 /// The compiled init, from the cache if it is there.

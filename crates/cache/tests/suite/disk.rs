@@ -20,7 +20,8 @@ struct DiskState {
     files: BTreeMap<String, Vec<u8>>,
     /// The capacity in bytes.
     room: Option<usize>,
-    /// The number of calls that are still executed. Of the last one only half is done; later calls fail.
+    /// The number of calls that are still executed. Of the last one only half is executed; later calls
+    /// fail.
     calls: Option<u32>,
 }
 
@@ -374,7 +375,7 @@ fn a_full_disk_loses_only_unwritten_responses() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 60, ..ProptestConfig::default() })]
 
-    /// As after kill -9: the system keeps what was written until then.
+    /// As after kill -9: the system keeps the bytes that were written before.
     #[test]
     fn a_crash_at_any_moment_leaves_a_consistent_directory(
         calls in 1..60u32,

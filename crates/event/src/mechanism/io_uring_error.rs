@@ -1,9 +1,9 @@
-//! Why the kernel refuses io_uring, and how to fix it.
+//! The reason why the kernel refuses io_uring, and the remedy.
 
 use crate::Error;
 
-/// For `map_err`: an error for `mechanism` that says whether io_uring is denied, absent or too old
-/// and what to do, or the plain I/O error.
+/// For `map_err`: an error for `mechanism` that states whether io_uring is denied, absent or too old,
+/// with the remedy; or the plain I/O error.
 pub(super) fn io_uring_error(
     mechanism: &'static str,
     call: &'static str,

@@ -1,4 +1,4 @@
-//! The mechanisms that learn of readiness from real-time signals (fcntl(2): F_SETSIG).
+//! The mechanisms that get readiness from real-time signals (fcntl(2): F_SETSIG).
 //!
 //! Both use a `signalled_set`: the signal `queue`, the descriptors that must be polled again
 //! (`rescan`), and `writability` for sockets whose signal is not reliable.

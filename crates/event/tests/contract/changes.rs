@@ -1,4 +1,4 @@
-//! Modify, remove, and the errors of changes that make no sense.
+//! Tests of modify and remove, and of the errors of invalid changes.
 
 use crate::{fixture::Fixture, subject::Subject};
 use pollux_event::{Error, Interest, Mechanism, Readiness};
@@ -17,8 +17,8 @@ pub fn modify_to_write<M: Mechanism>(subject: &Subject) {
     fixture.expect(token, Readiness::READABLE);
 }
 
-/// "A descriptor that is ready already when its interest is modified is reported by the next wait
-/// with every mechanism": also by those that would not report it again.
+/// "A descriptor that is ready already when its interest is modified is reported by the next wait with
+/// every mechanism": also by mechanisms that would not report it again.
 pub fn modify_reports_if_ready<M: Mechanism>(subject: &Subject) {
     let (mut fixture, pair) = (Fixture::<M>::new(subject), Pair::tcp());
     let token = fixture.add_near(&pair);
@@ -46,8 +46,8 @@ pub fn modify_to_empty_and_back<M: Mechanism>(subject: &Subject) {
     fixture.expect(token, Readiness::READABLE);
 }
 
-/// What is still in the buffer is held against the interest of now: it is dropped or spurious,
-/// but the next true event is not lost.
+/// An event that is still in the buffer is compared with the present interest: it is dropped or
+/// spurious, but the next true event is not lost.
 pub fn modify_before_the_event_is_taken<M: Mechanism>(subject: &Subject) {
     let (mut fixture, pair) = (Fixture::<M>::new(subject), Pair::tcp());
     let token = fixture.add_near(&pair);
@@ -117,7 +117,7 @@ pub fn unknown_tokens<M: Mechanism>(subject: &Subject) {
         let removal = fixture.remove(ended);
         assert!(matches!(removal, Err(Error::NotAdded(fd)) if fd == ended.fd), "{removal:?}");
         if !live {
-            // Now the number is registered again: the ended token still has no say over it.
+            // Now the number is registered again: the ended token must still have no effect on it.
             let token = fixture.add_near(&pair);
             pair.send(b"x");
             fixture.expect(token, Readiness::READABLE);
@@ -133,7 +133,7 @@ pub fn length<M: Mechanism>(subject: &Subject) {
     let pairs: Vec<_> = (0..5).map(|_| Pair::unix()).collect();
     let tokens: Vec<_> = pairs.iter().map(|pair| fixture.add_near(pair)).collect();
     assert_eq!(fixture.len(), 5);
-    // The waker is the mechanism's own affair.
+    // The waker does not count as a registration.
     fixture.waker().expect("waker").wake();
     fixture.events_within(Duration::ZERO);
     assert_eq!(fixture.len(), 5);

@@ -15,23 +15,24 @@ thread_local! {
     static PATIENCE: Cell<Duration> = const { Cell::new(Duration::from_secs(20)) };
 }
 
-/// How long an event that must come may take on a loaded machine.
+/// The longest time that an expected event may take on a loaded machine.
 pub fn patience() -> Duration {
     PATIENCE.get()
 }
 
-/// Shortens [`patience`] in this thread, for what is known never to come.
+/// Shortens [`patience`] in this thread, for events that are known never to be reported.
 pub fn lose_patience() {
     PATIENCE.set(Duration::from_millis(500));
 }
 
-/// How long silence is listened to. An event that must not come would be there at once.
+/// The time for which silence is observed. An event that must not be reported would be reported at
+/// once.
 pub const SILENCE: Duration = Duration::from_millis(25);
 
-/// How the message begins when there was none.
+/// The beginning of the message when an unexpected event was reported.
 pub const BROKEN_SILENCE: &str = "silence expected";
 
-/// An open mechanism. Its own methods are reached through `Deref`.
+/// An open mechanism. Its own methods are available through `Deref`.
 pub struct Fixture<M>(pub M);
 
 impl<M> Deref for Fixture<M> {
@@ -66,16 +67,16 @@ impl<M: Mechanism> Fixture<M> {
         self.add_fd(&pair.near, Interest::READ)
     }
 
-    /// One wait and all its events. Each belongs to a live registration: the mechanism takes the
-    /// token for a change that changes nothing, which is not done here since edge mechanisms
-    /// would report again; the cases compare tokens.
+    /// One wait and all its events. Each must belong to a live registration. (A modification with the
+    /// same interest would prove that, but edge mechanisms would report again; so the cases compare
+    /// tokens.)
     pub fn events_within(&mut self, time: Duration) -> Vec<Event> {
         self.wait(Some(time)).expect("wait");
         std::iter::from_fn(|| self.next_event()).collect()
     }
 
-    /// Waits until `token` was reported with one of `wanted`; returns all that it was reported
-    /// with until then. An error if anything is reported that is neither `token` nor in `others`.
+    /// Waits until `token` was reported with one of `wanted`; returns all its readiness reported until
+    /// then. An error if a token is reported that is neither `token` nor in `others`.
     pub fn expect(&mut self, token: Token, wanted: Readiness) -> Readiness {
         self.expect_beside(token, wanted, &[])
     }
@@ -117,14 +118,14 @@ impl<M: Mechanism> Fixture<M> {
         self.expect(token, Readiness::WRITABLE | Readiness::HANGUP | Readiness::ERROR)
     }
 
-    /// Listens for a while: nothing at all is reported.
+    /// Waits for a while; fails if any event is reported.
     pub fn expect_silence(&mut self) {
         let events = self.what_breaks_silence();
         let now = self.statistics();
         assert!(events.is_empty(), "{BROKEN_SILENCE}, came: {events:?}; {now:?}");
     }
 
-    /// The first events within the time that is called silence, if there are any.
+    /// The first events within the time of silence, if there are any.
     pub fn what_breaks_silence(&mut self) -> Vec<Event> {
         let until = Instant::now() + SILENCE;
         while let Some(left) = until.checked_duration_since(Instant::now()) {
@@ -136,7 +137,7 @@ impl<M: Mechanism> Fixture<M> {
         Vec::new()
     }
 
-    /// Waits until every one of `tokens` was reported; how often each was.
+    /// Waits until every one of `tokens` was reported; returns how often each was.
     pub fn expect_all(&mut self, tokens: &[Token]) -> HashMap<Token, u32> {
         let mut seen: HashMap<Token, u32> = tokens.iter().map(|&token| (token, 0)).collect();
         let mut missing = seen.len();
@@ -154,7 +155,7 @@ impl<M: Mechanism> Fixture<M> {
         seen
     }
 
-    /// Closes the near end of `pair` through the mechanism; gives back the far end.
+    /// Closes the near end of `pair` through the mechanism; returns the far end.
     pub fn close_near(&mut self, token: Token, pair: Pair) -> OwnedFd {
         self.close(token, pair.near).expect("close");
         pair.far

@@ -13,13 +13,13 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// How many are many, unless the environment says otherwise.
+/// The number of descriptors in the cases `*_of_many`, unless the environment sets another.
 const MANY: usize = 10_000;
 
-/// The fewest that are: more than any event buffer, batch of changes or growth step holds.
+/// The smallest allowed number: more than any event buffer, batch of changes or growth step holds.
 const FEWEST: usize = 2_000;
 
-/// Changes [`MANY`], for emulated machines, in which time is dear.
+/// Changes [`MANY`], for emulated machines, which are slow.
 const VARIABLE: &str = "POLLUX_CONTRACT_MANY";
 
 /// How many descriptors the cases `*_of_many` register.
@@ -39,7 +39,7 @@ struct Connections {
 }
 
 impl Connections {
-    /// Adds `count` mailboxes; says why not when a descriptor's number is too large for the
+    /// Adds `count` mailboxes; returns the reason if a descriptor's number is too large for the
     /// mechanism or the process.
     fn gather<M: Mechanism>(fixture: &mut Fixture<M>, count: usize) -> Result<Self, String> {
         with_descriptors(count as u64)?;
@@ -58,8 +58,8 @@ impl Connections {
         Ok(Self { boxes, tokens, index })
     }
 
-    /// Posts to every `step`-th mailbox, reads what is reported until all of them were, and
-    /// expects silence then.
+    /// Posts to every `step`-th mailbox, reads the reported ones until all of them were reported, and
+    /// then expects silence.
     fn check<M: Mechanism>(&self, fixture: &mut Fixture<M>, step: usize) {
         let mut expected = HashSet::new();
         for index in (step / 2..self.boxes.len()).step_by(step) {
@@ -105,14 +105,14 @@ pub fn all_of_many<M: Mechanism>(subject: &Subject) -> Result<(), String> {
 const READY: usize = 200;
 const BUFFER: usize = 16;
 
-/// More are ready than the buffer holds: each is reported, none of them more than its share.
+/// More descriptors are ready than the buffer holds: each is reported, and none more than its share.
 pub fn no_descriptor_starves<M: Mechanism>(subject: &Subject) {
     let mut fixture = Fixture::<M>::with_buffer(subject, BUFFER);
     let connections = Connections::gather(&mut fixture, READY).expect("200 descriptors");
     connections.boxes.iter().for_each(Mailbox::post);
     let mut times = vec![0u32; READY];
     let until = Instant::now() + patience();
-    // Those that were reported are made ready again at once: the busy must not push out the rest.
+    // Reported descriptors are made ready again at once: busy ones must not displace the rest.
     while times.contains(&0) {
         let missing = times.iter().filter(|&&times| times == 0).count();
         assert!(Instant::now() < until, "{missing} of {READY} starve");
@@ -129,7 +129,7 @@ pub fn no_descriptor_starves<M: Mechanism>(subject: &Subject) {
     assert!(*most <= 8, "one was reported {most} times before another was once");
 }
 
-/// The same when no test reads: the ready descriptors stay ready.
+/// The same without reads: the ready descriptors stay ready.
 pub fn no_descriptor_starves_unread<M: Mechanism>(subject: &Subject) {
     let mut fixture = Fixture::<M>::with_buffer(subject, BUFFER);
     let connections = Connections::gather(&mut fixture, READY).expect("200 descriptors");
@@ -139,7 +139,7 @@ pub fn no_descriptor_starves_unread<M: Mechanism>(subject: &Subject) {
     assert!(*most <= 8, "one was reported {most} times before another was once");
 }
 
-/// A number that is too large is refused with the limit, or it works: nothing in between.
+/// A number that is too large is refused with the limit, or it works: no third behaviour is allowed.
 pub fn refusal_of_large_numbers<M: Mechanism>(subject: &Subject) -> Result<(), String> {
     let limit = pollux_testkit::raise_descriptor_limit().min(1 << 20) as i32;
     let mut fixture = Fixture::<M>::new(subject);

@@ -1,4 +1,4 @@
-//! A peer that reads and writes at the same time: readiness that changes while it is looked at.
+//! A peer that reads and writes at the same time: readiness that changes while it is examined.
 
 use crate::{
     fixture::{Fixture, SILENCE, patience},
@@ -43,7 +43,7 @@ fn client(mut stream: impl Read + Write) {
     }
 }
 
-/// The far end, blocking, that gives up when it is stuck.
+/// The far end, blocking, which gives up when it makes no progress.
 fn far_end(kind: Kind, far: OwnedFd) -> thread::JoinHandle<()> {
     rustix::io::ioctl_fionbio(&far, false).expect("make it blocking");
     let stuck = Some(patience());
@@ -61,8 +61,8 @@ fn far_end(kind: Kind, far: OwnedFd) -> thread::JoinHandle<()> {
     })
 }
 
-/// Interest follows the state: in reading while a question is awaited, in writing while it is
-/// answered. Writes until it would block.
+/// The interest follows the state: in reading while a request is awaited, in writing while it is
+/// answered. Writes until the write would block.
 fn per_state<M: Mechanism>(subject: &Subject, kind: Kind) {
     let Pair { near, far } = Pair::new(kind);
     let mut fixture = Fixture::<M>::new(subject);
@@ -112,14 +112,15 @@ pub fn level_after_a_send_unasked<M: Mechanism>(subject: &Subject) {
     for _ in 0..3 {
         let until = Instant::now() + patience();
         let mut written = 0;
-        // What has been written leaves by and by: full is what is full after a while, too.
+        // Written bytes leave the buffer slowly, so the buffer is full only if it is still full after a
+        // while.
         while !poll_within(&pair.near, PollFlags::OUT, SILENCE).is_empty() {
             assert!(Instant::now() < until, "never full");
             written += rustix::io::write(&pair.near, &[0; 1024]).expect("write");
         }
         fixture.events_within(Duration::ZERO);
         written += rustix::io::write(&pair.near, &[0; 1024]).expect("a third is still free");
-        // Not by poll(2) on the near end: that would register a waiter again.
+        // The test does not use poll(2) on the near end, because that would register a waiter again.
         while written > 0 {
             assert!(Instant::now() < until, "{written} bytes did not arrive");
             poll_within(&pair.far, PollFlags::IN, SILENCE);

@@ -24,7 +24,7 @@ pub fn wake_a_running_wait<M: Mechanism>(subject: &Subject) {
             thread::sleep(Duration::from_millis(20));
             waker.wake();
         });
-        // Without end: only the wake-up makes it return. It has no event of its own.
+        // Without a timeout: only the wake-up makes it return. The wake-up has no event of its own.
         fixture.wait(None).expect("wait");
         assert_eq!(fixture.next_event(), None);
         sleeper.join().expect("the waking thread");
@@ -40,7 +40,7 @@ pub fn wake_the_next_wait<M: Mechanism>(subject: &Subject) {
         fixture.wait(None).expect("wait");
         assert_eq!(fixture.next_event(), None);
     }
-    // A second handle is as good as the first.
+    // A second handle works like the first.
     fixture.waker().expect("waker").wake();
     fixture.wait(None).expect("wait");
     assert_eq!(fixture.next_event(), None);
@@ -51,8 +51,8 @@ pub fn wake_comes_to_rest<M: Mechanism>(subject: &Subject) {
     let mut fixture = Fixture::<M>::new(subject);
     let waker = fixture.waker().expect("waker");
     (0..100).for_each(|_| waker.wake());
-    // One return at least, in a time that a busy machine cannot take up between two instructions; a
-    // few more are allowed, but an end there must be.
+    // At least one wait returns early, and the time is longer than any pause of a busy machine. A few
+    // more early returns are allowed, but they must end.
     let start = Instant::now();
     assert_eq!(fixture.events_within(patience()), []);
     assert!(start.elapsed() < patience(), "the wake-up was lost");
@@ -68,7 +68,8 @@ pub fn wake_comes_to_rest<M: Mechanism>(subject: &Subject) {
     }
 }
 
-/// Eight threads wake; each time, the waiting thread sees what the waker did before.
+/// Eight threads wake; after each wake-up the waiting thread sees the writes that the waker made
+/// before.
 pub fn many_wakers<M: Mechanism>(subject: &Subject) {
     const THREADS: usize = 8;
     const WAKES: usize = 500;
@@ -100,8 +101,8 @@ pub fn wake_does_not_hide_events<M: Mechanism>(subject: &Subject) {
     let waker = fixture.waker().expect("waker");
     pair.send(b"x");
     let until = Instant::now() + patience();
-    // The waker is ready at each wait and the buffer holds one event: it must not take the place
-    // of others for ever.
+    // The waker is ready at each wait and the buffer holds one event: it must not displace other events
+    // for ever.
     loop {
         assert!(Instant::now() < until, "the waker starves the descriptor");
         waker.wake();

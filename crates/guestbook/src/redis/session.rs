@@ -274,7 +274,7 @@ mod tests {
         let remarks = vec![b"a".to_vec(), b"b\n".to_vec()].into();
         assert_eq!(answers(&mut session), [(1, Ok(Answer::Visit { remarks, visitor: 7 }))]);
         assert!(!session.is_waiting() && session.pending_requests() == 0);
-        // From then on, as without a login, commands are sent at once.
+        // After that, commands are sent at once, as without a login.
         session.begin(2, &VISIT);
         assert_eq!(output(&mut session), VISIT_COMMANDS);
     }

@@ -5,7 +5,7 @@ use crate::{
     syntax::{TARGET, is_token, span},
 };
 
-/// Why a request cannot be written: it would be read as another request.
+/// The reason why a request cannot be written: it would be read as another request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum WriteError {

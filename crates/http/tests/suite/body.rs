@@ -156,7 +156,7 @@ fn a_body_that_is_over_takes_nothing_more() {
 }
 
 proptest! {
-    // Add regressions as cases of their own to a table.
+    // Regressions are added to a table as separate cases.
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
@@ -176,7 +176,7 @@ proptest! {
     }
 
     /// A changed, lost or added byte of framing is detected or results in another valid body,
-    /// whatever the pieces.
+    /// regardless of the pieces.
     #[test]
     fn pieces_make_no_difference_to_damaged_chunks(
         damage in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>(), 0..3), 1..4),

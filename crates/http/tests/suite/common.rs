@@ -1,4 +1,4 @@
-//! A connection without a socket: what a server would read from the bytes it receives.
+//! A connection without a socket: parses bytes into requests as a server would.
 
 use pollux_http::{
     Limits, Status,
@@ -115,7 +115,7 @@ fn check(head: &[u8], request: &request::Request<'_>) {
         Framing::None => assert_eq!(count(b"transfer-encoding"), 0, "{text}"),
     }
 
-    // httparse, with its leniency, must read the same.
+    // httparse, which is lenient, must parse the same.
     let mut headers = [httparse::EMPTY_HEADER; 128];
     let mut theirs = httparse::Request::new(&mut headers);
     match theirs.parse(head) {

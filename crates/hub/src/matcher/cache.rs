@@ -1,4 +1,4 @@
-//! Matchers that are in use, each compiled once for all workers.
+//! The matchers in use, each compiled once for all workers.
 
 use super::{Matcher, MatcherError, Selector};
 use crate::{limits, topic::HubUrl};
@@ -8,12 +8,12 @@ use std::{
     sync::{Arc, Mutex, PoisonError, Weak},
 };
 
-/// A selector and its compiled form. Rules are equal if their selectors are.
+/// A selector and its compiled form. Two rules are equal if their selectors are equal.
 #[derive(Clone, Debug)]
 pub struct Rule {
-    /// What the client wrote.
+    /// The selector as the client wrote it.
     pub selector: Selector,
-    /// The same, compiled once for all that wrote it.
+    /// The compiled form, shared by all clients with this selector.
     pub matcher: Arc<Matcher>,
 }
 
@@ -39,18 +39,18 @@ impl Rule {
     }
 }
 
-/// The patterns that are in use.
+/// The compiled patterns in use.
 #[derive(Debug, Default)]
 pub struct MatcherCache {
     patterns: Mutex<HashMap<Selector, Weak<Matcher>>>,
 }
 
 impl MatcherCache {
-    /// Compiles a selector, or finds it compiled.
+    /// Returns the compiled form of a selector, and compiles it if necessary.
     ///
     /// # Errors
-    /// As [`Matcher::compile`]; and [`MatcherError::TooMany`] if [`limits::PATTERNS`] others are
-    /// in use.
+    /// As [`Matcher::compile`]; and [`MatcherError::TooMany`] if [`limits::PATTERNS`] other patterns
+    /// are in use.
     pub fn rule(&self, selector: Selector, hub: &HubUrl) -> Result<Rule, MatcherError> {
         if selector.is_any() || selector.exact().is_some() {
             let matcher = Arc::new(Matcher::compile(&selector, hub)?);
@@ -71,7 +71,8 @@ impl MatcherCache {
         Ok(Rule { selector, matcher })
     }
 
-    /// Compiles several selectors, sorted and each once: equal lists give equal audiences.
+    /// Compiles several selectors. The result is sorted and without duplicates, so that equal lists
+    /// give equal audiences.
     ///
     /// # Errors
     /// As [`rule`](Self::rule).

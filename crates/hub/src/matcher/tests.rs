@@ -63,7 +63,7 @@ fn templates_match_what_they_expand_to() {
     assert!(template("/{id:3}", "/abc"));
     assert!(template("plain", "plain"));
     assert!(!template("a.c", "abc"));
-    // What is no template is compared as it is.
+    // A text that is not a template is compared unchanged.
     for text in ["{", "}", "{}", "{a", "a}", "{a b}", "{a:}", "{a:x}", "{{a}}", "{?%}", "{%4}"] {
         assert!(template(text, text), "{text}");
         assert!(!template(text, "x"), "{text}");
@@ -112,7 +112,8 @@ proptest! {
     }
 }
 
-/// Found by fuzzing: the crate that parses patterns counted brackets below zero, and a debug build panicked.
+/// Found by fuzzing: the crate that parses patterns counted brackets below zero, and a debug build
+/// panicked.
 #[test]
 fn a_bracket_that_closes_nothing_ends_no_worker() {
     let hub = HubUrl::parse("https://hub.example/.well-known/mercure").unwrap();

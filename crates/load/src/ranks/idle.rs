@@ -82,7 +82,8 @@ fn try_hold(
         std::thread::sleep(Progress::PERIOD);
     }
     let interrupted = stop.load(Relaxed);
-    // Counted before the first rank closes its connections: what all held at the same time.
+    // Counted before the first rank closes its connections, so that it is the number that all held at
+    // the same time.
     let own = pool.report();
     ranks.stop_all();
     let measured = postcard::to_stdvec(&own).context("what was held")?;

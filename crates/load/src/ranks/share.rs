@@ -1,4 +1,4 @@
-//! The part of one rank in what all ranks do together.
+//! The part of one rank in the work of all ranks.
 //!
 //! As with threads, the rate and the numbers of requests, connections and idle connections are
 //! those of all ranks together. Threads and CPUs are those of each rank.
@@ -17,7 +17,7 @@ pub(super) fn part(total: u64, rank: u32, size: u32) -> u64 {
 /// The configuration of rank `rank` of `size`; `config` was checked.
 ///
 /// # Errors
-/// The configuration has a share already, or less of something than there are ranks.
+/// The configuration already has a share, or a number in it is smaller than the number of ranks.
 pub(super) fn config(config: &Config, rank: u32, size: u32) -> Result<Config> {
     ensure!(
         config.share.count == 1,
@@ -36,7 +36,7 @@ pub(super) fn config(config: &Config, rank: u32, size: u32) -> Result<Config> {
         Ok(Some(part(total as u64, rank, size) as usize))
     };
     let length = match (config.pace, config.length) {
-        // A schedule needs no division here; requests that replies trigger do.
+        // A schedule needs no division here; the number of requests of a closed loop does.
         (Pace::Closed, Length::Requests(total)) => {
             needs("--requests", total, 1)?;
             Length::Requests(part(total, rank, size))

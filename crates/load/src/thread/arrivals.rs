@@ -2,9 +2,9 @@
 
 use super::*;
 
-/// The arrivals of this thread's lane. Those below `started` were begun or failed, those from there
-/// to `due` wait for a connection. A queue of any length in two numbers, for the order is the
-/// schedule's.
+/// The arrivals of this thread's lane. Those below `started` were begun or failed; those from `started`
+/// to `due` wait for a connection. Two numbers are enough for a queue of any length, because its order
+/// is the schedule's.
 pub(super) struct ArrivalQueue {
     pub(super) started: u64,
     pub(super) due: u64,
@@ -21,7 +21,7 @@ impl ArrivalQueue {
 }
 
 impl Worker<'_> {
-    /// The instant of arrival `index` of this lane; never, after the last.
+    /// The instant of arrival `index` of this lane; after the last, an instant that is never reached.
     #[inline]
     pub(super) fn arrival_ns(&self, index: u64) -> u64 {
         let Some(schedule) = &self.plan.schedule else { return u64::MAX };
@@ -31,13 +31,13 @@ impl Worker<'_> {
         }
     }
 
-    /// Dispatches the requests whose instant has come, as many as one burst holds.
+    /// Dispatches the requests whose instant is reached, as many as one burst holds.
     #[inline]
     pub(crate) fn dispatch_due(&mut self, mut now_ns: u64) {
         let mut burst = 0;
         while self.arrivals.next_due_ns <= now_ns && burst < MAX_BURST {
             if now_ns > self.end_ns() + GRACE_NS {
-                // Too late: the rest counts as unsent.
+                // The schedule ended too long ago: the rest counts as unsent.
                 self.arrivals.total = self.arrivals.due;
                 self.arrivals.next_due_ns = u64::MAX;
                 return;
@@ -54,7 +54,7 @@ impl Worker<'_> {
         }
     }
 
-    /// Begins the requests that wait, for as long as connections can be had.
+    /// Begins the waiting requests as long as connections are available.
     #[inline]
     pub(crate) fn start_waiting(&mut self, now_ns: u64) {
         while self.arrivals.started < self.arrivals.due {
@@ -69,8 +69,7 @@ impl Worker<'_> {
         }
     }
 
-    /// The number, among all requests of the run, of the one that arrival `index` of this lane
-    /// begins with.
+    /// The number, among all requests of the run, of the first request of arrival `index` of this lane.
     #[inline]
     pub(super) fn first_number(&self, index: u64) -> u64 {
         self.lane.global(index) * self.plan.session.map_or(1, |session| session.requests)

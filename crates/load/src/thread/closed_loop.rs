@@ -1,13 +1,13 @@
-//! A closed loop: each connection has its next request when it has its reply.
+//! A closed loop: each connection gets its next request when it has its reply.
 
 use super::*;
 
 /// The state of a closed loop: requests begun, and connections missing.
 pub(super) struct ClosedLoop {
-    /// Connections to open, and from when on.
+    /// The number of connections to open, and the earliest time.
     pub(super) missing: usize,
     pub(super) reconnect_ns: u64,
-    /// Requests begun; of these, those of the measured part, and how many there may be of them.
+    /// The number of requests begun, the number of those in the measured part, and its maximum.
     pub(super) begun: u64,
     pub(super) begun_measured: u64,
     quota: u64,
@@ -41,7 +41,7 @@ impl Worker<'_> {
         if self.plan.schedule.is_some() {
             return;
         }
-        // Bounded: each turn takes one connection out of the queue, and a reply can put it back
+        // Bounded: each iteration takes one connection out of the queue, and a reply can put it back
         // only when its event is read.
         for _ in 0..self.pool.open() {
             let now_ns = self.plan.now_ns();
@@ -53,7 +53,7 @@ impl Worker<'_> {
         }
     }
 
-    /// A closed loop has lost a connection; `at_once` unless it could not even be opened.
+    /// Records that a closed loop has lost a connection; `at_once` unless it could not even be opened.
     #[inline]
     pub(crate) fn record_lost_connection(&mut self, now_ns: u64, at_once: bool) {
         if self.plan.schedule.is_none() && !self.opening.is_setup {
@@ -64,7 +64,7 @@ impl Worker<'_> {
         }
     }
 
-    /// Opens what a closed loop is missing.
+    /// Opens the missing connections of a closed loop.
     #[inline]
     pub(super) fn reconnect(&mut self, now_ns: u64) {
         if self.closed.missing == 0 || now_ns < self.closed.reconnect_ns {

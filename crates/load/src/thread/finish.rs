@@ -10,7 +10,7 @@ impl Worker<'_> {
         self.recorder.close_interval(elapsed_ns);
         let cpu =
             self.waiting.cpu_before.map(|before| OwnCpu::now().since(before)).unwrap_or_default();
-        // Counted from the schedule itself, not from what was done with it.
+        // Counted from the schedule itself, not from the requests that were begun.
         let (scheduled, unsent) = match &self.plan.schedule {
             Some(schedule) => {
                 let until_ns = if interrupted { now_ns } else { u64::MAX };

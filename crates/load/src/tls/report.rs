@@ -1,4 +1,4 @@
-//! What a run found about TLS.
+//! The results of a run about TLS.
 
 use super::HandshakeCounts;
 use crate::{record::Recorder, report::Times};
@@ -7,10 +7,10 @@ use serde::Serialize;
 /// The TLS handshakes of the set-up and the measured part.
 #[derive(Clone, Debug, Serialize)]
 pub struct TlsReport {
-    /// How many were completed.
+    /// The number of completed handshakes.
     pub handshakes: HandshakeCounts,
-    /// Completed ones a second, from the start of the measured part until the last request had its
-    /// outcome. Connections that were opened before do not count.
+    /// Completed handshakes per second, from the start of the measured part until the last request had
+    /// its outcome. Connections that were opened before do not count.
     pub handshakes_per_s: f64,
     /// From the end of the TCP handshake to the end of the TLS handshake. It is no part of
     /// `connect_us`; the latency of a request that waits for its connection contains both.

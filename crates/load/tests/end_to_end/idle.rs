@@ -1,4 +1,4 @@
-//! Idle connections: held, re-opened, and given up with a reason.
+//! Tests of idle connections: held, re-opened, and abandoned with a reason.
 
 use super::{Server, open, run, server::ServerConnection};
 use pollux_load::{
@@ -92,7 +92,7 @@ fn subscribers_are_held_while_their_streams_are_open() {
             return peer.reply(200, "no stream");
         }
         peer.send("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n6\r\n:hello\r\n");
-        // Events come and are dropped.
+        // Events arrive and are dropped.
         peer.send("7\r\ndata: x\r\n");
         swallow(&mut peer);
     });
@@ -108,7 +108,7 @@ fn what_the_server_drops_is_opened_again() {
     let server = Server::start({
         let drop_now = drop_now.clone();
         move |mut peer| {
-            // The first 20 are dropped when the test says so.
+            // The first 20 are dropped when the test sets the flag.
             while peer.number < 20 && !drop_now.load(SeqCst) {
                 std::thread::sleep(Duration::from_millis(2));
             }
@@ -125,7 +125,7 @@ fn what_the_server_drops_is_opened_again() {
     });
     let report = pool.stop().unwrap();
     assert_eq!((report.dropped, report.opened), (20, 70));
-    // The kernel has made the last ones before the server accepts them.
+    // The kernel has established the last ones before the server accepts them.
     wait_until("all 70 are accepted", || server.counters.connections() == 70);
 }
 
@@ -138,11 +138,11 @@ fn a_server_that_closes_at_once_is_not_stormed() {
     assert!(!pool.wait_until_held(&stop, |_| {}).unwrap());
     let report = pool.stop().unwrap();
     assert_eq!(report.held, 0);
-    // Without a pause between them there would be thousands.
+    // Without a pause between them there would be thousands of attempts.
     assert!((1..1000).contains(&report.failed), "{report:?}");
 }
 
-/// Neither the time limit of a reply nor a stop waits for a server to have sent all.
+/// Neither the time limit of a reply nor a stop waits for the end of a server's output.
 #[test]
 fn a_server_that_never_stops_sending_holds_up_nothing() {
     for kind in [IdleKind::AfterRequest, IdleKind::Connect] {
@@ -173,7 +173,7 @@ fn a_server_that_never_stops_sending_holds_up_nothing() {
 #[test]
 fn several_file_tables_hold_more_than_one() {
     let server = Server::start(|mut peer| drop(swallow(&mut peer)));
-    // As if the limit were 84: each table has room for 20.
+    // As if the limit were 84: each table then has room for 20 connections.
     let pool = hold(&plan(&server, 50, IdleKind::Connect), 84);
     assert_eq!(pool.stop().unwrap().held, 50);
     wait_until("all 50 are accepted", || server.counters.connections() == 50);
@@ -181,7 +181,8 @@ fn several_file_tables_hold_more_than_one() {
     let error = IdlePool::start(&plan(&server, 1_000_000, IdleKind::Connect), 84).unwrap_err();
     assert!(error.to_string().contains("ulimit -Hn"), "{error}");
 
-    // A program that has not promised what tables of their own take has one for all.
+    // A program that has not promised that threads may have file tables of their own has one table for
+    // all.
     let one_table = IdlePlan { own_file_tables: None, ..plan(&server, 50, IdleKind::Connect) };
     let error = IdlePool::start(&one_table, 84).unwrap_err();
     assert!(error.to_string().contains("own_file_tables"), "{error}");
@@ -199,7 +200,7 @@ fn idle_connections_are_held_during_a_run() {
     assert_eq!(server.counters.connections(), 70);
 }
 
-/// A TCP connection to the broadcast address: no host is there, with any network and with none.
+/// Opens a TCP connection to the broadcast address: no host has it, on any network.
 #[test]
 fn what_keeps_from_connecting_is_named() {
     let server = Server::start(|_| {});

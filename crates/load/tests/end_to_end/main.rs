@@ -1,4 +1,4 @@
-//! The generator against a server that the tests control.
+//! Tests of the generator with a server that the tests control.
 
 mod errors;
 mod idle;
@@ -22,7 +22,7 @@ use std::{
     time::Duration,
 };
 
-/// A connection per request, 200 a second, so many of them. Lag is not judged: tests run on busy
+/// One connection per request, 200 a second, `requests` of them. Lag is not judged: tests run on busy
 /// machines.
 fn open(server: &Server, requests: u64) -> Config {
     let mut config = Config::new(server.url("/x"), 200.0, Duration::from_secs(1));
@@ -32,7 +32,7 @@ fn open(server: &Server, requests: u64) -> Config {
     config
 }
 
-/// A closed loop over so many connections.
+/// A closed loop over `connections` connections.
 fn closed(server: &Server, connections: usize, requests: u64) -> Config {
     let mut config = open(server, requests);
     config.pace = Pace::Closed;
@@ -41,7 +41,7 @@ fn closed(server: &Server, connections: usize, requests: u64) -> Config {
     config
 }
 
-/// Runs, and checks what every report must fulfil.
+/// Runs, and checks the properties that every report must have.
 fn run(config: &Config) -> Report {
     run_until(config, &AtomicBool::new(false))
 }
@@ -161,12 +161,12 @@ fn an_interrupt_ends_the_run_with_what_was_measured() {
     let server = Server::start({
         let answered = answered.clone();
         move |mut peer| {
-            // Every other connection is not answered.
+            // Every other connection gets no answer.
             let is_answered = peer.number % 2 == 0 && peer.request().is_some();
             if is_answered {
                 peer.reply(200, "x");
             }
-            // Until the generator closes, which has its reply then.
+            // Waits until the generator closes, after it has its reply.
             peer.hang();
             answered.fetch_or(is_answered, SeqCst);
         }
@@ -206,7 +206,8 @@ fn a_rate_beyond_the_generator_makes_the_run_invalid() {
     config.connections = Some(4);
     config.requests_per_connection = None;
     config.timeout = Duration::from_millis(500);
-    // A fiftieth of a microsecond a request: nothing sends them all before the second of grace is over.
+    // A fiftieth of a microsecond per request: no generator can send them all before the second of
+    // grace is over.
     config.length = Length::Duration(Duration::from_millis(500));
     let report = run(&config);
     assert!(!report.valid);
@@ -218,7 +219,8 @@ fn a_rate_beyond_the_generator_makes_the_run_invalid() {
 fn a_generator_that_waits_is_not_busy() {
     let server = Server::good("hello");
     let mut config = open(&server, 2_000);
-    // An instant every 50 µs: too near for a sleep, so that the CPU time alone would mean little.
+    // One instant every 50 µs: too short an interval for a sleep, so that the CPU time alone would mean
+    // little.
     config.pace = Pace::Open { rate_rps: 20_000.0, arrivals: Arrivals::Constant };
     config.connections = Some(2);
     config.requests_per_connection = None;

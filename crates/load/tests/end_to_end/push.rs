@@ -1,4 +1,4 @@
-//! Subscribers of a push server: everything that a server can do wrong is found and counted.
+//! Tests of subscribers of a push server: every fault of a server is found and counted.
 
 use super::{Server, open, server::ServerConnection};
 use pollux_load::push::{Moment, PublishOptions, PushConfig, PushReport};
@@ -12,7 +12,7 @@ use std::{
 
 type Streams = Arc<Mutex<Vec<TcpStream>>>;
 
-/// What a server makes of the `number`-th update, which has this content: the events that it sends to
+/// The server's reaction to the `number`-th update, which has this content: the events that it sends to
 /// subscriber `subscriber`.
 type Events = fn(number: usize, subscriber: usize, content: &str, last: &str) -> Vec<String>;
 
@@ -49,7 +49,8 @@ fn subscribe(peer: &mut ServerConnection, head: &str, streams: &Streams) {
     peer.send(
         "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n",
     );
-    // The server's number of the subscriber is that of its connection, less the publisher's.
+    // The server's number of a subscriber is the number of its connection, without counting the
+    // publisher's.
     streams.lock().unwrap().push(peer.stream.try_clone().unwrap());
     peer.hang();
 }
@@ -91,7 +92,8 @@ fn quiet_times_frame_the_updates() {
         let config = PushConfig { quiet_time: Some(quiet), timeout, ..config(&server, 5) };
         let mut moments = Vec::new();
         let observe = |moment| {
-            // Updates that the server has seen, at this moment and a part of the quiet time later.
+            // The updates that the server has received, at this moment and a part of the quiet time
+            // later.
             let posts =
                 || server.counters.heads().iter().filter(|it| it.starts_with("POST")).count();
             let before = posts();
@@ -104,7 +106,7 @@ fn quiet_times_frame_the_updates() {
     let (found, report) = moments(|_, _, content, _| vec![content.into()], Duration::from_secs(20));
     assert_eq!(found, [(Moment::Holding, 0, 0), (Moment::Delivered, 5, 5)]);
     assert!(report.is_complete() && report.subscribers.at_end == 10, "{report:?}");
-    // Without one delivery the second moment never comes.
+    // If one delivery is missing, the second moment is never reported.
     let loses: Events = |number, subscriber, content, _| match (number, subscriber) {
         (3, 0) => vec![],
         _ => vec![content.into()],
@@ -117,13 +119,13 @@ fn quiet_times_frame_the_updates() {
 #[test]
 fn what_a_server_loses_repeats_reorders_and_changes_is_counted() {
     let server = server(|number, subscriber, content, last| match (number, subscriber) {
-        // One subscriber never gets update 3, another gets it twice.
+        // One subscriber never receives update 3, another receives it twice.
         (3, 0) => vec![],
         (3, 1) => vec![content.into(), content.into()],
-        // A third gets it after update 4.
+        // A third receives it after update 4.
         (3, 2) => vec![],
         (4, 2) => vec![content.into(), last.into()],
-        // A fourth gets something else, a fifth only the half of it, a sixth a greeting before.
+        // A fourth receives another content, a fifth only half of it, a sixth a greeting before it.
         (3, 3) => vec![format!("{content}x")],
         (3, 4) => vec![content[..50].into()],
         (3, 5) => vec!["hello".into(), content.into()],

@@ -1,4 +1,4 @@
-//! Requests as the server sees them, replies in all their forms.
+//! Tests of requests as the server receives them, and of replies in all their forms.
 
 use super::{Server, closed, open, run};
 use pollux_load::target::Targets;
@@ -42,8 +42,8 @@ fn what_was_received_in_the_warm_up_is_not_counted() {
     assert_eq!(report.content_bytes, 20 * 5);
 }
 
-/// Replies that a client has to take though few servers send them, and those of servers that say
-/// much, on kept connections.
+/// Replies that a client must accept although few servers send them, and long replies, on kept
+/// connections.
 #[test]
 fn odd_replies_are_replies() {
     let folded = "HTTP/1.1 200 OK\r\nX: a\r\n b\r\nContent-Length: 5\r\n\r\nhello".to_owned();
@@ -138,7 +138,7 @@ fn a_refusal_before_the_body_was_sent_is_a_reply() {
     let server = Server::start(|mut peer| {
         peer.request();
         peer.reply(413, "too much");
-        // What was not read would make the close a reset, which may overtake the reply.
+        // Unread input would make the close a reset, which may overtake the reply.
         while peer.content(1 << 16).is_some() {}
     });
     let mut config = open(&server, 4);
@@ -164,7 +164,7 @@ fn fields_and_urls_arrive() {
     let often = heads.iter().filter(|head| head.starts_with("GET /often HTTP/1.1\r\n")).count();
     let seldom = heads.iter().filter(|head| head.starts_with("GET /seldom?q=1 ")).count();
     assert_eq!(often + seldom, 300);
-    // 225 expected, standard deviation 7.5; the seed is fixed.
+    // 225 are expected, standard deviation 7.5; the seed is fixed.
     assert!((195..255).contains(&often), "{often}");
     let host = format!("\r\nHost: {}\r\n", server.address);
     assert!(heads.iter().all(|head| head.contains(&host) && head.contains("\r\nX-Test: a b\r\n")));

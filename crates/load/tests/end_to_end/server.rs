@@ -11,10 +11,10 @@ use std::{
     time::Duration,
 };
 
-/// The longest that any read of the server waits: a test that hangs ends.
+/// The longest time that any read of the server waits, so that a test that hangs ends.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// What the server saw.
+/// The connections and requests that the server has received.
 #[derive(Default)]
 pub(crate) struct ServerCounters {
     /// Connections accepted.
@@ -33,17 +33,17 @@ impl ServerCounters {
     }
 }
 
-/// One connection, as a test's handler gets it.
+/// One connection, as passed to a test's handler.
 pub(crate) struct ServerConnection {
     pub(crate) stream: TcpStream,
-    /// Which connection it is, from 0.
+    /// The number of the connection, from 0.
     pub(crate) number: usize,
     counters: Arc<ServerCounters>,
     buffer: Vec<u8>,
 }
 
 impl ServerConnection {
-    /// The next request's head, with its empty line; nothing at the end of the stream.
+    /// The next request's head, with its empty line; `None` at the end of the stream.
     pub(crate) fn request(&mut self) -> Option<String> {
         let mut chunk = [0; 4096];
         loop {
@@ -60,7 +60,7 @@ impl ServerConnection {
         }
     }
 
-    /// So many bytes of content.
+    /// Reads `len` bytes of content.
     pub(crate) fn content(&mut self, len: usize) -> Option<Vec<u8>> {
         let mut chunk = [0; 4096];
         while self.buffer.len() < len {
@@ -74,7 +74,7 @@ impl ServerConnection {
     }
 
     pub(crate) fn send(&mut self, bytes: impl AsRef<[u8]>) {
-        // The generator may have gone; that is its affair.
+        // The generator may have closed the connection; that is not an error of the server.
         let _ = self.stream.write_all(bytes.as_ref());
     }
 

@@ -1,4 +1,4 @@
-//! Sessions: several requests on a connection, with time to think between them.
+//! Tests of sessions: several requests on a connection, with think time between them.
 
 use super::{Server, open, run};
 use pollux_load::{
@@ -30,7 +30,7 @@ fn a_session_is_one_connection_and_its_client_thinks() {
     let closing =
         server.counters.heads().iter().filter(|h| h.contains("Connection: close")).count();
     assert_eq!(closing, 10, "the last request of each session says so");
-    // The last session starts after 9 fiftieths of a second and thinks three times.
+    // The last session starts after 9 fiftieths of a second and has three think times.
     assert!(report.elapsed_s >= 0.18 + 1.2, "{}", report.elapsed_s);
     assert!(report.latency_us.p50 < 400_000.0, "thinking is no latency: {:?}", report.latency_us);
 }
@@ -41,7 +41,7 @@ fn the_end_of_the_run_cuts_sessions_off() {
     let mut config = sessions(&server, 1, 3, Duration::from_secs(3600));
     config.length = Length::Duration(Duration::from_millis(300));
     let report = run(&config);
-    // 200 requests a second are 66.7 sessions; each had its first request.
+    // 200 requests a second are 66.7 sessions; each sent its first request.
     assert_eq!((report.requests.scheduled, report.requests.completed), (20, 20));
     assert_eq!(report.sessions, Sessions { completed: 0, broken: 0, cut: 20 });
     assert!(report.elapsed_s < 60.0, "no client waits for an hour of think time");
@@ -69,8 +69,8 @@ fn a_request_that_fails_breaks_the_session() {
     assert_eq!((report.requests.scheduled, report.sessions.broken), (5, 5));
 }
 
-/// Of three sessions on two connections the third waits for a connection until the first one's second
-/// request is under way, which was scheduled later and is never answered.
+/// Of three sessions on two connections, the third waits for a connection until the first session's
+/// second request has been sent, which was scheduled later and is never answered.
 #[test]
 fn a_session_that_waited_for_a_connection_has_no_more_time_than_others() {
     let in_time = || {
@@ -86,7 +86,7 @@ fn a_session_that_waited_for_a_connection_has_no_more_time_than_others() {
                 is_followed.store(true, SeqCst);
                 return peer.hang();
             }
-            // Ten seconds at most, for the machine may be too busy for what is set up here.
+            // At most ten seconds, because the machine may be too busy for this arrangement.
             for _ in 0..2_000 {
                 if is_followed.load(SeqCst) {
                     break;
@@ -101,10 +101,11 @@ fn a_session_that_waited_for_a_connection_has_no_more_time_than_others() {
         config.max_connections = Some(2);
         config.timeout = Duration::from_secs(2);
         let report = run(&config);
-        // Begun after 1.5 s with half a second left: not with the two seconds that the other one has.
+        // The request begins after 1.5 s, with half a second left: it must not get the two seconds that
+        // the other request has.
         report.requests.failed == 2 && report.latency_with_failures_us.max < 3_000_000.0
     };
-    // The machine may be too busy for a reply in time, but not again and again.
+    // The machine may be too busy for a reply in time, but not in every attempt.
     assert!((0..4).any(|_| in_time()), "a request had more time than --timeout");
 }
 

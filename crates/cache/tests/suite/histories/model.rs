@@ -12,7 +12,7 @@ use proptest::prelude::*;
 #[derive(Clone, Copy, Debug)]
 enum Action {
     Get(ClientRequest, OriginPolicy),
-    /// The origin cannot be reached.
+    /// A request while the origin cannot be reached.
     GetWithOriginDown(ClientRequest),
     Post(usize),
     /// The resource changes.
@@ -274,8 +274,8 @@ impl Model {
         self.backoff[path] = (failures + 1, now + wait);
     }
 
-    /// §3, §3.5: why it is not stored, if so; whether the reason concerns the URL and not one
-    /// request.
+    /// §3, §3.5: the reason why it is not stored, if there is one; whether the reason concerns the URL
+    /// and not one request.
     fn refusal(client_request: &ClientRequest, new: &StoredRecord) -> Option<bool> {
         let policy = &new.policy;
         let is_shared =

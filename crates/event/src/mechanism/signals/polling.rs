@@ -23,7 +23,7 @@ pub(crate) enum PollingMechanism {
     DevPoll(DevPoll),
 }
 
-/// Calls a method on the partner, whichever mechanism it is.
+/// Calls a method on the partner, for each of the mechanisms that it may be.
 macro_rules! polling {
     ($partner:expr, $inner:ident => $call:expr) => {
         match $partner {
@@ -45,8 +45,8 @@ impl PollingMechanism {
         }
     }
 
-    /// What is registered. The hybrid has no table of its own, so that a token has one generation,
-    /// whichever side reports it.
+    /// The registrations. The hybrid has no table of its own, so that a token has the same generation
+    /// on both sides.
     #[inline]
     pub(crate) fn registrations(&self) -> &Registrations {
         polling!(self, partner => partner.registrations())
