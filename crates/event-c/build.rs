@@ -1,4 +1,5 @@
-//! Gives the shared library its name for the loader: programs linked with one 0.x go on with it.
+//! Sets the name of the shared library for the loader: a program linked with one version 0.x also runs
+//! with later ones.
 
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");

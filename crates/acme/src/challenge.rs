@@ -13,7 +13,7 @@ pub const HTTP_PREFIX: &[u8] = b"/.well-known/acme-challenge/";
 /// The longest token: it has at least 128 bits (RFC 8555 §8.1), and authorities use 32 to 43 characters.
 const TOKEN_BYTES_MAX: usize = 128;
 
-/// The answer to a request for this path; `None` where no challenge waits for it.
+/// The answer to a request for this path; `None` if there is no challenge for it.
 pub fn http_answer(folder: &Path, path: &[u8]) -> Option<Vec<u8>> {
     let token = path.strip_prefix(HTTP_PREFIX)?;
     if !is_token(token) {
@@ -23,13 +23,14 @@ pub fn http_answer(folder: &Path, path: &[u8]) -> Option<Vec<u8>> {
     (!answer.is_empty()).then_some(answer)
 }
 
-/// Whether it has the characters of a token (base64url): so it is also the name of a file in one folder.
+/// Whether it consists of the characters of a token (base64url), so that it is also the name of a file
+/// in one folder.
 fn is_token(token: &[u8]) -> bool {
     let is_allowed = |byte: &u8| byte.is_ascii_alphanumeric() || b"-_".contains(byte);
     (1..=TOKEN_BYTES_MAX).contains(&token.len()) && token.iter().all(is_allowed)
 }
 
-/// An answer that is there until this is dropped.
+/// An answer that exists until this value is dropped.
 #[derive(Debug)]
 pub(crate) struct Answer(PathBuf);
 
@@ -67,7 +68,7 @@ impl Drop for Answer {
     }
 }
 
-/// Removes the answers that a process left which was killed.
+/// Removes the answers of a process that was killed.
 pub(crate) fn remove_old(folders: &Challenges) {
     for folder in [&folders.http, &folders.tls] {
         let entries = fs::read_dir(folder).into_iter().flatten().flatten();

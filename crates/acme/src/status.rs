@@ -22,7 +22,7 @@ pub struct Status {
 pub struct CertificateStatus {
     /// The host name.
     pub name: String,
-    /// When the stored certificate expires, as a UNIX time; `None` while none is stored.
+    /// The expiry of the stored certificate, as a UNIX time; `None` while none is stored.
     pub expires_unix_s: Option<u64>,
 }
 

@@ -1,10 +1,10 @@
-//! From when and until when a certificate is valid.
+//! The period in which a certificate is valid.
 
 use rustls::pki_types::{CertificateDer, pem::PemObject as _};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use x509_parser::prelude::{FromDer as _, X509Certificate};
 
-/// From when and until when a certificate is valid.
+/// The period in which a certificate is valid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Validity {
     /// notBefore.
@@ -14,7 +14,8 @@ pub struct Validity {
 }
 
 impl Validity {
-    /// That of the first certificate in a PEM file's content; `None` where there is none, or it cannot be read.
+    /// The validity of the first certificate in a PEM file's content; `None` if there is none, or if it
+    /// cannot be read.
     pub(crate) fn of_pem(pem: &[u8]) -> Option<Self> {
         let certificate = CertificateDer::from_pem_slice(pem).ok()?;
         let (_, parsed) = X509Certificate::from_der(&certificate).ok()?;
@@ -27,7 +28,7 @@ impl Validity {
         })
     }
 
-    /// How long in all.
+    /// The length of the period.
     pub(crate) fn lifetime(&self) -> Duration {
         self.until.duration_since(self.from).unwrap_or_default()
     }

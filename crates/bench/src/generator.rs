@@ -1,4 +1,4 @@
-//! `pollux load` and `pollux idle` as children.
+//! Runs `pollux load` and `pollux idle` as child processes.
 
 use crate::peer::{PATH, Testbed};
 use anyhow::ensure;
@@ -19,8 +19,8 @@ pub(crate) fn own_cpu_us() -> anyhow::Result<f64> {
     Ok(measure::ended_children_ns()? as f64 / 1000.0)
 }
 
-/// Runs `pollux load` against `server` for `duration`, with `flags` beside that, pinned to `cpu`; returns its
-/// JSON.
+/// Runs `pollux load` against `server` for `duration`, with the additional `flags`, pinned to `cpu`;
+/// returns its JSON.
 pub(crate) fn load(
     testbed: &Testbed,
     server: &Server,
@@ -41,8 +41,8 @@ pub(crate) fn load(
     Ok(report)
 }
 
-/// Opens `count` keep-alive connections to `server`, each of which makes one request and is then idle, and
-/// returns when all are held. They end with the process.
+/// Opens `count` keep-alive connections to `server`, each of which makes one request and is then idle,
+/// and returns when all are open. They are closed when the process ends.
 pub(crate) fn hold(testbed: &Testbed, server: &Server, count: usize) -> anyhow::Result<Process> {
     let mut program: Vec<OsString> = vec![testbed.pollux.clone().into()];
     program.extend(

@@ -15,8 +15,8 @@ pub(crate) fn directory(wanted: Option<&Path>, name: &str) -> PathBuf {
     wanted.map_or_else(default, Path::to_owned)
 }
 
-/// Writes `result.json` and `table.txt` into `directory`, which is created if there is none; prints how
-/// many of the goals are met, and where the data are.
+/// Writes `result.json` and `table.txt` into `directory`, which is created if it does not exist; prints
+/// how many of the goals are met, and the paths of the data.
 pub(crate) fn write(
     directory: &Path,
     result: &serde_json::Value,

@@ -3,7 +3,7 @@
 use pollux_http::output::{Output, put_decimal};
 use std::sync::Arc;
 
-/// Why a request was forwarded to the origin (§2.2).
+/// The reason why a request was forwarded to the origin (§2.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Forward {
     /// The cache was configured not to handle the request.
@@ -91,7 +91,7 @@ impl CacheStatus {
         out.put(b"\r\n");
     }
 
-    /// Why the request was forwarded; `None` for a hit.
+    /// The reason why the request was forwarded; `None` for a hit.
     pub fn forward(&self) -> Option<Forward> {
         self.forward
     }

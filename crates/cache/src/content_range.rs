@@ -1,4 +1,5 @@
-//! The range of a partial response (206): which bytes it has of how many (RFC 9110 §14.4).
+//! The range of a partial response (206): its position and the length of the complete representation
+//! (RFC 9110 §14.4).
 
 use pollux_http::{
     fields::Fields,

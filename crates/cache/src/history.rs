@@ -4,7 +4,8 @@ use std::collections::HashMap;
 
 /// The maximum number of keys with a history.
 const KEYS_MAX: usize = 4096;
-/// For how many seconds requests do not wait for each other after a response could not be stored.
+/// The time in seconds during which requests do not wait for each other after a response could not be
+/// stored.
 const NO_COALESCING_S: u64 = 10;
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -12,7 +13,7 @@ struct KeyHistory {
     failures: u32,
     /// Before this time the origin receives no request if a stale response can be served.
     retry_at: u64,
-    /// Before this time each request is forwarded by itself.
+    /// Before this time each request is forwarded separately.
     no_coalescing_until: u64,
     /// Before this time the object in memory counts as loaded from disk.
     loaded_until: u64,

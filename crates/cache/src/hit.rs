@@ -203,7 +203,7 @@ pub fn put_status_line(status: u16, out: &mut impl Output) {
 
 /// Appends those lines of `fields` that a 416 contains: its date (RFC 9110 §6.6.1), the validator
 /// of the representation, and `Vary`. `Cache-Control` and other fields that would let another cache
-/// store the 416 are left out: stored under this URL it would answer requests for other ranges.
+/// store the 416 are omitted: stored under this URL it would answer requests for other ranges.
 fn put_unsatisfiable_fields(fields: &[u8], out: &mut impl Output) {
     const NAMES: [&[u8]; 3] = [b"date", b"etag", b"vary"];
     for field in Fields::new(fields).filter(|field| NAMES.iter().any(|name| field.is(name))) {

@@ -6,7 +6,7 @@ use crate::{
     response_metadata::{ResponseMetadata, is_heuristic, is_understood},
 };
 
-/// Why a response is not stored. Becomes the `detail` of `Cache-Status`.
+/// The reason why a response is not stored. It becomes the `detail` of `Cache-Status`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refusal {
     /// `no-store` in the response or the request.
@@ -46,7 +46,7 @@ impl Refusal {
     }
 
     /// Whether the stored response must be removed too. A response to one authorized client (§3.5)
-    /// says nothing about the stored response for all clients.
+    /// is not about the stored response for all clients.
     pub(crate) fn evicts_stored(self) -> bool {
         self != Self::Authorization
     }

@@ -117,7 +117,7 @@ impl Shard {
         let objects = self.memory.objects(hash, new.key());
         let old = objects.iter().find(|old| old.vary() == new.vary()).cloned();
         if let Some(old) = old.as_ref().filter(|old| old.header().status == 200) {
-            // The complete response arrived meanwhile and is worth more.
+            // The complete response arrived in the meantime and takes precedence.
             if !part::supersedes(&new, old) {
                 return;
             }
@@ -156,8 +156,8 @@ impl Shard {
             |object: &Object| fetching.key.as_ref().is_some_and(|(_, key)| **key == *object.key());
         if let Some(object) = object.filter(|object| !is_invalidated && has_key(object)) {
             let stored = self.memory.objects(hash, object.key());
-            // A response that arrived from the origin meanwhile is newer. So is one that shows that
-            // the origin's `Vary` has changed.
+            // A response that arrived from the origin in the meantime is newer. So is one that shows
+            // that the origin's `Vary` has changed.
             let is_newer = |other: &Object| {
                 other.vary() == object.vary()
                     || !vary::names(other.vary()).eq(vary::names(object.vary()))

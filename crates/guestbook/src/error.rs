@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-/// Why a store did not answer. From a client's point of view every such error is temporary: the
-/// server responds with 503 and `Retry-After`.
+/// The reason why a store did not answer. From a client's point of view every such error is temporary:
+/// the server responds with 503 and `Retry-After`.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum StoreError {

@@ -2,7 +2,7 @@
 
 use crate::limits;
 
-/// Why a form contains no remark that can be stored.
+/// The reason why a form contains no remark that can be stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum FormError {

@@ -8,8 +8,8 @@
 //!
 //! 1. [`Template`]: the page, with the paper's variables `$GUEST_REMARKS$` and `$VISITOR_COUNT$`.
 //! 2. [`form`]: converts a posted form into a remark.
-//! 3. [`Request`] and [`Answer`]: requests to a store, and its answers. [`StoreError`] tells why a
-//!    store did not answer, and how long a client should wait.
+//! 3. [`Request`] and [`Answer`]: requests to a store, and its answers. [`StoreError`] is the reason
+//!    why a store did not answer, with the time that a client should wait.
 //! 4. [`redis`]: the store on a Redis server. A [`redis::Session`] is bytes in, bytes out.
 //! 5. [`file`](mod@file): the store in a local file, which several processes can use at once.
 //!

@@ -29,7 +29,7 @@ enum Piece {
     Visitors,
 }
 
-/// Why a file is not a valid template.
+/// The reason why a file is not a valid template.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TemplateError {

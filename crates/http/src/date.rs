@@ -13,11 +13,11 @@ pub const LEN: usize = 29;
 
 /// Formats `unix_second` as an IMF-fixdate: `Sun, 06 Nov 1994 08:49:37 GMT`.
 ///
-/// A later second than the last one of the year 9999 is formatted as that one.
+/// A second after the year 9999 is formatted as the last second of that year.
 pub fn format(unix_second: u64) -> [u8; LEN] {
     let time = UNIX_EPOCH + Duration::from_secs(unix_second.min(LAST_SECOND));
     let mut text = [b' '; LEN];
-    // The date has exactly 29 bytes, so the write neither fails nor leaves a rest.
+    // The date has exactly 29 bytes, so the write cannot fail and fills the array.
     let _ = write!(&mut text[..], "{}", httpdate::HttpDate::from(time));
     text
 }

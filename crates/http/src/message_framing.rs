@@ -34,8 +34,8 @@ impl MessageFraming {
     }
 
     pub(crate) fn add_connection(&mut self, value: &[u8]) {
-        // The common value is compared without splitting the list. A value contains no CR, the one
-        // byte that would compare equal to a hyphen.
+        // The most frequent value is compared without splitting the list. A value contains no CR, which
+        // is the only byte that would compare equal to a hyphen.
         if is_name(value, b"keep-alive") {
             self.keep_alive_option = true;
             return;

@@ -1,12 +1,12 @@
-//! A bound on how often something happens.
+//! A bound on the number of events per second.
 
 use std::time::Duration;
 
-/// A token bucket: so many times in a second, with a burst of one second's worth.
+/// A token bucket: a number of events per second, with a burst of one second's number.
 #[derive(Debug)]
 pub struct RateLimit {
     per_second: u32,
-    /// Billionths of an event that are left.
+    /// The available events, in billionths of an event.
     left: u64,
     at: Duration,
 }
@@ -15,14 +15,14 @@ pub struct RateLimit {
 const EVENT: u64 = 1_000_000_000;
 
 impl RateLimit {
-    /// At most `per_second` events in a second; 0 is no limit.
+    /// Allows at most `per_second` events per second; 0 is no limit.
     #[must_use]
     pub fn new(per_second: u32) -> Self {
         Self { per_second, left: u64::from(per_second) * EVENT, at: Duration::ZERO }
     }
 
-    /// Whether one more is allowed at this time. `now` is a time on a clock that does not run
-    /// backwards, always the same one.
+    /// Whether one more event is allowed at this time. `now` is a time on a clock that does not run
+    /// backwards, always the same clock.
     pub fn allow(&mut self, now: Duration) -> bool {
         if self.per_second == 0 {
             return true;

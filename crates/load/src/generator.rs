@@ -14,19 +14,20 @@ impl ThreadResult {
 /// The generator's own figures.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Generator {
-    /// From the scheduled instant until the request was taken up; empty in a closed loop.
+    /// From the scheduled instant until the generator began to process the request; empty in a closed
+    /// loop.
     pub lag_us: Times,
     /// CPU time of all threads, user and system, per request of the measured part.
     pub cpu_us_per_request: f64,
-    /// Of the thread that used most: all CPU time by elapsed time, 0 to 1.
+    /// CPU time by elapsed time, 0 to 1, of the thread that used most.
     pub cpu_utilization: f64,
-    /// Of the busiest thread: the share of elapsed time in which it had something to do, 0 to 1;
-    /// at most `cpu_utilization`. A run in which it is above
+    /// The fraction of elapsed time in which a thread had work, 0 to 1, of the busiest thread; at most
+    /// `cpu_utilization`. A run in which it is above
     /// [`MAX_BUSY_UTILIZATION`](crate::validity::MAX_BUSY_UTILIZATION) is invalid.
     pub busy_utilization: f64,
-    /// Of the thread that was kept waiting longest: the share of elapsed time in which it could have
-    /// run and had no CPU, 0 to 1 (the kernel's run delay, /proc/thread-self/schedstat). None where
-    /// the kernel does not count it.
+    /// The fraction of elapsed time in which a thread was runnable but had no CPU, 0 to 1, of the
+    /// thread that waited longest (the kernel's run delay, /proc/thread-self/schedstat). `None` if the
+    /// kernel does not count it.
     pub run_delay_share: Option<f64>,
     /// Threads that sent.
     pub threads: usize,

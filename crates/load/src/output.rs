@@ -1,4 +1,4 @@
-//! How a report is printed and stored.
+//! Prints and stores a report.
 
 pub mod hdr;
 mod histogram;

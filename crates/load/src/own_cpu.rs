@@ -8,13 +8,14 @@ use std::fs;
 pub(crate) struct OwnCpu {
     /// CPU time used, user and system.
     pub(crate) used_ns: u64,
-    /// Time in which it was runnable but had no CPU; none where the kernel does not count it (no
+    /// Time in which it was runnable but had no CPU; `None` if the kernel does not count it (no
     /// CONFIG_SCHED_INFO, no /proc).
     pub(crate) delayed_ns: Option<u64>,
 }
 
 impl OwnCpu {
-    /// The calling thread's values so far. Reads a file: only for the start and the end of a run.
+    /// The calling thread's values so far. It reads a file, so it is only for the start and the end of
+    /// a run.
     pub(crate) fn now() -> Self {
         let text = fs::read_to_string("/proc/thread-self/schedstat").ok();
         Self {
@@ -50,7 +51,7 @@ mod tests {
         assert_eq!(run_delay_ns("a b c"), None);
     }
 
-    /// Uses `cpu_ns` of CPU time on the processor `cpu`, and returns how long it waited for that.
+    /// Uses `cpu_ns` of CPU time on the processor `cpu`, and returns how long it waited for the CPU.
     fn work(cpu: usize, nice: i32, cpu_ns: u64) -> u64 {
         crate::run::pin(Some(cpu)).unwrap();
         if nice > 0 {

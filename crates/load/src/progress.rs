@@ -28,7 +28,7 @@ impl Progress {
         Self { shows, bar: None, since: Instant::now(), rate: LiveRate::default() }
     }
 
-    /// Whether anything is shown at all.
+    /// Whether any progress is shown.
     pub(crate) fn shows(&self) -> bool {
         self.shows
     }
@@ -41,7 +41,7 @@ impl Progress {
         })
     }
 
-    /// Shows how many idle connections are held.
+    /// Shows the number of idle connections that are held.
     pub(crate) fn idle(&mut self, held: usize, wanted: usize) {
         if !self.shows || self.since.elapsed() < SHORTEST {
             return;
@@ -53,7 +53,7 @@ impl Progress {
         }
     }
 
-    /// Shows how long the run has lasted.
+    /// Shows the elapsed time of the run.
     pub(crate) fn run(&mut self, plan: &Plan, gauges: &[Gauges], elapsed_ns: u64) {
         let total_ns = plan.warmup_ns.saturating_add(plan.window_ns);
         let counts_requests = plan.closed_requests;
@@ -89,7 +89,7 @@ impl Progress {
     }
 }
 
-/// Whether the terminal cannot redraw a line. (Nothing is coloured, so NO_COLOR changes nothing.)
+/// Whether the terminal cannot redraw a line. (The output has no colours, so NO_COLOR changes nothing.)
 fn is_dumb() -> bool {
     std::env::var_os("TERM").is_none_or(|term| term.is_empty() || term == "dumb")
 }

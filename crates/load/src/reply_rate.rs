@@ -1,14 +1,14 @@
-//! How many good replies came a second, counted within the measured part and nowhere else.
+//! The number of good replies per second, counted only within the measured part.
 
 use crate::record::{Recorder, SAMPLE_NS};
 use serde::Serialize;
 
-/// Good replies a second, httperf's figures.
+/// Good replies per second: the figures of httperf.
 ///
-/// A reply counts by the instant at which it was whole, whichever request it answers: one that
-/// comes after the window is no part of the rate, and the reply to a request of the warm-up that
-/// comes within it is. So a server in its steady state has the rate at which it answers, however
-/// long each answer takes.
+/// A reply counts by the instant at which it was complete, regardless of its request. A reply after the
+/// window is not part of the rate; the reply to a request of the warm-up is, if it arrives within the
+/// window. So for a server in its steady state this is the rate at which it answers, regardless of the
+/// duration of each answer.
 #[derive(Clone, Debug, Serialize)]
 pub struct ReplyRate {
     /// Over the whole measured part: `replies` by `over_s`.
@@ -19,14 +19,15 @@ pub struct ReplyRate {
     pub avg: f64,
     /// Greatest of the samples.
     pub max: f64,
-    /// Standard deviation of the samples, with n − 1 below, as httperf has it; 0 for one sample.
+    /// Standard deviation of the samples, with n − 1 in the denominator, as in httperf; 0 for one
+    /// sample.
     pub stddev: f64,
-    /// Good replies that were whole within the measured part.
+    /// Good replies that were complete within the measured part.
     pub replies: u64,
-    /// The time in which they are counted: the measured part. Where requests are counted instead of
-    /// time (`--requests`) it lasts until the last reply, if that is later.
+    /// The time in which they are counted: the measured part. If requests are counted instead of time
+    /// (`--requests`), it lasts until the last reply, if that is later.
     pub over_s: f64,
-    /// How long each sample is: a second, or all of a measured part that is shorter.
+    /// The length of each sample: a second, or the whole measured part if that is shorter.
     pub sample_s: f64,
     /// One for each whole second of the measured part; a part of a second at its end is in `mean`
     /// only.

@@ -1,4 +1,5 @@
-//! The run as a series of short intervals, warm-up included: it shows whether the run was steady.
+//! The run as a series of short intervals, warm-up included: it shows whether the run was in a steady
+//! state.
 
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
@@ -6,10 +7,10 @@ use serde::{Deserialize, Serialize};
 /// The shortest interval.
 pub const SHORTEST_NS: u64 = 100_000_000;
 
-/// The most intervals of a run; when it lasts longer, each two become one.
+/// The most intervals of a run; when there would be more, each two are combined into one.
 pub const MAX_INTERVALS: usize = 600;
 
-/// The longest time that is distinguished; longer ones count as this.
+/// The longest time that is distinguished; longer times count as this.
 const LONGEST_NS: u64 = crate::record::LONGEST_NS;
 
 /// The figures of one interval.
@@ -24,7 +25,7 @@ struct SeriesInterval {
 
 impl SeriesInterval {
     fn new() -> Self {
-        // One significant digit, 6 % at worst: some 5 kB.
+        // One significant digit, 6 % at worst: about 5 kB.
         let latency = Histogram::new_with_bounds(1_000, LONGEST_NS, 1).expect("valid bounds");
         Self { sent: 0, failed: 0, latency }
     }
@@ -36,11 +37,11 @@ impl SeriesInterval {
     }
 }
 
-/// Gathers the intervals of one thread.
+/// Collects the intervals of one thread.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Series {
     interval_ns: u64,
-    /// How many intervals lie before the measured part.
+    /// The number of intervals before the measured part.
     before: usize,
     intervals: Vec<SeriesInterval>,
 }
@@ -52,7 +53,8 @@ impl Default for Series {
 }
 
 impl Series {
-    /// A request was sent, so long after the start of the measured part (before it: negative).
+    /// Records that a request was sent at `at_ns` from the start of the measured part (negative before
+    /// it).
     #[inline]
     pub(crate) fn sent(&mut self, at_ns: i64) {
         self.at(at_ns).sent += 1;
@@ -64,7 +66,7 @@ impl Series {
         self.at(at_ns).latency.saturating_record(latency_ns);
     }
 
-    /// A request failed.
+    /// Records that a request failed.
     #[cold]
     pub(crate) fn failed(&mut self, at_ns: i64) {
         self.at(at_ns).failed += 1;
@@ -80,7 +82,7 @@ impl Series {
         &mut self.intervals[index as usize]
     }
 
-    /// Makes the interval of `at_ns` and all between it and those that there are.
+    /// Creates the interval of `at_ns` and all missing ones between it and the existing ones.
     #[cold]
     fn make_room(&mut self, at_ns: i64) {
         loop {
@@ -88,7 +90,7 @@ impl Series {
             let len = self.intervals.len() as i64;
             let missing = if index < 0 { -index } else { index + 1 - len };
             if len + missing > MAX_INTERVALS as i64 {
-                // An instant that is very far away needs many steps, each on half as many.
+                // A very distant instant needs many steps, each with half as many intervals.
                 self.double();
                 continue;
             }
@@ -103,7 +105,7 @@ impl Series {
         }
     }
 
-    /// Puts each two intervals together, such that the measured part still begins with one.
+    /// Combines each two intervals, such that the measured part still begins with a whole one.
     fn double(&mut self) {
         if self.before % 2 == 1 {
             self.intervals.insert(0, SeriesInterval::new());
@@ -120,7 +122,7 @@ impl Series {
         }
     }
 
-    /// Adds those of another thread.
+    /// Adds the intervals of another thread.
     pub(crate) fn merge(&mut self, mut other: Self) {
         while self.interval_ns < other.interval_ns {
             self.double();
@@ -161,14 +163,14 @@ impl Series {
     }
 }
 
-/// The series as it stands in the JSON document: a column a quantity, a place an interval.
+/// The series in the form of the JSON document: one column per quantity, one position per interval.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Columns {
-    /// How long each interval is, in seconds: a tenth, doubled as often as is needed to have no more
-    /// than 600 of them.
+    /// The length of each interval in seconds: a tenth, doubled as often as necessary to have at most
+    /// 600 intervals.
     pub interval_s: f64,
-    /// When each began, from the start of the measured part; negative in the warm-up. An interval
-    /// that the run's start or the end of the measured part cuts is left out.
+    /// The start of each interval, from the start of the measured part; negative in the warm-up. An
+    /// interval that contains the run's start or the end of the measured part is omitted.
     pub start_s: Vec<f64>,
     /// Requests sent.
     pub sent: Vec<u64>,
@@ -176,8 +178,8 @@ pub struct Columns {
     pub replies: Vec<u64>,
     /// Requests that failed.
     pub failed: Vec<u64>,
-    /// Mean latency of these replies; 0 where there are none. Single values of all three are
-    /// distinguished to 6 %.
+    /// Mean latency of these replies; 0 if there are none. The resolution of a single latency is 6 %,
+    /// for all three columns.
     pub latency_mean_us: Vec<f64>,
     /// Median latency of these replies.
     pub latency_p50_us: Vec<f64>,

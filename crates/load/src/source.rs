@@ -1,7 +1,7 @@
 //! Source addresses of the connections.
 //!
-//! A port is needed per pair of source and destination, and a range has some 28,000
-//! (ip_local_port_range); many sources have many ports.
+//! Each connection needs a port of its own per pair of source and destination, and the range has about
+//! 28,000 ports (ip_local_port_range). With several sources there are several times as many.
 
 use anyhow::{Context, Error, Result, bail, ensure};
 use pollux_sys::Address;
@@ -14,15 +14,15 @@ use std::{
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sources {
     first: IpAddr,
-    /// How many there are, at most 2^32.
+    /// The number of addresses, at most 2^32.
     count: u64,
 }
 
 impl FromStr for Sources {
     type Err = Error;
 
-    /// `127.0.1.5`, or a network `127.0.1.0/24`. A network's first and last IPv4 address are left
-    /// out, unless it is a /31 or /32 (RFC 3021).
+    /// `127.0.1.5`, or a network `127.0.1.0/24`. A network's first and last IPv4 address are omitted,
+    /// unless it is a /31 or /32 (RFC 3021).
     fn from_str(text: &str) -> Result<Self> {
         let (address, prefix) = match text.split_once('/') {
             Some((address, prefix)) => (address, Some(prefix)),
@@ -58,7 +58,7 @@ impl FromStr for Sources {
 }
 
 impl Sources {
-    /// How many addresses there are.
+    /// The number of addresses.
     pub fn count(&self) -> u64 {
         self.count
     }
@@ -77,7 +77,8 @@ impl Sources {
     /// this host does not have.
     ///
     /// # Errors
-    /// Names the address and says how to add it; the family differs from that of `destination`.
+    /// The address cannot be bound (the error names it and how to add it); the family differs from that
+    /// of `destination`.
     pub fn check(&self, destination: IpAddr) -> Result<()> {
         ensure!(
             self.first.is_ipv4() == destination.is_ipv4(),

@@ -1,9 +1,9 @@
-//! Clocks that are read on the way of a request.
+//! The clocks that are read while a request is handled.
 
 use std::{mem::MaybeUninit, time::Duration};
 
-/// CLOCK_MONOTONIC_COARSE: the time of the kernel's last tick, right to 10 ms at most; read without
-/// a system call (vdso(7)).
+/// CLOCK_MONOTONIC_COARSE: the time of the kernel's last tick, at most 10 ms old; read without a system
+/// call (vdso(7)).
 #[inline]
 pub fn monotonic_coarse() -> Duration {
     let now = read(libc::CLOCK_MONOTONIC_COARSE);

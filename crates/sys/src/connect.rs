@@ -36,16 +36,16 @@ pub fn tcp_socket(destination: &Address) -> io::Result<OwnedFd> {
     Ok(count(Call::Socket, || net::socket_with(family, SocketType::STREAM, FLAGS, None))?)
 }
 
-/// connect(2). On a non-blocking socket EINPROGRESS is the rule: the handshake continues, and send(2)
-/// fails with EAGAIN until it is complete.
+/// connect(2). On a non-blocking socket EINPROGRESS is the usual result: the handshake continues, and
+/// send(2) fails with EAGAIN until it is complete.
 #[inline]
 pub fn connect(socket: BorrowedFd<'_>, destination: &Address) -> io::Result<()> {
     Ok(count(Call::Connect, || net::connect(socket, &destination.0))?)
 }
 
-/// bind(2) to the source address of a connection to come. The port is left to connect(2)
-/// (IP_BIND_ADDRESS_NO_PORT, Linux 4.2), so that the port budget counts per pair of source and
-/// destination and not per source.
+/// bind(2) to the source address of a later connection. connect(2) chooses the port
+/// (IP_BIND_ADDRESS_NO_PORT, Linux 4.2), so that the limit on ports applies to each pair of source and
+/// destination and not to each source.
 #[inline]
 pub fn bind_source(socket: BorrowedFd<'_>, source: &Address) -> io::Result<()> {
     let on: libc::c_int = 1;
@@ -62,14 +62,14 @@ pub fn bind_source(socket: BorrowedFd<'_>, source: &Address) -> io::Result<()> {
     Ok(count(Call::Bind, || net::bind(socket, &source.0))?)
 }
 
-/// SO_LINGER with time 0: the close sends a reset and leaves no TIME_WAIT behind.
+/// SO_LINGER with time 0: the close sends a reset and leaves no TIME_WAIT.
 #[inline]
 pub fn reset_on_close(socket: BorrowedFd<'_>) -> io::Result<()> {
     let set = || sockopt::set_socket_linger(socket, Some(Duration::ZERO));
     Ok(count(Call::Setsockopt, set)?)
 }
 
-/// Takes the pending error of a socket (SO_ERROR), such as why a connect failed.
+/// Takes the pending error of a socket (SO_ERROR), such as the reason why a connect failed.
 pub fn take_socket_error(socket: BorrowedFd<'_>) -> io::Result<()> {
     Ok(count(Call::Getsockopt, || sockopt::socket_error(socket))??)
 }

@@ -1,4 +1,4 @@
-//! How often each system call was made, and the CPU time it took, per thread.
+//! The number of calls of each system call, and the CPU time that they took, per thread.
 
 use std::{cell::Cell, thread::LocalKey, time::Duration};
 
@@ -106,7 +106,7 @@ pub struct Counters {
     nanoseconds: [u64; KINDS],
 }
 
-/// This thread's counters as they stand.
+/// A copy of this thread's present counters.
 pub fn counters() -> Counters {
     Counters {
         counts: COUNTS.with(|all| std::array::from_fn(|kind| all[kind].get())),
@@ -121,7 +121,7 @@ impl Default for Counters {
 }
 
 impl Counters {
-    /// How many words [`Counters::words`] has.
+    /// The number of words of [`Counters::words`].
     pub const WORDS: usize = 2 * KINDS;
 
     /// The counts and then the nanoseconds of all kinds, to be stored as numbers.
@@ -138,7 +138,7 @@ impl Counters {
         all
     }
 
-    /// How many calls of this kind were made.
+    /// The number of calls of this kind.
     pub fn of(&self, call: Call) -> u64 {
         self.counts[call as usize]
     }
@@ -191,14 +191,15 @@ mod tests {
     use super::*;
     use std::{thread, time::Instant};
 
-    /// The time of a call that waits is not the time that passes.
+    /// The time of a call that waits is its CPU time, not the elapsed time.
     #[test]
     fn a_call_that_sleeps_takes_no_cpu_time() {
         set_timing(true);
         let before = counters();
         count(Call::Poll, || thread::sleep(Duration::from_millis(50)));
         count(Call::Read, || {
-            // Until it has had the CPU for ten milliseconds, however busy the machine is.
+            // Waits until the thread has had the CPU for ten milliseconds, regardless of the machine's
+            // load.
             let from = thread_cpu_ns();
             let deadline = Instant::now() + Duration::from_secs(30);
             while thread_cpu_ns() - from < 10_000_000 && Instant::now() < deadline {}

@@ -1,4 +1,4 @@
-//! Landlock (landlock(7)): whether this kernel has it.
+//! Landlock (landlock(7)): whether this kernel supports it.
 
 use super::check;
 use std::io;
@@ -9,10 +9,10 @@ const VERSION: libc::c_uint = 1;
 /// The version of Landlock's interface that this kernel offers.
 ///
 /// # Errors
-/// ENOSYS: the kernel is older than 5.13 or built without it. EOPNOTSUPP: it is switched off (`lsm=` on the
-/// kernel's command line). EPERM: a filter forbids the question.
+/// ENOSYS: the kernel is older than 5.13 or built without it. EOPNOTSUPP: it is disabled (`lsm=` on the
+/// kernel's command line). EPERM: a seccomp filter forbids the system call.
 pub fn landlock_abi() -> io::Result<u32> {
-    // SAFETY: with this flag there is no structure to be read: the pointer must be null and the size 0.
+    // SAFETY: with this flag the kernel reads no structure: the pointer must be null and the size 0.
     let returned = unsafe {
         libc::syscall(
             libc::SYS_landlock_create_ruleset,

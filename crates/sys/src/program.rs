@@ -1,4 +1,4 @@
-//! Where programs are.
+//! Finds programs.
 
 use rustix::fs::{Access, access};
 use std::{
@@ -7,11 +7,11 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Debian's directories to search after PATH: servers are in the administrator's directories, which
-/// are not in a user's PATH, and some processes have no PATH.
+/// Debian's directories to search after PATH: servers are in the administrator's directories, which are
+/// not in a user's PATH, and some processes have no PATH.
 const FURTHER: [&str; 4] = ["/usr/sbin", "/sbin", "/usr/bin", "/bin"];
 
-/// The program of this name: the first file that may be executed, in PATH or among the administrator's
+/// Finds the program of this name: the first executable file, in PATH or among the administrator's
 /// programs.
 pub fn find_program(name: &str) -> Option<PathBuf> {
     find_in(env::var_os("PATH").as_deref(), name)
@@ -33,7 +33,7 @@ mod tests {
     use super::*;
     use std::{fs, os::unix::fs::PermissionsExt};
 
-    /// The laboratory accepted a file that is not executable.
+    /// The laboratory once accepted a file that is not executable.
     #[test]
     fn the_first_that_may_be_executed_is_found() {
         let root = env::temp_dir().join(format!("pollux-sys-program-{}", std::process::id()));
@@ -43,7 +43,7 @@ mod tests {
             fs::write(directory.join("true"), "").unwrap();
             fs::set_permissions(directory.join("true"), PermissionsExt::from_mode(mode)).unwrap();
         }
-        // A directory may be entered, and is no program.
+        // A directory may have the execute permission, but is not a program.
         fs::create_dir(directories[0].join("directory")).unwrap();
         let path = env::join_paths(&directories).unwrap();
         let found = |path, name| find_in(path, name);
@@ -51,7 +51,7 @@ mod tests {
         fs::remove_dir_all(&root).unwrap();
         assert_eq!(first, Some(directories[1].join("true")));
         assert_eq!(directory, None);
-        // Without PATH nothing is taken from the current directory.
+        // Without PATH the current directory is not searched.
         assert_eq!(found(None, "Cargo.toml"), None);
         assert!(found(None, "sh").is_some_and(|sh| sh.is_absolute()));
     }

@@ -1,16 +1,16 @@
-//! Names of hosts.
+//! Resolves names of hosts.
 
 use std::{
     io,
     net::{Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs},
 };
 
-/// The addresses of `host`, a name or an address, by the C library's resolver; blocks for as long as
-/// that does. `localhost` is this host also where no `/etc/hosts` and no server of names says so, as
-/// on a bare machine (RFC 6761 §6.3).
+/// The addresses of `host`, a name or an address, from the C library's resolver; blocks as long as the
+/// resolver does. `localhost` is this host even if neither `/etc/hosts` nor a name server defines it,
+/// as on a machine without configuration (RFC 6761 §6.3).
 ///
 /// # Errors
-/// The resolver's: no such name, no server of names.
+/// The errors of the resolver: no such name, no name server.
 pub fn resolve(host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
     let found = (host, port).to_socket_addrs().map(Iterator::collect);
     if found.is_err() && is_localhost(host) {

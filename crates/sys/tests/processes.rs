@@ -1,4 +1,4 @@
-//! Children of a process that has one thread.
+//! Tests of children of a single-threaded process.
 #![allow(missing_docs)]
 
 use pollux_sys::{ChildStatus, SharedLock, SharedWords, fork, kill_child, pipe, reap_child};
@@ -12,7 +12,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// A child that has ended, whichever is taken first, and how it did.
+/// A child that has ended, any of them, and its status.
 fn any_ended() -> (i32, ChildStatus) {
     let started_at = Instant::now();
     loop {
@@ -24,14 +24,14 @@ fn any_ended() -> (i32, ChildStatus) {
     }
 }
 
-/// How the only child ended.
+/// The status of the only child.
 fn ended(child: i32) -> ChildStatus {
     let (number, ending) = any_ended();
     assert_eq!(number, child);
     ending
 }
 
-/// The test harness has threads, a forked child of it has one.
+/// The test harness has several threads, its forked child has one.
 #[test]
 fn only_a_process_with_one_thread_is_forked() {
     let error = fork(own_file_tables(), &[], || 0).unwrap_err().to_string();
@@ -76,7 +76,7 @@ fn a_child_has_what_is_kept_and_nothing_else() {
                 .unwrap()
                 .map(|entry| entry.unwrap().file_name().to_str().unwrap().parse().unwrap())
                 .filter(|fd| {
-                    // But for the directory that is being read.
+                    // The descriptor of the directory that is being read does not count.
                     let name = fs::read_link(format!("/proc/self/fd/{fd}")).unwrap();
                     *fd > 2 && !name.starts_with("/proc")
                 })
@@ -95,7 +95,7 @@ fn a_child_has_what_is_kept_and_nothing_else() {
     });
 }
 
-/// A grandchild is killed when its parent ends without a word.
+/// A grandchild is killed when its parent is killed.
 #[test]
 fn no_child_outlives_its_parent() {
     in_child(|| {
@@ -113,7 +113,7 @@ fn no_child_outlives_its_parent() {
         drop(say);
         thread::sleep(Duration::from_millis(50));
         kill_child(parent.unwrap());
-        // Both ends are closed, so no writer is left.
+        // Both ends are closed, so no writer remains.
         report.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
         assert_eq!(report.read(&mut [0; 8]).unwrap(), 0);
     });
@@ -142,7 +142,7 @@ fn a_child_that_is_killed_with_the_lock_leaves_it_to_the_next() {
         assert_eq!(words[0].load(SeqCst), 1, "the lock is held");
         let (holder, next) = (holder.unwrap(), next.unwrap());
         kill_child(holder);
-        // The next one may be through before anybody looks at either.
+        // The next child may have ended before either status is collected.
         let mut endings = [any_ended(), any_ended()];
         endings.sort_by_key(|&(child, _)| child != holder);
         assert_eq!(endings, [(holder, ChildStatus::Signal(9)), (next, ChildStatus::Exit(0))]);

@@ -1,4 +1,4 @@
-//! A session as bytes, for another process that goes on with the connection.
+//! A session as bytes, for another process that continues the connection.
 
 use crate::{
     Direction, EMPTY_RECORDS_MAX, KEY_UPDATES_WITHOUT_DATA_MAX, Role, Session, Suite,
@@ -9,9 +9,9 @@ use crate::{
 pub const PARKED_MAX: usize = HEADER_BYTES + 2 * crate::keys::SECRET_MAX;
 /// Suite, flags, two counters and two sequence numbers.
 const HEADER_BYTES: usize = 4 + 8 + 4;
-/// More records are not sealed with one key.
+/// The maximum number of records that are sealed with one key.
 const SEND_SEQUENCE_MAX: u32 = 1 << 31;
-/// Nor are more received.
+/// The maximum number of records that are received.
 const RECEIVE_SEQUENCE_MAX: u64 = 1 << 62;
 
 /// The peer has requested a KeyUpdate.
@@ -20,12 +20,12 @@ const OWES_KEY_UPDATE: u8 = 1;
 const KERNEL_SEALS: u8 = 2;
 
 impl Session {
-    /// The session of a server as bytes, for another process to go on with. `None` where it has ended, has not
-    /// begun, or has received a part of a message.
+    /// Returns the session of a server as bytes, for another process that continues it. `None` if the
+    /// session has ended or has not begun, or if a message has arrived only in part.
     ///
-    /// The bytes have the connection's secrets: write over them after use. Only one of the two processes may
-    /// seal anything from then on, or a nonce is used twice. Where the kernel seals, it does so for the other process
-    /// too.
+    /// The bytes contain the connection's secrets: overwrite them after use. Only one of the two
+    /// processes may seal records from then on, otherwise a nonce is used twice. If the kernel seals,
+    /// it does so for the other process, too.
     pub fn park(&self) -> Option<Vec<u8>> {
         let flags = Flags::IS_CLIENT | Flags::HAS_RECEIVED_CLOSE | Flags::HAS_SENT_CLOSE;
         let is_open = self.is_established() && !self.flags.has(flags);
@@ -49,7 +49,8 @@ impl Session {
         Some(bytes)
     }
 
-    /// The session that [`Session::park`] has made these bytes of; `None` if they are no session.
+    /// Returns the session that [`Session::park`] made these bytes from; `None` if they are not a
+    /// session.
     pub fn unpark(bytes: &[u8]) -> Option<Self> {
         let (&[suite, flags, key_updates, empty_records], rest) = bytes.split_first_chunk()?;
         let (receive_sequence, rest) = rest.split_first_chunk()?;

@@ -11,14 +11,14 @@ use std::{
     sync::Mutex,
 };
 
-/// The most tickets that are kept for one server. A ticket is used once (RFC 8446 appendix C.4), so this
-/// is how many connections may be opened at the same time and still all be resumed.
+/// The most tickets that are stored for one server. A ticket is used once (RFC 8446 appendix C.4), so
+/// this is the number of connections that may be opened at the same time and still all be resumed.
 const TICKETS_MAX: usize = 4096;
-/// The most servers; beyond it none are remembered.
+/// The most servers; tickets of further servers are not stored.
 const SERVERS_MAX: usize = 256;
 
-/// rustls' own store keeps 8 tickets of a server, too few for a load generator: beyond 8 connections at a
-/// time the handshakes would be full ones again.
+/// Replaces rustls' own store, which has 8 tickets per server, too few for a load generator: with more
+/// than 8 connections at a time the further handshakes would be full ones.
 #[derive(Default)]
 pub(crate) struct TicketStore(Mutex<HashMap<ServerName<'static>, Server>>);
 

@@ -14,7 +14,7 @@ pub struct Release {
 
 impl Release {
     /// The release of an image package of the plain amd64 flavour, such as
-    /// `linux-image-6.1.0-56-amd64`; none for the cloud, rt, dbg and unsigned ones, and for
+    /// `linux-image-6.1.0-56-amd64`; `None` for the cloud, rt, dbg and unsigned packages, and for
     /// meta-packages.
     pub fn of_image_package(package: &str) -> Option<Release> {
         package.strip_prefix("linux-image-")?.parse().ok()

@@ -1,4 +1,4 @@
-//! Signals as a descriptor, with the mask that they leave behind: no safe wrapper offers that.
+//! Signals as a descriptor, and the restoration of the signal mask: no safe wrapper offers that.
 #![allow(unsafe_code)]
 
 use std::{
@@ -41,7 +41,7 @@ impl EndSignals {
         }
     }
 
-    /// The number of a signal that has arrived, if one has.
+    /// The number of a signal that has arrived, if there is one.
     pub(crate) fn taken(&self) -> Option<i32> {
         // SAFETY: signalfd_siginfo is plain memory, and the kernel writes at most its size.
         unsafe {

@@ -174,7 +174,7 @@ impl Index {
     }
 
     /// Removes files until they have at most `limit` bytes and the index has at most `memory`
-    /// bytes. The oldest are removed first, except those that were requested meanwhile.
+    /// bytes. The oldest are removed first, except those that were requested since.
     pub(super) fn shrink(&mut self, limit: u64, memory: u64) -> Vec<u64> {
         let mut gone = Vec::new();
         while self.bytes > limit || self.memory > memory {
@@ -189,7 +189,8 @@ impl Index {
                 None => {}
             }
         }
-        // Entries that were removed in other ways are still in `order`; clean it up now and then.
+        // Entries that were removed in other ways are still in `order`, so it is cleaned up from time
+        // to time.
         if self.order.len() > 2 * self.count + 1024 {
             let entries = &self.entries;
             self.order.retain(|(hash, number)| {

@@ -8,6 +8,6 @@ mod rfc;
 
 use pollux_testkit::allocations::CountingAllocator;
 
-/// For `memory`, which counts its own thread's.
+/// For `memory`, which counts the allocations of its own thread.
 #[global_allocator]
 static ALLOCATOR: CountingAllocator = CountingAllocator;

@@ -1,5 +1,5 @@
 //! Measures the memory that a store really occupies and compares it with its own statistics, in a
-//! process of its own, so that nothing else allocates at the same time.
+//! separate process, so that no other code allocates at the same time.
 
 use pollux_cache::{Config, Decision, Handle, Lookup, Store};
 use pollux_http::{

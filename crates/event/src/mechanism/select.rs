@@ -1,5 +1,5 @@
-//! `select`: bitmaps of the descriptors, handed over and scanned at every wait. select(2); the
-//! mechanism that gammo's server starts from (§2, figs 1 and 5).
+//! `select`: bitmaps of the descriptors, passed to the kernel and scanned at every wait. select(2); the
+//! first mechanism of gammo's server (§2, figs 1 and 5).
 
 use super::in_memory::interest_in_memory;
 use crate::{
@@ -36,8 +36,8 @@ pub struct Select {
     /// Descriptors that are not open (EBADF).
     invalid: FdSet,
     max_events: usize,
-    /// The descriptor to look at next. A scan goes on where the last one stopped, so that no
-    /// descriptor starves when more than `max_events` are ready.
+    /// The descriptor at which the next scan starts. A scan continues where the last one stopped, so
+    /// that no descriptor starves when more than `max_events` are ready.
     cursor: usize,
     /// Words that may still be scanned before the next wait.
     words_left: usize,
@@ -46,7 +46,7 @@ pub struct Select {
     waker: Option<Waker>,
 }
 
-/// How many words hold the descriptors below `limit`.
+/// The number of words that hold the descriptors below `limit`.
 #[inline]
 fn words(limit: usize) -> usize {
     limit.div_ceil(FD_SET_WORD_BITS)
@@ -81,7 +81,7 @@ impl Select {
         }
     }
 
-    /// Finds the highest descriptor with an interest, in at most 16 words. select(2) does not see
+    /// Finds the highest descriptor with an interest, in at most 16 words. select(2) is not given
     /// descriptors without one.
     fn lower_limit(&mut self) {
         let highest = (0..words(self.limit)).rev().find_map(|word| {
@@ -93,14 +93,14 @@ impl Select {
 
     fn begin_scan(&mut self, ready: usize) -> usize {
         self.event_budget = ready.min(self.max_events);
-        // One more than there are: the scan begins in the middle of a word and ends with that
+        // One more word than there are: the scan begins in the middle of a word and ends with that
         // word's first part.
         self.words_left = words(self.limit) + 1;
         self.event_budget
     }
 
-    /// select(2) fails as a whole when one descriptor is not open; this finds out which. It costs a
-    /// system call per descriptor, but a correct program never needs it.
+    /// select(2) fails as a whole when one descriptor is not open; this function finds that descriptor.
+    /// It costs a system call per descriptor, but a correct program never needs it.
     fn find_invalid(&mut self) -> usize {
         let mut found = 0;
         for (token, interest) in self.registrations.iter() {
@@ -186,7 +186,7 @@ impl Mechanism for Select {
         match sys::pselect(self.limit, &mut self.readable, &mut self.writable, timeout) {
             Ok(ready) => Ok(self.begin_scan(ready)),
             Err(error) => {
-                // The sets are unchanged after an error and must not be taken for results.
+                // The sets are unchanged after an error and must not be mistaken for results.
                 self.readable = FdSet::default();
                 self.writable = FdSet::default();
                 match error.raw_os_error() {

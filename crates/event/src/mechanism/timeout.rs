@@ -9,7 +9,7 @@ pub(super) fn timeout_ms(timeout: Option<Duration>) -> i32 {
     match timeout {
         None => -1,
         Some(time) => {
-            // In 64 bits: as_nanos() would divide 128 at each wait.
+            // Calculated with 64 bits, because as_nanos() would divide 128 bits at each wait.
             let ms = u64::from(time.subsec_nanos().div_ceil(1_000_000));
             time.as_secs().saturating_mul(1000).saturating_add(ms).min(i32::MAX as u64) as i32
         }

@@ -24,7 +24,7 @@ pub fn close_ends_the_connection<M: Mechanism>(subject: &Subject) {
         for interest in [Interest::READ, Interest::READ | Interest::WRITE] {
             let (mut fixture, pair) = (Fixture::<M>::new(subject), Pair::new(kind));
             let token = fixture.add_fd(&pair.near, interest);
-            // The interest has reached the kernel.
+            // This wait sends the interest to the kernel.
             fixture.events_within(Duration::ZERO);
             let far = fixture.close_near(token, pair);
             fixture.events_within(Duration::ZERO);

@@ -1,5 +1,6 @@
 //! Descriptors that are not TCP connections. A mechanism may refuse a kind (epoll refuses regular
-//! files, RT signals refuse eventfds), with EPERM: it must not accept it and stay silent.
+//! files, RT signals refuse eventfds), with EPERM: it must not accept a descriptor and then report
+//! nothing.
 
 use crate::{fixture::Fixture, subject::Subject};
 use pollux_event::{Capabilities, Error, Event, Interest, Mechanism, Readiness};

@@ -22,10 +22,10 @@ pub(super) fn open(
     options.map_size(most_bytes).max_readers(READERS).max_dbs(2);
     let mut flags = EnvFlags::NO_SUB_DIR | EnvFlags::NO_META_SYNC;
     flags.set(EnvFlags::PREV_SNAPSHOT, snapshot == Snapshot::Previous);
-    // SAFETY: the flags change neither which processes may use the file nor its locks. NO_SUB_DIR:
-    // the path is the file itself. NO_META_SYNC: the page that makes a commit visible may reach the
-    // disk with the next one; `File::serve` synchronises it after a remark was stored.
-    // PREV_SNAPSHOT: the caller has checked that all of its pages exist.
+    // SAFETY: the flags do not change which processes may use the file, nor its locks. NO_SUB_DIR: the
+    // path is the file itself. NO_META_SYNC: the page that makes a commit visible may reach the disk
+    // with the next one; `File::serve` synchronises it after a remark was stored. PREV_SNAPSHOT: the
+    // caller has checked that all of its pages exist.
     unsafe { options.flags(flags) };
     // SAFETY: only LMDB changes the mapped file, under its own locks, in this and in every other
     // process that opens it. The caller has checked that its pages exist. If another program

@@ -32,7 +32,7 @@ pub enum Address {
     Unix(PathBuf),
 }
 
-/// Why a text is not a valid Redis URL.
+/// The reason why a text is not a valid Redis URL.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum UrlError {

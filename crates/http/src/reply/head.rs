@@ -9,7 +9,7 @@ use crate::{
     syntax::follows,
 };
 
-/// Where the body ends (§6.3).
+/// The end of the body (§6.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum BodyEnd {
     Framed(Framing),
@@ -81,7 +81,7 @@ pub(super) fn add(framing_fields: &mut MessageFraming, field: Field<'_>) -> Resu
 pub(super) struct StatusLine {
     pub(super) version: Version,
     pub(super) status: u16,
-    /// Includes the CRLF.
+    /// The length including the CRLF.
     pub(super) len: usize,
 }
 

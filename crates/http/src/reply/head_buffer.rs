@@ -14,7 +14,7 @@ pub(super) struct HeadBuffer {
 }
 
 impl HeadBuffer {
-    /// Creates an empty buffer in the memory of a former one.
+    /// Creates an empty buffer that reuses the memory of an earlier one.
     pub(super) fn with_memory(mut partial: Vec<u8>) -> Self {
         partial.clear();
         Self { partial, searched: 0, is_appended: false }

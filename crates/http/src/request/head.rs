@@ -39,7 +39,7 @@ pub(super) fn parse<'b>(bytes: &'b [u8], limits: &Limits) -> Result<ParseStatus<
     let framing = summary.framing(line.version, limits)?;
     let host = summary.host(line.version, target, authority)?;
     let expect_continue = summary.expect_continue(line.version)? && framing != Framing::None;
-    // Nothing can fail from here on; the request is built in its final place.
+    // No error is possible from here on; the request is built in its final place.
     Ok(ParseStatus::Complete {
         request: Request {
             method: line.method,

@@ -14,6 +14,6 @@ mod smuggling;
 
 use pollux_testkit::allocations::CountingAllocator;
 
-/// For `allocations`, which counts its own thread's.
+/// For `allocations`, which counts the allocations of its own thread.
 #[global_allocator]
 static ALLOCATOR: CountingAllocator = CountingAllocator;

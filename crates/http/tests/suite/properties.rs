@@ -170,7 +170,7 @@ fn file_name_byte() -> impl Strategy<Value = u8> {
 }
 
 proptest! {
-    // Add regressions as cases of their own to a table.
+    // Regressions are added to a table as separate cases.
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]

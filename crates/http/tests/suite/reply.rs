@@ -6,7 +6,7 @@ use pollux_http::{
 };
 use proptest::prelude::*;
 
-/// Reads the first reply in `wire` in pieces of `piece` bytes. Also returns how much of `wire` it
+/// Reads the first reply in `wire` in pieces of `piece` bytes. Also returns how many bytes of `wire` it
 /// used. The connection is closed after the last byte.
 fn read(wire: &[u8], is_head: bool, piece: usize) -> Result<(Reply, usize), ReplyError> {
     let mut decoder = Decoder::new();
@@ -30,7 +30,7 @@ fn whole(wire: &str) -> Result<(Reply, usize), ReplyError> {
     for piece in [1, 2, 3, 7] {
         let pieces = read(wire.as_bytes(), false, piece);
         match (&all, &pieces) {
-            // Which error is found first may depend on the split.
+            // The split may decide which error is found first.
             (Err(_), Err(_)) => {}
             _ => assert_eq!(all, pieces, "{wire:?} in pieces of {piece}"),
         }
@@ -114,7 +114,7 @@ fn invalid_statuses_are_treated_as_5xx_rfc_9110_15() {
     }
 }
 
-/// A user agent must accept folded lines (§5.2), however they are split.
+/// A user agent must accept folded lines (§5.2), regardless of the split.
 #[test]
 fn folded_lines_are_unfolded_rfc_9112_5_2() {
     let ok = "HTTP/1.1 200 OK\r\n";
@@ -127,7 +127,7 @@ fn folded_lines_are_unfolded_rfc_9112_5_2() {
     is(&format!("{ok}A: b\r\n Content-Length: 9\r\nContent-Length: 1\r\n\r\nx"), 200, 1, true);
 }
 
-/// As browsers accept it, and as the strict reader repairs it (§5.1).
+/// Browsers accept such white space, and the strict reader removes it (§5.1).
 #[test]
 fn white_space_before_a_colon_is_not_part_of_the_name() {
     let ok = "HTTP/1.1 200 OK\r\n";
@@ -218,7 +218,7 @@ fn replies_follow_one_another() {
 }
 
 proptest! {
-    // Add regressions as cases of their own to a table.
+    // Regressions are added to a table as separate cases.
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]

@@ -282,7 +282,7 @@ fn the_request_line_is_limited_3() {
             "{text}"
         );
     }
-    // An endless method does not exist; also after an empty line.
+    // A method that is too long does not exist, also after an empty line.
     for text in ["G".repeat(60), format!("\r\n{}", "G".repeat(60))] {
         assert_eq!(parse_within(text.as_bytes(), &limits).unwrap_err(), Status::NotImplemented);
     }

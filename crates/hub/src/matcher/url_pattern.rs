@@ -43,8 +43,8 @@ impl ComponentSyntax for BoundRegex {
     }
 
     fn matches<'a>(&self, text: &'a str) -> Option<Vec<Option<&'a str>>> {
-        // Only whether there is a match is of interest, never the groups. But the crate reads one
-        // group for each name, so that their number must be right.
+        // Only the existence of a match is needed, not the groups. But the crate reads one group for
+        // each name, so their number must be correct.
         let groups = self.0.captures_len() - 1;
         self.0.is_match(text).then(|| vec![None; groups])
     }

@@ -1,4 +1,4 @@
-//! TLS handshakes, between the one of TCP and the first request.
+//! TLS handshakes, between the TCP handshake and the first request.
 
 use crate::{client::ConnectionState, thread::Worker};
 use pollux_event::Readiness;
@@ -8,7 +8,7 @@ use std::{
 };
 
 impl Worker<'_> {
-    /// The TCP handshake of `fd` is complete: the TLS handshake begins.
+    /// Begins the TLS handshake of `fd`, whose TCP handshake is complete.
     #[cold]
     pub(super) fn begin_handshake(&mut self, fd: RawFd, now_ns: u64) {
         let (Some(connection), Some(tls)) = (self.pool.get(fd), &mut self.tls) else { return };
@@ -21,7 +21,7 @@ impl Worker<'_> {
         self.go_on_with_handshake(fd, Readiness::empty(), now_ns);
     }
 
-    /// Goes on with the TLS handshake of `fd`, which an event has announced.
+    /// Continues the TLS handshake of `fd` after an event.
     #[inline(never)]
     pub(super) fn go_on_with_handshake(&mut self, fd: RawFd, readiness: Readiness, now_ns: u64) {
         let (Some(connection), Some(tls)) = (self.pool.get(fd), &mut self.tls) else { return };
@@ -34,18 +34,18 @@ impl Worker<'_> {
                 return self.fail(fd, kind, now_ns);
             }
         };
-        // The cryptography above is part of it.
+        // The time is read again, because it must include the cryptography above.
         let now_ns = self.plan.now_ns();
         if self.opening.is_setup || now_ns >= self.measured_ns {
             self.recorder.handshake(end, now_ns - began_ns, !self.opening.is_setup);
         }
         self.opened(fd, now_ns);
-        // Bytes after the handshake are no reply: no request was sent yet.
+        // Bytes after the handshake are not a reply, because no request was sent yet.
         self.send_first(fd, readiness.difference(Readiness::READABLE), now_ns);
     }
 
-    /// Whether all that a connection without a request has received concerns the record layer alone,
-    /// such as a session ticket.
+    /// Whether all input of a connection without a request was for the record layer alone, such as a
+    /// session ticket.
     #[inline]
     pub(super) fn is_record_layers_own(&mut self, fd: RawFd) -> bool {
         let (Some(connection), Some(tls)) = (self.pool.get(fd), &mut self.tls) else {

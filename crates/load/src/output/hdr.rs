@@ -1,8 +1,8 @@
-//! The HdrHistogram interval log, which HistogramLogProcessor, HistogramLogAnalyzer and others read.
+//! The HdrHistogram interval log, the format of HistogramLogProcessor, HistogramLogAnalyzer and others.
 //!
-//! One histogram a second. The untagged ones are latencies from the scheduled instant, those with
-//! the tag `service` are service times, those with the tag `handshake`, which only https URLs have,
-//! TLS handshakes; all in nanoseconds, and their "interval max" column in
+//! There is one histogram per second. Untagged histograms are latencies from the scheduled instant.
+//! Those with the tag `service` are service times. Those with the tag `handshake`, which only https
+//! URLs have, are TLS handshakes. All values are in nanoseconds, and the "interval max" column is in
 //! milliseconds, which is the tools' own default.
 
 use crate::{
@@ -29,7 +29,7 @@ const MAX_VALUE_DIVISOR: f64 = 1e6;
 /// Writes the log of `report`.
 ///
 /// # Errors
-/// The writer's.
+/// The errors of the writer.
 pub fn write(report: &Report, out: impl Write) -> Result<()> {
     let comments = [
         "untagged: latency from the scheduled instant; service: from the send; ns",
@@ -43,7 +43,7 @@ pub fn write(report: &Report, out: impl Write) -> Result<()> {
 /// Writes the log of a run with subscribers.
 ///
 /// # Errors
-/// The writer's.
+/// The errors of the writer.
 pub fn write_push(report: &PushReport, out: impl Write) -> Result<()> {
     let comments = [
         "untagged: from an update's scheduled instant to each delivery; ns",
@@ -105,7 +105,7 @@ struct MergedInterval {
     handshake: Histogram<u64>,
 }
 
-/// Puts the threads' intervals together: those that begin in the same second are one.
+/// Combines the threads' intervals: those that begin in the same second become one.
 fn merge(intervals: &[Interval]) -> Result<Vec<MergedInterval>> {
     let mut merged: Vec<MergedInterval> = Vec::new();
     let mut deserializer = Deserializer::new();
@@ -118,7 +118,7 @@ fn merge(intervals: &[Interval]) -> Result<Vec<MergedInterval>> {
         };
         let (latency, service) = (read(&interval.latency)?, read(&interval.service)?);
         let end_ns = interval.start_ns + interval.duration_ns;
-        // Threads close their intervals within moments of each other.
+        // All threads close an interval within a short time.
         let is_new = merged
             .last()
             .is_none_or(|last| interval.start_ns >= last.start_ns + last.duration_ns.max(2) / 2);
@@ -159,7 +159,7 @@ mod tests {
                     let at_ns = (second * SAMPLE_NS) as i64;
                     recorder.complete(Reply { latency_ns, service_ns, at_ns, measured: true });
                 }
-                // The threads are not quite in step.
+                // The threads are not quite synchronised.
                 recorder.close_interval((second + 1) * SAMPLE_NS + index as u64 * 70_000);
             }
         }

@@ -4,19 +4,19 @@ use super::text::{WIDTH, time};
 use hdrhistogram::Histogram;
 use std::io::{self, Write};
 
-/// Rows at most; each is as many times longer than the one before as the whole span needs.
+/// The most rows; the ratio of a row's limits is chosen so that the rows cover the whole span.
 const ROWS: usize = 10;
 
 /// Columns beside the bar: two times, a count and the spaces between them.
 const BESIDE: usize = 31;
 
-/// Writes one row for each class of latency, with its bar. Classes grow by a constant factor, for
+/// Writes one row for each class of latency, with its bar. Classes grow by a constant factor, because
 /// latencies span decades; the last one ends with the longest latency.
 ///
 /// # Errors
-/// The writer's.
+/// The errors of the writer.
 pub(super) fn write(latencies: &Histogram<u64>, out: &mut impl Write) -> io::Result<()> {
-    // For two or three values the table is sufficient.
+    // For fewer values than rows the table is sufficient.
     if latencies.len() < ROWS as u64 {
         return Ok(());
     }
@@ -33,7 +33,8 @@ pub(super) fn write(latencies: &Histogram<u64>, out: &mut impl Write) -> io::Res
     Ok(())
 }
 
-/// One class of latencies, in nanoseconds: above `from_ns` (the first: from it on) to `to_ns`.
+/// One class of latencies, in nanoseconds: above `from_ns` (in the first class: from `from_ns` on) to
+/// `to_ns`.
 #[derive(Debug, PartialEq, Eq)]
 struct Row {
     from_ns: u64,

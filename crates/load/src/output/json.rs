@@ -7,7 +7,7 @@ use std::io::{self, Write};
 /// [`PushReport`](crate::push::PushReport).
 ///
 /// # Errors
-/// The writer's.
+/// The errors of the writer.
 pub fn write(report: &(impl Serialize + ?Sized), mut out: impl Write) -> io::Result<()> {
     serde_json::to_writer(&mut out, report)?;
     out.write_all(b"\n")

@@ -16,13 +16,13 @@ use std::io::{self, Write};
 /// The width of the summary.
 pub(super) const WIDTH: usize = 80;
 
-/// Where a line goes on that does not fit.
+/// The column at which a line that does not fit is continued.
 const INDENT: usize = 13;
 
 /// Writes the summary.
 ///
 /// # Errors
-/// The writer's.
+/// The errors of the writer.
 pub fn write(report: &Report, out: &mut impl Write) -> io::Result<()> {
     counts(report, out)?;
     idle(&report.idle, out)?;
@@ -119,7 +119,7 @@ fn counts(report: &Report, out: &mut impl Write) -> io::Result<()> {
     Ok(())
 }
 
-/// Writes `text` behind `label`, in lines of at most [`WIDTH`] columns broken at spaces.
+/// Writes `text` after `label`, in lines of at most [`WIDTH`] columns, broken at spaces.
 fn line(label: &str, text: &str, out: &mut impl Write) -> io::Result<()> {
     let mut width = label.chars().count();
     write!(out, "{label}")?;
@@ -143,10 +143,10 @@ fn line(label: &str, text: &str, out: &mut impl Write) -> io::Result<()> {
     writeln!(out)
 }
 
-/// Writes how many TLS handshakes there were, their rate and, where no table has it, their mean time.
+/// Writes the number of TLS handshakes, their rate and, unless a table contains it, their mean time.
 ///
 /// # Errors
-/// The writer's.
+/// The errors of the writer.
 pub fn handshakes(
     counts: HandshakeCounts,
     per_s: f64,
@@ -161,7 +161,7 @@ pub fn handshakes(
 /// Writes the state of the idle connections, if there were any.
 ///
 /// # Errors
-/// The writer's.
+/// The errors of the writer.
 pub fn idle(idle: &IdleReport, out: &mut impl Write) -> io::Result<()> {
     if idle.wanted == 0 {
         return Ok(());

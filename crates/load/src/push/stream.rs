@@ -2,7 +2,7 @@
 
 use crate::outcome::Failure;
 
-/// The longest line that is put together from pieces.
+/// The longest line that is assembled from pieces.
 const MAX_LINE_BYTES: usize = 16 << 20;
 
 /// A line of a stream.
@@ -37,8 +37,8 @@ impl<'a> Line<'a> {
     }
 }
 
-/// Calls `line` for each line that ends in `content`. The start of the next one is kept in `rest`, which
-/// owns memory only between the pieces of a line.
+/// Calls `line` for each line that ends in `content`. The start of the next line is stored in `rest`,
+/// which owns memory only between the pieces of a line.
 ///
 /// # Errors
 /// A line is longer than any server may send.

@@ -27,8 +27,8 @@ use std::{
 /// A longer description is sent as its beginning and a hash.
 const MAX_TASK_CHARACTERS: usize = 16 << 10;
 
-/// A description of all of `config` that must be the same on every rank; addresses and CPUs, which
-/// belong to one host, are left out.
+/// A description of everything in `config` that must be the same on every rank; addresses and CPUs,
+/// which belong to one host, are omitted.
 pub fn task(config: &Config) -> String {
     let common = Config {
         sources: None,
@@ -52,12 +52,12 @@ pub fn task(config: &Config) -> String {
 struct RankOutcome {
     threads: Vec<ThreadResult>,
     idle: IdleReport,
-    /// How much it missed the common start.
+    /// The time by which it missed the common start.
     late_ns: u64,
 }
 
-/// The time from `now_ns` to the common start at `at_ns` by the same clock, and how much the start
-/// was missed.
+/// The time from `now_ns` to the common start at `at_ns` by the same clock, and the time by which the
+/// start was missed.
 fn until_start(at_ns: i64, now_ns: i64) -> (u64, u64) {
     let left_ns = at_ns.saturating_sub(now_ns);
     (left_ns.max(0).unsigned_abs(), left_ns.min(0).unsigned_abs())
@@ -95,7 +95,7 @@ fn try_run(config: &Config, ranks: &mut Ranks, stop: &AtomicBool) -> Result<Opti
         return Ok(None);
     };
 
-    // Each rank's figures are computed from its result, as those of a whole run are.
+    // Each rank's figures are computed from its result in the same way as those of a whole run.
     let (mut members, mut threads, mut idle) = (Vec::new(), Vec::new(), IdleReport::default());
     let mut add = |rank: u32, host: &str, pid: u32, handed: EncodedResult<'_>| -> Result<()> {
         let EncodedResult { clock, interrupted, measured } = handed;

@@ -1,5 +1,6 @@
 //! `pollux load --subscribe` by several ranks: each holds its part of the subscribers, and rank 0
-//! publishes. All know the schedule and the start, so each takes the latency of its own deliveries.
+//! publishes. All ranks have the same schedule and start, so each measures the latency of its own
+//! deliveries.
 
 use super::{
     Heartbeat, OWN_CLOCK, PeerResults, Ranks,
@@ -15,8 +16,8 @@ use crate::{
 use anyhow::{Context, Result, ensure};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-/// A description of all of `config` that must be the same on every rank; addresses and CPUs, which
-/// belong to one host, are left out.
+/// A description of everything in `config` that must be the same on every rank; addresses and CPUs,
+/// which belong to one host, are omitted.
 pub fn push_task(config: &PushConfig) -> String {
     let common = PushConfig { sources: None, cpus: Vec::new(), progress: false, ..config.clone() };
     format!("load {common:?}")
@@ -65,7 +66,7 @@ fn try_run(
             });
             let (_, at_ns) = ranks.ready(Heartbeat::default())?;
             let left_ns = at_ns.saturating_sub(ClockReading::now().monotonic_ns);
-            // Of a start that was missed the latencies tell.
+            // If the start was missed, the latencies show it.
             Ok(plan.now_ns().saturating_add_signed(left_ns))
         },
     )?;

@@ -62,7 +62,7 @@ pub(super) fn supervise() -> Result<Option<u8>> {
 /// In the rank: the state of its supervisor.
 #[derive(Debug, Default)]
 pub(super) struct Supervisor {
-    /// When the supervisor ended, by this host's monotonic clock; 0 while it runs.
+    /// The time at which the supervisor ended, by this host's monotonic clock; 0 while it runs.
     gone_ns: AtomicI64,
     /// Whether the run has begun and will check its stop flag.
     pub(super) is_joined: AtomicBool,
@@ -100,7 +100,7 @@ impl Supervisor {
         Ok(supervisor)
     }
 
-    /// When the supervisor ended, if it did.
+    /// The time at which the supervisor ended, if it did.
     pub(super) fn gone_ns(&self) -> Option<i64> {
         Some(self.gone_ns.load(Relaxed)).filter(|&gone_ns| gone_ns != 0)
     }

@@ -1,14 +1,14 @@
-//! Waiting until something is due, and how much of the waiting was spare time.
+//! Waiting until the next deadline, and the measurement of the spare time in it.
 
 use super::*;
 
-/// How this thread waits, and how long it has waited.
+/// The state of this thread's waiting: how it waits, and how long it has waited.
 pub(super) struct WaitState {
     /// Whether the kernel has epoll_pwait2, as far as is known.
     is_precise: bool,
     /// The thread's CPU time at the start of the measured part.
     pub(super) cpu_before: Option<OwnCpu>,
-    /// The time since then in which the thread waited with nothing to do.
+    /// The time since then in which the thread waited without work.
     pub(super) spare_ns: u64,
 }
 
@@ -19,13 +19,12 @@ impl Default for WaitState {
 }
 
 impl Worker<'_> {
-    /// Waits for events, at most until the next instant at which something is due.
+    /// Waits for events, at most until the next deadline.
     ///
-    /// Waiting without anything to do counts as spare time. When a long wait ends with an event, it
-    /// is not known when the event arrived; the CPU time shows that the thread slept. In a short
-    /// wait, falling asleep and waking up may take all the time there is. So a short wait first
-    /// checks for events without sleeping, which costs a system call only when there is nothing to
-    /// do.
+    /// Waiting without work counts as spare time. When a long wait ends with an event, the time of its
+    /// arrival is not known; the CPU time shows that the thread slept. In a short wait, falling asleep
+    /// and waking up may take the whole time. So a short wait first checks for events without sleeping,
+    /// which costs a system call only when there is no work.
     #[inline]
     pub(super) fn wait(&mut self, now_ns: u64) -> Result<()> {
         let until_ns = self.next_instant_ns(now_ns);
@@ -41,7 +40,7 @@ impl Worker<'_> {
         let waited = if self.waiting.is_precise {
             self.set.wait_precisely(Duration::from_nanos(left_ns))
         } else {
-            // Whole milliseconds, and the rest in waits that return at once.
+            // Whole milliseconds in this wait, and the rest in waits that return at once.
             self.set.wait(Some(Duration::from_millis(left_ns / 1_000_000)))
         };
         match waited {

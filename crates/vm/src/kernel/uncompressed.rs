@@ -1,5 +1,5 @@
-//! The kernel without its compression. QEMU boots an ELF kernel directly (PVH), which saves the
-//! firmware's and, above all, the emulated decompression's time: half of the whole boot.
+//! Uncompresses the kernel. QEMU boots an ELF kernel directly (PVH), which saves the time of the
+//! firmware and, above all, of the emulated decompression: half of the whole boot.
 
 use crate::{
     cache::Cache,
@@ -17,14 +17,15 @@ const LIMIT: Duration = Duration::from_secs(120);
 /// The kernel's build appends the uncompressed length to the compressed bytes.
 const LENGTH_BYTES: usize = 4;
 
-/// The image to boot for a `vmlinuz`: uncompressed and cached if that can be done, else itself.
+/// The image to boot for a `vmlinuz`: uncompressed and cached if possible, otherwise the `vmlinuz`
+/// itself.
 pub(super) fn image(
     vmlinuz: PathBuf,
     release: &str,
     cache: &Cache,
     supervisor: &Supervisor,
 ) -> anyhow::Result<PathBuf> {
-    // A package may be rebuilt under the same release: its file then differs in time or size.
+    // A package may be rebuilt under the same release; then its file differs in time or size.
     let metadata = vmlinuz.metadata().with_context(|| vmlinuz.display().to_string())?;
     let name = format!("images/{release}-{:x}-{:x}", metadata.mtime(), metadata.size());
     let made = cache.entry(supervisor, &name, |directory| unpack(&vmlinuz, directory, supervisor));
@@ -65,7 +66,7 @@ fn payload(image: &[u8]) -> Option<&[u8]> {
         return None;
     }
     let word = |at: usize| Some(u32::from_le_bytes(image.get(at..at + 4)?.try_into().ok()?));
-    // 0 means 4, for the sake of very old loaders.
+    // 0 means 4, for compatibility with very old loaders.
     let sectors = match *image.get(0x1f1)? {
         0 => 4,
         sectors => usize::from(sectors),

@@ -81,7 +81,7 @@ fn conditions_are_forwarded_if_nothing_may_be_stored() {
     assert_eq!((got.status, got.conditions.as_deref()), (304, None));
     let got = harness.get("/", "If-None-Match: \"b\"\r\n", &reply(200, private, "new"));
     assert_eq!((got.status, got.text(), got.conditions.as_deref()), (200, "new", None));
-    // Now it may be stored, and is.
+    // Now it may be stored, and it is stored.
     let shared = format!("{FRESH}ETag: \"a\"\r\n");
     harness.get("/", "If-None-Match: \"b\"\r\n", &reply(200, &shared, "all"));
     assert_eq!(harness.get("/", "", "").text(), "all");

@@ -135,7 +135,7 @@ fn rfc_9111_3_4_adjacent_parts_are_joined() {
     let mut harness = with_parts(TAG, &[(1, 3), (4, 6)]);
     let got = harness.get("/", &range("2-5"), "");
     assert_eq!((got.status, got.text()), (206, "2345"));
-    // Of two parts with a gap the new one is stored.
+    // If two parts have a gap between them, the new one is stored.
     let mut harness = with_parts(TAG, &[(0, 2), (5, 9)]);
     assert!(harness.get("/", &range("6-7"), "").is_hit());
     assert!(!harness.get("/", &range("0-1"), &reply(500, "", "")).is_hit());

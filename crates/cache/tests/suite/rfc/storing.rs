@@ -177,7 +177,7 @@ fn rfc_9111_4_1_fields_that_were_not_forwarded_count_as_absent() {
         let got = harness.get("/", fields, "");
         assert_eq!((got.is_hit(), got.text()), (true, body), "{fields}");
     }
-    // The proxy rewrites these fields, so the client's own values mean nothing.
+    // The proxy rewrites these fields, so the client's own values have no meaning.
     for field in ["Forwarded", "X-Forwarded-For", "Via", "TE"] {
         assert!(!is_stored("", &reply(200, &format!("{FRESH}Vary: {field}\r\n"), "x")), "{field}");
     }

@@ -7,7 +7,7 @@ use std::io::{self, Write};
 /// Writes the summary.
 ///
 /// # Errors
-/// The writer's.
+/// The errors of the writer.
 pub fn push(report: &PushReport, out: &mut impl Write) -> io::Result<()> {
     counts(report, out)?;
     errors(report, out)?;
