@@ -62,7 +62,7 @@ pub enum Decision {
 pub struct Fetch {
     /// Identifies the fetch in later calls.
     pub ticket: Ticket,
-    /// Which conditional fields and ranges to send.
+    /// The conditional fields and ranges to send.
     pub conditions: Conditions,
     /// A background refresh: its method is GET, regardless of the client's method, and no client waits
     /// for the response.

@@ -65,7 +65,7 @@ pub fn put_not_modified_fields_of(reply: &ReplyHead<'_>, out: &mut impl Output) 
     put_not_modified_fields(&lines, out);
 }
 
-/// When a request was sent, and when its response was received, in Unix seconds.
+/// The times at which a request was sent and its response was received, in Unix seconds.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ExchangeTimes {
     pub(crate) requested_at: u64,

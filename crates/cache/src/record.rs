@@ -197,7 +197,7 @@ pub(crate) struct Object {
 #[derive(Debug)]
 pub(crate) struct Pieces(pub(crate) Box<[Arc<[u8]>]>);
 
-/// When a response was received, and how long it may be used.
+/// The time at which a response was received, and the times for which it may be used.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FreshnessTimes {
     pub(crate) received_at: u64,

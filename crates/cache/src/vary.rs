@@ -1,4 +1,4 @@
-//! Which requests a stored response answers: `Vary` (RFC 9111 §4.1).
+//! Decides which requests a stored response answers: `Vary` (RFC 9111 §4.1).
 //!
 //! The request's values of the fields that `Vary` names are stored as lines: `name:value LF`, or
 //! `name LF` if the field was absent. Values are normalised before they are compared, in ways that

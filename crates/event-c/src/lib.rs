@@ -125,7 +125,8 @@ unsafe fn spec_of(text: *const c_char) -> Result<MechanismSpec, c_int> {
 /// Runs `work` with the set, unless it is NULL or broken.
 ///
 /// # Safety
-/// `set` is null or comes from [`pollux_open`], was not closed, and no other thread uses it meanwhile.
+/// `set` is null or comes from [`pollux_open`], was not closed, and no other thread uses it during the
+/// call.
 unsafe fn with_set(
     set: *mut pollux_set,
     work: impl FnOnce(&mut pollux_set) -> Result<c_int, c_int>,

@@ -3,7 +3,7 @@
 use std::os::fd::RawFd;
 
 bitflags::bitflags! {
-    /// The conditions of a descriptor that a caller wants to be told about.
+    /// The conditions of a descriptor that a mechanism reports to the caller.
     ///
     /// Errors and hang-ups are always reported, regardless of the interest (poll(2)).
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]

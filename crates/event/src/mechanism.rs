@@ -65,7 +65,7 @@ pub struct Description {
     pub name: &'static str,
     /// One line for `pollux doctor` and `--help`.
     pub summary: &'static str,
-    /// Where the papers discuss it, or how it goes beyond them.
+    /// The part of the papers about it, or the way in which it goes beyond them.
     pub paper: &'static str,
     /// The capabilities with the default options; see [`Mechanism::capabilities`].
     pub capabilities: Capabilities,
@@ -152,7 +152,7 @@ pub trait Mechanism: Sized + 'static {
     /// description (see epoll(7), Q6), as accepted sockets are.
     ///
     /// # Errors
-    /// [`Error::NotAdded`]: the descriptor is closed all the same.
+    /// [`Error::NotAdded`]: the descriptor is closed nevertheless.
     fn close(&mut self, token: Token, fd: OwnedFd) -> Result<(), Error>;
 
     /// Waits until a registration is ready, the timeout is over, or a [`Waker`] is used.
@@ -169,7 +169,7 @@ pub trait Mechanism: Sized + 'static {
     /// The next event of the last wait; `None` after the last one.
     fn next_event(&mut self) -> Option<Event>;
 
-    /// How many registrations there are.
+    /// The number of registrations.
     fn len(&self) -> usize;
 
     /// Whether the interest set is empty.

@@ -88,7 +88,7 @@ impl Registrations {
         (0..self.cells.len() as RawFd).filter_map(|fd| self.by_fd(fd))
     }
 
-    /// How many registrations are live.
+    /// The number of live registrations.
     pub fn len(&self) -> usize {
         self.live
     }

@@ -388,7 +388,7 @@ fn a_dropped_set_leaves_no_danger() {
     assert_eq!(drain(&pair.near), (1, End::WouldBlock));
 }
 
-/// How many messages a soak sends; POLLUX_SOAK_EVENTS=1000000 is the long form.
+/// The number of messages that a soak sends; POLLUX_SOAK_EVENTS=1000000 is the long form.
 fn soak_events() -> u64 {
     let count = std::env::var("POLLUX_SOAK_EVENTS").ok();
     count.map_or(40_000, |text| text.parse().expect("POLLUX_SOAK_EVENTS: a number"))

@@ -27,7 +27,7 @@ impl ByteRange {
     }
 }
 
-/// What to send in response to a range request.
+/// The response to a range request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 // One per request; a box would cost an allocation.
 #[allow(clippy::large_enum_variant)]

@@ -98,7 +98,7 @@ impl History {
         self.first = next;
     }
 
-    /// Begins at a position that another log has reached. The history must be empty.
+    /// Begins at a position that another log has reached. Does nothing unless the history is empty.
     pub fn begin_at(&mut self, next: Sequence) {
         if self.entries.is_empty() {
             self.first = self.first.max(next);

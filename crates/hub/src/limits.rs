@@ -26,7 +26,7 @@ pub const COMPONENT_BYTES: usize = 64 * 1024;
 pub const TEMPLATE_EXPRESSIONS: usize = 32;
 /// Distinct compiled patterns that one hub holds at a time.
 pub const PATTERNS: usize = 10_000;
-/// How many earlier updates are examined to find the value of the response's `Last-Event-ID`.
+/// The number of earlier updates that are examined to find the value of the response's `Last-Event-ID`.
 pub const BACKWARD_SCAN: usize = 1000;
 /// Sequence numbers that a topic set remembers. A subscriber further behind searches the history.
 pub const RECENT_UPDATES: usize = 4;

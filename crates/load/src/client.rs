@@ -31,7 +31,7 @@ pub(crate) enum ConnectionState {
 pub(crate) struct Request {
     /// Its instant in the schedule, from the plan's origin.
     pub(crate) scheduled_ns: u64,
-    /// When the kernel accepted its first byte; 0 before.
+    /// The time at which the kernel accepted its first byte; 0 before.
     pub(crate) sent_ns: u64,
     /// The index of its URL.
     pub(crate) target: u32,
@@ -53,7 +53,7 @@ pub(crate) struct Connection {
     pub(crate) since_ns: u64,
     /// The start of its TLS handshake.
     pub(crate) handshake_ns: u64,
-    /// How many more requests may follow the present one.
+    /// The number of requests that may follow the present one.
     pub(crate) requests_left: u64,
     /// The number of its last request among all requests of the run.
     pub(crate) number: u64,

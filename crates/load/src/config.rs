@@ -15,7 +15,7 @@ use std::{ops::RangeInclusive, path::PathBuf, time::Duration};
 /// The most threads.
 pub const MAX_THREADS: usize = 256;
 
-/// When a request is sent.
+/// The times at which requests are sent.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Pace {
     /// The schedule, regardless of the server's behaviour.
@@ -94,13 +94,14 @@ pub struct Config {
     pub urls: Vec<(Url, f64)>,
     /// Requests the URLs one after the other instead of drawing them.
     pub in_turn: bool,
-    /// How requests are written.
+    /// The form of requests.
     pub request: RequestOptions,
     /// The replies that count as good.
     pub expect: Expectation,
     /// Open or closed loop.
     pub pace: Pace,
-    /// How many requests of the open loop come at a time, at the same mean rate.
+    /// The size of a burst of the open loop: this many requests are due at a time, at the same mean
+    /// rate.
     pub burst: u64,
     /// The length of the measured part.
     pub length: Length,
@@ -116,14 +117,14 @@ pub struct Config {
     /// needs, and a request for which there is no descriptor fails
     /// ([`crate::outcome::Failure::NoDescriptors`]).
     pub max_connections: Option<usize>,
-    /// How many requests a connection carries, one after the other; `None` for no limit.
+    /// The number of requests of a connection, one after the other; `None` for no limit.
     pub requests_per_connection: Option<u64>,
     /// Sessions of several requests, each on a connection of its own, in place of single requests: the
     /// starts of sessions follow the schedule, at the rate that gives the configured rate of requests.
     pub session: Option<Session>,
     /// The TLS options of `https` URLs.
     pub tls: TlsOptions,
-    /// How a connection ends.
+    /// The way in which a connection ends.
     pub closing: Closing,
     /// The longest time from the scheduled instant to the end of the reply.
     pub timeout: Duration,
@@ -131,7 +132,7 @@ pub struct Config {
     pub connect_timeout: Duration,
     /// Source addresses.
     pub sources: Option<Sources>,
-    /// How many threads share the schedule.
+    /// The number of threads that share the schedule.
     pub threads: usize,
     /// Gives each thread a file table of its own, and with it the whole of RLIMIT_NOFILE and cheaper
     /// system calls, on the program's promise. Without it (the default) all threads share the program's

@@ -118,17 +118,17 @@ impl IdleCounters {
 /// The state of the idle connections.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct IdleReport {
-    /// How many were requested.
+    /// The number of requested connections.
     pub wanted: usize,
-    /// How many were held at the end.
+    /// The number of connections held at the end.
     pub held: usize,
-    /// How often a connection became idle, for the first time or again.
+    /// The number of times that a connection became idle, for the first time or again.
     pub opened: u64,
     /// Of these, replacements of connections that were lost.
     pub reopened: u64,
-    /// How many the server closed or reset while they were idle.
+    /// The number of connections that the server closed or reset while they were idle.
     pub dropped: u64,
-    /// How many attempts failed: refused, timed out, no descriptor, …
+    /// The number of failed attempts: refused, timed out, no descriptor, …
     pub failed: u64,
     /// TLS handshakes that were completed.
     pub handshakes: HandshakeCounts,

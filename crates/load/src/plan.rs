@@ -53,7 +53,7 @@ pub(crate) struct Plan {
     pub(crate) window_ns: u64,
     /// Requests are counted, not time: the rate is computed over all replies.
     pub(crate) is_counted: bool,
-    /// How many requests a closed loop sends, if it counts them.
+    /// The number of requests that a closed loop sends, if it counts them.
     pub(crate) closed_requests: Option<u64>,
     pub(crate) requests_per_connection: u64,
     pub(crate) session: Option<SessionPlan>,

@@ -298,7 +298,7 @@ impl Ranks {
         self.launcher.rank
     }
 
-    /// How many ranks there are.
+    /// The number of ranks.
     pub fn size(&self) -> u32 {
         self.launcher.size
     }

@@ -39,7 +39,7 @@ pub struct Reply {
     pub latency_ns: u64,
     /// From the first byte sent to the end of the reply.
     pub service_ns: u64,
-    /// When it was complete, from the start of the measured part; in the warm-up negative.
+    /// The time at which it was complete, from the start of the measured part; in the warm-up negative.
     pub at_ns: i64,
     /// Its request belongs to the measured part, not to the warm-up.
     pub measured: bool,
@@ -53,7 +53,7 @@ pub struct FailedRequest {
     /// The latency where failures are counted: from the scheduled instant to the failure, and at least
     /// the time limit, because the client has no answer before the limit either.
     pub latency_ns: u64,
-    /// When it failed, from the start of the measured part; in the warm-up negative.
+    /// The time of the failure, from the start of the measured part; in the warm-up negative.
     pub at_ns: i64,
     /// It belongs to the measured part.
     pub measured: bool,
@@ -86,7 +86,7 @@ pub struct ConnectionCounts {
 /// The histograms of one interval, ready for a log.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Interval {
-    /// When it began, from the start of the measured part.
+    /// Its start, from the start of the measured part.
     pub start_ns: u64,
     /// Its length.
     pub duration_ns: u64,

@@ -185,7 +185,7 @@ pub struct Report {
     pub content_bytes: u64,
     /// The seed of the schedule.
     pub seed: u64,
-    /// When the measured part began, in seconds since 1970 (UTC).
+    /// The start of the measured part, in seconds since 1970 (UTC).
     pub started_at_unix_s: f64,
     /// Ended by SIGINT or SIGTERM.
     pub interrupted: bool,

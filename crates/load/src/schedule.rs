@@ -47,7 +47,7 @@ pub struct Schedule {
     times: Instants,
     len: u64,
     window_ns: u64,
-    /// How many arrivals share each of the instants.
+    /// The number of arrivals at each of the instants.
     burst: u64,
 }
 
@@ -268,7 +268,7 @@ impl Lane {
         self.offset + index * self.stride
     }
 
-    /// How many of `total` arrivals fall into this lane.
+    /// The number of arrivals of `total` in this lane.
     pub fn share(self, total: u64) -> u64 {
         total.saturating_sub(self.offset).div_ceil(self.stride)
     }

@@ -114,7 +114,7 @@ fn split_port(authority: &str) -> Result<(String, Option<u16>)> {
 /// Checks that `authority` is `HOST:PORT`, as `pollux idle` takes it.
 ///
 /// # Errors
-/// The text is neither that nor a URL.
+/// The text is neither `HOST:PORT` nor a URL.
 pub fn check_authority(authority: &str) -> Result<()> {
     let (_, port) = split_port(authority).map_err(|error| anyhow!("{authority}: {error:#}"))?;
     ensure!(port.is_some(), "{authority}: expected HOST:PORT, or a URL");

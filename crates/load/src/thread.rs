@@ -41,8 +41,8 @@ const GRACE_NS: u64 = 1_000_000_000;
 /// The longest wait, after which the stop flag is checked.
 const LONGEST_WAIT_NS: u64 = 100_000_000;
 
-/// The wait below which the thread polls: a shorter wait takes about as long as falling asleep and
-/// waking up.
+/// A shorter wait takes about as long as falling asleep and waking up, so it first checks for events
+/// without sleeping.
 const SHORT_WAIT_NS: u64 = 100_000;
 
 /// How long a closed loop waits after a failed connect before it tries again.
@@ -73,7 +73,7 @@ pub(crate) struct ThreadResult {
     pub(crate) unsent: u64,
     /// Of these, requests without an outcome when the run was interrupted.
     pub(crate) unfinished: u64,
-    /// When the measured part began, from the plan's origin.
+    /// The start of the measured part, from the plan's origin.
     pub(crate) measured_ns: u64,
     /// The time from the start of the measured part to the end.
     pub(crate) elapsed_ns: u64,
@@ -113,9 +113,9 @@ pub(crate) struct Worker<'a> {
     pub(super) scratch: Box<[u8]>,
     /// The TLS connections, for `https` URLs.
     pub(super) tls: Option<TlsConnections>,
-    /// When the schedule began.
+    /// The start of the schedule.
     pub(super) start_ns: u64,
-    /// When the measured part began.
+    /// The start of the measured part.
     pub(super) measured_ns: u64,
     pub(super) opening: OpenState,
     /// Requests of the measured part that were not the first of their session.
@@ -142,7 +142,7 @@ pub(super) struct ConnectionLists {
 /// The state of opening connections.
 #[derive(Default)]
 pub(super) struct OpenState {
-    /// How many connections this thread has opened, for the rotation of source addresses.
+    /// The number of connections that this thread has opened, for the rotation of source addresses.
     pub(super) connects: u64,
     pub(super) last_failure: Option<Failure>,
     /// Whether connections are being opened before the run.

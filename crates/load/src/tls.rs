@@ -110,7 +110,8 @@ struct Extra {
     input: Vec<u8>,
     /// Records that the socket has not accepted yet.
     output: Vec<u8>,
-    /// How many bytes of the next send are already sealed: they are in `output` or have been sent.
+    /// The number of bytes of the next send that are already sealed: they are in `output` or have been
+    /// sent.
     sealed_ahead: usize,
     /// The receiver of the server's first tickets.
     tickets: Option<Box<TicketReceiver>>,

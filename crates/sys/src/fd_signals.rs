@@ -137,7 +137,7 @@ pub fn thread_number() -> i32 {
 }
 
 /// Sends `signal` to thread `thread` for every state change of `fd` (F_SETOWN_EX, F_SETSIG, FIOASYNC,
-/// which leaves the descriptor's other flags alone).
+/// which does not change the descriptor's other flags).
 ///
 /// # Errors
 /// EPERM for a kind of file that sends no signals (eventfd, epoll, regular files).
@@ -249,8 +249,8 @@ pub fn set_signal_queue_limit(limit: u64) -> io::Result<()> {
     Ok(setrlimit(Resource::Sigpending, wanted)?)
 }
 
-/// How many signals are queued now for all processes of this user (`SigQ` of /proc/self/status),
-/// where /proc can be read.
+/// The number of signals queued now for all processes of this user (`SigQ` of /proc/self/status);
+/// `None` if /proc cannot be read.
 pub fn queued_signals() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("SigQ:"))?;

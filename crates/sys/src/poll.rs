@@ -5,7 +5,7 @@ use std::{io, os::fd::RawFd, time::Duration};
 
 pub use libc::pollfd as PollFd;
 
-/// How many descriptors an [`FdSet`] holds: the limit of select(2).
+/// The number of descriptors that an [`FdSet`] holds: the limit of select(2).
 pub const FD_SETSIZE: usize = libc::FD_SETSIZE;
 
 /// Bits in one word of an [`FdSet`]; the kernel's `fd_set` is an array of `unsigned long`.

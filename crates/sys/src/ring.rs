@@ -168,13 +168,13 @@ impl Ring {
         self.owner == std::process::id()
     }
 
-    /// How many requests are queued and not yet submitted.
+    /// The number of requests that are queued and not yet submitted.
     #[inline]
     pub fn queued(&mut self) -> usize {
         self.ring.submission().len()
     }
 
-    /// How many completions can be taken without a system call.
+    /// The number of completions that can be taken without a system call.
     #[inline]
     pub fn completed(&mut self) -> usize {
         self.ring.completion().len()

@@ -168,7 +168,7 @@ impl Session {
         self.suite
     }
 
-    /// Which end this is.
+    /// The role of this end.
     pub fn role(&self) -> Role {
         if self.flags.has(Flags::IS_CLIENT) { Role::Client } else { Role::Server }
     }

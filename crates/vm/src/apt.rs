@@ -21,7 +21,7 @@ const DOWNLOAD_LIMIT: Duration = Duration::from_secs(1800);
 const UNPACK_LIMIT: Duration = Duration::from_secs(600);
 /// Own lists younger than this are not fetched again: one kernel needs several queries.
 const LISTS_ARE_FRESH: Duration = Duration::from_secs(600);
-/// How many releases of a series are tried before the search fails.
+/// The number of releases of a series that are tried before the search fails.
 const CANDIDATES_MAX: usize = 12;
 
 /// The packages of one kernel release.

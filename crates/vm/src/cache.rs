@@ -16,7 +16,7 @@ use std::{
 /// longest).
 const LOCK_WAIT: Duration = Duration::from_secs(3600);
 const LOCK_TICK: Duration = Duration::from_millis(100);
-/// How many built modules and inits are kept; the oldest are removed.
+/// The number of built modules and inits that are kept; the oldest are removed.
 const KEPT_BUILDS: usize = 32;
 /// The groups of entries that every change of a source, or update of a package, adds to.
 const PRUNED: [&str; 3] = ["images", "init", "modules"];

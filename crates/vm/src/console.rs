@@ -2,11 +2,11 @@
 
 use std::collections::VecDeque;
 
-/// How many lines of the console are kept to be shown.
+/// The number of console lines that are kept to be shown.
 const LINES_MAX: usize = 600;
 /// A longer line is cut; the kernel's own records are shorter than 1 KiB.
 const LINE_MAX: usize = 4096;
-/// How many complaints are remembered word for word; all are counted.
+/// The number of complaints that are stored word for word; all are counted.
 const COMPLAINTS_MAX: usize = 20;
 
 /// The console as read so far.

@@ -17,7 +17,7 @@ const RACES: &str = "kcsan";
 /// The note in the cache that lists the series in the archive.
 const NOTE: &str = "series.json";
 
-/// Which kernel the guest runs.
+/// The kernel that the guest runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum KernelChoice {
     /// The first entry of `SERIES` that Debian's archive has, according to this system's apt.

@@ -18,7 +18,7 @@ use std::{
 
 /// The maximum of stored output of one helper program; the beginning of longer output is dropped.
 const OUTPUT_MAX: usize = 64 << 20;
-/// How many lines of a failed program's output are included in the error.
+/// The number of lines of a failed program's output that are included in the error.
 const ERROR_LINES: usize = 25;
 /// How often a program whose output is closed is checked for its end.
 const TICK: Duration = Duration::from_millis(50);

@@ -35,7 +35,7 @@ pub mod status {
     pub const KERNEL_COMPLAINED: u8 = 125;
 }
 
-/// How many lines of the console are shown when a run fails.
+/// The number of console lines that are shown when a run fails.
 const SHOWN_LINES: usize = 120;
 /// The least and the largest memory (MiB) and number of processors of a guest.
 const MEMORY_MIB: std::ops::RangeInclusive<u32> = 256..=65536;
@@ -44,7 +44,7 @@ const CPUS: std::ops::RangeInclusive<u32> = 1..=64;
 /// guest see each other's writes at once; 500 KiB is the largest virtio message.
 const MOUNT_OPTIONS: &str = "trans=virtio,version=9p2000.L,msize=512000,cache=mmap,access=any";
 
-/// Which module is loaded into the guest.
+/// The module that is loaded into the guest.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Module {
     /// /dev/poll, from the directory that [`crate::find_module`] finds.

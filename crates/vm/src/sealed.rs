@@ -28,9 +28,9 @@ pub(crate) const ENVIRONMENT: [(&str, &str); 3] =
 /// A file of the host that a sealed guest has in its memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GuestFile {
-    /// Where it is on the host.
+    /// Its path on the host.
     pub from: PathBuf,
-    /// Where it is in the guest: an absolute path.
+    /// Its path in the guest, absolute.
     pub guest_path: PathBuf,
 }
 

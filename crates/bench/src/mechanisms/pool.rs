@@ -39,7 +39,7 @@ pub(crate) struct Pool {
     far_side: Option<JoinHandle<Result<()>>>,
 }
 
-/// How many connections are possible within the limit on descriptors.
+/// The number of connections that are possible within the limit on descriptors.
 pub(crate) fn capacity() -> Result<usize> {
     let limit = sys::raise_descriptor_limit().context("RLIMIT_NOFILE")?;
     Ok(usize::try_from(limit.saturating_sub(RESERVE + ACTIVE as u64)).unwrap_or(usize::MAX))
@@ -103,7 +103,7 @@ impl Pool {
         assert!(taken.expect("a byte is there") > 0);
     }
 
-    /// How many near ends [`Pool::send`] can make ready.
+    /// The number of near ends that [`Pool::send`] can make ready.
     pub(crate) fn active(&self) -> usize {
         self.active.len()
     }

@@ -14,7 +14,7 @@ use std::time::Duration;
 /// The sizes of the sets in which interests are changed: the cost of a change may grow with the set.
 const CHANGE_SETS: [usize; 2] = [1_000, 10_000];
 
-/// How many interests are changed before a wait.
+/// The number of interests that are changed before a wait.
 const CHANGED: [usize; 3] = [1, 16, 256];
 
 /// The mechanism that all others are compared with.

@@ -211,7 +211,7 @@ impl DiskTier {
 pub(crate) struct DiskWorker<F> {
     directory: F,
     next: u64,
-    /// When the last write failed, while the failure is logged and not yet over.
+    /// The time of the last failed write, while the failure is logged and not yet over.
     failed_at: Option<Instant>,
 }
 

@@ -119,7 +119,7 @@ pub struct DevPoll {
     /// Changes that are being sent to the kernel, oldest first; kept if they could not be sent.
     batch: Vec<PollFd>,
     results: ResultSpace,
-    /// How many results the last wait found, and the index of the next one.
+    /// The number of results that the last wait found, and the index of the next one.
     found: usize,
     next: usize,
     setup: Setup,

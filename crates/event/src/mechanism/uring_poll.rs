@@ -72,7 +72,7 @@ const MAX_COMPLETIONS: u32 = 65_536;
 const WANTED_COMPLETIONS: &str = "1 to 65536";
 
 choice! {
-    /// When the kernel posts completions.
+    /// The time when the kernel posts completions.
     TaskWork {
         /// At the end of any system call of the thread (IORING_SETUP_COOP_TASKRUN).
         Cooperative = "coop",

@@ -301,7 +301,7 @@ impl<M: Mechanism> ModelState<'_, M> {
     }
 }
 
-/// How many sequences a run tries, unless PROPTEST_CASES says otherwise.
+/// The number of sequences of a run, unless PROPTEST_CASES sets another.
 const SEQUENCES: u32 = 256;
 
 pub fn sequences() -> u32 {

@@ -22,7 +22,7 @@ const FEWEST: usize = 2_000;
 /// Changes [`MANY`], for emulated machines, which are slow.
 const VARIABLE: &str = "POLLUX_CONTRACT_MANY";
 
-/// How many descriptors the cases `*_of_many` register.
+/// The number of descriptors that the cases `*_of_many` register.
 pub fn many() -> usize {
     let Some(value) = env::var_os(VARIABLE) else { return MANY };
     let number = value.to_str().and_then(|text| text.parse().ok());

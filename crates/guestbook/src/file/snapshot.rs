@@ -49,7 +49,7 @@ pub(super) enum Snapshot {
     Previous,
 }
 
-/// Why a snapshot cannot be used.
+/// The reason why a snapshot cannot be used.
 #[derive(Debug)]
 enum SnapshotError {
     /// Some of its pages are missing.

@@ -37,7 +37,7 @@ pub struct File {
 /// The remarks for the pages of one batch, by the maximum number of remarks.
 type Pages = BTreeMap<u32, Arc<[Vec<u8>]>>;
 
-/// Why a file cannot be used as store.
+/// The reason why a file cannot be used as store.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot use {} as guestbook: {why}", path.display())]
 pub struct OpenError {

@@ -99,7 +99,7 @@ const HOP_BY_HOP: [&[u8]; 7] = [
     b"upgrade",
 ];
 
-/// What follows on the connection after a reply.
+/// The next state of the connection after a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
     /// Another request may be sent. If bytes have already arrived, they are unsolicited and the
@@ -111,7 +111,7 @@ pub enum Next {
     Switched,
 }
 
-/// What [`Reader::read`] found.
+/// The result of [`Reader::read`].
 #[derive(Clone, Debug)]
 pub enum Event<'b> {
     /// All bytes were consumed, and more are needed.
@@ -128,7 +128,7 @@ pub enum Event<'b> {
         /// their meaning (RFC 9110 §6.5.1). Trailer fields that would frame a message have no
         /// effect and must not be forwarded.
         trailers: Fields<'b>,
-        /// What follows.
+        /// The next state of the connection.
         next: Next,
     },
 }
@@ -138,7 +138,7 @@ pub enum Event<'b> {
 pub struct ReadOutput<'b> {
     /// The number of consumed bytes; the next call expects the bytes after them.
     pub consumed: usize,
-    /// What these bytes mean.
+    /// The meaning of these bytes.
     pub event: Event<'b>,
 }
 

@@ -61,10 +61,10 @@ struct IdleConnection {
     socket: OwnedFd,
     token: Token,
     phase: Phase,
-    /// When opening began; later, when it became idle.
+    /// The start of opening; later, the time at which it became idle.
     since: Instant,
     written: u32,
-    /// How long after `since` the TLS handshake began, in microseconds.
+    /// The time from `since` to the start of the TLS handshake, in microseconds.
     connected_us: u32,
     /// The TLS handshake is complete.
     is_secure: bool,
@@ -164,7 +164,7 @@ struct IdleLoop<'a> {
     open: usize,
     held: usize,
     connects: u64,
-    /// How many were dropped while idle and not replaced yet.
+    /// The number of connections that were dropped while idle and not replaced yet.
     to_replace: usize,
     pause: Duration,
     resume_at: Option<Instant>,

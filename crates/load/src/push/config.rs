@@ -49,7 +49,7 @@ pub struct PushConfig {
     pub rate_rps: f64,
     /// The distribution of updates in time.
     pub arrivals: Arrivals,
-    /// How many updates are published at a time.
+    /// The number of updates that are published at a time.
     pub burst: u64,
     /// The length of the measured part.
     pub length: Length,

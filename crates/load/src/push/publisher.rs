@@ -28,7 +28,7 @@ use std::{
 /// The longest sleep, after which the stop flag is read.
 const LONGEST_SLEEP: Duration = Duration::from_millis(100);
 
-/// How many bytes of an answer's text are shown.
+/// The number of bytes of an answer's text that are shown.
 const SHOWN_BYTES: usize = 200;
 
 /// The connection for publications.

@@ -5,7 +5,7 @@ use anyhow::{Context, Result, bail, ensure};
 /// The most ranks of one run: rank 0 has a connection and a thread for each.
 pub const MAX_RANKS: u32 = 1024;
 
-/// Whether the ranks of a launcher work together, and with which MPI library.
+/// The way in which the ranks of a launcher work together, and their MPI library.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum MpiChoice {
     /// As the environment determines; alone without a launcher.

@@ -53,7 +53,7 @@ pub(super) enum ToLeader {
     /// The clock comparison after the start was announced.
     Started(ClockOffset),
     Heartbeat(Heartbeat),
-    /// When this rank's supervisor ended, by rank 0's clock.
+    /// The time at which this rank's supervisor ended, by rank 0's clock.
     Orphaned {
         since_ns: i64,
     },

@@ -20,7 +20,7 @@ pub struct ClockComparison {
     /// The error of the comparison, ±: its part of the schedule may be shifted against the others' by
     /// this much.
     pub error_us: f64,
-    /// How much its clock gained on rank 0's during the run, within ± both errors.
+    /// The time that its clock gained on rank 0's during the run, within ± both errors.
     pub drift_us: f64,
     /// The error of the comparison at the end.
     pub end_error_us: f64,

@@ -9,7 +9,7 @@ pub(super) struct ArrivalQueue {
     pub(super) started: u64,
     pub(super) due: u64,
     pub(super) total: u64,
-    /// When arrival `due` must be dispatched; `u64::MAX` after the last.
+    /// The instant at which arrival `due` must be dispatched; `u64::MAX` after the last.
     pub(super) next_due_ns: u64,
 }
 

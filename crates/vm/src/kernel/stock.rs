@@ -39,8 +39,8 @@ pub(super) fn obtain(
     })
 }
 
-/// The release that stands for a series, stored in the cache's `note`. Once chosen it stays until
-/// `--refresh`, so that a run needs no network and yesterday's figures come from the same kernel.
+/// The release that stands for a series, stored under `note` in the cache. Once chosen it stays
+/// until `--refresh`, so that a run needs no network and yesterday's figures come from the same kernel.
 pub(super) fn chosen(
     note: &str,
     refresh: bool,

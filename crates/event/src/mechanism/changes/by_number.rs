@@ -50,7 +50,7 @@ impl ChangesByNumber {
         self.cells.get(fd as usize).is_some_and(|cell| cell & (IN_KERNEL | STALE) == IN_KERNEL)
     }
 
-    /// How many numbers are in the list.
+    /// The length of the list.
     #[inline]
     pub(crate) fn len(&self) -> usize {
         self.queued.len()

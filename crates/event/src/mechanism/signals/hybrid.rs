@@ -93,7 +93,7 @@ const MAX_DWELL_FACTOR: u32 = 8;
 /// relapse.
 const STABLE_FACTOR: u32 = 10;
 
-/// How many descriptors are armed before the partner is checked for events again.
+/// The number of descriptors that are armed before the partner is checked for events again.
 const ARM_BATCH: usize = 512;
 
 /// The most switches within one wait.
@@ -148,7 +148,7 @@ pub struct Hybrid {
     factor: u32,
     /// The start of the first of the waits that found low load without interruption.
     quiet_since: Option<Instant>,
-    /// When the present mode was entered.
+    /// The time at which the present mode began.
     switched_at: Instant,
     counters: HybridCounters,
 }

@@ -11,7 +11,7 @@
 
 use crate::{Interest, Token, registration::Registrations};
 
-/// How many stale entries the list may have in addition to the live ones.
+/// The number of stale entries that the list may have in addition to the live ones.
 const SLACK: usize = 1024;
 
 /// Whether a registration is armed for signals.

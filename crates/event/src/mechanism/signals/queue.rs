@@ -46,9 +46,9 @@ pub(crate) struct Setup {
 /// The most signals that one read of the signalfd takes: 8 KiB.
 const BATCH: usize = 64;
 
-/// How many waits take a single signal before the next wait tries a batch again. A batch read of an
-/// empty queue is wasted; a blocking wait takes its signal in the same call. So a quiet queue costs one
-/// call per signal, and a busy queue one call for up to [`BATCH`] signals.
+/// The number of waits that take a single signal before the next wait tries a batch again. A batch read
+/// of an empty queue is wasted; a blocking wait takes its signal in the same call. So a quiet queue
+/// costs one call per signal, and a busy queue one call for up to [`BATCH`] signals.
 const SINGLE_DEQUEUES: u32 = 8;
 
 /// Locked while a signal number is chosen and claimed.
@@ -85,7 +85,7 @@ pub(crate) struct SignalQueue {
 /// The result of [`SignalQueue::take`] besides the hints.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct DequeueOutcome {
-    /// How many signals were taken.
+    /// The number of signals that were taken.
     pub(crate) signals: usize,
     /// The queue was found empty after them.
     pub(crate) emptied: bool,

@@ -5,7 +5,7 @@ use crate::{Event, Interest, Readiness, Token, registration::Registrations};
 use pollux_sys::{self as sys, PollFd};
 use std::{io, time::Duration};
 
-/// How many stale entries may accumulate before [`Rescan::compact_if_long`] removes them.
+/// The number of stale entries that may accumulate before [`Rescan::compact_if_long`] removes them.
 const SLACK: usize = 1024;
 
 /// A list of registrations without duplicates, and the result of the last poll(2) for each.
@@ -18,9 +18,9 @@ pub(crate) struct Rescan {
     listed: Vec<bool>,
     /// The first entry whose result has not been handed out.
     cursor: usize,
-    /// How many entries have results; those after them were inserted later.
+    /// The number of entries that have results; those after them were inserted later.
     polled: usize,
-    /// How many results from `cursor` on report readiness.
+    /// The number of results from `cursor` on that report readiness.
     ready: usize,
     /// Level-triggered: an entry that was ready is polled again at the next wait, and so is an entry
     /// with interest in writing that was not writable. (The kernel signals room to write only after a
@@ -87,7 +87,7 @@ impl Rescan {
         self.carried_over_due || self.entries.len() > self.polled
     }
 
-    /// How many ready entries have not been handed out.
+    /// The number of ready entries that have not been handed out.
     #[inline]
     pub(crate) fn ready(&self) -> usize {
         self.ready

@@ -53,7 +53,7 @@ struct SignalCounters {
 /// How a wait ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct WaitOutcome {
-    /// How many events there are; a wake-up counts as one.
+    /// The number of events; a wake-up counts as one.
     pub(crate) found: usize,
     /// Signals were lost, and events found before may have been dropped: the caller must recover.
     pub(crate) overflowed: bool,
@@ -145,7 +145,7 @@ impl SignalledSet {
         self.rescan.forget(token);
     }
 
-    /// How many events have not been handed out and would not be found again.
+    /// The number of events that have not been handed out and would not be found again.
     #[inline]
     pub(crate) fn undrained(&self) -> usize {
         if self.level { 0 } else { self.events.len() - self.next + self.rescan.ready() }

@@ -18,7 +18,7 @@ use std::sync::atomic::Ordering::Relaxed;
 /// The longest identifier that is sent back as Last-Event-ID.
 const MAX_ID_BYTES: usize = 1024;
 
-/// How many bytes of a refusal's text are shown.
+/// The number of bytes of a refusal's text that are shown.
 const SHOWN_BYTES: usize = 200;
 
 /// Processes the input of the subscribers of one thread.
