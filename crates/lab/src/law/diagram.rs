@@ -1,16 +1,16 @@
-//! The phase diagram of a mechanism: what idle connections leave of its best rate, by the number of requests that may
-//! be open at once.
+//! The phase diagram of a mechanism: the share of its best rate that remains with idle connections, by
+//! the number of requests that may be open at once.
 //!
-//! Colours come from the fitted law. A small number in a cell is what a run measured there, so that a reader sees where
-//! the law is only a law. The papers' operating points are drawn as marks.
+//! The colours come from the fitted law. A small number in a cell is the measured share, so that readers
+//! see where the law is not confirmed by a measurement. Marks show the operating points of the papers.
 
 use super::{Open, fit::Fit};
 use crate::format::escape;
 use std::fmt::Write as _;
 
-/// Rows: idle connections, the most first.
+/// The rows: numbers of idle connections, in descending order.
 const IDLE: [f64; 9] = [10_000.0, 3_000.0, 1_000.0, 501.0, 251.0, 100.0, 30.0, 10.0, 1.0];
-/// Columns: requests that may be open at once.
+/// The columns: numbers of requests that may be open at once.
 const OPEN: [f64; 9] = [1.0, 4.0, 8.0, 16.0, 64.0, 128.0, 512.0, 4_096.0, 16_000.0];
 const CELL: (f64, f64) = (64.0, 38.0);
 const LEFT: f64 = 78.0;
@@ -53,13 +53,14 @@ const PAPERS: [PaperPoint; 4] = [
     },
 ];
 
-/// What the mechanism keeps of its best rate, between 0 and 1.
+/// Returns the share of its best rate that the mechanism keeps, between 0 and 1.
 fn kept(fit: &Fit, idle: f64, open: f64) -> f64 {
     let rate = |idle| fit.law.best_rate(idle, fit.events, Open::AtMost(open));
     rate(idle) / rate(fit.law.scans.first().map_or(0.0, |&(least, _)| least))
 }
 
-/// What the runs measured: the completed rate beyond the limit, against that with the fewest idle connections.
+/// Returns the measured share: the completed rate beyond the limit, divided by that with the fewest idle
+/// connections.
 fn measured(fit: &Fit, idle: f64, open: f64) -> Option<f64> {
     let fastest = fit.measured.iter().filter_map(|cell| cell.rate_rps).fold(0.0, f64::max);
     let least = fit.law.scans.first()?.0;
@@ -72,14 +73,14 @@ fn measured(fit: &Fit, idle: f64, open: f64) -> Option<f64> {
     Some(rate(idle)? / rate(least)?)
 }
 
-/// From pale, where everything is kept, to dark blue, where nothing is.
+/// Returns a colour from pale blue, where everything is kept, to dark blue, where nothing is.
 fn colour(kept: f64) -> String {
     let lost = (1.0 - kept).clamp(0.0, 1.0);
     let mix = |from: f64, to: f64| (from + (to - from) * lost).round();
     format!("rgb({},{},{})", mix(239.0, 8.0), mix(246.0, 48.0), mix(255.0, 107.0))
 }
 
-/// The diagram as an SVG file.
+/// Returns the diagram as an SVG file.
 pub fn draw(fit: &Fit) -> String {
     let (width, height) =
         (LEFT + CELL.0 * OPEN.len() as f64 + 12.0, TOP + CELL.1 * IDLE.len() as f64 + BOTTOM);
@@ -155,7 +156,7 @@ fn cell(svg: &mut String, fit: &Fit, (x, y): (f64, f64), (idle, open): (f64, f64
         );
     }
     for point in PAPERS.iter().filter(|point| point.idle == idle && point.open == open) {
-        // Beside the number, which is in the middle.
+        // The mark is beside the number, which is in the middle.
         let (cx, cy) = (x + 11.0, y + CELL.1 - 11.0);
         let _ = writeln!(
             svg,

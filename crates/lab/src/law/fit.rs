@@ -1,7 +1,8 @@
-//! The law fitted to a result: on a third of its cells, with predictions for the others.
+//! The batching law fitted to a result: one third of the cells determines the constants, which predict
+//! the others.
 //!
-//! A seed chooses the third before anything is measured. What is predicted from that third alone can be committed
-//! before the other cells are measured (`pollux lab law --predict`).
+//! A seed selects the third before anything is measured. Predictions from that third alone can be
+//! committed before the other cells are measured (`pollux lab law --predict`).
 
 use super::{Law, Open, Point, errors};
 use crate::{
@@ -18,68 +19,69 @@ use std::{collections::BTreeMap, fmt::Write as _};
 pub const SEED: u64 = 20_261_127;
 /// The axis with the number of requests that may be open at once.
 const OPEN: &str = "open";
-/// One cell in so many is for the fit.
+/// The divisor of the share of cells that are for the fit: one cell in three.
 const FIT_PART: u64 = 3;
 
-/// What is predicted for one cell, or was measured in it.
+/// The figures of one cell, predicted or measured.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Figures {
-    /// Waits a request.
+    /// Waits per request.
     pub waits: f64,
-    /// CPU a request, in microseconds.
+    /// CPU time per request, in microseconds.
     pub cpu_us: f64,
-    /// Requests completed a second; none where no rate was offered.
+    /// Requests completed per second; `None` where no rate was offered.
     pub completed_rps: Option<f64>,
-    /// The mean latency in microseconds; predicted up to the best rate alone.
+    /// The mean latency in microseconds. It is predicted only up to the best rate.
     pub latency_us: Option<f64>,
 }
 
-/// What is predicted for one cell, beside what was measured there, if it was.
+/// The prediction for one cell, and the measured figures if the cell was measured.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Prediction {
-    /// The cell, as it is named in the result.
+    /// The name of the cell, as in the result.
     pub cell: String,
     /// Idle connections.
     pub idle: f64,
-    /// Requests that may be open at once; none where there is no such axis.
+    /// Requests that may be open at once; `None` where there is no such axis.
     pub open: Option<f64>,
-    /// Requests a second that are offered.
+    /// The offered rate in requests per second.
     pub rate_rps: Option<f64>,
-    /// From the constants alone.
+    /// The figures predicted from the constants alone.
     pub predicted: Figures,
-    /// CPU a request from the waits a request that were measured, in microseconds.
+    /// CPU time per request in microseconds, predicted from the measured waits per request.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cpu_us_of_waits: Option<f64>,
-    /// As measured.
+    /// The measured figures.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub measured: Option<Figures>,
 }
 
-/// The mean latency is `base_us` and `turns` times the turn of an event ([`super::Operation::turn_us`]).
+/// The law of the mean latency: `base_us` plus `turns` times the turn of an event
+/// ([`super::Operation::turn_us`]).
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Latency {
-    /// What does not depend on the load: the network and the client, in microseconds.
+    /// The part that does not depend on the load (the network and the client), in microseconds.
     pub base_us: f64,
-    /// The events of a request that its client waits for.
+    /// The number of events of a request for which its client waits.
     pub turns: f64,
 }
 
 /// The law of one mechanism with its predictions.
 #[derive(Debug)]
 pub struct Fit {
-    /// The mechanism.
+    /// The name of the mechanism.
     pub variant: String,
     /// The constants.
     pub law: Law,
-    /// Events of a request: waits a request where no two share one.
+    /// Events per request: the waits per request if no two events share a wait.
     pub events: f64,
-    /// The constants of the latency; none where too few cells have one.
+    /// The constants of the latency; `None` if too few cells have a latency.
     pub latency: Option<Latency>,
-    /// How many cells they come from.
+    /// The number of cells that determined the constants.
     pub cells: usize,
-    /// The other cells.
+    /// The predictions for the other cells.
     pub predictions: Vec<Prediction>,
-    /// All cells that were measured.
+    /// All measured cells.
     pub measured: Vec<MeasuredCell>,
 }
 
@@ -88,11 +90,11 @@ pub struct Fit {
 pub struct MeasuredCell {
     /// Idle connections.
     pub idle: f64,
-    /// Requests that may be open at once; none where there is no such axis.
+    /// Requests that may be open at once; `None` where there is no such axis.
     pub open: Option<f64>,
-    /// Requests a second that were offered.
+    /// The offered rate in requests per second.
     pub rate_rps: Option<f64>,
-    /// The means over its runs.
+    /// The means over the runs of the cell.
     pub figures: Figures,
 }
 
@@ -110,7 +112,8 @@ impl Cell {
     }
 }
 
-/// Whether the cell is of the third that the law is fitted on: FNV-1a of seed and name.
+/// Returns whether the cell belongs to the third that the law is fitted on, by the FNV-1a hash of seed
+/// and name.
 pub fn is_for_fit(seed: u64, name: &str) -> bool {
     let bytes = seed.to_le_bytes().into_iter().chain(name.bytes());
     let hash = bytes.fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
@@ -119,7 +122,7 @@ pub fn is_for_fit(seed: u64, name: &str) -> bool {
     (hash >> 32) % FIT_PART == 0
 }
 
-/// Fits every variant of `outcome` that has cells enough.
+/// Fits every variant of `outcome` that has enough cells.
 pub fn of(outcome: &Outcome, seed: u64) -> Vec<Fit> {
     let names = outcome.variants.iter().map(|variant| variant.name.as_str());
     names.filter_map(|variant| of_variant(outcome, variant, seed)).collect()
@@ -134,7 +137,7 @@ fn of_variant(outcome: &Outcome, variant: &str, seed: u64) -> Option<Fit> {
     let points: Vec<Point> =
         fit.iter().filter_map(|cell| Some(point(cell, cell.measured?))).collect();
     let law = Law::fit(&points)?;
-    // A request that shares no wait: the most that was seen in the fit.
+    // The waits of a request that shares no wait: the largest number in the fit.
     let events = points.iter().map(|point| point.waits).fold(0.0, f64::max);
     let turn_us = |cell: &Cell| law.at(cell.idle, events, cell.cap(), cell.rate_rps?).turn_us;
     let turns: Vec<(f64, f64)> =
@@ -176,7 +179,8 @@ fn of_variant(outcome: &Outcome, variant: &str, seed: u64) -> Option<Fit> {
 }
 
 impl Latency {
-    /// The least squares of relative errors over pairs of turn and latency; none where the turns do not differ.
+    /// Fits by the least squares of relative errors over pairs of turn and latency. Returns `None` if
+    /// the turns do not differ, or if there are fewer than three pairs.
     fn fit(pairs: &[(f64, f64)]) -> Option<Self> {
         let sum = |of: &dyn Fn(f64, f64) -> f64| -> f64 {
             pairs.iter().map(|&(turn, latency)| of(turn, latency) / (latency * latency)).sum()
@@ -199,7 +203,7 @@ impl Latency {
     }
 }
 
-/// Every cell of the design, with the means over its valid runs.
+/// Returns every cell of the design, with the means over its valid runs.
 fn cells(outcome: &Outcome, variant: &str) -> Vec<Cell> {
     let number = |point: &plan::Point, axis: &str| point.get(axis).and_then(Value::number);
     let cell = |point: plan::Point| {
@@ -209,7 +213,8 @@ fn cells(outcome: &Outcome, variant: &str) -> Vec<Cell> {
             statistics::mean(&values)
         };
         let idle = number(&point, IDLE).unwrap_or(0.0);
-        // A server that has a part of a CPU is offered so many times more.
+        // If a server has only a part of a CPU, its rates are divided by that part, so that they hold
+        // for a whole CPU.
         let share = outcome.runs.iter().find_map(|run| run.raw.server_share).unwrap_or(1.0);
         let measured =
             mean(Metric::Waits).zip(mean(Metric::ServerCpu)).map(|(waits, cpu_us)| Figures {
@@ -227,7 +232,7 @@ fn cells(outcome: &Outcome, variant: &str) -> Vec<Cell> {
     points.filter(|point| outcome.measures(variant, point)).map(cell).collect()
 }
 
-/// The fits as tables: the constants, and the errors of what was predicted.
+/// Formats the fits as tables: the constants, and the errors of the predictions.
 pub fn text(fits: &[Fit]) -> String {
     let mut text = String::from(
         "| mechanism | cells | c (µs) | events a request | S(N) (µs a wait) | R² | latency |\n\
@@ -286,10 +291,11 @@ pub fn text(fits: &[Fit]) -> String {
     text
 }
 
-/// The predictions without what was measured, to be committed before it is: one JSON document.
+/// Returns the predictions without the measured figures, as one JSON document that can be committed
+/// before the measurement.
 ///
 /// # Errors
-/// Never: the document has numbers and names alone.
+/// Never fails: the document contains only numbers and names.
 pub fn predictions(fits: &[Fit]) -> serde_json::Result<String> {
     let strip =
         |it: &Prediction| Prediction { cpu_us_of_waits: None, measured: None, ..it.clone() };

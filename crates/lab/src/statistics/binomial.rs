@@ -1,15 +1,16 @@
-//! The exact interval of a share of counted things.
+//! The exact interval of a share of counted events (requests that fail, for example).
 //!
 //! C. Clopper, E. Pearson, *The use of confidence or fiducial limits illustrated in the case of the
-//! binomial*, Biometrika 26 (1934). It never covers less than it says. The things are taken as
-//! independent; where blocks differ by more than that, Student's interval over the blocks is the wider
-//! one, and the wider one counts ([`super::Sample`]).
+//! binomial*, Biometrika 26 (1934). The coverage of the interval is never below its nominal value. The
+//! method assumes that the events are independent. Where the blocks differ by more than independent
+//! events would, Student's interval over the blocks is the wider one; [`super::Sample`] uses the wider
+//! of the two.
 
 use super::estimate::Interval;
 use statrs::distribution::{Beta, ContinuousCDF};
 
-/// The interval of the true share after `hits` of `trials`, which misses it with a probability of at
-/// most `error`. Without trials all shares are possible.
+/// Returns the interval of the true share after `hits` of `trials`. The interval misses the true share
+/// with a probability of at most `error`. Without trials, every share from 0 to 1 is possible.
 pub fn interval(hits: u64, trials: u64, error: f64) -> Interval {
     let hits = hits.min(trials);
     let quantile = |a: u64, b: u64, p: f64| {
@@ -22,8 +23,8 @@ pub fn interval(hits: u64, trials: u64, error: f64) -> Interval {
     }
 }
 
-/// The probability of `hits` or more of `trials`, if the true share were `limit`: small where they
-/// speak for a larger share.
+/// Returns the probability of `hits` or more of `trials` if the true share were `limit`. A small value
+/// is evidence that the true share is larger than `limit`.
 pub fn tail_above(hits: u64, trials: u64, limit: f64) -> f64 {
     let hits = hits.min(trials);
     match (hits, limit) {
@@ -34,7 +35,8 @@ pub fn tail_above(hits: u64, trials: u64, limit: f64) -> f64 {
     }
 }
 
-/// The same for a smaller share.
+/// Returns the probability of `hits` or fewer of `trials` if the true share were `limit`. A small value
+/// is evidence that the true share is smaller.
 pub fn tail_below(hits: u64, trials: u64, limit: f64) -> f64 {
     tail_above(trials - hits.min(trials), trials, 1.0 - limit)
 }
@@ -53,7 +55,7 @@ mod tests {
         let interval = super::interval(4, 20, 0.05);
         near(interval.low, 0.057_334);
         near(interval.high, 0.436_614);
-        // None of n: 1 - (error/2)^(1/n).
+        // No hit in n trials: 1 - (error/2)^(1/n).
         let none = super::interval(0, 12_267, 0.05);
         assert_eq!(none.low, 0.0);
         near(none.high, 1.0 - 0.025f64.powf(1.0 / 12_267.0));
@@ -64,7 +66,7 @@ mod tests {
 
     #[test]
     fn tails_are_those_of_the_distribution() {
-        // P(X ≥ 3), X of 5 at 0.5: 16 of 32.
+        // P(X ≥ 3), where X is the number of hits in 5 trials with a share of 0.5: 16 of 32.
         near(tail_above(3, 5, 0.5), 0.5);
         near(tail_below(1, 5, 0.5), 6.0 / 32.0);
         near(tail_below(0, 12_267, 1e-4), (1.0f64 - 1e-4).powi(12_267));

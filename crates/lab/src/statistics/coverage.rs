@@ -1,31 +1,35 @@
-//! Simulates what is built: how often an interval covers the truth, and how often a plan of looks
-//! decides what is not so.
+//! Simulates the statistics of this module: how often an interval covers the true value, and how often a
+//! plan of looks makes a wrong decision.
 //!
-//! The noise is that of published runs (`docs/runs`), of those with 10 to 24 blocks. Between blocks the
-//! logarithms of a figure have a standard deviation of 0.004 to 0.36 (its tenth and its ninetieth percentile).
-//! A third of the variance is the machine's, common to two variants in a row; of these one is 1.6 times as
-//! noisy as the other, and in one pair of ten 3.8 times. What one side alone has does not cancel: a server
-//! that is sometimes slow skews the comparison.
+//! The simulated noise is like that of published runs (`docs/runs`) with 10 to 24 blocks. Between
+//! blocks, the standard deviation of the logarithms of a figure is 0.004 to 0.36 (its tenth and its
+//! ninetieth percentile). A third of the variance comes from the machine and is common to two
+//! consecutive variants. One of the two variants is 1.6 times as noisy as the other, and in one pair of
+//! ten 3.8 times. Noise that only one side has does not cancel: a server that is sometimes slow skews
+//! the comparison.
 //!
-//! - The claims make 52 comparisons of positive figures by ratio. The sample skewness of their logarithms,
-//!   either sign, is up to 1.39 in nine of ten and 1.79 in 19 of 20. Were all normal, these would be 1.08 and
-//!   1.33; were the skewness of all 1, they would be 1.55 and 1.85. No one skewness fits all: most look
-//!   normal, and one in six as skewed as an exponential delay (2) or with a block far off. So do P2 of
-//!   `2026-11-25-provos-fig4-9-devpoll` (2.73 in 24 blocks) and G9-share of `2026-11-25-gammo-table1` (1.79 in
-//!   10).
-//! - One block in a hundred is farther from the middle than five standard deviations (by the median
-//!   deviation); the farthest is 6.2, in `2026-11-25-provos-fig4-9-devpoll`.
+//! - The claims make 52 comparisons of positive figures by ratio. The absolute sample skewness of their
+//!   logarithms is at most 1.39 in nine of ten comparisons and at most 1.79 in 19 of 20. If all were
+//!   normal, these two bounds would be 1.08 and 1.33; if all had a skewness of 1, the bounds would be
+//!   1.55 and 1.85. No single skewness fits all: most comparisons look normal, and one in six is as
+//!   skewed as an exponential delay (2) or has a block far from the others. Examples are P2 of
+//!   `2026-11-25-provos-fig4-9-devpoll` (2.73 in 24 blocks) and G9-share of `2026-11-25-gammo-table1`
+//!   (1.79 in 10).
+//! - One block in a hundred is farther from the middle than five standard deviations (estimated from the
+//!   median deviation); the farthest is 6.2, in `2026-11-25-provos-fig4-9-devpoll`.
 //!
-//! So an interval with a nominal coverage of 95 % covers 94 to 96 % where noise is normal, however it is
-//! shared between the sides, where one side or both have outliers, and where skew is common to both or one
-//! side is skewed and the other half as noisy. Where one side alone has noise, of skewness 1, it covers 93.4 % in six blocks and
-//! 94.5 % in forty; where that is an exponential delay, 88.6 and 93.2 % ([`KINDS`]). What it misses lies
-//! nearly all at one end: in six blocks 5.7 of 6.6 % and 11.0 of 11.4 %, not 2.5 of 5. A plan of looks decides
-//! wrongly in 6.1 and 8.9 % then, not in 5.
+//! An interval with a nominal coverage of 95 % covers 94 to 96 % in these cases: the noise is normal, in
+//! any proportion between the sides; one side or both sides have outliers; both sides have the same
+//! skew; or one side is skewed and the other is half as noisy. If only one side has noise, with a
+//! skewness of 1, the interval covers 93.4 % in six blocks and 94.5 % in forty; if that noise is an
+//! exponential delay, 88.6 and 93.2 % ([`KINDS`]). Nearly all misses are at one end: in six blocks 5.7
+//! of 6.6 % and 11.0 of 11.4 %, not 2.5 of 5 %. In these two cases a plan of looks decides wrongly in
+//! 6.1 and 8.9 % of the experiments, not in 5 %.
 //!
-//! N. Johnson's correction of t for skewness (*Modified t tests and confidence intervals for asymmetrical
-//! populations*, J. American Statistical Association 73, 1978) is not made. It would bring the 93.4 % to
-//! 94.4 %, but the 94.4 % of outliers in twenty blocks to 93.0 %, and with normal noise 95.0 to 94.7 %.
+//! The code does not use N. Johnson's correction of t for skewness (*Modified t tests and confidence
+//! intervals for asymmetrical populations*, J. American Statistical Association 73, 1978). It would
+//! raise the 93.4 % to 94.4 %, but lower the 94.4 % of outliers in twenty blocks to 93.0 %, and the
+//! 95.0 % of normal noise to 94.7 %.
 
 use super::{
     Compare, ERROR, MIN_BLOCKS, Sample, paired, rank,
@@ -36,24 +40,27 @@ use rand::{RngExt, SeedableRng, rngs::StdRng};
 
 /// The true ratio of side a to side b.
 const TRUTH: f64 = 1.3;
-/// How often each case is drawn: the share that covers is then known to 0.6 % (two standard errors).
+/// The number of draws of each case. The share that covers is then known to within 0.6 % (two standard
+/// errors).
 const DRAWS: usize = 6_000;
-/// How far a share may lie from the one that many more draws gave: three standard errors, of most.
+/// The permitted difference between a share and the share of many more draws: three standard errors in
+/// most cases.
 const CLOSE: f64 = 0.01;
 
-/// How a side's figure differs from its true one, as a logarithm in units of its standard deviation: 0 on
-/// average.
+/// The distribution of the logarithm of a side's figure around its true value, in units of its standard
+/// deviation. Its mean is 0.
 #[derive(Clone, Copy, Debug)]
 enum Noise {
     Normal,
-    /// Of so many exponential delays: it is never much faster, and sometimes much slower. Its skewness is
-    /// 2 ÷ √n.
+    /// The sum of this number n of exponential delays: it is never much faster, and sometimes much
+    /// slower. Its skewness is 2 ÷ √n.
     Delays(u32),
     /// One block in forty is slower by five standard deviations of the others.
     Outliers,
 }
 
-/// The noise that each side has beside the shared one, with its standard deviation in units of that.
+/// The noise that each side has in addition to the shared noise, with its standard deviation in units of
+/// the shared one.
 #[derive(Clone, Copy, Debug)]
 struct Kind {
     a: (Noise, f64),
@@ -67,17 +74,18 @@ const fn kind(a: Noise, a_sd: f64, b: Noise, b_sd: f64) -> Kind {
 const NORMAL: Kind = kind(Noise::Normal, 1.0, Noise::Normal, 1.0);
 const OUTLIERS: Kind = kind(Noise::Outliers, 1.0, Noise::Outliers, 1.0);
 const SKEWED: Kind = kind(Noise::Delays(4), 1.0, Noise::Delays(4), 1.0);
-/// One side alone has outliers, and all the noise that the other does not share.
+/// Only one side has outliers, and that side has all the noise that is not shared.
 const ONE_FAR_OFF: Kind = kind(Noise::Outliers, 1.0, Noise::Normal, 0.0);
-/// One side alone is skewed, and has all that noise: the skewness of the comparison is 1.
+/// Only one side is skewed, and that side has all the noise that is not shared: the skewness of the
+/// comparison is 1.
 const ONE_SKEWED: Kind = kind(Noise::Delays(4), 1.0, Noise::Normal, 0.0);
-/// The worst: it is 2.
+/// The worst case: the skewness of the comparison is 2.
 const ONE_EXPONENTIAL: Kind = kind(Noise::Delays(1), 1.0, Noise::Normal, 0.0);
 
-/// So many blocks are simulated.
+/// The numbers of blocks that are simulated.
 const BLOCKS: [usize; 4] = [MIN_BLOCKS, 10, 20, 40];
 
-/// What is covered in [`BLOCKS`] blocks, by a million draws, and whether that is 94 to 96 %.
+/// The coverage in [`BLOCKS`] blocks, from a million draws, and whether all of it is within 94 to 96 %.
 const KINDS: [(Kind, [f64; 4], bool); 10] = [
     (NORMAL, [0.950, 0.950, 0.950, 0.950], true),
     (kind(Noise::Normal, 3.0, Noise::Normal, 1.0), [0.950, 0.950, 0.950, 0.950], true),
@@ -92,7 +100,7 @@ const KINDS: [(Kind, [f64; 4], bool); 10] = [
 ];
 
 pub(crate) fn normal(random: &mut StdRng) -> f64 {
-    // Box and Muller's.
+    // The Box–Muller method.
     let (u, v): (f64, f64) = (1.0 - random.random::<f64>(), random.random());
     (-2.0 * u.ln()).sqrt() * (std::f64::consts::TAU * v).cos()
 }
@@ -111,19 +119,19 @@ fn noise(kind: Noise, random: &mut StdRng) -> f64 {
     }
 }
 
-/// Both sides of one block; `sd` is that of a side's logarithm where its noise is of size 1, half of whose
-/// variance is shared.
+/// Draws both sides of one block. `sd` is the standard deviation of the logarithm of a side whose noise
+/// has size 1; half of that variance is shared.
 fn block(kind: Kind, sd: f64, random: &mut StdRng) -> (f64, f64) {
     let half = sd / 2f64.sqrt();
     let shared = half * normal(random);
     let mut side = |(of, size): (Noise, f64)| {
-        // Nothing is drawn for a side that has none.
+        // A side without noise of its own draws no random number.
         if size > 0.0 { shared + half * size * noise(of, random) } else { shared }
     };
     ((TRUTH.ln() + side(kind.a)).exp(), side(kind.b).exp())
 }
 
-/// The share of intervals over `blocks` blocks that cover the truth.
+/// Returns the share of intervals over `blocks` blocks that cover the truth.
 fn covered(
     blocks: usize,
     kind: Kind,
@@ -145,7 +153,8 @@ fn says_what_it_covers(share: f64) -> bool {
     (0.94..=0.96).contains(&share)
 }
 
-/// What `paired` does, less the ranks, which cost most of the time; `reach` is Student's of so many blocks.
+/// Does the same as [`paired`], but without the rank estimate, which takes most of the time. `reach` is
+/// Student's for this number of blocks.
 fn of_logarithms(drawn: &[(f64, f64)], reach: f64) -> (f64, f64) {
     let logs: Vec<f64> = drawn.iter().map(|(a, b)| (a / b).ln()).collect();
     let n = logs.len() as f64;
@@ -167,13 +176,13 @@ fn the_paired_interval_covers_what_the_table_says() {
         let is_so = covers.into_iter().all(says_what_it_covers);
         assert_eq!(is_so, says_it, "{kind:?}: {covers:?}");
     }
-    // Logarithms make it the same at any scale.
+    // Because of the logarithms, the coverage is the same at any scale.
     let reach = student::reach(10, ERROR);
     let share = covered(10, NORMAL, 0.02, TRUTH, |drawn| Some(of_logarithms(drawn, reach)));
     assert!(says_what_it_covers(share), "{share}");
 }
 
-/// The control: skewed noise on one side is distinguished from noise that cancels.
+/// The control: the test tells skewed noise on one side from noise that cancels.
 #[test]
 fn control_what_one_side_alone_has_does_not_cancel() {
     let reach = student::reach(MIN_BLOCKS, ERROR);
@@ -183,7 +192,8 @@ fn control_what_one_side_alone_has_does_not_cancel() {
     assert!(says_what_it_covers(both) && !says_what_it_covers(one), "{both} {one}");
 }
 
-/// Whether Johnson's t of the truth, which is corrected by the skewness of the sample, lies within `reach`.
+/// Returns whether Johnson's t of the true value, which is corrected for the skewness of the sample,
+/// lies within `reach`.
 fn johnson_covers(drawn: &[(f64, f64)], reach: f64) -> bool {
     let logs: Vec<f64> = drawn.iter().map(|(a, b)| (a / b).ln()).collect();
     let n = logs.len() as f64;
@@ -197,7 +207,7 @@ fn johnson_covers(drawn: &[(f64, f64)], reach: f64) -> bool {
     corrected.abs() <= reach * (variance / n).sqrt()
 }
 
-/// Why that is not what is built.
+/// Shows why Johnson's correction is not used.
 #[test]
 fn johnsons_correction_loses_elsewhere_what_it_gains() {
     for (blocks, kind, expected) in
@@ -211,8 +221,8 @@ fn johnsons_correction_loses_elsewhere_what_it_gains() {
     }
 }
 
-/// What decides a claim is a tail, and of a skewed side nearly all the error is in one. Both together are what
-/// the interval misses.
+/// One tail decides a claim, and with a skewed side nearly all the error is in one tail. The errors of
+/// both tails together are the intervals that miss.
 #[test]
 fn the_tails_of_a_skewed_side_are_not_alike() {
     let mut random = StdRng::seed_from_u64(8);
@@ -232,8 +242,8 @@ fn the_tails_of_a_skewed_side_are_not_alike() {
     assert_eq!(above + below, missed);
 }
 
-/// What side a is by itself, with the noise that both share: by its logarithm, as where a claim's limit is
-/// positive, and as it is.
+/// Tests side a alone, with the noise that both sides share: on the logarithmic scale, which is used if
+/// a claim's limit is positive, and on the linear scale.
 #[test]
 fn the_interval_of_a_value_has_its_nominal_coverage() {
     let alone = |kind: Kind, sd: f64, blocks: usize, may_be_log: bool, truth: f64| {
@@ -248,18 +258,20 @@ fn the_interval_of_a_value_has_its_nominal_coverage() {
         assert!((share - expected).abs() < CLOSE, "{kind:?}: {share}");
         assert!(says_what_it_covers(share), "{kind:?}: {share}");
     }
-    // The mean of what has normal logarithms is larger than that of these, and its noise is skewed.
+    // The mean of values whose logarithms are normal is larger than their geometric mean, and their
+    // noise is skewed.
     let mean = |sd: f64| TRUTH * (sd * sd / 2.0).exp();
     for (sd, blocks, expected) in [(0.12, MIN_BLOCKS, 0.948), (0.36, MIN_BLOCKS, 0.932)] {
         let share = alone(NORMAL, sd, blocks, false, mean(sd));
         assert!((share - expected).abs() < CLOSE, "{sd} {blocks}: {share}");
     }
-    // The control: it is not the geometric mean that it covers then.
+    // The control: on the linear scale the interval does not cover the geometric mean.
     let other = alone(NORMAL, 0.36, 40, false, TRUTH);
     assert!(other < 0.9, "{other}");
 }
 
-/// What the test above takes for `paired` is what `paired` says.
+/// The tests above simulate `paired` by `of_logarithms`; this test shows that both give the same
+/// interval.
 #[test]
 fn the_simulated_interval_is_the_one_that_is_built() {
     let mut random = StdRng::seed_from_u64(3);
@@ -279,7 +291,8 @@ fn the_simulated_interval_is_the_one_that_is_built() {
     }
 }
 
-/// It covers the middle of what is drawn, which skewed noise has elsewhere than its mean.
+/// The rank interval covers the centre of the distribution, which differs from the mean if the noise is
+/// skewed.
 #[test]
 fn the_interval_of_the_ranks_covers_less_only_of_one_sides_skew() {
     let of_ranks = |blocks: usize, kind: Kind| {
@@ -297,8 +310,8 @@ fn the_interval_of_the_ranks_covers_less_only_of_one_sides_skew() {
     assert!((share - 0.933).abs() < CLOSE, "{share}");
 }
 
-/// The control: what was published before rested on the range of three blocks, as a percentile
-/// bootstrap of three has it, and was called 95 %.
+/// The control: earlier published results used the range of three blocks, which is the percentile
+/// bootstrap of three values, and called it 95 %.
 #[test]
 fn control_three_blocks_do_not_cover_what_they_say() {
     let share = covered(3, NORMAL, 0.12, TRUTH, |drawn| {
@@ -309,7 +322,8 @@ fn control_three_blocks_do_not_cover_what_they_say() {
     assert!(!says_what_it_covers(share));
 }
 
-/// The share of experiments that decide, at one of the looks, that a ratio is not what it is.
+/// Returns the share of experiments that decide, at one of the looks, that a ratio differs from its true
+/// value.
 fn wrongly_decided(limits: &[f64], looks: &[usize], kind: Kind, sd: f64) -> f64 {
     let reach: Vec<f64> =
         looks.iter().zip(limits).map(|(&look, &level)| student::reach(look, level)).collect();
@@ -354,23 +368,25 @@ fn looks_keep_the_error() {
         let error = wrongly_decided(&spending, &LOOKS, kind, sd);
         assert!((error - expected).abs() < CLOSE, "{kind:?} {sd}: {error}, not {expected}");
     }
-    // The time is over at the third look, which then spends what is left.
+    // The time limit is reached at the third look, which then spends the remaining error.
     let cut = levels(&[MIN_BLOCKS, 10, 14], 40, ERROR, true);
     let error = wrongly_decided(&cut, &[MIN_BLOCKS, 10, 14], NORMAL, 0.12);
     assert!((0.038..=0.058).contains(&error), "{error}");
-    // The control: to look five times at 5 % each.
+    // The control: five looks at a level of 5 % each.
     let naive = wrongly_decided(&[ERROR; 5], &LOOKS, NORMAL, 0.12);
     assert!(naive > 0.1, "{naive}");
 }
 
-/// An interrupt is a look of a person's own: it costs the later ones, or the error is spent twice.
+/// An interrupt by the user is an additional look. It must take error from the later looks; otherwise
+/// that error is spent twice.
 #[test]
 fn looks_beside_the_plan_keep_the_error() {
     let interrupted = [MIN_BLOCKS, 10, 13, 16, 24, 29, 40];
     let spending = levels(&interrupted, 40, ERROR, true);
     let error = wrongly_decided(&spending, &interrupted, NORMAL, 0.12);
     assert!((0.038..=0.058).contains(&error), "{error}");
-    // The control: shown after 10 blocks at all that was left, and gone on from as if it had not been.
+    // The control: a look after 10 blocks spends all the remaining error, and the experiment then
+    // continues as if that look had not taken place.
     let looks = [MIN_BLOCKS, 10, 16, 20];
     let mut forgotten = levels(&looks, 40, ERROR, true);
     forgotten[1] = levels(&looks[..2], 40, ERROR, true)[1];
@@ -378,8 +394,8 @@ fn looks_beside_the_plan_keep_the_error() {
     assert!(error > 0.065, "{error}");
 }
 
-/// The share of experiments that decide, at one of the looks, that figures which are 0 or 2, as often as
-/// not, are not 1 on average. `tail` says how surely values lie above or below 1.
+/// Returns the share of experiments that decide, at one of the looks, that the mean of figures which are
+/// 0 or 2 with equal probability is not 1. `tail` returns the p-value of one side for the values.
 fn wrongly_decided_of_two_values(tail: impl Fn(&[f64]) -> f64) -> f64 {
     let spending = levels(&LOOKS, LOOKS[LOOKS.len() - 1], ERROR, true);
     let mut random = StdRng::seed_from_u64(6);
@@ -395,21 +411,22 @@ fn wrongly_decided_of_two_values(tail: impl Fn(&[f64]) -> f64) -> f64 {
     wrong as f64 / DRAWS as f64
 }
 
-/// What counts something is often equal in all of six blocks: that is no certainty.
+/// Counts are often equal in all of six blocks; equal values do not prove that there is no noise.
 #[test]
 fn equal_values_keep_the_error() {
     let tail =
         |values: &[f64]| student::tail_above(values, 1.0).min(student::tail_below(values, 1.0));
     let error = wrongly_decided_of_two_values(tail);
     assert!(error <= 0.058, "{error}");
-    // The control: values without a spread taken for values without noise.
+    // The control: values without a spread are treated as values without noise.
     let certain = wrongly_decided_of_two_values(|values| {
         if values.iter().all(|value| *value == values[0]) { 0.0 } else { tail(values) }
     });
     assert!(certain > 0.07, "{certain}");
 }
 
-/// A claim about three variants fails with one of them: each has a third of the error for that.
+/// A claim about three variants fails if one of them fails: each variant has a third of the error for
+/// that.
 #[test]
 fn a_claim_about_several_fails_no_more_often_than_about_one() {
     let failed = |level: f64| {
@@ -424,17 +441,18 @@ fn a_claim_about_several_fails_no_more_often_than_about_one() {
             .count();
         wrong as f64 / DRAWS as f64
     };
-    // Of the 5 % one half is for *holds*.
+    // One half of the 5 % is for the verdict *holds*, so that 2.5 % is left for a failure.
     let shared = failed(ERROR / 3.0);
     assert!((0.018..=0.031).contains(&shared), "{shared}");
-    // The control: each by itself.
+    // The control: each variant has the whole error.
     let alone = failed(ERROR);
     assert!(alone > 0.06, "{alone}");
 }
 
-/// A fifth of the blocks is lost because of their values, all at one end. What is left of a figure on the
-/// threshold decides against it no more often than chance would, and without the correction two times in
-/// three.
+/// A fifth of the blocks is lost because of their values, all at one end. The true value lies on the
+/// threshold. With the correction, the remaining blocks decide wrongly no more often than the error
+/// allows; without it, they decide wrongly in one case of six with 10 blocks, and in about two of three
+/// with 40.
 #[test]
 fn blocks_that_are_lost_at_one_end_decide_nothing() {
     for blocks in [10usize, 16, 24, 40] {

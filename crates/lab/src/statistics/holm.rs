@@ -1,11 +1,11 @@
-//! Several claims, one error: Holm's step-down procedure.
+//! Holm's step-down procedure, with which several claims share one error.
 //!
 //! S. Holm, *A simple sequentially rejective multiple test procedure*, Scandinavian Journal of
-//! Statistics 6 (1979). The probability that any of them is decided wrongly is at most the error that a
-//! single one had, however the claims hang together.
+//! Statistics 6 (1979). The probability that at least one claim is decided wrongly is at most the error
+//! of a single claim, however the claims depend on each other.
 
-/// The p-values adjusted, in the order given: a claim is decided at error e with all the others where
-/// its adjusted value is at most e.
+/// Returns the adjusted p-values, in the order of `p`. At an error e for all claims together, a claim is
+/// decided if its adjusted value is at most e.
 pub fn adjust(p: &[f64]) -> Vec<f64> {
     let mut order: Vec<usize> = (0..p.len()).collect();
     order.sort_by(|&a, &b| p[a].total_cmp(&p[b]));

@@ -1,20 +1,21 @@
-//! Hodges–Lehmann's estimate and the exact interval of Wilcoxon's signed ranks.
+//! The Hodges–Lehmann estimate and the exact interval of Wilcoxon's signed-rank test.
 //!
-//! The estimate is the median of all means of two values (a value with itself too): Walsh's averages.
-//! The interval's ends are two of these averages, and which ones follows from the exact distribution
-//! of the signed-rank statistic, whatever the values' distribution is, as long as it is symmetric; the
-//! logarithm of a ratio of two like measurements is (M. Hollander, D. Wolfe, E. Chicken,
-//! *Nonparametric Statistical Methods*, 3rd ed., sections 3.2 and 3.3).
+//! The estimate is the median of Walsh's averages: the means of all pairs of values, including each
+//! value paired with itself. The two ends of the interval are two of these averages. The exact
+//! distribution of the signed-rank statistic determines which two. That distribution is the same for all
+//! symmetric distributions of the values. The logarithm of a ratio of two like measurements has a
+//! symmetric distribution (M. Hollander, D. Wolfe, E. Chicken, *Nonparametric Statistical Methods*, 3rd
+//! ed., sections 3.2 and 3.3).
 
 use super::estimate::{Interval, median};
 
-/// The most values that have an estimate, more than any experiment has blocks: the averages of so many are
-/// 20,000.
+/// The largest number of values that [`estimate`] accepts, which is more than the blocks of any
+/// experiment: 200 values have about 20,000 averages.
 pub const MAX_VALUES: usize = 200;
 
-/// The estimate, and the interval that misses the true centre with a probability of at most `error`;
-/// none where so few values have none. `None` without values, or with more than
-/// [`MAX_VALUES`].
+/// Returns the estimate, and the interval that misses the true centre with a probability of at most
+/// `error`. The interval is `None` if there are too few values for one. Returns `None` if there is no
+/// value, or more than [`MAX_VALUES`].
 pub fn estimate(values: &[f64], error: f64) -> Option<(f64, Option<Interval>)> {
     if values.len() > MAX_VALUES {
         return None;
@@ -24,8 +25,8 @@ pub fn estimate(values: &[f64], error: f64) -> Option<(f64, Option<Interval>)> {
         .collect();
     averages.sort_by(f64::total_cmp);
     let centre = median(&averages)?;
-    // This many averages lie beyond the interval on each side: with a probability of at most `error` / 2
-    // the statistic is smaller than that.
+    // The ends of the interval are the `beyond`-th smallest and the `beyond`-th largest average: the
+    // probability that the statistic is smaller than `beyond` is at most `error` / 2.
     let beyond = quantile(values.len(), error / 2.0);
     let interval = beyond
         .checked_sub(1)
@@ -33,11 +34,12 @@ pub fn estimate(values: &[f64], error: f64) -> Option<(f64, Option<Interval>)> {
     Some((centre, interval))
 }
 
-/// The largest number c with P(T⁺ < c) ≤ `tail`, where T⁺ is the signed-rank statistic of `n` values;
-/// 0 if there is none.
+/// Returns the largest number c with P(T⁺ < c) ≤ `tail`, where T⁺ is the signed-rank statistic of `n`
+/// values; 0 if no positive number satisfies this.
 fn quantile(n: usize, tail: f64) -> usize {
     let most = n * (n + 1) / 2;
-    // The distribution of the sum of a random choice of the ranks 1 … n, one rank after the other.
+    // The distribution of the sum of a random subset of the ranks 1 … n, computed by adding one rank
+    // after the other.
     let mut probability = vec![0.0; most + 1];
     probability[0] = 1.0;
     for rank in 1..=n {
@@ -62,8 +64,8 @@ mod tests {
 
     #[test]
     fn critical_values_are_those_of_the_tables() {
-        // Wilcoxon's table, two-sided 5 %: reject at T ≤ 0, 8, 52, 264 for n = 6, 10, 20, 40; the
-        // interval's end is the next average.
+        // Wilcoxon's table, two-sided 5 %: the test rejects at T ≤ 0, 8, 52, 264 for n = 6, 10, 20, 40.
+        // The end of the interval is the next average.
         for (n, rejected) in [(6, 0), (10, 8), (20, 52), (40, 264)] {
             assert_eq!(quantile(n, 0.025), rejected + 1, "n = {n}");
         }
@@ -90,7 +92,7 @@ mod tests {
         assert!(interval.unwrap().high < 1.3);
     }
 
-    /// The definition by hand: all 2ⁿ signs are equally likely.
+    /// Compares with the definition: all 2ⁿ combinations of signs are equally likely.
     #[test]
     fn the_distribution_is_that_of_all_signs() {
         let n = 8;

@@ -1,4 +1,5 @@
-//! What the blocks say about one comparison.
+//! One comparison over the blocks: its estimate, its interval, and the probabilities that decide a
+//! claim.
 
 use super::{
     binomial,
@@ -7,7 +8,7 @@ use super::{
 };
 use serde::{Deserialize, Serialize};
 
-/// How one side of a comparison is set against the other, inside a block.
+/// The operation that compares the two sides inside a block.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Compare {
@@ -21,8 +22,8 @@ pub enum Compare {
 }
 
 impl Compare {
-    /// The comparison of one block. `None` when `b` is missing, or where a ratio has no base: its `b` is 0, or,
-    /// as a difference may be, less.
+    /// Returns the comparison of one block. Returns `None` if `b` is missing, or if a ratio has no
+    /// positive base: `b` is 0, or it is negative (which is possible for a difference).
     pub fn of(self, a: f64, b: Option<f64>) -> Option<f64> {
         match self {
             Self::Value => Some(a),
@@ -31,43 +32,46 @@ impl Compare {
         }
     }
 
-    /// Whether it is a ratio above every limit: something to nothing.
+    /// Returns whether the comparison is a ratio above every limit: `a` is positive and `b` is not.
     pub fn is_endless(self, a: f64, b: Option<f64>) -> bool {
         self == Self::Ratio && a > 0.0 && b.is_some_and(|b| b <= 0.0)
     }
 }
 
-/// On which scale values are summed up.
+/// The scale on which values are averaged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scale {
-    /// As they are.
+    /// The values themselves.
     Linear,
-    /// By their logarithms: noise multiplies, and a ratio and its inverse are the same distance from 1.
+    /// The logarithms of the values, because noise multiplies them; a ratio and its inverse have the
+    /// same distance from 1.
     Log,
 }
 
-/// How many times as far from the middle as the farthest block that is lost is taken to be. The blocks that are
-/// left of ten, without the two at one end, do not show how far these were; a simulation in
-/// [`super::coverage`](super) shows that this is enough.
+/// The assumed distance of each lost block from the middle, as a multiple of the distance of the
+/// farthest known block. If two of ten blocks are lost at one end, the other eight do not show how far
+/// those two were. A simulation in [`super::coverage`](super) shows that this factor is enough.
 const BEYOND: f64 = 1.5;
 
-/// One value a block.
+/// The values of one comparison, one value per block.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sample {
-    /// On the scale.
+    /// The values on `scale`.
     values: Vec<f64>,
     scale: Scale,
-    /// So many blocks have a ratio above every limit beside these.
+    /// The number of further blocks that have a ratio above every limit.
     endless: usize,
-    /// So many blocks have no value, and that may be no accident.
+    /// The number of further blocks that lost a side and therefore have no value. The loss may depend on
+    /// the value.
     lost: usize,
-    /// Hits and trials, where the values are shares of counted things.
+    /// Hits and trials, if the values are shares of counted events.
     counts: Option<(u64, u64)>,
 }
 
 impl Sample {
-    /// The comparison inside each block that has both sides. `None` when no block has one with an end. On
-    /// a logarithmic scale if `may_be_log`, it is no difference, and all values are positive.
+    /// Returns the comparison inside each block that has both sides, or `None` if no block has a finite
+    /// value. The scale is logarithmic if `may_be_log` is true, the comparison is not a difference, and
+    /// all values are positive.
     pub fn of(
         pairs: impl IntoIterator<Item = (Option<f64>, Option<f64>)>,
         compare: Compare,
@@ -86,7 +90,7 @@ impl Sample {
         (!values.is_empty()).then_some(Self { values, scale, endless, lost: 0, counts: None })
     }
 
-    /// Says that the values are shares: so many hits of so many trials in all blocks together.
+    /// Records that the values are shares: `hits` of `trials` in all blocks together.
     #[must_use]
     pub fn counted(mut self, hits: u64, trials: u64) -> Self {
         if self.scale == Scale::Log {
@@ -97,16 +101,16 @@ impl Sample {
         self
     }
 
-    /// Records that this many blocks were also made, but lost a side: the server died, or the generator
-    /// could not work. Their values are not known, and may be the reason for the loss. So they count
-    /// against the claim: each lies `BEYOND` times as far from the middle, on the unfavourable side, as the
-    /// farthest block on either side.
+    /// Records that `lost` further blocks ran but lost a side: the server crashed, or the load generator
+    /// could not do its work. The values of these blocks are unknown, and they may be the reason for the
+    /// loss. Therefore these blocks count against the claim: each is assumed to lie `BEYOND` times as
+    /// far from the middle as the farthest known block, on the unfavourable side.
     #[must_use]
     pub fn lacking(self, lost: usize) -> Self {
         Self { lost, ..self }
     }
 
-    /// The values, with those that are lost where they speak most for *below*.
+    /// Returns the known values, and for each lost block the assumed value below the middle.
     fn with_lost_below(&self) -> Vec<f64> {
         let mut values = self.values.clone();
         if let (1.., Some(middle)) = (self.lost, median(&values)) {
@@ -116,29 +120,29 @@ impl Sample {
         values
     }
 
-    /// The same for *above*.
+    /// Returns the known values, and for each lost block the assumed value above the middle.
     fn with_lost_above(&self) -> Vec<f64> {
         let values = self.values.iter().map(|value| -value).collect();
         let mirrored = Self { values, ..self.clone() };
         mirrored.with_lost_below().into_iter().map(|value| -value).collect()
     }
 
-    /// How many blocks have both sides.
+    /// Returns the number of blocks that have both sides.
     pub fn blocks(&self) -> usize {
         self.values.len() + self.endless
     }
 
-    /// How many there are beside these, which lost one.
+    /// Returns the number of further blocks, which lost a side.
     pub fn lost(&self) -> usize {
         self.lost
     }
 
-    /// How many of them have a ratio above every limit.
+    /// Returns the number of blocks that have a ratio above every limit.
     pub fn endless(&self) -> usize {
         self.endless
     }
 
-    /// Whether it is the same in every block.
+    /// Returns whether the value is the same in every block.
     pub fn is_constant(&self) -> bool {
         self.endless + self.lost == 0 && self.values.iter().all(|&value| value == self.values[0])
     }
@@ -159,10 +163,10 @@ impl Sample {
         }
     }
 
-    /// The interval that misses the true value with probability `error`: Student's; of counted shares
-    /// the wider of that and the exact one. None with one block, but of counted shares; none where a
-    /// block has a ratio without end, nor where so small an error makes it endless. It reaches as far as
-    /// blocks that are lost may have it.
+    /// Returns the interval that misses the true value with probability `error`: Student's interval or,
+    /// for counted shares, the wider of Student's and the exact interval. Lost blocks widen it to their
+    /// assumed values. Returns `None` with one block (except for counted shares), if a block has an
+    /// infinite ratio, or if `error` is so small that an end would be infinite.
     pub fn interval(&self, error: f64) -> Option<Interval> {
         if self.endless > 0 {
             return None;
@@ -181,7 +185,8 @@ impl Sample {
         }))
     }
 
-    /// The least and the largest value of several; none where a block has a ratio without end.
+    /// Returns the smallest and the largest of at least two values; `None` if a block has an infinite
+    /// ratio.
     fn range(&self) -> Option<Interval> {
         if self.values.len() < 2 || self.endless > 0 {
             return None;
@@ -191,9 +196,9 @@ impl Sample {
         Some(Interval { low: self.back(least), high: self.back(largest) })
     }
 
-    /// The mean, its interval, and the ranks' beside it; of fewer than [`MIN_BLOCKS`] what was seen in the place
-    /// of the interval. Where blocks have ratios without end the mean is that of the others, and no interval
-    /// is known.
+    /// Returns the mean with its interval, and the rank estimate with its interval. With fewer than
+    /// [`MIN_BLOCKS`] blocks it has the range of the values instead of the interval. If some blocks have
+    /// infinite ratios, the mean is that of the other blocks, and there is no interval.
     pub fn estimate(&self) -> Estimate {
         let (mean, _) = student::interval(&self.values, ERROR);
         let value = match self.counts {
@@ -208,7 +213,7 @@ impl Sample {
         let rank_interval = rank.and_then(|(_, interval)| interval);
         Estimate {
             value,
-            // The way to the logarithm and back costs the last digits.
+            // The conversion to the logarithm and back loses the last digits.
             low: interval.map(|i| i.low.min(value)),
             high: interval.map(|i| i.high.max(value)),
             range,
@@ -219,9 +224,10 @@ impl Sample {
         }
     }
 
-    /// The probability of figures so far above `limit` if the truth were at it: small where they speak
-    /// for *above*. Where blocks have ratios without end, which have no mean, by the number of blocks on
-    /// each side of the limit: the sign test.
+    /// Returns the probability of figures at least this far above `limit` if the true value were at
+    /// `limit`. A small probability is evidence that the true value is above the limit. If some blocks
+    /// have infinite ratios, there is no mean; then the sign test is used, which counts the blocks on
+    /// each side of the limit.
     pub fn tail_above(&self, limit: f64) -> f64 {
         if self.endless > 0 {
             let above = self.values.iter().filter(|&&value| value > self.forth(limit)).count();
@@ -233,7 +239,8 @@ impl Sample {
         blocks.max(exact.unwrap_or(0.0))
     }
 
-    /// The same for *below*, for which a ratio without end never speaks.
+    /// Returns the probability of figures at least this far below `limit`. An infinite ratio is never
+    /// evidence for a value below a limit, so the result is then 1.
     pub fn tail_below(&self, limit: f64) -> f64 {
         if self.endless > 0 {
             return 1.0;
@@ -243,8 +250,8 @@ impl Sample {
         blocks.max(exact.unwrap_or(0.0))
     }
 
-    /// What [`Sample::tail_above`] will say, in four cases of five, of so many blocks like these. No block has a
-    /// ratio without end.
+    /// Returns a value that [`Sample::tail_above`] of `blocks` blocks like these will not exceed in four
+    /// cases of five. The sample must not have an infinite ratio.
     pub fn foreseen_tail_above(&self, limit: f64, blocks: usize) -> f64 {
         let student =
             student::foreseen_tail_above(&self.with_lost_below(), self.forth(limit), blocks);
@@ -254,7 +261,8 @@ impl Sample {
         student.max(exact.unwrap_or(0.0))
     }
 
-    /// The same for *below*.
+    /// Returns a value that [`Sample::tail_below`] of `blocks` blocks like these will not exceed in four
+    /// cases of five.
     pub fn foreseen_tail_below(&self, limit: f64, blocks: usize) -> f64 {
         let mirrored: Vec<f64> = self.with_lost_above().iter().map(|value| -value).collect();
         let student = student::foreseen_tail_above(&mirrored, -self.forth(limit), blocks);
@@ -264,7 +272,8 @@ impl Sample {
         student.max(exact.unwrap_or(0.0))
     }
 
-    /// As many hits and trials a block as now, for shares of counted events.
+    /// Returns the expected hits and trials of `blocks` blocks, at the present numbers per block, for
+    /// shares of counted events.
     fn foreseen_counts(&self, blocks: usize) -> Option<(u64, u64)> {
         let (hits, trials) = self.counts?;
         let made = (self.blocks() + self.lost) as f64;
@@ -281,7 +290,8 @@ mod tests {
 
     #[test]
     fn drift_cancels_in_a_paired_ratio() {
-        // The machine slows threefold from block to block; a is always twice b.
+        // From block to block all figures grow threefold, as if the machine changed its speed; a is
+        // always twice b.
         let pairs = (0..6).map(|block| {
             let speed = 3f64.powi(block);
             (Some(2.0 * speed), Some(speed))
@@ -299,7 +309,7 @@ mod tests {
         assert_eq!(paired([(Some(1.0), Some(0.0))], Compare::Ratio), None);
     }
 
-    /// They were left out, which speaks for *below*.
+    /// Regression test: such blocks were once left out, which favoured a value below the limit.
     #[test]
     fn a_ratio_to_nothing_is_above_every_limit() {
         let pairs = |endless: usize| {
@@ -312,7 +322,7 @@ mod tests {
         let estimate = four.estimate();
         assert!((estimate.value - 0.4).abs() < 1e-12 && estimate.high.is_none());
         assert!((sample(9).tail_above(0.5) - 11.0 / 1024.0).abs() < 1e-9);
-        // Nothing to nothing is no ratio.
+        // A block in which both sides are 0 has no ratio.
         let nothing = [(Some(0.0), Some(0.0)), (Some(1.0), Some(2.0))];
         assert_eq!(Sample::of(nothing, Compare::Ratio, true).unwrap().blocks(), 1);
     }
@@ -330,7 +340,7 @@ mod tests {
         assert!((forth.low.unwrap() * back.high.unwrap() - 1.0).abs() < 1e-12);
     }
 
-    /// Two blocks gave intervals nine decades wide.
+    /// Regression test: two blocks once gave intervals that spanned nine orders of magnitude.
     #[test]
     fn few_blocks_show_what_was_seen() {
         let estimate = |ratios: &[f64]| {
@@ -347,7 +357,8 @@ mod tests {
         assert!(six.range.is_none() && six.low.is_some() && six.high.is_some());
     }
 
-    /// Nothing can be written of it, and what was written could not be read.
+    /// Regression test: an infinite end cannot be written to a file, and a file with one could not be
+    /// read.
     #[test]
     fn an_interval_without_ends_is_none() {
         let values = [1.0, 1.1, 0.9, 1.0, 1e5, 1.0].map(|value| (Some(value), None));
@@ -370,7 +381,7 @@ mod tests {
 
     #[test]
     fn shares_that_differ_from_block_to_block_have_the_wider_interval() {
-        // Half of the blocks lose all, half none: 300 of 600, but six draws only.
+        // Half of the blocks lose all, half lose none: 300 of 600, but only six independent values.
         let pairs = [0.0, 1.0, 0.0, 1.0, 0.0, 1.0].map(|share| (Some(share), None));
         let sample = Sample::of(pairs, Compare::Value, true).unwrap().counted(300, 600);
         let interval = sample.interval(0.05).unwrap();

@@ -1,29 +1,32 @@
-//! Looks: when an experiment that goes on until it has decided may look, and how surely it must see.
+//! The plan of looks: after which blocks a running experiment examines its data to decide whether to
+//! stop, and which level a test must reach at each look.
 //!
-//! A test at 5 % that is repeated on growing data finds an effect by chance in far more than 5 % of cases.
-//! The
-//! plan here spends the error over the looks as K. Lan and D. DeMets have it (*Discrete sequential
-//! boundaries for clinical trials*, Biometrika 70, 1983) with the function that follows P. O'Brien and
-//! T. Fleming's bounds: next to nothing early, nearly all at the end. What an experiment decides after
-//! six blocks of forty is therefore plain to see; what takes all forty loses little to the looks before.
+//! If a test at 5 % is repeated while data are added, it finds an effect by chance in far more than 5 %
+//! of the cases. The plan spends the error over the looks by the method of K. Lan and D. DeMets
+//! (*Discrete sequential boundaries for clinical trials*, Biometrika 70, 1983), with the spending
+//! function that approximates the bounds of P. O'Brien and T. Fleming: very little of the error is spent
+//! at the early looks and nearly all at the last ones. Therefore an experiment decides after six of
+//! forty blocks only if the effect is very clear, and an experiment that needs all forty blocks loses
+//! little to the earlier looks.
 //!
-//! The bounds are computed for a sum of normal increments and used as levels of Student's t-test at each
-//! look; a simulation in [`super::coverage`](super) shows that the error keeps its nominal value, except
-//! where one side alone has skewed noise.
+//! The bounds are computed for a sum of normal increments and are used as levels of Student's t-test at
+//! each look. A simulation in [`super::coverage`](super) shows that the error keeps its nominal value,
+//! except where only one side has noise and that noise is skewed.
 
 use super::estimate::{ERROR, MIN_BLOCKS};
 use statrs::distribution::{ContinuousCDF, Normal};
 
-/// After so many blocks an experiment looks, if it has that many.
+/// The numbers of blocks after which an experiment looks at its data, as far as it has so many blocks.
 pub const LOOKS: [usize; 5] = [MIN_BLOCKS, 10, 16, 24, 40];
 
-/// Points of the integration, an even number: the level of each look is right to four digits.
+/// The number of intervals of the numerical integration, an even number. With it, the level of each look
+/// is correct to four digits.
 const GRID: usize = 80;
-/// Halvings of an interval that holds a bound or a level.
+/// The number of bisection steps in the search for a bound.
 const HALVINGS: usize = 40;
 
-/// The looks of an experiment of at most `blocks` blocks, its last one included. None if that is fewer
-/// than [`MIN_BLOCKS`]: such an experiment decides nothing.
+/// Returns the looks of an experiment of at most `blocks` blocks; the last look is at `blocks`. Returns
+/// none if `blocks` is less than [`MIN_BLOCKS`]: such an experiment decides nothing.
 pub fn planned(blocks: usize) -> Vec<usize> {
     if blocks < MIN_BLOCKS {
         return Vec::new();
@@ -31,14 +34,15 @@ pub fn planned(blocks: usize) -> Vec<usize> {
     LOOKS.into_iter().filter(|&look| look < blocks).chain([blocks]).collect()
 }
 
-/// The looks that were made by an experiment that ended after `made` of `blocks` blocks: the planned
-/// ones before its end, those at which it was `shown` beside the plan, and its end.
+/// Returns the looks of an experiment that ended after `made` of `blocks` blocks: the planned looks
+/// before its end, the unplanned looks (`shown`: the user interrupted the experiment and saw its
+/// results), and its end.
 pub fn made(blocks: usize, shown: &[usize], made: usize) -> Vec<usize> {
     if made < MIN_BLOCKS {
         return Vec::new();
     }
     let planned = planned(blocks.max(made)).into_iter();
-    // What was shown with fewer blocks decided nothing.
+    // Results that were shown with fewer blocks decided nothing, so they are not looks.
     let before = |look: &usize| (MIN_BLOCKS..made).contains(look);
     let mut looks: Vec<usize> = planned.chain(shown.iter().copied()).filter(before).collect();
     looks.push(made);
@@ -47,24 +51,25 @@ pub fn made(blocks: usize, shown: &[usize], made: usize) -> Vec<usize> {
     looks
 }
 
-/// The part of `error`, of both sides together, that is spent when the share `time` of all blocks is
-/// there.
+/// Returns the part of the two-sided `error` that is spent when the share `time` of all blocks is
+/// complete.
 fn spent(error: f64, time: f64) -> f64 {
     let normal = Normal::standard();
     2.0 * normal.cdf(normal.inverse_cdf(error / 2.0) / time.sqrt())
 }
 
-/// The two-sided level of each look, so that the error over all of them is `error`. `is_last` says
-/// that no look follows the last of `looks`, which then spends what is left: at the plan's end, or when
-/// the time is over (which has nothing to do with what was seen).
+/// Returns the two-sided level of each look, such that the error over all looks is `error`. `is_last`
+/// means that no look follows the last of `looks`, which then spends the remaining error. This is so at
+/// the end of the plan, or when the time limit is reached (which does not depend on the data).
 ///
 /// # Panics
-/// When the looks do not ascend, or go beyond `blocks`.
+/// Panics if the looks are not in ascending order, or if one is larger than `blocks`.
 pub fn levels(looks: &[usize], blocks: usize, error: f64, is_last: bool) -> Vec<f64> {
     levels_by(|time| spent(error, time), looks, blocks, is_last)
 }
 
-/// The same with any function that says what is spent when a share of all blocks is there.
+/// Does the same as [`levels`], with any function `spent` from the share of blocks to the error that is
+/// spent by then.
 fn levels_by(
     spent: impl Fn(f64) -> f64,
     looks: &[usize],
@@ -76,7 +81,8 @@ fn levels_by(
     let normal = Normal::standard();
     let mut levels = Vec::with_capacity(looks.len());
     let (mut used, mut earlier) = (0.0, 0.0);
-    // Where the sum may stand while nothing is decided: points, and the density at each times its weight.
+    // The distribution of the sum while nothing is decided: points, and at each point the density times
+    // its weight in the integration.
     let mut open: Vec<(f64, f64)> = vec![(0.0, 1.0)];
     for (index, &look) in looks.iter().enumerate() {
         let time = look as f64 / blocks as f64;
@@ -98,7 +104,7 @@ fn levels_by(
     levels
 }
 
-/// The density at the next look, inside its bounds, by Simpson's rule.
+/// Returns the density at the next look, within its bounds, weighted by Simpson's rule.
 fn density_within(open: &[(f64, f64)], bound: f64, step: f64) -> Vec<(f64, f64)> {
     let width = 2.0 * bound / GRID as f64;
     let scale = 1.0 / (step * (2.0 * std::f64::consts::PI).sqrt());
@@ -117,7 +123,8 @@ fn density_within(open: &[(f64, f64)], bound: f64, step: f64) -> Vec<(f64, f64)>
         .collect()
 }
 
-/// Where `falling`, which falls, has the value `wanted`, between 0 and `most`.
+/// Returns the argument between 0 and `most` at which the decreasing function `falling` has the value
+/// `wanted`.
 fn falling_root(falling: impl Fn(f64) -> f64, wanted: f64, most: f64) -> f64 {
     let (mut low, mut high) = (0.0, most);
     for _ in 0..HALVINGS {
@@ -127,8 +134,8 @@ fn falling_root(falling: impl Fn(f64) -> f64, wanted: f64, most: f64) -> f64 {
     (low + high) / 2.0
 }
 
-/// The whole plan's p-value: the least error at which the last of `looks`, with a two-sided p-value
-/// of `p` in its own test, would decide.
+/// Returns the p-value of the whole plan: the smallest error at which the last of `looks` would decide
+/// if the test at that look has the two-sided p-value `p`.
 pub fn overall(looks: &[usize], blocks: usize, is_last: bool, p: f64) -> f64 {
     match looks {
         [] => 1.0,
@@ -136,7 +143,8 @@ pub fn overall(looks: &[usize], blocks: usize, is_last: bool, p: f64) -> f64 {
         _ if p <= 0.0 => 0.0,
         _ => {
             let level = |error: f64| *levels(looks, blocks, error, is_last).last().unwrap_or(&0.0);
-            // The level of the last look grows with the error: find where it is p.
+            // The level of the last look increases with the error: search for the error at which the
+            // level is `p`.
             let (mut low, mut high) = (1e-12f64.ln(), 0.999f64.ln());
             for _ in 0..30 {
                 let middle = (low + high) / 2.0;
@@ -147,11 +155,11 @@ pub fn overall(looks: &[usize], blocks: usize, is_last: bool, p: f64) -> f64 {
     }
 }
 
-/// The level of the last of `looks`, of an experiment of at most `blocks` blocks. `None` without looks:
-/// these are too few blocks to decide.
+/// Returns the level of the last of `looks` of an experiment of at most `blocks` blocks. Returns `None`
+/// without looks: the experiment has too few blocks to decide.
 ///
 /// # Panics
-/// When the looks do not ascend, or go beyond `blocks`.
+/// Panics if the looks are not in ascending order, or if one is larger than `blocks`.
 pub fn level_of_last(looks: &[usize], blocks: usize, is_last: bool) -> Option<f64> {
     levels(looks, blocks, ERROR, is_last).pop()
 }
@@ -171,15 +179,15 @@ mod tests {
         assert_eq!(made(40, &[], 12), [6, 10, 12]);
         assert_eq!(made(40, &[], 10), [6, 10]);
         assert!(made(40, &[], 5).is_empty());
-        // It was interrupted after 4, after 10 and after 13 blocks.
+        // The experiment was interrupted after 4, after 10 and after 13 blocks.
         assert_eq!(made(40, &[4, 10, 13], 17), [6, 10, 13, 16, 17]);
         assert_eq!(made(40, &[13], 13), [6, 10, 13]);
     }
 
     #[test]
     fn bounds_are_those_of_the_literature() {
-        // Five equal looks, each side spending half of 5 % by itself: z = 4.877, 3.357, 2.680, 2.290,
-        // 2.031 (as the R packages ldbounds and gsDesign have it).
+        // Five equal looks, where each side spends half of 5 % by itself: z = 4.877, 3.357, 2.680,
+        // 2.290, 2.031 (the values of the R packages ldbounds and gsDesign).
         let each_side = |time| 2.0 * spent(0.025, time);
         let levels = levels_by(each_side, &[1, 2, 3, 4, 5], 5, true);
         for (level, z) in levels.iter().zip([4.877, 3.357, 2.680, 2.290, 2.031]) {
@@ -188,8 +196,9 @@ mod tests {
         }
     }
 
-    /// P5 of `provos-fig10`: no request of them all fails, and 1 in 10,000 counts as none. 7,080 requests in six
-    /// blocks are too few for that; at the same rate forty blocks have 47,200.
+    /// Claim P5 of `provos-fig10` says that no request fails; a share below 1 in 10,000 counts as none.
+    /// The 7,080 requests of six blocks are too few to decide it; at the same rate, forty blocks have
+    /// 47,200 requests.
     #[test]
     fn none_of_forty_seven_thousand_is_less_than_one_in_ten_thousand() {
         let decides = |looks: &[usize], trials: u64, claims: f64| {
@@ -200,7 +209,8 @@ mod tests {
         };
         assert!(!decides(&LOOKS[..1], 7_080, 1.0));
         assert!(decides(&LOOKS, 47_000, 1.0));
-        // By itself, after all the looks; and where another claim of the paper shares the error.
+        // The claim by itself, after all the looks; then the claim when another claim of the paper
+        // shares the error.
         assert!(!decides(&LOOKS, 36_000, 1.0) && decides(&LOOKS, 38_500, 1.0));
         assert!(!decides(&LOOKS, 43_000, 2.0) && decides(&LOOKS, 45_500, 2.0));
     }

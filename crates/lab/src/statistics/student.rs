@@ -1,12 +1,14 @@
-//! Student's t: the interval of a mean, and how surely it lies beyond a limit.
+//! Student's t: the interval of a mean, and the probability that decides whether a mean lies beyond a
+//! limit.
 
 use super::estimate::Interval;
 use statrs::distribution::{ContinuousCDF, StudentsT};
 
-/// Values that differ by no more than this share of the largest are equal: a logarithm or a ratio rounds.
+/// The relative difference, as a share of the largest value, up to which values count as equal:
+/// computing a logarithm or a ratio rounds the last digits.
 pub(super) const ROUNDING: f64 = 1e-12;
 
-/// Mean and standard error of `values`; the error is `None` with one value.
+/// Returns the mean and the standard error of `values`; the error is `None` with one value.
 fn summary(values: &[f64]) -> (f64, Option<f64>) {
     let n = values.len() as f64;
     let mean = values.iter().sum::<f64>() / n;
@@ -21,21 +23,21 @@ fn student(n: usize) -> StudentsT {
     StudentsT::new(0.0, 1.0, n as f64 - 1.0).expect("at least one degree of freedom")
 }
 
-/// How many standard errors on each side an interval of `n` values reaches that misses the true mean
+/// Returns half the width, in standard errors, of an interval of `n` values that misses the true mean
 /// with probability `error`.
 ///
 /// # Panics
-/// With fewer than two values.
+/// Panics with fewer than two values.
 pub fn reach(n: usize, error: f64) -> f64 {
     assert!(n >= 2, "one value has no spread");
     -student(n).inverse_cdf(error / 2.0)
 }
 
-/// The mean of `values` with the interval that misses the true one with probability `error`. No
-/// interval with one value.
+/// Returns the mean of `values`, and the interval that misses the true mean with probability `error`.
+/// With one value there is no interval.
 ///
 /// # Panics
-/// When there is no value.
+/// Panics if there is no value.
 pub fn interval(values: &[f64], error: f64) -> (f64, Option<Interval>) {
     assert!(!values.is_empty(), "a mean of nothing");
     let (mean, standard_error) = summary(values);
@@ -46,9 +48,9 @@ pub fn interval(values: &[f64], error: f64) -> (f64, Option<Interval>) {
     (mean, interval)
 }
 
-/// The probability of a mean so far above `limit`, or farther, if the true one were at `limit`: small
-/// where the values speak for *above*. 1 with fewer than two values; never less than 2⁻ⁿ where all n are
-/// equal.
+/// Returns the probability of a mean at least this far above `limit` if the true mean were at `limit`. A
+/// small probability is evidence that the true mean is above the limit. The result is 1 with fewer than
+/// two values, and never less than 2⁻ⁿ if all n values are equal.
 pub fn tail_above(values: &[f64], limit: f64) -> f64 {
     let (mean, standard_error) = summary(values);
     let Some(standard_error) = standard_error else { return 1.0 };
@@ -61,11 +63,12 @@ pub fn tail_above(values: &[f64], limit: f64) -> f64 {
     student(values.len()).cdf(-distance / standard_error)
 }
 
-/// How far below the mean that is foreseen four means in five lie above, in standard errors.
+/// The 80 % quantile of the normal distribution: of five future means, four lie above the expected mean
+/// minus this many standard errors.
 const FOUR_IN_FIVE: f64 = 0.842;
 
-/// What [`tail_above`] will say of `n` values like these, or less, in four cases of five. 1 with fewer than two
-/// values.
+/// Returns a value that [`tail_above`] of `n` values like these will not exceed in four cases of five.
+/// Returns 1 with fewer than two values.
 pub fn foreseen_tail_above(values: &[f64], limit: f64, n: usize) -> f64 {
     let (mean, standard_error) = summary(values);
     let Some(standard_error) = standard_error else { return 1.0 };
@@ -79,14 +82,14 @@ pub fn foreseen_tail_above(values: &[f64], limit: f64, n: usize) -> f64 {
     student(n).cdf(FOUR_IN_FIVE - distance / then)
 }
 
-/// The probability that `n` values all lie above a limit, or all below, that has half of the values on
-/// each side: the sign test. Equal values have no spread to go by, and figures that count something are
-/// often equal by chance.
+/// Returns the probability that `n` values all lie on the same given side of a limit that has half of
+/// the values on each side (the sign test). It is used for equal values: they have no spread, and counts
+/// are often equal by chance.
 fn all_on_one_side(n: usize) -> f64 {
     0.5f64.powf(n as f64)
 }
 
-/// The same for *below*.
+/// Returns the probability of a mean at least this far below `limit`; see [`tail_above`].
 pub fn tail_below(values: &[f64], limit: f64) -> f64 {
     let mirrored: Vec<f64> = values.iter().map(|value| -value).collect();
     tail_above(&mirrored, -limit)
@@ -98,7 +101,7 @@ mod tests {
 
     #[test]
     fn quantiles_are_those_of_the_tables() {
-        // Two-sided, n - 1 degrees of freedom: any table of Student's t.
+        // Two-sided, n - 1 degrees of freedom; the values are in any table of Student's t.
         for (n, error, expected) in [
             (2, 0.05, 12.7062),
             (3, 0.05, 4.3027),
@@ -115,7 +118,7 @@ mod tests {
 
     #[test]
     fn the_far_tail_is_exact_too() {
-        // The first of five looks decides at an error of some 1e-7.
+        // At the first of five looks the error is about 1e-7.
         for error in [1e-4, 1e-6, 1e-8] {
             let back = 2.0 * student(6).cdf(-reach(6, error));
             assert!((back / error - 1.0).abs() < 1e-3, "{error}: {back}");
@@ -140,12 +143,12 @@ mod tests {
         assert!(tail_above(&values, 0.0) < 0.01 && tail_below(&values, 0.0) > 0.99);
     }
 
-    /// Six equal values were certainty itself.
+    /// Regression test: six equal values once gave a probability of 0.
     #[test]
     fn equal_values_and_one_value() {
         assert_eq!((tail_above(&[2.0; 6], 1.0), tail_above(&[2.0; 6], 2.0)), (1.0 / 64.0, 1.0));
         assert_eq!((tail_below(&[0.0; 10], 1.0), tail_below(&[0.0; 10], 0.0)), (1.0 / 1024.0, 1.0));
-        // Equal but for the rounding of a logarithm.
+        // Values that are equal except for the rounding of a logarithm.
         let rounded = [1.0, 1.0 + 2e-16, 1.0, 1.0 - 1e-16, 1.0, 1.0].map(|v: f64| (2.0 * v).ln());
         assert_eq!(tail_above(&rounded, 0.0), 1.0 / 64.0);
         assert_eq!((tail_above(&[2.0], 1.0), tail_below(&[2.0], 3.0)), (1.0, 1.0));

@@ -1,4 +1,5 @@
-//! Two groups that were not measured together: two kernels, two machines, two builds.
+//! The comparison of two groups that were not measured together: two kernels, two machines or two
+//! builds.
 //!
 //! B. Welch, *The generalization of "Student's" problem when several different population variances are
 //! involved*, Biometrika 34 (1947): the groups may differ in size and in noise.
@@ -9,9 +10,9 @@ use super::{
 };
 use statrs::distribution::{ContinuousCDF, StudentsT};
 
-/// The ratio of the geometric means of two groups of positive values, `b` ÷ `a`, with its interval and
-/// the two-sided probability of one so far from 1 by chance. `None` unless both have two values or more
-/// and all are positive.
+/// Returns the ratio of the geometric means of two groups of positive values, `b` ÷ `a`, with its
+/// interval and the two-sided probability that a ratio so far from 1 occurs by chance. Returns `None`
+/// unless both groups have at least two values and all values are positive.
 pub fn ratio(a: &[f64], b: &[f64], error: f64) -> Option<(Estimate, f64)> {
     let logs = |values: &[f64]| -> Option<Vec<f64>> {
         let is_positive = values.iter().all(|&value| value > 0.0);
@@ -29,8 +30,9 @@ pub fn ratio(a: &[f64], b: &[f64], error: f64) -> Option<(Estimate, f64)> {
     Some((estimate, p))
 }
 
-/// The difference of the means of two groups, `b` - `a`, with its interval and the two-sided probability
-/// of one so far from 0 by chance. `None` unless both have two values or more.
+/// Returns the difference of the means of two groups, `b` - `a`, with its interval and the two-sided
+/// probability that a difference so far from 0 occurs by chance. Returns `None` unless both groups have
+/// at least two values.
 pub fn difference(a: &[f64], b: &[f64], error: f64) -> Option<(Estimate, f64)> {
     if a.len().min(b.len()) < 2 {
         return None;
@@ -56,7 +58,7 @@ pub fn difference(a: &[f64], b: &[f64], error: f64) -> Option<(Estimate, f64)> {
         let p = if difference.abs() <= rounding { 1.0 } else { apart_by_chance(a.len(), b.len()) };
         (0.0, p)
     };
-    // Hodges and Lehmann's shift: the median of all differences.
+    // The Hodges–Lehmann estimate of the shift: the median of all differences.
     let shifts: Vec<f64> = a.iter().flat_map(|x| b.iter().map(move |y| y - x)).collect();
     let estimate = Estimate {
         value: difference,
@@ -70,8 +72,9 @@ pub fn difference(a: &[f64], b: &[f64], error: f64) -> Option<(Estimate, f64)> {
     Some((estimate, p))
 }
 
-/// The probability that of `a` + `b` values drawn into two groups at random all of one lie above all of
-/// the other (R. Fisher's exact test of a permutation): equal values have no spread to go by.
+/// Returns the probability that, if `a` + `b` values are divided into two groups at random, all values
+/// of one group lie above all values of the other (R. Fisher's exact permutation test). It is used for
+/// equal values, which have no spread.
 fn apart_by_chance(a: usize, b: usize) -> f64 {
     let ways = (1..=b).fold(1.0, |ways, i| ways * (a + i) as f64 / i as f64);
     2.0 / ways
@@ -100,13 +103,13 @@ mod tests {
         assert!(ratio(&[1.0], &[1.0, 2.0], 0.05).is_none());
         assert!(ratio(&[0.0, 1.0], &[1.0, 2.0], 0.05).is_none());
         assert_eq!(ratio(&[2.0; 3], &[2.0; 3], 0.05).unwrap().1, 1.0);
-        // One of the 20 ways to draw three of six, on either side.
+        // One of the 20 ways to draw three of six values, on either side.
         let equal = ratio(&[2.0; 3], &[3.0; 3], 0.05).unwrap().1;
         assert!((equal - 0.1).abs() < 1e-12, "{equal}");
     }
 
-    /// The mean of equal logarithms is off by their last digit, and so was a sixth of all figures of a run beside its
-    /// own first blocks "changed".
+    /// Regression test: the mean of equal logarithms differs in its last digit. Because of this, a sixth
+    /// of all figures of a run counted as changed when the run was compared with its own first blocks.
     #[test]
     fn equal_values_do_not_change_with_their_number() {
         for value in [10.0, 4_346.7, 0.003, 1.0, 7.0] {
@@ -117,7 +120,7 @@ mod tests {
                 assert!(p > 1e-12 && p < 0.05, "{value} {n_a} {n_b}: {p}");
             }
         }
-        // A real spread, however small beside the value, is one.
+        // A real spread counts as a spread, however small it is beside the value.
         let near = [1.000_001, 1.000_002, 1.000_001_5, 1.000_002_5, 1.000_001, 1.000_002];
         let far = near.map(|value| value + 1e-3);
         assert!(ratio(&near, &far, 0.05).unwrap().1 < 1e-9);
