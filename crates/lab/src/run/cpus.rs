@@ -1,4 +1,4 @@
-//! Which CPUs the sides of a run have, and what else ran there.
+//! The CPUs on which the processes of a run execute, and a note when other work ran there.
 
 use super::redis;
 use crate::environment::Cpus;
@@ -9,7 +9,8 @@ use crate::{
 };
 use anyhow::Context as _;
 
-/// A share of the server's time on the CPU's queue above which its CPU was not its own.
+/// The share of the time that a server may wait in the CPU's run queue. Above it, the server shared its
+/// CPU.
 const SHARED_CPU: f64 = 0.05;
 
 /// The first two CPUs that this process may use.
@@ -20,7 +21,7 @@ pub(super) fn cpus() -> anyhow::Result<Cpus> {
     Ok(Cpus { server, generator: usable.next().map_or(server, |cpu| cpu as u32) })
 }
 
-/// Where server and generator run beside Redis, and where that runs.
+/// The CPUs of the server and the generator in an experiment with Redis, and the CPU of Redis.
 pub(super) fn beside(experiment: &Experiment, cpus: Cpus) -> anyhow::Result<(Cpus, Option<u32>)> {
     let Some(redis) = &experiment.redis else { return Ok((cpus, None)) };
     let set = rustix::thread::sched_getaffinity(None).context("sched_getaffinity")?;
@@ -35,7 +36,7 @@ pub(super) fn beside(experiment: &Experiment, cpus: Cpus) -> anyhow::Result<(Cpu
     })
 }
 
-/// On which CPU Redis runs, and which processes share it.
+/// Describes on which CPU Redis runs and which processes share it.
 pub(super) fn where_redis_runs(cpus: Cpus, redis: &redis::Running) -> String {
     let cpu = redis.cpu();
     let with = match cpu {
@@ -49,13 +50,13 @@ pub(super) fn where_redis_runs(cpus: Cpus, redis: &redis::Running) -> String {
     format!("Redis runs on CPU {cpu} {with}. It was started as: {}", redis.command_line())
 }
 
-/// A note when the server was kept from its CPU: what else ran there may have changed the figures.
+/// A note when the server had to wait for its CPU: other work on that CPU may have changed the figures.
 pub(super) fn shared_cpu(outcome: &Outcome) -> Option<String> {
     if outcome.experiment.redis.is_some() {
-        // What runs there stands in a note of its own.
+        // `where_redis_runs` describes the processes that share the CPU.
         return None;
     }
-    // Servers of one thread have it.
+    // Only servers with one thread have this metric.
     let share = |run: &Run| run.metric(Metric::ServerQueue.name());
     let counted = outcome.runs.iter().filter(|run| share(run).is_some()).count();
     let mut shared: Vec<(&Run, f64)> = outcome
@@ -66,7 +67,7 @@ pub(super) fn shared_cpu(outcome: &Outcome) -> Option<String> {
     shared.sort_by(|a, b| b.1.total_cmp(&a.1));
     let (worst, most) = shared.first()?;
     let (why, advice) = match outcome.environment.receive_cpu {
-        // A thread of the kernel's does it beside the server when there is much of it.
+        // A kernel thread does the receive work beside the server when there is a lot of it.
         Some(_) => ("the network's receive work, or something else,", ""),
         None => ("something else", " Run it again on a quiet machine."),
     };

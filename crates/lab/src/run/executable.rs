@@ -1,4 +1,4 @@
-//! Where the programs of a run are started from.
+//! The executable from which the programs of a run are started.
 
 use crate::environment;
 use anyhow::Context as _;
@@ -8,7 +8,7 @@ use std::{
 };
 use tempfile::TempDir;
 
-/// The executable that runs now, or a copy of it, which goes with this value.
+/// The executable that is running, or a copy of it, which is deleted when this value is dropped.
 #[derive(Debug)]
 pub struct Executable {
     path: PathBuf,
@@ -16,8 +16,9 @@ pub struct Executable {
 }
 
 impl Executable {
-    /// In a guest a copy in its memory: from the host's file tree it would be read through an
-    /// emulated machine at each start, and an experiment starts hundreds of processes.
+    /// Returns this process's executable. In a guest, it is copied into the guest's memory: reading it from
+    /// the host's file tree goes through an emulated device at each start, and an experiment starts
+    /// hundreds of processes.
     ///
     /// # Errors
     /// When its path is not known or it cannot be copied.

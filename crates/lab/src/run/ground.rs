@@ -1,5 +1,5 @@
-//! What an experiment needs of the kernel beside its mechanisms: a network of its own, delay and
-//! loss, calls that can be counted. Prepared before anything is measured.
+//! The kernel features that an experiment needs beside its mechanisms: its own network, delay and loss,
+//! function calls that can be counted. They are set up before the measurements.
 
 use crate::environment::Cpus;
 use crate::{
@@ -10,11 +10,11 @@ use crate::{
 };
 use anyhow::Context as _;
 
-/// Prepares it for this thread and what it starts; the CPU to which the network's receive work is
-/// led, if it is. Notes say what could not be had and can be done without.
+/// Sets up the kernel for this thread and the processes that it starts. Returns the CPU that does the
+/// network's receive work, if that work was moved. Adds a note for each optional feature that is missing.
 ///
 /// # Errors
-/// What this kernel lacks, and which one has it.
+/// When this kernel lacks a required feature. The message names a kernel that has it.
 pub(super) fn prepare(
     experiment: &Experiment,
     cpus: Cpus,
@@ -24,7 +24,7 @@ pub(super) fn prepare(
         .map_err(|error| in_guest_instead(experiment, &error))?;
     let receive_cpu = lead_receive_work(experiment, cpus, notes);
     if let Some(clients) = &experiment.clients {
-        // Never on the loopback that others use.
+        // Delay and loss are never set up on the loopback interface that other processes use.
         if receive_cpu.is_none() {
             network::own().with_context(|| format!("experiment {}", experiment.id))?;
         }
@@ -36,21 +36,22 @@ pub(super) fn prepare(
     Ok(receive_cpu)
 }
 
-/// Whether this runs where a clock counts instructions.
+/// Whether this process runs in a guest whose clock counts instructions.
 pub(super) fn is_deterministic(experiment: &Experiment) -> bool {
     experiment.place == Machine::DeterministicGuest && guest().is_some()
 }
 
-/// The kernel's threads that do the network's receive work where there is much of it at once (one for each CPU).
+/// The kernel threads that do deferred receive work when a lot of it is pending (one thread for each CPU).
 const DEFERRED: &str = "ksoftirqd/";
 
 /// Gives the kernel's thread for deferred receive work priority over the generator. While that thread waits
 /// for the CPU, all deferred work waits and is accounted to no process. Beside a generator with a higher
 /// priority, the same work is accounted to the server in one window and to this thread in the next, and the
-/// queue in front of it overflows in a burst of requests. A segment dropped there is sent again after one
-/// or three seconds, and looks as if the server had lost it.
+/// queue in front of it overflows in a burst of requests. A segment dropped there is retransmitted after
+/// one or three seconds, as if the server had lost it.
+///
 /// # Errors
-/// When there is no such thread, or this process may not say when it runs.
+/// When there is no such thread, or this process may not change its scheduling policy.
 fn receive_at_once() -> anyhow::Result<()> {
     let mut found = 0;
     for process in std::fs::read_dir("/proc").context("/proc")? {
@@ -68,7 +69,7 @@ fn receive_at_once() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What a reader should know of figures from a guest.
+/// The note that explains figures measured in a guest.
 pub(super) fn of_guest(experiment: &Experiment, environment: &Environment) -> Option<String> {
     let kernel = environment.guest.as_ref()?;
     let Some(mips) = environment.guest_mips else {
@@ -92,13 +93,13 @@ pub(super) fn of_guest(experiment: &Experiment, environment: &Environment) -> Op
     ))
 }
 
-/// Which process has the one CPU of the deterministic guest, and when.
+/// The order in which processes get the one CPU of the deterministic guest.
 const SHARED_CPU: &str = " Server and generator share its one CPU; the generator goes first (SCHED_FIFO), and its own \
      instructions are reported beside those of the server. Before it goes the kernel's thread that receives what \
      comes too fast. At the limit the generator has more of that CPU than the server, so that best rates, and what \
      fails beyond them, are of both. Blocks differ by the seed of the arrivals alone.";
 
-/// What this kernel lacks for the experiment, and the kernel that has it.
+/// Adds the kernel that has the missing feature to an error.
 fn in_guest_instead(experiment: &Experiment, error: &anyhow::Error) -> anyhow::Error {
     let id = &experiment.id;
     match guest() {
@@ -110,9 +111,8 @@ fn in_guest_instead(experiment: &Experiment, error: &anyhow::Error) -> anyhow::E
     }
 }
 
-/// Leads the network's receive work to the server's CPU where the experiment wants that; the CPU,
-/// if it was done. Where it could not be, a note says what is missing, and no claim is judged by what
-/// depends on it.
+/// Moves the network's receive work to the server's CPU if the experiment requires it, and returns that CPU
+/// on success. On failure, a note says what is missing, and claims that depend on it are not judged.
 fn lead_receive_work(experiment: &Experiment, cpus: Cpus, notes: &mut Vec<String>) -> Option<u32> {
     if experiment.receive_on == ReceiveOn::Sender || cpus.server == cpus.generator {
         return None;

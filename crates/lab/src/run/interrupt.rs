@@ -1,4 +1,4 @@
-//! Ctrl-C: stop measuring, keep what there is.
+//! Ctrl-C: stops the measurement and keeps the results so far.
 
 use signal_hook::{
     consts::{SIGHUP, SIGINT, SIGTERM},
@@ -16,7 +16,7 @@ use std::{
 #[derive(Clone, Debug, Default)]
 pub struct Interrupt(Arc<AtomicBool>);
 
-/// The error that carries an interrupt up to where the run is wound up.
+/// The error that propagates an interrupt to the code that ends the run.
 #[derive(Debug)]
 pub struct Interruption;
 
@@ -29,8 +29,8 @@ impl fmt::Display for Interruption {
 impl std::error::Error for Interruption {}
 
 impl Interrupt {
-    /// Raised by SIGINT, SIGTERM and SIGHUP. A second one ends the process at once; its children
-    /// die with it.
+    /// Returns an interrupt that SIGINT, SIGTERM and SIGHUP raise. A second signal ends the process at
+    /// once; its children end with it.
     ///
     /// # Errors
     /// When the handlers cannot be set.
@@ -43,7 +43,7 @@ impl Interrupt {
         Ok(Self(raised))
     }
 
-    /// Raised only by [`Interrupt::raise`].
+    /// Returns an interrupt that only [`Interrupt::raise`] raises.
     pub fn never() -> Self {
         Self::default()
     }
@@ -58,8 +58,10 @@ impl Interrupt {
         self.0.load(Ordering::SeqCst)
     }
 
+    /// Returns an error if the interrupt was raised.
+    ///
     /// # Errors
-    /// `Interrupted` when it was raised.
+    /// [`Interruption`] if the interrupt was raised.
     pub fn check(&self) -> anyhow::Result<()> {
         if self.is_raised() { Err(Interruption.into()) } else { Ok(()) }
     }

@@ -1,8 +1,9 @@
-//! Runs as they come, one JSON line each: a full disk, a kill or a power cut loses the current run at most.
+//! The journal of finished runs, one JSON line each: a full disk, a kill or a power cut loses at most the
+//! current run.
 //!
-//! The file stands beside `result.json`, which is written without runs when the rates are known and whole
-//! at the end; then the journal goes. Each run is on the disk before the next one begins, so that a power
-//! cut loses no more than a kill.
+//! The file is in the same directory as `result.json`. That file is written without runs when the rates are
+//! known, and with all runs at the end; then the journal is deleted. Each run is written to disk before the
+//! next one begins, so that a power cut loses no more than a kill.
 
 use crate::{
     archive::{replace, to_disk},
@@ -26,16 +27,17 @@ pub struct Journal {
 }
 
 impl Journal {
-    /// Opens it in `directory` with the runs of `outcome`, and puts that beside it, as it stands but for
-    /// the runs.
+    /// Creates the journal in `directory` with the runs of `outcome`, and writes `outcome` without its runs
+    /// to `result.json`.
     ///
     /// # Errors
     /// When the directory cannot be written to.
     pub fn begin(directory: &Path, outcome: &Outcome) -> anyhow::Result<Self> {
         let path = directory.join(FILE);
         let lines: anyhow::Result<Vec<String>> = outcome.runs.iter().map(line).collect();
-        // Written anew: behind a line that was cut short the next run could not be read. And before the
-        // result loses its runs, so that at each instant one of the two files has all of them.
+        // The journal is written anew: a run appended after an incomplete line could not be read. It is
+        // written before the result loses its runs, so that at each instant one of the two files contains
+        // all runs.
         replace(&path, lines?.concat().as_bytes())?;
         Outcome { runs: Vec::new(), interrupted: true, ..outcome.clone() }.write(directory)?;
         let file = File::options().append(true).open(&path);
@@ -46,7 +48,7 @@ impl Journal {
     /// Adds a run.
     ///
     /// # Errors
-    /// When it cannot be written; what was written before is safe.
+    /// When the run cannot be written. The runs written before it are safe.
     pub fn add(&mut self, run: &Run) -> anyhow::Result<()> {
         let written = self.file.write_all(line(run)?.as_bytes());
         written.and_then(|()| to_disk(&self.file)).with_context(|| {
@@ -62,7 +64,7 @@ fn line(run: &Run) -> anyhow::Result<String> {
     Ok(serde_json::to_string(run).context("a run")? + "\n")
 }
 
-/// What was measured, also before a stop: the result, with the runs that are in the journal only.
+/// Reads the result, with the runs that are only in the journal; also after an interrupted run.
 ///
 /// # Errors
 /// When there is no result in `directory`, or its journal cannot be read.
@@ -71,8 +73,8 @@ pub fn read(directory: &Path) -> anyhow::Result<Outcome> {
     Ok(outcome)
 }
 
-/// The same, judged as it stands, for display. A run that continues from it does not count this as a look
-/// ([`Outcome::looks`]).
+/// Reads the result like [`read`] and judges the runs so far, for display. A run that continues from this
+/// result does not count this as a look ([`Outcome::looks`]).
 ///
 /// # Errors
 /// As [`read`].
@@ -84,7 +86,7 @@ pub fn read_judged(directory: &Path) -> anyhow::Result<Outcome> {
     Ok(outcome)
 }
 
-/// What was measured, and whether the runs are those that it was judged by.
+/// Returns the result, and whether its verdicts were made from the same runs.
 fn read_all(directory: &Path) -> anyhow::Result<(Outcome, bool)> {
     let mut outcome = Outcome::read(directory)?;
     let path = directory.join(FILE);
@@ -92,11 +94,11 @@ fn read_all(directory: &Path) -> anyhow::Result<(Outcome, bool)> {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok((outcome, true)),
         read => read.with_context(|| path.display().to_string())?,
     };
-    // A line that was cut short is no run. One in the middle is of an earlier version, which went on
-    // behind it.
+    // An incomplete line is not a run. It can also be in the middle of the file: an earlier version
+    // appended runs after it.
     let lines = bytes.split(|&byte| byte == b'\n');
     let runs: Vec<Run> = lines.filter_map(|line| serde_json::from_slice(line).ok()).collect();
-    // An empty one was begun, and its result was not yet put beside it.
+    // An empty journal was just created: the result beside it still has its runs.
     let is_judged = runs.is_empty();
     if !is_judged {
         outcome.runs = runs;
@@ -104,8 +106,8 @@ fn read_all(directory: &Path) -> anyhow::Result<(Outcome, bool)> {
     Ok((outcome, is_judged))
 }
 
-/// Takes the journal away, once all is in the result.
+/// Deletes the journal after all runs were written to the result.
 pub fn end(directory: &Path) {
-    // It would be read again by `--resume`, with the same runs: no harm if it stays.
+    // If the journal remains, `--resume` reads the same runs again, which does no harm.
     let _ = fs::remove_file(directory.join(FILE));
 }

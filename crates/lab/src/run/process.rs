@@ -1,4 +1,4 @@
-//! A child process that never outlives its handle.
+//! A child process that is killed when its handle is dropped.
 
 use super::interrupt::Interrupt;
 use crate::{format, sys};
@@ -18,25 +18,25 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// The longest line that a child may write to stdout. The generator's whole result is one.
+/// The longest line that a child may write to stdout. The generator writes its whole result as one line.
 const MAX_LINE_BYTES: u64 = 16 << 20;
-/// Lines of stdout that wait to be read; a child that writes more is held up.
+/// The number of unread lines of stdout that are queued; a child that writes more is blocked.
 const MAX_QUEUED_LINES: usize = 1_024;
-/// Lines of stderr that are kept to explain a failure: the last ones.
+/// The number of last lines of stderr that are stored to explain a failure.
 const STDERR_LINES: usize = 20;
-/// How often a wait looks for Ctrl-C.
+/// The interval at which waits check for Ctrl-C.
 const GRAIN: Duration = Duration::from_millis(20);
 
-/// When a child has the CPU.
+/// The scheduling of a child.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Turn {
     /// Default scheduling.
     Fair,
-    /// Before all other processes, as soon as it is runnable.
+    /// A real-time policy: the child runs before all other processes as soon as it is runnable.
     First,
 }
 
-/// A running child. Dropping it kills and reaps it, whatever the path that led there.
+/// A running child. Dropping it always kills and reaps it.
 #[derive(Debug)]
 pub struct Process {
     child: Child,
@@ -48,21 +48,21 @@ pub struct Process {
     ending: Ending,
 }
 
-/// How a child is ended.
+/// The way in which a child is ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ending {
-    /// At once.
+    /// SIGKILL.
     Killed,
-    /// It gets SIGTERM, so that it can end its own children. It is killed with its process group if it does
-    /// not end.
+    /// SIGTERM, so that the child can end its own children. If it does not end, it is killed with its
+    /// process group.
     Terminate,
 }
 
-/// How long a child may take to end after SIGTERM.
+/// The time that a child may take to end after SIGTERM.
 const END: Duration = Duration::from_secs(5);
 
 impl Process {
-    /// Starts `program` (its first element is the executable). `what` names it in errors.
+    /// Starts `program`, whose first element is the executable. `what` is its name in error messages.
     ///
     /// # Errors
     /// When it cannot be started.
@@ -70,10 +70,10 @@ impl Process {
         Self::spawn_with(what, program, Turn::Fair)
     }
 
-    /// As [`Process::spawn`], and says when it has the CPU.
+    /// Starts `program` like [`Process::spawn`], with the given scheduling.
     ///
     /// # Errors
-    /// As above; for [`Turn::First`] also without the right to it.
+    /// When it cannot be started; for [`Turn::First`] also when this process may not set that scheduling.
     pub fn spawn_with(
         what: &'static str,
         program: &[OsString],
@@ -82,7 +82,7 @@ impl Process {
         Self::begin(what, program, turn, Ending::Killed)
     }
 
-    /// Starts a server that has workers of its own and ends them on SIGTERM.
+    /// Starts a server that has its own workers and ends them on SIGTERM.
     ///
     /// # Errors
     /// When it cannot be started.
@@ -101,7 +101,8 @@ impl Process {
         let mut command = Command::new(executable);
         command.args(arguments);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        // A process group of its own: on Ctrl-C the laboratory decides in which order things end.
+        // The child has its own process group: on Ctrl-C the laboratory decides in which order the children
+        // end.
         command.process_group(0);
         let at_our_end = if ending == Ending::Terminate { Signal::TERM } else { Signal::KILL };
         pollux_sys::end_with_parent(&mut command, at_our_end.as_raw());
@@ -132,16 +133,16 @@ impl Process {
     /// Sends a signal.
     ///
     /// # Errors
-    /// When the process is gone.
+    /// When the process has ended.
     pub fn signal(&self, signal: Signal) -> anyhow::Result<()> {
         let pid = Pid::from_raw(self.child.id() as i32).context("pid 0")?;
         kill_process(pid, signal).with_context(|| format!("{} (pid {})", self.what, self.pid()))
     }
 
-    /// The next line of stdout; `None` at its end.
+    /// Returns the next line of stdout; `None` at the end of the output.
     ///
     /// # Errors
-    /// When nothing came within `timeout`, on Ctrl-C, or when the line is too long.
+    /// When no line arrives within `timeout`, on Ctrl-C, or when the line is too long.
     pub fn line(&self, timeout: Duration, interrupt: &Interrupt) -> anyhow::Result<Option<String>> {
         let deadline = Instant::now() + timeout;
         loop {
@@ -157,7 +158,7 @@ impl Process {
         }
     }
 
-    /// All of stdout, and how the process ended.
+    /// Returns the rest of stdout, and the exit status.
     ///
     /// # Errors
     /// When it does not end within `timeout`, or on Ctrl-C.
@@ -184,18 +185,19 @@ impl Process {
         bail!("{}", self.complaint("closed its stdout but does not end"))
     }
 
-    /// How the process ended, if it has.
+    /// Returns the exit status if the process has ended.
     pub fn ended(&mut self) -> Option<ExitStatus> {
         self.child.try_wait().ok().flatten()
     }
 
-    /// What the process last wrote to stderr.
+    /// Returns the last lines that the process wrote to stderr.
     pub fn stderr(&self) -> String {
         let lines = self.stderr.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         lines.iter().map(String::as_str).collect::<Vec<_>>().join("\n")
     }
 
-    /// `problem`, with the process's name, its exit status, and its last output on stderr.
+    /// Returns a message with `problem`, the name of the process, its exit status, and its last output on
+    /// stderr.
     pub fn complaint(&self, problem: &str) -> String {
         let stderr = self.stderr();
         let stderr =
@@ -203,29 +205,29 @@ impl Process {
         format!("{} {problem}{stderr}", self.what)
     }
 
-    /// Waits until stderr is read to its end; for a process that has ended.
+    /// Waits until all of stderr has been read. Call it only for a process that has ended.
     pub fn drain_stderr(&mut self) {
         if let Some(reader) = self.stderr_reader.take() {
             let _ = reader.join();
         }
     }
 
-    /// Kills and reaps.
+    /// Kills and reaps the process.
     fn end(&mut self) {
         if self.ending == Ending::Terminate {
             let _ = self.signal(Signal::TERM);
             let deadline = Instant::now() + END;
             while self.ended().is_none() && Instant::now() < deadline {
-                // What it still has to say must not keep it.
+                // Discard the rest of its output: a full queue would block the process.
                 while self.lines.try_recv().is_ok() {}
                 thread::sleep(Duration::from_millis(2));
             }
-            // While it lives the group is its own.
+            // Until the process has been reaped, its id cannot belong to another process group.
             if let (None, Some(group)) = (self.ended(), Pid::from_raw(self.child.id() as i32)) {
                 let _ = kill_process_group(group, Signal::KILL);
             }
         }
-        // Both fail only when it has been reaped already.
+        // Both calls fail only if the process has already been reaped.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -261,7 +263,7 @@ fn keep_last_lines(stderr: impl Read, kept: &Mutex<VecDeque<String>>) {
     let mut line = Vec::new();
     loop {
         line.clear();
-        // A line without end is cut, not collected.
+        // Very long lines are split, so that they need no unbounded buffer.
         match reader.by_ref().take(4_096).read_until(b'\n', &mut line) {
             Ok(0) | Err(_) => return,
             Ok(_) => {}
@@ -274,7 +276,7 @@ fn keep_last_lines(stderr: impl Read, kept: &Mutex<VecDeque<String>>) {
     }
 }
 
-/// `program`, kept on `cpu` with all that it starts.
+/// Returns `program` as a command that runs with all its children on `cpu`.
 pub fn pinned(cpu: u32, program: &[OsString]) -> Vec<OsString> {
     let words = ["taskset".into(), "-c".into(), OsString::from(cpu.to_string())];
     [&words, program].concat()

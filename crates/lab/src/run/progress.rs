@@ -1,14 +1,15 @@
-//! What runs now and how long it will take, on a terminal.
+//! Shows the current step and the remaining time on a terminal.
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::time::Duration;
 
-/// A progress bar on stderr, or nothing when that is no terminal.
+/// A progress bar on stderr; hidden if stderr is not a terminal.
 #[derive(Debug)]
 pub struct Progress(ProgressBar);
 
 impl Progress {
-    /// Shown if `wanted`: only the program knows what its standard error is.
+    /// Returns a bar that is shown if `wanted`: only the program knows whether its standard error is a
+    /// terminal.
     pub fn shown(wanted: bool) -> Self {
         if !wanted {
             return Self::hidden();
@@ -20,12 +21,13 @@ impl Progress {
         Self(bar)
     }
 
-    /// Shown nowhere.
+    /// Returns a bar that is never shown.
     pub fn hidden() -> Self {
         Self(ProgressBar::hidden())
     }
 
-    /// `what` runs now, after `done` of `total` steps; all will be over in about `left`.
+    /// Shows that `what` is running, that `done` of `total` steps are complete, and that about `left`
+    /// remains.
     pub fn running(&self, what: &str, done: u64, total: u64, left: Duration) {
         self.0.set_length(total);
         self.0.set_position(done);

@@ -1,4 +1,4 @@
-//! The rates of a run: given, or shares of what the slowest variant can serve.
+//! The rates of a run: given as absolute numbers, or as shares of a measured saturation.
 
 use super::*;
 use crate::{
@@ -7,22 +7,22 @@ use crate::{
     result::Ladder,
 };
 
-/// How often a variant is probed at most, until the generator is not its bottleneck.
+/// The most probes of one variant. A probe is repeated while the generator is the bottleneck.
 const MOST_PROBES: u32 = 3;
 
 /// Rates as absolute numbers, in requests per second.
 #[derive(Clone, Debug)]
 pub struct Rates {
-    /// In the order of the file.
+    /// The rates in the order of the file.
     pub rates: Vec<f64>,
-    /// Those among them that one server has of its own.
+    /// The rates among them that belong to one server's ladder.
     pub ladders: Vec<Ladder>,
 }
 
-/// The rates that an earlier run of the same experiment drew.
+/// Returns the rates that an earlier run of the same experiment used.
 ///
 /// # Errors
-/// When it was another experiment or another form of it, or had no rates.
+/// When the earlier run had another experiment or form, or no rates.
 pub fn drawn(earlier: &Outcome, experiment: &Experiment, quick: bool) -> anyhow::Result<Rates> {
     let form = |quick| if quick { "quick" } else { "full" };
     anyhow::ensure!(
@@ -44,7 +44,7 @@ pub fn drawn(earlier: &Outcome, experiment: &Experiment, quick: bool) -> anyhow:
 }
 
 impl Session<'_> {
-    /// The rates of this run in the order of the file; `None` when the experiment has no rate.
+    /// Determines the rates of this run in the order of the file; `None` when the experiment has no rate.
     pub(super) fn rates(&mut self) -> anyhow::Result<Option<Vec<f64>>> {
         let Some(rate) = self.settings.experiment.rate.clone() else { return Ok(None) };
         if let Some(Rates { rates, ladders }) = &self.settings.rates {
@@ -62,7 +62,7 @@ impl Session<'_> {
             return Ok(Some(rate.rps));
         }
         let budget = self.settings.experiment.budget;
-        // The point that costs most is the last on every axis; clients are near.
+        // The most expensive point has the last value of every axis; clients are near.
         let point: Point = self
             .outcome
             .dimensions
@@ -113,7 +113,8 @@ impl Session<'_> {
         Ok(Some(fractions.iter().map(|fraction| (fraction * reference).round().max(1.0)).collect()))
     }
 
-    /// The one cell whose limit all rates are multiples of; `point` has the axes that it does not name.
+    /// Returns the cell whose limit is the reference of all rates. `point` supplies the axes that the
+    /// reference does not name.
     fn reference_cell(&self, reference: &Reference, mut point: Point) -> Cell {
         for (name, value) in &mut point {
             let values = self.outcome.values(name).unwrap_or_default();
@@ -124,8 +125,8 @@ impl Session<'_> {
         Cell { variant: reference.variant.clone(), point }
     }
 
-    /// Probes for the saturation of one variant, repeated where the generator was the bottleneck: such a
-    /// probe measures the generator. If it always was, the best probe is taken, with a note.
+    /// Measures the saturation of one variant. A probe in which the generator was the bottleneck measures
+    /// the generator, so it is repeated. If all probes are invalid, the best one is used, with a note.
     fn probe(&mut self, step: LoadPhase<'_>) -> anyhow::Result<Saturation> {
         let mut best: Option<Saturation> = None;
         let mut made = 0;
@@ -144,7 +145,7 @@ impl Session<'_> {
                 Err(_) => break,
                 Ok(()) => {}
             }
-            // The least, since the first one reads the programs from disk.
+            // The minimum, because the first probe reads the programs from disk.
             let overhead = started_at.elapsed().as_secs_f64() - step.window_s;
             self.probe_overhead_s = self.probe_overhead_s.min(overhead);
             let rps = raw.metrics().get(Metric::Throughput.name()).copied();
@@ -153,7 +154,7 @@ impl Session<'_> {
             if is_valid || best.as_ref().is_none_or(|best| rps > best.rps) {
                 best = Some(Saturation { cell, rps, note, raw });
             }
-            // Where a clock counts instructions the next one would be the same.
+            // In a guest whose clock counts instructions, another probe would give the same figures.
             let is_last = made == MOST_PROBES || self.is_deterministic() || self.left_s() < 0.0;
             if is_valid || is_last {
                 break;

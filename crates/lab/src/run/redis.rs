@@ -1,4 +1,4 @@
-//! A Redis of the experiment's own.
+//! A Redis server that belongs to the experiment.
 
 use super::{
     interrupt::Interrupt,
@@ -16,15 +16,15 @@ use std::{
 };
 use tempfile::TempDir;
 
-/// How long it may take to answer.
+/// How long Redis may take to answer.
 const ANSWER: Duration = Duration::from_secs(30);
 /// The keys of the guestbook (`pollux-guestbook`).
 const REMARKS: &str = "guestbook_remarks";
 const VISITORS: &str = "visitor_count";
-/// As many clients as RLIMIT_NOFILE has room for, or Redis itself lowers it.
+/// The number of clients for which RLIMIT_NOFILE has room; Redis itself would lower a higher number.
 const MAX_CLIENTS: &str = "19000";
 
-/// A Redis that runs; it ends with the value.
+/// A running Redis, which ends when this value is dropped.
 #[derive(Debug)]
 pub struct Running {
     process: Process,
@@ -33,16 +33,16 @@ pub struct Running {
     _directory: TempDir,
 }
 
-/// Where one of Redis' programs is.
+/// Returns the path of one of Redis' programs.
 fn program(name: &str) -> anyhow::Result<PathBuf> {
     find_program(name).with_context(|| format!("{name} is not installed: run `scripts/setup test`"))
 }
 
 impl Running {
-    /// Starts it on `cpu`, without persistence, and fills it.
+    /// Starts Redis on `cpu`, without persistence, and adds the remarks.
     ///
     /// # Errors
-    /// When it is not installed, or does not answer.
+    /// When Redis is not installed, or does not answer.
     pub fn start(redis: &Redis, cpu: u32, interrupt: &Interrupt) -> anyhow::Result<Self> {
         let reserved = Port::reserve()?;
         let address = reserved.address();
@@ -99,33 +99,34 @@ impl Running {
         Ok(line.trim_end().to_owned())
     }
 
-    /// Its URL for `--store`.
+    /// Returns the URL of Redis for `--store`.
     pub fn url(&self) -> String {
         format!("redis://{}/0", self.address)
     }
 
-    /// The CPU that it runs on.
+    /// The CPU on which Redis runs.
     pub fn cpu(&self) -> u32 {
         self.cpu
     }
 
-    /// Its command line.
+    /// The command line of Redis.
     pub fn command_line(&self) -> &str {
         self.process.command()
     }
 
-    /// Its CPU time so far, in nanoseconds.
+    /// The CPU time of Redis so far, in nanoseconds.
     ///
     /// # Errors
-    /// When it has ended.
+    /// When Redis has ended.
     pub fn cpu_ns(&self) -> anyhow::Result<u64> {
         Ok(measure::cpu_time(self.process.pid())?.run_ns)
     }
 
-    /// The command line of Redis' own benchmark for one of the two commands of a page.
+    /// Returns the command line of Redis' own benchmark for one of the two commands of a page: LRANGE if
+    /// `shown` is given, else INCR.
     ///
     /// # Errors
-    /// When it is not installed.
+    /// When the benchmark is not installed.
     pub fn benchmark(
         &self,
         cpu: u32,
@@ -157,13 +158,13 @@ impl Running {
     }
 }
 
-/// The requests a second in what the benchmark wrote with `--csv`.
+/// Reads the requests per second from the benchmark's `--csv` output.
 ///
 /// # Errors
-/// When there is no such column.
+/// When the output has no such column.
 pub fn rate_rps(csv: &str) -> anyhow::Result<f64> {
     let line = csv.lines().rfind(|line| !line.trim().is_empty()).unwrap_or_default();
-    // The name of the test may hold commas; it is in quotes, as all fields are.
+    // The name of the test may contain commas. Like all fields it is in quotes.
     let fields: Vec<&str> = line.trim().trim_matches('"').split("\",\"").collect();
     let rate = fields.get(1).and_then(|field| field.parse::<f64>().ok());
     rate.filter(|rate| *rate > 0.0).with_context(|| format!("redis-benchmark wrote {csv:?}"))

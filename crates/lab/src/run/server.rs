@@ -19,33 +19,35 @@ use std::{
 
 /// How long the server may take until it listens.
 const START: Duration = Duration::from_secs(15);
-/// The same of a peer: Varnish has its configuration compiled first.
+/// How long a peer may take until it listens: Varnish first compiles its configuration.
 const PEER_START: Duration = Duration::from_secs(60);
-/// How long it may take to write its statistics.
+/// How long a server may take to write its statistics or to answer a request.
 const ANSWER: Duration = Duration::from_secs(15);
-/// How long it may take until all idle connections are open, and how much longer for each.
+/// How long the idle connections may take to open: a constant part, and a part for each connection.
 const FILL: Duration = Duration::from_secs(30);
 const FILL_EACH: Duration = Duration::from_micros(300);
-/// How long their number may stand still before they count as refused, where the server says something.
+/// How long the number of open connections may stay the same before the rest counts as refused, if the
+/// server wrote to stderr.
 const STALL: Duration = Duration::from_secs(2);
-/// The same without output: the server, or the holder that opens the connections, may only wait for a CPU.
+/// The same for a server without output on stderr: the server, or the holder that opens the connections,
+/// may just be waiting for a CPU.
 const SILENT_STALL: Duration = Duration::from_secs(12);
-/// How often the number of open connections is requested.
+/// The interval at which the number of open connections is requested.
 const POLL: Duration = Duration::from_millis(40);
 
 /// A server that listens.
 #[derive(Debug)]
 pub struct Server {
     process: Process,
-    /// Its `listening` line.
+    /// The server's `listening` line.
     pub listening: Json,
-    /// Where it listens.
+    /// The address on which the server listens.
     pub address: String,
-    /// The mechanism that really runs, with its options.
+    /// The mechanism that the server reports, with its options.
     pub mechanism: String,
-    /// Whether it speaks https.
+    /// Whether the server uses HTTPS.
     pub is_tls: bool,
-    /// Whether it answers questions about itself, as Pollux does.
+    /// Whether the server reports statistics, as Pollux does.
     has_statistics: bool,
 }
 
@@ -62,10 +64,10 @@ impl Server {
         Ok(Self { has_statistics: false, ..Self::start(&pinned(cpu, program), interrupt)? })
     }
 
-    /// Starts it and waits until it listens.
+    /// Starts a Pollux server and waits until it listens.
     ///
     /// # Errors
-    /// When it ends or does not listen in time; the message holds what it wrote.
+    /// When the server ends or does not listen in time; the message contains its output on stderr.
     pub fn start(program: &[OsString], interrupt: &Interrupt) -> anyhow::Result<Self> {
         let mut process = Process::spawn("the server", program)?;
         let Some(line) = process.line(patience(START), interrupt)? else {
@@ -88,7 +90,8 @@ impl Server {
     /// Starts a peer on `cpu` and waits until it answers a request for `path`.
     ///
     /// # Errors
-    /// When it ends, or does not answer with status 200 in time; the message holds what it wrote.
+    /// When the peer ends, or does not answer with status 200 in time; the message contains its output on
+    /// stderr.
     pub fn start_peer(
         name: &'static str,
         set_up: &SetUp,
@@ -123,43 +126,43 @@ impl Server {
         Ok(server)
     }
 
-    /// The same server, which speaks https or does not.
+    /// Returns the same server with `is_tls` set.
     #[must_use]
     pub fn with_tls(self, is_tls: bool) -> Self {
         Self { is_tls, ..self }
     }
 
-    /// Whether it answers questions about itself.
+    /// Whether the server reports statistics.
     pub fn has_statistics(&self) -> bool {
         self.has_statistics
     }
 
-    /// Requests `path` on a connection of its own.
+    /// Requests `path` on a new connection.
     ///
     /// # Errors
-    /// When the answer has another status than 200.
+    /// When the response has another status than 200.
     pub fn request(&self, path: &str) -> anyhow::Result<()> {
         answers(self.address.parse().context("its address")?, self.is_tls, path)
     }
 
-    /// The URL of `path`.
+    /// Returns the URL of `path`.
     pub fn url(&self, path: &str) -> String {
         let scheme = if self.is_tls { "https" } else { "http" };
         format!("{scheme}://{}{path}", self.address)
     }
 
-    /// The whole response to a request for `path`, on a persistent connection.
+    /// Requests `path` on a persistent connection and returns the whole response.
     ///
     /// # Errors
-    /// When the answer has another status than 200, or does not say how long it is.
+    /// When the response has another status than 200, or no Content-Length.
     pub fn reply(&self, path: &str) -> anyhow::Result<Reply> {
         Reply::of(self.address.parse().context("its address")?, path)
     }
 
-    /// Stops it where it stands, or lets it go on (SIGSTOP, SIGCONT).
+    /// Stops the server process (SIGSTOP) or continues it (SIGCONT).
     ///
     /// # Errors
-    /// When it has ended.
+    /// When the server has ended.
     pub fn hold(&self, is_held: bool) -> anyhow::Result<()> {
         self.process.signal(if is_held { Signal::STOP } else { Signal::CONT })
     }
@@ -169,20 +172,20 @@ impl Server {
         self.process.pid()
     }
 
-    /// Its command line.
+    /// The command line of the server.
     pub fn command(&self) -> &str {
         self.process.command()
     }
 
-    /// From now on so many signals may be queued for it. Only the soft limit is lowered: it can be raised
-    /// again. The hard one is raised where it is less, which takes root's rights.
+    /// Limits the number of signals that may be queued for the server. Only the soft limit is lowered, so
+    /// that it can be raised again. The hard limit is raised if it is lower, which requires root.
     ///
     /// # Errors
     /// Those of prlimit(2).
     pub fn limit_signal_queue(&self, length: u64) -> anyhow::Result<()> {
         let pid = rustix::process::Pid::from_raw(self.pid() as i32).context("the server's id")?;
         let maximum = rustix::process::getrlimit(rustix::process::Resource::Sigpending).maximum;
-        // None is no limit.
+        // `None` means no limit.
         let maximum = maximum.map(|maximum| maximum.max(length));
         let limit = rustix::process::Rlimit { current: Some(length), maximum };
         rustix::process::prlimit(Some(pid), rustix::process::Resource::Sigpending, limit)
@@ -190,10 +193,10 @@ impl Server {
         Ok(())
     }
 
-    /// Its current statistics (SIGUSR1); null for a server without statistics.
+    /// Requests the server's current statistics (SIGUSR1); null for a server without statistics.
     ///
     /// # Errors
-    /// When it has ended or does not answer.
+    /// When the server has ended or does not answer.
     pub fn statistics(&self, interrupt: &Interrupt) -> anyhow::Result<Json> {
         if !self.has_statistics {
             return Ok(Json::Null);
@@ -208,8 +211,8 @@ impl Server {
     /// Waits until `wanted` connections are open.
     ///
     /// # Errors
-    /// `NotHeld` when it holds fewer and their number stands still; anything else when it does
-    /// not answer.
+    /// [`HoldShortfall`] when the server holds fewer connections and their number no longer grows; another
+    /// error when it does not answer.
     pub fn await_open(
         &self,
         wanted: u64,
@@ -235,8 +238,8 @@ impl Server {
                 (most, grew_at) = (open, Instant::now());
             }
             let ended = holder.ended().is_some();
-            // Before the first connection the holder itself may still be starting, which takes an
-            // emulated or a busy machine seconds.
+            // Before the first connection is open, the holder itself may still be starting, which takes
+            // seconds on an emulated or a busy machine.
             let stood_still = grew_at.elapsed();
             let has_stalled = stood_still > patience(STALL)
                 && (stood_still > patience(SILENT_STALL) || !self.process.stderr().is_empty());
@@ -253,7 +256,7 @@ impl Server {
     }
 }
 
-/// Waits until the holder reports that it has all of them: for a server without statistics.
+/// Waits until the holder reports that it holds all connections: for a server without statistics.
 fn await_held(
     wanted: u64,
     limit: Duration,
@@ -275,14 +278,17 @@ fn await_held(
     }
 }
 
+/// Checks that the server answers a request for `path`.
+///
 /// # Errors
-/// When `path` is not answered with status 200.
+/// When the response has another status than 200.
 fn answers(address: SocketAddr, is_tls: bool, path: &str) -> anyhow::Result<()> {
     let socket = TcpStream::connect_timeout(&address, ANSWER)?;
     socket.set_read_timeout(Some(ANSWER))?;
     let mut stream: Box<dyn Stream> =
         if is_tls { Box::new(https(socket)?) } else { Box::new(socket) };
-    // By the host that the generator names: to a cache another one's documents are others.
+    // The same Host as in the generator's requests: a cache stores the documents of different hosts
+    // separately.
     let request = format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
     stream.write_all(request.as_bytes())?;
     let mut head = [0; 12];
@@ -292,10 +298,10 @@ fn answers(address: SocketAddr, is_tls: bool, path: &str) -> anyhow::Result<()> 
         "{path} was answered {:?}",
         String::from_utf8_lossy(&head)
     );
-    // To its end, so that it is kept whole.
+    // Read the response to its end, so that a cache stores it completely.
     let mut rest = Vec::new();
     match stream.take(MAX_ANSWER).read_to_end(&mut rest) {
-        // Some end TLS without close_notify.
+        // Some servers end TLS without close_notify.
         Err(error) if !is_tls || error.kind() != io::ErrorKind::UnexpectedEof => Err(error.into()),
         _ => Ok(()),
     }
@@ -305,17 +311,17 @@ fn answers(address: SocketAddr, is_tls: bool, path: &str) -> anyhow::Result<()> 
 trait Stream: Read + Write {}
 impl<T: Read + Write> Stream for T {}
 
-/// TLS to a server whose certificate signs itself.
+/// Starts TLS with a server whose certificate is self-signed.
 fn https(socket: TcpStream) -> anyhow::Result<StreamOwned<ClientConnection, TcpStream>> {
     let config = ClientSettings::trusting_anybody(&[b"http/1.1"]).build()?;
     let name = ServerName::try_from("localhost")?;
     Ok(StreamOwned::new(ClientConnection::new(config, name)?, socket))
 }
 
-/// An answer in full.
+/// A complete response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reply {
-    /// All of it, as it was sent.
+    /// The response as it was sent.
     pub bytes: Vec<u8>,
     head_len: usize,
 }
@@ -347,14 +353,14 @@ impl Reply {
         Ok(reply)
     }
 
-    /// The fields' names and values.
+    /// The names and values of the header fields.
     fn lines(&self) -> impl Iterator<Item = (&str, &str)> {
         let head = std::str::from_utf8(&self.bytes[..self.head_len]).unwrap_or_default();
         head.lines().skip(1).filter_map(|line| line.split_once(':'))
     }
 
-    /// The bytes that every cache stores: the header lines, without those about the connection and the
-    /// length, and the content.
+    /// The number of bytes that every cache stores: the header lines without those about the connection and
+    /// the length, and the content.
     pub fn own_bytes(&self) -> u64 {
         const NOT: [&str; 3] = ["connection", "keep-alive", "content-length"];
         let is_own = |name: &str| !NOT.iter().any(|not| name.eq_ignore_ascii_case(not));
@@ -365,10 +371,10 @@ impl Reply {
     }
 }
 
-/// The most that is read of an answer.
+/// The most bytes that are read of a response.
 const MAX_ANSWER: u64 = 16 << 20;
 
-/// The server does not hold as many connections as the experiment wants.
+/// The error of a server that holds fewer connections than the experiment requires.
 #[derive(Debug, thiserror::Error)]
 #[error("the server {} {wanted} idle connections{}", held_of(*held), because(stderr))]
 pub struct HoldShortfall {
@@ -378,7 +384,8 @@ pub struct HoldShortfall {
 }
 
 impl HoldShortfall {
-    /// It held so many, if it says so, with what was written about it.
+    /// Creates the error. `held` is the number of connections held, if it is known; `stderr` is the output
+    /// that explains it.
     pub fn new(wanted: u64, held: Option<u64>, stderr: String) -> Self {
         Self { wanted, held, stderr }
     }
@@ -389,7 +396,7 @@ fn held_of(held: Option<u64>) -> String {
 }
 
 fn because(stderr: &str) -> String {
-    // The first line says what happened; the rest repeats it.
+    // The first line states the cause; the other lines repeat it.
     stderr.lines().next().map_or_else(String::new, |line| format!(": {}", line.trim()))
 }
 

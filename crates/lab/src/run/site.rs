@@ -1,4 +1,4 @@
-//! What the server under test serves.
+//! The files that the server under test serves.
 
 mod specweb99;
 
@@ -23,7 +23,7 @@ impl Site {
     /// Writes the files of `workload` into a new temporary directory.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// When a file cannot be written.
     pub fn new(workload: Workload) -> anyhow::Result<Self> {
         let directory = tempfile::Builder::new().prefix("pollux-lab-").tempdir()?;
         let root = directory.path().join(ROOT);
@@ -35,12 +35,12 @@ impl Site {
         };
         let (path, urls) = match workload {
             Workload::OneByte => one("/one-byte.txt", 1)?,
-            // The page is made for each request; the directory is empty.
+            // The server generates the page for each request, so the directory is empty.
             Workload::Guestbook => (GUESTBOOK, None),
             Workload::SixKb => one("/document.html", 6 * 1024)?,
             Workload::Specweb99Like => {
                 specweb99::write(&root)?;
-                // Beside the root, not in it.
+                // The list is outside the document root.
                 let urls = directory.path().join("urls.txt");
                 fs::write(&urls, specweb99::urls()).with_context(|| urls.display().to_string())?;
                 ("/", Some(urls))
@@ -54,7 +54,7 @@ impl Site {
         self.directory.path().join(ROOT)
     }
 
-    /// The URL's path that the generator requests; with [`Site::urls`] it only names the server.
+    /// The path that the generator requests; with [`Site::urls`] it only completes the server's URL.
     pub fn path(&self) -> &str {
         self.path
     }
@@ -74,10 +74,10 @@ impl Site {
         Ok(path)
     }
 
-    /// A directory beside the document root.
+    /// Creates a temporary directory beside the document root.
     ///
     /// # Errors
-    /// When it cannot be made.
+    /// When it cannot be created.
     pub fn scratch(&self, name: &str) -> anyhow::Result<TempDir> {
         let directory = tempfile::Builder::new().prefix(name).tempdir_in(self.directory.path());
         directory.with_context(|| self.directory.path().display().to_string())

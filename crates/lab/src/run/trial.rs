@@ -1,5 +1,4 @@
-//! One run: a server, its idle connections, a load (or several, one after the other); everything
-//! ended at its end.
+//! One run: starts a server, its idle connections and one or more loads in sequence, and ends all of them.
 
 mod around;
 pub(super) mod baseline;
@@ -43,20 +42,21 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// How much longer than its window a load may take: its own time-outs, the merging of histograms.
+/// How much longer than its window a load may take: the generator's own time-outs, and the merging of
+/// histograms.
 const LOAD_GRACE: Duration = Duration::from_secs(40);
 /// How long Ctrl-C may go unnoticed.
 const INTERRUPT_GRAIN: Duration = Duration::from_millis(20);
-/// The metric that needs the server's open connections during a window, and the interval of its samples.
+/// The metric that needs the number of open connections during a window, and the number of samples of it.
 /// Each sample wakes all workers.
 const OPEN: &str = Metric::OpenConnections.name();
 const OPEN_SAMPLES: u32 = 5;
-/// The generator's exit code for "I was the bottleneck".
+/// The generator's exit code when it was the bottleneck itself.
 const EXIT_INVALID: i32 = 3;
-/// The generator's exit code when it was not and no request succeeded: a result like any other.
+/// The generator's exit code when no request succeeded. This is a valid result.
 const EXIT_NOTHING: i32 = 4;
 
-/// The programs that a run starts: executable and first arguments.
+/// The programs that a run starts: the executable and the first arguments of each.
 #[derive(Clone, Debug)]
 pub struct Programs {
     /// `pollux serve`.
@@ -72,15 +72,15 @@ pub struct Programs {
 }
 
 impl Programs {
-    /// All of them from `executable`, which is `pollux`.
+    /// Returns all programs for the `pollux` executable at `executable`.
     pub fn of(executable: &Path) -> Self {
         let command = |words: &[&str]| -> Vec<OsString> {
             let words = words.iter().map(OsString::from);
             std::iter::once(executable.into()).chain(words).collect()
         };
         Self {
-            // The papers' servers close no idle connection to let a new one in, and the kernel does not check their
-            // system calls.
+            // The papers' servers close no idle connection to accept a new one, and the kernel does not
+            // filter their system calls.
             serve: command(&["serve", "--idle-eviction", "off", "--sandbox", "off"]),
             load: command(&["load"]),
             idle: command(&["idle"]),
@@ -90,80 +90,80 @@ impl Programs {
     }
 }
 
-/// How the load is driven.
+/// The way in which the load is generated.
 #[derive(Clone, Copy, Debug)]
 pub enum Drive {
-    /// At the cell's rate, if it has one; else as the experiment's flags say.
+    /// At the cell's rate, if it has one; otherwise as the experiment's flags specify.
     AsPlanned,
-    /// At so many requests a second: a phase.
+    /// At this number of requests per second: a phase.
     Rate(f64),
-    /// In a closed loop of so many connections, to find the saturation.
+    /// In a closed loop with this number of connections, to find the saturation.
     Saturate(u32),
 }
 
 /// One load on a server.
 #[derive(Clone, Copy, Debug)]
 pub struct LoadPhase<'a> {
-    /// What is measured.
+    /// The measured cell.
     pub cell: &'a Cell,
-    /// How.
+    /// The way in which the load is generated.
     pub drive: Drive,
-    /// For how many seconds.
+    /// The length of the measured window in seconds.
     pub window_s: f64,
-    /// How many seconds the load lasts before.
+    /// How many seconds the load lasts before its window.
     pub warmup_s: f64,
 }
 
-/// What counts while a server is measured.
+/// The counters that are active while a server is measured.
 struct Counters {
     calls: KernelCalls,
     switches: Option<Switches>,
 }
 
-/// Everything that the runs of an experiment share.
+/// The settings that all runs of an experiment share.
 #[derive(Debug)]
 pub struct Bench<'a> {
     /// The experiment.
     pub experiment: &'a Experiment,
     /// The programs.
     pub programs: &'a Programs,
-    /// Where they run.
+    /// The CPUs on which the programs run.
     pub cpus: Cpus,
-    /// What is served, if anything is.
+    /// The served files, if there are any.
     pub site: Option<&'a Site>,
     /// The Redis behind the guestbook.
     pub redis: Option<&'a redis::Running>,
     /// Ctrl-C.
     pub interrupt: &'a Interrupt,
-    /// When the generator and the idle holder have the CPU, which the server may share.
+    /// The scheduling of the generator and the idle holder, which may share a CPU with the server.
     pub generator_turn: Turn,
-    /// How many millions of instructions a second has, where the clock counts them.
+    /// The million instructions that make a second, in a guest whose clock counts them.
     pub mips: Option<u32>,
 }
 
-/// What a run left.
+/// The data of one run.
 #[derive(Debug, Default)]
 pub struct Trial {
-    /// Seconds from the start of the experiment.
+    /// The start in seconds from the start of the experiment.
     pub started_s: f64,
-    /// The requested measured window.
+    /// The requested length of the measured window.
     pub window_s: f64,
     /// The raw data.
     pub raw: Raw,
-    /// The mechanism that ran, as the server reports it.
+    /// The mechanism that the server reports.
     pub mechanism: String,
-    /// The command lines.
+    /// The command lines of the programs.
     pub commands: Vec<String>,
 }
 
 impl Bench<'_> {
-    /// Measures the `steps` on one server, one after the other without a gap: each load but the
-    /// last is left to its last replies when it has sent its last request, and the next begins.
-    /// What was found before an error stays in `trials`, one for each step.
+    /// Measures the `steps` on one server, one after the other without a gap. When a load other than the
+    /// last has sent its last request, the next load begins while the earlier one receives its last
+    /// replies. `trials` has one entry for each step; data collected before an error remains in it.
     ///
     /// # Errors
-    /// When the server, the idle holder or a generator fails; when another mechanism runs than the
-    /// requested one; on Ctrl-C.
+    /// When the server, the idle holder or a generator fails; when the server uses another mechanism than
+    /// the requested one; on Ctrl-C.
     pub fn measure(
         &self,
         variant: &Variant,
@@ -277,7 +277,7 @@ impl Bench<'_> {
         Ok(())
     }
 
-    /// Begins to count what the experiment wants counted of this server.
+    /// Starts the counters that the experiment requires for this server.
     fn counters(&self, server: &Server) -> anyhow::Result<Counters> {
         let counts_switches = self.experiment.context_switches;
         Ok(Counters {
@@ -286,7 +286,7 @@ impl Bench<'_> {
         })
     }
 
-    /// Lets a load last until it is to be measured.
+    /// Waits until a load is to be measured.
     fn settle(
         &self,
         server: &Server,
@@ -298,8 +298,8 @@ impl Bench<'_> {
         self.sleep_until(Instant::now() + Duration::from_secs_f64(self.settle_s(step)))
     }
 
-    /// How long a load lasts before it is measured: until it is steady, clients far away have opened all
-    /// that they keep open, and what the phase before left behind is over.
+    /// Returns how long a load lasts before it is measured: until it is steady, distant clients have opened
+    /// all the connections that they keep open, and the effects of the previous phase are over.
     fn settle_s(&self, step: &LoadPhase<'_>) -> f64 {
         match (step.drive, &self.experiment.clients) {
             (Drive::AsPlanned, Some(clients)) => clients.settle_seconds.max(step.warmup_s),
@@ -308,8 +308,9 @@ impl Bench<'_> {
         }
     }
 
-    /// The server's current figures. The server reports its own with a delay, and the others are read after
-    /// that. The cost of the report belongs to the interval that ends with this reading.
+    /// Reads the server's current figures. The server's own statistics arrive with a delay, so the other
+    /// figures are read after them. The cost of these statistics belongs to the interval that ends with
+    /// this reading.
     fn reading(&self, server: &Server, counters: &Counters) -> anyhow::Result<Reading> {
         let statistics = server.statistics(self.interrupt)?;
         let (at, cpu) = (Instant::now(), measure::cpu_time(server.pid())?);
@@ -329,8 +330,8 @@ impl Bench<'_> {
         })
     }
 
-    /// Waits until the load has begun: its first request is there. A generator that refuses its flags has ended
-    /// by then, and what it says is the reason.
+    /// Waits until the load has begun, which means that the server has received its first request. A
+    /// generator that rejects its flags has ended before that, and its output explains why.
     fn await_requests(
         &self,
         server: &Server,
@@ -339,7 +340,7 @@ impl Bench<'_> {
     ) -> anyhow::Result<()> {
         let deadline = Instant::now() + LOAD_GRACE;
         loop {
-            // Checked before the server: a generator that ends after its requests is no failure.
+            // Checked before the server is: a generator that ends after its requests has not failed.
             let has_ended = generator.ended().is_some();
             if server.statistics(self.interrupt)?["requests"] != before.statistics["requests"] {
                 break;
@@ -354,7 +355,7 @@ impl Bench<'_> {
         Ok(())
     }
 
-    /// How many connections are open, at instants of a window that began at `start`.
+    /// Samples the number of open connections during a window that began at `start`.
     fn open_until(
         &self,
         server: &Server,
@@ -382,7 +383,7 @@ impl Bench<'_> {
         }
     }
 
-    /// Measures the wait of the mechanism alone.
+    /// Measures the wait call of the mechanism alone.
     fn measure_wait(
         &self,
         variant: &Variant,
@@ -444,7 +445,7 @@ impl Bench<'_> {
         }
         let flags = self.filled_in(&flags, cell, around)?;
         let mut program = with_flags(&self.programs.serve, &flags);
-        // A front end without files of its own requests everything from the origin.
+        // A front end without its own files requests everything from the origin.
         if !flags.contains_key("origin") {
             program.push(site.root().into());
         }
@@ -473,20 +474,21 @@ impl Bench<'_> {
         }
         match drive {
             Drive::Saturate(connections) => {
-                // A closed loop has no sessions that start by a schedule, but as many requests on
-                // each connection.
+                // A closed loop has no sessions that start by a schedule. It sends the same number of
+                // requests on each connection.
                 if let Some(requests) = flags.remove("session-requests") {
                     flags.remove("think-time");
                     flags.insert("requests-per-connection".into(), requests);
                 }
-                // It has all of its connections open from the beginning: a limit is their number.
+                // A closed loop opens all its connections at the beginning, so a limit becomes their
+                // number.
                 let connections = match flags.remove("max-connections") {
                     Some(Value::Number(most)) => most.min(f64::from(connections)),
                     _ => f64::from(connections),
                 };
                 flags.insert("connections".into(), Value::Number(connections));
-                // More threads are for more tables of descriptors. On one CPU they wait for each other,
-                // which in a closed loop is a want of CPU.
+                // More threads provide more descriptor tables. On one CPU they wait for each other, and a
+                // closed loop would count that as a lack of CPU time.
                 flags.remove("threads");
             }
             Drive::Rate(rps) => {
@@ -504,7 +506,7 @@ impl Bench<'_> {
         }
         let settle_s = self.settle_s(step);
         if settle_s > 0.0 {
-            // It is measured from the first request that the server sees.
+            // The warm-up is measured from the first request that the server receives.
             let way_s = self.experiment.clients.map_or(0.0, |clients| 2.0 * clients.delay_ms / 1e3);
             flags.insert("warmup".into(), seconds(settle_s + way_s));
         }
@@ -517,11 +519,11 @@ impl Bench<'_> {
     }
 }
 
-/// What `pollux load` wrote at its end, which is expected after `window_s` seconds of load: also where it was
-/// the bottleneck itself, or no request succeeded, for these are results like any other.
+/// Returns the result that `pollux load` writes at its end, expected after `window_s` seconds of load. A
+/// result in which the generator was the bottleneck or no request succeeded is also returned.
 ///
 /// # Errors
-/// When it fails otherwise, does not end in time, or writes no JSON document; on Ctrl-C.
+/// When the generator fails otherwise, does not end in time, or writes no JSON document; on Ctrl-C.
 pub fn result_of(
     generator: &mut Process,
     window_s: f64,
@@ -537,8 +539,10 @@ pub fn result_of(
         .with_context(|| generator.complaint("did not write a JSON document"))
 }
 
+/// Checks the mechanism or architecture that the server reports.
+///
 /// # Errors
-/// When another mechanism or architecture ran than the requested one.
+/// When it is not the requested one.
 fn same_server(variant: &Variant, server: &Server) -> anyhow::Result<()> {
     if let Some(wanted) = &variant.architecture {
         let ran = &server.listening["architecture"];
@@ -549,10 +553,12 @@ fn same_server(variant: &Variant, server: &Server) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Checks the mechanism that ran.
+///
 /// # Errors
-/// When another mechanism ran than the requested one.
+/// When it is not the requested one.
 fn same_mechanism(variant: &Variant, ran: &str) -> anyhow::Result<()> {
-    // In the order in which a spec prints its options.
+    // Formatting the parsed spec puts its options in the same order as in `ran`.
     let wanted = variant.mechanism.parse::<MechanismSpec>()?.to_string();
     anyhow::ensure!(ran == wanted, "requested mechanism {wanted}, but {ran} runs");
     Ok(())

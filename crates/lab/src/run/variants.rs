@@ -1,4 +1,4 @@
-//! What is compared, and what of it this kernel has.
+//! The variants of an experiment, and whether this kernel supports them.
 
 use crate::{
     doctor,
@@ -7,7 +7,8 @@ use crate::{
 };
 use pollux_event::{MechanismSpec, registry};
 
-/// The experiment's variants; every mechanism in the registry when it names none.
+/// Returns the experiment's variants, or one for every mechanism in the registry when the experiment names
+/// none.
 pub(crate) fn variants(experiment: &Experiment) -> Vec<Variant> {
     if !experiment.variant.is_empty() {
         return experiment.variant.clone();
@@ -15,7 +16,7 @@ pub(crate) fn variants(experiment: &Experiment) -> Vec<Variant> {
     registry::ALL.iter().map(|entry| Variant::of_mechanism(entry.name)).collect()
 }
 
-/// The mechanism of a variant, its architecture, or the version of another server.
+/// Describes a variant: its mechanism, its architecture, or the name and version of another server.
 pub(crate) fn what_it_is(variant: &Variant) -> String {
     match (&variant.architecture, variant.peer) {
         (Some(architecture), _) => format!("architecture {architecture}"),
@@ -35,10 +36,10 @@ pub(crate) fn what_it_is(variant: &Variant) -> String {
     }
 }
 
-/// The variants, each with the reason why it is not there, if it is not.
+/// Returns the variants, each with the reason why it is not available, if so.
 ///
 /// # Errors
-/// When none is there.
+/// When no variant is available.
 pub(super) fn tried(variants: &[Variant]) -> anyhow::Result<Vec<VariantOutcome>> {
     let outcome = |variant: &Variant| VariantOutcome {
         name: variant.name.clone(),
@@ -55,12 +56,12 @@ pub(super) fn tried(variants: &[Variant]) -> anyhow::Result<Vec<VariantOutcome>>
     Ok(tried)
 }
 
-/// Why this kernel cannot encrypt.
+/// Returns why this kernel does not support kernel TLS.
 fn kernel_tls_refused() -> Option<String> {
     doctor::kernel_tls_refused().map(|reason| format!("no kernel TLS: {reason}"))
 }
 
-/// Why this kernel does not have the variant's mechanism.
+/// Returns why a variant is not available: its mechanism, its program or kernel TLS is missing.
 fn unavailable(variant: &Variant) -> Option<String> {
     if let Some(peer) = variant.peer {
         let missing = peer.program().err().map(|error| error.to_string());

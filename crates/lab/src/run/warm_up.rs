@@ -1,13 +1,13 @@
-//! How long the servers of a run need until they are steady.
+//! Measures how long the servers of a run need until they are steady.
 //!
-//! A pilot finds it out, where there is time for one; else it is what the experiment says. Whether that was enough, the
-//! measured windows say themselves when claims are judged.
+//! If the experiment has a pilot, the pilot measures that time; otherwise the experiment states it. When
+//! claims are judged, the measured windows show whether the warm-up was long enough.
 
 use super::*;
 
 impl Session<'_> {
-    /// How long each load lasts before it is measured: until every variant is steady, as seen at the
-    /// last value of every axis and the highest rate.
+    /// Returns how long each load lasts before it is measured: until every variant is steady at the last
+    /// value of every axis and the highest rate.
     pub(super) fn warm_up(&mut self, courses: &[&[Cell]]) -> anyhow::Result<f64> {
         let experiment = self.settings.experiment;
         let most = experiment.budget.warmup_seconds;
@@ -21,7 +21,7 @@ impl Session<'_> {
         let names: Vec<String> = self.available().map(|variant| variant.name.clone()).collect();
         let mut longest: f64 = 0.0;
         for (done, name) in names.iter().enumerate() {
-            // The courses of a variant stand in the order of the axes: its last is the heaviest.
+            // The courses of a variant are in the order of the axes, so its last one is the most expensive.
             let runs = |course: &&&[Cell]| {
                 course[0].variant == *name && self.not_held(&course[0]).is_none()
             };
@@ -40,7 +40,7 @@ impl Session<'_> {
             if result.is_err() {
                 continue;
             }
-            // The time after the last request is no steady state.
+            // The time after the last request is not part of the steady state.
             replies.truncate((window_s / interval_s) as usize);
             match steady::settled_after(&replies) {
                 Some(after) => longest = longest.max(interval_s * after as f64),
@@ -57,7 +57,8 @@ impl Session<'_> {
     }
 }
 
-/// `steady_s`, but from [`LEAST_WARMUP_S`] to `most`. In hundredths: the generator's own flag is written in seconds.
+/// Limits `steady_s` to the range from [`LEAST_WARMUP_S`] to `most` and rounds it up to hundredths, because
+/// the generator's flag is a number of seconds.
 fn at_least(steady_s: f64, most: f64) -> f64 {
     (steady_s.max(LEAST_WARMUP_S).min(most) * 100.0).ceil() / 100.0
 }

@@ -1,26 +1,26 @@
 //! A file set like that of the static part of SPECweb99.
 //!
-//! Sizes, classes, their shares (35, 50, 14 and 1 %), 36 files to a directory and directories by
-//! Zipf with exponent 1: Ruan and Pai, "Understanding and Addressing Blocking-Induced Network Server
-//! Latency", USENIX 2006, section on the workload, after SPECweb96 and SPECweb99. The classes and
-//! their shares are also those of the "Workload for the SPECweb96 Benchmark" (spec.org). SPECweb99
-//! gives the nine files of a class different shares, with a mean size close to that of equal ones;
-//! here they are equal. Gammo et al. sized file set and cache so that all of it is cached; so is this
-//! one: eight directories, 40 MB, below the server's default.
+//! Sizes, classes, their shares (35, 50, 14 and 1 %), 36 files per directory and the choice of directories
+//! by Zipf with exponent 1 follow Ruan and Pai, "Understanding and Addressing Blocking-Induced Network
+//! Server Latency", USENIX 2006, section on the workload, which is based on SPECweb96 and SPECweb99. The
+//! classes and their shares are also those of the "Workload for the SPECweb96 Benchmark" (spec.org).
+//! SPECweb99 gives the nine files of a class different shares, with a mean size close to that of equal
+//! shares; here the shares are equal. Gammo et al. sized file set and cache so that the whole set is
+//! cached. The same is true here: eight directories, 40 MB, less than the server's default cache.
 
 use anyhow::Context as _;
 use std::{fmt::Write as _, fs, path::Path};
 
-/// How many directories there are.
+/// The number of directories.
 pub(super) const DIRECTORIES: usize = 8;
-/// How many files each class has in a directory.
+/// The number of files of each class in a directory.
 pub(super) const FILES: usize = 9;
-/// The smallest file of each class in bytes (the n-th has n times as many), and its share of the
-/// requests in per cent.
+/// The smallest file of each class in bytes (the n-th file has n times that size), and the class's share of
+/// the requests in per cent.
 pub(super) const CLASSES: [(usize, f64); 4] =
     [(100, 35.0), (1_000, 50.0), (10_000, 14.0), (100_000, 1.0)];
 
-/// Every file: its directory, class, number in the class from 1.
+/// Lists every file: its directory, its class, and its number in the class (from 1).
 fn files() -> impl Iterator<Item = (usize, usize, usize)> {
     (0..DIRECTORIES).flat_map(|directory| {
         (0..CLASSES.len())
@@ -28,7 +28,7 @@ fn files() -> impl Iterator<Item = (usize, usize, usize)> {
     })
 }
 
-/// SPECweb99's own names.
+/// Returns the file's name, as SPECweb99 names it.
 fn name(directory: usize, class: usize, number: usize) -> String {
     format!("dir{directory:05}/class{class}_{number}")
 }
@@ -36,7 +36,7 @@ fn name(directory: usize, class: usize, number: usize) -> String {
 /// Writes the files below `root`.
 ///
 /// # Errors
-/// When one cannot be written.
+/// When a file cannot be written.
 pub(super) fn write(root: &Path) -> anyhow::Result<()> {
     for (directory, class, number) in files() {
         let file = root.join(name(directory, class, number));
@@ -49,7 +49,7 @@ pub(super) fn write(root: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The URL file: each path with its weight.
+/// Returns the URL file: each path with its weight.
 pub(super) fn urls() -> String {
     files().fold(String::new(), |mut text, (directory, class, number)| {
         let share = CLASSES[class].1 / FILES as f64 / (directory + 1) as f64;
@@ -94,7 +94,7 @@ mod tests {
             let (path, _) = line.split_once(' ').unwrap();
             total += fs::metadata(root.path().join(&path[1..])).unwrap().len();
         }
-        // 45 times 111,100 bytes a directory.
+        // 45 times 111,100 bytes in each directory.
         assert_eq!(total, DIRECTORIES as u64 * 45 * 111_100);
         let length = |path: &str| fs::metadata(root.path().join(path)).unwrap().len();
         assert_eq!(length("dir00003/class2_7"), 70_000);

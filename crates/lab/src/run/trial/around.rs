@@ -1,4 +1,5 @@
-//! What a run has around its server: an origin, another load, another server in its place, Redis' benchmark.
+//! The processes beside the server of a run: an origin, another load, a peer or a floor in place of the
+//! server, Redis' benchmark.
 
 use super::*;
 use crate::{
@@ -9,14 +10,14 @@ use crate::{
 /// How many remarks a page shows by default (`pollux serve --guestbook-shown`).
 const DEFAULT_SHOWN: u32 = 100;
 
-/// The services behind the server, and the number of requests they received.
+/// The origin behind the server, and the kind of request of this run.
 pub(super) struct Around<'a> {
     pub(super) origin: Option<&'a Server>,
     pub(super) request: Option<&'a Request>,
 }
 
 impl Around<'_> {
-    /// How many requests have come to the origin.
+    /// Returns how many requests the origin has received.
     pub(super) fn origin_requests(&self, interrupt: &Interrupt) -> anyhow::Result<Option<u64>> {
         let Some(origin) = self.origin else { return Ok(None) };
         Ok(origin.statistics(interrupt)?["requests"].as_u64())
@@ -24,7 +25,7 @@ impl Around<'_> {
 }
 
 impl Bench<'_> {
-    /// Starts what is behind a front end.
+    /// Starts the origin behind a front end.
     pub(super) fn start_origin(
         &self,
         site: &Site,
@@ -40,7 +41,7 @@ impl Bench<'_> {
         Server::start(&program, self.interrupt).context("the origin").map(Some)
     }
 
-    /// Starts what is measured.
+    /// Starts the server, peer or floor that is measured.
     pub(super) fn start_server(
         &self,
         site: &Site,
@@ -69,14 +70,14 @@ impl Bench<'_> {
         let tls = files.as_ref().zip(variant.tls);
         let tls = tls.map(|(files, encryption)| PeerTls { files, encryption });
         let place = PeerSetup { documents: &site.root(), scratch, tls };
-        // Another document than the ones that are measured, to a cache.
+        // The query makes this another document for a cache than the documents that are measured.
         let path = format!("{}?is-there", site.path());
         let set_up = peer.set_up(role, place)?;
         Server::start_peer(peer.name(), &set_up, self.cpus.server, &path, self.interrupt)
     }
 
-    /// Starts a floor under the variant of this name: it answers with the bytes of a second answer of that one's,
-    /// which a front end has from its cache.
+    /// Starts a floor for the variant of this name. The floor sends a copy of that variant's response to a
+    /// second request, which a front end serves from its cache.
     fn start_floor(
         &self,
         site: &Site,
@@ -102,8 +103,8 @@ impl Bench<'_> {
         Server::start_floor(&program, self.cpus.server, self.interrupt)
     }
 
-    /// Starts the load beside the one that is measured, and waits until it has come through to the origin;
-    /// it ends with the value.
+    /// Starts a second load beside the measured one, and waits until its requests reach the origin. The
+    /// load ends when the returned value is dropped.
     pub(super) fn storm(
         &self,
         site: &Site,
@@ -132,8 +133,8 @@ impl Bench<'_> {
         Ok(Some(process))
     }
 
-    /// Lets Redis' own benchmark send the commands of a page, one kind after the other: together they
-    /// say how many pages Redis has in it.
+    /// Measures with Redis' own benchmark the commands of a page, one kind after the other. Their times
+    /// together give the number of pages per second that Redis can serve.
     pub(super) fn benchmark_redis(
         &self,
         benchmark: &RedisBenchmark,
@@ -162,14 +163,14 @@ impl Bench<'_> {
         Ok(())
     }
 
-    /// The number of connections by which the server's memory is divided, if the experiment uses it and
-    /// they are many.
+    /// Returns the number of connections by which the server's memory is divided, if the experiment uses it
+    /// and the number is at least [`LEAST_CONNECTIONS`].
     pub(super) fn memory_per(&self, cell: &Cell) -> Option<u64> {
         let number = cell.point.get(self.experiment.memory_per.as_ref()?)?.number()?;
         Some(number as u64).filter(|&connections| connections >= LEAST_CONNECTIONS)
     }
 
-    /// The kernel's memory before the server starts, if the experiment uses it.
+    /// Reads the kernel's memory before the server starts, if the experiment uses it.
     pub(super) fn before_load(&self, step: &LoadPhase<'_>) -> anyhow::Result<Option<Before>> {
         if self.memory_per(step.cell).is_none() {
             return Ok(None);
@@ -178,8 +179,9 @@ impl Bench<'_> {
         Ok(Some(Before { memory: memory::now(&[])?, kernel_moved_bytes }))
     }
 
-    /// What the server takes in the middle of a window that began at `start`, above what the kernel had
-    /// in use before there was a server: all of it, and so the pool of one that has a pool.
+    /// Measures the memory of the server in the middle of a window that began at `start`, less the memory
+    /// that the kernel used before the server started. It includes the thread or process pool of a server
+    /// that has one.
     pub(super) fn loaded(
         &self,
         server: &Server,
@@ -197,10 +199,10 @@ impl Bench<'_> {
     }
 }
 
-/// The kernel's memory before there is a server.
+/// The kernel's memory before the server starts.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Before {
     memory: Memory,
-    /// As `Held::kernel_moved_bytes`.
+    /// As [`HoldCost::kernel_moved_bytes`].
     kernel_moved_bytes: Option<u64>,
 }

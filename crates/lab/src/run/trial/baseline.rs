@@ -1,9 +1,9 @@
-//! The kernel's memory before a run: it must stand still, for a run counts what is in use more than
-//! then.
+//! The kernel's memory before a run. It must be constant then, because a run measures the memory in use
+//! above this baseline.
 //!
-//! The processes of the run before are gone and waited for when a run begins, but the kernel gives their
-//! sockets back later, when no CPU looks at them any more: after a million connections for seconds. A run
-//! of a thousand that took its baseline meanwhile was seen to take less than nothing.
+//! The processes of the previous run have been reaped when a run begins, but the kernel frees their sockets
+//! later, when no CPU can still read them: after a million connections this takes seconds. A run with a
+//! thousand connections that read its baseline during that time measured a negative amount of memory.
 
 use super::*;
 use crate::{
@@ -11,20 +11,21 @@ use crate::{
     result::{Outcome, Run},
 };
 
-/// The time between two looks.
+/// The time between two readings.
 const APART: Duration = Duration::from_millis(100);
 /// A change between two readings that the machine causes by itself: on a machine with a load of three, half
 /// of the changes were below 84 KiB, and all eighty at most 500. That is a twentieth of the memory of the
 /// smallest number of connections whose memory is reported.
 const AT_REST_BYTES: u64 = 512 << 10;
-/// So many changes in a row must be small: the kernel gives back in batches, with pauses between.
+/// The number of consecutive small changes that is required: the kernel frees memory in batches, with
+/// pauses between them.
 const IN_A_ROW: usize = 2;
-/// No run waits longer.
+/// The longest wait of a run.
 const LONGEST: Duration = Duration::from_secs(30);
-/// Nor longer than so many of its windows, so that a quick form stays quick.
+/// The longest wait in windows of the run, so that a quick form stays quick.
 const LONGEST_WINDOWS: f64 = 10.0;
 
-/// What the looks so far come to.
+/// The state of a sequence of readings.
 #[derive(Clone, Copy, Debug, Default)]
 struct Looks {
     last: Option<i64>,
@@ -33,7 +34,7 @@ struct Looks {
 }
 
 impl Looks {
-    /// Takes in a look; whether the memory stands still now.
+    /// Adds a reading. Returns whether the memory is constant now.
     fn add(&mut self, bytes: i64) -> bool {
         if let Some(last) = self.last.replace(bytes) {
             self.last_change = bytes.abs_diff(last);
@@ -45,8 +46,9 @@ impl Looks {
 }
 
 impl Bench<'_> {
-    /// Waits until the kernel's memory stands still, before a run with windows of `window_s` seconds. When it
-    /// does not in time: by how many bytes it still changed from one look to the next.
+    /// Waits until the kernel's memory is constant, before a run with windows of `window_s` seconds. If it
+    /// still changes at the end of the longest wait, returns the number of bytes of the last change between
+    /// two readings.
     ///
     /// # Errors
     /// When /proc cannot be read; on Ctrl-C.
@@ -65,15 +67,15 @@ impl Bench<'_> {
         Ok(Some(looks.last_change))
     }
 
-    /// Whether the kernel's memory of `connections` idle ones is measured and shown.
+    /// Whether the kernel's memory of `connections` idle connections is measured and shown.
     pub(super) fn shows_kernel_memory(&self, connections: u64) -> bool {
         let metric = Metric::KernelBytes.name();
         connections >= LEAST_CONNECTIONS && self.experiment.looks_at(metric)
     }
 }
 
-/// A note when the kernel's memory did not stand still before some runs: their memory figures include the
-/// memory that other processes took or freed.
+/// A note when the kernel's memory still changed before some runs: their memory figures include the memory
+/// that other processes took or freed.
 pub(in crate::run) fn note(outcome: &Outcome) -> Option<String> {
     let with_memory = |run: &Run| [run.raw.held, run.raw.loaded].into_iter().flatten().next();
     let moved = |run: &Run| with_memory(run)?.kernel_moved_bytes;
@@ -95,7 +97,8 @@ pub(in crate::run) fn note(outcome: &Outcome) -> Option<String> {
 mod tests {
     use super::*;
 
-    /// After how many looks the memory stands still, if it does within those of the `series`, in KiB.
+    /// The number of readings after which the memory counts as constant; `None` if it never does. The
+    /// `series` is in KiB.
     fn looks_until_rest(series: &[i64]) -> Option<usize> {
         let mut looks = Looks::default();
         series.iter().position(|kibibytes| looks.add(kibibytes << 10)).map(|index| index + 1)
@@ -104,18 +107,19 @@ mod tests {
     #[test]
     fn what_stands_still_costs_three_looks() {
         assert_eq!(looks_until_rest(&[900_000; 10]), Some(3));
-        // The noise of a machine at work.
+        // The usual changes on a machine under load.
         assert_eq!(looks_until_rest(&[900_000, 900_276, 900_124, 900_000]), Some(3));
     }
 
     #[test]
     fn what_is_given_back_is_waited_for() {
-        // As after a million connections: much, then less and less.
+        // As after a million connections: many bytes are freed at first, then fewer and fewer.
         let given_back: Vec<i64> =
             (0..40).map(|i| 900_000 + (7_000_000.0 * 0.5_f64.powi(i)) as i64).collect();
         let looks = looks_until_rest(&given_back).unwrap();
         assert!(given_back[looks - 1] - 900_000 < 512, "{looks}");
-        // In batches, with a pause of one look between: that is no rest.
+        // Memory is freed in batches with a pause of one reading between them, which does not count as
+        // constant.
         let batches: Vec<i64> = (0..40).map(|i| 900_000 + 50_000 * (10 - i / 2).max(0)).collect();
         assert_eq!(looks_until_rest(&batches), Some(23));
     }

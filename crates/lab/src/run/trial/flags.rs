@@ -7,24 +7,25 @@ use crate::{
 };
 use std::{collections::BTreeMap, ffi::OsString};
 
-/// The addresses from which the generator and the idle holder connect, where an experiment names no others: each
-/// connection needs a port, also while an earlier one is in TIME_WAIT, and an address has fewer than 65,536.
+/// The addresses from which the generator and the idle holder connect if the experiment names no others:
+/// each connection needs a port, even while an earlier connection is in TIME_WAIT, and an address has fewer
+/// than 65,536 ports.
 const LOAD_SOURCE: &str = "127.0.1.0/24";
 const IDLE_SOURCE: &str = "127.0.2.0/24";
 
 impl Bench<'_> {
-    /// The flags by which axes tell one program their values at `cell`.
+    /// Returns the flags that pass the values of the axes at `cell` to one program.
     pub(super) fn flags_of_axes(&self, cell: &Cell, flag: fn(&Axis) -> &Option<String>) -> Flags {
         let value = |axis: &Axis| Some((flag(axis).clone()?, cell.point[&axis.name].clone()));
         self.experiment.axis.iter().filter_map(value).collect()
     }
 
-    /// Flags of `pollux load` that all loads of a run have.
+    /// Returns the flags of `pollux load` that all loads of a run have.
     pub(super) fn load_flags(&self) -> Flags {
         self.client_flags(&self.experiment.load, LOAD_SOURCE)
     }
 
-    /// Flags of `pollux idle` that all holders of a run have.
+    /// Returns the flags of `pollux idle` that all holders of a run have.
     pub(super) fn idle_flags(&self) -> Flags {
         self.client_flags(&self.experiment.idle, IDLE_SOURCE)
     }
@@ -36,7 +37,7 @@ impl Bench<'_> {
         flags
     }
 
-    /// The flags with what a run knows in place of the names in braces.
+    /// Returns the flags with the names in braces replaced by their values in this run.
     pub(super) fn filled_in(
         &self,
         flags: &Flags,
@@ -51,23 +52,23 @@ impl Bench<'_> {
     }
 }
 
-/// A duration as the programs read it.
+/// Formats a duration as the programs parse it.
 pub(super) fn seconds(seconds: f64) -> Value {
     Value::Word(format!("{seconds}s"))
 }
 
-/// The flags that bind a program to a CPU and let it report in JSON.
+/// The flags that pin a program to a CPU and make it report in JSON.
 pub(super) fn on_cpu(cpu: u32) -> [(String, Value); 2] {
     [("pin".into(), Value::Number(f64::from(cpu))), ("json".into(), Value::Flag(true))]
 }
 
-/// Takes away what a closed loop has not: `pollux load` refuses what would do nothing.
+/// Removes the flags that have no effect in a closed loop: `pollux load` rejects them.
 pub(super) fn without_schedule(flags: &mut Flags) {
     flags.remove("burst");
     flags.remove("arrivals");
 }
 
-/// A program with these flags behind its first arguments.
+/// Appends these flags to the first arguments of a program.
 pub(super) fn with_flags(program: &[OsString], flags: &Flags) -> Vec<OsString> {
     program.iter().cloned().chain(arguments(flags).into_iter().map(OsString::from)).collect()
 }

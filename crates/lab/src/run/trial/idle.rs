@@ -1,4 +1,4 @@
-//! Idle connections beside a load: held from before it until after it.
+//! Idle connections beside a load: they are opened before it and held until after it.
 
 use super::*;
 use crate::{
@@ -18,7 +18,7 @@ pub(super) struct Holder {
 }
 
 impl Holder {
-    /// Why it holds nothing any more, if it has ended.
+    /// Returns why the holder has ended, if it has.
     pub(super) fn ended(&mut self) -> Option<String> {
         let status = self.process.ended()?;
         self.process.drain_stderr();
@@ -51,8 +51,8 @@ impl Bench<'_> {
         tls::trust(&mut flags, server);
         let mut program = with_flags(&self.programs.idle, &flags);
         program.push(if server.is_tls { server.url("/") } else { server.address.clone() }.into());
-        // What the first request of its kind costs once, such as a document that a front end has to fetch,
-        // is no connection's.
+        // The one-time cost of the first request of its kind, such as a document that a front end has to
+        // fetch, does not belong to any connection.
         if let Some(Value::Word(path)) = self.experiment.idle.get("path") {
             server.request(path)?;
         }
@@ -73,10 +73,11 @@ impl Bench<'_> {
         Ok(Some(Holder { process, wanted }))
     }
 
-    /// Why not all of the idle connections were there to the end of the `trials`, if so. Fewer of them are
-    /// another measurement: a scan of a hundred costs as little with `poll` as with `epoll`.
+    /// Returns why some idle connections were lost before the end of the `trials`, if so. A run with fewer
+    /// idle connections is another measurement: a scan of a hundred connections costs as little with `poll`
+    /// as with `epoll`.
     ///
-    /// For use after the loads, whose connections the server counts among its open ones.
+    /// Call it after the loads, because the server counts their connections among its open ones.
     ///
     /// # Errors
     /// When the server has ended; on Ctrl-C.
@@ -103,7 +104,8 @@ impl Bench<'_> {
     }
 }
 
-/// How many connections the holder has at the end, from its report after SIGTERM: zero without a report.
+/// Returns the number of connections that the holder reports at the end, after SIGTERM; zero without a
+/// report.
 pub(super) fn last_word(holder: &Process, interrupt: &Interrupt) -> anyhow::Result<u64> {
     holder.signal(Signal::TERM)?;
     while let Some(line) = holder.line(LAST_WORD, interrupt)? {
@@ -115,7 +117,7 @@ pub(super) fn last_word(holder: &Process, interrupt: &Interrupt) -> anyhow::Resu
     Ok(0)
 }
 
-/// What is looked at before and after the idle connections come.
+/// The readings before and after the idle connections are opened.
 pub(super) struct FillMeter {
     at: Instant,
     cpu: measure::CpuTime,

@@ -1,9 +1,9 @@
 //! A push server: subscribers, and updates that a generator publishes while it checks every delivery.
 //!
-//! Subscribers that no update reaches are held by `pollux idle --subscribe`, and have a topic of their own. The others
-//! belong to the generator, which checks each delivery. It leaves a quiet time before the first update and after the
-//! last delivery, in which the server's figures are read: what lies between the readings are the updates alone, and
-//! neither the opening nor the closing of streams.
+//! `pollux idle --subscribe` holds the subscribers that no update reaches; they have their own topic. The
+//! other subscribers belong to the generator, which checks each delivery. The generator leaves a quiet time
+//! before the first update and after the last delivery. The server's figures are read in these times, so
+//! that they cover only the updates, and neither the opening nor the closing of streams.
 
 use super::{
     idle::{FillMeter, Holder, last_word},
@@ -17,15 +17,15 @@ use crate::{
 };
 use serde_json::Value as Json;
 
-/// So many subscribers are held before the memory is looked at for the first time: what a server takes once belongs
-/// to none of the others.
+/// The number of subscribers that are held before the memory is first read: memory that the server
+/// allocates only once does not belong to the other subscribers.
 const FIRST: u64 = 64;
 /// The path of the hub, with the topic of subscribers that no update reaches.
 const QUIET: &str = "/.well-known/mercure?match=quiet";
-/// How much longer than `LOAD_GRACE` it may take until the generator has its subscribers, for each.
+/// How much longer than `LOAD_GRACE` the generator may take to open its subscribers, for each subscriber.
 const OPEN_EACH: Duration = Duration::from_millis(1);
 
-/// What the generator announces, or its result, if it is over before.
+/// An event that the generator announces, or its result, if it ended before the event.
 enum Announcement {
     At(Instant),
     Ended(Json),
@@ -81,7 +81,7 @@ impl Bench<'_> {
             }
         }
         trial.raw.push = Some(PushRaw { subscribers, recipients, held, misread });
-        // What is wrong with the deliveries says more than that they are incomplete.
+        // An error in the deliveries explains more than the fact that they are incomplete.
         if let Some(push) = &mut trial.raw.push
             && trial.raw.load["deliveries"]["lost"].as_u64().is_some_and(|lost| lost > 0)
         {
@@ -105,7 +105,8 @@ impl Bench<'_> {
         Server::start(&self.serve(site, variant, cell, &around)?, self.interrupt)
     }
 
-    /// Holds `count` subscribers that no update reaches, and measures what most of them take, where they are many.
+    /// Holds `count` subscribers that no update reaches. If there are many, measures the resources that all
+    /// but the first [`FIRST`] take.
     fn hold_quiet(
         &self,
         server: &Server,
@@ -123,7 +124,7 @@ impl Bench<'_> {
         Ok((vec![first, rest], Some(before.until(&after, count - FIRST))))
     }
 
-    /// Opens `count` streams and waits until all are there, and the server has `open` connections.
+    /// Opens `count` streams and waits until all are subscribed and the server has `open` connections.
     fn hold_subscribers(
         &self,
         server: &Server,
@@ -139,7 +140,7 @@ impl Bench<'_> {
         let mut process = Process::spawn_with("the holder", &program, self.generator_turn)?;
         trial.commands.push(process.command().to_owned());
         server.await_open(open, &mut process, self.interrupt)?;
-        // A connection that is open may not be a subscriber yet.
+        // An open connection may not be a subscriber yet.
         if server.has_statistics() && process.line(LOAD_GRACE, self.interrupt)?.is_none() {
             process.drain_stderr();
             anyhow::bail!("{}", process.complaint("ended before it held all subscribers"));
@@ -147,7 +148,7 @@ impl Bench<'_> {
         Ok(Holder { process, wanted: count })
     }
 
-    /// Why not all of the holder's subscribers were there to the end, if so.
+    /// Returns why some of the holder's subscribers were lost before the end, if so.
     fn quiet_lost(&self, holder: &mut Holder) -> anyhow::Result<Option<String>> {
         if let Some(lost) = holder.ended() {
             return Ok(Some(lost));
@@ -175,7 +176,7 @@ impl Bench<'_> {
         flags.insert("quiet-time".into(), seconds(push.quiet_seconds));
         flags.insert("seed".into(), Value::Word(seed.to_string()));
         let mut program = with_flags(&self.programs.load, &flags);
-        // Without a path it is a hub's, and the topic the generator's own.
+        // Without a path the URL is that of a hub, and the generator chooses its own topic.
         program.push(server.url("/").into());
         program
     }
@@ -205,7 +206,7 @@ impl Bench<'_> {
     }
 }
 
-/// Notes when a reading was not over within the quiet time that began at `since`.
+/// Records an error if a reading ended after the quiet time that began at `since`.
 fn check_read(since: Instant, quiet: Duration, misread: &mut Option<String>) {
     let took = since.elapsed();
     if took >= quiet && misread.is_none() {
@@ -216,8 +217,8 @@ fn check_read(since: Instant, quiet: Duration, misread: &mut Option<String>) {
     }
 }
 
-/// The error of a generator that did not get its subscribers: with the number that the server holds, where it says
-/// that.
+/// Returns the error of a generator that could not open all its subscribers, with the number of connections
+/// that the server reports, if it reports one.
 fn shortfall(
     error: anyhow::Error,
     server: &Server,

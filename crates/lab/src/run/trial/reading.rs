@@ -1,4 +1,4 @@
-//! What is read before and after a load.
+//! The figures that are read before and after a load.
 
 use crate::measure::{CpuTime, Raw};
 use std::{collections::BTreeMap, time::Instant};
@@ -16,7 +16,7 @@ pub(super) struct Reading {
 }
 
 impl Reading {
-    /// What happened from here until `later`.
+    /// Stores the differences between this reading and `later` in `raw`.
     pub(super) fn until(&self, later: &Self, raw: &mut Raw) {
         raw.wall_ns = (later.at - self.at).as_nanos() as u64;
         raw.cpu = later.cpu - self.cpu;

@@ -4,17 +4,17 @@ use super::*;
 use crate::memory::StoreCost;
 use std::fs;
 
-/// So many documents are stored before the memory is read for the first time: what the server makes once, or
-/// for each connection to it and to the origin, is none of a document's.
+/// The number of documents that are stored before the memory is first read: memory that the server
+/// allocates once, or for each connection to it and to the origin, does not belong to a document.
 const FIRST: u32 = 4_000;
-/// How long a document may take at most.
+/// The longest time for each document, on average.
 const EACH: Duration = Duration::from_millis(1);
 
 impl Bench<'_> {
-    /// Has the server store each document of a request that wants them stored.
+    /// Makes the server store each document of the current request, if that request is to be stored.
     ///
     /// # Errors
-    /// When the server fails, or has not stored all of them at the end.
+    /// When the server fails, or has not stored all documents at the end.
     pub(super) fn store(
         &self,
         site: &Site,
@@ -62,7 +62,7 @@ impl Bench<'_> {
         flags.insert("url-file".into(), Value::Word(list.display().to_string()));
         flags.insert("in-turn".into(), Value::Flag(true));
         flags.insert("requests".into(), Value::Number(f64::from(number)));
-        // It is no measurement: a wait for its CPU does not matter.
+        // This load is not a measurement, so it does not matter if it waits for a CPU.
         flags.insert("max-starved".into(), Value::Word("100%".into()));
         let mut program = with_flags(&self.programs.load, &flags);
         program.push(format!("http://{}{}", server.address, site.path()).into());

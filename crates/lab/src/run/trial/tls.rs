@@ -1,12 +1,12 @@
-//! Servers that speak https, and clients that trust them.
+//! Servers that use HTTPS, and clients that trust them.
 
 use super::{Flags, Server, Value};
 use crate::peer::TlsFiles;
 use std::ffi::OsString;
 
-/// Lets `pollux serve` use the certificate that its peers use.
+/// Makes `pollux serve` use the certificate that its peers use.
 pub(super) fn serve_with(program: &mut Vec<OsString>, files: &TlsFiles) {
-    // The directory that is served comes last.
+    // The served directory is the last argument.
     let at = program.len() - 1;
     let flags: [OsString; 4] = [
         "--tls-cert".into(),
@@ -17,7 +17,7 @@ pub(super) fn serve_with(program: &mut Vec<OsString>, files: &TlsFiles) {
     program.splice(at..at, flags);
 }
 
-/// Lets a client accept the certificate, which signs itself.
+/// Makes a client accept the self-signed certificate.
 pub(super) fn trust(flags: &mut Flags, server: &Server) {
     if server.is_tls {
         flags.insert("insecure".into(), Value::Flag(true));
