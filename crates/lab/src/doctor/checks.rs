@@ -1,16 +1,16 @@
-//! What each limit and sysctl means for connections.
+//! The effect of each limit and sysctl on the number of connections.
 
 use super::{Check, Facts};
 use crate::format;
 
-/// Connections that people commonly want to hold; below it there is advice.
+/// A number of connections that many users want to hold; below it there is advice.
 const MANY: u64 = 10_000;
-/// Kernel memory of one loopback pair: two of TCP (2,368 B) and of sock_inode (832 B), their
-/// buffers aside. Measured on Linux 6.18.
+/// The kernel memory of one loopback connection, with two TCP sockets (2,368 B each) and two sock_inode
+/// objects (832 B each), but without their buffers. Measured on Linux 6.18.
 const PAIR_BYTES: u64 = 7_600;
-/// How long a closed connection keeps its port (TCP_TIMEWAIT_LEN of the kernel).
+/// How long a closed connection occupies its port, in seconds (TCP_TIMEWAIT_LEN of the kernel).
 const TIME_WAIT_S: u64 = 60;
-/// Descriptors of a server that are not connections: listener, epoll, log, standard streams …
+/// The descriptors of a server that are not connections: listener, epoll, log, standard streams …
 const OWN_DESCRIPTORS: u64 = 32;
 
 fn count(value: u64) -> String {
@@ -21,7 +21,7 @@ fn limit(value: Option<u64>) -> String {
     value.map_or_else(|| "unlimited".into(), count)
 }
 
-/// The limits of this process (getrlimit(2)).
+/// Checks the limits of this process (getrlimit(2)).
 pub(super) fn limits(facts: &Facts) -> Vec<Check> {
     let mut checks = Vec::new();
     let mut put = |name: &str, key: &str, judge: &dyn Fn(Option<u64>, Option<u64>) -> CheckText| {
@@ -91,7 +91,7 @@ pub(super) fn limits(facts: &Facts) -> Vec<Check> {
 
 type CheckText = (String, Option<String>);
 
-/// The sysctls that matter.
+/// Checks the sysctls that affect connections.
 pub(super) fn sysctls(facts: &Facts) -> Vec<Check> {
     facts
         .sysctls

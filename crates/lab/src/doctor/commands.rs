@@ -1,4 +1,4 @@
-//! Which of README's commands will work here, and what to do about those that will not.
+//! Which of README's commands work here, and how to fix those that do not.
 
 use super::{
     Facts,
@@ -6,11 +6,11 @@ use super::{
 };
 use serde::{Deserialize, Serialize};
 
-/// The idle connections of `make demo`, and of README's example of `pollux load`.
+/// The idle connections of `make demo` and of README's example of `pollux load`.
 const IDLE: u64 = 8_000;
-/// Descriptors of a program that holds so many, beside those of its own.
+/// The descriptors of a program that holds these connections, with its own descriptors.
 const NEEDED: u64 = IDLE + 200;
-/// Memory that the guest takes, with some for the emulator.
+/// The memory of the guest, with an allowance for the emulator.
 const GUEST_BYTES: u64 = 1 << 30;
 
 /// A command of README on this machine.
@@ -20,19 +20,19 @@ pub struct CommandFact {
     pub command: String,
     /// Whether it will work.
     pub works: bool,
-    /// What stands in its way, or makes its result worth less.
+    /// The reasons why it fails, or why its result is less useful.
     #[serde(rename = "troubles")]
     pub obstacles: Vec<Obstacle>,
 }
 
-/// One thing to know before the command is run.
+/// A problem to know before running the command.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Obstacle {
-    /// What it is.
+    /// The problem.
     pub what: String,
-    /// What to do; absent where the command does it itself.
+    /// The remedy; absent if the command does it itself.
     pub remedy: Option<String>,
-    /// Whether the command fails for it.
+    /// Whether the command fails because of it.
     pub is_fatal: bool,
 }
 
@@ -44,7 +44,7 @@ fn weaker(what: impl Into<String>, remedy: impl Into<String>) -> Obstacle {
     Obstacle { is_fatal: false, ..fatal(what, remedy) }
 }
 
-/// All of them, in README's order.
+/// Returns all commands, in README's order.
 pub(super) fn commands(facts: &Facts) -> Vec<CommandFact> {
     let around = &facts.surroundings;
     let build = [packages(around, &[&BUILD]), rust(around)];
@@ -70,7 +70,7 @@ pub(super) fn commands(facts: &Facts) -> Vec<CommandFact> {
         .collect()
 }
 
-/// Packages whose programs are not there.
+/// Returns the packages whose programs are missing.
 fn missing(around: &Surroundings, needed: &[&[(&str, &str)]]) -> Vec<String> {
     let mut packages: Vec<String> = needed
         .iter()
@@ -87,7 +87,8 @@ fn not_installed(packages: &[String]) -> Obstacle {
     fatal(format!("not installed: {list}"), format!("sudo apt-get install {list}"))
 }
 
-/// What a target of the Makefile needs: as root it installs that itself.
+/// Returns an obstacle if a target of the Makefile lacks packages. Run as root, the target installs them
+/// itself.
 fn packages(around: &Surroundings, needed: &[&[(&str, &str)]]) -> Option<Obstacle> {
     let packages = missing(around, needed);
     if packages.is_empty() {
@@ -100,13 +101,13 @@ fn packages(around: &Surroundings, needed: &[&[(&str, &str)]]) -> Option<Obstacl
     }
 }
 
-/// What a program of ours needs: it installs nothing.
+/// Returns an obstacle if one of our programs lacks packages. The program installs nothing.
 fn installed(around: &Surroundings, needed: &[(&str, &str)]) -> Option<Obstacle> {
     let packages = missing(around, &[needed]);
     (!packages.is_empty()).then(|| not_installed(&packages))
 }
 
-/// Numbers compared one by one, as far as both go.
+/// Whether version `found` is older than `wanted`, compared number by number.
 fn is_older(found: &str, wanted: &str) -> bool {
     let numbers = |text: &str| -> Vec<u64> {
         text.split(['.', '-', '+']).map_while(|part| part.parse().ok()).collect()

@@ -1,20 +1,20 @@
-//! What `pollux serve --sandbox` finds in this kernel.
+//! The kernel features that `pollux serve --sandbox` can use here.
 
 use super::{Check, Facts};
 
-/// What the kernel offers to a server that confines itself.
+/// The kernel features with which a server can confine itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct SandboxFact {
     /// The ABI of Landlock.
     pub landlock_abi: Option<u32>,
-    /// Why there is none.
+    /// Why Landlock is missing.
     pub landlock_refused: Option<String>,
-    /// The actions of seccomp filters; empty without them.
+    /// The actions of seccomp filters; empty if the kernel has no seccomp filters.
     pub seccomp_actions: String,
 }
 
 impl SandboxFact {
-    /// Asks this kernel.
+    /// Queries this kernel.
     pub fn look() -> Self {
         let abi = pollux_sys::landlock_abi();
         let path = "/proc/sys/kernel/seccomp/actions_avail";
@@ -26,7 +26,7 @@ impl SandboxFact {
     }
 }
 
-/// The parts of the sandbox.
+/// Checks the parts of the sandbox.
 pub(super) fn checks(facts: &Facts) -> Vec<Check> {
     let fact = &facts.sandbox;
     let landlock = match (fact.landlock_abi, &fact.landlock_refused) {

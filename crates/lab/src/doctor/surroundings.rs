@@ -1,4 +1,4 @@
-//! What the commands of README need around them, as it was found on the machine.
+//! The environment of README's commands, as it was found on the machine.
 
 use crate::{kernel_calls::KernelCalls, network};
 use pollux_sys::find_program;
@@ -11,9 +11,9 @@ use std::{
     thread,
 };
 
-/// Programs that some command needs, and Debian's package of each. `scripts/setup` installs them.
+/// The programs that some command needs, with the Debian package of each. `scripts/setup` installs them.
 pub(super) const BUILD: [(&str, &str); 2] = [("cc", "gcc"), ("make", "make")];
-/// What the guest needs: the emulator, and what builds its module and its init.
+/// The programs that the guest needs: the emulator, and the tools that build its module and its init.
 pub(super) const GUEST: [(&str, &str); 5] = [
     ("qemu-system-x86_64", "qemu-system-x86"),
     ("gcc", "gcc"),
@@ -21,39 +21,40 @@ pub(super) const GUEST: [(&str, &str); 5] = [
     ("depmod", "kmod"),
     ("xz", "xz-utils"),
 ];
-/// What `make bench` compares with.
+/// The programs with which `make bench` compares.
 pub(super) const PEERS: [(&str, &str); 4] =
     [("nginx", "nginx-light"), ("h2o", "h2o"), ("lighttpd", "lighttpd"), ("wrk", "wrk")];
-/// Where the first example of README listens.
+/// The port of README's first example.
 pub(super) const PORT: u16 = 8080;
 
-/// What was found.
+/// The environment of README's commands.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Surroundings {
-    /// Of the programs that are needed, those that are there.
+    /// The needed programs that are installed.
     pub programs: BTreeSet<String>,
-    /// `cargo --version`, the number alone.
+    /// The version number in `cargo --version`.
     pub cargo: Option<String>,
-    /// Whether packages can be installed: there is apt, and this is root.
+    /// Whether packages can be installed: apt exists and the user is root.
     pub can_install: bool,
-    /// The machine's processors that this process may use.
+    /// The number of the machine's processors that this process may use.
     pub cpus: usize,
-    /// Why port 8080 of the loopback cannot be listened on.
+    /// Why this process cannot listen on port 8080 of the loopback address.
     pub port_refused: Option<String>,
-    /// Why no network namespace can be made.
+    /// Why no network namespace can be created.
     pub network_refused: Option<String>,
-    /// Why calls of the kernel's functions cannot be counted (kprobes of perf_event_open(2)).
+    /// Why calls of kernel functions cannot be counted (kprobes of perf_event_open(2)).
     pub counting_refused: Option<String>,
     /// The machine's architecture.
     pub architecture: String,
 }
 
 impl Surroundings {
-    /// Looks. Nothing is left behind: the port is closed, the namespace ends with its thread.
+    /// Examines this machine. It leaves no traces: the port is closed, and the namespace ends with its
+    /// thread.
     pub fn look() -> Self {
         let programs = BUILD.iter().chain(&GUEST).chain(&PEERS).map(|(program, _)| *program);
         let port = TcpListener::bind((Ipv4Addr::LOCALHOST, PORT)).map(drop);
-        // Namespaces are a thread's own; this one's must stay as they are.
+        // A network namespace belongs to a thread; this thread must stay in its own.
         let network = thread::spawn(network::own).join().unwrap_or_else(|_| Ok(()));
         Self {
             programs: programs

@@ -1,4 +1,4 @@
-//! What the doctor says about fixed facts.
+//! The report of the doctor for fixed facts.
 
 use super::{Facts, MechanismFact, Report, SandboxFact, Style, Surroundings, TlsFact};
 
@@ -72,7 +72,7 @@ fn facts() -> Facts {
     }
 }
 
-/// A machine on which everything that README shows works.
+/// A machine on which all of README's commands work.
 fn good() -> Facts {
     let mut facts = facts();
     facts.limits.insert("nofile".into(), (Some(1_024), Some(20_000)));
@@ -111,7 +111,7 @@ fn each_obstacle_stops_only_the_commands_that_it_affects() {
     assert!(stopped(&|_| ()).is_empty());
     assert!(Report::of(&good()).commands.iter().all(|command| command.obstacles.is_empty()));
     assert_eq!(stopped(&|f| f.surroundings.port_refused = Some("no".into())), ["pollux se"]);
-    // Root installs what a target of the Makefile needs; `pollux vm` installs nothing.
+    // For root, a target of the Makefile installs missing packages; `pollux vm` installs nothing.
     let no_qemu = |f: &mut Facts| {
         f.surroundings.programs.remove("qemu-system-x86_64");
     };

@@ -1,19 +1,19 @@
-//! The report for people.
+//! The report as text for a terminal.
 
 use super::{Check, Report, tls};
 use crate::format;
 use std::fmt::Write as _;
 
-/// How the text is set.
+/// The layout of the text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Style {
-    /// Colours, for a terminal.
+    /// Whether the text has colours, for a terminal.
     pub colour: bool,
-    /// Columns of the terminal.
+    /// The columns of the terminal.
     pub width: usize,
 }
 
-/// The narrowest text that is still set in lines; a narrower terminal wraps.
+/// The narrowest text that is still wrapped into lines; a narrower terminal wraps it itself.
 const MIN_WIDTH: usize = 50;
 
 impl Style {
@@ -23,7 +23,7 @@ impl Style {
 }
 
 impl Report {
-    /// The report as text.
+    /// Formats the report as text.
     pub fn text(&self, style: Style) -> String {
         let mut text = String::new();
         let _ = writeln!(text, "{}\n", self.kernel);
@@ -76,7 +76,7 @@ impl Report {
     }
 }
 
-/// Writes what something is, and behind an arrow what to do about it.
+/// Writes a fact and, after an arrow, the advice about it.
 fn with_advice(text: &mut String, style: Style, what: &str, advice: Option<&str>) {
     put(text, style, "      ", 6, what);
     if let Some(advice) = advice {
@@ -85,7 +85,7 @@ fn with_advice(text: &mut String, style: Style, what: &str, advice: Option<&str>
     }
 }
 
-/// Writes `head` and then `body`, wrapped at words, its later lines indented by `indent`.
+/// Writes `head` and then `body`, wrapped at words. The later lines are indented by `indent`.
 fn put(text: &mut String, style: Style, head: &str, indent: usize, body: &str) {
     let width = style.width.max(MIN_WIDTH);
     text.push_str(&format::wrap(body, width, head, &" ".repeat(indent)));

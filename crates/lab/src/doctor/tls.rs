@@ -1,4 +1,4 @@
-//! What TLS has to work with: the library, this kernel and this CPU.
+//! The resources for TLS: the library, this kernel and this CPU.
 
 use super::Check;
 use pollux_sys as sys;
@@ -10,29 +10,29 @@ use std::{
     os::fd::AsFd as _,
 };
 
-/// What TLS has to work with.
+/// The resources for TLS.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TlsFact {
     /// The library that performs handshakes.
     pub library: String,
-    /// Where its cryptography comes from.
+    /// The source of the library's cryptography.
     pub provider: String,
     /// The versions that servers and clients of this program support.
     pub versions: Vec<String>,
     /// The cipher suites in the order in which a server prefers them, by their names in IANA's registry.
     pub suites: Vec<String>,
-    /// The groups of the key exchange in the order preferred.
+    /// The groups of the key exchange in the order of preference.
     pub groups: Vec<String>,
     /// Whether the kernel can encrypt on a socket: the ULP `tls` was attached to one.
     pub kernel: bool,
-    /// Why it cannot.
+    /// Why the kernel cannot encrypt.
     pub kernel_refused: Option<String>,
-    /// The CPU's instructions for AES-GCM; empty on architectures whose instructions are not looked for.
+    /// The CPU's instructions for AES-GCM; empty on architectures whose instructions are not examined.
     pub cpu: BTreeMap<String, bool>,
 }
 
 impl TlsFact {
-    /// Looks at the library, the kernel and the CPU.
+    /// Examines the library, the kernel and the CPU.
     pub fn look() -> Self {
         let provider = pollux_tls::provider();
         let suites = &provider.cipher_suites;
@@ -47,7 +47,7 @@ impl TlsFact {
             library: "rustls".into(),
             provider: "ring".into(),
             versions,
-            // rustls marks the suites of TLS 1.3 in their names, the registry does not.
+            // rustls marks the suites of TLS 1.3 in their names; the registry does not.
             suites: suites
                 .iter()
                 .map(|suite| format!("{:?}", suite.suite()).replace("TLS13_", "TLS_"))
@@ -60,13 +60,13 @@ impl TlsFact {
     }
 }
 
-/// Why the kernel cannot encrypt on a socket; `None` where it can.
+/// Returns why the kernel cannot encrypt on a socket; `None` if it can.
 pub(crate) fn kernel_tls_refused() -> Option<String> {
     try_kernel().err().map(|error| sys::kernel_tls_refusal(&error))
 }
 
-/// Attaches the ULP to one end of a connection, which then is closed. A kernel refuses it on a socket that is not
-/// connected, whether it has it or not.
+/// Attaches the ULP to one end of a connection, which is then closed. On an unconnected socket every kernel
+/// refuses it, even one that has the ULP.
 fn try_kernel() -> io::Result<()> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
     let client = TcpStream::connect(listener.local_addr()?)?;
@@ -94,7 +94,7 @@ fn cpu() -> BTreeMap<String, bool> {
     BTreeMap::new()
 }
 
-/// The lines about it.
+/// Checks the facts for the report.
 pub(super) fn checks(fact: &TlsFact) -> Vec<Check> {
     let check = |name: &str, value: String, meaning: String| Check {
         name: name.into(),
@@ -143,7 +143,7 @@ fn aes(fact: &TlsFact) -> Check {
             advice: None,
         };
     }
-    // Vectors (vaes) only make it faster still.
+    // Vector instructions (vaes) only make AES-GCM still faster.
     if lacks.iter().all(|name| *name == "vaes") {
         let mut meaning = "AES-GCM runs on them".to_owned();
         if lacks.contains(&"vaes") {

@@ -1,4 +1,5 @@
-//! What stands around the server under test: a store, an origin, and requests of several kinds.
+//! The parts of an experiment around the server under test: a store, an origin, and requests of several
+//! kinds.
 
 use super::{Experiment, Flags, Subject, Value, Variant, Workload};
 use crate::{experiment::Point, memory::LEAST_OBJECTS};
@@ -9,18 +10,18 @@ use std::collections::{BTreeMap, BTreeSet};
 /// The axis of [`Request`].
 pub const REQUEST: &str = "request";
 
-/// The most remarks that a store is filled with.
+/// The most remarks in a store.
 const MAX_REMARKS: u32 = 10_000;
-/// The most documents that a request chooses among.
+/// The most documents of a request.
 const MAX_DISTINCT: u32 = 1_000_000;
 
-/// A real Redis, which the laboratory starts, fills and ends. Nothing of it is written to disk.
+/// A real Redis, which the laboratory starts, fills and ends. None of its data is written to disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Redis {
-    /// So many remarks of guests are in it.
+    /// The number of guestbook remarks in it.
     pub remarks: u32,
-    /// On which CPU it runs where there are two; where there are more it has one of its own.
+    /// The process with which Redis shares a CPU if there are only two. With more CPUs, Redis has its own.
     pub core: Core,
 }
 
@@ -30,9 +31,9 @@ pub struct Redis {
 pub struct RedisBenchmark {
     /// Connections to Redis.
     pub connections: u32,
-    /// Commands that are on their way on each at a time.
+    /// The commands that may be outstanding on each connection.
     pub pipeline: u32,
-    /// How many of each command are sent.
+    /// The number of commands of each kind.
     pub requests: u32,
 }
 
@@ -40,9 +41,9 @@ pub struct RedisBenchmark {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Core {
-    /// Redis and the server: all of a request's work is on one CPU, the generator has the other.
+    /// Redis and the server: one CPU does all of a request's work, and the generator has the other CPU.
     Server,
-    /// Redis and the generator: the server has the other.
+    /// Redis and the generator: the server has the other CPU.
     Generator,
 }
 
@@ -50,19 +51,19 @@ pub enum Core {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Origin {
-    /// Its flags.
+    /// The flags of the origin.
     #[serde(default)]
     pub server: Flags,
 }
 
-/// A kind of request, and what the origin says of what it is answered.
+/// A kind of request, and the origin's response to it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Request {
-    /// Its value on the axis.
+    /// The name of this request: a value of the axis.
     pub name: String,
-    /// Among how many documents it chooses: as many values of a query, of which the origin takes no
-    /// notice. Of 1 there is none.
+    /// The number of documents among which the generator chooses. Their URLs differ in the query, which the
+    /// origin ignores. With 1, the URL has no query.
     #[serde(default = "one")]
     pub distinct: u32,
     /// Whether the resource is requested once before the measurement.
@@ -72,15 +73,15 @@ pub struct Request {
     /// them. The growth of its memory during these requests is measured.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub stored: bool,
-    /// Flags of the origin that take the place of the experiment's.
+    /// Flags of the origin that override the experiment's.
     #[serde(default)]
     pub origin: Flags,
-    /// Flags of `pollux load` that take the place of the experiment's.
+    /// Flags of `pollux load` that override the experiment's.
     #[serde(default)]
     pub load: Flags,
-    /// The origin is stopped when the load begins, and goes on so many seconds later.
+    /// The time in seconds for which the origin is stopped from the start of the load.
     pub origin_held_seconds: Option<f64>,
-    /// Another load on the same server meanwhile.
+    /// Another load on the same server at the same time.
     pub storm: Option<Storm>,
 }
 
@@ -88,30 +89,30 @@ fn one() -> u32 {
     1
 }
 
-/// Points at which nothing is measured: those that have one of the values of each axis named.
+/// Points at which nothing is measured: those with one of the given values on each named axis.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Exclusion {
     /// The values, by the axis' name.
     pub at: BTreeMap<String, Vec<Value>>,
-    /// Why.
+    /// The reason.
     pub because: String,
 }
 
-/// Requests beside those that are measured.
+/// Requests beside the measured ones.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Storm {
-    /// So many a second.
+    /// The rate in requests per second.
     pub rps: f64,
-    /// Among how many documents they choose.
+    /// The number of documents among which they choose.
     pub distinct: u32,
 }
 
-/// The flags with what stands in braces in their words filled in: `pool = "{concurrency}"`.
+/// Replaces the names in braces in the words of flags, as in `pool = "{concurrency}"`, by their values.
 ///
 /// # Errors
-/// A name in braces that is none of `known`.
+/// When a name in braces is not in `known`.
 pub fn filled_in(flags: &Flags, known: &BTreeMap<String, String>) -> anyhow::Result<Flags> {
     let fill = |word: &str| -> anyhow::Result<String> {
         let mut text = String::new();
@@ -141,13 +142,13 @@ pub fn filled_in(flags: &Flags, known: &BTreeMap<String, String>) -> anyhow::Res
 }
 
 impl Experiment {
-    /// The request of this name.
+    /// Returns the request of this name.
     pub fn request(&self, name: &Value) -> Option<&Request> {
         let Value::Word(name) = name else { return None };
         self.request.iter().find(|request| request.name == *name)
     }
 
-    /// Why nothing is measured of `variant` at `point`, if nothing is.
+    /// Returns why `variant` is not measured at `point`, if so.
     pub fn left_out(&self, variant: &Variant, point: &Point) -> Option<String> {
         let is_in = |left: &&Exclusion| {
             left.at
@@ -158,8 +159,10 @@ impl Experiment {
         general.or_else(|| variant.left_out(point))
     }
 
+    /// Checks the store, the origin and the requests.
+    ///
     /// # Errors
-    /// When store, origin and requests do not fit to the rest.
+    /// When they do not match the rest of the experiment.
     pub(super) fn check_around(&self) -> anyhow::Result<()> {
         if let Some(redis) = &self.redis {
             ensure!(redis.remarks <= MAX_REMARKS, "[redis] remarks: at most {MAX_REMARKS}");

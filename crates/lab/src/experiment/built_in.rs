@@ -2,7 +2,7 @@
 
 use super::Experiment;
 
-/// The experiments that are part of the program.
+/// The ids and texts of the built-in experiments.
 pub(super) const BUILT_IN: &[(&str, &str)] = &[
     ("idle", include_str!("../../experiments/idle.toml")),
     ("tls-idle", include_str!("../../experiments/tls-idle.toml")),
@@ -37,21 +37,22 @@ pub fn ids() -> impl Iterator<Item = &'static str> {
     BUILT_IN.iter().map(|(id, _)| *id)
 }
 
-/// The text of a built-in experiment.
+/// Returns the text of a built-in experiment.
 pub fn text(id: &str) -> Option<&'static str> {
     BUILT_IN.iter().find(|(known, _)| *known == id).map(|(_, text)| *text)
 }
 
-/// The built-in experiment of this name.
+/// Returns the built-in experiment of this name.
 pub(crate) fn find_built_in(id: &str) -> Option<Experiment> {
-    // A test reads them all.
+    // A test parses all of them.
     text(id).and_then(|text| Experiment::parse(text).ok())
 }
 
-/// Reads a built-in experiment, or the file when `id` ends in `.toml`.
+/// Reads a built-in experiment, or a file when `id` ends in `.toml`.
 ///
 /// # Errors
-/// An unknown id (with those that exist), an unreadable file, or what is wrong in it and where.
+/// When the id is unknown (the message lists the known ones), the file cannot be read, or its content is
+/// invalid (the message says where).
 pub fn find(id: &str) -> anyhow::Result<Experiment> {
     use anyhow::Context as _;
     if let Some(text) = text(id) {

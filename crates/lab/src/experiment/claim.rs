@@ -9,41 +9,41 @@ use std::{collections::BTreeMap, fmt};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Claim {
-    /// Its number in `docs/papers.md`.
+    /// The claim's number in `docs/papers.md`.
     pub id: String,
-    /// What is claimed, in terms of what is measured here.
+    /// The claim in terms of the metrics that are measured here.
     pub statement: String,
-    /// Which paper and figure says so; without one, this laboratory does.
+    /// The paper and the figure that make the claim; if absent, this laboratory makes it.
     #[serde(default = "this_laboratory")]
     pub source: String,
-    /// The paper's own words or number, for people.
+    /// The paper's own words or number, for readers.
     #[serde(default = "not_in_the_papers")]
     pub paper: String,
     /// The paper's own number in the unit of the comparison, if it gives one.
     pub paper_value: Option<f64>,
-    /// The metric compared.
+    /// The compared metric.
     pub metric: String,
-    /// How.
+    /// The way in which the sides are compared.
     #[serde(default)]
     pub compare: Compare,
-    /// The variants for which it is judged, each by itself; the claim holds if it holds for each.
+    /// The variants for which the claim is judged separately. It holds if it holds for each of them.
     pub each: Vec<String>,
-    /// The side compared.
+    /// The first side.
     #[serde(default)]
     pub a: Side,
-    /// What it is compared with; not for `compare = "value"`.
+    /// The second side, with which the first is compared; absent for `compare = "value"`.
     pub b: Option<Side>,
-    /// When it holds.
+    /// The condition under which the claim holds.
     pub holds: Threshold,
-    /// Whether it is the one claim that stands for a figure of the paper. The primary claims of a
-    /// paper share one error, and an experiment goes on until they are decided.
+    /// Whether this claim represents a figure of the paper. The primary claims of a paper share one error,
+    /// and an experiment continues until they are decided.
     #[serde(default)]
     pub primary: bool,
-    /// An axis whose values are operating points that can each be defended. The claim is judged at every value, on
-    /// both sides; where one says yes and another no, it *depends*.
+    /// An axis whose values are operating points that can each be defended. The claim is judged at every
+    /// value, on both sides; if it holds at one and does not hold at another, its verdict is *depends*.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub operating_points: Option<String>,
-    /// The claim of the same experiment which shows that this one could have come out otherwise.
+    /// The claim of the same experiment that shows that this claim could have had another outcome.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub control: Option<String>,
 }
@@ -56,17 +56,17 @@ fn not_in_the_papers() -> String {
     "not in the papers".into()
 }
 
-/// The papers, as `source` of a claim names them.
+/// The papers, by the name in the `source` of a claim.
 pub const PAPERS: [&str; 4] = ["provos", "mail", "gammo", "zerohttpd"];
 
 impl Claim {
-    /// The paper that it is taken from; none for what goes beyond the papers.
+    /// Returns the paper that makes the claim; none for a claim beyond the papers.
     pub fn paper_key(&self) -> Option<&'static str> {
         let first = self.source.split(|c: char| !c.is_ascii_alphabetic()).next();
         PAPERS.into_iter().find(|paper| Some(*paper) == first)
     }
 
-    /// Whether `other` compares the same data with the same threshold.
+    /// Whether `other` compares the same data with the same threshold as this claim.
     pub(super) fn compares_as(&self, other: &Self) -> bool {
         let same_data = self.metric == other.metric && self.each == other.each;
         let same_sides = self.a == other.a && self.b == other.b;
@@ -74,26 +74,27 @@ impl Claim {
     }
 }
 
-/// One side of a comparison: a cell, or several summed up.
+/// One side of a comparison: a cell, or several cells combined.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Side {
-    /// The variant; that of `each` when absent.
+    /// The variant; if absent, the one of `each`.
     pub variant: Option<String>,
-    /// A variant whose figure is taken off: what the one costs more than the other.
+    /// A variant whose figure is subtracted: the difference is the extra cost of the first variant.
     pub minus: Option<String>,
-    /// The metric; the claim's when absent.
+    /// The metric; if absent, the claim's.
     pub metric: Option<String>,
     /// The values of the axes. An axis with a single value need not be named.
     #[serde(default)]
     pub at: BTreeMap<String, Select>,
-    /// Sum up over these axes, inside each block …
+    /// The axes over which the cells are combined, inside each block.
     #[serde(default)]
     pub over: Vec<String>,
-    /// … to this.
+    /// The way in which these cells are combined.
     #[serde(default)]
     pub take: Take,
-    /// Of the rates those of the paper alone, where some of this run are: its claims do not speak of those beyond.
+    /// Uses only the paper's rates, if the run has some of them: the paper's claims do not cover the rates
+    /// beyond them.
     #[serde(default, skip_serializing_if = "is_false")]
     pub paper_rates: bool,
 }
@@ -102,40 +103,40 @@ fn is_false(value: &bool) -> bool {
     !value
 }
 
-/// How the cells along an axis become one figure.
+/// The way in which the cells along an axis are combined into one figure.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Take {
     /// The largest: the peak of a throughput curve.
     #[default]
     Max,
-    /// None of them: each point is judged by itself, and the claim holds if it holds at every point. For
-    /// claims about all points, such as that nothing fails anywhere.
+    /// No combination: each point is judged separately, and the claim holds if it holds at every point. For
+    /// claims about all points, such as that no request fails at any of them.
     Each,
 }
 
-/// When a claim holds: the figures lie there by more than chance. It does not hold when they lie on
-/// the other side by more than chance, and is undecided otherwise.
+/// The condition under which a claim holds: the figures are in this range by more than chance. It does not
+/// hold when they are outside by more than chance, and is undecided otherwise.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Threshold {
-    /// Above it.
+    /// Above this value.
     Above(f64),
-    /// Below it.
+    /// Below this value.
     Below(f64),
-    /// Between the two: as good as, with the margin that counts as nothing.
+    /// Between the two values: equal, within a margin of irrelevant differences.
     Within([f64; 2]),
 }
 
 impl Threshold {
-    /// Whether all its limits are positive, so that figures may be compared by their logarithms.
+    /// Whether all limits are positive, so that figures can be compared by their logarithms.
     pub fn is_positive(self) -> bool {
         match self {
             Self::Above(limit) | Self::Below(limit) | Self::Within([limit, _]) => limit > 0.0,
         }
     }
 
-    /// Whether a figure that were known exactly would hold.
+    /// Whether a figure without uncertainty would fulfil the condition.
     pub(crate) fn has(self, value: f64) -> bool {
         match self {
             Self::Above(limit) => value > limit,
@@ -144,7 +145,7 @@ impl Threshold {
         }
     }
 
-    /// Whether `value` is where it ends, or one of its ends.
+    /// Whether `value` is a limit.
     pub(crate) fn has_end(self, value: f64) -> bool {
         match self {
             Self::Above(limit) | Self::Below(limit) => value == limit,
@@ -152,7 +153,7 @@ impl Threshold {
         }
     }
 
-    /// How far the estimate is on the right side; the part with the least decides the claim.
+    /// How far the estimate is inside the range. The part with the smallest margin decides the claim.
     pub(crate) fn margin(self, estimate: &Estimate) -> f64 {
         let low = estimate.low.unwrap_or(estimate.value);
         let high = estimate.high.unwrap_or(estimate.value);

@@ -1,4 +1,4 @@
-//! Where the clients are: beside the server, or behind the delay and the loss of a network.
+//! The location of the clients: on the server's machine, or behind a network with delay and loss.
 
 use super::value::Point;
 use super::{Experiment, IDLE, Value};
@@ -11,30 +11,30 @@ pub const CLIENTS: &str = "clients";
 /// The flag of `pollux load` for the number of requests on a connection.
 pub const SESSION: &str = "session-requests";
 
-/// The longest way, in milliseconds: time enough to the moon.
+/// The longest delay in milliseconds: enough to reach the moon.
 const MAX_DELAY_MS: f64 = 2_000.0;
 
-/// The network between server and clients that are far away.
+/// The network between the server and far clients.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Clients {
-    /// How long each packet takes, one way, in milliseconds.
+    /// The delay of each packet in one direction, in milliseconds.
     pub delay_ms: f64,
-    /// The share of packets that are lost, each way.
+    /// The share of packets that are lost in each direction.
     pub loss: f64,
-    /// How long the load has lasted when its measurement begins: until as many connections are open
-    /// as will be, several round trips.
+    /// How long the load lasts before it is measured: several round trips, until the final number of
+    /// connections is open.
     pub settle_seconds: f64,
 }
 
-/// Where the clients are: a value of the axis.
+/// The location of the clients: a value of the axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Where {
-    /// On loopback. The saturation is measured with them.
+    /// On loopback. The saturation is measured with these clients.
     Near,
-    /// On loopback, and beside them as many idle connections as far clients would keep open.
+    /// On loopback, beside as many idle connections as far clients would keep open.
     Idle,
-    /// Behind [`Clients`].
+    /// Behind the network that [`Clients`] describes.
     Far,
 }
 
@@ -49,16 +49,16 @@ impl Where {
         }
     }
 
-    /// Their location at this point; near by default.
+    /// Returns the location of the clients at this point; near by default.
     pub fn at(point: &Point) -> Self {
         point.get(CLIENTS).and_then(Self::of).unwrap_or(Self::Near)
     }
 }
 
 impl Clients {
-    /// How many connections far clients keep open at `rate_rps` (Little's law). To the server the
-    /// first request comes with the connection, which ends with the reply to the last: it is open
-    /// for a round trip between each and the next.
+    /// Returns how many connections far clients keep open at `rate_rps` (Little's law). To the server, the
+    /// first request arrives together with the connection, and the connection ends with the last reply: it
+    /// stays open for one round trip between each request and the next.
     pub fn kept_open(&self, rate_rps: f64, requests_per_connection: f64) -> f64 {
         let round_trips = (requests_per_connection - 1.0) / requests_per_connection;
         (rate_rps * round_trips * 2.0 * self.delay_ms / 1e3).round()
@@ -66,8 +66,10 @@ impl Clients {
 }
 
 impl Experiment {
+    /// Checks the axis of clients.
+    ///
     /// # Errors
-    /// When the axis and the table do not fit.
+    /// When the axis and the table do not match.
     pub(super) fn check_clients(&self) -> anyhow::Result<()> {
         let axis = self.axis.iter().find(|axis| axis.name == CLIENTS);
         ensure!(

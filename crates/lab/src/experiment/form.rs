@@ -19,14 +19,14 @@ use toml::{Table, Value as Toml};
 /// The form in which an experiment is run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Form {
-    /// Where it runs.
+    /// The machine on which the experiment runs.
     pub machine: Machine,
-    /// In the short time of `--quick`.
+    /// Whether it runs in the short time of `--quick`.
     pub quick: bool,
 }
 
 impl Form {
-    /// Every form. Of two whose overlays are the same but for the last, the one without it comes first.
+    /// Every form. Of two forms that differ only by the last overlay, the one without it comes first.
     pub const ALL: [Self; 6] = {
         let (host, guest) = (Machine::Host, Machine::Guest);
         let deterministic = Machine::DeterministicGuest;
@@ -42,7 +42,7 @@ impl Form {
 }
 
 impl fmt::Display for Form {
-    /// The last of its overlays.
+    /// Writes the name of the last overlay.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match (self.machine, self.quick) {
             (Machine::Host, false) => "the full form",
@@ -55,23 +55,24 @@ impl fmt::Display for Form {
     }
 }
 
-/// What the quick form of every experiment has under the experiment's own overlay.
+/// The overlay of the quick form of every experiment. The experiment's own overlay is applied after it.
 const QUICK: &str = "budget = { seconds = 60, blocks = 6, min-window-seconds = 0.4, max-window-seconds = 2, \
                      saturation-seconds = 0.8, pilot = false }";
 
-/// Blocks in a guest whose clock counts instructions: a look at the data after the sixth and the tenth.
+/// The number of blocks in a guest whose clock counts instructions: the data are judged after the sixth and
+/// the tenth.
 const DETERMINISTIC_BLOCKS: u32 = 10;
-/// The fewest of which a verdict may be made.
+/// The fewest blocks that a verdict needs.
 const QUICK_DETERMINISTIC_BLOCKS: u32 = 6;
-/// The most patience of clients that windows are made for there, in seconds: with more of it a run would take
-/// hours.
+/// The longest client time-out, in seconds, for which the windows are made there: with a longer one a run
+/// would take hours.
 const MOST_PATIENCE_S: f64 = 2.0;
 
 impl Experiment {
-    /// The experiment in this form, without overlays and without claims about other variants.
+    /// Returns the experiment in this form, without overlays and without claims about other variants.
     ///
     /// # Errors
-    /// What is wrong in an overlay, and in which.
+    /// When an overlay is invalid; the message names the overlay.
     pub fn form(&self, form: Form) -> anyhow::Result<Self> {
         self.overlaid(form).with_context(|| form.to_string())
     }
@@ -100,7 +101,7 @@ impl Experiment {
         Ok(it)
     }
 
-    /// Under the overlay of a machine and, in the quick form, under the one that is inside of it.
+    /// Applies the overlay of a machine and, in the quick form, the overlay inside of it.
     fn under_both(self, mut overlay: Table, quick: bool) -> anyhow::Result<Self> {
         let inner = overlay.remove("quick");
         let it = self.under(&overlay)?;
@@ -123,25 +124,25 @@ impl Experiment {
         Ok(table.try_into()?)
     }
 
-    /// The experiment as it runs in a guest whose clock counts instructions, for a server under load: in windows of
-    /// one length.
+    /// Returns the experiment as it runs in a guest whose clock counts instructions, for a server under
+    /// load: all windows have the same length.
     ///
-    /// Requests come at random instants there, for blocks then differ by the seed of these alone, and
-    /// nothing else would make a block differ from another.
+    /// Requests arrive at random instants there. The blocks differ only by the seed of these instants;
+    /// nothing else makes one block differ from another.
     ///
-    /// A window lasts as long as its clients' patience, twice as long in the full form. It begins when the
-    /// first clients may have given up; in the full form earlier, where a pilot of three times that
-    /// patience was steady earlier. So a queue is full by then, and the figures include the clients that
-    /// give up and the responses that arrive too late. In half a second at the paper's rates no client ever
-    /// gives up.
+    /// A window lasts as long as the time-out of its clients, and twice as long in the full form. It begins
+    /// when the first clients may have timed out; in the full form it begins earlier if a pilot of three
+    /// times that time-out was steady earlier. A queue is therefore full by then, and the figures include
+    /// clients that time out and responses that arrive too late. In half a second at the paper's rates no
+    /// client would ever time out.
     fn in_deterministic_guest(mut self, quick: bool) -> Self {
         self.place = Machine::DeterministicGuest;
         if self.subject != Subject::Server {
             return self;
         }
-        // There is one CPU.
+        // The guest has one CPU.
         self.receive_on = ReceiveOn::Sender;
-        // More threads are for more tables of descriptors, which so few requests a second do not need.
+        // More threads provide more descriptor tables, which so few requests per second do not need.
         self.load.remove("threads");
         self.load.entry("arrivals".into()).or_insert_with(|| Value::Word("poisson".into()));
         let (blocks, window, warm_up) = if quick {
@@ -162,7 +163,7 @@ impl Experiment {
         self
     }
 
-    /// How many seconds its clients wait for a reply, [`MOST_PATIENCE_S`] at most.
+    /// Returns the time in seconds that the clients wait for a reply, at most [`MOST_PATIENCE_S`].
     fn patience_s(&self) -> f64 {
         let seconds = match self.load.get("timeout") {
             Some(Value::Word(text)) => match text.strip_suffix("ms") {
@@ -174,11 +175,11 @@ impl Experiment {
         seconds.unwrap_or(MOST_PATIENCE_S).min(MOST_PATIENCE_S)
     }
 
-    /// Replaces the variants by those that [`Experiment::variants`] names, in its order, and returns these names;
-    /// none if all stay.
+    /// Replaces the variants by those that [`Experiment::variants`] names, in its order, and returns these
+    /// names; an empty list if all variants stay.
     ///
     /// # Errors
-    /// A name that is neither that of a variant nor that of a mechanism.
+    /// When a name is neither that of a variant nor that of a mechanism.
     pub(super) fn choose_variants(&mut self) -> anyhow::Result<Vec<String>> {
         let names = mem::take(&mut self.variants);
         let chosen = |name: &String| {
@@ -206,8 +207,9 @@ impl Experiment {
     }
 }
 
-/// Lays `over` on `base`. Tables are merged key by key. In an array of tables the keys are the names of its entries, or
-/// their ids. `false` takes away what is not a switch. Anything else takes the place of what was there.
+/// Merges `over` into `base`. Tables are merged key by key. In an array of tables the keys are the names of
+/// its entries, or their ids. `false` removes a value that is not a switch. Any other value replaces the
+/// old one.
 fn lay(base: &mut Table, over: &Table) -> anyhow::Result<()> {
     for (key, value) in over {
         match (base.get_mut(key), value) {
@@ -285,7 +287,7 @@ mod tests {
         Experiment::parse(&format!("{base}{overlays}"))
     }
 
-    /// Each overlay sets one more digit; the latest one that belongs to the form is seen.
+    /// Each overlay sets one more digit; the last overlay of the form determines the result.
     #[test]
     fn the_more_particular_overlay_wins() {
         let names = ["quick", "guest", "guest.quick", "deterministic", "deterministic.quick"];

@@ -1,4 +1,4 @@
-//! What a file need not say, because it follows from the rest.
+//! Fills in values that a file may omit because they follow from other values.
 
 use super::Experiment;
 use crate::metric;
@@ -8,13 +8,14 @@ use toml::{
     de::{DeTable, DeValue},
 };
 
-/// What a claim that is like another says itself.
+/// The fields that a claim does not copy from another claim.
 const OWN: [&str; 4] = ["id", "statement", "primary", "control"];
 
-/// Completes each claim that is like an earlier one of the file (`like = ID`) with what it does not say itself.
+/// Completes each claim with `like = ID`: it copies the fields that it lacks from an earlier claim of the
+/// file.
 ///
 /// # Errors
-/// When there is no such claim.
+/// When that claim does not exist.
 pub(super) fn complete_claims(experiment: &mut DeTable<'_>) -> anyhow::Result<()> {
     let Some(DeValue::Array(claims)) = experiment.get_mut("claim").map(Spanned::get_mut) else {
         return Ok(());
@@ -39,7 +40,7 @@ pub(super) fn complete_claims(experiment: &mut DeTable<'_>) -> anyhow::Result<()
 }
 
 impl Experiment {
-    /// Fills in the mechanism of each variant that is called as it is, and the titles of figures.
+    /// Fills in the mechanism of each variant whose name is its mechanism, and the titles of figures.
     pub(super) fn fill_in(&mut self) {
         for variant in &mut self.variant {
             let is_other = variant.architecture.is_some()

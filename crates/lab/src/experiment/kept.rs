@@ -1,18 +1,19 @@
-//! An experiment that was run and kept, and the built-in one of its name as it is today.
+//! The experiment of a stored run, and the current version of the built-in experiment of its name.
 //!
-//! Stored runs are judged by the current claims: a claim that was too weak, or that read the wrong metric,
-//! is corrected in the experiment's file. That is right only if the run has the data that the file now
+//! Stored runs are judged by the current claims: a claim that was too weak, or that used the wrong metric,
+//! is corrected in the experiment's file. This is valid only if the run has the data that the file now
 //! requires.
 
 use super::{Budget, Cells, Experiment, Form, Machine};
 use serde_json::{Map, Value as Json};
 
-/// Flags of `pollux load` and `pollux idle` that say with what means they work and how well they have to, not what the
-/// load is: a run in which that was not done does not count.
+/// Flags of `pollux load` and `pollux idle` that specify the means of the load and the required quality,
+/// not the load itself. A run that missed this quality does not count.
 const MEANS: &[&str] = &["threads", "source", "max-lag", "max-lag-share", "max-starved"];
 
-/// Brings the experiment of a stored result into today's layout. Until 28 November 2026 an experiment had fields of its
-/// own for its quick form and for guests; a result had all of them, and the run had used some.
+/// Converts the experiment of a stored result to the current layout. Until 28 November 2026 an experiment
+/// had separate fields for its quick form and for guests; a result contained all of them, of which the run
+/// had used some.
 pub(crate) fn renew(result: &mut Json) {
     let quick = result["quick"] == true;
     let Some(experiment) = result.get_mut("experiment").and_then(Json::as_object_mut) else {
@@ -37,7 +38,7 @@ pub(crate) fn renew(result: &mut Json) {
         choose(rate, "rps", "quick-rps", quick);
         choose(rate, "fractions", "quick-fractions", quick);
         rate.remove("beyond-rps");
-        // The quick form had it there without effect.
+        // In the quick form this field had no effect.
         if quick && !is_deterministic {
             rate.remove("limit-step");
         }
@@ -48,14 +49,14 @@ pub(crate) fn renew(result: &mut Json) {
     }
 }
 
-/// Puts the value of the quick form in the place of the other, if this is one and it has its own.
+/// Replaces a value by that of the quick form, if this is a quick run and has such a value.
 fn choose(table: &mut Map<String, Json>, field: &str, of_quick: &str, quick: bool) {
     let value = table.remove(of_quick).filter(|value| quick && !value.is_null());
     table.extend(value.map(|value| (field.to_owned(), value)));
 }
 
 impl Experiment {
-    /// The form in which `kept` was run.
+    /// Returns this experiment in the form in which `kept` was run.
     pub(crate) fn in_the_form_of(
         &self,
         kept: &Self,
@@ -70,8 +71,8 @@ impl Experiment {
         self.form(Form { machine, quick })
     }
 
-    /// Takes today's words for each claim that compares the same data with the same threshold as today's claim of
-    /// this name: a report then uses one wording for all runs.
+    /// Takes the current wording for each claim that compares the same data with the same threshold as the
+    /// current claim of this name, so that a report has one wording for all runs.
     pub(crate) fn take_words_of(&mut self, today: &Self) {
         for claim in &mut self.claim {
             let same = today.claim.iter().find(|it| it.id == claim.id && it.compares_as(claim));
@@ -82,7 +83,8 @@ impl Experiment {
         }
     }
 
-    /// Whether both require the same data: they may differ in texts, claims, figures and duration.
+    /// Whether both experiments require the same data: they may differ in texts, claims, figures and
+    /// duration.
     pub(crate) fn has_the_design_of(&self, other: &Self) -> bool {
         self.design() == other.design()
     }

@@ -10,7 +10,7 @@ pub const SUBSCRIBERS: &str = "subscribers";
 /// The axis of [`UpdatesTo`].
 pub const UPDATES_TO: &str = "updates-to";
 
-/// A window has so many updates at least: the first one finds caches that are cold.
+/// The fewest updates in a window: the first one meets cold caches.
 const LEAST_UPDATES: f64 = 2.0;
 /// The longest [`Push::quiet_seconds`].
 const MAX_QUIET_S: f64 = 60.0;
@@ -18,30 +18,31 @@ const MAX_QUIET_S: f64 = 60.0;
 const OWN_FLAGS: [&str; 6] =
     ["subscribe", "topic", "rate", "connections", "quiet-time", "reconnect-at"];
 
-/// How updates are published. A window has as many in a second as the least of the three limits allows, and at
-/// least two: the more each update costs, the fewer there are.
+/// The rate of published updates. A window has as many updates per second as the lowest of the three limits
+/// allows, and at least two: the more an update costs, the fewer there are.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Push {
-    /// The most updates.
+    /// The most updates per second.
     pub updates_per_second: f64,
-    /// The most deliveries: the generator checks each of them.
+    /// The most deliveries per second, because the generator checks each of them.
     pub deliveries_per_second: f64,
-    /// The most updates times subscribers: a mechanism that scans looks at all of them for each update.
+    /// The most updates times subscribers per second, because a mechanism that scans looks at all
+    /// subscribers for each update.
     pub scanned_per_second: f64,
-    /// How long nothing is published before the first update and after the last delivery. The server's figures are
-    /// read in these times.
+    /// How long nothing is published before the first update and after the last delivery, in seconds. The
+    /// server's figures are read in these times.
     pub quiet_seconds: f64,
 }
 
-/// Which subscribers an update reaches: a value of the axis.
+/// The subscribers that an update reaches: a value of the axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UpdatesTo {
-    /// One of them. The others have another topic.
+    /// One subscriber. The others have another topic.
     One,
-    /// One in a hundred, and one where there are fewer than two hundred.
+    /// One subscriber in a hundred, or one if there are fewer than two hundred.
     OneInAHundred,
-    /// Every one.
+    /// Every subscriber.
     All,
 }
 
@@ -56,7 +57,7 @@ impl UpdatesTo {
         }
     }
 
-    /// How many of `subscribers` it reaches.
+    /// Returns how many of `subscribers` an update reaches.
     pub fn recipients(self, subscribers: u64) -> u64 {
         match self {
             Self::One => 1,
@@ -66,19 +67,19 @@ impl UpdatesTo {
     }
 }
 
-/// What happens at a point.
+/// The load of a push server at a point.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PushLoad {
-    /// Subscribers of all topics.
+    /// The subscribers of all topics.
     pub subscribers: u64,
-    /// Those that every update reaches.
+    /// The subscribers that every update reaches.
     pub recipients: u64,
-    /// Updates in a second.
+    /// Updates per second.
     pub rate_rps: f64,
 }
 
 impl Push {
-    /// What happens at `point` in a window of `window_s` seconds.
+    /// Returns the load at `point` in a window of `window_s` seconds.
     ///
     /// # Errors
     /// When the point lacks one of the axes.
@@ -98,8 +99,10 @@ impl Push {
 }
 
 impl Experiment {
+    /// Checks the axes of a push experiment.
+    ///
     /// # Errors
-    /// When the axes and the table do not fit.
+    /// When the axes and the table do not match.
     pub(super) fn check_push(&self) -> anyhow::Result<()> {
         let axis = |name: &str| self.axis.iter().find(|axis| axis.name == name);
         let axes = [axis(SUBSCRIBERS), axis(UPDATES_TO)];
@@ -200,7 +203,7 @@ mod tests {
             (50.0, "one-in-a-hundred", 1, 100.0),
             (1e4, "one-in-a-hundred", 100, 100.0),
             (1e3, "all", 1_000, 20.0),
-            // Two in a window of a second.
+            // Two updates in a window of one second.
             (1e5, "all", 100_000, 2.0),
         ] {
             let found = load(subscribers, updates_to);

@@ -1,28 +1,28 @@
-//! Faults of a design that decide a verdict before anything is measured.
+//! Faults of a design that decide a verdict before the measurement.
 //!
-//! Each rule was broken once by a published experiment. `thresholds.toml` has the thresholds with their dates; how
-//! they were derived stands in docs/decisions/0120-thresholds.md.
+//! A published experiment once broke each of these rules. `thresholds.toml` has the thresholds with their
+//! dates; docs/decisions/0120-thresholds.md explains how they were derived.
 
 use super::{Claim, Experiment, RATE, Side, Take, Threshold};
 use crate::{metric::Metric, statistics::Compare};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 
-/// Flags of the generator and the server that bound how many requests are open or wait: they decide how many share
-/// a wait, and with it the cost of one.
+/// Flags of the generator and the server that limit how many requests are open or queued. They decide how
+/// many requests share a wait, and therefore what a wait costs each of them.
 const CAPS: [&str; 2] = ["max-connections", "backlog"];
-/// Metrics that say what fails. Below the limit nothing does.
+/// Metrics of failures. Below the limit of a server there are none.
 const FAILURES: [Metric; 3] = [Metric::ErrorShare, Metric::CompletedShare, Metric::ReplyRateMin];
 
-/// A threshold as it was written down.
+/// A threshold as it was recorded.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Entry {
-    /// The day.
+    /// The date.
     pub date: String,
     /// The threshold.
     pub holds: Threshold,
-    /// Why it is another than before; nothing for the first.
+    /// Why it differs from the previous one; empty for the first.
     #[serde(default)]
     pub why: String,
 }
@@ -30,19 +30,20 @@ pub struct Entry {
 /// The thresholds of every claim, oldest first.
 pub type Register = BTreeMap<String, Vec<Entry>>;
 
-/// The register that is built in.
+/// Returns the built-in register.
 pub fn register() -> Register {
     toml::from_str(include_str!("thresholds.toml")).expect("a test reads thresholds.toml")
 }
 
 impl Experiment {
-    /// What decides verdicts before the run, one sentence each; of the thresholds in `register` too.
+    /// Returns the faults that decide verdicts before the run, one sentence each. It also checks the
+    /// thresholds against `register`.
     pub fn faults(&self, register: &Register) -> Vec<String> {
         let moved = |claim: &Claim| Some(format!("{}: {}", claim.id, moved(claim, register)?));
         self.design_faults().into_iter().chain(self.claim.iter().filter_map(moved)).collect()
     }
 
-    /// The same of the design alone.
+    /// Returns the faults of the design alone.
     pub fn design_faults(&self) -> Vec<String> {
         let mut faults = Vec::new();
         for claim in &self.claim {
@@ -52,7 +53,8 @@ impl Experiment {
         faults
     }
 
-    /// A cap is an axis, and a claim that stands at one value of it is judged at all.
+    /// Returns the fault of a claim that depends on a cap, if the cap is a constant, or if the claim is not
+    /// judged at each value of it.
     fn cap(&self, claim: &Claim) -> Option<String> {
         let rests_on_it = [Metric::Throughput, Metric::ErrorShare, Metric::CompletedShare];
         if self.constant_caps.is_some()
@@ -76,9 +78,9 @@ impl Experiment {
             .then(|| format!("expected operating-points = {:?}, which may decide it", axis.name))
     }
 
-    /// Whether it cannot come out otherwise: every value that its comparison can have is on one side of its threshold;
-    /// nothing fails below the limit, and an equality under overload holds for whatever is driven there, unless a
-    /// control shows that it need not.
+    /// Returns why the claim can have only one outcome, if so: all possible values of its comparison are on
+    /// one side of the threshold; no request fails below the limit; or an equality under overload holds for
+    /// any server that is driven there, unless a control shows that it need not.
     fn certain(&self, claim: &Claim) -> Option<String> {
         if has_equal_sides(claim) {
             return Some("both sides are the same: it cannot come out otherwise".into());
@@ -105,7 +107,7 @@ impl Experiment {
     }
 }
 
-/// Whether both sides read one figure of each variant of which the claim speaks.
+/// Whether both sides read the same figure of each variant of the claim.
 fn has_equal_sides(claim: &Claim) -> bool {
     let Some(b) = &claim.b else { return false };
     let of = |side: &Side| Side { variant: None, metric: None, ..side.clone() };
@@ -115,7 +117,8 @@ fn has_equal_sides(claim: &Claim) -> bool {
     of(&claim.a) == of(b) && metric(&claim.a) == metric(b) && claim.each.iter().any(is_equal)
 }
 
-/// The least and the greatest value of its comparison: no metric is below zero, and no share above one.
+/// The least and the greatest possible value of the comparison: no metric is below zero, and no share is
+/// above one.
 fn possible(claim: &Claim) -> [f64; 2] {
     let most = if claim.metric.ends_with("_share") { 1.0 } else { f64::INFINITY };
     match claim.compare {
@@ -125,7 +128,7 @@ fn possible(claim: &Claim) -> [f64; 2] {
     }
 }
 
-/// Whether its threshold is not the one that was written down last.
+/// Returns the fault of a claim whose threshold is not the last one in the register.
 fn moved(claim: &Claim, register: &Register) -> Option<String> {
     match register.get(&claim.id).and_then(|entries| entries.last()) {
         None => Some("its threshold stands in no thresholds.toml".into()),
@@ -136,7 +139,7 @@ fn moved(claim: &Claim, register: &Register) -> Option<String> {
     }
 }
 
-/// Claims that have an identifier together, with the experiments that have them.
+/// Returns the identifiers that several experiments use, with these experiments.
 pub fn shared_ids(experiments: &[Experiment]) -> Vec<String> {
     let mut owners: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for experiment in experiments {

@@ -9,7 +9,7 @@ fn every_built_in_experiment_is_right_and_named_as_its_file() {
         let experiment = Experiment::parse(text).unwrap_or_else(|error| panic!("{id}: {error:#}"));
         assert_eq!(experiment.id, *id);
         assert!(!experiment.figure.is_empty() && !experiment.claim.is_empty(), "{id}");
-        // `frontend` has documents stored before some of its windows.
+        // `frontend` stores documents before some of its windows.
         let most_s = if *id == "frontend" { 150.0 } else { 90.0 };
         assert!(
             form(id, Machine::Host, true).budget.seconds <= most_s,
@@ -71,7 +71,8 @@ fn mistakes_are_named() {
     }
 }
 
-/// A server that lets one request in fifty time out has the better percentiles of its replies.
+/// A server that lets one request in fifty time out has better latency percentiles of its replies than one
+/// that answers all.
 #[test]
 fn no_claim_is_about_the_latency_of_replies_alone() {
     for (id, _) in BUILT_IN {
@@ -129,7 +130,7 @@ fn statements_can_be_read_alone() {
             || back.iter().any(|words| text.ends_with(words) || text.contains(&format!("{words} ")))
             || text.len() < 30
     };
-    // As they once stood there.
+    // Examples of earlier statements.
     for (statement, expected) in [
         ("and so is poll's", true),
         ("above saturation, too", true),
@@ -155,8 +156,8 @@ fn half_of(paper: f64, compare: Compare) -> f64 {
     }
 }
 
-/// The threshold is "half of the paper's effect", and each primary claim with a number of the paper
-/// requires it. A number that means "as good as" or "none" has a margin instead.
+/// The threshold is half of the paper's effect, and each primary claim with a number of the paper requires
+/// it. A number that means "equal" or "none" has a margin instead.
 #[test]
 fn thresholds_are_half_of_the_papers_effect() {
     let mut checked = 0;
@@ -180,7 +181,7 @@ fn thresholds_are_half_of_the_papers_effect() {
         }
     }
     assert!(checked > 20, "{checked}");
-    // What it is: of a fall to 0.21 the half, and of an error of 0.6; 0.75 is none of 0.474.
+    // Examples: half of a fall to 0.21, and half of an error of 0.6; 0.75 is not half of 0.474.
     assert!((half_of(0.21, Compare::Ratio) - 0.605).abs() < 1e-9);
     assert!((half_of(0.6, Compare::Value) - 0.3).abs() < 1e-9);
     assert!((0.75 - half_of(0.474, Compare::Ratio)).abs() > 0.01);
@@ -207,7 +208,7 @@ fn margins_primaries_and_quick_forms() {
     assert!(idle.claim.iter().any(|claim| claim.id == "I3-select"));
     assert!(quick.claim.iter().all(|claim| claim.id != "I3-select"), "it does not run");
     assert!(quick.claim.iter().any(|claim| claim.id == "I3"));
-    // Fixed rates want no measurement; in a guest, which is ten times slower, they are shares again.
+    // Fixed rates require no measurement; in a guest, which is ten times slower, they are shares again.
     assert_eq!(idle.rate.as_ref().unwrap().rps, [200.0]);
     assert!(form("idle", Machine::Guest, true).rate.unwrap().rps.is_empty());
     for (id, _) in BUILT_IN {
@@ -235,7 +236,7 @@ fn phases_and_rates_are_not_mixed() {
     }
 }
 
-/// One limit gives the rates of every variant at every number of idle connections, in every form.
+/// One limit determines the rates of every variant at every number of idle connections, in every form.
 #[test]
 fn the_rates_of_provos_are_multiples_of_polls_limit_with_one_idle_connection() {
     for id in ["provos-fig4-9", "provos-fig10", "provos-fig11-13", "provos-fig14"] {
@@ -257,7 +258,8 @@ fn the_rates_of_provos_are_multiples_of_polls_limit_with_one_idle_connection() {
     );
 }
 
-/// Two windows of Poisson arrivals differ by a fiftieth, which is more than the limits that are compared.
+/// Two windows of Poisson arrivals differ by a fiftieth, which is more than the difference between the
+/// compared limits.
 #[test]
 fn where_limits_are_sought_each_second_has_as_many_requests_as_the_next() {
     let step = |experiment: &Experiment| experiment.rate.as_ref().and_then(|rate| rate.limit_step);
@@ -287,7 +289,7 @@ fn windows_of_the_deterministic_guest_outlast_the_clients_patience() {
             assert_eq!(budget.max_window_seconds, times * patience_s, "{id}: all are as long");
         }
     }
-    // Waves of its clients give up, a patience apart: a window sees several.
+    // Its clients time out in waves, one time-out apart: a window covers several of them.
     for quick in [false, true] {
         let budget = form("provos-fig10", Machine::DeterministicGuest, quick).budget;
         assert_eq!((budget.min_window_seconds, budget.max_window_seconds), (3.0, 3.0));
@@ -296,12 +298,13 @@ fn windows_of_the_deterministic_guest_outlast_the_clients_patience() {
     // Its phases follow each other without a pause.
     let there = in_deterministic_guest("provos-hybrid");
     assert_eq!((there.budget.min_window_seconds, there.budget.warmup_seconds), (2.0, 0.0));
-    // But what one leaves behind is over when the next is measured; the clients have a second there.
+    // The effects of a phase are over when the next one is measured; the clients have a time-out of one
+    // second there.
     let settles: Vec<_> = there.phase.iter().map(|phase| phase.settle_seconds).collect();
     assert_eq!(settles, [None, Some(1.2), Some(1.2), None]);
 }
 
-/// In overload on the host one table of 20,000 descriptors was the ceiling: requests of some windows never
+/// In overload on the host, one table of 20,000 descriptors was the limit: requests of some windows never
 /// reached the server.
 #[test]
 fn overload_has_tables_of_descriptors_enough_and_the_one_cpu_of_a_guest_one_thread() {
@@ -313,7 +316,7 @@ fn overload_has_tables_of_descriptors_enough_and_the_one_cpu_of_a_guest_one_thre
     }
 }
 
-/// Half of figures 5 and 6 required 100,000 connections and never ran: the generator has not enough
+/// Half of figures 5 and 6 required 100,000 connections and never ran: the generator does not have enough
 /// descriptors.
 #[test]
 fn no_more_connections_at_once_than_a_generator_has_descriptors_for() {

@@ -1,4 +1,4 @@
-//! What the types of an experiment cannot say.
+//! Checks that the types of an experiment cannot express.
 
 use super::{
     Axis, Budget, CLIENTS, Claim, Encryption, Experiment, Form, IDLE, PAPERS, PHASE, RATE, REQUEST,
@@ -12,15 +12,16 @@ use serde::Deserialize as _;
 use std::collections::BTreeSet;
 use toml::de::DeTable;
 
-/// The most values of one axis: a slip must not plan a million runs.
+/// The most values of one axis, so that a typing error does not plan a million runs.
 const MAX_VALUES: usize = 64;
 
 impl Experiment {
-    /// Reads an experiment and checks it in every form. It has its overlays; [`Experiment::form`] lays them on.
+    /// Reads an experiment and checks it in every form. The result still has its overlays;
+    /// [`Experiment::form`] applies them.
     ///
     /// # Errors
-    /// What is wrong, with the table and the field (and the line, for what TOML itself refuses in the base), and with
-    /// the overlay if one is wrong.
+    /// When the file is invalid. The message names the table and the field (and the line, for errors of the
+    /// TOML syntax of the base), and the overlay if the error is in one.
     pub fn parse(text: &str) -> anyhow::Result<Self> {
         let mut table = DeTable::parse(text)?;
         complete_claims(table.get_mut())?;
@@ -36,7 +37,7 @@ impl Experiment {
         }
         base.choose_variants()?;
         base.check()?;
-        // Of the base alone: a form may have fewer variants than the paper.
+        // This check applies to the base alone: a form may have fewer variants than the paper.
         for figure in &base.figure {
             let is_there = |name: &String| base.variant.iter().any(|it| it.name == *name);
             let unknown = figure.paper.iter().map(|line| &line.variant).find(|it| !is_there(it));
@@ -149,7 +150,7 @@ impl Experiment {
         Ok(())
     }
 
-    /// The names of the variants.
+    /// Checks the variants and returns their names.
     fn check_variants(&self) -> anyhow::Result<BTreeSet<&str>> {
         let mut names = BTreeSet::new();
         for variant in &self.variant {
@@ -267,7 +268,7 @@ impl Experiment {
         for (name, side) in [("a", Some(&claim.a)), ("b", claim.b.as_ref())] {
             let Some(side) = side else { continue };
             let mut side = side.clone();
-            // Each of its values is named in turn.
+            // Each value of this axis is used in turn.
             side.over.extend(claim.operating_points.clone());
             self.check_side(&side, names, axes).with_context(|| name.to_owned())?;
         }

@@ -6,8 +6,8 @@ use std::{collections::BTreeMap, fmt};
 /// The value of each axis.
 pub type Point = BTreeMap<String, Value>;
 
-/// Flags for a child process: `interest = "per-state"` becomes `--interest per-state`,
-/// `time-system-calls = true` becomes `--time-system-calls`, `false` leaves the flag out.
+/// Flags for a child process: `interest = "per-state"` becomes `--interest per-state`, `time-system-calls =
+/// true` becomes `--time-system-calls`, and `false` omits the flag.
 pub type Flags = BTreeMap<String, Value>;
 
 /// A value of an axis or a flag.
@@ -23,7 +23,7 @@ pub enum Value {
 }
 
 impl Value {
-    /// The number, if it is one.
+    /// Returns the number, if the value is one.
     pub fn number(&self) -> Option<f64> {
         if let Self::Number(number) = self { Some(*number) } else { None }
     }
@@ -39,21 +39,21 @@ impl fmt::Display for Value {
     }
 }
 
-/// Chooses a value of an axis: `"min"`, `"max"`, or the value itself; of a rate that has a reference also a multiple
-/// of that, `"x1.15"`.
+/// A choice of a value of an axis: `"min"`, `"max"`, or the value itself. For a rate that has a reference
+/// it may also be a multiple of that reference, such as `"x1.15"`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Select(pub Value);
 
 impl Select {
-    /// Of the rate: the multiple of the reference, as in `"x1.15"`.
+    /// Returns the multiple of the reference rate, as in `"x1.15"`.
     pub fn multiple(&self) -> Option<f64> {
         let Value::Word(word) = &self.0 else { return None };
         word.strip_prefix('x')?.parse().ok()
     }
 
-    /// The value among `values` that is meant. `min` and `max` go by the order in the file, so
-    /// that they work for words too.
+    /// Returns the chosen value among `values`. `min` and `max` follow the order in the file, so that they
+    /// also work for words.
     pub fn among<'a>(&self, values: &'a [Value]) -> Option<&'a Value> {
         match &self.0 {
             Value::Word(word) if word == "min" => values.first(),
@@ -63,7 +63,7 @@ impl Select {
     }
 }
 
-/// Writes flags as arguments. Numbers are written without a fraction when they have none.
+/// Writes flags as arguments. Whole numbers are written without a fraction.
 pub fn arguments(flags: &Flags) -> Vec<String> {
     let mut arguments = Vec::new();
     for (name, value) in flags {

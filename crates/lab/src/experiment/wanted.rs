@@ -1,10 +1,10 @@
-//! Which metrics an experiment looks at.
+//! The metrics that an experiment uses.
 
 use super::Experiment;
 
 impl Experiment {
     /// Whether a figure or a claim uses the metric of this name. Statistics that are expensive for the
-    /// server are requested only then.
+    /// server are requested only if one does.
     pub(crate) fn looks_at(&self, metric: &str) -> bool {
         let drawn = self.figure.iter().map(|figure| figure.y.as_str());
         let sides = self.claim.iter().flat_map(|claim| [Some(&claim.a), claim.b.as_ref()]);
