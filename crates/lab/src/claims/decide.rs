@@ -1,9 +1,9 @@
-//! What the blocks say, held against a threshold.
+//! The comparison of the blocks' figures with a threshold.
 
 use super::limit::Limits;
 use crate::{experiment::Threshold, statistics::Sample, verdict::Verdict};
 
-/// How surely the figures lie where the claim says, and how surely not: two-sided p-values.
+/// The evidence that the figures meet the claim, and that they fail it: two-sided p-values.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Evidence {
     pub(super) holds: f64,
@@ -12,15 +12,15 @@ pub(super) struct Evidence {
 }
 
 impl Evidence {
-    /// None, for anything.
+    /// No evidence, neither for the claim nor against it.
     pub(super) const NONE: Self = Self { holds: 1.0, fails_above: 1.0, fails_below: 1.0 };
 
-    /// The same for the claim, and what `other` says against it.
+    /// Returns the evidence for the claim of `self`, with the evidence against the claim of `other`.
     pub(super) fn with_doubts_of(self, other: Option<Self>) -> Self {
         other.map_or(self, |other| Self { holds: self.holds, ..other })
     }
 
-    /// What both say.
+    /// Returns the weaker evidence of the two, in each respect.
     pub(super) fn and(self, other: Self) -> Self {
         Self {
             holds: self.holds.max(other.holds),
@@ -29,21 +29,23 @@ impl Evidence {
         }
     }
 
-    /// The same of one of `tested` things that are all to hold. That all do is as sure as the least sure
-    /// one; that one does not is what chance finds more easily, the more there are (C. Bonferroni's
-    /// inequality).
+    /// Returns the evidence for one of `tested` parts that must all hold. The claim that all parts hold
+    /// is as certain as the least certain part. A failure of one part occurs by chance more often the
+    /// more parts there are, so its p-value is multiplied by their number (C. Bonferroni's inequality).
     pub(super) fn of_several(self, tested: usize) -> Self {
         let share = |p: f64| (p * tested as f64).min(1.0);
         Self { fails_above: share(self.fails_above), fails_below: share(self.fails_below), ..self }
     }
 
-    /// Of figures that may be larger than what was read, as `limits` says.
+    /// Returns the evidence of `sample`. The true figures may differ from the measured ones as far as
+    /// `limits` permits.
     pub(super) fn of(sample: &Sample, threshold: Threshold, limits: &Limits) -> Self {
         let above = |limit| sample.tail_above(limit);
         Self::from_tails(threshold, limits, above, |limit| sample.tail_below(limit))
     }
 
-    /// What so many blocks like those of the sample will say, in four cases of five.
+    /// Returns the evidence that `blocks` blocks like those of the sample will reach in four cases of
+    /// five.
     pub(super) fn foreseen(
         sample: &Sample,
         threshold: Threshold,
@@ -71,8 +73,8 @@ impl Evidence {
             Threshold::Below(limit) => {
                 Self { holds: below(limit), fails_above: above(limit), fails_below: 1.0 }
             }
-            // Two one-sided tests: it must be surely above the one and surely below the other
-            // (D. Schuirmann, J. Pharmacokinetics and Biopharmaceutics 15, 1987).
+            // Two one-sided tests: the figure must be surely above the lower limit and surely below the
+            // upper limit (D. Schuirmann, J. Pharmacokinetics and Biopharmaceutics 15, 1987).
             Threshold::Within([low, high]) => Self {
                 holds: above(low).max(below(high)),
                 fails_above: above(high),
@@ -81,7 +83,7 @@ impl Evidence {
         }
     }
 
-    /// That of the surest of the three.
+    /// Returns the smallest of the three p-values.
     pub(super) fn p(&self) -> f64 {
         self.holds.min(self.fails_above).min(self.fails_below)
     }

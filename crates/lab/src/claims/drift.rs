@@ -1,16 +1,18 @@
-//! Whether a server that was offered more than it can answer was steady while it was measured.
+//! Tests whether an overloaded server was steady while it was measured.
 //!
-//! A queue that still fills, or a server that collapses late, has a window whose first half is not like its
-//! second: what was read is then the figure of neither. A pilot finds out how long a load must last before
-//! ([`crate::steady`]), but the quick form has no time for one, and the full form warms up for no longer than it
-//! may. So the measured windows say it themselves, whichever form they are of:
+//! If a queue is still filling, or a server collapses late, the first half of a window differs from the
+//! second, and the measured figure describes neither half. A pilot finds out beforehand how long a load
+//! must last ([`crate::steady`]), but the quick form has no time for a pilot, and the warm-up of the
+//! full form has an upper limit. Therefore the measured windows themselves are tested, in both forms:
 //!
-//! - Of each block, the replies in the second half of the window are divided by those in the first. The blocks
-//!   together say, as for any other figure, whether that ratio is *surely* more than a twentieth from 1. What few
-//!   blocks or noise leave open is no drift: this finds what is not steady, it does not prove what is.
-//! - Then the server's steady figure may lie anywhere from what was read to that figure times the ratio. The claim
-//!   is decided where it is so at both ends, and at all four where both sides drift; else it is *undecided*. Its
-//!   note says so either way.
+//! - For each block, the replies in the second half of the window are divided by those in the first
+//!   half. The test over all blocks is the same as for any other figure: is this ratio *surely* more
+//!   than a twentieth away from 1? If few blocks or noise leave that open, no drift is reported. The
+//!   test finds servers that are not steady; it does not prove that a server is steady.
+//! - If there is a drift, the server's steady figure may lie anywhere between the measured figure and
+//!   that figure times the ratio. The claim is decided only if the verdict is the same at both ends, and
+//!   at all four combinations if both sides drift; otherwise it is *undecided*. The note of the claim
+//!   reports the drift in either case.
 //!
 //! The test applies to figures that count replies (`throughput_rps`, `completed_share`, `error_share`)
 //! where the server did not answer all requests: below that load, the reply rate is only the rate at which
@@ -30,14 +32,14 @@ use crate::{
     statistics::{self, Compare, MIN_BLOCKS, Sample},
 };
 
-/// From one half of a window to the other a steady server's replies differ by less.
+/// The largest change of a steady server's replies from one half of a window to the other.
 const STEADY: f64 = 0.05;
-/// The fewest intervals of a window that has halves.
+/// The smallest number of intervals with which a window can be divided into halves.
 const FEWEST: usize = 4;
-/// The least that is left of a figure: a server that answers nothing any more has no ratio.
+/// A lower bound of the ratio, because a server that no longer answers would have a ratio of 0.
 const LEAST: f64 = 1e-3;
 
-/// How the sides of a claim drift.
+/// The drift of the sides of a claim.
 #[derive(Debug, Default)]
 pub(super) struct Drift {
     /// The range that the claim's own figure may have instead of the measured value: factors if the claim
@@ -47,7 +49,7 @@ pub(super) struct Drift {
     notes: Vec<String>,
 }
 
-/// How one side drifts: its mean as it was read, and where it may go.
+/// The drift of one side: its mean as measured, and the value that it may drift to.
 #[derive(Clone, Copy)]
 struct Change {
     read: f64,
@@ -55,13 +57,13 @@ struct Change {
 }
 
 impl Drift {
-    /// As seen with an error of `level`.
+    /// Returns the drift of both sides, tested with an error of `level`.
     pub(super) fn of(outcome: &Outcome, sides: &Sides<'_>, level: f64) -> Self {
         let is_ratio = sides.claim.compare == Compare::Ratio;
         let mut notes = Vec::new();
         let mut change = |arm: &Arm<'_>| {
             let (change, note) = change(outcome, arm, level)?;
-            // One variant at one point may be both sides' own.
+            // Both sides may use the same variant at the same point, which gives the same note.
             notes.extend((!notes.contains(&note)).then_some(note));
             Some(change)
         };
@@ -69,7 +71,8 @@ impl Drift {
         if a.is_none() && b.is_none() {
             return Self::default();
         }
-        // What becomes of the figure when a side goes to its end: a ratio's factor, or a difference.
+        // The change of the claim's figure if a side goes to its end: a factor for a ratio, otherwise a
+        // difference.
         let to_end = |side: Option<Change>, steady: f64| {
             let moved = side.map(|it| if is_ratio { it.end / it.read } else { it.end - it.read });
             moved.filter(|moved| moved.is_finite()).unwrap_or(steady)
@@ -80,13 +83,15 @@ impl Drift {
         Self { ends: vec![both(a, steady), both(steady, b), both(a, b)], is_ratio, notes }
     }
 
-    /// What the blocks say wherever the steady figure may lie: `evidence` says it of a threshold.
+    /// Returns the weakest evidence over all values that the steady figure may have. `evidence` returns
+    /// the evidence for a given threshold.
     pub(super) fn evidence(
         &self,
         threshold: Threshold,
         evidence: impl Fn(Threshold) -> Evidence,
     ) -> Evidence {
-        // A figure that is larger stands to its threshold as it does to a smaller one.
+        // Instead of a larger figure, a threshold that is smaller by the same factor or amount is
+        // tested.
         let back = |limit: f64, end: f64| if self.is_ratio { limit / end } else { limit - end };
         let seen_from = |end: f64| match threshold {
             Threshold::Above(limit) => Threshold::Above(back(limit, end)),
@@ -97,14 +102,14 @@ impl Drift {
         ends.fold(evidence(threshold), Evidence::and)
     }
 
-    /// Whether the drift alone leaves the claim open: if the figure were known exactly, it would hold at one end and
-    /// not at another.
+    /// Returns whether the drift alone leaves the claim open: with an exactly known figure, the claim
+    /// would hold at one end and not at another.
     pub(super) fn leaves_open(&self, threshold: Threshold, read: f64) -> bool {
         let at = |end: f64| if self.is_ratio { read * end } else { read + end };
         self.ends.iter().any(|&end| threshold.has(at(end)) != threshold.has(read))
     }
 
-    /// In words; none where all was steady.
+    /// Returns the drift in words; `None` if all sides were steady.
     pub(super) fn note(&self, keeps_open: bool) -> Option<String> {
         let then = if keeps_open {
             "if this continues, the result may cross the threshold"
@@ -115,7 +120,8 @@ impl Drift {
     }
 }
 
-/// How the side drifts where it is read, if it does, and that in words.
+/// Returns the drift of the side where it is read, and its description. Returns `None` if there is no
+/// drift.
 fn change(outcome: &Outcome, arm: &Arm<'_>, level: f64) -> Option<(Change, String)> {
     let is_share_lost = arm.metric == Metric::ErrorShare.name();
     let is_of_replies =
@@ -147,11 +153,11 @@ fn change(outcome: &Outcome, arm: &Arm<'_>, level: f64) -> Option<(Change, Strin
     Some((Change { read, end }, note))
 }
 
-/// The replies in the first and in the second half of the measured window.
+/// Returns the number of replies in the first and in the second half of the measured window.
 pub(super) fn halves(raw: &Raw) -> Option<(f64, f64)> {
     let replies = raw.measured_replies()?;
     let half = replies.len() / 2;
-    // The middle one of an odd number belongs to neither.
+    // The middle interval of an odd number belongs to neither half.
     let of = |part: &[f64]| part.iter().sum::<f64>();
     (replies.len() >= FEWEST).then(|| (of(&replies[..half]), of(&replies[replies.len() - half..])))
 }

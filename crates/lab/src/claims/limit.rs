@@ -1,12 +1,14 @@
-//! Whether a figure says what the server does, or where it was kept.
+//! Tests whether a figure shows the server's own limit, or a limit that the experiment or the CPU
+//! imposed.
 //!
 //! A server that answered all requests may have been able to answer more: its reply rate then shows only
 //! how many were sent. The best of several rates is then a step of the experiment's ladder, the same for
 //! every server whose limit lies between this step and the next one.
 //!
-//! A server without idle CPU costs all of its CPU, divided by what it answers: a mechanism that looks
-//! for work for as long as it may costs at most that, so that its cost per request is no less than what
-//! was measured, at any rate that it can still answer.
+//! The cost of a server without idle CPU is all of its CPU time, divided by its replies. The measured
+//! cost of a mechanism that looks for events for as long as it has CPU time cannot exceed this value, at
+//! any rate that it can still answer. Therefore the measured cost is only a lower bound of its cost per
+//! request.
 
 use super::sides::{Arm, MOST_LOST, Sides};
 use crate::{
@@ -22,57 +24,58 @@ use std::collections::BTreeSet;
 
 /// The share of the requests that were answered, within the window or after it.
 const COMPLETED: &str = Metric::CompletedShare.name();
-/// The metric that stops at what is offered.
+/// The metric that cannot exceed the offered rate.
 pub(super) const THROUGHPUT: &str = Metric::Throughput.name();
 /// A server that answers this share of the offered requests counts as answering all of them.
 const ALL: f64 = 0.98;
 /// Rates that differ by less than this count as one rate, unless the claim names one of them.
 const SAME: f64 = 1.01;
-/// What was really offered.
+/// The rate that was really offered.
 const OFFERED: &str = Metric::Offered.name();
-/// The generator's flag for requests that come at once.
+/// The load generator's flag for requests that arrive together.
 const BURST: &str = "burst";
-/// And for clients that send several, each when the one before is answered.
+/// The flag for clients that send several requests, each after the reply to the one before.
 const SESSIONS: &str = "session-requests";
 
-/// The metric that stops at the CPU's time.
+/// The metric that cannot exceed the CPU time.
 pub(crate) const COST: &str = Metric::ServerCpu.name();
-/// The metric that says how much of the CPU's time was used or waited for.
+/// The metric for the share of the CPU's time that was used or waited for.
 pub(crate) const BUSY: &str = Metric::ServerCpuBusy.name();
-/// From here on a server has no idle CPU: what is left is the start and the end of a window.
+/// The share from which a server counts as having no idle CPU: the rest is the start and the end of a
+/// window.
 pub(crate) const SATURATED: f64 = 0.9;
 
-/// A server that is busy for less of the time than this is far from its limit.
+/// The share of busy time below which a server is far from its limit.
 const IDLE: f64 = 0.5;
 
-/// How many times larger the true figure of a side may be than what was read.
+/// The factor by which the true figure of a side may be larger than the measured one.
 #[derive(Clone, Debug)]
 struct Headroom {
     factor: f64,
     reason: String,
 }
 
-/// What keeps a claim's sides from being read as they stand.
+/// The reasons why the true figures of a claim's sides may be larger than the measured ones.
 #[derive(Debug, Default)]
 pub(super) struct Limits {
     a_larger: Option<Headroom>,
     b_larger: Option<Headroom>,
 }
 
-/// Looks for them.
+/// Returns the limits of both sides.
 pub(super) fn of(outcome: &Outcome, sides: &Sides<'_>) -> Limits {
     let limited = |arm: &Arm<'_>| match arm.metric {
         THROUGHPUT if arm.side.minus.is_none() => unasked(outcome, arm),
         COST => costs_more(outcome, arm, arm.variant),
         _ => None,
     };
-    // What is taken off may be larger, and what is left of the side smaller: for a ratio, or a difference, it
-    // is as if the other side were larger.
+    // The cost that is subtracted may be larger, and the rest of the side smaller: for a ratio or a
+    // difference, this has the same effect as a larger figure of the other side.
     let taken_off = |arm: &Arm<'_>| match (arm.metric, &arm.side.minus) {
         (COST, Some(minus)) => costs_more(outcome, arm, minus),
         _ => None,
     };
-    // A reply rate by itself, or a difference of two, is judged as it stands only as a ratio is not.
+    // A reply rate alone, or a difference of two, is judged as measured; only a ratio is not.
     let is_ratio = sides.claim.compare == Compare::Ratio;
     let wanted = |arm: &&Arm<'_>| is_ratio || arm.metric == COST;
     let a = Some(&sides.a).filter(wanted);
@@ -83,7 +86,7 @@ pub(super) fn of(outcome: &Outcome, sides: &Sides<'_>) -> Limits {
     }
 }
 
-/// Where `variant` had no idle CPU at the points at which the side is read: its cost may be any larger.
+/// Returns an unlimited headroom if `variant` had no idle CPU at the points where the side is read.
 fn costs_more(outcome: &Outcome, arm: &Arm<'_>, variant: &str) -> Option<Headroom> {
     is_saturated(arm.read_runs_of(outcome, variant)).then(|| Headroom {
         factor: f64::INFINITY,
@@ -94,9 +97,9 @@ fn costs_more(outcome: &Outcome, arm: &Arm<'_>, variant: &str) -> Option<Headroo
 }
 
 impl Limits {
-    /// What the figure then is.
+    /// Returns whether the measured figure is a lower or an upper bound of the true one.
     pub(super) fn bound(&self) -> Option<Bound> {
-        // Between two steps of a ladder it is no bound, but a little more.
+        // Between two steps of a ladder the figure is not a bound: it can be larger only by the step.
         let is_endless = |side: &Headroom| side.factor.is_infinite();
         match (&self.a_larger, &self.b_larger) {
             (Some(a), None) if is_endless(a) => Some(Bound::AtLeast),
@@ -105,27 +108,27 @@ impl Limits {
         }
     }
 
-    /// Whether both sides are what was read.
+    /// Returns whether both measured figures are the true ones.
     pub(super) fn are_none(&self) -> bool {
         self.a_larger.is_none() && self.b_larger.is_none()
     }
 
-    /// How surely the truth lies above `limit`, however much larger side b is: `tail_above` says it of what
-    /// was read.
+    /// Returns the p-value for a true figure above `limit`, for any possible figure of side b.
+    /// `tail_above` returns the p-value for the measured figures.
     pub(super) fn above(&self, limit: f64, tail_above: impl Fn(f64) -> f64) -> f64 {
         self.b_larger
             .as_ref()
             .map_or_else(|| tail_above(limit), |b| b.tail(limit * b.factor, &tail_above))
     }
 
-    /// How surely it lies below `limit`, however much larger side a is.
+    /// Returns the p-value for a true figure below `limit`, for any possible figure of side a.
     pub(super) fn below(&self, limit: f64, tail_below: impl Fn(f64) -> f64) -> f64 {
         self.a_larger
             .as_ref()
             .map_or_else(|| tail_below(limit), |a| a.tail(limit / a.factor, &tail_below))
     }
 
-    /// Whether a figure that were known exactly would be open.
+    /// Returns whether the claim would be open even if the measured figure were known exactly.
     pub(super) fn leave_open(&self, threshold: Threshold, read: f64) -> bool {
         let end = |side: &Option<Headroom>, endless: f64, of: fn(f64, f64) -> f64| match side {
             None => read,
@@ -143,7 +146,8 @@ impl Limits {
         !is_surely_out && !is_surely_in
     }
 
-    /// In words, what by itself keeps a claim from being decided, as `decides` says.
+    /// Returns the limits that alone keep a claim from being decided, in words; `decides` tests one of
+    /// them.
     pub(super) fn note(&self, decides: impl Fn(&Self) -> bool) -> Option<String> {
         let of_a = Self { a_larger: self.a_larger.clone(), ..Self::default() };
         let of_b = Self { b_larger: self.b_larger.clone(), ..Self::default() };
@@ -152,7 +156,7 @@ impl Limits {
             .filter(|limits| !decides(limits))
             .filter_map(|limits| Some(limits.a_larger.or(limits.b_larger)?.reason))
             .collect();
-        // One variant at two points has one reason.
+        // If one variant is read at two points, both have the same reason.
         reasons.dedup();
         (!reasons.is_empty()).then(|| reasons.join("; "))
     }
@@ -164,12 +168,13 @@ impl Headroom {
     }
 }
 
-/// How much more the side may be able to answer than was read.
+/// Returns how much more the side may be able to answer than was measured.
 fn unasked(outcome: &Outcome, arm: &Arm<'_>) -> Option<Headroom> {
     if !arm.side.over.iter().any(|axis| axis == RATE) {
         return (answered(outcome, arm, |_| true)? >= ALL).then(|| endless(arm));
     }
-    // Where several other values are summed up over, each has a limit of its own, and the best is the highest.
+    // If a side also takes the best over other axes, each of their values has its own limit, and the
+    // highest one counts.
     let lines = arm.lines();
     let found = arm.read_points(outcome).into_iter().filter_map(|point| {
         let read = arm.mean_at(outcome, point)?;
@@ -183,7 +188,8 @@ fn unasked(outcome: &Outcome, arm: &Arm<'_>) -> Option<Headroom> {
     found.max_by(|a, b| a.factor.total_cmp(&b.factor))
 }
 
-/// The most that a server may be able to answer, in replies per second, and why it is not known better.
+/// The highest rate that a server may be able to answer, in replies per second, and the reason why it is
+/// not known exactly.
 struct Most {
     rps: f64,
     reason: String,
@@ -202,17 +208,17 @@ fn lost_above(arm: &Arm<'_>, rate: f64) -> String {
     )
 }
 
-/// The same for the best of several rates, read at `point`. A server never answers more than it is offered,
-/// and a server that did not answer the whole of a rate has its limit below that rate. So the best rate
-/// lies between the measured value and the lowest such rate, and exceeds the reply rate of a lower step by
-/// at most one step.
+/// Returns the highest possible best rate of an arm over several rates, read at `point`. A server never
+/// answers more than it is offered, and a server that did not answer the whole of a rate has its limit
+/// below that rate. So the best rate lies between the measured value and the lowest such rate, and
+/// exceeds the reply rate of a lower step by at most one step.
 fn most_of(outcome: &Outcome, arm: &Arm<'_>, point: &Point) -> Option<Most> {
     let name = arm.variant;
     let here = arm.runs(outcome).filter(|run| run.cell.point == *point).map(meant);
     let best = here.max_by(f64::total_cmp)?;
     let share_of = |rate: f64| answered(outcome, arm, |run| is_at(rate, run));
     let share = share_of(best)?;
-    // At a rate below what it answers elsewhere it was disturbed: that says nothing of its limit.
+    // A rate below the reply rate at another point was disturbed, and shows nothing about the limit.
     let read = arm.mean_at(outcome, point)?.min(best);
     let above: Vec<f64> = rates(outcome, arm).into_iter().filter(|&rate| rate >= read).collect();
     let is_too_high = |rate: f64| share_of(rate).is_some_and(|share| share < ALL);
@@ -235,19 +241,19 @@ fn most_of(outcome: &Outcome, arm: &Arm<'_>, point: &Point) -> Option<Most> {
         )
     };
     let ladder = rates(outcome, arm);
-    // What lies between two rates: of one request more a second one more is answered at most.
+    // Between two rates: each additional request per second adds at most one reply per second.
     let between =
         ladder.windows(2).filter(|step| step[1] > read && step[0] < too_high).map(|step| {
-            // Below what was read, it was disturbed.
+            // A rate whose reply rate is below the measured one was disturbed.
             let lacks = share_of(step[0]).filter(|&share| share >= ALL).map(|share| 1.0 - share);
             step[1] - lacks.map_or(0.0, |lacks| lacks.max(0.0) * step[0])
         });
-    // Of less than the lowest rate it may have answered all.
+    // Below the lowest rate the server may have answered all requests.
     let lowest = ladder.first().copied().unwrap_or(read);
     Some(Most { rps: between.fold(read.max(lowest), f64::max).min(too_high), reason })
 }
 
-/// The rate that was meant: what was offered differs a little from block to block.
+/// Returns the intended rate; the offered rate differs slightly from block to block.
 fn meant(run: &Run) -> f64 {
     run.offered_rps().or_else(|| run.metric(OFFERED)).unwrap_or(0.0)
 }
@@ -259,7 +265,8 @@ fn is_at(rate: f64, run: &Run) -> bool {
     }
 }
 
-/// Whether enough of the runs at this rate count: of those of many blocks one may be left that was disturbed.
+/// Returns whether enough blocks have valid runs at this rate. Of many blocks only one might be valid,
+/// and that one may be disturbed.
 fn is_known(outcome: &Outcome, arm: &Arm<'_>, rate: f64) -> bool {
     let blocks = |counts: bool| -> BTreeSet<u32> {
         let here = arm.all_runs(outcome).filter(|run| is_at(rate, run));
@@ -271,7 +278,7 @@ fn is_known(outcome: &Outcome, arm: &Arm<'_>, rate: f64) -> bool {
     blocks(true).len() as f64 >= (1.0 - MOST_LOST) * tried
 }
 
-/// The rates that were offered to it, the lowest first, whether the runs count or not.
+/// Returns the rates that were offered to the arm in ascending order, whether the runs are valid or not.
 fn rates(outcome: &Outcome, arm: &Arm<'_>) -> Vec<f64> {
     let mut rates: Vec<f64> = arm.all_runs(outcome).map(meant).collect();
     rates.sort_by(f64::total_cmp);
@@ -279,18 +286,18 @@ fn rates(outcome: &Outcome, arm: &Arm<'_>) -> Vec<f64> {
     rates
 }
 
-/// Which share of what it was offered the side answered: the median of these runs, for one in which it
-/// answered less may have been disturbed.
+/// Returns the share of the offered requests that the side answered: the median over these runs, because
+/// a run with fewer replies may have been disturbed.
 fn answered(outcome: &Outcome, arm: &Arm<'_>, these: impl Fn(&Run) -> bool) -> Option<f64> {
     answered_of(outcome, arm.runs(outcome).filter(|run| these(run)))
 }
 
-/// Whether all was answered in these runs.
+/// Returns whether the server answered all requests in these runs.
 pub(super) fn answers_all<'a>(outcome: &Outcome, runs: impl Iterator<Item = &'a Run>) -> bool {
     answered_of(outcome, runs).is_some_and(|share| share >= ALL)
 }
 
-/// Whether the server did not answer all of what it was offered in these runs, where that is known.
+/// Returns whether the server is known to have left requests unanswered in these runs.
 pub(super) fn is_beyond_limit<'a>(outcome: &Outcome, runs: impl Iterator<Item = &'a Run>) -> bool {
     answered_of(outcome, runs).is_some_and(|share| share < ALL)
 }
@@ -316,7 +323,7 @@ fn answered_of<'a>(outcome: &Outcome, runs: impl Iterator<Item = &'a Run>) -> Op
     median(&shares)
 }
 
-/// How many requests came at once, where they came in bursts.
+/// Returns the number of requests in a burst, or 0 if requests do not come in bursts.
 fn burst(outcome: &Outcome, run: &Run) -> f64 {
     let Experiment { axis, load, .. } = &outcome.experiment;
     let axis = axis.iter().find(|axis| axis.load_flag.as_deref() == Some(BURST));
@@ -324,7 +331,7 @@ fn burst(outcome: &Outcome, run: &Run) -> f64 {
     burst.and_then(Value::number).unwrap_or(0.0)
 }
 
-/// Whether the server had no idle CPU in these runs.
+/// Returns whether the server had no idle CPU in these runs.
 pub(crate) fn is_saturated<'a>(runs: impl Iterator<Item = &'a Run>) -> bool {
     let busy: Vec<f64> = runs.filter_map(|run| run.metric(BUSY)).collect();
     median(&busy).is_some_and(|busy| busy >= SATURATED)

@@ -1,13 +1,13 @@
-//! When a run is judged, and how surely what it then says has to lie beyond a threshold.
+//! The looks at which a run is judged, and the level that decides at each look.
 
 use crate::{result::Outcome, statistics::sequential};
 
-/// The look that is judged at, and those before it.
+/// The looks of a run so far; the run is judged at the last of them.
 pub(super) struct Plan {
     looks: Vec<usize>,
     blocks: usize,
     is_last: bool,
-    /// What decides; none with too few blocks.
+    /// The level that decides at the last look; `None` if there are too few blocks.
     pub(super) level: Option<f64>,
 }
 
@@ -22,8 +22,8 @@ impl Plan {
         Self { looks, blocks, is_last, level }
     }
 
-    /// The number of blocks that would decide: at an interim look of this plan, or at the end of a plan
-    /// with that many blocks. None where the plan has no looks.
+    /// Returns the level that would decide with `blocks` blocks: at an interim look of this plan, or at
+    /// the end of a plan with that many blocks. Returns `None` if this plan has no look at `blocks`.
     pub(super) fn level_with(&self, blocks: usize) -> Option<f64> {
         if self.is_last || blocks > self.blocks {
             return sequential::level_of_last(&sequential::planned(blocks), blocks, true);
@@ -37,7 +37,7 @@ impl Plan {
         sequential::level_of_last(&looks, self.blocks, blocks == self.blocks)
     }
 
-    /// A p-value of this look, over all looks.
+    /// Converts a p-value of the last look to the p-value of the whole plan.
     pub(super) fn overall(&self, p: f64) -> f64 {
         sequential::overall(&self.looks, self.blocks, self.is_last, p).max(f64::MIN_POSITIVE)
     }

@@ -1,4 +1,4 @@
-//! Outcomes and runs with made-up data, for the tests of verdicts.
+//! Outcomes and runs with artificial data, for the tests of verdicts.
 
 use crate::{
     experiment::Experiment,
@@ -7,7 +7,7 @@ use crate::{
 };
 use std::collections::BTreeMap;
 
-/// A run of a second that counts.
+/// Returns a valid run of one second.
 pub(crate) fn run(cell: Cell, block: u32, metrics: BTreeMap<String, f64>) -> Run {
     Run {
         mechanism: cell.variant.clone(),
@@ -23,7 +23,7 @@ pub(crate) fn run(cell: Cell, block: u32, metrics: BTreeMap<String, f64>) -> Run
     }
 }
 
-/// An outcome, not yet concluded, of variants that are all there.
+/// Returns an outcome that is not yet concluded, in which all variants are available.
 pub(crate) fn outcome(
     experiment: Experiment,
     quick: bool,

@@ -1,4 +1,4 @@
-//! What it would take to decide a claim that is open.
+//! An estimate of the number of blocks that would decide an undecided claim.
 
 use super::{decide::Evidence, limit::Limits};
 use crate::{
@@ -10,11 +10,12 @@ use crate::{
 /// Two sides whose ratio is surely this close to 1 count as equal: the difference is too small to prefer
 /// one of them. The value is a decision, not a measured bound.
 const EQUAL: f64 = 0.02;
-/// From this look on an interval so narrow is no luck of few blocks.
+/// The number of blocks from which such a narrow interval is not a coincidence of few blocks.
 const EQUAL_FROM_BLOCKS: usize = LOOKS[2];
 
-/// Of a claim that these blocks leave open; `level` says what decides with so many, where anybody looks.
-/// `None` where a block has a ratio without end.
+/// Returns the outlook of a claim that these blocks leave undecided. `level` returns the level that
+/// decides with a given number of blocks, or `None` if there is no look at that number. Returns `None`
+/// if a block has an infinite ratio.
 pub(super) fn of(
     sample: &Sample,
     estimate: &Estimate,
@@ -41,7 +42,8 @@ pub(super) fn of(
         let evidence = Evidence::foreseen(sample, threshold, limits, blocks).of_several(tested);
         evidence.verdict(level).is_decided()
     };
-    // What a look has is less than the whole, and takes longer to find.
+    // The level of a look is smaller than the whole error, and is slower to compute, so the whole error
+    // is tested first.
     let decides = |blocks| {
         decides_at(blocks, ERROR) && level(blocks).is_some_and(|level| decides_at(blocks, level))
     };
@@ -49,19 +51,20 @@ pub(super) fn of(
     if !decides_at(MAX_BLOCKS, ERROR) {
         return Some(Outlook::AtThreshold);
     }
-    // Counted shares make steps: the first that decides, not a bisection's.
+    // Counted shares do not improve steadily with the number of blocks: a linear search finds the first
+    // number that decides, a bisection might not.
     (least..=MAX_BLOCKS)
         .find(|&blocks| decides(blocks))
         .map(|blocks| Outlook::Blocks(about(blocks)))
 }
 
-/// Two digits, rounded up: more would be false precision.
+/// Rounds up to two digits; more digits would be false precision.
 fn about(blocks: usize) -> usize {
     if blocks > 100 { blocks.next_multiple_of(10) } else { blocks }
 }
 
-/// Within how many per cent of each other two sides are, where a claim of direction comes to nothing for that;
-/// rounded up to a tenth, for it says what is sure.
+/// Returns the percentage within which the two sides are surely equal, if that makes a claim about
+/// direction pointless. The percentage is rounded up to a tenth, because it is a guaranteed bound.
 fn equal_within_percent(
     estimate: &Estimate,
     compare: Compare,
@@ -81,7 +84,8 @@ fn equal_within_percent(
 mod tests {
     use super::*;
 
-    /// `blocks` blocks whose logarithms have this mean, and a standard deviation of nearly `sd`.
+    /// Returns `blocks` blocks whose logarithms have the mean `mean.ln()` and a standard deviation of
+    /// nearly `sd`.
     fn ratios(blocks: usize, mean: f64, sd: f64) -> Sample {
         let pairs = (0..blocks).map(|block| {
             let off = if block % 2 == 0 { sd } else { -sd };
@@ -104,11 +108,11 @@ mod tests {
             Outlook::Blocks(blocks) => blocks,
             other => panic!("{other}"),
         };
-        // Half of a standard deviation off: n = (1.96 + 0.84)² ÷ 0.5² = 32, a few more for the spread that is
-        // estimated itself, and 10 / 9 more for the variance of a sample.
+        // Half of a standard deviation away: n = (1.96 + 0.84)² ÷ 0.5² = 32. A few more are needed
+        // because the spread itself is estimated, and the variance of a sample adds a factor of 10 / 9.
         let half = blocks(1.05, 0.0976);
         assert!((32..=40).contains(&half), "{half}");
-        // Half as far: four times as many.
+        // Half the distance takes four times as many blocks.
         let quarter = blocks(1.0247, 0.0976);
         assert!((120..=160).contains(&quarter), "{quarter}");
         assert!(blocks(1.5, 0.4) >= 11, "never fewer than were made");
@@ -135,7 +139,7 @@ mod tests {
             Outlook::Blocks(blocks) => blocks,
             other => panic!("{other}"),
         };
-        // In the middle of the interval, near an end but inside, near an end but beyond it.
+        // In the middle of the interval; near an end, inside; near an end, outside.
         assert!(blocks(1.0) < blocks(0.97) && blocks(0.9) < blocks(0.93));
         assert_eq!(outlook(&ratios(10, 0.95, 0.07), margin), Outlook::AtThreshold);
     }
@@ -151,11 +155,11 @@ mod tests {
         assert!(is_equal(&equal, Threshold::Below(1.0)));
         let text = Outlook::EqualWithinPercent(1.0).to_string();
         assert!(text.contains("equal within 1.0 %: no number of blocks"), "{text}");
-        // Too few blocks, too wide an interval, a claim that requires more than a direction.
+        // Too few blocks; too wide an interval; a claim that requires more than a direction.
         assert!(!is_equal(&ratios(10, 1.001, 0.01), ABOVE));
         assert!(!is_equal(&ratios(24, 1.001, 0.1), ABOVE));
         assert!(!is_equal(&equal, Threshold::Above(1.003)));
-        // Narrow, but not across 1: a little more would decide it.
+        // A narrow interval that does not include 1: a few more blocks would decide the claim.
         assert!(matches!(outlook(&ratios(24, 1.008, 0.015), ABOVE), Outlook::Blocks(_)));
     }
 
@@ -170,7 +174,8 @@ mod tests {
 
     #[test]
     fn counts_take_as_many_trials_as_the_exact_test_wants() {
-        // None of 1,180 a block against 1 in 10,000: 2 · 0.9999ⁿ ≤ 0.05 wants n = 36,888.
+        // No failure in 1,180 requests per block, against 1 in 10,000: 2 · 0.9999ⁿ ≤ 0.05 requires n =
+        // 36,888.
         let none = Sample::of([(Some(0.0), None); 6], Compare::Value, true).unwrap();
         let none = none.counted(0, 7_080);
         let outlook = outlook(&none, Threshold::Below(1e-4));

@@ -16,29 +16,29 @@ use crate::{
     verdict::{Bound, Outlook, Part, Verdict},
 };
 
-/// What is judged, and by which plan of looks.
+/// A question to be judged, and the plan of looks.
 pub(super) struct Question<'a> {
     pub(super) outcome: &'a Outcome,
     pub(super) claim: &'a Claim,
     pub(super) variant: &'a str,
     pub(super) sides: &'a Sides<'a>,
-    /// How many parts share the error of the claim.
+    /// The number of parts that share the error of the claim.
     pub(super) tested: usize,
     pub(super) plan: &'a Plan,
 }
 
-/// The data that answer it.
+/// The data that answer the question.
 struct Answer {
     sample: Sample,
-    /// The same with the requests of this point alone, where that is another thing.
+    /// The sample with the counts of this point alone, if `sample` has the counts of several points.
     here: Option<Sample>,
     lost: Lost,
     limits: Limits,
-    /// More blocks would change nothing, because a side stands at a limit.
+    /// Whether more blocks would change nothing, because a side is at a limit.
     is_limited: bool,
 }
 
-/// Evidence with what it says of itself.
+/// Evidence, with its outlook and notes.
 struct Finding {
     evidence: Evidence,
     outlook: Option<Outlook>,
@@ -47,7 +47,7 @@ struct Finding {
 }
 
 impl Question<'_> {
-    /// The part with its verdict.
+    /// Returns the part with its verdict.
     pub(super) fn part(&self) -> Part {
         let mut part = Part::open(self.variant);
         let answer = match self.answer(&mut part) {
@@ -64,7 +64,8 @@ impl Question<'_> {
         }
     }
 
-    /// The data, or why there are none. The estimate goes into `part` as soon as it is known.
+    /// Returns the data, or the reason why there are none. Stores the estimate in `part` as soon as it
+    /// is known.
     fn answer(&self, part: &mut Part) -> Result<Answer, (Verdict, String)> {
         if let Some(reason) = self.sides.nothing_to_compare() {
             return Err((Verdict::NotTestable, reason));
@@ -83,7 +84,8 @@ impl Question<'_> {
         Ok(Answer { sample, here, lost, limits, is_limited })
     }
 
-    /// Too few blocks to decide anything; `is_look` says whether this was a moment to decide.
+    /// Completes a part that has too few blocks for a decision; `is_look` is true if the plan has a look
+    /// now.
     fn seen(&self, mut part: Part, answer: &Answer, is_look: bool) -> Part {
         let Answer { sample, lost, .. } = answer;
         let limited = answer.is_limited.then(|| answer.limits.note(|_| false)).flatten();
@@ -91,7 +93,7 @@ impl Question<'_> {
         part.outlook = self.outlook(answer);
         part.note = limited;
         if is_look {
-            // Where so many blocks are lost, more of them are lost too.
+            // If so many blocks are lost, further blocks will be lost too.
             part.outlook = part.outlook.filter(|_| !lost.are_too_many());
             let blocks = (sample.blocks(), self.outcome.blocks());
             let few =
@@ -129,7 +131,8 @@ impl Question<'_> {
         of(&answer.sample).with_doubts_of(answer.here.as_ref().map(of)).of_several(self.tested)
     }
 
-    /// What the sides say within their limits, and if the server drifts on as it did.
+    /// Returns the evidence of the sides within their limits, also for the case that the drift of the
+    /// server continues.
     fn finding(&self, answer: &Answer, level: f64) -> Finding {
         let Answer { sample, limits, .. } = answer;
         let holds = self.claim.holds;
@@ -157,7 +160,8 @@ impl Question<'_> {
         Finding { evidence: at_worst, outlook, is_final: is_final | keeps_open, notes }
     }
 
-    /// The same with what the server alone says, where the generator has a part of its CPU: both have to agree.
+    /// Combines the finding with the figure of the server alone if the generator uses a part of its CPU:
+    /// both must agree.
     fn with_server_alone(
         &self,
         mut finding: Finding,
@@ -186,7 +190,7 @@ impl Question<'_> {
         Finding { evidence: both, ..finding }
     }
 
-    /// What it would take to decide it; none where a limit keeps it open.
+    /// Returns what would decide the claim; `None` if a limit keeps it open.
     fn outlook(&self, answer: &Answer) -> Option<Outlook> {
         (!answer.is_limited).then(|| self.outlook_of(&answer.sample, &answer.limits)).flatten()
     }
@@ -197,8 +201,8 @@ impl Question<'_> {
         outlook::of(sample, &estimate, claim.compare, claim.holds, limits, self.tested, level)
     }
 
-    /// Why a claim cannot be judged by a figure that depends on where the network's receive work is done: the
-    /// experiment wants it on the server's CPU, and could not have it.
+    /// Returns the reason why a claim cannot be judged by a figure that depends on the CPU that receives
+    /// packets: the experiment requires the server's CPU for that work, and this was not possible.
     fn not_its_own_network(&self) -> Option<String> {
         let (outcome, sides) = (self.outcome, self.sides);
         let environment = &outcome.environment;
@@ -212,7 +216,8 @@ impl Question<'_> {
         })
     }
 
-    /// Whether the data are missing since something is not there, or since no run counts; and which.
+    /// Returns why the data are missing (an arm is not available, or no run counts), with the verdict
+    /// that follows.
     fn why_missing(&self) -> (Verdict, String) {
         let Self { outcome, claim, variant, sides, .. } = self;
         if sides.any_pair() {
@@ -251,8 +256,9 @@ impl Question<'_> {
     }
 }
 
-/// Why the best rates of servers that have one CPU together with the generator decide nothing: by what each alone
-/// spends on a reply there, the ratio of what it would answer is another, or not known so well.
+/// Returns the reason why the best rates of servers that share a CPU with the generator decide nothing:
+/// the ratio of the rates that each server would reach alone, by its own CPU time per reply, is
+/// different or less certain.
 fn not_by_itself(alone: Option<&Estimate>) -> String {
     let shared = "the generator has a part of that CPU";
     let Some(alone) = alone else {

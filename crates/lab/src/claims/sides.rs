@@ -1,9 +1,9 @@
 //! The two sides of a claim, block by block.
 //!
-//! The best of several points, chosen and read from the same data, is too good: noise helps to choose
-//! it. So the point is chosen on the other half of the blocks: the runs of a block are read at the point
-//! that is best in the half to which the block does not belong. Two blocks in a row, which mirror each
-//! other's order, belong to the same half.
+//! If the best of several points is chosen and read from the same data, the figure is too good, because
+//! noise influences the choice. Therefore the point is chosen on the other half of the blocks: the runs
+//! of a block are read at the point that is best in the half to which the block does not belong. Two
+//! consecutive blocks, whose orders mirror each other, belong to the same half.
 
 use super::limit::{self, THROUGHPUT};
 use crate::{
@@ -15,37 +15,39 @@ use crate::{
     statistics::{self, Compare, Sample},
 };
 
-/// What the server would answer with a CPU of its own.
+/// The rate that the server would answer with a CPU of its own.
 const OWN_RATE: &str = Metric::RepliesPerCpuSecond.name();
 
-/// Metrics that are shares of counted things, with the names of hits and trials.
+/// The metrics that are shares of counted events, with the metrics of hits and trials.
 const COUNTED: &[(Metric, Metric, Metric)] = &[
     (Metric::ErrorShare, Metric::RequestsFailed, Metric::RequestsScheduled),
     (Metric::CompletedShare, Metric::RequestsCompleted, Metric::RequestsScheduled),
 ];
 
-/// For how much of the time the CPU that both have had nothing to do.
+/// The share of the time for which the shared CPU was idle.
 const CPU_IDLE: &str = Metric::CpuIdle.name();
-/// From this much on there was enough of it for both: the clock has ticks of a hundredth of a second.
+/// The idle share from which the CPU had enough time for both: the clock ticks every hundredth of a
+/// second.
 const LEFT_OVER: f64 = 0.02;
-/// How much of a CPU the server has used.
+/// The share of a CPU that the server used.
 const UTILIZATION: &str = Metric::ServerCpuUtilization.name();
-/// A server that does not answer all uses this much of its part, or was kept from it.
+/// The share of its part that an overloaded server uses. If it used less, something kept it from its
+/// part.
 const USED: f64 = 0.95;
 
 /// The largest share of the blocks that may lack a side.
 pub(super) const MOST_LOST: f64 = 0.2;
 
-/// One side, with the runs that it speaks of.
+/// One side of a claim, with the points at which it is read.
 #[derive(Clone)]
 pub(super) struct Arm<'a> {
     pub(super) side: &'a Side,
     pub(super) variant: &'a str,
     pub(super) metric: &'a str,
-    /// What is read where `metric` is best; `metric` itself, if none.
+    /// The metric that is read at the point where `metric` is best; if `None`, `metric` itself.
     read: Option<&'a str>,
     pub(super) points: Vec<Point>,
-    /// Where each point is judged by itself: all of them, this one too.
+    /// All points of the claim, including this one, if each point is judged by itself.
     all: Vec<Point>,
 }
 
@@ -75,9 +77,11 @@ impl<'a> Sides<'a> {
         Self { outcome, claim, a: arm(&claim.a), b: claim.b.as_ref().map(arm) }
     }
 
-    /// The same of the server alone, where a reply rate is not its own: it has one CPU together with the
-    /// generator, and a reply costs that as much. What it spends on a reply at that rate is its own. So is the
-    /// rate, where it had a part of the CPU that the generator always left.
+    /// Returns the sides with the reply rate of the server alone, if the measured reply rate is not the
+    /// server's own. It is not if server and generator share one CPU, because the generator's work for a
+    /// reply is then part of that rate. The CPU time that the server spends on a reply at that rate is
+    /// its own. The measured rate is its own, too, if the server had a fixed part of the CPU that the
+    /// generator always left to it.
     pub(super) fn of_server_alone(&self) -> Option<Self> {
         let is_shared = |cpus: Cpus| cpus.server == cpus.generator;
         let is_rate = |arm: &Arm<'_>| arm.metric == THROUGHPUT && arm.side.minus.is_none();
@@ -89,7 +93,8 @@ impl<'a> Sides<'a> {
         wanted.then(|| Self { a: alone(&self.a), b: self.b.as_ref().map(alone), ..*self })
     }
 
-    /// The comparisons that it is made of: one for each point of side a, where the claim speaks of each.
+    /// Returns the comparisons that the claim consists of: one for each point of side a if the claim is
+    /// about each of them.
     pub(super) fn each_point(self) -> Vec<Self> {
         if self.a.side.take != Take::Each || self.a.points.len() < 2 {
             return vec![self];
@@ -108,7 +113,7 @@ impl<'a> Sides<'a> {
         std::iter::once(&self.a).chain(&self.b)
     }
 
-    /// Every variant that is spoken of, with its points.
+    /// Returns every variant of the claim, with its points.
     pub(super) fn named(&self) -> impl Iterator<Item = (&str, &[Point])> {
         self.arms().flat_map(|arm| {
             let names = std::iter::once(arm.variant).chain(arm.side.minus.as_deref());
@@ -116,8 +121,8 @@ impl<'a> Sides<'a> {
         })
     }
 
-    /// Why there is nothing to compare in this form of the experiment, which may have fewer values of an
-    /// axis than the claim speaks of.
+    /// Returns the reason why this form of the experiment has nothing to compare; it may have fewer
+    /// values of an axis than the claim needs.
     pub(super) fn nothing_to_compare(&self) -> Option<String> {
         let dimensions = &self.outcome.dimensions;
         let absent = self.arms().flat_map(|arm| &arm.side.at).find(|(name, select)| {
@@ -147,24 +152,26 @@ impl<'a> Sides<'a> {
         (0..blocks as usize).map(|block| (a[block], b.as_ref().and_then(|b| b[block]))).collect()
     }
 
-    /// Whether a block has both sides, though no comparison may come of it.
+    /// Returns whether a block has both sides, even if the two cannot be compared.
     pub(super) fn any_pair(&self) -> bool {
         self.pairs().iter().any(|(a, b)| a.is_some() && (b.is_some() || self.b.is_none()))
     }
 
-    /// What the blocks say. `None` when none has both sides. Of a share that is judged at each of several
-    /// points the requests are counted at all of them: that none of few fails says little.
+    /// Returns the comparison over the blocks, or `None` if no block has both sides. If a share is
+    /// judged at each of several points, the requests of all these points are counted, because no
+    /// failure in few requests proves little.
     pub(super) fn sample(&self) -> Option<Sample> {
         self.counted(&self.a.all)
     }
 
-    /// The same with the requests of this point alone, where that is another thing: what fails at one of
-    /// many points is not to drown in all requests.
+    /// Returns the same with the requests of this point alone, if the claim has several points: failures
+    /// at one of many points must not be hidden by the number of all requests.
     pub(super) fn sample_here(&self) -> Option<Sample> {
         if self.a.all.is_empty() { None } else { self.counted(&[]) }
     }
 
-    /// What the blocks say, with the counts of `points`, or of those that are read.
+    /// Returns the comparison with the counts of `points`, or of the points that are read if `points` is
+    /// empty.
     fn counted(&self, points: &[Point]) -> Option<Sample> {
         let sample = Sample::of(self.pairs(), self.claim.compare, self.claim.holds.is_positive())?;
         Some(match self.counts(points) {
@@ -173,7 +180,7 @@ impl<'a> Sides<'a> {
         })
     }
 
-    /// Hits and trials of all blocks, when a share of counted things is compared with nothing.
+    /// Returns hits and trials of all blocks, if the claim is about one share of counted events.
     fn counts(&self, points: &[Point]) -> Option<(u64, u64)> {
         let (_, hits, trials) =
             COUNTED.iter().find(|(share, ..)| self.b.is_none() && share.name() == self.a.metric)?;
@@ -194,7 +201,7 @@ impl<'a> Sides<'a> {
         Some((sum(*hits)? as u64, sum(*trials)? as u64))
     }
 
-    /// The blocks that lack a side.
+    /// Returns the blocks that lack a side.
     pub(super) fn lost(&self) -> Lost {
         let blocks = self.outcome.blocks();
         let mut lost = Lost::default();
@@ -208,7 +215,8 @@ impl<'a> Sides<'a> {
             let lacks_b = self.b.as_ref().filter(|_| b.is_none());
             let lacking = Some(&self.a).filter(|_| a.is_none()).into_iter().chain(lacks_b);
             let runs: Vec<&Run> = lacking.flat_map(|arm| arm.tried(self.outcome, block)).collect();
-            // The last block may have ended before it came to them; what ended it did not choose.
+            // The last block may have ended before these runs. The reason for that end does not depend
+            // on the figures.
             if block + 1 < blocks || a.is_some() && b.is_some() || !runs.is_empty() {
                 lost.of += 1;
                 lost.blocks += 1;
@@ -224,8 +232,9 @@ impl<'a> Sides<'a> {
     }
 }
 
-/// Blocks that lack a side although the experiment came to it: the server died, the generator was kept
-/// from its work. They are not lost by chance alone: what is left may be the better part.
+/// Blocks that lack a side although the experiment reached that side: the server crashed, or the
+/// generator could not do its work. They are not lost by chance alone: the remaining blocks may be the
+/// better ones.
 #[derive(Debug, Default)]
 pub(super) struct Lost {
     pub(super) blocks: usize,
@@ -234,12 +243,12 @@ pub(super) struct Lost {
 }
 
 impl Lost {
-    /// Whether what is left decides nothing.
+    /// Returns whether so many blocks are lost that the remaining ones decide nothing.
     pub(super) fn are_too_many(&self) -> bool {
         self.blocks as f64 > MOST_LOST * self.of as f64
     }
 
-    /// In words, if there are any.
+    /// Returns the loss in words, if there is one.
     pub(super) fn note(&self) -> Option<String> {
         let why = self.reason.as_ref().map_or_else(String::new, |reason| format!(": {reason}"));
         (self.blocks > 0).then(|| format!("{} of {} blocks lack a side{why}", self.blocks, self.of))
@@ -247,14 +256,15 @@ impl Lost {
 }
 
 impl Arm<'_> {
-    /// Whether the server had a part of the CPU, and the generator left that at every rate: there was time over.
+    /// Returns whether the server had a fixed part of the CPU, and the generator left it that part at
+    /// every rate, so that CPU time remained.
     fn has_its_part(&self, outcome: &Outcome) -> bool {
         let is_over = |point: &Point| {
             let here = || self.runs(outcome).filter(|run| run.cell.point == *point);
             let idle: Vec<f64> = here().filter_map(|run| run.metric(CPU_IDLE)).collect();
             let has_part = here().all(|run| run.raw.server_share.is_some());
             let left = statistics::median(&idle).is_some_and(|idle| idle >= LEFT_OVER);
-            // To the last reading, when a queue that is left may still be served.
+            // Utilization counts until the last reading, when the server may still serve a queue.
             let used =
                 here().filter_map(|run| Some(run.metric(UTILIZATION)? / run.raw.server_share?));
             let used: Vec<f64> = used.collect();
@@ -265,7 +275,7 @@ impl Arm<'_> {
         self.points.iter().all(is_over)
     }
 
-    /// The figure at `point` in `block`. A run that did not count may have been made again.
+    /// Returns the figure at `point` in `block`. A run that was not valid may have been repeated.
     fn value(&self, outcome: &Outcome, point: &Point, block: u32) -> Option<f64> {
         self.value_of(self.metric, outcome, point, block)
     }
@@ -279,7 +289,7 @@ impl Arm<'_> {
         Some(value(self.variant)? - taken_off?)
     }
 
-    /// One figure a block.
+    /// Returns one figure per block.
     fn values(&self, outcome: &Outcome, blocks: u32) -> Vec<Option<f64>> {
         let chosen = [self.chosen_without(outcome, 0), self.chosen_without(outcome, 1)];
         let read = self.read.unwrap_or(self.metric);
@@ -290,7 +300,7 @@ impl Arm<'_> {
             .collect()
     }
 
-    /// The runs of `block` where it is read, whether they count or not.
+    /// Returns the runs of `block` at the point where the side is read, valid or not.
     fn tried<'o>(&'o self, outcome: &'o Outcome, block: u32) -> impl Iterator<Item = &'o Run> {
         let read = self.at(outcome, block);
         outcome.runs.iter().filter(move |run| {
@@ -301,17 +311,18 @@ impl Arm<'_> {
         })
     }
 
-    /// The point at which `block` is read.
+    /// Returns the point at which `block` is read.
     fn at(&self, outcome: &Outcome, block: u32) -> Option<&Point> {
         self.chosen_without(outcome, half(outcome.blocks(), block))
     }
 
-    /// The points at which it is read: one, or one for each half of the blocks.
+    /// Returns the points at which the side is read: one, or one for each half of the blocks.
     pub(super) fn read_points(&self, outcome: &Outcome) -> Vec<&Point> {
         (0..2).filter_map(|half| self.chosen_without(outcome, half)).collect()
     }
 
-    /// The best point by the blocks that do not belong to `left_out`; by all, where there is one block.
+    /// Returns the best point by the blocks that do not belong to the half `left_out`; if there is one
+    /// block, by that block.
     fn chosen_without(&self, outcome: &Outcome, left_out: usize) -> Option<&Point> {
         if let [only] = self.points.as_slice() {
             return Some(only);
@@ -320,7 +331,7 @@ impl Arm<'_> {
         self.best_by(outcome, |block| blocks == 1 || half(blocks, block) != left_out)
     }
 
-    /// The point at which the mean over all blocks is best.
+    /// Returns the point at which the mean over all blocks is best.
     pub(super) fn best(&self, outcome: &Outcome) -> Option<&Point> {
         self.best_by(outcome, |_| true)
     }
@@ -331,7 +342,7 @@ impl Arm<'_> {
         known.max_by(|a, b| a.1.total_cmp(&b.1)).map(|(point, _)| point)
     }
 
-    /// The parts of it that differ in the rate alone.
+    /// Returns the arm divided into parts whose points differ only in the rate.
     pub(super) fn lines(&self) -> Vec<Self> {
         let without_rate = |point: &Point| {
             let mut point = point.clone();
@@ -349,12 +360,12 @@ impl Arm<'_> {
         lines.into_iter().map(|(_, points)| Self { points, ..self.clone() }).collect()
     }
 
-    /// The mean of its metric at `point`, over the blocks.
+    /// Returns the mean of the arm's metric at `point`, over the blocks.
     pub(super) fn mean_at(&self, outcome: &Outcome, point: &Point) -> Option<f64> {
         self.mean_over(outcome, point, |_| true)
     }
 
-    /// The same over some of the blocks.
+    /// Returns the same mean over some of the blocks.
     fn mean_over(
         &self,
         outcome: &Outcome,
@@ -367,7 +378,7 @@ impl Arm<'_> {
         statistics::mean(&values)
     }
 
-    /// The runs at any of the points, whether they count or not.
+    /// Returns the runs at any of the points, valid or not.
     pub(super) fn all_runs<'o>(&'o self, outcome: &'o Outcome) -> impl Iterator<Item = &'o Run> {
         self.all_runs_of(outcome, self.variant)
     }
@@ -383,12 +394,12 @@ impl Arm<'_> {
             .filter(move |run| run.cell.variant == variant && self.points.contains(&run.cell.point))
     }
 
-    /// The runs that count, at any of the points.
+    /// Returns the valid runs at any of the points.
     pub(super) fn runs<'o>(&'o self, outcome: &'o Outcome) -> impl Iterator<Item = &'o Run> {
         self.all_runs(outcome).filter(|run| run.metric(self.metric).is_some())
     }
 
-    /// The runs of `variant` that count, at the points where this side is read.
+    /// Returns the valid runs of `variant` at the points where this side is read.
     pub(super) fn read_runs_of<'o>(
         &'o self,
         outcome: &'o Outcome,
@@ -400,12 +411,12 @@ impl Arm<'_> {
     }
 }
 
-/// To which half a block belongs.
+/// Returns the half to which a block belongs.
 fn half(blocks: u32, block: u32) -> usize {
     if blocks < 4 { block as usize % 2 } else { block as usize / 2 % 2 }
 }
 
-/// The values of a dimension, without the rates that the side does not speak of.
+/// Returns the values of a dimension, without the rates that are not part of the side.
 fn spoken_of(outcome: &Outcome, side: &Side, dimension: &Dimension) -> Vec<Value> {
     let papers = outcome.experiment.rate.as_ref().map_or(&[][..], |rate| &rate.paper_rps);
     let is_papers = |value: &&Value| value.number().is_some_and(|rate| papers.contains(&rate));
@@ -414,14 +425,14 @@ fn spoken_of(outcome: &Outcome, side: &Side, dimension: &Dimension) -> Vec<Value
     if is_told { of_paper } else { dimension.values.clone() }
 }
 
-/// The rate of this run that is such a multiple of the reference.
+/// Returns the rate of this run that is `multiple` times the reference rate.
 fn rate_of<'v>(outcome: &Outcome, multiple: f64, rates: &'v [Value]) -> Option<&'v Value> {
     let reference = outcome.saturation.first()?.rps?;
     let wanted = (multiple * reference).round().max(1.0);
     rates.iter().find(|rate| rate.number() == Some(wanted))
 }
 
-/// The points that a side speaks of: one, or all along `over`.
+/// Returns the points of a side: one, or all along `over`.
 pub(crate) fn points(outcome: &Outcome, side: &Side) -> Vec<Point> {
     let narrowed = outcome.dimensions.iter().map(|dimension| {
         let among = spoken_of(outcome, side, dimension);
@@ -433,8 +444,8 @@ pub(crate) fn points(outcome: &Outcome, side: &Side) -> Vec<Point> {
                 let multiple = select.multiple().and_then(|of| rate_of(outcome, of, &among));
                 multiple.or_else(|| select.among(&among))
             }
-            // Validated: an axis that is not named has one value. The rate may have several when
-            // it comes from the paper; its last is the highest.
+            // Validation ensures that an axis which is not named has one value. The rate may have
+            // several if they come from the paper; the last value is the highest.
             None => among.last(),
         };
         Dimension { values: one.into_iter().cloned().collect(), ..dimension.clone() }

@@ -7,10 +7,10 @@ use crate::{
     plan::{self, Point},
 };
 
-/// What differs between the blocks of one cell.
+/// The noise between the blocks of one cell.
 const NOISE: [f64; 6] = [0.99, 1.01, 1.0, 1.015, 0.985, 1.0];
 
-/// An outcome of the full form in which each cell has the value that `measured` gives of it.
+/// Returns an outcome of the full form in which each cell has the value that `measured` returns for it.
 fn planted(
     experiment: &Experiment,
     metric: &str,
@@ -32,13 +32,14 @@ fn planted(
     made::outcome(experiment, false, dimensions, &names, runs.collect())
 }
 
-/// The paper's own table as data: what it claims holds; and with two architectures changed round in it,
-/// what it claims of these two does not.
+/// With the paper's own table as data, its claims hold. If two architectures are exchanged in the table,
+/// the claims about these two do not hold.
 #[test]
 fn the_papers_own_table_bears_its_claims_out_and_a_changed_one_does_not() {
     let experiment = find("zerohttpd-table").unwrap();
     let lines = &experiment.figure.iter().find(|figure| !figure.paper.is_empty()).unwrap().paper;
-    // Beyond the end of a column, where the paper has "wide variations", its last figure.
+    // Beyond the end of a column, where the paper has "wide variations", the last figure of the column
+    // is used.
     let in_table = |variant: &str, clients: f64| {
         let line = lines.iter().find(|line| line.variant == variant)?;
         let upto = line.points.iter().rev().find(|[at, _]| *at <= clients);

@@ -1,4 +1,4 @@
-//! Verdicts on data whose answer is known.
+//! Verdicts on data with a known answer.
 
 mod built_in;
 mod drift;
@@ -31,7 +31,7 @@ fn figures_are_held_against_a_threshold() {
         (1.3, Verdict::Holds, Verdict::DoesNotHold, Verdict::DoesNotHold),
         (0.7, Verdict::DoesNotHold, Verdict::Holds, Verdict::DoesNotHold),
         (1.0, Verdict::Undecided, Verdict::Undecided, Verdict::Holds),
-        // Surely above 1, not surely within a tenth of it.
+        // Surely above 1, but not surely within a tenth of it.
         (1.1, Verdict::Holds, Verdict::DoesNotHold, Verdict::Undecided),
     ] {
         let verdict = |threshold| Evidence::of(&near(centre), threshold, &none).verdict(0.05);
@@ -39,20 +39,20 @@ fn figures_are_held_against_a_threshold() {
         assert_eq!(verdict(below), if_below, "{centre}");
         assert_eq!(verdict(within), if_within, "{centre}");
     }
-    // That no difference was found does not make two things equal.
+    // A difference that was not found does not prove that two things are equal.
     let wide = sample(&[0.5, 1.5, 0.8, 1.3, 0.6, 1.6]);
     assert_eq!(Evidence::of(&wide, within, &none).verdict(0.05), Verdict::Undecided);
-    // On the threshold is not beyond it.
+    // A figure on the threshold is not beyond it.
     let on = Evidence::of(&sample(&[1.0; 6]), above, &none);
     assert_eq!(on.verdict(0.05), Verdict::Undecided);
 }
 
-/// Two variants and two axes; the claim is what differs from test to test.
+/// Returns an outcome with two variants and two axes; the claim differs from test to test.
 fn outcome(claim: &str, measured: impl Fn(&str, f64, f64, u32) -> Option<f64>) -> Outcome {
     outcome_of(6, claim, "throughput_rps", measured)
 }
 
-/// The same with so many blocks and another metric.
+/// Does the same with `blocks` blocks and another metric.
 fn outcome_of(
     blocks: u32,
     claim: &str,
@@ -99,31 +99,32 @@ fn outcome_of(
     outcome
 }
 
-/// Both sides with all idle connections at the highest rate: one variant beside the other.
+/// The sides of a comparison between two variants, with all idle connections at the highest rate.
 const RIVALS: &str = "a = { at = { idle = \"max\", rate = \"max\" } }\n\
     b = { variant = \"two\", at = { idle = \"max\", rate = \"max\" } }";
-/// Both sides of one variant at the lowest rate: with idle connections, and without.
+/// The sides of a comparison within one variant at the lowest rate: with idle connections, and without.
 const IDLE_OR_NOT: &str = "a = { at = { idle = \"max\", rate = \"min\" } }\n\
     b = { at = { idle = \"min\", rate = \"min\" } }";
 
-/// A claim of variant `one` about the ratio of two sides.
+/// Returns a claim of variant `one` about the ratio of two sides.
 fn ratio_claim(holds: &str, sides: &str) -> String {
     ratio_claim_of("[\"one\"]", holds, sides)
 }
 
-/// The same of each of some variants.
+/// Returns such a claim of each of several variants.
 fn ratio_claim_of(each: &str, holds: &str, sides: &str) -> String {
     format!("compare = \"ratio\"\neach = {each}\nholds = {holds}\n{sides}")
 }
 
-/// What differs between blocks, without a change of their mean.
+/// Returns a deviation that differs between blocks and does not change their mean.
 fn alternating(size: f64, block: u32) -> f64 {
     if block.is_multiple_of(2) { size } else { -size }
 }
 
 #[test]
 fn a_peak_over_the_rates_is_compared_with_another_variants() {
-    // "one" peaks at rate 10, "two" at rate 20: 0.75 to 1 in every block, however fast it was.
+    // `one` peaks at rate 10 and `two` at rate 20. The ratio is 0.75 to 1 in every block, although all
+    // figures grow.
     let claim = "compare = \"ratio\"\neach = [\"one\"]\nholds = { below = 0.8 }\n\
         a = { at = { idle = \"max\" }, over = [\"rate\"], take = \"max\" }\n\
         b = { variant = \"two\", at = { idle = \"max\" }, over = [\"rate\"], take = \"max\" }";
@@ -142,7 +143,7 @@ fn a_peak_over_the_rates_is_compared_with_another_variants() {
     assert_eq!(claim.verdict, Verdict::Holds);
 }
 
-/// Rates are 10 and 20: a server that answers all of them could perhaps have answered more.
+/// The rates are 10 and 20: a server that answers all requests might have been able to answer more.
 #[test]
 fn a_server_that_was_never_driven_to_its_limit_decides_nothing() {
     let verdict = |holds: &str, one: f64, two: f64| {
@@ -161,7 +162,8 @@ fn a_server_that_was_never_driven_to_its_limit_decides_nothing() {
     assert_eq!(verdict(below, 1.0, 1.0), Verdict::Undecided);
     assert_eq!(verdict(below, 1.0, 0.9), Verdict::DoesNotHold);
     assert_eq!(verdict(below, 0.8, 1.0), Verdict::Holds);
-    // What speaks for the claim: then it is the other side that might have been larger.
+    // The measured figures support the claim; now a larger figure of the other side might change the
+    // verdict.
     let (above, below) = ("{ above = 0.9 }", "{ below = 1.1 }");
     assert_eq!(verdict(above, 1.0, 1.0), Verdict::Undecided);
     assert_eq!(verdict(above, 0.9, 0.9), Verdict::Holds);
@@ -169,8 +171,8 @@ fn a_server_that_was_never_driven_to_its_limit_decides_nothing() {
     assert_eq!(verdict(below, 0.9, 1.0), Verdict::Holds);
 }
 
-/// Both servers answered everything. The one that could have answered more, and so have changed the
-/// verdict, is named.
+/// Both servers answered everything. The note names the server that might have answered more and thereby
+/// have changed the verdict.
 #[test]
 fn the_side_whose_limit_leaves_a_claim_undecided_is_named() {
     for (holds, named) in [
@@ -267,7 +269,7 @@ fn a_form_without_the_values_of_a_claim_judges_nothing() {
 #[test]
 fn a_block_that_lacks_one_side_does_not_count() {
     let claim = &ratio_claim("{ above = 2.0 }", IDLE_OR_NOT);
-    // Five of six blocks are incomplete: what is left decides nothing.
+    // Five of six blocks are incomplete: the remaining block decides nothing.
     let outcome = outcome(claim, |_, idle, _, block| {
         (idle == 0.0 || block == 1).then_some(if idle > 0.0 { 9.0 } else { 1.0 })
     });
@@ -292,13 +294,15 @@ fn fewer_than_six_blocks_decide_nothing() {
     assert_eq!(judged(6), (Verdict::Holds, true));
 }
 
-/// Noise of a tenth on ten equal points: the best of them, read where it was chosen, is a tenth too good.
+/// Ten equal points with noise of a tenth: if the best point is read from the data that selected it, it
+/// is a tenth too good.
 #[test]
 fn the_best_point_is_chosen_on_other_blocks_than_it_is_read_on() {
     let claim = "compare = \"ratio\"\neach = [\"one\"]\nholds = { within = [0.9, 1.1] }\n\
         a = { at = { idle = \"max\" }, over = [\"rate\"], take = \"max\" }\n\
         b = { at = { idle = \"min\", rate = \"min\" } }";
-    // At rate 20 blocks 0 and 1 are lucky, at rate 10 all others: each is best in its own half only.
+    // At rate 20 blocks 0 and 1 have a higher figure, at rate 10 all others: each rate is best in its
+    // own half only.
     let outcome = outcome_of(4, claim, "latency_p50_us", |_, idle, rate, block| {
         let lucky = (rate == 20.0) == (block < 2);
         Some(if idle > 0.0 && lucky { 1.1 } else { 1.0 })
@@ -307,8 +311,8 @@ fn the_best_point_is_chosen_on_other_blocks_than_it_is_read_on() {
     assert!((value - 1.0).abs() < 1e-9, "{value}: read where it was chosen it is 1.1");
 }
 
-/// The fault that was published: a server that scans for as long as it has CPU costs 1/rate, with
-/// 1,000 idle connections as with 8,000.
+/// Regression test for a published error: a server that scans for as long as it has CPU time costs
+/// 1/rate, with 1,000 idle connections as with 8,000.
 #[test]
 fn a_cost_at_the_ceiling_is_a_bound() {
     let sides = "a = { at = { idle = \"max\", rate = \"max\" } }\n\
@@ -332,23 +336,24 @@ fn a_cost_at_the_ceiling_is_a_bound() {
     assert!(claim.parts[0].note.as_ref().unwrap().contains("no idle CPU"), "{claim:?}");
     assert_eq!(judged("{ above = 9.0 }", 0.5, 0.3, 5.5).verdict, Verdict::DoesNotHold);
     assert_eq!(judged("{ below = 9.0 }", 0.99, 0.3, 5.5).verdict, Verdict::Undecided);
-    // Both at the ceiling: epoll2 with and without idle connections.
+    // Both sides are at the ceiling: epoll2 with and without idle connections.
     let claim = judged("{ above = 1.5 }", 0.99, 0.99, 1.0);
     assert_eq!((claim.verdict, claim.bound), (Verdict::Undecided, None));
     let claim = judged("{ above = 0.5 }", 0.3, 0.99, 1.0);
     assert_eq!((claim.verdict, claim.bound), (Verdict::Undecided, Some(Bound::AtMost)));
 }
 
-/// Phases have no rate in their point: what they were offered is a metric of the run.
+/// Phases have no rate in their point: their offered rate is a metric of the run.
 #[test]
 fn a_phase_that_answered_all_decides_nothing() {
     let claim = &ratio_claim("{ above = 0.98 }", RIVALS);
     let judged = |answered: f64| {
         let mut outcome = outcome(claim, |_, _, _, _| Some(1000.0));
         for run in &mut outcome.runs {
-            // As a phase has it.
+            // The point of a phase.
             run.cell.point.insert("rate".into(), Value::Word("busy".into()));
-            // What was offered differs from block to block, and where it was most not all was answered.
+            // The offered rate differs from block to block; at the highest rate the server did not
+            // answer all requests.
             let size = if run.block < 2 { 1.08 } else { 1.0 };
             let answered = if run.block < 2 { 0.9 * answered } else { answered };
             run.metrics.insert("offered_rps".into(), 1000.0 * size);
@@ -402,8 +407,9 @@ fn primary_claims_share_one_error() {
     assert_eq!(outcome.claims[1].p_with_all, None);
 }
 
-/// Without a network of its own the generator is the limit, and does what the server's CPU is to do. It was refused
-/// of rates and shares of failures alone.
+/// Without a network namespace of its own, the generator is the limit and does work that belongs on the
+/// server's CPU. Regression test: at first only rates and shares of failures were rejected for this
+/// reason.
 #[test]
 fn a_run_without_its_network_judges_counts_alone() {
     let judged = |metric: &str, b_metric: &str, receive_cpu| {
@@ -442,7 +448,7 @@ fn a_run_without_its_network_judges_counts_alone() {
         ["calls_per_request.epoll_ctl", "interest_calls_per_request", "user_bytes_per_connection"];
     for metric in counts {
         assert_eq!(judged(metric, metric, None), Verdict::Holds, "{metric}: counts are counts");
-        // One side is enough.
+        // One such side is enough.
         assert_eq!(judged(metric, "latency_p50_us", None), Verdict::NotTestable, "{metric}");
     }
 }
@@ -465,8 +471,8 @@ fn an_early_look_decides_what_is_plain() {
     assert_eq!(settled(2.0), (Verdict::Holds, true));
 }
 
-/// What is decided by itself, and not with all primary claims of its paper, goes on: with those of other
-/// experiments, too.
+/// A run continues while a claim is decided alone but not together with all primary claims of its paper,
+/// including the claims of other experiments.
 #[test]
 fn a_run_goes_on_until_its_claims_are_decided_together() {
     let settled = |claims: usize, source: &str| {
@@ -489,7 +495,8 @@ fn a_run_goes_on_until_its_claims_are_decided_together() {
 
 #[test]
 fn what_one_costs_more_than_another_is_a_side() {
-    // `one` has 3 more than `two` with many, 1 more with few; both less than is offered.
+    // `one` costs 3 more than `two` with many idle connections, and 1 more with few; both rates are
+    // below the offered one.
     let claim = "compare = \"ratio\"\neach = [\"one\"]\n\
                  a = { minus = \"two\", at = { idle = \"max\", rate = \"max\" } }\n\
                  b = { minus = \"two\", at = { idle = \"min\", rate = \"max\" } }\n\
@@ -511,8 +518,8 @@ fn what_one_costs_more_than_another_is_a_side() {
     assert!(judged[0].parts[0].note.is_some(), "{judged:?}");
 }
 
-/// A store that takes more for each document than it may: the memory that was read decides, less the
-/// documents' own bytes.
+/// A store that uses more memory per document than it may: the measured memory, less the documents' own
+/// bytes, decides.
 #[test]
 fn a_store_that_grows_by_more_is_seen() {
     let experiment = crate::experiment::find("frontend").unwrap();

@@ -1,16 +1,16 @@
-//! The control of every built-in claim.
+//! The control of every built-in claim: data with which it holds, and data with which it does not.
 
 use super::*;
 use crate::{claims::sides::points, experiment::Form, result::Saturation};
 
-/// The limit of which rates are multiples.
+/// The reference rate; the rates of the experiments are multiples of it.
 const REFERENCE: f64 = 20_000.0;
 
-/// The experiment with data that were made for one claim: its side b is 1 everywhere, and side a
-/// what `a` makes of it.
+/// Returns the experiment with artificial data for one claim: side b is 1 everywhere, and side a is `a`,
+/// as the claim compares them.
 fn made_for(experiment: &Experiment, claim: &Claim, quick: bool, a: f64) -> Outcome {
     let mut dimensions = experiment.dimensions();
-    // The verdict at one operating point: those at several are tested by themselves.
+    // The verdict at one operating point; another test covers claims with several operating points.
     for dimension in &mut dimensions {
         if claim.operating_points.as_deref() == Some(&*dimension.name) {
             dimension.values.drain(..dimension.values.len() - 1);
@@ -19,13 +19,13 @@ fn made_for(experiment: &Experiment, claim: &Claim, quick: bool, a: f64) -> Outc
     if !experiment.phase.is_empty() {
         dimensions.push(crate::plan::phase_dimension(&experiment.phase));
     } else if experiment.rate.is_some() {
-        // The best of several rates is known where the next is near. Else rates are far above what the data
-        // say, bursts included: none of it is a ceiling.
+        // The best of several rates is known if the next rate is near. In other experiments the rates
+        // are far above the figures, including bursts, so that no rate is a ceiling.
         let is_best = [Some(&claim.a), claim.b.as_ref()]
             .into_iter()
             .flatten()
             .any(|side| side.over.iter().any(|axis| axis == crate::experiment::RATE));
-        // Two that are nearer than a hundredth or two count as one.
+        // Rates that differ by less than one or two hundredths count as one rate.
         let of_a = if (a - 1.0).abs() < 0.02 { 2.0 } else { a };
         let near = [1.03, 1.03 * of_a, 10.0];
         let reference = experiment.rate.as_ref().filter(|rate| rate.reference.is_some());
@@ -54,7 +54,7 @@ fn made_for(experiment: &Experiment, claim: &Claim, quick: bool, a: f64) -> Outc
     });
     for (block, name) in (0..6).flat_map(|block| names.iter().map(move |name| (block, name))) {
         let noise = 1.0 + alternating(0.002, block);
-        // A difference from the other side, which is 1, may be small.
+        // The difference from the other side, which is 1, may be small.
         let a = match claim.compare {
             statistics::Compare::Difference => 1.0 + (a - 1.0) * noise,
             statistics::Compare::Ratio | statistics::Compare::Value => a * noise,
@@ -71,8 +71,9 @@ fn made_for(experiment: &Experiment, claim: &Claim, quick: bool, a: f64) -> Outc
     outcome
 }
 
-/// The sides that speak of `name` at `point`, with its value there: side a is to be worth `a`, side
-/// b 1. A variant that is only taken off is worth 10, and what it is taken from so much more.
+/// Returns the sides that use the variant `name` at `point`, with its value there: side a must have the
+/// value `a`, and side b the value 1. A variant that is only subtracted has the value 10, and the
+/// variant from which it is subtracted has that much more.
 fn sides_at<'a>(
     outcome: &Outcome,
     claim: &'a Claim,
@@ -101,13 +102,13 @@ fn sides_at<'a>(
     found
 }
 
-/// Far enough from a limit to be beyond it.
+/// Returns a distance from a limit that is large enough to be beyond it.
 fn step(limit: f64) -> f64 {
     0.1 * limit.abs().max(if limit == 0.0 { 1.0 } else { 0.0 })
 }
 
-/// The control of every claim that is built in: there are data by which it holds and data by which
-/// it does not, in the full form and in the quick one.
+/// The control of every built-in claim: with some data it holds and with other data it does not, in the
+/// full form and in the quick one.
 #[test]
 fn every_built_in_claim_can_hold_and_can_fail() {
     let mut judged = 0;

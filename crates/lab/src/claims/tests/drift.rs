@@ -4,14 +4,14 @@ use super::*;
 use crate::claims::drift::halves;
 use serde_json::json;
 
-/// What "one" and "two" answer a second of the 20 that they are offered, and what becomes of the replies of
-/// "one" from the first half of its window to the second, block by block.
+/// Replies per second of `one` and `two`, of 20 offered requests per second; and the change of the
+/// replies of `one` from the first half of its window to the second, block by block.
 struct Made<'a> {
     answered: [f64; 2],
     change: &'a dyn Fn(u32) -> f64,
 }
 
-/// Five intervals of warm-up, in which hardly anything is answered, and ten that are measured.
+/// Returns five intervals of warm-up, with hardly any replies, and ten measured intervals.
 fn series(replies: f64, change: f64) -> serde_json::Value {
     let first = 2.0 / (1.0 + change);
     let at = |tenth: i32| match tenth {
@@ -24,7 +24,8 @@ fn series(replies: f64, change: f64) -> serde_json::Value {
     json!({ "series": { "interval_s": 0.1, "start_s": starts, "replies": replies } })
 }
 
-/// Both at the higher rate with idle connections. In the quick form, whose warm-up has not been tested.
+/// Judges both servers at the higher rate with idle connections, in the quick form, whose warm-up has
+/// not been tested.
 fn judged(holds: &str, made: &Made<'_>) -> ClaimOutcome {
     let answered = |variant: &str| made.answered[usize::from(variant == "two")];
     let mut outcome = outcome(&ratio_claim(holds, RIVALS), |variant, _, _, block| {
@@ -40,20 +41,20 @@ fn judged(holds: &str, made: &Made<'_>) -> ClaimOutcome {
     outcome.claims.remove(0)
 }
 
-/// What answers 11 of 20 where the other answers 10.
+/// The replies if `one` answers 11 of 20 and `two` answers 10.
 const AHEAD: [f64; 2] = [11.0, 10.0];
 
 #[test]
 fn what_is_steady_is_judged_as_it_stands() {
     let claim = judged("{ above = 1.0 }", &Made { answered: AHEAD, change: &|_| 1.0 });
     assert_eq!((claim.verdict, claim.remark()), (Verdict::Holds, None));
-    // A server is not as even as that.
+    // A small change is not a drift: no server is perfectly even.
     let claim = judged("{ above = 1.0 }", &Made { answered: AHEAD, change: &|_| 0.97 });
     assert_eq!((claim.verdict, claim.remark()), (Verdict::Holds, None));
 }
 
-/// The queue of "one" fills in its window: it is a tenth ahead of "two" in the mean, and by far behind at the
-/// end.
+/// The queue of `one` fills in its window: `one` has a tenth more than `two` on average, and much less
+/// at the end.
 #[test]
 fn what_falls_by_more_than_it_is_ahead_decides_nothing() {
     let claim = judged("{ above = 1.0 }", &Made { answered: AHEAD, change: &|_| 0.7 });
@@ -64,7 +65,7 @@ fn what_falls_by_more_than_it_is_ahead_decides_nothing() {
          if this continues, the result may cross the threshold"
     );
     assert!(crate::claims::is_settled(&claim, 1), "more blocks would fall as far");
-    // Against the claim it is ahead by as little, and it decides as little.
+    // A claim of the opposite is not decided by these data either.
     let claim = judged("{ below = 1.0 }", &Made { answered: AHEAD, change: &|_| 0.7 });
     assert_eq!(claim.verdict, Verdict::Undecided);
     let claim = judged("{ within = [1.05, 1.2] }", &Made { answered: AHEAD, change: &|_| 1.2 });
@@ -74,10 +75,10 @@ fn what_falls_by_more_than_it_is_ahead_decides_nothing() {
 #[test]
 fn a_drift_smaller_than_the_lead_is_reported_and_judged() {
     for (holds, change, verdict) in [
-        // 1.1 · 0.9 is above 0.9, too.
+        // 1.1 · 0.9 is still above 0.9.
         ("{ above = 0.9 }", 0.9, Verdict::Holds),
         ("{ above = 1.2 }", 0.7, Verdict::DoesNotHold),
-        // What falls is below for all the more reason.
+        // A falling figure makes it even more certain that the ratio is below the threshold.
         ("{ below = 1.2 }", 0.7, Verdict::Holds),
         ("{ above = 1.0 }", 1.5, Verdict::Holds),
     ] {
@@ -91,7 +92,7 @@ fn a_drift_smaller_than_the_lead_is_reported_and_judged() {
     }
 }
 
-/// Noise is no drift: the blocks differ by more than their mean does from 1.
+/// Noise is not a drift: the blocks differ from each other by more than their mean differs from 1.
 #[test]
 fn what_falls_in_some_blocks_and_rises_in_others_is_noise() {
     let change = |block: u32| if block.is_multiple_of(3) { 1.3 } else { 0.8 };
@@ -116,7 +117,7 @@ fn a_window_of_three_intervals_has_no_halves() {
     assert!(halves(&raw).is_none());
 }
 
-/// A share that fails, and a difference of two: what is not answered any more fails.
+/// A share of errors, and the difference of two such shares: requests that are no longer answered fail.
 #[test]
 fn a_share_of_errors_rises_as_replies_fall() {
     let verdict = |limit: f64, compare: &str, change: f64| {
@@ -146,7 +147,7 @@ fn a_share_of_errors_rises_as_replies_fall() {
         assert_eq!(verdict(0.5 - less, compare, 0.8), Verdict::Undecided, "{compare}");
         assert_eq!(verdict(0.55 - less, compare, 0.8), Verdict::Holds, "{compare}");
         assert_eq!(verdict(0.35 - less, compare, 0.8), Verdict::DoesNotHold, "{compare}");
-        // It recovers: 1 - 0.6 · 1.2 is 0.28.
+        // The server recovers: 1 - 0.6 · 1.2 is 0.28.
         assert_eq!(verdict(0.35 - less, compare, 1.2), Verdict::Undecided, "{compare}");
     }
 }

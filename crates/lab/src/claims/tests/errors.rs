@@ -1,9 +1,10 @@
-//! What would be decided too easily: by one bad run, by equal blocks, by a look too many, by what was lost.
+//! Cases in which a claim might be decided too easily: one bad run, equal blocks, an additional look,
+//! lost blocks.
 
 use super::*;
 use crate::result::Look;
 
-/// One run in which the generator was disturbed lifted the gate for all blocks.
+/// Regression test: one run in which the generator was disturbed once removed the limit for all blocks.
 #[test]
 fn one_bad_run_is_not_the_limit_of_a_server() {
     let judged = |bad_blocks: u32| {
@@ -25,7 +26,8 @@ fn one_bad_run_is_not_the_limit_of_a_server() {
     assert_eq!(judged(6).verdict, Verdict::Holds, "it was driven to its limit in most blocks");
 }
 
-/// 37 of 38 bursts, since the last one came at the end of the window, were taken for a server's limit.
+/// Regression test: 37 of 38 bursts were once taken for a server's limit, because the last burst came at
+/// the end of the window.
 #[test]
 fn a_burst_on_its_way_is_not_the_limit_of_a_server() {
     let judged = |burst: f64| {
@@ -83,7 +85,8 @@ fn a_claim_about_every_rate_sees_each_of_them() {
     assert_eq!(judged("each", 2_000.0, &none).verdict, Verdict::Undecided);
 }
 
-/// With three variants at the threshold one of them lies below it, by more than chance, in 7 of 100.
+/// If three variants are at the threshold, one of them lies below it, by more than the allowed error, in
+/// 7 of 100 cases.
 #[test]
 fn one_of_several_fails_at_a_share_of_the_error() {
     let judged = |each: &str| {
@@ -102,7 +105,8 @@ fn one_of_several_fails_at_a_share_of_the_error() {
     assert!(one_of_two.p.unwrap() > ERROR);
 }
 
-/// Six windows with a second of nothing are 5 of 100 even if only six in ten have one.
+/// Six of six windows have a second without replies in 5 of 100 cases even if only six of ten windows
+/// have such a second.
 #[test]
 fn equal_blocks_are_no_certainty() {
     let judged = |blocks: u32, planned: u32| {
@@ -146,14 +150,15 @@ fn an_interrupt_spends_no_more_than_a_look() {
     assert_eq!(by_clock.verdict, Verdict::Holds, "{by_clock:?}");
     assert_eq!(looks, [Look { blocks: 10, is_last: true }]);
 
-    // Gone on from the end that the clock made: it decided then, whatever came later.
+    // A run that continues after the time limit ended it: the verdict of that time stays, whatever is
+    // measured later.
     let mut resumed = measured(20, -0.4);
     resumed.looks = looks;
     let (again, looks) = judged(resumed, false);
     assert_eq!((again.verdict, again.value), (Verdict::Holds, by_clock.value));
     assert!(again.parts[0].note.as_ref().unwrap().contains("first 10 blocks"), "{again:?}");
     assert_eq!(looks.len(), 2);
-    // And from an interrupt: the next look knows of it.
+    // A run that continues after an interrupt: the next look takes the interrupt into account.
     let mut resumed = measured(20, 0.0858);
     let (fresh, _) = judged(resumed.clone(), true);
     resumed.looks = vec![Look { blocks: 19, is_last: false }];
@@ -161,7 +166,7 @@ fn an_interrupt_spends_no_more_than_a_look() {
     assert!(resumed.p.unwrap() > fresh.p.unwrap(), "{:?} {:?}", resumed.p, fresh.p);
 }
 
-/// What is left when the server dies in most blocks are the blocks that it survived.
+/// If the server crashes in most blocks, only the blocks that it survived remain.
 #[test]
 fn lost_blocks_are_reported_and_bounded() {
     let claim = &ratio_claim("{ below = 0.5 }", IDLE_OR_NOT);
@@ -180,7 +185,7 @@ fn lost_blocks_are_reported_and_bounded() {
     assert_eq!(part(&measured(20, 4)), (Verdict::Holds, note(4)));
     assert_eq!(part(&measured(20, 5)), (Verdict::Undecided, note(5)));
     assert_eq!(part(&measured(20, 14)), (Verdict::Undecided, note(14)));
-    // What the time or a person cut short did not choose.
+    // A time limit or an interrupt ends a block independently of its figures.
     let mut cut = measured(7, 0);
     cut.runs.retain(|run| run.block < 6 || run.cell.point["idle"] == Value::Number(0.0));
     cut.conclude();
@@ -206,7 +211,7 @@ fn a_ratio_to_nothing_is_not_left_out() {
     assert_eq!(judged("{ above = 0.5 }", 9).verdict, Verdict::Holds);
 }
 
-/// In a window of two seconds replies that come a little after its end are more than one in fifty.
+/// In a window of two seconds, the replies that arrive shortly after its end are more than one in fifty.
 #[test]
 fn a_server_that_answers_all_a_little_later_is_not_at_its_limit() {
     let claim = &ratio_claim("{ within = [0.9, 1.1] }", RIVALS);
@@ -220,14 +225,15 @@ fn a_server_that_answers_all_a_little_later_is_not_at_its_limit() {
         outcome.claims.remove(0).verdict
     };
     assert_eq!(judged(1.0, 0.2), Verdict::Undecided, "it answered all that came");
-    // What was late is answered when nothing more comes; what fails never is.
+    // Late requests are answered when no more requests arrive; failed requests never are.
     assert_eq!(judged(1.0, 0.95), Verdict::Holds);
-    // A SYN that was dropped comes again after a second, in which the server may be idle.
+    // A dropped SYN is sent again after a second, in which the server may be idle.
     assert_eq!(judged(1.0, 0.75), Verdict::Holds);
     assert_eq!(judged(0.97, 0.2), Verdict::Holds);
 }
 
-/// A difference that is negative is no base for a ratio: -300 to 2 was less than every limit.
+/// A negative difference is no base for a ratio. Regression test: -300 to 2 was once less than every
+/// limit.
 #[test]
 fn what_costs_less_than_another_is_no_base_of_a_ratio() {
     let judged = |holds: &str, many: f64, few: f64, busy: f64| {
@@ -252,24 +258,24 @@ fn what_costs_less_than_another_is_no_base_of_a_ratio() {
     let (most, least) = ("{ below = 1.25 }", "{ above = 0.8 }");
     assert_eq!(judged(most, 20.0, 20.0, 0.3).0, Verdict::Holds);
     assert_eq!(judged(least, 20.0, 20.0, 0.3).0, Verdict::Holds);
-    // Something to less than nothing.
+    // A positive difference divided by a negative one.
     let (verdict, note) = judged(most, 30.0, -2.0, 0.3);
     assert_eq!(verdict, Verdict::Undecided, "{note}");
-    // Less than nothing to less than nothing.
+    // A negative difference divided by a negative one.
     for holds in [most, least] {
         let (verdict, note) = judged(holds, -10.0, -10.0, 0.3);
         assert_eq!(verdict, Verdict::Undecided, "{note}");
         assert!(note.contains("no ratio"), "{note}");
     }
-    // What is taken off may be more: what is left of side a, less.
+    // The subtracted cost may be higher than measured, and the rest of side a lower.
     let (verdict, note) = judged(least, 20.0, 20.0, 0.99);
     assert_eq!(verdict, Verdict::Undecided);
     assert!(note.contains("two had no idle CPU"), "{note}");
     assert_eq!(judged(most, 20.0, 20.0, 0.99).0, Verdict::Holds);
 }
 
-/// It was the first number of blocks that a single test would need, at which the plan has no look; and
-/// always one more.
+/// Regression test: the outlook once was the number of blocks that a single test would need, at which
+/// the plan has no look; and once it was always one more.
 #[test]
 fn the_blocks_that_would_decide_are_those_of_a_look() {
     let claim = &ratio_claim("{ above = 1.0 }", IDLE_OR_NOT);
@@ -286,7 +292,7 @@ fn the_blocks_that_would_decide_are_those_of_a_look() {
     assert_eq!((early.verdict, early.outlook), (Verdict::Undecided, Some(Outlook::Blocks(40))));
     assert_eq!(part(0.08, 24, 100, true).outlook, Some(Outlook::Blocks(40)));
     assert_eq!(part(0.08, 40, 100, true).verdict, Verdict::Holds);
-    // At the end of its own plan: so many in another one.
+    // At the end of its own plan: the number of blocks of another plan.
     let Some(Outlook::Blocks(blocks)) = part(0.06, 10, 10, false).outlook else {
         panic!("no outlook")
     };
@@ -295,7 +301,7 @@ fn the_blocks_that_would_decide_are_those_of_a_look() {
     assert_eq!(part(0.06, blocks, blocks, false).verdict, Verdict::Holds);
 }
 
-/// The figure of another variant stood beside the verdict.
+/// Regression test: the figure of another variant was once shown beside the verdict.
 #[test]
 fn the_figure_is_that_of_the_part_that_fails() {
     let claim = &ratio_claim_of("[\"one\", \"two\"]", "{ below = 2.0 }", IDLE_OR_NOT);
@@ -309,7 +315,8 @@ fn the_figure_is_that_of_the_part_that_fails() {
     assert_eq!(claim.deciding().unwrap().variant, "one");
 }
 
-/// A verdict that a cap decides: it holds with 64 connections at once and not without a cap.
+/// A verdict that depends on a limit of connections: the claim holds with 64 connections at once and not
+/// without a limit.
 #[test]
 fn operating_points_that_disagree_make_a_claim_depend() {
     let judged = |many: f64| {

@@ -8,12 +8,13 @@ use std::cell::RefCell;
 pub(super) const BESTS: &str = "a = { at = { idle = \"max\" }, over = [\"rate\"], take = \"max\" }\n\
     b = { variant = \"two\", at = { idle = \"max\" }, over = [\"rate\"], take = \"max\" }";
 
-/// What becomes of a claim about two servers of which each answers so much of each of these rates.
+/// Returns the verdict on a claim about two servers that answer as many requests of each rate as
+/// `answered` returns.
 fn climbed(claim: &str, rates: &[f64], answered: impl Fn(&str, f64, u32) -> f64) -> ClaimOutcome {
     climbed_with_gaps(claim, rates, |variant, rate, block| Some(answered(variant, rate, block)))
 }
 
-/// The same where some runs do not count.
+/// Does the same where some runs are not valid.
 fn climbed_with_gaps(
     claim: &str,
     rates: &[f64],
@@ -28,7 +29,7 @@ fn climbed_with_gaps(
     outcome.claims.remove(0)
 }
 
-/// Puts these rates in the place of the outcome's, with a run at each that `measured` fills in.
+/// Replaces the rates of the outcome by `rates`, with a run at each rate that `measured` completes.
 pub(super) fn at_rates(outcome: &mut Outcome, rates: &[f64], measured: impl Fn(&mut Run, f64)) {
     outcome.dimensions[1].values = rates.iter().map(|&rate| Value::Number(rate)).collect();
     let lowest = |run: &Run| run.cell.point["rate"] == Value::Number(10.0);
@@ -41,8 +42,9 @@ pub(super) fn at_rates(outcome: &mut Outcome, rates: &[f64], measured: impl Fn(&
     }
 }
 
-/// The best of several rates was read where all was answered, and the next rate was far away: two servers
-/// whose limits lie anywhere between the two had the same best rate, the offered one.
+/// Regression test: the best of several rates was read where all requests were answered, and the next
+/// rate was far away. Two servers with any limits between these two rates then had the same best rate:
+/// the offered one.
 #[test]
 fn a_step_between_two_rates_is_not_the_limit_of_a_server() {
     let judged = |holds: &str, rates: &[f64], one: f64, two: f64| {
@@ -63,7 +65,7 @@ fn a_step_between_two_rates_is_not_the_limit_of_a_server() {
             assert!(note.contains("not all at 13.0"), "{note}");
             assert_eq!(part.outlook, None, "more blocks would not decide it");
         }
-        // Nor where both were best in an overload that had cost them something already.
+        // The same if both servers were best at an overload that had already reduced their reply rates.
         for rates in [&[20.0][..], &[20.0, 30.0]] {
             let claim = judged(holds, rates, 12.0, 12.0);
             assert_eq!(claim.value, Some(1.0), "{rates:?}");
@@ -72,25 +74,26 @@ fn a_step_between_two_rates_is_not_the_limit_of_a_server() {
             assert!(note.contains("did not answer all of them"), "{note}");
         }
     }
-    // A finer ladder decides what its steps are fine enough for, though not all.
+    // A finer ladder decides those claims for which its steps are fine enough.
     let fine = [10.0, 10.5];
     assert_eq!(judged(equal, &fine, 10.0, 10.4).verdict, Verdict::Holds);
     assert_eq!(judged(below, &fine, 10.0, 10.4).verdict, Verdict::DoesNotHold);
     assert_eq!(judged("{ above = 0.9 }", &fine, 10.0, 10.4).verdict, Verdict::Holds);
     assert_eq!(judged(above, &fine, 10.0, 10.4).verdict, Verdict::Undecided);
-    // A coarse one is enough for limits that are far from each other.
+    // A coarse ladder is enough for limits that are far from each other.
     assert_eq!(judged(below, &[5.0, 6.0, 10.0, 13.0], 5.0, 10.0).verdict, Verdict::Holds);
     assert_eq!(judged(above, &[5.0, 6.0, 10.0, 13.0], 10.0, 5.0).verdict, Verdict::Holds);
     assert_eq!(judged(above, &[5.0, 6.0, 10.0, 13.0], 5.0, 10.0).verdict, Verdict::DoesNotHold);
 }
 
-/// One run that was disturbed, where the others do not count, had been the ceiling of a server that answers all.
+/// Regression test: one disturbed run, at a rate with no other valid run, was once taken for the limit
+/// of a server that answers all requests.
 #[test]
 fn a_rate_at_which_few_runs_count_is_nobodys_limit() {
     let claim = ratio_claim("{ above = 1.0 }", BESTS);
     let rates = [10.0, 10.5, 11.0, 20.0];
-    // The limit of `one` is 10.7, and `two` has none. Above 10.0 none of its runs counts but some at 10.5, which
-    // were disturbed.
+    // The limit of `one` is 10.7; `two` has no limit. Above 10.0, the only valid runs of `two` are some
+    // at 10.5, and these were disturbed.
     let judged = |lost: u32| {
         climbed_with_gaps(&claim, &rates, |variant, rate, block| match variant {
             "one" => Some(if rate <= 10.7 { rate } else { 9.0 }),
@@ -104,7 +107,7 @@ fn a_rate_at_which_few_runs_count_is_nobodys_limit() {
     }
     let note = judged(5).parts[0].note.clone().unwrap();
     assert!(note.contains("too few runs of two at 10.5 a second are valid"), "{note}");
-    // The other way round nothing that was lost matters.
+    // If `two` is the slower server, the lost runs do not matter.
     let slow = |lost: u32| {
         climbed_with_gaps(&claim, &rates, |variant, rate, block| match variant {
             "one" => Some(if rate <= 10.7 { rate } else { 9.0 }),
@@ -115,8 +118,8 @@ fn a_rate_at_which_few_runs_count_is_nobodys_limit() {
     assert_eq!(slow(5).verdict, Verdict::Holds);
 }
 
-/// Nor is what a server answers of two rates in a row that are too high, though it be the same: it may have lost
-/// something at its limit, and go on with less.
+/// Equal reply rates at two consecutive rates that are too high do not show the limit: the server may
+/// have lost something at its limit and continue with less.
 #[test]
 fn a_level_above_the_limit_is_not_the_limit() {
     let rates = [10.0, 13.0, 16.0, 19.0];
@@ -129,8 +132,8 @@ fn a_level_above_the_limit_is_not_the_limit() {
     }
 }
 
-/// Whatever the rates and the limits, and whatever overload costs: no verdict contradicts the truth, and a
-/// ladder that is fine enough gives one.
+/// For any rates, limits and costs of overload, no verdict contradicts the truth, and a ladder that is
+/// fine enough gives a verdict.
 #[test]
 fn no_ladder_of_rates_decides_against_the_limits() {
     let mut random = StdRng::seed_from_u64(1);
@@ -210,8 +213,8 @@ fn noise_seldom_decides_what_is_on_the_threshold() {
     assert!(far >= 50, "{far} of 60 were decided");
 }
 
-/// Server and generator have one CPU, and two thirds of it are the generator's: that a reply costs one server half
-/// as much again makes a sixth of the rate.
+/// Server and generator share one CPU, and the generator uses two thirds of it. If a reply costs one
+/// server half as much again, the reply rate changes only by a sixth.
 #[test]
 fn a_rate_that_is_the_generators_too_is_not_the_servers() {
     let holds = "{ within = [0.8, 1.25] }";
@@ -256,7 +259,7 @@ fn a_rate_that_is_the_generators_too_is_not_the_servers() {
     assert_eq!(with_part(None), Verdict::Undecided, "a limit that is unknown");
     let claim = judged_with(1.5, true, (Some(0.3), 0.7), Some(0.1));
     assert_eq!(claim.verdict, Verdict::Undecided, "it was kept from it, now and then");
-    // What is answered of one rate that is too high is no more its own.
+    // Above the limit, the reply rate at one offered rate is no more the server's own than a best rate.
     for (part, verdict) in [(None, Verdict::Undecided), (Some(0.3), Verdict::Holds)] {
         let claim = judged_of(RIVALS, 1.5, true, (part, 0.98), Some(0.1));
         assert_eq!(claim.verdict, verdict, "{part:?}: {claim:?}");
@@ -265,12 +268,12 @@ fn a_rate_that_is_the_generators_too_is_not_the_servers() {
 }
 
 /// A server that loses one request in a hundred has reached its limit, and one more request per second
-/// gains nothing. A ladder of fine steps separates limits that differ by two per cent. Whatever the noise,
-/// it seldom decides a claim whose true value lies on the threshold.
+/// gains nothing. A ladder of fine steps separates limits that differ by two per cent. At any noise in
+/// this test, a claim whose true value lies on the threshold is seldom decided.
 #[test]
 fn what_lacks_of_one_rate_is_not_found_at_the_next() {
     let rates: Vec<f64> = (0..11).map(|step| 1200.0 * 1.012f64.powi(step)).collect();
-    // It answers less and less of what is more than it can.
+    // The further the rate is above the limit, the fewer requests the server answers.
     let answered = |limit: f64, rate: f64| {
         let soft = 0.01 * limit;
         let lacks = soft * (1.0 + ((rate - limit) / soft).exp()).ln();
@@ -284,7 +287,7 @@ fn what_lacks_of_one_rate_is_not_found_at_the_next() {
         let mut random = StdRng::seed_from_u64(case);
         let limits = [1.02, 1.0].map(|more| more * random.random_range(1255.0..1275.0));
         let truth = best(limits[0]) / best(limits[1]);
-        // The arrivals of a block are the same for both.
+        // Both servers receive the same arrivals in a block.
         let of_block: Vec<f64> = (0..6).map(|_| random.random_range(0.985..1.015)).collect();
         let random = RefCell::new(random);
         let verdict = |threshold: f64| {

@@ -1,11 +1,11 @@
-//! The controls of `provos-overflow` without the overflow that they are about.
+//! The controls of `provos-overflow`, on data without the overflow that they test for.
 
 use super::*;
 use crate::{experiment::Form, measure::Raw};
 use serde_json::json;
 
-/// What the controls come to where the server hands over so many connections in a run: those of the short queue,
-/// and those of the one that has room.
+/// Returns the verdicts of the controls if the server hands over so many connections in a run: `short`
+/// with the short queue, and `long` with the queue that has enough room.
 fn controls(short: u64, long: u64) -> [Verdict; 2] {
     let quick = Form { quick: true, ..Form::default() };
     let experiment = crate::experiment::find("provos-overflow").unwrap().form(quick).unwrap();
@@ -37,8 +37,8 @@ fn controls(short: u64, long: u64) -> [Verdict; 2] {
 #[test]
 fn a_control_without_its_trigger_does_not_hold() {
     assert_eq!(controls(2_000, 0), [Verdict::Holds, Verdict::Holds]);
-    // The bursts stay within the queue: nothing is handed over, and P11 would say nothing.
+    // The bursts fit into the queue: nothing is handed over, and P11 would show nothing.
     assert_eq!(controls(0, 0), [Verdict::DoesNotHold, Verdict::Holds]);
-    // Something else than the overflow hands over.
+    // The connections are handed over for another reason than the overflow.
     assert_eq!(controls(2_000, 2_000), [Verdict::Holds, Verdict::DoesNotHold]);
 }

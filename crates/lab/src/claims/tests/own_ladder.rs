@@ -1,4 +1,5 @@
-//! Rates that one server has of its own, around its limit, beside those that all are offered.
+//! Rates that are offered to only one server, around its limit, in addition to the rates that all
+//! servers are offered.
 
 use super::{
     ladder::{BESTS, at_rates},
@@ -6,15 +7,16 @@ use super::{
 };
 use crate::result::Ladder;
 
-/// The rates that all are offered.
+/// The rates that are offered to all servers.
 const COMMON: [f64; 3] = [500.0, 1100.0, 1450.0];
 
-/// Five rates around a limit, in steps of a hundredth.
+/// Returns five rates around a limit, in steps of a hundredth.
 fn steps(limit: f64) -> Vec<f64> {
     (-1..4).map(|k| (limit * (1.0 + 0.01 * f64::from(k))).round()).collect()
 }
 
-/// What two servers with these limits leave, each with steps around its own; with noise of a thousandth.
+/// Judges two servers with these limits, each with steps around its own limit, and with noise of a
+/// thousandth.
 fn measured(claim: &str, limits: [f64; 2], with_ladders: bool) -> ClaimOutcome {
     let mut outcome = outcome(claim, |_, _, rate, _| Some(rate));
     let own = limits.map(steps);
@@ -63,7 +65,8 @@ fn limits_are_separated_by_each_variants_own_steps() {
         assert!((ratio / (limits[0] / limits[1]) - 1.0).abs() < 0.003, "{ratio}");
         assert_ne!(measured(&ratio_claim(below, BESTS), limits, true).verdict, if_above);
     }
-    // What is equal to within a step is neither above nor below, and is as good as.
+    // Two limits that are equal within a step: neither is above or below the other, and they are as good
+    // as equal.
     for (holds, verdict) in [
         (above, Verdict::Undecided),
         (below, Verdict::Undecided),
@@ -74,7 +77,7 @@ fn limits_are_separated_by_each_variants_own_steps() {
     }
 }
 
-/// Nothing is missing at the steps of another variant: no measurement was planned there.
+/// The rates of another variant's steps do not count as missing: no measurement was planned there.
 #[test]
 fn an_unmeasured_rate_is_not_missing() {
     let claim = measured(&ratio_claim("{ above = 1.0 }", BESTS), [1250.0, 1200.0], true);
@@ -82,14 +85,14 @@ fn an_unmeasured_rate_is_not_missing() {
     assert!(!note.contains("lack") && !note.contains("too few runs"), "{note}");
 }
 
-/// A reader of such a run without its ladders cannot find a limit where runs are missing.
+/// Without its ladders, such a run has missing runs, so that no limit can be found.
 #[test]
 fn planned_rates_without_a_measurement_are_reported() {
     let claim = measured(&ratio_claim("{ above = 1.0 }", BESTS), [1250.0, 1200.0], false);
     assert_ne!(claim.verdict, Verdict::DoesNotHold, "{claim:?}");
 }
 
-/// A claim of the paper's axis does not speak of the rate beyond it that is surely too much.
+/// A claim about the rates of the paper does not include the rate above them that is surely too high.
 #[test]
 fn a_claim_of_the_papers_rates_leaves_out_those_beyond() {
     let judged = |side: &str| {
@@ -108,8 +111,8 @@ fn a_claim_of_the_papers_rates_leaves_out_those_beyond() {
     assert_eq!(judged(", paper-rates = true"), Verdict::Holds, "the paper's highest");
 }
 
-/// Where a claim takes the best over several lines, each has a limit of its own: what one could not answer is not
-/// too much for another.
+/// If a claim takes the best over several lines, each line has its own limit: a rate that one line could
+/// not answer may not be too high for another.
 #[test]
 fn the_limit_of_one_line_is_not_that_of_another() {
     let claim = "compare = \"ratio\"\neach = [\"one\"]\nholds = { below = 1.03 }\n\
@@ -117,7 +120,7 @@ fn the_limit_of_one_line_is_not_that_of_another() {
         b = { variant = \"two\", over = [\"idle\", \"rate\"], take = \"max\" }";
     let judged = |better: &[f64]| {
         let mut outcome = outcome(claim, |_, _, rate, _| Some(rate));
-        // Without idle connections `one` answers 1,100, and with them 1,060.
+        // Without idle connections `one` answers 1,100 requests per second, and with them 1,060.
         let better = better.to_vec();
         let (worse, of_two) = (vec![1049.0, 1063.0, 1076.0, 1089.0], steps(1085.0));
         let mut all: Vec<f64> = [&COMMON[..], &better, &worse, &of_two].concat();
@@ -150,10 +153,10 @@ fn the_limit_of_one_line_is_not_that_of_another() {
         outcome.conclude();
         outcome.claims.remove(0)
     };
-    // Its steps end before its limit, which may be anywhere up to the highest rate.
+    // The steps of `one` end below its limit, which may be anywhere up to the highest rate.
     let claim = judged(&[1051.0, 1061.0]);
     assert_eq!(claim.verdict, Verdict::Undecided, "{claim:?}");
-    // Where they go beyond it, it is known.
+    // If the steps go beyond the limit, it is known.
     let claim = judged(&[1061.0, 1090.0, 1101.0, 1112.0, 1123.0]);
     assert_eq!(claim.verdict, Verdict::Holds, "{claim:?}");
 }
@@ -182,7 +185,7 @@ fn a_slow_server_of_sessions_has_not_answered_what_it_was_not_offered() {
         outcome.conclude();
         outcome.claims.remove(0)
     };
-    // 70 to 80 may be 80 to 80.
+    // The measured ratio is 70 to 80; the true ratio may be 80 to 80.
     assert_eq!(judged(true).verdict, Verdict::Undecided);
     assert_eq!(judged(false).verdict, Verdict::Undecided);
 }
