@@ -1,8 +1,8 @@
-//! The metrics of a run: name, unit, formula, and which way is better.
+//! The metrics of a run: name, unit, formula, and whether less or more is better.
 //!
-//! A run's metrics are kept as a flat map from name to number, so that claims and figures can name any of them, and
-//! so that a run of long ago can be read. [`Metric`] has those with a fixed name, [`Family`] those of which there is one
-//! for each system call or counter: `calls_per_request.epoll_wait`.
+//! A run's metrics are stored as a flat map from name to number, so that claims and figures can name any of
+//! them, and so that results of old runs can be read. [`Metric`] has the metrics with a fixed name,
+//! [`Family`] those that exist once for each system call or counter: `calls_per_request.epoll_wait`.
 
 mod family;
 mod reading;
@@ -15,16 +15,16 @@ use crate::measure::Raw;
 use anyhow::bail;
 use std::collections::BTreeMap;
 
-/// What is known about a metric, or about the members of a family.
+/// The definition of a metric, or of the members of a family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Definition {
-    /// The name in experiments and in `result.json`; of a family with the dot at its end.
+    /// The name in experiments and in `result.json`; the name of a family ends with a dot.
     pub name: &'static str,
-    /// What tables and axes say, without the unit.
+    /// The label in tables and on axes, without the unit.
     pub label: &'static str,
-    /// The unit, as it is written after a figure; empty for a pure number.
+    /// The unit after a figure; empty for a pure number.
     pub unit: &'static str,
-    /// Whether less is better; `None` where neither is.
+    /// Whether less is better; `None` if neither less nor more is.
     pub less_is_better: Option<bool>,
 }
 
@@ -41,10 +41,10 @@ macro_rules! metrics {
         }
 
         impl Metric {
-            /// Every one.
+            /// Every metric.
             pub const ALL: &[Self] = &[$(Self::$metric),*];
 
-            /// What is known about it.
+            /// Returns the definition of the metric.
             pub const fn definition(self) -> Definition {
                 match self {
                     $(Self::$metric => Definition {
@@ -53,7 +53,7 @@ macro_rules! metrics {
                 }
             }
 
-            /// What it is in a run, if the run's data say so.
+            /// Computes the metric for a run, if the run has the data.
             fn of(self, reading: &Reading<'_>) -> Option<f64> {
                 let formula: fn(&Reading<'_>) -> Option<f64> = match self {
                     $(Self::$metric => $formula,)*
@@ -213,13 +213,13 @@ metrics! {
 }
 
 impl Metric {
-    /// Its name in experiments and in `result.json`.
+    /// Returns the metric's name in experiments and in `result.json`.
     pub const fn name(self) -> &'static str {
         self.definition().name
     }
 }
 
-/// Distributions of which each point is kept, under names of the form `connect_p99_us`.
+/// Distributions whose points are stored under names of the form `connect_p99_us`.
 const DISTRIBUTIONS: [(&str, &str); 4] = [
     ("latency_us", "latency"),
     ("latency_with_failures_us", "latency_with_failures"),
@@ -228,7 +228,7 @@ const DISTRIBUTIONS: [(&str, &str); 4] = [
 ];
 const POINTS: [&str; 9] = ["min", "mean", "p50", "p90", "p95", "p99", "p99_9", "p99_99", "max"];
 
-/// Every metric that the raw data allow.
+/// Computes every metric for which the raw data suffice.
 pub(crate) fn all_of(raw: &Raw) -> BTreeMap<String, f64> {
     let reading = Reading::of(raw);
     let named = Metric::ALL.iter().map(|metric| (metric.name().to_owned(), metric.of(&reading)));
@@ -244,7 +244,7 @@ pub(crate) fn all_of(raw: &Raw) -> BTreeMap<String, f64> {
     all.filter_map(|(name, value)| Some((name, value.filter(|value| value.is_finite())?))).collect()
 }
 
-/// What is known about the metric of this name, or about the family that it belongs to.
+/// Returns the definition of the metric of this name, or of its family.
 pub fn find(name: &str) -> Option<Definition> {
     let named = Metric::ALL.iter().map(|metric| metric.definition()).find(|it| it.name == name);
     named.or_else(|| {
@@ -253,8 +253,8 @@ pub fn find(name: &str) -> Option<Definition> {
     })
 }
 
-/// Metrics that are the same on whichever CPU the network's receive work is done: what a connection at rest or a
-/// document takes, and what the server does for each request.
+/// Metrics that do not depend on which CPU does the network's receive work: the memory of an idle
+/// connection or of a document, and counts of the server's work for each request.
 const ON_ANY_RECEIVE_CPU: &[Metric] = &[
     Metric::UserBytes,
     Metric::UserBytesPerSubscriber,
@@ -265,16 +265,17 @@ const ON_ANY_RECEIVE_CPU: &[Metric] = &[
     Metric::InterestCalls,
 ];
 
-/// Whether `name` may be another figure where the network's receive work is done on another CPU. So are times,
-/// CPU costs, rates and what fails under load, and with them whatever depends on how many events come together,
-/// the number of waits among that. What is not known not to be is.
+/// Whether the figure of `name` may change when another CPU does the network's receive work. Times, CPU
+/// costs, rates and failures under load do, and so does every metric that depends on how many events arrive
+/// together, for example the number of waits. A metric that is not known to be independent counts as
+/// dependent.
 pub fn depends_on_receive_cpu(name: &str) -> bool {
     let is_act = |call: &str| !WAIT_CALLS.contains(&call);
     let is_count = name.strip_prefix(Family::Calls.definition().name).is_some_and(is_act);
     !is_count && !ON_ANY_RECEIVE_CPU.iter().any(|metric| metric.name() == name)
 }
 
-/// What an axis or a table's head says: label, member of the family, unit.
+/// Returns the title of an axis or a table: label, member of the family, unit.
 pub fn title(name: &str) -> String {
     let Some(metric) = find(name) else { return name.to_owned() };
     let mut title = match name.split_once('.') {
@@ -287,8 +288,10 @@ pub fn title(name: &str) -> String {
     title
 }
 
+/// Checks a metric's name.
+///
 /// # Errors
-/// When no metric has this name, with those that exist.
+/// When no metric has this name; the message lists the existing ones.
 pub fn check(name: &str) -> anyhow::Result<()> {
     if find(name).is_some() {
         return Ok(());
@@ -316,7 +319,7 @@ mod tests {
         }
         let is_same = |name: &str| !depends_on_receive_cpu(name);
         assert!(is_same("calls_per_request.epoll_ctl"));
-        // With the number of events that come together the number of waits is another.
+        // The number of waits changes with the number of events that arrive together.
         for name in ["calls_per_request", "calls_per_request.ppoll", "waits_per_request"] {
             assert!(depends_on_receive_cpu(name), "{name}");
         }

@@ -1,4 +1,4 @@
-//! Carries an experiment out.
+//! Runs an experiment.
 
 mod cpus;
 pub mod executable;
@@ -46,51 +46,55 @@ pub(crate) use variants::variants;
 #[cfg(test)]
 pub(crate) use variants::what_it_is;
 
-/// Windows are so long that this many blocks fit into the time, if the experiment has as many.
+/// The number of blocks that the windows are chosen for: the windows are so long that this many blocks fit
+/// into the time, if the experiment has as many.
 const AIMED_AT: u32 = 10;
-/// The shortest warm-up where there is one: the connections of the first requests open.
+/// The shortest warm-up, in experiments that have one: the connections of the first requests open in this
+/// time.
 const LEAST_WARMUP_S: f64 = 0.1;
-/// What is set aside of the budget for the report.
+/// The part of the budget that is reserved for the report.
 const REPORT_S: f64 = 1.5;
-/// The share of the time that is kept for runs which must be made again.
+/// The share of the time that is reserved for repeating runs.
 const SPARE: f64 = 0.1;
 /// More time than any experiment takes.
 const UNLIMITED_S: f64 = 1e9;
-/// A guess of what a run costs beside its window, before any was made.
+/// The assumed cost of a run beside its window, before any run was made.
 const FIRST_OVERHEAD_S: f64 = 0.3;
 
-/// What to run and how.
+/// The experiment to run, and the settings of the run.
 #[derive(Debug)]
 pub struct Settings<'a> {
-    /// The experiment, in the form that is to be run.
+    /// The experiment, in the form in which it is run.
     pub experiment: &'a Experiment,
-    /// Whether this is a quick form; it says so in the result.
+    /// Whether this is a quick form; it is written into the result.
     pub quick: bool,
-    /// Take the paper's own rates.
+    /// Whether the paper's own rates are used.
     pub paper_rates: bool,
-    /// Rates that were drawn before: nothing is probed.
+    /// Rates of an earlier run: if given, nothing is probed.
     pub rates: Option<rates::Rates>,
-    /// What every random choice is drawn from.
+    /// The seed of all random choices.
     pub seed: u64,
     /// The programs.
     pub programs: Programs,
     /// Ctrl-C.
     pub interrupt: Interrupt,
-    /// Where progress is shown.
+    /// The progress bar.
     pub progress: Progress,
-    /// The directory in which runs are kept as they come; none keeps them in memory until the end.
+    /// The directory into which each run is written when it ends; if absent, runs stay in memory until the
+    /// end.
     pub keep_in: Option<&'a Path>,
-    /// What was measured before, to go on from ([`journal::read`]).
+    /// The earlier results from which to continue ([`journal::read`]).
     pub resume: Option<Outcome>,
-    /// The commit that this program was built from, if its build knows it.
+    /// The commit that this program was built from, if known.
     pub built: Option<&'a str>,
 }
 
-/// Runs the experiment. An interrupt is no error: the outcome holds what was measured and says so.
+/// Runs the experiment. An interrupt is not an error: the outcome contains the measurements so far and is
+/// marked as interrupted.
 ///
 /// # Errors
-/// When nothing could be measured at all: no variant is available, the saturation of none could
-/// be found, the paper has no rates of its own.
+/// When nothing could be measured: no variant is available, no saturation could be found, or the paper has
+/// no rates of its own.
 pub fn run(settings: &Settings<'_>) -> anyhow::Result<Outcome> {
     let mut conduct = Session::new(settings)?;
     match conduct.measure() {
@@ -120,13 +124,13 @@ struct Session<'a> {
     cpus: Cpus,
     outcome: Outcome,
     journal: Option<Journal>,
-    /// Cells, without their rate, whose connections the server cannot hold, with its message: this does not
-    /// change from block to block.
+    /// Cells (without their rate) whose connections the server cannot hold, with the server's message. They
+    /// are not tried again in later blocks.
     not_held: Vec<(Cell, String)>,
-    /// What runs cost beside their windows, so far.
+    /// The total cost of the runs beside their windows, so far.
     overhead_s: f64,
     runs_made: u32,
-    /// The least that a probe for saturation cost beside its window: a guess for the first block.
+    /// The lowest cost of a saturation probe beside its window: the estimate for the first block.
     probe_overhead_s: f64,
 }
 
@@ -143,7 +147,7 @@ impl<'a> Session<'a> {
         };
         let mut notes: Vec<String> = experiment.design_faults().into_iter().map(fault).collect();
         let receive_cpu = ground::prepare(experiment, cpus, &mut notes)?;
-        // After it: a network namespace has sysctls of its own.
+        // The environment is read after the preparation, because a network namespace has its own sysctls.
         let environment = Environment { receive_cpu, ..Environment::look(cpus, settings.built) };
         notes.extend(ground::of_guest(experiment, &environment));
         if cpus.server == cpus.generator
@@ -202,7 +206,7 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Whether this runs where a clock counts instructions.
+    /// Whether this runs in a guest whose clock counts instructions.
     fn is_deterministic(&self) -> bool {
         ground::is_deterministic(self.settings.experiment)
     }
@@ -215,8 +219,8 @@ impl<'a> Session<'a> {
             .map(|(variant, _)| variant)
     }
 
-    /// The remaining time. A clock that counts instructions jumps while the guest waits for the host's
-    /// files, so it is no measure of time: there every block is made.
+    /// Returns the remaining time. A clock that counts instructions jumps while the guest waits for the
+    /// host's files, so it cannot measure time: in such a guest every block is made.
     fn left_s(&self) -> f64 {
         if self.is_deterministic() {
             return UNLIMITED_S;
@@ -224,7 +228,7 @@ impl<'a> Session<'a> {
         self.settings.experiment.budget.seconds - REPORT_S - self.started_at.elapsed().as_secs_f64()
     }
 
-    /// Adds a note, once.
+    /// Adds a note, unless the outcome already has it.
     fn note(&mut self, note: String) {
         if !self.outcome.notes.contains(&note) {
             self.outcome.notes.push(note);
@@ -255,7 +259,7 @@ impl<'a> Session<'a> {
             }
         }
         let budget = self.settings.experiment.budget;
-        // What was measured before had its warm-up, and each server its ladder.
+        // A resumed run already has its warm-up time, and each server has its ladder.
         if self.outcome.runs.is_empty() {
             self.outcome.warmup_s = self.warm_up(&self.courses(&cells))?;
             self.seek_limits(&self.courses(&cells))?;
@@ -265,7 +269,8 @@ impl<'a> Session<'a> {
         if let Some(directory) = self.settings.keep_in {
             self.journal = Some(Journal::begin(directory, &self.outcome)?);
         }
-        // One length for all servers and blocks: slow ones must not be measured for a shorter time.
+        // All servers and blocks have windows of the same length: slow servers must not be measured for a
+        // shorter time.
         let windows = self.windows_of_a_run();
         let runnable = courses.iter().filter(|course| self.not_held(&course[0]).is_none()).count();
         let all_windows = runnable * self.aimed_at() as usize * windows;
@@ -294,7 +299,7 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    /// The measured cells: each variant at each of its points.
+    /// Returns the measured cells: each variant at each of its points.
     fn cells(&self) -> anyhow::Result<Vec<Cell>> {
         let names: Vec<String> = self.available().map(|variant| variant.name.clone()).collect();
         let mut cells = plan::cells(names.iter().map(String::as_str), &self.outcome.dimensions)?;
@@ -307,12 +312,13 @@ impl<'a> Session<'a> {
         Ok(cells)
     }
 
-    /// What one server meets: the phases, which are the last axis, or one cell.
+    /// Groups the cells that are measured on the same server process: the phases, which are the last axis,
+    /// or a single cell.
     fn courses<'c>(&self, cells: &'c [Cell]) -> Vec<&'c [Cell]> {
         cells.chunks(self.outcome.phase_rps.len().max(1)).collect()
     }
 
-    /// The window of the runs that were made before, which have one length.
+    /// Returns the window of the runs that were made earlier, which all have the same length.
     fn window_before(&self) -> Option<f64> {
         let phases = &self.settings.experiment.phase;
         let fixed = |run: &&Run| {
@@ -323,12 +329,13 @@ impl<'a> Session<'a> {
         found.map(|run| run.window_s).next()
     }
 
-    /// Whether more blocks would decide nothing that is not decided.
+    /// Whether more blocks would decide no further claim.
     fn is_settled(&mut self) -> bool {
         if self.outcome.experiment.claim.is_empty() {
             return false;
         }
-        // A look before the last one: what it decides may end the run, and costs its part of the error alone.
+        // A look before the last one: its verdicts may end the run, and it spends only its own part of the
+        // error.
         let look = Look { blocks: self.outcome.blocks(), is_last: false };
         self.outcome.looks.push(look);
         let settled = claims::all_settled(&self.outcome);
@@ -338,19 +345,19 @@ impl<'a> Session<'a> {
         settled
     }
 
-    /// So many blocks are to fit into the time: as many as most looks want, if there are so many.
+    /// Returns how many blocks should fit into the time.
     fn aimed_at(&self) -> u32 {
         self.settings.experiment.budget.blocks.min(AIMED_AT)
     }
 
-    /// How many windows a run has: one, or one for each phase that has no length of its own.
+    /// Returns the number of windows in a run: one, or one for each phase without its own length.
     fn windows_of_a_run(&self) -> usize {
         let phases = &self.settings.experiment.phase;
         phases.iter().filter(|phase| phase.seconds.is_none()).count().max(1)
     }
 
-    /// Measures every course once, and those again in which the generator was the bottleneck, as
-    /// far as there is time.
+    /// Measures every course once, and repeats those in which the generator was the bottleneck, as far as
+    /// time allows.
     fn block(&mut self, courses: &[&[Cell]], block: u32, window: f64) -> anyhow::Result<()> {
         let later = self.aimed_at().saturating_sub(block + 1) as usize * courses.len();
         let windows = self.windows_of_a_run() as f64;
@@ -396,7 +403,7 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    /// What a run costs beside its window, as seen so far.
+    /// Returns the cost of a run beside its window, from the runs so far.
     fn overhead(&self) -> f64 {
         if self.runs_made == 0 {
             let phases = &self.settings.experiment.phase;
@@ -411,8 +418,8 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// One run of a course. Records the cells that are `wanted`; says which of them should be
-    /// measured again, since the generator was the bottleneck.
+    /// Makes one run of a course and records the cells that are `wanted`. Returns which of them should be
+    /// repeated because the generator was the bottleneck.
     fn one(
         &mut self,
         course: &[Cell],
@@ -421,7 +428,7 @@ impl<'a> Session<'a> {
         wanted: &[bool],
     ) -> anyhow::Result<Vec<bool>> {
         let started_at = Instant::now();
-        // Within a block all meet the same arrivals.
+        // Within a block all variants get the same arrivals.
         let seed = self.settings.seed.wrapping_add(u64::from(block));
         let phases = &self.settings.experiment.phase;
         let steps: Vec<LoadPhase<'_>> = course
@@ -490,14 +497,14 @@ impl<'a> Session<'a> {
         kept
     }
 
-    /// The server's message when it could not hold this cell's connections, at any rate.
+    /// Returns the server's message if it cannot hold this cell's connections, at any rate.
     fn not_held(&self, cell: &Cell) -> Option<&str> {
         let cell = without_rate(cell);
         let known = self.not_held.iter().find(|(other, _)| *other == cell);
         known.map(|(_, reason)| reason.as_str())
     }
 
-    /// One run. The outer error is the interrupt, the inner what went wrong with the run.
+    /// Makes one run. The outer error is an interrupt; the inner error is the failure of the run.
     fn trial(
         &mut self,
         steps: &[LoadPhase<'_>],
@@ -529,7 +536,7 @@ fn without_rate(cell: &Cell) -> Cell {
     cell
 }
 
-/// What one server meets, in words.
+/// Describes a course.
 fn course_name(course: &[Cell]) -> String {
     match course {
         [cell] => cell.name(),

@@ -10,9 +10,9 @@ use std::{
     os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd},
 };
 
-/// Accepts connections at a port of 127.0.0.1 and waits for their input until the process is ended. `announce` receives
-/// the address; `open` makes a connection of an accepted socket. `on_input` gets the set and a connection with input; it
-/// closes the connection by taking it out of its place.
+/// Accepts connections at a port of 127.0.0.1 and waits for their input until the process is ended.
+/// `announce` receives the address; `open` converts an accepted socket to a connection. `on_input` gets the
+/// epoll set and a connection with input; it closes the connection by taking it out of its `Option`.
 ///
 /// # Errors
 /// Those of the system calls on the set and on the listener, of `announce`, `open` and `on_input`.
@@ -44,7 +44,7 @@ pub(super) fn each_ready<C>(
                 while let Ok(socket) = sys::accept(listener.as_fd()) {
                     let fd = socket.as_raw_fd();
                     watch(fd)?;
-                    // As servers do: a call for each connection, none for a request.
+                    // As servers do: this costs one call for each connection and none for a request.
                     let _ = sockopt::set_tcp_nodelay(&socket, true);
                     if connections.len() <= fd as usize {
                         connections.resize_with(fd as usize + 1, || None);

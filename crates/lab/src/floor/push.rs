@@ -1,8 +1,8 @@
-//! The floor under what a push server can cost: a loop of send(2) over the subscribers.
+//! The floor under the cost of a push server: a loop of send(2) over the subscribers.
 //!
-//! A GET makes a connection a subscriber, and a POST sends its content to all of them, as an event. Nothing
-//! else is parsed; there are no topics, no history and no permissions, and a subscriber that does not read is
-//! disconnected. What a push server costs beyond it is the server's own.
+//! A GET makes a connection a subscriber, and a POST sends its content to all subscribers, as an event. The
+//! floor parses nothing else; it has no topics, no history and no permissions, and disconnects a subscriber
+//! that does not read. The cost of a push server above this floor is its own.
 
 use super::each_ready::each_ready;
 use pollux_sys::{self as sys, EpollOp};
@@ -22,14 +22,14 @@ const ANSWER: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n";
 
 #[derive(Default)]
 struct Subscribers {
-    /// Descriptors, in the order in which they came.
+    /// The descriptors of the subscribers, in the order of their subscription.
     list: Vec<OwnedFd>,
     chunk: Vec<u8>,
     published: u64,
 }
 
 impl Subscribers {
-    /// Sends an event with this content to all.
+    /// Sends an event with this content to all subscribers.
     fn publish(&mut self, content: &[u8]) {
         self.published += 1;
         let length = content.len() + b"id: \ndata: \n\n".len() + 8;
@@ -45,7 +45,7 @@ impl Subscribers {
     }
 }
 
-/// The content of a request: what stands behind `data=` in it, else all of it.
+/// Returns the content of a request: the part after `data=`, or everything if there is none.
 fn content(request: &[u8]) -> &[u8] {
     let find = |text: &[u8], what: &[u8]| text.windows(what.len()).position(|part| part == what);
     let body = find(request, b"\r\n\r\n").map_or(&[][..], |end| &request[end + 4..]);
@@ -84,7 +84,7 @@ pub fn serve_push(
         } else if received.starts_with(b"GET ")
             && let Some(subscriber) = place.take()
         {
-            // A subscriber's descriptor leaves the table and the set.
+            // The descriptor moves from the table and the epoll set to the list of subscribers.
             sys::epoll_ctl(epoll, EpollOp::Remove, subscriber.as_raw_fd(), 0, 0)?;
             subscribers.list.push(subscriber);
         }

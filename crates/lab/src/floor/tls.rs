@@ -1,9 +1,9 @@
 //! The floor over TLS 1.3: epoll, and the least cryptography that a TLS server needs.
 //!
-//! rustls performs the handshake and gives its keys away; from then on a request costs one wait, one recv, one
-//! record opened in place, one sealed in place and one send. The AEAD is that of the server's provider. Keys stay
-//! expanded in each connection, so that nothing is derived again: what a server does to hold idle connections in less
-//! memory is its own cost.
+//! rustls performs the handshake and then exports its keys. After that, a request costs one wait, one recv,
+//! one record decrypted in place, one record encrypted in place and one send. The AEAD is that of the
+//! server's provider. Each connection stores its expanded keys, so that no key is derived again: the work
+//! that a server does to hold idle connections in less memory is its own cost.
 
 use super::{BUFFER, each_ready::each_ready};
 use anyhow::Context as _;
@@ -23,15 +23,15 @@ use std::{
 
 /// Type, version and length (RFC 8446 §5.1).
 const HEADER: usize = 5;
-/// The most content of a record.
+/// The longest content of a record.
 const CONTENT_MAX: usize = 1 << 14;
-/// The longest record with its header; also the most that may wait for the rest of one.
+/// The longest record with its header; also the longest incomplete record that is stored.
 const RECORD_MAX: usize = HEADER + CONTENT_MAX + 256;
 const TAG: usize = 16;
 const DATA: u8 = 23;
 
-/// Serves `reply` over TLS 1.3 with one epoll loop at a port of 127.0.0.1 until the process is ended, under a
-/// certificate that signs itself. `announce` receives the address.
+/// Serves `reply` over TLS 1.3 with one epoll loop at a port of 127.0.0.1 until the process is ended, with
+/// a self-signed certificate. `announce` receives the address.
 ///
 /// # Errors
 /// Those of the system calls on the set and on the listener, of rustls about its configuration, and of `announce`.
@@ -61,7 +61,7 @@ pub fn serve_tls(
     )
 }
 
-/// Those of the loop: no connection owns one.
+/// The buffers of the loop, which all connections share.
 struct Buffers {
     input: Vec<u8>,
     output: Vec<u8>,
@@ -70,15 +70,15 @@ struct Buffers {
 struct Connection {
     socket: OwnedFd,
     state: State,
-    /// The start of a record whose rest has not come.
+    /// The start of a record whose end has not arrived.
     partial: Vec<u8>,
 }
 
 enum State {
     Handshake(Box<ServerConnection>),
-    /// Keys to receive and to send.
+    /// The keys for receiving and for sending.
     Open(Box<[Direction; 2]>),
-    /// It will be closed.
+    /// The connection will be closed.
     Over,
 }
 
@@ -89,7 +89,7 @@ impl Connection {
         Ok(Self { socket, state, partial: Vec::new() })
     }
 
-    /// Receives once and answers once. `None` when the connection is to be closed.
+    /// Receives once and answers once. Returns `None` when the connection is to be closed.
     fn on_input(&mut self, buffers: &mut Buffers, reply: &[u8]) -> Option<()> {
         let Buffers { input, output } = buffers;
         let kept = self.partial.len();
@@ -128,7 +128,7 @@ impl Connection {
         Some(())
     }
 
-    /// Gives rustls one record, so that what is behind the handshake is never its own to open.
+    /// Passes one record to rustls, so that rustls never decrypts a record that follows the handshake.
     fn shake_hands(&mut self, mut record: &[u8]) -> Option<()> {
         let State::Handshake(connection) = &mut self.state else { return None };
         while !record.is_empty() {
@@ -155,13 +155,14 @@ impl Connection {
     }
 }
 
-/// The length of the first record, once its header is there.
+/// Returns the length of the first record, if its header is complete.
 fn record_len(input: &[u8]) -> Option<usize> {
     let &[_, _, _, high, low] = input.first_chunk::<HEADER>()?;
     Some(HEADER + usize::from(u16::from_be_bytes([high, low])))
 }
 
-/// A client that does not read its response is disconnected.
+/// Sends `bytes` in one call. Returns `None` if the socket does not take all of them: a client that does
+/// not read its response is disconnected.
 fn send(socket: BorrowedFd<'_>, bytes: &[u8]) -> Option<()> {
     sys::send(socket, bytes, false).is_ok_and(|sent| sent == bytes.len()).then_some(())
 }
@@ -186,7 +187,7 @@ impl Direction {
         Some(Self { key, iv: iv.as_ref().try_into().ok()?, sequence })
     }
 
-    /// The IV with the number added in (RFC 8446 §5.3).
+    /// Returns the IV combined with the sequence number (RFC 8446 §5.3).
     fn next_nonce(&mut self) -> Nonce {
         let mut nonce = self.iv;
         for (byte, of_sequence) in nonce[4..].iter_mut().zip(self.sequence.to_be_bytes()) {
@@ -196,8 +197,8 @@ impl Direction {
         Nonce::assume_unique_for_key(nonce)
     }
 
-    /// Opens a record in place. Whether it has data; `None` when it is the last, as close_notify is, or one that a
-    /// load generator does not send.
+    /// Decrypts a record in place. Returns whether it contains data; `None` if it is not application data,
+    /// for example the close_notify that ends a connection.
     fn open(&mut self, record: &mut [u8]) -> Option<bool> {
         let (header, body) = record.split_first_chunk_mut::<HEADER>()?;
         let header = *header;
@@ -209,7 +210,7 @@ impl Direction {
         }
     }
 
-    /// Appends a record.
+    /// Encrypts `content` as a record and appends it to `output`.
     fn seal(&mut self, content: &[u8], output: &mut Vec<u8>) -> Option<()> {
         let [high, low] = ((content.len() + 1 + TAG) as u16).to_be_bytes();
         let header = [DATA, 3, 3, high, low];
@@ -234,7 +235,7 @@ mod tests {
 
     #[test]
     fn every_request_over_tls_has_the_same_answer_on_a_connection_that_stays() {
-        // More than one record.
+        // The reply is longer than one record.
         let reply: Vec<u8> = (0..40_000_u32).map(|at| (at % 251) as u8).collect();
         let served = reply.clone();
         let streams = connections::<2>(move |sender| {
@@ -254,7 +255,7 @@ mod tests {
                 assert!(answer == reply);
             }
         }
-        // close_notify ends a connection, and rubbish does.
+        // close_notify ends a connection, and so does a damaged record.
         let [mut closing, mut damaged] = sessions;
         closing.conn.send_close_notify();
         closing.conn.complete_io(&mut closing.sock).unwrap();

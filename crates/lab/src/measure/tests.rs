@@ -1,4 +1,4 @@
-//! Metrics of raw data whose answer is known.
+//! Metrics of raw data with known results.
 
 use super::*;
 use serde_json::json;
@@ -121,8 +121,8 @@ fn a_server_that_answered_nothing_has_no_cost_per_request() {
     assert!(raw.validity().is_err());
 }
 
-/// A server with a million connections reported its counters when most of the window's requests had been
-/// answered: all of its CPU time stood beside 46 of 328 requests.
+/// A server with a million connections reported its counters only when most of the window's requests had
+/// been answered: the whole CPU time was then divided by 46 of 328 requests.
 #[test]
 fn cpu_time_beside_late_counters_is_no_cost() {
     let counted = |requests: u64| {
@@ -150,12 +150,12 @@ fn cpu_time_beside_late_counters_is_no_cost() {
         for name in timed {
             assert_eq!(metrics.contains_key(name), is_told, "{name} of {requests}");
         }
-        // These are of one reading.
+        // These counters are of the same reading.
         assert_eq!(metrics.get("calls_per_request.recvfrom"), Some(&1.0), "{requests}");
     }
 }
 
-/// Of 1 ms of CPU time the timing took half: what the calls took is a share of the other half.
+/// The timing of calls took half of 1 ms of CPU time: shares are computed from the other half.
 #[test]
 fn shares_are_of_the_time_that_the_timing_leaves() {
     let mut calls = json!({
@@ -176,10 +176,10 @@ fn shares_are_of_the_time_that_the_timing_leaves() {
     assert_eq!(of("event_call_share"), Some(0.6));
     assert_eq!(of("outside_calls_share"), Some(0.4));
     assert_eq!(of("timing_share"), Some(0.5));
-    // The timing's own calls are none of the server's.
+    // The calls of the timing itself do not belong to the server.
     assert_eq!(of("calls_per_request"), Some(3.0));
     assert_eq!(of("calls_per_request.clock_gettime"), None);
-    // A run from before this was counted: the figure for time outside system calls includes the timing.
+    // In older runs the timing was not counted: their CPU time outside system calls includes it.
     calls.as_object_mut().unwrap().remove("clock_gettime");
     raw.after["system_calls"] = calls;
     let metrics = raw.metrics();
@@ -187,7 +187,8 @@ fn shares_are_of_the_time_that_the_timing_leaves() {
     assert_eq!(metrics["call_share.epoll_wait"], 0.2);
 }
 
-/// Varnish used 0.4 of a CPU, and its hundred threads waited for each other: "busy 1.03".
+/// Varnish used 0.4 of a CPU while its hundred threads waited for each other, and was reported as "busy
+/// 1.03".
 #[test]
 fn threads_that_wait_for_each_other_want_no_cpu() {
     let busy = |listening: Json, wait_ns: u64| {
@@ -214,7 +215,7 @@ fn threads_that_wait_for_each_other_want_no_cpu() {
     for listening in [sibling, many, threads] {
         assert_eq!(busy(listening, 550_000_000), (0.4, false));
     }
-    // Where the CPU's own idle time was read, it shows whether any was left: it includes the network's
+    // If the CPU's own idle time was read, it shows whether CPU time was left: it includes the network's
     // work.
     let full = Raw {
         wall_ns: 1_000_000_000,
@@ -227,7 +228,7 @@ fn threads_that_wait_for_each_other_want_no_cpu() {
     // Of its part a server may have used all, though the CPU has time over.
     let parted = Raw { server_share: Some(0.625), cpu: full.cpu, ..full };
     assert_eq!(parted.metrics()["server_cpu_busy_share"], 0.96);
-    // A peer says nothing, and is measured to the end of the generator.
+    // A peer reports no statistics and is measured until the generator ends.
     let peer = Raw {
         cpu: CpuTime { run_ns: 610_000_000, wait_ns: 0 },
         wall_ns: 1_000_000_000,
@@ -307,12 +308,13 @@ fn a_child_that_has_ended_is_in_its_parents_account() {
     let after = cpu_time(parent.id()).unwrap().run_ns;
     parent.kill().unwrap();
     parent.wait().unwrap();
-    // Two clock ticks of rounding: user and system time.
+    // Two clock ticks for the rounding of user and system time.
     assert!(after + 20_000_000 >= most, "{after} ns after, {most} ns before");
     assert!(after > 0);
 }
 
-/// One request in fifty was sent late: the median of all was thrown away with their 99th percentile.
+/// One request in fifty was sent late: the median of all requests was discarded together with their 99th
+/// percentile.
 #[test]
 fn a_median_is_the_servers_where_few_requests_were_late() {
     let metrics = |valid: bool, p50: f64| {
@@ -337,7 +339,7 @@ fn idle_time_is_that_of_the_cpu() {
     assert!(idle_ns(0).is_some(), "this kernel says");
 }
 
-/// With one sample it would be the mean, and would hide every wait.
+/// With only one sample the minimum would equal the mean and hide every pause.
 #[test]
 fn the_least_reply_rate_is_of_several_samples() {
     let metrics = |samples: &[f64]| {
@@ -355,13 +357,13 @@ fn the_least_reply_rate_is_of_several_samples() {
 
 #[test]
 fn packets_that_were_dropped_are_of_all_cpus() {
-    // As Linux 6.1 writes it: one line for each CPU, hexadecimal.
+    // The format of Linux 6.1: one line for each CPU, hexadecimal.
     let stat = "00050865 00000b61 00000000 00000000 00000000\n0000000a 0000000f 00000000 00000000 00000000\n";
     assert_eq!(dropped_in(stat), Some(0xb61 + 15));
     assert_eq!((dropped_in("00050865\n"), dropped_in("1 x\n")), (None, None));
 }
 
-/// The result of a generator whose subscribers all got what was published.
+/// The result of a generator whose subscribers received all updates.
 fn pushed() -> Raw {
     Raw {
         push: Some(PushRaw { subscribers: 10, recipients: 10, ..PushRaw::default() }),
@@ -396,7 +398,7 @@ fn a_delivery_that_is_wrong_makes_a_run_invalid() {
         let reason = raw.validity().unwrap_err();
         assert!(reason.contains(&format!("1 {kind}")), "{reason}");
         assert_eq!(raw.doubt().as_ref(), Some(&reason));
-        // A busy generator is no excuse; without a wrong delivery it is the reason.
+        // A busy generator does not excuse a wrong delivery; without one, it is the reason.
         raw.load["valid"] = false.into();
         raw.load["invalid_reason"] = "it was busy".into();
         assert_eq!(raw.validity(), Err(reason));

@@ -1,4 +1,4 @@
-//! Metrics of which there is one for each system call, kernel function or counter.
+//! Metrics that exist once for each system call, kernel function or counter.
 
 use super::{
     Definition, LESS, NEITHER, Reading,
@@ -7,27 +7,28 @@ use super::{
 use crate::measure::number;
 use serde_json::Value as Json;
 
-/// A family of metrics; a member's name is the family's and what it is of.
+/// A family of metrics. A member's name consists of the family's name and the name of the call, function or
+/// counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Family {
-    /// How often a request makes a system call.
+    /// The number of calls per request.
     Calls,
-    /// How long it is in that call.
+    /// The time in this call per request.
     CallTime,
-    /// The call's share of the server's CPU.
+    /// The share of the server's CPU time that this call takes.
     CallShare,
-    /// How often a request makes the kernel call one of its functions.
+    /// The number of calls of a kernel function per request.
     KernelCallsPerRequest,
-    /// How often a wait does.
+    /// The number of calls of a kernel function per wait.
     KernelCallsPerWait,
-    /// The mechanism's own counters, for each wait.
+    /// The mechanism's own counters, per wait.
     DetailsPerWait,
     /// The mechanism's own counters.
     Details,
 }
 
 impl Family {
-    /// Every one.
+    /// Every family.
     pub const ALL: &[Self] = &[
         Self::Calls,
         Self::CallTime,
@@ -38,7 +39,7 @@ impl Family {
         Self::Details,
     ];
 
-    /// What is known about its members.
+    /// Returns the definition that all members share.
     pub const fn definition(self) -> Definition {
         let (name, label, unit, less_is_better) = match self {
             Self::Calls => ("calls_per_request.", "calls per request", "", LESS),
@@ -59,10 +60,10 @@ impl Family {
         Definition { name, label, unit, less_is_better }
     }
 
-    /// Its members in a run, by name.
+    /// Returns the family's members in a run, with their names and values.
     pub(super) fn of(self, reading: &Reading<'_>) -> Vec<(String, Option<f64>)> {
         let r = reading;
-        // Zero while the timing is off: no figure is better than a false one.
+        // Zero means that the timing is off: it is better to report no figure than a wrong one.
         let call_us = |kind: &str| {
             r.delta(&["system_calls", kind, "ns"]).filter(|&ns| ns > 0.0).map(|ns| ns / US)
         };
@@ -97,12 +98,12 @@ impl Family {
     }
 }
 
-/// The names in a map of counters; none where there is no such map.
+/// Returns the names in a map of counters; none if there is no such map.
 fn keys(counters: &Json) -> impl Iterator<Item = &String> {
     counters.as_object().into_iter().flat_map(|counters| counters.keys())
 }
 
-/// Each of these names with its value.
+/// Returns each name with its value.
 fn each<'n>(
     names: impl Iterator<Item = &'n String>,
     value: impl Fn(&str) -> Option<f64>,

@@ -1,4 +1,4 @@
-//! The quantities that metrics are made of, as the raw data of a run have them.
+//! The quantities from which metrics are computed, taken from the raw data of a run.
 
 use crate::{
     measure::{Raw, number},
@@ -8,32 +8,34 @@ use serde_json::Value as Json;
 
 /// Nanoseconds in a microsecond.
 pub(super) const US: f64 = 1e3;
-/// Calls that say what is waited for: io_uring_enter carries the interest changes of `epoll-ctlv`.
+/// Calls that change the interest set: io_uring_enter carries the interest changes of `epoll-ctlv`.
 const INTEREST_CALLS: &[&str] = &["epoll_ctl", "io_uring_enter"];
 /// Calls that wait for events.
 pub(super) const WAIT_CALLS: &[&str] = &["epoll_wait", "epoll_pwait2", "ppoll", "pselect6"];
-/// What the timing of calls costs itself. It is of no mechanism: shares are of the CPU time without it.
+/// The call that times the other calls. It belongs to no mechanism: shares are computed from the CPU time
+/// without it.
 const TIMING: &str = "clock_gettime";
 /// If the server has counted fewer than this share of the answered requests, it reported its counters too
 /// late, and its CPU time belongs to another interval than the requests.
 const LEAST_COUNTED: f64 = 0.8;
-/// The largest share of a latency that may be the generator's own lag, where that is too large somewhere.
+/// The largest share of a latency that may be the generator's own lag, if the generator reports that its
+/// lag is too large.
 const MOST_LAG: f64 = 0.5;
 
-/// The part over a whole that is above zero.
+/// Returns the ratio of a part to a whole that is above zero.
 pub(super) fn over(part: Option<f64>, whole: Option<f64>) -> Option<f64> {
     Some(part? / whole.filter(|&whole| whole > 0.0)?)
 }
 
-/// The raw data of a run, with what most formulas need.
+/// The raw data of a run, with the quantities that most formulas need.
 pub(crate) struct Reading<'a> {
     pub(super) raw: &'a Raw,
-    /// Requests that the server answered.
+    /// The requests that the server answered.
     pub(super) requests: Option<f64>,
-    /// The same where they and the CPU time are of one interval.
+    /// The same number, if the requests and the CPU time belong to the same interval.
     pub(super) timed_requests: Option<f64>,
     pub(super) cpu_us: f64,
-    /// The CPU time where the requests are of the same interval.
+    /// The CPU time, if the requests belong to the same interval.
     pub(super) timed_us: Option<f64>,
 }
 
@@ -43,7 +45,8 @@ impl<'a> Reading<'a> {
         let mut reading =
             Self { raw, requests: None, timed_requests: None, cpu_us, timed_us: None };
         let completed = reading.load("/requests/completed");
-        // A peer reports no statistics: it is measured from before the load to its end.
+        // A peer reports no statistics: its requests are counted by the generator, from before the load
+        // until the load's end.
         let is_peer = raw.after.is_null();
         let requests = reading.delta(&["requests"]).or(completed.filter(|_| is_peer));
         reading.requests = requests.filter(|&requests| requests > 0.0 && !raw.is_beside_others);
@@ -55,12 +58,12 @@ impl<'a> Reading<'a> {
         reading
     }
 
-    /// How much a number of the server's statistics has grown.
+    /// Returns the growth of a number in the server's statistics.
     pub(super) fn delta(&self, path: &[&str]) -> Option<f64> {
         Some(number(&self.raw.after, path)? - number(&self.raw.before, path).unwrap_or(0.0))
     }
 
-    /// A number of the generator's result.
+    /// Returns a number of the generator's result.
     pub(super) fn load(&self, pointer: &str) -> Option<f64> {
         self.raw.load.pointer(pointer)?.as_f64()
     }
@@ -73,29 +76,30 @@ impl<'a> Reading<'a> {
         over(ns.map(|ns| ns as f64), Some(self.raw.wall_ns as f64))
     }
 
-    /// A microsecond of a clock that counts instructions is so many of them.
+    /// Converts microseconds of a clock that counts instructions to instructions.
     pub(super) fn instructions(&self, us: Option<f64>) -> Option<f64> {
         Some(us? * f64::from(self.raw.mips?))
     }
 
-    /// For how long the server was kept from its CPU. Known of one thread alone: what keeps that from its CPU is no
-    /// thread of its own.
+    /// Returns how long the server had to wait for its CPU. This is known only for a server with one
+    /// thread: its CPU is then taken by another process, not by another thread of the server.
     pub(super) fn waited_ns(&self) -> Option<u64> {
         let listening = &self.raw.listening;
         let text = |key: &str| listening.get(key).and_then(Json::as_str).unwrap_or_default();
         let workers = listening.get("workers").and_then(Json::as_array).map_or(0, Vec::len);
-        // The sibling that takes connections over has a thread of its own.
+        // The sibling that takes over connections is another thread.
         let has_sibling = text("mechanism_spec").contains("handoff");
         let is_one = workers == 1 && matches!(text("architecture"), "" | "event") && !has_sibling;
         is_one.then_some(self.raw.cpu.wait_ns)
     }
 
-    /// Over the time in which the generator had to send. It is shorter than the whole by the generator's
-    /// start and end, so that a server without idle CPU is seen as one. For a peer it is the whole.
+    /// Returns the share of time in which the server's CPU was busy. The time is that in which the
+    /// generator had to send. It is shorter than the whole interval by the generator's start and end, so
+    /// that a server without idle CPU is recognized. For a peer it is the whole interval.
     ///
-    /// Several threads wait mostly for each other, which is no want of a CPU. Whether there was CPU to spare is then
-    /// read from the CPU's own idle time, or, where that was not kept, from what they used. A process with a part of a
-    /// CPU is at its limit when that part is used up.
+    /// Several threads mostly wait for each other, which is not a lack of CPU time. Whether CPU time was
+    /// left is then read from the CPU's own idle time, or, if that was not recorded, from the time that the
+    /// threads used. A process that has only a part of a CPU is at its limit when that part is used up.
     pub(super) fn busy_share(&self) -> Option<f64> {
         let raw = self.raw;
         let sent_ns = self.load("/duration_s").map(|seconds| seconds * 1e9);
@@ -110,30 +114,32 @@ impl<'a> Reading<'a> {
         of_cpu.or_else(|| over(Some(used_ns), sent_ns.or(Some(raw.wall_ns as f64))))
     }
 
-    /// How long a hybrid is with its partner: one that was not there does nothing there afterwards.
+    /// Returns how long a hybrid used its partner after the load had dropped. `None` if it did not use the
+    /// partner before.
     pub(super) fn partner_after_load_ns(&self) -> Option<f64> {
         let was_there =
             number(&self.raw.before, &["details", "on_partner"]).is_some_and(|n| n > 0.0);
         self.delta(&["details", "on_partner_ns"]).filter(|_| was_there)
     }
 
-    /// Of the reply rates of a window's seconds. A window of one second is one sample: its least, its greatest and its
-    /// mean are the same.
+    /// Returns a point of the distribution of reply rates over the seconds of a window. `None` for a window
+    /// of one second: with one sample the minimum, the maximum and the mean are the same.
     pub(super) fn of_intervals(&self, point: &str) -> Option<f64> {
         let samples = self.raw.load.pointer("/reply_rate_rps/samples").and_then(Json::as_array);
         let has_several = samples.is_some_and(|samples| samples.len() > 1);
         self.load(&format!("/reply_rate_rps/{point}")).filter(|_| has_several)
     }
 
-    /// A closed loop offers no rate: a client sends its next request after a response.
+    /// Returns the offered rate. A closed loop has none: a client sends its next request after a response.
     pub(super) fn offered_rps(&self) -> Option<f64> {
         let is_closed = self.raw.load.get("mode").and_then(Json::as_str) == Some("closed");
         let offered = over(self.load("/requests/scheduled"), self.load("/duration_s"));
         offered.filter(|_| !is_closed)
     }
 
-    /// A point of a distribution, if it is the server's. Where the generator's own lag is most of a latency, it is not.
-    /// A lag of one request in fifty is most of the 99th percentile, and nothing of the median.
+    /// Returns a point of a latency distribution, if it describes the server. It does not if most of the
+    /// latency is the generator's own lag. A lag of one request in fifty is most of the 99th percentile,
+    /// and does not affect the median.
     pub(super) fn latency(&self, distribution: &str, point: &str) -> Option<f64> {
         let at = |distribution: &str| self.load(&format!("/{distribution}/{point}"));
         let lag = self.load(&format!("/generator/lag_us/{point}")).zip(at("latency_us"));
@@ -142,7 +148,7 @@ impl<'a> Reading<'a> {
         at(distribution).filter(|_| is_servers)
     }
 
-    /// What a wait that is measured by itself took.
+    /// Returns the time of a wait that was measured without a server, in microseconds.
     pub(super) fn wait_us(&self, point: &str) -> Option<f64> {
         Some(self.load(&format!("/wait_ns/{point}"))? / US)
     }
@@ -160,20 +166,20 @@ impl<'a> Reading<'a> {
         Some(bytes(&stored) as f64 / stored.objects as f64)
     }
 
-    /// The system calls that the server counts, without that which times them.
+    /// Returns the system calls that the server counts, except the one that times them.
     pub(super) fn calls_made(&self) -> impl Iterator<Item = &String> {
         let kinds = self.raw.after.get("system_calls").and_then(Json::as_object);
         kinds.into_iter().flat_map(|kinds| kinds.keys()).filter(|kind| *kind != TIMING)
     }
 
-    /// All of them together; none where they are not counted.
+    /// Returns the number of all these calls; none if they are not counted.
     pub(super) fn calls(&self) -> Option<f64> {
         self.raw.after.get("system_calls").and_then(Json::as_object)?;
         let count = |kind: &String| self.delta(&["system_calls", kind, "count"]);
         Some(self.calls_made().filter_map(count).fold(0.0, |sum, count| sum + count))
     }
 
-    /// Of the calls by which a server learns of events, or says what it waits for.
+    /// Sums a quantity over calls that wait for events or change the interest set.
     fn of_calls(&self, what: &str, names: &[&str]) -> Option<f64> {
         let found = names.iter().filter_map(|kind| self.delta(&["system_calls", kind, what]));
         found.reduce(|a, b| a + b)
@@ -199,17 +205,18 @@ impl<'a> Reading<'a> {
         self.of_calls("count", &["accept4", "recvfrom"])
     }
 
-    /// What timing the calls took; runs of before it was counted do not say.
+    /// Returns the time that the timing of the calls took; `None` for older runs, in which it was not
+    /// counted.
     pub(super) fn timing_us(&self) -> Option<f64> {
         Some(self.delta(&["system_calls", TIMING, "ns"])? / US)
     }
 
-    /// The CPU time without that.
+    /// Returns the CPU time without the timing of calls.
     pub(super) fn untimed_us(&self) -> Option<f64> {
         Some(self.timed_us? - self.timing_us().unwrap_or(0.0))
     }
 
-    /// What of it no call took, where calls were timed.
+    /// Returns the CPU time outside of all calls, if the calls were timed.
     pub(super) fn outside_calls_us(&self) -> Option<f64> {
         self.timing_us()?;
         let us = |kind: &String| Some(self.delta(&["system_calls", kind, "ns"])?.max(0.0) / US);

@@ -1,19 +1,19 @@
-//! Apache: as many connections at a time as Debian's own configuration of each MPM has, 150, which is what
-//! its users have; all processes from the start, since it adds few a second;
-//! <https://httpd.apache.org/docs/2.4/mod/>.
+//! Apache. It serves at most as many connections at a time as in Debian's own configuration of each MPM,
+//! 150, which is the configuration that its users have. All processes exist from the start, because Apache
+//! adds only a few per second; <https://httpd.apache.org/docs/2.4/mod/>.
 
 use super::{CommandLine, ConfigInput, Peer, Role};
 use anyhow::bail;
 
-/// Where Debian has its modules.
+/// The directory of Apache's modules in Debian.
 const MODULES: &str = "/usr/lib/apache2/modules";
 
-/// The pool of threads of Debian's configuration.
+/// The thread pool of Debian's configuration.
 const THREADS: &str = "StartServers 6\nMinSpareThreads 25\nMaxSpareThreads 150\nThreadLimit 64\n\
                        ThreadsPerChild 25\nMaxRequestWorkers 150\n";
 
 pub(super) fn set_up(input: &ConfigInput<'_>) -> anyhow::Result<CommandLine> {
-    // A front end is to hold thousands of idle clients, which Debian's 150 workers do not.
+    // A front end must hold thousands of idle clients, more than Debian's 150 workers can.
     let front = matches!(input.role, Role::Front { .. });
     let (mpm, pool) = match input.peer {
         Peer::ApachePrefork => (

@@ -23,7 +23,8 @@ pub(super) fn set_up(input: &ConfigInput<'_>) -> anyhow::Result<CommandLine> {
     Ok(input.command_line(["-db", "-f", &path.display().to_string()]))
 }
 
-/// It has no files: over TLS it answers every request with one byte of its own.
+/// Configures HAProxy without a backend. It serves no files: over TLS it answers every request with a body
+/// of one byte.
 fn in_front_of_nothing(input: &ConfigInput<'_>, certificate: &str) -> anyhow::Result<CommandLine> {
     let address = input.address;
     let path = input.write(

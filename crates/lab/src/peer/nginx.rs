@@ -30,7 +30,7 @@ pub(super) fn set_up(input: &ConfigInput<'_>) -> anyhow::Result<CommandLine> {
                  server {{ listen {address}{ssl}; {tls}root {documents}; }}"
             ),
         ),
-        // Connections to the upstream are kept only with HTTP/1.1 and without Connection: close.
+        // Connections to the upstream are reused only with HTTP/1.1 and without Connection: close.
         Role::Front { origin } => (
             format!(
                 "proxy_cache_path {scratch}/nginx-cache keys_zone=cache:64m max_size=256m \

@@ -23,7 +23,7 @@ pub(super) fn set_up(input: &ConfigInput<'_>) -> anyhow::Result<CommandLine> {
             port = origin.port(),
         ),
     )?;
-    // Its log is written by the user proxy when root starts it.
+    // When root starts Squid, the user proxy writes its log.
     let log = input.write("squid.log", "")?;
     std::fs::set_permissions(log, std::fs::Permissions::from_mode(0o666))?;
     input.open_to_workers()?;

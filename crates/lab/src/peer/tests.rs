@@ -1,4 +1,4 @@
-//! Every peer that is installed starts with the configuration that it is given, answers, and ends.
+//! Every installed peer starts with its configuration, answers requests, and ends.
 
 use super::*;
 use crate::run::{interrupt::Interrupt, server::Server};
@@ -30,7 +30,7 @@ fn origin() -> (SocketAddr, Arc<AtomicUsize>) {
                             count.fetch_add(1, Ordering::SeqCst);
                         }
                         head.clear();
-                        // Squid keeps nothing that has no Date.
+                        // Squid stores no response without a Date.
                         let now = jiff::Timestamp::now().strftime("%a, %d %b %Y %T GMT");
                         let reply = format!(
                             "HTTP/1.1 200 OK\r\nDate: {now}\r\nCache-Control: max-age=600\r\n\
@@ -67,7 +67,8 @@ fn a_port_is_reserved_until_its_server_binds_it() {
     let port = Port::reserve().unwrap();
     let refused = TcpStream::connect(port.address()).unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::ConnectionRefused);
-    // A socket without SO_REUSEADDR is refused, and so is every socket that lets the kernel choose a port.
+    // The kernel refuses this port to a socket without SO_REUSEADDR, and to every socket that lets the
+    // kernel choose a port.
     let (family, kind) = (net::AddressFamily::INET, net::SocketType::STREAM);
     let other = net::socket(family, kind, None).unwrap();
     assert_eq!(net::bind(&other, &port.address()), Err(rustix::io::Errno::ADDRINUSE));
@@ -140,7 +141,7 @@ fn those_that_cache_do() {
         let place = PeerSetup { documents: directory.path(), scratch: scratch.path(), tls: None };
         let (origin, received) = origin();
         let Some(server) = started(peer, Role::Front { origin }, place) else { continue };
-        // Some have not yet opened their store when they first answer.
+        // Some caches have not yet opened their store when they answer for the first time.
         let deadline = std::time::Instant::now() + std::time::Duration::from_secs(30);
         loop {
             let before = received.load(Ordering::SeqCst);

@@ -9,7 +9,7 @@ pub(super) fn set_up(input: &ConfigInput<'_>) -> anyhow::Result<CommandLine> {
         input.shared_directory(&format!("ats/{directory}"))?;
     }
     input.open_to_workers()?;
-    // It refuses to serve as root.
+    // Traffic Server refuses to serve as root.
     let user = if rustix::process::geteuid().is_root() { "trafficserver" } else { "#-1" };
     input.write(
         "ats/etc/ip_allow.yaml",

@@ -1,4 +1,4 @@
-//! perf_event_open(2), for counting with a kprobe, and for counting context switches.
+//! perf_event_open(2), for counting function calls with a kprobe, and for counting context switches.
 
 use std::{
     ffi::CStr,
@@ -6,8 +6,8 @@ use std::{
     os::fd::{FromRawFd, OwnedFd},
 };
 
-/// `struct perf_event_attr` in its second size (PERF_ATTR_SIZE_VER1), the first that has room for
-/// the name of a function.
+/// `struct perf_event_attr` in its second size (PERF_ATTR_SIZE_VER1), the first size with space for the
+/// name of a function.
 #[repr(C)]
 #[derive(Default)]
 struct Attributes {
@@ -24,20 +24,20 @@ struct Attributes {
     offset: u64,
 }
 
-/// Threads that the counted one starts later are counted, too.
+/// Threads that a counted thread starts later are also counted.
 const INHERIT: u64 = 1 << 1;
 /// PERF_FLAG_FD_CLOEXEC
 const CLOSE_ON_EXEC: libc::c_ulong = 1 << 3;
-/// No CPU in particular, and no group.
+/// Any CPU, or no group.
 const NONE: libc::c_int = -1;
 
-/// Counts, from now on, the calls that thread `tid` (0: this one) makes of the kernel's `function`,
-/// on all CPUs. `kind` is the number of the kprobe events in this kernel. The count is read from
-/// the descriptor as a `u64`; closing it takes the probe away.
+/// Starts to count the calls that thread `tid` (0: this thread) makes of the kernel's `function`, on all
+/// CPUs. `kind` is the number of the kprobe events in this kernel. The count is read from the descriptor as
+/// a `u64`; closing the descriptor removes the probe.
 ///
 /// # Errors
-/// ENOENT or EINVAL for a function that cannot be probed, EACCES or EPERM without CAP_PERFMON,
-/// ESRCH when the thread is gone.
+/// ENOENT or EINVAL for a function that cannot be probed, EACCES or EPERM without CAP_PERFMON, ESRCH when
+/// the thread has ended.
 pub fn count_calls(kind: u32, function: &CStr, tid: u32) -> io::Result<OwnedFd> {
     open(&Attributes { kind, function: function.as_ptr() as u64, ..Attributes::default() }, tid)
 }
@@ -47,20 +47,22 @@ const SOFTWARE: u32 = 1;
 /// PERF_COUNT_SW_CONTEXT_SWITCHES
 const CONTEXT_SWITCHES: u64 = 3;
 
-/// Counts, from now on, how often thread `tid`, and what it starts later, leaves a CPU. Read as above.
+/// Starts to count how often thread `tid`, and the threads and processes that it starts later, leave a CPU.
+/// The count is read as with [`count_calls`].
 ///
 /// # Errors
-/// EACCES or EPERM without CAP_PERFMON, ESRCH when the thread is gone.
+/// EACCES or EPERM without CAP_PERFMON, ESRCH when the thread has ended.
 pub fn count_switches(tid: u32) -> io::Result<OwnedFd> {
     open(&Attributes { kind: SOFTWARE, config: CONTEXT_SWITCHES, ..Attributes::default() }, tid)
 }
 
-/// What `attributes` say of thread `tid` and of what it starts later. A function in them is a C string.
+/// Opens a counter with `attributes` for thread `tid` and the threads and processes that it starts later. A
+/// function in `attributes` is a C string.
 fn open(attributes: &Attributes, tid: u32) -> io::Result<OwnedFd> {
     let size = size_of::<Attributes>() as u32;
     let attributes = Attributes { size, flags: INHERIT, ..*attributes };
-    // SAFETY: the kernel reads `size` bytes of `attributes`, and the name that a caller's borrow keeps
-    // alive; all other arguments are numbers.
+    // SAFETY: the kernel reads `size` bytes of `attributes`, and the function name, which the caller's
+    // borrow keeps valid; all other arguments are numbers.
     let fd = unsafe {
         libc::syscall(
             libc::SYS_perf_event_open,
