@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 /// The file's name inside the result directory.
 pub const FILE: &str = "runs.csv";
 
-/// One line of fields, with its end.
+/// Returns one line of fields, including the end of the line.
 pub fn line(fields: &[String]) -> String {
     let quoted: Vec<String> = fields
         .iter()
@@ -18,7 +18,8 @@ pub fn line(fields: &[String]) -> String {
     quoted.join(",") + "\r\n"
 }
 
-/// A head, then a line for each run: what ran, whether it counts, and all its metrics.
+/// Returns a header line, then a line for each run: the variant, whether the run counts, and all its
+/// metrics.
 pub fn runs(outcome: &Outcome) -> String {
     let metrics: BTreeSet<&String> = outcome.runs.iter().flat_map(|r| r.metrics.keys()).collect();
     let axes: Vec<&String> = outcome.dimensions.iter().map(|d| &d.name).collect();

@@ -1,5 +1,5 @@
-//! Figures in SVG, readable without colour: each series has a mark and dashes of its own, and its name
-//! stands beside its last point.
+//! Figures in SVG that are readable without colour: each series has its own mark and dashes, and its
+//! name is beside its last point.
 
 mod anchor;
 mod appearance;
@@ -32,7 +32,8 @@ use plotters::{
 
 const WIDTH: u32 = 860;
 const HEIGHT: u32 = 470;
-/// Room beside the plot for a name's sample of the line, and for the name, at least and at most.
+/// The width beside the plot for the sample of a line, and the smallest and the largest width for the
+/// names.
 const SAMPLE: i32 = 47;
 const NAMES: std::ops::RangeInclusive<i32> = 120..=260;
 /// The approximate width of a character of a name.
@@ -41,12 +42,13 @@ const TOP: i32 = 48;
 const BOTTOM: i32 = 48;
 const LEFT: i32 = 78;
 const FONT: &str = "system-ui, 'DejaVu Sans', sans-serif";
-/// The least distance of two names, in pixels.
+/// The smallest distance between two names, in pixels.
 const LINE: i32 = 19;
-/// How far neighbouring series are shifted sideways, so that equal points do not hide each other.
+/// The distance by which neighbouring series are shifted sideways, so that equal points do not hide each
+/// other.
 const SHIFT: i32 = 3;
 
-/// How strong the lines of a paper are beside those of this run.
+/// The opacity of the lines of a paper.
 const PAPER: f64 = 0.5;
 const GRID: RGBColor = RGBColor(225, 225, 225);
 const GUIDE: RGBColor = RGBColor(150, 150, 150);
@@ -55,21 +57,21 @@ const TEXT: RGBColor = RGBColor(40, 40, 40);
 /// One line of a figure.
 struct Series {
     name: String,
-    /// Its place among those of this figure, for the shift.
+    /// The series' position in this figure, for the shift.
     index: usize,
     appearance: Appearance,
-    /// x in the coordinates of the axis, and what was measured there.
+    /// The points: x in the coordinates of the axis, and the measured estimate.
     points: Vec<(f64, Estimate)>,
-    /// What each block had.
+    /// The figures of the single blocks.
     blocks: Vec<(f64, f64)>,
-    /// What the seconds within a window had.
+    /// The ranges of the seconds within a window.
     spreads: Vec<Spread>,
     /// Points at which the server had no idle CPU.
     saturated: Vec<f64>,
 }
 
-/// Where things stand along x: at their value (or its logarithm) if all are numbers, else side by
-/// side.
+/// Returns the positions of the values along x: the values (or their logarithms) if all are numbers,
+/// otherwise equal distances.
 fn places(panel: &Panel<'_>) -> Vec<f64> {
     let values = &panel.x.values;
     let numbers: Option<Vec<f64>> = values.iter().map(Value::number).collect();
@@ -85,7 +87,7 @@ fn places(panel: &Panel<'_>) -> Vec<f64> {
 /// Draws a panel.
 ///
 /// # Errors
-/// When the drawing library fails; it does not touch the disk.
+/// Fails if the drawing library fails; it does not access the disk.
 pub fn draw(outcome: &Outcome, panel: &Panel<'_>) -> anyhow::Result<String> {
     let places = places(panel);
     let series = series(outcome, panel, panel.variants, &places);
@@ -95,7 +97,7 @@ pub fn draw(outcome: &Outcome, panel: &Panel<'_>) -> anyhow::Result<String> {
         paint(&root, outcome, panel, &places, &series)
             .map_err(|error| anyhow::anyhow!("figure {}: {error}", panel.id))?;
     }
-    // A scalable picture with a name for readers who do not see it.
+    // A scalable picture, with a name for readers who cannot see it.
     let title = crate::format::escape(&panel.figure.title);
     let class = dark::CLASS;
     let svg = svg.replacen(
@@ -103,19 +105,19 @@ pub fn draw(outcome: &Outcome, panel: &Panel<'_>) -> anyhow::Result<String> {
         &format!("<svg class=\"{class}\" role=\"img\" aria-label=\"{title}\" width=\"100%\""),
         1,
     );
-    // Within the root, so that the file alone has it, too.
+    // The style is inside the root element, so that the file by itself has it, too.
     let head = svg.find('>').map_or(0, |end| end + 1);
     Ok(format!("{}\n{}{}", &svg[..head], dark::style(), &svg[head..]))
 }
 
-/// What a reader must know about what is drawn beside the lines: nothing where there are no bars.
+/// Returns the explanation of the bars beside the lines; `None` if there are no bars.
 pub fn note(outcome: &Outcome, panel: &Panel<'_>) -> Option<&'static str> {
     let has_bars = |series: &Series| !series.spreads.is_empty();
     let series = series(outcome, panel, panel.variants, &places(panel));
     series.iter().any(has_bars).then_some(spread::NOTE)
 }
 
-/// Where the paper's own figures in the drawing come from: nothing where there are none.
+/// Returns the source of the paper's own figures in the drawing; `None` if there are none.
 fn paper_note(outcome: &Outcome, panel: &Panel<'_>) -> Option<String> {
     let places = places(panel);
     let anchors = anchor::of(outcome, panel, &places);
@@ -149,7 +151,7 @@ fn series(
                 let cell = outcome.cell(&variant.name, &panel.point(value))?;
                 Some((x, *cell.metrics.get(&panel.figure.y)?))
             })
-            // A logarithm has no zero; the table beside the figure has.
+            // Zero has no logarithm, so it is not drawn; the table beside the figure shows it.
             .filter(|(_, estimate)| !panel.figure.log_y || estimate.value > 0.0)
             .collect();
         if points.is_empty() {
@@ -173,8 +175,8 @@ fn series(
     all
 }
 
-/// What the paper measured, in the coordinates of the axes, with the appearance of the variant here: the points
-/// between the first and the last value of this run.
+/// Returns the paper's own measurements between the first and the last value of this run, in the
+/// coordinates of the axes, with the appearance of the same variant.
 fn paper(
     outcome: &Outcome,
     panel: &Panel<'_>,
@@ -225,7 +227,7 @@ fn paint<DB: DrawingBackend>(
         let style = (FONT, 15).into_font().color(&TEXT);
         return root.draw(&Text::new("no run that counts", (LEFT, HEIGHT as i32 / 2), style));
     }
-    // The parts of one figure have one scale.
+    // The parts of one figure have the same scale.
     let whole = self::series(outcome, panel, &outcome.variants, places);
     let anchors =
         anchor::of(outcome, &Panel { variants: &outcome.variants, ..panel.clone() }, places);
@@ -267,10 +269,11 @@ fn paint<DB: DrawingBackend>(
     }
 }
 
-/// Ticks nearer to each other than this part of the axis would write over each other.
+/// The smallest distance between two ticks, as a share of the axis; with less their labels would
+/// overlap.
 const NEAREST: f64 = 0.085;
 
-/// An axis whose ticks are the values that were measured, as far as they have room.
+/// An axis whose ticks are the measured values, as far as there is room.
 #[derive(Clone)]
 struct Ticks {
     range: std::ops::Range<f64>,
@@ -294,7 +297,7 @@ impl Ranged for Ticks {
                 ticks.push(tick);
             }
         }
-        // The last is the end of all lines.
+        // The last value always has a tick, because all lines end there.
         if let (Some(tick), Some(&last)) = (ticks.last_mut(), self.at.last()) {
             *tick = last;
         }
@@ -359,7 +362,7 @@ where
     };
     let y_tick = |y: &f64| {
         let text = format::number(*y);
-        // A tick is a round number.
+        // Ticks are round numbers, so trailing zeros are removed.
         match text.contains('.') {
             true => text.trim_end_matches('0').trim_end_matches('.').to_owned(),
             false => text,
@@ -404,7 +407,7 @@ where
     beside(root, &mut names, panel)
 }
 
-/// What stands behind the lines: bars of the seconds within a window, dots of the blocks.
+/// Draws the background of the lines: bars of the seconds within a window, and dots of the blocks.
 fn behind<DB, Y>(
     root: &DrawingArea<DB, Shift>,
     chart: &ChartContext<'_, DB, Cartesian2d<Ticks, Y>>,
@@ -415,7 +418,7 @@ where
     DB: DrawingBackend,
     Y: Ranged<ValueType = f64>,
 {
-    // A logarithm has no zero: such a bar goes on to the lower edge.
+    // Zero has no logarithm: such a bar continues to the lower edge.
     let floor = chart.y_range().start;
     for line in series {
         for Spread { x, least, most } in &line.spreads {
@@ -436,7 +439,7 @@ where
     Ok(())
 }
 
-/// A line with its marks and intervals; where it ends, in pixels.
+/// Draws a line with its marks and intervals; returns its end in pixels.
 fn one<DB: DrawingBackend>(
     root: &DrawingArea<DB, Shift>,
     line: &Series,
@@ -461,7 +464,8 @@ fn one<DB: DrawingBackend>(
     Ok(path[path.len() - 1])
 }
 
-/// Where figures along the rate end: no more replies than requests, no more CPU than there is.
+/// Draws the limit of figures along the rate: a server sends at most one reply per request, and uses at
+/// most one CPU.
 fn ceiling<DB, Y>(
     root: &DrawingArea<DB, Shift>,
     chart: &ChartContext<'_, DB, Cartesian2d<Ticks, Y>>,
@@ -492,8 +496,8 @@ where
     dashed(root, &path, &[3, 5], GUIDE)
 }
 
-/// What stands beside a line: its name, and where it ends if that is not the end of the axis. Not how many points
-/// it has: rates that others have of their own are none of its.
+/// Returns the label beside a line: its name, and its end if that is not the end of the axis. It does
+/// not give the number of points, because a line lacks the rates that only other servers are offered.
 fn label(line: &Series, panel: &Panel<'_>, places: &[f64]) -> String {
     let end = line.points.last().map(|(x, _)| *x);
     let stop = places.iter().position(|&place| Some(place) == end);
@@ -505,7 +509,8 @@ fn label(line: &Series, panel: &Panel<'_>, places: &[f64]) -> String {
     }
 }
 
-/// Where the plot ends and the names begin, in pixels: all names have room.
+/// Returns the x coordinate, in pixels, where the plot ends and the names begin, such that all names
+/// have room.
 fn edge<'a>(
     series: impl IntoIterator<Item = &'a Series>,
     panel: &Panel<'_>,
@@ -517,7 +522,7 @@ fn edge<'a>(
     WIDTH as i32 - SAMPLE - names.clamp(*NAMES.start(), *NAMES.end())
 }
 
-/// Writes the names beside the last points, pushed apart so that none hides another.
+/// Writes the names beside the last points, at a distance from each other so that none hides another.
 fn beside<DB: DrawingBackend>(
     root: &DrawingArea<DB, Shift>,
     names: &mut [(&Series, RGBColor, (i32, i32))],
@@ -526,7 +531,8 @@ fn beside<DB: DrawingBackend>(
     names.sort_by_key(|(_, _, (_, y))| *y);
     let mut rows: Vec<i32> = names.iter().map(|(_, _, (_, y))| *y).collect();
     let (first, last) = (TOP + 12 + LINE / 2, HEIGHT as i32 - BOTTOM - LINE / 2);
-    // Down, so that none overlaps the one above; then up again, from the bottom edge.
+    // First move each name down, so that it does not overlap the one above; then up again, from the
+    // bottom edge.
     for index in 0..rows.len() {
         let least = if index == 0 { first } else { rows[index - 1] + LINE };
         rows[index] = rows[index].max(least);

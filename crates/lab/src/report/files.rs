@@ -6,14 +6,14 @@ use std::{fs, path::Path};
 /// The files in the directory of a report, for its links.
 #[derive(Clone, Debug)]
 pub struct Files {
-    /// The raw data: `result.json`, packed or not.
+    /// The raw data: `result.json`, compressed or not.
     pub data: &'static str,
-    /// Files of experiments (`*.toml`): those that are not built in.
+    /// The files of experiments that are not built in (`*.toml`).
     pub experiments: Vec<String>,
 }
 
 impl Files {
-    /// Those of `directory`.
+    /// Returns the files in `directory`.
     pub fn beside(directory: &Path) -> Self {
         let names = fs::read_dir(directory).into_iter().flatten().flatten();
         let mut experiments: Vec<String> = names

@@ -1,9 +1,10 @@
-//! All claims in one picture: what was measured, held against what was claimed.
+//! All claims in one picture: the measured figures beside the claimed ones.
 //!
-//! Each row has the claim's threshold on the vertical line in the middle, and what speaks for the claim
-//! to its right, whichever way the comparison goes. Distances are ratios to the threshold, so that rows
-//! can be compared. The thick bar is the interval over the blocks, the thin one what decided it (the
-//! earlier the run looked, the wider), the diamond the paper's own number.
+//! In each row, the threshold of the claim is on the vertical line in the middle, and figures that
+//! support the claim are to its right, whichever direction the comparison has. Distances are ratios to
+//! the threshold, so that rows can be compared. The thick bar is the interval over the blocks. The thin
+//! bar is the interval that decided the claim; it is wider the earlier the run looked. The diamond is
+//! the paper's own number.
 
 use crate::{
     experiment::Threshold,
@@ -13,16 +14,17 @@ use crate::{
 use std::fmt::Write as _;
 
 const WIDTH: f64 = 900.0;
-/// A row has the statement, and the bar below it.
+/// The height of a row, which has the statement, and the bar below it.
 const ROW: f64 = 44.0;
 const LABELS: f64 = 24.0;
-/// The longest statement that has room, in characters.
+/// The longest statement that fits, in characters.
 const MAX_STATEMENT: usize = 132;
-/// Room for the figures right of the picture.
+/// The width of the column of numbers to the right of the picture.
 const FIGURES: f64 = 210.0;
 const TOP: f64 = 34.0;
-/// The edge of the picture is as far from the threshold as the claims need, between these ratios. What lies beyond
-/// is drawn at the edge; a bar that goes on beyond it ends in a triangle.
+/// The permitted ratios between the edge of the picture and the threshold; within them, the claims
+/// determine the edge. A figure beyond the edge is drawn at the edge, and a bar that continues beyond it
+/// ends in a triangle.
 const FARTHEST: std::ops::RangeInclusive<f64> = 1.25..=8.0;
 
 /// An explanation of the picture for new readers.
@@ -32,25 +34,25 @@ pub const LEGEND: &str = "The vertical line is the threshold of each claim. A po
     beyond the picture ends in a triangle. ◆ is the paper's number. ★ marks the primary claim of a figure. On the right: \
     the measured value and the condition under which the claim holds.";
 
-/// How often the threshold fits in `value`, or what speaks for the claim as much; below 1 it speaks against it.
-/// `None` where the threshold gives no scale.
+/// Returns the ratio of `value` to the threshold, inverted if smaller values support the claim; a ratio
+/// below 1 is evidence against the claim. Returns `None` if the threshold gives no scale.
 fn ratio(threshold: Threshold, value: f64) -> Option<f64> {
     match threshold {
         Threshold::Above(limit) if limit > 0.0 => Some(value / limit),
         Threshold::Below(limit) if limit > 0.0 => Some(limit / value.max(1e-12)),
-        // How far inside of the nearer limit.
+        // The distance from the nearer limit, on the inside.
         Threshold::Within([low, high]) if low > 0.0 => Some((value / low).min(high / value)),
         _ => None,
     }
 }
 
-/// Where a picture whose edge is at `farthest` has `value`, from -1 (speaks against the claim) over 0 (the
-/// threshold) to 1, and beyond where that is out of the picture.
+/// Returns the position of `value` in a picture whose edge is at `farthest`, from -1 (against the claim)
+/// through 0 (the threshold) to 1. Positions outside of this range are outside of the picture.
 fn place(threshold: Threshold, value: f64, farthest: f64) -> Option<f64> {
     Some(ratio(threshold, value)?.max(1e-9).ln() / farthest.ln())
 }
 
-/// The edge of the picture: all that was measured has room, as far as that is sensible.
+/// Returns the edge of the picture: as far as possible, all measured figures fit into it.
 fn farthest(claims: &[(String, &ClaimOutcome)]) -> f64 {
     let ends = |claim: &ClaimOutcome| {
         let values = [claim.value, claim.low, claim.high].into_iter().flatten();
@@ -61,11 +63,11 @@ fn farthest(claims: &[(String, &ClaimOutcome)]) -> f64 {
     (most * 1.05).clamp(*FARTHEST.start(), *FARTHEST.end())
 }
 
-/// Its file among the figures.
+/// The file name among the figures.
 pub const FILE: &str = "forest.svg";
 
-/// The picture in a page, from which it takes its colours; each claim's name leads to its anchor there. Empty
-/// without claims.
+/// Returns the picture for a page, which supplies the colours; each claim's name is a link to its anchor
+/// there. Returns an empty text if there are no claims.
 pub fn draw(claims: &[(String, &ClaimOutcome)]) -> String {
     if claims.is_empty() {
         return String::new();
@@ -73,7 +75,7 @@ pub fn draw(claims: &[(String, &ClaimOutcome)]) -> String {
     format!("<div class=\"scroll\">{}</div>\n", svg(claims, ""))
 }
 
-/// The picture as a file, light or dark as the reader has it.
+/// Returns the picture as a file, which is light or dark by the reader's preference.
 pub fn file(claims: &[ClaimOutcome]) -> String {
     let style = format!(
         "<style>{}</style>\n<rect width=\"100%\" height=\"100%\" class=\"ground\"/>\n",
@@ -83,7 +85,7 @@ pub fn file(claims: &[ClaimOutcome]) -> String {
     svg(&claims, &style)
 }
 
-/// `head` goes before everything else. What has no anchor has no link.
+/// Returns the picture with `head` before everything else. A claim without an anchor has no link.
 fn svg(claims: &[(String, &ClaimOutcome)], head: &str) -> String {
     let height = TOP + ROW * claims.len() as f64 + 8.0;
     let x = |place: f64| LABELS + (WIDTH - LABELS - FIGURES) * (place + 1.0) / 2.0;
@@ -140,7 +142,7 @@ fn svg(claims: &[(String, &ClaimOutcome)], head: &str) -> String {
     svg
 }
 
-/// The statement, as far as it has room.
+/// Returns the statement, shortened if it does not fit.
 fn shortened(statement: &str) -> String {
     if statement.chars().count() <= MAX_STATEMENT {
         return statement.to_owned();
@@ -168,7 +170,7 @@ fn bars(svg: &mut String, claim: &ClaimOutcome, farthest: f64, y: f64, x: &impl 
         );
         return;
     };
-    // A figure inside of two limits has both its ends on one side.
+    // For a figure between two limits, both ends of its interval may be on one side.
     let span = |low: f64, high: f64| {
         let beyond = [goes_on(low), goes_on(high)].into_iter().flatten().map(f64::signum).collect();
         Some((at(low)?, at(high)?, beyond))
@@ -244,7 +246,7 @@ mod tests {
     #[test]
     fn the_edge_is_as_far_as_the_claims_need() {
         let edge = |low, high| farthest(&[(String::new(), &claim(low, high, None))]);
-        // Of the threshold 1.5.
+        // The figures are ratios to the threshold 1.5.
         assert_eq!(edge(1.8, 3.0), 2.0 * 1.05);
         assert_eq!(edge(1.8, 3e9), 8.0);
         let mut near = claim(1.49, 1.51, None);

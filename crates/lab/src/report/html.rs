@@ -1,4 +1,4 @@
-//! The page: one file that opens from disk, with no script and nothing to fetch.
+//! The page: one file that opens from disk, without scripts or other files to fetch.
 
 mod cells;
 mod runs;
@@ -14,10 +14,10 @@ use crate::{
 };
 use std::fmt::Write as _;
 
-/// Command lines shown in the page; `result.json` has all.
+/// A third of the largest number of command lines that the page shows; `result.json` has all.
 const MAX_COMMANDS: usize = 12;
 
-/// The parts of the page in their order: anchor and name.
+/// The parts of the page in their order, with anchor and name.
 const PARTS: [(&str, &str); 8] = [
     ("asked", "Question"),
     ("result", "Result"),
@@ -64,7 +64,7 @@ pub fn page(outcome: &Outcome, drawn: &[(Panel<'_>, String)], files: &Files) -> 
 
 fn paragraphs(page: &mut String, text: &str) {
     for paragraph in text.split("\n\n").map(str::trim).filter(|paragraph| !paragraph.is_empty()) {
-        // What stands between backticks is code, as in the pages of archives.
+        // Text between backticks is code, as in the pages of archives.
         let parts = paragraph.split('`').map(escape).enumerate();
         let text: Vec<String> = parts
             .map(|(index, part)| match index % 2 {
@@ -187,7 +187,7 @@ fn claims(page: &mut String, outcome: &Outcome) {
     page.push_str("</table></div>\n");
 }
 
-/// What stands under a verdict. Notes stand with the parts.
+/// Returns the text under a verdict. The notes are shown with the parts.
 fn p_and_why_open(claim: &ClaimOutcome) -> String {
     let outlooks = claim.parts.iter().filter_map(|part| Some(part.outlook?.to_string()));
     let p = Some(p_values(claim)).filter(|text| !text.is_empty());
@@ -233,7 +233,7 @@ fn parts(claim: &ClaimOutcome) -> String {
     claim.parts.iter().map(line).collect()
 }
 
-/// The figure's title, and what its other axes stand at where it is one of several.
+/// Returns the figure's title; if the figure has several panels, with the values of its other axes.
 pub(super) fn title(outcome: &Outcome, panel: &Panel<'_>) -> String {
     let mut title = panel.figure.title.clone();
     if panel.has_others {
@@ -321,7 +321,7 @@ fn conditions(page: &mut String, outcome: &Outcome) {
     commands(page, outcome);
 }
 
-/// Where each server's limit was found, and the rates that it has around it.
+/// Writes the limit that was found for each server, and the server's own rates around it.
 fn ladders(page: &mut String, outcome: &Outcome) {
     if outcome.ladders.is_empty() {
         return;

@@ -86,7 +86,8 @@ fn claims(page: &mut String, outcome: &Outcome) {
     page.push('\n');
 }
 
-/// Links the raw data. A published run has no `runs.csv`: it is as large, and is made from the raw data.
+/// Links the raw data. A published run has no `runs.csv`, because that file is large and can be made
+/// from the raw data.
 fn runs(page: &mut String, files: &Files) {
     let _ = write!(
         page,

@@ -1,5 +1,5 @@
-//! Many runs on one page, and docs/papers.md: paper by paper, figure by figure, with the run that decides
-//! each claim.
+//! Many runs on one page, and docs/papers.md: paper by paper, figure by figure, with the run that
+//! decides each claim.
 
 mod picture;
 
@@ -22,37 +22,38 @@ use std::{
 
 /// The page's file name.
 pub const FILE: &str = "papers.html";
-/// The same for people who read the repository.
+/// The file name of the same page for readers of the repository.
 pub const MARKDOWN: &str = "papers.md";
 
-/// A run and where it lies.
+/// A run and its location.
 #[derive(Debug)]
 pub struct Publication {
-    /// Its directory as it was given.
+    /// The directory as the user gave it.
     pub given: PathBuf,
-    /// The same as links are to have it.
+    /// The directory as links to it need it.
     pub directory: PathBuf,
-    /// What it says.
+    /// The outcome of the run.
     pub outcome: Outcome,
 }
 
 impl Publication {
-    /// The file that has its figures.
+    /// Returns the path of the file that has the figures.
     fn data(&self) -> PathBuf {
         let packed = archive::is_packed(&self.given);
         self.given.join(if packed { archive::PACKED } else { crate::result::FILE })
     }
 
-    /// The file to link to: an archived run has no report, but a page that a forge shows.
+    /// Returns the file to link to: an archived run has no report, but a page that code hosting sites
+    /// show.
     fn page(&self) -> &'static str {
         if archive::is_packed(&self.given) { archive::PAGE } else { super::FILE }
     }
 }
 
-/// How `directory` is reached from `out`.
+/// Returns the relative path from `out` to `directory`.
 ///
 /// # Errors
-/// When the current directory is not known.
+/// Fails if the current directory is not known.
 pub fn link(directory: &Path, out: &Path) -> anyhow::Result<PathBuf> {
     let (directory, out) = (std::path::absolute(directory)?, std::path::absolute(out)?);
     let parts = |path: &Path| -> Vec<PathBuf> {
@@ -68,15 +69,15 @@ pub fn link(directory: &Path, out: &Path) -> anyhow::Result<PathBuf> {
 struct ClaimWithRun<'a> {
     run: &'a Publication,
     claim: &'a ClaimOutcome,
-    /// Adjusted for all primary claims of the paper, in all runs.
+    /// The p-value adjusted for all primary claims of the paper, in all runs.
     p_with_all: Option<f64>,
-    /// Other runs that say otherwise, with what they say.
+    /// Other runs with a different result, and that result in words.
     others: Vec<(&'a Publication, String)>,
 }
 
-/// Of several runs that judge a claim the one that had most to judge by: one with blocks enough for a
-/// verdict before one that only saw, the full form before the quick one, then more blocks, then the later
-/// one. Not the one that decided: of enough runs one decides by chance.
+/// Selects, of several runs that judge a claim, the run with the most evidence. The order of preference:
+/// a run that could test the claim, a run with enough blocks for a verdict, the full form, more blocks,
+/// the later run. A verdict is no reason for preference, because of many runs one decides by chance.
 fn decide<'a>(runs: &'a [Publication], figure: &PaperFigure, id: &str) -> Option<ClaimWithRun<'a>> {
     let judged: Vec<(&Publication, &ClaimOutcome)> = runs
         .iter()
@@ -94,10 +95,11 @@ fn decide<'a>(runs: &'a [Publication], figure: &PaperFigure, id: &str) -> Option
             (true, verdict) if verdict.is_decided() && verdict != claim.verdict => {
                 Some(format!("the opposite in {name}"))
             }
-            // It has no more weight than before, but a reader who remembers that verdict can see its
-            // current state.
+            // The other run has no more weight because of its verdict, but a reader who remembers that
+            // verdict can see its current state.
             (false, verdict) if verdict.is_decided() => Some(format!("{verdict} in {name}")),
-            // The full form may go farther: what a single pass saw there is no verdict, and worth knowing.
+            // The full form may have more extreme points: its result after a single pass is not a
+            // verdict, but it is worth knowing.
             (true, Verdict::Seen) => other
                 .value
                 .filter(|&value| other.threshold.has(value) != (claim.verdict == Verdict::Holds))
@@ -112,13 +114,13 @@ fn decide<'a>(runs: &'a [Publication], figure: &PaperFigure, id: &str) -> Option
     Some(ClaimWithRun { run, claim, p_with_all: None, others })
 }
 
-/// What other runs say, in words.
+/// Returns the results of other runs in words.
 fn other_verdicts(decided: &ClaimWithRun<'_>) -> Option<String> {
     let words: Vec<&str> = decided.others.iter().map(|(_, words)| words.as_str()).collect();
     (!words.is_empty()).then(|| words.join(", "))
 }
 
-/// Every claim of a paper, figure by figure, with the error of its primary ones shared.
+/// Returns every claim of a paper, figure by figure; the paper's primary claims share one error.
 fn of_paper<'a>(
     runs: &'a [Publication],
     paper: &Paper,
@@ -158,7 +160,7 @@ fn with_all(decided: &ClaimWithRun<'_>) -> String {
     })
 }
 
-/// What stands under a verdict.
+/// Returns the text under a verdict.
 fn remarks(decided: &ClaimWithRun<'_>) -> String {
     let shared = Some(with_all(decided)).filter(|text| !text.is_empty());
     let remark = decided.claim.remark();
@@ -167,8 +169,8 @@ fn remarks(decided: &ClaimWithRun<'_>) -> String {
     remarks.join("; ")
 }
 
-/// A path as the target of a link, in Markdown as in HTML: whatever a blank, a bracket or a bar would end is
-/// encoded (RFC 3986, section 2.1).
+/// Returns a path as the target of a link in Markdown and HTML: all characters that could end the link
+/// or the table cell, such as a blank, a bracket or a bar, are encoded (RFC 3986, section 2.1).
 fn target(path: &Path) -> String {
     let mut text = String::new();
     for &byte in path.as_os_str().as_encoded_bytes() {
@@ -181,15 +183,15 @@ fn target(path: &Path) -> String {
     text
 }
 
-/// The name of a run's directory, without those above it.
+/// Returns the name of a run's directory, without the directories above it.
 pub(super) fn name(directory: &Path) -> String {
     directory.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned())
 }
 
-/// The page.
+/// Returns the page.
 ///
 /// # Errors
-/// When the list of figures is not right.
+/// Fails if the list of figures is not valid.
 pub fn page(runs: &[Publication]) -> anyhow::Result<String> {
     let mut page = format!(
         "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
@@ -241,7 +243,7 @@ pub fn page(runs: &[Publication]) -> anyhow::Result<String> {
     Ok(page)
 }
 
-/// `gammo-figures-2-4-and-6`.
+/// Returns the anchor of a figure, for example `gammo-figures-2-4-and-6`.
 fn figure_anchor(key: &str, figure: &PaperFigure) -> String {
     let words = figure.name.split(|c: char| !c.is_ascii_alphanumeric());
     let words = words.filter(|word| !word.is_empty()).map(str::to_ascii_lowercase);
@@ -286,10 +288,10 @@ fn row(page: &mut String, anchor: &str, id: &str, decided: Option<&ClaimWithRun<
     );
 }
 
-/// docs/papers.md. Directories of runs are as seen from where it lies.
+/// Returns docs/papers.md. Directories of runs are relative to its directory.
 ///
 /// # Errors
-/// When the list of figures is not right.
+/// Fails if the list of figures is not valid.
 pub fn markdown(runs: &[Publication]) -> anyhow::Result<String> {
     let papers = papers()?;
     let mut text = String::from(
@@ -326,8 +328,8 @@ pub fn markdown(runs: &[Publication]) -> anyhow::Result<String> {
     Ok(text)
 }
 
-/// The claims that a run judges. The comment names the files whose figures the table has: a test of the
-/// repository looks them up.
+/// Writes the claims that a run judges. The comment in the page names the files that have the table's
+/// figures, because a test of the repository compares the figures with these files.
 fn markdown_table(text: &mut String, claims: &[(String, Option<ClaimWithRun<'_>>)]) {
     let decided: Vec<(&String, &ClaimWithRun<'_>)> =
         claims.iter().filter_map(|(id, decided)| Some((id, decided.as_ref()?))).collect();
@@ -351,7 +353,7 @@ fn markdown_table(text: &mut String, claims: &[(String, Option<ClaimWithRun<'_>>
     }
 }
 
-/// The claims that no published run judges: what they say stands in the experiment.
+/// Writes the claims that no published run judges, with their statements from the experiment.
 fn markdown_rest(
     text: &mut String,
     figure: &PaperFigure,
@@ -408,7 +410,7 @@ mod tests {
         plan::{Cell, Point},
     };
 
-    /// Every claim of every built-in experiment stands in the list, and nothing else does.
+    /// Every claim of every built-in experiment is in the list, and nothing else is.
     #[test]
     fn the_list_names_every_claim_once() {
         let papers = papers().unwrap();
@@ -431,7 +433,7 @@ mod tests {
         }
     }
 
-    /// Each figure of a paper has one claim that stands for it, or more where it has more pictures.
+    /// Each figure of a paper has at least one primary claim.
     #[test]
     fn every_figure_of_a_paper_has_its_primary_claim() {
         for paper in papers().unwrap().paper.iter().filter(|paper| paper.key != "ours") {
@@ -445,7 +447,7 @@ mod tests {
         }
     }
 
-    /// A run of `idle` with so many blocks, in which G3 has this verdict.
+    /// Returns a run of `idle` with `blocks` blocks, in which I3 has the given verdict.
     fn published(blocks: u32, quick: bool, verdict: Verdict) -> Publication {
         let form = if quick { "quick" } else { "full" };
         let claim = serde_json::json!({
@@ -462,7 +464,7 @@ mod tests {
         Publication { given: directory.clone(), directory, outcome }
     }
 
-    /// Of many runs one decides by chance: it is not chosen for that.
+    /// Of many runs one decides by chance: it is not chosen because of that.
     #[test]
     fn the_run_that_had_most_to_judge_by_counts() {
         let figure = papers().unwrap().paper.into_iter().flat_map(|paper| paper.figure);
@@ -494,7 +496,7 @@ mod tests {
         let saw = |verdict| counts(&[published(1, false, Verdict::Seen), quick(verdict)]);
         let seen = Some("2.00 was seen in full-1".to_owned());
         assert_eq!(saw(Verdict::DoesNotHold), ("quick-6".into(), Verdict::DoesNotHold, seen));
-        // A figure that was only seen is of a file, too, and the table names it.
+        // A figure of another run comes from a file, too, and the table names that file.
         let text =
             markdown(&[published(1, false, Verdict::Seen), quick(Verdict::DoesNotHold)]).unwrap();
         let names_both = |line: &str| {
@@ -508,7 +510,7 @@ mod tests {
         assert_eq!(counts(&[published(1, false, Verdict::Seen)]).1, Verdict::Seen);
     }
 
-    /// A bar ended the cell, and a bracket or a blank the link.
+    /// Regression test: a bar once ended the cell, and a bracket or a blank ended the link.
     #[test]
     fn a_strange_name_of_a_directory_stays_in_its_cell() {
         let mut run = published(10, false, Verdict::Holds);

@@ -7,10 +7,10 @@ use crate::{
     result::{Outcome, VariantOutcome},
 };
 
-/// The most lines of one drawing: of more no reader finds one.
+/// The largest number of lines in one drawing: with more, a reader cannot find a line.
 const MAX_LINES: usize = 6;
 
-/// One drawing: a figure at one value of each axis that it is not drawn along.
+/// One drawing: a figure at one value of each axis other than its x axis.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Panel<'a> {
     /// File name.
@@ -21,16 +21,17 @@ pub struct Panel<'a> {
     pub x: &'a Dimension,
     /// The values of the other axes.
     pub at: Point,
-    /// Those that are drawn.
+    /// The variants that are drawn.
     pub variants: &'a [VariantOutcome],
-    /// Its number among the drawings of one figure at one place, from one on, and how many they are.
+    /// The number of this drawing among the drawings of one figure at one point, counted from one, and
+    /// their total.
     pub part: (usize, usize),
-    /// Whether the figure has other drawings at other places.
+    /// Whether the figure also has drawings at other points.
     pub has_others: bool,
 }
 
 impl Panel<'_> {
-    /// What the other axes stand at, when there is a choice: `idle 8,000`.
+    /// Returns the values of the other axes, for example `offered rate (requests/s): 2,000`.
     pub fn subtitle(&self, outcome: &Outcome) -> String {
         let parts: Vec<String> = self
             .at
@@ -44,12 +45,13 @@ impl Panel<'_> {
         parts.join(", ")
     }
 
-    /// Whether it shows this variant.
+    /// Returns whether the panel shows this variant.
     pub fn shows(&self, variant: &str) -> bool {
         self.variants.iter().any(|it| it.name == variant)
     }
 
-    /// Drawings of as many variants as a reader can follow, which are alike but for these.
+    /// Divides the panel into drawings with as many variants as a reader can follow; they differ only in
+    /// their variants.
     fn parts(self, outcome: &Outcome) -> Vec<Self> {
         let is_drawn = |variant: &&VariantOutcome| {
             self.x.values.iter().any(|x| {
@@ -79,7 +81,7 @@ impl Panel<'_> {
         (1..=parts).map(part).collect()
     }
 
-    /// The point at `x`.
+    /// Returns the point at `x`.
     pub fn point(&self, x: &Value) -> Point {
         let mut point = self.at.clone();
         point.insert(self.x.name.clone(), x.clone());
@@ -87,7 +89,7 @@ impl Panel<'_> {
     }
 }
 
-/// All drawings of an outcome, in the order of the file.
+/// Returns all drawings of an outcome, in the order of the experiment's file.
 pub fn panels(outcome: &Outcome) -> Vec<Panel<'_>> {
     let mut panels = Vec::new();
     for figure in &outcome.experiment.figure {

@@ -1,6 +1,8 @@
-//! `docs/results.md`: one row for each result of the papers, for a reader who knows none of the identifiers.
+//! `docs/results.md`: one row for each result of the papers, for a reader who does not know the
+//! identifiers.
 //!
-//! `results.toml` says which published runs answer a row; the numbers and the verdicts come from their raw data.
+//! `results.toml` names the published runs for each row; the numbers and the verdicts come from their
+//! raw data.
 
 use super::{
     markdown::cell,
@@ -18,7 +20,7 @@ use std::fmt::{self, Write as _};
 
 /// The page's file name.
 pub const FILE: &str = "results.md";
-/// The numbers of its rows, beside it.
+/// The file with the numbers of the page's rows, beside the page.
 pub const READINGS: &str = "results/readings.json";
 
 #[derive(Debug, Deserialize)]
@@ -44,20 +46,20 @@ struct Row {
     claim: String,
     /// The paper's number or words.
     paper: String,
-    /// What differs from the paper's machine.
+    /// The difference from the paper's machine.
     differs: String,
     /// A drawing of a run: `provos-fig10/errors-2`.
     picture: Option<String>,
-    /// The parameter that decides, where readings disagree.
+    /// The parameter that decides the result if the readings disagree.
     #[serde(default)]
     decided_by: String,
-    /// Why this machine cannot test it.
+    /// The reason why this machine cannot test the claim.
     not_testable: Option<String>,
     #[serde(default)]
     reading: Vec<Reading>,
 }
 
-/// One number: a claim of a run, or one that is computed from its data here.
+/// One number: a claim of a run, or a claim that is computed here from the run's data.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Reading {
@@ -67,7 +69,7 @@ struct Reading {
     at: String,
     /// The claim's identifier in that run.
     claim: Option<String>,
-    /// A claim about its data that the run does not make itself.
+    /// A claim about the run's data that the run itself does not have.
     #[serde(rename = "ask")]
     query: Option<Query>,
 }
@@ -85,19 +87,19 @@ struct Query {
     holds: Threshold,
 }
 
-/// The text about a result for the reader.
+/// The verdict in the words of the page.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ReaderVerdict {
-    /// At least half of the paper's effect is there, or the equality that it states.
+    /// At least half of the paper's effect, or the equality that the paper states, was measured.
     Reproduced,
-    /// The effect goes the paper's way, and is less than half as large.
+    /// The effect has the paper's direction, but less than half of its size.
     DirectionOnly,
-    /// There is no such effect, or the opposite.
+    /// There is no such effect, or the opposite effect.
     Contradicted,
-    /// Defensible operating points disagree; the parameter that decides.
+    /// Reasonable operating points disagree; the text names the parameter that decides.
     Depends(String),
-    /// Nothing here decides it; the reason.
+    /// The data here cannot decide the claim; the text is the reason.
     NotTestable(String),
 }
 
@@ -114,7 +116,7 @@ impl fmt::Display for ReaderVerdict {
 }
 
 impl ReaderVerdict {
-    /// What one claim comes to.
+    /// Returns the reader's verdict on one claim.
     pub fn of(claim: &ClaimOutcome, compare: Compare) -> Self {
         match claim.verdict {
             Verdict::Holds => Self::Reproduced,
@@ -128,7 +130,7 @@ impl ReaderVerdict {
         }
     }
 
-    /// What several readings of one result come to.
+    /// Returns the reader's verdict on several readings of one result.
     pub fn of_all(readings: Vec<Self>, decided_by: &str) -> Self {
         let is_open = |verdict: &Self| matches!(verdict, Self::NotTestable(_));
         let mut decided = readings.iter().filter(|verdict| !is_open(verdict));
@@ -145,7 +147,7 @@ impl ReaderVerdict {
     }
 }
 
-/// Whether the interval lies on that side of "no effect" on which the claim's threshold is.
+/// Returns whether the interval lies on the same side of "no effect" as the claim's threshold.
 fn goes_the_way(claim: &ClaimOutcome, compare: Compare) -> bool {
     let none = match compare {
         Compare::Ratio => 1.0,
@@ -163,7 +165,7 @@ fn goes_the_way(claim: &ClaimOutcome, compare: Compare) -> bool {
 /// A row with its numbers.
 #[derive(Debug, Serialize)]
 struct Line<'a> {
-    /// Everything that the row says in words; the name under which the repository's test looks for numbers.
+    /// The whole text of the row; the repository's test looks for numbers under this name.
     statement: String,
     verdict: ReaderVerdict,
     readings: Vec<Number<'a>>,
@@ -175,7 +177,7 @@ struct Line<'a> {
 struct Number<'a> {
     run: String,
     at: &'a str,
-    /// As the page shows it.
+    /// The number as the page shows it.
     text: String,
     value: Option<f64>,
     low: Option<f64>,
@@ -188,7 +190,7 @@ fn results() -> anyhow::Result<Results> {
     toml::from_str(include_str!("../results.toml")).context("results.toml")
 }
 
-/// The run in the newest directory that has this name behind its date.
+/// Returns the run whose directory has this name after its date; if there are several, the newest.
 fn find<'a>(runs: &'a [Publication], wanted: &str) -> anyhow::Result<&'a Publication> {
     let is_it = |run: &&Publication| name(&run.directory).get(11..) == Some(wanted);
     let found = runs.iter().filter(is_it).max_by_key(|run| name(&run.directory));
@@ -258,10 +260,10 @@ fn line<'a>(runs: &[Publication], row: &'a Row) -> anyhow::Result<Line<'a>> {
     Ok(Line { statement: words.join(" | "), verdict, readings, row })
 }
 
-/// The page, and the JSON text of its numbers.
+/// Returns the page, and the JSON text of its numbers.
 ///
 /// # Errors
-/// When `results.toml` names a run or a claim that is not there.
+/// Fails if `results.toml` names a run or a claim that does not exist.
 pub fn markdown(runs: &[Publication]) -> anyhow::Result<(String, String)> {
     let results = results()?;
     let mut text = String::from(

@@ -1,4 +1,4 @@
-//! An outcome in a sentence or two.
+//! The outcome in one or two sentences.
 
 use crate::{
     format,
@@ -6,8 +6,8 @@ use crate::{
     verdict::{Bound, Verdict},
 };
 
-/// The result in a sentence or two: how many claims hold, and the verdicts of those that stand for a figure
-/// of a paper.
+/// Returns the result in one or two sentences: how many claims hold, and the verdicts of the primary
+/// claims.
 pub fn in_words(outcome: &Outcome) -> String {
     if outcome.runs.iter().all(|run| run.status != Status::Valid) {
         let reason = outcome.runs.iter().rev().find_map(|run| run.reason.as_deref());
@@ -45,11 +45,11 @@ pub fn in_words(outcome: &Outcome) -> String {
     text
 }
 
-/// A sentence when the machine was not quiet: how many of the runs that count were kept from their CPU, and
-/// how many did not count.
+/// Returns a sentence if the machine was not quiet: how many runs do not count because other programs
+/// delayed the generator. Returns `None` if they are less than a tenth of all runs.
 pub fn noise(outcome: &Outcome) -> Option<String> {
     let made = outcome.runs.len();
-    // A generator that ran out of descriptors or ports would do so on a quiet machine, too.
+    // A generator without free descriptors or ports would lack them on a quiet machine, too.
     let was_disturbed = |run: &&Run| run.status == Status::Invalid && run.raw.shortage().is_none();
     let lost = outcome.runs.iter().filter(was_disturbed).count();
     (made > 0 && lost * 10 >= made).then(|| {

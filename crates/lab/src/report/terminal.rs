@@ -8,8 +8,8 @@ use crate::{
 };
 use comfy_table::{Cell as TableCell, CellAlignment, ContentArrangement, Table, presets};
 
-/// A table for each figure that has one: a row per variant, a column per point. Columns that do not fit
-/// into `width` go into a further table below.
+/// Returns a table for each figure that has one: a row per variant, a column per point. Columns that do
+/// not fit into `width` are put into a further table below.
 pub fn tables(outcome: &Outcome, width: u16) -> String {
     let mut text = String::new();
     let mut seen = Vec::new();
@@ -32,21 +32,21 @@ pub fn tables(outcome: &Outcome, width: u16) -> String {
     text
 }
 
-/// One column of a table: its head, and a cell for each variant.
+/// One column of a table: its header, and a cell for each variant.
 struct Column {
     head: String,
     cells: Vec<String>,
 }
 
 impl Column {
-    /// Its columns on the terminal, the space on both sides included.
+    /// Returns the width of the column on the terminal, including the space on both sides.
     fn width(&self) -> usize {
         let lines = self.head.lines().chain(self.cells.iter().map(String::as_str));
         lines.map(textwrap::core::display_width).max().unwrap_or(0) + 2
     }
 }
 
-/// What a table's two borders take.
+/// The width of a table's two borders.
 const BORDERS: usize = 2;
 
 fn metric_tables(outcome: &Outcome, name: &str, width: usize) -> String {
@@ -125,7 +125,7 @@ fn estimate(estimate: &Estimate) -> String {
     }
 }
 
-/// The claims with their verdicts, in lines of at most `width` columns.
+/// Returns the claims with their verdicts, in lines of at most `width` columns.
 pub fn claims(outcome: &Outcome, width: u16) -> String {
     let mut text = String::new();
     for claim in &outcome.claims {
@@ -143,13 +143,14 @@ pub fn claims(outcome: &Outcome, width: u16) -> String {
     text
 }
 
-/// Adds a paragraph whose later lines stand behind `indent`.
+/// Adds a paragraph; all its lines except the first begin with `indent`.
 fn put(text: &mut String, paragraph: &str, width: u16, indent: &str) {
     text.push_str(&format::wrap(paragraph, width.into(), "", indent));
     text.push('\n');
 }
 
-/// What a reader must know: what is not there, and why. A line each, of at most `width` columns.
+/// Returns important notes for the reader: missing parts, and the reasons. Each note begins a line, and
+/// lines have at most `width` columns.
 pub fn notes(outcome: &Outcome, width: u16) -> String {
     let mut text = String::new();
     let mut note = |note: String| put(&mut text, &note, width, "  ");
@@ -165,7 +166,7 @@ pub fn notes(outcome: &Outcome, width: u16) -> String {
     if let Some(noise) = &noise {
         note(noise.to_string());
     }
-    // On a machine that is not quiet the sentence above stands for them all.
+    // If the machine was not quiet, the sentence above covers all these cells.
     let is_listed = |cell: &&CellSummary| cell.excluded > 0 && (noise.is_none() || cell.valid == 0);
     for cell in outcome.cells.iter().filter(is_listed) {
         note(format!(

@@ -1,7 +1,8 @@
-//! The papers' own numbers, drawn where a claim reads them.
+//! The papers' own numbers, drawn at the points where claims read them.
 //!
-//! A number of the paper's is a mark in the colour of the mechanism of which it speaks, at the point at which the claim
-//! reads its side a: as it is, or, where the claim compares with a side b, so far from what was measured of that here.
+//! A paper's number is a mark in the colour of its mechanism, at the point where the claim reads side a.
+//! If the claim compares with a side b, the paper's ratio or difference is applied to the figure of side
+//! b that was measured here.
 
 use super::{
     appearance::{Appearance, appearances},
@@ -17,20 +18,21 @@ use crate::{
 };
 use plotters::{coord::Shift, prelude::*};
 
-/// How far the mark reaches, in pixels: around the mark of a line.
+/// The distance from the centre of the mark to its corners, in pixels: it surrounds the mark of a line.
 const REACH: i32 = 9;
 
-/// A number of a paper's.
+/// A number from a paper.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Anchor {
     pub(super) appearance: Appearance,
-    /// In the coordinates of the axes.
+    /// The position in the coordinates of the axes.
     pub(super) at: (f64, f64),
     /// The paper's figure or table.
     pub(super) source: String,
 }
 
-/// Those of the claims about what the panel shows. None where it has the paper's whole table as lines.
+/// Returns the anchors of the claims about the panel's figure. Returns none if the panel has the paper's
+/// whole table as lines.
 pub(super) fn of(outcome: &Outcome, panel: &Panel<'_>, places: &[f64]) -> Vec<Anchor> {
     let looks = appearances(&outcome.variants);
     let about_it = outcome.experiment.claim.iter().filter(|claim| {
@@ -46,7 +48,7 @@ pub(super) fn of(outcome: &Outcome, panel: &Panel<'_>, places: &[f64]) -> Vec<An
             let found = index.zip(number(outcome, panel, claim, each));
             let Some((index, (point, y))) = found else { continue };
             let here = panel.x.values.iter().position(|x| panel.point(x) == point);
-            // No metric is below zero: so far below what is here nothing can be.
+            // No metric is negative, so a difference that leads below zero is not drawn.
             let is_drawn = y.is_finite() && y >= 0.0 && (y > 0.0 || !panel.figure.log_y);
             let Some(x) = here.filter(|_| is_drawn) else { continue };
             let source = claim.source.clone();
@@ -59,12 +61,12 @@ pub(super) fn of(outcome: &Outcome, panel: &Panel<'_>, places: &[f64]) -> Vec<An
     anchors
 }
 
-/// The paper's number in the metric's unit, and the point at which the claim reads it.
+/// Returns the paper's number in the unit of the metric, and the point at which the claim reads it.
 fn number(outcome: &Outcome, panel: &Panel<'_>, claim: &Claim, each: &str) -> Option<(Point, f64)> {
     let paper = claim.paper_value?;
     let read = |side: &Side| {
         let mut side = side.clone();
-        // A claim that is judged at each value of an axis is read at that of the panel.
+        // A claim that is judged at each value of an axis is read at the panel's value of that axis.
         if let Some(axis) = &claim.operating_points {
             side.at.insert(axis.clone(), Select(panel.at.get(axis)?.clone()));
         }
@@ -94,7 +96,7 @@ fn number(outcome: &Outcome, panel: &Panel<'_>, claim: &Claim, each: &str) -> Op
     Some((point, y))
 }
 
-/// A large hollow square on its corner.
+/// Draws a large hollow square that stands on its corner.
 pub(super) fn draw<DB: DrawingBackend>(
     root: &DrawingArea<DB, Shift>,
     (x, y): (i32, i32),

@@ -1,9 +1,10 @@
-//! How each variant looks: a colour, a mark and dashes, the same in every report.
+//! The appearance of each variant: a colour, a mark and dashes, the same in every report.
 
 use crate::result::VariantOutcome;
 use plotters::style::RGBColor;
 
-/// M. Okabe, K. Ito, "Color Universal Design" (2008), and black; yellow darkened for white paper.
+/// The colours of M. Okabe and K. Ito, "Color Universal Design" (2008), and further ones; yellow is
+/// darkened for a white page.
 pub(super) const COLOURS: [RGBColor; 14] = [
     RGBColor(0, 0, 0),
     RGBColor(213, 94, 0),
@@ -20,16 +21,16 @@ pub(super) const COLOURS: [RGBColor; 14] = [
     RGBColor(170, 0, 60),
     RGBColor(30, 40, 130),
 ];
-/// On and off lengths in pixels; empty for a solid line.
+/// The lengths of dashes and gaps in pixels; empty for a solid line.
 const DASHES: [&[i32]; 5] = [&[], &[9, 4], &[2, 3], &[9, 3, 2, 3], &[14, 3]];
-/// How many marks there are ([`super::pen::mark`]).
+/// The number of marks ([`super::pen::mark`]).
 const MARKS: usize = 10;
 
-/// What distinguishes one line from the others.
+/// The properties that distinguish a line from the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Appearance {
     colour: usize,
-    /// Its number ([`super::pen::mark`]).
+    /// The number of the mark ([`super::pen::mark`]).
     pub(super) mark: usize,
     dashes: usize,
 }
@@ -47,8 +48,8 @@ impl Appearance {
         DASHES[self.dashes]
     }
 
-    /// A reader must be able to distinguish the lines by the marks alone or by the colours alone. But there
-    /// are more variants than colours.
+    /// Returns whether two lines are too similar. Ideally a reader can distinguish lines by the marks
+    /// alone or by the colours alone, but there are more variants than colours.
     fn is_like(self, other: Self) -> bool {
         self.colour == other.colour && (self.mark == other.mark || self.dashes == other.dashes)
     }
@@ -72,13 +73,14 @@ const MECHANISMS: &[(&str, Appearance)] = &[
     ("devpoll:results=mmap", Appearance::new(6, 7, 0)),
     ("devpoll:update=combined", Appearance::new(11, 4, 1)),
     ("rtsig:dequeue=one", Appearance::new(12, 5, 0)),
-    // This is the default, written out.
+    // The same variant with the default option written out.
     ("rtsig:dequeue=one,overflow=inplace", Appearance::new(12, 5, 0)),
     ("rtsig:dequeue=one,overflow=handoff", Appearance::new(7, 6, 3)),
     ("hybrid:partner=devpoll", Appearance::new(12, 7, 1)),
 ];
 
-/// The appearances of what is no mechanism, or one in a setting of its own, by the variant's name.
+/// The appearances of variants that are not mechanisms, or are mechanisms in a special setting, by the
+/// variant's name.
 const OTHERS: &[(&str, Appearance)] = &[
     ("iterative", Appearance::new(0, 7, 1)),
     ("iterative-equal", Appearance::new(9, 0, 0)),
@@ -109,10 +111,11 @@ const OTHERS: &[(&str, Appearance)] = &[
     ("floor-threads", Appearance::new(10, 8, 2)),
     ("from-folder", Appearance::new(5, 8, 1)),
     ("write+wait", Appearance::new(7, 8, 0)),
-    // epoll as no paper's server has it: level-triggered with eager writes, edge-triggered per state.
+    // epoll in ways that no paper's server uses it: level-triggered with eager writes, edge-triggered
+    // per state.
     ("epoll-eager", Appearance::new(9, 7, 1)),
     ("epoll-et-per-state", Appearance::new(13, 9, 2)),
-    // The signal queue that has room.
+    // The signal queue with enough room.
     ("handoff-long", Appearance::new(11, 8, 1)),
     // Connections to Redis.
     ("epoll-et-pooled", Appearance::new(12, 2, 0)),
@@ -126,14 +129,15 @@ fn find(table: &[(&str, Appearance)], name: &str) -> Option<Appearance> {
     table.iter().find(|(known, _)| *known == name).map(|(_, appearance)| *appearance)
 }
 
-/// What the variant is without its options; of an architecture its name.
+/// Returns the mechanism without its options, or the name of an architecture.
 fn base(variant: &VariantOutcome) -> &str {
     let name = variant.mechanism.split(':').next().unwrap_or("");
     name.strip_prefix("architecture ").unwrap_or(name)
 }
 
-/// By what a variant is known, in the order in which its appearance is sought. Of several variants that are one
-/// mechanism the appearance is that one's which bears its name.
+/// The ways to find the appearance of a variant, in the order in which they are tried. If several
+/// variants are the same mechanism, the variant that has the mechanism's name gets the mechanism's
+/// appearance.
 const KNOWN_BY: [fn(&VariantOutcome) -> Option<Appearance>; 4] = [
     |variant| find(OTHERS, &variant.name),
     |variant| find(MECHANISMS, &variant.mechanism).filter(|_| variant.name == variant.mechanism),
@@ -141,7 +145,7 @@ const KNOWN_BY: [fn(&VariantOutcome) -> Option<Appearance>; 4] = [
     |variant| find(MECHANISMS, base(variant)).or_else(|| find(OTHERS, base(variant))),
 ];
 
-/// All appearances, those of one mark after the other.
+/// Returns all appearances, in rounds of all colours.
 fn all() -> impl Iterator<Item = Appearance> {
     (0..MARKS).flat_map(|turn| {
         (0..COLOURS.len()).map(move |colour| {
@@ -150,9 +154,9 @@ fn all() -> impl Iterator<Item = Appearance> {
     })
 }
 
-/// The appearance of each variant of a report. A mechanism looks the same in every report. A variant that
-/// is in neither table, such as one of a user's own file, takes an unused appearance: a colour of its own
-/// as long as there is one.
+/// Returns the appearance of each variant of a report. A mechanism looks the same in every report. A
+/// variant that is in neither table, such as one from a user's own file, takes an unused appearance: an
+/// unused colour if there is one.
 pub(super) fn appearances(variants: &[VariantOutcome]) -> Vec<Appearance> {
     let mut appearances: Vec<Option<Appearance>> = vec![None; variants.len()];
     for known in KNOWN_BY {
@@ -170,7 +174,7 @@ pub(super) fn appearances(variants: &[VariantOutcome]) -> Vec<Appearance> {
         let free = all().find(new_colour).or_else(|| all().find(unlike));
         appearances[index] = appearances[index].or(free);
     }
-    // Hundreds of variants have not appearances enough.
+    // There are not enough appearances for hundreds of variants.
     appearances
         .into_iter()
         .map(|appearance| appearance.unwrap_or(Appearance::new(0, 0, 0)))
@@ -190,7 +194,7 @@ mod tests {
     fn of(variants: &[Variant]) -> Vec<Appearance> {
         let outcome = |variant: &Variant| VariantOutcome {
             name: variant.name.clone(),
-            // What a peer says of its version depends on the machine.
+            // The version that a peer reports depends on the machine.
             mechanism: match variant.peer {
                 Some(_) => "Server version 1.2".into(),
                 None => run::what_it_is(variant),
@@ -200,7 +204,7 @@ mod tests {
         appearances(&variants.iter().map(outcome).collect::<Vec<_>>())
     }
 
-    /// The variants of every experiment in each of its forms.
+    /// Returns the variants of every experiment in each of its forms.
     fn built_in() -> Vec<(String, Vec<Variant>)> {
         let forms = experiment::ids().flat_map(|id| {
             let whole = experiment::find(id).unwrap();
@@ -235,7 +239,7 @@ mod tests {
         let mut seen: BTreeMap<String, (String, Appearance)> = BTreeMap::new();
         for (id, variants) in built_in() {
             for (variant, appearance) in variants.iter().zip(of(&variants)) {
-                // In a setting of its own it is known by its name.
+                // In a special setting, the variant has an appearance by its name.
                 let has_setting = find(OTHERS, &variant.name).is_some();
                 let key = if has_setting { &variant.name } else { &variant.mechanism };
                 let (first, known) = seen.entry(key.clone()).or_insert((id.clone(), appearance));
@@ -245,7 +249,8 @@ mod tests {
         assert!(seen.len() > 40 && seen.contains_key("rtsig") && seen.contains_key("floor"));
     }
 
-    /// What a table does not have takes what is left in each report by itself.
+    /// A variant that is in no table would take an unused appearance, which differs from report to
+    /// report.
     #[test]
     fn every_variant_of_the_built_in_experiments_has_a_look_of_its_own() {
         for (id, variants) in built_in() {

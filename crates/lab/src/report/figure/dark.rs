@@ -5,13 +5,13 @@ use super::{COLOURS, GRID, GUIDE, TEXT};
 use plotters::style::{RGBColor, WHITE};
 use std::fmt::Write as _;
 
-/// The page, as in `page.css`.
+/// The background of the page, as in `page.css`.
 const PAGE: RGBColor = RGBColor(23, 27, 34);
 const DARK_GRID: RGBColor = RGBColor(52, 58, 68);
 const DARK_GUIDE: RGBColor = RGBColor(120, 125, 135);
 const DARK_TEXT: RGBColor = RGBColor(225, 228, 234);
 
-/// The counterparts of [`COLOURS`], one by one: the same hues, light enough for that page.
+/// The counterparts of [`COLOURS`], in the same order: the same hues, light enough for a dark page.
 const DARK: [RGBColor; COLOURS.len()] = [
     RGBColor(240, 240, 240),
     RGBColor(240, 130, 40),
@@ -29,7 +29,7 @@ const DARK: [RGBColor; COLOURS.len()] = [
     RGBColor(120, 130, 235),
 ];
 
-/// Each colour that a figure has, and what it is on a dark page.
+/// Returns each colour of a figure with its counterpart on a dark page.
 fn pairs() -> impl Iterator<Item = (RGBColor, RGBColor)> {
     let ground = [(WHITE, PAGE), (GRID, DARK_GRID), (GUIDE, DARK_GUIDE), (TEXT, DARK_TEXT)];
     ground.into_iter().chain(COLOURS.into_iter().zip(DARK))
@@ -39,10 +39,10 @@ fn hex(RGBColor(red, green, blue): RGBColor) -> String {
     format!("#{red:02X}{green:02X}{blue:02X}")
 }
 
-/// The class of a figure's root: a page has pictures of other kinds.
+/// The class of a figure's root element, because a page also has pictures of other kinds.
 pub(super) const CLASS: &str = "drawn";
 
-/// The style sheet that goes into the picture.
+/// Returns the style sheet that is written into the picture.
 pub(super) fn style() -> String {
     let mut style = "<style>@media (prefers-color-scheme: dark) {".to_owned();
     for (light, dark) in pairs() {
@@ -58,7 +58,7 @@ pub(super) fn style() -> String {
 mod tests {
     use super::*;
 
-    /// WCAG 2.1, relative luminance and contrast ratio.
+    /// Returns the contrast ratio by the relative luminance of WCAG 2.1.
     fn contrast(a: RGBColor, b: RGBColor) -> f64 {
         let luminance = |RGBColor(red, green, blue): RGBColor| {
             let part = |value: u8| match f64::from(value) / 255.0 {
@@ -71,14 +71,14 @@ mod tests {
         (a.max(b) + 0.05) / (a.min(b) + 0.05)
     }
 
-    /// Graphical objects want a contrast of 3 to 1 (WCAG 2.1, 1.4.11), text one of 4.5 to 1.
+    /// Graphical objects need a contrast of 3 to 1 (WCAG 2.1, 1.4.11), text a contrast of 4.5 to 1.
     #[test]
     fn lines_can_be_seen_on_a_dark_page() {
         for colour in DARK {
             assert!(contrast(colour, PAGE) >= 3.0, "{colour:?}");
         }
         assert!(contrast(DARK_TEXT, PAGE) >= 4.5);
-        // The control: most of the light ones cannot.
+        // The control: the first light colour has too little contrast.
         assert!(contrast(COLOURS[0], PAGE) < 3.0);
     }
 

@@ -1,12 +1,12 @@
-//! Lines with dashes, and marks: what plotters does not have.
+//! Dashed lines and marks, which plotters does not have.
 
 use plotters::{coord::Shift, prelude::*};
 
-/// What a drawing library says when it fails.
+/// The error of the drawing library.
 pub(super) type Failure<DB> = DrawingAreaErrorKind<<DB as DrawingBackend>::ErrorType>;
 type Root<DB> = DrawingArea<DB, Shift>;
 
-/// A line with dashes of so many pixels on and off.
+/// Draws a line with dashes; `pattern` has the lengths of dashes and gaps in pixels.
 pub(super) fn dashed<DB: DrawingBackend>(
     root: &Root<DB>,
     path: &[(i32, i32)],
@@ -40,7 +40,7 @@ pub(super) fn dashed<DB: DrawingBackend>(
     Ok(())
 }
 
-/// One of ten marks: full, hollow, and two of strokes.
+/// Draws one of ten marks: filled shapes, hollow shapes, and two marks of strokes.
 pub(super) fn mark<DB: DrawingBackend>(
     root: &Root<DB>,
     (x, y): (i32, i32),

@@ -1,17 +1,18 @@
-//! The bars of the papers' own figures of reply rates (provos figs. 4 to 13): what the seconds within one window
-//! had, not how sure the mean of the blocks is.
+//! The bars of the papers' own figures of reply rates (provos figs. 4 to 13). They show the range of the
+//! seconds within one window, not the uncertainty of the mean of the blocks.
 
 use super::{SHIFT, pen::Failure};
 use crate::{metric::Metric, report::panel::Panel, result::Outcome};
 use plotters::{coord::Shift, prelude::*};
 
-/// What the bars are, in the figure itself.
+/// The explanation of the bars, in the figure itself.
 pub(in crate::report) const NOTE: &str =
     "pale bars: least and most replies of a second in the window";
-/// How strong they are: behind everything else.
+/// The opacity of the bars, which are behind everything else.
 const STRENGTH: f64 = 0.45;
 
-/// The least and the most replies of a second, each the mean over the blocks, at a place on the x axis.
+/// The smallest and the largest number of replies in a second, each the mean over the blocks, at a
+/// position on the x axis.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Spread {
     pub(super) x: f64,
@@ -19,8 +20,8 @@ pub(super) struct Spread {
     pub(super) most: f64,
 }
 
-/// Those of a variant. None unless the figure shows the reply rate, nor where a window was too short to have two
-/// seconds: the metrics are not there, then.
+/// Returns the bars of a variant. There are none if the figure does not show the reply rate, or if a
+/// window was shorter than two seconds, because the metrics do not exist then.
 pub(super) fn of(
     outcome: &Outcome,
     panel: &Panel<'_>,
@@ -42,7 +43,7 @@ pub(super) fn of(
     panel.x.values.iter().zip(places).filter_map(at).collect()
 }
 
-/// One bar with its caps, from `top` to `bottom`, in pixels.
+/// Draws one bar with its caps, from `top` to `bottom`, in pixels.
 pub(super) fn draw<DB: DrawingBackend>(
     root: &DrawingArea<DB, Shift>,
     [top, bottom]: [(i32, i32); 2],

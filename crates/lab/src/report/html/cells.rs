@@ -1,4 +1,4 @@
-//! The figures again, as tables: a row a variant, a column a point.
+//! The figures again, as tables: one row per variant, one column per point.
 
 use super::{measured, title};
 use crate::{
@@ -10,12 +10,12 @@ use crate::{
 };
 use std::fmt::Write as _;
 
-/// The place of a figure's table on the page.
+/// Returns the anchor of a figure's table on the page.
 pub(super) fn anchor(panel: &Panel<'_>) -> String {
     format!("cells-{}", panel.id)
 }
 
-/// One table for each figure.
+/// Writes one table for each figure.
 pub(super) fn tables(page: &mut String, outcome: &Outcome, panels: &[&Panel<'_>]) {
     if panels.is_empty() {
         return;

@@ -1,4 +1,4 @@
-//! The raw runs, folded: one line each, with what the figures are made of.
+//! The raw runs in a collapsed table: one line each, with the metrics of the figures.
 
 use crate::{
     experiment::Value,
@@ -9,15 +9,16 @@ use crate::{
 };
 use std::fmt::Write as _;
 
-/// The most runs that a page lists: more make it slow, and are read by a program anyway.
+/// The largest number of runs that a page lists. More would make the page slow, and long lists are read
+/// by programs anyway.
 const MAX_RUNS: usize = 500;
-/// The most metrics beside the rates.
+/// The largest number of metrics in addition to the rates.
 const MAX_METRICS: usize = 6;
-/// What was offered and what was answered stand first, whatever the figures show.
+/// The offered rate and the reply rate, which are always the first metrics.
 const RATES: [&str; 2] = [Metric::Offered.name(), Metric::Throughput.name()];
 
-/// The metrics that stand in the table: the rates, then those of the figures in their order, as far as some run
-/// has them.
+/// Returns the metrics of the table: the rates, then those of the figures in their order. A metric that
+/// no run has is left out.
 fn metrics(outcome: &Outcome) -> Vec<&str> {
     let mut names: Vec<&str> = RATES.to_vec();
     for figure in &outcome.experiment.figure {
@@ -30,7 +31,7 @@ fn metrics(outcome: &Outcome) -> Vec<&str> {
     names
 }
 
-/// The table, with links to the files that have more than it.
+/// Writes the table, with links to the files that have more data.
 pub(super) fn table(page: &mut String, outcome: &Outcome, files: &Files) {
     let link = |name: &str| format!("<a href=\"{0}\">{0}</a>", escape(name));
     let _ = write!(
@@ -97,7 +98,7 @@ fn row<'a>(page: &mut String, run: &Run, axes: impl Iterator<Item = &'a str>, me
         let value = run.metrics.get(*name).map_or_else(|| "–".into(), |&v| format::number(v));
         page.push_str(&number(value));
     }
-    // Last, for it may be long.
+    // The reason is in the last column because it may be long.
     let reason = run
         .reason
         .as_ref()

@@ -1,4 +1,5 @@
-//! Our own picture beside a paper's: which figure of which run shows what the claims about it speak of.
+//! The measured picture beside a paper's: selects the figure and the run that show the subject of the
+//! claims.
 
 use super::{ClaimWithRun, Publication, name, target};
 use crate::{
@@ -25,7 +26,7 @@ fn deciding<'a, 'b>(claims: &'b Claims<'a>) -> Vec<(&'a Publication, Vec<&'b Cla
     runs
 }
 
-/// Whether the panel stands where the claim looks: at its values of the axes along which it is not drawn.
+/// Returns whether the panel's values of the other axes are those at which the claim is read.
 fn is_where(run: &Publication, panel: &Panel<'_>, claim: &Claim) -> bool {
     panel.at.iter().all(|(axis, value)| {
         let values = run.outcome.values(axis).unwrap_or_default();
@@ -33,8 +34,8 @@ fn is_where(run: &Publication, panel: &Panel<'_>, claim: &Claim) -> bool {
     })
 }
 
-/// The panel that shows what the first of the claims compares, primary ones before others; the run's first where
-/// none does.
+/// Returns the panel that shows the comparison of the first claim, primary claims before others. If no
+/// panel shows one of the claims, returns the first panel of the run.
 fn shown<'a>(run: &'a Publication, decided: &[&ClaimWithRun<'_>]) -> Option<Panel<'a>> {
     let mut ids: Vec<(bool, &str)> =
         decided.iter().map(|it| (!it.claim.primary, it.claim.id.as_str())).collect();
@@ -56,11 +57,11 @@ fn shown<'a>(run: &'a Publication, decided: &[&ClaimWithRun<'_>]) -> Option<Pane
     (place < panels.len()).then(|| panels.swap_remove(place))
 }
 
-/// The most pictures of one run: a paper's figures for one question are three at most.
+/// The largest number of pictures of one run: a paper has at most three figures for one question.
 const MAX_PANELS: usize = 3;
 
-/// A picture of each run that decides something here; of the one that decides most those at other values of the
-/// axes, too.
+/// Writes a picture of each run that decides a claim here. For the run that decides most claims, also
+/// writes the panels at other values of the axes.
 pub(super) fn html(page: &mut String, claims: &Claims<'_>) {
     for (place, (run, decided)) in deciding(claims).into_iter().enumerate() {
         let Some(shown) = shown(run, &decided) else { continue };
@@ -92,7 +93,7 @@ fn picture(page: &mut String, run: &Publication, panel: &Panel<'_>) {
     );
 }
 
-/// The picture of the run that decides most, which an archive has as a file: none where there is no such file.
+/// Writes the picture of the run that decides most, if its archive has the picture as a file.
 pub(super) fn markdown<'a>(text: &mut String, claims: &Claims<'a>) {
     let with_file = |(run, decided): (&'a Publication, Vec<&ClaimWithRun<'a>>)| {
         let panel = shown(run, &decided)?;
