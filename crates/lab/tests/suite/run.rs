@@ -1,4 +1,4 @@
-//! Runs a small experiment with scripts in the place of server, generator and idle holder.
+//! Runs a small experiment with scripts instead of server, load generator and idle holder.
 
 use pollux_lab::{
     compare,
@@ -62,7 +62,7 @@ b = { at = { idle = "min" } }
 holds = { below = 1.5 }
 "#;
 
-/// The scripts, with variables that control their behaviour.
+/// Returns the scripts, with variables that control their behaviour.
 fn programs(variables: &[&str]) -> Programs {
     let command = |script: &str| -> Vec<OsString> {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fake").join(script);
@@ -75,7 +75,7 @@ fn programs(variables: &[&str]) -> Programs {
         idle: command("idle.sh"),
         // No experiment of this file measures waits.
         wait: vec!["false".into()],
-        // Nor has it a floor.
+        // No experiment of this file has a floor.
         floor: vec!["false".into()],
     }
 }
@@ -96,19 +96,20 @@ fn settings<'a>(experiment: &'a Experiment, variables: &[&str]) -> Settings<'a> 
     }
 }
 
-/// The small experiment in so many blocks.
+/// Returns the small experiment with `blocks` blocks.
 fn of_blocks(blocks: u32) -> Experiment {
     Experiment::parse(&SMALL.replace("blocks = 6", &format!("blocks = {blocks}"))).unwrap()
 }
 
-/// The small experiment with idle connections in all runs, in one block.
+/// Returns the small experiment with idle connections in all runs, in one block.
 fn with_idle() -> Experiment {
     let (text, _) = SMALL.split_once("[[figure]]").unwrap();
     let text = text.replace("values = [0, 5]", "values = [5]").replace("blocks = 6", "blocks = 1");
     Experiment::parse(&text).unwrap()
 }
 
-/// Raises `interrupt` as soon as `is_time`, or after two minutes, so that a test ends.
+/// Raises `interrupt` as soon as `is_time` returns true, but at the latest after two minutes, so that a
+/// test ends.
 fn interrupt_when(
     interrupt: &Interrupt,
     is_time: impl Fn() -> bool + Send + 'static,
@@ -123,14 +124,14 @@ fn interrupt_when(
     })
 }
 
-/// Whether the journal in `directory` has so many lines.
+/// Returns a function that tests whether the journal in `directory` has at least `lines` lines.
 fn has_lines(directory: &Path, lines: usize) -> impl Fn() -> bool + Send + use<> {
     let path = directory.join(journal::FILE);
     move || fs::read_to_string(&path).unwrap_or_default().lines().count() >= lines
 }
 
-/// Runs with a journal until it has this many lines. As after a kill, no result is written at the end, and
-/// the last line is cut short.
+/// Runs with a journal until it has this many lines. As after a kill, no result is written at the end,
+/// and the last line is incomplete.
 fn killed_after(lines: usize, settings: Settings<'_>, directory: &Path) {
     let alarm = interrupt_when(&settings.interrupt, has_lines(directory, lines));
     let outcome = run(&Settings { keep_in: Some(directory), ..settings }).unwrap();
@@ -329,7 +330,7 @@ fn a_result_keeps_its_runs_when_its_journal_cannot_be_written() {
     let outcome = run(&settings(&of_blocks(1), &["FAKE_HELD=5"])).unwrap();
     let directory = tempfile::tempdir().unwrap();
     outcome.write(directory.path()).unwrap();
-    // A full disk at the moment at which the runs move from the result into the journal.
+    // The disk is full when the runs move from the result into the journal.
     let path = directory.path().join(journal::FILE);
     symlink("/dev/full", &path).unwrap();
     let _ = journal::Journal::begin(directory.path(), &outcome);
@@ -455,7 +456,7 @@ fn two_results_are_compared_cell_by_cell() {
     assert_eq!(compare::csv(&rows).lines().count(), 5);
     assert_eq!(compare::conditions(&a, &b), "");
 
-    // Nothing failed before, and now three of ten do: that has no ratio.
+    // Nothing failed before, and now three of ten requests do: this change has no ratio.
     let (mut none, mut some) = (a.clone(), b.clone());
     for (outcome, share) in [(&mut none, 0.0), (&mut some, 0.3)] {
         outcome.experiment.figure[0].y = "error_share".into();

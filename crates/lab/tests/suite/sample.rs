@@ -1,5 +1,5 @@
-//! How an outcome is shown, from data of known shape: costs that climb, one that is refused, one
-//! mechanism that is not there.
+//! Tests how an outcome is shown, with data of known shape: costs that rise with the number of idle
+//! connections, a variant whose server refuses connections, and a mechanism that is not available.
 
 use pollux_lab::{
     environment::Environment,
@@ -63,7 +63,7 @@ fn sample() -> Outcome {
 
 fn one(variant: &str, point: Point, cost: f64, block: u32) -> Run {
     let refused = cost.is_nan();
-    // Blocks differ by a few per cent, as machines do.
+    // Blocks differ by a few per cent, as on real machines.
     let cost = cost * (1.0 + 0.03 * f64::from(block));
     let metrics = [
         ("server_cpu_us_per_request", cost),
@@ -142,7 +142,7 @@ fn the_page_shows_verdicts_refusals_and_what_is_not_there() {
     }
 }
 
-/// Each link to a file leads to one, in a result's directory and in an archive.
+/// Each link to a file leads to an existing file, in a result's directory and in an archive.
 #[test]
 fn links_to_files_are_not_dead() {
     let links = |text: &str, before: &str, after: char| -> Vec<String> {
@@ -190,7 +190,8 @@ fn the_page_of_an_archive_has_the_same_order() {
     assert!(places.is_sorted(), "{page}");
 }
 
-/// docs/papers.md shows what a forge can show: a file, and of the panel that the claim speaks of.
+/// docs/papers.md shows only a picture that is a file, because code hosting sites show nothing else; and
+/// it shows the panel that the claim is about.
 #[test]
 fn ours_stands_beside_the_papers_picture() {
     let directory = tempfile::tempdir().unwrap();
@@ -214,7 +215,7 @@ fn ours_stands_beside_the_papers_picture() {
     assert!(page.contains("Ours: ") && page.contains("aria-label=\"Server CPU"), "{page}");
     assert!(page.contains("<h3 id=\"gammo-figures-2-4-and-6\">"));
 
-    // At two rates there are two panels of each figure.
+    // At two rates, each figure has two panels.
     let mut outcome = sample();
     outcome.dimensions.last_mut().unwrap().values.push(Value::Number(3_000.0));
     for claim in &mut outcome.experiment.claim {
@@ -251,7 +252,8 @@ fn every_run_has_a_line_to_the_end_of_the_page() {
     );
 }
 
-/// The papers' bars: a window with several seconds has a least and a most, one of a second has neither.
+/// The papers' bars: a window of several seconds has a smallest and a largest second, a window of one
+/// second has neither.
 #[test]
 fn reply_rates_have_bars_where_windows_have_several_seconds() {
     let drawn = |outcome: &Outcome, id: &str| {
@@ -284,7 +286,7 @@ fn reply_rates_have_bars_where_windows_have_several_seconds() {
     assert!(!page(&without).contains("of a second in the window"));
 }
 
-/// A claim's paper number is a mark with its source; without one there is neither.
+/// A claim's paper number is drawn as a mark with its source; without a number, neither is drawn.
 #[test]
 fn the_papers_own_number_is_a_mark_with_its_source() {
     let drawn = |paper: Option<f64>| {
@@ -304,12 +306,12 @@ fn the_papers_own_number_is_a_mark_with_its_source() {
         "{with}"
     );
     assert!(!without.contains("gammo fig. 99"));
-    // The mark and nothing else.
+    // The only new shape is the mark.
     let shapes = |svg: &str| svg.matches("<polyline").count();
     assert_eq!(shapes(&with), shapes(&without) + 1);
 }
 
-/// Of more than six lines no reader finds one.
+/// In a drawing of more than six lines, a reader cannot find a line.
 #[test]
 fn a_figure_of_many_lines_has_several_drawings() {
     let mut outcome = sample();
@@ -328,7 +330,7 @@ fn a_figure_of_many_lines_has_several_drawings() {
     let of_cpu: Vec<_> = panels.iter().filter(|panel| panel.figure.id == "cpu").collect();
     let ids: Vec<&str> = of_cpu.iter().map(|panel| panel.id.as_str()).collect();
     assert_eq!(ids, ["cpu", "cpu-part-2"]);
-    // Nine lines; devpoll is not there and has none.
+    // There are nine lines; devpoll is not available and has no line.
     let names = |index: usize| of_cpu[index].variants.iter().map(|it| it.name.as_str());
     assert_eq!(
         names(0).collect::<Vec<_>>(),
@@ -363,7 +365,8 @@ fn points_of_figures_follow_the_file() {
     assert_eq!(outcome.cell("epoll", &point).unwrap().valid, 6);
 }
 
-/// Before today's rule such a run counted: what the generator could not send was counted as failed.
+/// An older version counted such a run, and counted requests that the generator could not send as
+/// failed.
 #[test]
 fn a_kept_run_whose_generator_ran_short_does_not_count() {
     for (kind, counts) in [("timeout", true), ("no_descriptors", false), ("no_ports", false)] {
@@ -379,7 +382,8 @@ fn a_kept_run_whose_generator_ran_short_does_not_count() {
     }
 }
 
-/// A generator without descriptors lacks them on a quiet machine, too: its report is not about the machine.
+/// A generator without free descriptors or ports lacks them on a quiet machine, too: its report says
+/// nothing about the machine.
 #[test]
 fn a_machine_is_not_quiet_where_the_generator_was_kept_from_its_work() {
     for (errors, is_noise) in
@@ -396,8 +400,8 @@ fn a_machine_is_not_quiet_where_the_generator_was_kept_from_its_work() {
     }
 }
 
-/// A claim that was too weak is corrected in its experiment's file, and stored runs are judged by the new
-/// claim.
+/// If a claim was too weak, it is corrected in its experiment's file, and stored runs are judged by the
+/// new claim.
 #[test]
 fn what_is_kept_is_judged_by_todays_claims() {
     let quick = Form { quick: true, ..Form::default() };
@@ -419,7 +423,7 @@ fn what_is_kept_is_judged_by_todays_claims() {
         let path = directory.path().join("result.json");
         let mut text: serde_json::Value =
             serde_json::from_str(&fs::read_to_string(&path).unwrap()).unwrap();
-        // As the files of yesterday are.
+        // Files of an older version do not have this field.
         text.as_object_mut().unwrap().remove("looks").unwrap();
         fs::write(&path, text.to_string()).unwrap();
         Outcome::read(directory.path()).unwrap()
