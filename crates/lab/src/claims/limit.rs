@@ -218,7 +218,8 @@ fn most_of(outcome: &Outcome, arm: &Arm<'_>, point: &Point) -> Option<Most> {
     let best = here.max_by(f64::total_cmp)?;
     let share_of = |rate: f64| answered(outcome, arm, |run| is_at(rate, run));
     let share = share_of(best)?;
-    // A rate below the reply rate at another point was disturbed, and shows nothing about the limit.
+    // If the server did not answer all requests of a rate that is below its reply rate here, the runs at
+    // that rate were disturbed. Such a rate shows nothing about the limit.
     let read = arm.mean_at(outcome, point)?.min(best);
     let above: Vec<f64> = rates(outcome, arm).into_iter().filter(|&rate| rate >= read).collect();
     let is_too_high = |rate: f64| share_of(rate).is_some_and(|share| share < ALL);
@@ -244,7 +245,8 @@ fn most_of(outcome: &Outcome, arm: &Arm<'_>, point: &Point) -> Option<Most> {
     // Between two rates: each additional request per second adds at most one reply per second.
     let between =
         ladder.windows(2).filter(|step| step[1] > read && step[0] < too_high).map(|step| {
-            // A rate whose reply rate is below the measured one was disturbed.
+            // If the server did not answer all requests at `step[0]`, these runs were disturbed (see
+            // above): ignore the shortfall.
             let lacks = share_of(step[0]).filter(|&share| share >= ALL).map(|share| 1.0 - share);
             step[1] - lacks.map_or(0.0, |lacks| lacks.max(0.0) * step[0])
         });

@@ -190,7 +190,8 @@ impl Question<'_> {
         Finding { evidence: both, ..finding }
     }
 
-    /// Returns what would decide the claim; `None` if a limit keeps it open.
+    /// Returns the outlook of the claim, for example the number of blocks that would decide it; `None` if a
+    /// limit keeps it open.
     fn outlook(&self, answer: &Answer) -> Option<Outlook> {
         (!answer.is_limited).then(|| self.outlook_of(&answer.sample, &answer.limits)).flatten()
     }

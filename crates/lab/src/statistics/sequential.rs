@@ -16,7 +16,7 @@
 use super::estimate::{ERROR, MIN_BLOCKS};
 use statrs::distribution::{ContinuousCDF, Normal};
 
-/// The numbers of blocks after which an experiment looks at its data, as far as it has so many blocks.
+/// The numbers of blocks after which an experiment looks at its data, up to its last block.
 pub const LOOKS: [usize; 5] = [MIN_BLOCKS, 10, 16, 24, 40];
 
 /// The number of intervals of the numerical integration, an even number. With it, the level of each look

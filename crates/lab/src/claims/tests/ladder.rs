@@ -259,7 +259,7 @@ fn a_rate_that_is_the_generators_too_is_not_the_servers() {
     assert_eq!(with_part(None), Verdict::Undecided, "a limit that is unknown");
     let claim = judged_with(1.5, true, (Some(0.3), 0.7), Some(0.1));
     assert_eq!(claim.verdict, Verdict::Undecided, "it was kept from it, now and then");
-    // Above the limit, the reply rate at one offered rate is no more the server's own than a best rate.
+    // The reply rate at a single offered rate above the limit is not the server's own rate either.
     for (part, verdict) in [(None, Verdict::Undecided), (Some(0.3), Verdict::Holds)] {
         let claim = judged_of(RIVALS, 1.5, true, (part, 0.98), Some(0.1));
         assert_eq!(claim.verdict, verdict, "{part:?}: {claim:?}");

@@ -4,8 +4,8 @@ use super::*;
 use crate::{experiment::Form, measure::Raw};
 use serde_json::json;
 
-/// Returns the verdicts of the controls if the server hands over so many connections in a run: `short`
-/// with the short queue, and `long` with the queue that has enough room.
+/// Returns the verdicts of the controls if the server hands over this number of connections in a run:
+/// `short` with the short queue, and `long` with the queue that has enough room.
 fn controls(short: u64, long: u64) -> [Verdict; 2] {
     let quick = Form { quick: true, ..Form::default() };
     let experiment = crate::experiment::find("provos-overflow").unwrap().form(quick).unwrap();
