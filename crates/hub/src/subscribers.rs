@@ -109,7 +109,7 @@ pub enum Message<'a> {
     Comment(&'a Frame),
     /// A comment to a connection that gets nothing else.
     Heartbeat(&'a Frame),
-    /// The end of the stream. The subscriber is removed, whatever is answered.
+    /// The end of the stream. The subscriber is removed, unless its connection is full.
     End,
 }
 
@@ -352,8 +352,8 @@ impl Subscribers {
                 (delivery, reached)
             }
             Next::Lost(reached) => {
-                let _ = send(connection, Message::End);
-                (Delivery::Gone, reached)
+                let is_full = send(connection, Message::End) == Delivery::Full;
+                (if is_full { Delivery::Full } else { Delivery::Gone }, reached)
             }
         };
         match delivery {

@@ -32,8 +32,10 @@ impl Subscribers {
             }
             let connection = slot.connection;
             left -= 1;
-            let _ = send(connection, Message::End);
-            self.remove(SubscriberId(index));
+            // A stream whose connection is full ends in a later round.
+            if send(connection, Message::End) != Delivery::Full {
+                self.remove(SubscriberId(index));
+            }
         }
         count
     }

@@ -186,6 +186,34 @@ fn or_is_disconnected() {
 }
 
 #[test]
+fn a_full_connection_gets_its_end_later() {
+    let mut rig = Rig::new(3, OnLoss::Disconnect);
+    for id in 1..=8 {
+        rig.publish(&id.to_string(), "a", false);
+    }
+    rig.full.push(1);
+    let last = rig.history.last();
+    let id = rig.subscribers.add(1, &audience(&["a"], &[]), 1, last).unwrap();
+    rig.deliver();
+    assert_eq!(rig.subscribers.connection(id), Some(1));
+    rig.full.clear();
+    rig.subscribers.resume(id);
+    rig.deliver();
+    assert_eq!(rig.received(1), "end");
+    assert!(rig.subscribers.is_empty());
+
+    let limit = MaxLifetime::new(Duration::from_secs(10), Duration::from_secs(1)).unwrap();
+    let id = rig.add(2, &audience(&["a"], &[]));
+    rig.subscribers.set_deadline(id, limit.draw(Duration::ZERO, 0));
+    let now = limit.instant(Duration::from_secs(11));
+    for (delivery, left) in [(Delivery::Full, 1), (Delivery::Gone, 0)] {
+        let slots = rig.subscribers.slots();
+        let looked = rig.subscribers.end_overdue(slots, slots, now, |_, _| delivery);
+        assert_eq!((looked, rig.subscribers.len()), (slots, left));
+    }
+}
+
+#[test]
 fn an_idle_subscriber_of_a_quiet_topic_loses_nothing() {
     let mut rig = Rig::new(3, OnLoss::Skip);
     let quiet = audience(&["quiet"], &[]);
