@@ -1,5 +1,7 @@
 //! `pollux serve --hub`, `pollux push` and `pollux subscribe`, as a user runs them; also curl.
 
+#[path = "hub/expiry.rs"]
+mod expiry;
 #[path = "hub/full_disk.rs"]
 mod full_disk;
 #[path = "hub/keys.rs"]
@@ -7,7 +9,10 @@ mod keys;
 #[path = "hub/lifetime.rs"]
 mod lifetime;
 
-use pollux_testkit::{http::PATIENCE, serve::Serve};
+use pollux_testkit::{
+    http::{Client, PATIENCE},
+    serve::Serve,
+};
 use std::{
     io::{BufRead, BufReader, Write},
     process::{Child, Command, Stdio},
@@ -65,6 +70,13 @@ fn push(server: &Serve, arguments: &[&str]) -> Command {
     let mut command = Command::new(BINARY);
     command.args(["push", &format!("http://{}", server.address())]).args(arguments);
     command
+}
+
+/// The value of the metric whose line begins so.
+fn metric(admin: &str, name: &str) -> u64 {
+    let metrics = Client::connect(admin).request("GET", "/metrics", &[]).text();
+    let value = metrics.lines().find_map(|line| line.strip_prefix(name));
+    value.expect(&metrics).parse().unwrap()
 }
 
 #[test]

@@ -8,6 +8,7 @@
 
 mod answer;
 mod content;
+mod expiries;
 mod keys;
 mod news;
 mod poll;
@@ -33,6 +34,7 @@ use crate::{
     transport::outbox::Outbox,
 };
 use answer::{ACCEPT_QUERY, ALLOW, Asker};
+use expiries::Expiries;
 use poll::Poll;
 use pollux_http::{
     Status,
@@ -50,14 +52,7 @@ use pollux_hub::{
 };
 use publish::Form;
 use shared::{Ticket, WorkerId};
-use std::{
-    cmp::Reverse,
-    collections::{BinaryHeap, HashMap},
-    net::IpAddr,
-    sync::Arc,
-    thread,
-    time::Duration,
-};
+use std::{collections::HashMap, net::IpAddr, sync::Arc, thread, time::Duration};
 use streams::Rounds;
 use subscribe::SubscribeHead;
 
@@ -76,10 +71,8 @@ pub(crate) struct Hub {
     polls: HashMap<u64, u32>,
     /// Data that only some subscribers have, by their connection.
     extras: HashMap<u64, Extra>,
-    /// The expiry times of tokens with their subscribers and connections, the earliest first.
-    expiries: BinaryHeap<Reverse<(u64, u32, u64)>>,
-    /// The expiry times by connection, once an upgrade needs them.
-    expiry_of: Option<HashMap<u64, u64>>,
+    /// The expiry times of tokens.
+    expiries: Expiries,
     /// The answers to exchanges that waited for the store or the log, until these exchanges are resumed.
     outcomes: HashMap<ExchangeId, Result<Arc<str>, Reject>>,
     /// The alarm of [`CARE_INTERVAL`], and whether it has expired.
@@ -134,8 +127,7 @@ impl Hub {
             subscribers: Subscribers::new(shared.config.on_loss),
             polls: HashMap::new(),
             extras: HashMap::new(),
-            expiries: BinaryHeap::new(),
-            expiry_of: None,
+            expiries: Expiries::default(),
             outcomes: HashMap::new(),
             care: None,
             care_is_due: false,

@@ -1,16 +1,11 @@
 //! `--hub-max-lifetime` with the clients that users run: streams end, and no update is lost or repeated.
 
-use super::{Reader, push, serve};
-use pollux_testkit::http::Client;
+use super::{Reader, metric, push, serve};
 use std::{process::Command, thread, time::Duration};
 
 /// Returns how many streams the hub has ended because of their age.
 fn ended(admin: &str) -> u64 {
-    let mut client = Client::connect(admin);
-    let metrics = client.request("GET", "/metrics", &[]).text();
-    let name = "pollux_hub_subscribers_disconnected_total{reason=\"lifetime\"} ";
-    let line = metrics.lines().find_map(|line| line.strip_prefix(name));
-    line.expect(&metrics).parse().unwrap()
+    metric(admin, "pollux_hub_subscribers_disconnected_total{reason=\"lifetime\"} ")
 }
 
 #[test]

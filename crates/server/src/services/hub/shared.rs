@@ -458,7 +458,12 @@ impl HubShared {
 
 /// Returns the time in seconds since 1970, for tokens.
 pub(super) fn unix_time() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs())
+    since_1970().as_secs()
+}
+
+/// The time since 1970.
+pub(super) fn since_1970() -> Duration {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }
 
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -2,22 +2,19 @@
 
 mod handover;
 
-use super::{CARE_INTERVAL, Hub, HubShared, RAW, client_of, shared::unix_time};
+use super::{CARE_INTERVAL, Hub, HubShared, RAW, client_of, expiries::Expiry, shared::since_1970};
 use crate::reactor::WakeReason;
 use crate::reactor::{ClientId, ExchangeId};
 use crate::service::{ServiceContext, StreamSend};
-use crate::stats::Counter;
+use crate::stats::{Counter, Counters};
 use pollux_hub::{
     subscribers::{Delivery, Message, SubscriberId},
     update::Frame,
 };
-use std::{cell::Cell, cmp::Reverse, ops::Range, sync::Arc, time::Duration};
+use std::{cell::Cell, ops::Range, sync::Arc, time::Duration};
 
 /// Messages that one call sends at most: other connections wait meanwhile.
 const DELIVERIES: usize = 256;
-
-/// The end of a stream, as the last chunk says it.
-const END: &[u8] = b"0\r\n\r\n";
 
 /// Slots that are still to be looked at.
 #[derive(Debug, Default)]
@@ -50,6 +47,7 @@ impl Hub {
     pub(crate) fn has_stream_work(&self) -> bool {
         self.care_is_due
             || !self.rounds.are_over()
+            || self.expiries.are_due()
             || self.shared.has_answers(self.worker.index)
             || self.subscribers.has_work()
             || (self.history.last() != self.shared.head())
@@ -76,7 +74,7 @@ impl Hub {
         let mut gone = Vec::new();
         let care = std::mem::take(&mut self.care_is_due);
         let ends = Cell::new(0);
-        let Self { subscribers, history, shared, polls, extras, rounds, .. } = self;
+        let Self { subscribers, history, shared, polls, extras, rounds, expiries, .. } = self;
         let mut deliver = |connection: u64, message: Message<'_>| {
             // Most hubs have no long polls: then a delivery looks nothing up.
             if !polls.is_empty()
@@ -97,8 +95,11 @@ impl Hub {
                 Message::Update(update) => &update.frame,
                 Message::Comment(frame) | Message::Heartbeat(frame) => frame,
                 Message::End => {
+                    let end = StreamSend::End(last_chunk(connection));
+                    if send(client_of(connection), end) == Delivery::Full {
+                        return Delivery::Full;
+                    }
                     ends.set(ends.get() + 1);
-                    send(client_of(connection), StreamSend::End(if is_raw { b"" } else { END }));
                     gone.push(connection);
                     return Delivery::Gone;
                 }
@@ -128,14 +129,13 @@ impl Hub {
         counters.add(Counter::HubEndedLifetime, ends.take());
         if care {
             counters.set(Counter::HubTopicSets, subscribers.sets() as u64);
+            let is_there = |expiry: &Expiry| {
+                subscribers.connection(expiry.subscriber()) == Some(expiry.connection)
+            };
+            expiries.check(since_1970(), subscribers.len(), is_there);
         }
-        let expired = if care { self.expired() } else { Vec::new() };
-        context.worker.counters.add(Counter::HubEndedToken, expired.len() as u64);
-        for (id, connection) in expired {
-            self.subscribers.remove(id);
-            let end = if connection & RAW != 0 { b"" } else { END };
-            send(client_of(connection), StreamSend::End(end));
-            gone.push(connection);
+        if self.expiries.are_due() {
+            self.end_expired(&context.worker.counters, send);
         }
         self.count_polls(&context.worker.counters);
         for exchange in ready {
@@ -158,29 +158,31 @@ impl Hub {
         self.subscribers.set_deadline(id, deadline);
     }
 
-    /// The subscribers whose tokens expire within the next second: a stream ends no later than its
-    /// token.
-    fn expired(&mut self) -> Vec<(SubscriberId, u64)> {
-        let horizon = unix_time() + 1;
-        let mut found = Vec::new();
-        while let Some(Reverse((at, number, connection))) = self.expiries.peek().copied() {
-            if at > horizon {
-                break;
+    /// Ends streams whose tokens expire before the next check, at most [`DELIVERIES`] of them. The next iteration goes on
+    /// at once, so that streams end before their tokens expire.
+    fn end_expired(
+        &mut self,
+        counters: &Counters,
+        mut send: impl FnMut(ClientId, StreamSend<'_>) -> Delivery,
+    ) {
+        let Self { expiries, subscribers, .. } = self;
+        let is_there = |expiry: &Expiry| {
+            subscribers.connection(expiry.subscriber()) == Some(expiry.connection)
+        };
+        let mut ended = 0;
+        for expiry in expiries.take_due(DELIVERIES, is_there) {
+            let connection = expiry.connection;
+            let end = StreamSend::End(last_chunk(connection));
+            if send(client_of(connection), end) == Delivery::Full {
+                // The connection becomes a stream in one of the next iterations.
+                self.expiries.put_back(expiry);
+                continue;
             }
-            self.expiries.pop();
-            let id = SubscriberId::of(number);
-            if self.subscribers.connection(id) == Some(connection) {
-                found.push((id, connection));
-            }
+            ended += 1;
+            self.subscribers.remove(expiry.subscriber());
+            self.forget(connection);
         }
-        // Subscribers that left early leave their entries behind.
-        if self.expiries.len() > 2 * self.subscribers.len() + 1024 {
-            let subscribers = &self.subscribers;
-            self.expiries.retain(|Reverse((_, number, connection))| {
-                subscribers.connection(SubscriberId::of(*number)) == Some(*connection)
-            });
-        }
-        found
+        counters.add(Counter::HubEndedToken, ended);
     }
 
     /// The connection of a stream can take more.
@@ -196,6 +198,11 @@ impl Hub {
             self.forget(connection);
         }
     }
+}
+
+/// Returns the last bytes of a stream: the last chunk, or nothing for an HTTP/1.0 client, which gets no chunks.
+fn last_chunk(connection: u64) -> &'static [u8] {
+    if connection & RAW != 0 { b"" } else { b"0\r\n\r\n" }
 }
 
 fn piece(frame: &Frame, is_raw: bool) -> (&Arc<[u8]>, Range<usize>) {

@@ -5,8 +5,9 @@ use super::{
     answer::{ACCEPT_QUERY, Asker},
     connection_of,
     content::QUERY,
+    expiries::Expiry,
     poll,
-    shared::Ticket,
+    shared::{Ticket, since_1970},
 };
 use crate::{
     service::{Event, Flow, RequestContext},
@@ -233,7 +234,7 @@ impl Hub {
             return Flow::Done;
         };
         if let Some(at) = candidate.access.as_ref().and_then(|access| access.expires_at) {
-            self.note_expiry(at, id, connection);
+            self.expiries.add(Expiry::new(at, id, connection), since_1970());
         }
         self.limit_lifetime(id, None);
         let subscriptions = self.register(&candidate);

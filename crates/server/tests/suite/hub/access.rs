@@ -32,11 +32,15 @@ fn sign(typ: &str, claims: &Value) -> String {
 
 /// Returns a token of dialect 1 for one action on one topic.
 fn token(action: &str, topic: &str, seconds: u64) -> String {
+    token_until(action, topic, now() + seconds)
+}
+
+fn token_until(action: &str, topic: &str, expires_at: u64) -> String {
     sign(
         "at+jwt",
         &json!({
             "aud": "http://hub.test/.well-known/mercure",
-            "exp": now() + seconds,
+            "exp": expires_at,
             "sub": "urn:me",
             "authorization_details": [{
                 "type": "mercure", "actions": [action],
@@ -192,6 +196,20 @@ fn a_stream_ends_when_its_token_expires() {
     assert!(started_at.elapsed() >= Duration::from_millis(1500), "{:?}", started_at.elapsed());
     hub.post("topic=a&data=x", &[&bearer(&token("publish", "*", 60))]);
     assert_eq!(stayer.data(), "x");
+}
+
+#[test]
+fn a_token_that_is_about_to_expire_ends_its_stream_at_once() {
+    let hub = strict(|_| ());
+    // It is the first subscriber, in the middle of a second: the next check would come after the expiry.
+    let part = || SystemTime::now().duration_since(UNIX_EPOCH).unwrap().subsec_millis();
+    wait_until("the middle of a second", || (400..600).contains(&part()));
+    let expires_at = now() + 1;
+    let expiring = bearer(&token_until("subscribe", "*", expires_at));
+    let mut stream = hub.subscribe("match=a", &[&expiring]);
+    assert_eq!(stream.event(), None);
+    let ended_at = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+    assert!(ended_at <= Duration::from_millis(1000 * expires_at + 200), "{ended_at:?}");
 }
 
 #[test]

@@ -61,11 +61,7 @@ impl Hub {
             return None;
         }
         self.read_on();
-        let expiries = &self.expiries;
-        let expiry_of = self.expiry_of.get_or_insert_with(|| {
-            expiries.iter().map(|Reverse((at, _, connection))| (*connection, *at)).collect()
-        });
-        let expires_at = expiry_of.get(&connection).copied();
+        let expires_at = self.expiries.of(connection);
         let (audience, cursor) = self.subscribers.place(id, &self.history, &self.shared.url)?;
         if self.shared.redis().is_some() && cursor + 1 < self.history.first() {
             // It has lost updates here, of which the log of the other process may not know: it learns that first.
@@ -127,7 +123,7 @@ impl Hub {
         let last = self.history.last();
         let id = self.subscribers.add(connection, &audience, cursor.min(last), last)?;
         if let Some(at) = state.expires_at {
-            self.note_expiry(at, id, connection);
+            self.expiries.add(Expiry::new(at, id, connection), since_1970());
         }
         self.limit_lifetime(id, state.lasts_ms.map(Duration::from_millis));
         let mut subscriptions = Vec::new();
@@ -148,14 +144,6 @@ impl Hub {
     fn rules(&self, written: Vec<Written>) -> Option<Vec<Rule>> {
         let selectors = written.into_iter().map(|(kind, text)| Selector::new(kind, text)).collect();
         self.shared.matchers.rules(selectors, &self.shared.url).ok()
-    }
-
-    /// Notes when the token of a subscriber expires.
-    pub(in super::super) fn note_expiry(&mut self, at: u64, id: SubscriberId, connection: u64) {
-        self.expiries.push(Reverse((at, id.number(), connection)));
-        if let Some(expiry_of) = &mut self.expiry_of {
-            expiry_of.insert(connection, at);
-        }
     }
 }
 
