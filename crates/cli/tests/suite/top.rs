@@ -30,6 +30,30 @@ fn figures_are_shown_once() {
 }
 
 #[test]
+fn figures_of_a_hub_are_shown_where_there_is_one() {
+    let directory = tempfile::tempdir().unwrap();
+    let figures = |name: &str, arguments: &[&str], updates: usize| {
+        let admin = format!("unix:{}", directory.path().join(name).display());
+        let server =
+            Serve::start(BINARY, directory.path(), &[&["--admin", &admin], arguments].concat());
+        for _ in 0..updates {
+            let url = format!("http://{}", server.address());
+            let push = ["push", &url, "--topic", "a", "--data", "x"];
+            let push = Command::new(BINARY).args(push).output().unwrap();
+            assert!(push.status.success(), "{push:?}");
+        }
+        let output = top(&[&admin, "--once"]);
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let text = figures("one", &["--hub", "--hub-anonymous", "--hub-publish-anonymous"], 3);
+    let row = text.lines().find(|line| line.contains("updates accepted so far"));
+    assert!(row.expect("a row of updates").contains('3'), "{text}");
+    let text = figures("other", &[], 0);
+    assert!(!text.contains("Hub") && !text.contains("updates"), "{text}");
+}
+
+#[test]
 fn a_server_without_figures_is_reported() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();

@@ -201,6 +201,52 @@ fn connections_are_counted_by_state_and_rejections_by_reason() {
 }
 
 #[test]
+fn the_page_has_rows_of_the_hub_where_there_is_one() {
+    let without = site(|_| {});
+    let page = get(without.admin(), "/");
+    assert!(!page.contains("<h2>Hub</h2>") && !page.contains("id=hub_"), "{page}");
+    let site = site(|config| {
+        let mut hub = HubConfig::new("/hub");
+        (hub.anonymous, hub.publish_anonymous) = (true, true);
+        config.hub = Some(Arc::new(hub));
+    });
+    let mut stream = TcpStream::connect(site.site()).unwrap();
+    stream.write_all(b"GET /hub?match=a HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
+    until_metrics(&site, &["pollux_hub_subscribers{kind=\"stream\"} 1"]);
+    for _ in 0..2 {
+        let update = "POST /hub HTTP/1.0\r\nHost: a\r\nContent-Length: 14\r\n\
+                      Content-Type: application/x-www-form-urlencoded\r\n\r\ntopic=a&data=x";
+        let reply = exchange(site.site(), update);
+        assert!(reply.starts_with("HTTP/1.1 200 "), "{reply}");
+    }
+    until_metrics(&site, &["pollux_hub_deliveries_total 2"]);
+    let page = get(site.admin(), "/");
+    for row in [
+        "<h2>Hub</h2><dl><div><dt>subscribers<dd id=hub_subscribers>1</div>",
+        "<dd id=hub_updates>2</div>",
+        "<dd id=hub_deliveries>2</div>",
+        "<dd id=hub_ended_token>0</div>",
+        "<dt>connection to the store<dd id=hub_store>–</div>",
+    ] {
+        assert!(page.contains(row), "{row} in {page}");
+    }
+    assert!(page.len() < 8 << 10, "a few KB, not {}", page.len());
+    // What keeps the page up to date has them as well.
+    let mut events = TcpStream::connect(site.admin()).unwrap();
+    events.set_read_timeout(Some(PATIENCE)).unwrap();
+    events.write_all(b"GET /events HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
+    let mut text = String::new();
+    while !text.contains("}\n\n") {
+        let mut buffer = [0; 4096];
+        let count = events.read(&mut buffer).unwrap();
+        assert!(count > 0, "it ended: {text}");
+        text.push_str(&String::from_utf8_lossy(&buffer[..count]));
+    }
+    assert!(text.contains("\"hub_deliveries\":\"2\""), "{text}");
+    site.server.stop(Duration::ZERO).unwrap();
+}
+
+#[test]
 fn a_unix_socket_is_removed_at_the_end() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("admin");

@@ -1,9 +1,6 @@
 //! The HTML page for people.
 
-use super::{
-    rows::{ROWS, rows},
-    snapshot::Observed,
-};
+use super::{rows::rows, snapshot::Observed};
 use std::fmt::Write;
 
 /// The page without the rows.
@@ -15,7 +12,7 @@ pub(super) fn render(observed: &Observed) -> String {
     let values = rows(&observed.earlier(), &now);
     let mut body = String::with_capacity(4 << 10);
     let mut group = "";
-    for (row, (_, value)) in ROWS.iter().zip(&values) {
+    for (row, value) in &values {
         if row.group != group {
             let end = if group.is_empty() { "" } else { "</dl></section>" };
             let _ = write!(body, "{end}<section><h2>{}</h2><dl>", row.group);

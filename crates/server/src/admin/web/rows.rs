@@ -2,7 +2,7 @@
 //! rates.
 
 use super::snapshot::Snapshot;
-use crate::stats::{Counter, Counts, latency};
+use crate::stats::{Counter, Counts, HubStoreStatistics, latency};
 use std::{cmp::Reverse, fmt::Write};
 
 /// A row without its value.
@@ -18,7 +18,7 @@ pub struct Row {
 
 macro_rules! rows {
     ($($group:literal { $($key:literal $label:literal,)+ })+) => {
-        /// All rows, in order. A row is empty if the server has no such value.
+        /// All rows, in order. A server sends the rows of the hub only if it has one.
         pub const ROWS: &[Row] = &[$($(Row { key: $key, group: $group, label: $label },)+)+];
     };
 }
@@ -58,6 +58,19 @@ rows! {
         "cache_entries" "URLs in the cache",
         "cache_bytes" "memory of the cache",
     }
+    "Hub" {
+        "hub_subscribers" "subscribers",
+        "hub_topic_sets" "sets of topics that they read",
+        "hub_updates_s" "updates accepted a second",
+        "hub_updates" "updates accepted so far",
+        "hub_deliveries_s" "deliveries a second",
+        "hub_deliveries" "deliveries so far",
+        "hub_skips" "times updates were missed",
+        "hub_ended_slow" "streams ended: too slow",
+        "hub_ended_token" "streams ended: token expired",
+        "hub_ended_lifetime" "streams ended: lifetime over",
+        "hub_store" "connection to the store",
+    }
     "Rejections" {
         "reject_first" "most frequent",
         "reject_second" "second",
@@ -71,13 +84,15 @@ rows! {
     }
 }
 
-/// Returns the values of the rows, in the order of [`ROWS`].
-pub(super) fn rows(earlier: &Snapshot, now: &Snapshot) -> Vec<(&'static str, String)> {
+/// Returns the rows that the server has, in the order of [`ROWS`], with their values.
+pub(super) fn rows(earlier: &Snapshot, now: &Snapshot) -> Vec<(&'static Row, String)> {
     let rates = Rates::new(earlier, now);
     let statistics = &now.statistics;
     let counts = &statistics.counts;
     let cache = statistics.cache.as_ref();
+    let has_hub = statistics.hub.is_some();
     ROWS.iter()
+        .filter(|row| has_hub || !row.key.starts_with("hub_"))
         .map(|row| {
             let value = match row.key {
                 "open" => whole(counts.open()),
@@ -119,13 +134,24 @@ pub(super) fn rows(earlier: &Snapshot, now: &Snapshot) -> Vec<(&'static str, Str
                 }),
                 "cache_entries" => cache.map_or_else(none, |cache| whole(cache.entries)),
                 "cache_bytes" => cache.map_or_else(none, |cache| size(cache.bytes as f64)),
+                "hub_subscribers" => whole(counts[Counter::Streams] + counts[Counter::HubPolls]),
+                "hub_topic_sets" => whole(counts[Counter::HubTopicSets]),
+                "hub_updates_s" => rates.a_second(|s| s.statistics.count(Counter::HubAccepted)),
+                "hub_updates" => whole(counts[Counter::HubAccepted]),
+                "hub_deliveries_s" => rates.a_second(|s| s.statistics.count(Counter::HubDelivered)),
+                "hub_deliveries" => whole(counts[Counter::HubDelivered]),
+                "hub_skips" => whole(counts[Counter::HubSkips]),
+                "hub_ended_slow" => whole(counts[Counter::HubEndedSlow]),
+                "hub_ended_token" => whole(counts[Counter::HubEndedToken]),
+                "hub_ended_lifetime" => whole(counts[Counter::HubEndedLifetime]),
+                "hub_store" => store(statistics.hub.and_then(|hub| hub.store)),
                 "accept_pauses" => whole(counts[Counter::AcceptPauses]),
                 "log_dropped" => whole(counts[Counter::LogLinesDropped]),
                 "workers" => format!("{} of {}", now.running, now.info.workers),
                 "uptime" => duration(now.uptime.as_secs()),
                 _ => none(),
             };
-            (row.key, value)
+            (row, value)
         })
         .collect()
 }
@@ -156,15 +182,25 @@ fn rejection(counts: &Counts, rank: usize) -> String {
 }
 
 /// Returns one server-sent event: a JSON object of keys and values.
-pub(super) fn event(rows: &[(&'static str, String)]) -> String {
+pub(super) fn event(rows: &[(&'static Row, String)]) -> String {
     let mut text = String::from("data: {");
-    for (index, (key, value)) in rows.iter().enumerate() {
+    for (index, (row, value)) in rows.iter().enumerate() {
+        let key = row.key;
         // Neither contains a character that JSON escapes.
         let comma = if index == 0 { "" } else { "," };
         let _ = write!(text, "{comma}\"{key}\":\"{value}\"");
     }
     text.push_str("}\n\n");
     text
+}
+
+/// Returns the state of the connection to a hub's Redis, or a dash if its updates are not stored there.
+fn store(store: Option<HubStoreStatistics>) -> String {
+    match store {
+        None => none(),
+        Some(store) if store.is_connected => "connected".into(),
+        Some(_) => "interrupted".into(),
+    }
 }
 
 fn none() -> String {
@@ -291,6 +327,15 @@ mod tests {
         assert_eq!(
             [duration(59), duration(61), duration(7260), duration(90_000)],
             ["59 s", "1 min 1 s", "2 h 1 min", "1 d 1 h"]
+        );
+    }
+
+    #[test]
+    fn the_state_of_a_store_is_a_word() {
+        let of = |is_connected| Some(HubStoreStatistics { is_connected, reconnections: 3 });
+        assert_eq!(
+            [store(None), store(of(true)), store(of(false))],
+            ["–", "connected", "interrupted"]
         );
     }
 
