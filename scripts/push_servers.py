@@ -1,6 +1,6 @@
 """Push servers that `push-figures` and `demo-push` start and measure: Pollux, nchan, Pushpin, Centrifugo, and a bare loop
-of send(2) (`pollux lab floor --push`). Each server has a separate configuration in a temporary directory, listens on a
-free port of 127.0.0.1, and ends with the script."""
+of send(2) (`pollux lab floor --push`) or of io_uring (`--push --uring`). Each server has a separate configuration in a
+temporary directory, listens on a free port of 127.0.0.1, and ends with the script."""
 import asyncio, ctypes, json, os, resource, shutil, signal, socket, subprocess, threading, time, urllib.request
 
 PATIENCE_S = 60
@@ -210,11 +210,12 @@ class Pollux(Server):
 class BareLoop(Server):
     name = "bare loop"
     resumes = False
+    flags = []
 
     def start(self):
         if self.tls:
             raise Unavailable("the bare loop has no TLS")
-        process = self.spawn([self.pollux, "lab", "floor", "--push"], stdout=subprocess.PIPE, text=True)
+        process = self.spawn([self.pollux, "lab", "floor", "--push", *self.flags], stdout=subprocess.PIPE, text=True)
         line = process.stdout.readline()
         if not line:
             raise Unavailable(f"the bare loop does not start: {self.logs()}")
@@ -228,6 +229,13 @@ class BareLoop(Server):
         for _ in range(2):
             with urllib.request.urlopen(urllib.request.Request(self.subscribe_url, b"data=nothing"), timeout=PATIENCE_S):
                 time.sleep(0.1)
+
+
+class BareRing(BareLoop):
+    """The same with io_uring: one system call sends to 256 subscribers."""
+
+    name = "bare ring"
+    flags = ["--uring"]
 
 
 class Nchan(Server):
@@ -422,7 +430,7 @@ class Centrifugo(Server):
         return subprocess.run([find("centrifugo"), "version"], stdout=subprocess.PIPE, text=True).stdout.strip()
 
 
-SERVERS = {server.name.replace(" ", "-"): server for server in (Pollux, BareLoop, Nchan, Pushpin, Centrifugo)}
+SERVERS = {server.name.replace(" ", "-"): server for server in (Pollux, BareLoop, BareRing, Nchan, Pushpin, Centrifugo)}
 
 
 def make_certificate(directory):

@@ -9,7 +9,7 @@ mod each_ready;
 mod push;
 mod tls;
 
-pub use push::serve_push;
+pub use push::{Sending, serve_push};
 pub use tls::serve_tls;
 
 use each_ready::each_ready;

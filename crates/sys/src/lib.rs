@@ -47,6 +47,8 @@ mod resolve;
 mod rights;
 #[cfg(feature = "io_uring")]
 mod ring;
+#[cfg(feature = "io_uring")]
+mod send_ring;
 mod shared;
 mod signal;
 mod socket;
@@ -71,6 +73,8 @@ pub use resolve::resolve;
 pub use rights::*;
 #[cfg(feature = "io_uring")]
 pub use ring::*;
+#[cfg(feature = "io_uring")]
+pub use send_ring::SendRing;
 pub use shared::*;
 pub use signal::*;
 pub use socket::*;

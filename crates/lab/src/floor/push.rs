@@ -3,9 +3,13 @@
 //! A GET makes a connection a subscriber, and a POST sends its content to all subscribers, as an event. The
 //! floor parses nothing else; it has no topics, no history and no permissions, and disconnects a subscriber
 //! that does not read. The cost of a push server above this floor is its own.
+//!
+//! A second form sends through io_uring(7), many sockets with one system call: the comparison shows how much a push server
+//! could gain from that.
 
 use super::each_ready::each_ready;
-use pollux_sys::{self as sys, EpollOp};
+use anyhow::Context as _;
+use pollux_sys::{self as sys, EpollOp, SendRing};
 use std::{
     convert::Infallible,
     io,
@@ -20,17 +24,38 @@ const STREAM: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\
     Transfer-Encoding: chunked\r\n\r\n";
 const ANSWER: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n";
 
-#[derive(Default)]
+/// The system calls that send an event to all subscribers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sending {
+    /// One send(2) for each subscriber.
+    Loop,
+    /// One io_uring_enter(2) for a batch of subscribers.
+    Ring,
+}
+
 struct Subscribers {
     /// The descriptors of the subscribers, in the order of their subscription.
     list: Vec<OwnedFd>,
     chunk: Vec<u8>,
     published: u64,
+    /// The ring of [`Sending::Ring`].
+    ring: Option<SendRing>,
 }
 
 impl Subscribers {
+    fn new(sending: Sending) -> anyhow::Result<Self> {
+        let ring = match sending {
+            Sending::Loop => None,
+            Sending::Ring => Some(SendRing::open().context("io_uring cannot be used here")?),
+        };
+        Ok(Self { list: Vec::new(), chunk: Vec::new(), published: 0, ring })
+    }
+
     /// Sends an event with this content to all subscribers.
-    fn publish(&mut self, content: &[u8]) {
+    ///
+    /// # Errors
+    /// Those of io_uring_enter(2).
+    fn publish(&mut self, content: &[u8]) -> io::Result<()> {
         self.published += 1;
         let length = content.len() + b"id: \ndata: \n\n".len() + 8;
         self.chunk.clear();
@@ -39,9 +64,23 @@ impl Subscribers {
         self.chunk.extend_from_slice(content);
         self.chunk.extend_from_slice(b"\n\n\r\n");
         let chunk = &self.chunk[..];
-        self.list.retain(|subscriber| {
-            sys::send(subscriber.as_fd(), chunk, false).is_ok_and(|sent| sent == chunk.len())
-        });
+        let is_sent = |result: io::Result<usize>| result.is_ok_and(|sent| sent == chunk.len());
+        let Some(ring) = &mut self.ring else {
+            self.list.retain(|subscriber| is_sent(sys::send(subscriber.as_fd(), chunk, false)));
+            return Ok(());
+        };
+        let mut failed = Vec::new();
+        ring.send_to_all(&self.list, chunk, |index, result| {
+            if !is_sent(result) {
+                failed.push(index);
+            }
+        })?;
+        // From the end, so that the other indices stay valid.
+        failed.sort_unstable();
+        for index in failed.into_iter().rev() {
+            self.list.swap_remove(index);
+        }
+        Ok(())
     }
 }
 
@@ -56,12 +95,14 @@ fn content(request: &[u8]) -> &[u8] {
 /// `announce` receives the address.
 ///
 /// # Errors
-/// Those of the system calls on the set and on the listener, and of `announce`.
+/// Those of the system calls on the set and on the listener, and of `announce`; with [`Sending::Ring`] also those of
+/// io_uring_setup(2) and io_uring_enter(2).
 pub fn serve_push(
+    sending: Sending,
     announce: impl FnOnce(SocketAddr) -> anyhow::Result<()>,
 ) -> anyhow::Result<Infallible> {
     let mut buffer = vec![0; BUFFER];
-    let mut subscribers = Subscribers::default();
+    let mut subscribers = Subscribers::new(sending)?;
     each_ready(announce, Ok, |epoll, place: &mut Option<OwnedFd>| {
         let Some(connection) = place else { return Ok(()) };
         let received = match sys::recv(connection.as_fd(), &mut buffer) {
@@ -73,7 +114,7 @@ pub fn serve_push(
         let answer = if received.starts_with(b"GET ") {
             STREAM
         } else if received.starts_with(b"POST ") {
-            subscribers.publish(content(received));
+            subscribers.publish(content(received))?;
             ANSWER
         } else {
             *place = None;
@@ -96,7 +137,10 @@ pub fn serve_push(
 mod tests {
     use super::*;
     use crate::floor::tests::connections;
-    use std::io::{Read as _, Write as _};
+    use std::{
+        io::{Read as _, Write as _},
+        net::{Shutdown, TcpStream},
+    };
 
     #[test]
     fn the_content_of_a_publication_is_found() {
@@ -106,9 +150,21 @@ mod tests {
     }
 
     #[test]
-    fn what_is_published_reaches_all() {
-        let [mut publisher, mut subscribers @ ..] = connections::<4>(|sender| {
-            serve_push(|address| Ok(sender.send(address)?)).unwrap();
+    fn an_event_reaches_all_subscribers() {
+        events_arrive(Sending::Loop);
+    }
+
+    #[test]
+    fn an_event_reaches_all_subscribers_through_a_ring() {
+        match SendRing::open() {
+            Ok(_) => events_arrive(Sending::Ring),
+            Err(error) => eprintln!("skipped: no io_uring: {error}"),
+        }
+    }
+
+    fn events_arrive(sending: Sending) {
+        let [mut publisher, mut subscribers @ ..] = connections::<4>(move |sender| {
+            serve_push(sending, |address| Ok(sender.send(address)?)).unwrap();
         });
         let mut head = vec![0; STREAM.len()];
         for stream in &mut subscribers {
@@ -116,13 +172,24 @@ mod tests {
             stream.read_exact(&mut head).unwrap();
             assert_eq!(head, STREAM);
         }
-        publisher.write_all(b"POST / HTTP/1.1\r\n\r\ntopic=a&data=news").unwrap();
-        let expected = "19\r\nid: 00000001\ndata: news\n\n\r\n";
-        assert_eq!(0x19, expected.len() - 6, "the chunk's length is right");
-        for stream in &mut subscribers {
-            let mut event = vec![0; expected.len()];
-            stream.read_exact(&mut event).unwrap();
-            assert_eq!(event, expected.as_bytes());
+        let mut publish = |number: u32, streams: &mut [TcpStream]| {
+            publisher.write_all(b"POST / HTTP/1.1\r\n\r\ntopic=a&data=news").unwrap();
+            let expected = format!("19\r\nid: {number:08}\ndata: news\n\n\r\n");
+            assert_eq!(0x19, expected.len() - 6, "the chunk's length is right");
+            for stream in streams {
+                let mut event = vec![0; expected.len()];
+                stream.read_exact(&mut event).unwrap();
+                assert_eq!(event, expected.as_bytes());
+            }
+            let mut answer = vec![0; ANSWER.len()];
+            publisher.read_exact(&mut answer).unwrap();
+        };
+        publish(1, &mut subscribers);
+        // A subscriber that disconnects is removed, and the others still receive everything.
+        let [first, rest @ ..] = &mut subscribers;
+        first.shutdown(Shutdown::Both).unwrap();
+        for number in 2..5 {
+            publish(number, rest);
         }
     }
 }

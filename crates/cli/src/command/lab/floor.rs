@@ -12,6 +12,7 @@ use std::{fs, net::SocketAddr, num::NonZeroU32, path::PathBuf, process::ExitCode
   pollux lab floor --tls reply.http
   pollux lab floor --threads 64 reply.http
   pollux lab floor --push
+  pollux lab floor --push --uring
 
 The floor listens at a free port of 127.0.0.1 and prints the address as JSON on
 standard output. It makes three system calls for a request: epoll_wait, recv and
@@ -33,6 +34,9 @@ pub(super) struct Args {
     /// in a loop of send(2)
     #[arg(long, conflicts_with_all = ["reply", "threads"])]
     push: bool,
+    /// With --push: send through io_uring, to 256 connections with one system call
+    #[arg(long, requires = "push")]
+    uring: bool,
 }
 
 /// Serves until the process ends.
@@ -44,7 +48,10 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         });
         print_all(&format!("{line}\n"))
     };
-    let Some(reply) = &args.reply else { match floor::serve_push(tell)? {} };
+    let Some(reply) = &args.reply else {
+        let sending = if args.uring { floor::Sending::Ring } else { floor::Sending::Loop };
+        match floor::serve_push(sending, tell)? {}
+    };
     let bytes = fs::read(reply).with_context(|| reply.display().to_string())?;
     match args.threads {
         Some(threads) => match floor::serve_with_threads(&bytes, threads, tell)? {},
