@@ -130,7 +130,7 @@ pub trait Service {
     }
 
     /// Called for a background task: an exchange that the service began itself and that has no client.
-    /// Returns whether the task continues.
+    /// Returns false if the service has no such task.
     fn background(
         &mut self,
         context: &mut ServiceContext<'_>,

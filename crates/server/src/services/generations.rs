@@ -217,11 +217,12 @@ impl Service for Generations {
             return self.current.background(context, background, event);
         };
         let mut own = context.with_rules(&former.rules);
-        let is_there = former.hosts.background(&mut own, background, event);
-        if !is_there {
+        let exists = former.hosts.background(&mut own, background, event);
+        // The event may have ended the last task of that generation.
+        if !former.hosts.has_background(background) {
             self.retire(context.reactor);
         }
-        is_there
+        exists
     }
 
     fn event(&mut self, context: &mut ServiceContext<'_>, event: Event<'_>) {

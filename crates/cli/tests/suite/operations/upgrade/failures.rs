@@ -3,6 +3,9 @@
 use super::*;
 use std::{io::Write, os::unix::fs::PermissionsExt, process::Stdio};
 
+/// A command with which a script reports that it is ready to serve, as a new server does.
+pub(super) const READY: &str = "printf 'PLXU\\0\\3\\3' >&$POLLUX_UPGRADE_FD";
+
 pub(super) fn replace(program: &Path, script: &str) {
     fs::remove_file(program).unwrap();
     // Written by another process: a thread that forks in the meantime would keep the file open for
@@ -52,7 +55,7 @@ fn a_successor_that_fails_changes_nothing() {
     replace(&program, "printf 'PLXU\\0\\4\\3' >&$POLLUX_UPGRADE_FD; sleep 1000");
     fails(&["version 4"]);
     // The program reports that it can serve, but accepts no connection.
-    replace(&program, "printf 'PLXU\\0\\3\\3' >&$POLLUX_UPGRADE_FD; sleep 0.2");
+    replace(&program, &format!("{READY}; sleep 0.2"));
     fails(&["worker 0"]);
     fs::remove_file(&program).unwrap();
     fails(&["cannot be started"]);
