@@ -38,7 +38,7 @@ Signals:
   TERM, INT   stop: accept no more connections, finish requests in progress
               within --grace; a second one stops at once
   USR1        print the statistics
-  HUP         reopen the access log, after it was moved away
+  HUP         read configuration and certificates again, reopen the access log
 
 Guestbook: a remark is posted as a form (application/x-www-form-urlencoded, at
 most 16 KiB) with the field guest-remarks and optionally guest-name, together at
