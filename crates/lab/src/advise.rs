@@ -1,4 +1,5 @@
-//! What each mechanism keeps of its rate on this machine, for a given number of idle and of open connections.
+//! The share of its rate that each mechanism keeps on this machine, for a given number of idle and open
+//! connections.
 //!
 //! A short experiment measures each mechanism with and without the idle connections, with one open request
 //! and with the requested number of them. The batching law ([`crate::law`]) is then fitted to the results.
@@ -15,52 +16,52 @@ use crate::{
 use anyhow::ensure;
 use std::fmt::Write as _;
 
-/// The most idle connections, which one table of descriptors holds.
+/// The most idle connections, which fit into one descriptor table.
 pub const MAX_IDLE: u32 = 15_000;
 /// The most requests open at once.
 pub const MAX_OPEN: u32 = 4_000;
-/// The axis with the number of requests that are open.
+/// The axis of the number of open requests.
 const OPEN: &str = "open";
 const RATE: &str = Metric::Throughput.name();
-/// Pairs of blocks without and with the idle connections.
+/// The number of pairs of blocks without and with the idle connections.
 const BLOCKS: u32 = 6;
 
 /// The user's question.
 #[derive(Clone, Copy, Debug)]
 pub struct Question {
-    /// Idle connections.
+    /// The number of idle connections.
     pub idle: u32,
-    /// Requests that may be open at once.
+    /// The number of requests that may be open at once.
     pub open: u32,
-    /// Requests a second that the server is to answer.
+    /// The requests per second that the server has to answer.
     pub rate_rps: f64,
-    /// How long it may take, in seconds.
+    /// The time of the measurement, in seconds.
     pub seconds: f64,
 }
 
-/// What one mechanism does.
+/// The result for one mechanism.
 #[derive(Clone, Debug)]
 pub struct Advice {
     /// The mechanism.
     pub variant: String,
-    /// What was measured of it, or why nothing was.
+    /// The measured figures, or why there are none.
     pub measured: Result<Measured, String>,
 }
 
-/// What was measured of a mechanism.
+/// The measured figures of a mechanism.
 #[derive(Clone, Copy, Debug)]
 pub struct Measured {
-    /// The best rate with the idle connections, in requests a second.
+    /// The best rate with the idle connections, in requests per second.
     pub best_rps: f64,
-    /// What that is of the best rate without them.
+    /// The ratio of that rate to the best rate without idle connections.
     pub kept: Estimate,
-    /// CPU time per request at the requested rate, in microseconds, by the law; none where the law could
-    /// not be fitted.
+    /// The CPU time per request at the requested rate, in microseconds, according to the law; none if the
+    /// law could not be fitted.
     pub cpu_us: Option<f64>,
 }
 
 impl Question {
-    /// The experiment that answers it.
+    /// Returns the experiment that answers the question.
     ///
     /// # Errors
     /// When a number is out of bounds; the message names the flag.
@@ -95,7 +96,7 @@ saturation-seconds = 0.2
         ))
     }
 
-    /// The answers, best first.
+    /// Returns the results, best mechanism first.
     pub fn advice(&self, outcome: &Outcome) -> Vec<Advice> {
         let advice = |variant: &VariantOutcome| Advice {
             variant: variant.name.clone(),
@@ -126,8 +127,8 @@ saturation-seconds = 0.2
         })
     }
 
-    /// CPU time per request at the requested rate: a single open request pays for its own waits, many share
-    /// them.
+    /// Returns the CPU time per request at the requested rate. A single open request pays for its own
+    /// waits; many open requests share them.
     fn cpu_us(&self, outcome: &Outcome, variant: &str, points: [&plan::Point; 2]) -> Option<f64> {
         let point = |point: &plan::Point| {
             let cell = outcome.cell(variant, point)?;
@@ -142,7 +143,7 @@ saturation-seconds = 0.2
         Some(at.cpu_us)
     }
 
-    /// The answers as a table, and what to make of them.
+    /// Formats the results as a table, with a summary.
     pub fn text(&self, advice: &[Advice]) -> String {
         let rate = format::number(self.rate_rps);
         let mut text = format!(
@@ -197,13 +198,13 @@ saturation-seconds = 0.2
 }
 
 impl Advice {
-    /// The best rate; zero where none is known.
+    /// Returns the best rate; zero if it is not known.
     fn best_rps(&self) -> f64 {
         self.measured.as_ref().map_or(0.0, |it| it.best_rps)
     }
 }
 
-/// Why there is no figure: this kernel has no such mechanism, or no run counts.
+/// Returns why there is no figure: this kernel does not have the mechanism, or no run counts.
 fn why_not(outcome: &Outcome, variant: &VariantOutcome) -> String {
     let runs = outcome.runs.iter().rev().filter(|run| run.cell.variant == variant.name);
     let reason = variant.unavailable.clone();
@@ -234,7 +235,7 @@ mod tests {
             assert!(message.contains(expected), "{message}");
         }
     }
-    /// Runs of `variant` that follow a law with these constants, at every cell of the experiment.
+    /// Returns runs of `variant` that follow a law with these constants, at every cell of the experiment.
     fn runs(question: &Question, variant: &str, law: &Law, blocks: u32) -> Vec<Run> {
         let experiment = question.experiment().unwrap();
         let points = plan::points(&experiment.dimensions());
@@ -279,7 +280,7 @@ mod tests {
         let advice = QUESTION.advice(&outcome(&QUESTION, runs));
         assert_eq!(advice[0].variant, "epoll", "the best first");
         let measured = |index: usize| advice[index].measured.as_ref().unwrap();
-        // 40 µs and a 32nd of 3,200 µs, against 40 µs and a 32nd of one.
+        // 40 µs plus a 32nd of 3,200 µs, compared with 40 µs plus a 32nd of 1 µs.
         assert!((measured(1).kept.value - 40.03 / 140.0).abs() < 1e-3, "{advice:?}");
         assert!(measured(1).kept.low.is_some());
         assert!((measured(0).cpu_us.unwrap() - 42.0).abs() < 2.0, "{advice:?}");

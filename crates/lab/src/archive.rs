@@ -1,4 +1,4 @@
-//! Result files on the disk: written whole or not at all, packed or plain.
+//! Result files on disk: written completely or not at all, compressed or plain.
 
 use crate::experiment;
 use anyhow::Context as _;
@@ -13,11 +13,12 @@ use std::{
 /// The file's name inside the result directory.
 pub const FILE: &str = "result.json";
 
-/// `result.json`, as gzip compresses it (RFC 1952): `zcat` and `jq` read it.
+/// `result.json`, compressed with gzip (RFC 1952): `zcat` and `jq` read it.
 pub const PACKED: &str = "result.json.gz";
-/// The page that a forge shows for the directory.
+/// The page that a code hosting site shows for the directory.
 pub const PAGE: &str = "README.md";
-/// The longest `result.json` that is unpacked, in bytes: a small file may claim to hold anything.
+/// The longest `result.json` that is decompressed, in bytes: a small compressed file can expand to any
+/// size.
 const MAX_BYTES: u64 = 1 << 30;
 
 /// Whether the run in `directory` was archived.
@@ -25,10 +26,11 @@ pub fn is_packed(directory: &Path) -> bool {
     !directory.join(FILE).exists() && directory.join(PACKED).exists()
 }
 
-/// The text of `result.json` in `directory`, unpacked where it is packed.
+/// Reads the text of `result.json` in `directory`, and decompresses it if necessary.
 ///
 /// # Errors
-/// When there is neither, it cannot be read, or is longer than 1 GiB; the message names the file.
+/// When neither file exists, the file cannot be read, or it is longer than 1 GiB; the message names the
+/// file.
 pub fn read_text(directory: &Path) -> anyhow::Result<String> {
     if !is_packed(directory) {
         let path = directory.join(FILE);
@@ -47,7 +49,8 @@ pub fn read_text(directory: &Path) -> anyhow::Result<String> {
     read().with_context(|| format!("cannot read {}", path.display()))
 }
 
-/// Removes the path of the program's start directory: published files name no path of one machine.
+/// Removes the path of the program's start directory, so that published files contain no path of one
+/// machine.
 pub(crate) fn without_start_directory(text: &str) -> String {
     match std::env::current_dir().ok().as_deref().and_then(Path::to_str) {
         Some(here) if here.len() > 1 => text.replace(&format!("{here}/"), ""),
@@ -55,8 +58,9 @@ pub(crate) fn without_start_directory(text: &str) -> String {
     }
 }
 
-/// Writes `text` as `result.json.gz` into `directory`, whole or not at all. A file that differs only in the layout of its
-/// experiment stays as it is: the repository would store every layout of each kept run.
+/// Writes `text` as `result.json.gz` into `directory`, completely or not at all. A file that differs only
+/// in the layout of its experiment is not changed: otherwise the repository would store every layout of
+/// each archived run.
 ///
 /// # Errors
 /// When the directory cannot be written to; the message names the file.
@@ -69,13 +73,13 @@ pub(crate) fn write_packed(text: &str, directory: &Path) -> anyhow::Result<()> {
     if is_packed(directory) && renewed(&read_text(directory)?)? == renewed(text)? {
         return Ok(());
     }
-    // No time and no name in the gzip head: the same run gives the same bytes.
+    // The gzip header has neither time nor name, so that the same run gives the same bytes.
     let mut packed = GzBuilder::new().mtime(0).write(Vec::new(), Compression::best());
     packed.write_all(text.as_bytes())?;
     replace(&directory.join(PACKED), &packed.finish()?)
 }
 
-/// Puts `content` in the place of the file at `path`: whole or not at all, also when the power fails.
+/// Replaces the content of the file at `path`: completely or not at all, even if the power fails.
 ///
 /// # Errors
 /// When the directory cannot be written to; the message names the file.
@@ -89,14 +93,15 @@ pub(crate) fn replace(path: &Path, content: &[u8]) -> anyhow::Result<()> {
     });
     written.with_context(|| unfinished.display().to_string())?;
     fs::rename(&unfinished, path).with_context(|| path.display().to_string())?;
-    // The new name belongs to the directory. Some file systems store it without a sync, and refuse one.
+    // The new name is stored in the directory. Some file systems store it without a sync, and reject a sync
+    // of a directory.
     if let Some(Ok(directory)) = path.parent().map(File::open) {
         let _ = directory.sync_all();
     }
     Ok(())
 }
 
-/// Waits until what was written to `file` survives a power cut, where its file system can promise that.
+/// Waits until the data written to `file` would survive a power cut, if its file system can guarantee that.
 pub(crate) fn to_disk(file: &File) -> io::Result<()> {
     match file.sync_data() {
         Err(error) if matches!(error.kind(), ErrorKind::InvalidInput | ErrorKind::Unsupported) => {

@@ -1,11 +1,11 @@
 //! Judges the papers' claims.
 //!
-//! A claim compares two sides of the experiment inside each block (`sides`) and holds what the blocks
-//! say (`crate::statistics`) against a threshold (`decide`). What does not decide it: fewer blocks
-//! than [`crate::statistics::MIN_BLOCKS`], an interval that lies across the threshold, a best reply
-//! rate that may be better between two of the rates that were offered, a cost where the server had no
-//! idle CPU (`limit`), a server that was not steady beyond its limit (`drift`), a best rate that is the
-//! generator's as well, an arm that is not there, and too many blocks that lost one (`sides`).
+//! A claim compares two sides of the experiment inside each block (`sides`) and compares the result of all
+//! blocks (`crate::statistics`) with a threshold (`decide`). A claim is not decided by: fewer blocks than
+//! [`crate::statistics::MIN_BLOCKS`], an interval that contains the threshold, a best reply rate that may
+//! be higher between two of the offered rates, a cost while the server had no idle CPU (`limit`), a server
+//! that was not steady beyond its limit (`drift`), a best rate that is also the generator's limit, a
+//! missing variant, or too many blocks in which one side is missing (`sides`).
 
 mod decide;
 mod drift;
@@ -38,17 +38,17 @@ pub fn judge(outcome: &Outcome) -> Vec<ClaimOutcome> {
     }
 }
 
-/// After how many blocks an earlier part of this run had spent all of the error, since it was then to be
-/// its end.
+/// Returns the number of blocks after which an earlier part of this run had spent the whole error, because
+/// it was meant to end there.
 fn spent_after(outcome: &Outcome) -> Option<u32> {
     let now = outcome.blocks();
-    // With fewer blocks nothing could be decided, and nothing was spent.
+    // With fewer blocks no claim could be decided, and no error was spent.
     let spent = |look: &&Look| look.is_last && (MIN_BLOCKS as u32..now).contains(&look.blocks);
     outcome.looks.iter().filter(spent).map(|look| look.blocks).min()
 }
 
-/// Judges by the first blocks alone. A user who sees the verdict and adds blocks to get a better one would
-/// spend the error twice.
+/// Judges by the first blocks only. A user who sees the verdict and then adds blocks to get a better one
+/// would spend the error twice.
 fn judge_first(outcome: &Outcome, blocks: u32) -> Vec<ClaimOutcome> {
     let mut first = outcome.clone();
     first.runs.retain(|run| run.block < blocks);
@@ -74,7 +74,7 @@ fn judge_all(outcome: &Outcome) -> Vec<ClaimOutcome> {
         }
     }
     for indices in papers.into_values() {
-        // What could not be tested took no part in the error.
+        // Claims that could not be tested have no share of the error.
         let tested: Vec<usize> = indices.into_iter().filter(|&i| judged[i].p.is_some()).collect();
         let p: Vec<f64> = tested.iter().filter_map(|&index| judged[index].p).collect();
         for (index, adjusted) in tested.into_iter().zip(holm::adjust(&p)) {
@@ -84,8 +84,8 @@ fn judge_all(outcome: &Outcome) -> Vec<ClaimOutcome> {
     judged
 }
 
-/// Whether more blocks would change nothing: it is decided, so surely that `family` such claims may share one
-/// error, or a limit or an absence keeps it from being so.
+/// Whether more blocks would not change the verdict: it is decided with so little doubt that `family` such
+/// claims may share one error, or a limit or a missing part prevents a decision.
 fn is_settled(claim: &ClaimOutcome, family: usize) -> bool {
     let settled = |part: &Part| part.verdict != Verdict::Seen && part.is_final;
     match claim.verdict {
@@ -100,9 +100,9 @@ fn is_settled(claim: &ClaimOutcome, family: usize) -> bool {
     }
 }
 
-/// Whether nothing is left that more blocks could decide: of the primary claims, or of all where none
-/// is primary. Never between two planned looks: a run that is gone on from has all its blocks of before
-/// from its first block on.
+/// Whether more blocks could decide no further claim: none of the primary claims, or none at all if no
+/// claim is primary. Between two planned looks the answer is no: a resumed run already has all earlier
+/// blocks when its first new block ends.
 pub fn all_settled(outcome: &Outcome) -> bool {
     let looks = sequential::planned(outcome.planned_blocks() as usize);
     if !looks.contains(&(outcome.blocks() as usize)) {
@@ -115,8 +115,8 @@ pub fn all_settled(outcome: &Outcome) -> bool {
     watched.all(|(claim, judged)| is_settled(judged, family(claims, claim)))
 }
 
-/// How many primary claims share an error with this one: those of its paper, or those of this experiment, if it is
-/// given as a file and has more.
+/// Returns how many primary claims share an error with this one: those of its paper, or those of this
+/// experiment, if the experiment is a user's file and has more.
 fn family(claims: &[Claim], claim: &Claim) -> usize {
     let Some(paper) = claim.paper_key().filter(|_| claim.primary) else { return 1 };
     let here =
@@ -124,16 +124,16 @@ fn family(claims: &[Claim], claim: &Claim) -> usize {
     here.max(papers::primary_claims_of(paper))
 }
 
-/// The verdict on a claim that needs all of `parts` to hold.
+/// Returns the verdict on a claim that requires all `parts` to hold.
 fn verdict_of_all(parts: &[Part]) -> Verdict {
     let any = |verdict: Verdict| parts.iter().any(|part| part.verdict == verdict);
-    // An arm that is missing might have failed, and one that failed might be the exception.
+    // A missing part might have failed, and a failed part might be an exception.
     let worst = [Verdict::NotTestable, Verdict::DoesNotHold, Verdict::Undecided, Verdict::Seen];
     worst.into_iter().find(|&verdict| any(verdict)).unwrap_or(Verdict::Holds)
 }
 
-/// The part whose figure is shown: of those that made the verdict the one nearest to failing, or that fails by
-/// most.
+/// Returns the part whose figure is shown: among the parts with the deciding verdict, the one that is
+/// nearest to failing or fails by most.
 fn deciding_part(parts: &[Part], holds: Threshold, verdict: Verdict) -> Option<&Part> {
     let read = || parts.iter().filter(|part| part.estimate.is_some());
     let margin = |part: &&Part| part.estimate.as_ref().map_or(0.0, |read| holds.margin(read));
@@ -142,7 +142,7 @@ fn deciding_part(parts: &[Part], holds: Threshold, verdict: Verdict) -> Option<&
     of_verdict.min_by(nearest).or_else(|| read().min_by(nearest))
 }
 
-/// The claim at each of its operating points, with their names.
+/// Returns the claim at each of its operating points, with their names.
 fn at_operating_points(outcome: &Outcome, claim: &Claim) -> Vec<(Option<String>, Claim)> {
     let values =
         claim.operating_points.as_ref().and_then(|axis| Some((axis, outcome.values(axis)?)));
@@ -157,7 +157,8 @@ fn at_operating_points(outcome: &Outcome, claim: &Claim) -> Vec<(Option<String>,
     values.iter().map(at).collect()
 }
 
-/// What several operating points come to: each counts, and where they disagree it depends on which is taken.
+/// Combines the verdicts of several operating points: each point counts, and if they disagree the verdict
+/// is *depends*.
 fn verdict_of_points(verdicts: &[Verdict]) -> Verdict {
     let any = |verdict: Verdict| verdicts.contains(&verdict);
     if any(Verdict::Holds) && any(Verdict::DoesNotHold) {
@@ -167,7 +168,7 @@ fn verdict_of_points(verdicts: &[Verdict]) -> Verdict {
     worst.into_iter().find(|&verdict| any(verdict)).unwrap_or(Verdict::Holds)
 }
 
-/// Judges one claim, which may be one that the experiment does not make itself, by the data of `outcome`.
+/// Judges one claim, which need not belong to the experiment, by the data of `outcome`.
 pub(crate) fn judge_one(outcome: &Outcome, claim: &Claim) -> ClaimOutcome {
     let plan = Plan::of(outcome);
     let mut parts: Vec<Part> = Vec::new();
@@ -184,12 +185,13 @@ pub(crate) fn judge_one(outcome: &Outcome, claim: &Claim) -> ClaimOutcome {
     let verdict = verdict_of_points(&verdicts);
     let deciding = deciding_part(&parts, claim.holds, verdict);
     let estimate = deciding.and_then(|part| part.estimate.as_ref());
-    // It holds if each part does, so the least sure part says how sure it is; it fails with one.
+    // A claim holds if all parts hold, so its p-value is that of the least certain part. One failed part is
+    // enough for it to fail.
     let all: Option<Vec<f64>> = parts.iter().map(|part| part.p).collect();
     let failed = parts.iter().filter(|part| part.verdict == Verdict::DoesNotHold);
     let p = match verdict {
         Verdict::DoesNotHold => failed.filter_map(|part| part.p).min_by(f64::total_cmp),
-        // Both verdicts are there as surely as the less sure of them.
+        // The verdict *depends* consists of two verdicts and is as certain as the less certain one.
         Verdict::Depends => parts.iter().filter_map(|part| part.p).max_by(f64::total_cmp),
         _ => all.and_then(|p| p.into_iter().max_by(f64::total_cmp)),
     };
@@ -211,11 +213,11 @@ pub(crate) fn judge_one(outcome: &Outcome, claim: &Claim) -> ClaimOutcome {
     }
 }
 
-/// Judges a claim for one variant: where it speaks of each of several points, at each, and the worst is
-/// what it comes to.
+/// Judges a claim for one variant. A claim about several points is judged at each point, and the worst
+/// verdict counts.
 fn judge_part(outcome: &Outcome, claim: &Claim, variant: &str, plan: &Plan) -> Part {
     let points = Sides::of(outcome, claim, variant).each_point();
-    // One that fails is enough for the whole claim to fail: each has its share of the error for that.
+    // One failed point makes the whole claim fail, so each point gets its share of the error.
     let tested = claim.each.len() * points.len();
     let mut judged: Vec<Part> = points
         .iter()
@@ -238,7 +240,7 @@ fn judge_part(outcome: &Outcome, claim: &Claim, variant: &str, plan: &Plan) -> P
     part
 }
 
-/// A p-value as people read it, against the error that is allowed.
+/// Formats a p-value for readers.
 pub fn p_text(p: f64) -> String {
     match p {
         p if p < 0.0001 => "< 0.0001".into(),

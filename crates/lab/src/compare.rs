@@ -1,8 +1,8 @@
-//! Two results of one experiment, cell by cell: two kernels, two machines, two builds.
+//! A comparison of two results of one experiment, cell by cell: two kernels, two machines, two builds.
 //!
-//! Blocks of two runs are no pairs, so each cell is compared by Welch's test of the logarithms
-//! ([`crate::statistics::welch`]); where a value is 0, by that of their difference. Many cells are
-//! compared at once: what counts as changed is adjusted for that ([`crate::statistics::holm`]).
+//! The blocks of two runs are not pairs, so each cell is compared by Welch's test of the logarithms
+//! ([`crate::statistics::welch`]) or, if a value is 0, of the difference. Many cells are compared at once,
+//! so the decision whether a cell has changed is adjusted for their number ([`crate::statistics::holm`]).
 
 use crate::{
     format, metric,
@@ -14,7 +14,7 @@ use anyhow::ensure;
 use comfy_table::{Cell as TableCell, CellAlignment, ContentArrangement, Table, presets};
 use std::collections::BTreeSet;
 
-/// One cell of both, by one metric.
+/// One cell of both results, by one metric.
 #[derive(Clone, Debug)]
 pub struct Row {
     /// The metric.
@@ -25,37 +25,38 @@ pub struct Row {
     pub point: Point,
     /// The first result's figure.
     pub a: Estimate,
-    /// The second's.
+    /// The second result's figure.
     pub b: Estimate,
-    /// What [`Row::change`] is: the ratio, or where a value is 0 the difference.
+    /// The kind of [`Row::change`]: a ratio, or a difference if a value is 0.
     pub compare: Compare,
-    /// The second divided by the first, or less the first.
+    /// The second figure divided by the first, or the second minus the first.
     pub change: Estimate,
     /// The probability of such a difference by chance, adjusted for all cells.
     pub p: f64,
 }
 
 impl Row {
-    /// Whether it changed by more than chance. Unknown with fewer than six blocks.
+    /// Whether the cell changed by more than chance. `false` with fewer than six blocks, which cannot
+    /// decide it.
     pub fn changed(&self) -> bool {
         self.p <= ERROR && self.change.blocks >= MIN_BLOCKS
     }
 
-    /// Whether the second is less than the first.
+    /// Whether the second figure is less than the first.
     fn is_less(&self) -> bool {
         self.change.value < if self.compare == Compare::Ratio { 1.0 } else { 0.0 }
     }
 }
 
-/// What the first result's figures show.
+/// Returns the metrics of the first result's figures.
 fn metrics(outcome: &Outcome) -> BTreeSet<&str> {
     outcome.experiment.figure.iter().map(|figure| figure.y.as_str()).collect()
 }
 
-/// Compares what the first result's figures show, in every cell that both have.
+/// Compares the metrics of the first result's figures, in every cell that both results have.
 ///
 /// # Errors
-/// When they are of different experiments, or have no cell in common.
+/// When the results are of different experiments, or have no cell in common.
 pub fn rows(a: &Outcome, b: &Outcome) -> anyhow::Result<Vec<Row>> {
     ensure!(
         a.experiment.id == b.experiment.id,
@@ -106,13 +107,13 @@ fn row(
     })
 }
 
-/// The figures of one cell, from the runs that count.
+/// Returns the values of one cell, from the runs that count.
 fn values(outcome: &Outcome, cell: &CellSummary, metric: &str) -> Vec<f64> {
     let runs = outcome.runs_at(&cell.cell.variant, &cell.cell.point);
     runs.filter_map(|run| run.metric(metric)).collect()
 }
 
-/// What is not compared, in lines: cells that one of them lacks, figures of too few runs.
+/// Lists the parts that are not compared: cells that one result lacks, and figures from too few runs.
 fn left_out(a: &Outcome, b: &Outcome) -> String {
     let lacks = |one: &Outcome, other: &Outcome| {
         let lacking = |cell: &&CellSummary| {
@@ -142,7 +143,7 @@ fn left_out(a: &Outcome, b: &Outcome) -> String {
     text
 }
 
-/// What differs between the machines, and what only one of them has, in lines.
+/// Lists the differences between the machines, and the settings that only one of them has.
 pub fn conditions(a: &Outcome, b: &Outcome) -> String {
     let mut text = String::new();
     let mut line = |name: &str, a: &str, b: &str| {
@@ -160,7 +161,7 @@ pub fn conditions(a: &Outcome, b: &Outcome) -> String {
     text + &left_out(a, b)
 }
 
-/// The comparison as tables, one a metric.
+/// Formats the comparison as tables, one for each metric.
 pub fn text(a: &Outcome, rows: &[Row], width: Option<u16>) -> String {
     let mut text = String::new();
     let metrics: BTreeSet<&str> = rows.iter().map(|row| row.metric.as_str()).collect();
@@ -214,7 +215,7 @@ pub fn text(a: &Outcome, rows: &[Row], width: Option<u16>) -> String {
     text
 }
 
-/// The same as CSV.
+/// Formats the comparison as CSV.
 pub fn csv(rows: &[Row]) -> String {
     let axes: BTreeSet<&str> =
         rows.iter().flat_map(|row| row.point.keys()).map(String::as_str).collect();

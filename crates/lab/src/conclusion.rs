@@ -1,7 +1,7 @@
-//! Conclusions from the runs of a result: cells, claims, and the file as it is read.
+//! Conclusions from the runs of a result: cells, claims, and the result as it is read from a file.
 //!
-//! They are computed from the runs alone, so that a report can be rendered again from the file and anybody can
-//! check them. A reader of the file has the conclusions of today's code.
+//! They are computed from the runs alone, so that a report can be rendered again from the file and any
+//! reader can check it. A program that reads the file computes the conclusions with its current code.
 
 use crate::{
     archive, claims, experiment,
@@ -13,7 +13,8 @@ use anyhow::Context as _;
 use serde_json::Value as Json;
 use std::{collections::BTreeMap, path::Path};
 
-/// Identifiers that two experiments had: experiment, old, new. Runs of before 27 November have the old ones.
+/// Identifiers that two experiments shared: experiment, old, new. Runs before 27 November have the old
+/// ones.
 const RENAMED: &[(&str, &str, &str)] = &[
     ("gammo-specweb99", "G1", "GW1"),
     ("gammo-specweb99", "G1-poll", "GW1-poll"),
@@ -49,8 +50,8 @@ impl Outcome {
         }
     }
 
-    /// Replaces the claims stored with a run of a built-in experiment by its current claims. A run of a
-    /// user's file keeps the claims of that file, whatever its name is.
+    /// Replaces the claims stored with a run of a built-in experiment by the current claims. A run of a
+    /// user's file keeps the claims of that file, whatever the id of its experiment is.
     fn take_todays_claims(&mut self) {
         let is_file = |word: &str| word.ends_with(".toml");
         if self.environment.command.split_whitespace().any(is_file) {
@@ -127,12 +128,12 @@ impl Outcome {
         }
     }
 
-    /// Reads `result.json` from `directory`, and judges it anew: by the claims of the built-in experiment
-    /// as this program has it, where that is the one which was run, and from the raw data. A run counts
-    /// no longer that this program would not have counted ([`Raw::doubt`](crate::measure::Raw::doubt)).
+    /// Reads `result.json` from `directory` and judges it again from the raw data: by the current claims of
+    /// the built-in experiment, if that one was run. A run that this program would not have counted no
+    /// longer counts ([`Raw::doubt`](crate::measure::Raw::doubt)).
     ///
     /// # Errors
-    /// When there is none, or it is of another format; the message names the file.
+    /// When there is no result, or it has another format; the message names the file.
     pub fn read(directory: &Path) -> anyhow::Result<Self> {
         let text = archive::read_text(directory)?;
         let path = directory.join(if archive::is_packed(directory) {

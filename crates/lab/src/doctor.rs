@@ -1,7 +1,7 @@
-//! `pollux doctor`: what this kernel offers, what its limits allow, and what to do about it.
+//! `pollux doctor`: the features of this kernel, the effect of its limits, and advice.
 //!
-//! [`Facts::look`] reads the machine; [`Report::of`] judges the facts, and nothing else, so that
-//! its tests need no particular machine.
+//! [`Facts::look`] reads the machine; [`Report::of`] judges only the facts, so that its tests need no
+//! particular machine.
 
 mod checks;
 mod commands;
@@ -24,43 +24,43 @@ pub use text::Style;
 pub use tls::TlsFact;
 pub(crate) use tls::kernel_tls_refused;
 
-/// What was found on the machine.
+/// The facts about the machine.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Facts {
     /// `uname`.
     pub kernel: String,
-    /// Every mechanism of the registry.
+    /// Every mechanism in the registry.
     pub mechanisms: Vec<MechanismFact>,
-    /// Soft and hard limits of this process; `None` is unlimited.
+    /// The soft and hard limits of this process; `None` means unlimited.
     pub limits: BTreeMap<String, (Option<u64>, Option<u64>)>,
-    /// Sysctls by their path below /proc/sys.
+    /// Sysctls, by their path below /proc/sys.
     pub sysctls: BTreeMap<String, String>,
-    /// What `pollux serve --sandbox` finds.
+    /// The kernel features for `pollux serve --sandbox`.
     #[serde(default)]
     pub sandbox: SandboxFact,
-    /// What TLS has to work with.
+    /// The resources for TLS.
     #[serde(default)]
     pub tls: TlsFact,
     /// Memory in bytes.
     pub memory_bytes: Option<u64>,
-    /// What README's commands need around them.
+    /// The environment of README's commands.
     pub surroundings: Surroundings,
 }
 
 /// One mechanism on this kernel.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MechanismFact {
-    /// Its name.
+    /// The mechanism's name.
     pub name: String,
-    /// What it is.
+    /// A description in one line.
     pub summary: String,
-    /// Whether it really works here: it was tried.
+    /// Whether the mechanism works here, which was tried.
     pub available: bool,
-    /// Why it does not.
+    /// Why it does not work.
     pub reason: Option<String>,
 }
 
-/// One thing that bears on how many connections can be held.
+/// A setting that affects how many connections can be held.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Check {
     /// The limit or sysctl.
@@ -69,35 +69,35 @@ pub struct Check {
     pub value: String,
     /// What the value means for connections.
     pub meaning: String,
-    /// What to do; absent when it is well as it is.
+    /// The advice; absent if no change is needed.
     pub advice: Option<String>,
 }
 
-/// What `pollux doctor` says.
+/// The output of `pollux doctor`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Report {
     /// `uname`.
     pub kernel: String,
     /// Every mechanism, with the reason of each that is missing.
     pub mechanisms: Vec<MechanismFact>,
-    /// README's commands, with what stands in the way of each.
+    /// README's commands, with the problems of each.
     pub commands: Vec<CommandFact>,
     /// The parts of `pollux serve --sandbox`.
     pub sandbox: Vec<Check>,
-    /// What TLS has to work with.
+    /// The resources for TLS.
     #[serde(default)]
     pub tls: TlsFact,
     /// The limits of this process.
     pub limits: Vec<Check>,
-    /// The sysctls that matter.
+    /// The sysctls that affect connections.
     pub sysctls: Vec<Check>,
 }
 
 impl Facts {
-    /// Looks at this machine.
+    /// Reads the facts about this machine.
     ///
     /// # Errors
-    /// When /proc is not there.
+    /// When /proc is missing.
     pub fn look() -> anyhow::Result<Self> {
         anyhow::ensure!(
             std::fs::exists("/proc/sys/kernel").unwrap_or(false),
@@ -132,7 +132,7 @@ impl Facts {
     }
 }
 
-/// Why a mechanism is not there, without repeating its name.
+/// Returns why a mechanism is not available, without repeating its name.
 fn reason(error: Error) -> String {
     match error {
         Error::Unavailable { reason, .. } => reason,

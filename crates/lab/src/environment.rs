@@ -4,16 +4,16 @@ use crate::memory;
 use serde::{Deserialize, Serialize};
 use std::{collections::BTreeMap, fs, process::Command, time::Duration};
 
-/// Which CPUs the two sides are pinned to.
+/// The CPUs to which the server and the generator are pinned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cpus {
-    /// The server's.
+    /// The server's CPU.
     pub server: u32,
-    /// The generator's and the idle holder's.
+    /// The CPU of the generator and the idle holder.
     pub generator: u32,
 }
 
-/// What a reader needs to repeat a run, or to explain different figures.
+/// The information that a reader needs to repeat a run, or to explain different figures.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Environment {
     /// The version of this program.
@@ -30,31 +30,31 @@ pub struct Environment {
     pub cpu: Option<String>,
     /// How many CPUs there are.
     pub cpus: usize,
-    /// Where server and generator were pinned.
+    /// The CPUs to which server and generator were pinned.
     pub pinned: Option<Cpus>,
-    /// The CPU on which the network's receive work was done, where it was led to one.
+    /// The CPU that did the network's receive work, if the work was moved to one.
     #[serde(default)]
     pub receive_cpu: Option<u32>,
     /// The CPU frequency governor.
     pub governor: Option<String>,
     /// Memory in bytes.
     pub memory_bytes: Option<u64>,
-    /// The hypervisor flag of the CPU.
+    /// Whether the CPU has the hypervisor flag.
     pub virtual_machine: bool,
-    /// The kernel of the guest of `pollux vm` that this is, whose CPU is emulated.
+    /// The guest's kernel, if this machine is a guest of `pollux vm`, whose CPU is emulated.
     pub guest: Option<String>,
-    /// How many millions of instructions a second of that guest's clocks has, where they count them.
+    /// Millions of instructions per second of that guest's clocks, if they count instructions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub guest_mips: Option<u32>,
     /// The load average of one minute before the run.
     pub load_average: Option<f64>,
-    /// Limits of this process: soft and hard, `None` for unlimited.
+    /// The soft and hard limits of this process; `None` means unlimited.
     pub limits: BTreeMap<String, (Option<u64>, Option<u64>)>,
-    /// The sysctls that matter ([`SYSCTLS`]).
+    /// The sysctls that affect connections ([`SYSCTLS`]).
     pub sysctls: BTreeMap<String, String>,
 }
 
-/// The sysctls that bear on connections, as paths below /proc/sys.
+/// The sysctls that affect connections, as paths below /proc/sys.
 pub const SYSCTLS: &[&str] = &[
     "fs/file-max",
     "fs/nr_open",
@@ -74,13 +74,13 @@ pub const SYSCTLS: &[&str] = &[
     "net/ipv4/tcp_tw_reuse",
 ];
 
-/// A sysctl's value with single spaces, or `None` when the kernel does not have it.
+/// Returns a sysctl's value with single spaces, or `None` when the kernel does not have it.
 pub fn sysctl(name: &str) -> Option<String> {
     let text = fs::read_to_string(format!("/proc/sys/{name}")).ok()?;
     Some(text.split_whitespace().collect::<Vec<_>>().join(" "))
 }
 
-/// The limits that bear on connections: soft and hard.
+/// Returns the soft and hard limits that affect connections.
 pub fn limits() -> BTreeMap<String, (Option<u64>, Option<u64>)> {
     use rustix::process::{Resource, getrlimit};
     [
@@ -97,20 +97,20 @@ pub fn limits() -> BTreeMap<String, (Option<u64>, Option<u64>)> {
     .collect()
 }
 
-/// The machine's memory (MemTotal of /proc/meminfo).
+/// Returns the machine's memory in bytes (MemTotal of /proc/meminfo).
 pub fn memory_bytes() -> Option<u64> {
     let text = fs::read_to_string("/proc/meminfo").ok()?;
     Some(memory::kibibytes(&text, "MemTotal")? as u64 * 1024)
 }
 
-/// The release of this kernel if it is that of a guest of `pollux vm`, which says so in the
-/// environment of what it runs (POLLUX_VM).
+/// Returns the release of this kernel if the machine is a guest of `pollux vm`, which sets the environment
+/// variable POLLUX_VM.
 pub fn guest() -> Option<String> {
     std::env::var("POLLUX_VM").ok().filter(|release| !release.is_empty())
 }
 
-/// How much longer everything may take in a guest. Its CPU is emulated, and it reads programs over 9p: a debug build takes
-/// seconds to start there.
+/// The factor by which time limits are longer in a guest. Its CPU is emulated, and it reads programs over
+/// 9p: a debug build takes seconds to start there.
 const GUEST_FACTOR: u32 = 8;
 
 /// Returns `limit`, or a longer one if this machine is a guest.
@@ -118,13 +118,13 @@ pub fn patience(limit: Duration) -> Duration {
     if guest().is_some() { limit * GUEST_FACTOR } else { limit }
 }
 
-/// How many millions of instructions make a second of this guest's clocks, if it is a deterministic one
+/// Returns the millions of instructions per second of this guest's clocks, if it is a deterministic guest
 /// (POLLUX_VM_MIPS).
 pub fn guest_mips() -> Option<u32> {
     std::env::var("POLLUX_VM_MIPS").ok()?.parse().ok().filter(|&mips| mips > 0)
 }
 
-/// `uname` in one line.
+/// Returns `uname` in one line.
 pub fn kernel() -> String {
     let uname = rustix::system::uname();
     [uname.sysname(), uname.release(), uname.version(), uname.machine()]
@@ -133,8 +133,8 @@ pub fn kernel() -> String {
 }
 
 impl Environment {
-    /// Looks at this machine, for a program that was built from the commit `built`. What cannot be found
-    /// out is left out.
+    /// Reads the facts about this machine, for a program that was built from the commit `built`. Facts that
+    /// cannot be read are absent.
     pub fn look(pinned: Cpus, built: Option<&str>) -> Self {
         let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
         let field = |name: &str| {
@@ -176,8 +176,8 @@ impl Environment {
         }
     }
 
-    /// The first thing that is not now as it was in `self`, of those that decide what is measured: runs
-    /// made before and after it belong into two results.
+    /// Returns the first difference between `self` and `now` that affects measurements: runs before and
+    /// after it must not be in one result.
     pub fn difference(&self, now: &Self) -> Option<String> {
         let or = |value: Option<String>, none: &str| value.unwrap_or_else(|| none.to_owned());
         let things = |one: &Self| {
@@ -185,7 +185,7 @@ impl Environment {
             let build = one.revision.as_ref().map(|revision| revision.trim_end_matches('+'));
             [
                 ("version", one.pollux.clone()),
-                // Files that were changed after the build are another matter.
+                // Files that were changed after the build are not compared here.
                 ("build", or(build.map(str::to_owned), "not known")),
                 ("kernel", one.kernel.clone()),
                 ("CPU", or(one.cpu.clone(), "not known")),
@@ -208,12 +208,13 @@ impl Environment {
     }
 }
 
-/// What [`revision`] is, for a guest that does not see the source tree.
+/// The environment variable with the value of [`revision`], for a guest that does not see the source tree.
 pub const REVISION: &str = "POLLUX_REVISION";
 
-/// The commit that this program was built from (`built`, known at build time), with `+` where the program
-/// was started in a checkout of that commit with changed files; otherwise the value of [`REVISION`]. A
-/// directory with another commit, or another project, gives no information about the program.
+/// Returns the commit that this program was built from (`built`, known at build time), followed by `+` if
+/// the program was started in a checkout of that commit with changed files. If [`REVISION`] is set, its
+/// value is returned instead. A directory with another commit, or of another project, gives no information
+/// about the program.
 pub fn revision(built: Option<&str>) -> Option<String> {
     if let Ok(revision) = std::env::var(REVISION) {
         return Some(revision).filter(|revision| !revision.is_empty());
@@ -229,8 +230,8 @@ pub fn revision(built: Option<&str>) -> Option<String> {
     Some(if is_changed { format!("{built}+") } else { built.to_owned() })
 }
 
-/// The commit in what a build says of itself: `32b38f2 2026-11-21, release build, …`, or a packager's own
-/// name for it; `None` when the build does not know it.
+/// Returns the commit in the description of a build: `32b38f2 2026-11-21, release build, …`, or the name
+/// that a packager gave it; `None` when the build does not know its commit.
 pub fn commit(build: &str) -> Option<&str> {
     let (commit, _) = build.split_once(", ").unwrap_or((build, ""));
     let first = commit.split(' ').next().unwrap_or_default();
@@ -242,7 +243,7 @@ pub fn commit(build: &str) -> Option<&str> {
     }
 }
 
-/// What a build says that does not know its commit.
+/// The text in the description of a build that does not know its commit.
 const UNKNOWN_COMMIT: &str = "commit not known";
 
 #[cfg(test)]
@@ -272,7 +273,7 @@ mod tests {
             receive_cpu: None,
             ..Environment::default()
         };
-        // A busy or an idle machine, started by another command line, is still the same one.
+        // Neither the load of the machine nor the command line is a difference.
         let load_average = Some(9.0);
         let later = Environment { command: "another".into(), load_average, ..there.clone() };
         assert_eq!(there.difference(&later), None);

@@ -1,8 +1,8 @@
-//! An experiment as data: what varies, what runs, what is judged.
+//! An experiment as data: its axes, its variants, its claims.
 //!
-//! The files under `experiments/` are TOML in this model; `experiments/idle.toml` documents each
-//! field where it uses it. Unknown fields are errors, and [`Experiment::parse`] checks what types
-//! alone cannot (see `validate`).
+//! The files under `experiments/` are TOML files of this structure; `experiments/idle.toml` documents each
+//! field that it uses. Unknown fields are errors, and [`Experiment::parse`] checks the conditions that
+//! types alone cannot express (see `validate`).
 
 mod around;
 mod built_in;
@@ -42,50 +42,52 @@ use toml::Table;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Experiment {
-    /// Name on the command line.
+    /// The name on the command line.
     pub id: String,
-    /// One line.
+    /// The title in one line.
     pub title: String,
-    /// The figures or tables of the papers that it re-runs.
+    /// The figures or tables of the papers that the experiment reproduces.
     pub source: String,
-    /// What is done and why, in a paragraph or two; shown at the head of the report.
+    /// The method and its reason, in a paragraph or two; shown at the head of the report.
     pub summary: String,
-    /// Why a bound on open connections, or on those that wait to be accepted, is the same everywhere: such a bound
-    /// may decide a verdict, and is an axis otherwise.
+    /// Why a limit on open connections, or on connections that wait to be accepted, is the same everywhere.
+    /// Such a limit may decide a verdict; without this reason it must be an axis.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub constant_caps: Option<String>,
-    /// Where the server and the generator run.
+    /// The machine on which the server and the generator run.
     #[serde(default)]
     pub place: Machine,
-    /// What is measured.
+    /// The subject of the measurement.
     #[serde(default)]
     pub subject: Subject,
-    /// On which CPU the network's receive work is done.
+    /// The CPU that does the network's receive work.
     #[serde(default)]
     pub receive_on: ReceiveOn,
-    /// The queue of signals that the server has once all idle connections are held: what it does when
-    /// they are opened is not to overflow it before the measured window.
+    /// The length of the server's signal queue after all idle connections are open. Until then the queue
+    /// has its usual length, so that opening the connections does not make it overflow before the measured
+    /// window.
     pub signal_queue_when_held: Option<u64>,
-    /// How many idle connections, or subscribers, a worker holds on average. The server gets as many workers as that
-    /// takes, each with a table of descriptors of its own. None: the number of workers is that of `[server]`.
+    /// How many idle connections, or subscribers, a worker holds on average. The server gets as many workers as
+    /// this requires, each with its own descriptor table. If absent, `[server]` specifies the number of workers.
     pub connections_per_worker: Option<u32>,
-    /// Functions of the kernel whose calls by the server, or by the wait, are counted
-    /// ([`crate::kernel_calls`]). It slows them, so that times of such a server say little.
+    /// Kernel functions whose calls by the server, or by the wait, are counted ([`crate::kernel_calls`]).
+    /// Counting slows these functions, so that the times of such a server are not meaningful.
     #[serde(default)]
     pub kernel_calls: Vec<String>,
-    /// The server's context switches are counted ([`crate::switches`]). It costs each of them a little.
+    /// Whether the server's context switches are counted ([`crate::switches`]). Counting makes each switch
+    /// slightly slower.
     #[serde(default)]
     pub context_switches: bool,
-    /// The axis that says how many connections are open at a time: with so many of them the server's
-    /// memory is read in the middle of a window.
+    /// The axis with the number of connections that are open at a time: the server's memory is read in the
+    /// middle of a window and divided by this number.
     pub memory_per: Option<String>,
-    /// What is served; for `subject = "server"`.
+    /// The served content; for `subject = "server"`.
     pub workload: Option<Workload>,
-    /// The Redis that a guestbook stands on.
+    /// The Redis behind a guestbook.
     pub redis: Option<Redis>,
-    /// The server behind the one that is measured.
+    /// The origin behind the measured server.
     pub origin: Option<Origin>,
-    /// The requested resources, by name; the values of an axis called [`REQUEST`].
+    /// The requested resources, by name; they are the values of an axis called [`REQUEST`].
     #[serde(default)]
     pub request: Vec<Request>,
     /// Flags of `pollux serve` for every variant.
@@ -100,68 +102,69 @@ pub struct Experiment {
     /// Flags of `pollux lab wait-cost`, for `subject = "wait"`.
     #[serde(default)]
     pub wait: Flags,
-    /// How far away clients are, for the axis called [`CLIENTS`].
+    /// The distance of the clients, for the axis called [`CLIENTS`].
     pub clients: Option<Clients>,
-    /// The updates that a push server delivers in place of responses to requests. Its axes are [`SUBSCRIBERS`] and
-    /// [`UPDATES_TO`].
+    /// The updates that a push server delivers instead of responses to requests. The axes are
+    /// [`SUBSCRIBERS`] and [`UPDATES_TO`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub push: Option<Push>,
-    /// What is compared; empty stands for every mechanism in the registry.
+    /// The compared variants; empty means every mechanism in the registry.
     #[serde(default)]
     pub variant: Vec<Variant>,
-    /// The names of the variants, in their order; a name without a `[[variant]]` stands for the mechanism of this
-    /// name. In an overlay those that the form has: claims about others are not judged there. Empty for all.
+    /// The names of the variants, in their order; a name without a `[[variant]]` means the mechanism of this
+    /// name. In an overlay: the variants of that form; claims about others are not judged there. Empty means
+    /// all variants.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub variants: Vec<String>,
-    /// What is varied beside the variant; the cells are the product of all.
+    /// The axes beside the variant. The cells are the product of all axes.
     #[serde(default)]
     pub axis: Vec<Axis>,
-    /// Where nothing is measured, and why.
+    /// The points at which nothing is measured, with the reasons.
     #[serde(default)]
     pub left_out: Vec<Exclusion>,
-    /// What one server meets, one after the other; an axis called [`PHASE`].
+    /// The phases that a server goes through one after the other; an axis called [`PHASE`].
     #[serde(default)]
     pub phase: Vec<Phase>,
-    /// How much is sent. None: the load flags say it (closed loop).
+    /// The rates. If absent, the load flags specify the load (closed loop).
     pub rate: Option<Rate>,
-    /// A part of the CPU that the server had in the deterministic guest. Runs before 27 November have it;
-    /// since it decides verdicts, no experiment may set it.
+    /// The part of the CPU that the server had in the deterministic guest. Runs before 27 November have it;
+    /// because it decides verdicts, no experiment may set it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deterministic_server_share: Option<f64>,
-    /// Which of its cells are measured.
+    /// The cells that are measured.
     #[serde(default, skip_serializing_if = "Cells::is_all")]
     pub cells: Cells,
-    /// How long a run may take.
+    /// The time of a run.
     #[serde(default)]
     pub budget: Budget,
-    /// What is different under `--quick` ([`Experiment::form`]).
+    /// The overlay for `--quick` ([`Experiment::form`]).
     #[serde(default, skip_serializing_if = "Table::is_empty")]
     pub quick: Table,
-    /// What is different in a guest: its CPU is emulated, a generator there cannot keep to milliseconds, and the time
-    /// is enough for few variants.
+    /// The overlay for a guest: the guest's CPU is emulated, a generator there is not accurate to
+    /// milliseconds, and the time is enough only for few variants.
     #[serde(default, skip_serializing_if = "Table::is_empty")]
     pub guest: Table,
-    /// What is different in a guest whose clock counts instructions, beside that.
+    /// The additional overlay for a guest whose clock counts instructions.
     #[serde(default, skip_serializing_if = "Table::is_empty")]
     pub deterministic: Table,
-    /// What is drawn.
+    /// The figures of the report.
     #[serde(default)]
     pub figure: Vec<Figure>,
-    /// What is judged.
+    /// The judged claims.
     #[serde(default)]
     pub claim: Vec<Claim>,
 }
 
-/// Which cells of an experiment are measured ([`crate::law::fit`]).
+/// The cells of an experiment that are measured ([`crate::law::fit`]).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Cells {
-    /// Every one.
+    /// Every cell.
     #[default]
     All,
-    /// The third that a law is fitted on.
+    /// The third of the cells on which a law is fitted.
     Fit,
-    /// The other variants, whose results it has to predict.
+    /// The other variants, whose results the law has to predict.
     Rest,
 }
 
@@ -171,42 +174,42 @@ impl Cells {
     }
 }
 
-/// Where an experiment runs.
+/// The machine on which an experiment runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Machine {
-    /// On this kernel.
+    /// This machine with its kernel.
     #[default]
     Host,
-    /// In a guest kernel that has /dev/poll (`pollux vm`).
+    /// A guest kernel that has /dev/poll (`pollux vm`).
     Guest,
-    /// In a guest whose clock counts instructions (`pollux vm --deterministic`): figures repeat.
+    /// A guest whose clock counts instructions (`pollux vm --deterministic`), so that figures are repeatable.
     DeterministicGuest,
 }
 
-/// On which CPU what is sent is received; see [`crate::network`].
+/// The CPU that receives packets; see [`crate::network`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ReceiveOn {
-    /// On that of the sender, as loopback has it.
+    /// The CPU of the sender, which is the default of the loopback interface.
     #[default]
     Sender,
-    /// All on the server's.
+    /// The server's CPU, for all packets.
     Server,
 }
 
-/// What an experiment measures.
+/// The subject of an experiment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Subject {
     /// A server under load.
     #[default]
     Server,
-    /// The wait of a mechanism alone ([`crate::wait_cost`]).
+    /// The wait call of a mechanism alone ([`crate::wait_cost`]).
     Wait,
 }
 
-/// What the server serves.
+/// The content that the server serves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Workload {
@@ -215,25 +218,25 @@ pub enum Workload {
     /// One document of 6 KB (provos section 5).
     #[serde(rename = "6-kb")]
     SixKb,
-    /// Files like those of SPECweb99's static part (gammo section 4.1): four classes of nine sizes
-    /// in each of eight directories, all of which the server's cache holds.
+    /// Files like those of SPECweb99's static part (gammo section 4.1): four classes of nine sizes in each
+    /// of eight directories. The server's cache can store all of them.
     #[serde(rename = "specweb99-like")]
     Specweb99Like,
-    /// The page of a guestbook, which the server makes for each request (zerohttpd).
+    /// The page of a guestbook, which the server generates for each request (zerohttpd).
     Guestbook,
 }
 
-/// One of the things compared.
+/// One of the compared servers or mechanisms.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Variant {
-    /// Name in tables and figures.
+    /// The name in tables and figures.
     pub name: String,
-    /// `--mechanism`, with options: `devpoll:results=mmap`. Empty for an architecture that waits in a
-    /// way of its own, for a peer and for the floor; otherwise `name` where a file has none.
+    /// The value of `--mechanism`, with options: `devpoll:results=mmap`. Empty for an architecture with its
+    /// own way of waiting, for a peer and for the floor; otherwise, if absent, the value of `name`.
     #[serde(default)]
     pub mechanism: String,
-    /// `--architecture`, where it is not the event loop.
+    /// The value of `--architecture`, if it is not the event loop.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub architecture: Option<String>,
     /// Another server in place of `pollux serve`.
@@ -242,32 +245,35 @@ pub struct Variant {
     /// Redis' own benchmark in place of `pollux serve`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub redis_benchmark: Option<RedisBenchmark>,
-    /// No server but the floor under one ([`crate::floor`]): it answers with the bytes that the variant of
-    /// this name answers with.
+    /// The floor of a server in place of `pollux serve` ([`crate::floor`]): it sends the same bytes as the
+    /// variant of this name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub floor_of: Option<String>,
-    /// Flags of `pollux lab floor`, where it is that: `threads = "{concurrency}"` for a thread a client.
+    /// Flags of `pollux lab floor`, for a floor: `threads = "{concurrency}"` for one thread for each
+    /// client.
     #[serde(default, skip_serializing_if = "Flags::is_empty")]
     pub floor: Flags,
-    /// It serves https, and the clients speak it: all variants with one certificate. None: plain http.
+    /// The encryption of HTTPS between the server and the clients; all variants use the same certificate.
+    /// If absent: plain HTTP.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tls: Option<Encryption>,
-    /// Further flags of `pollux serve`; they win over the experiment's.
+    /// Further flags of `pollux serve`; they override the experiment's.
     #[serde(default)]
     pub server: Flags,
-    /// Further flags of `pollux lab wait-cost`; they win over the experiment's.
+    /// Further flags of `pollux lab wait-cost`; they override the experiment's.
     #[serde(default)]
     pub wait: Flags,
-    /// [`Experiment::signal_queue_when_held`] of this variant, where it is another.
+    /// The value of [`Experiment::signal_queue_when_held`] for this variant, if it differs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub signal_queue_when_held: Option<u64>,
-    /// The values of axes at which it runs, by the axis' name; at all where nothing stands here.
+    /// The values of axes at which the variant runs, by the name of the axis; an axis that is not named
+    /// here has no restriction.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub only: BTreeMap<String, Vec<Value>>,
-    /// The largest values of axes at which it runs.
+    /// The largest values of axes at which the variant runs.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub at_most: BTreeMap<String, f64>,
-    /// Why it does not run elsewhere.
+    /// Why the variant does not run at other points.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub because: Option<String>,
 }
@@ -283,12 +289,12 @@ pub enum Encryption {
 }
 
 impl Variant {
-    /// The mechanism `name` as it is by default, under its own name.
+    /// Returns the variant of the mechanism `name` without options, under its own name.
     pub fn of_mechanism(name: &str) -> Self {
         Self { name: name.into(), mechanism: name.into(), ..Self::default() }
     }
 
-    /// Why it does not run at `point`, if it does not.
+    /// Returns why the variant does not run at `point`, if so.
     pub fn left_out(&self, point: &Point) -> Option<String> {
         let elsewhere = point.iter().any(|(axis, value)| {
             let only = self.only.get(axis).is_some_and(|values| !values.contains(value));
@@ -299,14 +305,14 @@ impl Variant {
     }
 }
 
-/// Something that is varied.
+/// An axis of the experiment.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Axis {
-    /// Name in claims and figures. `idle` holds that many idle connections during the run,
-    /// `clients` says where they are.
+    /// The name in claims and figures. The axis `idle` holds that many idle connections during the run; the
+    /// axis `clients` gives the location of the clients.
     pub name: String,
-    /// What the figures write beside it.
+    /// The label in figures.
     pub label: String,
     /// Its values.
     pub values: Vec<Value>,
@@ -318,7 +324,7 @@ pub struct Axis {
     pub wait_flag: Option<String>,
 }
 
-/// The axis on which the held connections are varied.
+/// The axis of the number of idle connections.
 pub const IDLE: &str = "idle";
 /// The axis of [`Rate`].
 pub const RATE: &str = "rate";
@@ -326,59 +332,60 @@ pub const RATE: &str = "rate";
 /// The axis of [`Phase`].
 pub const PHASE: &str = "phase";
 
-/// A part of a rate that goes up and down: the phases of a run follow each other without a gap, on
-/// the same server.
+/// A part of a load whose rate rises and falls: the phases of a run follow each other without a gap, on the
+/// same server.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Phase {
-    /// Its value on the axis.
+    /// The phase's name: a value of the axis.
     pub name: String,
-    /// Its rate as a share of the measured saturation.
+    /// The phase's rate as a share of the measured saturation.
     pub fraction: f64,
-    /// How long it lasts, when not as long as the run's window.
+    /// The phase's length in seconds, if it is not that of the run's window.
     pub seconds: Option<f64>,
-    /// The time from the start of the phase to its measurement: until the requests of the previous phase
-    /// are answered or given up. Zero if absent.
+    /// The time from the start of the phase to its measurement, in which the requests of the previous phase
+    /// are answered or time out. Zero if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub settle_seconds: Option<f64>,
 }
 
 impl Phase {
-    /// How long it lasts beside the run's window, in seconds.
+    /// Returns the time that the phase takes beside the run's window, in seconds.
     pub fn beside_window_s(&self) -> f64 {
         self.seconds.unwrap_or(0.0) + self.settle_seconds.unwrap_or(0.0)
     }
 }
 
-/// How long the experiment may take, and how that time is spent.
+/// The time of a run, and how it is spent.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Budget {
-    /// All in: saturation, every run, the report.
+    /// The total time: saturation, every run, the report.
     pub seconds: f64,
-    /// How often every cell is measured at most: less if all is decided before
+    /// The most measurements of each cell. There are fewer if all claims are decided earlier
     /// ([`crate::statistics::sequential`]), or the time is over.
     pub blocks: u32,
-    /// The shortest measured window of a run. All runs of an experiment have windows of one length,
-    /// which is set before the first.
+    /// The shortest measured window of a run. All runs of an experiment have windows of the same length,
+    /// which is determined before the first run.
     pub min_window_seconds: f64,
     /// The longest measured window of one run.
     pub max_window_seconds: f64,
-    /// How long a load lasts before it is measured, at most. Phases have none: what they show is the change.
+    /// The longest time that a load lasts before it is measured. Phases have no warm-up, because the change
+    /// is their subject.
     pub warmup_seconds: f64,
-    /// A load lasts only so long before it is measured as the slowest variant takes to become steady
-    /// ([`crate::steady`]), which is found out first. Else so long always, which may be too short: whether replies
-    /// beyond a server's limit still changed is then seen from the measured windows, and claims are judged by that
-    /// ([`crate::claims`]).
+    /// Whether a pilot measures how long the slowest variant takes to become steady ([`crate::steady`]).
+    /// The warm-up then lasts only that long. Without a pilot it always has its full length, which may be
+    /// too short: the measured windows then show whether the replies beyond a server's limit still changed,
+    /// and claims are judged accordingly ([`crate::claims`]).
     pub pilot: bool,
     /// The window of one saturation probe.
     pub saturation_seconds: f64,
-    /// Which variants are probed for saturation.
+    /// The variants that are probed for saturation.
     pub saturation_of: SaturationOf,
 }
 
 impl Default for Budget {
-    /// That of a full run.
+    /// Returns the budget of a full run.
     fn default() -> Self {
         Self {
             seconds: 900.0,
@@ -393,13 +400,14 @@ impl Default for Budget {
     }
 }
 
-/// Which variants are probed for saturation.
+/// The variants that are probed for saturation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SaturationOf {
     /// Every variant.
     All,
-    /// Those whose waits cost more the more is watched, as the registry says; all if none does.
+    /// The variants whose waits cost more the more connections are watched, according to the registry; all
+    /// if there are none.
     Costly,
 }
 
@@ -407,15 +415,15 @@ pub enum SaturationOf {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Figure {
-    /// File name.
+    /// The file name.
     pub id: String,
-    /// Title; the metric's label where a file has none.
+    /// The title; the metric's label if absent.
     #[serde(default)]
     pub title: String,
-    /// What to see in it.
+    /// A description of the result.
     #[serde(default)]
     pub caption: String,
-    /// The axis along which it is drawn; a line or a group of bars per variant.
+    /// The axis along which the figure is drawn; each variant is a line or a group of bars.
     pub x: String,
     /// The metric (see [`crate::metric`]).
     pub y: String,
@@ -425,13 +433,13 @@ pub struct Figure {
     /// Logarithmic y axis.
     #[serde(default)]
     pub log_y: bool,
-    /// Its figures stand in a table on the terminal too.
+    /// Whether the values are also shown in a table on the terminal.
     #[serde(default)]
     pub in_terminal: bool,
     /// Values of the other axes. An axis that is neither here nor `x` gets one figure per value.
     #[serde(default)]
     pub at: BTreeMap<String, Select>,
-    /// What the paper itself measured, drawn thin beside the variants of the same names.
+    /// The values of the paper, drawn as thin lines beside the variants of the same names.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub paper: Vec<PaperLine>,
 }
@@ -440,10 +448,10 @@ pub struct Figure {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct PaperLine {
-    /// Its name there.
+    /// The name in the paper.
     pub name: String,
-    /// The variant here that it belongs to.
+    /// The variant to which it corresponds.
     pub variant: String,
-    /// Where on the axis, and what was measured.
+    /// The positions on the axis, each with the measured value.
     pub points: Vec<[f64; 2]>,
 }

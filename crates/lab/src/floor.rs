@@ -1,9 +1,9 @@
-//! The floor under what a request can cost a server: on epoll one wait, one recv, one send; with a thread
-//! for each connection a recv and a send that block.
+//! The floor under the cost of a request: with epoll one wait, one recv and one send; with a thread for
+//! each connection, one blocking recv and one blocking send.
 //!
 //! The floor answers all input with the same bytes. It parses nothing, and has neither timers nor files. No
-//! server of its kind can cost less; any cost above the floor is the server's own. An experiment, `make
-//! bench` and the test that counts instructions all start it as `pollux lab floor`.
+//! server of the same kind can cost less; any cost above the floor is the server's own. An experiment,
+//! `make bench` and the test that counts instructions all start the floor as `pollux lab floor`.
 
 mod each_ready;
 mod push;
@@ -24,15 +24,15 @@ use std::{
     thread,
 };
 
-/// The most events of one wait; as many as the server's own default.
+/// The most events of one wait, as in the server's default.
 const MAX_EVENTS: usize = 512;
-/// The receive buffer; a request of a load generator fits many times.
+/// The receive buffer, which is many times larger than a request of a load generator.
 const BUFFER: usize = 16 * 1024;
-/// What a thread needs beside it.
+/// The stack of a thread without its receive buffer.
 const STACK: usize = 64 * 1024;
 
-/// A response for use without the server's own: with the header fields of a file response and a body of
-/// this many bytes.
+/// Returns a response for use without a server's own response: with the header fields of a file response
+/// and a body of `content_len` bytes.
 pub fn reply(content_len: usize) -> Vec<u8> {
     let mut reply = format!(
         "HTTP/1.1 200 OK\r\nServer: floor\r\nDate: Thu, 01 Jan 1970 00:00:00 GMT\r\n\
@@ -72,8 +72,8 @@ pub fn serve(
     })
 }
 
-/// Serves `reply` with so many `threads` at a port of 127.0.0.1 until the process is ended. Each thread
-/// accepts a connection and serves it until it closes. `announce` receives the address.
+/// Serves `reply` with this number of `threads` at a port of 127.0.0.1 until the process is ended. Each
+/// thread accepts a connection and serves it until it closes. `announce` receives the address.
 ///
 /// # Errors
 /// Those of the system calls on the listener, of a thread that cannot be started, and of `announce`.
@@ -85,7 +85,7 @@ pub fn serve_with_threads(
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let address = listener.local_addr()?;
     let shared = Arc::new((listener, reply.to_vec()));
-    // This thread is one of them.
+    // The current thread is one of the threads.
     for _ in 1..threads.get() {
         let shared = Arc::clone(&shared);
         let builder = thread::Builder::new().stack_size(BUFFER + STACK);
@@ -95,7 +95,7 @@ pub fn serve_with_threads(
     serve_in_turn(&shared.0, &shared.1)
 }
 
-/// Serves one connection after the other.
+/// Serves connections one after the other.
 fn serve_in_turn(listener: &TcpListener, reply: &[u8]) -> ! {
     let mut buffer = vec![0; BUFFER];
     loop {
@@ -118,7 +118,7 @@ mod tests {
         time::Duration,
     };
 
-    /// Connections to a server that sends its address, and ends with the process.
+    /// Opens connections to a server that sends its address and ends with the process.
     pub(super) fn connections<const N: usize>(
         serve: impl FnOnce(mpsc::Sender<SocketAddr>) + Send + 'static,
     ) -> [TcpStream; N] {
@@ -133,7 +133,7 @@ mod tests {
         })
     }
 
-    /// Both connections are open all the while.
+    /// Sends requests on two connections in turn; both connections stay open.
     fn answers_on_two(serve: impl FnOnce(mpsc::Sender<SocketAddr>) + Send + 'static) {
         for mut stream in connections::<2>(serve).iter().cycle().take(6) {
             stream.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();

@@ -1,10 +1,10 @@
-//! Figures as people read them.
+//! Formats figures for readers.
 
 use std::ffi::OsString;
 
 use crate::{experiment::Value, statistics::Estimate};
 
-/// Three significant digits, thousands set apart: `8,000`, `12.3`, `0.0451`.
+/// Formats a number with three significant digits and separated thousands: `8,000`, `12.3`, `0.0451`.
 pub fn number(value: f64) -> String {
     if value == 0.0 {
         return "0".into();
@@ -19,7 +19,7 @@ pub fn number(value: f64) -> String {
     group_thousands(&text)
 }
 
-/// `value` with as many decimals as [`number`] gives `model`.
+/// Formats `value` with as many decimals as [`number`] gives `model`.
 pub fn like(value: f64, model: f64) -> String {
     let decimals = number(model).split_once('.').map_or(0, |(_, decimals)| decimals.len());
     group_thousands(&format!("{value:.decimals$}"))
@@ -38,7 +38,7 @@ fn group_thousands(text: &str) -> String {
     format!("{sign}{grouped}{rest}")
 }
 
-/// A value of an axis. Whole numbers are written in full.
+/// Formats a value of an axis. Whole numbers are written in full.
 pub fn value(value: &Value) -> String {
     match value {
         Value::Number(number) if number.fract() == 0.0 => group_thousands(&format!("{number}")),
@@ -47,7 +47,8 @@ pub fn value(value: &Value) -> String {
     }
 }
 
-/// `[low, high]`; of too few blocks for an interval what was seen; nothing of one block.
+/// Formats the interval as `[low, high]`. With too few blocks for an interval it shows the range of the
+/// values, and with one block nothing.
 pub fn interval(estimate: &Estimate) -> String {
     match estimate.range {
         Some(seen) => {
@@ -58,12 +59,12 @@ pub fn interval(estimate: &Estimate) -> String {
     }
 }
 
-/// `0.964 [0.950, 0.979]`.
+/// Formats an estimate and its interval: `0.964 [0.950, 0.979]`.
 pub fn interval_of(estimate: &Estimate) -> String {
     format!("{} {}", number(estimate.value), interval(estimate)).trim_end().to_owned()
 }
 
-/// `[low, high]` where both are known.
+/// Formats `[low, high]` if both are known.
 pub fn ends(low: Option<f64>, high: Option<f64>) -> String {
     match (low, high) {
         (Some(low), Some(high)) => format!("[{}, {}]", number(low), number(high)),
@@ -71,12 +72,12 @@ pub fn ends(low: Option<f64>, high: Option<f64>) -> String {
     }
 }
 
-/// A duration: `45 s`, `12 min`.
+/// Formats a duration: `45 s`, `12 min`.
 pub fn seconds(seconds: f64) -> String {
     if seconds < 180.0 { format!("{seconds:.0} s") } else { format!("{:.0} min", seconds / 60.0) }
 }
 
-/// Bytes with a binary unit.
+/// Formats bytes with a binary unit.
 pub fn bytes(bytes: u64) -> String {
     const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
     let (mut value, mut unit) = (bytes as f64, 0);
@@ -87,7 +88,7 @@ pub fn bytes(bytes: u64) -> String {
     format!("{} {}", number(value), UNITS[unit])
 }
 
-/// Wraps `text` at words. Its first line begins with `first`, all others with `later`.
+/// Wraps `text` at words. The first line begins with `first`, all other lines with `later`.
 pub(crate) fn wrap(text: &str, width: usize, first: &str, later: &str) -> String {
     let options = textwrap::Options::new(width)
         .initial_indent(first)
@@ -97,7 +98,7 @@ pub(crate) fn wrap(text: &str, width: usize, first: &str, later: &str) -> String
     textwrap::fill(text, options)
 }
 
-/// Makes text safe inside an element or an attribute.
+/// Escapes text for use inside an element or an attribute.
 pub fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for c in text.chars() {
@@ -113,7 +114,7 @@ pub fn escape(text: &str) -> String {
     escaped
 }
 
-/// A command line as one would type it.
+/// Formats a command line as a user would type it.
 pub fn command_line(program: &[OsString]) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=,%+@".contains(c);
     let words: Vec<String> = program
@@ -135,7 +136,7 @@ mod tests {
     use super::*;
     use crate::statistics::estimate;
 
-    /// With two points Student's interval was a billion wide.
+    /// With two points, Student's interval had a width of a billion.
     #[test]
     fn few_blocks_show_what_was_seen() {
         let interval = |values: &[f64]| interval(&estimate(values).unwrap());

@@ -1,9 +1,9 @@
-//! How often a process calls a function of the kernel's, such as the poll function of its sockets.
+//! Counts how often a process calls a kernel function, such as the poll function of its sockets.
 //!
-//! The kernel counts, with a kprobe that belongs to one thread (perf_event_open(2)): what others
-//! call is not in the figure, nothing is sampled, and the probe is gone with the descriptor. It
-//! slows each call, so that a lone wait is timed before its calls are counted, and the times of a
-//! server whose calls are counted have the counting in them.
+//! The kernel counts with a kprobe that belongs to one thread (perf_event_open(2)): calls by other threads
+//! are not counted, every call is counted instead of a sample, and the probe ends with its descriptor. The
+//! probe slows each call. A wait that is measured alone is therefore timed before its calls are counted,
+//! and the times of a server whose calls are counted include the counting.
 
 use crate::{measure, sys};
 use anyhow::{Context as _, bail, ensure};
@@ -17,12 +17,12 @@ use std::{
 
 /// The file with the numbers of the kernel's kprobe events.
 const KIND: &str = "/sys/bus/event_source/devices/kprobe/type";
-/// The most functions that one process is counted for.
+/// The most functions that are counted in one process.
 pub const MAX_FUNCTIONS: usize = 8;
 /// The most threads of one process that are counted.
 const MAX_THREADS: usize = 4_096;
 
-/// Counters of a process, which count from when they were opened.
+/// The counters of a process, which start at zero when they are opened.
 #[derive(Debug)]
 pub struct KernelCalls {
     counters: Vec<(String, File)>,
@@ -37,11 +37,10 @@ impl KernelCalls {
         Self::of_threads(functions, &[0])
     }
 
-    /// Counts the calls that the threads of process `pid`, and those that they start, make of
-    /// `functions`.
+    /// Counts the calls of `functions` by the threads of process `pid`, and by the threads that they start.
     ///
     /// # Errors
-    /// As above; when the process is gone.
+    /// As above; when the process has ended.
     pub fn of_process(functions: &[String], pid: u32) -> anyhow::Result<Self> {
         let threads = measure::threads(pid)?;
         ensure!(threads.len() <= MAX_THREADS, "the server has more than {MAX_THREADS} threads");
@@ -63,7 +62,7 @@ impl KernelCalls {
         Ok(Self { counters })
     }
 
-    /// The calls so far, by function.
+    /// Returns the calls so far, by function.
     ///
     /// # Errors
     /// When a counter cannot be read.
@@ -124,7 +123,8 @@ mod tests {
     /// poll(2) calls this function once for each socket; files have no such function.
     #[test]
     fn a_poll_of_three_sockets_is_three_calls() {
-        // Before: a thread that this one starts later is counted with it.
+        // The other thread is created before the counter: a thread that this one starts later would be
+        // counted with it.
         let (start, started) = std::sync::mpsc::channel::<()>();
         let others = std::thread::spawn(move || {
             started.recv().unwrap();

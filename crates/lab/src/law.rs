@@ -1,15 +1,17 @@
-//! The batching law: what a request costs a server that waits for events.
+//! The batching law: the cost of a request for a server that waits for events.
 //!
-//! CPU a request = c + S(N) × waits a request. `c` is the work that a request needs in any case, S(N) what one wait
-//! costs while N connections are idle. Requests that are ready together share a wait, so that load and the number of
-//! requests that may be open decide what a request pays for idle connections.
+//! CPU per request = c + S(N) × waits per request. `c` is the work that every request needs, and S(N) is
+//! the cost of one wait while N connections are idle. Requests that are ready together share a wait.
+//! Therefore the load and the number of requests that may be open determine how much a request pays for
+//! idle connections.
 //!
-//! A wait hands out a batch of B events. The cycle that handles it lasts T = S + (c/e) B, where e is the number of
-//! events that a request has. While it lasts, events arrive at e λ, and they are the next batch; when none arrived, the
-//! server waits for the first. With Poisson arrivals B = x + exp(-x), where x = e λ T, and B is at most the number of
-//! requests that may be open. Then a request takes e/B waits. This is the fluid limit of a queue with bulk service
-//! (N. T. J. Bailey, J. Royal Statistical Society B 16, 1954; M. F. Neuts, Annals of Mathematical Statistics 38, 1967)
-//! whose server begins with one event where none waits.
+//! A wait returns a batch of B events. The cycle that handles it lasts T = S + (c/e) B, where e is the
+//! number of events of a request. During the cycle events arrive at the rate e λ, and they are the next
+//! batch; if none arrives, the server waits for the first one. With Poisson arrivals B = x + exp(-x), where
+//! x = e λ T, and B is at most the number of requests that may be open. A request then takes e/B waits.
+//! This is the fluid limit of a queue with bulk service (N. T. J. Bailey, J. Royal Statistical Society B
+//! 16, 1954; M. F. Neuts, Annals of Mathematical Statistics 38, 1967) whose server begins with one event if
+//! the queue is empty.
 
 pub mod diagram;
 pub mod fit;
@@ -17,57 +19,58 @@ pub mod fit;
 /// A measured cell.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Point {
-    /// Idle connections.
+    /// The number of idle connections.
     pub idle: f64,
-    /// Waits a request.
+    /// The number of waits per request.
     pub waits: f64,
-    /// CPU of the server a request, in microseconds.
+    /// The server's CPU time per request, in microseconds.
     pub cpu_us: f64,
 }
 
 /// The law with its constants, of one mechanism on one machine.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Law {
-    /// The work of a request beside its waits, in microseconds.
+    /// The CPU time of a request beside its waits, in microseconds.
     pub c_us: f64,
-    /// What a wait costs, in microseconds, by idle connections in ascending order.
+    /// The cost of a wait in microseconds, for each number of idle connections in ascending order.
     pub scans: Vec<(f64, f64)>,
-    /// The share of the variance of CPU a request that it explains.
+    /// The share of the variance of the CPU time per request that the law explains.
     pub r_squared: f64,
 }
 
-/// How many requests may be open at once.
+/// The number of requests that may be open at once.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Open {
-    /// So many.
+    /// At most this number.
     AtMost(f64),
-    /// As many as come.
+    /// Any number.
     Unlimited,
 }
 
-/// Where a server stands at a rate.
+/// The state of a server at a rate.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Operation {
-    /// Waits a request.
+    /// The number of waits per request.
     pub waits: f64,
-    /// CPU a request, in microseconds.
+    /// The CPU time per request, in microseconds.
     pub cpu_us: f64,
-    /// Requests completed a second: those that are offered, or the best rate.
+    /// The completed requests per second: the offered rate, or the best rate if that is lower.
     pub completed_rps: f64,
-    /// The mean time from an event to the end of its handling, in microseconds; none beyond the best rate, where a
-    /// queue grows for as long as the load lasts.
+    /// The mean time from an event to the end of its handling, in microseconds; none beyond the best rate,
+    /// where a queue grows for as long as the load lasts.
     pub turn_us: Option<f64>,
 }
 
 impl Law {
-    /// The least squares of relative errors, with one `c` for all numbers of idle connections. `None` where the
-    /// points do not determine it: waits a request have to differ at one number of idle connections at least.
+    /// Fits the law by least squares of relative errors, with the same `c` for all numbers of idle
+    /// connections. Returns `None` if the points do not determine the law: the waits per request must
+    /// differ for at least one number of idle connections.
     pub fn fit(points: &[Point]) -> Option<Self> {
         let mut levels: Vec<f64> = points.iter().map(|point| point.idle).collect();
         levels.sort_by(f64::total_cmp);
         levels.dedup();
         let weight = |point: &Point| 1.0 / point.cpu_us.powi(2);
-        // S is taken out of each level first, which leaves one equation for c.
+        // S is eliminated from each level first, which leaves one equation for c.
         let (mut own, mut both) = (0.0, 0.0);
         let at = |level: f64| points.iter().filter(move |point| point.idle == level);
         for &level in &levels {
@@ -106,8 +109,8 @@ impl Law {
         Some(law)
     }
 
-    /// What a wait costs: on a straight line between the numbers of idle connections that were measured, and along
-    /// the last one beyond them.
+    /// Returns the cost of a wait. Between the measured numbers of idle connections it is interpolated
+    /// linearly, and beyond them it follows the last straight line.
     pub fn scan_us(&self, idle: f64) -> f64 {
         let above = self.scans.iter().position(|&(level, _)| level >= idle);
         let (from, to) = match (above, self.scans.len()) {
@@ -120,22 +123,23 @@ impl Law {
         (from.1 + slope * (idle - from.0)).max(0.0)
     }
 
-    /// CPU a request, in microseconds, where waits a request are known.
+    /// Returns the CPU time per request, in microseconds, for a known number of waits per request.
     pub fn cpu_us(&self, idle: f64, waits: f64) -> f64 {
         self.c_us + self.scan_us(idle) * waits
     }
 
-    /// The best rate in requests a second. `events` is how many waits a request takes that shares none.
+    /// Returns the best rate in requests per second. `events` is the number of waits of a request that
+    /// shares none.
     pub fn best_rate(&self, idle: f64, events: f64, open: Open) -> f64 {
         1e6 / self.cpu_us(idle, least_waits(events, open))
     }
 
-    /// What is left of the best rate without idle connections.
+    /// Returns the best rate as a share of the best rate without idle connections.
     pub fn kept(&self, idle: f64, events: f64, open: Open) -> f64 {
         self.best_rate(idle, events, open) / self.best_rate(0.0, events, open)
     }
 
-    /// Where the server stands at so many requests a second.
+    /// Returns the state of the server at this rate.
     pub fn at(&self, idle: f64, events: f64, open: Open, rate_rps: f64) -> Operation {
         let scan_us = self.scan_us(idle);
         let event_us = self.c_us / events.max(f64::MIN_POSITIVE);
@@ -145,8 +149,9 @@ impl Law {
             Open::Unlimited => MAX_BATCH,
         };
         let cycle = |batch: f64| scan_us + event_us * batch;
-        // How much larger than `batch` the batch is that arrives while `batch` is handled. The function is convex and
-        // not negative at one, so that it has one zero up to a batch where it is negative.
+        // `growth` is how much larger than `batch` the batch is that arrives while `batch` is handled. The
+        // function is convex and not negative at one, so it has exactly one zero between one and any batch
+        // where it is negative.
         let growth = |batch: f64| {
             let arrivals = events_per_us * cycle(batch);
             arrivals + (-arrivals).exp() - batch
@@ -156,8 +161,8 @@ impl Law {
         let cpu_us = self.cpu_us(idle, waits);
         let best_rps = self.best_rate(idle, events, open);
         let is_beyond = rate_rps > best_rps;
-        // An event that arrives while the server works waits for half of a cycle. Then comes its own cycle, in which
-        // half of its batch is handled before it.
+        // An event that arrives while the server works waits for half a cycle. In the next cycle, half of
+        // the event's batch is handled before it.
         let utilization = (rate_rps / 1e6 * cpu_us).min(1.0);
         let own_us = scan_us + event_us * (batch + 1.0) / 2.0;
         let turn_us = (!is_beyond).then(|| utilization * cycle(batch) / 2.0 + own_us);
@@ -165,10 +170,10 @@ impl Law {
     }
 }
 
-/// The largest batch that is thought of where nothing limits the requests that are open.
+/// The largest batch that is considered if the number of open requests has no limit.
 const MAX_BATCH: f64 = 1e9;
 
-/// Where `function`, which is not negative at `low` and negative at `high`, is zero.
+/// Finds the zero of `function`, which is not negative at `low` and negative at `high`.
 fn zero(function: impl Fn(f64) -> f64, mut low: f64, mut high: f64) -> f64 {
     const HALVINGS: u32 = 100;
     for _ in 0..HALVINGS {
@@ -182,7 +187,7 @@ fn zero(function: impl Fn(f64) -> f64, mut low: f64, mut high: f64) -> f64 {
     f64::midpoint(low, high)
 }
 
-/// The fewest waits a request: all that may be open share one.
+/// Returns the fewest waits per request: all requests that may be open share one.
 fn least_waits(events: f64, open: Open) -> f64 {
     match open {
         Open::AtMost(open) => events / open.max(1.0),
@@ -190,7 +195,7 @@ fn least_waits(events: f64, open: Open) -> f64 {
     }
 }
 
-/// The median and the 95th percentile of relative errors. `None` without pairs.
+/// Returns the median and the 95th percentile of relative errors; `None` without pairs.
 pub fn errors(pairs: &[(f64, f64)]) -> Option<(f64, f64)> {
     let mut errors: Vec<f64> =
         pairs.iter().map(|(predicted, measured)| (predicted / measured - 1.0).abs()).collect();
@@ -251,7 +256,7 @@ mod tests {
         }
     }
 
-    /// What each of the papers saw, from one set of constants.
+    /// The results of each of the papers, from one set of constants.
     #[test]
     fn a_cap_decides_what_idle_connections_cost() {
         let law = Law { c_us: 35.0, scans: vec![(0.0, 1.0), (10_000.0, 4_100.0)], r_squared: 1.0 };
@@ -260,13 +265,13 @@ mod tests {
         let gammo = kept(Open::AtMost(64.0));
         assert!((0.15..0.3).contains(&gammo), "Gammo: 64 at once, {gammo}");
         assert!(kept(Open::AtMost(512.0)) > gammo && kept(Open::AtMost(8.0)) < gammo);
-        // Far below the limit a request pays for its own waits, near it they are shared.
+        // Far below the limit a request pays for its own waits; near the limit requests share waits.
         let at = |rate| law.at(10_000.0, 2.0, Open::Unlimited, rate);
         assert!((at(10.0).waits - 2.0).abs() < 0.02);
         assert!(at(20_000.0).waits < 0.01 && at(20_000.0).turn_us.is_some());
         let capped = law.at(10_000.0, 2.0, Open::AtMost(64.0), 20_000.0);
         assert_eq!((capped.turn_us, capped.completed_rps < 7_000.0), (None, true));
-        // A server that scans for as long as it has CPU costs all of it.
+        // A server that scans during all its idle CPU time uses the whole CPU.
         assert!((at(5_000.0).cpu_us - 200.0).abs() < 1e-6);
     }
 

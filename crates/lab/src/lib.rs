@@ -2,16 +2,16 @@
 //!
 //! # Guide
 //!
-//! An [`experiment`] is a TOML file: what is compared (variants), what is varied (axes), how much
-//! is sent, how long it may take, what is drawn and what the papers claim. [`run`] carries it
-//! out: it finds the saturation of the slowest variant, sets the rates, and then measures every
-//! cell block by block in mirrored orders ([`plan`]), each run with a server and a generator of
-//! its own, as pinned processes. [`measure`] turns what they say into metrics ([`metric`]),
-//! [`statistics`] into means and paired ratios with intervals, [`claims`] into verdicts. All of it
-//! goes into `result.json` ([`result`]), from which [`report`] renders the page.
+//! An [`experiment`] is a TOML file that defines the compared servers or mechanisms (variants), the axes,
+//! the rates, the time, the figures, and the claims of the papers. [`run`] runs it: it finds the saturation
+//! of the reference variant, sets the rates, and then measures every cell block by block in mirrored orders
+//! ([`plan`]). Each run has its own server and generator, which are pinned processes. [`measure`] converts
+//! their output to metrics ([`metric`]), [`statistics`] computes means and paired ratios with intervals,
+//! and [`claims`] computes verdicts. All results are written to `result.json` ([`result`]), from which
+//! [`report`] renders the page.
 //!
-//! Nothing here knows a mechanism by name: they come from the registry and from the files.
-//! To add an experiment, add a file under `experiments/` and its line in [`experiment`].
+//! No code here depends on a mechanism's name: mechanisms come from the registry and from the files. To add
+//! an experiment, add a file under `experiments/` and its line in [`experiment`].
 
 pub mod advise;
 pub mod archive;

@@ -193,7 +193,7 @@ pub struct Raw {
     /// Calls of kernel functions by the server between the two readings.
     #[serde(default)]
     pub kernel_calls: BTreeMap<String, u64>,
-    /// The million instructions that make a second of this machine's clocks, if they count instructions.
+    /// Millions of instructions per second of this machine's clocks, if they count instructions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mips: Option<u32>,
     /// The cost of the idle connections, if there are any.

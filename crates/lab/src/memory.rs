@@ -1,21 +1,22 @@
-//! Memory of a server's processes, and of the kernel.
+//! The memory of a server's processes, and of the kernel.
 
 use anyhow::Context as _;
 use serde::{Deserialize, Serialize};
 use std::{fs, ops::Sub};
 
-/// Below so many connections their memory is lost in what a machine's differs by from second to second.
+/// The fewest connections whose memory is reported: the memory of fewer connections is less than the
+/// machine's variation from second to second.
 pub const LEAST_CONNECTIONS: u64 = 1_000;
 
-/// The same of documents that are stored.
+/// The fewest stored documents whose memory is reported, for the same reason.
 pub const LEAST_OBJECTS: u64 = 1_000;
 
 /// Memory in use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Memory {
-    /// Of the server's processes, its own pages (not those of files), in bytes.
+    /// The private pages of the server's processes (without those of files), in bytes.
     pub user_bytes: i64,
-    /// Of the kernel, for whatever purpose but caching files, in bytes.
+    /// The kernel's memory without the cache of files, in bytes.
     pub kernel_bytes: i64,
 }
 
@@ -29,60 +30,61 @@ impl Sub for Memory {
     }
 }
 
-/// What it took to hold idle connections.
+/// The cost of holding idle connections.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HoldCost {
-    /// How many.
+    /// The number of connections.
     pub connections: u64,
-    /// From the start of the holder until the server had them all.
+    /// The time from the start of the holder until the server had all connections, in nanoseconds.
     pub fill_ns: u64,
-    /// The server's CPU time meanwhile.
+    /// The server's CPU time during this time, in nanoseconds.
     pub fill_cpu_ns: u64,
-    /// What was in use more than before. The kernel's part is for both ends of each connection, and
-    /// includes the holder's own interest set.
+    /// The growth of the memory. The kernel's part covers both ends of each connection, and includes the
+    /// holder's own interest set.
     pub memory: Memory,
-    /// The kernel's did not stand still before, within the time that a run waits for it: by so many bytes it
-    /// still changed from one look to the next.
+    /// The last change of the kernel's memory before the connections, in bytes, if that memory still
+    /// changed at the end of the longest wait of a run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kernel_moved_bytes: Option<u64>,
 }
 
 impl HoldCost {
-    /// What one connection takes of the memory, where there are enough of them to say.
+    /// Returns the memory of one connection, if there are enough connections to measure it.
     pub fn of_one(&self, bytes: fn(&Memory) -> i64) -> Option<f64> {
         (self.connections >= LEAST_CONNECTIONS)
             .then(|| bytes(&self.memory) as f64 / self.connections as f64)
     }
 }
 
-/// What it took to store documents.
+/// The cost of storing documents.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StoreCost {
-    /// How many.
+    /// The number of documents.
     pub objects: u64,
-    /// Their own bytes, all together: of each its URL, the lines of the origin's fields that are not about
-    /// the connection or the length, and the content.
+    /// The documents' own bytes in total: the URL of each, the lines of the origin's header fields that are
+    /// not about the connection or the length, and the content.
     pub own_bytes: u64,
     /// From the first request to the last reply, in nanoseconds.
     pub fill_ns: u64,
-    /// What was in use more than before.
+    /// The growth of the memory.
     pub memory: Memory,
 }
 
-/// The memory now in use by the server's processes, and by the kernel.
+/// Returns the memory that the server's processes and the kernel use now.
 ///
 /// # Errors
-/// When a process is gone, or /proc does not show it.
+/// When a process has ended, or /proc does not show its memory.
 pub fn now(pids: &[u32]) -> anyhow::Result<Memory> {
     let mut user = 0;
     for (index, pid) in pids.iter().enumerate() {
         let path = format!("/proc/{pid}/smaps_rollup");
         let text = match fs::read_to_string(&path) {
-            // A process of one connection ends with it.
+            // A process for one connection ends with that connection.
             Err(_) if index > 0 => continue,
             read => read.with_context(|| path.clone())?,
         };
-        // Its share of pages that processes have in common: else a forked one has all of its parent's.
+        // The proportional share of pages that several processes have in common: otherwise a forked process
+        // would count all pages of its parent.
         user += kibibytes(&text, "Pss_Anon")
             .or_else(|| kibibytes(&text, "Anonymous"))
             .with_context(|| format!("{path}: no Anonymous"))?;
@@ -94,14 +96,14 @@ pub fn now(pids: &[u32]) -> anyhow::Result<Memory> {
     Ok(Memory { user_bytes: user * 1024, kernel_bytes })
 }
 
-/// Free pages that CPUs keep in lists of their own, tens of MB at times: MemFree leaves them out.
+/// Returns the free pages in the per-CPU lists, sometimes tens of MB, which MemFree does not include.
 fn kept_pages(zoneinfo: &str) -> i64 {
     let counts = zoneinfo.lines().filter_map(|line| line.trim().strip_prefix("count:"));
     counts.filter_map(|count| count.trim().parse::<i64>().ok()).sum()
 }
 
-/// What is neither free, nor a cache of files, nor a process' own: slabs, pages taken whole, page
-/// tables, stacks. Slab alone would miss large tables.
+/// Returns the memory that is neither free, nor a cache of files, nor private to a process: slabs, directly
+/// allocated pages, page tables, stacks. Slab alone would miss large tables.
 fn kernel_kibibytes(meminfo: &str) -> anyhow::Result<i64> {
     let field =
         |name| kibibytes(meminfo, name).with_context(|| format!("/proc/meminfo: no {name}"));
@@ -109,7 +111,7 @@ fn kernel_kibibytes(meminfo: &str) -> anyhow::Result<i64> {
     others.into_iter().try_fold(field("MemTotal")?, |left, name| Ok(left - field(name)?))
 }
 
-/// The number that a line of such a file of /proc gives for this name.
+/// Returns the number for this name in a file of /proc with lines of this form.
 pub fn kibibytes(text: &str, name: &str) -> Option<i64> {
     let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
     line.trim().strip_suffix("kB")?.trim().parse().ok()
@@ -135,16 +137,17 @@ mod tests {
         let own = [std::process::id()];
         let is_seen = || {
             let before = now(&own).unwrap();
-            // Every page touched.
+            // Touch every page.
             let pages = std::hint::black_box(vec![1_u8; 32 << 20]);
             pages.len() as i64 <= (now(&own).unwrap() - before).user_bytes
         };
-        // Other tests of this process may give some back meanwhile, but not each time.
+        // Other tests of this process may free memory at the same time, but not in every attempt.
         assert!((0..20).any(|_| is_seen()), "32 MiB were never seen");
         assert!(now(&own).unwrap().kernel_bytes > 0);
     }
 
-    /// What 16 MiB in pipes add to the kernel's memory; none where pipes of that size are not allowed.
+    /// Returns how much 16 MiB in pipes add to the kernel's memory; none if pipes of that size are not
+    /// allowed.
     fn grown_by_pipes() -> Option<i64> {
         let before = now(&[]).unwrap().kernel_bytes;
         let mut pipes = Vec::new();
@@ -159,7 +162,7 @@ mod tests {
 
     #[test]
     fn kernel_memory_that_is_used_is_seen() {
-        // Others may give back as much meanwhile, but not each time.
+        // Other processes may free as much memory at the same time, but not in every attempt.
         for _ in 0..20 {
             match grown_by_pipes() {
                 None => return eprintln!("skipped: pipes of 1 MiB are not allowed here"),

@@ -1,14 +1,14 @@
-//! A network namespace of the laboratory's own, in which all packets are received on the server's
-//! CPU, or come late, or never.
+//! The laboratory's own network namespace. In it, all packets are received on the server's CPU, and packets
+//! can be delayed or lost.
 //!
-//! Loopback does the receiver's work on the sender's CPU: a client that opens a connection, sends
-//! and closes pays for most of what the server's network stack does. A generator with one CPU is
-//! then the bottleneck wherever connections are short, and no server can be driven beyond its
-//! saturation. Receive packet steering (the kernel's `networking/scaling.rst`) leads the work to
-//! the CPU on which it would be done if the packets came from a network: the server's.
+//! Loopback does the receiver's work on the sender's CPU: a client that opens a connection, sends and
+//! closes pays for most of the work of the server's network stack. If connections are short, a generator
+//! with one CPU is then the bottleneck, and no server can be driven beyond its saturation. Receive packet
+//! steering (the kernel's `networking/scaling.rst`) moves the work to the CPU that would do it if the
+//! packets came from a network: the server's.
 //!
-//! Clients far away are those of the same loopback, behind a queue that keeps each packet for a
-//! while and drops some (netem, tc-netem(8)): it is in the namespace, and goes with it.
+//! Far clients use the same loopback interface behind a queue that delays each packet and drops some
+//! packets (netem, tc-netem(8)). The queue belongs to the namespace and ends with it.
 
 use crate::{experiment::Clients, sys};
 use anyhow::Context;
@@ -24,23 +24,23 @@ use std::{
     process::{Command, Stdio},
 };
 
-/// The steering of loopback's one receive queue, in sysfs.
+/// The steering of the loopback interface's only receive queue, in sysfs.
 const STEERING: &str = "class/net/lo/queues/rx-0/rps_cpus";
 
-/// The most packets on their way: netem drops what is above, and its default is a thousand.
+/// The most packets in the queue: netem drops packets above its limit, whose default is a thousand.
 const MAX_UNDER_WAY: u32 = 1_000_000;
 
-/// Moves this thread, and what it starts from now on, into a network namespace of its own, whose
-/// loopback is up. It ends with the last process in it.
+/// Moves this thread, and the threads and processes that it starts from now on, into a new network
+/// namespace with an active loopback interface. The namespace ends with the last process in it.
 ///
 /// # Errors
-/// Without the right to make namespaces (CAP_SYS_ADMIN); the text says which step it was.
+/// Without the right to create namespaces (CAP_SYS_ADMIN); the message names the step that failed.
 pub fn own() -> anyhow::Result<()> {
-    // Where there is no /proc there is no way back, either.
+    // Without /proc the thread cannot return to its namespace.
     let before = File::open("/proc/thread-self/ns/net").ok();
     sys::own_network().context("a network namespace of its own (unshare(2))")?;
     sys::loopback_up().context("bringing its loopback up").inspect_err(|_| {
-        // Never left in a network in which nothing is up.
+        // Never leave the thread in a namespace without an active interface.
         let network = Some(LinkNameSpaceType::Network);
         if let Some(before) = &before {
             let _ = move_into_link_name_space(before.as_fd(), network);
@@ -48,37 +48,38 @@ pub fn own() -> anyhow::Result<()> {
     })
 }
 
-/// The same, and its loopback is received on `cpu`.
+/// Moves this thread like [`own`]; packets on its loopback interface are received on `cpu`.
 ///
 /// # Errors
-/// As [`own`], and when this kernel has no receive packet steering. This thread may then be in a
-/// namespace whose loopback is up and received as everywhere.
+/// As [`own`], and when this kernel has no receive packet steering. This thread may then be in a namespace
+/// with an active loopback interface without steering.
 pub fn receive_on(cpu: u32) -> anyhow::Result<()> {
     own()?;
     steer(own_sysfs().context("its sysfs (fsopen(2))")?.as_fd(), cpu)
 }
 
-/// The sysfs of this thread's network namespace: /sys shows the namespace of the process that mounted it.
-/// This one has no mount point, so no other process sees it and it needs neither a directory nor a mount
-/// namespace (in a chroot the root is no mount point, and cannot be made private). It disappears with the
-/// descriptor.
+/// Opens the sysfs of this thread's network namespace: /sys shows the namespace of the process that mounted
+/// it. This sysfs has no mount point, so no other process sees it and it needs neither a directory nor a
+/// mount namespace (in a chroot the root is not a mount point and cannot be made private). It disappears
+/// with the descriptor.
 fn own_sysfs() -> io::Result<OwnedFd> {
     let sysfs = fsopen("sysfs", FsOpenFlags::FSOPEN_CLOEXEC)?;
     fsconfig_create(sysfs.as_fd())?;
     Ok(fsmount(sysfs.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, MountAttrFlags::empty())?)
 }
 
-/// Delay and loss on the loopback of this thread's network namespace, as long as this lives.
+/// Delay and loss on the loopback interface of this thread's network namespace, until the value is dropped.
 #[derive(Debug)]
 pub struct Distance(());
 
 impl Distance {
-    /// Puts `clients` far away. To be called in a namespace of one's own ([`own`]).
+    /// Puts `clients` far away. Call it only in a separate namespace ([`own`]).
     ///
     /// # Errors
-    /// When there is no tc, or the kernel has no netem; with the message of tc.
+    /// When there is no tc, or the kernel has no netem; the error contains the message of tc.
     pub fn put(clients: &Clients) -> anyhow::Result<Self> {
-        // As a module, in kernels that do not load it by themselves. What fails here shows below.
+        // Loads netem as a module, for kernels that do not load it automatically. A failure shows in the
+        // next command.
         let _ = Command::new("modprobe").arg("sch_netem").stderr(Stdio::null()).status();
         let (delay, loss) = (clients.delay_ms, clients.loss * 100.0);
         tc(&format!(
@@ -91,7 +92,7 @@ impl Distance {
 
 impl Drop for Distance {
     fn drop(&mut self) {
-        // It would go with the namespace, too.
+        // The queue would also end with the namespace.
         let _ = tc("qdisc del dev lo root");
     }
 }
@@ -114,7 +115,7 @@ fn steer(sysfs: BorrowedFd<'_>, cpu: u32) -> anyhow::Result<()> {
     write().context("receive packet steering of its loopback")
 }
 
-/// One CPU as sysfs writes sets of them: words of 32 bits, the highest first.
+/// Formats one CPU as a CPU set of sysfs: words of 32 bits, the highest first.
 fn mask(cpu: u32) -> String {
     format!("{:x}{}", 1u32 << (cpu % 32), ",00000000".repeat((cpu / 32) as usize))
 }
@@ -132,7 +133,7 @@ mod tests {
         assert_eq!(mask(64), "1,00000000,00000000");
     }
 
-    /// In a thread of its own, which is all that is moved.
+    /// Runs in a thread of its own, because only that thread is moved.
     #[test]
     fn a_thread_gets_a_network_of_its_own() {
         let place = || fs::read_link("/proc/thread-self/ns/net").unwrap();
@@ -154,7 +155,8 @@ mod tests {
         assert_eq!(place(), before);
     }
 
-    /// The identity of that directory: in a chroot nothing is mounted at the root, and there is no /proc.
+    /// The root of the chroot is the temporary directory itself: nothing is mounted there, and it has no
+    /// /proc.
     #[test]
     fn a_root_that_is_no_mount_point_is_enough() {
         let root = tempfile::tempdir().unwrap();
@@ -162,7 +164,7 @@ mod tests {
         let outcome = std::thread::spawn(move || {
             sys::tests::chroot_of_this_thread(&path)?;
             let steered = receive_on(0);
-            // Up, whatever else came of it.
+            // The loopback interface is active even if the steering failed.
             let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
             std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
             steered
@@ -174,7 +176,7 @@ mod tests {
         }
     }
 
-    /// Far away in a namespace of its own, or what keeps it from there.
+    /// Tests delay in a new namespace, or the error message if that is not possible.
     #[test]
     fn distance_ends_with_its_value() {
         let clients = Clients { delay_ms: 10.0, loss: 0.0, settle_seconds: 1.0 };

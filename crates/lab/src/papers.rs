@@ -1,4 +1,4 @@
-//! What the papers print, figure by figure, and the claims that judge it (`papers.toml`).
+//! The figures of the papers, and the claims that judge each of them (`papers.toml`).
 
 use crate::experiment;
 use anyhow::Context as _;
@@ -8,47 +8,47 @@ use serde::Deserialize;
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Papers {
-    /// Each of them; the last is what goes beyond them.
+    /// The papers; the last entry contains the claims beyond them.
     pub paper: Vec<Paper>,
 }
 
-/// One of them.
+/// A paper.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Paper {
-    /// Its short name, with which the source of a claim begins.
+    /// The paper's short name, with which the source of a claim begins.
     pub key: String,
     /// Authors, title and where it was published.
     pub title: String,
-    /// Its figures, and what stands in no figure.
+    /// The paper's figures, and its results that are in no figure.
     pub figure: Vec<PaperFigure>,
 }
 
-/// A figure of it.
+/// A figure of a paper.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PaperFigure {
-    /// `Figure 10`.
+    /// The name: `Figure 10`.
     pub name: String,
-    /// What is to be seen in it.
+    /// A description of the figure.
     pub picture: String,
-    /// The experiments that run it again.
+    /// The names of the experiments that reproduce it.
     pub experiments: Vec<String>,
-    /// The claims about it: those of these names, in any of the experiments.
+    /// The names of the claims about it, in any of the experiments.
     pub claims: Vec<String>,
 }
 
-/// All of them.
+/// Returns all papers.
 ///
 /// # Errors
-/// When the list is not right.
+/// When the list is invalid.
 pub fn papers() -> anyhow::Result<Papers> {
     toml::from_str(include_str!("papers.toml")).context("papers.toml")
 }
 
 impl PaperFigure {
-    /// How many of its claims share one error with the other primary ones of the paper. What two experiments
-    /// judge is one claim.
+    /// Returns how many of the figure's claims share one error with the other primary claims of the paper.
+    /// A claim that two experiments judge counts once.
     fn primary_claims(&self) -> usize {
         let experiments: Vec<_> =
             self.experiments.iter().filter_map(|id| experiment::find_built_in(id)).collect();
@@ -60,10 +60,10 @@ impl PaperFigure {
     }
 }
 
-/// How many primary claims of this paper share one error ([`crate::statistics::holm`]): as many as a page over
-/// all runs adjusts together.
+/// Returns how many primary claims of this paper share one error ([`crate::statistics::holm`]). A page
+/// about all runs adjusts the same number of claims together.
 pub(crate) fn primary_claims_of(key: &str) -> usize {
-    // A test reads the list.
+    // A test parses the list.
     let papers = papers().map_or_else(|_| Vec::new(), |papers| papers.paper);
     let figures =
         papers.into_iter().filter(|paper| paper.key == key).flat_map(|paper| paper.figure);

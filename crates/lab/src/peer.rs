@@ -1,8 +1,8 @@
-//! Other servers, as their documentation advises to set them up: one worker, no access log, connections
-//! kept for as many requests as they allow.
+//! Other servers, configured as their documentation recommends: one worker, no access log, and connections
+//! that persist for as many requests as the server allows.
 //!
-//! All such configurations are here: the laboratory's experiments and the bench (`pollux-bench`) start the
-//! same ones. A peer that is not installed is reported as missing, and nothing replaces it.
+//! All these configurations are here, so that the laboratory's experiments and the bench (`pollux-bench`)
+//! use the same ones. A peer that is not installed is reported as missing, and no other server replaces it.
 
 mod apache;
 mod h2o;
@@ -29,7 +29,7 @@ use std::{
     process::Command,
 };
 
-/// One of the servers.
+/// A server other than Pollux.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Peer {
@@ -55,51 +55,51 @@ pub enum Peer {
     TrafficServer,
 }
 
-/// What it does.
+/// The role of a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// It serves the files of [`PeerSetup::documents`].
+    /// The peer serves the files of [`PeerSetup::documents`].
     Files,
-    /// It caches what an origin answers, over connections that are kept.
+    /// The peer caches the responses of an origin, to which it has persistent connections.
     Front {
         /// The origin.
         origin: SocketAddr,
     },
 }
 
-/// Where it runs.
+/// The files and directories of a peer.
 #[derive(Clone, Copy, Debug)]
 pub struct PeerSetup<'a> {
     /// The document root.
     pub documents: &'a Path,
-    /// A directory of its own, for configuration, logs and process ids.
+    /// A directory for this peer alone, for configuration, logs and process ids.
     pub scratch: &'a Path,
-    /// It serves https with these; plain http without.
+    /// Certificate and encryption for HTTPS; if absent, the peer serves plain HTTP.
     pub tls: Option<PeerTls<'a>>,
 }
 
-/// How a peer serves https.
+/// The settings of HTTPS.
 #[derive(Clone, Copy, Debug)]
 pub struct PeerTls<'a> {
-    /// Certificate and key, in one file or two (PEM).
+    /// The certificate and its key, in one file or in two (PEM).
     pub files: &'a TlsFiles,
     /// Whether the server or the kernel encrypts.
     pub encryption: Encryption,
 }
 
-/// A certificate that signs itself, in files.
+/// A self-signed certificate in files.
 #[derive(Clone, Debug)]
 pub struct TlsFiles {
     /// The certificate.
     pub certificate: PathBuf,
-    /// Its key.
+    /// The certificate's key.
     pub key: PathBuf,
-    /// Both, one behind the other.
+    /// The certificate, followed by the key.
     pub both: PathBuf,
 }
 
 impl TlsFiles {
-    /// Makes one for the loopback, below `directory`.
+    /// Creates a certificate for the loopback address, in files below `directory`.
     ///
     /// # Errors
     /// When the files cannot be written.
@@ -122,19 +122,19 @@ impl TlsFiles {
 /// A program with its arguments.
 type CommandLine = Vec<OsString>;
 
-/// A peer that is ready to be started: its files are written.
+/// A peer that is ready to be started: its configuration files exist.
 #[derive(Debug)]
 pub struct SetUp {
-    /// The program with its arguments. It stays in the foreground, and ends with its workers at SIGTERM.
+    /// The program with its arguments. It stays in the foreground and ends with its workers on SIGTERM.
     pub program: CommandLine,
-    /// Where it will listen: its own until it does.
+    /// The port on which it will listen, reserved until then.
     pub port: Port,
-    /// Whether it speaks https there.
+    /// Whether it uses HTTPS on this port.
     pub is_tls: bool,
 }
 
 impl Peer {
-    /// Every one.
+    /// Every peer.
     pub const ALL: [Self; 10] = [
         Self::Nginx,
         Self::H2o,
@@ -148,7 +148,7 @@ impl Peer {
         Self::TrafficServer,
     ];
 
-    /// The name in experiments, tables and raw data.
+    /// Returns the name in experiments, tables and raw data.
     pub fn name(self) -> &'static str {
         match self {
             Self::Nginx => "nginx",
@@ -164,12 +164,12 @@ impl Peer {
         }
     }
 
-    /// Whether it can be set up for https.
+    /// Whether it can be configured for HTTPS.
     pub fn has_tls(self) -> bool {
         matches!(self, Self::Nginx | Self::H2o | Self::Haproxy)
     }
 
-    /// The name of its program.
+    /// Returns the name of the peer's program.
     fn program_name(self) -> &'static str {
         match self {
             Self::Nginx => "nginx",
@@ -183,17 +183,17 @@ impl Peer {
         }
     }
 
-    /// Its program.
+    /// Returns the path of the peer's program.
     ///
     /// # Errors
-    /// When it is not installed; with what installs it.
+    /// When it is not installed; the message says how to install it.
     pub fn program(self) -> anyhow::Result<PathBuf> {
         let name = self.program_name();
         find_program(name)
             .with_context(|| format!("{name} is not installed: run `scripts/setup peers`"))
     }
 
-    /// The first line that the program prints of its version.
+    /// Returns the first line that the program prints about its version.
     pub fn version(self) -> String {
         let flag = match self {
             Self::Varnish => "-V",
@@ -203,10 +203,10 @@ impl Peer {
         self.program().map_or_else(|_| NOT_FOUND.into(), |program| version_line(&program, flag))
     }
 
-    /// Writes its configuration.
+    /// Writes the peer's configuration.
     ///
     /// # Errors
-    /// When it is not installed, is not made for the role, or its files cannot be written.
+    /// When it is not installed, does not support the role, or its files cannot be written.
     pub fn set_up(self, role: Role, place: PeerSetup<'_>) -> anyhow::Result<SetUp> {
         let executable = self.program()?;
         let can_have_tls = self.has_tls() && role == Role::Files;
@@ -229,17 +229,17 @@ impl Peer {
     }
 }
 
-/// What stands for the version of a program that cannot be started.
+/// The text in place of the version of a program that cannot be started.
 const NOT_FOUND: &str = "not found";
 
-/// The first line that `program flag` prints, on either stream.
+/// Returns the first line that `program flag` prints, on stdout or stderr.
 pub fn version_line(program: &Path, flag: &str) -> String {
     let Ok(output) = Command::new(program).arg(flag).output() else { return NOT_FOUND.into() };
     let text = [output.stdout, output.stderr].concat();
     String::from_utf8_lossy(&text).lines().next().unwrap_or("").trim().to_owned()
 }
 
-/// What a configuration is made from.
+/// The input for a peer's configuration.
 struct ConfigInput<'a> {
     peer: Peer,
     executable: PathBuf,
@@ -255,21 +255,22 @@ impl ConfigInput<'_> {
         Ok(path)
     }
 
-    /// A directory below the scratch directory.
+    /// Creates a directory below the scratch directory.
     fn directory(&self, name: &str) -> anyhow::Result<PathBuf> {
         let path = self.place.scratch.join(name);
         fs::create_dir_all(&path).with_context(|| path.display().to_string())?;
         Ok(path)
     }
 
-    /// A directory below the scratch directory that any user may write to.
+    /// Creates a directory below the scratch directory to which any user may write.
     fn shared_directory(&self, name: &str) -> anyhow::Result<PathBuf> {
         let path = self.directory(name)?;
         fs::set_permissions(&path, fs::Permissions::from_mode(0o777))?;
         Ok(path)
     }
 
-    /// Lets other users into the temporary directories: workers do not run as root if the user is root.
+    /// Gives other users access to the temporary directories: if the user is root, the workers run as
+    /// another user.
     fn open_to_workers(&self) -> anyhow::Result<()> {
         let temporary = std::env::temp_dir();
         for directory in [self.place.documents, self.place.scratch] {
@@ -299,19 +300,19 @@ impl ConfigInput<'_> {
         }
     }
 
-    /// The command line with these arguments.
+    /// Returns the command line with these arguments.
     fn command_line<const N: usize>(&self, arguments: [&str; N]) -> CommandLine {
         let arguments = arguments.iter().map(OsString::from);
         std::iter::once(self.executable.clone().into()).chain(arguments).collect()
     }
 }
 
-/// A port of 127.0.0.1 for a server that needs its number in advance.
+/// A port of 127.0.0.1 for a server that needs its port number in advance.
 ///
-/// As long as this value lives, the kernel gives the port to no other socket that binds to port 0. A
-/// released port could be taken by another server before the intended one listens there. A server that
-/// binds to the number with SO_REUSEADDR, as all servers do here, gets it: bind(2) allows that as long as
-/// no socket listens.
+/// As long as this value exists, the kernel gives the port to no other socket that binds to port 0. After
+/// an early release, another server could take the port before the intended one listens. A server that
+/// binds to the port with SO_REUSEADDR, as all servers here do, still gets it: bind(2) allows that as long
+/// as no socket listens on the port.
 #[derive(Debug)]
 pub struct Port {
     _socket: OwnedFd,
@@ -319,7 +320,7 @@ pub struct Port {
 }
 
 impl Port {
-    /// One that the kernel chooses.
+    /// Reserves a port that the kernel chooses.
     ///
     /// # Errors
     /// Those of socket(2) and bind(2).
@@ -332,7 +333,7 @@ impl Port {
         Ok(Self { _socket: socket, address })
     }
 
-    /// It, with its host.
+    /// Returns the address with this port.
     pub fn address(&self) -> SocketAddr {
         self.address
     }

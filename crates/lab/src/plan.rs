@@ -1,35 +1,35 @@
-//! In which order what is measured, and for how long.
+//! The order and the length of the measurements.
 
 pub use crate::experiment::Point;
 use crate::experiment::{Axis, Budget, Experiment, PHASE, Phase, RATE, Value};
 use rand::{SeedableRng, rngs::StdRng, seq::SliceRandom};
 use serde::{Deserialize, Serialize};
 
-/// What one run measures.
+/// The variant and the point of one measurement.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Cell {
-    /// Name of the variant.
+    /// The name of the variant.
     pub variant: String,
     /// The value of each axis.
     pub point: Point,
 }
 
 impl Cell {
-    /// What it is, in words: `poll, idle 501, rate 900`.
+    /// Describes the cell: `poll, idle 501, rate 900`.
     pub fn name(&self) -> String {
         let point = self.point.iter();
         point.fold(self.variant.clone(), |text, (axis, value)| format!("{text}, {axis} {value}"))
     }
 }
 
-/// An axis with the values that this run takes. The rate, in requests per second, is one too.
+/// An axis with its values in this run. The rate, in requests per second, is also an axis.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Dimension {
     /// The axis' name.
     pub name: String,
-    /// What figures write beside it.
+    /// The label in figures.
     pub label: String,
-    /// Its values, in the order of the file.
+    /// The values, in the order of the file.
     pub values: Vec<Value>,
 }
 
@@ -37,7 +37,7 @@ pub struct Dimension {
 pub const MAX_CELLS: usize = 10_000;
 
 impl Experiment {
-    /// The axes of this run, without the rate.
+    /// Returns the axes of this run, without the rate.
     pub fn dimensions(&self) -> Vec<Dimension> {
         let dimension = |axis: &Axis| Dimension {
             name: axis.name.clone(),
@@ -47,7 +47,7 @@ impl Experiment {
         self.axis.iter().map(dimension).collect()
     }
 
-    /// The paper's own rates, for `--paper-rates`.
+    /// Returns the paper's own rates, for `--paper-rates`.
     ///
     /// # Errors
     /// When the experiment has none.
@@ -62,7 +62,7 @@ impl Experiment {
     }
 }
 
-/// The rate as an axis.
+/// Returns the rate as an axis.
 pub fn rate_dimension(rates_rps: &[f64]) -> Dimension {
     Dimension {
         name: RATE.into(),
@@ -71,7 +71,8 @@ pub fn rate_dimension(rates_rps: &[f64]) -> Dimension {
     }
 }
 
-/// The phases as an axis. It must be the last: the cells of one server then stand together.
+/// Returns the phases as an axis. It must be the last axis, so that the cells of one server are next to
+/// each other.
 pub fn phase_dimension(phases: &[Phase]) -> Dimension {
     Dimension {
         name: PHASE.into(),
@@ -80,7 +81,7 @@ pub fn phase_dimension(phases: &[Phase]) -> Dimension {
     }
 }
 
-/// Every point of the product of `dimensions`.
+/// Returns every point of the product of `dimensions`.
 pub fn points(dimensions: &[Dimension]) -> Vec<Point> {
     dimensions.iter().fold(vec![Point::new()], |points, dimension| {
         points
@@ -96,7 +97,7 @@ pub fn points(dimensions: &[Dimension]) -> Vec<Point> {
     })
 }
 
-/// Every cell: each variant at each point.
+/// Returns every cell: each variant at each point.
 ///
 /// # Errors
 /// When there are more than [`MAX_CELLS`].
@@ -119,9 +120,9 @@ pub fn cells<'a>(
     Ok(cells)
 }
 
-/// The order of one block: A B … B A. An even block runs the cells in an order drawn from the
-/// seed, the odd block after it runs the same order backwards, so that a machine that slows
-/// steadily burdens every cell alike.
+/// Returns the order of one block: A B … B A. An even block runs the cells in a random order derived from
+/// the seed, and the next, odd block runs the same order backwards, so that a machine that slows down
+/// steadily affects every cell equally.
 pub fn block_order(cells: usize, block: u32, seed: u64) -> Vec<usize> {
     let mut order: Vec<usize> = (0..cells).collect();
     order.shuffle(&mut StdRng::seed_from_u64(seed.wrapping_add(u64::from(block / 2))));
@@ -131,13 +132,13 @@ pub fn block_order(cells: usize, block: u32, seed: u64) -> Vec<usize> {
     order
 }
 
-/// How long the measured windows may be, so that `runs` more of them fit.
+/// Returns the longest possible length of the measured windows with which `runs` more of them fit into the
+/// time.
 ///
-/// `overhead_s` is what a run costs beside its window (start, idle connections, end), as measured
-/// so far.
+/// `overhead_s` is the cost of a run beside its window (start, idle connections, end), as measured so far.
 pub fn window_seconds(budget: &Budget, left_s: f64, runs: usize, overhead_s: f64) -> f64 {
     let fits = left_s / runs.max(1) as f64 - overhead_s;
-    // Hundredths: the generator's own flag is written in seconds.
+    // Round down to hundredths, because the generator's flag is a number of seconds.
     let fits = (fits * 100.0).floor() / 100.0;
     fits.clamp(budget.min_window_seconds, budget.max_window_seconds)
 }

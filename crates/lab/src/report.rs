@@ -1,4 +1,4 @@
-//! Shows an outcome: a page that opens from disk, and tables for the terminal.
+//! Renders an outcome: a page for local viewing, and tables for the terminal.
 
 pub mod csv;
 pub mod figure;
@@ -40,7 +40,8 @@ pub fn write(outcome: &Outcome, directory: &Path) -> anyhow::Result<PathBuf> {
     Ok(path)
 }
 
-/// Writes the figures alone, all claims in one picture ([`forest`]) among them; returns each panel with its SVG.
+/// Writes only the figures, including one picture of all claims ([`forest`]); returns each panel with its
+/// SVG.
 ///
 /// # Errors
 /// When a file cannot be written; the message names it.
@@ -65,7 +66,7 @@ pub fn figures<'a>(
     Ok(drawn)
 }
 
-/// Writes what is kept of `outcome` into `directory`: packed raw data, figures, a page.
+/// Writes the archived form of `outcome` into `directory`: compressed raw data, figures, a page.
 ///
 /// # Errors
 /// When a file cannot be written; the message names it.

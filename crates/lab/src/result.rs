@@ -1,4 +1,4 @@
-//! `result.json`: everything that was measured, and what was concluded from it.
+//! `result.json`: all measurements and the conclusions from them.
 //!
 //! The conclusions are computed from the runs alone (`crate::conclusion`).
 
@@ -21,15 +21,16 @@ pub const FORMAT: &str = "pollux-lab-result/1";
 
 pub use crate::archive::FILE;
 
-/// What became of one run.
+/// The status of one run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Status {
-    /// It counts.
+    /// The run counts.
     Valid,
-    /// It was measured but does not count: the generator was the bottleneck, or idle connections were lost.
+    /// The run was measured but does not count: the generator was the bottleneck, or idle connections were
+    /// lost.
     Invalid,
-    /// It could not be measured: the mechanism cannot hold the connections, the server died.
+    /// The run could not be measured: the mechanism cannot hold the connections, or the server ended.
     Failed,
 }
 
@@ -46,22 +47,22 @@ impl fmt::Display for Status {
 /// One run of one cell.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Run {
-    /// What was measured.
+    /// The measured cell.
     #[serde(flatten)]
     pub cell: Cell,
-    /// Which pass over all cells it belongs to.
+    /// The number of the pass over all cells to which the run belongs.
     pub block: u32,
-    /// Seconds from the start of the experiment.
+    /// The start in seconds from the start of the experiment.
     pub started_s: f64,
-    /// The requested measured window.
+    /// The requested length of the measured window, in seconds.
     pub window_s: f64,
-    /// The mechanism that really ran, as the server reports it.
+    /// The mechanism that the server reports.
     pub mechanism: String,
-    /// Whether it counts.
+    /// Whether the run counts.
     pub status: Status,
-    /// Why not.
+    /// Why the run does not count.
     pub reason: Option<String>,
-    /// What was made of the raw data.
+    /// The metrics that were computed from the raw data.
     pub metrics: BTreeMap<String, f64>,
     /// The raw data.
     pub raw: Raw,
@@ -70,12 +71,12 @@ pub struct Run {
 }
 
 impl Run {
-    /// The rate that the run was to be offered, in requests per second, if its cell says it.
+    /// Returns the rate that the run was to be offered, in requests per second, if its cell has one.
     pub fn offered_rps(&self) -> Option<f64> {
         self.cell.point.get(RATE)?.number()
     }
 
-    /// A metric of the run, if it counts.
+    /// Returns a metric of the run, if the run counts.
     pub fn metric(&self, name: &str) -> Option<f64> {
         (self.status == Status::Valid).then(|| self.metrics.get(name).copied()).flatten()
     }
@@ -84,23 +85,23 @@ impl Run {
 /// A variant and whether this kernel has its mechanism.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VariantOutcome {
-    /// Its name.
+    /// The variant's name.
     pub name: String,
     /// The mechanism with its options.
     pub mechanism: String,
-    /// Why it could not run at all.
+    /// Why the variant could not run at all.
     pub unavailable: Option<String>,
 }
 
 /// One probe for saturation.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Saturation {
-    /// What was probed.
+    /// The probed cell.
     #[serde(flatten)]
     pub cell: Cell,
     /// Replies per second of the closed loop.
     pub rps: Option<f64>,
-    /// What to know about it: why it failed, or that the generator was the limit.
+    /// A remark: why the probe failed, or that the generator was the limit.
     pub note: Option<String>,
     /// The raw data.
     pub raw: Raw,
@@ -109,24 +110,25 @@ pub struct Saturation {
 /// One probe in the search for a server's limit: the offered rate and the answered rate.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LimitProbe {
-    /// Requests per second.
+    /// The offered rate in requests per second.
     pub offered_rps: f64,
-    /// Replies per second.
+    /// The answered rate in replies per second.
     pub answered_rps: f64,
 }
 
-/// The rates at which one variant is measured at one point, beside those that all are offered: around its limit,
-/// which was sought before the blocks ([`crate::experiment::Rate::limit_step`]).
+/// The rates at which one variant is measured at one point beside the common rates. They are near its
+/// limit, which was searched for before the blocks ([`crate::experiment::Rate::limit_step`]).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Ladder {
-    /// Which: a cell without a rate.
+    /// The variant and the point: a cell without a rate.
     #[serde(flatten)]
     pub line: Cell,
-    /// About where its limit lies; none where it answers the highest rate, or could not be measured.
+    /// The approximate limit; none if the server answers the highest rate, or the limit could not be
+    /// measured.
     pub limit_rps: Option<f64>,
-    /// Requests per second.
+    /// The rates in requests per second.
     pub rates_rps: Vec<f64>,
-    /// The search.
+    /// The probes of the search.
     #[serde(rename = "asked")]
     pub probes: Vec<LimitProbe>,
 }
@@ -134,58 +136,58 @@ pub struct Ladder {
 /// A cell over all blocks.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CellSummary {
-    /// Which.
+    /// The summarized cell.
     #[serde(flatten)]
     pub cell: Cell,
-    /// Mean and interval of every metric.
+    /// The mean and interval of every metric.
     pub metrics: BTreeMap<String, Estimate>,
-    /// How many runs count.
+    /// The number of runs that count.
     pub valid: usize,
-    /// How many do not, and the last reason.
+    /// The number of runs that do not count.
     pub excluded: usize,
-    /// Why the last of these does not count.
+    /// Why the last of these runs does not count.
     pub reason: Option<String>,
 }
 
-/// That what was measured was judged and shown: the end of a run, or of a part of one that was gone on
-/// from.
+/// A look at the data: the runs were judged and the verdicts shown, at the end of a run, or of a part of a
+/// run that was resumed later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Look {
-    /// After so many blocks.
+    /// The number of blocks before the look.
     pub blocks: u32,
-    /// It was to be the last, since the time was over or all blocks were made: it spent all that was left
-    /// of the error.
+    /// Whether it was meant to be the last look, because the time was over or all blocks were made: it
+    /// spent all of the remaining error.
     pub is_last: bool,
 }
 
-/// All of it.
+/// The complete result of a run.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Outcome {
     /// [`FORMAT`].
     pub format: String,
     /// The experiment as it was run.
     pub experiment: Experiment,
-    /// Under `--quick`.
+    /// Whether `--quick` was given.
     pub quick: bool,
-    /// With `--paper-rates`.
+    /// Whether `--paper-rates` was given.
     pub paper_rates: bool,
-    /// What every random choice was drawn from.
+    /// The seed of all random choices.
     pub seed: u64,
-    /// UTC, RFC 3339.
+    /// The start time: UTC, RFC 3339.
     pub started_at: String,
-    /// How long it took.
+    /// The duration in seconds.
     pub elapsed_s: f64,
-    /// It was stopped before its end; what is here was measured before that.
+    /// Whether the run was stopped before its end; the result contains the measurements until then.
     pub interrupted: bool,
-    /// When it was judged and shown. A run that continues this one must take the looks over: each forgotten
-    /// look spends a part of the error again.
+    /// The looks at the data so far. A run that continues this one must take them over: each forgotten look
+    /// spends a part of the error again.
     #[serde(default)]
     pub looks: Vec<Look>,
-    /// What a reader should know: shortened runs, invalid runs, a shared CPU.
+    /// Remarks for readers: shortened runs, invalid runs, a shared CPU.
     pub notes: Vec<String>,
     /// The machine.
     pub environment: Environment,
-    /// What was compared.
+    /// The compared variants.
     pub variants: Vec<VariantOutcome>,
     /// How long each load lasted before it was measured, in seconds.
     #[serde(default)]
@@ -195,15 +197,15 @@ pub struct Outcome {
     pub phase_rps: Vec<f64>,
     /// The axes with the values of this run, the rate included.
     pub dimensions: Vec<Dimension>,
-    /// How the rates were found.
+    /// The probes that determined the rates.
     pub saturation: Vec<Saturation>,
-    /// The rates that each has of its own.
+    /// The rates of each variant's own limit.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ladders: Vec<Ladder>,
-    /// The claims with their verdicts; not those of a file that is read, which are made anew.
+    /// The claims with their verdicts. They are not read from a file but computed again.
     #[serde(skip_deserializing)]
     pub claims: Vec<ClaimOutcome>,
-    /// The cells over all blocks; made anew as well.
+    /// The cells over all blocks. They are also computed again.
     #[serde(skip_deserializing)]
     pub cells: Vec<CellSummary>,
     /// Every run.
@@ -211,7 +213,7 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// That of `experiment` in its full form before anything was measured.
+    /// Returns the outcome of `experiment` in its full form before any measurement.
     pub fn new(experiment: Experiment) -> Self {
         Self {
             format: FORMAT.into(),
@@ -237,25 +239,26 @@ impl Outcome {
         }
     }
 
-    /// How many blocks were begun.
+    /// Returns how many blocks were begun.
     pub fn blocks(&self) -> u32 {
         self.runs.iter().map(|run| run.block + 1).max().unwrap_or(0)
     }
 
-    /// How many blocks were planned at most.
+    /// Returns the highest number of blocks that was planned.
     pub fn planned_blocks(&self) -> u32 {
         self.experiment.budget.blocks
     }
 
-    /// Whether nothing is to follow: neither a person nor a plan ended it, so that what was seen has
-    /// nothing to do with its end.
+    /// Whether the result is final: neither the user nor a plan stopped it early, so that the data did not
+    /// influence its end.
     pub(crate) fn is_at_its_end(&self) -> bool {
         let blocks = self.blocks();
         let here = self.looks.iter().find(|look| look.blocks == blocks);
         here.map_or(!self.interrupted, |look| look.is_last)
     }
 
-    /// Whether `variant` is measured at `point`: not at the rates that others have of their own.
+    /// Whether `variant` is measured at `point`: it is not measured at the rates of another variant's
+    /// ladder.
     pub fn measures(&self, variant: &str, point: &Point) -> bool {
         let Some(rate) = point.get(RATE).and_then(Value::number) else { return true };
         let has = |ladder: &&Ladder| ladder.rates_rps.contains(&rate);
@@ -267,17 +270,17 @@ impl Outcome {
         having.peek().is_none() || having.any(is_own)
     }
 
-    /// The summary of a cell.
+    /// Returns the summary of a cell.
     pub fn cell(&self, variant: &str, point: &Point) -> Option<&CellSummary> {
         self.cells.iter().find(|s| s.cell.variant == variant && s.cell.point == *point)
     }
 
-    /// The runs of `variant` at `point`, whether they count or not.
+    /// Returns the runs of `variant` at `point`, whether they count or not.
     pub(crate) fn runs_at(&self, variant: &str, point: &Point) -> impl Iterator<Item = &Run> {
         self.runs.iter().filter(move |run| run.cell.variant == variant && run.cell.point == *point)
     }
 
-    /// The axes that vary, in words: `idle 8,000`; "everywhere" when none does.
+    /// Describes the axes that vary: `idle 8,000`; "everywhere" when none does.
     pub(crate) fn point_text(&self, point: &Point) -> String {
         let part = |(axis, value): (&String, &Value)| {
             let several = self.values(axis).is_some_and(|values| values.len() > 1);
@@ -287,12 +290,12 @@ impl Outcome {
         if parts.is_empty() { "everywhere".into() } else { parts.join(", ") }
     }
 
-    /// The values of an axis in this run.
+    /// Returns the values of an axis in this run.
     pub fn values(&self, axis: &str) -> Option<&[Value]> {
         self.dimensions.iter().find(|d| d.name == axis).map(|d| d.values.as_slice())
     }
 
-    /// Writes `result.json` into `directory`: whole or not at all.
+    /// Writes `result.json` into `directory`: completely or not at all.
     ///
     /// # Errors
     /// When the directory cannot be written to; the message names the file.

@@ -1,20 +1,20 @@
-//! What paired measurements say, and with what right.
+//! Statistics of paired measurements, and the assumptions behind them.
 //!
-//! The unit of replication is the *block*: one pass over every cell of the experiment. Machines
-//! drift, so a comparison is formed inside a block and only then summed up over the blocks; what
-//! slows a whole block cancels out.
+//! The unit of replication is the *block*: one pass over every cell of the experiment. Machines drift, so
+//! the two sides are compared inside a block and the comparisons are then averaged over the blocks. An
+//! influence that slows a whole block cancels out.
 //!
-//! - A ratio is summed up by its logarithms: the geometric mean and Student's interval ([`student`]).
-//! - Beside it stand the Hodges–Lehmann estimate and its exact bounds ([`rank`]), which no outlier
-//!   moves far: where the two differ much, the blocks are not of one kind.
-//! - A share of counted things has an exact interval ([`binomial`]): none of 12,000 is not zero.
-//! - A run that goes on until it has decided looks at its data several times, by a plan that keeps the
-//!   error ([`sequential`]). Several claims of one paper share one error ([`holm`]).
+//! - A ratio is averaged by its logarithms: the geometric mean and Student's interval ([`student`]).
+//! - The Hodges–Lehmann estimate and its exact bounds ([`rank`]) are computed too. No outlier moves them far:
+//!   if they differ much from the mean, the blocks are not alike.
+//! - A share of counted events has an exact interval ([`binomial`]): none of 12,000 does not mean zero.
+//! - A run that continues until its claims are decided looks at its data several times, by a plan that keeps
+//!   the total error within its limit ([`sequential`]). Several claims of one paper share one error ([`holm`]).
 //!
-//! With fewer than [`MIN_BLOCKS`] nothing is decided: with three blocks an interval with a nominal coverage
-//! of 95 % covers 75 %. From six on it covers 94 to 96 %, but less where one side alone is noisy, and its
-//! noise is skewed: 93 % where the skewness is 1, and 89 % where it is 2, as in the worst sixth of
-//! published comparisons ([`coverage`](self) simulates it, in the tests).
+//! With fewer than [`MIN_BLOCKS`] no claim is decided: with three blocks an interval with a nominal coverage
+//! of 95 % covers 75 %. From six blocks on it covers 94 to 96 %, but less if only one side is noisy and its
+//! noise is skewed: 93 % if the skewness is 1, and 89 % if it is 2, as in the worst sixth of published
+//! comparisons ([`coverage`](self) simulates it, in the tests).
 
 pub mod binomial;
 #[cfg(test)]

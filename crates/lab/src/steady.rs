@@ -1,18 +1,19 @@
-//! When a server under load is in its steady state.
+//! Detects when a server under load is in its steady state.
 //!
-//! A queue that fills, a cache that warms, connections that open: what is measured before that is over
-//! is not what the server does. The rule is K. White's (*An effective truncation heuristic for bias
-//! reduction in simulation output*, Simulation 69, 1997, the "marginal standard error rule"): of a series
-//! of replies per interval, leave out so many at its begin that the standard error of the mean of the
-//! rest is least. Where that would take more than half of the series, it is not over yet; nor is it where
-//! the two halves of the rest differ by more than noise, for that rule alone does not see a server that
+//! At first a queue fills, a cache warms, or connections open, and measurements during that time do not
+//! represent the server. The rule is K. White's (*An effective truncation heuristic for bias reduction in
+//! simulation output*, Simulation 69, 1997, the "marginal standard error rule"): from the beginning of a
+//! series of replies per interval, remove so many that the standard error of the mean of the rest is
+//! smallest. If that removes more than half of the series, the series is not steady. It is also not steady
+//! if the two halves of the rest differ by more than noise, because that rule alone does not detect a
+//! server that collapses late, when its queue is full.
 //! collapses late, when its queue is full.
 
-/// The fewest intervals that say anything.
+/// The fewest intervals that can be judged.
 pub const FEWEST: usize = 8;
 
-/// How many intervals at the begin of `series` are not yet steady; `None` when it does not become so
-/// within its first half, or is shorter than [`FEWEST`].
+/// Returns how many intervals at the beginning of `series` are not yet steady; `None` when it does not
+/// become steady within its first half, or is shorter than [`FEWEST`].
 pub fn settled_after(series: &[f64]) -> Option<usize> {
     if series.len() < FEWEST {
         return None;
@@ -23,7 +24,7 @@ pub fn settled_after(series: &[f64]) -> Option<usize> {
         let mean = rest.iter().sum::<f64>() / n;
         rest.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / (n * n)
     };
-    // The tail alone may be quiet by chance: the rule looks no farther than the half.
+    // The end of a series may be quiet by chance, so the rule examines only the first half.
     let half = series.len() / 2;
     let best = (0..=half).min_by(|&a, &b| error(a).total_cmp(&error(b)))?;
     let rest = &series[best..];
@@ -31,7 +32,7 @@ pub fn settled_after(series: &[f64]) -> Option<usize> {
     (best < half && are_alike(first, second)).then_some(best)
 }
 
-/// Whether two parts have the same mean: within three standard errors, or a twentieth.
+/// Whether two parts have the same mean, within three standard errors or a twentieth.
 fn are_alike(a: &[f64], b: &[f64]) -> bool {
     let of = |part: &[f64]| {
         let n = part.len() as f64;
@@ -58,7 +59,7 @@ mod tests {
             .collect()
     }
 
-    /// Of twenty series so many are seen to become steady, at least: noise may end with a quiet half.
+    /// The fewest of twenty series that must be recognized as steady: noise may end with a quiet half.
     const MOST: usize = 16;
 
     #[test]
@@ -73,7 +74,8 @@ mod tests {
 
     #[test]
     fn a_start_that_differs_is_left_out() {
-        // A queue fills for eight intervals, a rate decays to its steady one, a burst of retries.
+        // A queue that fills for eight intervals, a rate that decays to a steady one, and a burst of
+        // retries.
         let fills = |i: f64| if i < 8.0 { 100.0 * i } else { 800.0 };
         let decays = |i: f64| 500.0 + 1500.0 * (-i / 3.0).exp();
         let bursts = |i: f64| if i < 5.0 { 3000.0 } else { 1000.0 };

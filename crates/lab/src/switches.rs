@@ -1,15 +1,15 @@
-//! How often a server's threads gave up the CPU, or lost it.
+//! Counts the context switches of a server's threads, voluntary and involuntary.
 //!
-//! The kernel counts (a software event of perf_event_open(2)): /proc shows live threads only, and a
-//! server that makes a thread or a process for each connection has none of those left at the end. What
-//! the counted threads start later is counted with them. It costs each switch a fraction of a
-//! microsecond, for every server alike, and each fork or clone a little more.
+//! The kernel counts them (a software event of perf_event_open(2)), because /proc shows live threads only:
+//! a server that starts a thread or a process for each connection has none of these left at the end.
+//! Threads and processes that the counted threads start later are also counted. Counting costs a fraction
+//! of a microsecond for each switch, for every server alike, and slightly more for each fork or clone.
 
 use crate::{measure, sys};
 use anyhow::{Context as _, ensure};
 use std::{fs::File, io::Read as _};
 
-/// The most threads of one server that are counted: each takes a descriptor.
+/// The most threads of one server that are counted: each requires a descriptor.
 const MAX_THREADS: usize = 16_384;
 
 /// Counters of a server's threads.
@@ -19,14 +19,15 @@ pub struct Switches {
 }
 
 impl Switches {
-    /// Counts, from now on, those of `pid`, of its descendants, and of what they start.
+    /// Starts to count the context switches of `pid`, of its descendants, and of the threads and processes
+    /// that they start.
     ///
     /// # Errors
     /// When the kernel does not allow it, or there are more threads than `MAX_THREADS`.
     pub fn of(pid: u32) -> anyhow::Result<Self> {
         let mut counters = Vec::new();
         for pid in measure::processes(pid)? {
-            // One that has ended meanwhile switches no more.
+            // A process that has ended in the meantime makes no more switches.
             for thread in measure::threads(pid).unwrap_or_default() {
                 ensure!(
                     counters.len() < MAX_THREADS,
@@ -46,7 +47,7 @@ impl Switches {
         Ok(Self { counters })
     }
 
-    /// How many there were.
+    /// Returns the number of switches so far.
     ///
     /// # Errors
     /// When a counter cannot be read.
@@ -64,8 +65,8 @@ mod tests {
     use super::*;
     use std::process::{Command, Stdio};
 
-    /// Twenty programs, one after the other, of each of which the shell waits for the end; and a shell
-    /// that does nothing.
+    /// Compares a shell that runs twenty programs, and waits for each to end, with a shell that does
+    /// nothing.
     #[test]
     fn children_that_have_ended_are_counted() {
         let counted = |script: &str| {

@@ -1,4 +1,5 @@
-//! The few system calls of the laboratory alone that need `unsafe`: CPU clocks, priorities, namespaces.
+//! The few system calls that only the laboratory uses and that need `unsafe`: CPU clocks, priorities,
+//! namespaces.
 #![allow(unsafe_code)]
 
 mod perf;
@@ -7,20 +8,21 @@ pub use perf::{count_calls, count_switches};
 
 use std::{io, os::unix::process::CommandExt, process::Command, time::Duration};
 
-/// The lowest of the real-time priorities, which is above all others.
+/// The lowest real-time priority, which is above all priorities that are not real-time.
 const FIRST: i32 = 1;
 
-/// Lets `command`'s process, and what it starts, go before all that has no such right
-/// ([`pollux_sys::enter_real_time`]). To start it needs CAP_SYS_NICE.
+/// Gives `command`'s process and its children the lowest real-time priority, so that they run before all
+/// processes without one ([`pollux_sys::enter_real_time`]). Starting the command then requires
+/// CAP_SYS_NICE.
 pub fn goes_first(command: &mut Command) {
-    // SAFETY: the closure makes one system call and allocates nothing, as is required between fork
-    // and exec.
+    // SAFETY: the closure makes one system call and allocates nothing, as is required between fork and
+    // exec.
     unsafe {
         command.pre_exec(|| pollux_sys::enter_real_time(0, FIRST));
     }
 }
 
-/// Lets the thread `id` go before what [`goes_first`] lets go first.
+/// Gives the thread `id` a higher priority than [`goes_first`] does.
 ///
 /// # Errors
 /// ESRCH when there is no such thread, EPERM without CAP_SYS_NICE.
@@ -28,8 +30,8 @@ pub fn goes_before_the_first(id: u32) -> io::Result<()> {
     pollux_sys::enter_real_time(id, FIRST + 1)
 }
 
-/// CPU time of a process so far: all its threads, those that have ended too, in nanoseconds of
-/// the scheduler's own account (clock_getcpuclockid(3)).
+/// Returns the CPU time of a process so far, with that of its ended threads, as the scheduler accounts it
+/// in nanoseconds (clock_getcpuclockid(3)).
 ///
 /// # Errors
 /// ESRCH when there is no such process.
@@ -52,7 +54,7 @@ fn check(result: libc::c_int) -> io::Result<()> {
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Gives this thread a network namespace of its own (unshare(2), network_namespaces(7)).
+/// Moves this thread into a new network namespace (unshare(2), network_namespaces(7)).
 ///
 /// # Errors
 /// EPERM without CAP_SYS_ADMIN.
@@ -61,23 +63,23 @@ pub fn own_network() -> io::Result<()> {
     check(unsafe { libc::unshare(libc::CLONE_NEWNET) })
 }
 
-/// Brings the loopback of this thread's network namespace up (netdevice(7)).
+/// Activates the loopback interface of this thread's network namespace (netdevice(7)).
 ///
 /// # Errors
 /// Those of socket(2) and of the two ioctls.
 pub fn loopback_up() -> io::Result<()> {
     let socket = std::net::UdpSocket::bind("0.0.0.0:0")?;
     let fd = std::os::fd::AsRawFd::as_raw_fd(&socket);
-    // SAFETY: an ifreq of zeros is a valid one: a name that is empty, flags that are clear.
+    // SAFETY: an ifreq of zeros is valid: an empty name and no flags.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
     for (to, from) in request.ifr_name.iter_mut().zip(b"lo") {
         *to = *from as libc::c_char;
     }
     // SAFETY: the ioctl reads the name and writes the flags of `request`.
     check(unsafe { libc::ioctl(fd, libc::SIOCGIFFLAGS as _, &mut request) })?;
-    // SAFETY: the call above has written the flags, which are the union's field in use.
+    // SAFETY: the call above has written the flags, so that they are the active field of the union.
     unsafe { request.ifr_ifru.ifru_flags |= libc::IFF_UP as libc::c_short };
-    // SAFETY: the ioctl reads name and flags.
+    // SAFETY: the ioctl reads the name and the flags.
     check(unsafe { libc::ioctl(fd, libc::SIOCSIFFLAGS as _, &request) })
 }
 
@@ -86,12 +88,13 @@ pub(crate) mod tests {
     use super::*;
     use std::{ffi::CString, os::unix::ffi::OsStrExt, path::Path};
 
-    /// Makes `root` the root of this thread, and of no other (chroot(2)).
+    /// Makes `root` the root directory of this thread only (chroot(2)).
     pub(crate) fn chroot_of_this_thread(root: &Path) -> io::Result<()> {
         let root = CString::new(root.as_os_str().as_bytes())?;
-        // SAFETY: the call takes no pointer; it gives this thread a root and a directory of its own.
+        // SAFETY: the call takes no pointer; afterwards this thread shares its root and working directory
+        // with no other.
         check(unsafe { libc::unshare(libc::CLONE_FS) })?;
-        // SAFETY: the string has its end and outlives the call.
+        // SAFETY: the string is terminated and outlives the call.
         check(unsafe { libc::chroot(root.as_ptr()) })
     }
 }

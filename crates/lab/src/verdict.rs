@@ -1,6 +1,6 @@
-//! Verdicts as data: the outcome of a claim, of each of its variants, and what keeps it open.
+//! Verdicts as data: the outcome of a claim, of each of its variants, and the reasons why it is undecided.
 //!
-//! How they are reached is in [`crate::claims`].
+//! [`crate::claims`] describes how verdicts are reached.
 
 use crate::{
     experiment::{Threshold, Value},
@@ -16,28 +16,28 @@ pub(crate) const MAX_BLOCKS: usize = 1_000;
 /// The outcome of a claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Verdict {
-    /// The figures lie where the claim says, by more than chance.
+    /// The figures fulfil the claim, by more than chance.
     #[serde(rename = "holds")]
     Holds,
-    /// They lie on the other side, by more than chance.
+    /// The figures contradict the claim, by more than chance.
     #[serde(rename = "does not hold")]
     DoesNotHold,
-    /// Chance may have put them where they are, or the figure was at a limit that is not the server's.
+    /// The figures may be due to chance, or the figure was at a limit that is not the server's.
     #[serde(rename = "undecided")]
     Undecided,
-    /// There are figures, of too few blocks to decide anything.
+    /// There are figures, but of too few blocks to decide the claim.
     #[serde(rename = "seen, not decided")]
     Seen,
-    /// Something that the claim speaks of is not there: a mechanism, or room for its connections.
+    /// A part of the claim is not available: a mechanism, or capacity for its connections.
     #[serde(rename = "not testable here")]
     NotTestable,
-    /// It holds at one operating point that can be defended, and not at another.
+    /// The claim holds at one operating point that can be defended, and does not hold at another.
     #[serde(rename = "depends")]
     Depends,
 }
 
 impl Verdict {
-    /// Every one, in the order in which a summary counts them.
+    /// Every verdict, in the order in which a summary counts them.
     pub(crate) const ALL: [Self; 6] = [
         Self::Holds,
         Self::DoesNotHold,
@@ -47,7 +47,7 @@ impl Verdict {
         Self::Depends,
     ];
 
-    /// What a sentence about one claim says, and one about several.
+    /// Returns the predicate of a sentence about one claim, and about several.
     pub(crate) fn predicate(self) -> (&'static str, &'static str) {
         match self {
             Self::Holds => ("holds", "hold"),
@@ -59,12 +59,12 @@ impl Verdict {
         }
     }
 
-    /// Whether it says yes or no.
+    /// Whether the claim holds or does not hold.
     pub fn is_decided(self) -> bool {
         matches!(self, Self::Holds | Self::DoesNotHold)
     }
 
-    /// Whether more blocks might make it yes or no.
+    /// Whether more blocks might decide the claim.
     pub(crate) fn is_open(self) -> bool {
         matches!(self, Self::Undecided | Self::Seen)
     }
@@ -83,82 +83,84 @@ impl fmt::Display for Verdict {
     }
 }
 
-/// A claim as judged for one variant.
+/// The verdict on a claim for one variant.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Part {
     /// The variant.
     pub variant: String,
-    /// The operating point, where the claim is judged at several: `at-once 64`.
+    /// The operating point, if the claim is judged at several: `at-once 64`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub operating_point: Option<String>,
     /// The verdict.
     pub verdict: Verdict,
-    /// The figure with its interval, when there are data.
+    /// The figure with its interval, if there are data.
     pub estimate: Option<Estimate>,
-    /// Of a reply rate where the generator has a part of the server's CPU: the same by what the server alone
-    /// spends on a reply. Such a claim is decided where both say so.
+    /// For a reply rate while the generator shares the server's CPU: the same comparison with the CPU time
+    /// that the server alone spends on a reply. Such a claim is decided only if both comparisons agree.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub alone: Option<Estimate>,
-    /// The interval that decides: wider than the other, the earlier the experiment looked.
+    /// The interval that decides: the earlier the experiment looked at the data, the wider it is than the
+    /// other.
     #[serde(default)]
     pub deciding: Option<Interval>,
-    /// The probability of figures that speak as clearly if the truth were at the threshold, over all
-    /// looks.
+    /// The probability of figures at least as clear as these if the true value were at the threshold, over
+    /// all looks.
     #[serde(default)]
     pub p: Option<f64>,
-    /// When the figure is a bound: the server was at the limit of its CPU.
+    /// The kind of bound, if the figure is one because the server was at the limit of its CPU.
     #[serde(default)]
     pub bound: Option<Bound>,
-    /// Why there are no data, why they do not decide, or what to know of them.
+    /// Why there are no data, why they do not decide the claim, or a remark on them.
     pub note: Option<String>,
-    /// Where it is open: what it would take to decide it. None where more blocks would change nothing, for
-    /// the reason that the note says.
+    /// For an undecided claim: the data that would decide it. None if more blocks would not change the
+    /// verdict, for the reason in the note.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub outlook: Option<Outlook>,
-    /// More blocks would change nothing: it lies at a limit, or something is not there.
+    /// Whether more blocks would not change the verdict: the figure is at a limit, or a part is not
+    /// available.
     #[serde(skip)]
     pub(crate) is_final: bool,
 }
 
-/// A claim as judged.
+/// The verdict on a claim.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ClaimOutcome {
     /// The claim's number.
     pub id: String,
-    /// What is claimed.
+    /// The claim in words.
     pub statement: String,
-    /// *Holds* when it holds for every variant that it names.
+    /// The verdict: *holds* if the claim holds for every variant that it names.
     pub verdict: Verdict,
-    /// The figure of the part that decides: the one nearest to failing.
+    /// The figure of the deciding part: the one nearest to failing.
     pub value: Option<f64>,
-    /// Its interval's lower end.
+    /// The lower end of its interval.
     pub low: Option<f64>,
-    /// Its interval's upper end.
+    /// The upper end of its interval.
     pub high: Option<f64>,
-    /// Whether that figure is a bound.
+    /// The kind of bound, if that figure is one.
     #[serde(default)]
     pub bound: Option<Bound>,
     /// The paper's own number, in the same unit.
     pub paper: Option<f64>,
     /// The paper's own words.
     pub paper_says: String,
-    /// When it holds.
+    /// The condition under which the claim holds.
     pub threshold: Threshold,
-    /// Whether it is the one claim that stands for a figure of a paper.
+    /// Whether this claim represents a figure of a paper.
     #[serde(default)]
     pub primary: bool,
-    /// The probability of figures that speak as clearly if the truth were at the threshold.
+    /// The probability of figures at least as clear as these if the true value were at the threshold.
     #[serde(default)]
     pub p: Option<f64>,
-    /// The same, adjusted for all primary claims of the paper in this run (`holm`).
+    /// The same probability, adjusted for all primary claims of the paper in this run (`holm`).
     #[serde(default)]
     pub p_with_all: Option<f64>,
-    /// Variant by variant.
+    /// The verdicts for each variant.
     pub parts: Vec<Part>,
 }
 
 impl Part {
-    /// A part of which nothing is known yet.
+    /// Returns a part without data.
     pub(crate) fn open(variant: &str) -> Self {
         Self {
             variant: variant.to_owned(),
@@ -175,13 +177,13 @@ impl Part {
         }
     }
 
-    /// The variant with its operating point.
+    /// Returns the name of the variant, with its operating point.
     pub fn name(&self) -> String {
         let point = self.operating_point.iter().map(|point| format!(" at {point}"));
         iter::once(self.variant.clone()).chain(point).collect()
     }
 
-    /// Why there are no data or they do not decide, what to know of them, and what it would take.
+    /// Explains why there are no data or why they do not decide the claim, and which data would decide it.
     pub fn why(&self) -> Option<String> {
         let outlook = self.outlook.map(|outlook| outlook.to_string());
         let why: Vec<String> = self.note.clone().into_iter().chain(outlook).collect();
@@ -190,15 +192,15 @@ impl Part {
 }
 
 impl ClaimOutcome {
-    /// The part whose figure is the claim's.
+    /// Returns the part whose figure is the claim's.
     pub fn deciding(&self) -> Option<&Part> {
         let is_it = |part: &&Part| part.estimate.is_some_and(|it| Some(it.value) == self.value);
         self.parts.iter().find(is_it)
     }
 
-    /// Why it is open, if it is, and what it would take to decide it; else what to know of the verdict, as the
-    /// blocks that lack a side. In words, of each variant that the verdict comes from. Where it depends: what each
-    /// operating point says.
+    /// Explains, for each variant that determines the verdict: if the claim is undecided, why it is and
+    /// which data would decide it; otherwise a remark on the verdict, such as blocks in which one side is
+    /// missing. If the verdict is *depends*, shows the result of each operating point.
     pub fn remark(&self) -> Option<String> {
         let is_of = |part: &&Part| match self.verdict {
             Verdict::NotTestable => false,
@@ -218,14 +220,14 @@ impl ClaimOutcome {
         (!remarks.is_empty()).then(|| remarks.join("; "))
     }
 
-    /// The figure with its interval, or with what was seen; `None` without a figure.
+    /// Formats the figure with its interval, or with the range of the values; `None` without a figure.
     pub fn measured(&self) -> Option<String> {
         let interval = self.interval_text();
         let space = if interval.is_empty() { "" } else { " " };
         Some(format!("{}{}{space}{interval}", Bound::sign(self.bound), format::number(self.value?)))
     }
 
-    /// The interval alone.
+    /// Formats the interval alone.
     pub fn interval_text(&self) -> String {
         let estimate = self.deciding().and_then(|part| part.estimate);
         let ends = || format::ends(self.low, self.high);
@@ -233,18 +235,18 @@ impl ClaimOutcome {
     }
 }
 
-/// A figure that is no more than a bound.
+/// The kind of bound of a figure that is only a bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Bound {
-    /// The true one is at least so large.
+    /// The true value is at least the figure.
     AtLeast,
-    /// The true one is at most so large.
+    /// The true value is at most the figure.
     AtMost,
 }
 
 impl Bound {
-    /// What stands before the figure.
+    /// Returns the sign before the figure.
     pub fn sign(bound: Option<Self>) -> &'static str {
         match bound {
             Some(Self::AtLeast) => "> ",
@@ -254,20 +256,20 @@ impl Bound {
     }
 }
 
-/// What it would take.
+/// The data that would decide a claim.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Outlook {
-    /// About so many blocks in all, if they are as those that were made.
+    /// About this number of blocks in total, if further blocks resemble the ones that were made.
     Blocks(usize),
-    /// At least so many: one block says nothing of the noise.
+    /// At least this number of blocks: one block gives no information about the noise.
     AtLeast(usize),
     /// The claim is which of two is larger, and they are equal within this many per cent: no number of
     /// blocks decides it.
     EqualWithinPercent(f64),
-    /// The figure stands at the threshold in every block.
+    /// The figure is at the threshold in every block.
     OnThreshold,
-    /// The figure is so near to the threshold that no number of blocks decides it that anyone makes.
+    /// The figure is so near to the threshold that no practical number of blocks decides the claim.
     AtThreshold,
 }
 
@@ -299,7 +301,7 @@ impl fmt::Display for Outlook {
 }
 
 impl Outlook {
-    /// What it takes where both things are to be decided: what takes more.
+    /// Returns the outlook that requires more blocks, if both things have to be decided.
     pub(crate) fn longest(one: Option<Self>, other: Option<Self>) -> Option<Self> {
         let blocks = |outlook: &Self| match outlook {
             Self::Blocks(blocks) | Self::AtLeast(blocks) => *blocks,

@@ -1,12 +1,12 @@
-//! What one wait costs: the mechanism alone, with no server around it.
+//! Measures the cost of one wait: the mechanism alone, without a server.
 //!
 //! Many sockets are watched, and a few of them are made ready before each wait. Only the wait and the
 //! delivery of its events are timed. The papers argue about the cost of a single system call (provos
-//! sections 3.1 to 3.3); this measures it. In the guest kernel, where an instruction takes a
+//! sections 3.1 to 3.3); this module measures that cost. In the guest kernel, where an instruction takes a
 //! nanosecond, repeated measurements differ by less than one per cent.
 //!
-//! Calls of the kernel's functions ([`crate::kernel_calls`]) are counted in further waits after the
-//! timed ones, which the probes would slow.
+//! Calls of kernel functions ([`crate::kernel_calls`]) are counted in further waits after the timed ones,
+//! because the probes would slow these.
 
 use crate::kernel_calls::KernelCalls;
 use anyhow::Context as _;
@@ -23,32 +23,32 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// The most waits that are timed; each keeps four bytes.
+/// The most timed waits; each needs four bytes.
 const MAX_WAITS: usize = 4_000_000;
-/// Waits before the timed ones: caches and allocations reach a steady state.
+/// The number of waits before the timed ones, in which caches and allocations reach a steady state.
 const WARM_UP: usize = 20;
-/// Waits in which the kernel's calls are counted.
+/// The number of waits in which kernel calls are counted.
 const COUNTED: usize = 20;
-/// How long a wait may take until something is wrong: what was made ready is ready.
+/// The longest wait: a longer one is an error, because sockets are ready.
 const LIMIT: Duration = Duration::from_secs(10);
-/// The most waits until all that was made ready has been reported.
+/// The most waits until all ready sockets have been reported.
 const MAX_WAITS_PER_ROUND: usize = 100_000;
 
-/// Which sockets are ready at each wait.
+/// The sockets that are ready at each wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ready {
-    /// This many, different ones each time.
+    /// This many sockets, different ones each time.
     Some(usize),
-    /// One, the same each time.
+    /// One socket, the same each time.
     Same,
-    /// Half of them, different ones each time.
+    /// Half of the sockets, different ones each time.
     Half,
-    /// All of them.
+    /// All sockets.
     All,
 }
 
 impl Ready {
-    /// How many of `watched`.
+    /// Returns how many of `watched` sockets are ready.
     pub fn of(self, watched: usize) -> usize {
         match self {
             Self::Some(count) => count,
@@ -75,37 +75,37 @@ impl FromStr for Ready {
     }
 }
 
-/// What to measure.
+/// The settings of a measurement.
 #[derive(Clone, Debug)]
 pub struct WaitCost {
     /// The mechanism.
     pub mechanism: MechanismSpec,
     /// How many TCP sockets are watched for reading.
     pub watched: usize,
-    /// Which of them are made ready before each wait.
+    /// The sockets that are made ready before each wait.
     pub ready: Ready,
     /// How many interests are changed before each wait, as part of the timed section: this many are
     /// removed, and those removed before the previous wait are added again.
     pub changes: usize,
-    /// How long to measure at most.
+    /// The longest time of the measurement.
     pub duration: Duration,
-    /// How many waits to measure at most: with the same seed, the same ones for every mechanism.
+    /// The most waits that are measured: with the same seed, every mechanism gets the same waits.
     pub waits: Option<u64>,
-    /// Functions of the kernel whose calls are counted.
+    /// Kernel functions whose calls are counted.
     pub kernel_calls: Vec<String>,
-    /// Decides which are made ready.
+    /// The seed that determines which sockets are made ready.
     pub seed: u64,
-    /// The CPU to run on.
+    /// The CPU on which the measurement runs.
     pub cpu: Option<u32>,
 }
 
-/// Measures, and returns one JSON document: `valid`, `mechanism_spec`, `waits`, `events`, `wait_ns`
-/// (`mean`, `p50`, `p90`, `p99`, `max`), `system_calls`, the mechanism's own `details`, and
-/// `counted` (`waits`, `kernel_calls`).
+/// Measures the wait and returns one JSON document: `valid`, `mechanism_spec`, `waits`, `events`, `wait_ns`
+/// (`mean`, `p50`, `p90`, `p99`, `max`), `system_calls`, the mechanism's own `details`, and `counted`
+/// (`waits`, `kernel_calls`).
 ///
 /// # Errors
-/// When the mechanism is not there or cannot hold so many, when descriptors run out, when it
-/// does not report what is ready, or when the kernel does not count the calls.
+/// When the mechanism is not available or cannot watch so many sockets, when there are too few descriptors,
+/// when the mechanism does not report a ready socket, or when the kernel cannot count the calls.
 pub fn measure(what: &WaitCost) -> anyhow::Result<Json> {
     anyhow::ensure!(what.watched >= 1, "--watched: at least one");
     let ready = what.ready.of(what.watched);
@@ -130,7 +130,7 @@ pub fn measure(what: &WaitCost) -> anyhow::Result<Json> {
         set.set(cpu as usize);
         rustix::thread::sched_setaffinity(None, &set).with_context(|| format!("--pin {cpu}"))?;
     }
-    // Where it stays as it is, the sockets will say whether it is enough.
+    // If the limit cannot be raised, opening the sockets shows whether it is high enough.
     let _ = sys::raise_descriptor_limit();
     registry::with_mechanism(&what.mechanism.name, Measurement(what))?
 }
@@ -172,16 +172,16 @@ impl registry::Visitor for Measurement<'_> {
     }
 }
 
-/// A set with its sockets.
+/// An interest set with its sockets.
 struct Rig<'a, M> {
     what: &'a WaitCost,
     set: M,
     sockets: Sockets,
     tokens: Vec<Token>,
-    /// The place in `sockets` of each descriptor.
+    /// The index in `sockets` of each descriptor.
     index_of_fd: BTreeMap<i32, usize>,
     random: StdRng,
-    /// What each wait took, in nanoseconds.
+    /// The time of each wait, in nanoseconds.
     samples: Vec<u32>,
     events: u64,
     reported: Vec<Token>,
@@ -191,7 +191,7 @@ struct Rig<'a, M> {
 
 impl<'a, M: Mechanism> Rig<'a, M> {
     fn open(what: &'a WaitCost) -> anyhow::Result<Self> {
-        // The set first: `select` wants the low descriptors for what it watches.
+        // The set is opened first, because `select` needs the low descriptors for the watched sockets.
         let mut set = M::open(&what.mechanism.options())?;
         let sockets = Sockets::open(what.watched)?;
         let mut tokens = Vec::with_capacity(what.watched);
@@ -217,7 +217,8 @@ impl<'a, M: Mechanism> Rig<'a, M> {
     /// Makes sockets ready and waits until all of them have been reported.
     fn round(&mut self) -> anyhow::Result<()> {
         let what = self.what;
-        // Neighbours in a random place: different by construction, at no cost of memory.
+        // Neighbouring sockets from a random start: they are different sockets by construction, and need no
+        // memory.
         let is_same = what.ready == Ready::Same;
         let start = if is_same { 0 } else { self.random.random_range(0..what.watched) };
         let ready = what.ready.of(what.watched);
@@ -252,7 +253,7 @@ impl<'a, M: Mechanism> Rig<'a, M> {
         Ok(())
     }
 
-    /// Changes interests before a wait, from the socket `from` on: none of those that are ready.
+    /// Changes interests before a wait, beginning with the socket `from`: none of them is ready.
     fn change_interests(&mut self, from: usize) -> anyhow::Result<()> {
         while let Some(index) = self.muted.pop() {
             self.set.modify(self.tokens[index], Interest::READ)?;
@@ -265,7 +266,7 @@ impl<'a, M: Mechanism> Rig<'a, M> {
         Ok(())
     }
 
-    /// Further waits in which the kernel's calls are counted.
+    /// Makes further waits in which the kernel's calls are counted.
     fn count(&mut self) -> anyhow::Result<Json> {
         self.samples.clear();
         let calls = KernelCalls::of_this_thread(&self.what.kernel_calls)?;
@@ -321,8 +322,8 @@ fn document(
     })
 }
 
-/// TCP sockets over loopback, each the peer of its neighbour: 2i and 2i + 1 are connected. When an
-/// odd number is watched, one more is there and not watched.
+/// TCP sockets over loopback, each connected to its neighbour: 2i and 2i + 1. If an odd number is watched,
+/// there is one more socket that is not watched.
 struct Sockets {
     all: Vec<TcpStream>,
     watched: usize,
@@ -342,7 +343,7 @@ impl Sockets {
             for socket in [near, far] {
                 socket.set_nonblocking(true)?;
                 socket.set_nodelay(true)?;
-                // Closed by a reset: no TIME_WAIT is left behind for the next run.
+                // Closing with a reset leaves no connection in TIME_WAIT for the next run.
                 rustix::net::sockopt::set_socket_linger(&socket, Some(Duration::ZERO))?;
                 sockets.push(socket);
             }
@@ -350,7 +351,7 @@ impl Sockets {
         Ok(Self { all: sockets, watched })
     }
 
-    /// Makes `count` sockets among those watched readable, from `start` on.
+    /// Makes `count` of the watched sockets readable, beginning with `start`.
     fn make_ready(&mut self, start: usize, count: usize) -> anyhow::Result<()> {
         for step in 0..count {
             let peer = ((start + step) % self.watched) ^ 1;
@@ -359,7 +360,7 @@ impl Sockets {
         Ok(())
     }
 
-    /// Takes the byte of the socket at `index`, if it has one: 1 or 0.
+    /// Reads the byte of the socket at `index`, if there is one. Returns the number of bytes: 1 or 0.
     fn take_byte(&mut self, index: usize) -> anyhow::Result<usize> {
         let mut byte = [0];
         match (&self.all[index]).read(&mut byte) {
@@ -380,7 +381,7 @@ mod tests {
             watched,
             ready: Ready::Some(ready),
             changes: 0,
-            // So many that one which waited for its CPU is not the median.
+            // Enough waits that the median is not a wait that was delayed by the CPU scheduler.
             waits: Some(200),
             kernel_calls: Vec::new(),
             duration: Duration::from_secs(60),
@@ -410,7 +411,7 @@ mod tests {
 
     #[test]
     fn a_scan_costs_more_the_more_is_watched() {
-        // A factor of 200 in what is watched: no load on the machine hides it.
+        // The number of watched sockets differs by a factor of 200, which no load on the machine can hide.
         let p50 =
             |watched| cost("poll", watched, 1).unwrap()["wait_ns"]["p50"].as_u64().unwrap() as f64;
         let (few, many) = (p50(2), p50(400));
@@ -423,7 +424,7 @@ mod tests {
             let changing = |changes| WaitCost { changes, waits: Some(50), ..what(mechanism, 9, 2) };
             let json = measure(&changing(3)).unwrap();
             let waits = json["waits"].as_u64().unwrap();
-            // A round may take two waits, and is made whole.
+            // A round may take two waits, and is always completed.
             assert!((50..=51).contains(&waits), "{mechanism}: {json}");
             assert!(json["counted"].is_null());
             let error = measure(&changing(8)).unwrap_err().to_string();

@@ -93,7 +93,7 @@ fn one() -> u32 {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Exclusion {
-    /// The values, by the axis' name.
+    /// The values, by the name of the axis.
     pub at: BTreeMap<String, Vec<Value>>,
     /// The reason.
     pub because: String,

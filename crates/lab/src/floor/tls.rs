@@ -167,7 +167,7 @@ fn send(socket: BorrowedFd<'_>, bytes: &[u8]) -> Option<()> {
     sys::send(socket, bytes, false).is_ok_and(|sent| sent == bytes.len()).then_some(())
 }
 
-/// Key, IV and the number of the next record.
+/// The key, the IV and the number of the next record of one direction.
 struct Direction {
     key: LessSafeKey,
     iv: [u8; NONCE_LEN],

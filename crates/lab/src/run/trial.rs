@@ -137,7 +137,7 @@ pub struct Bench<'a> {
     pub interrupt: &'a Interrupt,
     /// The scheduling of the generator and the idle holder, which may share a CPU with the server.
     pub generator_turn: Turn,
-    /// The million instructions that make a second, in a guest whose clock counts them.
+    /// Millions of instructions per second, in a guest whose clock counts them.
     pub mips: Option<u32>,
 }
 
