@@ -13,27 +13,6 @@ use anyhow::Context as _;
 use serde_json::Value as Json;
 use std::{collections::BTreeMap, path::Path};
 
-/// Identifiers that two experiments shared: experiment, old, new. Runs before 27 November have the old
-/// ones.
-const RENAMED: &[(&str, &str, &str)] = &[
-    ("gammo-specweb99", "G1", "GW1"),
-    ("gammo-specweb99", "G1-poll", "GW1-poll"),
-    ("gammo-specweb99", "G2", "GW2"),
-    ("gammo-specweb99", "G2-epoll2", "GW2-epoll2"),
-    ("gammo-specweb99", "G2-ctlv", "GW2-ctlv"),
-    ("gammo-specweb99", "G3", "GW3"),
-    ("gammo-specweb99", "G3-epoll2", "GW3-epoll2"),
-    ("gammo-specweb99", "G5", "GW5"),
-    ("idle", "G3", "I3"),
-    ("idle", "G3-select", "I3-select"),
-    ("idle", "G3-epoll2", "I3-epoll2"),
-    ("idle", "G4", "I4"),
-    ("idle", "G5", "I5"),
-    ("idle", "P1", "I1"),
-    ("provos-hybrid-quiet", "P13-quiet", "P13-host-quiet"),
-    ("provos-hybrid-quiet", "P13-gain", "P13-host-gain"),
-];
-
 impl Outcome {
     /// Computes [`Outcome::cells`] and [`Outcome::claims`] from the runs.
     pub fn conclude(&mut self) {
@@ -58,13 +37,6 @@ impl Outcome {
             return;
         }
         let Some(today) = experiment::find_built_in(&self.experiment.id) else { return };
-        for claim in &mut self.experiment.claim {
-            let of_old =
-                |row: &&(&str, &str, &str)| row.0 == self.experiment.id && row.1 == claim.id;
-            if let Some((_, _, new)) = RENAMED.iter().find(of_old) {
-                claim.id = (*new).to_owned();
-            }
-        }
         let in_guest = self.environment.guest.is_some();
         let Ok(today) = today.in_the_form_of(&self.experiment, in_guest, self.quick) else {
             return;
