@@ -39,7 +39,7 @@ use std::collections::BTreeMap;
 use toml::Table;
 
 /// One experiment.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Experiment {
     /// The name on the command line.

@@ -160,8 +160,8 @@ pub struct Look {
     pub is_last: bool,
 }
 
-/// The complete result of a run.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+/// All of it.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Outcome {
     /// [`FORMAT`].
     pub format: String,
@@ -219,23 +219,8 @@ impl Outcome {
             format: FORMAT.into(),
             dimensions: experiment.dimensions(),
             experiment,
-            quick: false,
-            paper_rates: false,
             seed: 1,
-            started_at: String::new(),
-            elapsed_s: 0.0,
-            interrupted: false,
-            looks: Vec::new(),
-            notes: Vec::new(),
-            environment: Environment::default(),
-            variants: Vec::new(),
-            warmup_s: 0.0,
-            phase_rps: Vec::new(),
-            saturation: Vec::new(),
-            ladders: Vec::new(),
-            claims: Vec::new(),
-            cells: Vec::new(),
-            runs: Vec::new(),
+            ..Self::default()
         }
     }
 

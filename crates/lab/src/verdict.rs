@@ -14,7 +14,7 @@ use std::{fmt, iter};
 pub(crate) const MAX_BLOCKS: usize = 1_000;
 
 /// The outcome of a claim.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Verdict {
     /// The figures fulfil the claim, by more than chance.
     #[serde(rename = "holds")]
@@ -22,7 +22,8 @@ pub enum Verdict {
     /// The figures contradict the claim, by more than chance.
     #[serde(rename = "does not hold")]
     DoesNotHold,
-    /// The figures may be due to chance, or the figure was at a limit that is not the server's.
+    /// Chance may have put them where they are, or the figure was at a limit that is not the server's.
+    #[default]
     #[serde(rename = "undecided")]
     Undecided,
     /// There are figures, but of too few blocks to decide the claim.
@@ -83,8 +84,8 @@ impl fmt::Display for Verdict {
     }
 }
 
-/// The verdict on a claim for one variant.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+/// A claim as judged for one variant; by default nothing is known yet.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Part {
     /// The variant.
     pub variant: String,
@@ -160,24 +161,7 @@ pub struct ClaimOutcome {
 }
 
 impl Part {
-    /// Returns a part without data.
-    pub(crate) fn open(variant: &str) -> Self {
-        Self {
-            variant: variant.to_owned(),
-            operating_point: None,
-            verdict: Verdict::Undecided,
-            estimate: None,
-            alone: None,
-            deciding: None,
-            p: None,
-            bound: None,
-            note: None,
-            outlook: None,
-            is_final: false,
-        }
-    }
-
-    /// Returns the name of the variant, with its operating point.
+    /// The variant with its operating point.
     pub fn name(&self) -> String {
         let point = self.operating_point.iter().map(|point| format!(" at {point}"));
         iter::once(self.variant.clone()).chain(point).collect()

@@ -49,7 +49,7 @@ struct Finding {
 impl Question<'_> {
     /// Returns the part with its verdict.
     pub(super) fn part(&self) -> Part {
-        let mut part = Part::open(self.variant);
+        let mut part = Part { variant: self.variant.to_owned(), ..Part::default() };
         let answer = match self.answer(&mut part) {
             Ok(answer) => answer,
             Err((verdict, why)) => {
