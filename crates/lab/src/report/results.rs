@@ -10,13 +10,14 @@ use super::{
 };
 use crate::{
     claims,
-    experiment::{Claim, Side, Threshold},
+    experiment::{Claim, Threshold},
     statistics::Compare,
     verdict::{ClaimOutcome, Verdict},
 };
 use anyhow::Context as _;
 use serde::{Deserialize, Serialize};
 use std::fmt::{self, Write as _};
+use toml::Table;
 
 /// The page's file name.
 pub const FILE: &str = "results.md";
@@ -69,22 +70,9 @@ struct Reading {
     at: String,
     /// The claim's identifier in that run.
     claim: Option<String>,
-    /// A claim about the run's data that the run itself does not have.
+    /// A claim about its data that the run does not make itself, without its identifier and its statement.
     #[serde(rename = "ask")]
-    query: Option<Query>,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Query {
-    metric: String,
-    #[serde(default)]
-    compare: Compare,
-    each: Vec<String>,
-    #[serde(default)]
-    a: Side,
-    b: Option<Side>,
-    holds: Threshold,
+    query: Option<Table>,
 }
 
 /// The verdict in the words of the page.
@@ -209,7 +197,10 @@ fn number<'a>(runs: &[Publication], row: &Row, reading: &'a Reading) -> anyhow::
             let claim = outcome.experiment.claim.iter().find(|claim| claim.id == *id);
             (judged.with_context(here)?.clone(), claim.with_context(here)?.compare)
         }
-        (None, Some(query)) => (claims::judge_one(outcome, &claim_of(row, query)), query.compare),
+        (None, Some(query)) => {
+            let claim = claim_of(row, query)?;
+            (claims::judge_one(outcome, &claim), claim.compare)
+        }
         _ => anyhow::bail!("a reading of {} has either a claim or a question", row.figure),
     };
     Ok(Number {
@@ -224,23 +215,12 @@ fn number<'a>(runs: &[Publication], row: &Row, reading: &'a Reading) -> anyhow::
     })
 }
 
-fn claim_of(row: &Row, query: &Query) -> Claim {
-    Claim {
-        id: row.figure.clone(),
-        statement: row.claim.clone(),
-        source: row.figure.clone(),
-        paper: row.paper.clone(),
-        paper_value: None,
-        metric: query.metric.clone(),
-        compare: query.compare,
-        each: query.each.clone(),
-        a: query.a.clone(),
-        b: query.b.clone(),
-        holds: query.holds,
-        primary: false,
-        operating_points: None,
-        control: None,
-    }
+/// The claim that a query makes.
+fn claim_of(row: &Row, query: &Table) -> anyhow::Result<Claim> {
+    let mut claim = query.clone();
+    claim.insert("id".into(), row.figure.clone().into());
+    claim.insert("statement".into(), row.claim.clone().into());
+    claim.try_into().with_context(|| format!("results.toml: a question of {}", row.figure))
 }
 
 fn line<'a>(runs: &[Publication], row: &'a Row) -> anyhow::Result<Line<'a>> {
@@ -377,9 +357,12 @@ mod tests {
     fn the_list_of_results_is_right() {
         let rows: Vec<Row> = results().unwrap().section.into_iter().flat_map(|s| s.row).collect();
         assert!((20..=40).contains(&rows.len()), "{} rows", rows.len());
-        for row in rows {
+        for row in &rows {
             assert!(row.not_testable.is_some() || !row.reading.is_empty(), "{}", row.claim);
             assert!(row.reading.len() < 2 || !row.decided_by.is_empty(), "{}", row.claim);
+            for query in row.reading.iter().filter_map(|reading| reading.query.as_ref()) {
+                claim_of(row, query).unwrap();
+            }
         }
     }
 }
