@@ -144,8 +144,8 @@ pub fn filled_in(flags: &Flags, known: &BTreeMap<String, String>) -> anyhow::Res
 impl Experiment {
     /// Returns the request of this name.
     pub fn request(&self, name: &Value) -> Option<&Request> {
-        let Value::Word(name) = name else { return None };
-        self.request.iter().find(|request| request.name == *name)
+        let name = name.word()?;
+        self.request.iter().find(|request| request.name == name)
     }
 
     /// Returns why `variant` is not measured at `point`, if so.

@@ -27,8 +27,9 @@ pub struct Clients {
     pub settle_seconds: f64,
 }
 
-/// The location of the clients: a value of the axis.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Where the clients are: a value of the axis.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Where {
     /// On loopback. The saturation is measured with these clients.
     Near,
@@ -39,19 +40,9 @@ pub enum Where {
 }
 
 impl Where {
-    fn of(value: &Value) -> Option<Self> {
-        let Value::Word(word) = value else { return None };
-        match word.as_str() {
-            "near" => Some(Self::Near),
-            "idle" => Some(Self::Idle),
-            "far" => Some(Self::Far),
-            _ => None,
-        }
-    }
-
-    /// Returns the location of the clients at this point; near by default.
+    /// Their location at this point; near by default.
     pub fn at(point: &Point) -> Self {
-        point.get(CLIENTS).and_then(Self::of).unwrap_or(Self::Near)
+        point.get(CLIENTS).and_then(Value::named).unwrap_or(Self::Near)
     }
 }
 
@@ -86,7 +77,7 @@ impl Experiment {
         ensure!(requests >= 2.0, "[load] {SESSION}: at least 2, or no connection stays open");
         for value in &axis.values {
             ensure!(
-                Where::of(value).is_some(),
+                value.named::<Where>().is_some(),
                 "[[axis]] \"clients\": {value}: expected near, idle or far"
             );
         }

@@ -165,13 +165,11 @@ impl Experiment {
 
     /// Returns the time in seconds that the clients wait for a reply, at most [`MOST_PATIENCE_S`].
     fn patience_s(&self) -> f64 {
-        let seconds = match self.load.get("timeout") {
-            Some(Value::Word(text)) => match text.strip_suffix("ms") {
-                Some(milliseconds) => milliseconds.parse().ok().map(|value: f64| value / 1000.0),
-                None => text.strip_suffix('s').and_then(|seconds| seconds.parse().ok()),
-            },
-            _ => None,
-        };
+        let timeout = self.load.get("timeout").and_then(Value::word);
+        let seconds = timeout.and_then(|text| match text.strip_suffix("ms") {
+            Some(milliseconds) => milliseconds.parse().ok().map(|value: f64| value / 1000.0),
+            None => text.strip_suffix('s')?.parse().ok(),
+        });
         seconds.unwrap_or(MOST_PATIENCE_S).min(MOST_PATIENCE_S)
     }
 

@@ -35,8 +35,9 @@ pub struct Push {
     pub quiet_seconds: f64,
 }
 
-/// The subscribers that an update reaches: a value of the axis.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Which subscribers an update reaches: a value of the axis.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum UpdatesTo {
     /// One subscriber. The others have another topic.
     One,
@@ -47,17 +48,7 @@ pub enum UpdatesTo {
 }
 
 impl UpdatesTo {
-    fn of(value: &Value) -> Option<Self> {
-        let Value::Word(word) = value else { return None };
-        match word.as_str() {
-            "one" => Some(Self::One),
-            "one-in-a-hundred" => Some(Self::OneInAHundred),
-            "all" => Some(Self::All),
-            _ => None,
-        }
-    }
-
-    /// Returns how many of `subscribers` an update reaches.
+    /// How many of `subscribers` it reaches.
     pub fn recipients(self, subscribers: u64) -> u64 {
         match self {
             Self::One => 1,
@@ -86,7 +77,7 @@ impl Push {
     pub fn load_at(&self, point: &Point, window_s: f64) -> anyhow::Result<PushLoad> {
         let subscribers = point.get(SUBSCRIBERS).and_then(Value::number);
         let subscribers = subscribers.context("the axis \"subscribers\" is missing")?;
-        let updates_to = point.get(UPDATES_TO).and_then(UpdatesTo::of);
+        let updates_to = point.get(UPDATES_TO).and_then(Value::named::<UpdatesTo>);
         let updates_to = updates_to.context("the axis \"updates-to\" is missing")?;
         let recipients = updates_to.recipients(subscribers as u64);
         let rate_rps = self
@@ -122,7 +113,7 @@ impl Experiment {
         }
         for value in &updates_to.values {
             ensure!(
-                UpdatesTo::of(value).is_some(),
+                value.named::<UpdatesTo>().is_some(),
                 "[[axis]] {UPDATES_TO:?}: {value}: expected one, one-in-a-hundred or all"
             );
         }

@@ -1,6 +1,9 @@
 //! Values of axes and flags.
 
-use serde::{Deserialize, Serialize};
+use serde::{
+    Deserialize, Serialize,
+    de::{IntoDeserializer as _, value::Error},
+};
 use std::{collections::BTreeMap, fmt};
 
 /// The value of each axis.
@@ -27,6 +30,17 @@ impl Value {
     pub fn number(&self) -> Option<f64> {
         if let Self::Number(number) = self { Some(*number) } else { None }
     }
+
+    /// The word, if it is one.
+    pub fn word(&self) -> Option<&str> {
+        if let Self::Word(word) = self { Some(word) } else { None }
+    }
+
+    /// What it names, if it is the name of a variant of this enumeration.
+    pub(super) fn named<'a, T: Deserialize<'a>>(&'a self) -> Option<T> {
+        let found: Result<T, Error> = T::deserialize(self.word()?.into_deserializer());
+        found.ok()
+    }
 }
 
 impl fmt::Display for Value {
@@ -48,8 +62,7 @@ pub struct Select(pub Value);
 impl Select {
     /// Returns the multiple of the reference rate, as in `"x1.15"`.
     pub fn multiple(&self) -> Option<f64> {
-        let Value::Word(word) = &self.0 else { return None };
-        word.strip_prefix('x')?.parse().ok()
+        self.0.word()?.strip_prefix('x')?.parse().ok()
     }
 
     /// Returns the chosen value among `values`. `min` and `max` follow the order in the file, so that they
