@@ -9,7 +9,7 @@ mod spread;
 
 use self::{
     appearance::{Appearance, COLOURS, appearances},
-    pen::{Failure, dashed, mark},
+    pen::{Drawn, Root, dashed, mark},
     spread::Spread,
 };
 use super::panel::Panel;
@@ -22,10 +22,7 @@ use crate::{
     statistics::Estimate,
 };
 use plotters::{
-    coord::{
-        Shift,
-        ranged1d::{DefaultFormatting, KeyPointHint},
-    },
+    coord::ranged1d::{DefaultFormatting, KeyPointHint, ValueFormatter},
     prelude::*,
     style::text_anchor::{HPos, Pos, VPos},
 };
@@ -53,6 +50,9 @@ const PAPER: f64 = 0.5;
 const GRID: RGBColor = RGBColor(225, 225, 225);
 const GUIDE: RGBColor = RGBColor(150, 150, 150);
 const TEXT: RGBColor = RGBColor(40, 40, 40);
+
+/// The area between the axes, whose y axis is linear or logarithmic.
+type Chart<'a, 'b, Y> = ChartContext<'a, SVGBackend<'b>, Cartesian2d<Ticks, Y>>;
 
 /// One line of a figure.
 struct Series {
@@ -204,13 +204,13 @@ fn paper(
     panel.figure.paper.iter().filter_map(line).collect()
 }
 
-fn paint<DB: DrawingBackend>(
-    root: &DrawingArea<DB, Shift>,
+fn paint(
+    root: &Root<'_>,
     outcome: &Outcome,
     panel: &Panel<'_>,
     places: &[f64],
     series: &[Series],
-) -> Result<(), Failure<DB>> {
+) -> Drawn {
     root.fill(&WHITE)?;
     let title = (FONT, 18).into_font().style(FontStyle::Bold).color(&TEXT);
     root.draw(&Text::new(panel.figure.title.clone(), (14, 10), title))?;
@@ -344,17 +344,13 @@ impl Ranged for Decades {
     }
 }
 
-fn lines<DB, Y>(
-    root: &DrawingArea<DB, Shift>,
-    mut chart: ChartContext<'_, DB, Cartesian2d<Ticks, Y>>,
+fn lines<Y: Ranged<ValueType = f64> + ValueFormatter<f64>>(
+    root: &Root<'_>,
+    mut chart: Chart<'_, '_, Y>,
     outcome: &Outcome,
     panel: &Panel<'_>,
     series: &[Series],
-) -> Result<(), Failure<DB>>
-where
-    DB: DrawingBackend,
-    Y: Ranged<ValueType = f64> + plotters::coord::ranged1d::ValueFormatter<f64>,
-{
+) -> Drawn {
     let places = places(panel);
     let tick = |x: &f64| {
         let index = places.iter().position(|place| (place - x).abs() < 1e-9);
@@ -407,18 +403,14 @@ where
     beside(root, &mut names, panel)
 }
 
-/// Draws the background of the lines: bars of the seconds within a window, and dots of the blocks.
-fn behind<DB, Y>(
-    root: &DrawingArea<DB, Shift>,
-    chart: &ChartContext<'_, DB, Cartesian2d<Ticks, Y>>,
+/// What stands behind the lines: bars of the seconds within a window, dots of the blocks.
+fn behind<Y: Ranged<ValueType = f64>>(
+    root: &Root<'_>,
+    chart: &Chart<'_, '_, Y>,
     series: &[Series],
     shift: impl Fn(usize) -> i32,
-) -> Result<(), Failure<DB>>
-where
-    DB: DrawingBackend,
-    Y: Ranged<ValueType = f64>,
-{
-    // Zero has no logarithm: such a bar continues to the lower edge.
+) -> Drawn {
+    // A logarithm has no zero: such a bar goes on to the lower edge.
     let floor = chart.y_range().start;
     for line in series {
         for Spread { x, least, most } in &line.spreads {
@@ -439,12 +431,12 @@ where
     Ok(())
 }
 
-/// Draws a line with its marks and intervals; returns its end in pixels.
-fn one<DB: DrawingBackend>(
-    root: &DrawingArea<DB, Shift>,
+/// A line with its marks and intervals; where it ends, in pixels.
+fn one(
+    root: &Root<'_>,
     line: &Series,
     at: impl Fn(f64, f64) -> (i32, i32),
-) -> Result<(i32, i32), Failure<DB>> {
+) -> Drawn<(i32, i32)> {
     let colour = line.appearance.colour();
     let path: Vec<(i32, i32)> = line.points.iter().map(|(x, e)| at(*x, e.value)).collect();
     dashed(root, &path, line.appearance.dashes(), colour)?;
@@ -464,17 +456,12 @@ fn one<DB: DrawingBackend>(
     Ok(path[path.len() - 1])
 }
 
-/// Draws the limit of figures along the rate: a server sends at most one reply per request, and uses at
-/// most one CPU.
-fn ceiling<DB, Y>(
-    root: &DrawingArea<DB, Shift>,
-    chart: &ChartContext<'_, DB, Cartesian2d<Ticks, Y>>,
+/// Where figures along the rate end: no more replies than requests, no more CPU than there is.
+fn ceiling<Y: Ranged<ValueType = f64>>(
+    root: &Root<'_>,
+    chart: &Chart<'_, '_, Y>,
     panel: &Panel<'_>,
-) -> Result<(), Failure<DB>>
-where
-    DB: DrawingBackend,
-    Y: Ranged<ValueType = f64>,
-{
+) -> Drawn {
     let limit: fn(f64) -> f64 = match panel.figure.y.as_str() {
         y if y == Metric::Throughput.name() => |rate| rate,
         claims::COST => |rate| 1e6 / rate,
@@ -522,12 +509,12 @@ fn edge<'a>(
     WIDTH as i32 - SAMPLE - names.clamp(*NAMES.start(), *NAMES.end())
 }
 
-/// Writes the names beside the last points, at a distance from each other so that none hides another.
-fn beside<DB: DrawingBackend>(
-    root: &DrawingArea<DB, Shift>,
+/// Writes the names beside the last points, pushed apart so that none hides another.
+fn beside(
+    root: &Root<'_>,
     names: &mut [(&Series, RGBColor, (i32, i32))],
     panel: &Panel<'_>,
-) -> Result<(), Failure<DB>> {
+) -> Drawn {
     names.sort_by_key(|(_, _, (_, y))| *y);
     let mut rows: Vec<i32> = names.iter().map(|(_, _, (_, y))| *y).collect();
     let (first, last) = (TOP + 12 + LINE / 2, HEIGHT as i32 - BOTTOM - LINE / 2);

@@ -6,7 +6,7 @@
 
 use super::{
     appearance::{Appearance, appearances},
-    pen::Failure,
+    pen::{Drawn, Root},
 };
 use crate::{
     claims,
@@ -16,7 +16,7 @@ use crate::{
     result::Outcome,
     statistics::Compare,
 };
-use plotters::{coord::Shift, prelude::*};
+use plotters::prelude::*;
 
 /// The distance from the centre of the mark to its corners, in pixels: it surrounds the mark of a line.
 const REACH: i32 = 9;
@@ -96,12 +96,8 @@ fn number(outcome: &Outcome, panel: &Panel<'_>, claim: &Claim, each: &str) -> Op
     Some((point, y))
 }
 
-/// Draws a large hollow square that stands on its corner.
-pub(super) fn draw<DB: DrawingBackend>(
-    root: &DrawingArea<DB, Shift>,
-    (x, y): (i32, i32),
-    colour: RGBColor,
-) -> Result<(), Failure<DB>> {
+/// A large hollow square on its corner.
+pub(super) fn draw(root: &Root<'_>, (x, y): (i32, i32), colour: RGBColor) -> Drawn {
     let corners = [(0, -REACH), (REACH, 0), (0, REACH), (-REACH, 0), (0, -REACH), (REACH, 0)];
     let path: Vec<(i32, i32)> = corners.iter().map(|(dx, dy)| (x + dx, y + dy)).collect();
     root.draw(&PathElement::new(path, colour.stroke_width(2)))

@@ -1,18 +1,20 @@
 //! Dashed lines and marks, which plotters does not have.
 
 use plotters::{coord::Shift, prelude::*};
+use std::io;
 
-/// The error of the drawing library.
-pub(super) type Failure<DB> = DrawingAreaErrorKind<<DB as DrawingBackend>::ErrorType>;
-type Root<DB> = DrawingArea<DB, Shift>;
+/// What a figure is drawn on.
+pub(super) type Root<'a> = DrawingArea<SVGBackend<'a>, Shift>;
+/// What was drawn, or what the drawing library says when it fails.
+pub(super) type Drawn<T = ()> = Result<T, DrawingAreaErrorKind<io::Error>>;
 
-/// Draws a line with dashes; `pattern` has the lengths of dashes and gaps in pixels.
-pub(super) fn dashed<DB: DrawingBackend>(
-    root: &Root<DB>,
+/// A line with dashes of so many pixels on and off.
+pub(super) fn dashed(
+    root: &Root<'_>,
     path: &[(i32, i32)],
     pattern: &[i32],
     colour: RGBColor,
-) -> Result<(), Failure<DB>> {
+) -> Drawn {
     let style = colour.stroke_width(2);
     if pattern.is_empty() {
         return root.draw(&PathElement::new(path.to_vec(), style));
@@ -40,13 +42,8 @@ pub(super) fn dashed<DB: DrawingBackend>(
     Ok(())
 }
 
-/// Draws one of ten marks: filled shapes, hollow shapes, and two marks of strokes.
-pub(super) fn mark<DB: DrawingBackend>(
-    root: &Root<DB>,
-    (x, y): (i32, i32),
-    number: usize,
-    colour: RGBColor,
-) -> Result<(), Failure<DB>> {
+/// One of ten marks: full, hollow, and two of strokes.
+pub(super) fn mark(root: &Root<'_>, (x, y): (i32, i32), number: usize, colour: RGBColor) -> Drawn {
     let (filled, line) = (colour.filled(), colour.stroke_width(2));
     let shape =
         |points: &[(i32, i32)]| points.iter().map(|(dx, dy)| (x + dx, y + dy)).collect::<Vec<_>>();

@@ -1,9 +1,12 @@
 //! The bars of the papers' own figures of reply rates (provos figs. 4 to 13). They show the range of the
 //! seconds within one window, not the uncertainty of the mean of the blocks.
 
-use super::{SHIFT, pen::Failure};
+use super::{
+    SHIFT,
+    pen::{Drawn, Root},
+};
 use crate::{metric::Metric, report::panel::Panel, result::Outcome};
-use plotters::{coord::Shift, prelude::*};
+use plotters::prelude::*;
 
 /// The explanation of the bars, in the figure itself.
 pub(in crate::report) const NOTE: &str =
@@ -43,12 +46,8 @@ pub(super) fn of(
     panel.x.values.iter().zip(places).filter_map(at).collect()
 }
 
-/// Draws one bar with its caps, from `top` to `bottom`, in pixels.
-pub(super) fn draw<DB: DrawingBackend>(
-    root: &DrawingArea<DB, Shift>,
-    [top, bottom]: [(i32, i32); 2],
-    colour: RGBColor,
-) -> Result<(), Failure<DB>> {
+/// One bar with its caps, from `top` to `bottom`, in pixels.
+pub(super) fn draw(root: &Root<'_>, [top, bottom]: [(i32, i32); 2], colour: RGBColor) -> Drawn {
     let colour = colour.mix(STRENGTH);
     root.draw(&PathElement::new(vec![top, bottom], colour.stroke_width(1)))?;
     for (x, y) in [top, bottom] {
