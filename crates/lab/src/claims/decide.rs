@@ -40,32 +40,8 @@ impl Evidence {
     /// Returns the evidence of `sample`. The true figures may differ from the measured ones as far as
     /// `limits` permits.
     pub(super) fn of(sample: &Sample, threshold: Threshold, limits: &Limits) -> Self {
-        let above = |limit| sample.tail_above(limit);
-        Self::from_tails(threshold, limits, above, |limit| sample.tail_below(limit))
-    }
-
-    /// Returns the evidence that `blocks` blocks like those of the sample will reach in four cases of
-    /// five.
-    pub(super) fn foreseen(
-        sample: &Sample,
-        threshold: Threshold,
-        limits: &Limits,
-        blocks: usize,
-    ) -> Self {
-        let above = |limit| sample.foreseen_tail_above(limit, blocks);
-        Self::from_tails(threshold, limits, above, |limit| {
-            sample.foreseen_tail_below(limit, blocks)
-        })
-    }
-
-    fn from_tails(
-        threshold: Threshold,
-        limits: &Limits,
-        tail_above: impl Fn(f64) -> f64,
-        tail_below: impl Fn(f64) -> f64,
-    ) -> Self {
-        let above = |limit| (2.0 * limits.above(limit, &tail_above)).min(1.0);
-        let below = |limit| (2.0 * limits.below(limit, &tail_below)).min(1.0);
+        let above = |limit| (2.0 * limits.above(limit, |at| sample.tail_above(at))).min(1.0);
+        let below = |limit| (2.0 * limits.below(limit, |at| sample.tail_below(at))).min(1.0);
         match threshold {
             Threshold::Above(limit) => {
                 Self { holds: above(limit), fails_below: below(limit), fails_above: 1.0 }

@@ -39,7 +39,7 @@ pub(super) fn of(
         return Some(Outlook::OnThreshold);
     }
     let decides_at = |blocks: usize, level: f64| {
-        let evidence = Evidence::foreseen(sample, threshold, limits, blocks).of_several(tested);
+        let evidence = Evidence::of(&sample.foreseen(blocks), threshold, limits).of_several(tested);
         evidence.verdict(level).is_decided()
     };
     // The level of a look is smaller than the whole error, and is slower to compute, so the whole error

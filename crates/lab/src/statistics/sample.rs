@@ -66,6 +66,8 @@ pub struct Sample {
     lost: usize,
     /// Hits and trials, if the values are shares of counted events.
     counts: Option<(u64, u64)>,
+    /// The tails are those that so many blocks like these will have.
+    foreseen: Option<usize>,
 }
 
 impl Sample {
@@ -87,7 +89,8 @@ impl Sample {
         if log {
             values.iter_mut().for_each(|value| *value = value.ln());
         }
-        (!values.is_empty()).then_some(Self { values, scale, endless, lost: 0, counts: None })
+        let (lost, counts, foreseen) = (0, None, None);
+        (!values.is_empty()).then_some(Self { values, scale, endless, lost, counts, foreseen })
     }
 
     /// Records that the values are shares: `hits` of `trials` in all blocks together.
@@ -110,7 +113,18 @@ impl Sample {
         Self { lost, ..self }
     }
 
-    /// Returns the known values, and for each lost block the assumed value below the middle.
+    /// The same with the tails that so many blocks like these will have, or smaller ones, in four cases of five. No
+    /// block has a ratio without end.
+    #[must_use]
+    pub fn foreseen(&self, blocks: usize) -> Self {
+        let made = (self.blocks() + self.lost) as f64;
+        // As many hits and trials a block as now.
+        let scaled = |count: u64| (count as f64 * blocks as f64 / made).round() as u64;
+        let counts = self.counts.map(|(hits, trials)| (scaled(hits), scaled(trials)));
+        Self { foreseen: Some(blocks), counts, ..self.clone() }
+    }
+
+    /// The values, with those that are lost where they speak most for *below*.
     fn with_lost_below(&self) -> Vec<f64> {
         let mut values = self.values.clone();
         if let (1.., Some(middle)) = (self.lost, median(&values)) {
@@ -122,9 +136,12 @@ impl Sample {
 
     /// Returns the known values, and for each lost block the assumed value above the middle.
     fn with_lost_above(&self) -> Vec<f64> {
-        let values = self.values.iter().map(|value| -value).collect();
-        let mirrored = Self { values, ..self.clone() };
-        mirrored.with_lost_below().into_iter().map(|value| -value).collect()
+        self.mirrored().with_lost_below().into_iter().map(|value| -value).collect()
+    }
+
+    /// The same with each value's sign changed.
+    fn mirrored(&self) -> Self {
+        Self { values: self.values.iter().map(|value| -value).collect(), ..self.clone() }
     }
 
     /// Returns the number of blocks that have both sides.
@@ -234,9 +251,17 @@ impl Sample {
             let above = (above + self.endless) as u64;
             return binomial::tail_above(above, (self.blocks() + self.lost) as u64, 0.5);
         }
-        let blocks = student::tail_above(&self.with_lost_below(), self.forth(limit));
         let exact = self.counts.map(|(hits, trials)| binomial::tail_above(hits, trials, limit));
-        blocks.max(exact.unwrap_or(0.0))
+        self.tail_of_blocks(self.forth(limit)).max(exact.unwrap_or(0.0))
+    }
+
+    /// The same by the blocks alone, with a limit on the scale.
+    fn tail_of_blocks(&self, limit: f64) -> f64 {
+        let values = self.with_lost_below();
+        match self.foreseen {
+            Some(blocks) => student::foreseen_tail_above(&values, limit, blocks),
+            None => student::tail_above(&values, limit),
+        }
     }
 
     /// Returns the probability of figures at least this far below `limit`. An infinite ratio is never
@@ -245,40 +270,8 @@ impl Sample {
         if self.endless > 0 {
             return 1.0;
         }
-        let blocks = student::tail_below(&self.with_lost_above(), self.forth(limit));
         let exact = self.counts.map(|(hits, trials)| binomial::tail_below(hits, trials, limit));
-        blocks.max(exact.unwrap_or(0.0))
-    }
-
-    /// Returns a value that [`Sample::tail_above`] of `blocks` blocks like these will not exceed in four
-    /// cases of five. The sample must not have an infinite ratio.
-    pub fn foreseen_tail_above(&self, limit: f64, blocks: usize) -> f64 {
-        let student =
-            student::foreseen_tail_above(&self.with_lost_below(), self.forth(limit), blocks);
-        let exact = self
-            .foreseen_counts(blocks)
-            .map(|(hits, trials)| binomial::tail_above(hits, trials, limit));
-        student.max(exact.unwrap_or(0.0))
-    }
-
-    /// Returns a value that [`Sample::tail_below`] of `blocks` blocks like these will not exceed in four
-    /// cases of five.
-    pub fn foreseen_tail_below(&self, limit: f64, blocks: usize) -> f64 {
-        let mirrored: Vec<f64> = self.with_lost_above().iter().map(|value| -value).collect();
-        let student = student::foreseen_tail_above(&mirrored, -self.forth(limit), blocks);
-        let exact = self
-            .foreseen_counts(blocks)
-            .map(|(hits, trials)| binomial::tail_below(hits, trials, limit));
-        student.max(exact.unwrap_or(0.0))
-    }
-
-    /// Returns the expected hits and trials of `blocks` blocks, at the present numbers per block, for
-    /// shares of counted events.
-    fn foreseen_counts(&self, blocks: usize) -> Option<(u64, u64)> {
-        let (hits, trials) = self.counts?;
-        let made = (self.blocks() + self.lost) as f64;
-        let scaled = |count: u64| (count as f64 * blocks as f64 / made).round();
-        Some((scaled(hits) as u64, scaled(trials) as u64))
+        self.mirrored().tail_of_blocks(-self.forth(limit)).max(exact.unwrap_or(0.0))
     }
 }
 

@@ -52,15 +52,7 @@ pub fn interval(values: &[f64], error: f64) -> (f64, Option<Interval>) {
 /// small probability is evidence that the true mean is above the limit. The result is 1 with fewer than
 /// two values, and never less than 2⁻ⁿ if all n values are equal.
 pub fn tail_above(values: &[f64], limit: f64) -> f64 {
-    let (mean, standard_error) = summary(values);
-    let Some(standard_error) = standard_error else { return 1.0 };
-    let distance = mean - limit;
-    let largest = values.iter().fold(limit.abs(), |most, value| most.max(value.abs()));
-    let rounding = largest * ROUNDING;
-    if standard_error <= rounding {
-        return if distance > rounding { all_on_one_side(values.len()) } else { 1.0 };
-    }
-    student(values.len()).cdf(-distance / standard_error)
+    tail(values, limit, values.len(), 0.0)
 }
 
 /// The 80 % quantile of the normal distribution: of five future means, four lie above the expected mean
@@ -70,6 +62,11 @@ const FOUR_IN_FIVE: f64 = 0.842;
 /// Returns a value that [`tail_above`] of `n` values like these will not exceed in four cases of five.
 /// Returns 1 with fewer than two values.
 pub fn foreseen_tail_above(values: &[f64], limit: f64, n: usize) -> f64 {
+    tail(values, limit, n, FOUR_IN_FIVE)
+}
+
+/// The tail of `n` values like these whose mean is so many standard errors lower.
+fn tail(values: &[f64], limit: f64, n: usize, lower: f64) -> f64 {
     let (mean, standard_error) = summary(values);
     let Some(standard_error) = standard_error else { return 1.0 };
     let largest = values.iter().fold(limit.abs(), |most, value| most.max(value.abs()));
@@ -79,7 +76,7 @@ pub fn foreseen_tail_above(values: &[f64], limit: f64, n: usize) -> f64 {
         return if distance > rounding { all_on_one_side(n) } else { 1.0 };
     }
     let then = standard_error * (values.len() as f64 / n as f64).sqrt();
-    student(n).cdf(FOUR_IN_FIVE - distance / then)
+    student(n).cdf(lower - distance / then)
 }
 
 /// Returns the probability that `n` values all lie on the same given side of a limit that has half of
