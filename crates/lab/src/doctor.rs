@@ -73,7 +73,19 @@ pub struct Check {
     pub advice: Option<String>,
 }
 
-/// The output of `pollux doctor`.
+impl Check {
+    fn new(
+        name: &str,
+        value: impl Into<String>,
+        meaning: impl Into<String>,
+        advice: Option<&str>,
+    ) -> Self {
+        let (value, meaning) = (value.into(), meaning.into());
+        Self { name: name.into(), value, meaning, advice: advice.map(str::to_owned) }
+    }
+}
+
+/// What `pollux doctor` says.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Report {
     /// `uname`.

@@ -26,7 +26,10 @@ impl SandboxFact {
     }
 }
 
-/// Checks the parts of the sandbox.
+/// What becomes of `--sandbox` where a part of it is missing.
+const WITHOUT: &str = "--sandbox auto does without; log and kill do not start";
+
+/// The parts of the sandbox.
 pub(super) fn checks(facts: &Facts) -> Vec<Check> {
     let fact = &facts.sandbox;
     let landlock = match (fact.landlock_abi, &fact.landlock_refused) {
@@ -36,42 +39,26 @@ pub(super) fn checks(facts: &Facts) -> Vec<Check> {
                 4 | 5 => ("files and TCP ports", Some("Linux 6.12 limits signals as well")),
                 _ => ("files, TCP ports and signals", None),
             };
-            Check {
-                name: "Landlock".into(),
-                value: format!("ABI {abi}"),
-                meaning: format!("pollux serve limits its {limited} (--sandbox)"),
-                advice: advice.map(str::to_owned),
-            }
+            let meaning = format!("pollux serve limits its {limited} (--sandbox)");
+            Check::new("Landlock", format!("ABI {abi}"), meaning, advice)
         }
-        (None, refused) => Check {
-            name: "Landlock".into(),
-            value: "no".into(),
-            meaning: format!(
-                "--sandbox auto does without; log and kill do not start: {}",
-                refused.as_deref().unwrap_or("the kernel has none")
-            ),
-            advice: Some(
+        (None, refused) => Check::new(
+            "Landlock",
+            "no",
+            format!("{WITHOUT}: {}", refused.as_deref().unwrap_or("the kernel has none")),
+            Some(
                 "use Linux 5.13 or later with CONFIG_SECURITY_LANDLOCK, and with landlock in lsm= if the \
-                 kernel's command line has that"
-                    .into(),
+                 kernel's command line has that",
             ),
-        },
+        ),
     };
     let has = |action| fact.seccomp_actions.split_whitespace().any(|one| one == action);
     let seccomp = if has("log") && has("kill_process") {
-        Check {
-            name: "seccomp".into(),
-            value: "log, kill_process".into(),
-            meaning: "pollux serve limits its system calls (--sandbox)".into(),
-            advice: None,
-        }
+        let meaning = "pollux serve limits its system calls (--sandbox)";
+        Check::new("seccomp", "log, kill_process", meaning, None)
     } else {
-        Check {
-            name: "seccomp".into(),
-            value: "no".into(),
-            meaning: "--sandbox auto does without; log and kill do not start".into(),
-            advice: Some("use Linux 4.14 or later with CONFIG_SECCOMP_FILTER".into()),
-        }
+        let advice = "use Linux 4.14 or later with CONFIG_SECCOMP_FILTER";
+        Check::new("seccomp", "no", WITHOUT, Some(advice))
     };
     vec![landlock, seccomp]
 }

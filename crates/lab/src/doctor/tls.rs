@@ -96,36 +96,25 @@ fn cpu() -> BTreeMap<String, bool> {
 
 /// Checks the facts for the report.
 pub(super) fn checks(fact: &TlsFact) -> Vec<Check> {
-    let check = |name: &str, value: String, meaning: String| Check {
-        name: name.into(),
-        value,
-        meaning,
-        advice: None,
-    };
-    let versions = check(
-        "versions",
-        fact.versions.join(", "),
-        format!(
-            "handshakes by {} with the cryptography of {}; key exchange with {}",
-            fact.library,
-            fact.provider,
-            fact.groups.join(", ")
-        ),
+    let meaning = format!(
+        "handshakes by {} with the cryptography of {}; key exchange with {}",
+        fact.library,
+        fact.provider,
+        fact.groups.join(", ")
     );
-    let suites = check("cipher suites", fact.suites.len().to_string(), fact.suites.join(", "));
-    let kernel = match &fact.kernel_refused {
-        None => check(
-            "kernel TLS",
-            "yes".into(),
+    let versions = Check::new("versions", fact.versions.join(", "), meaning, None);
+    let count = fact.suites.len().to_string();
+    let suites = Check::new("cipher suites", count, fact.suites.join(", "), None);
+    let (value, meaning) = match &fact.kernel_refused {
+        None => (
+            "yes",
             "the kernel can encrypt on a socket: `pollux serve --kernel-tls send` lets it".into(),
         ),
-        Some(reason) => check(
-            "kernel TLS",
-            "no".into(),
-            format!("{reason}; only `pollux serve --kernel-tls send` needs it"),
-        ),
+        Some(reason) => {
+            ("no", format!("{reason}; only `pollux serve --kernel-tls send` needs it"))
+        }
     };
-    vec![versions, suites, aes(fact), kernel]
+    vec![versions, suites, aes(fact), Check::new("kernel TLS", value, meaning, None)]
 }
 
 fn aes(fact: &TlsFact) -> Check {
@@ -133,34 +122,28 @@ fn aes(fact: &TlsFact) -> Check {
         fact.cpu.iter().filter(|(_, has)| **has == wanted).map(|(name, _)| name.as_str()).collect()
     };
     let (has, lacks) = (names(true), names(false));
-    let name = "AES instructions of the CPU".to_owned();
-    let value = if has.is_empty() { "none".into() } else { has.join(", ") };
+    let check = |value: &str, meaning: &str, advice| {
+        Check::new("AES instructions of the CPU", value, meaning, advice)
+    };
     if fact.cpu.is_empty() {
-        return Check {
-            name,
-            value: "unknown".into(),
-            meaning: "they are looked for on x86_64 and aarch64".into(),
-            advice: None,
-        };
+        return check("unknown", "they are looked for on x86_64 and aarch64", None);
     }
-    // Vector instructions (vaes) only make AES-GCM still faster.
-    if lacks.iter().all(|name| *name == "vaes") {
-        let mut meaning = "AES-GCM runs on them".to_owned();
-        if lacks.contains(&"vaes") {
-            meaning += ", without those for several blocks at a time (vaes)";
+    let value = if has.is_empty() { "none".into() } else { has.join(", ") };
+    match lacks.as_slice() {
+        [] => check(&value, "AES-GCM runs on them", None),
+        // Vectors only make it faster still.
+        ["vaes"] => {
+            let meaning = "AES-GCM runs on them, without those for several blocks at a time (vaes)";
+            check(&value, meaning, None)
         }
-        return Check { name, value, meaning, advice: None };
-    }
-    Check {
-        name,
-        value,
-        meaning: format!(
-            "without {} AES-GCM is computed by ordinary instructions, several times as slow",
-            lacks.join(", ")
-        ),
-        advice: Some(
-            "if this is a virtual machine, give it the CPU of its host (QEMU: -cpu host)".into(),
-        ),
+        lacks => {
+            let meaning = format!(
+                "without {} AES-GCM is computed by ordinary instructions, several times as slow",
+                lacks.join(", ")
+            );
+            let advice = "if this is a virtual machine, give it the CPU of its host (QEMU: -cpu host)";
+            check(&value, &meaning, Some(advice))
+        }
     }
 }
 
