@@ -47,7 +47,13 @@ fn figures_are_held_against_a_threshold() {
     assert_eq!(on.verdict(0.05), Verdict::Undecided);
 }
 
-/// Returns an outcome with two variants and two axes; the claim differs from test to test.
+/// What the first claim of an outcome comes to.
+fn concluded(mut outcome: Outcome) -> ClaimOutcome {
+    outcome.conclude();
+    outcome.claims.remove(0)
+}
+
+/// Two variants and two axes, not yet concluded; the claim is what differs from test to test.
 fn outcome(claim: &str, measured: impl Fn(&str, f64, f64, u32) -> Option<f64>) -> Outcome {
     outcome_of(6, claim, "throughput_rps", measured)
 }
@@ -94,9 +100,7 @@ fn outcome_of(
         }
     }
     let names = ["one", "two"].map(String::from);
-    let mut outcome = made::outcome(experiment, false, dimensions, &names, runs);
-    outcome.conclude();
-    outcome
+    made::outcome(experiment, false, dimensions, &names, runs)
 }
 
 /// The sides of a comparison between two variants, with all idle connections at the highest rate.
@@ -128,15 +132,14 @@ fn a_peak_over_the_rates_is_compared_with_another_variants() {
     let claim = "compare = \"ratio\"\neach = [\"one\"]\nholds = { below = 0.8 }\n\
         a = { at = { idle = \"max\" }, over = [\"rate\"], take = \"max\" }\n\
         b = { variant = \"two\", at = { idle = \"max\" }, over = [\"rate\"], take = \"max\" }";
-    let outcome = outcome_of(6, claim, "reply_rate_max_rps", |variant, _, rate, block| {
+    let claim = concluded(outcome_of(6, claim, "reply_rate_max_rps", |variant, _, rate, block| {
         let peak = match (variant, rate) {
             ("one", 10.0) => 0.75,
             ("two", 20.0) => 1.0,
             _ => 0.5,
         };
         Some(peak * f64::from(block + 1))
-    });
-    let claim = &outcome.claims[0];
+    }));
     for figure in [claim.value, claim.low, claim.high] {
         assert!((figure.unwrap() - 0.75).abs() < 1e-9, "{claim:?}");
     }
@@ -147,10 +150,9 @@ fn a_peak_over_the_rates_is_compared_with_another_variants() {
 #[test]
 fn a_server_that_was_never_driven_to_its_limit_decides_nothing() {
     let verdict = |holds: &str, one: f64, two: f64| {
-        let outcome = outcome(&ratio_claim(holds, RIVALS), |variant, _, rate, _| {
+        let claim = concluded(outcome(&ratio_claim(holds, RIVALS), |variant, _, rate, _| {
             Some(rate * if variant == "one" { one } else { two })
-        });
-        let claim = &outcome.claims[0];
+        }));
         assert_eq!(claim.parts[0].note.is_some(), claim.verdict == Verdict::Undecided);
         claim.verdict
     };
@@ -181,8 +183,9 @@ fn the_side_whose_limit_leaves_a_claim_undecided_is_named() {
         ("{ above = 0.9 }", "two answered all"),
         ("{ below = 0.9 }", "two answered all"),
     ] {
-        let outcome = outcome(&ratio_claim(holds, RIVALS), |_, _, rate, _| Some(rate));
-        let part = &outcome.claims[0].parts[0];
+        let claim =
+            concluded(outcome(&ratio_claim(holds, RIVALS), |_, _, rate, _| Some(rate)));
+        let part = &claim.parts[0];
         assert_eq!(part.verdict, Verdict::Undecided, "{holds}");
         let note = part.note.as_ref().unwrap();
         assert!(
@@ -200,8 +203,7 @@ fn the_variant_nearest_to_failing_decides() {
         ("one", true) => Some(9.0),
         _ => Some(1.5 * alternating(0.001, block).exp()),
     };
-    let outcome = outcome(claim, measure);
-    let claim = &outcome.claims[0];
+    let claim = concluded(outcome(claim, measure));
     assert_eq!(claim.verdict, Verdict::DoesNotHold, "it holds for one of two only");
     assert!((claim.value.unwrap() - 1.5).abs() < 1e-9);
     let parts: Vec<_> = claim.parts.iter().map(|part| part.verdict).collect();
@@ -217,11 +219,11 @@ fn a_difference_and_a_plain_value() {
     );
     let measured =
         |variant: &str, _: f64, _: f64, _: u32| Some(if variant == "one" { 7.0 } else { 2.0 });
-    assert_eq!(outcome(&difference, measured).claims[0].value, Some(5.0));
+    assert_eq!(concluded(outcome(&difference, measured)).value, Some(5.0));
     let value = format!(
         "compare = \"value\"\neach = [\"two\"]\nholds = {{ below = 3.0 }}\na = {{ at = {at} }}"
     );
-    let judged = &outcome(&value, measured).claims[0];
+    let judged = concluded(outcome(&value, measured));
     assert!((judged.value.unwrap() - 2.0).abs() < 1e-9);
     assert_eq!(judged.verdict, Verdict::Holds);
 }
@@ -229,12 +231,11 @@ fn a_difference_and_a_plain_value() {
 #[test]
 fn a_claim_over_several_is_not_applicable_when_one_is_missing() {
     let claim = &ratio_claim_of("[\"one\", \"two\"]", "{ above = 2.0 }", IDLE_OR_NOT);
-    let outcome = outcome(claim, |variant, idle, _, _| match (variant, idle > 0.0) {
+    let claim = concluded(outcome(claim, |variant, idle, _, _| match (variant, idle > 0.0) {
         ("two", true) => None,
         (_, true) => Some(9.0),
         _ => Some(1.0),
-    });
-    let claim = &outcome.claims[0];
+    }));
     assert_eq!(claim.verdict, Verdict::NotTestable, "what is missing might have failed");
     assert_eq!(claim.parts[0].verdict, Verdict::Holds);
     assert_eq!(claim.parts[1].verdict, Verdict::NotTestable);
@@ -251,13 +252,12 @@ fn a_form_without_the_values_of_a_claim_judges_nothing() {
              b = {{ at = {{ idle = {b}, rate = \"min\" }} }}"
         );
         let mut outcome = outcome(&claim, |_, _, _, block| Some(1.0 + f64::from(block) / 100.0));
-        assert_eq!(outcome.claims[0].verdict, Verdict::Holds);
+        assert_eq!(concluded(outcome.clone()).verdict, Verdict::Holds);
         outcome.dimensions[0].values.pop();
         outcome.runs.retain(|run| run.cell.point["idle"] == Value::Number(0.0));
-        outcome.conclude();
-        let part = &outcome.claims[0].parts[0];
+        let part = concluded(outcome).parts.remove(0);
         assert_eq!(part.verdict, Verdict::NotTestable);
-        part.note.clone().unwrap()
+        part.note.unwrap()
     };
     assert_eq!(
         judged("\"max\"", "\"min\""),
@@ -269,11 +269,10 @@ fn a_form_without_the_values_of_a_claim_judges_nothing() {
 #[test]
 fn a_block_that_lacks_one_side_does_not_count() {
     let claim = &ratio_claim("{ above = 2.0 }", IDLE_OR_NOT);
-    // Five of six blocks are incomplete: the remaining block decides nothing.
-    let outcome = outcome(claim, |_, idle, _, block| {
+    // Five of six blocks are incomplete: what is left decides nothing.
+    let claim = concluded(outcome(claim, |_, idle, _, block| {
         (idle == 0.0 || block == 1).then_some(if idle > 0.0 { 9.0 } else { 1.0 })
-    });
-    let claim = &outcome.claims[0];
+    }));
     assert_eq!((claim.verdict, claim.low), (Verdict::Seen, None));
     assert_eq!(claim.parts[0].estimate.unwrap().blocks, 1);
     assert!(claim.parts[0].note.as_ref().unwrap().contains("only 1 of 6 blocks"));
@@ -286,8 +285,8 @@ fn fewer_than_six_blocks_decide_nothing() {
         Some(if idle > 0.0 { 9.0 } else { 1.0 } + f64::from(block % 2) / 100.0)
     };
     let judged = |blocks| {
-        let outcome = outcome_of(blocks, claim, "latency_p50_us", nine);
-        (outcome.claims[0].verdict, outcome.claims[0].p.is_some())
+        let claim = concluded(outcome_of(blocks, claim, "latency_p50_us", nine));
+        (claim.verdict, claim.p.is_some())
     };
     assert_eq!(judged(3), (Verdict::Seen, false));
     assert_eq!(judged(5), (Verdict::Seen, false));
@@ -301,13 +300,12 @@ fn the_best_point_is_chosen_on_other_blocks_than_it_is_read_on() {
     let claim = "compare = \"ratio\"\neach = [\"one\"]\nholds = { within = [0.9, 1.1] }\n\
         a = { at = { idle = \"max\" }, over = [\"rate\"], take = \"max\" }\n\
         b = { at = { idle = \"min\", rate = \"min\" } }";
-    // At rate 20 blocks 0 and 1 have a higher figure, at rate 10 all others: each rate is best in its
-    // own half only.
-    let outcome = outcome_of(4, claim, "latency_p50_us", |_, idle, rate, block| {
+    // At rate 20 blocks 0 and 1 are lucky, at rate 10 all others: each is best in its own half only.
+    let claim = concluded(outcome_of(4, claim, "latency_p50_us", |_, idle, rate, block| {
         let lucky = (rate == 20.0) == (block < 2);
         Some(if idle > 0.0 && lucky { 1.1 } else { 1.0 })
-    });
-    let value = outcome.claims[0].value.unwrap();
+    }));
+    let value = claim.value.unwrap();
     assert!((value - 1.0).abs() < 1e-9, "{value}: read where it was chosen it is 1.1");
 }
 
@@ -326,8 +324,7 @@ fn a_cost_at_the_ceiling_is_a_bound() {
             let idle = run.cell.point["idle"].number().unwrap();
             run.metrics.insert(limit::BUSY.into(), if idle > 0.0 { busy_a } else { busy_b });
         }
-        outcome.conclude();
-        outcome.claims.remove(0)
+        concluded(outcome)
     };
     let claim = judged("{ above = 2.0 }", 0.99, 0.3, 5.5);
     assert_eq!((claim.verdict, claim.bound), (Verdict::Holds, Some(Bound::AtLeast)));
@@ -360,8 +357,7 @@ fn a_phase_that_answered_all_decides_nothing() {
             run.metrics.insert("throughput_rps".into(), 1000.0 * size * answered);
         }
         outcome.dimensions[1].values = vec![Value::Word("busy".into())];
-        outcome.conclude();
-        outcome.claims.remove(0)
+        concluded(outcome)
     };
     assert_eq!(judged(0.8).verdict, Verdict::Holds);
     let claim = judged(1.0);
@@ -379,8 +375,7 @@ fn shares_are_counted() {
             run.metrics.insert("requests_scheduled".into(), scheduled);
             run.metrics.insert("requests_failed".into(), 0.0);
         }
-        outcome.conclude();
-        outcome.claims.remove(0)
+        concluded(outcome)
     };
     let claim = judged(2_000.0);
     assert_eq!(claim.verdict, Verdict::Undecided, "none of 12,000 may be one in 4,000");
@@ -395,6 +390,7 @@ fn primary_claims_share_one_error() {
         let noise = [0.0, 0.02, 0.05, -0.01, 0.03, 0.01][block as usize];
         Some(if idle > 0.0 { 1.02 + noise } else { 1.0 })
     });
+    outcome.conclude();
     let alone = outcome.claims[0].p.unwrap();
     assert_eq!(outcome.claims[0].p_with_all, Some(alone));
     let second = outcome.experiment.claim[0].clone();
@@ -428,8 +424,7 @@ fn a_run_without_its_network_judges_counts_alone() {
         let pinned = crate::environment::Cpus { server: 0, generator: 1 };
         outcome.environment.pinned = Some(pinned);
         outcome.environment.receive_cpu = receive_cpu;
-        outcome.conclude();
-        outcome.claims.remove(0).verdict
+        concluded(outcome).verdict
     };
     let dependent = [
         "throughput_rps",

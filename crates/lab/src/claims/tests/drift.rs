@@ -37,8 +37,7 @@ fn judged(holds: &str, made: &Made<'_>) -> ClaimOutcome {
         let change = if is_one { (made.change)(run.block) } else { 1.0 };
         run.raw.load = series(100.0, change * (1.0 + alternating(0.01, run.block)));
     }
-    outcome.conclude();
-    outcome.claims.remove(0)
+    concluded(outcome)
 }
 
 /// The replies if `one` answers 11 of 20 and `two` answers 10.
@@ -138,8 +137,7 @@ fn a_share_of_errors_rises_as_replies_fall() {
             let change = if run.cell.variant == "one" { change } else { 1.0 };
             run.raw.load = series(100.0, change * (1.0 + alternating(0.01, run.block)));
         }
-        outcome.conclude();
-        outcome.claims[0].verdict
+        concluded(outcome).verdict
     };
     // 1 - 0.6 · 0.8 is 0.52.
     for (compare, less) in [("value", 0.0), ("difference", 0.1)] {

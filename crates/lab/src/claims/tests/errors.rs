@@ -15,8 +15,7 @@ fn one_bad_run_is_not_the_limit_of_a_server() {
         };
         let measured =
             |variant: &str, _: f64, rate: f64, block: u32| Some(rate * answered(variant, block));
-        let mut outcome = outcome_of(10, claim, "throughput_rps", measured);
-        outcome.claims.remove(0)
+        concluded(outcome_of(10, claim, "throughput_rps", measured))
     };
     for bad_blocks in [0, 1, 5] {
         let claim = judged(bad_blocks);
@@ -34,8 +33,7 @@ fn a_burst_on_its_way_is_not_the_limit_of_a_server() {
         let claim = &ratio_claim("{ below = 0.5 }", RIVALS);
         let mut outcome = outcome_of(6, claim, "throughput_rps", |_, _, rate, _| Some(0.75 * rate));
         outcome.experiment.load.insert("burst".into(), Value::Number(burst));
-        outcome.conclude();
-        outcome.claims.remove(0)
+        concluded(outcome)
     };
     let claim = judged(5.0);
     assert_eq!(claim.verdict, Verdict::Undecided);
@@ -59,8 +57,7 @@ fn a_claim_about_every_rate_sees_each_of_them() {
             run.metrics.insert("requests_scheduled".into(), per_run);
             run.metrics.insert("requests_failed".into(), hits);
         }
-        outcome.conclude();
-        outcome.claims.remove(0)
+        concluded(outcome)
     };
     let wandering = |rate: f64, block: u32| {
         let at = if [2, 3].contains(&block) { 20.0 } else { 10.0 };
@@ -91,11 +88,10 @@ fn a_claim_about_every_rate_sees_each_of_them() {
 fn one_of_several_fails_at_a_share_of_the_error() {
     let judged = |each: &str| {
         let claim = ratio_claim_of(each, "{ above = 1.0 }", IDLE_OR_NOT);
-        let mut outcome = outcome_of(6, &claim, "latency_p50_us", |variant, idle, _, block| {
+        concluded(outcome_of(6, &claim, "latency_p50_us", |variant, idle, _, block| {
             let centre = if variant == "one" { -0.134 } else { 0.0 };
             Some(if idle > 0.0 { (centre + alternating(0.1, block)).exp() } else { 1.0 })
-        });
-        outcome.claims.remove(0)
+        }))
     };
     let alone = judged("[\"one\"]");
     assert_eq!(alone.verdict, Verdict::DoesNotHold);
@@ -115,8 +111,7 @@ fn equal_blocks_are_no_certainty() {
         let mut outcome = outcome_of(blocks, claim, "reply_rate_min_rps", |_, _, _, _| Some(0.0));
         outcome.experiment.budget.blocks = planned;
         outcome.looks = vec![Look { blocks, is_last: blocks == planned }];
-        outcome.conclude();
-        outcome.claims.remove(0)
+        concluded(outcome)
     };
     let first_look = judged(6, 40);
     assert_eq!(first_look.verdict, Verdict::Undecided, "{first_look:?}");
@@ -135,7 +130,6 @@ fn an_interrupt_spends_no_more_than_a_look() {
             Some(if idle > 0.0 { (centre + alternating(0.1, block)).exp() } else { 1.0 })
         });
         outcome.experiment.budget.blocks = 40;
-        outcome.looks.clear();
         outcome
     };
     let judged = |mut outcome: Outcome, interrupted: bool| {
@@ -176,31 +170,29 @@ fn lost_blocks_are_reported_and_bounded() {
             if idle > 0.0 { a } else { Some(1.0) }
         })
     };
-    let part = |outcome: &Outcome| {
-        let part = &outcome.claims[0].parts[0];
-        (part.verdict, part.note.clone())
+    let part = |outcome: Outcome| {
+        let part = concluded(outcome).parts.remove(0);
+        (part.verdict, part.note)
     };
-    assert_eq!(part(&measured(20, 0)), (Verdict::Holds, None));
+    assert_eq!(part(measured(20, 0)), (Verdict::Holds, None));
     let note = |blocks| Some(format!("{blocks} of 20 blocks lack a side: it would not"));
-    assert_eq!(part(&measured(20, 4)), (Verdict::Holds, note(4)));
-    assert_eq!(part(&measured(20, 5)), (Verdict::Undecided, note(5)));
-    assert_eq!(part(&measured(20, 14)), (Verdict::Undecided, note(14)));
-    // A time limit or an interrupt ends a block independently of its figures.
+    assert_eq!(part(measured(20, 4)), (Verdict::Holds, note(4)));
+    assert_eq!(part(measured(20, 5)), (Verdict::Undecided, note(5)));
+    assert_eq!(part(measured(20, 14)), (Verdict::Undecided, note(14)));
+    // What the time or a person cut short did not choose.
     let mut cut = measured(7, 0);
     cut.runs.retain(|run| run.block < 6 || run.cell.point["idle"] == Value::Number(0.0));
-    cut.conclude();
-    assert_eq!(part(&cut), (Verdict::Holds, None));
+    assert_eq!(part(cut), (Verdict::Holds, None));
 }
 
 #[test]
 fn a_ratio_to_nothing_is_not_left_out() {
     let judged = |holds: &str, zeros: u32| {
         let claim = ratio_claim(holds, IDLE_OR_NOT);
-        let mut outcome = outcome_of(10, &claim, "latency_p50_us", |_, idle, _, block| {
+        concluded(outcome_of(10, &claim, "latency_p50_us", |_, idle, _, block| {
             let b = if block < zeros { 0.0 } else { 1.0 };
             Some(if idle > 0.0 { 0.4 + alternating(0.01, block) } else { b })
-        });
-        outcome.claims.remove(0)
+        }))
     };
     let below = "{ below = 0.5 }";
     assert_eq!(judged(below, 0).verdict, Verdict::Holds);
@@ -221,8 +213,7 @@ fn a_server_that_answers_all_a_little_later_is_not_at_its_limit() {
             run.metrics.insert("completed_share".into(), completed);
             run.metrics.insert(limit::BUSY.into(), busy);
         }
-        outcome.conclude();
-        outcome.claims.remove(0).verdict
+        concluded(outcome).verdict
     };
     assert_eq!(judged(1.0, 0.2), Verdict::Undecided, "it answered all that came");
     // Late requests are answered when no more requests arrive; failed requests never are.
@@ -251,8 +242,7 @@ fn what_costs_less_than_another_is_no_base_of_a_ratio() {
                 run.cell.variant == "two" && run.cell.point["idle"] != Value::Number(0.0);
             run.metrics.insert(limit::BUSY.into(), if is_taken_off { busy } else { 0.3 });
         }
-        outcome.conclude();
-        let claim = outcome.claims.remove(0);
+        let claim = concluded(outcome);
         (claim.verdict, claim.parts[0].note.clone().unwrap_or_default())
     };
     let (most, least) = ("{ below = 1.25 }", "{ above = 0.8 }");
@@ -284,9 +274,7 @@ fn the_blocks_that_would_decide_are_those_of_a_look() {
             Some(if idle > 0.0 { (mean + alternating(0.1, block)).exp() } else { 1.0 })
         });
         (outcome.experiment.budget.blocks, outcome.interrupted) = (planned, interrupted);
-        outcome.looks.clear();
-        outcome.conclude();
-        outcome.claims.remove(0).parts.remove(0)
+        concluded(outcome).parts.remove(0)
     };
     let early = part(0.08, 10, 100, true);
     assert_eq!((early.verdict, early.outlook), (Verdict::Undecided, Some(Outlook::Blocks(40))));
@@ -305,11 +293,10 @@ fn the_blocks_that_would_decide_are_those_of_a_look() {
 #[test]
 fn the_figure_is_that_of_the_part_that_fails() {
     let claim = &ratio_claim_of("[\"one\", \"two\"]", "{ below = 2.0 }", IDLE_OR_NOT);
-    let outcome = outcome_of(10, claim, "latency_p50_us", |variant, idle, _, block| {
+    let claim = concluded(outcome_of(10, claim, "latency_p50_us", |variant, idle, _, block| {
         let (size, noise) = if variant == "one" { (2.1, 0.001) } else { (2.2, 1.5) };
         Some(if idle > 0.0 { size * alternating(noise, block).exp() } else { 1.0 })
-    });
-    let claim = &outcome.claims[0];
+    }));
     assert_eq!(claim.verdict, Verdict::DoesNotHold);
     assert!((claim.value.unwrap() - 2.1).abs() < 1e-3, "{claim:?}");
     assert_eq!(claim.deciding().unwrap().variant, "one");
@@ -322,15 +309,14 @@ fn operating_points_that_disagree_make_a_claim_depend() {
     let judged = |many: f64| {
         let claim = "compare = \"ratio\"\neach = [\"one\"]\nholds = { below = 0.6 }\noperating-points = \"idle\"\n\
             a = { at = { rate = \"min\" } }\nb = { variant = \"two\", at = { rate = \"min\" } }";
-        let mut outcome = outcome_of(8, claim, "latency_p50_us", |variant, idle, _, block| {
+        concluded(outcome_of(8, claim, "latency_p50_us", |variant, idle, _, block| {
             let noise = 1.0 + alternating(0.01, block);
             Some(match (variant, idle > 0.0) {
                 ("one", true) => many * noise,
                 ("one", false) => 0.2 * noise,
                 _ => 1.0,
             })
-        });
-        outcome.claims.remove(0)
+        }))
     };
     let claim = judged(0.97);
     assert_eq!(claim.verdict, Verdict::Depends, "{claim:?}");

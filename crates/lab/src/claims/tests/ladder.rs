@@ -25,8 +25,7 @@ fn climbed_with_gaps(
         Some(answered) => _ = run.metrics.insert("throughput_rps".into(), answered),
         None => run.status = Status::Invalid,
     });
-    outcome.conclude();
-    outcome.claims.remove(0)
+    concluded(outcome)
 }
 
 /// Replaces the rates of the outcome by `rates`, with a run at each rate that `measured` completes.
@@ -237,8 +236,7 @@ fn a_rate_that_is_the_generators_too_is_not_the_servers() {
             let generator = u32::from(!is_shared);
             outcome.environment.pinned = Some(crate::environment::Cpus { server: 0, generator });
             outcome.environment.receive_cpu = Some(0);
-            outcome.conclude();
-            outcome.claims.remove(0)
+            concluded(outcome)
         };
     let judged_with = |cost, is_shared, part, idle| judged_of(BESTS, cost, is_shared, part, idle);
     let judged = |cost, is_shared| judged_with(cost, is_shared, (None, 0.98), Some(0.1));

@@ -15,41 +15,41 @@ fn steps(limit: f64) -> Vec<f64> {
     (-1..4).map(|k| (limit * (1.0 + 0.01 * f64::from(k))).round()).collect()
 }
 
-/// Judges two servers with these limits, each with steps around its own limit, and with noise of a
-/// thousandth.
-fn measured(claim: &str, limits: [f64; 2], with_ladders: bool) -> ClaimOutcome {
+/// An outcome in which all are measured at the common rates, and each line (variant and idle connections) at rates of
+/// its own; `answered` says how much of a rate, with noise of a thousandth.
+fn with_ladders(
+    claim: &str,
+    lines: &[(&str, f64, Vec<f64>)],
+    answered: impl Fn(&Run, f64, f64) -> f64,
+) -> Outcome {
     let mut outcome = outcome(claim, |_, _, rate, _| Some(rate));
-    let own = limits.map(steps);
-    let mut all: Vec<f64> = COMMON.iter().chain(own.iter().flatten()).copied().collect();
+    let own = lines.iter().flat_map(|(.., rates)| rates);
+    let mut all: Vec<f64> = COMMON.iter().chain(own).copied().collect();
     all.sort_by(f64::total_cmp);
     all.dedup();
-    let limit_of = |variant: &str| limits[usize::from(variant == "two")];
     at_rates(&mut outcome, &all, |run, rate| {
         let noise = 1.0 + alternating(0.001, run.block) + alternating(0.0005, run.block / 2);
-        let answered = rate.min(limit_of(&run.cell.variant) * noise);
-        run.metrics.insert("throughput_rps".into(), answered);
+        run.metrics.insert("throughput_rps".into(), answered(run, rate, noise));
     });
-    for (variant, rates) in ["one", "two"].into_iter().zip(&own) {
-        for idle in [0.0, 100.0] {
-            let point = Point::from([("idle".to_owned(), Value::Number(idle))]);
-            let line = Cell { variant: variant.into(), point };
-            outcome.ladders.push(Ladder {
-                line,
-                limit_rps: Some(limit_of(variant)),
-                rates_rps: rates.clone(),
-                probes: Vec::new(),
-            });
-        }
-    }
-    let measured: Vec<Run> = outcome.runs.drain(..).collect();
-    let is_measured = |run: &Run| outcome.measures(&run.cell.variant, &run.cell.point);
-    outcome.runs = measured.iter().filter(|run| is_measured(run)).cloned().collect();
-    assert!(outcome.runs.len() < measured.len(), "each lacks the other's rates");
-    if !with_ladders {
-        outcome.ladders.clear();
-    }
-    outcome.conclude();
-    outcome.claims.remove(0)
+    outcome.ladders.extend(lines.iter().map(|(variant, idle, rates_rps)| {
+        let point = Point::from([("idle".to_owned(), Value::Number(*idle))]);
+        let line = Cell { variant: (*variant).into(), point };
+        Ladder { line, limit_rps: None, rates_rps: rates_rps.clone(), probes: Vec::new() }
+    }));
+    let is_measured = |run: &&Run| outcome.measures(&run.cell.variant, &run.cell.point);
+    let runs: Vec<Run> = outcome.runs.iter().filter(is_measured).cloned().collect();
+    assert!(runs.len() < outcome.runs.len(), "each lacks the others' rates");
+    Outcome { runs, ..outcome }
+}
+
+/// Two servers with these limits, each with steps around its own.
+fn measured(claim: &str, limits: [f64; 2]) -> Outcome {
+    let [one, two] = limits.map(steps);
+    let lines = [("one", &one), ("two", &two)].into_iter();
+    let lines = lines.flat_map(|(name, own)| [0.0, 100.0].map(|idle| (name, idle, own.clone())));
+    with_ladders(claim, &lines.collect::<Vec<_>>(), |run, rate, noise| {
+        rate.min(limits[usize::from(run.cell.variant == "two")] * noise)
+    })
 }
 
 /// Limits between two of the common rates are separated by steps that only one of the two variants has.
@@ -59,11 +59,12 @@ fn limits_are_separated_by_each_variants_own_steps() {
     for (limits, if_above) in
         [([1250.0, 1200.0], Verdict::Holds), ([1200.0, 1250.0], Verdict::DoesNotHold)]
     {
-        let claim = measured(&ratio_claim(above, BESTS), limits, true);
+        let claim = concluded(measured(&ratio_claim(above, BESTS), limits));
         assert_eq!(claim.verdict, if_above, "{claim:?}");
         let ratio = claim.value.unwrap();
         assert!((ratio / (limits[0] / limits[1]) - 1.0).abs() < 0.003, "{ratio}");
-        assert_ne!(measured(&ratio_claim(below, BESTS), limits, true).verdict, if_above);
+        let opposite = concluded(measured(&ratio_claim(below, BESTS), limits));
+        assert_ne!(opposite.verdict, if_above);
     }
     // Two limits that are equal within a step: neither is above or below the other, and they are as good
     // as equal.
@@ -72,23 +73,21 @@ fn limits_are_separated_by_each_variants_own_steps() {
         (below, Verdict::Undecided),
         ("{ within = [0.95, 1.05] }", Verdict::Holds),
     ] {
-        let claim = measured(&ratio_claim(holds, BESTS), [1225.0, 1222.0], true);
+        let claim = concluded(measured(&ratio_claim(holds, BESTS), [1225.0, 1222.0]));
         assert_eq!(claim.verdict, verdict, "{holds}: {claim:?}");
     }
 }
 
-/// The rates of another variant's steps do not count as missing: no measurement was planned there.
+/// Nothing is missing at the steps of another variant: no measurement was planned there. A reader of such a run
+/// without its ladders cannot find a limit where runs are missing.
 #[test]
-fn an_unmeasured_rate_is_not_missing() {
-    let claim = measured(&ratio_claim("{ above = 1.0 }", BESTS), [1250.0, 1200.0], true);
+fn an_unmeasured_rate_is_missing_only_where_it_was_planned() {
+    let mut outcome = measured(&ratio_claim("{ above = 1.0 }", BESTS), [1250.0, 1200.0]);
+    let claim = concluded(outcome.clone());
     let note = claim.parts[0].note.clone().unwrap_or_default();
     assert!(!note.contains("lack") && !note.contains("too few runs"), "{note}");
-}
-
-/// Without its ladders, such a run has missing runs, so that no limit can be found.
-#[test]
-fn planned_rates_without_a_measurement_are_reported() {
-    let claim = measured(&ratio_claim("{ above = 1.0 }", BESTS), [1250.0, 1200.0], false);
+    outcome.ladders.clear();
+    let claim = concluded(outcome);
     assert_ne!(claim.verdict, Verdict::DoesNotHold, "{claim:?}");
 }
 
@@ -104,8 +103,7 @@ fn a_claim_of_the_papers_rates_leaves_out_those_beyond() {
             Some(if rate > 15.0 { 0.5 } else { 0.01 } + alternating(0.001, block))
         });
         outcome.experiment.rate.as_mut().unwrap().paper_rps = vec![10.0];
-        outcome.conclude();
-        outcome.claims.remove(0).verdict
+        concluded(outcome).verdict
     };
     assert_eq!(judged(""), Verdict::DoesNotHold, "the highest rate of all");
     assert_eq!(judged(", paper-rates = true"), Verdict::Holds, "the paper's highest");
@@ -119,39 +117,22 @@ fn the_limit_of_one_line_is_not_that_of_another() {
         a = { over = [\"idle\", \"rate\"], take = \"max\" }\n\
         b = { variant = \"two\", over = [\"idle\", \"rate\"], take = \"max\" }";
     let judged = |better: &[f64]| {
-        let mut outcome = outcome(claim, |_, _, rate, _| Some(rate));
-        // Without idle connections `one` answers 1,100 requests per second, and with them 1,060.
-        let better = better.to_vec();
-        let (worse, of_two) = (vec![1049.0, 1063.0, 1076.0, 1089.0], steps(1085.0));
-        let mut all: Vec<f64> = [&COMMON[..], &better, &worse, &of_two].concat();
-        all.sort_by(f64::total_cmp);
-        all.dedup();
-        let limit_of = |run: &Run| match (&*run.cell.variant, run.cell.point["idle"].number()) {
-            ("one", Some(0.0)) => 1100.0,
-            ("one", _) => 1060.0,
-            _ => 1085.0,
-        };
-        at_rates(&mut outcome, &all, |run, rate| {
-            let noise = 1.0 + alternating(0.001, run.block) + alternating(0.0005, run.block / 2);
-            let answered = rate.min(limit_of(run)) * noise;
-            run.metrics.insert("throughput_rps".into(), answered);
-        });
-        for (variant, idle, rates_rps) in [
-            ("one", 0.0, &better),
-            ("one", 100.0, &worse),
-            ("two", 0.0, &of_two),
-            ("two", 100.0, &of_two),
-        ] {
-            let point = Point::from([("idle".to_owned(), Value::Number(idle))]);
-            let line = Cell { variant: variant.into(), point };
-            let (rates_rps, probes) = (rates_rps.clone(), Vec::new());
-            outcome.ladders.push(Ladder { line, limit_rps: None, rates_rps, probes });
-        }
-        let runs: Vec<Run> = outcome.runs.drain(..).collect();
-        let is_measured = |run: &Run| outcome.measures(&run.cell.variant, &run.cell.point);
-        outcome.runs = runs.iter().filter(|run| is_measured(run)).cloned().collect();
-        outcome.conclude();
-        outcome.claims.remove(0)
+        // Without idle connections `one` answers 1,100, and with them 1,060.
+        let worse = vec![1049.0, 1063.0, 1076.0, 1089.0];
+        let lines = [
+            ("one", 0.0, better.to_vec()),
+            ("one", 100.0, worse),
+            ("two", 0.0, steps(1085.0)),
+            ("two", 100.0, steps(1085.0)),
+        ];
+        concluded(with_ladders(claim, &lines, |run, rate, noise| {
+            let limit = match (&*run.cell.variant, run.cell.point["idle"].number()) {
+                ("one", Some(0.0)) => 1100.0,
+                ("one", _) => 1060.0,
+                _ => 1085.0,
+            };
+            rate.min(limit) * noise
+        }))
     };
     // The steps of `one` end below its limit, which may be anywhere up to the highest rate.
     let claim = judged(&[1051.0, 1061.0]);
@@ -182,8 +163,7 @@ fn a_slow_server_of_sessions_has_not_answered_what_it_was_not_offered() {
             run.metrics.insert("throughput_rps".into(), answered * noise);
             run.metrics.insert("offered_rps".into(), offered);
         });
-        outcome.conclude();
-        outcome.claims.remove(0)
+        concluded(outcome)
     };
     // The measured ratio is 70 to 80; the true ratio may be 80 to 80.
     assert_eq!(judged(true).verdict, Verdict::Undecided);
