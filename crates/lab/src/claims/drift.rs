@@ -129,7 +129,7 @@ fn change(outcome: &Outcome, arm: &Arm<'_>, level: f64) -> Option<(Change, Strin
     if !is_of_replies || arm.side.minus.is_some() || !outcome.phase_rps.is_empty() {
         return None;
     }
-    let runs: Vec<&Run> = arm.read_runs_of(outcome, arm.variant).collect();
+    let runs: Vec<&Run> = arm.read_runs_of(arm.variant).collect();
     if !is_beyond_limit(outcome, runs.iter().copied()) {
         return None;
     }

@@ -66,13 +66,13 @@ pub(super) struct Limits {
 pub(super) fn of(outcome: &Outcome, sides: &Sides<'_>) -> Limits {
     let limited = |arm: &Arm<'_>| match arm.metric {
         THROUGHPUT if arm.side.minus.is_none() => unasked(outcome, arm),
-        COST => costs_more(outcome, arm, arm.variant),
+        COST => costs_more(arm, arm.variant),
         _ => None,
     };
     // The cost that is subtracted may be larger, and the rest of the side smaller: for a ratio or a
     // difference, this has the same effect as a larger figure of the other side.
     let taken_off = |arm: &Arm<'_>| match (arm.metric, &arm.side.minus) {
-        (COST, Some(minus)) => costs_more(outcome, arm, minus),
+        (COST, Some(minus)) => costs_more(arm, minus),
         _ => None,
     };
     // A reply rate alone, or a difference of two, is judged as measured; only a ratio is not.
@@ -86,9 +86,9 @@ pub(super) fn of(outcome: &Outcome, sides: &Sides<'_>) -> Limits {
     }
 }
 
-/// Returns an unlimited headroom if `variant` had no idle CPU at the points where the side is read.
-fn costs_more(outcome: &Outcome, arm: &Arm<'_>, variant: &str) -> Option<Headroom> {
-    is_saturated(arm.read_runs_of(outcome, variant)).then(|| Headroom {
+/// Where `variant` had no idle CPU at the points at which the side is read: its cost may be any larger.
+fn costs_more(arm: &Arm<'_>, variant: &str) -> Option<Headroom> {
+    is_saturated(arm.read_runs_of(variant)).then(|| Headroom {
         factor: f64::INFINITY,
         reason: format!(
             "{variant} had no idle CPU time at this point, so its cost is only a bound"
@@ -176,10 +176,10 @@ fn unasked(outcome: &Outcome, arm: &Arm<'_>) -> Option<Headroom> {
     // If a side also takes the best over other axes, each of their values has its own limit, and the
     // highest one counts.
     let lines = arm.lines();
-    let found = arm.read_points(outcome).into_iter().filter_map(|point| {
-        let read = arm.mean_at(outcome, point)?;
+    let found = arm.read_points().filter_map(|point| {
+        let read = arm.mean_at(point)?;
         let most = lines.iter().filter_map(|line| {
-            let best = if line.points.contains(point) { point } else { line.best(outcome)? };
+            let best = if line.points.contains(point) { point } else { line.best()? };
             most_of(outcome, line, best)
         });
         let Most { rps, reason } = most.max_by(|a, b| a.rps.total_cmp(&b.rps))?;
@@ -214,16 +214,15 @@ fn lost_above(arm: &Arm<'_>, rate: f64) -> String {
 /// exceeds the reply rate of a lower step by at most one step.
 fn most_of(outcome: &Outcome, arm: &Arm<'_>, point: &Point) -> Option<Most> {
     let name = arm.variant;
-    let here = arm.runs(outcome).filter(|run| run.cell.point == *point).map(meant);
+    let here = arm.runs().filter(|run| run.cell.point == *point).map(meant);
     let best = here.max_by(f64::total_cmp)?;
     let share_of = |rate: f64| answered(outcome, arm, |run| is_at(rate, run));
     let share = share_of(best)?;
-    // If the server did not answer all requests of a rate that is below its reply rate here, the runs at
-    // that rate were disturbed. Such a rate shows nothing about the limit.
-    let read = arm.mean_at(outcome, point)?.min(best);
-    let above: Vec<f64> = rates(outcome, arm).into_iter().filter(|&rate| rate >= read).collect();
+    // At a rate below what it answers elsewhere it was disturbed: that says nothing of its limit.
+    let read = arm.mean_at(point)?.min(best);
+    let above: Vec<f64> = rates(arm).into_iter().filter(|&rate| rate >= read).collect();
     let is_too_high = |rate: f64| share_of(rate).is_some_and(|share| share < ALL);
-    let is_known = |rate: f64| is_known(outcome, arm, rate);
+    let is_known = |rate: f64| is_known(arm, rate);
     let Some(&too_high) = above.iter().find(|&&rate| is_too_high(rate) && is_known(rate)) else {
         let lost = above.into_iter().find(|&rate| !is_known(rate));
         let reason = lost.map_or_else(|| endless(arm).reason, |rate| lost_above(arm, rate));
@@ -241,8 +240,8 @@ fn most_of(outcome: &Outcome, arm: &Arm<'_>, point: &Point) -> Option<Most> {
             number(too_high)
         )
     };
-    let ladder = rates(outcome, arm);
-    // Between two rates: each additional request per second adds at most one reply per second.
+    let ladder = rates(arm);
+    // What lies between two rates: of one request more a second one more is answered at most.
     let between =
         ladder.windows(2).filter(|step| step[1] > read && step[0] < too_high).map(|step| {
             // If the server did not answer all requests at `step[0]`, these runs were disturbed (see
@@ -267,11 +266,10 @@ fn is_at(rate: f64, run: &Run) -> bool {
     }
 }
 
-/// Returns whether enough blocks have valid runs at this rate. Of many blocks only one might be valid,
-/// and that one may be disturbed.
-fn is_known(outcome: &Outcome, arm: &Arm<'_>, rate: f64) -> bool {
+/// Whether enough of the runs at this rate count: of those of many blocks one may be left that was disturbed.
+fn is_known(arm: &Arm<'_>, rate: f64) -> bool {
     let blocks = |counts: bool| -> BTreeSet<u32> {
-        let here = arm.all_runs(outcome).filter(|run| is_at(rate, run));
+        let here = arm.all_runs().filter(|run| is_at(rate, run));
         here.filter(|run| !counts || run.metric(arm.metric).is_some())
             .map(|run| run.block)
             .collect()
@@ -280,9 +278,9 @@ fn is_known(outcome: &Outcome, arm: &Arm<'_>, rate: f64) -> bool {
     blocks(true).len() as f64 >= (1.0 - MOST_LOST) * tried
 }
 
-/// Returns the rates that were offered to the arm in ascending order, whether the runs are valid or not.
-fn rates(outcome: &Outcome, arm: &Arm<'_>) -> Vec<f64> {
-    let mut rates: Vec<f64> = arm.all_runs(outcome).map(meant).collect();
+/// The rates that were offered to it, the lowest first, whether the runs count or not.
+fn rates(arm: &Arm<'_>) -> Vec<f64> {
+    let mut rates: Vec<f64> = arm.all_runs().map(meant).collect();
     rates.sort_by(f64::total_cmp);
     rates.dedup();
     rates
@@ -291,7 +289,7 @@ fn rates(outcome: &Outcome, arm: &Arm<'_>) -> Vec<f64> {
 /// Returns the share of the offered requests that the side answered: the median over these runs, because
 /// a run with fewer replies may have been disturbed.
 fn answered(outcome: &Outcome, arm: &Arm<'_>, these: impl Fn(&Run) -> bool) -> Option<f64> {
-    answered_of(outcome, arm.runs(outcome).filter(|run| these(run)))
+    answered_of(outcome, arm.runs().filter(|run| these(run)))
 }
 
 /// Returns whether the server answered all requests in these runs.

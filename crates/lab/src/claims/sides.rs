@@ -14,6 +14,7 @@ use crate::{
     result::{Outcome, Run},
     statistics::{self, Compare, Sample},
 };
+use std::rc::Rc;
 
 /// The rate that the server would answer with a CPU of its own.
 const OWN_RATE: &str = Metric::RepliesPerCpuSecond.name();
@@ -41,14 +42,17 @@ pub(super) const MOST_LOST: f64 = 0.2;
 /// One side of a claim, with the points at which it is read.
 #[derive(Clone)]
 pub(super) struct Arm<'a> {
+    outcome: &'a Outcome,
     pub(super) side: &'a Side,
     pub(super) variant: &'a str,
     pub(super) metric: &'a str,
     /// The metric that is read at the point where `metric` is best; if `None`, `metric` itself.
     read: Option<&'a str>,
     pub(super) points: Vec<Point>,
-    /// All points of the claim, including this one, if each point is judged by itself.
-    all: Vec<Point>,
+    /// Where each point is judged by itself: the side with all of them, this one too.
+    whole: Option<Rc<Self>>,
+    /// The runs at the points, whether they count or not: of the variant, and of the one that is taken off.
+    runs: Vec<&'a Run>,
 }
 
 /// Both sides of a claim for one variant.
@@ -65,14 +69,14 @@ impl<'a> Sides<'a> {
             let variant = side.variant.as_deref().unwrap_or(variant);
             let mut points = points(outcome, side);
             points.retain(|point| outcome.measures(variant, point));
-            Arm {
-                side,
-                variant,
-                metric: side.metric.as_deref().unwrap_or(&claim.metric),
-                read: None,
-                points,
-                all: Vec::new(),
-            }
+            let is_its = |run: &&Run| {
+                let name = run.cell.variant.as_str();
+                let is_named = name == variant || Some(name) == side.minus.as_deref();
+                is_named && points.contains(&run.cell.point)
+            };
+            let runs = outcome.runs.iter().filter(is_its).collect();
+            let metric = side.metric.as_deref().unwrap_or(&claim.metric);
+            Arm { outcome, side, variant, metric, read: None, points, whole: None, runs }
         };
         Self { outcome, claim, a: arm(&claim.a), b: claim.b.as_ref().map(arm) }
     }
@@ -88,7 +92,7 @@ impl<'a> Sides<'a> {
         let wanted = self.outcome.environment.pinned.is_some_and(is_shared)
             && self.claim.compare == Compare::Ratio
             && self.arms().all(is_rate)
-            && !self.arms().all(|arm| arm.has_its_part(self.outcome));
+            && !self.arms().all(Arm::has_its_part);
         let alone = |arm: &Arm<'a>| Arm { read: Some(OWN_RATE), ..arm.clone() };
         wanted.then(|| Self { a: alone(&self.a), b: self.b.as_ref().map(alone), ..*self })
     }
@@ -100,13 +104,12 @@ impl<'a> Sides<'a> {
             return vec![self];
         }
         let Self { outcome, claim, a, b } = self;
-        let at = |point: &Point| Self {
-            outcome,
-            claim,
-            a: Arm { points: vec![point.clone()], all: a.points.clone(), ..a },
-            b: b.clone(),
+        let whole = Rc::new(a);
+        let at = |point: &Point| {
+            let a = whole.at_points(vec![point.clone()]);
+            Self { outcome, claim, a: Arm { whole: Some(Rc::clone(&whole)), ..a }, b: b.clone() }
         };
-        a.points.iter().map(at).collect()
+        whole.points.iter().map(at).collect()
     }
 
     pub(super) fn arms(&self) -> impl Iterator<Item = &Arm<'a>> {
@@ -146,10 +149,10 @@ impl<'a> Sides<'a> {
     }
 
     fn pairs(&self) -> Vec<(Option<f64>, Option<f64>)> {
-        let blocks = self.outcome.blocks();
-        let a = self.a.values(self.outcome, blocks);
-        let b = self.b.as_ref().map(|arm| arm.values(self.outcome, blocks));
-        (0..blocks as usize).map(|block| (a[block], b.as_ref().and_then(|b| b[block]))).collect()
+        let b = self.b.as_ref().map(Arm::values);
+        let of_b = |block: usize| b.as_ref().and_then(|b| b[block]);
+        let a = self.a.values().into_iter().enumerate();
+        a.map(|(block, a)| (a, of_b(block))).collect()
     }
 
     /// Returns whether a block has both sides, even if the two cannot be compared.
@@ -161,42 +164,40 @@ impl<'a> Sides<'a> {
     /// judged at each of several points, the requests of all these points are counted, because no
     /// failure in few requests proves little.
     pub(super) fn sample(&self) -> Option<Sample> {
-        self.counted(&self.a.all)
+        self.counted(self.a.whole.as_deref())
     }
 
     /// Returns the same with the requests of this point alone, if the claim has several points: failures
     /// at one of many points must not be hidden by the number of all requests.
     pub(super) fn sample_here(&self) -> Option<Sample> {
-        if self.a.all.is_empty() { None } else { self.counted(&[]) }
+        self.a.whole.as_ref().and_then(|_| self.counted(None))
     }
 
-    /// Returns the comparison with the counts of `points`, or of the points that are read if `points` is
-    /// empty.
-    fn counted(&self, points: &[Point]) -> Option<Sample> {
+    /// What the blocks say, with the counts of all points of `whole`, or of those that are read.
+    fn counted(&self, whole: Option<&Arm<'a>>) -> Option<Sample> {
         let sample = Sample::of(self.pairs(), self.claim.compare, self.claim.holds.is_positive())?;
-        Some(match self.counts(points) {
+        Some(match self.counts(whole) {
             Some((hits, trials)) => sample.counted(hits, trials),
             None => sample,
         })
     }
 
-    /// Returns hits and trials of all blocks, if the claim is about one share of counted events.
-    fn counts(&self, points: &[Point]) -> Option<(u64, u64)> {
+    /// Hits and trials of all blocks, when a share of counted things is compared with nothing.
+    fn counts(&self, whole: Option<&Arm<'a>>) -> Option<(u64, u64)> {
         let (_, hits, trials) =
             COUNTED.iter().find(|(share, ..)| self.b.is_none() && share.name() == self.a.metric)?;
         if self.a.side.minus.is_some() {
             return None;
         }
-        let sum = |metric: Metric| -> Option<f64> {
-            let arm = Arm { metric: metric.name(), ..self.a.clone() };
-            let of_block = |block| -> Vec<&Point> {
-                let read = || self.a.at(self.outcome, block).into_iter().collect();
-                if points.is_empty() { read() } else { points.iter().collect() }
+        let sum = |metric: Metric| {
+            let read = Some(metric.name());
+            let values = match whole {
+                None => Arm { read, ..self.a.clone() }.values(),
+                Some(it) => {
+                    it.points.iter().flat_map(|at| it.values_at(metric.name(), at)).collect()
+                }
             };
-            (0..self.outcome.blocks())
-                .flat_map(|block| of_block(block).into_iter().map(move |point| (block, point)))
-                .filter_map(|(block, point)| arm.value(self.outcome, point, block))
-                .reduce(|a, b| a + b)
+            values.into_iter().flatten().reduce(|a, b| a + b)
         };
         Some((sum(*hits)? as u64, sum(*trials)? as u64))
     }
@@ -214,9 +215,8 @@ impl<'a> Sides<'a> {
             }
             let lacks_b = self.b.as_ref().filter(|_| b.is_none());
             let lacking = Some(&self.a).filter(|_| a.is_none()).into_iter().chain(lacks_b);
-            let runs: Vec<&Run> = lacking.flat_map(|arm| arm.tried(self.outcome, block)).collect();
-            // The last block may have ended before these runs. The reason for that end does not depend
-            // on the figures.
+            let runs: Vec<&Run> = lacking.flat_map(|arm| arm.tried(block)).collect();
+            // The last block may have ended before it came to them; what ended it did not choose.
             if block + 1 < blocks || a.is_some() && b.is_some() || !runs.is_empty() {
                 lost.of += 1;
                 lost.blocks += 1;
@@ -255,12 +255,18 @@ impl Lost {
     }
 }
 
-impl Arm<'_> {
-    /// Returns whether the server had a fixed part of the CPU, and the generator left it that part at
-    /// every rate, so that CPU time remained.
-    fn has_its_part(&self, outcome: &Outcome) -> bool {
+impl<'a> Arm<'a> {
+    /// The same at these of its points.
+    fn at_points(&self, points: Vec<Point>) -> Self {
+        let is_there = |run: &&Run| points.contains(&run.cell.point);
+        let runs = self.runs.iter().copied().filter(is_there).collect();
+        Self { points, runs, ..self.clone() }
+    }
+
+    /// Whether the server had a part of the CPU, and the generator left that at every rate: there was time over.
+    fn has_its_part(&self) -> bool {
         let is_over = |point: &Point| {
-            let here = || self.runs(outcome).filter(|run| run.cell.point == *point);
+            let here = || self.runs().filter(|run| run.cell.point == *point);
             let idle: Vec<f64> = here().filter_map(|run| run.metric(CPU_IDLE)).collect();
             let has_part = here().all(|run| run.raw.server_share.is_some());
             let left = statistics::median(&idle).is_some_and(|idle| idle >= LEFT_OVER);
@@ -268,42 +274,40 @@ impl Arm<'_> {
             let used =
                 here().filter_map(|run| Some(run.metric(UTILIZATION)? / run.raw.server_share?));
             let used: Vec<f64> = used.collect();
-            let has_had = limit::answers_all(outcome, here())
+            let has_had = limit::answers_all(self.outcome, here())
                 || statistics::median(&used).is_some_and(|used| used >= USED);
             has_part && left && has_had
         };
         self.points.iter().all(is_over)
     }
 
-    /// Returns the figure at `point` in `block`. A run that was not valid may have been repeated.
-    fn value(&self, outcome: &Outcome, point: &Point, block: u32) -> Option<f64> {
-        self.value_of(self.metric, outcome, point, block)
-    }
-
-    fn value_of(&self, metric: &str, outcome: &Outcome, point: &Point, block: u32) -> Option<f64> {
-        let value = |variant: &str| {
-            let mut runs = outcome.runs_at(variant, point).filter(|run| run.block == block);
-            runs.find_map(|run| run.metric(metric))
+    /// The figure at `point` in each block. A run that did not count may have been made again.
+    fn values_at(&self, metric: &str, point: &Point) -> Vec<Option<f64>> {
+        let of = |variant: &str| {
+            let mut values = vec![None; self.outcome.blocks() as usize];
+            for run in self.runs_of(variant).filter(|run| run.cell.point == *point) {
+                let value = &mut values[run.block as usize];
+                *value = value.or_else(|| run.metric(metric));
+            }
+            values
         };
-        let taken_off = self.side.minus.as_deref().map_or(Some(0.0), value);
-        Some(value(self.variant)? - taken_off?)
+        let own = of(self.variant);
+        let Some(minus) = &self.side.minus else { return own };
+        own.into_iter().zip(of(minus)).map(|(own, taken_off)| Some(own? - taken_off?)).collect()
     }
 
-    /// Returns one figure per block.
-    fn values(&self, outcome: &Outcome, blocks: u32) -> Vec<Option<f64>> {
-        let chosen = [self.chosen_without(outcome, 0), self.chosen_without(outcome, 1)];
+    /// One figure a block.
+    fn values(&self) -> Vec<Option<f64>> {
         let read = self.read.unwrap_or(self.metric);
-        (0..blocks)
-            .map(|block| {
-                self.value_of(read, outcome, chosen[half(outcome.blocks(), block)]?, block)
-            })
-            .collect()
+        let of_half = self.chosen().map(|point| Some(self.values_at(read, point?)));
+        let blocks = self.outcome.blocks();
+        (0..blocks).map(|block| of_half[half(blocks, block)].as_ref()?[block as usize]).collect()
     }
 
-    /// Returns the runs of `block` at the point where the side is read, valid or not.
-    fn tried<'o>(&'o self, outcome: &'o Outcome, block: u32) -> impl Iterator<Item = &'o Run> {
-        let read = self.at(outcome, block);
-        outcome.runs.iter().filter(move |run| {
+    /// The runs of `block` where it is read, whether they count or not.
+    fn tried(&self, block: u32) -> impl Iterator<Item = &'a Run> {
+        let read = self.chosen()[half(self.outcome.blocks(), block)];
+        self.outcome.runs.iter().filter(move |run| {
             let name = run.cell.variant.as_str();
             let is_read = read.is_none_or(|point| run.cell.point == *point);
             let is_named = name == self.variant || Some(name) == self.side.minus.as_deref();
@@ -311,33 +315,28 @@ impl Arm<'_> {
         })
     }
 
-    /// Returns the point at which `block` is read.
-    fn at(&self, outcome: &Outcome, block: u32) -> Option<&Point> {
-        self.chosen_without(outcome, half(outcome.blocks(), block))
+    /// The points at which it is read: one, or one for each half of the blocks.
+    pub(super) fn read_points(&self) -> impl Iterator<Item = &Point> {
+        self.chosen().into_iter().flatten()
     }
 
-    /// Returns the points at which the side is read: one, or one for each half of the blocks.
-    pub(super) fn read_points(&self, outcome: &Outcome) -> Vec<&Point> {
-        (0..2).filter_map(|half| self.chosen_without(outcome, half)).collect()
-    }
-
-    /// Returns the best point by the blocks that do not belong to the half `left_out`; if there is one
-    /// block, by that block.
-    fn chosen_without(&self, outcome: &Outcome, left_out: usize) -> Option<&Point> {
+    /// The point at which each half of the blocks is read: the best by the other blocks; by all, where there is one.
+    fn chosen(&self) -> [Option<&Point>; 2] {
         if let [only] = self.points.as_slice() {
-            return Some(only);
+            return [Some(only); 2];
         }
-        let blocks = outcome.blocks();
-        self.best_by(outcome, |block| blocks == 1 || half(blocks, block) != left_out)
+        let blocks = self.outcome.blocks();
+        let is_other = |block, left_out| blocks == 1 || half(blocks, block) != left_out;
+        [0, 1].map(|left_out| self.best_by(|block| is_other(block, left_out)))
     }
 
-    /// Returns the point at which the mean over all blocks is best.
-    pub(super) fn best(&self, outcome: &Outcome) -> Option<&Point> {
-        self.best_by(outcome, |_| true)
+    /// The point at which the mean over all blocks is best.
+    pub(super) fn best(&self) -> Option<&Point> {
+        self.best_by(|_| true)
     }
 
-    fn best_by(&self, outcome: &Outcome, is_used: impl Fn(u32) -> bool) -> Option<&Point> {
-        let mean = |point: &Point| self.mean_over(outcome, point, &is_used);
+    fn best_by(&self, is_used: impl Fn(u32) -> bool) -> Option<&Point> {
+        let mean = |point: &Point| self.mean_over(point, &is_used);
         let known = self.points.iter().filter_map(|point| Some((point, mean(point)?)));
         known.max_by(|a, b| a.1.total_cmp(&b.1)).map(|(point, _)| point)
     }
@@ -357,57 +356,42 @@ impl Arm<'_> {
                 None => lines.push((key, vec![point.clone()])),
             }
         }
-        lines.into_iter().map(|(_, points)| Self { points, ..self.clone() }).collect()
+        lines.into_iter().map(|(_, points)| self.at_points(points)).collect()
     }
 
-    /// Returns the mean of the arm's metric at `point`, over the blocks.
-    pub(super) fn mean_at(&self, outcome: &Outcome, point: &Point) -> Option<f64> {
-        self.mean_over(outcome, point, |_| true)
+    /// The mean of its metric at `point`, over the blocks.
+    pub(super) fn mean_at(&self, point: &Point) -> Option<f64> {
+        self.mean_over(point, |_| true)
     }
 
-    /// Returns the same mean over some of the blocks.
-    fn mean_over(
-        &self,
-        outcome: &Outcome,
-        point: &Point,
-        is_used: impl Fn(u32) -> bool,
-    ) -> Option<f64> {
-        let blocks = (0..outcome.blocks()).filter(|&block| is_used(block));
+    /// The same over some of the blocks.
+    fn mean_over(&self, point: &Point, is_used: impl Fn(u32) -> bool) -> Option<f64> {
+        let values = (0..).zip(self.values_at(self.metric, point));
         let values: Vec<f64> =
-            blocks.filter_map(|block| self.value(outcome, point, block)).collect();
+            values.filter_map(|(block, it)| it.filter(|_| is_used(block))).collect();
         statistics::mean(&values)
     }
 
-    /// Returns the runs at any of the points, valid or not.
-    pub(super) fn all_runs<'o>(&'o self, outcome: &'o Outcome) -> impl Iterator<Item = &'o Run> {
-        self.all_runs_of(outcome, self.variant)
+    fn runs_of(&self, variant: &str) -> impl Iterator<Item = &'a Run> {
+        self.runs.iter().copied().filter(move |run| run.cell.variant == variant)
     }
 
-    fn all_runs_of<'o>(
-        &'o self,
-        outcome: &'o Outcome,
-        variant: &'o str,
-    ) -> impl Iterator<Item = &'o Run> {
-        outcome
-            .runs
-            .iter()
-            .filter(move |run| run.cell.variant == variant && self.points.contains(&run.cell.point))
+    /// The runs at any of the points, whether they count or not.
+    pub(super) fn all_runs(&self) -> impl Iterator<Item = &'a Run> {
+        self.runs_of(self.variant)
     }
 
-    /// Returns the valid runs at any of the points.
-    pub(super) fn runs<'o>(&'o self, outcome: &'o Outcome) -> impl Iterator<Item = &'o Run> {
-        self.all_runs(outcome).filter(|run| run.metric(self.metric).is_some())
+    /// The runs that count, at any of the points.
+    pub(super) fn runs(&self) -> impl Iterator<Item = &'a Run> {
+        self.all_runs().filter(|run| run.metric(self.metric).is_some())
     }
 
-    /// Returns the valid runs of `variant` at the points where this side is read.
-    pub(super) fn read_runs_of<'o>(
-        &'o self,
-        outcome: &'o Outcome,
-        variant: &'o str,
-    ) -> impl Iterator<Item = &'o Run> {
-        self.all_runs_of(outcome, variant)
+    /// The runs of `variant` that count, at the points where this side is read.
+    pub(super) fn read_runs_of(&self, variant: &str) -> impl Iterator<Item = &'a Run> {
+        let (read, blocks) = (self.chosen(), self.outcome.blocks());
+        self.runs_of(variant)
             .filter(|run| run.metric(self.metric).is_some())
-            .filter(move |run| self.at(outcome, run.block) == Some(&run.cell.point))
+            .filter(move |run| read[half(blocks, run.block)] == Some(&run.cell.point))
     }
 }
 
