@@ -52,49 +52,47 @@ fn made_for(experiment: &Experiment, claim: &Claim, quick: bool, a: f64) -> Outc
         note: None,
         raw: Default::default(),
     });
-    for (block, name) in (0..6).flat_map(|block| names.iter().map(move |name| (block, name))) {
-        let noise = 1.0 + alternating(0.002, block);
-        // The difference from the other side, which is 1, may be small.
-        let a = match claim.compare {
-            statistics::Compare::Difference => 1.0 + (a - 1.0) * noise,
-            statistics::Compare::Ratio | statistics::Compare::Value => a * noise,
-        };
-        for point in crate::plan::points(&outcome.dimensions) {
-            let mut metrics = std::collections::BTreeMap::new();
-            for (side, value) in sides_at(&outcome, claim, &point, name, a) {
-                metrics.insert(side.metric.as_ref().unwrap_or(&claim.metric).clone(), value);
-            }
-            let cell = Cell { variant: name.clone(), point };
+    let sides = [(Some(&claim.a), true), (claim.b.as_ref(), false)].into_iter();
+    let sides: Vec<_> = sides
+        .filter_map(|(side, is_a)| Some((side?, points(&outcome, side?), is_a)))
+        .collect();
+    for point in crate::plan::points(&outcome.dimensions) {
+        let here = sides.iter().filter(|(_, points, _)| points.contains(&point));
+        let here: Vec<(&Side, bool)> = here.map(|(side, _, is_a)| (*side, *is_a)).collect();
+        for (block, name) in (0..6).flat_map(|block| names.iter().map(move |name| (block, name))) {
+            let noise = 1.0 + alternating(0.002, block);
+            // A difference from the other side, which is 1, may be small.
+            let a = match claim.compare {
+                statistics::Compare::Difference => 1.0 + (a - 1.0) * noise,
+                statistics::Compare::Ratio | statistics::Compare::Value => a * noise,
+            };
+            let values = values_of(&here, claim, name, a).into_iter();
+            let metric = |side: &Side| side.metric.as_ref().unwrap_or(&claim.metric).clone();
+            let metrics = values.map(|(side, value)| (metric(side), value)).collect();
+            let cell = Cell { variant: name.clone(), point: point.clone() };
             outcome.runs.push(made::run(cell, block, metrics));
         }
     }
     outcome
 }
 
-/// Returns the sides that use the variant `name` at `point`, with its value there: side a must have the
-/// value `a`, and side b the value 1. A variant that is only subtracted has the value 10, and the
-/// variant from which it is subtracted has that much more.
-fn sides_at<'a>(
-    outcome: &Outcome,
-    claim: &'a Claim,
-    point: &Point,
+/// Those of the sides `here` (of each whether it is side a) that speak of `name`, with its value there: side a is to be
+/// worth `a`, side b 1. A variant that is only taken off is worth 10, and what it is taken from so much more.
+fn values_of<'a>(
+    here: &[(&'a Side, bool)],
+    claim: &Claim,
     name: &str,
     a: f64,
 ) -> Vec<(&'a Side, f64)> {
-    let sides = [(Some(&claim.a), a), (claim.b.as_ref(), 1.0)];
-    let here = sides
-        .into_iter()
-        .filter_map(|(side, value)| Some((side?, value)))
-        .filter(|(side, _)| points(outcome, side).contains(point));
     let mut found = Vec::new();
-    for (side, value) in here {
+    for &(side, is_a) in here {
         let variant = side.variant.as_ref();
         if variant.map_or(claim.each.iter().any(|each| each == name), |variant| variant == name) {
             let taken_off = side.minus.as_ref().map_or(0.0, |minus| {
-                let known = sides_at(outcome, claim, point, minus, a);
+                let known = values_of(here, claim, minus, a);
                 known.last().map_or(10.0, |(_, value)| *value)
             });
-            found.push((side, taken_off + value));
+            found.push((side, taken_off + if is_a { a } else { 1.0 }));
         } else if side.minus.as_deref() == Some(name) {
             found.insert(0, (side, 10.0));
         }
