@@ -169,7 +169,7 @@ impl Experiment {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::experiment::{find, text};
+    use crate::experiment::{find, tests::assert_mistakes};
 
     fn load(subscribers: f64, updates_to: &str) -> PushLoad {
         let push = Push {
@@ -206,7 +206,7 @@ mod tests {
 
     #[test]
     fn mistakes_name_the_field() {
-        for (old, new, expected) in [
+        let mistakes = [
             ("quiet-seconds = 0.3", "quiet-seconds = 0", "[push] quiet-seconds: 0.05 to 60"),
             ("updates-per-second = 100", "updates-per-second = 0", "[push] updates-per-second"),
             ("updates-per-second = 100", "updates-pre-second = 1", "unknown field `updates-pre-"),
@@ -227,19 +227,9 @@ mod tests {
                 "name = \"poll\"\npeer = \"nginx\"",
                 "[push] is for Pollux and for the floor",
             ),
-        ] {
-            let text = text("push").unwrap();
-            assert!(text.contains(old), "push.toml has no {old:?}");
-            let error = Experiment::parse(&text.replacen(old, new, 1)).unwrap_err();
-            let message = format!("{error:#}");
-            assert!(message.contains(expected), "{new}: {message}");
-        }
-    }
-
-    #[test]
-    fn its_axes_are_for_push_alone() {
-        let text = text("idle").unwrap().replacen("name = \"idle\"", "name = \"subscribers\"", 1);
-        let message = format!("{:#}", Experiment::parse(&text).unwrap_err());
-        assert!(message.contains("are for [push]"), "{message}");
+        ];
+        assert_mistakes("push", &mistakes);
+        let axis = ("name = \"idle\"", "name = \"subscribers\"", "are for [push]");
+        assert_mistakes("idle", &[axis]);
     }
 }

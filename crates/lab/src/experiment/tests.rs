@@ -29,16 +29,25 @@ fn in_deterministic_guest(id: &str) -> Experiment {
     form(id, Machine::DeterministicGuest, false)
 }
 
-/// The error message of a built-in experiment with one passage replaced.
-fn error_of(id: &str, old: &str, new: &str) -> String {
+/// A built-in experiment with one passage replaced is refused: the passage, what replaces it, and a part of the message.
+pub(super) fn assert_mistakes(id: &str, mistakes: &[(&str, &str, &str)]) {
     let text = text(id).unwrap();
-    assert!(text.contains(old), "{id}.toml has no {old:?}");
-    format!("{:#}", Experiment::parse(&text.replacen(old, new, 1)).unwrap_err())
+    for (old, new, expected) in mistakes {
+        assert!(text.contains(old), "{id}.toml has no {old:?}");
+        let error = Experiment::parse(&text.replacen(old, new, 1)).unwrap_err();
+        let message = format!("{error:#}");
+        assert!(message.contains(expected), "{id}: {new}: {message}");
+    }
+}
+
+/// Every claim of every built-in experiment, with the experiment's id.
+fn all_claims() -> impl Iterator<Item = (&'static str, Claim)> {
+    ids().flat_map(|id| find(id).unwrap().claim.into_iter().map(move |claim| (id, claim)))
 }
 
 #[test]
 fn mistakes_are_named() {
-    for (old, new, expected) in [
+    let mistakes = [
         ("id = \"idle\"", "id = \"Idle runs\"", "lower-case letters"),
         ("workload = \"one-byte\"", "workload = \"two-byte\"", "unknown variant `two-byte`"),
         ("workload = \"one-byte\"", "wordload = \"one-byte\"", "unknown field `wordload`"),
@@ -65,32 +74,13 @@ fn mistakes_are_named() {
         ("id = \"I5\"", "id = \"I4\"", "[[claim]] \"I4\" is there twice"),
         ("name = \"idle\"", "name = \"rate\"", "the rate has a table of its own"),
         ("name = \"idle\"", "name = \"busy\"", "it changes nothing"),
-    ] {
-        let message = error_of("idle", old, new);
-        assert!(message.contains(expected), "{new}: {message}");
-    }
-}
-
-/// A server that lets one request in fifty time out has better latency percentiles of its replies than one
-/// that answers all.
-#[test]
-fn no_claim_is_about_the_latency_of_replies_alone() {
-    for (id, _) in BUILT_IN {
-        for claim in find(id).unwrap().claim {
-            let sides = std::iter::once(&claim.a).chain(&claim.b);
-            let own = sides.filter_map(|side| side.metric.as_ref());
-            for metric in own.chain([&claim.metric]) {
-                let of_replies = metric.starts_with("latency_") || metric.starts_with("service_");
-                let all = metric.starts_with("latency_with_failures_");
-                assert!(all || !of_replies, "{id}, {}: {metric}", claim.id);
-            }
-        }
-    }
-}
-
-#[test]
-fn what_is_around_a_front_end_fits_to_it() {
-    for (old, new, expected) in [
+        ("workload = \"one-byte\"\n", "", "workload is missing"),
+        ("label = \"idle connections held\"", "label = \"\"\nwait-flag = \"n\"", "[wait] and"),
+        ("within = [0.9, 1.1]", "within = [1.1, 0.9]", "the lower limit comes first"),
+        ("[budget]\n", "[budget]\nwarmup-seconds = 1000\n", "duplicate key"),
+    ];
+    assert_mistakes("idle", &mistakes);
+    let mistakes = [
         ("distinct = 20000", "distinct = 999", "stored: at least 1000 distinct ones"),
         ("floor-of = \"epoll-et\"", "floor-of = \"nginx\"", "floor-of: no variant \"nginx\" with"),
         ("floor-of = ", "mechanism = \"poll\"\nfloor-of = ", "expected one of mechanism"),
@@ -99,20 +89,37 @@ fn what_is_around_a_front_end_fits_to_it() {
             "peer = \"nginx\"\nfloor = { threads = 2 }",
             "floor is for floor-of",
         ),
-    ] {
-        let message = error_of("frontend", old, new);
-        assert!(message.contains(expected), "{new}: {message}");
-    }
+    ];
+    assert_mistakes("frontend", &mistakes);
+    let mistakes = [
+        ("[wait]\n", "workload = \"6-kb\"\n[wait]\n", "has no server"),
+        ("[wait]\n", "[load]\n", "has no server"),
+        ("wait-flag = \"watched\"", "load-flag = \"n\"", "give wait-flag"),
+    ];
+    assert_mistakes("wait-cost", &mistakes);
+    let b = "b = { variant = \"epoll\", over = [\"rate\"], take = \"max\" }";
+    let mistakes = [
+        (b, &*b.replace("max", "each"), "is for side a"),
+        ("source = \"gammo fig. 1\"", "source = \"ours\"", "primary stands for a figure"),
+    ];
+    assert_mistakes("gammo-fig1-2", &mistakes);
+    let many = format!("kernel-calls = [{}]", "\"sock_poll\", ".repeat(9));
+    let few = "kernel-calls = [\"tcp_poll\"]";
+    assert_mistakes("mail-hints", &[(few, &many, "kernel-calls: at most 8")]);
 }
 
+/// A server that lets one request in fifty time out has the better percentiles of its replies.
 #[test]
-fn each_point_is_for_the_side_that_is_compared() {
-    let message = error_of(
-        "gammo-fig1-2",
-        "b = { variant = \"epoll\", over = [\"rate\"], take = \"max\" }",
-        "b = { variant = \"epoll\", over = [\"rate\"], take = \"each\" }",
-    );
-    assert!(message.contains("is for side a"), "{message}");
+fn no_claim_is_about_the_latency_of_replies_alone() {
+    for (id, claim) in all_claims() {
+        let sides = std::iter::once(&claim.a).chain(&claim.b);
+        let own = sides.filter_map(|side| side.metric.as_ref());
+        for metric in own.chain([&claim.metric]) {
+            let of_replies = metric.starts_with("latency_") || metric.starts_with("service_");
+            let all = metric.starts_with("latency_with_failures_");
+            assert!(all || !of_replies, "{id}, {}: {metric}", claim.id);
+        }
+    }
 }
 
 /// A report has one claim a line, and a reader may start at any line.
@@ -141,10 +148,8 @@ fn statements_can_be_read_alone() {
     ] {
         assert_eq!(leans(statement), expected, "{statement}");
     }
-    for (id, _) in BUILT_IN {
-        for claim in find(id).unwrap().claim {
-            assert!(!leans(&claim.statement), "{id}, {}: {}", claim.id, claim.statement);
-        }
+    for (id, claim) in all_claims() {
+        assert!(!leans(&claim.statement), "{id}, {}: {}", claim.id, claim.statement);
     }
 }
 
@@ -161,23 +166,21 @@ fn half_of(paper: f64, compare: Compare) -> f64 {
 #[test]
 fn thresholds_are_half_of_the_papers_effect() {
     let mut checked = 0;
-    for (id, _) in BUILT_IN {
-        for claim in find(id).unwrap().claim {
-            let is_of_paper = claim.paper_key().is_some();
-            let Some(paper) = claim.paper_value.filter(|_| is_of_paper) else { continue };
-            let (Threshold::Above(limit) | Threshold::Below(limit)) = claim.holds else { continue };
-            let says_half = claim.statement.contains("half of");
-            let none = match claim.compare {
-                Compare::Ratio => 1.0,
-                Compare::Difference | Compare::Value => 0.0,
-            };
-            let place = format!("{id}, {}: {limit} beside {paper}", claim.id);
-            assert!(says_half || !claim.primary || paper == none, "{place}");
-            if says_half {
-                let half = half_of(paper, claim.compare);
-                assert!((limit - half).abs() <= 0.025 * half.abs(), "{place}, half is {half}");
-                checked += 1;
-            }
+    for (id, claim) in all_claims() {
+        let is_of_paper = claim.paper_key().is_some();
+        let Some(paper) = claim.paper_value.filter(|_| is_of_paper) else { continue };
+        let (Threshold::Above(limit) | Threshold::Below(limit)) = claim.holds else { continue };
+        let says_half = claim.statement.contains("half of");
+        let none = match claim.compare {
+            Compare::Ratio => 1.0,
+            Compare::Difference | Compare::Value => 0.0,
+        };
+        let place = format!("{id}, {}: {limit} beside {paper}", claim.id);
+        assert!(says_half || !claim.primary || paper == none, "{place}");
+        if says_half {
+            let half = half_of(paper, claim.compare);
+            assert!((limit - half).abs() <= 0.025 * half.abs(), "{place}, half is {half}");
+            checked += 1;
         }
     }
     assert!(checked > 20, "{checked}");
@@ -188,20 +191,7 @@ fn thresholds_are_half_of_the_papers_effect() {
 }
 
 #[test]
-fn margins_primaries_and_quick_forms() {
-    for (id, old, new, expected) in [
-        ("idle", "within = [0.9, 1.1]", "within = [1.1, 0.9]", "the lower limit comes first"),
-        (
-            "gammo-fig1-2",
-            "source = \"gammo fig. 1\"",
-            "source = \"ours\"",
-            "primary stands for a figure",
-        ),
-        ("idle", "[budget]\n", "[budget]\nwarmup-seconds = 1000\n", "duplicate key"),
-    ] {
-        let message = error_of(id, old, new);
-        assert!(message.contains(expected), "{new}: {message}");
-    }
+fn quick_forms_have_fewer_variants_and_fixed_rates() {
     let idle = find("idle").unwrap();
     let quick = form("idle", Machine::Host, true);
     assert!(quick.variant.len() >= 3 && quick.variant.len() < 6);
@@ -219,7 +209,7 @@ fn margins_primaries_and_quick_forms() {
 
 #[test]
 fn phases_and_rates_are_not_mixed() {
-    for (old, new, expected) in [
+    let mistakes = [
         ("[rate]\n", "[rate]\nfractions = [0.5]\n", "[rate] has rates, and so has [[phase]]"),
         ("fraction = 1.3", "fraction = 13", "[[phase]] \"overload\": 13 is not a share"),
         ("name = \"busy\"", "name = \"quiet\"", "[[phase]] \"quiet\" is there twice"),
@@ -230,10 +220,8 @@ fn phases_and_rates_are_not_mixed() {
         ("at = { phase = \"quiet\" }", "", "axis \"phase\" has several values"),
         ("name = \"idle\"", "name = \"phase\"", "phases have a table of their own"),
         ("x = \"phase\"", "x = \"rate\"", "no axis \"rate\""),
-    ] {
-        let message = error_of("provos-hybrid", old, new);
-        assert!(message.contains(expected), "{new}: {message}");
-    }
+    ];
+    assert_mistakes("provos-hybrid", &mistakes);
 }
 
 /// One limit determines the rates of every variant at every number of idle connections, in every form.
@@ -248,8 +236,8 @@ fn the_rates_of_provos_are_multiples_of_polls_limit_with_one_idle_connection() {
             assert_eq!((reference.variant.as_str(), reference.at.len()), ("poll", 1), "{id}");
         }
     }
-    let message = error_of("provos-fig4-9", "at = { idle = 1 } }\n", "at = { idle = 2 } }\n");
-    assert!(message.contains("[rate]: reference: idle: no value 2"), "{message}");
+    let (one, two) = ("at = { idle = 1 } }\n", "at = { idle = 2 } }\n");
+    assert_mistakes("provos-fig4-9", &[(one, two, "[rate]: reference: idle: no value 2")]);
     let paper = in_deterministic_guest("mail-hints");
     assert_eq!(
         paper.rate.unwrap().rps,
@@ -272,8 +260,8 @@ fn where_limits_are_sought_each_second_has_as_many_requests_as_the_next() {
     }
     let latency = in_deterministic_guest("provos-fig14");
     assert_eq!(latency.load["arrivals"], Value::Word("poisson".into()));
-    let message = error_of("provos-fig4-9", "limit-step = 0.0125", "limit-step = 0.0");
-    assert!(message.contains("limit-step: 0.002 to 0.1"), "{message}");
+    let (step, none) = ("limit-step = 0.0125", "limit-step = 0.0");
+    assert_mistakes("provos-fig4-9", &[(step, none, "limit-step: 0.002 to 0.1")]);
 }
 
 #[test]
@@ -375,7 +363,7 @@ fn a_guest_has_its_own_limits_and_fewer_variants() {
 
 #[test]
 fn what_clients_far_away_need_is_checked() {
-    for (old, new, expected) in [
+    let mistakes = [
         ("delay-ms = 100", "delay-ms = 0", "delay-ms: above 0, at most 2000"),
         ("loss = 0.01\nsettle", "loss = 1\nsettle", "loss: a share, at most 0.5"),
         ("settle-seconds = 2", "settle-seconds = 0", "settle-seconds: 0.1 to 600"),
@@ -384,10 +372,8 @@ fn what_clients_far_away_need_is_checked() {
         ("name = \"clients\"", "name = \"idle\"", "belong together"),
         ("delay-ms = 150", "delay-ms = 9000", "[guest]: [clients] delay-ms"),
         ("minus = \"epoll\"", "minus = \"epol\"", "no variant \"epol\""),
-    ] {
-        let message = error_of("gammo-wan", old, new);
-        assert!(message.contains(expected), "{new}: {message}");
-    }
+    ];
+    assert_mistakes("gammo-wan", &mistakes);
     let clients = find("gammo-wan").unwrap().clients.unwrap();
     assert_eq!((clients.delay_ms, clients.kept_open(1000.0, 4.0)), (100.0, 150.0));
     let claims = |variants: &str| {
@@ -398,32 +384,6 @@ fn what_clients_far_away_need_is_checked() {
     let has = |claims: &[Claim], id: &str| claims.iter().any(|claim| claim.id == id);
     assert!(has(&claims("[\"poll\", \"epoll\"]\nclients"), "G12-cpu-most"));
     assert!(!has(&claims("[\"poll\"]\nclients"), "G12-cpu-most"), "nothing to take off");
-}
-
-#[test]
-fn functions_to_count_are_few() {
-    let new = format!("kernel-calls = [{}]", "\"sock_poll\", ".repeat(9));
-    let message = error_of("mail-hints", "kernel-calls = [\"tcp_poll\"]", &new);
-    assert!(message.contains("kernel-calls: at most 8"), "{message}");
-}
-
-#[test]
-fn a_server_and_a_lone_wait_are_not_mixed() {
-    for (id, old, new, expected) in [
-        ("idle", "workload = \"one-byte\"\n", "", "workload is missing"),
-        (
-            "idle",
-            "label = \"idle connections held\"",
-            "label = \"\"\nwait-flag = \"n\"",
-            "[wait] and",
-        ),
-        ("wait-cost", "[wait]\n", "workload = \"6-kb\"\n[wait]\n", "has no server"),
-        ("wait-cost", "[wait]\n", "[load]\n", "has no server"),
-        ("wait-cost", "wait-flag = \"watched\"", "load-flag = \"n\"", "give wait-flag"),
-    ] {
-        let message = error_of(id, old, new);
-        assert!(message.contains(expected), "{new}: {message}");
-    }
 }
 
 #[test]
