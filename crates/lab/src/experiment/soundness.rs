@@ -154,14 +154,10 @@ pub fn shared_ids(experiments: &[Experiment]) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::experiment::{Form, Machine, Value, find, ids};
+    use crate::experiment::{Form, Machine, Select, Value, find, ids};
 
     fn faults(experiment: &Experiment) -> Vec<String> {
         experiment.faults(&register())
-    }
-
-    fn claim<'a>(experiment: &'a mut Experiment, id: &str) -> &'a mut Claim {
-        experiment.claim.iter_mut().find(|claim| claim.id == id).unwrap()
     }
 
     #[test]
@@ -198,71 +194,49 @@ mod tests {
             let found = faults(&hidden).iter().any(|it| it.contains("backlog is a constant"));
             assert!(found, "{overlay}");
         }
-        let mut one_value = find("gammo-fig5-6").unwrap();
-        claim(&mut one_value, "G3").operating_points = None;
-        assert!(faults(&one_value)[0].contains("expected operating-points"));
     }
 
+    /// Of each experiment a claim, what is done to it, and how the sentence about that begins.
     #[test]
-    fn a_threshold_that_moved_is_found() {
-        let mut planted = find("gammo-fig5-6").unwrap();
-        claim(&mut planted, "G3").holds = Threshold::Below(0.98);
-        assert!(faults(&planted)[0].contains("its threshold moved"));
-        let mut unknown = find("gammo-fig5-6").unwrap();
-        claim(&mut unknown, "G3").id = "G99".into();
-        assert!(faults(&unknown).iter().any(|it| it.contains("no thresholds.toml")));
-    }
-
-    #[test]
-    fn a_claim_that_cannot_fail_is_found() {
-        let mut planted = find("provos-fig10").unwrap();
-        let p4 = claim(&mut planted, "P4");
-        p4.control = None;
-        p4.a.at.insert(RATE.into(), super::super::Select(Value::Word("min".into())));
-        assert!(faults(&planted).iter().any(|it| it.contains("cannot come out otherwise")));
-        let mut alone = find("provos-fig10").unwrap();
-        claim(&mut alone, "P4").control = None;
-        assert!(faults(&alone).iter().any(|it| it.contains("expected control")));
-    }
-
-    #[test]
-    fn a_threshold_that_nothing_can_cross_is_found() {
-        let planted = |holds, metric: &str| {
-            let mut planted = find("gammo-fig5-6").unwrap();
-            let claim = claim(&mut planted, "G3");
-            (claim.holds, claim.metric) = (holds, metric.into());
-            let all = faults(&planted);
-            all.iter().any(|it| it.starts_with("G3: no value that it can have"))
+    fn a_planted_fault_is_found() {
+        type Planted = (&'static str, &'static str, fn(&mut Claim), &'static str);
+        let planted: [Planted; 11] = [
+            ("gammo-fig5-6", "G3", |it| it.operating_points = None, "G3: expected operating-"),
+            // A threshold that moved, and one that was never written down.
+            (
+                "gammo-fig5-6",
+                "G3",
+                |it| it.holds = Threshold::Below(0.9),
+                "G3: its threshold moved",
+            ),
+            ("push", "PU1", |it| it.holds = Threshold::Below(1.3), "PU1: its threshold moved"),
+            ("gammo-fig5-6", "G3", |it| it.id = "G99".into(), "G99: its threshold stands in no"),
+            // What cannot fail, and what nothing shows that it could.
+            ("provos-fig10", "P4", at_the_lowest_rate, "P4: nothing fails at the lowest rate"),
+            ("provos-fig10", "P4", |it| it.control = None, "P4: expected control"),
+            // No ratio is below zero, and no share above 1.
+            ("gammo-fig5-6", "G3", |it| it.holds = Threshold::Above(0.0), "G3: no value that it"),
+            ("push", "PU4", |it| it.holds = Threshold::Above(0.0), "PU4: no value that it"),
+            ("provos-fig10", "P4", |it| it.holds = Threshold::Below(1.01), "P4: no value that it"),
+            ("gammo-fig5-6", "G3", |it| it.b = Some(it.a.clone()), "G3: both sides are the same"),
+            ("push", "PU2", |it| it.b = Some(it.a.clone()), "PU2: both sides are the same"),
+        ];
+        let faults_of = |id: &str, of: &str, change: fn(&mut Claim)| {
+            let mut planted = find(id).unwrap();
+            change(planted.claim.iter_mut().find(|claim| claim.id == of).unwrap());
+            faults(&planted)
         };
-        assert!(planted(Threshold::Above(0.0), "throughput_rps"), "no ratio is below zero");
-        assert!(!planted(Threshold::Above(0.5), "throughput_rps"));
-        let mut share = find("provos-fig10").unwrap();
-        claim(&mut share, "P4").holds = Threshold::Below(1.01);
-        assert!(
-            faults(&share).iter().any(|it| it.starts_with("P4: no value")),
-            "no share is above 1"
-        );
+        for (id, of, change, expected) in planted {
+            let faults = faults_of(id, of, change);
+            assert!(faults.iter().any(|it| it.starts_with(expected)), "{expected}: {faults:?}");
+        }
+        let possible = faults_of("gammo-fig5-6", "G3", |it| it.holds = Threshold::Above(0.5));
+        assert!(possible.iter().all(|it| !it.contains("no value")), "{possible:?}");
     }
 
-    #[test]
-    fn a_comparison_of_a_figure_with_itself_is_found() {
-        let mut planted = find("gammo-fig5-6").unwrap();
-        let g3 = claim(&mut planted, "G3");
-        g3.b = Some(g3.a.clone());
-        assert!(faults(&planted)[0].starts_with("G3: both sides are the same"));
-    }
-
-    #[test]
-    fn a_planted_fault_in_push_is_found() {
-        let planted = |change: fn(&mut Claim), id: &str| {
-            let mut planted = find("push").unwrap();
-            change(claim(&mut planted, id));
-            faults(&planted).iter().any(|it| it.starts_with(&format!("{id}: ")))
-        };
-        assert!(planted(|claim| claim.holds = Threshold::Below(1.3), "PU1"), "it moved");
-        assert!(planted(|claim| claim.b = Some(claim.a.clone()), "PU2"), "both sides are one");
-        assert!(planted(|claim| claim.holds = Threshold::Above(0.0), "PU4"), "nothing is below");
-        assert!(!planted(|_| (), "PU3"));
+    fn at_the_lowest_rate(claim: &mut Claim) {
+        claim.control = None;
+        claim.a.at.insert(RATE.into(), Select(Value::Word("min".into())));
     }
 
     #[test]
