@@ -68,7 +68,7 @@ fn measured(fit: &Fit, idle: f64, open: f64) -> Option<f64> {
         let cell = fit.measured.iter().find(|cell| {
             cell.idle == idle && cell.open == Some(open) && cell.rate_rps == Some(fastest)
         })?;
-        cell.figures.completed_rps
+        cell.measured?.completed_rps
     };
     Some(rate(idle)? / rate(least)?)
 }
@@ -174,7 +174,7 @@ mod tests {
     use super::*;
     use crate::law::{
         Law,
-        fit::{Figures, MeasuredCell},
+        fit::{Cell, Figures},
     };
 
     #[test]
@@ -182,11 +182,12 @@ mod tests {
         let law = Law { c_us: 35.0, scans: vec![(1.0, 1.0), (10_000.0, 4_100.0)], r_squared: 1.0 };
         let figures =
             |rps| Figures { waits: 1.0, cpu_us: 1.0, completed_rps: Some(rps), latency_us: None };
-        let cell = |idle, rps| MeasuredCell {
+        let cell = |idle, rps| Cell {
+            name: String::new(),
             idle,
             open: Some(64.0),
             rate_rps: Some(9_000.0),
-            figures: figures(rps),
+            measured: Some(figures(rps)),
         };
         let fit = Fit {
             variant: "poll".to_owned(),

@@ -35,25 +35,34 @@ pub struct Figures {
     pub latency_us: Option<f64>,
 }
 
-/// The prediction for one cell, and the measured figures if the cell was measured.
+/// A cell of the design.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Prediction {
-    /// The name of the cell, as in the result.
-    pub cell: String,
+pub struct Cell {
+    /// Its name in the result.
+    #[serde(rename = "cell")]
+    pub name: String,
     /// Idle connections.
     pub idle: f64,
     /// Requests that may be open at once; `None` where there is no such axis.
     pub open: Option<f64>,
     /// The offered rate in requests per second.
     pub rate_rps: Option<f64>,
-    /// The figures predicted from the constants alone.
+    /// The means over its runs, if it was measured.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub measured: Option<Figures>,
+}
+
+/// What is predicted for one cell.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Prediction {
+    /// The cell.
+    #[serde(flatten)]
+    pub cell: Cell,
+    /// From the constants alone.
     pub predicted: Figures,
     /// CPU time per request in microseconds, predicted from the measured waits per request.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cpu_us_of_waits: Option<f64>,
-    /// The measured figures.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub measured: Option<Figures>,
 }
 
 /// The law of the mean latency: `base_us` plus `turns` times the turn of an event
@@ -81,29 +90,8 @@ pub struct Fit {
     pub cells: usize,
     /// The predictions for the other cells.
     pub predictions: Vec<Prediction>,
-    /// All measured cells.
-    pub measured: Vec<MeasuredCell>,
-}
-
-/// A cell with its figures.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct MeasuredCell {
-    /// Idle connections.
-    pub idle: f64,
-    /// Requests that may be open at once; `None` where there is no such axis.
-    pub open: Option<f64>,
-    /// The offered rate in requests per second.
-    pub rate_rps: Option<f64>,
-    /// The means over the runs of the cell.
-    pub figures: Figures,
-}
-
-struct Cell {
-    name: String,
-    idle: f64,
-    open: Option<f64>,
-    rate_rps: Option<f64>,
-    measured: Option<Figures>,
+    /// All cells that were measured.
+    pub measured: Vec<Cell>,
 }
 
 impl Cell {
@@ -158,24 +146,13 @@ fn of_variant(outcome: &Outcome, variant: &str, seed: u64) -> Option<Fit> {
                 latency_us: None,
             },
         };
-        Prediction {
-            cell: cell.name.clone(),
-            idle: cell.idle,
-            open: cell.open,
-            rate_rps: cell.rate_rps,
-            predicted,
-            cpu_us_of_waits: cell.measured.map(|it| law.cpu_us(cell.idle, it.waits)),
-            measured: cell.measured,
-        }
+        let cpu_us_of_waits = cell.measured.map(|it| law.cpu_us(cell.idle, it.waits));
+        Prediction { cell: Cell::clone(cell), predicted, cpu_us_of_waits }
     };
     let predictions = rest.iter().map(predict).collect();
-    let measured = |cell: &Cell| {
-        let Cell { idle, open, rate_rps, .. } = *cell;
-        Some(MeasuredCell { idle, open, rate_rps, figures: cell.measured? })
-    };
-    let measured = cells.iter().filter_map(measured).collect();
-    let cells = points.len();
-    Some(Fit { variant: variant.to_owned(), law, events, latency, cells, predictions, measured })
+    let measured = cells.iter().filter(|cell| cell.measured.is_some()).cloned().collect();
+    let (variant, cells) = (variant.to_owned(), points.len());
+    Some(Fit { variant, law, events, latency, cells, predictions, measured })
 }
 
 impl Latency {
@@ -263,17 +240,17 @@ pub fn text(fits: &[Fit]) -> String {
     );
     type Figure = fn(&Prediction) -> Option<(f64, f64)>;
     let figures: [Figure; 5] = [
-        |it| Some((it.cpu_us_of_waits?, it.measured?.cpu_us)),
-        |it| Some((it.predicted.cpu_us, it.measured?.cpu_us)),
-        |it| Some((it.predicted.completed_rps?, it.measured?.completed_rps?)),
+        |it| Some((it.cpu_us_of_waits?, it.cell.measured?.cpu_us)),
+        |it| Some((it.predicted.cpu_us, it.cell.measured?.cpu_us)),
+        |it| Some((it.predicted.completed_rps?, it.cell.measured?.completed_rps?)),
         |it| {
             let predicted = it.predicted.completed_rps?;
-            (predicted < it.rate_rps?).then_some((predicted, it.measured?.completed_rps?))
+            (predicted < it.cell.rate_rps?).then_some((predicted, it.cell.measured?.completed_rps?))
         },
-        |it| Some((it.predicted.latency_us?, it.measured?.latency_us?)),
+        |it| Some((it.predicted.latency_us?, it.cell.measured?.latency_us?)),
     ];
     let mut row = |name: &str, predictions: &[&Prediction]| {
-        let measured = predictions.iter().filter(|it| it.measured.is_some()).count();
+        let measured = predictions.iter().filter(|it| it.cell.measured.is_some()).count();
         let percent = |of: Figure| {
             let pairs: Vec<(f64, f64)> = predictions.iter().filter_map(|it| of(it)).collect();
             errors(&pairs).map_or_else(
@@ -297,8 +274,10 @@ pub fn text(fits: &[Fit]) -> String {
 /// # Errors
 /// Never fails: the document contains only numbers and names.
 pub fn predictions(fits: &[Fit]) -> serde_json::Result<String> {
-    let strip =
-        |it: &Prediction| Prediction { cpu_us_of_waits: None, measured: None, ..it.clone() };
+    let strip = |it: &Prediction| {
+        let cell = Cell { measured: None, ..it.cell.clone() };
+        Prediction { cell, cpu_us_of_waits: None, ..*it }
+    };
     let all: BTreeMap<&str, Vec<Prediction>> = fits
         .iter()
         .map(|fit| (fit.variant.as_str(), fit.predictions.iter().map(strip).collect()))
