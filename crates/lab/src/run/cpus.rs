@@ -13,22 +13,26 @@ use anyhow::Context as _;
 /// CPU.
 const SHARED_CPU: f64 = 0.05;
 
-/// The first two CPUs that this process may use.
-pub(super) fn cpus() -> anyhow::Result<Cpus> {
+/// The CPUs that this process may use.
+fn usable() -> anyhow::Result<impl Iterator<Item = u32>> {
     let set = rustix::thread::sched_getaffinity(None).context("sched_getaffinity")?;
-    let mut usable = (0..rustix::thread::CpuSet::MAX_CPU).filter(|&cpu| set.is_set(cpu));
-    let server = usable.next().context("this process may use no CPU")? as u32;
-    Ok(Cpus { server, generator: usable.next().map_or(server, |cpu| cpu as u32) })
+    let all = 0..rustix::thread::CpuSet::MAX_CPU;
+    Ok(all.filter(move |&cpu| set.is_set(cpu)).map(|cpu| cpu as u32))
+}
+
+/// The first two of them.
+pub(super) fn cpus() -> anyhow::Result<Cpus> {
+    let mut usable = usable()?;
+    let server = usable.next().context("this process may use no CPU")?;
+    Ok(Cpus { server, generator: usable.next().unwrap_or(server) })
 }
 
 /// The CPUs of the server and the generator in an experiment with Redis, and the CPU of Redis.
 pub(super) fn beside(experiment: &Experiment, cpus: Cpus) -> anyhow::Result<(Cpus, Option<u32>)> {
     let Some(redis) = &experiment.redis else { return Ok((cpus, None)) };
-    let set = rustix::thread::sched_getaffinity(None).context("sched_getaffinity")?;
     let taken = [cpus.server, cpus.generator];
-    let mut all = (0..rustix::thread::CpuSet::MAX_CPU).filter(|&cpu| set.is_set(cpu));
-    if let Some(free) = all.find(|&cpu| !taken.contains(&(cpu as u32))) {
-        return Ok((cpus, Some(free as u32)));
+    if let Some(free) = usable()?.find(|cpu| !taken.contains(cpu)) {
+        return Ok((cpus, Some(free)));
     }
     Ok(match redis.core {
         Core::Server => (cpus, Some(cpus.server)),
