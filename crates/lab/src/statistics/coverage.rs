@@ -131,7 +131,13 @@ fn block(kind: Kind, sd: f64, random: &mut StdRng) -> (f64, f64) {
     ((TRUTH.ln() + side(kind.a)).exp(), side(kind.b).exp())
 }
 
-/// Returns the share of intervals over `blocks` blocks that cover the truth.
+/// The share of [`DRAWS`] draws, of a generator with this seed, of which something is so.
+fn share_of_draws(seed: u64, mut is_so: impl FnMut(&mut StdRng) -> bool) -> f64 {
+    let mut random = StdRng::seed_from_u64(seed);
+    (0..DRAWS).filter(|_| is_so(&mut random)).count() as f64 / DRAWS as f64
+}
+
+/// The share of intervals over `blocks` blocks that cover the truth.
 fn covered(
     blocks: usize,
     kind: Kind,
@@ -139,14 +145,10 @@ fn covered(
     truth: f64,
     interval: impl Fn(&[(f64, f64)]) -> Option<(f64, f64)>,
 ) -> f64 {
-    let mut random = StdRng::seed_from_u64(blocks as u64 ^ sd.to_bits());
-    let hits = (0..DRAWS)
-        .filter(|_| {
-            let drawn: Vec<_> = (0..blocks).map(|_| block(kind, sd, &mut random)).collect();
-            interval(&drawn).is_some_and(|(low, high)| low <= truth && truth <= high)
-        })
-        .count();
-    hits as f64 / DRAWS as f64
+    share_of_draws(blocks as u64 ^ sd.to_bits(), |random| {
+        let drawn: Vec<_> = (0..blocks).map(|_| block(kind, sd, random)).collect();
+        interval(&drawn).is_some_and(|(low, high)| low <= truth && truth <= high)
+    })
 }
 
 fn says_what_it_covers(share: f64) -> bool {
@@ -328,28 +330,24 @@ fn wrongly_decided(limits: &[f64], looks: &[usize], kind: Kind, sd: f64) -> f64 
     let reach: Vec<f64> =
         looks.iter().zip(limits).map(|(&look, &level)| student::reach(look, level)).collect();
     let most = looks[looks.len() - 1];
-    let mut random = StdRng::seed_from_u64(99 ^ sd.to_bits());
-    let wrong = (0..DRAWS)
-        .filter(|_| {
-            let (mut sum, mut squares, mut look) = (0.0, 0.0, 0);
-            for made in 1..=most {
-                let (a, b) = block(kind, sd, &mut random);
-                let off = (a / b / TRUTH).ln();
-                sum += off;
-                squares += off * off;
-                if made == looks[look] {
-                    let n = made as f64;
-                    let (mean, error) = (sum / n, (squares - sum * sum / n) / (n - 1.0) / n);
-                    if mean.abs() > reach[look] * error.sqrt() {
-                        return true;
-                    }
-                    look += 1;
+    share_of_draws(99 ^ sd.to_bits(), |random| {
+        let (mut sum, mut squares, mut look) = (0.0, 0.0, 0);
+        for made in 1..=most {
+            let (a, b) = block(kind, sd, random);
+            let off = (a / b / TRUTH).ln();
+            sum += off;
+            squares += off * off;
+            if made == looks[look] {
+                let n = made as f64;
+                let (mean, error) = (sum / n, (squares - sum * sum / n) / (n - 1.0) / n);
+                if mean.abs() > reach[look] * error.sqrt() {
+                    return true;
                 }
+                look += 1;
             }
-            false
-        })
-        .count();
-    wrong as f64 / DRAWS as f64
+        }
+        false
+    })
 }
 
 #[test]
@@ -398,17 +396,12 @@ fn looks_beside_the_plan_keep_the_error() {
 /// 0 or 2 with equal probability is not 1. `tail` returns the p-value of one side for the values.
 fn wrongly_decided_of_two_values(tail: impl Fn(&[f64]) -> f64) -> f64 {
     let spending = levels(&LOOKS, LOOKS[LOOKS.len() - 1], ERROR, true);
-    let mut random = StdRng::seed_from_u64(6);
-    let wrong = (0..DRAWS)
-        .filter(|_| {
-            let values: Vec<f64> = (0..LOOKS[LOOKS.len() - 1])
-                .map(|_| if random.random::<bool>() { 2.0 } else { 0.0 })
-                .collect();
-            let decides = |(&look, &level): (&usize, &f64)| 2.0 * tail(&values[..look]) <= level;
-            LOOKS.iter().zip(&spending).any(decides)
-        })
-        .count();
-    wrong as f64 / DRAWS as f64
+    share_of_draws(6, |random| {
+        let mut value = || if random.random::<bool>() { 2.0 } else { 0.0 };
+        let values: Vec<f64> = (0..LOOKS[LOOKS.len() - 1]).map(|_| value()).collect();
+        let decides = |(&look, &level): (&usize, &f64)| 2.0 * tail(&values[..look]) <= level;
+        LOOKS.iter().zip(&spending).any(decides)
+    })
 }
 
 /// Counts are often equal in all of six blocks; equal values do not prove that there is no noise.
@@ -430,16 +423,12 @@ fn equal_values_keep_the_error() {
 #[test]
 fn a_claim_about_several_fails_no_more_often_than_about_one() {
     let failed = |level: f64| {
-        let mut random = StdRng::seed_from_u64(7);
-        let wrong = (0..DRAWS)
-            .filter(|_| {
-                (0..3).any(|_| {
-                    let logs: Vec<f64> = (0..10).map(|_| normal(&mut random)).collect();
-                    2.0 * student::tail_below(&logs, 0.0) <= level
-                })
+        share_of_draws(7, |random| {
+            (0..3).any(|_| {
+                let logs: Vec<f64> = (0..10).map(|_| normal(random)).collect();
+                2.0 * student::tail_below(&logs, 0.0) <= level
             })
-            .count();
-        wrong as f64 / DRAWS as f64
+        })
     };
     // One half of the 5 % is for the verdict *holds*, so that 2.5 % is left for a failure.
     let shared = failed(ERROR / 3.0);
