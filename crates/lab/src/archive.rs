@@ -79,7 +79,21 @@ pub(crate) fn write_packed(text: &str, directory: &Path) -> anyhow::Result<()> {
     replace(&directory.join(PACKED), &packed.finish()?)
 }
 
-/// Replaces the content of the file at `path`: completely or not at all, even if the power fails.
+/// Writes a file into `directory`, and returns its path.
+///
+/// # Errors
+/// When it cannot be written; the message names the file.
+pub(crate) fn write_into(
+    directory: &Path,
+    name: &str,
+    content: impl AsRef<[u8]>,
+) -> anyhow::Result<PathBuf> {
+    let path = directory.join(name);
+    fs::write(&path, content).with_context(|| path.display().to_string())?;
+    Ok(path)
+}
+
+/// Puts `content` in the place of the file at `path`: whole or not at all, also when the power fails.
 ///
 /// # Errors
 /// When the directory cannot be written to; the message names the file.

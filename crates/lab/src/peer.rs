@@ -15,7 +15,7 @@ mod tests;
 mod traffic_server;
 mod varnish;
 
-use crate::experiment::Encryption;
+use crate::{archive::write_into, experiment::Encryption};
 use anyhow::{Context as _, bail};
 use pollux_sys::find_program;
 use rustix::net;
@@ -106,15 +106,10 @@ impl TlsFiles {
     pub fn write(directory: &Path) -> anyhow::Result<Self> {
         let names = vec!["localhost".to_owned(), "127.0.0.1".to_owned()];
         let (certificate, key) = pollux_tls::self_signed_pem(names)?;
-        let write = |name: &str, text: &str| {
-            let path = directory.join(name);
-            fs::write(&path, text).with_context(|| path.display().to_string())?;
-            anyhow::Ok(path)
-        };
         Ok(Self {
-            certificate: write("tls.pem", &certificate)?,
-            key: write("tls.key", &key)?,
-            both: write("tls.both", &format!("{certificate}{key}"))?,
+            certificate: write_into(directory, "tls.pem", &certificate)?,
+            key: write_into(directory, "tls.key", &key)?,
+            both: write_into(directory, "tls.both", certificate + &key)?,
         })
     }
 }
@@ -172,14 +167,10 @@ impl Peer {
     /// Returns the name of the peer's program.
     fn program_name(self) -> &'static str {
         match self {
-            Self::Nginx => "nginx",
-            Self::H2o => "h2o",
-            Self::Lighttpd => "lighttpd",
             Self::ApachePrefork | Self::ApacheWorker | Self::ApacheEvent => "apache2",
             Self::Varnish => "varnishd",
-            Self::Haproxy => "haproxy",
-            Self::Squid => "squid",
             Self::TrafficServer => "traffic_server",
+            other => other.name(),
         }
     }
 
@@ -250,9 +241,7 @@ struct ConfigInput<'a> {
 
 impl ConfigInput<'_> {
     fn write(&self, name: &str, text: &str) -> anyhow::Result<PathBuf> {
-        let path = self.place.scratch.join(name);
-        fs::write(&path, text).with_context(|| path.display().to_string())?;
-        Ok(path)
+        write_into(self.place.scratch, name, text)
     }
 
     /// Creates a directory below the scratch directory.

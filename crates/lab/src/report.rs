@@ -32,12 +32,9 @@ pub const FILE: &str = "report.html";
 /// When a file cannot be written; the message names it.
 pub fn write(outcome: &Outcome, directory: &Path) -> anyhow::Result<PathBuf> {
     let drawn = figures(outcome, directory)?;
-    let runs = directory.join(csv::FILE);
-    fs::write(&runs, csv::runs(outcome)).with_context(|| runs.display().to_string())?;
-    let path = directory.join(FILE);
+    archive::write_into(directory, csv::FILE, csv::runs(outcome))?;
     let page = html::page(outcome, &drawn, &Files::beside(directory));
-    fs::write(&path, page).with_context(|| path.display().to_string())?;
-    Ok(path)
+    archive::write_into(directory, FILE, page)
 }
 
 /// Writes only the figures, including one picture of all claims ([`forest`]); returns each panel with its
@@ -54,14 +51,11 @@ pub fn figures<'a>(
     let mut drawn = Vec::new();
     for panel in panels(outcome) {
         let svg = figure::draw(outcome, &panel)?;
-        let path = figures.join(format!("{}.svg", panel.id));
-        fs::write(&path, &svg).with_context(|| path.display().to_string())?;
+        archive::write_into(&figures, &format!("{}.svg", panel.id), &svg)?;
         drawn.push((panel, svg));
     }
     if !outcome.claims.is_empty() {
-        let path = figures.join(forest::FILE);
-        fs::write(&path, forest::file(&outcome.claims))
-            .with_context(|| path.display().to_string())?;
+        archive::write_into(&figures, forest::FILE, forest::file(&outcome.claims))?;
     }
     Ok(drawn)
 }
@@ -72,16 +66,10 @@ pub fn figures<'a>(
 /// When a file cannot be written; the message names it.
 pub fn keep(outcome: &Outcome, directory: &Path) -> anyhow::Result<()> {
     fs::create_dir_all(directory).with_context(|| directory.display().to_string())?;
-    archive::write_packed(
-        &archive::without_start_directory(&serde_json::to_string(outcome)?),
-        directory,
-    )?;
+    let data = serde_json::to_string(outcome)?;
+    archive::write_packed(&archive::without_start_directory(&data), directory)?;
     let figures = figures(outcome, directory)?;
-    let path = directory.join(archive::PAGE);
-    let page = archive::without_start_directory(&markdown::page(
-        outcome,
-        &figures,
-        &Files::beside(directory),
-    ));
-    fs::write(&path, page).with_context(|| path.display().to_string())
+    let page = markdown::page(outcome, &figures, &Files::beside(directory));
+    archive::write_into(directory, archive::PAGE, archive::without_start_directory(&page))?;
+    Ok(())
 }

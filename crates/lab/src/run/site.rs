@@ -2,7 +2,7 @@
 
 mod specweb99;
 
-use crate::experiment::Workload;
+use crate::{archive::write_into, experiment::Workload};
 use anyhow::Context as _;
 use std::{
     fs,
@@ -29,8 +29,7 @@ impl Site {
         let root = directory.path().join(ROOT);
         fs::create_dir(&root).with_context(|| root.display().to_string())?;
         let one = |path: &'static str, bytes: usize| {
-            let file = root.join(&path[1..]);
-            fs::write(&file, vec![b'x'; bytes]).with_context(|| file.display().to_string())?;
+            write_into(&root, &path[1..], vec![b'x'; bytes])?;
             anyhow::Ok((path, None))
         };
         let (path, urls) = match workload {
@@ -40,9 +39,8 @@ impl Site {
             Workload::SixKb => one("/document.html", 6 * 1024)?,
             Workload::Specweb99Like => {
                 specweb99::write(&root)?;
-                // The list is outside the document root.
-                let urls = directory.path().join("urls.txt");
-                fs::write(&urls, specweb99::urls()).with_context(|| urls.display().to_string())?;
+                // Beside the root, not in it.
+                let urls = write_into(directory.path(), "urls.txt", specweb99::urls())?;
                 ("/", Some(urls))
             }
         };
@@ -65,13 +63,13 @@ impl Site {
     /// # Errors
     /// When it cannot be written.
     pub fn distinct(&self, number: u32, name: &str) -> anyhow::Result<PathBuf> {
-        let path = self.directory.path().join(format!("{name}-{number}.txt"));
-        if !path.exists() {
-            let lines: String =
-                (0..number).map(|n| format!("{}?{name}={n}\n", self.path)).collect();
-            fs::write(&path, lines).with_context(|| path.display().to_string())?;
+        let (directory, file) = (self.directory.path(), format!("{name}-{number}.txt"));
+        let path = directory.join(&file);
+        if path.exists() {
+            return Ok(path);
         }
-        Ok(path)
+        let lines: String = (0..number).map(|n| format!("{}?{name}={n}\n", self.path)).collect();
+        write_into(directory, &file, lines)
     }
 
     /// Creates a temporary directory beside the document root.

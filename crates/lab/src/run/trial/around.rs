@@ -3,6 +3,7 @@
 
 use super::*;
 use crate::{
+    archive::write_into,
     memory::{HoldCost, LEAST_CONNECTIONS, Memory},
     peer::{PeerTls, TlsFiles},
 };
@@ -90,9 +91,7 @@ impl Bench<'_> {
         let variant = variant.with_context(|| format!("no variant {name:?}"))?;
         let above = Server::start(&self.serve(site, variant, cell, around)?, self.interrupt)?;
         above.request(site.path())?;
-        let file = scratch.join("reply");
-        std::fs::write(&file, above.reply(site.path())?.bytes)
-            .with_context(|| file.display().to_string())?;
+        let file = write_into(scratch, "reply", above.reply(site.path())?.bytes)?;
         drop(above);
         let mut flags = self.filled_in(&floor.floor, cell, around)?;
         if floor.tls.is_some() {
