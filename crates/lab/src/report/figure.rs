@@ -15,10 +15,10 @@ use self::{
 use super::panel::Panel;
 use crate::{
     claims,
-    experiment::{PaperLine, RATE, Value},
+    experiment::{Experiment, PaperLine, RATE, Value},
     format,
     metric::{self, Metric},
-    result::{Outcome, VariantOutcome},
+    result::Outcome,
     statistics::Estimate,
 };
 use plotters::{
@@ -84,17 +84,29 @@ fn places(panel: &Panel<'_>) -> Vec<f64> {
     }
 }
 
+/// What is drawn.
+struct Drawing<'a> {
+    outcome: &'a Outcome,
+    panel: &'a Panel<'a>,
+    places: Vec<f64>,
+}
+
+impl<'a> Drawing<'a> {
+    fn of(outcome: &'a Outcome, panel: &'a Panel<'a>) -> Self {
+        Self { outcome, panel, places: places(panel) }
+    }
+}
+
 /// Draws a panel.
 ///
 /// # Errors
 /// Fails if the drawing library fails; it does not access the disk.
 pub fn draw(outcome: &Outcome, panel: &Panel<'_>) -> anyhow::Result<String> {
-    let places = places(panel);
-    let series = series(outcome, panel, panel.variants, &places);
     let mut svg = String::new();
     {
         let root = SVGBackend::with_string(&mut svg, (WIDTH, HEIGHT)).into_drawing_area();
-        paint(&root, outcome, panel, &places, &series)
+        Drawing::of(outcome, panel)
+            .paint(&root)
             .map_err(|error| anyhow::anyhow!("figure {}: {error}", panel.id))?;
     }
     // A scalable picture, with a name for readers who cannot see it.
@@ -112,160 +124,152 @@ pub fn draw(outcome: &Outcome, panel: &Panel<'_>) -> anyhow::Result<String> {
 
 /// Returns the explanation of the bars beside the lines; `None` if there are no bars.
 pub fn note(outcome: &Outcome, panel: &Panel<'_>) -> Option<&'static str> {
-    let has_bars = |series: &Series| !series.spreads.is_empty();
-    let series = series(outcome, panel, panel.variants, &places(panel));
-    series.iter().any(has_bars).then_some(spread::NOTE)
+    note_of(&Drawing::of(outcome, panel).series())
 }
 
-/// Returns the source of the paper's own figures in the drawing; `None` if there are none.
-fn paper_note(outcome: &Outcome, panel: &Panel<'_>) -> Option<String> {
-    let places = places(panel);
-    let anchors = anchor::of(outcome, panel, &places);
-    let mut sources: Vec<&str> = anchors.iter().map(|anchor| anchor.source.as_str()).collect();
-    sources.sort_unstable();
-    sources.dedup();
-    if !paper(outcome, panel, &places).is_empty() {
-        let of_paper = outcome.experiment.claim.iter().find(|claim| claim.paper_key().is_some());
-        sources.push(of_paper.map_or(&outcome.experiment.source, |claim| &claim.source));
-    }
-    (!sources.is_empty()).then(|| format!("hollow: the paper's own ({})", sources.join(", ")))
+fn note_of(series: &[Series]) -> Option<&'static str> {
+    series.iter().any(|line| !line.spreads.is_empty()).then_some(spread::NOTE)
 }
 
-fn series(
-    outcome: &Outcome,
-    panel: &Panel<'_>,
-    variants: &[VariantOutcome],
-    places: &[f64],
-) -> Vec<Series> {
-    let mut all = Vec::new();
-    let appearances = appearances(&outcome.variants);
-    let looks = outcome.variants.iter().zip(appearances);
-    let shown = looks.filter(|(variant, _)| variants.contains(variant));
-    for (index, (variant, appearance)) in shown.enumerate() {
-        let points: Vec<_> = panel
-            .x
-            .values
-            .iter()
-            .zip(places)
-            .filter_map(|(value, &x)| {
-                let cell = outcome.cell(&variant.name, &panel.point(value))?;
-                Some((x, *cell.metrics.get(&panel.figure.y)?))
-            })
-            // Zero has no logarithm, so it is not drawn; the table beside the figure shows it.
-            .filter(|(_, estimate)| !panel.figure.log_y || estimate.value > 0.0)
-            .collect();
-        if points.is_empty() {
-            continue;
+impl Drawing<'_> {
+    /// Where the paper's own figures in the drawing come from: nothing where there are none.
+    fn paper_note(&self) -> Option<String> {
+        let anchors = anchor::of(self);
+        let mut sources: Vec<&str> = anchors.iter().map(|anchor| anchor.source.as_str()).collect();
+        sources.sort_unstable();
+        sources.dedup();
+        if !self.paper().is_empty() {
+            let Experiment { claim, source, .. } = &self.outcome.experiment;
+            let of_paper = claim.iter().find(|claim| claim.paper_key().is_some());
+            sources.push(of_paper.map_or(source, |claim| &claim.source));
         }
-        let (mut blocks, mut saturated) = (Vec::new(), Vec::new());
-        for (value, &x) in panel.x.values.iter().zip(places) {
-            let point = panel.point(value);
-            let runs = || outcome.runs_at(&variant.name, &point);
-            let drawn = |y: &f64| !panel.figure.log_y || *y > 0.0;
-            let values = runs().filter_map(|run| run.metric(&panel.figure.y)).filter(drawn);
-            blocks.extend(values.map(|y| (x, y)));
-            if panel.figure.y == claims::COST && claims::is_saturated(runs()) {
-                saturated.push(x);
+        (!sources.is_empty()).then(|| format!("hollow: the paper's own ({})", sources.join(", ")))
+    }
+
+    fn series(&self) -> Vec<Series> {
+        let Self { outcome, panel, places } = self;
+        let mut all = Vec::new();
+        let appearances = appearances(&outcome.variants);
+        let looks = outcome.variants.iter().zip(appearances);
+        let shown = looks.filter(|(variant, _)| panel.variants.contains(variant));
+        // A logarithm has no zero; the table beside the figure has.
+        let is_drawn = |y: f64| !panel.figure.log_y || y > 0.0;
+        for (index, (variant, appearance)) in shown.enumerate() {
+            let points: Vec<_> = panel
+                .x
+                .values
+                .iter()
+                .zip(places)
+                .filter_map(|(value, &x)| {
+                    let cell = outcome.cell(&variant.name, &panel.point(value))?;
+                    Some((x, *cell.metrics.get(&panel.figure.y)?))
+                })
+                .filter(|(_, estimate)| is_drawn(estimate.value))
+                .collect();
+            if points.is_empty() {
+                continue;
             }
+            let (mut blocks, mut saturated) = (Vec::new(), Vec::new());
+            for (value, &x) in panel.x.values.iter().zip(places) {
+                let point = panel.point(value);
+                let runs = || outcome.runs_at(&variant.name, &point);
+                let values = runs().filter_map(|run| run.metric(&panel.figure.y));
+                blocks.extend(values.filter(|&y| is_drawn(y)).map(|y| (x, y)));
+                if panel.figure.y == claims::COST && claims::is_saturated(runs()) {
+                    saturated.push(x);
+                }
+            }
+            let name = variant.name.clone();
+            let spreads = spread::of(self, &name);
+            all.push(Series { name, index, appearance, points, blocks, spreads, saturated });
         }
-        let name = variant.name.clone();
-        let spreads = spread::of(outcome, panel, &name, places);
-        all.push(Series { name, index, appearance, points, blocks, spreads, saturated });
+        all
     }
-    all
-}
 
-/// Returns the paper's own measurements between the first and the last value of this run, in the
-/// coordinates of the axes, with the appearance of the same variant.
-fn paper(
-    outcome: &Outcome,
-    panel: &Panel<'_>,
-    places: &[f64],
-) -> Vec<(Appearance, Vec<(f64, f64)>)> {
-    if !panel.x.values.iter().all(|value| value.number().is_some()) {
-        return Vec::new();
-    }
-    let appearances = appearances(&outcome.variants);
-    let (first, last) = (places[0] - 1e-9, places[places.len() - 1] + 1e-9);
-    let line = |line: &PaperLine| {
-        let index = outcome.variants.iter().position(|v| v.name == line.variant)?;
-        if !panel.shows(&line.variant) {
-            return None;
+    /// What the paper measured, in the coordinates of the axes, with the appearance of the variant here: the points
+    /// between the first and the last value of this run.
+    fn paper(&self) -> Vec<(Appearance, Vec<(f64, f64)>)> {
+        let Self { outcome, panel, places } = self;
+        if !panel.x.values.iter().all(|value| value.number().is_some()) {
+            return Vec::new();
         }
-        let at = |x: f64| if panel.figure.log_x { x.log10() } else { x };
-        let points: Vec<(f64, f64)> = line
-            .points
-            .iter()
-            .map(|[x, y]| (at(*x), *y))
-            .filter(|(x, y)| (first..=last).contains(x) && (!panel.figure.log_y || *y > 0.0))
-            .collect();
-        (points.len() > 1).then(|| (appearances[index], points))
-    };
-    panel.figure.paper.iter().filter_map(line).collect()
-}
+        let appearances = appearances(&outcome.variants);
+        let (first, last) = (places[0] - 1e-9, places[places.len() - 1] + 1e-9);
+        let line = |line: &PaperLine| {
+            let index = outcome.variants.iter().position(|v| v.name == line.variant)?;
+            if !panel.shows(&line.variant) {
+                return None;
+            }
+            let at = |x: f64| if panel.figure.log_x { x.log10() } else { x };
+            let points: Vec<(f64, f64)> = line
+                .points
+                .iter()
+                .map(|[x, y]| (at(*x), *y))
+                .filter(|(x, y)| (first..=last).contains(x) && (!panel.figure.log_y || *y > 0.0))
+                .collect();
+            (points.len() > 1).then(|| (appearances[index], points))
+        };
+        panel.figure.paper.iter().filter_map(line).collect()
+    }
 
-fn paint(
-    root: &Root<'_>,
-    outcome: &Outcome,
-    panel: &Panel<'_>,
-    places: &[f64],
-    series: &[Series],
-) -> Drawn {
-    root.fill(&WHITE)?;
-    let title = (FONT, 18).into_font().style(FontStyle::Bold).color(&TEXT);
-    root.draw(&Text::new(panel.figure.title.clone(), (14, 10), title))?;
-    let note = note(outcome, panel).map(str::to_owned);
-    let subtitle: Vec<String> =
-        [panel.subtitle(outcome)].into_iter().filter(|text| !text.is_empty()).chain(note).collect();
-    let small = (FONT, 13).into_font().color(&TEXT);
-    root.draw(&Text::new(subtitle.join("; "), (14, 31), small.clone()))?;
-    if let Some(note) = paper_note(outcome, panel) {
-        let corner = (WIDTH as i32 - 8, HEIGHT as i32 - 6);
-        root.draw(&Text::new(note, corner, small.pos(Pos::new(HPos::Right, VPos::Bottom))))?;
+    fn paint(&self, root: &Root<'_>) -> Drawn {
+        let Self { outcome, panel, places } = self;
+        let series = self.series();
+        root.fill(&WHITE)?;
+        let title = (FONT, 18).into_font().style(FontStyle::Bold).color(&TEXT);
+        root.draw(&Text::new(panel.figure.title.clone(), (14, 10), title))?;
+        let subtitle = Some(panel.subtitle(outcome)).filter(|text| !text.is_empty());
+        let note = note_of(&series).map(str::to_owned);
+        let subtitle: Vec<String> = subtitle.into_iter().chain(note).collect();
+        let small = (FONT, 13).into_font().color(&TEXT);
+        root.draw(&Text::new(subtitle.join("; "), (14, 31), small.clone()))?;
+        if let Some(note) = self.paper_note() {
+            let corner = (WIDTH as i32 - 8, HEIGHT as i32 - 6);
+            root.draw(&Text::new(note, corner, small.pos(Pos::new(HPos::Right, VPos::Bottom))))?;
+        }
+        if series.is_empty() {
+            let style = (FONT, 15).into_font().color(&TEXT);
+            return root.draw(&Text::new("no run that counts", (LEFT, HEIGHT as i32 / 2), style));
+        }
+        let ends = self.ends();
+        let low = ends.iter().copied().fold(f64::INFINITY, f64::min);
+        let high = ends.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        let span = (places[places.len() - 1] - places[0]).max(1e-9);
+        let x = places[0] - 0.04 * span..places[places.len() - 1] + 0.04 * span;
+        let x = Ticks { range: x, at: places.clone() };
+        let area = root.margin(TOP as u32, 0, 0, WIDTH as i32 - self.edge(&series));
+        let mut builder = ChartBuilder::on(&area);
+        builder
+            .x_label_area_size(BOTTOM)
+            .y_label_area_size(LEFT)
+            .margin_top(12)
+            .margin_left(8)
+            .margin_bottom(6);
+        if panel.figure.log_y {
+            let y = Decades { low: low / 1.25, high: high * 1.25 };
+            self.lines(root, builder.build_cartesian_2d(x, y)?, &series)
+        } else {
+            let bottom = if low >= 0.0 { 0.0 } else { low * 1.08 };
+            let top = if high > bottom { bottom + (high - bottom) * 1.08 } else { bottom + 1.0 };
+            self.lines(root, builder.build_cartesian_2d(x, bottom..top)?, &series)
+        }
     }
-    if series.is_empty() {
-        let style = (FONT, 15).into_font().color(&TEXT);
-        return root.draw(&Text::new("no run that counts", (LEFT, HEIGHT as i32 / 2), style));
-    }
-    // The parts of one figure have the same scale.
-    let whole = self::series(outcome, panel, &outcome.variants, places);
-    let anchors =
-        anchor::of(outcome, &Panel { variants: &outcome.variants, ..panel.clone() }, places);
-    let ends: Vec<f64> = whole
-        .iter()
-        .flat_map(|series| &series.points)
-        .flat_map(|(_, e)| [Some(e.value), e.low, e.high])
-        .flatten()
-        .chain(whole.iter().flat_map(|series| &series.blocks).map(|(_, y)| *y))
-        .chain(whole.iter().flat_map(|series| &series.spreads).flat_map(|s| [s.least, s.most]))
-        .chain(anchors.iter().map(|anchor| anchor.at.1))
-        .chain(paper(outcome, panel, places).into_iter().flat_map(|(_, line)| line).map(|(_, y)| y))
-        .filter(|&y| !panel.figure.log_y || y > 0.0)
-        .collect();
-    let low = ends.iter().copied().fold(f64::INFINITY, f64::min);
-    let high = ends.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-    let span = (places[places.len() - 1] - places[0]).max(1e-9);
-    let x = places[0] - 0.04 * span..places[places.len() - 1] + 0.04 * span;
-    let area = root.margin(TOP as u32, 0, 0, WIDTH as i32 - edge(series, panel, places));
-    let mut builder = ChartBuilder::on(&area);
-    builder
-        .x_label_area_size(BOTTOM)
-        .y_label_area_size(LEFT)
-        .margin_top(12)
-        .margin_left(8)
-        .margin_bottom(6);
-    if panel.figure.log_y {
-        let chart = builder.build_cartesian_2d(
-            Ticks { range: x, at: places.to_vec() },
-            Decades { low: low / 1.25, high: high * 1.25 },
-        )?;
-        lines(root, chart, outcome, panel, series)
-    } else {
-        let bottom = if low >= 0.0 { 0.0 } else { low * 1.08 };
-        let top = if high > bottom { bottom + (high - bottom) * 1.08 } else { bottom + 1.0 };
-        let chart =
-            builder.build_cartesian_2d(Ticks { range: x, at: places.to_vec() }, bottom..top)?;
-        lines(root, chart, outcome, panel, series)
+
+    /// All values that the y axis has to show: the parts of one figure have one scale.
+    fn ends(&self) -> Vec<f64> {
+        let panel = Panel { variants: &self.outcome.variants, ..self.panel.clone() };
+        let whole = Drawing { panel: &panel, places: self.places.clone(), ..*self };
+        let mut ends: Vec<f64> = Vec::new();
+        for Series { points, blocks, spreads, .. } in whole.series() {
+            let estimates = points.iter().flat_map(|(_, e)| [Some(e.value), e.low, e.high]);
+            ends.extend(estimates.flatten());
+            ends.extend(blocks.iter().map(|(_, y)| *y));
+            ends.extend(spreads.iter().flat_map(|spread| [spread.least, spread.most]));
+        }
+        ends.extend(anchor::of(&whole).iter().map(|anchor| anchor.at.1));
+        ends.extend(self.paper().into_iter().flat_map(|(_, line)| line).map(|(_, y)| y));
+        ends.retain(|&y| !self.panel.figure.log_y || y > 0.0);
+        ends
     }
 }
 
@@ -344,65 +348,6 @@ impl Ranged for Decades {
     }
 }
 
-fn lines<Y: Ranged<ValueType = f64> + ValueFormatter<f64>>(
-    root: &Root<'_>,
-    mut chart: Chart<'_, '_, Y>,
-    outcome: &Outcome,
-    panel: &Panel<'_>,
-    series: &[Series],
-) -> Drawn {
-    let places = places(panel);
-    let tick = |x: &f64| {
-        let index = places.iter().position(|place| (place - x).abs() < 1e-9);
-        index.map_or_else(String::new, |index| format::value(&panel.x.values[index]))
-    };
-    let y_tick = |y: &f64| {
-        let text = format::number(*y);
-        // Ticks are round numbers, so trailing zeros are removed.
-        match text.contains('.') {
-            true => text.trim_end_matches('0').trim_end_matches('.').to_owned(),
-            false => text,
-        }
-    };
-    let font = (FONT, 14).into_font().color(&TEXT);
-    chart
-        .configure_mesh()
-        .disable_x_mesh()
-        .bold_line_style(GRID)
-        .light_line_style(TRANSPARENT)
-        .axis_style(TEXT)
-        .label_style(font.clone())
-        .axis_desc_style(font)
-        .x_desc(panel.x.label.clone())
-        .y_desc(metric::title(&panel.figure.y))
-        .x_label_formatter(&tick)
-        .y_label_formatter(&y_tick)
-        .draw()?;
-    let shift = |index: usize| (index as i32 - (series.len() as i32 - 1) / 2) * SHIFT;
-    ceiling(root, &chart, panel)?;
-    for (appearance, points) in paper(outcome, panel, &places) {
-        let colour = appearance.colour().mix(PAPER);
-        let path: Vec<(i32, i32)> = points.iter().map(|point| chart.backend_coord(point)).collect();
-        root.draw(&PathElement::new(path.clone(), colour.stroke_width(1)))?;
-        for point in path {
-            root.draw(&Circle::new(point, 3, colour.stroke_width(1)))?;
-        }
-    }
-    behind(root, &chart, series, shift)?;
-    let mut names = Vec::new();
-    for line in series {
-        let at = |x: f64, y: f64| {
-            let (x, y) = chart.backend_coord(&(x, y));
-            (x + shift(line.index), y)
-        };
-        names.push((line, line.appearance.colour(), one(root, line, at)?));
-    }
-    for anchor in anchor::of(outcome, panel, &places) {
-        anchor::draw(root, chart.backend_coord(&anchor.at), anchor.appearance.colour())?;
-    }
-    beside(root, &mut names, panel)
-}
-
 /// What stands behind the lines: bars of the seconds within a window, dots of the blocks.
 fn behind<Y: Ranged<ValueType = f64>>(
     root: &Root<'_>,
@@ -432,11 +377,7 @@ fn behind<Y: Ranged<ValueType = f64>>(
 }
 
 /// A line with its marks and intervals; where it ends, in pixels.
-fn one(
-    root: &Root<'_>,
-    line: &Series,
-    at: impl Fn(f64, f64) -> (i32, i32),
-) -> Drawn<(i32, i32)> {
+fn one(root: &Root<'_>, line: &Series, at: impl Fn(f64, f64) -> (i32, i32)) -> Drawn<(i32, i32)> {
     let colour = line.appearance.colour();
     let path: Vec<(i32, i32)> = line.points.iter().map(|(x, e)| at(*x, e.value)).collect();
     dashed(root, &path, line.appearance.dashes(), colour)?;
@@ -456,94 +397,146 @@ fn one(
     Ok(path[path.len() - 1])
 }
 
-/// Where figures along the rate end: no more replies than requests, no more CPU than there is.
-fn ceiling<Y: Ranged<ValueType = f64>>(
-    root: &Root<'_>,
-    chart: &Chart<'_, '_, Y>,
-    panel: &Panel<'_>,
-) -> Drawn {
-    let limit: fn(f64) -> f64 = match panel.figure.y.as_str() {
-        y if y == Metric::Throughput.name() => |rate| rate,
-        claims::COST => |rate| 1e6 / rate,
-        _ => return Ok(()),
-    };
-    if panel.x.name != RATE {
-        return Ok(());
-    }
-    let range = chart.y_range();
-    let inside = |y: &f64| (range.start..=range.end).contains(y);
-    let rates = panel.x.values.iter().filter_map(Value::number);
-    let path: Vec<(i32, i32)> = places(panel)
-        .into_iter()
-        .zip(rates)
-        .map(|(x, rate)| (x, limit(rate)))
-        .filter(|(_, y)| inside(y))
-        .map(|point| chart.backend_coord(&point))
-        .collect();
-    dashed(root, &path, &[3, 5], GUIDE)
-}
-
-/// Returns the label beside a line: its name, and its end if that is not the end of the axis. It does
-/// not give the number of points, because a line lacks the rates that only other servers are offered.
-fn label(line: &Series, panel: &Panel<'_>, places: &[f64]) -> String {
-    let end = line.points.last().map(|(x, _)| *x);
-    let stop = places.iter().position(|&place| Some(place) == end);
-    match stop.map(|index| &panel.x.values[index]) {
-        Some(value) if end != places.last().copied() => {
-            format!("{} (to {})", line.name, format::value(value))
+impl Drawing<'_> {
+    fn lines<Y: Ranged<ValueType = f64> + ValueFormatter<f64>>(
+        &self,
+        root: &Root<'_>,
+        mut chart: Chart<'_, '_, Y>,
+        series: &[Series],
+    ) -> Drawn {
+        let Self { panel, places, .. } = self;
+        let tick = |x: &f64| {
+            let index = places.iter().position(|place| (place - x).abs() < 1e-9);
+            index.map_or_else(String::new, |index| format::value(&panel.x.values[index]))
+        };
+        let y_tick = |y: &f64| {
+            let text = format::number(*y);
+            // A tick is a round number.
+            match text.contains('.') {
+                true => text.trim_end_matches('0').trim_end_matches('.').to_owned(),
+                false => text,
+            }
+        };
+        let font = (FONT, 14).into_font().color(&TEXT);
+        chart
+            .configure_mesh()
+            .disable_x_mesh()
+            .bold_line_style(GRID)
+            .light_line_style(TRANSPARENT)
+            .axis_style(TEXT)
+            .label_style(font.clone())
+            .axis_desc_style(font)
+            .x_desc(panel.x.label.clone())
+            .y_desc(metric::title(&panel.figure.y))
+            .x_label_formatter(&tick)
+            .y_label_formatter(&y_tick)
+            .draw()?;
+        let shift = |index: usize| (index as i32 - (series.len() as i32 - 1) / 2) * SHIFT;
+        self.ceiling(root, &chart)?;
+        for (appearance, points) in self.paper() {
+            let colour = appearance.colour().mix(PAPER);
+            let path: Vec<(i32, i32)> =
+                points.iter().map(|point| chart.backend_coord(point)).collect();
+            root.draw(&PathElement::new(path.clone(), colour.stroke_width(1)))?;
+            for point in path {
+                root.draw(&Circle::new(point, 3, colour.stroke_width(1)))?;
+            }
         }
-        _ => line.name.clone(),
-    }
-}
-
-/// Returns the x coordinate, in pixels, where the plot ends and the names begin, such that all names
-/// have room.
-fn edge<'a>(
-    series: impl IntoIterator<Item = &'a Series>,
-    panel: &Panel<'_>,
-    places: &[f64],
-) -> i32 {
-    let letters = |line: &Series| label(line, panel, places).chars().count();
-    let longest = series.into_iter().map(letters).max().unwrap_or(0);
-    let names = (longest as f64 * CHARACTER_WIDTH).ceil() as i32;
-    WIDTH as i32 - SAMPLE - names.clamp(*NAMES.start(), *NAMES.end())
-}
-
-/// Writes the names beside the last points, pushed apart so that none hides another.
-fn beside(
-    root: &Root<'_>,
-    names: &mut [(&Series, RGBColor, (i32, i32))],
-    panel: &Panel<'_>,
-) -> Drawn {
-    names.sort_by_key(|(_, _, (_, y))| *y);
-    let mut rows: Vec<i32> = names.iter().map(|(_, _, (_, y))| *y).collect();
-    let (first, last) = (TOP + 12 + LINE / 2, HEIGHT as i32 - BOTTOM - LINE / 2);
-    // First move each name down, so that it does not overlap the one above; then up again, from the
-    // bottom edge.
-    for index in 0..rows.len() {
-        let least = if index == 0 { first } else { rows[index - 1] + LINE };
-        rows[index] = rows[index].max(least);
-    }
-    let mut most = last;
-    for row in rows.iter_mut().rev() {
-        *row = (*row).min(most);
-        most = *row - LINE;
-    }
-    let places = places(panel);
-    let series = names.iter().map(|(line, ..)| *line);
-    let edge = edge(series, panel, &places);
-    for ((line, colour, end), row) in names.iter().zip(rows) {
-        if line.points.last().map(|(x, _)| x) == places.last() {
-            let leader = vec![(end.0 + 7, end.1), (edge, row)];
-            root.draw(&PathElement::new(leader, colour.mix(0.45).stroke_width(1)))?;
+        behind(root, &chart, series, shift)?;
+        let mut names = Vec::new();
+        for line in series {
+            let at = |x: f64, y: f64| {
+                let (x, y) = chart.backend_coord(&(x, y));
+                (x + shift(line.index), y)
+            };
+            names.push((line, line.appearance.colour(), one(root, line, at)?));
         }
-        let sample = [(edge + 4, row), (edge + 40, row)];
-        dashed(root, &sample, line.appearance.dashes(), *colour)?;
-        mark(root, (edge + 22, row), line.appearance.mark, *colour)?;
-        let style = (FONT, 14).into_font().color(&TEXT).pos(Pos::new(HPos::Left, VPos::Center));
-        root.draw(&Text::new(label(line, panel, &places), (edge + SAMPLE, row), style))?;
+        for anchor in anchor::of(self) {
+            anchor::draw(root, chart.backend_coord(&anchor.at), anchor.appearance.colour())?;
+        }
+        self.beside(root, &mut names)
     }
-    Ok(())
+
+    /// Where figures along the rate end: no more replies than requests, no more CPU than there is.
+    fn ceiling<Y: Ranged<ValueType = f64>>(
+        &self,
+        root: &Root<'_>,
+        chart: &Chart<'_, '_, Y>,
+    ) -> Drawn {
+        let panel = self.panel;
+        let limit: fn(f64) -> f64 = match panel.figure.y.as_str() {
+            y if y == Metric::Throughput.name() => |rate| rate,
+            claims::COST => |rate| 1e6 / rate,
+            _ => return Ok(()),
+        };
+        if panel.x.name != RATE {
+            return Ok(());
+        }
+        let range = chart.y_range();
+        let inside = |y: &f64| (range.start..=range.end).contains(y);
+        let rates = panel.x.values.iter().filter_map(Value::number);
+        let path: Vec<(i32, i32)> = self
+            .places
+            .iter()
+            .zip(rates)
+            .map(|(&x, rate)| (x, limit(rate)))
+            .filter(|(_, y)| inside(y))
+            .map(|point| chart.backend_coord(&point))
+            .collect();
+        dashed(root, &path, &[3, 5], GUIDE)
+    }
+
+    /// What stands beside a line: its name, and where it ends if that is not the end of the axis. Not how many points
+    /// it has: rates that others have of their own are none of its.
+    fn label(&self, line: &Series) -> String {
+        let Self { panel, places, .. } = self;
+        let end = line.points.last().map(|(x, _)| *x);
+        let stop = places.iter().position(|&place| Some(place) == end);
+        match stop.map(|index| &panel.x.values[index]) {
+            Some(value) if end != places.last().copied() => {
+                format!("{} (to {})", line.name, format::value(value))
+            }
+            _ => line.name.clone(),
+        }
+    }
+
+    /// Where the plot ends and the names begin, in pixels: all names have room.
+    fn edge<'s>(&self, series: impl IntoIterator<Item = &'s Series>) -> i32 {
+        let letters = |line: &Series| self.label(line).chars().count();
+        let longest = series.into_iter().map(letters).max().unwrap_or(0);
+        let names = (longest as f64 * CHARACTER_WIDTH).ceil() as i32;
+        WIDTH as i32 - SAMPLE - names.clamp(*NAMES.start(), *NAMES.end())
+    }
+
+    /// Writes the names beside the last points, pushed apart so that none hides another.
+    fn beside(&self, root: &Root<'_>, names: &mut [(&Series, RGBColor, (i32, i32))]) -> Drawn {
+        names.sort_by_key(|(_, _, (_, y))| *y);
+        let mut rows: Vec<i32> = names.iter().map(|(_, _, (_, y))| *y).collect();
+        let (first, last) = (TOP + 12 + LINE / 2, HEIGHT as i32 - BOTTOM - LINE / 2);
+        // Down, so that none overlaps the one above; then up again, from the bottom edge.
+        for index in 0..rows.len() {
+            let least = if index == 0 { first } else { rows[index - 1] + LINE };
+            rows[index] = rows[index].max(least);
+        }
+        let mut most = last;
+        for row in rows.iter_mut().rev() {
+            *row = (*row).min(most);
+            most = *row - LINE;
+        }
+        let edge = self.edge(names.iter().map(|(line, ..)| *line));
+        for ((line, colour, end), row) in names.iter().zip(rows) {
+            if line.points.last().map(|(x, _)| x) == self.places.last() {
+                let leader = vec![(end.0 + 7, end.1), (edge, row)];
+                root.draw(&PathElement::new(leader, colour.mix(0.45).stroke_width(1)))?;
+            }
+            let sample = [(edge + 4, row), (edge + 40, row)];
+            dashed(root, &sample, line.appearance.dashes(), *colour)?;
+            mark(root, (edge + 22, row), line.appearance.mark, *colour)?;
+            let style = (FONT, 14).into_font().color(&TEXT).pos(Pos::new(HPos::Left, VPos::Center));
+            root.draw(&Text::new(self.label(line), (edge + SAMPLE, row), style))?;
+        }
+        Ok(())
+    }
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@
 //! b that was measured here.
 
 use super::{
+    Drawing,
     appearance::{Appearance, appearances},
     pen::{Drawn, Root},
 };
@@ -31,9 +32,9 @@ pub(super) struct Anchor {
     pub(super) source: String,
 }
 
-/// Returns the anchors of the claims about the panel's figure. Returns none if the panel has the paper's
-/// whole table as lines.
-pub(super) fn of(outcome: &Outcome, panel: &Panel<'_>, places: &[f64]) -> Vec<Anchor> {
+/// Those of the claims about what the panel shows. None where it has the paper's whole table as lines.
+pub(super) fn of(drawing: &Drawing<'_>) -> Vec<Anchor> {
+    let Drawing { outcome, panel, places } = drawing;
     let looks = appearances(&outcome.variants);
     let about_it = outcome.experiment.claim.iter().filter(|claim| {
         let metrics = std::iter::once(&claim.a).chain(&claim.b).filter_map(|it| it.metric.as_ref());

@@ -2,10 +2,10 @@
 //! seconds within one window, not the uncertainty of the mean of the blocks.
 
 use super::{
-    SHIFT,
+    Drawing, SHIFT,
     pen::{Drawn, Root},
 };
-use crate::{metric::Metric, report::panel::Panel, result::Outcome};
+use crate::metric::Metric;
 use plotters::prelude::*;
 
 /// The explanation of the bars, in the figure itself.
@@ -23,14 +23,10 @@ pub(super) struct Spread {
     pub(super) most: f64,
 }
 
-/// Returns the bars of a variant. There are none if the figure does not show the reply rate, or if a
-/// window was shorter than two seconds, because the metrics do not exist then.
-pub(super) fn of(
-    outcome: &Outcome,
-    panel: &Panel<'_>,
-    variant: &str,
-    places: &[f64],
-) -> Vec<Spread> {
+/// Those of a variant. None unless the figure shows the reply rate, nor where a window was too short to have two
+/// seconds: the metrics are not there, then.
+pub(super) fn of(drawing: &Drawing<'_>, variant: &str) -> Vec<Spread> {
+    let Drawing { outcome, panel, places } = drawing;
     if panel.figure.y != Metric::Throughput.name() {
         return Vec::new();
     }
