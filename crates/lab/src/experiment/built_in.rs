@@ -1,6 +1,7 @@
 //! The experiments that are part of the program.
 
 use super::Experiment;
+use std::sync::OnceLock;
 
 /// The ids and texts of the built-in experiments.
 pub(super) const BUILT_IN: &[(&str, &str)] = &[
@@ -42,10 +43,14 @@ pub fn text(id: &str) -> Option<&'static str> {
     BUILT_IN.iter().find(|(known, _)| *known == id).map(|(_, text)| *text)
 }
 
-/// Returns the built-in experiment of this name.
-pub(crate) fn find_built_in(id: &str) -> Option<Experiment> {
-    // A test parses all of them.
-    text(id).and_then(|text| Experiment::parse(text).ok())
+/// Those that were read: to check every form of one takes milliseconds, and many of them are read many times.
+static READ: [OnceLock<Experiment>; BUILT_IN.len()] = [const { OnceLock::new() }; BUILT_IN.len()];
+
+/// The built-in experiment of this name.
+pub(crate) fn find_built_in(id: &str) -> Option<&'static Experiment> {
+    let index = BUILT_IN.iter().position(|(known, _)| *known == id)?;
+    let read = || Experiment::parse(BUILT_IN[index].1).expect("a test reads them all");
+    Some(READ[index].get_or_init(read))
 }
 
 /// Reads a built-in experiment, or a file when `id` ends in `.toml`.
@@ -55,8 +60,8 @@ pub(crate) fn find_built_in(id: &str) -> Option<Experiment> {
 /// invalid (the message says where).
 pub fn find(id: &str) -> anyhow::Result<Experiment> {
     use anyhow::Context as _;
-    if let Some(text) = text(id) {
-        return Experiment::parse(text).with_context(|| format!("built-in experiment {id}"));
+    if let Some(experiment) = find_built_in(id) {
+        return Ok(experiment.clone());
     }
     if id.ends_with(".toml") {
         let text = std::fs::read_to_string(id).with_context(|| format!("cannot read {id}"))?;
