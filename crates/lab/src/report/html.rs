@@ -33,13 +33,7 @@ const PARTS: [(&str, &str); 8] = [
 /// with their SVG, `files` the files that the page may link to.
 pub fn page(outcome: &Outcome, drawn: &[(Panel<'_>, String)], files: &Files) -> String {
     let experiment = &outcome.experiment;
-    let mut page = format!(
-        "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
-         <meta name=\"viewport\" content=\"width=device-width\">\n<title>{}</title>\n\
-         <style>\n{}</style>\n</head>\n<body>\n<main>\n",
-        escape(&experiment.title),
-        include_str!("page.css")
-    );
+    let mut page = begin(&escape(&experiment.title));
     head(&mut page, outcome);
     if !drawn.is_empty() {
         page.push_str(
@@ -58,9 +52,21 @@ pub fn page(outcome: &Outcome, drawn: &[(Panel<'_>, String)], files: &Files) -> 
     conditions(&mut page, outcome);
     environment(&mut page, outcome);
     runs::table(&mut page, outcome, files);
-    page.push_str("</main>\n</body>\n</html>\n");
-    page
+    page + END
 }
+
+/// How a page with this title begins.
+pub(super) fn begin(title: &str) -> String {
+    format!(
+        "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
+         <meta name=\"viewport\" content=\"width=device-width\">\n<title>{title}</title>\n\
+         <style>\n{}</style>\n</head>\n<body>\n<main>\n",
+        include_str!("page.css")
+    )
+}
+
+/// How it ends.
+pub(super) const END: &str = "</main>\n</body>\n</html>\n";
 
 fn paragraphs(page: &mut String, text: &str) {
     for paragraph in text.split("\n\n").map(str::trim).filter(|paragraph| !paragraph.is_empty()) {

@@ -3,7 +3,7 @@
 
 mod picture;
 
-use super::forest;
+use super::{forest, html};
 use crate::{
     archive,
     claims::p_text,
@@ -75,9 +75,12 @@ struct ClaimWithRun<'a> {
     others: Vec<(&'a Publication, String)>,
 }
 
-/// Selects, of several runs that judge a claim, the run with the most evidence. The order of preference:
-/// a run that could test the claim, a run with enough blocks for a verdict, the full form, more blocks,
-/// the later run. A verdict is no reason for preference, because of many runs one decides by chance.
+/// The claims about one figure of a paper, each with the run that decides it.
+type Claims<'a> = Vec<(String, Option<ClaimWithRun<'a>>)>;
+
+/// Of several runs that judge a claim the one that had most to judge by: one with blocks enough for a
+/// verdict before one that only saw, the full form before the quick one, then more blocks, then the later
+/// one. Not the one that decided: of enough runs one decides by chance.
 fn decide<'a>(runs: &'a [Publication], figure: &PaperFigure, id: &str) -> Option<ClaimWithRun<'a>> {
     let judged: Vec<(&Publication, &ClaimOutcome)> = runs
         .iter()
@@ -120,19 +123,13 @@ fn other_verdicts(decided: &ClaimWithRun<'_>) -> Option<String> {
     (!words.is_empty()).then(|| words.join(", "))
 }
 
-/// Returns every claim of a paper, figure by figure; the paper's primary claims share one error.
-fn of_paper<'a>(
-    runs: &'a [Publication],
-    paper: &Paper,
-) -> Vec<Vec<(String, Option<ClaimWithRun<'a>>)>> {
-    let mut figures: Vec<Vec<(String, Option<ClaimWithRun<'a>>)>> = paper
-        .figure
-        .iter()
-        .map(|figure| {
-            let claims = figure.claims.iter();
-            claims.map(|id| (id.clone(), decide(runs, figure, id))).collect()
-        })
-        .collect();
+/// Every claim of a paper, figure by figure, with the error of its primary ones shared.
+fn of_paper<'a>(runs: &'a [Publication], paper: &Paper) -> Vec<Claims<'a>> {
+    let of_figure = |figure: &PaperFigure| {
+        let claims = figure.claims.iter();
+        claims.map(|id| (id.clone(), decide(runs, figure, id))).collect()
+    };
+    let mut figures: Vec<Claims<'a>> = paper.figure.iter().map(of_figure).collect();
     let mut primary: Vec<&mut ClaimWithRun<'a>> = figures
         .iter_mut()
         .flatten()
@@ -193,13 +190,13 @@ pub(super) fn name(directory: &Path) -> String {
 /// # Errors
 /// Fails if the list of figures is not valid.
 pub fn page(runs: &[Publication]) -> anyhow::Result<String> {
-    let mut page = format!(
-        "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
-         <meta name=\"viewport\" content=\"width=device-width\">\n<title>The papers' experiments, repeated</title>\n\
-         <style>\n{}</style>\n</head>\n<body>\n<main>\n<h1>The papers' experiments, repeated</h1>\n\
+    let title = "The papers' experiments, repeated";
+    let mut page = html::begin(title);
+    let _ = writeln!(
+        page,
+        "<h1>{title}</h1>\n\
          <p class=\"soft\">{} runs. ★ marks the primary claim of a figure. The primary claims of a paper share \
-         one error of 5 % (Holm). If the two p-values differ, both are shown.</p>\n",
-        include_str!("page.css"),
+         one error of 5 % (Holm). If the two p-values differ, both are shown.</p>",
         runs.len()
     );
     let papers = papers()?.paper;
@@ -239,8 +236,7 @@ pub fn page(runs: &[Publication]) -> anyhow::Result<String> {
             page.push_str("</table></div>\n");
         }
     }
-    page.push_str("</main>\n</body>\n</html>\n");
-    Ok(page)
+    Ok(page + html::END)
 }
 
 /// Returns the anchor of a figure, for example `gammo-figures-2-4-and-6`.
@@ -276,7 +272,7 @@ fn row(page: &mut String, anchor: &str, id: &str, decided: Option<&ClaimWithRun<
         escape(id),
         escape(&claim.statement),
         escape(&claim.paper_says),
-        super::html::verdict(claim.verdict),
+        html::verdict(claim.verdict),
         escape(&remarks(decided)),
         escape(&figures_of(decided)),
         escape(&claim.threshold.to_string()),
@@ -328,9 +324,9 @@ pub fn markdown(runs: &[Publication]) -> anyhow::Result<String> {
     Ok(text)
 }
 
-/// Writes the claims that a run judges. The comment in the page names the files that have the table's
-/// figures, because a test of the repository compares the figures with these files.
-fn markdown_table(text: &mut String, claims: &[(String, Option<ClaimWithRun<'_>>)]) {
+/// The claims that a run judges. The comment names the files whose figures the table has: a test of the
+/// repository looks them up.
+fn markdown_table(text: &mut String, claims: &Claims<'_>) {
     let decided: Vec<(&String, &ClaimWithRun<'_>)> =
         claims.iter().filter_map(|(id, decided)| Some((id, decided.as_ref()?))).collect();
     if decided.is_empty() {
@@ -353,12 +349,8 @@ fn markdown_table(text: &mut String, claims: &[(String, Option<ClaimWithRun<'_>>
     }
 }
 
-/// Writes the claims that no published run judges, with their statements from the experiment.
-fn markdown_rest(
-    text: &mut String,
-    figure: &PaperFigure,
-    claims: &[(String, Option<ClaimWithRun<'_>>)],
-) {
+/// The claims that no published run judges: what they say stands in the experiment.
+fn markdown_rest(text: &mut String, figure: &PaperFigure, claims: &Claims<'_>) {
     let open: Vec<&String> =
         claims.iter().filter(|(_, decided)| decided.is_none()).map(|(id, _)| id).collect();
     if open.is_empty() {

@@ -1,16 +1,13 @@
 //! The measured picture beside a paper's: selects the figure and the run that show the subject of the
 //! claims.
 
-use super::{ClaimWithRun, Publication, name, target};
+use super::{ClaimWithRun, Claims, Publication, name, target};
 use crate::{
     experiment::Claim,
     format,
     report::{self, Panel, html},
 };
 use std::{cmp::Reverse, fmt::Write as _};
-
-/// The claims about one figure of a paper, each with the run that decides it.
-type Claims<'a> = [(String, Option<ClaimWithRun<'a>>)];
 
 /// The runs that decide these claims, each with the claims it decides: sorted by their number, and runs
 /// with equal numbers by their order in the list.
