@@ -149,8 +149,17 @@ pub struct CellSummary {
     pub reason: Option<String>,
 }
 
-/// A look at the data: the runs were judged and the verdicts shown, at the end of a run, or of a part of a
-/// run that was resumed later.
+impl CellSummary {
+    /// How many of its runs do not count, and why.
+    pub(crate) fn excluded_text(&self) -> String {
+        let (excluded, all) = (self.excluded, self.excluded + self.valid);
+        let reason = self.reason.as_deref().unwrap_or("no reason given");
+        format!("{excluded} of {all} runs do not count: {reason}")
+    }
+}
+
+/// That what was measured was judged and shown: the end of a run, or of a part of one that was gone on
+/// from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Look {
     /// The number of blocks before the look.
@@ -265,13 +274,18 @@ impl Outcome {
         self.runs.iter().filter(move |run| run.cell.variant == variant && run.cell.point == *point)
     }
 
-    /// Describes the axes that vary: `idle 8,000`; "everywhere" when none does.
-    pub(crate) fn point_text(&self, point: &Point) -> String {
+    /// The axes that vary, in words: `idle 8,000`.
+    pub(crate) fn varied(&self, point: &Point) -> Vec<String> {
         let part = |(axis, value): (&String, &Value)| {
             let several = self.values(axis).is_some_and(|values| values.len() > 1);
             several.then(|| format!("{axis} {}", format::value(value)))
         };
-        let parts: Vec<_> = point.iter().filter_map(part).collect();
+        point.iter().filter_map(part).collect()
+    }
+
+    /// The same in one text; "everywhere" when none does.
+    pub(crate) fn point_text(&self, point: &Point) -> String {
+        let parts = self.varied(point);
         if parts.is_empty() { "everywhere".into() } else { parts.join(", ") }
     }
 

@@ -279,13 +279,8 @@ fn conditions(page: &mut String, outcome: &Outcome) {
         let mut remarks: Vec<String> = variant.unavailable.iter().map(|r| escape(r)).collect();
         for cell in &outcome.cells {
             if cell.cell.variant == variant.name && cell.excluded > 0 {
-                remarks.push(format!(
-                    "{}: {} of {} runs do not count: {}",
-                    escape(&outcome.point_text(&cell.cell.point)),
-                    cell.excluded,
-                    cell.excluded + cell.valid,
-                    escape(cell.reason.as_deref().unwrap_or("no reason given"))
-                ));
+                let point = outcome.point_text(&cell.cell.point);
+                remarks.push(escape(&format!("{point}: {}", cell.excluded_text())));
             }
         }
         let _ = writeln!(

@@ -69,15 +69,10 @@ fn metric_tables(outcome: &Outcome, name: &str, width: usize) -> String {
 }
 
 fn columns(outcome: &Outcome, name: &str) -> Vec<Column> {
-    let varied = |name: &String| outcome.values(name).is_some_and(|values| values.len() > 1);
     let points = plan::points(&outcome.dimensions).into_iter();
     points
         .map(|point| {
-            let head: Vec<String> = point
-                .iter()
-                .filter(|(axis, _)| varied(axis))
-                .map(|(axis, value)| format!("{axis} {}", format::value(value)))
-                .collect();
+            let head = outcome.varied(&point).join("\n");
             let cell = |variant: &VariantOutcome| match outcome.cell(&variant.name, &point) {
                 _ if variant.unavailable.is_some() => "not here".to_owned(),
                 Some(cell) if cell.valid == 0 => "see notes".to_owned(),
@@ -85,7 +80,7 @@ fn columns(outcome: &Outcome, name: &str) -> Vec<Column> {
                 None if !outcome.measures(&variant.name, &point) => "–".to_owned(),
                 None => "not run".to_owned(),
             };
-            Column { head: head.join("\n"), cells: outcome.variants.iter().map(cell).collect() }
+            Column { head, cells: outcome.variants.iter().map(cell).collect() }
         })
         .collect()
 }
@@ -169,14 +164,8 @@ pub fn notes(outcome: &Outcome, width: u16) -> String {
     // If the machine was not quiet, the sentence above covers all these cells.
     let is_listed = |cell: &&CellSummary| cell.excluded > 0 && (noise.is_none() || cell.valid == 0);
     for cell in outcome.cells.iter().filter(is_listed) {
-        note(format!(
-            "{} ({}): {} of {} runs do not count: {}",
-            cell.cell.variant,
-            outcome.point_text(&cell.cell.point),
-            cell.excluded,
-            cell.excluded + cell.valid,
-            cell.reason.as_deref().unwrap_or("no reason given")
-        ));
+        let (variant, point) = (&cell.cell.variant, outcome.point_text(&cell.cell.point));
+        note(format!("{variant} ({point}): {}", cell.excluded_text()));
     }
     for claim in &outcome.claims {
         let measured = claim.parts.iter().filter(|part| part.estimate.is_some());
