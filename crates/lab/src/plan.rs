@@ -33,6 +33,14 @@ pub struct Dimension {
     pub values: Vec<Value>,
 }
 
+impl Dimension {
+    /// An axis of numbers.
+    pub fn of_numbers(name: &str, label: &str, values: &[f64]) -> Self {
+        let values = values.iter().map(|&value| Value::Number(value)).collect();
+        Self { name: name.into(), label: label.into(), values }
+    }
+}
+
 /// The most cells of an experiment.
 pub const MAX_CELLS: usize = 10_000;
 
@@ -64,11 +72,7 @@ impl Experiment {
 
 /// Returns the rate as an axis.
 pub fn rate_dimension(rates_rps: &[f64]) -> Dimension {
-    Dimension {
-        name: RATE.into(),
-        label: "offered rate (requests/s)".into(),
-        values: rates_rps.iter().map(|&rate| Value::Number(rate)).collect(),
-    }
+    Dimension::of_numbers(RATE, "offered rate (requests/s)", rates_rps)
 }
 
 /// Returns the phases as an axis. It must be the last axis, so that the cells of one server are next to
@@ -162,12 +166,8 @@ mod tests {
 
     #[test]
     fn cells_are_the_product() {
-        let dimension = |name: &str, values: &[f64]| Dimension {
-            name: name.into(),
-            label: name.into(),
-            values: values.iter().map(|&v| Value::Number(v)).collect(),
-        };
-        let dimensions = [dimension("idle", &[0.0, 8.0]), dimension("rate", &[1.0, 2.0, 3.0])];
+        let idle = Dimension::of_numbers("idle", "", &[0.0, 8.0]);
+        let dimensions = [idle, rate_dimension(&[1.0, 2.0, 3.0])];
         let cells = cells(["poll", "epoll"], &dimensions).unwrap();
         assert_eq!(cells.len(), 12);
         assert_eq!(cells[7].variant, "epoll");

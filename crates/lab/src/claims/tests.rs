@@ -82,13 +82,8 @@ fn outcome_of(
     );
     let claim = vec![toml::from_str(&claim).unwrap()];
     let experiment = Experiment { claim, ..EXPERIMENT.clone() };
-    let numbers = |values: &[f64]| values.iter().map(|&v| Value::Number(v)).collect();
-    let dimension = |name: &str, values: &[f64]| Dimension {
-        name: name.into(),
-        label: name.into(),
-        values: numbers(values),
-    };
-    let dimensions = vec![dimension("idle", &[0.0, 100.0]), dimension("rate", &[10.0, 20.0])];
+    let idle = Dimension::of_numbers("idle", "idle", &[0.0, 100.0]);
+    let dimensions = vec![idle, crate::plan::rate_dimension(&[10.0, 20.0])];
     let mut runs = Vec::new();
     for block in 0..blocks {
         for variant in ["one", "two"] {
@@ -189,8 +184,7 @@ fn the_side_whose_limit_leaves_a_claim_undecided_is_named() {
         ("{ above = 0.9 }", "two answered all"),
         ("{ below = 0.9 }", "two answered all"),
     ] {
-        let claim =
-            concluded(outcome(&ratio_claim(holds, RIVALS), |_, _, rate, _| Some(rate)));
+        let claim = concluded(outcome(&ratio_claim(holds, RIVALS), |_, _, rate, _| Some(rate)));
         let part = &claim.parts[0];
         assert_eq!(part.verdict, Verdict::Undecided, "{holds}");
         let note = part.note.as_ref().unwrap();
