@@ -130,13 +130,8 @@ pub fn filled_in(flags: &Flags, known: &BTreeMap<String, String>) -> anyhow::Res
     flags
         .iter()
         .map(|(name, value)| {
-            Ok((
-                name.clone(),
-                match value {
-                    Value::Word(word) => Value::Word(fill(word)?),
-                    other => other.clone(),
-                },
-            ))
+            let word = value.word().map(fill).transpose()?.map(Value::Word);
+            Ok((name.clone(), word.unwrap_or_else(|| value.clone())))
         })
         .collect()
 }
