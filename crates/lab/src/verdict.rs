@@ -3,7 +3,7 @@
 //! [`crate::claims`] describes how verdicts are reached.
 
 use crate::{
-    experiment::{Threshold, Value},
+    experiment::Threshold,
     format,
     statistics::{Estimate, Interval},
 };
@@ -257,15 +257,11 @@ pub enum Outlook {
     AtThreshold,
 }
 
-fn in_full(blocks: usize) -> String {
-    format::value(&Value::Number(blocks as f64))
-}
-
 impl fmt::Display for Outlook {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Blocks(blocks) => {
-                write!(f, "about {} blocks would decide it", in_full(*blocks))
+                write!(f, "about {} blocks would decide it", format::count(*blocks as u64))
             }
             Self::AtLeast(blocks) => write!(f, "a verdict needs at least {blocks} blocks"),
             Self::EqualWithinPercent(percent) => write!(
@@ -278,7 +274,7 @@ impl fmt::Display for Outlook {
             Self::AtThreshold => write!(
                 f,
                 "the result is so near to the threshold that {} blocks would not decide it",
-                in_full(MAX_BLOCKS)
+                format::count(MAX_BLOCKS as u64)
             ),
         }
     }

@@ -1,7 +1,7 @@
 //! The effect of each limit and sysctl on the number of connections.
 
 use super::{Check, Facts};
-use crate::format;
+use crate::format::{self, count};
 
 /// A number of connections that many users want to hold; below it there is advice.
 const MANY: u64 = 10_000;
@@ -12,10 +12,6 @@ const PAIR_BYTES: u64 = 7_600;
 const TIME_WAIT_S: u64 = 60;
 /// The descriptors of a server that are not connections: listener, epoll, log, standard streams …
 const OWN_DESCRIPTORS: u64 = 32;
-
-fn count(value: u64) -> String {
-    format::value(&crate::experiment::Value::Number(value as f64))
-}
 
 fn limit(value: Option<u64>) -> String {
     value.map_or_else(|| "unlimited".into(), count)
@@ -144,6 +140,13 @@ fn sysctl(name: &str, value: &str) -> Option<CheckText> {
     Some(judged)
 }
 
+/// How many ports a range of the sysctl has.
+pub(super) fn ports_of(range: &str) -> Option<u64> {
+    let mut ends = range.split_whitespace().map(str::parse::<u64>);
+    let (low, high) = (ends.next()?.ok()?, ends.next()?.ok()?);
+    Some((high + 1).saturating_sub(low))
+}
+
 fn sysctl_of_ipv4(
     name: &str,
     value: &str,
@@ -156,9 +159,7 @@ fn sysctl_of_ipv4(
             if number? < 1_024 { set("4096") } else { None },
         ),
         "net.ipv4.ip_local_port_range" => {
-            let mut ends = value.split_whitespace().map(str::parse::<u64>);
-            let (low, high) = (ends.next()?.ok()?, ends.next()?.ok()?);
-            let ports = (high + 1).saturating_sub(low);
+            let ports = ports_of(value)?;
             let meaning = format!(
                 "{} outgoing connections per pair of addresses and port: what one generator with \
                  one source address can hold, or open in {TIME_WAIT_S} s when it closes first",

@@ -2,6 +2,7 @@
 
 use super::{
     Facts,
+    checks::ports_of,
     surroundings::{BUILD, GUEST, PEERS, PORT, Surroundings},
 };
 use serde::{Deserialize, Serialize};
@@ -140,10 +141,7 @@ fn descriptors(facts: &Facts) -> Option<Obstacle> {
 }
 
 fn ports(facts: &Facts) -> Option<Obstacle> {
-    let range = facts.sysctls.get("net/ipv4/ip_local_port_range")?;
-    let mut ends = range.split_whitespace().map(str::parse::<u64>);
-    let (low, high) = (ends.next()?.ok()?, ends.next()?.ok()?);
-    let ports = (high + 1).saturating_sub(low);
+    let ports = ports_of(facts.sysctls.get("net/ipv4/ip_local_port_range")?)?;
     (ports < NEEDED).then(|| {
         fatal(
             format!("{IDLE} idle connections to one address need as many ports, there are {ports}"),

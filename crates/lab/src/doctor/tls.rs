@@ -73,25 +73,18 @@ fn try_kernel() -> io::Result<()> {
     sys::attach_kernel_tls(client.as_fd())
 }
 
-#[cfg(target_arch = "x86_64")]
 fn cpu() -> BTreeMap<String, bool> {
-    use std::arch::is_x86_feature_detected as has;
-    [("aes", has!("aes")), ("pclmulqdq", has!("pclmulqdq")), ("vaes", has!("vaes"))]
-        .map(|(name, has)| (name.to_owned(), has))
-        .into()
-}
-
-#[cfg(target_arch = "aarch64")]
-fn cpu() -> BTreeMap<String, bool> {
+    #[cfg(target_arch = "aarch64")]
     use std::arch::is_aarch64_feature_detected as has;
-    [("aes", has!("aes")), ("pmull", has!("pmull"))]
-        .map(|(name, has)| (name.to_owned(), has))
-        .into()
-}
-
-#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-fn cpu() -> BTreeMap<String, bool> {
-    BTreeMap::new()
+    #[cfg(target_arch = "x86_64")]
+    use std::arch::is_x86_feature_detected as has;
+    #[cfg(target_arch = "x86_64")]
+    let found = [("aes", has!("aes")), ("pclmulqdq", has!("pclmulqdq")), ("vaes", has!("vaes"))];
+    #[cfg(target_arch = "aarch64")]
+    let found = [("aes", has!("aes")), ("pmull", has!("pmull"))];
+    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+    let found: [(&str, bool); 0] = [];
+    found.map(|(name, has)| (name.to_owned(), has)).into()
 }
 
 /// Checks the facts for the report.
@@ -110,9 +103,7 @@ pub(super) fn checks(fact: &TlsFact) -> Vec<Check> {
             "yes",
             "the kernel can encrypt on a socket: `pollux serve --kernel-tls send` lets it".into(),
         ),
-        Some(reason) => {
-            ("no", format!("{reason}; only `pollux serve --kernel-tls send` needs it"))
-        }
+        Some(reason) => ("no", format!("{reason}; only `pollux serve --kernel-tls send` needs it")),
     };
     vec![versions, suites, aes(fact), Check::new("kernel TLS", value, meaning, None)]
 }
@@ -141,7 +132,8 @@ fn aes(fact: &TlsFact) -> Check {
                 "without {} AES-GCM is computed by ordinary instructions, several times as slow",
                 lacks.join(", ")
             );
-            let advice = "if this is a virtual machine, give it the CPU of its host (QEMU: -cpu host)";
+            let advice =
+                "if this is a virtual machine, give it the CPU of its host (QEMU: -cpu host)";
             check(&value, &meaning, Some(advice))
         }
     }

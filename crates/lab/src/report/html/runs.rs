@@ -1,7 +1,6 @@
 //! The raw runs in a collapsed table: one line each, with the metrics of the figures.
 
 use crate::{
-    experiment::Value,
     format::{self, escape},
     metric::{self, Metric},
     report::{csv, files::Files},
@@ -51,7 +50,7 @@ pub(super) fn table(page: &mut String, outcome: &Outcome, files: &Files) {
     }
     let all = outcome.runs.len();
     let left_out = all.saturating_sub(MAX_RUNS);
-    let count = |count: usize| format::value(&Value::Number(count as f64));
+    let count = |count: usize| format::count(count as u64);
     let summary = match left_out {
         0 => format!("All {} runs", count(all)),
         _ => format!(
