@@ -19,11 +19,10 @@ fn made_for(experiment: &Experiment, claim: &Claim, quick: bool, a: f64) -> Outc
     if !experiment.phase.is_empty() {
         dimensions.push(crate::plan::phase_dimension(&experiment.phase));
     } else if experiment.rate.is_some() {
-        // The best of several rates is known if the next rate is near. In other experiments the rates
-        // are far above the figures, including bursts, so that no rate is a ceiling.
-        let is_best = [Some(&claim.a), claim.b.as_ref()]
-            .into_iter()
-            .flatten()
+        // The best of several rates is known where the next is near. Else rates are far above what the data
+        // say, bursts included: none of it is a ceiling.
+        let is_best = std::iter::once(&claim.a)
+            .chain(&claim.b)
             .any(|side| side.over.iter().any(|axis| axis == crate::experiment::RATE));
         // Rates that differ by less than one or two hundredths count as one rate.
         let of_a = if (a - 1.0).abs() < 0.02 { 2.0 } else { a };
@@ -40,11 +39,8 @@ fn made_for(experiment: &Experiment, claim: &Claim, quick: bool, a: f64) -> Outc
         };
         dimensions.push(crate::plan::rate_dimension(&rates));
     }
-    let names: Vec<String> = if experiment.variant.is_empty() {
-        pollux_event::registry::ALL.iter().map(|entry| entry.name.into()).collect()
-    } else {
-        experiment.variant.iter().map(|variant| variant.name.clone()).collect()
-    };
+    let variants = crate::run::variants(experiment).into_iter();
+    let names: Vec<String> = variants.map(|variant| variant.name).collect();
     let mut outcome = made::outcome(experiment.clone(), quick, dimensions, &names, Vec::new());
     outcome.saturation.push(Saturation {
         cell: Cell { variant: names[0].clone(), point: Point::new() },
@@ -53,9 +49,8 @@ fn made_for(experiment: &Experiment, claim: &Claim, quick: bool, a: f64) -> Outc
         raw: Default::default(),
     });
     let sides = [(Some(&claim.a), true), (claim.b.as_ref(), false)].into_iter();
-    let sides: Vec<_> = sides
-        .filter_map(|(side, is_a)| Some((side?, points(&outcome, side?), is_a)))
-        .collect();
+    let sides: Vec<_> =
+        sides.filter_map(|(side, is_a)| Some((side?, points(&outcome, side?), is_a))).collect();
     for point in crate::plan::points(&outcome.dimensions) {
         let here = sides.iter().filter(|(_, points, _)| points.contains(&point));
         let here: Vec<(&Side, bool)> = here.map(|(side, _, is_a)| (*side, *is_a)).collect();
@@ -68,9 +63,12 @@ fn made_for(experiment: &Experiment, claim: &Claim, quick: bool, a: f64) -> Outc
             };
             let values = values_of(&here, claim, name, a).into_iter();
             let metric = |side: &Side| side.metric.as_ref().unwrap_or(&claim.metric).clone();
-            let metrics = values.map(|(side, value)| (metric(side), value)).collect();
-            let cell = Cell { variant: name.clone(), point: point.clone() };
-            outcome.runs.push(made::run(cell, block, metrics));
+            let metrics: BTreeMap<_, _> = values.map(|(side, it)| (metric(side), it)).collect();
+            // The claim reads no other run.
+            if !metrics.is_empty() {
+                let cell = Cell { variant: name.clone(), point: point.clone() };
+                outcome.runs.push(made::run(cell, block, metrics));
+            }
         }
     }
     outcome
