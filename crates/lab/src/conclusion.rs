@@ -74,7 +74,7 @@ impl Outcome {
                 .collect();
             (variant, point)
         };
-        cells.sort_by_key(|(cell, _)| position(cell));
+        cells.sort_by_cached_key(|(cell, _)| position(cell));
         cells.into_iter().map(|(cell, runs)| self.summary(cell, &runs)).collect()
     }
 
