@@ -79,7 +79,7 @@ pub(crate) fn write_packed(text: &str, directory: &Path) -> anyhow::Result<()> {
     replace(&directory.join(PACKED), &packed.finish()?)
 }
 
-/// Writes a file into `directory`, and returns its path.
+/// Writes a file into `directory` and returns its path.
 ///
 /// # Errors
 /// When it cannot be written; the message names the file.
@@ -93,7 +93,7 @@ pub(crate) fn write_into(
     Ok(path)
 }
 
-/// Puts `content` in the place of the file at `path`: whole or not at all, also when the power fails.
+/// Replaces the content of the file at `path`: completely or not at all, even if the power fails.
 ///
 /// # Errors
 /// When the directory cannot be written to; the message names the file.

@@ -85,7 +85,7 @@ impl Check {
     }
 }
 
-/// What `pollux doctor` says.
+/// The output of `pollux doctor`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Report {
     /// `uname`.

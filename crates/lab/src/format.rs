@@ -47,12 +47,13 @@ pub fn value(value: &Value) -> String {
     }
 }
 
-/// A number of things, in full.
+/// Formats a count in full.
 pub fn count(number: u64) -> String {
     group_thousands(&number.to_string())
 }
 
-/// `[low, high]`; of too few blocks for an interval what was seen; nothing of one block.
+/// Formats the interval as `[low, high]`. With too few blocks for an interval it shows the range of the
+/// values, and with one block nothing.
 pub fn interval(estimate: &Estimate) -> String {
     match estimate.range {
         Some(seen) => {

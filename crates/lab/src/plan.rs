@@ -34,7 +34,7 @@ pub struct Dimension {
 }
 
 impl Dimension {
-    /// An axis of numbers.
+    /// Returns an axis of numbers.
     pub fn of_numbers(name: &str, label: &str, values: &[f64]) -> Self {
         let values = values.iter().map(|&value| Value::Number(value)).collect();
         Self { name: name.into(), label: label.into(), values }

@@ -150,7 +150,7 @@ pub struct CellSummary {
 }
 
 impl CellSummary {
-    /// How many of its runs do not count, and why.
+    /// Returns how many runs of the cell do not count, and why.
     pub(crate) fn excluded_text(&self) -> String {
         let (excluded, all) = (self.excluded, self.excluded + self.valid);
         let reason = self.reason.as_deref().unwrap_or("no reason given");
@@ -158,8 +158,8 @@ impl CellSummary {
     }
 }
 
-/// That what was measured was judged and shown: the end of a run, or of a part of one that was gone on
-/// from.
+/// A look at the data: the runs were judged and the verdicts shown, at the end of a run, or of a part of a
+/// run that was resumed later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Look {
     /// The number of blocks before the look.
@@ -169,7 +169,7 @@ pub struct Look {
     pub is_last: bool,
 }
 
-/// All of it.
+/// The complete result of a run.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Outcome {
     /// [`FORMAT`].
@@ -274,7 +274,7 @@ impl Outcome {
         self.runs.iter().filter(move |run| run.cell.variant == variant && run.cell.point == *point)
     }
 
-    /// The axes that vary, in words: `idle 8,000`.
+    /// Returns the values of the axes that vary, in words: `idle 8,000`.
     pub(crate) fn varied(&self, point: &Point) -> Vec<String> {
         let part = |(axis, value): (&String, &Value)| {
             let several = self.values(axis).is_some_and(|values| values.len() > 1);
@@ -283,7 +283,7 @@ impl Outcome {
         point.iter().filter_map(part).collect()
     }
 
-    /// The same in one text; "everywhere" when none does.
+    /// Describes the axes that vary: `idle 8,000`; "everywhere" when none does.
     pub(crate) fn point_text(&self, point: &Point) -> String {
         let parts = self.varied(point);
         if parts.is_empty() { "everywhere".into() } else { parts.join(", ") }

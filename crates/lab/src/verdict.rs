@@ -22,7 +22,7 @@ pub enum Verdict {
     /// The figures contradict the claim, by more than chance.
     #[serde(rename = "does not hold")]
     DoesNotHold,
-    /// Chance may have put them where they are, or the figure was at a limit that is not the server's.
+    /// The figures may be due to chance, or the figure was at a limit that is not the server's.
     #[default]
     #[serde(rename = "undecided")]
     Undecided,
@@ -84,7 +84,7 @@ impl fmt::Display for Verdict {
     }
 }
 
-/// A claim as judged for one variant; by default nothing is known yet.
+/// The verdict on a claim for one variant; by default a part without data.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Part {
     /// The variant.
@@ -161,7 +161,7 @@ pub struct ClaimOutcome {
 }
 
 impl Part {
-    /// The variant with its operating point.
+    /// Returns the name of the variant, with its operating point.
     pub fn name(&self) -> String {
         let point = self.operating_point.iter().map(|point| format!(" at {point}"));
         iter::once(self.variant.clone()).chain(point).collect()

@@ -29,7 +29,7 @@ const MAX_WAITS: usize = 4_000_000;
 const WARM_UP: usize = 20;
 /// The number of waits in which kernel calls are counted.
 const COUNTED: usize = 20;
-/// The longest time of a wait. A longer wait is an error, because sockets are ready.
+/// The longest wait: a longer one is an error, because sockets are ready.
 const LIMIT: Duration = Duration::from_secs(10);
 /// The most waits until all ready sockets have been reported.
 const MAX_WAITS_PER_ROUND: usize = 100_000;

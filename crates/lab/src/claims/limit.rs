@@ -86,7 +86,7 @@ pub(super) fn of(outcome: &Outcome, sides: &Sides<'_>) -> Limits {
     }
 }
 
-/// Where `variant` had no idle CPU at the points at which the side is read: its cost may be any larger.
+/// Returns an unlimited headroom if `variant` had no idle CPU at the points where the side is read.
 fn costs_more(arm: &Arm<'_>, variant: &str) -> Option<Headroom> {
     is_saturated(arm.read_runs_of(variant)).then(|| Headroom {
         factor: f64::INFINITY,
@@ -218,7 +218,8 @@ fn most_of(outcome: &Outcome, arm: &Arm<'_>, point: &Point) -> Option<Most> {
     let best = here.max_by(f64::total_cmp)?;
     let share_of = |rate: f64| answered(outcome, arm, |run| is_at(rate, run));
     let share = share_of(best)?;
-    // At a rate below what it answers elsewhere it was disturbed: that says nothing of its limit.
+    // If the server did not answer all requests of a rate that is below its reply rate here, the runs at
+    // that rate were disturbed. Such a rate shows nothing about the limit.
     let read = arm.mean_at(point)?.min(best);
     let above: Vec<f64> = rates(arm).into_iter().filter(|&rate| rate >= read).collect();
     let is_too_high = |rate: f64| share_of(rate).is_some_and(|share| share < ALL);
@@ -241,7 +242,7 @@ fn most_of(outcome: &Outcome, arm: &Arm<'_>, point: &Point) -> Option<Most> {
         )
     };
     let ladder = rates(arm);
-    // What lies between two rates: of one request more a second one more is answered at most.
+    // Between two rates: each additional request per second adds at most one reply per second.
     let between =
         ladder.windows(2).filter(|step| step[1] > read && step[0] < too_high).map(|step| {
             // If the server did not answer all requests at `step[0]`, these runs were disturbed (see
@@ -266,7 +267,8 @@ fn is_at(rate: f64, run: &Run) -> bool {
     }
 }
 
-/// Whether enough of the runs at this rate count: of those of many blocks one may be left that was disturbed.
+/// Returns whether enough blocks have valid runs at this rate. Of many blocks only one might be valid,
+/// and that one may be disturbed.
 fn is_known(arm: &Arm<'_>, rate: f64) -> bool {
     let blocks = |counts: bool| -> BTreeSet<u32> {
         let here = arm.all_runs().filter(|run| is_at(rate, run));
@@ -278,7 +280,7 @@ fn is_known(arm: &Arm<'_>, rate: f64) -> bool {
     blocks(true).len() as f64 >= (1.0 - MOST_LOST) * tried
 }
 
-/// The rates that were offered to it, the lowest first, whether the runs count or not.
+/// Returns the rates that were offered to the arm in ascending order, whether the runs are valid or not.
 fn rates(arm: &Arm<'_>) -> Vec<f64> {
     let mut rates: Vec<f64> = arm.all_runs().map(meant).collect();
     rates.sort_by(f64::total_cmp);

@@ -49,9 +49,9 @@ pub(super) struct Arm<'a> {
     /// The metric that is read at the point where `metric` is best; if `None`, `metric` itself.
     read: Option<&'a str>,
     pub(super) points: Vec<Point>,
-    /// Where each point is judged by itself: the side with all of them, this one too.
+    /// The side with all points of the claim, including this one, if each point is judged by itself.
     whole: Option<Rc<Self>>,
-    /// The runs at the points, whether they count or not: of the variant, and of the one that is taken off.
+    /// The runs at the points, valid or not, of the variant and of the variant that is subtracted.
     runs: Vec<&'a Run>,
 }
 
@@ -173,7 +173,8 @@ impl<'a> Sides<'a> {
         self.a.whole.as_ref().and_then(|_| self.counted(None))
     }
 
-    /// What the blocks say, with the counts of all points of `whole`, or of those that are read.
+    /// Returns the comparison with the counts of all points of `whole`, or of the points that are read if
+    /// there is no `whole`.
     fn counted(&self, whole: Option<&Arm<'a>>) -> Option<Sample> {
         let sample = Sample::of(self.pairs(), self.claim.compare, self.claim.holds.is_positive())?;
         Some(match self.counts(whole) {
@@ -182,7 +183,7 @@ impl<'a> Sides<'a> {
         })
     }
 
-    /// Hits and trials of all blocks, when a share of counted things is compared with nothing.
+    /// Returns hits and trials of all blocks, if the claim is about one share of counted events.
     fn counts(&self, whole: Option<&Arm<'a>>) -> Option<(u64, u64)> {
         let (_, hits, trials) =
             COUNTED.iter().find(|(share, ..)| self.b.is_none() && share.name() == self.a.metric)?;
@@ -216,7 +217,8 @@ impl<'a> Sides<'a> {
             let lacks_b = self.b.as_ref().filter(|_| b.is_none());
             let lacking = Some(&self.a).filter(|_| a.is_none()).into_iter().chain(lacks_b);
             let runs: Vec<&Run> = lacking.flat_map(|arm| arm.tried(block)).collect();
-            // The last block may have ended before it came to them; what ended it did not choose.
+            // The last block may have ended before these runs. The reason for that end does not depend
+            // on the figures.
             if block + 1 < blocks || a.is_some() && b.is_some() || !runs.is_empty() {
                 lost.of += 1;
                 lost.blocks += 1;
@@ -256,14 +258,15 @@ impl Lost {
 }
 
 impl<'a> Arm<'a> {
-    /// The same at these of its points.
+    /// Returns the same side at these of its points.
     fn at_points(&self, points: Vec<Point>) -> Self {
         let is_there = |run: &&Run| points.contains(&run.cell.point);
         let runs = self.runs.iter().copied().filter(is_there).collect();
         Self { points, runs, ..self.clone() }
     }
 
-    /// Whether the server had a part of the CPU, and the generator left that at every rate: there was time over.
+    /// Returns whether the server had a fixed part of the CPU, and the generator left it that part at
+    /// every rate, so that CPU time remained.
     fn has_its_part(&self) -> bool {
         let is_over = |point: &Point| {
             let here = || self.runs().filter(|run| run.cell.point == *point);
@@ -281,7 +284,7 @@ impl<'a> Arm<'a> {
         self.points.iter().all(is_over)
     }
 
-    /// The figure at `point` in each block. A run that did not count may have been made again.
+    /// Returns the figure at `point` in each block. A run that was not valid may have been repeated.
     fn values_at(&self, metric: &str, point: &Point) -> Vec<Option<f64>> {
         let of = |variant: &str| {
             let mut values = vec![None; self.outcome.blocks() as usize];
@@ -296,7 +299,7 @@ impl<'a> Arm<'a> {
         own.into_iter().zip(of(minus)).map(|(own, taken_off)| Some(own? - taken_off?)).collect()
     }
 
-    /// One figure a block.
+    /// Returns one figure per block.
     fn values(&self) -> Vec<Option<f64>> {
         let read = self.read.unwrap_or(self.metric);
         let of_half = self.chosen().map(|point| Some(self.values_at(read, point?)));
@@ -304,7 +307,7 @@ impl<'a> Arm<'a> {
         (0..blocks).map(|block| of_half[half(blocks, block)].as_ref()?[block as usize]).collect()
     }
 
-    /// The runs of `block` where it is read, whether they count or not.
+    /// Returns the runs of `block` at the point where the side is read, valid or not.
     fn tried(&self, block: u32) -> impl Iterator<Item = &'a Run> {
         let read = self.chosen()[half(self.outcome.blocks(), block)];
         self.outcome.runs.iter().filter(move |run| {
@@ -315,12 +318,13 @@ impl<'a> Arm<'a> {
         })
     }
 
-    /// The points at which it is read: one, or one for each half of the blocks.
+    /// Returns the points at which the side is read: one, or one for each half of the blocks.
     pub(super) fn read_points(&self) -> impl Iterator<Item = &Point> {
         self.chosen().into_iter().flatten()
     }
 
-    /// The point at which each half of the blocks is read: the best by the other blocks; by all, where there is one.
+    /// Returns the point at which each half of the blocks is read: the best by the blocks that do not
+    /// belong to the half; if there is one block, by that block.
     fn chosen(&self) -> [Option<&Point>; 2] {
         if let [only] = self.points.as_slice() {
             return [Some(only); 2];
@@ -330,7 +334,7 @@ impl<'a> Arm<'a> {
         [0, 1].map(|left_out| self.best_by(|block| is_other(block, left_out)))
     }
 
-    /// The point at which the mean over all blocks is best.
+    /// Returns the point at which the mean over all blocks is best.
     pub(super) fn best(&self) -> Option<&Point> {
         self.best_by(|_| true)
     }
@@ -359,12 +363,12 @@ impl<'a> Arm<'a> {
         lines.into_iter().map(|(_, points)| self.at_points(points)).collect()
     }
 
-    /// The mean of its metric at `point`, over the blocks.
+    /// Returns the mean of the arm's metric at `point`, over the blocks.
     pub(super) fn mean_at(&self, point: &Point) -> Option<f64> {
         self.mean_over(point, |_| true)
     }
 
-    /// The same over some of the blocks.
+    /// Returns the same mean over some of the blocks.
     fn mean_over(&self, point: &Point, is_used: impl Fn(u32) -> bool) -> Option<f64> {
         let values = (0..).zip(self.values_at(self.metric, point));
         let values: Vec<f64> =
@@ -381,12 +385,12 @@ impl<'a> Arm<'a> {
         self.runs_of(self.variant)
     }
 
-    /// The runs that count, at any of the points.
+    /// Returns the valid runs at any of the points.
     pub(super) fn runs(&self) -> impl Iterator<Item = &'a Run> {
         self.all_runs().filter(|run| run.metric(self.metric).is_some())
     }
 
-    /// The runs of `variant` that count, at the points where this side is read.
+    /// Returns the valid runs of `variant` at the points where this side is read.
     pub(super) fn read_runs_of(&self, variant: &str) -> impl Iterator<Item = &'a Run> {
         let (read, blocks) = (self.chosen(), self.outcome.blocks());
         self.runs_of(variant)

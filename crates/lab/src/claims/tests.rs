@@ -48,18 +48,20 @@ fn figures_are_held_against_a_threshold() {
     assert_eq!(on.verdict(0.05), Verdict::Undecided);
 }
 
-/// What the first claim of an outcome comes to.
+/// Concludes an outcome and returns its first claim.
 fn concluded(mut outcome: Outcome) -> ClaimOutcome {
     outcome.conclude();
     outcome.claims.remove(0)
 }
 
-/// Two variants and two axes, not yet concluded; the claim is what differs from test to test.
+/// Returns an outcome with two variants and two axes, not yet concluded; the claim differs from test to
+/// test.
 fn outcome(claim: &str, measured: impl Fn(&str, f64, f64, u32) -> Option<f64>) -> Outcome {
     outcome_of(6, claim, "throughput_rps", measured)
 }
 
-/// The experiment without its claim: to check all of its forms takes longer than to judge it.
+/// The experiment of these tests without its claim. It is parsed once, because a check of all its forms
+/// takes longer than a judgement.
 static EXPERIMENT: LazyLock<Experiment> = LazyLock::new(|| {
     let text = "id = \"t\"\ntitle = \"t\"\nsource = \"t\"\nsummary = \"t\"\nworkload = \"one-byte\"\n\
         [[variant]]\nname = \"one\"\nmechanism = \"poll\"\n\
@@ -70,7 +72,7 @@ static EXPERIMENT: LazyLock<Experiment> = LazyLock::new(|| {
     Experiment::parse(text).unwrap()
 });
 
-/// The same with so many blocks and another metric.
+/// Does the same with `blocks` blocks and another metric.
 fn outcome_of(
     blocks: u32,
     claim: &str,
@@ -269,7 +271,7 @@ fn a_form_without_the_values_of_a_claim_judges_nothing() {
 #[test]
 fn a_block_that_lacks_one_side_does_not_count() {
     let claim = &ratio_claim("{ above = 2.0 }", IDLE_OR_NOT);
-    // Five of six blocks are incomplete: what is left decides nothing.
+    // Five of six blocks are incomplete: the remaining block decides nothing.
     let claim = concluded(outcome(claim, |_, idle, _, block| {
         (idle == 0.0 || block == 1).then_some(if idle > 0.0 { 9.0 } else { 1.0 })
     }));
@@ -300,7 +302,8 @@ fn the_best_point_is_chosen_on_other_blocks_than_it_is_read_on() {
     let claim = "compare = \"ratio\"\neach = [\"one\"]\nholds = { within = [0.9, 1.1] }\n\
         a = { at = { idle = \"max\" }, over = [\"rate\"], take = \"max\" }\n\
         b = { at = { idle = \"min\", rate = \"min\" } }";
-    // At rate 20 blocks 0 and 1 are lucky, at rate 10 all others: each is best in its own half only.
+    // At rate 20 blocks 0 and 1 have a higher figure, at rate 10 all others: each rate is best in its
+    // own half only.
     let claim = concluded(outcome_of(4, claim, "latency_p50_us", |_, idle, rate, block| {
         let lucky = (rate == 20.0) == (block < 2);
         Some(if idle > 0.0 && lucky { 1.1 } else { 1.0 })

@@ -140,7 +140,7 @@ fn sysctl(name: &str, value: &str) -> Option<CheckText> {
     Some(judged)
 }
 
-/// How many ports a range of the sysctl has.
+/// Returns the number of ports in a range of the sysctl.
 pub(super) fn ports_of(range: &str) -> Option<u64> {
     let mut ends = range.split_whitespace().map(str::parse::<u64>);
     let (low, high) = (ends.next()?.ok()?, ends.next()?.ok()?);

@@ -26,10 +26,10 @@ impl SandboxFact {
     }
 }
 
-/// What becomes of `--sandbox` where a part of it is missing.
+/// The effect of `--sandbox` if the kernel lacks a part of it.
 const WITHOUT: &str = "--sandbox auto does without; log and kill do not start";
 
-/// The parts of the sandbox.
+/// Checks the parts of the sandbox.
 pub(super) fn checks(facts: &Facts) -> Vec<Check> {
     let fact = &facts.sandbox;
     let landlock = match (fact.landlock_abi, &fact.landlock_refused) {

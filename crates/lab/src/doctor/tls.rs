@@ -122,7 +122,7 @@ fn aes(fact: &TlsFact) -> Check {
     let value = if has.is_empty() { "none".into() } else { has.join(", ") };
     match lacks.as_slice() {
         [] => check(&value, "AES-GCM runs on them", None),
-        // Vectors only make it faster still.
+        // Vector instructions (vaes) only make AES-GCM still faster.
         ["vaes"] => {
             let meaning = "AES-GCM runs on them, without those for several blocks at a time (vaes)";
             check(&value, meaning, None)

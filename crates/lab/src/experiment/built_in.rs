@@ -43,13 +43,14 @@ pub fn text(id: &str) -> Option<&'static str> {
     BUILT_IN.iter().find(|(known, _)| *known == id).map(|(_, text)| *text)
 }
 
-/// Those that were read: to check every form of one takes milliseconds, and many of them are read many times.
+/// The built-in experiments that were parsed before: a check of all forms of one takes milliseconds, and
+/// many of them are used many times.
 static READ: [OnceLock<Experiment>; BUILT_IN.len()] = [const { OnceLock::new() }; BUILT_IN.len()];
 
-/// The built-in experiment of this name.
+/// Returns the built-in experiment of this name.
 pub(crate) fn find_built_in(id: &str) -> Option<&'static Experiment> {
     let index = BUILT_IN.iter().position(|(known, _)| *known == id)?;
-    let read = || Experiment::parse(BUILT_IN[index].1).expect("a test reads them all");
+    let read = || Experiment::parse(BUILT_IN[index].1).expect("a test parses all of them");
     Some(READ[index].get_or_init(read))
 }
 

@@ -27,7 +27,7 @@ pub struct Clients {
     pub settle_seconds: f64,
 }
 
-/// Where the clients are: a value of the axis.
+/// The location of the clients: a value of the axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Where {
@@ -40,7 +40,7 @@ pub enum Where {
 }
 
 impl Where {
-    /// Their location at this point; near by default.
+    /// Returns the location of the clients at this point; near by default.
     pub fn at(point: &Point) -> Self {
         point.get(CLIENTS).and_then(Value::named).unwrap_or(Self::Near)
     }

@@ -35,7 +35,7 @@ pub struct Push {
     pub quiet_seconds: f64,
 }
 
-/// Which subscribers an update reaches: a value of the axis.
+/// The subscribers that an update reaches: a value of the axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum UpdatesTo {
@@ -48,7 +48,7 @@ pub enum UpdatesTo {
 }
 
 impl UpdatesTo {
-    /// How many of `subscribers` it reaches.
+    /// Returns how many of `subscribers` an update reaches.
     pub fn recipients(self, subscribers: u64) -> u64 {
         match self {
             Self::One => 1,

@@ -196,7 +196,7 @@ mod tests {
         }
     }
 
-    /// Of each experiment a claim, what is done to it, and how the sentence about that begins.
+    /// Each row: an experiment, a claim, the change to it, and the start of the sentence about the fault.
     #[test]
     fn a_planted_fault_is_found() {
         type Planted = (&'static str, &'static str, fn(&mut Claim), &'static str);

@@ -29,7 +29,8 @@ fn in_deterministic_guest(id: &str) -> Experiment {
     form(id, Machine::DeterministicGuest, false)
 }
 
-/// A built-in experiment with one passage replaced is refused: the passage, what replaces it, and a part of the message.
+/// Asserts that a built-in experiment is refused with one passage replaced: the passage, its replacement, and a
+/// part of the message.
 pub(super) fn assert_mistakes(id: &str, mistakes: &[(&str, &str, &str)]) {
     let text = text(id).unwrap();
     for (old, new, expected) in mistakes {
@@ -40,7 +41,7 @@ pub(super) fn assert_mistakes(id: &str, mistakes: &[(&str, &str, &str)]) {
     }
 }
 
-/// Every claim of every built-in experiment, with the experiment's id.
+/// Returns every claim of every built-in experiment, with the experiment's id.
 fn all_claims() -> impl Iterator<Item = (&'static str, Claim)> {
     ids().flat_map(|id| find(id).unwrap().claim.into_iter().map(move |claim| (id, claim)))
 }

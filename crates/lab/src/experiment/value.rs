@@ -31,12 +31,12 @@ impl Value {
         if let Self::Number(number) = self { Some(*number) } else { None }
     }
 
-    /// The word, if it is one.
+    /// Returns the word, if the value is one.
     pub fn word(&self) -> Option<&str> {
         if let Self::Word(word) = self { Some(word) } else { None }
     }
 
-    /// What it names, if it is the name of a variant of this enumeration.
+    /// Returns the variant of an enumeration that the word names, if it names one.
     pub(super) fn named<'a, T: Deserialize<'a>>(&'a self) -> Option<T> {
         let found: Result<T, Error> = T::deserialize(self.word()?.into_deserializer());
         found.ok()

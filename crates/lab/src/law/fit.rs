@@ -38,7 +38,7 @@ pub struct Figures {
 /// A cell of the design.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Cell {
-    /// Its name in the result.
+    /// The name of the cell, as in the result.
     #[serde(rename = "cell")]
     pub name: String,
     /// Idle connections.
@@ -47,18 +47,18 @@ pub struct Cell {
     pub open: Option<f64>,
     /// The offered rate in requests per second.
     pub rate_rps: Option<f64>,
-    /// The means over its runs, if it was measured.
+    /// The means over the runs of the cell, if it was measured.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub measured: Option<Figures>,
 }
 
-/// What is predicted for one cell.
+/// The prediction for one cell.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Prediction {
     /// The cell.
     #[serde(flatten)]
     pub cell: Cell,
-    /// From the constants alone.
+    /// The figures predicted from the constants alone.
     pub predicted: Figures,
     /// CPU time per request in microseconds, predicted from the measured waits per request.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -90,7 +90,7 @@ pub struct Fit {
     pub cells: usize,
     /// The predictions for the other cells.
     pub predictions: Vec<Prediction>,
-    /// All cells that were measured.
+    /// All measured cells.
     pub measured: Vec<Cell>,
 }
 

@@ -187,7 +187,8 @@ fn shares_are_of_the_time_that_the_timing_leaves() {
     assert_eq!(metrics["call_share.epoll_wait"], 0.2);
 }
 
-/// Varnish used 0.4 of a CPU while its hundred threads waited for each other: the result was "busy 1.03".
+/// Varnish used 0.4 of a CPU while its hundred threads waited for each other, and was reported as "busy
+/// 1.03".
 #[test]
 fn threads_that_wait_for_each_other_want_no_cpu() {
     let busy = |listening: Json, wait_ns: u64| {

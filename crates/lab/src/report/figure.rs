@@ -132,7 +132,7 @@ fn note_of(series: &[Series]) -> Option<&'static str> {
 }
 
 impl Drawing<'_> {
-    /// Where the paper's own figures in the drawing come from: nothing where there are none.
+    /// Returns the source of the paper's own figures in the drawing; `None` if there are none.
     fn paper_note(&self) -> Option<String> {
         let anchors = anchor::of(self);
         let mut sources: Vec<&str> = anchors.iter().map(|anchor| anchor.source.as_str()).collect();
@@ -152,7 +152,7 @@ impl Drawing<'_> {
         let appearances = appearances(&outcome.variants);
         let looks = outcome.variants.iter().zip(appearances);
         let shown = looks.filter(|(variant, _)| panel.variants.contains(variant));
-        // A logarithm has no zero; the table beside the figure has.
+        // Zero has no logarithm, so it is not drawn; the table beside the figure shows it.
         let is_drawn = |y: f64| !panel.figure.log_y || y > 0.0;
         for (index, (variant, appearance)) in shown.enumerate() {
             let points: Vec<_> = panel
@@ -186,8 +186,8 @@ impl Drawing<'_> {
         all
     }
 
-    /// What the paper measured, in the coordinates of the axes, with the appearance of the variant here: the points
-    /// between the first and the last value of this run.
+    /// Returns the paper's own measurements between the first and the last value of this run, in the
+    /// coordinates of the axes, with the appearance of the same variant.
     fn paper(&self) -> Vec<(Appearance, Vec<(f64, f64)>)> {
         let Self { outcome, panel, places } = self;
         if !panel.x.values.iter().all(|value| value.number().is_some()) {
@@ -348,14 +348,14 @@ impl Ranged for Decades {
     }
 }
 
-/// What stands behind the lines: bars of the seconds within a window, dots of the blocks.
+/// Draws the background of the lines: bars of the seconds within a window, and dots of the blocks.
 fn behind<Y: Ranged<ValueType = f64>>(
     root: &Root<'_>,
     chart: &Chart<'_, '_, Y>,
     series: &[Series],
     shift: impl Fn(usize) -> i32,
 ) -> Drawn {
-    // A logarithm has no zero: such a bar goes on to the lower edge.
+    // Zero has no logarithm: such a bar continues to the lower edge.
     let floor = chart.y_range().start;
     for line in series {
         for Spread { x, least, most } in &line.spreads {
@@ -376,7 +376,7 @@ fn behind<Y: Ranged<ValueType = f64>>(
     Ok(())
 }
 
-/// A line with its marks and intervals; where it ends, in pixels.
+/// Draws a line with its marks and intervals; returns its end in pixels.
 fn one(root: &Root<'_>, line: &Series, at: impl Fn(f64, f64) -> (i32, i32)) -> Drawn<(i32, i32)> {
     let colour = line.appearance.colour();
     let path: Vec<(i32, i32)> = line.points.iter().map(|(x, e)| at(*x, e.value)).collect();
@@ -411,7 +411,7 @@ impl Drawing<'_> {
         };
         let y_tick = |y: &f64| {
             let text = format::number(*y);
-            // A tick is a round number.
+            // Ticks are round numbers, so trailing zeros are removed.
             match text.contains('.') {
                 true => text.trim_end_matches('0').trim_end_matches('.').to_owned(),
                 false => text,
@@ -457,7 +457,8 @@ impl Drawing<'_> {
         self.beside(root, &mut names)
     }
 
-    /// Where figures along the rate end: no more replies than requests, no more CPU than there is.
+    /// Draws the limit of figures along the rate: a server sends at most one reply per request, and uses at
+    /// most one CPU.
     fn ceiling<Y: Ranged<ValueType = f64>>(
         &self,
         root: &Root<'_>,
@@ -486,8 +487,8 @@ impl Drawing<'_> {
         dashed(root, &path, &[3, 5], GUIDE)
     }
 
-    /// What stands beside a line: its name, and where it ends if that is not the end of the axis. Not how many points
-    /// it has: rates that others have of their own are none of its.
+    /// Returns the label beside a line: its name, and its end if that is not the end of the axis. It does
+    /// not give the number of points, because a line lacks the rates that only other servers are offered.
     fn label(&self, line: &Series) -> String {
         let Self { panel, places, .. } = self;
         let end = line.points.last().map(|(x, _)| *x);
@@ -500,7 +501,8 @@ impl Drawing<'_> {
         }
     }
 
-    /// Where the plot ends and the names begin, in pixels: all names have room.
+    /// Returns the x coordinate, in pixels, where the plot ends and the names begin, such that all names
+    /// have room.
     fn edge<'s>(&self, series: impl IntoIterator<Item = &'s Series>) -> i32 {
         let letters = |line: &Series| self.label(line).chars().count();
         let longest = series.into_iter().map(letters).max().unwrap_or(0);
@@ -508,12 +510,13 @@ impl Drawing<'_> {
         WIDTH as i32 - SAMPLE - names.clamp(*NAMES.start(), *NAMES.end())
     }
 
-    /// Writes the names beside the last points, pushed apart so that none hides another.
+    /// Writes the names beside the last points, at a distance from each other so that none hides another.
     fn beside(&self, root: &Root<'_>, names: &mut [(&Series, RGBColor, (i32, i32))]) -> Drawn {
         names.sort_by_key(|(_, _, (_, y))| *y);
         let mut rows: Vec<i32> = names.iter().map(|(_, _, (_, y))| *y).collect();
         let (first, last) = (TOP + 12 + LINE / 2, HEIGHT as i32 - BOTTOM - LINE / 2);
-        // Down, so that none overlaps the one above; then up again, from the bottom edge.
+        // First move each name down, so that it does not overlap the one above; then up again, from the
+        // bottom edge.
         for index in 0..rows.len() {
             let least = if index == 0 { first } else { rows[index - 1] + LINE };
             rows[index] = rows[index].max(least);

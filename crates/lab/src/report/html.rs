@@ -55,7 +55,7 @@ pub fn page(outcome: &Outcome, drawn: &[(Panel<'_>, String)], files: &Files) -> 
     page + END
 }
 
-/// How a page with this title begins.
+/// Returns the start of a page with this title.
 pub(super) fn begin(title: &str) -> String {
     format!(
         "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
@@ -65,7 +65,7 @@ pub(super) fn begin(title: &str) -> String {
     )
 }
 
-/// How it ends.
+/// The end of a page.
 pub(super) const END: &str = "</main>\n</body>\n</html>\n";
 
 fn paragraphs(page: &mut String, text: &str) {

@@ -78,9 +78,9 @@ struct ClaimWithRun<'a> {
 /// The claims about one figure of a paper, each with the run that decides it.
 type Claims<'a> = Vec<(String, Option<ClaimWithRun<'a>>)>;
 
-/// Of several runs that judge a claim the one that had most to judge by: one with blocks enough for a
-/// verdict before one that only saw, the full form before the quick one, then more blocks, then the later
-/// one. Not the one that decided: of enough runs one decides by chance.
+/// Selects, of several runs that judge a claim, the run with the most evidence. The order of preference:
+/// a run that could test the claim, a run with enough blocks for a verdict, the full form, more blocks,
+/// the later run. A verdict is no reason for preference, because of many runs one decides by chance.
 fn decide<'a>(runs: &'a [Publication], figure: &PaperFigure, id: &str) -> Option<ClaimWithRun<'a>> {
     let judged: Vec<(&Publication, &ClaimOutcome)> = runs
         .iter()
@@ -123,7 +123,7 @@ fn other_verdicts(decided: &ClaimWithRun<'_>) -> Option<String> {
     (!words.is_empty()).then(|| words.join(", "))
 }
 
-/// Every claim of a paper, figure by figure, with the error of its primary ones shared.
+/// Returns every claim of a paper, figure by figure; the paper's primary claims share one error.
 fn of_paper<'a>(runs: &'a [Publication], paper: &Paper) -> Vec<Claims<'a>> {
     let of_figure = |figure: &PaperFigure| {
         let claims = figure.claims.iter();
@@ -324,8 +324,8 @@ pub fn markdown(runs: &[Publication]) -> anyhow::Result<String> {
     Ok(text)
 }
 
-/// The claims that a run judges. The comment names the files whose figures the table has: a test of the
-/// repository looks them up.
+/// Writes the claims that a run judges. The comment in the page names the files that have the table's
+/// figures, because a test of the repository compares the figures with these files.
 fn markdown_table(text: &mut String, claims: &Claims<'_>) {
     let decided: Vec<(&String, &ClaimWithRun<'_>)> =
         claims.iter().filter_map(|(id, decided)| Some((id, decided.as_ref()?))).collect();
@@ -349,7 +349,7 @@ fn markdown_table(text: &mut String, claims: &Claims<'_>) {
     }
 }
 
-/// The claims that no published run judges: what they say stands in the experiment.
+/// Writes the claims that no published run judges, with their statements from the experiment.
 fn markdown_rest(text: &mut String, figure: &PaperFigure, claims: &Claims<'_>) {
     let open: Vec<&String> =
         claims.iter().filter(|(_, decided)| decided.is_none()).map(|(id, _)| id).collect();

@@ -70,7 +70,7 @@ struct Reading {
     at: String,
     /// The claim's identifier in that run.
     claim: Option<String>,
-    /// A claim about its data that the run does not make itself, without its identifier and its statement.
+    /// A claim about the run's data that the run itself does not have, without an identifier and a statement.
     #[serde(rename = "ask")]
     query: Option<Table>,
 }
@@ -215,7 +215,7 @@ fn number<'a>(runs: &[Publication], row: &Row, reading: &'a Reading) -> anyhow::
     })
 }
 
-/// The claim that a query makes.
+/// Returns the claim that a query makes.
 fn claim_of(row: &Row, query: &Table) -> anyhow::Result<Claim> {
     let mut claim = query.clone();
     claim.insert("id".into(), row.figure.clone().into());

@@ -13,14 +13,14 @@ use anyhow::Context as _;
 /// CPU.
 const SHARED_CPU: f64 = 0.05;
 
-/// The CPUs that this process may use.
+/// Returns the CPUs that this process may use.
 fn usable() -> anyhow::Result<impl Iterator<Item = u32>> {
     let set = rustix::thread::sched_getaffinity(None).context("sched_getaffinity")?;
     let all = 0..rustix::thread::CpuSet::MAX_CPU;
     Ok(all.filter(move |&cpu| set.is_set(cpu)).map(|cpu| cpu as u32))
 }
 
-/// The first two of them.
+/// Returns the first two CPUs that this process may use.
 pub(super) fn cpus() -> anyhow::Result<Cpus> {
     let mut usable = usable()?;
     let server = usable.next().context("this process may use no CPU")?;

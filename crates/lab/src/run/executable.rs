@@ -8,7 +8,7 @@ use std::{
 };
 use tempfile::TempDir;
 
-/// The executable of this process, or a copy of it. The copy is deleted when this value is dropped.
+/// The executable that is running, or a copy of it, which is deleted when this value is dropped.
 #[derive(Debug)]
 pub struct Executable {
     path: PathBuf,

@@ -39,7 +39,7 @@ impl Site {
             Workload::SixKb => one("/document.html", 6 * 1024)?,
             Workload::Specweb99Like => {
                 specweb99::write(&root)?;
-                // Beside the root, not in it.
+                // The list is outside the document root.
                 let urls = write_into(directory.path(), "urls.txt", specweb99::urls())?;
                 ("/", Some(urls))
             }

@@ -26,10 +26,10 @@
 //! of 6.6 % and 11.0 of 11.4 %, not 2.5 of 5 %. In these two cases a plan of looks decides wrongly in
 //! 6.1 and 8.9 % of the experiments, not in 5 %.
 //!
-//! N. Johnson's correction of t for skewness (*Modified t tests and confidence intervals for asymmetrical
-//! populations*, J. American Statistical Association 73, 1978) is not made. It was simulated in the same way, and would
-//! bring the 93.4 % to 94.4 %, but the 94.4 % of outliers in twenty blocks to 93.0 %, and with normal noise 95.0 to
-//! 94.7 %.
+//! The code does not use N. Johnson's correction of t for skewness (*Modified t tests and confidence
+//! intervals for asymmetrical populations*, J. American Statistical Association 73, 1978). A simulation of
+//! it showed that it would raise the 93.4 % to 94.4 %, but lower the 94.4 % of outliers in twenty blocks to
+//! 93.0 %, and the 95.0 % of normal noise to 94.7 %.
 
 use super::{
     Compare, ERROR, MIN_BLOCKS, Sample, paired, rank,
@@ -131,13 +131,13 @@ fn block(kind: Kind, sd: f64, random: &mut StdRng) -> (f64, f64) {
     ((TRUTH.ln() + side(kind.a)).exp(), side(kind.b).exp())
 }
 
-/// The share of [`DRAWS`] draws, of a generator with this seed, of which something is so.
+/// Returns the share of [`DRAWS`] draws, from a generator with this seed, for which `is_so` is true.
 fn share_of_draws(seed: u64, mut is_so: impl FnMut(&mut StdRng) -> bool) -> f64 {
     let mut random = StdRng::seed_from_u64(seed);
     (0..DRAWS).filter(|_| is_so(&mut random)).count() as f64 / DRAWS as f64
 }
 
-/// The share of intervals over `blocks` blocks that cover the truth.
+/// Returns the share of intervals over `blocks` blocks that cover the truth.
 fn covered(
     blocks: usize,
     kind: Kind,
@@ -194,8 +194,8 @@ fn control_what_one_side_alone_has_does_not_cancel() {
     assert!(says_what_it_covers(both) && !says_what_it_covers(one), "{both} {one}");
 }
 
-/// What decides a claim is a tail, and of a skewed side nearly all the error is in one. Both together are what
-/// the interval misses.
+/// One tail decides a claim, and with a skewed side nearly all the error is in one tail. The errors of
+/// both tails together are the intervals that miss.
 #[test]
 fn the_tails_of_a_skewed_side_are_not_alike() {
     let mut random = StdRng::seed_from_u64(8);

@@ -66,7 +66,7 @@ pub struct Sample {
     lost: usize,
     /// Hits and trials, if the values are shares of counted events.
     counts: Option<(u64, u64)>,
-    /// The tails are those that so many blocks like these will have.
+    /// The number of blocks for which the tails are predicted.
     foreseen: Option<usize>,
 }
 
@@ -113,18 +113,18 @@ impl Sample {
         Self { lost, ..self }
     }
 
-    /// The same with the tails that so many blocks like these will have, or smaller ones, in four cases of five. No
-    /// block has a ratio without end.
+    /// Returns a sample whose tails are those that `blocks` blocks like these will not exceed in four cases
+    /// of five. The sample must not have an infinite ratio.
     #[must_use]
     pub fn foreseen(&self, blocks: usize) -> Self {
         let made = (self.blocks() + self.lost) as f64;
-        // As many hits and trials a block as now.
+        // The present numbers of hits and trials per block.
         let scaled = |count: u64| (count as f64 * blocks as f64 / made).round() as u64;
         let counts = self.counts.map(|(hits, trials)| (scaled(hits), scaled(trials)));
         Self { foreseen: Some(blocks), counts, ..self.clone() }
     }
 
-    /// The values, with those that are lost where they speak most for *below*.
+    /// Returns the known values, and for each lost block the assumed value below the middle.
     fn with_lost_below(&self) -> Vec<f64> {
         let mut values = self.values.clone();
         if let (1.., Some(middle)) = (self.lost, median(&values)) {
@@ -139,7 +139,7 @@ impl Sample {
         self.mirrored().with_lost_below().into_iter().map(|value| -value).collect()
     }
 
-    /// The same with each value's sign changed.
+    /// Returns the same sample with the sign of each value changed.
     fn mirrored(&self) -> Self {
         Self { values: self.values.iter().map(|value| -value).collect(), ..self.clone() }
     }
@@ -255,7 +255,7 @@ impl Sample {
         self.tail_of_blocks(self.forth(limit)).max(exact.unwrap_or(0.0))
     }
 
-    /// The same by the blocks alone, with a limit on the scale.
+    /// Returns the probability from the values of the blocks alone; `limit` is on the scale of the sample.
     fn tail_of_blocks(&self, limit: f64) -> f64 {
         let values = self.with_lost_below();
         match self.foreseen {

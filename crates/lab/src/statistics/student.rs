@@ -65,7 +65,7 @@ pub fn foreseen_tail_above(values: &[f64], limit: f64, n: usize) -> f64 {
     tail(values, limit, n, FOUR_IN_FIVE)
 }
 
-/// The tail of `n` values like these whose mean is so many standard errors lower.
+/// Returns the tail of `n` values like these with a mean that is `lower` standard errors lower.
 fn tail(values: &[f64], limit: f64, n: usize, lower: f64) -> f64 {
     let (mean, standard_error) = summary(values);
     let Some(standard_error) = standard_error else { return 1.0 };

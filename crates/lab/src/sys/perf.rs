@@ -28,7 +28,7 @@ struct Attributes {
 const INHERIT: u64 = 1 << 1;
 /// PERF_FLAG_FD_CLOEXEC
 const CLOSE_ON_EXEC: libc::c_ulong = 1 << 3;
-/// The argument for "any CPU" and for "no group".
+/// Any CPU, or no group.
 const NONE: libc::c_int = -1;
 
 /// Starts to count the calls that thread `tid` (0: this thread) makes of the kernel's `function`, on all

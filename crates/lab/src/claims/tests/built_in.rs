@@ -19,8 +19,8 @@ fn made_for(experiment: &Experiment, claim: &Claim, quick: bool, a: f64) -> Outc
     if !experiment.phase.is_empty() {
         dimensions.push(crate::plan::phase_dimension(&experiment.phase));
     } else if experiment.rate.is_some() {
-        // The best of several rates is known where the next is near. Else rates are far above what the data
-        // say, bursts included: none of it is a ceiling.
+        // The best of several rates is known if the next rate is near. In other experiments the rates
+        // are far above the figures, including bursts, so that no rate is a ceiling.
         let is_best = std::iter::once(&claim.a)
             .chain(&claim.b)
             .any(|side| side.over.iter().any(|axis| axis == crate::experiment::RATE));
@@ -56,7 +56,7 @@ fn made_for(experiment: &Experiment, claim: &Claim, quick: bool, a: f64) -> Outc
         let here: Vec<(&Side, bool)> = here.map(|(side, _, is_a)| (*side, *is_a)).collect();
         for (block, name) in (0..6).flat_map(|block| names.iter().map(move |name| (block, name))) {
             let noise = 1.0 + alternating(0.002, block);
-            // A difference from the other side, which is 1, may be small.
+            // The difference from the other side, which is 1, may be small.
             let a = match claim.compare {
                 statistics::Compare::Difference => 1.0 + (a - 1.0) * noise,
                 statistics::Compare::Ratio | statistics::Compare::Value => a * noise,
@@ -74,8 +74,9 @@ fn made_for(experiment: &Experiment, claim: &Claim, quick: bool, a: f64) -> Outc
     outcome
 }
 
-/// Those of the sides `here` (of each whether it is side a) that speak of `name`, with its value there: side a is to be
-/// worth `a`, side b 1. A variant that is only taken off is worth 10, and what it is taken from so much more.
+/// Returns the sides of `here` that use the variant `name`, with its value: side a, which `here` marks, must
+/// have the value `a`, and side b the value 1. A variant that is only subtracted has the value 10, and the
+/// variant from which it is subtracted has that much more.
 fn values_of<'a>(
     here: &[(&'a Side, bool)],
     claim: &Claim,

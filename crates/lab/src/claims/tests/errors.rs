@@ -179,7 +179,7 @@ fn lost_blocks_are_reported_and_bounded() {
     assert_eq!(part(measured(20, 4)), (Verdict::Holds, note(4)));
     assert_eq!(part(measured(20, 5)), (Verdict::Undecided, note(5)));
     assert_eq!(part(measured(20, 14)), (Verdict::Undecided, note(14)));
-    // What the time or a person cut short did not choose.
+    // A time limit or an interrupt ends a block independently of its figures.
     let mut cut = measured(7, 0);
     cut.runs.retain(|run| run.block < 6 || run.cell.point["idle"] == Value::Number(0.0));
     assert_eq!(part(cut), (Verdict::Holds, None));

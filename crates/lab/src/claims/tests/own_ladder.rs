@@ -15,8 +15,8 @@ fn steps(limit: f64) -> Vec<f64> {
     (-1..4).map(|k| (limit * (1.0 + 0.01 * f64::from(k))).round()).collect()
 }
 
-/// An outcome in which all are measured at the common rates, and each line (variant and idle connections) at rates of
-/// its own; `answered` says how much of a rate, with noise of a thousandth.
+/// Returns an outcome in which each line (a variant and idle connections) is measured at the common rates and
+/// at rates of its own. `answered` returns the replies for a run, a rate and a noise of about a thousandth.
 fn with_ladders(
     claim: &str,
     lines: &[(&str, f64, Vec<f64>)],
@@ -42,7 +42,7 @@ fn with_ladders(
     Outcome { runs, ..outcome }
 }
 
-/// Two servers with these limits, each with steps around its own.
+/// Returns the outcome of two servers with these limits, each with steps around its own limit.
 fn measured(claim: &str, limits: [f64; 2]) -> Outcome {
     let [one, two] = limits.map(steps);
     let lines = [("one", &one), ("two", &two)].into_iter();
@@ -78,8 +78,8 @@ fn limits_are_separated_by_each_variants_own_steps() {
     }
 }
 
-/// Nothing is missing at the steps of another variant: no measurement was planned there. A reader of such a run
-/// without its ladders cannot find a limit where runs are missing.
+/// The rates of another variant's steps do not count as missing: no measurement was planned there. Without
+/// its ladders, such a run has missing runs, so that no limit can be found.
 #[test]
 fn an_unmeasured_rate_is_missing_only_where_it_was_planned() {
     let mut outcome = measured(&ratio_claim("{ above = 1.0 }", BESTS), [1250.0, 1200.0]);
@@ -117,7 +117,7 @@ fn the_limit_of_one_line_is_not_that_of_another() {
         a = { over = [\"idle\", \"rate\"], take = \"max\" }\n\
         b = { variant = \"two\", over = [\"idle\", \"rate\"], take = \"max\" }";
     let judged = |better: &[f64]| {
-        // Without idle connections `one` answers 1,100, and with them 1,060.
+        // Without idle connections `one` answers 1,100 requests per second, and with them 1,060.
         let worse = vec![1049.0, 1063.0, 1076.0, 1089.0];
         let lines = [
             ("one", 0.0, better.to_vec()),

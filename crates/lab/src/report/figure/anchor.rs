@@ -32,7 +32,8 @@ pub(super) struct Anchor {
     pub(super) source: String,
 }
 
-/// Those of the claims about what the panel shows. None where it has the paper's whole table as lines.
+/// Returns the anchors of the claims about the panel's figure. Returns none if the panel has the paper's
+/// whole table as lines.
 pub(super) fn of(drawing: &Drawing<'_>) -> Vec<Anchor> {
     let Drawing { outcome, panel, places } = drawing;
     let looks = appearances(&outcome.variants);
@@ -97,7 +98,7 @@ fn number(outcome: &Outcome, panel: &Panel<'_>, claim: &Claim, each: &str) -> Op
     Some((point, y))
 }
 
-/// A large hollow square on its corner.
+/// Draws a large hollow square that stands on its corner.
 pub(super) fn draw(root: &Root<'_>, (x, y): (i32, i32), colour: RGBColor) -> Drawn {
     let corners = [(0, -REACH), (REACH, 0), (0, REACH), (-REACH, 0), (0, -REACH), (REACH, 0)];
     let path: Vec<(i32, i32)> = corners.iter().map(|(dx, dy)| (x + dx, y + dy)).collect();

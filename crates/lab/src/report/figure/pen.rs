@@ -3,12 +3,12 @@
 use plotters::{coord::Shift, prelude::*};
 use std::io;
 
-/// What a figure is drawn on.
+/// The drawing area of a figure.
 pub(super) type Root<'a> = DrawingArea<SVGBackend<'a>, Shift>;
-/// What was drawn, or what the drawing library says when it fails.
+/// The result of drawing, with the error of the drawing library.
 pub(super) type Drawn<T = ()> = Result<T, DrawingAreaErrorKind<io::Error>>;
 
-/// A line with dashes of so many pixels on and off.
+/// Draws a line with dashes; `pattern` has the lengths of dashes and gaps in pixels.
 pub(super) fn dashed(
     root: &Root<'_>,
     path: &[(i32, i32)],
@@ -42,7 +42,7 @@ pub(super) fn dashed(
     Ok(())
 }
 
-/// One of ten marks: full, hollow, and two of strokes.
+/// Draws one of ten marks: filled shapes, hollow shapes, and two marks of strokes.
 pub(super) fn mark(root: &Root<'_>, (x, y): (i32, i32), number: usize, colour: RGBColor) -> Drawn {
     let (filled, line) = (colour.filled(), colour.stroke_width(2));
     let shape =

@@ -23,8 +23,8 @@ pub(super) struct Spread {
     pub(super) most: f64,
 }
 
-/// Those of a variant. None unless the figure shows the reply rate, nor where a window was too short to have two
-/// seconds: the metrics are not there, then.
+/// Returns the bars of a variant. There are none if the figure does not show the reply rate, or if a
+/// window was shorter than two seconds, because the metrics do not exist then.
 pub(super) fn of(drawing: &Drawing<'_>, variant: &str) -> Vec<Spread> {
     let Drawing { outcome, panel, places } = drawing;
     if panel.figure.y != Metric::Throughput.name() {
@@ -42,7 +42,7 @@ pub(super) fn of(drawing: &Drawing<'_>, variant: &str) -> Vec<Spread> {
     panel.x.values.iter().zip(places).filter_map(at).collect()
 }
 
-/// One bar with its caps, from `top` to `bottom`, in pixels.
+/// Draws one bar with its caps, from `top` to `bottom`, in pixels.
 pub(super) fn draw(root: &Root<'_>, [top, bottom]: [(i32, i32); 2], colour: RGBColor) -> Drawn {
     let colour = colour.mix(STRENGTH);
     root.draw(&PathElement::new(vec![top, bottom], colour.stroke_width(1)))?;

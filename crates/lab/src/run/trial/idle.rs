@@ -51,8 +51,8 @@ impl Bench<'_> {
         tls::trust(&mut flags, server);
         let mut program = with_flags(&self.programs.idle, &flags);
         program.push(if server.is_tls { server.url("/") } else { server.address.clone() }.into());
-        // What the first request of its kind costs once, such as a document that a front end has to fetch,
-        // is no connection's.
+        // The one-time cost of the first request of its kind, such as a document that a front end has to
+        // fetch, does not belong to any connection.
         if let Some(path) = self.experiment.idle.get("path").and_then(Value::word) {
             server.request(path)?;
         }
