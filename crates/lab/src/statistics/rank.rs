@@ -43,7 +43,7 @@ fn quantile(n: usize, tail: f64) -> usize {
     let mut probability = vec![0.0; most + 1];
     probability[0] = 1.0;
     for rank in 1..=n {
-        for sum in (0..=most).rev() {
+        for sum in (0..=rank * (rank + 1) / 2).rev() {
             let with = if sum >= rank { probability[sum - rank] } else { 0.0 };
             probability[sum] = (probability[sum] + with) / 2.0;
         }
