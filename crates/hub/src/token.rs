@@ -7,6 +7,7 @@
 mod claims;
 mod keys;
 mod presentation;
+mod signature;
 
 #[cfg(test)]
 mod tests;

@@ -1,8 +1,8 @@
 //! Support for the tests of all crates: pairs of descriptors, full buffers, limits, forked children,
 //! signals, system calls that fail, ports, an HTTP client, the server as a process, a corpus of
 //! requests and their replies, the checks of a guestbook, a real Redis, a real ACME authority,
-//! counters of allocations, and tests that run in their own process. All functions panic on an error
-//! and name it: a test has no use for a `Result` here.
+//! counters of allocations, tokens of a hub, and tests that run in their own process. All functions
+//! panic on an error and name it: a test has no use for a `Result` here.
 
 pub mod allocations;
 pub mod alone;
@@ -21,6 +21,7 @@ pub mod serve;
 pub mod signals;
 mod sys;
 pub mod threads;
+pub mod token;
 
 pub use child::{KillOnDrop, in_child};
 pub use faults::{denied, denied_where};

@@ -1,8 +1,7 @@
 //! Many streams whose tokens expire at the same time.
 
 use super::{BINARY, metric};
-use jsonwebtoken::{Algorithm, EncodingKey, Header, encode};
-use pollux_testkit::{http::PATIENCE, serve::Serve, with_descriptors};
+use pollux_testkit::{http::PATIENCE, serve::Serve, token::sign, with_descriptors};
 use serde_json::json;
 use std::{
     fs,
@@ -53,11 +52,10 @@ fn streams_whose_tokens_expire_at_once_all_end_while_others_are_served() {
 
     let expires_at = since_1970().as_secs() + 12;
     let claims = json!({"mercure": {"subscribe": ["*"]}, "exp": expires_at});
-    let key = EncodingKey::from_secret(SECRET.as_bytes());
-    let token = encode(&Header::new(Algorithm::HS256), &claims, &key).unwrap();
+    let token = sign(&json!({"typ": "JWT"}), &claims, SECRET);
     let streams: Vec<_> = (0..STREAMS).map(|_| subscribe(server.address(), &token)).collect();
     let claims = json!({"mercure": {"subscribe": ["*"]}, "exp": expires_at + 600});
-    let token = encode(&Header::new(Algorithm::HS256), &claims, &key).unwrap();
+    let token = sign(&json!({"typ": "JWT"}), &claims, SECRET);
     let _stayer = subscribe(server.address(), &token);
 
     let mut client = server.client();

@@ -1,8 +1,7 @@
 //! `--hub-jwks`: the keys of tokens come from a file or a URL, and change while the hub runs.
 
 use super::BINARY;
-use jsonwebtoken::{Algorithm, EncodingKey, Header, encode};
-use pollux_testkit::{http::PATIENCE, serve::Serve};
+use pollux_testkit::{http::PATIENCE, serve::Serve, token::sign};
 use serde_json::{Value, json};
 use std::{
     fs,
@@ -31,9 +30,7 @@ fn write_keys(path: &Path, keys: &[Value]) {
 
 /// Returns the status of an update whose token was signed with this key.
 fn status(hub: &Serve, id: &str, key: (&str, &str)) -> u16 {
-    let header = Header { kid: Some(id.into()), ..Header::new(Algorithm::HS256) };
-    let claims = json!({"mercure": {"publish": ["*"]}});
-    let token = encode(&header, &claims, &EncodingKey::from_secret(key.0.as_bytes())).unwrap();
+    let token = sign(&json!({"kid": id}), &json!({"mercure": {"publish": ["*"]}}), key.0);
     let body = "topic=a&data=x";
     let mut client = hub.client();
     client.send(format!(

@@ -1,7 +1,6 @@
 //! Permissions to publish, to subscribe and to read private updates.
 
 use super::*;
-use jsonwebtoken::{Algorithm, EncodingKey, Header, encode};
 use serde_json::{Value, json};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -25,9 +24,7 @@ fn strict(change: impl FnOnce(&mut HubConfig)) -> Hub {
 }
 
 fn sign(typ: &str, claims: &Value) -> String {
-    let mut header = Header::new(Algorithm::HS256);
-    header.typ = Some(typ.into());
-    encode(&header, claims, &EncodingKey::from_secret(SECRET.as_bytes())).unwrap()
+    pollux_testkit::token::sign(&json!({"typ": typ}), claims, SECRET)
 }
 
 /// Returns a token of dialect 1 for one action on one topic.

@@ -1,8 +1,8 @@
 //! Keys that change while the hub runs: a JWK set in a file or at a URL.
 
 use super::*;
-use jsonwebtoken::{Algorithm, EncodingKey, Header, encode};
 use pollux_server::config::KeySource;
+use pollux_testkit::token::{base64url, sign};
 use serde_json::{Value, json};
 use std::{
     net::TcpListener,
@@ -13,22 +13,8 @@ use std::{
 const OLD: &str = "0123456789abcdef0123456789abcdef";
 const NEW: &str = "fedcba9876543210fedcba9876543210";
 
-/// Encodes base64 for URLs, without padding (RFC 7515 §2).
-fn base64(bytes: &[u8]) -> String {
-    const DIGITS: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
-    let mut text = String::new();
-    for group in bytes.chunks(3) {
-        let bits = group.iter().fold(0, |bits, byte| bits << 8 | u32::from(*byte));
-        let bits = bits << (8 * (3 - group.len()));
-        for index in 0..=group.len() {
-            text.push(char::from(DIGITS[(bits >> (18 - 6 * index) & 63) as usize]));
-        }
-    }
-    text
-}
-
 fn key(id: &str, secret: &str) -> Value {
-    json!({"kty": "oct", "kid": id, "alg": "HS256", "k": base64(secret.as_bytes())})
+    json!({"kty": "oct", "kid": id, "alg": "HS256", "k": base64url(secret.as_bytes())})
 }
 
 fn set(keys: &[Value]) -> String {
@@ -37,9 +23,7 @@ fn set(keys: &[Value]) -> String {
 
 /// Returns the status of an update with a token that was signed with this key.
 fn status(hub: &Hub, id: &str, secret: &str) -> u16 {
-    let header = Header { kid: Some(id.into()), ..Header::new(Algorithm::HS256) };
-    let claims = json!({"mercure": {"publish": ["*"]}});
-    let token = encode(&header, &claims, &EncodingKey::from_secret(secret.as_bytes())).unwrap();
+    let token = sign(&json!({"kid": id}), &json!({"mercure": {"publish": ["*"]}}), secret);
     hub.post("topic=a", &[&format!("Authorization: Bearer {token}")]).status
 }
 

@@ -204,7 +204,6 @@ fn a_stream_ends_when_it_would_have_ended_without_the_upgrade() {
 /// The remaining time of the token is handed over, and so is a TLS session.
 #[test]
 fn a_stream_over_tls_ends_with_its_token_in_the_new_process() {
-    use jsonwebtoken::{Algorithm, EncodingKey, Header, encode};
     const SECRET: &str = "0123456789abcdef0123456789abcdef";
     let folder = Folder::new();
     super::tls::make_certificate(&folder);
@@ -221,8 +220,7 @@ fn a_stream_over_tls_ends_with_its_token_in_the_new_process() {
             "exp": now.as_secs() + seconds,
             "mercure": {"subscribe": ["*"], "publish": ["*"]},
         });
-        let key = EncodingKey::from_secret(SECRET.as_bytes());
-        let token = encode(&Header::new(Algorithm::HS256), &claims, &key).unwrap();
+        let token = pollux_testkit::token::sign(&serde_json::json!({}), &claims, SECRET);
         format!("Authorization: Bearer {token}\r\n")
     };
     let subscribe = |seconds: u64| {
