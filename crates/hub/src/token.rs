@@ -113,6 +113,10 @@ impl Verifier {
             return None;
         }
         let header = jsonwebtoken::decode_header(token).ok()?;
+        // RFC 7515 §4.1.11: extensions that must be understood. None is.
+        if header.crit.is_some() {
+            return None;
+        }
         let profile = header.typ.as_deref().unwrap_or("JWT").to_ascii_lowercase();
         // RFC 7515 §4.1.9: the prefix application/ may be left out.
         let dialect = match profile.strip_prefix("application/").unwrap_or(&profile) {

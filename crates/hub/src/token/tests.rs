@@ -276,6 +276,20 @@ fn forgeries_are_invalid() {
     }
 }
 
+#[test]
+fn a_token_with_an_extension_that_must_be_understood_is_invalid() {
+    let both = verifier(SECRET, Dialect::Both);
+    let signed = |more: Value| {
+        let mut header = json!({"typ": "at+jwt", "alg": "HS256", "b64": true});
+        header.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        encode(&header, &claims(&json!({})), |message| hs256(SECRET, message))
+    };
+    assert!(verify(&both, &signed(json!({}))).is_some());
+    for critical in [json!(["b64"]), json!(["exp"]), json!([]), json!("b64")] {
+        assert!(verify(&both, &signed(json!({"crit": critical}))).is_none(), "{critical}");
+    }
+}
+
 proptest! {
     #[test]
     fn garbage_is_invalid_and_never_panics(text in "\\PC{0,80}(\\.\\PC{0,40}){0,3}") {
