@@ -227,15 +227,22 @@ fn an_answer_that_has_come_is_given_although_it_is_late() {
         );
         redis.wait_until_request_pending();
         server.freeze();
-        // If this took as long as a store may be silent, the server had given up the request before.
-        let is_awaited = requested_at.elapsed() < Duration::from_secs(4);
+        // On a very busy machine this takes longer than a store may be silent (5 s): the server has given up then, and no
+        // reply will arrive.
+        if requested_at.elapsed() > Duration::from_secs(4) {
+            eprintln!("skipped: {how}: it took {:?} to suspend the server", requested_at.elapsed());
+            redis.pause(false);
+            server.signal(Signal::CONT);
+            stop(server);
+            return;
+        }
         redis.pause(false);
         redis.wait_until_reply_pending();
         // Longer than a store may be silent (5 s).
         thread::sleep(Duration::from_secs(6));
         server.signal(Signal::CONT);
         let status = client.reply_to("POST").status;
-        assert!(status == 303 || !is_awaited, "{how}: {status}");
+        assert_eq!(status, 303, "{how}");
         stop(server);
     });
 }
