@@ -131,12 +131,18 @@ impl KeySet {
         if keys.len() > limits::KEYS {
             return Err(KeyError::TooMany);
         }
-        // RFC 7517 §5: keys of a kind that is not understood are ignored.
+        // RFC 7517 §5: keys of a kind that is not understood, or outside the supported ranges, are ignored. If no other
+        // key is left, the error names the reason.
         let keys = keys.into_iter().filter_map(|key| serde_json::from_value::<Jwk>(key).ok());
         let set = JwkSet { keys: keys.collect() };
-        let keys = set.keys.iter().filter_map(|key| Key::from_jwk(key).transpose());
-        let keys = keys.collect::<Result<Vec<_>, _>>()?;
-        if keys.is_empty() { Err(KeyError::None) } else { Ok(Self(keys)) }
+        let (mut keys, mut refused) = (Vec::new(), KeyError::None);
+        for key in &set.keys {
+            match Key::from_jwk(key) {
+                Ok(key) => keys.extend(key),
+                Err(error) => refused = error,
+            }
+        }
+        if keys.is_empty() { Err(refused) } else { Ok(Self(keys)) }
     }
 
     /// Verifies a signature and returns the claims. Keys are tried that are for the algorithm and,

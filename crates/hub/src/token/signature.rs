@@ -7,7 +7,9 @@
 use super::keys::KeyError;
 use jsonwebtoken::{Algorithm, AlgorithmFamily, DecodingKey, DecodingKeyKind};
 use ring::{
+    agreement::{self, ECDH_P256, EphemeralPrivateKey},
     hmac,
+    rand::SystemRandom,
     signature::{
         ECDSA_P256_SHA256_FIXED, ED25519, RSA_PKCS1_2048_8192_SHA256, RsaPublicKeyComponents,
         UnparsedPublicKey,
@@ -17,7 +19,7 @@ use simple_asn1::ASN1Block;
 use std::ops::RangeInclusive;
 use zeroize::Zeroizing;
 
-/// The lengths of RSA moduli that ring accepts. RFC 7518 §3.3 forbids shorter ones, too.
+/// The lengths of RSA moduli that are accepted, in bits. RFC 7518 §3.3 forbids shorter ones; ring rejects longer ones.
 const RSA_BITS: RangeInclusive<usize> = 2048..=8192;
 /// The length of a point of P-256 (SEC 1 §2.3.3): 4, x and y; or 2 or 3, and x.
 const POINT_BYTES: usize = 65;
@@ -31,7 +33,7 @@ pub(super) enum VerifyingKey {
     Hs256(Zeroizing<Vec<u8>>),
     /// The modulus and the exponent, without leading zeros.
     Rs256(RsaPublicKeyComponents<Vec<u8>>),
-    /// An uncompressed point. Whether it is on the curve is checked with each signature.
+    /// An uncompressed point.
     Es256(UnparsedPublicKey<Vec<u8>>),
     EdDsa(UnparsedPublicKey<Vec<u8>>),
 }
@@ -48,7 +50,7 @@ impl VerifyingKey {
         let Ok(bytes) = key.try_get_as_bytes() else { return Ok(None) };
         Ok(match (key.family(), bytes) {
             (AlgorithmFamily::Hmac, secret) => Some(Self::Hs256(secret.to_vec().into())),
-            (AlgorithmFamily::Ec, [4, ..]) if bytes.len() == POINT_BYTES => {
+            (AlgorithmFamily::Ec, [4, ..]) if is_on_p256(bytes) => {
                 Some(Self::Es256(UnparsedPublicKey::new(&ECDSA_P256_SHA256_FIXED, bytes.to_vec())))
             }
             (AlgorithmFamily::Ec, [2 | 3, ..]) if bytes.len() == COMPRESSED_POINT_BYTES => {
@@ -67,6 +69,9 @@ impl VerifyingKey {
         let bits = components.n.len() * 8 - unused;
         if !RSA_BITS.contains(&bits) {
             return Err(KeyError::RsaBits(bits));
+        }
+        if !is_odd(&components.n) || !is_rsa_exponent(&components.e) {
+            return Ok(None);
         }
         Ok(Some(Self::Rs256(components)))
     }
@@ -93,6 +98,25 @@ impl VerifyingKey {
         }
         .is_ok()
     }
+}
+
+/// Whether an uncompressed point is on P-256. Points of other curves with keys of the same length (secp256k1, Brainpool)
+/// are not: ring would reject each signature, and the operator would look for the fault in the tokens.
+fn is_on_p256(point: &[u8]) -> bool {
+    let private = EphemeralPrivateKey::generate(&ECDH_P256, &SystemRandom::new());
+    let public = agreement::UnparsedPublicKey::new(&ECDH_P256, point);
+    private.is_ok_and(|private| agreement::agree_ephemeral(private, &public, |_| ()).is_ok())
+}
+
+fn is_odd(number: &[u8]) -> bool {
+    number.last().is_some_and(|byte| byte % 2 == 1)
+}
+
+/// Whether ring accepts an exponent: an odd number from 3 to 2^33 - 1.
+fn is_rsa_exponent(number: &[u8]) -> bool {
+    let value =
+        number.iter().fold(0_u64, |value, byte| value.saturating_mul(256) + u64::from(*byte));
+    number.len() <= 5 && is_odd(number) && (3..1 << 33).contains(&value)
 }
 
 /// The modulus and the exponent of a JWK, or of a PEM text, whose content (RFC 8017 §A.1.1) jsonwebtoken leaves encoded.

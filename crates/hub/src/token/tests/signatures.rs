@@ -239,6 +239,8 @@ fn a_key_with_which_nothing_can_be_verified_is_refused() {
         format!(r#"{{"kty":"EC","crv":"P-256","x":"{x}","y":"{y}"}}"#)
     };
     let ed25519 = format!(r#"{{"kty":"OKP","crv":"Ed25519","x":"{}"}}"#, base64url([1; 31]));
+    let even = rsa(256, "").replace("_w\"", "_g\"");
+    let exponent = rsa(256, "").replace("AQAB", "AQ");
     let bits = KeyError::RsaBits;
     for (text, error) in [
         (include_str!("../test_keys/rsa-1024.pub.pem"), bits(1024)),
@@ -246,7 +248,10 @@ fn a_key_with_which_nothing_can_be_verified_is_refused() {
         (&rsa(128, ""), bits(1024)),
         (&rsa(0, ""), bits(0)),
         (&rsa(1025, ""), bits(8200)),
-        (&set(&[secret.clone(), rsa(128, "")]), bits(1024)),
+        (&set(&[rsa(128, ""), rsa(256, r#","use":"enc""#)]), bits(1024)),
+        (&even, KeyError::None),
+        (&exponent, KeyError::None),
+        (&p256(32), KeyError::None),
         (include_str!("../test_keys/es256-compressed.pub.pem"), KeyError::Compressed),
         (include_str!("../test_keys/es384.pub.pem"), KeyError::Pem),
         (include_str!("../test_keys/rs256.pem"), KeyError::Pem),
@@ -257,8 +262,8 @@ fn a_key_with_which_nothing_can_be_verified_is_refused() {
     ] {
         assert_eq!(KeySet::parse(text.as_bytes()).unwrap_err(), error, "{text}");
     }
-    // It is for encryption: it is ignored like any key that is not for signatures.
-    let other = set(&[secret, rsa(128, r#","use":"enc""#), rsa(128, r#","alg":"RSA-OAEP""#)]);
+    // Beside a key that can be used, such keys are ignored.
+    let other = set(&[rsa(128, ""), secret, p256(32), rsa(128, r#","alg":"RSA-OAEP""#)]);
     assert_eq!(KeySet::parse(other.as_bytes()).unwrap().len(), 1);
     let text = bits(1024).to_string();
     assert!(text.contains("1024 bits") && text.contains("2048"), "{text}");
