@@ -285,7 +285,7 @@ fn a_token_with_an_extension_that_must_be_understood_is_invalid() {
         encode(&header, &claims(&json!({})), |message| hs256(SECRET, message))
     };
     assert!(verify(&both, &signed(json!({}))).is_some());
-    for critical in [json!(["b64"]), json!(["exp"]), json!([]), json!("b64")] {
+    for critical in [json!(["b64"]), json!(["exp"]), json!([]), json!("b64"), json!(null)] {
         assert!(verify(&both, &signed(json!({"crit": critical}))).is_none(), "{critical}");
     }
 }
