@@ -29,7 +29,7 @@ use pollux_hub::{
     token::{Access, Source},
     update::Update,
 };
-use std::{net::IpAddr, sync::Arc};
+use std::{net::IpAddr, sync::Arc, time::Duration};
 
 /// A client that may subscribe.
 #[derive(Debug)]
@@ -215,6 +215,7 @@ impl Hub {
             return Flow::Done;
         }
         if let Some(wait) = wait {
+            let wait = wait.min(seconds_until_expiry(&candidate));
             return self.begin_poll(context, asker, candidate, wait, outbox);
         }
         let address = match self.count_address(context) {
@@ -382,4 +383,15 @@ impl Hub {
             _ => Some(subject.clone()),
         }
     }
+}
+
+/// Returns the number of seconds for which a long poll may wait: it ends before its token expires, although an alarm may
+/// be two ticks late.
+fn seconds_until_expiry(candidate: &Candidate) -> u32 {
+    const LATE: Duration = Duration::from_millis(250);
+    let Some(at) = candidate.access.as_ref().and_then(|access| access.expires_at) else {
+        return u32::MAX;
+    };
+    let left = Duration::from_secs(at).saturating_sub(since_1970() + LATE);
+    u32::try_from(left.as_secs()).unwrap_or(u32::MAX)
 }

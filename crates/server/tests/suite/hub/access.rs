@@ -196,6 +196,18 @@ fn a_stream_ends_when_its_token_expires() {
 }
 
 #[test]
+fn a_long_poll_ends_before_its_token_expires() {
+    let hub = strict(|_| ());
+    let expires_at = now() + 3;
+    let expiring = bearer(&token_until("subscribe", "*", expires_at));
+    let path = "/.well-known/mercure?match=a";
+    let reply = hub.request("GET", path, &[&expiring, "Prefer: wait=30"]);
+    assert_eq!(reply.status, 204);
+    let ended_at = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+    assert!(ended_at <= Duration::from_secs(expires_at), "{ended_at:?}");
+}
+
+#[test]
 fn a_token_that_is_about_to_expire_ends_its_stream_at_once() {
     let hub = strict(|_| ());
     // It is the first subscriber, in the middle of a second: the next check would come after the expiry.
