@@ -71,6 +71,10 @@ impl Expiries {
         if self.heap.len() > 2 * subscribers + STALE {
             self.heap.retain(|Reverse(expiry)| is_there(expiry));
         }
+        // After an upgrade that failed, the map only grows; the next upgrade makes another one.
+        if self.by_connection.as_ref().is_some_and(|map| map.len() > 2 * subscribers + STALE) {
+            self.by_connection = None;
+        }
     }
 
     /// Returns whether [`Expiries::take_due`] has something to do.
@@ -216,5 +220,11 @@ mod tests {
         assert_eq!([expiries.of(1), expiries.of(2)], [Some(1005), None]);
         add(&mut expiries, 1006, 2);
         assert_eq!(expiries.of(2), Some(1006));
+        // The times are not kept for ever.
+        for number in 3..3000 {
+            add(&mut expiries, 1007, number);
+        }
+        expiries.check(NOW, 2, |expiry| expiry.connection < 3);
+        assert_eq!((expiries.by_connection.is_none(), expiries.of(2)), (true, Some(1006)));
     }
 }
