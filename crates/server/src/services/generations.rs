@@ -90,9 +90,12 @@ macro_rules! dispatch {
         let Exchange { inner: $inner, life } = $exchange;
         match owner {
             None => {
+                // An exchange of the hub or of a guestbook moves to the current generation, but it may be the last one
+                // that a former generation waits for.
+                let is_former = !Rc::ptr_eq(&life, &$self.life);
                 let $hosts = &mut $self.current;
                 let $ctx = &mut *$context;
-                ($call, life, false)
+                ($call, life, is_former)
             }
             Some(index) => {
                 let Former { hosts: $hosts, rules, .. } = &mut $self.former[index];
@@ -179,6 +182,10 @@ impl Service for Generations {
         send: impl FnMut(ClientId, StreamSend<'_>) -> Delivery,
     ) {
         self.current.pump_streams(context, send);
+        // An exchange that became a stream may have been the last one of a former generation.
+        if !self.former.is_empty() {
+            self.retire(context.reactor);
+        }
     }
 
     fn stream_has_room(&mut self, number: u32) {
