@@ -87,8 +87,9 @@ impl SendRing {
                 Ok(_) => {}
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => {
-                    if self.ring.submission().len() < completions {
-                        // The kernel has taken requests and does not complete them: their bytes must stay, for ever.
+                    let queued = self.ring.submission().len();
+                    if queued + self.ring.completion().len() < completions {
+                        // The kernel has taken requests that it has not completed: their bytes must stay, for ever.
                         process::abort();
                     }
                     return Err(error);
