@@ -50,7 +50,10 @@ static READ: [OnceLock<Experiment>; BUILT_IN.len()] = [const { OnceLock::new() }
 /// Returns the built-in experiment of this name.
 pub(crate) fn find_built_in(id: &str) -> Option<&'static Experiment> {
     let index = BUILT_IN.iter().position(|(known, _)| *known == id)?;
-    let read = || Experiment::parse(BUILT_IN[index].1).expect("a test parses all of them");
+    let read = || {
+        let parsed = Experiment::parse(BUILT_IN[index].1);
+        parsed.unwrap_or_else(|error| panic!("built-in experiment {id}: {error:#}"))
+    };
     Some(READ[index].get_or_init(read))
 }
 

@@ -218,6 +218,13 @@ fn number<'a>(runs: &[Publication], row: &Row, reading: &'a Reading) -> anyhow::
 /// Returns the claim that a query makes.
 fn claim_of(row: &Row, query: &Table) -> anyhow::Result<Claim> {
     let mut claim = query.clone();
+    for key in ["id", "statement", "source", "primary", "control"] {
+        anyhow::ensure!(
+            !claim.contains_key(key),
+            "results.toml: a question of {} has the key {key}, which only claims have",
+            row.figure
+        );
+    }
     claim.insert("id".into(), row.figure.clone().into());
     claim.insert("statement".into(), row.claim.clone().into());
     claim.try_into().with_context(|| format!("results.toml: a question of {}", row.figure))
