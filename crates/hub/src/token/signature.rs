@@ -50,7 +50,7 @@ impl VerifyingKey {
         let Ok(bytes) = key.try_get_as_bytes() else { return Ok(None) };
         Ok(match (key.family(), bytes) {
             (AlgorithmFamily::Hmac, secret) => Some(Self::Hs256(secret.to_vec().into())),
-            (AlgorithmFamily::Ec, [4, ..]) if is_on_p256(bytes) => {
+            (AlgorithmFamily::Ec, [4, ..]) if bytes.len() == POINT_BYTES && is_on_p256(bytes) => {
                 Some(Self::Es256(UnparsedPublicKey::new(&ECDSA_P256_SHA256_FIXED, bytes.to_vec())))
             }
             (AlgorithmFamily::Ec, [2 | 3, ..]) if bytes.len() == COMPRESSED_POINT_BYTES => {
