@@ -69,17 +69,10 @@ impl Subscribers {
             self.list.retain(|subscriber| is_sent(sys::send(subscriber.as_fd(), chunk, false)));
             return Ok(());
         };
-        let mut failed = Vec::new();
-        ring.send_to_all(&self.list, chunk, |index, result| {
-            if !is_sent(result) {
-                failed.push(index);
-            }
-        })?;
-        // From the end, so that the other indices stay valid.
-        failed.sort_unstable();
-        for index in failed.into_iter().rev() {
-            self.list.swap_remove(index);
-        }
+        let mut sent = vec![false; self.list.len()];
+        ring.send_to_all(&self.list, chunk, |index, result| sent[index] = is_sent(result))?;
+        let mut sent = sent.into_iter();
+        self.list.retain(|_| sent.next().unwrap_or(false));
         Ok(())
     }
 }
