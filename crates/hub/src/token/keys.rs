@@ -85,7 +85,7 @@ impl KeySet {
     /// Parses a JWK or a JWK set, and nothing else.
     ///
     /// # Errors
-    /// The text is none, has no key that can verify a signature, or has an RSA key of a wrong length.
+    /// The text is no JWK set, or none of its keys can verify a signature.
     pub fn parse_jwks(text: &[u8]) -> Result<Self, KeyError> {
         Self::from_json(text.trim_ascii())
     }
@@ -160,7 +160,7 @@ impl KeySet {
         let (message, signature) = token.rsplit_once('.')?;
         let signature = URL_SAFE_NO_PAD.decode(signature).ok()?;
         let mut fitting = self.0.iter().filter(fits);
-        // The claims are not even parsed before somebody is known to have signed them.
+        // The claims are parsed only after one of the keys has verified their signature.
         if !fitting.any(|key| key.key.verify(message.as_bytes(), &signature)) {
             return None;
         }
@@ -170,7 +170,10 @@ impl KeySet {
 }
 
 impl Key {
-    /// `None`: the key is for other algorithms, or for something else than signatures, or malformed.
+    /// Returns `None` if the key is malformed, is for other algorithms, or is not for signatures.
+    ///
+    /// # Errors
+    /// The key is well-formed, but the hub cannot use it, such as an RSA key of a wrong length.
     fn from_jwk(jwk: &Jwk) -> Result<Option<Self>, KeyError> {
         let algorithm = match &jwk.algorithm {
             AlgorithmParameters::OctetKey(_) => Algorithm::HS256,

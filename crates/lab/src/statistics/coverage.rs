@@ -427,8 +427,7 @@ fn a_claim_about_several_fails_no_more_often_than_about_one() {
 
 /// A fifth of the blocks is lost because of their values, all at one end. The true value lies on the
 /// threshold. With the correction, the remaining blocks decide wrongly no more often than the error
-/// allows; without it, they decide wrongly in one case of six with 10 blocks, and in about two of three
-/// with 40.
+/// allows; without it, they decide wrongly in more than 15 % of the cases.
 #[test]
 fn blocks_that_are_lost_at_one_end_decide_nothing() {
     for blocks in [10usize, 16, 24, 40] {

@@ -118,7 +118,7 @@ impl Rules {
         self.tls.is_some()
     }
 
-    /// Returns whether clients are asked for certificates.
+    /// Returns whether the server requests certificates from clients.
     pub(crate) fn requests_client_certificates(&self) -> bool {
         self.tls.as_ref().is_some_and(|tls| tls.requests_client_certificates())
     }

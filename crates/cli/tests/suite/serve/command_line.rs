@@ -118,7 +118,8 @@ fn a_privileged_port_and_a_strange_address_have_a_way_out() {
     // 192.0.2.0/24 is for documentation (RFC 5737): no machine has such an address.
     let stderr = refusal(site.path(), &["--listen", "192.0.2.1:8080"], CANNOT);
     assert!(stderr.contains("no interface here has the address 192.0.2.1"), "{stderr}");
-    // Another user, who may not bind to such a port, in a network namespace where the port is free.
+    // The server runs as another user, without the right to bind such a port, in a network namespace
+    // where the port is free.
     let output = Command::new("unshare")
         .args(["--net", "setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"])
         .args(["--inh-caps=-all", BINARY, "serve", "/", "--listen", "127.0.0.1:80"])

@@ -3,7 +3,7 @@
 //! These responses have no `Cache-Status`. RFC 9211 §2 says that a response that a proxy generates itself,
 //! and not from a stored response, SHOULD NOT have it; an example is a 400 to a malformed request
 //! (`Adapter::refused`). One kind of pages has it nevertheless: those about an origin that is not available.
-//! The cache was consulted before, and an operator who searches the cause of a 502 needs to know why the
+//! The cache was consulted before, and the cause of a 502 is easier to find if the response says why the
 //! request was forwarded. These responses have no `Via` either, because that is for forwarded messages (RFC
 //! 9110 §7.6.3).
 

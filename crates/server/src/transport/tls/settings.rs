@@ -21,7 +21,7 @@ pub struct TlsConfig {
     pub acme: Option<Arc<pollux_acme::Settings>>,
     /// The oldest version that is accepted.
     pub min_version: MinVersion,
-    /// Whether clients are asked for certificates.
+    /// Whether the server requests certificates from clients.
     pub client_certificates: ClientCertificates,
     /// The names of the self-signed certificate.
     pub self_signed_names: Vec<String>,
@@ -42,7 +42,7 @@ pub enum KernelTlsMode {
     Send,
 }
 
-/// Whether clients are asked for certificates.
+/// Whether the server requests certificates from clients.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum ClientCertificates {
     /// No client certificate is requested.
@@ -124,7 +124,7 @@ impl Tls {
         self.kernel
     }
 
-    /// Returns whether clients are asked for certificates.
+    /// Returns whether the server requests certificates from clients.
     pub(crate) fn requests_client_certificates(&self) -> bool {
         self.requests_client_certificates
     }
