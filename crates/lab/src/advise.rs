@@ -273,8 +273,8 @@ mod tests {
     #[test]
     fn what_follows_the_law_is_read_from_the_runs() {
         let scans = |most| vec![(0.0, 1.0), (1_000.0, most)];
-        let poll = Law { c_us: 40.0, scans: scans(3_200.0), r_squared: 1.0 };
-        let epoll = Law { c_us: 40.0, scans: scans(1.0), r_squared: 1.0 };
+        let poll = Law { c_us: 40.0, beside_us: 0.0, scans: scans(3_200.0), r_squared: 1.0 };
+        let epoll = Law { c_us: 40.0, beside_us: 0.0, scans: scans(1.0), r_squared: 1.0 };
         let mut runs = runs(&QUESTION, "poll", &poll, 6);
         runs.extend(self::runs(&QUESTION, "epoll", &epoll, 6));
         let advice = QUESTION.advice(&outcome(&QUESTION, runs));
@@ -291,7 +291,7 @@ mod tests {
 
     #[test]
     fn what_was_not_measured_is_no_answer() {
-        let law = Law { c_us: 40.0, scans: vec![(0.0, 1.0), (1_000.0, 1.0)], r_squared: 1.0 };
+        let law = Law { c_us: 40.0, beside_us: 0.0, scans: vec![(0.0, 1.0), (1_000.0, 1.0)], r_squared: 1.0 };
         let mut lost = runs(&QUESTION, "poll", &law, 1);
         for run in &mut lost {
             (run.status, run.reason) = (Status::Invalid, Some("no CPU".to_owned()));

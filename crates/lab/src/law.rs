@@ -5,10 +5,12 @@
 //! Therefore the load and the number of requests that may be open determine how much a request pays for
 //! idle connections.
 //!
-//! A wait returns a batch of B events. The cycle that handles it lasts T = S + (c/e) B, where e is the
-//! number of events of a request. During the cycle events arrive at the rate e λ, and they are the next
-//! batch; if none arrives, the server waits for the first one. With Poisson arrivals B = x + exp(-x), where
-//! x = e λ T, and B is at most the number of requests that may be open. A request then takes e/B waits.
+//! A wait returns a batch of B events. The cycle that handles it lasts T = S + ((c + g)/e) B. Here e is the
+//! number of events of a request, and g is the CPU time that another process uses for a request on the
+//! server's CPU, such as the generator in a guest with one CPU; it is 0 if the server has its CPU for itself.
+//! During the cycle events arrive at the rate e λ, and they are the next batch; if none arrives, the server
+//! waits for the first one. With Poisson arrivals B = x + exp(-x), where x = e λ T, and B is at most the number
+//! of requests that may be open. A request then takes e/B waits.
 //! This is the fluid limit of a queue with bulk service (N. T. J. Bailey, J. Royal Statistical Society B
 //! 16, 1954; M. F. Neuts, Annals of Mathematical Statistics 38, 1967) whose server begins with one event if
 //! the queue is empty.
@@ -32,6 +34,10 @@ pub struct Point {
 pub struct Law {
     /// The CPU time of a request beside its waits, in microseconds.
     pub c_us: f64,
+    /// The CPU time that another process uses for each request on the server's CPU, in microseconds: the
+    /// generator's where both share one CPU, otherwise 0. It lengthens the cycle and limits the rate, but the
+    /// server's CPU time per request does not include it.
+    pub beside_us: f64,
     /// The cost of a wait in microseconds, for each number of idle connections in ascending order.
     pub scans: Vec<(f64, f64)>,
     /// The share of the variance of the CPU time per request that the law explains.
@@ -100,7 +106,7 @@ impl Law {
             (level, (above / waits).max(0.0))
         };
         let scans = levels.iter().map(scan).collect();
-        let mut law = Self { c_us, scans, r_squared: 0.0 };
+        let mut law = Self { c_us, beside_us: 0.0, scans, r_squared: 0.0 };
         let mean = points.iter().map(|point| point.cpu_us).sum::<f64>() / points.len() as f64;
         let total: f64 = points.iter().map(|point| (point.cpu_us - mean).powi(2)).sum();
         let error = |it: &Point| (it.cpu_us - law.cpu_us(it.idle, it.waits)).powi(2);
@@ -131,7 +137,7 @@ impl Law {
     /// Returns the best rate in requests per second. `events` is the number of waits of a request that
     /// shares none.
     pub fn best_rate(&self, idle: f64, events: f64, open: Open) -> f64 {
-        1e6 / self.cpu_us(idle, least_waits(events, open))
+        1e6 / (self.cpu_us(idle, least_waits(events, open)) + self.beside_us)
     }
 
     /// Returns the best rate as a share of the best rate without idle connections.
@@ -142,7 +148,7 @@ impl Law {
     /// Returns the state of the server at this rate.
     pub fn at(&self, idle: f64, events: f64, open: Open, rate_rps: f64) -> Operation {
         let scan_us = self.scan_us(idle);
-        let event_us = self.c_us / events.max(f64::MIN_POSITIVE);
+        let event_us = (self.c_us + self.beside_us) / events.max(f64::MIN_POSITIVE);
         let events_per_us = events * rate_rps / 1e6;
         let most = match open {
             Open::AtMost(open) => open.max(1.0),
@@ -163,7 +169,7 @@ impl Law {
         let is_beyond = rate_rps > best_rps;
         // An event that arrives while the server works waits for half a cycle. In the next cycle, half of
         // the event's batch is handled before it.
-        let utilization = (rate_rps / 1e6 * cpu_us).min(1.0);
+        let utilization = (rate_rps / 1e6 * (cpu_us + self.beside_us)).min(1.0);
         let own_us = scan_us + event_us * (batch + 1.0) / 2.0;
         let turn_us = (!is_beyond).then(|| utilization * cycle(batch) / 2.0 + own_us);
         Operation { waits, cpu_us, completed_rps: rate_rps.min(best_rps), turn_us }
@@ -250,7 +256,12 @@ mod tests {
 
     #[test]
     fn between_levels_a_wait_is_on_a_line_and_beyond_on_the_last() {
-        let law = Law { c_us: 0.0, scans: vec![(0.0, 10.0), (100.0, 30.0)], r_squared: 1.0 };
+        let law = Law {
+            c_us: 0.0,
+            beside_us: 0.0,
+            scans: vec![(0.0, 10.0), (100.0, 30.0)],
+            r_squared: 1.0,
+        };
         for (idle, scan) in [(0.0, 10.0), (50.0, 20.0), (100.0, 30.0), (200.0, 50.0)] {
             assert!((law.scan_us(idle) - scan).abs() < 1e-9, "{idle}");
         }
@@ -259,7 +270,12 @@ mod tests {
     /// The results of each of the papers, from one set of constants.
     #[test]
     fn a_cap_decides_what_idle_connections_cost() {
-        let law = Law { c_us: 35.0, scans: vec![(0.0, 1.0), (10_000.0, 4_100.0)], r_squared: 1.0 };
+        let law = Law {
+            c_us: 35.0,
+            beside_us: 0.0,
+            scans: vec![(0.0, 1.0), (10_000.0, 4_100.0)],
+            r_squared: 1.0,
+        };
         let kept = |open| law.kept(10_000.0, 2.0, open);
         assert!(kept(Open::Unlimited) > 0.999, "Provos: no cap, nothing lost at the limit");
         let gammo = kept(Open::AtMost(64.0));
@@ -273,6 +289,19 @@ mod tests {
         assert_eq!((capped.turn_us, capped.completed_rps < 7_000.0), (None, true));
         // A server that scans during all its idle CPU time uses the whole CPU.
         assert!((at(5_000.0).cpu_us - 200.0).abs() < 1e-6);
+    }
+
+    /// A generator on the server's CPU makes cycles longer. More events then share a wait, and the best rate is
+    /// that of both.
+    #[test]
+    fn a_generator_on_the_same_cpu_shares_the_cycle() {
+        let alone = Law { c_us: 100.0, beside_us: 0.0, scans: vec![(0.0, 20.0)], r_squared: 1.0 };
+        let shared = Law { beside_us: 300.0, ..alone.clone() };
+        let at = |law: &Law| law.at(0.0, 2.0, Open::Unlimited, 2_000.0);
+        assert!(at(&shared).waits < at(&alone).waits, "{:?} {:?}", at(&shared), at(&alone));
+        assert!(at(&shared).cpu_us < at(&alone).cpu_us);
+        assert!((shared.best_rate(0.0, 2.0, Open::Unlimited) - 2_500.0).abs() < 1e-6);
+        assert!((alone.best_rate(0.0, 2.0, Open::Unlimited) - 10_000.0).abs() < 1e-6);
     }
 
     #[test]

@@ -179,7 +179,12 @@ mod tests {
 
     #[test]
     fn idle_connections_are_dear_where_few_requests_are_open() {
-        let law = Law { c_us: 35.0, scans: vec![(1.0, 1.0), (10_000.0, 4_100.0)], r_squared: 1.0 };
+        let law = Law {
+            c_us: 35.0,
+            beside_us: 0.0,
+            scans: vec![(1.0, 1.0), (10_000.0, 4_100.0)],
+            r_squared: 1.0,
+        };
         let figures =
             |rps| Figures { waits: 1.0, cpu_us: 1.0, completed_rps: Some(rps), latency_us: None };
         let cell = |idle, rps| Cell {

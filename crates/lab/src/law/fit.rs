@@ -47,6 +47,9 @@ pub struct Cell {
     pub open: Option<f64>,
     /// The offered rate in requests per second.
     pub rate_rps: Option<f64>,
+    /// The values of all axes.
+    #[serde(skip)]
+    pub point: plan::Point,
     /// The means over the runs of the cell, if it was measured.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub measured: Option<Figures>,
@@ -124,7 +127,8 @@ fn of_variant(outcome: &Outcome, variant: &str, seed: u64) -> Option<Fit> {
         |cell: &Cell, it: Figures| Point { idle: cell.idle, waits: it.waits, cpu_us: it.cpu_us };
     let points: Vec<Point> =
         fit.iter().filter_map(|cell| Some(point(cell, cell.measured?))).collect();
-    let law = Law::fit(&points)?;
+    let beside_us = beside_us(outcome, variant, &fit);
+    let law = Law { beside_us, ..Law::fit(&points)? };
     // The waits of a request that shares no wait: the largest number in the fit.
     let events = points.iter().map(|point| point.waits).fold(0.0, f64::max);
     let turn_us = |cell: &Cell| law.at(cell.idle, events, cell.cap(), cell.rate_rps?).turn_us;
@@ -153,6 +157,23 @@ fn of_variant(outcome: &Outcome, variant: &str, seed: u64) -> Option<Fit> {
     let measured = cells.iter().filter(|cell| cell.measured.is_some()).cloned().collect();
     let (variant, cells) = (variant.to_owned(), points.len());
     Some(Fit { variant, law, events, latency, cells, predictions, measured })
+}
+
+/// Returns the generator's CPU time per request, in microseconds, if generator and server have one CPU together:
+/// the median over the cells of the fit. Otherwise, or if the server has a fixed share of that CPU, it is 0.
+fn beside_us(outcome: &Outcome, variant: &str, fit: &[&Cell]) -> f64 {
+    let has_share = outcome.runs.iter().any(|run| run.raw.server_share.is_some());
+    if outcome.environment.cpus != 1 || has_share {
+        return 0.0;
+    }
+    let generator = |cell: &&Cell| {
+        let runs = outcome.runs_at(variant, &cell.point);
+        let values: Vec<f64> =
+            runs.filter_map(|run| run.metric(Metric::GeneratorCpu.name())).collect();
+        statistics::mean(&values)
+    };
+    let values: Vec<f64> = fit.iter().filter_map(generator).collect();
+    statistics::median(&values).unwrap_or(0.0)
 }
 
 impl Latency {
@@ -202,8 +223,8 @@ fn cells(outcome: &Outcome, variant: &str) -> Vec<Cell> {
             });
         let rate_rps = number(&point, RATE).map(|rate| rate / share);
         let open = number(&point, OPEN);
-        let name = plan::Cell { variant: variant.to_owned(), point }.name();
-        Cell { name, idle, open, rate_rps, measured }
+        let name = plan::Cell { variant: variant.to_owned(), point: point.clone() }.name();
+        Cell { name, idle, open, rate_rps, point, measured }
     };
     let points = plan::points(&outcome.dimensions).into_iter();
     points.filter(|point| outcome.measures(variant, point)).map(cell).collect()
@@ -212,8 +233,8 @@ fn cells(outcome: &Outcome, variant: &str) -> Vec<Cell> {
 /// Formats the fits as tables: the constants, and the errors of the predictions.
 pub fn text(fits: &[Fit]) -> String {
     let mut text = String::from(
-        "| mechanism | cells | c (µs) | events a request | S(N) (µs a wait) | R² | latency |\n\
-         |---|---|---|---|---|---|---|\n",
+        "| mechanism | cells | c (µs) | beside it (µs) | events a request | S(N) (µs a wait) | R² | latency |\n\
+         |---|---|---|---|---|---|---|---|\n",
     );
     for fit in fits {
         let scan = |(idle, us): &(f64, f64)| format!("{us:.0} at {idle:.0}");
@@ -224,10 +245,11 @@ pub fn text(fits: &[Fit]) -> String {
         );
         let _ = writeln!(
             text,
-            "| {} | {} | {:.0} | {:.2} | {} | {:.3} | {latency} |",
+            "| {} | {} | {:.0} | {:.0} | {:.2} | {} | {:.3} | {latency} |",
             fit.variant,
             fit.cells,
             fit.law.c_us,
+            fit.law.beside_us,
             fit.events,
             scans.join(", "),
             fit.law.r_squared,
