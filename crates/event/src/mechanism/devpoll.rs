@@ -230,7 +230,7 @@ impl DevPoll {
         })
     }
 
-    fn check_descriptor(_: RawFd) -> Result<(), Error> {
+    fn check_descriptor(&self, _: RawFd) -> Result<(), Error> {
         Ok(())
     }
 

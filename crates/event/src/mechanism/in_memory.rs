@@ -8,7 +8,7 @@ macro_rules! interest_in_memory {
     () => {
         #[inline]
         fn add(&mut self, fd: BorrowedFd<'_>, interest: Interest) -> Result<Token, Error> {
-            Self::check_descriptor(fd.as_raw_fd())?;
+            self.check_descriptor(fd.as_raw_fd())?;
             let token = self.registrations.insert(fd.as_raw_fd(), interest)?;
             self.set(token.fd, interest);
             Ok(token)

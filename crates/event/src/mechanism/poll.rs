@@ -102,7 +102,7 @@ impl Poll {
         }
     }
 
-    fn check_descriptor(_: RawFd) -> Result<(), Error> {
+    fn check_descriptor(&self, _: RawFd) -> Result<(), Error> {
         Ok(())
     }
 

@@ -1,10 +1,14 @@
 //! `select`: bitmaps of the descriptors, passed to the kernel and scanned at every wait. select(2); the
 //! first mechanism of gammo's server (§2, figs 1 and 5).
+//!
+//! The C library's bitmaps hold 1,024 descriptors (FD_SETSIZE). The kernel takes longer ones, and the authors of that
+//! paper rebuilt their programs to use them. The option `descriptors` does the same here.
 
 use super::in_memory::interest_in_memory;
 use crate::{
     Capabilities, Description, Error, Event, Interest, Mechanism, Options, Readiness, Token, Waker,
-    registration::Registrations, registry,
+    options::own::{own_options, refused},
+    registration::Registrations,
 };
 use pollux_sys::{self as sys, FD_SET_WORD_BITS, FD_SETSIZE, FdSet};
 use std::{
@@ -19,8 +23,26 @@ const DESCRIPTION: Description = Description {
     capabilities: Capabilities::SCANS
         .union(Capabilities::ERRORS_NEED_INTEREST)
         .union(Capabilities::TAKES_FILES),
-    own_options: &[],
+    own_options: &[(
+        "descriptors",
+        &[],
+        "the number of descriptors that a bitmap can hold (default 1024, as in the C library; at most \
+         1048576)",
+    )],
 };
+
+const MAX_DESCRIPTORS: u32 = 1 << 20;
+const WANTED_DESCRIPTORS: &str = "1 to 1048576";
+
+own_options! {
+    /// The options of `select`.
+    SelectOptions of "select" {
+        /// The number of descriptors that a bitmap can hold, 1 to 1,048,576, rounded up to whole words. The
+        /// default is that of the C library, FD_SETSIZE.
+        descriptors by with_descriptors as "descriptors": u32 = FD_SETSIZE as u32,
+            wants WANTED_DESCRIPTORS;
+    }
+}
 
 /// The interest set as select(2) takes it. The bitmaps of the interest persist; the parts that a
 /// wait copies and scans end at the highest descriptor.
@@ -53,11 +75,39 @@ fn words(limit: usize) -> usize {
 }
 
 impl Select {
-    fn check_descriptor(fd: RawFd) -> Result<(), Error> {
-        if (fd as usize) < FD_SETSIZE {
+    /// As [`Mechanism::open`], with options that have types.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn open_with(options: &Options<SelectOptions>) -> Result<Self, Error> {
+        let descriptors = options.own.descriptors;
+        if !(1..=MAX_DESCRIPTORS).contains(&descriptors) {
+            let (name, text) = (DESCRIPTION.name, descriptors.to_string());
+            return Err(refused(name, "descriptors", &text, WANTED_DESCRIPTORS));
+        }
+        let empty = FdSet::new(descriptors as usize);
+        Ok(Self {
+            registrations: Registrations::default(),
+            read: empty.clone(),
+            write: empty.clone(),
+            limit: 0,
+            readable: empty.clone(),
+            writable: empty.clone(),
+            invalid: empty,
+            max_events: options.max_events.max(1),
+            cursor: 0,
+            words_left: 0,
+            event_budget: 0,
+            waker: None,
+        })
+    }
+
+    fn check_descriptor(&self, fd: RawFd) -> Result<(), Error> {
+        let limit = self.read.capacity();
+        if (fd as usize) < limit {
             return Ok(());
         }
-        Err(Error::DescriptorTooLarge { mechanism: DESCRIPTION.name, fd, limit: FD_SETSIZE })
+        Err(Error::DescriptorTooLarge { mechanism: DESCRIPTION.name, fd, limit })
     }
 
     #[inline]
@@ -81,7 +131,7 @@ impl Select {
         }
     }
 
-    /// Finds the highest descriptor with an interest, in at most 16 words. select(2) is not given
+    /// Finds the highest descriptor with an interest, below the former one. select(2) is not given
     /// descriptors without one.
     fn lower_limit(&mut self) {
         let highest = (0..words(self.limit)).rev().find_map(|word| {
@@ -157,21 +207,7 @@ impl Mechanism for Select {
     const DESCRIPTION: &'static Description = &DESCRIPTION;
 
     fn open(options: &Options) -> Result<Self, Error> {
-        registry::check(DESCRIPTION.name, &options.own)?;
-        Ok(Self {
-            registrations: Registrations::default(),
-            read: FdSet::default(),
-            write: FdSet::default(),
-            limit: 0,
-            readable: FdSet::default(),
-            writable: FdSet::default(),
-            invalid: FdSet::default(),
-            max_events: options.max_events.max(1),
-            cursor: 0,
-            words_left: 0,
-            event_budget: 0,
-            waker: None,
-        })
+        Self::open_with(&options.typed()?)
     }
 
     interest_in_memory!();
@@ -181,14 +217,14 @@ impl Mechanism for Select {
         let words = words(self.limit);
         self.readable.copy_words(&self.read, words);
         self.writable.copy_words(&self.write, words);
-        self.invalid = FdSet::default();
+        self.invalid.clear_words(words);
         self.event_budget = 0;
         match sys::pselect(self.limit, &mut self.readable, &mut self.writable, timeout) {
             Ok(ready) => Ok(self.begin_scan(ready)),
             Err(error) => {
                 // The sets are unchanged after an error and must not be mistaken for results.
-                self.readable = FdSet::default();
-                self.writable = FdSet::default();
+                self.readable.clear_words(words);
+                self.writable.clear_words(words);
                 match error.raw_os_error() {
                     Some(libc::EINTR) => Ok(0),
                     Some(libc::EBADF) => {
@@ -228,7 +264,7 @@ impl Mechanism for Select {
         }
         let waker = Waker::new()?;
         let fd = waker.as_fd().as_raw_fd();
-        Self::check_descriptor(fd)?;
+        self.check_descriptor(fd)?;
         self.set(fd, Interest::READ);
         self.waker = Some(waker.clone());
         Ok(waker)

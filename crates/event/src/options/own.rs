@@ -3,9 +3,10 @@
 use crate::Error;
 use std::{fmt, time::Duration};
 
-/// The typed options of one mechanism: [`PollOptions`], [`DevPollOptions`], `UringPollOptions`,
-/// [`RtSignalsOptions`] and [`HybridOptions`]. The other mechanisms have none.
+/// The typed options of one mechanism: [`SelectOptions`], [`PollOptions`], [`DevPollOptions`],
+/// `UringPollOptions`, [`RtSignalsOptions`] and [`HybridOptions`]. The other mechanisms have none.
 ///
+/// [`SelectOptions`]: crate::mechanism::select::SelectOptions
 /// [`PollOptions`]: crate::mechanism::poll::PollOptions
 /// [`DevPollOptions`]: crate::mechanism::devpoll::DevPollOptions
 /// [`RtSignalsOptions`]: crate::mechanism::signals::RtSignalsOptions

@@ -8,6 +8,7 @@ use crate::{
     mechanism::{
         devpoll::{DevPoll, DevPollOptions, Results, Scan, Update},
         poll::{Poll, PollOptions},
+        select::{Select, SelectOptions},
         signals::{Dequeue, Hybrid, HybridOptions, Overflow, Partner, RtSignals, RtSignalsOptions},
     },
     registry,
@@ -45,7 +46,8 @@ fn agrees<Own: OwnOptions>() -> usize {
 
 #[test]
 fn types_and_text_say_the_same() {
-    let mut options = agrees::<PollOptions>() + agrees::<DevPollOptions>();
+    let mut options = agrees::<SelectOptions>();
+    options += agrees::<PollOptions>() + agrees::<DevPollOptions>();
     options += agrees::<RtSignalsOptions>() + agrees::<HybridOptions>();
     #[cfg(feature = "io_uring")]
     {
@@ -120,6 +122,14 @@ fn a_set_is_opened_with_types() {
     let own = RtSignalsOptions::default().with_signal(Some(1));
     let message = RtSignals::open_with(&Options::of(own)).unwrap_err().to_string();
     assert!(message.contains("signal=1: the real-time signals"), "{message}");
+    for descriptors in [0, 1_048_577] {
+        let own = SelectOptions::default().with_descriptors(descriptors);
+        let message = Select::open_with(&Options::of(own)).unwrap_err().to_string();
+        assert!(
+            message.contains(&format!("descriptors={descriptors}: expected 1 to 1048576")),
+            "{message}"
+        );
+    }
     #[cfg(feature = "io_uring")]
     for completions in [0, 65_537] {
         let own = UringPollOptions::default().with_completions(completions);

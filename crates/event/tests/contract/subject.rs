@@ -29,6 +29,9 @@ const BESIDES: &[&str] = &[
     "hybrid:high=1,low=0,dwell_ms=86400000,partner=devpoll",
 ];
 
+/// select(2) with bitmaps for more descriptors than the C library's hold.
+const WIDE_SELECT: &str = "select:descriptors=1048576";
+
 /// A mechanism with one combination of its options.
 #[derive(Debug)]
 pub struct Subject {
@@ -95,6 +98,7 @@ pub fn all() -> Vec<Arc<Subject>> {
         assert!(specs.len() <= MOST_COMBINATIONS, "{}: {specs:?}", description.name);
         subjects.extend(specs.into_iter().map(|spec| Arc::new(Subject::new(spec))));
     }
+    subjects.push(Arc::new(Subject::new(WIDE_SELECT.parse().expect("a spec of the registry"))));
     let besides = BESIDES.iter().map(|spec| spec.parse().expect("a spec of the registry"));
     subjects.extend(besides.map(|spec| Arc::new(Subject { restless: true, ..Subject::new(spec) })));
     subjects
