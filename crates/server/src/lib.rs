@@ -33,6 +33,11 @@
 //! # Ok::<(), anyhow::Error>(())
 //! ```
 
+/// The README's example is compiled, too.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
 pub mod admin;
 mod architecture;
 mod clients;
