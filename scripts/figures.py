@@ -1,6 +1,6 @@
 """The parts that push-figures, tls-figures and upgrade-figures have in common: one measurement of one server, tables, and
 the two files of a run."""
-import json, os, re, shutil, subprocess, sys, tempfile, time
+import gzip, json, os, re, shutil, subprocess, sys, tempfile, time
 
 import push_servers
 
@@ -59,15 +59,21 @@ def table(rows):
     return "\n".join(lines[:1] + ["|" + "|".join("-" * (width + 2) for width in widths) + "|"] + lines[1:])
 
 
+def write_compressed(path, text):
+    """Writes a compressed file. The same text gives the same bytes: without a time, and without a name."""
+    with open(path, "wb") as file, gzip.GzipFile("", "wb", mtime=0, fileobj=file) as compressed:
+        compressed.write(text.encode())
+
+
 def keep(given, title, where, intro, shown, runs, more=()):
-    """Writes runs.json and README.md, and prints the tables. `medians` are the numbers of the tables: documents that quote
-    them are checked against runs.json."""
+    """Writes runs.json.gz and README.md, and prints the tables. `medians` are the numbers of the tables: documents that quote
+    them are checked against runs.json.gz."""
     medians = [float(text.replace(",", "")) for text in re.findall(r"\d[\d,]*\.?\d*", shown)]
     versions = sorted({f"{run['server']}: {run['version']}" for run in runs if run.get("version")})
     missing = sorted({f"left out: {label_of(run)}: {run['unavailable']}" for run in runs if "unavailable" in run})
     os.makedirs(given.out, exist_ok=True)
-    with open(os.path.join(given.out, "runs.json"), "w") as file:
-        json.dump({"environment": where, "arguments": vars(given), "runs": runs, "medians": medians}, file, indent=1)
+    document = {"environment": where, "arguments": vars(given), "runs": runs, "medians": medians}
+    write_compressed(os.path.join(given.out, "runs.json.gz"), json.dumps(document, indent=1))
     command = " ".join(["scripts/" + os.path.basename(sys.argv[0])] + sys.argv[1:])
     with open(os.path.join(given.out, "README.md"), "w") as file:
         file.write(f"# {title}, {where['at']}\n\n`{command}` on {', '.join(where['models'])}, {where['cpus']} CPUs, Linux "

@@ -27,6 +27,11 @@
 //!
 //! Only the process that holds the lock file of the folder orders.
 
+/// The README's example is compiled, too.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
 mod challenge;
 mod order;
 mod renewer;

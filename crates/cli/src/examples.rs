@@ -85,6 +85,8 @@ fn the_documents_show_only_what_the_program_takes() {
         root.join("CHANGELOG.md"),
         root.join("CONTRIBUTING.md"),
         root.join("kmod/devpoll/README.md"),
+        root.join("crates/cli/README.md"),
+        root.join("crates/lab/README.md"),
     ];
     pages(&root.join("docs"), &mut documents);
     let (mut blocks, mut inline) = (Vec::new(), Vec::new());

@@ -16,6 +16,11 @@
 //! Remarks are never trusted. They are escaped when they are shown, not when they are stored, so
 //! that a remark from another program cannot become markup either.
 
+/// The README's example is compiled, too.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
 mod error;
 mod escape;
 pub mod file;

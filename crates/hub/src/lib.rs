@@ -19,6 +19,11 @@
 //! [`dialect::Dialect`] selects the supported revisions of the protocol, [`limits`] contains all
 //! bounds, and [`reject::Reject`] is the answer to a request that the hub refuses.
 
+/// The README's example is compiled, too.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
 pub mod dialect;
 pub mod event_reader;
 pub mod fields;

@@ -4,8 +4,10 @@
 //!
 //! The path of a request, from the socket to the response:
 //!
-//! 1. `architecture::worker`: threads. Each has its own listeners, connections and index of files and,
-//!    if the program allows it, its own file table. So a request changes no shared state.
+//! 1. `architecture::worker`: threads. The main thread creates all listeners before any worker starts,
+//!    and keeps them, so that another process can take them over; each worker accepts from its own
+//!    copies. A worker has its own connections and index of files and, if the program allows it, its own
+//!    file table. So a request changes no shared state.
 //! 2. `engine::event`: the loop that waits on the mechanism, receives, sends and accepts. Only an
 //!    engine does I/O on sockets. This one is monomorphised per mechanism. `engine::blocking` is the
 //!    other engine: it serves one connection at a time, for the architectures (`architecture`) in which
@@ -14,9 +16,13 @@
 //!    connection says what it needs next. The protocol knows no service. An idle connection is a slot
 //!    of the table in `engine::event`, which has at most 64 bytes together with the registration at the
 //!    mechanism. The lists of `time::timers` link these slots.
-//! 4. `service`: the service, which writes pieces of output into an `outbox`. It answers at once
-//!    (`Done`) or later. `services::site` serves static files: it maps a path to a file through a
-//!    bounded cache, which also stores prepared response heads. Threads share the contents.
+//! 4. [`service`]: the interface of services. A service writes its response through a
+//!    [`ResponseWriter`](service::ResponseWriter), at once or later. `services::site` serves static
+//!    files: it maps a path to a file through a bounded cache, which also stores prepared response heads.
+//!    Threads share the contents.
+//!
+//! # Example
+//!
 //! ```no_run
 //! use pollux_server::{Config, Server};
 //!
@@ -26,6 +32,11 @@
 //! println!("{} requests", statistics.count(pollux_server::stats::Counter::Requests));
 //! # Ok::<(), anyhow::Error>(())
 //! ```
+
+/// The README's example is compiled, too.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
 
 pub mod admin;
 mod architecture;

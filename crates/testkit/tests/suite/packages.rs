@@ -61,6 +61,40 @@ fn unpublished_needs(package: &Value, all: &BTreeMap<String, Value>) -> Vec<Stri
         .collect()
 }
 
+/// The maximum number of keywords, and of characters of each, that the registry accepts.
+const KEYWORDS_MAX: (usize, usize) = (5, 20);
+
+/// Returns the parts that a registry's page of this package would lack, and the keywords that the
+/// registry would refuse.
+fn faults_of_page(package: &Value) -> Vec<String> {
+    let name = text(package, "name");
+    let mut faults = Vec::new();
+    for key in ["description", "license", "rust_version", "readme", "documentation"] {
+        if text(package, key).is_empty() {
+            faults.push(format!("{name} has no {key}"));
+        }
+    }
+    let directory = Path::new(text(package, "manifest_path")).parent().unwrap_or(Path::new(""));
+    let readme = fs::read_to_string(directory.join(text(package, "readme"))).unwrap_or_default();
+    if readme.lines().next() != Some(&format!("# {name}")) {
+        faults.push(format!("{name}: its README does not begin with its name"));
+    }
+    let keywords: Vec<_> = package["keywords"].as_array().into_iter().flatten().collect();
+    let (number, characters) = KEYWORDS_MAX;
+    if keywords.is_empty() || keywords.len() > number {
+        faults.push(format!("{name} has {} keywords, not 1 to {number}", keywords.len()));
+    }
+    let is_accepted = |word: &str| {
+        word.len() <= characters
+            && word.starts_with(|first: char| first.is_ascii_alphanumeric())
+            && word.chars().all(|c| c.is_ascii_alphanumeric() || "_-+".contains(c))
+    };
+    let keywords = keywords.into_iter().map(|word| word.as_str().unwrap_or(""));
+    let refused = keywords.filter(|word| !is_accepted(word));
+    faults.extend(refused.map(|word| format!("{name}: the keyword {word:?} is not accepted")));
+    faults
+}
+
 #[test]
 fn what_is_published_can_be_packaged() {
     let all = described();
@@ -72,11 +106,7 @@ fn what_is_published_can_be_packaged() {
     let mut wrong = Vec::new();
     for package in published {
         wrong.extend(unpublished_needs(package, &all));
-        for key in ["description", "license", "rust_version"] {
-            if text(package, key).is_empty() {
-                wrong.push(format!("{} has no {key}", text(package, "name")));
-            }
-        }
+        wrong.extend(faults_of_page(package));
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
     package(&root(), &names).unwrap_or_else(|errors| panic!("{errors}"));
@@ -148,4 +178,25 @@ fn the_checks_of_packages_can_fail() {
     let kit = serde_json::json!({ "name": "pollux-testkit", "kind": null });
     let needs = serde_json::json!({ "name": "two", "dependencies": [kit] });
     assert_eq!(unpublished_needs(&needs, &all), ["two needs pollux-testkit"]);
+}
+
+#[test]
+fn the_check_of_a_packages_page_can_fail() {
+    let mut package = described()["pollux-event"].clone();
+    assert!(faults_of_page(&package).is_empty());
+    package["documentation"] = Value::Null;
+    package["readme"] = "Cargo.toml".into();
+    package["keywords"] = serde_json::json!(["epoll", "two words", "longer-than-twenty-chars"]);
+    assert_eq!(
+        faults_of_page(&package),
+        [
+            "pollux-event has no documentation",
+            "pollux-event: its README does not begin with its name",
+            "pollux-event: the keyword \"two words\" is not accepted",
+            "pollux-event: the keyword \"longer-than-twenty-chars\" is not accepted",
+        ]
+    );
+    package["keywords"] = serde_json::json!([]);
+    let faults = faults_of_page(&package).join("\n");
+    assert!(faults.contains("pollux-event has 0 keywords, not 1 to 5"), "{faults}");
 }

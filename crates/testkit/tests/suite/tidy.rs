@@ -91,7 +91,8 @@ fn numbers(value: &serde_json::Value, into: &mut Vec<f64>) {
         serde_json::Value::Array(items) => items.iter().for_each(|item| numbers(item, into)),
         serde_json::Value::Object(map) => map.iter().for_each(|(key, item)| match item {
             serde_json::Value::String(text) if STATEMENTS.contains(&key.as_str()) => {
-                into.extend(decimals(text).into_iter().filter_map(|word| word.parse::<f64>().ok()));
+                let words = decimals(text).into_iter().map(str::to_owned).chain(wholes(text));
+                into.extend(words.filter_map(|word| word.parse::<f64>().ok()));
             }
             _ => numbers(item, into),
         }),
@@ -107,15 +108,55 @@ fn decimals(row: &str) -> Vec<&str> {
         .collect()
 }
 
-/// Returns whether some number of the run, as it is, as a percentage or in thousands, rounds to the
-/// written number. Signs are ignored, because a minus in a row may also be a dash.
+/// Smaller whole numbers are not checked: they count, name or number things, and every run contains
+/// nearly all of them.
+const MIN_WHOLE: f64 = 100.0;
+
+/// Returns the whole numbers of at least [`MIN_WHOLE`] in one table row, without their separators of
+/// thousands. Targets of links, pictures and code are no figures; nor are parts of words, dates and
+/// versions.
+fn wholes(row: &str) -> Vec<String> {
+    visible(row)
+        .split(|c: char| !c.is_alphanumeric() && !['.', ',', '-', '_'].contains(&c))
+        .map(|word| word.trim_matches(['.', ',', '-', '_']))
+        .filter(|word| {
+            let mut groups = word.split(',');
+            let is_number = |group: &str| group.bytes().all(|byte| byte.is_ascii_digit());
+            groups.next().is_some_and(is_number)
+                && groups.all(|group| is_number(group) && group.len() == 3)
+        })
+        .map(|word| word.replace(',', ""))
+        .filter(|word| word.parse::<f64>().is_ok_and(|number| number >= MIN_WHOLE))
+        .collect()
+}
+
+/// Returns the part of a row that is text on the page: no targets of links, no pictures, no code.
+fn visible(row: &str) -> String {
+    const HIDDEN: [(&str, &str); 3] = [("](", ")"), ("<img", ">"), ("`", "`")];
+    let (mut text, mut rest) = (String::new(), row);
+    loop {
+        let first = HIDDEN.iter().filter_map(|(start, end)| Some((rest.find(start)?, start, end)));
+        let Some((at, start, end)) = first.min_by_key(|(at, ..)| *at) else { break };
+        let Some((_, after)) = rest[at + start.len()..].split_once(end) else { break };
+        text.push_str(&rest[..at]);
+        text.push(' ');
+        rest = after;
+    }
+    text + rest
+}
+
+/// Returns whether some number of the run rounds to the written number: as it is, in thousands or, if
+/// the written number has a decimal point, as a percentage. Signs are ignored, because a minus in a
+/// row may also be a dash.
 fn backed(written: &str, run: &[f64]) -> bool {
     let digits = written.split_once('.').map_or(0, |(_, fraction)| fraction.len());
     let Ok(wanted) = written.parse::<f64>() else { return false };
+    // Nearly every whole number is a hundred times some ratio of a large run.
+    let percentage = if digits == 0 { 1.0 } else { 100.0 };
     // Formatting is slow and runs are large, so numbers that are not near are skipped first.
     let near = 10_f64.powi(-i32::try_from(digits).unwrap_or(0));
     run.iter().map(|number| number.abs()).any(|number| {
-        [number, number * 100.0, number / 1000.0]
+        [number, number * percentage, number / 1000.0]
             .into_iter()
             .any(|number| (number - wanted).abs() < near && format!("{number:.digits$}") == written)
     })
@@ -148,9 +189,9 @@ fn numbers_of_run(name: &str) -> Option<Arc<Vec<f64>>> {
 }
 
 /// Returns the figures in `text` that no published run contains. In README and docs, the comment `<!--
-/// figures: docs/runs/RUN/result.json -->` precedes each table of measured figures; each number with a
-/// decimal point in the table must be in that file. A table with such numbers and without the comment
-/// is also an error.
+/// figures: docs/runs/RUN/result.json.gz -->` precedes each table of measured figures; each number with a
+/// decimal point and each whole number of at least [`MIN_WHOLE`] in the table must be in that file. A
+/// table that has numbers with a decimal point, but not the comment, is also an error.
 fn unbacked(file: &Path, text: &str) -> Vec<String> {
     let mut wrong = Vec::new();
     let mut run: Option<Vec<f64>> = None;
@@ -178,6 +219,11 @@ fn unbacked(file: &Path, text: &str) -> Vec<String> {
                         wrong.push(format!("{at}: {written} is not in the run named above it"));
                     }
                     Some(_) => {}
+                }
+            }
+            for written in wholes(line) {
+                if run.as_ref().is_some_and(|run| !backed(&written, run)) {
+                    wrong.push(format!("{at}: {written} is not in the run named above it"));
                 }
             }
         } else if in_table {
@@ -212,6 +258,16 @@ fn the_check_of_figures_can_fail() {
     numbers(&claim, &mut found);
     assert_eq!(found, [7.15], "the numbers of a claim without those of its command line");
     assert!(!backed("6.66", &[6.674]) && backed("6.67", &[6.674]) && backed("2.1", &[-0.0213]));
+    assert!(!backed("153", &[1.53]) && backed("153", &[153_204.0]) && backed("14802", &[14_801.7]));
+}
+
+#[test]
+fn whole_numbers_of_at_least_a_hundred_are_figures() {
+    let row = "| [nginx 1.22.1](../2026-11-29-bench/) `--rate 500` | 14,802 B of 99 [217, 1,051] |";
+    assert_eq!(wholes(row), ["14802", "217", "1051"]);
+    let picture = "| <img src=\"a.svg\" width=\"200\"> 29-11-2026 x86_64 < 100 | 12,34 | > 99 |";
+    assert_eq!(wholes(picture), ["100"]);
+    assert_eq!(wholes("an unfinished `code 500"), ["500"]);
 }
 
 #[test]
@@ -220,7 +276,7 @@ fn a_packed_run_backs_figures_as_a_plain_one_does() {
     let path = directory.path().join("result.json.gz");
     let file = fs::File::create(&path).unwrap();
     let mut packed = flate2::write::GzEncoder::new(file, flate2::Compression::fast());
-    std::io::Write::write_all(&mut packed, br#"{"runs": [6.67]}"#).unwrap();
+    std::io::Write::write_all(&mut packed, br#"{"runs": [6.67, 14802]}"#).unwrap();
     packed.finish().unwrap();
     let table = |figure: &str| {
         let run = format!("<!-- figures: {} -->", path.display());
@@ -228,6 +284,8 @@ fn a_packed_run_backs_figures_as_a_plain_one_does() {
     };
     assert!(table("6.67").is_empty(), "{:?}", table("6.67"));
     assert_eq!(table("6.66").len(), 1);
+    assert!(table("14,802 B").is_empty(), "{:?}", table("14,802 B"));
+    assert_eq!(table("14,803 B"), ["x.md:4: 14803 is not in the run named above it"]);
 }
 
 #[test]
