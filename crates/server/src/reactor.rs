@@ -114,29 +114,15 @@ pub struct Reactor {
     /// The connections to processes to which clients are handed over; used by the engine.
     pub(crate) receivers: Receivers,
     pending_commands: VecDeque<Command>,
-    /// The number of background tasks in progress, and the number of the last one.
-    background: usize,
+    /// The number of the last background task.
     last_background: u32,
 }
 
 impl Reactor {
-    /// Begins an exchange that has no client: its events go to `Service::background`. The service must end
-    /// it with [`Reactor::end_background`].
+    /// Begins an exchange that has no client: its events go to `Service::background`.
     pub fn begin_background(&mut self) -> ExchangeId {
-        self.background += 1;
         self.last_background = self.last_background.wrapping_add(1);
         ExchangeId { client: ClientId { fd: -1, generation: self.last_background }, number: 0 }
-    }
-
-    /// Ends a background task.
-    pub fn end_background(&mut self) {
-        debug_assert!(self.background > 0, "more background tasks have ended than begun");
-        self.background -= 1;
-    }
-
-    /// Returns the number of background tasks in progress.
-    pub(crate) fn background(&self) -> usize {
-        self.background
     }
 
     /// Dials `endpoint`. `to` receives `Connected`, or `Failed` after at most `timeout` ticks. The service

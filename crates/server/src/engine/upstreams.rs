@@ -33,7 +33,8 @@ const COMMANDS_PER_ITERATION: usize = 1024;
 /// whole TLS record.
 pub(super) const LINK_INPUT_BYTES: usize = pollux_tls::RECORD_MAX;
 
-/// The part of an engine that handles upstream connections, alarms and wake-ups.
+/// The part of an engine that handles upstream connections, alarms and wake-ups. The blocking engine supports
+/// only what a guestbook needs (`engine::blocking`).
 pub(super) trait UpstreamDriver: Sized {
     /// The service that the engine drives.
     type Service: Service;
