@@ -8,6 +8,7 @@
 
 mod alarms;
 mod handover;
+mod lookup;
 mod upstream_error;
 mod upstreams;
 
@@ -15,6 +16,8 @@ pub use alarms::AlarmId;
 pub(crate) use alarms::Alarms;
 pub(crate) use handover::HandOver;
 pub use handover::NotTaken;
+pub(crate) use lookup::{LookupGroup, Question};
+pub use lookup::{LookupId, ResolveError};
 pub use upstream_error::UpstreamError;
 pub use upstreams::UpstreamId;
 pub(crate) use upstreams::{
@@ -68,19 +71,6 @@ pub enum WakeReason {
     Ready,
     /// A resource for which the exchange has queued is free, such as a connection to an origin.
     Capacity,
-}
-
-/// A name to be resolved.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Question {
-    /// A host name, or an address in text.
-    pub(crate) name: String,
-    /// The port of the addresses in the answer.
-    pub(crate) port: u16,
-    /// The receiver of the answer.
-    pub(crate) to: EventTarget,
-    /// A value that is returned with the answer.
-    pub(crate) note: u64,
 }
 
 /// A command for the engine.
@@ -196,7 +186,7 @@ impl Reactor {
         self.pending_commands.push_back(Command::Wake(exchange, reason));
     }
 
-    /// Resolves a name outside the loop. The receiver gets `Event::Resolved` with the question's `note`.
+    /// Resolves a name outside the loop. The receiver gets `Event::Resolved` with the question's identifier.
     pub(crate) fn resolve(&mut self, question: Question) {
         self.pending_commands.push_back(Command::Resolve(question));
     }

@@ -6,8 +6,8 @@ use crate::{
     config::LargeFile,
     engine::upstreams::{LINK_INPUT_BYTES, UpstreamDriver},
     reactor::{
-        AlarmId, ExchangeId, HandOver, Question, UpstreamConnection, UpstreamError, UpstreamId,
-        UpstreamState,
+        AlarmId, ExchangeId, HandOver, Question, ResolveError, UpstreamConnection, UpstreamError,
+        UpstreamId, UpstreamState,
     },
     service::{Event, Service, ServiceContext},
     transport::Transport,
@@ -54,7 +54,7 @@ impl<A: Service> UpstreamDriver for Blocking<A> {
         self.alarms.push((tick, id));
     }
 
-    fn resolve_beside(&mut self, question: Question) -> Result<(), String> {
+    fn resolve_beside(&mut self, question: Question) -> Result<(), ResolveError> {
         self.begin_lookup(question)
     }
 
