@@ -2,7 +2,7 @@
 //! shorter and no longer ones are the same message.
 
 // The file alone, which needs nothing of the server: the whole server would take a C compiler and minutes.
-#[allow(dead_code)]
+#[allow(dead_code, reason = "the target calls a part of it")]
 #[path = "../../crates/server/src/upgrade/message.rs"]
 mod message;
 

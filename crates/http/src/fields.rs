@@ -74,7 +74,8 @@ impl SectionLimits {
     }
 }
 
-const TOO_LONG: Reject = Reject::new(Status::FieldsTooLarge, "the header section is too long");
+pub(crate) const TOO_LONG: Reject =
+    Reject::new(Status::FieldsTooLarge, "the header section is too long");
 const TOO_MANY: Reject = Reject::new(Status::FieldsTooLarge, "too many header fields");
 const BARE_LF: Reject = Reject::bad("a line ends in LF without CR");
 

@@ -12,7 +12,7 @@ mod head;
 mod head_buffer;
 mod reader;
 
-use crate::{Limits, Reject, body};
+use crate::{Limits, Reject, Status, body};
 use head::{BodyEnd, Head};
 use head_buffer::HeadBuffer;
 pub use reader::{Content, Event, Next, ReadOutput, Reader, ReplyHead, RequestInfo};
@@ -53,9 +53,13 @@ pub enum ReplyError {
     /// The status line is invalid.
     #[error("the reply's status line is invalid")]
     StatusLine,
-    /// The fields or chunks have invalid syntax, contradict each other or are too long.
+    /// The fields or chunks have invalid syntax or contradict each other, or the body or the trailers are too
+    /// long.
     #[error("the reply is invalid: {0}")]
     Syntax(&'static str),
+    /// The header section is longer than the limit, or has too many fields.
+    #[error("the reply is invalid: {0}")]
+    HeadTooLong(&'static str),
     /// More than [`MAX_INTERIM`] interim replies.
     #[error("more than {MAX_INTERIM} interim (1xx) replies to one request")]
     TooManyInterim,
@@ -68,6 +72,16 @@ pub enum ReplyError {
     /// The connection was closed before the reply was complete.
     #[error("the connection was closed in the middle of a reply")]
     Truncated,
+}
+
+impl ReplyError {
+    /// Returns the error for a fault of a header section.
+    fn of_head(reject: Reject) -> Self {
+        match reject.status {
+            Status::FieldsTooLarge => Self::HeadTooLong(reject.reason),
+            _ => Self::Syntax(reject.reason),
+        }
+    }
 }
 
 impl From<Reject> for ReplyError {

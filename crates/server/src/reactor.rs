@@ -8,6 +8,7 @@
 
 mod alarms;
 mod handover;
+mod lookup;
 mod upstream_error;
 mod upstreams;
 
@@ -15,6 +16,8 @@ pub use alarms::AlarmId;
 pub(crate) use alarms::Alarms;
 pub(crate) use handover::HandOver;
 pub use handover::NotTaken;
+pub(crate) use lookup::{LookupGroup, Question};
+pub use lookup::{LookupId, ResolveError};
 pub use upstream_error::UpstreamError;
 pub use upstreams::UpstreamId;
 pub(crate) use upstreams::{
@@ -70,19 +73,6 @@ pub enum WakeReason {
     Capacity,
 }
 
-/// A name to be resolved.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Question {
-    /// A host name, or an address in text.
-    pub(crate) name: String,
-    /// The port of the addresses in the answer.
-    pub(crate) port: u16,
-    /// The receiver of the answer.
-    pub(crate) to: EventTarget,
-    /// A value that is returned with the answer.
-    pub(crate) note: u64,
-}
-
 /// A command for the engine.
 #[derive(Debug)]
 pub(crate) enum Command {
@@ -114,29 +104,15 @@ pub struct Reactor {
     /// The connections to processes to which clients are handed over; used by the engine.
     pub(crate) receivers: Receivers,
     pending_commands: VecDeque<Command>,
-    /// The number of background tasks in progress, and the number of the last one.
-    background: usize,
+    /// The number of the last background task.
     last_background: u32,
 }
 
 impl Reactor {
-    /// Begins an exchange that has no client: its events go to `Service::background`. The service must end
-    /// it with [`Reactor::end_background`].
+    /// Begins an exchange that has no client: its events go to `Service::background`.
     pub fn begin_background(&mut self) -> ExchangeId {
-        self.background += 1;
         self.last_background = self.last_background.wrapping_add(1);
         ExchangeId { client: ClientId { fd: -1, generation: self.last_background }, number: 0 }
-    }
-
-    /// Ends a background task.
-    pub fn end_background(&mut self) {
-        debug_assert!(self.background > 0, "more background tasks have ended than begun");
-        self.background -= 1;
-    }
-
-    /// Returns the number of background tasks in progress.
-    pub(crate) fn background(&self) -> usize {
-        self.background
     }
 
     /// Dials `endpoint`. `to` receives `Connected`, or `Failed` after at most `timeout` ticks. The service
@@ -210,7 +186,7 @@ impl Reactor {
         self.pending_commands.push_back(Command::Wake(exchange, reason));
     }
 
-    /// Resolves a name outside the loop. The receiver gets `Event::Resolved` with the question's `note`.
+    /// Resolves a name outside the loop. The receiver gets `Event::Resolved` with the question's identifier.
     pub(crate) fn resolve(&mut self, question: Question) {
         self.pending_commands.push_back(Command::Resolve(question));
     }

@@ -47,8 +47,8 @@ pub(crate) use crate::protocol::{ExchangeTerms, KeepAlive};
 pub use crate::{
     protocol::{Flow, Part},
     reactor::{
-        AlarmId, ClientId, EventTarget, ExchangeId, NotTaken, Reactor, UpstreamError, UpstreamId,
-        WakeReason,
+        AlarmId, ClientId, EventTarget, ExchangeId, LookupId, NotTaken, Reactor, ResolveError,
+        UpstreamError, UpstreamId, WakeReason,
     },
 };
 pub(crate) use page::Page;
@@ -229,9 +229,8 @@ pub enum Event<'b> {
     Failed(UpstreamId, UpstreamError),
     /// An alarm has expired.
     Time(AlarmId),
-    /// The result of a name lookup: addresses, or the reason why there are none. The number is that of the
-    /// question.
-    Resolved(u64, Result<Vec<SocketAddr>, String>),
+    /// The result of a name lookup: addresses, or the reason why there are none.
+    Resolved(LookupId, Result<Vec<SocketAddr>, ResolveError>),
     /// The service itself has woken the exchange with [`Reactor::wake`].
     Woken(WakeReason),
     /// The client could not be handed over to another process.

@@ -28,6 +28,6 @@ mod version;
 mod vm;
 
 // The tests of the generator use the same server here and in the generator's crate.
-#[allow(dead_code)]
+#[allow(dead_code, reason = "the tests here use a part of it")]
 #[path = "../../../load/tests/end_to_end/server.rs"]
 mod load_server;

@@ -47,7 +47,7 @@ impl Head {
             }
             found => found,
         };
-        let Some(len) = found? else { return Ok(None) };
+        let Some(len) = found.map_err(ReplyError::of_head)? else { return Ok(None) };
         let body_end = line.body_end(&framing_fields, is_head_request)?;
         // `Decoder::finish` handles replies that end with the connection.
         let keep_alive = framing_fields.keep_alive(line.version) && line.status != SWITCHING;

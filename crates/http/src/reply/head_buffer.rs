@@ -2,6 +2,7 @@
 //! copied.
 
 use super::ReplyError;
+use crate::fields::TOO_LONG;
 
 /// Stores the bytes of a head until it is complete.
 #[derive(Clone, Debug, Default)]
@@ -91,7 +92,7 @@ impl HeadBuffer {
         }
         self.is_appended = false;
         if self.partial.len() > max {
-            return Err(ReplyError::Syntax("the header section is too long"));
+            return Err(ReplyError::of_head(TOO_LONG));
         }
         Ok(())
     }

@@ -409,11 +409,8 @@ impl HeadInfo {
         let mut framing_fields = MessageFraming::new();
         let section = &head_bytes[line.len..];
         let section_limits = SectionLimits::for_header(limits);
-        let Some(len) =
-            fields::parse(section, section_limits, |field| add(&mut framing_fields, field))?
-        else {
-            return Ok(None);
-        };
+        let found = fields::parse(section, section_limits, |field| add(&mut framing_fields, field));
+        let Some(len) = found.map_err(ReplyError::of_head)? else { return Ok(None) };
         let content = content_of(&line, &framing_fields, request_info)?;
         if matches!(content, Content::Length(length) if length > limits.body) {
             return Err(TOO_LONG);

@@ -258,6 +258,21 @@ fn ambiguous_replies_are_rejected() {
     }
 }
 
+/// RFC 9209 has a type of its own for it.
+#[test]
+fn a_head_that_is_too_long_is_told_from_other_faults() {
+    let many = "A: b\r\n".repeat(101);
+    let long = format!("X: {}\r\n", "x".repeat(Reader::LIMITS.header_section));
+    for fields in [many, long] {
+        let wire = format!("HTTP/1.1 200 OK\r\n{fields}\r\n");
+        for step in [wire.len(), 7] {
+            let cuts: Vec<usize> = (step..wire.len()).step_by(step).collect();
+            let (_, outcome) = read(wire.as_bytes(), RequestInfo::default(), Reader::LIMITS, &cuts);
+            assert!(matches!(outcome, Err(ReplyError::HeadTooLong(_))), "{outcome:?}");
+        }
+    }
+}
+
 /// RFC 9112 §5.1: white space before a colon is removed, and the field counts, however the head is
 /// split.
 #[test]

@@ -1,6 +1,6 @@
 //! The settings of a hub.
 
-use super::{Architecture, Config, Listen};
+use super::{Config, Listen};
 use anyhow::{Context, ensure};
 use pollux_guestbook::redis::{self, UrlError};
 use pollux_hub::{
@@ -203,12 +203,6 @@ impl HubConfig {
 
     /// Checks the settings that depend on the rest of the configuration.
     pub(super) fn check_server(&self, config: &Config) -> anyhow::Result<()> {
-        let name = config.architecture;
-        ensure!(
-            name == Architecture::Event,
-            "--hub: --architecture {name} would need a thread or a process for each subscriber; \
-             use --architecture event"
-        );
         let is_near = |listen: &Listen| match listen {
             Listen::Tcp(address) => address.ip().is_loopback(),
             Listen::Unix(_) => true,

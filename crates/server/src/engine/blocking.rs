@@ -1,5 +1,10 @@
 //! The blocking engine: it serves one connection at a time, from its first byte to its end.
 //!
+//! It serves files and the guestbook, for the comparison of architectures. Its upstream connections are
+//! those that a guestbook needs: to Redis, and to the thread of a file store. It has no tunnels, hand-overs,
+//! streams, TLS to upstream servers or paused upstream connections; [`Config::check`] reports services that
+//! need them.
+//!
 //! It blocks in ppoll(2) over the few descriptors that the connection may wait for: the client, the
 //! notifier that signals a stop, and the upstream connections of the service. So a slow client occupies the
 //! worker's thread, but no longer than the timeouts allow. All architectures that use this engine have this
@@ -12,9 +17,7 @@ mod accept;
 mod admit;
 mod brisk;
 mod evict;
-mod handover;
 mod names;
-mod tunnel;
 mod upstreams;
 
 use super::{
@@ -44,7 +47,6 @@ use std::{
     sync::Arc,
     time::Duration,
 };
-use tunnel::Tunnel;
 use upstreams::UpstreamTransport;
 
 /// The length of the receive buffer in bytes. Most requests are far shorter.
@@ -92,8 +94,6 @@ struct Client<X> {
     connection: Connection<X>,
     /// Whether the connection is to be closed, for example because sending or receiving has failed.
     is_broken: bool,
-    /// Bytes now pass between the client and an upstream connection, without HTTP.
-    tunnel: Option<Tunnel>,
     /// The class of the deadline, the number of requests when it was set, and its tick.
     timer: Option<(Class, u32, u32)>,
     pace: Pace,
@@ -148,13 +148,9 @@ impl<A: Service> Blocking<A> {
         // A client that was just accepted has normally sent its request already.
         self.receive();
         while !self.is_over() {
-            let Some(client) = self.client.as_mut().filter(|client| !client.is_broken) else {
+            let Some(client) = self.client.as_ref().filter(|client| !client.is_broken) else {
                 break;
             };
-            if let Some(tunnel) = client.tunnel.take() {
-                self.run_tunnel(tunnel);
-                break;
-            }
             match client.connection.need() {
                 Need::Close => break,
                 Need::Linger => self.linger(),
@@ -194,7 +190,6 @@ impl<A: Service> Blocking<A> {
             id,
             connection: Connection::default(),
             is_broken: false,
-            tunnel: None,
             timer: None,
             pace: Pace::default(),
         });
@@ -218,20 +213,9 @@ impl<A: Service> Blocking<A> {
         self.show();
     }
 
-    /// Continues the service's background tasks until none is left, a stop has been requested, or their own
-    /// time is over. Called before the worker does something during which it cannot attend to them.
-    pub(crate) fn finish_background(&mut self) {
-        self.perform();
-        while self.reactor.background() > 0 && !self.worker.is_stopping {
-            // The last task may end before there is anything to wait for.
-            let soon = self.worker.clock.after(ticks(RETRY));
-            self.wait_until(&[], Some(soon));
-        }
-    }
-
-    /// Completes the worker's remaining work: its background tasks, its statistics, its log.
+    /// Completes the worker's remaining work: the service's commands, its statistics, its log.
     pub(crate) fn finish(mut self) {
-        self.finish_background();
+        self.perform();
         self.show();
     }
 

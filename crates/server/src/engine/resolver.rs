@@ -1,7 +1,7 @@
 //! Resolves names in a separate thread, because the C library's resolver blocks. It blocks for as long as
 //! name servers do not answer, which may be half a minute or more.
 
-use crate::reactor::Question;
+use crate::reactor::{Question, ResolveError};
 use pollux_sys::{self as sys, spawn_detached};
 use std::{
     collections::VecDeque,
@@ -15,7 +15,7 @@ use std::{
 };
 
 /// The addresses of a name, or the reason why the lookup failed.
-pub(super) type Answer = Result<Vec<SocketAddr>, String>;
+pub(super) type Answer = Result<Vec<SocketAddr>, ResolveError>;
 
 /// A question, and the channel and notifier for its answer.
 struct Job {
@@ -86,7 +86,7 @@ impl Resolver {
     ///
     /// # Errors
     /// Too many questions are already waiting, or the thread has ended.
-    pub(super) fn submit(&mut self, question: Question) -> Result<(), String> {
+    pub(super) fn submit(&mut self, question: Question) -> Result<(), ResolveError> {
         let (answers, notifier) = (self.answer.clone(), self.far_end.clone());
         let job = Job { question, answers, notifier };
         match self.jobs.try_send(job) {
@@ -94,10 +94,10 @@ impl Resolver {
                 self.pending += 1;
                 Ok(())
             }
-            Err(TrySendError::Full(_)) => Err("too many names wait to be resolved".to_owned()),
+            Err(TrySendError::Full(_)) => Err(ResolveError::Busy),
             Err(TrySendError::Disconnected(_)) => {
                 self.has_ended = true;
-                Err("the thread that resolves names has ended".to_owned())
+                Err(ResolveError::ThreadEnded)
             }
         }
     }
@@ -168,7 +168,8 @@ fn resolve(name: &str, port: u16) -> Answer {
     if name == silence::NAME {
         silence::wait();
     }
-    sys::resolve(name, port).map_err(|error| format!("{name} cannot be resolved: {error}"))
+    sys::resolve(name, port)
+        .map_err(|error| ResolveError::Failed(format!("{name} cannot be resolved: {error}").into()))
 }
 
 fn tell(job: Job, answer: Answer) {

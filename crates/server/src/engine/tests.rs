@@ -310,7 +310,7 @@ fn a_stream_waits_for_its_reader_and_loses_nothing() {
 
 #[test]
 fn an_upload_waits_for_its_taker_and_loses_nothing() {
-    on_every_engine(|running| {
+    on_every_mechanism(|running| {
         let len = 4 << 20;
         let mut client = running.client();
         client.send(format!(
@@ -406,7 +406,7 @@ fn an_exchange_whose_client_has_gone_is_notified() {
 
 #[test]
 fn a_tunnel_carries_both_ways_until_both_have_ended() {
-    on_every_engine(|running| {
+    on_every_mechanism(|running| {
         let mut client = running.client();
         client.send("GET /tunnel HTTP/1.1\r\nHost: t\r\n\r\nearly");
         let mut stream = client.socket().try_clone().unwrap();

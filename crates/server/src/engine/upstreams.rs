@@ -10,7 +10,7 @@ use super::{
 use crate::{
     config::LargeFile,
     reactor::{
-        AlarmId, Command, Endpoint, EventTarget, ExchangeId, HandOver, Question,
+        AlarmId, Command, Endpoint, EventTarget, ExchangeId, HandOver, Question, ResolveError,
         UpstreamConnection, UpstreamError, UpstreamId, UpstreamState,
     },
     service::{Event, Service, ServiceContext},
@@ -33,7 +33,8 @@ const COMMANDS_PER_ITERATION: usize = 1024;
 /// whole TLS record.
 pub(super) const LINK_INPUT_BYTES: usize = pollux_tls::RECORD_MAX;
 
-/// The part of an engine that handles upstream connections, alarms and wake-ups.
+/// The part of an engine that handles upstream connections, alarms and wake-ups. The blocking engine supports
+/// only what a guestbook needs (`engine::blocking`).
 pub(super) trait UpstreamDriver: Sized {
     /// The service that the engine drives.
     type Service: Service;
@@ -54,7 +55,7 @@ pub(super) trait UpstreamDriver: Sized {
     ///
     /// # Errors
     /// The reason why the lookup cannot be started.
-    fn resolve_beside(&mut self, question: Question) -> Result<(), String>;
+    fn resolve_beside(&mut self, question: Question) -> Result<(), ResolveError>;
 
     /// Passes the client of an exchange to another process.
     fn pass_on_client(&mut self, what: &HandOver);
@@ -155,11 +156,11 @@ pub(super) trait UpstreamDriver: Sized {
     /// Resolves a name. The answer is delivered later. It is delivered at once if the name is an address,
     /// or if the lookup cannot be started.
     fn resolve(&mut self, question: Question) {
-        let (to, note) = (question.to, question.note);
+        let (to, id) = (question.to, question.id);
         if let Some(answer) = known(&question) {
-            self.tell(to, Event::Resolved(note, answer));
-        } else if let Err(reason) = self.resolve_beside(question) {
-            self.tell(to, Event::Resolved(note, Err(reason)));
+            self.tell(to, Event::Resolved(id, answer));
+        } else if let Err(error) = self.resolve_beside(question) {
+            self.tell(to, Event::Resolved(id, Err(error)));
         }
     }
 

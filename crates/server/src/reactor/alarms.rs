@@ -11,6 +11,9 @@ pub struct AlarmId {
 }
 
 /// All alarms: nodes of the worker's timer wheel.
+///
+/// This is not a `slab::Slab`, which drops the value of an entry that is freed. The timer node of a cancelled
+/// alarm stays linked in the wheel until its tick comes, so an entry must outlive its alarm.
 #[derive(Debug, Default)]
 pub(crate) struct Alarms {
     entries: Vec<Entry>,

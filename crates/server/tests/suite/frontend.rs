@@ -16,7 +16,7 @@ mod tunnels;
 
 use pollux_server::{
     Config, Server,
-    config::{Architecture, FrontendConfig, Listen, MechanismChoice},
+    config::{FrontendConfig, Listen, MechanismChoice},
 };
 use pollux_testkit::http::{Client, PATIENCE, Reply};
 use std::{
@@ -27,9 +27,8 @@ use std::{
 };
 use tempfile::TempDir;
 
-/// The engines under test: mechanisms of every kind (level, edge, scanning, ring), and the engine that
-/// blocks.
-const ENGINES: [&str; 5] = ["epoll", "epoll-et", "poll", "uring-poll", "prethreaded"];
+/// The engines under test, by mechanism: one of every kind (level, edge, scanning, ring).
+const ENGINES: [&str; 4] = ["epoll", "epoll-et", "poll", "uring-poll"];
 
 /// A front end that also serves one file of its own.
 struct Fixture {
@@ -77,13 +76,7 @@ impl Fixture {
 
 /// Configures one of [`ENGINES`].
 fn serve_with(config: &mut Config, engine: &str) {
-    match engine.parse::<Architecture>() {
-        Ok(architecture) => {
-            config.architecture = architecture;
-            config.pool = architecture.has_pool().then_some(4);
-        }
-        Err(_) => config.mechanism = MechanismChoice::Named(engine.parse().unwrap()),
-    }
+    config.mechanism = MechanismChoice::Named(engine.parse().unwrap());
 }
 
 /// Runs `test` with each engine, all at once, because the tests mostly wait.

@@ -3,7 +3,7 @@
 
 use pollux_server::{
     Config, Server,
-    config::{Architecture, FrontendConfig, Listen, MechanismChoice},
+    config::{FrontendConfig, Listen, MechanismChoice},
 };
 use pollux_testkit::{
     allocations::bytes_held,
@@ -23,14 +23,11 @@ const UPGRADE_REQUEST: &str =
 const SWITCHED: &str =
     "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n";
 
-fn start(origin: &str, engine: &str) -> (Server, SocketAddr) {
+fn start(origin: &str, mechanism: &str) -> (Server, SocketAddr) {
     let mut config = Config::without_files(FrontendConfig::new(vec![origin.parse().unwrap()]));
     // As in `pollux serve`: otherwise the test's own descriptors would be between the server's.
     config.own_file_tables = Some(pollux_testkit::own_file_tables());
-    match engine.parse::<Architecture>() {
-        Ok(architecture) => config.architecture = architecture,
-        Err(_) => config.mechanism = MechanismChoice::Named(engine.parse().unwrap()),
-    }
+    config.mechanism = MechanismChoice::Named(mechanism.parse().unwrap());
     let server = Server::start(config).unwrap();
     let Listen::Tcp(address) = server.addresses()[0] else { panic!("no TCP address") };
     (server, address)
@@ -48,7 +45,7 @@ fn a_slow_client_costs_no_memory_and_delays_no_other() {
     const CHUNK: usize = 1 << 20;
     const CHUNKS: usize = 200;
     static CONTENT: [u8; CHUNK] = [b'~'; CHUNK];
-    for engine in ["epoll-et", "poll", "prethreaded"] {
+    for mechanism in ["epoll-et", "poll"] {
         let origin = Origin::start(|request| {
             if request.target() != "/large" {
                 return request.ok("small");
@@ -56,13 +53,13 @@ fn a_slow_client_costs_no_memory_and_delays_no_other() {
             let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", CHUNK * CHUNKS);
             request.say(head) && (0..CHUNKS).all(|_| request.say(CONTENT))
         });
-        let (server, address) = start(&origin.url(), engine);
+        let (server, address) = start(&origin.url(), mechanism);
         let mut slow = Client::connect(address);
         slow.send("GET /large HTTP/1.1\r\nHost: t\r\nConnection: close\r\n\r\n");
         slow.socket().read_exact(&mut [0; 1000]).unwrap();
         let before = resident();
         thread::sleep(Duration::from_millis(500));
-        assert_eq!(Client::connect(address).get("/other").text(), "small", "{engine}");
+        assert_eq!(Client::connect(address).get("/other").text(), "small", "{mechanism}");
         let mut stream = slow.socket().try_clone().unwrap();
         let mut all = 1000;
         let mut buffer = vec![0; 1 << 18];
@@ -71,13 +68,13 @@ fn a_slow_client_costs_no_memory_and_delays_no_other() {
             match stream.read(&mut buffer) {
                 Ok(0) => break,
                 Ok(received) => all += received,
-                Err(error) => panic!("{engine}: {error} after {all} bytes"),
+                Err(error) => panic!("{mechanism}: {error} after {all} bytes"),
             }
             most = most.max(resident().saturating_sub(before));
         }
         // The count includes the head of the response.
-        assert!((CHUNK * CHUNKS..CHUNK * CHUNKS + 1000).contains(&all), "{engine}: {all} bytes");
-        assert!(most < 8 << 20, "{engine}: {most} bytes of memory");
+        assert!((CHUNK * CHUNKS..CHUNK * CHUNKS + 1000).contains(&all), "{mechanism}: {all} bytes");
+        assert!(most < 8 << 20, "{mechanism}: {most} bytes of memory");
         server.stop(Duration::from_secs(5)).unwrap();
     }
 }

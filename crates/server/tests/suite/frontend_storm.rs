@@ -8,7 +8,7 @@
 use pollux_cache::Store;
 use pollux_server::{
     Config, Server,
-    config::{Architecture, FrontendConfig, Listen},
+    config::{FrontendConfig, Listen},
 };
 use pollux_testkit::http::PATIENCE;
 use std::{
@@ -23,7 +23,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// How long the short form runs, in each architecture.
+/// How long the short form runs.
 const SHORT: Duration = Duration::from_secs(3);
 const CLIENTS: u64 = 12;
 const URLS: u64 = 300;
@@ -350,20 +350,14 @@ fn resident() -> usize {
     statm.split(' ').nth(1).unwrap().parse::<usize>().unwrap() * 4096
 }
 
-fn storm(engine: &str, requests: Option<u64>) {
+fn storm(requests: Option<u64>) {
     let origins: Arc<Vec<Origin>> = Arc::new((0..2).map(|_| Origin::start()).collect());
     let urls = origins.iter().map(|one| format!("http://{}", one.address).parse().unwrap());
     let mut frontend = FrontendConfig::new(urls.collect());
     let store = Store::new(pollux_cache::Config { limit_bytes: 4 << 20, ..Default::default() });
     frontend.cache = Some(store.clone());
     let mut config = Config::without_files(frontend);
-    match engine.parse::<Architecture>() {
-        Ok(architecture) => {
-            config.architecture = architecture;
-            config.pool = Some(2 * CLIENTS as usize);
-        }
-        Err(_) => config.workers = 2,
-    }
+    config.workers = 2;
     let server = Server::start(config).unwrap();
     let Listen::Tcp(address) = server.addresses()[0] else { panic!("no TCP address") };
 
@@ -414,13 +408,13 @@ fn storm(engine: &str, requests: Option<u64>) {
     let [good, failed, torn, kills] =
         [&count.good, &count.failed, &count.torn, &count.kills].map(|one| one.load(SeqCst));
     eprintln!(
-        "{engine}: {good} good, {failed} failed, {torn} torn, {kills} kills, {:?}, {grown} bytes \
+        "{good} good, {failed} failed, {torn} torn, {kills} kills, {:?}, {grown} bytes \
          more than at 30 %; {:?}",
         start.elapsed(),
         store.statistics()
     );
     assert!(count.is_storm(), "it was no storm");
-    assert!(grown < 24 << 20, "{engine}: {grown} bytes");
+    assert!(grown < 24 << 20, "{grown} bytes");
 
     // After the storm, every URL must be served correctly, and no fetch may be stuck.
     versions.iter().for_each(|one| one.behaves.store(true, SeqCst));
@@ -445,19 +439,9 @@ fn storm(engine: &str, requests: Option<u64>) {
     origins.iter().for_each(Origin::kill);
 }
 
-fn run(engine: &str) {
+#[test]
+fn nothing_is_wrong_in_a_storm() {
+    pollux_testkit::alone!(nothing_is_wrong_in_a_storm);
     let requests = std::env::var("POLLUX_STORM_REQUESTS").ok();
-    storm(engine, requests.map(|number| number.parse().expect("a number of requests")));
-}
-
-#[test]
-fn nothing_is_wrong_in_a_storm_with_workers() {
-    pollux_testkit::alone!(nothing_is_wrong_in_a_storm_with_workers);
-    run("event-loop");
-}
-
-#[test]
-fn nothing_is_wrong_in_a_storm_with_a_pool_of_threads() {
-    pollux_testkit::alone!(nothing_is_wrong_in_a_storm_with_a_pool_of_threads);
-    run("prethreaded");
+    storm(requests.map(|number| number.parse().expect("a number of requests")));
 }

@@ -13,8 +13,8 @@ use pollux_server::config::{
 pub(super) struct WorkerArgs {
     /// Thread or process that serves a connection: event (workers that each wait for many connections), iterative (one
     /// connection after the other), forking (a process per connection), preforked (a pool of
-    /// processes), threaded (a thread per connection) or prethreaded (a pool of threads) [default:
-    /// event]
+    /// processes), threaded (a thread per connection) or prethreaded (a pool of threads). Only event
+    /// has --origin, --cache, --handover and --hub [default: event]
     #[arg(long, value_name = "NAME")]
     architecture: Option<Text<Architecture>>,
 

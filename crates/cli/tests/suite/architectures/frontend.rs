@@ -1,62 +1,52 @@
-//! The front end in the architectures with processes: origins, tunnels, and connections that are
-//! handed over to another process. The server's own tests check it in the architectures with threads.
+//! The services that need event loops, as errors of the other architectures; and services that cannot be
+//! together.
 
-use super::{PROCESSES, in_each, serve, site, stop};
-use pollux_testkit::{origin::Origin, serve::describe};
-use std::{
-    io::{Read, Write},
-    process::Command,
-    thread,
-};
+use super::{ALL, BINARY};
+use pollux_testkit::serve::describe;
+use std::{fs, process::Command};
 
-#[path = "../../../../server/examples/handover_receiver.rs"]
-#[allow(dead_code, unreachable_pub, reason = "it is a program of its own, too")]
-mod receiver;
+/// Runs the program, which must refuse its arguments. Returns its error output.
+fn refusal(arguments: &[&str]) -> String {
+    let output = Command::new("timeout").arg("20").arg(BINARY).args(arguments).output().unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    let code = output.status.code();
+    assert!(matches!(code, Some(1 | 2)), "{arguments:?}: {}: {stderr}", describe(output.status));
+    stderr
+}
 
 #[test]
-fn processes_pass_on_tunnel_and_hand_over() {
-    in_each(&PROCESSES, |architecture| {
-        let site = site(10);
-        let path = site.path().join("sock");
-        let listener = receiver::listen(&path).unwrap();
-        thread::spawn(move || {
-            receiver::receive_all(&listener, |first, client| {
-                receiver::answer(first, client).unwrap();
-            })
-        });
-        let origin = Origin::start(|request| {
-            if request.field("upgrade").is_none() {
-                let body = request.body();
-                return request.ok(format!("{} bytes", body.len()));
-            }
-            request.say(
-                "HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: Upgrade\r\n\r\npong",
-            );
-            !request.wait_for_close()
-        });
-        let handover = format!("/given=unix:{}", path.display());
-        let server =
-            serve(site.path(), architecture, &["--origin", &origin.url(), "--handover", &handover]);
-        let mut client = server.client();
-        assert_eq!(client.get("/").text(), "hello");
-        let body = "b".repeat(200_000);
-        client.send(format!("POST /x HTTP/1.1\r\nHost: t\r\nContent-Length: 200000\r\n\r\n{body}"));
-        assert_eq!(client.reply().text(), "200000 bytes");
-        client.send("GET /t HTTP/1.1\r\nHost: t\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n");
-        let mut got = Vec::new();
-        while !got.ends_with(b"pong") {
-            let mut byte = [0];
-            client.socket().read_exact(&mut byte).unwrap();
-            got.push(byte[0]);
+fn only_event_loops_have_origins_a_cache_hand_overs_and_a_hub() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("p.toml");
+    for architecture in ALL.into_iter().filter(|name| *name != "event") {
+        for (name, flags, text) in [
+            ("origin", &["--origin", "http://a"][..], "[[site]]\norigin = [\"http://a\"]"),
+            ("handover", &["--handover", "unix:/x"], "[[site]]\nhandover = [\"unix:/x\"]"),
+            (
+                "cache",
+                &["--origin", "http://a", "--cache", "1M"],
+                "[[site]]\norigin = [\"http://a\"]\ncache = \"1M\"",
+            ),
+            (
+                "hub",
+                &["--hub", "--hub-anonymous", "--hub-publish-anonymous"],
+                "[hub]\nanonymous = true\npublish-anonymous = true",
+            ),
+        ] {
+            let words = [
+                format!("{architecture} serves files and the guestbook only"),
+                format!("use the architecture event (--architecture event), or leave out `{name}`"),
+            ];
+            let arguments = [&["serve", "--architecture", architecture][..], flags].concat();
+            let stderr = refusal(&arguments);
+            assert!(stderr.contains(&format!("--{name}: ")), "{arguments:?}: {stderr}");
+            assert!(words.iter().all(|word| stderr.contains(word)), "{arguments:?}: {stderr}");
+            fs::write(&path, format!("architecture = \"{architecture}\"\n{text}\n")).unwrap();
+            let stderr = refusal(&["config", "check", path.to_str().unwrap()]);
+            assert!(stderr.contains("p.toml:"), "{text:?}: {stderr}");
+            assert!(words.iter().all(|word| stderr.contains(word)), "{text:?}: {stderr}");
         }
-        assert!(got.starts_with(b"HTTP/1.1 101 "));
-        drop(client);
-        let mut client = server.client();
-        client.socket().write_all(b"GET /given/x HTTP/1.1\r\nHost: t\r\n\r\n").unwrap();
-        assert!(client.reply().text().starts_with("GET /given/x HTTP/1.1\r\n"));
-        assert!(client.is_closed());
-        assert_eq!(stop(server)["connections"]["handed_over"], 1);
-    });
+    }
 }
 
 #[test]
@@ -68,9 +58,7 @@ fn what_makes_no_sense_together_is_refused() {
         (&["--handover", "http://a"], "expected unix:PATH"),
         (&["--handover", "unix:/x", "--cache", "1M"], "--origin"),
     ] {
-        let output = Command::new(super::BINARY).arg("serve").args(arguments).output().unwrap();
-        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(!output.status.success(), "{arguments:?}: {}", describe(output.status));
+        let stderr = refusal(&[&["serve"][..], arguments].concat());
         assert!(stderr.contains(expected), "{arguments:?}: {stderr}");
     }
 }

@@ -48,11 +48,6 @@ fn refusals_name_what_is_at_fault() {
         (USAGE, &["--listen", "nowhere"], &["--listen", "ADDRESS:PORT"]),
         (USAGE, &["--architecture", "forking", "--pool", "3"], &["--pool", "forking"]),
         (USAGE, &["--architecture", "preforked", "--mechanism", "poll"], &["--mechanism"]),
-        (
-            USAGE,
-            &["--architecture", "forking", "--origin", "http://127.0.0.1:1", "--cache", "1M"],
-            &["--cache", "threaded"],
-        ),
         (USAGE, &["--guestbook", "book"], &["slash", "DIR"]),
         (USAGE, &["--guestbook", "/a b"], &["/a b"]),
         (USAGE, &["--guestbook", "--guestbook-shown", "0"], &["--guestbook-shown", "10000"]),

@@ -12,9 +12,11 @@ use std::{
     time::{Duration, Instant},
 };
 
+/// Workers with event loops: only they have origins.
+const EVENT: &[&str] = &["--workers", "2"];
 /// The architectures: with workers, with threads, and with a process that writes the log.
 const ALL: [&[&str]; 3] =
-    [&["--workers", "2"], &["--architecture", "prethreaded"], &["--architecture", "preforked"]];
+    [EVENT, &["--architecture", "prethreaded"], &["--architecture", "preforked"]];
 
 fn objects(path: &Path) -> Vec<Value> {
     let text = fs::read_to_string(path).unwrap();
@@ -80,31 +82,29 @@ fn the_combined_format_and_chosen_fields_come_from_a_file_too() {
 
 #[test]
 fn a_request_that_waits_long_is_in_the_log_of_slow_ones() {
-    for architecture in [ALL[0], ALL[1]] {
-        let origin = Origin::start(|request| {
-            thread::sleep(Duration::from_millis(400));
-            request.ok("ok")
-        });
-        let site = site(0);
-        let slow = site.path().join("slow");
-        let route = format!("/slow={}", origin.url());
-        let flags = ["--origin", &route, "--slow-log", slow.to_str().unwrap()];
-        let flags = [&flags[..], &["--slow-threshold", "200ms", "--log-format", "json"]].concat();
-        let server = serve(site.path(), &[architecture, &flags].concat());
-        let mut client = server.client();
-        assert_eq!(client.get("/").status, 200);
-        let reply = client.request("GET", "/slow", &["User-Agent: patient"]);
-        assert_eq!((reply.status, &*reply.text()), (200, "ok"));
-        assert!(server.stop().0.success());
-        let lines = objects(&slow);
-        assert_eq!(lines.len(), 1, "{lines:?}");
-        assert_eq!(
-            (&lines[0]["target"], &lines[0]["user_agent"]),
-            (&"/slow".into(), &"patient".into())
-        );
-        let duration = lines[0]["duration_ms"].as_u64().unwrap();
-        assert!((300..20_000).contains(&duration), "{lines:?}");
-    }
+    let origin = Origin::start(|request| {
+        thread::sleep(Duration::from_millis(400));
+        request.ok("ok")
+    });
+    let site = site(0);
+    let slow = site.path().join("slow");
+    let route = format!("/slow={}", origin.url());
+    let flags = ["--origin", &route, "--slow-log", slow.to_str().unwrap()];
+    let flags = [&flags[..], &["--slow-threshold", "200ms", "--log-format", "json"]].concat();
+    let server = serve(site.path(), &flags);
+    let mut client = server.client();
+    assert_eq!(client.get("/").status, 200);
+    let reply = client.request("GET", "/slow", &["User-Agent: patient"]);
+    assert_eq!((reply.status, &*reply.text()), (200, "ok"));
+    assert!(server.stop().0.success());
+    let lines = objects(&slow);
+    assert_eq!(lines.len(), 1, "{lines:?}");
+    assert_eq!(
+        (&lines[0]["target"], &lines[0]["user_agent"]),
+        (&"/slow".into(), &"patient".into())
+    );
+    let duration = lines[0]["duration_ms"].as_u64().unwrap();
+    assert!((300..20_000).contains(&duration), "{lines:?}");
 }
 
 #[test]
@@ -169,9 +169,8 @@ fn a_request_has_one_identifier_at_the_client_the_origin_and_in_the_log() {
         let site = site(100_000);
         let log = site.path().join("log");
         let route = format!("/api={}", origin.url());
-        let with_origin = ["--origin", &route];
-        let origin_flags: &[&str] =
-            if architecture.contains(&"preforked") { &[] } else { &with_origin };
+        let has_origin = architecture == EVENT;
+        let origin_flags = if has_origin { &["--origin", &route][..] } else { &[] };
         let flags = ["--access-log", log.to_str().unwrap(), "--log-format", "json"];
         let ids = ["--log-fields", "request_id,target,traceparent", "--request-id=accept"];
         let server = serve(site.path(), &[architecture, origin_flags, &flags, &ids].concat());
@@ -192,7 +191,7 @@ fn a_request_has_one_identifier_at_the_client_the_origin_and_in_the_log() {
             assert_eq!(ids.len(), 1, "{path}: {:?}", reply.fields);
             let id = ids[0].1.clone();
             assert_eq!(id == "of-client", fields.len() == 2, "{path}");
-            if path == "/api" && !origin_flags.is_empty() {
+            if path == "/api" && has_origin {
                 assert_eq!(reply.field("x-seen"), Some(&*id));
                 assert_eq!(origin.last_head().contains("00-1-2-01"), fields.len() == 2);
             }
@@ -222,8 +221,7 @@ fn logs_work_in_the_sandbox() {
     });
     let route = format!("/slow={}", origin.url());
     for architecture in ALL {
-        // Architectures with processes have no origins.
-        let has_origin = !architecture.contains(&"preforked");
+        let has_origin = architecture == EVENT;
         let origin_flags = if has_origin { &["--origin", &route][..] } else { &[] };
         for protocol in ["syslog", "journald"] {
             let (site, folder) = (site(0), tempfile::tempdir().unwrap());

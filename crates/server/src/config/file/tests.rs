@@ -20,6 +20,10 @@ fn faults(text: &str) -> String {
     shown.replace(&format!("{}/", directory.path().display()), "")
 }
 
+const THREADED_ORIGIN: &str = "architecture = \"threaded\"\n[[site]]\norigin = [\"http://a\"]";
+const FORKING_HANDOVER: &str = "architecture = \"forking\"\n[[site]]\nhandover = [\"unix:/a\"]";
+const ITERATIVE_HUB: &str = "architecture = \"iterative\"\n[hub]\njwt-key = \"k\"";
+
 #[test]
 fn every_fault_has_its_place_and_a_way_out() {
     for (text, place, words) in [
@@ -45,6 +49,10 @@ fn every_fault_has_its_place_and_a_way_out() {
         ("pool = 3\n[[site]]\nroot = \"x\"", "p.toml:1:1:", "preforked"),
         ("[[site]]\nroot = \"x\"\ncache = \"1M\"", "p.toml:3:1:", "origin"),
         ("[[site]]\nnames = [\"a\"]", "p.toml:1:1:", "serves nothing"),
+        (THREADED_ORIGIN, "p.toml:3:1:", "threaded serves files and the guestbook only"),
+        (THREADED_ORIGIN, "p.toml:3:1:", "--architecture event"),
+        (FORKING_HANDOVER, "p.toml:3:1:", "forking serves files and the guestbook only"),
+        (ITERATIVE_HUB, "p.toml:2:2:", "iterative serves files and the guestbook only"),
         ("include = [\"none.toml\"]", "none.toml:", "cannot be read"),
         ("include = [\"p.toml\"]", "p.toml:", "include itself"),
         ("", "", "nothing to serve"),

@@ -2,7 +2,7 @@
 
 use super::{ConfigFile, Fault, Key, SiteSection, value::Size};
 use crate::config::{Accepting, Architecture, Cors, Discipline, Listen, MechanismChoice, Store};
-use crate::config::{HostPolicy, LogFormat, POOL_MAX};
+use crate::config::{HostPolicy, LogFormat, POOL_MAX, architecture::ONLY_FILES};
 use pollux_http::host::Authority;
 use std::{collections::HashMap, time::Duration};
 
@@ -40,6 +40,22 @@ impl Faults {
             self.0.push(Fault::at(key, message, help));
         }
     }
+
+    /// Adds a fault if `name`, the key of a service that needs event loops, is set and the architecture has
+    /// none.
+    fn check_service(
+        &mut self,
+        site: &[Key<'static>],
+        (name, is_set): (&'static str, bool),
+        architecture: Architecture,
+    ) {
+        self.check(
+            !is_set || architecture == Architecture::Event,
+            &[site, &[Key::Name(name)]].concat(),
+            &format!("the architecture {architecture} {ONLY_FILES}"),
+            &format!("use the architecture event (--architecture event), or leave out `{name}`"),
+        );
+    }
 }
 
 impl ConfigFile {
@@ -73,6 +89,7 @@ impl ConfigFile {
         for (index, site) in self.site.iter().enumerate().take(SITES_MAX) {
             site.check(index, (self.architecture.value, self.cache_size), &mut faults);
         }
+        faults.check_service(&[], ("hub", self.hub.is_some()), self.architecture.value);
         if let Some(Err(error)) = self.hub.as_ref().map(|hub| hub.config().check()) {
             let help = "see docs/push.md";
             faults.check(false, &[Key::Name("hub")], &error.to_string(), help);
@@ -323,7 +340,14 @@ impl SiteSection {
         self.check_passwords(index, faults);
         self.check_cors(index, faults);
         self.check_fields(index, faults);
-        self.check_origins(index, architecture, faults);
+        for service in [
+            ("origin", !self.origin.is_empty()),
+            ("handover", !self.handover.is_empty()),
+            ("cache", self.cache.is_some()),
+        ] {
+            faults.check_service(&key("")[..2], service, architecture);
+        }
+        self.check_origins(index, faults);
         self.check_ineffective_keys(index, faults);
         if self.guestbook.is_none() {
             for (name, is_set) in [
@@ -474,7 +498,7 @@ impl SiteSection {
         }
     }
 
-    fn check_origins(&self, index: usize, architecture: Architecture, faults: &mut Faults) {
+    fn check_origins(&self, index: usize, faults: &mut Faults) {
         let key = |name| [Key::Name("site"), Key::Index(index), Key::Name(name)];
         for (number, handover) in self.handover.iter().enumerate() {
             let path = [&key("handover")[..], &[Key::Index(number)]].concat();
@@ -540,11 +564,5 @@ impl SiteSection {
             "add `origin = [\"http://HOST:PORT\"]` (--origin)",
         );
         faults.check(size.0 >= CACHE_BYTES_MIN, &key("cache"), "a cache has at least 1M", "");
-        faults.check(
-            !architecture.has_processes(),
-            &key("cache"),
-            "the cache is one for all workers, and processes share no memory",
-            "use the architecture event, iterative, threaded or prethreaded (--architecture) with it",
-        );
     }
 }

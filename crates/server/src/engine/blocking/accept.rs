@@ -83,12 +83,9 @@ impl<A: Service> Blocking<A> {
 
     fn accept_in_its_way(&mut self, queue: Queue<'_>) -> io::Result<Option<OwnedFd>> {
         let outcome = match (queue.way, queue.lock) {
-            (Accepting::Blocking, _) => {
-                self.finish_background();
-                Ok(self.block(queue.sockets))
-            }
+            (Accepting::Blocking, _) => Ok(self.block(queue.sockets)),
             (_, Some(lock)) => {
-                self.finish_background();
+                self.perform();
                 self.show();
                 let held = lock.hold()?;
                 self.worker.clock.update();

@@ -29,7 +29,7 @@ pub(super) struct Pace {
     is_brisk: bool,
     /// Whether the socket is blocking, with a timeout.
     blocks: bool,
-    /// Whether the socket must stay non-blocking, for sendfile(2) or for another process.
+    /// Whether the socket must stay non-blocking, for sendfile(2).
     is_left_alone: bool,
 }
 

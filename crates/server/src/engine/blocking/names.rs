@@ -7,12 +7,15 @@ use crate::{
         resolver::{Resolver, drain_notifier},
         upstreams::UpstreamDriver as _,
     },
-    reactor::Question,
+    reactor::{Question, ResolveError},
     service::{Event, Service},
 };
 use libc::POLLIN;
 use pollux_sys::PollFd;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::{
+    io,
+    os::fd::{AsFd, AsRawFd, OwnedFd},
+};
 
 /// The maximum number of names that may wait to be resolved, of all workers of the process together; more
 /// are refused.
@@ -34,12 +37,13 @@ impl<A: Service> Blocking<A> {
     ///
     /// # Errors
     /// The reason why the lookup cannot be started.
-    pub(super) fn begin_lookup(&mut self, question: Question) -> Result<(), String> {
+    pub(super) fn begin_lookup(&mut self, question: Question) -> Result<(), ResolveError> {
         let (resolver, _) = match &mut self.names.0 {
             Some(open) => open,
             none => {
                 let open = Resolver::open_shared(QUESTIONS_MAX);
-                none.insert(open.map_err(|error| format!("no thread to resolve names: {error}"))?)
+                let no_thread = |error: io::Error| ResolveError::NoThread(error.to_string().into());
+                none.insert(open.map_err(no_thread)?)
             }
         };
         resolver.submit(question)
@@ -59,7 +63,7 @@ impl<A: Service> Blocking<A> {
         let Some((resolver, notifier)) = self.names.0.as_mut().filter(|_| has_rung) else { return };
         drain_notifier(notifier.as_fd());
         for (question, answer) in resolver.take() {
-            self.tell(question.to, Event::Resolved(question.note, answer));
+            self.tell(question.to, Event::Resolved(question.id, answer));
         }
     }
 }

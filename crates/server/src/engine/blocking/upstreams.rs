@@ -1,13 +1,13 @@
 //! The upstream connections and alarms of services, for one connection at a time.
 
-use super::{Blocking, tunnel::Tunnel};
+use super::Blocking;
 use crate::stats::Counter;
 use crate::{
     config::LargeFile,
     engine::upstreams::{LINK_INPUT_BYTES, UpstreamDriver},
     reactor::{
-        AlarmId, ExchangeId, HandOver, Question, UpstreamConnection, UpstreamError, UpstreamId,
-        UpstreamState,
+        AlarmId, ExchangeId, HandOver, Question, ResolveError, UpstreamConnection, UpstreamError,
+        UpstreamId, UpstreamState,
     },
     service::{Event, Service, ServiceContext},
     transport::Transport,
@@ -25,8 +25,6 @@ pub(super) struct UpstreamTransport {
     transport: Transport,
     /// The tick by which it must be connected; `None` once it is.
     deadline: Option<u32>,
-    /// Whether its TLS handshake waits for room in the socket, and not for input.
-    needs_room: bool,
 }
 
 impl<A: Service> UpstreamDriver for Blocking<A> {
@@ -56,66 +54,33 @@ impl<A: Service> UpstreamDriver for Blocking<A> {
         self.alarms.push((tick, id));
     }
 
-    fn resolve_beside(&mut self, question: Question) -> Result<(), String> {
+    fn resolve_beside(&mut self, question: Question) -> Result<(), ResolveError> {
         self.begin_lookup(question)
     }
 
     fn pass_on_client(&mut self, what: &HandOver) {
-        self.hand_over(what);
+        self.refuse_command(what.exchange);
     }
 
-    /// Never called: the blocking engine has no streams. [`crate::config::HubConfig`] rejects them when the
-    /// configuration is checked.
+    fn make_tunnel(&mut self, exchange: ExchangeId, _: UpstreamId) {
+        self.refuse_command(exchange);
+    }
+
     fn make_stream(&mut self, exchange: ExchangeId, _: u32) {
-        debug_assert!(false, "a stream of {exchange:?} in an engine that blocks");
-    }
-
-    /// Makes a tunnel of the client of an exchange and an upstream connection. If one of them is already
-    /// closed, the other is closed, too.
-    fn make_tunnel(&mut self, exchange: ExchangeId, id: UpstreamId) {
-        self.turns += 1;
-        let is_open = self
-            .reactor
-            .upstreams
-            .get(id)
-            .is_some_and(|l| matches!(l.adapter, UpstreamState::Open(_)));
-        let place = self.upstreams.iter().position(|upstream| upstream.id == id);
-        let is_running = self.is_running(exchange);
-        let client = self.client.as_mut().filter(|_| is_running);
-        match (client, place) {
-            (Some(client), Some(place)) if is_open => {
-                let (input, to_client) = client.connection.take_raw();
-                let mut to_far = self
-                    .reactor
-                    .upstreams
-                    .remove(id)
-                    .map(|upstream| upstream.output)
-                    .unwrap_or_default();
-                to_far.bytes().extend_from_slice(&input);
-                let far = self.upstreams.swap_remove(place).transport;
-                client.tunnel = Some(Tunnel::new(far, to_client, to_far));
-            }
-            (client, _) => {
-                if let Some(client) = client {
-                    client.is_broken = true;
-                }
-                self.reactor.close(id);
-            }
-        }
+        self.refuse_command(exchange);
     }
 
     fn hold(&mut self, id: UpstreamId, transport: Transport, deadline: u32) -> io::Result<()> {
-        let deadline = Some(deadline);
-        self.upstreams.push(UpstreamTransport { id, transport, deadline, needs_room: false });
+        if matches!(transport, Transport::Tls(_)) {
+            return Err(io::ErrorKind::Unsupported.into());
+        }
+        self.upstreams.push(UpstreamTransport { id, transport, deadline: Some(deadline) });
         Ok(())
     }
 
-    /// Records what the handshake waits for. [`Blocking::add_upstreams`] derives the events from the
-    /// connection's state.
-    fn await_handshake(&mut self, fd: RawFd, needs_room: bool) {
-        if let Some(found) = self.upstreams.iter_mut().find(|l| l.transport.as_raw_fd() == fd) {
-            found.needs_room = needs_room;
-        }
+    /// Never called: [`Blocking::hold`] refuses connections with TLS.
+    fn await_handshake(&mut self, _: RawFd, _: bool) {
+        debug_assert!(false, "a TLS handshake with an upstream server in an engine that blocks");
     }
 
     fn set_connected(&mut self, id: UpstreamId, _: RawFd) {
@@ -140,28 +105,35 @@ impl<A: Service> UpstreamDriver for Blocking<A> {
 }
 
 impl<A: Service> Blocking<A> {
-    pub(super) fn is_running(&self, id: ExchangeId) -> bool {
+    fn is_running(&self, id: ExchangeId) -> bool {
         self.client
             .as_ref()
             .is_some_and(|client| client.id == id.client && client.connection.is_running(id.number))
     }
 
+    /// Ends the connection of an exchange with a command that this engine does not support. This never
+    /// happens: [`Config::check`](crate::Config::check) reports the services that have such commands.
+    #[cold]
+    fn refuse_command(&mut self, exchange: ExchangeId) {
+        debug_assert!(false, "{exchange:?} needs an event loop");
+        self.turns += 1;
+        if self.is_running(exchange)
+            && let Some(client) = &mut self.client
+        {
+            client.is_broken = true;
+        }
+    }
+
     /// Adds the upstream connections to the polled descriptors.
     pub(super) fn add_upstreams(&mut self) {
-        for UpstreamTransport { id, transport, needs_room, .. } in &self.upstreams {
+        for UpstreamTransport { id, transport, .. } in &self.upstreams {
             let mut events = 0;
             if let Some(upstream) = self.reactor.upstreams.get(*id) {
-                events |= match upstream.adapter {
-                    UpstreamState::Connecting(_) => POLLOUT,
-                    UpstreamState::Handshaking(_) if *needs_room => POLLOUT,
-                    UpstreamState::Handshaking(_) => POLLIN,
-                    _ if !upstream.output.is_empty() => POLLOUT,
-                    _ => 0,
-                };
-                if matches!(upstream.adapter, UpstreamState::Open(_))
-                    && !upstream.is_paused
-                    && !upstream.has_ended
-                {
+                let is_open = matches!(upstream.adapter, UpstreamState::Open(_));
+                if !is_open || !upstream.output.is_empty() {
+                    events |= POLLOUT;
+                }
+                if is_open && !upstream.has_ended {
                     events |= POLLIN;
                 }
             }
@@ -198,12 +170,9 @@ impl<A: Service> Blocking<A> {
 
     fn attend_upstream(&mut self, id: UpstreamId, happened: i16) {
         let Some(upstream) = self.reactor.upstreams.get(id) else { return };
-        if let UpstreamState::Connecting(fd) | UpstreamState::Handshaking(fd) = upstream.adapter {
+        if let UpstreamState::Connecting(fd) = upstream.adapter {
             if happened != 0 {
-                return match upstream.adapter {
-                    UpstreamState::Connecting(_) => self.see_whether_connected(id, fd),
-                    _ => self.shake_hands(id, fd),
-                };
+                return self.see_whether_connected(id, fd);
             }
             let now = self.worker.clock.tick();
             let is_late = |upstream: &UpstreamTransport| {
@@ -248,7 +217,7 @@ impl<A: Service> Blocking<A> {
         let Some(found) = self.upstreams.iter_mut().find(|upstream| upstream.id == id) else {
             return;
         };
-        if upstream.is_closed || upstream.is_paused || upstream.has_ended {
+        if upstream.is_closed || upstream.has_ended {
             return;
         }
         let to = upstream.to;

@@ -7,11 +7,10 @@ use crate::{
         resolver::{Resolver, drain_notifier},
         upstreams::UpstreamDriver as _,
     },
-    reactor::Question,
+    reactor::{Question, ResolveError},
     service::{Event, Service},
     transport::Transport,
 };
-use anyhow::Context;
 use pollux_event::{Interest, Mechanism};
 use std::os::fd::{AsFd, AsRawFd, RawFd};
 
@@ -23,10 +22,11 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
     ///
     /// # Errors
     /// The reason why the lookup cannot be started.
-    pub(super) fn begin_lookup(&mut self, question: Question) -> Result<(), String> {
+    pub(super) fn begin_lookup(&mut self, question: Question) -> Result<(), ResolveError> {
         if self.names.is_none() {
-            let resolver = self.open_resolver().map_err(|error| format!("{error:#}"))?;
-            self.names = Some(resolver);
+            let no_thread =
+                |error: anyhow::Error| ResolveError::NoThread(format!("{error:#}").into());
+            self.names = Some(self.open_resolver().map_err(no_thread)?);
         }
         let Some(resolver) = &mut self.names else { return Ok(()) };
         let outcome = resolver.submit(question);
@@ -39,8 +39,7 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
     }
 
     fn open_resolver(&mut self) -> anyhow::Result<Resolver> {
-        let (resolver, notifier) =
-            Resolver::open(QUESTIONS_MAX).context("no thread to resolve names")?;
+        let (resolver, notifier) = Resolver::open(QUESTIONS_MAX)?;
         let token = self.mechanism.add(notifier.as_fd(), Interest::READ)?;
         self.table.insert(Transport::Plain(notifier), token, Peer::Notifier);
         Ok(resolver)
@@ -57,7 +56,7 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
         }
         let answers = self.names.as_mut().map(Resolver::take).unwrap_or_default();
         for (question, answer) in answers {
-            self.tell(question.to, Event::Resolved(question.note, answer));
+            self.tell(question.to, Event::Resolved(question.id, answer));
         }
     }
 }

@@ -9,8 +9,8 @@ use crate::{
         upstreams::{LINK_INPUT_BYTES, UpstreamDriver},
     },
     reactor::{
-        AlarmId, ExchangeId, HandOver, Question, UpstreamConnection, UpstreamError, UpstreamId,
-        UpstreamState,
+        AlarmId, ExchangeId, HandOver, Question, ResolveError, UpstreamConnection, UpstreamError,
+        UpstreamId, UpstreamState,
     },
     service::{Event, Service, ServiceContext},
     time::timers,
@@ -49,7 +49,7 @@ impl<M: Mechanism, A: Service> UpstreamDriver for Engine<M, A> {
         self.arm(timers::ALARM | id.index(), tick);
     }
 
-    fn resolve_beside(&mut self, question: Question) -> Result<(), String> {
+    fn resolve_beside(&mut self, question: Question) -> Result<(), ResolveError> {
         self.begin_lookup(question)
     }
 

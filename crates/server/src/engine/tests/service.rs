@@ -1,7 +1,7 @@
 //! A service that can answer in every possible way; the path selects the way.
 
 use crate::{
-    reactor::{Endpoint, EventTarget, ExchangeId, Question, UpstreamId},
+    reactor::{Endpoint, EventTarget, ExchangeId, LookupGroup, LookupId, Question, UpstreamId},
     service::{
         Event, Flow, KeepAlive, Page, Part, RequestContext, ResponseWriter, Service,
         ServiceContext, WakeReason,
@@ -61,7 +61,7 @@ pub(super) enum Job {
     UntilEnd,
     Pooled,
     Tunnel,
-    Resolve,
+    Resolve(LookupId),
 }
 
 fn ok(context: &mut RequestContext<'_>, outbox: &mut Outbox, content: &str) {
@@ -226,8 +226,9 @@ impl Service for Tester {
                 Flow::Waiting(Job::Tunnel)
             }
             "resolve" => {
-                context.reactor.resolve(Question { name: rest.into(), port: 80, to, note: 3 });
-                Flow::Waiting(Job::Resolve)
+                let id = LookupGroup::new().lookup(3);
+                context.reactor.resolve(Question { name: rest.into(), port: 80, to, id });
+                Flow::Waiting(Job::Resolve(id))
             }
             "waiting" => {
                 ok(context, outbox, &self.waiting.len().to_string());
@@ -336,13 +337,13 @@ impl Service for Tester {
                 context.reactor.tunnel(id, upstream);
                 Flow::Waiting(Job::Tunnel)
             }
-            (Job::Resolve, Event::Resolved(note, answer)) => {
-                assert_eq!(note, 3);
+            (Job::Resolve(id), Event::Resolved(answered, answer)) => {
+                assert_eq!(answered, id);
                 let text = match answer {
                     Ok(addresses) => {
                         addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ")
                     }
-                    Err(reason) => reason,
+                    Err(error) => error.to_string(),
                 };
                 ok(context, outbox, &text);
                 Flow::Done

@@ -73,7 +73,7 @@ impl Proxy {
         let mut nowhere = std::mem::take(&mut self.nowhere);
         let going = self.choose_origin(&mut context, state, Some(request), &mut nowhere);
         let flow = self.go_on(&mut context, going, &nowhere);
-        self.put_back(context.reactor, background, flow);
+        self.put_back(background, flow);
         nowhere.clear();
         self.nowhere = nowhere;
     }
@@ -108,7 +108,7 @@ impl Proxy {
             let mut terms = ExchangeTerms::NOBODYS;
             transfer.set_alarm(&mut context.of(background, &mut terms), patience);
         }
-        self.put_back(context.reactor, background, Flow::Waiting(Exchange(state)));
+        self.put_back(background, Flow::Waiting(Exchange(state)));
         Ok(())
     }
 
@@ -132,19 +132,14 @@ impl Proxy {
         let mut context = context.context(background, &mut terms);
         let mut nowhere = std::mem::take(&mut self.nowhere);
         let flow = self.on_event(&mut context, Exchange(state), event, &mut nowhere);
-        self.put_back(context.reactor, background, flow);
+        self.put_back(background, flow);
         debug_assert!(nowhere.is_empty(), "a background task answers nobody");
         nowhere.clear();
         self.nowhere = nowhere;
         true
     }
 
-    fn put_back(
-        &mut self,
-        reactor: &mut crate::reactor::Reactor,
-        background: ExchangeId,
-        flow: Flow<Exchange>,
-    ) {
+    fn put_back(&mut self, background: ExchangeId, flow: Flow<Exchange>) {
         let Some(at) = self.background.0.iter().position(|(id, _)| *id == background) else {
             return;
         };
@@ -154,7 +149,6 @@ impl Proxy {
             }
             Flow::Done | Flow::Cut => {
                 self.background.0.swap_remove(at);
-                reactor.end_background();
             }
         }
     }

@@ -95,7 +95,7 @@ impl Failure {
             Self::Reply(ReplyError::Truncated) => {
                 (BadGateway, "http_response_incomplete", "the origin's answer is not whole")
             }
-            Self::Reply(ReplyError::Syntax("the header section is too long")) => (
+            Self::Reply(ReplyError::HeadTooLong(_)) => (
                 BadGateway,
                 "http_response_header_section_size",
                 "the head of the origin's answer is too long",
@@ -203,6 +203,7 @@ mod tests {
             (Failure::Ended, 502, "connection_terminated"),
             (Failure::Silent, 504, "http_response_timeout"),
             (Failure::Reply(ReplyError::Truncated), 502, "http_response_incomplete"),
+            (Failure::Reply(ReplyError::HeadTooLong("")), 502, "http_response_header_section_size"),
             (Failure::Reply(ReplyError::StatusLine), 502, "http_protocol_error"),
             (Failure::Reply(ReplyError::TooManyInterim), 502, "http_protocol_error"),
         ] {

@@ -4,17 +4,17 @@ use super::failure::Failure;
 use crate::reactor::WakeReason;
 use crate::{
     config::{FrontendConfig, Origin},
-    reactor::{AlarmId, Endpoint, EventTarget, ExchangeId, Question, Reactor, UpstreamId},
+    reactor::{
+        AlarmId, Endpoint, EventTarget, ExchangeId, LookupGroup, LookupId, Question, Reactor,
+        ResolveError, UpstreamId,
+    },
     service::Event,
     transport::tls::{OriginTls, TlsPeer},
 };
 use std::{
     collections::VecDeque,
     net::{IpAddr, SocketAddr},
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
+    sync::Arc,
 };
 
 /// The maximum number of exchanges that wait for a free connection, and of those that wait for each name.
@@ -30,15 +30,12 @@ const FAILURES: u32 = 3;
 const ASIDE: (u32, u32) = (10, 160);
 /// The time between two checks of the idle connections, in ticks.
 const SWEEP: u32 = 10;
-/// The note of a name lookup is the tag of its pool, which is a multiple of this constant, plus the number of
-/// the origin.
-const TAG: u64 = 1 << 32;
 
 /// All origins.
 #[derive(Debug)]
 pub(super) struct OriginPool {
-    /// Distinguishes answers of the resolver to this pool from those to the pool of another site.
-    tag: u64,
+    /// The lookups of the origins' names, by the number of the origin.
+    lookups: LookupGroup,
     origins: Vec<State>,
     /// The number of connections: those that are being made, are in use, or are idle.
     open: usize,
@@ -58,8 +55,6 @@ pub(super) struct OriginPool {
 /// One origin.
 #[derive(Debug)]
 struct State {
-    /// The tag of the pool.
-    tag: u64,
     origin: Origin,
     authority: String,
     /// The identity that the certificate of an https origin must have.
@@ -98,13 +93,10 @@ pub(super) enum DialOutcome {
 
 impl OriginPool {
     pub(super) fn new(config: &FrontendConfig) -> Self {
-        static NEXT: AtomicU64 = AtomicU64::new(1);
-        let tag = NEXT.fetch_add(1, Ordering::Relaxed) * TAG;
         let tls = config.tls.as_ref();
-        let origins =
-            config.routes.iter().map(|route| State::new(&route.origin, tls, tag)).collect();
+        let origins = config.routes.iter().map(|route| State::new(&route.origin, tls)).collect();
         Self {
-            tag,
+            lookups: LookupGroup::new(),
             origins,
             open: 0,
             most: config.connections.get(),
@@ -158,7 +150,7 @@ impl OriginPool {
     ) -> DialOutcome {
         let state = &mut self.origins[origin as usize];
         if state.resolve_at.is_some_and(|at| at <= now) && !state.is_resolving {
-            state.resolve(reactor, origin);
+            state.resolve(reactor, self.lookups.lookup(origin));
         }
         if state.endpoints.is_empty() {
             if !state.is_resolving {
@@ -289,7 +281,7 @@ impl OriginPool {
             | Event::UpstreamRoom(upstream)
             | Event::Failed(upstream, _) => self.find(*upstream).is_some(),
             Event::Time(alarm) => self.sweep == Some(*alarm),
-            Event::Resolved(note, _) => note - note % TAG == self.tag,
+            Event::Resolved(id, _) => self.lookups.index_of(*id).is_some(),
             Event::Room | Event::ClientEnded | Event::Woken(_) | Event::NotTaken(_) => false,
         }
     }
@@ -297,7 +289,7 @@ impl OriginPool {
     /// Handles an event of an idle connection, of the alarm, or of a name.
     pub(super) fn event(&mut self, reactor: &mut Reactor, now: u32, event: Event<'_>) {
         match event {
-            Event::Resolved(note, outcome) => self.resolved(reactor, now, note, outcome),
+            Event::Resolved(id, outcome) => self.resolved(reactor, now, id, outcome),
             Event::Time(_) => self.sweep(reactor, now),
             // No request was sent, so any input is an error.
             Event::Received(upstream, _) | Event::Ended(upstream) => {
@@ -356,10 +348,13 @@ impl OriginPool {
         &mut self,
         reactor: &mut Reactor,
         now: u32,
-        note: u64,
-        outcome: Result<Vec<SocketAddr>, String>,
+        id: LookupId,
+        outcome: Result<Vec<SocketAddr>, ResolveError>,
     ) {
-        let Some(state) = self.origins.get_mut((note % TAG) as usize) else { return };
+        let origin = self.lookups.index_of(id);
+        let Some(state) = origin.and_then(|origin| self.origins.get_mut(origin as usize)) else {
+            return;
+        };
         state.is_resolving = false;
         match outcome {
             Ok(addresses) if !addresses.is_empty() => {
@@ -370,7 +365,8 @@ impl OriginPool {
                 state.resolve_at = Some(now.saturating_add(NAME_TICKS));
             }
             outcome => {
-                let why = outcome.err().unwrap_or_else(|| "it has no address".into());
+                let why = outcome.err().map(|error| error.to_string());
+                let why = why.as_deref().unwrap_or("it has no address");
                 // Known addresses remain in use.
                 tracing::warn!("the origin {}: {why}", state.origin);
                 state.resolve_at = Some(now.saturating_add(NO_NAME_TICKS));
@@ -395,7 +391,7 @@ impl OriginPool {
 }
 
 impl State {
-    fn new(origin: &Origin, tls: Option<&OriginTls>, tag: u64) -> Self {
+    fn new(origin: &Origin, tls: Option<&OriginTls>) -> Self {
         let tls = origin.tls_name().and_then(|name| Some(tls?.peer(name)));
         let (endpoints, resolve_at) = match origin {
             Origin::Unix(path) => (vec![Endpoint::Unix(path.clone())], None),
@@ -405,7 +401,6 @@ impl State {
             },
         };
         Self {
-            tag,
             origin: origin.clone(),
             tls,
             authority: origin.authority(),
@@ -420,16 +415,10 @@ impl State {
         }
     }
 
-    fn resolve(&mut self, reactor: &mut Reactor, index: u32) {
+    fn resolve(&mut self, reactor: &mut Reactor, id: LookupId) {
         let Origin::Tcp { host, port, .. } = &self.origin else { return };
         self.is_resolving = true;
-        let note = self.tag + u64::from(index);
-        reactor.resolve(Question {
-            name: host.clone(),
-            port: *port,
-            to: EventTarget::Service,
-            note,
-        });
+        reactor.resolve(Question { name: host.clone(), port: *port, to: EventTarget::Service, id });
     }
 }
 

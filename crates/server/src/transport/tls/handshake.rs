@@ -70,7 +70,7 @@ impl Worker {
         };
         let address = *address;
         loop {
-            flush(socket, &mut extra.output)?;
+            send_flight(socket, &mut extra.output)?;
             let received = receive(socket, buffer)?;
             if received == 0 {
                 return Err(io::ErrorKind::UnexpectedEof.into());
@@ -114,11 +114,27 @@ impl Worker {
             self.client_certificates.insert(socket.as_raw_fd(), field);
         }
         // Output that the socket does not take now is sent before the first response.
-        flush(socket, &mut extra.output).or_else(|error| match error.kind() {
+        send_flight(socket, &mut extra.output).or_else(|error| match error.kind() {
             io::ErrorKind::WouldBlock => Ok(()),
             _ => Err(error),
         })
     }
+}
+
+/// Sends the messages of a handshake. The client answers only when it has all of them, and during a handshake
+/// engines wait for input alone. So if the send buffer is too small for them, it is enlarged.
+///
+/// # Errors
+/// The errors of [`flush`] and of setsockopt(2); `WouldBlock` if the buffer is still too small.
+fn send_flight(socket: BorrowedFd<'_>, output: &mut Vec<u8>) -> io::Result<()> {
+    match flush(socket, output) {
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+        outcome => return outcome,
+    }
+    let options = SockRef::from(&socket);
+    // The kernel doubles the size, for its own data about each packet.
+    options.set_send_buffer_size(options.send_buffer_size()? + output.len())?;
+    flush(socket, output)
 }
 
 /// Encodes a certificate as the value of `Client-Cert`: a byte sequence of structured fields (RFC 9440
@@ -135,4 +151,52 @@ fn client_address(socket: BorrowedFd<'_>) -> Option<IpAddr> {
         IpAddr::V6(address) => IpAddr::from((u128::from(address) >> 64 << 64).to_be_bytes()),
         address => address,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::transport::{
+        Transport,
+        tls::{HandshakeStep, OriginTls, Tls, TlsConfig},
+    };
+    use libc::POLLIN;
+    use pollux_sys::{self as sys, PollFd};
+    use pollux_testkit::{http::PATIENCE, pairs::Pair};
+    use pollux_tls::{CertificateFiles, ClientTrust, RECORD_MAX, self_signed_pem};
+    use std::{
+        fs,
+        io::ErrorKind,
+        os::fd::AsRawFd as _,
+        sync::Arc,
+        time::{Duration, Instant},
+    };
+
+    /// Regression: the rest of such a flight was never sent, because an engine waits for input and the client
+    /// for the rest.
+    #[test]
+    fn a_flight_longer_than_the_send_buffer_is_sent_without_a_further_event() {
+        let folder = tempfile::tempdir().unwrap();
+        let [chain, key] = ["chain", "key"].map(|name| folder.path().join(name));
+        let (certificate, private) = self_signed_pem(vec!["localhost".into()]).unwrap();
+        fs::write(&chain, certificate.repeat(64)).unwrap();
+        fs::write(&key, private).unwrap();
+        let certificates = vec![CertificateFiles { chain, key }];
+        let server = Tls::new(&TlsConfig { certificates, ..TlsConfig::default() }).unwrap();
+        let Pair { near, far } = Pair::small_tcp();
+        let mut near = Transport::accept_tls(near, &Arc::new(server)).unwrap();
+        let mut far = Transport::Tls(far);
+        let peer = OriginTls::new(&ClientTrust::Anybody).unwrap();
+        far.begin_tls(&peer.peer("localhost".try_into().unwrap())).unwrap();
+        let mut buffer = vec![0; RECORD_MAX];
+        let started_at = Instant::now();
+        while far.shake_hands().unwrap() != HandshakeStep::Done {
+            assert!(started_at.elapsed() < PATIENCE, "the client waits for the rest of the flight");
+            // Like an engine, call the server only when there is input.
+            let mut polled = [PollFd { fd: near.as_raw_fd(), events: POLLIN, revents: 0 }];
+            if sys::ppoll(&mut polled, Some(Duration::from_millis(1))).unwrap() > 0 {
+                let outcome = near.receive(&mut buffer);
+                assert_eq!(outcome.unwrap_err().kind(), ErrorKind::WouldBlock);
+            }
+        }
+    }
 }

@@ -13,11 +13,9 @@ fn printed(statistics: &Statistics) -> Value {
     serde_json::from_str(&statistics.to_json("")).unwrap()
 }
 
-/// Starts a front end with a cache, with either kind of engine.
-fn start(origins: &[&str], architecture: Architecture) -> Fixture {
-    Fixture::new(origins, |config, frontend| {
-        config.architecture = architecture;
-        config.pool = architecture.has_pool().then_some(1);
+/// Starts a front end with a cache.
+fn start(origins: &[&str]) -> Fixture {
+    Fixture::new(origins, |_, frontend| {
         frontend.cache = Some(Store::new(pollux_cache::Config::default()));
     })
 }
@@ -29,36 +27,34 @@ fn statistics_count_outcomes_and_connections_to_origins() {
     });
     let nobody = Port::reserve();
     let dead = format!("http://{}", nobody.address());
-    for architecture in [Architecture::Prethreaded, Architecture::Event] {
-        let fixture = start(&[&origin.url()], architecture);
-        assert_eq!(printed(&fixture.server.statistics())["origins"]["opened"], 0);
-        let mut client = fixture.client();
-        for target in ["/1", "/2", "/3", "/1", "/1"] {
-            assert_eq!(client.get(target).status, 200);
-        }
-        drop(client);
-        until("the client is gone", || fixture.server.statistics().count(Counter::Closed) == 1);
-        let counted = printed(&fixture.server.statistics());
-        let origins = &counted["origins"];
-        assert_eq!((&origins["opened"], &origins["reused"]), (&1.into(), &2.into()), "{counted}");
-        assert_eq!((&origins["failures"], &origins["retries"]), (&0.into(), &0.into()));
-        let cache = &counted["cache"];
-        assert_eq!((&cache["misses"], &cache["hits"]), (&3.into(), &2.into()), "{counted}");
-        assert_eq!(cache["entries"], 3);
-        let last = printed(&fixture.stop());
-        assert_eq!((&last["origins"], &last["cache"]["hits"]), (origins, &2.into()));
-
-        // One of two origins does not run: requests that are assigned to it are sent again to the
-        // other.
-        let fixture = start(&[&origin.url(), &dead], architecture);
-        let mut client = fixture.client();
-        for target in ["/1", "/2", "/3", "/4"] {
-            assert_eq!(client.get(target).status, 200);
-        }
-        let last = fixture.stop();
-        let failures = last.count(Counter::OriginFailures);
-        assert!(failures >= 1 && failures == last.count(Counter::OriginRetries), "{last:?}");
+    let fixture = start(&[&origin.url()]);
+    assert_eq!(printed(&fixture.server.statistics())["origins"]["opened"], 0);
+    let mut client = fixture.client();
+    for target in ["/1", "/2", "/3", "/1", "/1"] {
+        assert_eq!(client.get(target).status, 200);
     }
+    drop(client);
+    until("the client is gone", || fixture.server.statistics().count(Counter::Closed) == 1);
+    let counted = printed(&fixture.server.statistics());
+    let origins = &counted["origins"];
+    assert_eq!((&origins["opened"], &origins["reused"]), (&1.into(), &2.into()), "{counted}");
+    assert_eq!((&origins["failures"], &origins["retries"]), (&0.into(), &0.into()));
+    let cache = &counted["cache"];
+    assert_eq!((&cache["misses"], &cache["hits"]), (&3.into(), &2.into()), "{counted}");
+    assert_eq!(cache["entries"], 3);
+    let last = printed(&fixture.stop());
+    assert_eq!((&last["origins"], &last["cache"]["hits"]), (origins, &2.into()));
+
+    // One of two origins does not run: requests that are assigned to it are sent again to the
+    // other.
+    let fixture = start(&[&origin.url(), &dead]);
+    let mut client = fixture.client();
+    for target in ["/1", "/2", "/3", "/4"] {
+        assert_eq!(client.get(target).status, 200);
+    }
+    let last = fixture.stop();
+    let failures = last.count(Counter::OriginFailures);
+    assert!(failures >= 1 && failures == last.count(Counter::OriginRetries), "{last:?}");
 }
 
 #[test]
@@ -70,7 +66,7 @@ fn a_short_hit_is_one_receive_and_one_send() {
             body.len()
         ))
     });
-    let fixture = start(&[&origin.url()], Architecture::Event);
+    let fixture = start(&[&origin.url()]);
     let mut client = fixture.client();
     for (target, sends, of_two) in [("/short", 100, 0), ("/long", 0, 100)] {
         client.get(target);

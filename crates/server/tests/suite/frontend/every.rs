@@ -1,6 +1,4 @@
-//! Each feature once on every mechanism, with each of its options, in both disciplines, and in every
-//! architecture with threads. The tests of the program do the same for the architectures with
-//! processes.
+//! Each feature once on every mechanism, with each of its options, in both disciplines.
 
 use super::{handover::receiver, *};
 use pollux_cache::Store;
@@ -82,8 +80,6 @@ fn does_all(origin: &Origin, receiver: &Path, name: &str, change: impl FnOnce(&m
     }
     client.socket().shutdown(std::net::Shutdown::Write).unwrap();
     assert!(client.is_closed(), "{name}");
-    // The iterative architecture serves one connection at a time.
-    drop(client);
     let mut client = fixture.client();
     client.socket().write_all(b"GET /given HTTP/1.1\r\nHost: t\r\n\r\n").unwrap();
     assert!(client.reply().text().starts_with("GET /given "), "{name}");
@@ -94,7 +90,7 @@ fn does_all(origin: &Origin, receiver: &Path, name: &str, change: impl FnOnce(&m
 }
 
 #[test]
-fn everything_works_under_every_mechanism_and_in_every_architecture_of_threads() {
+fn everything_works_under_every_mechanism() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("sock");
     let listener = receiver::listen(&path).unwrap();
@@ -121,7 +117,4 @@ fn everything_works_under_every_mechanism_and_in_every_architecture_of_threads()
         }
     }
     assert!(tested >= 4, "only {tested} could be tested");
-    for architecture in ["iterative", "threaded", "prethreaded"] {
-        does_all(&origin, &path, architecture, |config| serve_with(config, architecture));
-    }
 }

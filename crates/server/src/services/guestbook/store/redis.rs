@@ -3,7 +3,10 @@
 use super::{Outcome, Ticket};
 use crate::{
     config::StoreConnections,
-    reactor::{AlarmId, Endpoint, EventTarget, Question, Reactor, UpstreamError, UpstreamId},
+    reactor::{
+        AlarmId, Endpoint, EventTarget, LookupGroup, Question, Reactor, ResolveError,
+        UpstreamError, UpstreamId,
+    },
     service::Event,
     services::guestbook::STORE_TIMEOUT,
 };
@@ -177,7 +180,8 @@ impl RedisStore {
             Addresses::Unknown => {
                 let Address::Tcp(name, port) = &self.url.address else { return None };
                 let (name, port) = (name.clone(), *port);
-                reactor.resolve(Question { name, port, to: EventTarget::Service, note: 0 });
+                let id = LookupGroup::new().lookup(0);
+                reactor.resolve(Question { name, port, to: EventTarget::Service, id });
                 self.addresses = Addresses::Resolving(VecDeque::new());
                 return None;
             }
@@ -359,7 +363,7 @@ impl RedisStore {
         &mut self,
         reactor: &mut Reactor,
         now: u32,
-        outcome: Result<Vec<SocketAddr>, String>,
+        outcome: Result<Vec<SocketAddr>, ResolveError>,
     ) {
         let Addresses::Resolving(waiting) =
             std::mem::replace(&mut self.addresses, Addresses::Unknown)
@@ -376,7 +380,7 @@ impl RedisStore {
                 return;
             }
             Ok(_) => "the name has no address".to_owned(),
-            Err(why) => why,
+            Err(error) => error.to_string(),
         };
         self.back_off.extend(now, now);
         for (ticket, _) in waiting {

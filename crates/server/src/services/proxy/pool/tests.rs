@@ -143,7 +143,7 @@ fn a_name_is_resolved_once_and_again_when_it_is_old() {
     let lookups = |reactor: &mut Reactor| {
         std::iter::from_fn(|| reactor.next_command())
             .filter_map(|command| match command {
-                Command::Resolve(question) => Some((question.name, question.port, question.note)),
+                Command::Resolve(question) => Some((question.name, question.port, question.id)),
                 _ => None,
             })
             .collect::<Vec<_>>()
@@ -152,12 +152,13 @@ fn a_name_is_resolved_once_and_again_when_it_is_old() {
     assert_eq!(all.dial(&mut reactor, 0, 0, exchange(2)), DialOutcome::NoName);
     let questions = lookups(&mut reactor);
     assert_eq!(questions.len(), 1);
-    let note = questions[0].2;
+    let id = questions[0].2;
     assert_eq!((&*questions[0].0, questions[0].1), ("origin.example", 81));
     // The name has no address: a waiting exchange is woken with that result, and the name is not resolved
     // again at once.
-    let none = Event::Resolved(note, Err("none".into()));
-    assert!(all.is_meant(&none) && !all.is_meant(&Event::Resolved(0, Err(String::new()))));
+    let none = Event::Resolved(id, Err(ResolveError::Failed("none".into())));
+    let of_others = Event::Resolved(LookupGroup::new().lookup(0), Err(ResolveError::Busy));
+    assert!(all.is_meant(&none) && !all.is_meant(&of_others));
     all.event(&mut reactor, 1, none);
     assert_eq!(woken(&mut reactor), [1, 2]);
     assert_eq!(all.dial(&mut reactor, 5, 0, exchange(1)), DialOutcome::Failed(Failure::Name));
@@ -165,7 +166,7 @@ fn a_name_is_resolved_once_and_again_when_it_is_old() {
     assert_eq!(lookups(&mut reactor).len(), 1);
     let addresses: Vec<SocketAddr> =
         vec!["192.0.2.1:81".parse().unwrap(), "192.0.2.2:81".parse().unwrap()];
-    all.event(&mut reactor, 12, Event::Resolved(note, Ok(addresses)));
+    all.event(&mut reactor, 12, Event::Resolved(id, Ok(addresses)));
     assert_eq!(woken(&mut reactor), [1]);
     upstream(all.dial(&mut reactor, 12, 0, exchange(1)));
     assert!(lookups(&mut reactor).is_empty());
@@ -173,6 +174,6 @@ fn a_name_is_resolved_once_and_again_when_it_is_old() {
     // An old address is used, and the name is resolved again meanwhile.
     upstream(all.dial(&mut reactor, 12 + NAME_TICKS, 0, exchange(1)));
     assert_eq!(lookups(&mut reactor).len(), 1);
-    all.event(&mut reactor, 400, Event::Resolved(note, Err("lost".into())));
+    all.event(&mut reactor, 400, Event::Resolved(id, Err(ResolveError::Busy)));
     upstream(all.dial(&mut reactor, 400, 0, exchange(1)));
 }
