@@ -19,6 +19,8 @@ mod shared;
 mod store;
 mod streams;
 mod subscribe;
+#[cfg(test)]
+mod tests;
 mod transfer;
 
 pub(crate) use news::HubNews;
@@ -534,11 +536,11 @@ impl Service for Hub {
         match exchange.0.phase {
             Phase::Stream(id) => self.stream_has_ended(id.number()),
             Phase::Poll(poll) => self.end_poll(context, &poll),
-            Phase::Form(_)
-            | Phase::Query(_)
-            | Phase::Unwanted(_)
-            | Phase::Storage
-            | Phase::CatchUp(_) => {}
+            // The answer may have arrived, although the exchange has not been woken yet.
+            Phase::Storage | Phase::CatchUp(_) => {
+                self.outcomes.remove(&context.id());
+            }
+            Phase::Form(_) | Phase::Query(_) | Phase::Unwanted(_) => {}
         }
     }
 

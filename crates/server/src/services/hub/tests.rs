@@ -1,0 +1,174 @@
+//! The parts of several workers, without an engine: their commands are not performed.
+
+use super::*;
+use crate::{
+    config::{Config, HubConfig},
+    protocol::rules::Rules,
+    reactor::{Command, WakeReason},
+    service::{ExchangeTerms, StreamSend, worker_state::WorkerState},
+};
+use pollux_hub::{subscribers::Delivery, update::Publication};
+use pollux_http::{
+    Limits,
+    request::{ParseStatus, parse},
+};
+use std::cell::Cell;
+
+/// One worker's part of a hub.
+struct Bench {
+    hub: Hub,
+    rules: Rules,
+    worker: WorkerState,
+    reactor: Reactor,
+    outbox: Outbox,
+}
+
+/// Creates the shared part of a hub at which every client may subscribe.
+fn shared(change: impl FnOnce(&mut HubConfig)) -> Arc<HubShared> {
+    let mut config = HubConfig::new("/hub");
+    config.anonymous = true;
+    change(&mut config);
+    HubShared::open(&Arc::new(config), "http://h", 2).unwrap()
+}
+
+fn publish(shared: &HubShared, id: &str) {
+    let publication = Publication {
+        topics: vec!["a".into()],
+        data: format!("data of {id}"),
+        id: Some(id.into()),
+        ..Publication::default()
+    };
+    shared.publish(publication, None).unwrap();
+}
+
+impl Bench {
+    fn new(shared: &Arc<HubShared>, worker: usize) -> Self {
+        Self {
+            hub: Hub::new(shared.clone(), worker),
+            rules: Rules::new(&Config::new(".")),
+            worker: WorkerState::new(None),
+            reactor: Reactor::default(),
+            outbox: Outbox::default(),
+        }
+    }
+
+    /// Calls the hub for the client with this descriptor.
+    fn call<T>(
+        &mut self,
+        fd: i32,
+        act: impl FnOnce(&mut Hub, &mut RequestContext<'_>, &mut ResponseWriter<'_>) -> T,
+    ) -> T {
+        let Self { hub, rules, worker, reactor, outbox } = self;
+        let mut context = ServiceContext { rules, worker, reactor };
+        let mut terms = ExchangeTerms::NOBODYS;
+        let mut written = terms;
+        let mut response = ResponseWriter::new(outbox, Cell::from_mut(&mut written));
+        act(hub, &mut context.context(exchange_of(fd), &mut terms), &mut response)
+    }
+
+    /// Sends a request for the topic `a` with this field.
+    fn get(&mut self, fd: i32, field: &str) -> Flow<Exchange> {
+        let head = format!("GET /hub?match=a HTTP/1.1\r\nHost: h\r\n{field}\r\n\r\n");
+        let Ok(ParseStatus::Complete { request, .. }) = parse(head.as_bytes(), &Limits::DEFAULT)
+        else {
+            panic!("a request")
+        };
+        self.call(fd, |hub, context, response| hub.begin(context, &request, response))
+    }
+
+    /// Begins a stream or a poll that waits.
+    fn wait(&mut self, fd: i32, field: &str) -> Exchange {
+        match self.get(fd, field) {
+            Flow::Waiting(exchange) => exchange,
+            _ => panic!("it is over: {}", self.response()),
+        }
+    }
+
+    /// Wakes an exchange. Returns what it has written.
+    fn wake(&mut self, fd: i32, exchange: Exchange) -> (Flow<Exchange>, String) {
+        let event = Event::Woken(WakeReason::Ready);
+        let flow = self.call(fd, |hub, context, response| {
+            hub.resume(context, exchange, event, response)
+        });
+        (flow, self.response())
+    }
+
+    fn cancel(&mut self, fd: i32, exchange: Exchange) {
+        self.call(fd, |hub, context, _| hub.cancel(context, exchange));
+    }
+
+    fn ticket(&self, fd: i32) -> Ticket {
+        Ticket { worker: self.hub.worker, exchange: exchange_of(fd) }
+    }
+
+    /// Lets the hub send as often as it wants to. Returns what each client gets.
+    fn pump(&mut self) -> Vec<(i32, String)> {
+        let mut sent = Vec::new();
+        while self.hub.has_stream_work() {
+            let Self { hub, rules, worker, reactor, .. } = self;
+            let mut context = ServiceContext { rules, worker, reactor };
+            hub.pump(&mut context, |client, what| {
+                if let StreamSend::Bytes(bytes, range) = what {
+                    let text = String::from_utf8(bytes[range].to_vec()).unwrap();
+                    sent.push((client.fd, text));
+                }
+                Delivery::Taken
+            });
+        }
+        sent
+    }
+
+    /// Takes all commands. Returns the clients that are woken.
+    fn commands(&mut self) -> Vec<i32> {
+        let commands = std::iter::from_fn(|| self.reactor.next_command());
+        commands
+            .filter_map(|command| match command {
+                Command::Wake(exchange, _) => Some(exchange.client.fd),
+                _ => None,
+            })
+            .collect()
+    }
+
+    /// Returns what was written for clients since the last call.
+    fn response(&mut self) -> String {
+        let text = String::from_utf8(self.outbox.only_bytes().unwrap_or_default().to_vec());
+        self.outbox.clear();
+        text.unwrap()
+    }
+}
+
+fn exchange_of(fd: i32) -> ExchangeId {
+    let number = ExchangeTerms::NOBODYS.number;
+    ExchangeId { client: ClientId { fd, generation: 1 }, number }
+}
+
+/// Regression: an answer was dropped if another one arrived before the engine had woken its exchange, which
+/// then waited for ever. The engine performs a limited number of commands at a time.
+#[test]
+fn answers_are_kept_until_their_exchanges_are_woken() {
+    let shared = shared(|_| ());
+    let mut bench = Bench::new(&shared, 0);
+    shared.hold();
+    let waiting: Vec<_> = (3..6).map(|fd| (fd, bench.wait(fd, "X: y"))).collect();
+    for fd in 3..6 {
+        shared.answer(bench.ticket(fd), Ok("".into()));
+        bench.pump();
+    }
+    assert_eq!(bench.commands(), [3, 4, 5]);
+    for (fd, exchange) in waiting {
+        let (_, response) = bench.wake(fd, exchange);
+        assert!(response.starts_with("HTTP/1.1 200 "), "{fd}: {response}");
+    }
+    // Answers for exchanges that end before or after their answer arrives do not stay.
+    let [early, late] = [6, 7].map(|fd| bench.wait(fd, "X: y"));
+    bench.cancel(6, early);
+    shared.answer(bench.ticket(6), Ok("".into()));
+    shared.answer(bench.ticket(7), Ok("".into()));
+    bench.pump();
+    bench.cancel(7, late);
+    assert_eq!(bench.hub.outcomes.len(), 1);
+    bench.commands();
+    shared.answer(bench.ticket(8), Ok("".into()));
+    bench.pump();
+    assert!(bench.hub.outcomes.keys().eq([&exchange_of(8)]));
+}
