@@ -41,9 +41,10 @@ pub(super) struct Candidate {
     pub(super) cursor: Sequence,
     /// `Last-Event-ID` of the response, if the request has one.
     pub(super) last_id: Option<Arc<str>>,
-    /// The identifier of the last update that the client claims to have, if the log does not have that
-    /// update.
-    unknown_id: Option<String>,
+    /// The identifier of the last update that the client claims to have.
+    id: Option<String>,
+    /// Whether the log has that update.
+    is_known: bool,
     /// Whether the token was in the query: then shared caches must not store the response.
     has_query_token: bool,
 }
@@ -67,12 +68,10 @@ impl SubscribeHead {
     }
 }
 
-/// A subscriber that waits for the log: it names an update that another hub may have, or the log of a former process
-/// has not arrived yet.
+/// A subscriber that waits for the log: it names an update that another hub may have, or an upgrade is in progress.
 #[derive(Debug)]
 pub(super) struct Return {
     candidate: Candidate,
-    id: Option<String>,
     wait: Option<u32>,
 }
 
@@ -141,23 +140,22 @@ impl Hub {
         // arrived meanwhile.
         self.read_on();
         let wait = head.wait;
-        let mut candidate = match self.candidate(head) {
+        let candidate = match self.candidate(head) {
             Ok(candidate) => candidate,
             Err(reject) => {
                 asker.reject(context, outbox, &reject, &self.shared.url);
                 return Flow::Done;
             }
         };
-        let id = candidate.unknown_id.take();
         let ticket = Ticket { worker: self.worker, exchange: context.id() };
-        let waits = match (self.shared.hold_subscriber(ticket), &id) {
-            (Ok(false), Some(id)) => self.shared.catch_up(id, ticket),
+        let waits = match (self.shared.hold_subscriber(ticket), &candidate.id) {
+            (Ok(false), Some(id)) if !candidate.is_known => self.shared.catch_up(id, ticket),
             (outcome, _) => outcome,
         };
         match waits {
             Ok(false) => {}
             Ok(true) => {
-                let phase = Phase::CatchUp(Box::new(Return { candidate, id, wait }));
+                let phase = Phase::CatchUp(Box::new(Return { candidate, wait }));
                 return Flow::Waiting(Exchange(Box::new(State { asker, phase })));
             }
             Err(reject) => {
@@ -189,10 +187,10 @@ impl Hub {
             return Flow::Done;
         }
         self.read_on();
-        let Return { mut candidate, id, wait } = *back;
+        let Return { mut candidate, wait } = *back;
         candidate.cursor = self.last();
-        if let Some(id) = id {
-            let start = self.history.start(&id);
+        if let Some(id) = &candidate.id {
+            let start = self.history.start(id);
             let (cursor, last_id) = self.start_of(start, &candidate.audience);
             (candidate.cursor, candidate.last_id) = (cursor, Some(last_id));
         }
@@ -314,17 +312,17 @@ impl Hub {
         // The field of the request wins over the query, unless it is empty.
         let is_named = field.is_some() || query.last_event_id.is_some();
         let mut ids = field.into_iter().chain(query.last_event_id.clone());
-        let (mut cursor, mut last_id, mut unknown_id) = (self.last(), None, None);
-        if let Some(id) = ids.find(|id| !id.is_empty()) {
-            let start = self.history.start(&id);
+        let id = ids.find(|id| !id.is_empty());
+        let (mut cursor, mut last_id, mut is_known) = (self.last(), None, false);
+        if let Some(id) = &id {
+            let start = self.history.start(id);
             let (at, name) = self.start_of(start, &audience);
-            (cursor, last_id) = (at, Some(name));
-            unknown_id = (!start.found).then_some(id);
+            (cursor, last_id, is_known) = (at, Some(name), start.found);
         } else if is_named {
             // A client that has no update yet sends the field or the parameter without a value.
             last_id = Some("earliest".into());
         }
-        Ok(Candidate { query, audience, access, cursor, last_id, unknown_id, has_query_token })
+        Ok(Candidate { query, audience, access, cursor, last_id, id, is_known, has_query_token })
     }
 
     /// Returns the cursor of a returning subscriber, and the identifier for the response.

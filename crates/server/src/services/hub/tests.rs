@@ -142,6 +142,14 @@ fn exchange_of(fd: i32) -> ExchangeId {
     ExchangeId { client: ClientId { fd, generation: 1 }, number }
 }
 
+/// Returns the identifiers of the events that were sent.
+fn ids(sent: &[(i32, String)]) -> Vec<(i32, String)> {
+    let id = |text: &String| {
+        text.lines().find_map(|line| line.strip_prefix("id: ")).map(str::to_owned)
+    };
+    sent.iter().filter_map(|(fd, text)| Some((*fd, id(text)?))).collect()
+}
+
 /// Regression: an answer was dropped if another one arrived before the engine had woken its exchange, which
 /// then waited for ever. The engine performs a limited number of commands at a time.
 #[test]
@@ -171,4 +179,32 @@ fn answers_are_kept_until_their_exchanges_are_woken() {
     shared.answer(bench.ticket(8), Ok("".into()));
     bench.pump();
     assert!(bench.hub.outcomes.keys().eq([&exchange_of(8)]));
+}
+
+/// Regression: a subscriber that reconnected during an upgrade, and named an update that the log had, began with
+/// the next update.
+#[test]
+fn a_subscriber_that_is_held_begins_after_the_update_that_it_names() {
+    let shared = shared(|_| ());
+    let mut bench = Bench::new(&shared, 0);
+    ["1", "2"].map(|id| publish(&shared, id));
+    bench.pump();
+    shared.hold();
+    let known = bench.wait(3, "Last-Event-ID: 1");
+    let unknown = bench.wait(4, "Last-Event-ID: 0");
+    let new = bench.wait(5, "X: y");
+    publish(&shared, "3");
+    shared.release();
+    bench.pump();
+    let (_, response) = bench.wake(3, known);
+    assert!(response.contains("\r\nLast-Event-ID: 1\r\n"), "{response}");
+    let (_, response) = bench.wake(4, unknown);
+    assert!(response.contains("\r\nLast-Event-ID: earliest\r\n"), "{response}");
+    bench.wake(5, new);
+    publish(&shared, "4");
+    let mut sent = ids(&bench.pump());
+    sent.sort();
+    let of = |fd: i32, ids: &[&str]| ids.iter().map(|id| (fd, (*id).to_owned())).collect::<Vec<_>>();
+    let expected = [of(3, &["2", "3", "4"]), of(4, &["1", "2", "3", "4"]), of(5, &["4"])].concat();
+    assert_eq!(sent, expected);
 }
