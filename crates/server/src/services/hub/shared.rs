@@ -289,9 +289,13 @@ impl HubShared {
     }
 
     /// Requests an answer to a ticket for the time when the log has all updates that other hubs have
-    /// published until now. Returns false if no wait is necessary: the log is never behind, or the log knows
-    /// this identifier in any case.
-    pub(super) fn catch_up(&self, last_event_id: &str, ticket: Ticket) -> Result<bool, Reject> {
+    /// published until now. Returns false if no wait is necessary: the log is never behind, or the log has
+    /// what this subscriber needs in any case.
+    pub(super) fn catch_up(
+        &self,
+        last_event_id: Option<&str>,
+        ticket: Ticket,
+    ) -> Result<bool, Reject> {
         match &self.store {
             Some(store) if store.may_lag(last_event_id) => store.catch_up(ticket).map(|()| true),
             _ => Ok(false),

@@ -97,11 +97,15 @@ impl Store {
         }
     }
 
-    /// Returns whether the log may lack updates of other hubs that a client has.
-    pub(super) fn may_lag(&self, last_event_id: &str) -> bool {
+    /// Returns whether the log may lack updates that a subscriber has: those of other hubs if it names one of
+    /// them, and all of them before the history has been read. Otherwise a new subscriber would begin before
+    /// the history and would be sent all of it.
+    pub(super) fn may_lag(&self, last_event_id: Option<&str>) -> bool {
         match self {
             Self::File(_) => false,
-            Self::Redis(store) => last_event_id != "earliest" || !store.is_loaded(),
+            Self::Redis(store) => {
+                last_event_id.is_some_and(|id| id != "earliest") || !store.is_loaded()
+            }
         }
     }
 

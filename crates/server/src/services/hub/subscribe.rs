@@ -68,7 +68,8 @@ impl SubscribeHead {
     }
 }
 
-/// A subscriber that waits for the log: it names an update that another hub may have, or an upgrade is in progress.
+/// A subscriber that waits for the log: it names an update that another hub may have, the log has not been read yet, or
+/// an upgrade is in progress.
 #[derive(Debug)]
 pub(super) struct Return {
     candidate: Candidate,
@@ -148,9 +149,11 @@ impl Hub {
             }
         };
         let ticket = Ticket { worker: self.worker, exchange: context.id() };
-        let waits = match (self.shared.hold_subscriber(ticket), &candidate.id) {
-            (Ok(false), Some(id)) if !candidate.is_known => self.shared.catch_up(id, ticket),
-            (outcome, _) => outcome,
+        let waits = match self.shared.hold_subscriber(ticket) {
+            Ok(false) if !candidate.is_known => {
+                self.shared.catch_up(candidate.id.as_deref(), ticket)
+            }
+            outcome => outcome,
         };
         match waits {
             Ok(false) => {}

@@ -12,7 +12,7 @@ use pollux_http::{
     Limits,
     request::{ParseStatus, parse},
 };
-use std::cell::Cell;
+use std::{cell::Cell, time::Instant};
 
 /// One worker's part of a hub.
 struct Bench {
@@ -207,4 +207,22 @@ fn a_subscriber_that_is_held_begins_after_the_update_that_it_names() {
     let of = |fd: i32, ids: &[&str]| ids.iter().map(|id| (fd, (*id).to_owned())).collect::<Vec<_>>();
     let expected = [of(3, &["2", "3", "4"]), of(4, &["1", "2", "3", "4"]), of(5, &["4"])].concat();
     assert_eq!(sent, expected);
+}
+
+/// Regression: such a subscriber began before the history, and was sent all of it as new updates when Redis came.
+#[test]
+fn until_the_history_has_been_read_new_subscribers_wait_too() {
+    // No process listens at this port.
+    let shared = shared(|hub| hub.store = "redis://127.0.0.1:1".parse().unwrap());
+    let mut bench = Bench::new(&shared, 0);
+    let new = bench.wait(3, "X: y");
+    assert!(matches!(new.0.phase, Phase::CatchUp(_)), "{:?}", new.0.phase);
+    let started_at = Instant::now();
+    while bench.commands() != [3] {
+        assert!(started_at.elapsed() < Duration::from_secs(30), "it gets no answer");
+        thread::sleep(Duration::from_millis(5));
+        bench.pump();
+    }
+    let (_, response) = bench.wake(3, new);
+    assert!(response.starts_with("HTTP/1.1 503 "), "{response}");
 }
