@@ -331,6 +331,13 @@ impl Hub {
         });
     }
 
+    /// Copies new updates, and removes those that have become too old: no request is served them, even if nothing was
+    /// published meanwhile.
+    fn refresh(&mut self) {
+        self.read_on();
+        self.history.expire(self.shared.now());
+    }
+
     fn last(&self) -> Sequence {
         self.history.last()
     }

@@ -116,7 +116,7 @@ impl Hub {
         cursor: Sequence,
         audience: &Audience,
     ) -> Vec<u8> {
-        self.read_on();
+        self.refresh();
         let mut events = Vec::new();
         let mut count = 0;
         let first = self.history.first().max(cursor + 1);

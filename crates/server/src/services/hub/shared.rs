@@ -127,9 +127,11 @@ impl HubShared {
             HubStoreConfig::Memory => {}
             HubStoreConfig::File(path) => {
                 let (opened, queue, contents) = StoreFile::open(path, &config.limits)?;
-                for (sequence, id, publication) in contents {
-                    let update = Arc::new(Update::new(&id, &publication));
-                    log.append_at(sequence, update, config.limits.history_age);
+                for (sequence, record) in contents {
+                    let update = Arc::new(Update::new(&record.id, &record.publication));
+                    // The clock of the log begins at this age.
+                    let at = config.limits.history_age.saturating_sub(record.age());
+                    log.append_at(sequence, update, at);
                 }
                 file = Some(opened);
                 store = Some(Store::File(queue));
@@ -218,7 +220,7 @@ impl HubShared {
                 drop(log);
                 return self.publish_in_transfer(job);
             }
-            let id = self.append_to(log, update);
+            let id = self.append_to(log, update, self.now());
             self.tell();
             return Ok(Some(id));
         }
@@ -264,8 +266,18 @@ impl HubShared {
 
     /// Appends an update to the log.
     pub(super) fn append(&self, id: &str, publication: &Publication) -> Arc<str> {
+        self.append_aged(id, publication, Duration::ZERO)
+    }
+
+    /// Appends an update that was published some time ago.
+    pub(super) fn append_aged(
+        &self,
+        id: &str,
+        publication: &Publication,
+        age: Duration,
+    ) -> Arc<str> {
         let update = Arc::new(Update::new(id, publication));
-        self.append_to(lock(&self.log), update)
+        self.append_to(lock(&self.log), update, self.now().saturating_sub(age))
     }
 
     /// Appends an update of another process, at the position and the time that it had there.
@@ -275,9 +287,14 @@ impl HubShared {
         self.head.store(log.last(), Ordering::Release);
     }
 
-    fn append_to(&self, mut log: MutexGuard<'_, History>, update: Arc<Update>) -> Arc<str> {
+    fn append_to(
+        &self,
+        mut log: MutexGuard<'_, History>,
+        update: Arc<Update>,
+        at: Duration,
+    ) -> Arc<str> {
         let id = update.id.clone();
-        let sequence = log.append(update, self.now());
+        let sequence = log.append(update, at);
         self.head.store(sequence, Ordering::Release);
         id
     }
@@ -365,17 +382,24 @@ impl HubShared {
         let mut log = lock(&self.log);
         log.expire(now);
         let from = (history.last() + 1).max(log.first());
-        let fresh: Vec<_> =
-            (from..=log.last()).filter_map(|at| Some((at, log.get(at)?.clone()))).collect();
+        let fresh: Vec<_> = log
+            .entries_after(history.last())
+            .map(|(sequence, update, at)| (sequence, update.clone(), at))
+            .collect();
         drop(log);
         if from > history.last() + 1 && !fresh.is_empty() {
             note(from - 1, None);
         }
-        for (sequence, update) in fresh {
-            history.append_at(sequence, update.clone(), now);
+        for (sequence, update, at) in fresh {
+            history.append_at(sequence, update.clone(), at);
             note(sequence, Some(&update));
         }
         history.expire(now);
+    }
+
+    /// Removes updates from the log that have become too old.
+    pub(super) fn expire(&self) {
+        lock(&self.log).expire(self.now());
     }
 
     /// Returns the time on the clock of the log. The clock begins at `history_age`, so that the times of

@@ -62,6 +62,10 @@ impl Hub {
     ) {
         self.shared.has_looked(self.worker.index);
         self.read_on();
+        if self.care_is_due {
+            self.shared.expire();
+            self.history.expire(self.shared.now());
+        }
         if self.shared.has_answers(self.worker.index) {
             // When the engine has performed all commands, it has woken all exchanges that had an answer. An
             // answer that is left belongs to an exchange that has ended.

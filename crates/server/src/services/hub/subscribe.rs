@@ -139,7 +139,7 @@ impl Hub {
     ) -> Flow<Exchange> {
         // The log is read before the cursor is chosen, so that the cursor is after all updates that have
         // arrived meanwhile.
-        self.read_on();
+        self.refresh();
         let wait = head.wait;
         let candidate = match self.candidate(head) {
             Ok(candidate) => candidate,
@@ -189,7 +189,7 @@ impl Hub {
             asker.reject(context, outbox, &reject, &self.shared.url);
             return Flow::Done;
         }
-        self.read_on();
+        self.refresh();
         let Return { mut candidate, wait } = *back;
         candidate.cursor = self.last();
         if let Some(id) = &candidate.id {

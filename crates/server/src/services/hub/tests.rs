@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::{
-    config::{Config, HubConfig},
+    config::{Config, HubConfig, HubStoreConfig},
     protocol::rules::Rules,
     reactor::{Command, WakeReason},
     service::{ExchangeTerms, StreamSend, worker_state::WorkerState},
@@ -225,4 +225,50 @@ fn until_the_history_has_been_read_new_subscribers_wait_too() {
     }
     let (_, response) = bench.wake(3, new);
     assert!(response.starts_with("HTTP/1.1 503 "), "{response}");
+}
+
+/// Regression: updates became too old only when another one was published, and a worker that read the log late kept
+/// them longer.
+#[test]
+fn updates_become_too_old_in_quiet_times_too() {
+    let shared = shared(|hub| hub.limits.history_age = Duration::from_millis(300));
+    let mut early = Bench::new(&shared, 0);
+    let mut late = Bench::new(&shared, 1);
+    ["1", "2"].map(|id| publish(&shared, id));
+    early.pump();
+    thread::sleep(Duration::from_millis(200));
+    late.pump();
+    thread::sleep(Duration::from_millis(200));
+    for bench in [&mut early, &mut late] {
+        bench.wait(3, "Last-Event-ID: earliest");
+        // The newest update stays, whatever its age.
+        assert_eq!(ids(&bench.pump()), [(3, "2".to_owned())]);
+    }
+    assert_eq!(shared.statistics().history_updates, 2);
+    early.hub.care_is_due = true;
+    early.pump();
+    assert_eq!(shared.statistics().history_updates, 1);
+}
+
+/// Regression: after a restart, the age of each update began anew.
+#[test]
+fn a_restart_makes_no_update_younger() {
+    let directory = tempfile::tempdir().unwrap();
+    let open = || {
+        shared(|hub| hub.store = HubStoreConfig::File(directory.path().join("history")))
+    };
+    let former = open();
+    publish(&former, "1");
+    let started_at = Instant::now();
+    // The thread of the store has finished when it has no reference any more.
+    while former.head() == 0 || Arc::strong_count(&former) > 1 {
+        assert!(started_at.elapsed() < Duration::from_secs(30), "it is not stored");
+        thread::sleep(Duration::from_millis(5));
+    }
+    drop(former);
+    thread::sleep(Duration::from_millis(1100));
+    let shared = open();
+    let log = shared::lock(&shared.log);
+    let ages: Vec<_> = log.entries().map(|(.., at)| shared.now() - at).collect();
+    assert!(matches!(ages[..], [age] if age >= Duration::from_secs(1)), "{ages:?}");
 }
