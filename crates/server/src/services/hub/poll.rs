@@ -1,7 +1,7 @@
 //! Long polling, for clients that cannot read a stream. The response contains the next updates and has a
 //! length. The client sends its next request with the last identifier that it received.
 
-use super::{Exchange, Hub, Phase, State, answer::Asker, connection_of, subscribe::Candidate};
+use super::{Exchange, Extra, Hub, Phase, State, answer::Asker, connection_of, subscribe::Candidate};
 use crate::{
     reactor::{AlarmId, EventTarget},
     service::{Event, Flow, RequestContext},
@@ -58,11 +58,22 @@ impl Hub {
             answer(context, &asker, &fields, &events, outbox);
             return Flow::Done;
         }
+        let address = match self.count_address(context) {
+            Ok(address) => address,
+            Err(reject) => {
+                asker.reject(context, outbox, &reject, &self.shared.url);
+                return Flow::Done;
+            }
+        };
         let exchange = context.id();
         let connection = connection_of(exchange.client, false);
+        if address.is_some() {
+            self.extras.insert(connection, Extra { address, subscriptions: Vec::new() });
+        }
         let last = self.last();
         // No update up to `last` is for this audience.
         let Some(subscriber) = self.subscribers.add(connection, &audience, last, last) else {
+            self.forget(connection);
             answer(context, &asker, &fields, &[], outbox);
             return Flow::Done;
         };
@@ -103,6 +114,7 @@ impl Hub {
         if self.subscribers.connection(poll.subscriber) == Some(poll.connection) {
             self.subscribers.remove(poll.subscriber);
         }
+        self.forget(poll.connection);
     }
 
     pub(super) fn count_polls(&self, counters: &Counters) {

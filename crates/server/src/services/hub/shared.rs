@@ -7,6 +7,7 @@ use super::{
     transfer::Transfer,
 };
 use crate::{
+    clients::client_key,
     config::{HubConfig, HubStoreConfig},
     reactor::ExchangeId,
     stats::HubStatistics,
@@ -64,7 +65,8 @@ pub(crate) struct HubShared {
     answers: Box<[Mutex<Mailbox>]>,
     rate: Mutex<RateLimit>,
     registry: Mutex<Registry>,
-    addresses: Mutex<HashMap<IpAddr, u32>>,
+    /// The number of subscribers of each client, by its key.
+    addresses: Mutex<HashMap<u64, u32>>,
     /// Whether the log has grown since the workers were notified, and whether the hub has ended.
     news: Mutex<News>,
     has_news: Condvar,
@@ -428,23 +430,30 @@ impl HubShared {
         lock(&self.log).last_id().to_owned()
     }
 
-    /// Counts one more subscriber of an address. Returns false if the address has too many.
+    /// Counts one more subscriber of an address. Returns false if the address has too many. The addresses of
+    /// an IPv6 network (/64) count as one.
     pub(super) fn enter(&self, address: IpAddr) -> bool {
         let most = self.config.limits.subscribers_per_address;
         let mut addresses = lock(&self.addresses);
-        let count = addresses.entry(address).or_insert(0);
+        let count = addresses.entry(client_key(address)).or_insert(0);
         let has_room = most == 0 || *count < most;
         *count += u32::from(has_room);
         has_room
     }
 
+    /// Counts a subscriber that another process has admitted, even if the address has too many meanwhile.
+    pub(super) fn enter_again(&self, address: IpAddr) {
+        *lock(&self.addresses).entry(client_key(address)).or_insert(0) += 1;
+    }
+
     /// Removes one subscriber from the count of an address.
     pub(super) fn leave(&self, address: IpAddr) {
         let mut addresses = lock(&self.addresses);
-        if let Some(count) = addresses.get_mut(&address) {
+        let key = client_key(address);
+        if let Some(count) = addresses.get_mut(&key) {
             *count -= 1;
             if *count == 0 {
-                addresses.remove(&address);
+                addresses.remove(&key);
             }
         }
     }

@@ -231,6 +231,7 @@ impl Hub {
         let last = self.last();
         let added = self.subscribers.add(connection, &candidate.audience, candidate.cursor, last);
         let Some(id) = added else {
+            address.into_iter().for_each(|address| self.shared.leave(address));
             let full = Reject::too_many("the hub has as many subscribers as it can hold");
             asker.reject(context, outbox, &full, &self.shared.url);
             return Flow::Done;
@@ -335,18 +336,20 @@ impl Hub {
     }
 
     /// Counts the subscriber among those of its address, if their number is limited.
-    fn count_address(&self, context: &RequestContext<'_>) -> Result<Option<IpAddr>, Reject> {
-        if self.shared.config.limits.subscribers_per_address == 0 {
+    pub(super) fn count_address(
+        &self,
+        context: &RequestContext<'_>,
+    ) -> Result<Option<IpAddr>, Reject> {
+        let most = self.shared.config.limits.subscribers_per_address;
+        if most == 0 {
             return Ok(None);
         }
         let Some(address) = context.peer() else { return Ok(None) };
         if self.shared.enter(address) {
             return Ok(Some(address));
         }
-        Err(Reject::too_many(format!(
-            "your address has {} subscribers already: close one",
-            self.shared.config.limits.subscribers_per_address
-        )))
+        let client = if address.to_canonical().is_ipv6() { "IPv6 network (/64)" } else { "address" };
+        Err(Reject::too_many(format!("your {client} has {most} subscribers already: close one")))
     }
 
     /// Registers and publishes the subscriptions of a subscriber, if the hub is configured to do so.

@@ -12,7 +12,7 @@ use pollux_http::{
     Limits,
     request::{ParseStatus, parse},
 };
-use std::{cell::Cell, time::Instant};
+use std::{cell::Cell, sync::atomic::Ordering, time::Instant};
 
 /// One worker's part of a hub.
 struct Bench {
@@ -84,8 +84,22 @@ impl Bench {
         }
     }
 
+    /// Sends a request that is answered at once. Returns the response.
+    fn answer(&mut self, fd: i32, field: &str) -> String {
+        self.response();
+        assert!(matches!(self.get(fd, field), Flow::Done), "it waits");
+        self.response()
+    }
+
+    /// Sets the address of a client.
+    fn at(&mut self, fd: i32, address: &str) {
+        let address = (address.parse::<IpAddr>().unwrap(), 1).into();
+        self.worker.clients.enter(None, fd, Some(address)).unwrap();
+    }
+
     /// Wakes an exchange. Returns what it has written.
     fn wake(&mut self, fd: i32, exchange: Exchange) -> (Flow<Exchange>, String) {
+        self.response();
         let event = Event::Woken(WakeReason::Ready);
         let flow = self.call(fd, |hub, context, response| {
             hub.resume(context, exchange, event, response)
@@ -271,4 +285,57 @@ fn a_restart_makes_no_update_younger() {
     let log = shared::lock(&shared.log);
     let ages: Vec<_> = log.entries().map(|(.., at)| shared.now() - at).collect();
     assert!(matches!(ages[..], [age] if age >= Duration::from_secs(1)), "{ages:?}");
+}
+
+/// Regression: long polls did not count, and each address of an IPv6 network counted alone.
+#[test]
+fn long_polls_and_all_addresses_of_a_network_count() {
+    let shared = shared(|hub| hub.limits.subscribers_per_address = 2);
+    let mut bench = Bench::new(&shared, 0);
+    for (fd, address) in
+        [(3, "2001:db8::1"), (4, "2001:db8::2"), (5, "2001:db8::3"), (6, "2001:db8:0:1::1")]
+    {
+        bench.at(fd, address);
+    }
+    bench.wait(3, "X: y");
+    let poll = bench.wait(4, "Prefer: wait=30");
+    for field in ["X: y", "Prefer: wait=30"] {
+        let response = bench.answer(5, field);
+        assert!(response.starts_with("HTTP/1.1 429 "), "{response}");
+    }
+    bench.wait(6, "X: y");
+    bench.cancel(4, poll);
+    let poll = bench.wait(5, "Prefer: wait=30");
+    publish(&shared, "1");
+    bench.pump();
+    let (_, response) = bench.wake(5, poll);
+    assert!(response.starts_with("HTTP/1.1 200 "), "{response}");
+    bench.wait(4, "X: y");
+}
+
+/// Regression: an upgrade dropped a subscriber if another connection had taken its place meanwhile.
+#[test]
+fn a_subscriber_that_is_handed_over_is_admitted_already() {
+    let limit = |hub: &mut HubConfig| hub.limits.subscribers_per_address = 1;
+    let (former, present) = (shared(limit), shared(limit));
+    let mut old = Bench::new(&former, 0);
+    let mut new = Bench::new(&present, 0);
+    old.at(3, "192.0.2.1");
+    [4, 5].map(|fd| new.at(fd, "192.0.2.1"));
+    let Phase::Stream(id) = old.wait(3, "X: y").0.phase else { panic!("no stream") };
+    new.wait(4, "X: y");
+    *shared::lock(&former.transfer) = transfer::Transfer::Frozen;
+    former.is_transferring.store(true, Ordering::Release);
+    let state = old.hub.release_stream(id.number()).unwrap();
+    let Bench { hub, rules, worker, reactor, .. } = &mut new;
+    let mut context = ServiceContext { rules, worker, reactor };
+    let client = ClientId { fd: 6, generation: 1 };
+    let number = hub.adopt_stream(&mut context, client, &state).expect("it is adopted");
+    publish(&present, "1");
+    let mut sent = ids(&new.pump());
+    sent.sort();
+    assert_eq!(sent, [(4, "1".to_owned()), (6, "1".to_owned())]);
+    // Both count.
+    new.hub.stream_has_ended(number);
+    assert!(new.answer(5, "X: y").starts_with("HTTP/1.1 429 "));
 }
