@@ -42,7 +42,7 @@ pub(super) struct Candidate {
     /// `Last-Event-ID` of the response, if the request has one.
     pub(super) last_id: Option<Arc<str>>,
     /// The identifier of the last update that the client claims to have.
-    id: Option<String>,
+    pub(super) id: Option<String>,
     /// Whether the log has that update.
     is_known: bool,
     /// Whether the token was in the query: then shared caches must not store the response.
@@ -85,13 +85,18 @@ impl Candidate {
             "Cache-Control: no-store\r\n"
         });
         if let Some(id) = &self.last_id {
-            fields.push_str(&format!("Last-Event-ID: {id}\r\nMercure-Last-Event-ID: {id}\r\n"));
+            fields.push_str(&id_fields(id));
         }
         // A proxy that buffers a response before it forwards it would delay events.
         fields.push_str("X-Accel-Buffering: no\r\nIncremental: ?1\r\n");
         fields.push_str(ACCEPT_QUERY);
         fields
     }
+}
+
+/// Returns the response fields with the identifier of the update after which the response begins.
+pub(super) fn id_fields(id: &str) -> String {
+    format!("Last-Event-ID: {id}\r\nMercure-Last-Event-ID: {id}\r\n")
 }
 
 impl Hub {

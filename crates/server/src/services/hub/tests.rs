@@ -32,13 +32,20 @@ fn shared(change: impl FnOnce(&mut HubConfig)) -> Arc<HubShared> {
 }
 
 fn publish(shared: &HubShared, id: &str) {
-    let publication = Publication {
+    shared.publish(publication(id), None).unwrap();
+}
+
+fn publish_private(shared: &HubShared, id: &str) {
+    shared.publish(Publication { private: true, ..publication(id) }, None).unwrap();
+}
+
+fn publication(id: &str) -> Publication {
+    Publication {
         topics: vec!["a".into()],
         data: format!("data of {id}"),
         id: Some(id.into()),
         ..Publication::default()
-    };
-    shared.publish(publication, None).unwrap();
+    }
 }
 
 impl Bench {
@@ -338,4 +345,39 @@ fn a_subscriber_that_is_handed_over_is_admitted_already() {
     // Both count.
     new.hub.stream_has_ended(number);
     assert!(new.answer(5, "X: y").starts_with("HTTP/1.1 429 "));
+}
+
+/// Regression: the response to a poll without an identifier had none either, so that the client lost what was
+/// published before its next poll.
+#[test]
+fn a_poll_that_has_no_update_yet_learns_where_to_continue() {
+    let shared = shared(|_| ());
+    let mut bench = Bench::new(&shared, 0);
+    let named = |response: &str| {
+        let line = response.lines().find_map(|line| line.strip_prefix("Mercure-Last-Event-ID: "));
+        line.unwrap_or(response).to_owned()
+    };
+    let poll = |bench: &mut Bench, id: &str| {
+        bench.answer(3, &format!("Prefer: wait=0\r\nLast-Event-ID: {id}"))
+    };
+    assert_eq!(named(&bench.answer(3, "Prefer: wait=0")), "earliest");
+    publish(&shared, "1");
+    let response = poll(&mut bench, "earliest");
+    assert!(response.contains("\r\n\r\nid: 1\ndata: data of 1\n\n"), "{response}");
+    // It names no update that the client may not read, and it does so after any number of them.
+    for number in 0..2000 {
+        publish_private(&shared, &format!("private {number}"));
+    }
+    assert_eq!(named(&bench.answer(3, "Prefer: wait=0")), "1");
+    assert_eq!(named(&poll(&mut bench, "")), "1");
+    let waiting = bench.wait(4, "Prefer: wait=30");
+    publish(&shared, "2");
+    publish(&shared, "3");
+    bench.pump();
+    let (_, response) = bench.wake(4, waiting);
+    assert_eq!((named(&response), response.matches("\nid: ").count()), ("1".into(), 2));
+    // A client that has named an update gets the confirmation of that one.
+    assert_eq!(named(&poll(&mut bench, "3")), "3");
+    let response = poll(&mut bench, "2");
+    assert!(named(&response) == "2" && response.contains("\nid: 3\n"), "{response}");
 }
