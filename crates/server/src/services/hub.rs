@@ -6,6 +6,7 @@
 //! [`crate::reactor::Reactor::stream`]), so that an idle subscriber costs only its entry in the engine's
 //! table and a slot here.
 
+mod announce;
 mod answer;
 mod content;
 mod expiries;
@@ -299,14 +300,6 @@ impl Hub {
         }
     }
 
-    /// Publishes an update that the hub itself generates.
-    fn publish_own(&self, publication: Option<pollux_hub::update::Publication>) {
-        if let Some(publication) = publication {
-            // No client waits for the result, and a store that is too slow must not end a subscription.
-            let _ = self.shared.publish(publication, None);
-        }
-    }
-
     /// Removes the additional data of a subscriber whose connection has ended.
     fn forget(&mut self, connection: u64) {
         let Some(extra) = self.extras.remove(&connection) else { return };
@@ -314,8 +307,7 @@ impl Hub {
             self.shared.leave(address);
         }
         for subscription in &extra.subscriptions {
-            let event = self.shared.registry().remove(subscription, &self.shared.url);
-            self.publish_own(event);
+            self.shared.change_subscriptions(|registry, hub| registry.remove(subscription, hub));
         }
     }
 
@@ -342,9 +334,10 @@ impl Hub {
         self.history.last()
     }
 
-    /// Sets the alarm for heartbeats and expiries, if there are subscribers.
+    /// Sets the alarm for heartbeats, expiries and events that wait, if there are subscribers or such events.
     fn care_later(&mut self, reactor: &mut Reactor) {
-        if self.care.is_none() && !self.subscribers.is_empty() {
+        let has_cares = || !self.subscribers.is_empty() || self.shared.has_announcements();
+        if self.care.is_none() && has_cares() {
             self.care = Some(reactor.timer(ticks(CARE_INTERVAL), EventTarget::Service));
         }
     }

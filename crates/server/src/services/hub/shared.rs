@@ -1,7 +1,9 @@
 //! The state that the workers of one hub share: the log, the keys, the matchers in use.
 
 use super::{
-    CARE_INTERVAL, keys,
+    CARE_INTERVAL,
+    announce::Announcements,
+    keys,
     redis::RedisStore,
     store::{HubStore, Job, Store, StoreFile},
     transfer::Transfer,
@@ -65,6 +67,8 @@ pub(crate) struct HubShared {
     answers: Box<[Mutex<Mailbox>]>,
     rate: Mutex<RateLimit>,
     registry: Mutex<Registry>,
+    /// The events of subscriptions that the store has not taken yet.
+    pub(super) announcements: Mutex<Announcements>,
     /// The number of subscribers of each client, by its key.
     addresses: Mutex<HashMap<u64, u32>>,
     /// Whether the log has grown since the workers were notified, and whether the hub has ended.
@@ -159,6 +163,7 @@ impl HubShared {
             log: Mutex::new(log),
             rate: Mutex::new(RateLimit::new(config.limits.updates_per_second)),
             registry: Mutex::default(),
+            announcements: Mutex::default(),
             addresses: Mutex::default(),
             news: Mutex::default(),
             has_news: Condvar::new(),

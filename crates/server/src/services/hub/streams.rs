@@ -63,6 +63,7 @@ impl Hub {
         self.shared.has_looked(self.worker.index);
         self.read_on();
         if self.care_is_due {
+            self.shared.announce_again();
             self.shared.expire();
             self.history.expire(self.shared.now());
         }

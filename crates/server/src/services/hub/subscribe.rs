@@ -374,8 +374,8 @@ impl Hub {
                 .access
                 .as_ref()
                 .and_then(|access| access.payload(selector, &self.shared.url).cloned());
-            let event = self.shared.registry().add(subscription.clone(), payload, &self.shared.url);
-            self.publish_own(event);
+            let added = subscription.clone();
+            self.shared.change_subscriptions(|registry, hub| registry.add(added, payload, hub));
             subscriptions.push(subscription);
         }
         subscriptions

@@ -73,6 +73,14 @@ impl Bench {
         act(hub, &mut context.context(exchange_of(fd), &mut terms), &mut response)
     }
 
+    /// Begins a stream, and returns its number.
+    fn stream(&mut self, fd: i32, field: &str) -> u32 {
+        match self.wait(fd, field).0.phase {
+            Phase::Stream(id) => id.number(),
+            ref other => panic!("no stream: {other:?}"),
+        }
+    }
+
     /// Sends a request for the topic `a` with this field.
     fn get(&mut self, fd: i32, field: &str) -> Flow<Exchange> {
         let head = format!("GET /hub?match=a HTTP/1.1\r\nHost: h\r\n{field}\r\n\r\n");
@@ -329,11 +337,11 @@ fn a_subscriber_that_is_handed_over_is_admitted_already() {
     let mut new = Bench::new(&present, 0);
     old.at(3, "192.0.2.1");
     [4, 5].map(|fd| new.at(fd, "192.0.2.1"));
-    let Phase::Stream(id) = old.wait(3, "X: y").0.phase else { panic!("no stream") };
+    let number = old.stream(3, "X: y");
     new.wait(4, "X: y");
     *shared::lock(&former.transfer) = transfer::Transfer::Frozen;
     former.is_transferring.store(true, Ordering::Release);
-    let state = old.hub.release_stream(id.number()).unwrap();
+    let state = old.hub.release_stream(number).unwrap();
     let Bench { hub, rules, worker, reactor, .. } = &mut new;
     let mut context = ServiceContext { rules, worker, reactor };
     let client = ClientId { fd: 6, generation: 1 };
@@ -380,4 +388,74 @@ fn a_poll_that_has_no_update_yet_learns_where_to_continue() {
     assert_eq!(named(&poll(&mut bench, "3")), "3");
     let response = poll(&mut bench, "2");
     assert!(named(&response) == "2" && response.contains("\nid: 3\n"), "{response}");
+}
+
+/// Returns whether each event of a subscription in the log says that it is active, the oldest first.
+fn announced(shared: &HubShared) -> Vec<bool> {
+    let log = shared::lock(&shared.log);
+    let texts = log.entries().map(|(_, update, _)| {
+        String::from_utf8_lossy(update.frame.text()).into_owned()
+    });
+    let texts = texts.filter(|text| text.contains("\"type\":\"Subscription\""));
+    texts.map(|text| text.contains("\"active\":true")).collect()
+}
+
+/// Regression: if a subscriber connected again at another worker, the beginning of its subscription could be published
+/// before the end of the former one.
+#[test]
+fn the_events_of_a_subscription_are_in_the_order_of_its_changes() {
+    const SECRET: &str = "0123456789abcdef0123456789abcdef";
+    let directory = tempfile::tempdir().unwrap();
+    let key = directory.path().join("key");
+    std::fs::write(&key, SECRET).unwrap();
+    let shared = shared(|hub| {
+        hub.subscriptions = true;
+        hub.subscriber_keys = Some(key);
+    });
+    let claims = serde_json::json!({"sub": "urn:me", "mercure": {"subscribe": ["*"]}});
+    let token = pollux_testkit::token::sign(&serde_json::json!({}), &claims, SECRET);
+    let field = format!("Authorization: Bearer {token}");
+    thread::scope(|scope| {
+        for worker in 0..2 {
+            let (shared, field) = (&shared, &field);
+            scope.spawn(move || {
+                let mut bench = Bench::new(shared, worker);
+                for _ in 0..1000 {
+                    let number = bench.stream(3, field);
+                    bench.hub.stream_has_ended(number);
+                    bench.response();
+                }
+            });
+        }
+    });
+    let announced = announced(&shared);
+    assert!(!announced.is_empty());
+    let is_alternating = announced.chunks(2).all(|pair| *pair == [true, false]);
+    assert!(is_alternating, "{announced:?}");
+}
+
+/// Regression: the event was lost.
+#[test]
+fn the_event_of_a_subscription_waits_if_no_update_is_accepted() {
+    let shared = shared(|hub| hub.subscriptions = true);
+    let mut bench = Bench::new(&shared, 0);
+    let number = bench.stream(3, "X: y");
+    bench.pump();
+    shared.hold();
+    let mut held = 0;
+    while shared.publish(publication(&held.to_string()), None).is_ok() {
+        held += 1;
+    }
+    bench.hub.stream_has_ended(number);
+    shared.release();
+    assert_eq!((announced(&shared), shared.head()), (vec![true], held + 1));
+    // The alarm continues, although no subscriber is left.
+    let alarm = bench.hub.care.expect("an alarm");
+    let Bench { hub, rules, worker, reactor, .. } = &mut bench;
+    let mut context = ServiceContext { rules, worker, reactor };
+    hub.event(&mut context, Event::Time(alarm));
+    assert!(bench.hub.care.is_some());
+    bench.pump();
+    assert_eq!(announced(&shared), [true, false]);
+    assert!(!shared.has_announcements());
 }
