@@ -56,27 +56,28 @@ impl History {
         }
     }
 
-    /// Appends an update, and removes the oldest updates that exceed the bounds. `now` is a time on any
-    /// clock that does not run backwards, always the same clock. Returns the update's position.
-    pub fn append(&mut self, update: Arc<Update>, now: Duration) -> Sequence {
+    /// Appends an update, and removes the oldest updates that exceed the bounds. `at` is the time of its
+    /// publication on any clock that does not run backwards, always the same clock. Returns the update's
+    /// position.
+    pub fn append(&mut self, update: Arc<Update>, at: Duration) -> Sequence {
         let sequence = self.next();
         self.bytes += update.bytes();
         // An id that is used twice means its last use: a subscriber that sends it has received that
         // update.
         self.by_id.insert(Arc::clone(&update.id), sequence);
-        self.entries.push_back(Entry { update, at: now });
+        self.entries.push_back(Entry { update, at });
         while self.entries.len() > 1
             && (self.entries.len() > self.max_updates || self.bytes > self.max_bytes)
         {
             self.drop_first();
         }
-        self.expire(now);
+        self.expire(at);
         sequence
     }
 
-    /// Appends an update of another log under the position that it has there. Skipped positions were
-    /// removed from that log already, so they count as removed from this one, too.
-    pub fn append_at(&mut self, sequence: Sequence, update: Arc<Update>, now: Duration) {
+    /// Appends an update of another log under the position and the time that it has there. Skipped
+    /// positions were removed from that log already, so they count as removed from this one, too.
+    pub fn append_at(&mut self, sequence: Sequence, update: Arc<Update>, at: Duration) {
         if sequence > self.next() {
             self.entries.clear();
             self.by_id.clear();
@@ -84,7 +85,7 @@ impl History {
             self.first = sequence;
         }
         if sequence == self.next() {
-            self.append(update, now);
+            self.append(update, at);
         }
     }
 
@@ -105,7 +106,8 @@ impl History {
         }
     }
 
-    /// Removes updates that are too old, except the newest. The caller calls it from time to time.
+    /// Removes updates that are too old, except the newest. The caller calls it from time to time: an
+    /// update also becomes too old when no other one is published.
     pub fn expire(&mut self, now: Duration) {
         let horizon = now.saturating_sub(self.max_age);
         while self.entries.len() > 1 && self.entries[0].at < horizon {
@@ -145,10 +147,20 @@ impl History {
         self.entries.get(index).map(|entry| &entry.update)
     }
 
-    /// The stored updates, each with its position and the time at which it was appended.
+    /// The stored updates, each with its position and the time of its publication.
     pub fn entries(&self) -> impl Iterator<Item = (Sequence, &Arc<Update>, Duration)> {
-        (self.first..)
-            .zip(&self.entries)
+        self.entries_after(self.first - 1)
+    }
+
+    /// Those of them that are after a position.
+    pub fn entries_after(
+        &self,
+        sequence: Sequence,
+    ) -> impl Iterator<Item = (Sequence, &Arc<Update>, Duration)> {
+        let from = (sequence + 1).clamp(self.first, self.next());
+        let skipped = usize::try_from(from - self.first).unwrap_or(usize::MAX);
+        (from..)
+            .zip(self.entries.range(skipped..))
             .map(|(sequence, entry)| (sequence, &entry.update, entry.at))
     }
 
@@ -281,6 +293,8 @@ mod tests {
             history.entries().map(|(at, update, time)| (at, &*update.id, time - NOW)).collect();
         let seconds = Duration::from_secs;
         assert_eq!(entries, [(2, "b", seconds(1)), (3, "c", seconds(2))]);
+        let after = |sequence| history.entries_after(sequence).map(|entry| entry.0).collect::<Vec<_>>();
+        assert_eq!([after(0), after(2), after(9)], [vec![2, 3], vec![3], vec![]]);
         let mut empty = History::new(&Limits::default());
         empty.begin_at(7);
         assert_eq!((empty.first(), empty.last()), (7, 6));

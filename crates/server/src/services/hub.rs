@@ -6,6 +6,7 @@
 //! [`crate::reactor::Reactor::stream`]), so that an idle subscriber costs only its entry in the engine's
 //! table and a slot here.
 
+mod announce;
 mod answer;
 mod content;
 mod expiries;
@@ -19,6 +20,8 @@ mod shared;
 mod store;
 mod streams;
 mod subscribe;
+#[cfg(test)]
+mod tests;
 mod transfer;
 
 pub(crate) use news::HubNews;
@@ -297,14 +300,6 @@ impl Hub {
         }
     }
 
-    /// Publishes an update that the hub itself generates.
-    fn publish_own(&self, publication: Option<pollux_hub::update::Publication>) {
-        if let Some(publication) = publication {
-            // No client waits for the result, and a store that is too slow must not end a subscription.
-            let _ = self.shared.publish(publication, None);
-        }
-    }
-
     /// Removes the additional data of a subscriber whose connection has ended.
     fn forget(&mut self, connection: u64) {
         let Some(extra) = self.extras.remove(&connection) else { return };
@@ -312,8 +307,7 @@ impl Hub {
             self.shared.leave(address);
         }
         for subscription in &extra.subscriptions {
-            let event = self.shared.registry().remove(subscription, &self.shared.url);
-            self.publish_own(event);
+            self.shared.change_subscriptions(|registry, hub| registry.remove(subscription, hub));
         }
     }
 
@@ -329,13 +323,21 @@ impl Hub {
         });
     }
 
+    /// Copies new updates, and removes those that have become too old: no request is served them, even if nothing was
+    /// published meanwhile.
+    fn refresh(&mut self) {
+        self.read_on();
+        self.history.expire(self.shared.now());
+    }
+
     fn last(&self) -> Sequence {
         self.history.last()
     }
 
-    /// Sets the alarm for heartbeats and expiries, if there are subscribers.
+    /// Sets the alarm for heartbeats, expiries and events that wait, if there are subscribers or such events.
     fn care_later(&mut self, reactor: &mut Reactor) {
-        if self.care.is_none() && !self.subscribers.is_empty() {
+        let has_cares = || !self.subscribers.is_empty() || self.shared.has_announcements();
+        if self.care.is_none() && has_cares() {
             self.care = Some(reactor.timer(ticks(CARE_INTERVAL), EventTarget::Service));
         }
     }
@@ -534,11 +536,11 @@ impl Service for Hub {
         match exchange.0.phase {
             Phase::Stream(id) => self.stream_has_ended(id.number()),
             Phase::Poll(poll) => self.end_poll(context, &poll),
-            Phase::Form(_)
-            | Phase::Query(_)
-            | Phase::Unwanted(_)
-            | Phase::Storage
-            | Phase::CatchUp(_) => {}
+            // The answer may have arrived, although the exchange has not been woken yet.
+            Phase::Storage | Phase::CatchUp(_) => {
+                self.outcomes.remove(&context.id());
+            }
+            Phase::Form(_) | Phase::Query(_) | Phase::Unwanted(_) => {}
         }
     }
 

@@ -4,6 +4,7 @@ use super::shared::unix_time;
 use anyhow::{Context, ensure};
 use pollux_hub::update::Publication;
 use serde::{Deserialize, Serialize};
+use std::time::Duration;
 
 /// An update with its identifier and its time, as JSON.
 #[derive(Debug, Serialize, Deserialize)]
@@ -19,6 +20,11 @@ impl Record {
     pub(super) fn encode(id: &str, publication: &Publication) -> anyhow::Result<Vec<u8>> {
         let record = Self { id: id.to_owned(), at: unix_time(), publication: publication.clone() };
         Ok(serde_json::to_vec(&record)?)
+    }
+
+    /// Returns the time since the update was published.
+    pub(super) fn age(&self) -> Duration {
+        Duration::from_secs(unix_time().saturating_sub(self.at))
     }
 
     /// Decodes the output of [`Record::encode`].

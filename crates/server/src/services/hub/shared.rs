@@ -1,12 +1,15 @@
 //! The state that the workers of one hub share: the log, the keys, the matchers in use.
 
 use super::{
-    CARE_INTERVAL, keys,
+    CARE_INTERVAL,
+    announce::Announcements,
+    keys,
     redis::RedisStore,
     store::{HubStore, Job, Store, StoreFile},
     transfer::Transfer,
 };
 use crate::{
+    clients::client_key,
     config::{HubConfig, HubStoreConfig},
     reactor::ExchangeId,
     stats::HubStatistics,
@@ -64,7 +67,10 @@ pub(crate) struct HubShared {
     answers: Box<[Mutex<Mailbox>]>,
     rate: Mutex<RateLimit>,
     registry: Mutex<Registry>,
-    addresses: Mutex<HashMap<IpAddr, u32>>,
+    /// The events of subscriptions that the store has not taken yet.
+    pub(super) announcements: Mutex<Announcements>,
+    /// The number of subscribers of each client, by its key.
+    addresses: Mutex<HashMap<u64, u32>>,
     /// Whether the log has grown since the workers were notified, and whether the hub has ended.
     news: Mutex<News>,
     has_news: Condvar,
@@ -127,9 +133,11 @@ impl HubShared {
             HubStoreConfig::Memory => {}
             HubStoreConfig::File(path) => {
                 let (opened, queue, contents) = StoreFile::open(path, &config.limits)?;
-                for (sequence, id, publication) in contents {
-                    let update = Arc::new(Update::new(&id, &publication));
-                    log.append_at(sequence, update, config.limits.history_age);
+                for (sequence, record) in contents {
+                    let update = Arc::new(Update::new(&record.id, &record.publication));
+                    // The clock of the log begins at this age.
+                    let at = config.limits.history_age.saturating_sub(record.age());
+                    log.append_at(sequence, update, at);
                 }
                 file = Some(opened);
                 store = Some(Store::File(queue));
@@ -155,6 +163,7 @@ impl HubShared {
             log: Mutex::new(log),
             rate: Mutex::new(RateLimit::new(config.limits.updates_per_second)),
             registry: Mutex::default(),
+            announcements: Mutex::default(),
             addresses: Mutex::default(),
             news: Mutex::default(),
             has_news: Condvar::new(),
@@ -218,7 +227,7 @@ impl HubShared {
                 drop(log);
                 return self.publish_in_transfer(job);
             }
-            let id = self.append_to(log, update);
+            let id = self.append_to(log, update, self.now());
             self.tell();
             return Ok(Some(id));
         }
@@ -264,8 +273,18 @@ impl HubShared {
 
     /// Appends an update to the log.
     pub(super) fn append(&self, id: &str, publication: &Publication) -> Arc<str> {
+        self.append_aged(id, publication, Duration::ZERO)
+    }
+
+    /// Appends an update that was published some time ago.
+    pub(super) fn append_aged(
+        &self,
+        id: &str,
+        publication: &Publication,
+        age: Duration,
+    ) -> Arc<str> {
         let update = Arc::new(Update::new(id, publication));
-        self.append_to(lock(&self.log), update)
+        self.append_to(lock(&self.log), update, self.now().saturating_sub(age))
     }
 
     /// Appends an update of another process, at the position and the time that it had there.
@@ -275,9 +294,14 @@ impl HubShared {
         self.head.store(log.last(), Ordering::Release);
     }
 
-    fn append_to(&self, mut log: MutexGuard<'_, History>, update: Arc<Update>) -> Arc<str> {
+    fn append_to(
+        &self,
+        mut log: MutexGuard<'_, History>,
+        update: Arc<Update>,
+        at: Duration,
+    ) -> Arc<str> {
         let id = update.id.clone();
-        let sequence = log.append(update, self.now());
+        let sequence = log.append(update, at);
         self.head.store(sequence, Ordering::Release);
         id
     }
@@ -289,9 +313,13 @@ impl HubShared {
     }
 
     /// Requests an answer to a ticket for the time when the log has all updates that other hubs have
-    /// published until now. Returns false if no wait is necessary: the log is never behind, or the log knows
-    /// this identifier in any case.
-    pub(super) fn catch_up(&self, last_event_id: &str, ticket: Ticket) -> Result<bool, Reject> {
+    /// published until now. Returns false if no wait is necessary: the log is never behind, or the log has
+    /// what this subscriber needs in any case.
+    pub(super) fn catch_up(
+        &self,
+        last_event_id: Option<&str>,
+        ticket: Ticket,
+    ) -> Result<bool, Reject> {
         match &self.store {
             Some(store) if store.may_lag(last_event_id) => store.catch_up(ticket).map(|()| true),
             _ => Ok(false),
@@ -361,17 +389,24 @@ impl HubShared {
         let mut log = lock(&self.log);
         log.expire(now);
         let from = (history.last() + 1).max(log.first());
-        let fresh: Vec<_> =
-            (from..=log.last()).filter_map(|at| Some((at, log.get(at)?.clone()))).collect();
+        let fresh: Vec<_> = log
+            .entries_after(history.last())
+            .map(|(sequence, update, at)| (sequence, update.clone(), at))
+            .collect();
         drop(log);
         if from > history.last() + 1 && !fresh.is_empty() {
             note(from - 1, None);
         }
-        for (sequence, update) in fresh {
-            history.append_at(sequence, update.clone(), now);
+        for (sequence, update, at) in fresh {
+            history.append_at(sequence, update.clone(), at);
             note(sequence, Some(&update));
         }
         history.expire(now);
+    }
+
+    /// Removes updates from the log that have become too old.
+    pub(super) fn expire(&self) {
+        lock(&self.log).expire(self.now());
     }
 
     /// Returns the time on the clock of the log. The clock begins at `history_age`, so that the times of
@@ -400,23 +435,30 @@ impl HubShared {
         lock(&self.log).last_id().to_owned()
     }
 
-    /// Counts one more subscriber of an address. Returns false if the address has too many.
+    /// Counts one more subscriber of an address. Returns false if the address has too many. The addresses of
+    /// an IPv6 network (/64) count as one.
     pub(super) fn enter(&self, address: IpAddr) -> bool {
         let most = self.config.limits.subscribers_per_address;
         let mut addresses = lock(&self.addresses);
-        let count = addresses.entry(address).or_insert(0);
+        let count = addresses.entry(client_key(address)).or_insert(0);
         let has_room = most == 0 || *count < most;
         *count += u32::from(has_room);
         has_room
     }
 
+    /// Counts a subscriber that another process has admitted, even if the address has too many meanwhile.
+    pub(super) fn enter_again(&self, address: IpAddr) {
+        *lock(&self.addresses).entry(client_key(address)).or_insert(0) += 1;
+    }
+
     /// Removes one subscriber from the count of an address.
     pub(super) fn leave(&self, address: IpAddr) {
         let mut addresses = lock(&self.addresses);
-        if let Some(count) = addresses.get_mut(&address) {
+        let key = client_key(address);
+        if let Some(count) = addresses.get_mut(&key) {
             *count -= 1;
             if *count == 0 {
-                addresses.remove(&address);
+                addresses.remove(&key);
             }
         }
     }

@@ -97,11 +97,15 @@ impl Store {
         }
     }
 
-    /// Returns whether the log may lack updates of other hubs that a client has.
-    pub(super) fn may_lag(&self, last_event_id: &str) -> bool {
+    /// Returns whether the log may lack updates that a subscriber has: those of other hubs if it names one of
+    /// them, and all of them before the history has been read. Otherwise a new subscriber would begin before
+    /// the history and would be sent all of it.
+    pub(super) fn may_lag(&self, last_event_id: Option<&str>) -> bool {
         match self {
             Self::File(_) => false,
-            Self::Redis(store) => last_event_id != "earliest" || !store.is_loaded(),
+            Self::Redis(store) => {
+                last_event_id.is_some_and(|id| id != "earliest") || !store.is_loaded()
+            }
         }
     }
 
@@ -198,7 +202,7 @@ pub(super) struct StoreFile {
 }
 
 /// The content of the file: each update with its position.
-pub(super) type Contents = Vec<(Sequence, String, Publication)>;
+pub(super) type Contents = Vec<(Sequence, Record)>;
 
 /// Opens the file, or creates it. Returns its updates within the limits, and the first position that it
 /// holds.
@@ -219,7 +223,7 @@ fn open_file(path: &Path, limits: &Limits) -> anyhow::Result<(Database, Contents
         if record.at < horizon && !contents.is_empty() {
             break;
         }
-        contents.push((sequence.value(), record.id, record.publication));
+        contents.push((sequence.value(), record));
     }
     contents.reverse();
     let first = table.first()?.map_or(1, |(sequence, _)| sequence.value());
@@ -346,9 +350,10 @@ impl StoreFile {
         }
         let (database, contents, first) = open_file(&self.path, &self.limits)?;
         self.first = first;
-        for (sequence, id, publication) in contents {
+        for (sequence, record) in contents {
             // `append_at` ignores updates that the log has already.
-            shared.append_at(sequence, Update::new(&id, &publication), self.limits.history_age);
+            let update = Update::new(&record.id, &record.publication);
+            shared.append_at(sequence, update, shared.now().saturating_sub(record.age()));
         }
         self.may_be_ahead = false;
         self.database = Some(database);

@@ -62,9 +62,17 @@ impl Hub {
     ) {
         self.shared.has_looked(self.worker.index);
         self.read_on();
+        if self.care_is_due {
+            self.shared.announce_again();
+            self.shared.expire();
+            self.history.expire(self.shared.now());
+        }
         if self.shared.has_answers(self.worker.index) {
-            // Those of the last call have been taken, or their publishers are gone.
-            self.outcomes.clear();
+            // When the engine has performed all commands, it has woken all exchanges that had an answer. An
+            // answer that is left belongs to an exchange that has ended.
+            if context.reactor.pending_commands() == 0 {
+                self.outcomes.clear();
+            }
             for (exchange, outcome) in self.shared.take_answers(self.worker.index) {
                 self.outcomes.insert(exchange, outcome);
                 context.reactor.wake(exchange, WakeReason::Ready);

@@ -41,9 +41,10 @@ pub(super) struct Candidate {
     pub(super) cursor: Sequence,
     /// `Last-Event-ID` of the response, if the request has one.
     pub(super) last_id: Option<Arc<str>>,
-    /// The identifier of the last update that the client claims to have, if the log does not have that
-    /// update.
-    unknown_id: Option<String>,
+    /// The identifier of the last update that the client claims to have.
+    pub(super) id: Option<String>,
+    /// Whether the log has that update.
+    is_known: bool,
     /// Whether the token was in the query: then shared caches must not store the response.
     has_query_token: bool,
 }
@@ -67,12 +68,11 @@ impl SubscribeHead {
     }
 }
 
-/// A subscriber that waits for the log: it names an update that another hub may have, or the log of a former process
-/// has not arrived yet.
+/// A subscriber that waits for the log: it names an update that another hub may have, the log has not been read yet, or
+/// an upgrade is in progress.
 #[derive(Debug)]
 pub(super) struct Return {
     candidate: Candidate,
-    id: Option<String>,
     wait: Option<u32>,
 }
 
@@ -85,13 +85,18 @@ impl Candidate {
             "Cache-Control: no-store\r\n"
         });
         if let Some(id) = &self.last_id {
-            fields.push_str(&format!("Last-Event-ID: {id}\r\nMercure-Last-Event-ID: {id}\r\n"));
+            fields.push_str(&id_fields(id));
         }
         // A proxy that buffers a response before it forwards it would delay events.
         fields.push_str("X-Accel-Buffering: no\r\nIncremental: ?1\r\n");
         fields.push_str(ACCEPT_QUERY);
         fields
     }
+}
+
+/// Returns the response fields with the identifier of the update after which the response begins.
+pub(super) fn id_fields(id: &str) -> String {
+    format!("Last-Event-ID: {id}\r\nMercure-Last-Event-ID: {id}\r\n")
 }
 
 impl Hub {
@@ -139,25 +144,26 @@ impl Hub {
     ) -> Flow<Exchange> {
         // The log is read before the cursor is chosen, so that the cursor is after all updates that have
         // arrived meanwhile.
-        self.read_on();
+        self.refresh();
         let wait = head.wait;
-        let mut candidate = match self.candidate(head) {
+        let candidate = match self.candidate(head) {
             Ok(candidate) => candidate,
             Err(reject) => {
                 asker.reject(context, outbox, &reject, &self.shared.url);
                 return Flow::Done;
             }
         };
-        let id = candidate.unknown_id.take();
         let ticket = Ticket { worker: self.worker, exchange: context.id() };
-        let waits = match (self.shared.hold_subscriber(ticket), &id) {
-            (Ok(false), Some(id)) => self.shared.catch_up(id, ticket),
-            (outcome, _) => outcome,
+        let waits = match self.shared.hold_subscriber(ticket) {
+            Ok(false) if !candidate.is_known => {
+                self.shared.catch_up(candidate.id.as_deref(), ticket)
+            }
+            outcome => outcome,
         };
         match waits {
             Ok(false) => {}
             Ok(true) => {
-                let phase = Phase::CatchUp(Box::new(Return { candidate, id, wait }));
+                let phase = Phase::CatchUp(Box::new(Return { candidate, wait }));
                 return Flow::Waiting(Exchange(Box::new(State { asker, phase })));
             }
             Err(reject) => {
@@ -188,11 +194,11 @@ impl Hub {
             asker.reject(context, outbox, &reject, &self.shared.url);
             return Flow::Done;
         }
-        self.read_on();
-        let Return { mut candidate, id, wait } = *back;
+        self.refresh();
+        let Return { mut candidate, wait } = *back;
         candidate.cursor = self.last();
-        if let Some(id) = id {
-            let start = self.history.start(&id);
+        if let Some(id) = &candidate.id {
+            let start = self.history.start(id);
             let (cursor, last_id) = self.start_of(start, &candidate.audience);
             (candidate.cursor, candidate.last_id) = (cursor, Some(last_id));
         }
@@ -230,6 +236,7 @@ impl Hub {
         let last = self.last();
         let added = self.subscribers.add(connection, &candidate.audience, candidate.cursor, last);
         let Some(id) = added else {
+            address.into_iter().for_each(|address| self.shared.leave(address));
             let full = Reject::too_many("the hub has as many subscribers as it can hold");
             asker.reject(context, outbox, &full, &self.shared.url);
             return Flow::Done;
@@ -314,17 +321,17 @@ impl Hub {
         // The field of the request wins over the query, unless it is empty.
         let is_named = field.is_some() || query.last_event_id.is_some();
         let mut ids = field.into_iter().chain(query.last_event_id.clone());
-        let (mut cursor, mut last_id, mut unknown_id) = (self.last(), None, None);
-        if let Some(id) = ids.find(|id| !id.is_empty()) {
-            let start = self.history.start(&id);
+        let id = ids.find(|id| !id.is_empty());
+        let (mut cursor, mut last_id, mut is_known) = (self.last(), None, false);
+        if let Some(id) = &id {
+            let start = self.history.start(id);
             let (at, name) = self.start_of(start, &audience);
-            (cursor, last_id) = (at, Some(name));
-            unknown_id = (!start.found).then_some(id);
+            (cursor, last_id, is_known) = (at, Some(name), start.found);
         } else if is_named {
             // A client that has no update yet sends the field or the parameter without a value.
             last_id = Some("earliest".into());
         }
-        Ok(Candidate { query, audience, access, cursor, last_id, unknown_id, has_query_token })
+        Ok(Candidate { query, audience, access, cursor, last_id, id, is_known, has_query_token })
     }
 
     /// Returns the cursor of a returning subscriber, and the identifier for the response.
@@ -334,18 +341,20 @@ impl Hub {
     }
 
     /// Counts the subscriber among those of its address, if their number is limited.
-    fn count_address(&self, context: &RequestContext<'_>) -> Result<Option<IpAddr>, Reject> {
-        if self.shared.config.limits.subscribers_per_address == 0 {
+    pub(super) fn count_address(
+        &self,
+        context: &RequestContext<'_>,
+    ) -> Result<Option<IpAddr>, Reject> {
+        let most = self.shared.config.limits.subscribers_per_address;
+        if most == 0 {
             return Ok(None);
         }
         let Some(address) = context.peer() else { return Ok(None) };
         if self.shared.enter(address) {
             return Ok(Some(address));
         }
-        Err(Reject::too_many(format!(
-            "your address has {} subscribers already: close one",
-            self.shared.config.limits.subscribers_per_address
-        )))
+        let client = if address.to_canonical().is_ipv6() { "IPv6 network (/64)" } else { "address" };
+        Err(Reject::too_many(format!("your {client} has {most} subscribers already: close one")))
     }
 
     /// Registers and publishes the subscriptions of a subscriber, if the hub is configured to do so.
@@ -365,8 +374,8 @@ impl Hub {
                 .access
                 .as_ref()
                 .and_then(|access| access.payload(selector, &self.shared.url).cloned());
-            let event = self.shared.registry().add(subscription.clone(), payload, &self.shared.url);
-            self.publish_own(event);
+            let added = subscription.clone();
+            self.shared.change_subscriptions(|registry, hub| registry.add(added, payload, hub));
             subscriptions.push(subscription);
         }
         subscriptions

@@ -183,10 +183,8 @@ fn entries_that_no_hub_wrote_are_left_out() {
 }
 
 #[test]
-fn the_start_says_what_is_wrong_with_a_redis_and_waits_for_one_that_is_missing() {
-    let Some(mut redis) = Redis::start(&["--requirepass", "secret", "--appendonly", "yes"]) else {
-        return;
-    };
+fn the_start_says_what_is_wrong_with_a_redis() {
+    let Some(redis) = Redis::start(&["--requirepass", "secret"]) else { return };
     let address = format!("127.0.0.1:{}/3", redis.port);
     let error = |store: String| {
         let mut config = HubConfig::new(PATH);
@@ -204,11 +202,28 @@ fn the_start_says_what_is_wrong_with_a_redis_and_waits_for_one_that_is_missing()
     let refused = error(format!("redis://:wrong@{address}"));
     assert!(refused.contains("WRONGPASS") && !refused.contains("wrong@"), "{refused}");
     assert!("rediss://host".parse::<HubStoreConfig>().unwrap_err().contains("TLS"));
+}
+
+/// Regression: a hub that started without its Redis sent the whole history to its subscribers, as new updates, when
+/// Redis came.
+#[test]
+fn a_hub_that_starts_without_its_redis_has_subscribers_only_when_it_has_the_history() {
+    let Some(mut redis) = Redis::start(&["--appendonly", "yes"]) else { return };
+    let former = start(&redis);
+    (0..3).for_each(|round| drop(former.publish("a", &format!("old {round}"))));
+    former.server.stop(Duration::from_secs(5)).unwrap();
     redis.kill();
-    let hub = start_at(&format!("redis://:secret@{address}"), |_| ());
-    let mut stream = hub.subscribe("match=a", &[]);
+    let hub = start(&redis);
+    let target = format!("{PATH}?match=a");
+    for field in ["X: y", "Last-Event-ID: earliest"] {
+        let reply = hub.request("GET", &target, &[field]);
+        assert_eq!(reply.status, 503, "{}", reply.text());
+        assert!(reply.field("retry-after").is_some());
+    }
     assert_eq!(hub.post("topic=a&data=x", &[]).status, 503);
     redis.start_again();
+    wait_until("the history", || hub.request("HEAD", &target, &[]).status == 200);
+    let mut stream = hub.subscribe("match=a", &[]);
     publish_at_last(&hub, "here");
     assert_eq!(stream.data(), "here");
 }

@@ -20,7 +20,7 @@ use crate::services::hub::{
 use std::{
     collections::{HashSet, VecDeque},
     sync::{Arc, Weak, atomic::Ordering},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 /// The time that Redis waits for an entry before it replies that there is none.
@@ -47,6 +47,8 @@ pub(super) struct Follower {
     repeated: (EntryId, HashSet<Arc<str>>),
     count: usize,
     is_loaded: bool,
+    /// The last time at which the log had everything that the stream had, once it is loaded.
+    current_at: Option<Instant>,
     history_age: Duration,
 }
 
@@ -60,6 +62,7 @@ impl Follower {
             repeated: (EntryId::default(), HashSet::new()),
             count: ENTRIES,
             is_loaded: false,
+            current_at: None,
             history_age,
         }
     }
@@ -116,8 +119,10 @@ impl Follower {
         loop {
             if !self.is_loaded && self.position >= end {
                 self.is_loaded = true;
+                self.current_at = Some(Instant::now());
                 self.link.note_start(Ok(()));
             }
+            let asked_at = Instant::now();
             let entries = self.read(&mut connection)?;
             let Some(shared) = self.shared.upgrade() else { return Ok(()) };
             let link = self.link.clone();
@@ -133,15 +138,22 @@ impl Follower {
             if entries.is_empty() {
                 drop(is_frozen);
                 drop(shared);
+                if self.is_loaded {
+                    self.current_at = Some(asked_at);
+                }
                 // No entry has arrived, or an older stream has replaced this one.
                 end = self.find_position(&mut connection)?;
                 continue;
             }
+            let is_all = entries.len() < self.count;
             self.count = ENTRIES;
             for entry in entries {
                 let id = entry.0;
                 self.take(&shared, entry);
                 self.link.note_taken(id, shared.head());
+            }
+            if self.is_loaded && is_all {
+                self.current_at = Some(asked_at);
             }
             self.link.advance(&shared, self.position);
             drop(is_frozen);
@@ -194,7 +206,10 @@ impl Follower {
             );
             shared.skip_one();
         }
-        shared.append(&record.id, &record.publication);
+        // An update cannot be older than the time since which the log may lack it. With this limit, a hub whose clock
+        // is wrong does not make its updates expire at other hubs before their subscribers have them.
+        let most = self.current_at.map_or(Duration::MAX, |at| at.elapsed());
+        shared.append_aged(&record.id, &record.publication, record.age().min(most));
     }
 
     /// Determines the position at which to continue. Returns the last entry of the stream.
@@ -295,5 +310,39 @@ fn check_version(connection: &mut Connection) -> Result<(), RedisError> {
             "this is Redis {version}; a hub needs Redis {VERSION} or Valkey"
         ))),
         _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        config::{HubConfig, HubStoreConfig},
+        services::hub::{record::Record, redis::RedisStore, shared},
+    };
+    use pollux_hub::update::Publication;
+
+    #[test]
+    fn an_update_has_its_age_but_not_more_than_the_log_can_have_missed() {
+        let config = Arc::new(HubConfig::new("/hub"));
+        let owner = HubShared::open(&config, "http://h", 1).unwrap();
+        let HubStoreConfig::Redis(url) = "redis://127.0.0.1:1".parse().unwrap() else {
+            panic!("another store")
+        };
+        let (store, _) = RedisStore::new(&url, &config);
+        let age = config.limits.history_age;
+        let mut follower = Follower::new(store.link.clone(), Arc::downgrade(&owner), age);
+        let take = |follower: &mut Follower, number: u64| {
+            let publication = Publication { topics: vec!["a".into()], ..Publication::default() };
+            let record = Record { id: number.to_string(), at: unix_time() - 60, publication };
+            follower.take(&owner, (EntryId { epoch: 1, number }, Ok(record)));
+        };
+        take(&mut follower, 1);
+        follower.is_loaded = true;
+        follower.current_at = Some(Instant::now());
+        take(&mut follower, 2);
+        let log = shared::lock(&owner.log);
+        let ages: Vec<_> = log.entries().map(|(.., at)| (owner.now() - at).as_secs()).collect();
+        assert!(matches!(ages[..], [60.., 0..50]), "{ages:?}");
     }
 }

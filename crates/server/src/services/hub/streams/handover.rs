@@ -115,13 +115,13 @@ impl Hub {
             return None;
         }
         let cursor = self.shared.own_position(state.cursor)?;
-        let address = match state.address {
-            Some(address) if !self.shared.enter(address) => return None,
-            address => address,
-        };
+        let address = state.address;
         let connection = connection_of(client, state.is_raw);
         let last = self.history.last();
         let id = self.subscribers.add(connection, &audience, cursor.min(last), last)?;
+        if let Some(address) = address {
+            self.shared.enter_again(address);
+        }
         if let Some(at) = state.expires_at {
             self.expiries.add(Expiry::new(at, id, connection), since_1970());
         }
