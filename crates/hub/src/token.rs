@@ -79,6 +79,8 @@ pub struct Verifier {
     dialect: Dialect,
     /// The hub's resource identifier, which `aud` must contain.
     resource: String,
+    /// Whether issuers know the resource identifier, so that it also counts for tokens of dialect 0.
+    is_resource_public: bool,
     /// Who may have issued a token. Empty: anybody with the key.
     issuers: Vec<String>,
 }
@@ -87,7 +89,15 @@ impl Verifier {
     /// A verifier with these keys. `resource` is the hub's resource identifier.
     #[must_use]
     pub fn new(keys: KeySet, dialect: Dialect, resource: String, issuers: Vec<String>) -> Self {
-        Self { keys: RwLock::new(Arc::new(keys)), dialect, resource, issuers }
+        let keys = RwLock::new(Arc::new(keys));
+        Self { keys, dialect, resource, is_resource_public: false, issuers }
+    }
+
+    /// If there are issuers, rejects their tokens of dialect 0 that have an audience, but not this hub. Only for a
+    /// resource identifier that an operator has configured: issuers cannot know another one.
+    #[must_use]
+    pub fn with_public_resource(self) -> Self {
+        Self { is_resource_public: true, ..self }
     }
 
     /// Verifies with other keys from now on. Tokens that were verified before stay valid until they expire.
@@ -146,11 +156,12 @@ impl Verifier {
         {
             return None;
         }
-        let mut access = if dialect == Dialect::One {
-            self.check_parties(&claims)?;
-            claims::details(&claims, cache, hub)?
-        } else {
-            claims::mercure(&claims, cache, hub)?
+        if !self.is_issued(&claims) || !self.is_meant(dialect, &claims) {
+            return None;
+        }
+        let mut access = match dialect {
+            Dialect::One => claims::details(&claims, cache, hub)?,
+            _ => claims::mercure(&claims, cache, hub)?,
         };
         access.dialect = dialect;
         access.expires_at = expires_at;
@@ -162,19 +173,25 @@ impl Verifier {
         Some(access)
     }
 
-    /// Checks `aud` and `iss`.
-    fn check_parties(&self, claims: &Map<String, Value>) -> Option<()> {
+    /// Checks `iss`, in both dialects: an operator who names issuers trusts nobody else who has one of their keys.
+    fn is_issued(&self, claims: &Map<String, Value>) -> bool {
+        let issuer = claims.get("iss").and_then(Value::as_str);
+        self.issuers.is_empty()
+            || issuer.is_some_and(|issuer| self.issuers.iter().any(|known| known == issuer))
+    }
+
+    /// Checks `aud`, which is optional in dialect 0 and which no hub of 0.x looks at. There it counts only if the
+    /// issuers are known and can know the hub: then it is not a text that some library adds.
+    fn is_meant(&self, dialect: Dialect, claims: &Map<String, Value>) -> bool {
         let is_hub = |audience: &Value| audience.as_str() == Some(&self.resource);
-        let meant = match claims.get("aud")? {
-            Value::Array(all) => all.iter().any(is_hub),
-            one => is_hub(one),
-        };
-        let issued = self.issuers.is_empty()
-            || claims
-                .get("iss")
-                .and_then(Value::as_str)
-                .is_some_and(|issuer| self.issuers.iter().any(|known| known == issuer));
-        (meant && issued).then_some(())
+        let is_strict =
+            dialect == Dialect::One || (self.is_resource_public && !self.issuers.is_empty());
+        match claims.get("aud") {
+            _ if !is_strict => true,
+            None => dialect == Dialect::Zero,
+            Some(Value::Array(all)) => all.iter().any(is_hub),
+            Some(one) => is_hub(one),
+        }
     }
 }
 

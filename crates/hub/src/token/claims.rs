@@ -82,7 +82,8 @@ pub(super) fn details(
 }
 
 /// Reads the claim `mercure` of dialect 0. Its entries are URI templates, or objects as in the 1.0
-/// alpha.
+/// alpha. A token without the claim is for something else, such as the ID token of a login service that has the
+/// same keys.
 pub(super) fn mercure(
     claims: &Map<String, Value>,
     cache: &MatcherCache,
@@ -91,8 +92,7 @@ pub(super) fn mercure(
     let mut access = Access::default();
     // Some identity providers allow only claims whose names are URLs.
     let claim = claims.get("https://mercure.rocks/").or_else(|| claims.get("mercure"));
-    let Some(claim) = claim else { return Some(access) };
-    let claim = claim.as_object()?;
+    let claim = claim?.as_object()?;
     let mut selectors = Selectors::default();
     for (name, found) in
         [("publish", &mut selectors.publish), ("subscribe", &mut selectors.subscribe)]

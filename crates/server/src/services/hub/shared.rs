@@ -119,7 +119,8 @@ impl HubShared {
         let (subscribers, publishers) = config.read_keys()?;
         let verifier = |keys| {
             let resource = url.as_str().to_owned();
-            Verifier::new(keys, config.dialect, resource, config.issuers.clone())
+            let verifier = Verifier::new(keys, config.dialect, resource, config.issuers.clone());
+            if config.origin.is_some() { verifier.with_public_resource() } else { verifier }
         };
         let mut log = History::new(&config.limits);
         let (mut file, mut redis, mut store) = (None, None, None);

@@ -156,6 +156,30 @@ fn subscribers_need_a_token_unless_the_hub_says_otherwise() {
 }
 
 #[test]
+fn a_token_of_another_issuer_or_for_something_else_opens_no_stream() {
+    let hub = strict(|hub| hub.issuers = vec!["https://login.test".into()]);
+    let status = |claims: Value| {
+        let token = bearer(&sign("JWT", &claims));
+        hub.request("HEAD", &format!("{PATH}?match=a"), &[&token]).status
+    };
+    let (known, other) = ("https://login.test", "https://other.test");
+    let read = json!({"subscribe": ["*"]});
+    let url = "http://hub.test/.well-known/mercure";
+    assert_eq!(status(json!({"iss": known, "mercure": read})), 200);
+    assert_eq!(status(json!({"iss": known, "mercure": read, "aud": url})), 200);
+    assert_eq!(status(json!({"iss": known, "mercure": read, "aud": "shop"})), 401);
+    assert_eq!(status(json!({"iss": other, "mercure": read})), 401);
+    assert_eq!(status(json!({"mercure": read})), 401);
+    // What a login service says about its user.
+    assert_eq!(status(json!({"iss": known, "aud": url, "sub": "me", "exp": now() + 60})), 401);
+    // With a secret of its own and no named issuer, a hub takes what those of 0.x take.
+    let hub = strict(|_| ());
+    let token = sign("JWT", &json!({"mercure": read, "aud": "shop", "iss": other}));
+    let reply = hub.request("HEAD", &format!("{PATH}?match=a"), &[&bearer(&token)]);
+    assert_eq!(reply.status, 200);
+}
+
+#[test]
 fn the_token_comes_before_everything_else() {
     let hub = strict(|_| ());
     for method in ["GET", "POST", "QUERY"] {
