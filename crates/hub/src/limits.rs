@@ -24,8 +24,15 @@ pub const KEYS: usize = 64;
 pub const COMPONENT_BYTES: usize = 64 * 1024;
 /// Variables of a URI template. More would make a match slow, and no real template has more.
 pub const TEMPLATE_EXPRESSIONS: usize = 32;
-/// Distinct compiled patterns that one hub holds at a time.
+/// Distinct compiled patterns that the subscribers of one hub may have at a time.
 pub const PATTERNS: usize = 10_000;
+/// The memory of these patterns, in bytes.
+pub const PATTERN_BYTES: usize = 256 * 1024 * 1024;
+/// Distinct compiled patterns of the tokens in use. They have room of their own, so that no subscriber can take it from
+/// them; there is more of it, because a token often has a pattern of its user alone.
+pub const TOKEN_PATTERNS: usize = 100_000;
+/// The memory of these patterns, in bytes.
+pub const TOKEN_PATTERN_BYTES: usize = 512 * 1024 * 1024;
 /// The number of earlier updates that are examined to find the value of the response's `Last-Event-ID`.
 pub const BACKWARD_SCAN: usize = 1000;
 /// Sequence numbers that a topic set remembers. A subscriber further behind searches the history.

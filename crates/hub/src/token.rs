@@ -15,12 +15,13 @@ mod tests;
 use crate::{
     dialect::Dialect,
     limits,
-    matcher::{MatcherCache, Rule, Selector},
+    matcher::{MatcherCache, MatcherError, Rule, Selector},
     reject::Reject,
     topic::HubUrl,
 };
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 pub use claims::DETAIL_TYPES;
+use claims::Permissions;
 pub use keys::{KeyError, KeySet};
 pub use presentation::{Credentials, Source, cookie, select};
 use serde_json::{Map, Value};
@@ -72,6 +73,16 @@ impl Access {
     }
 }
 
+/// A token whose signature and parties are verified.
+#[derive(Debug)]
+struct Token {
+    dialect: Dialect,
+    permissions: Permissions,
+    subject: Option<String>,
+    expires_at: Option<u64>,
+    issuer: Option<String>,
+}
+
 /// Verifies tokens of one role: subscribers or publishers.
 #[derive(Debug)]
 pub struct Verifier {
@@ -105,10 +116,11 @@ impl Verifier {
         *self.keys.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(keys);
     }
 
-    /// Verifies a token; `now` is in seconds since 1970.
+    /// Verifies a token; `now` is in seconds since 1970. `cache` is the one [for
+    /// tokens](MatcherCache::for_tokens).
     ///
     /// # Errors
-    /// 401 `invalid_token`, the same for every cause.
+    /// 401 `invalid_token`, the same for every cause; 503 if the cache has no room for a pattern of the token.
     pub fn verify(
         &self,
         token: &str,
@@ -116,10 +128,18 @@ impl Verifier {
         cache: &MatcherCache,
         hub: &HubUrl,
     ) -> Result<Access, Reject> {
-        self.check(token, now, cache, hub).ok_or_else(Reject::token_invalid)
+        let read = self.read(token, now).ok_or_else(Reject::token_invalid)?;
+        let Token { dialect, permissions, subject, expires_at, issuer } = read;
+        let access = permissions.compile(cache, hub).map_err(|error| match error {
+            MatcherError::TooMany => Reject::unavailable(
+                "the tokens in use have too many different patterns: try again later",
+            ),
+            _ => Reject::token_invalid(),
+        })?;
+        Ok(Access { dialect, subject, expires_at, issuer, ..access })
     }
 
-    fn check(&self, token: &str, now: u64, cache: &MatcherCache, hub: &HubUrl) -> Option<Access> {
+    fn read(&self, token: &str, now: u64) -> Option<Token> {
         if token.len() > limits::TOKEN_BYTES {
             return None;
         }
@@ -159,18 +179,19 @@ impl Verifier {
         if !self.is_issued(&claims) || !self.is_meant(dialect, &claims) {
             return None;
         }
-        let mut access = match dialect {
-            Dialect::One => claims::details(&claims, cache, hub)?,
-            _ => claims::mercure(&claims, cache, hub)?,
-        };
-        access.dialect = dialect;
-        access.expires_at = expires_at;
-        access.subject = match claims.get("sub") {
-            None => None,
-            Some(subject) => Some(subject.as_str()?.to_owned()),
-        };
-        access.issuer = claims.get("iss").and_then(Value::as_str).map(ToOwned::to_owned);
-        Some(access)
+        Some(Token {
+            dialect,
+            expires_at,
+            permissions: match dialect {
+                Dialect::One => claims::details(&claims)?,
+                _ => claims::mercure(&claims)?,
+            },
+            subject: match claims.get("sub") {
+                None => None,
+                Some(subject) => Some(subject.as_str()?.to_owned()),
+            },
+            issuer: claims.get("iss").and_then(Value::as_str).map(ToOwned::to_owned),
+        })
     }
 
     /// Checks `iss`, in both dialects: an operator who names issuers trusts nobody else who has one of their keys.

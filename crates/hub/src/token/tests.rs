@@ -85,6 +85,23 @@ fn a_token_of_dialect_1_permits_what_its_details_say() {
 }
 
 #[test]
+fn a_pattern_without_room_is_not_the_fault_of_the_token() {
+    let full = MatcherCache::without_room();
+    let verify = |token: &str| verifier(SECRET, Dialect::Both).verify(token, NOW, &full, &hub());
+    for token in [
+        sign("at+jwt", &claims(&json!({}))),
+        sign("JWT", &json!({"mercure": {"publish": ["https://a/{id}"]}})),
+        sign(
+            "JWT",
+            &json!({"mercure": {"subscribe": [{"match": "/:a", "match_type": "urlpattern"}]}}),
+        ),
+    ] {
+        assert_eq!(verify(&token).unwrap_err().status, 503, "{token}");
+    }
+    assert!(verify(&sign("JWT", &json!({"mercure": {"publish": ["*"]}}))).is_ok());
+}
+
+#[test]
 fn the_first_detail_that_matches_decides_about_the_payload() {
     let detail = |topic: &str| {
         json!({"type": "https://mercure.rocks/authorization-detail",

@@ -186,8 +186,8 @@ impl Hub {
             return Ok(None);
         };
         let verifier = verifier.ok_or_else(Reject::token_invalid)?;
-        let HubShared { matchers, url, .. } = &*self.shared;
-        let access = verifier.verify(token, shared::unix_time(), matchers, url)?;
+        let HubShared { token_matchers, url, .. } = &*self.shared;
+        let access = verifier.verify(token, shared::unix_time(), token_matchers, url)?;
         Ok(Some((access, source)))
     }
 

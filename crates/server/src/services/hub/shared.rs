@@ -38,7 +38,9 @@ use std::{
 pub(crate) struct HubShared {
     pub(super) config: Arc<HubConfig>,
     pub(super) url: HubUrl,
+    /// The patterns of subscribers, and those of tokens.
     pub(super) matchers: MatcherCache,
+    pub(super) token_matchers: MatcherCache,
     pub(super) subscribers: Option<Verifier>,
     pub(super) publishers: Option<Verifier>,
     /// The maximum duration of a stream.
@@ -152,6 +154,7 @@ impl HubShared {
             subscribers: subscribers.map(verifier),
             publishers: publishers.map(verifier),
             matchers: MatcherCache::default(),
+            token_matchers: MatcherCache::for_tokens(),
             max_lifetime: MaxLifetime::new(config.max_lifetime, CARE_INTERVAL),
             log: Mutex::new(log),
             rate: Mutex::new(RateLimit::new(config.limits.updates_per_second)),
