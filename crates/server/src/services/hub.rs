@@ -7,6 +7,7 @@
 //! table and a slot here.
 
 mod answer;
+mod backlog;
 mod content;
 mod expiries;
 mod keys;
