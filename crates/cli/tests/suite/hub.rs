@@ -8,6 +8,8 @@ mod full_disk;
 mod keys;
 #[path = "hub/lifetime.rs"]
 mod lifetime;
+#[path = "hub/push.rs"]
+mod push;
 
 use pollux_testkit::{
     http::{Client, PATIENCE},
