@@ -122,6 +122,20 @@ fn a_query_has_its_topics_in_the_content() {
         let reply = query(&mut hub.client(), PATH, fields, content);
         assert_eq!(reply.status, status, "{fields:?}");
     }
+    // It may be long, but not as long as an update: anybody can send one.
+    for (bytes, status) in [(2000, 204), (3000, 413)] {
+        let topics = (0..90).map(|number| format!("match={number}{}", "a".repeat(bytes)));
+        let content = topics.collect::<Vec<_>>().join("&");
+        let reply = query(&mut hub.client(), PATH, &[form, "Prefer: wait=0"], &content);
+        assert_eq!(reply.status, status, "{}", content.len());
+        let mut client = hub.client();
+        client.send(format!(
+            "QUERY {PATH} HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n{form}\r\n\
+             Prefer: wait=0\r\n\r\n{:x}\r\n{content}\r\n0\r\n\r\n",
+            content.len()
+        ));
+        assert_eq!(client.reply_to("QUERY").status, status, "{}", content.len());
+    }
     let below = format!("{PATH}/subscriptions");
     assert_eq!(query(&mut hub.client(), &below, &[form], "match=a").status, 405);
 }
