@@ -136,26 +136,30 @@ fn without_token(request: &Request<'_>) -> Box<[u8]> {
 
 /// Returns the CORS fields for the page that sent a request, if its origin may use the hub.
 fn cors_fields(request: &Request<'_>, allowed: &[String]) -> String {
+    if allowed.is_empty() {
+        return String::new();
+    }
+    // Also without an origin, or for one that may not use the hub: a cache must not give this response to another page.
+    let mut fields = String::from("Vary: Origin\r\n");
     let Some(origin) = request.field(b"origin").and_then(|value| std::str::from_utf8(value).ok())
     else {
-        return String::new();
+        return fields;
     };
-    let mut fields = if allowed.iter().any(|one| one == origin) {
-        format!(
-            "Access-Control-Allow-Origin: {origin}\r\nAccess-Control-Allow-Credentials: true\r\n\
-             Vary: Origin\r\n"
-        )
+    if allowed.iter().any(|one| one == origin) {
+        fields.push_str(&format!(
+            "Access-Control-Allow-Origin: {origin}\r\nAccess-Control-Allow-Credentials: true\r\n"
+        ));
     } else if allowed.iter().any(|one| one == "*") {
         // Without credentials: otherwise every page could read everything that a cookie permits.
-        String::from("Access-Control-Allow-Origin: *\r\n")
+        fields.push_str("Access-Control-Allow-Origin: *\r\n");
     } else {
-        return String::new();
-    };
+        return fields;
+    }
     if request.method == Method::Options {
         fields.push_str(
             "Access-Control-Allow-Methods: GET, HEAD, POST, QUERY\r\n\
-             Access-Control-Allow-Headers: Authorization, Cache-Control, Content-Type, \
-             Last-Event-ID, Prefer\r\nAccess-Control-Max-Age: 600\r\n",
+             Access-Control-Allow-Headers: Authorization, Cache-Control, Content-Type, If-None-Match, \
+             Last-Event-ID, Mercure-Last-Event-ID, Prefer\r\nAccess-Control-Max-Age: 600\r\n",
         );
     } else {
         fields.push_str(&format!("Access-Control-Expose-Headers: {EXPOSED}\r\n"));

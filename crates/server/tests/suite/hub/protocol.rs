@@ -216,12 +216,20 @@ fn pages_elsewhere_may_use_it_if_they_are_named() {
     let reply = hub.request("OPTIONS", PATH, &[page, "Access-Control-Request-Method: POST"]);
     assert_eq!(reply.status, 204);
     assert_eq!(reply.field("access-control-allow-origin"), Some("https://page.test"));
-    assert!(reply.field("access-control-allow-headers").unwrap().contains("Authorization"));
+    let names = reply.field("access-control-allow-headers").unwrap();
+    for name in ["Authorization", " Mercure-Last-Event-ID", "If-None-Match"] {
+        assert!(names.contains(name), "{names}");
+    }
     let stream = hub.subscribe("match=a", &[page]);
     assert_eq!(stream.field("access-control-allow-credentials"), Some("true"));
     assert_eq!(stream.field("vary"), Some("Origin"));
     let stream = hub.subscribe("match=a", &["Origin: https://other.test"]);
     assert_eq!(stream.field("access-control-allow-origin"), None);
+    // A cache may store this document, but not for every page.
+    let metadata = format!("/.well-known/oauth-protected-resource{PATH}");
+    for fields in [&[page][..], &["Origin: https://other.test"], &[]] {
+        assert_eq!(hub.request("GET", &metadata, fields).field("vary"), Some("Origin"));
+    }
     let everybody = Hub::start(1, |_, hub| hub.cors = vec!["*".into()]);
     let stream = everybody.subscribe("match=a", &[page]);
     assert_eq!(stream.field("access-control-allow-origin"), Some("*"));
