@@ -9,7 +9,7 @@ use pollux_http::{
     request::{Method, Request, Target, Version},
     response::Head,
 };
-use pollux_hub::{reject::Reject, topic::HubUrl};
+use pollux_hub::{fields, reject::Reject, topic::HubUrl};
 
 /// The methods of a hub.
 pub(super) const ALLOW: &str = "Allow: GET, HEAD, POST, QUERY, OPTIONS\r\n";
@@ -118,20 +118,26 @@ fn without_token(request: &Request<'_>) -> Box<[u8]> {
     let Target::Path { query: Some(query), .. } = request.target else {
         return request.line.into();
     };
-    let has_token =
-        |field: &[u8]| field.starts_with(b"access_token=") || field.starts_with(b"authorization=");
+    let name_of = |field: &[u8]| field.iter().position(|byte| *byte == b'=');
+    let has_token = |field: &[u8]| name_of(field).is_some_and(|end| is_token(&field[..end]));
     if !query.split(|byte| *byte == b'&').any(has_token) {
         return request.line.into();
     }
-    let fields = query.split(|byte| *byte == b'&').map(|field| {
-        let name = field.iter().position(|byte| *byte == b'=').unwrap_or(field.len());
-        if has_token(field) { [&field[..name], b"=-"].concat() } else { field.to_vec() }
+    let fields = query.split(|byte| *byte == b'&').map(|field| match name_of(field) {
+        Some(end) if is_token(&field[..end]) => [&field[..end], b"=-"].concat(),
+        _ => field.to_vec(),
     });
     let query = fields.collect::<Vec<_>>().join(&b'&');
     let line = request.line;
     let start = line.iter().position(|byte| *byte == b'?').map_or(line.len(), |at| at + 1);
     let end = line.iter().rposition(|byte| *byte == b' ').unwrap_or(line.len());
     [&line[..start], &query, &line[end.max(start)..]].concat().into()
+}
+
+/// Returns whether a parameter of this name is a token. The name may have escapes, as for the parser of the query.
+fn is_token(name: &[u8]) -> bool {
+    let names = fields::decode(name).unwrap_or_default();
+    names.first().is_some_and(|(name, _)| matches!(name.as_str(), "access_token" | "authorization"))
 }
 
 /// Returns the CORS fields for the page that sent a request, if its origin may use the hub.
