@@ -395,6 +395,11 @@ impl StoreFile {
         let first = self.first.max(first).max(end.saturating_sub(self.most));
         {
             let mut table = change.open_table(UPDATES)?;
+            if self.has_failed {
+                // A failure does not say what has reached the disk. The publishers were told that their updates were not
+                // stored, so none of them may appear after a restart.
+                table.retain_in(next.., |_, _| false)?;
+            }
             for (sequence, job) in (next..).zip(batch) {
                 let record = Record::encode(&job.id, &job.publication)?;
                 table.insert(sequence, record.as_slice())?;
@@ -444,6 +449,28 @@ mod tests {
         let database = until(|| Database::create(path).ok());
         let view = database.begin_read().unwrap();
         view.open_table(UPDATES).unwrap().len().unwrap()
+    }
+
+    #[test]
+    fn updates_of_a_commit_that_failed_do_not_come_back() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("history");
+        publish(&path, 1_000_000, 5);
+        let limits = Limits::default();
+        let (mut file, _queue, _) = until(|| StoreFile::open(&path, &limits).ok());
+        // As if the last three had reached the disk although their commit had failed.
+        let shared = HubShared::open(&Arc::new(HubConfig::new("/hub")), "http://h", 1).unwrap();
+        let publication = Publication { topics: vec!["t".into()], ..Publication::default() };
+        for id in ["1", "2"] {
+            shared.append(id, &publication);
+        }
+        file.has_failed = true;
+        let job = Job { publication, id: "3".into(), ticket: None, waiting: None, share: None };
+        file.write(&shared, &[job]).unwrap();
+        drop(file);
+        let (_, contents, _) = open_file(&path, &limits).unwrap();
+        let stored: Vec<_> = contents.iter().map(|(sequence, id, _)| (*sequence, &**id)).collect();
+        assert_eq!((stored.len(), stored[2]), (3, (3, "3")));
     }
 
     #[test]
