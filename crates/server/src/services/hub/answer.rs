@@ -73,6 +73,26 @@ impl Asker {
         context.log(&self.line, Answer { status, len });
     }
 
+    /// Answers a HEAD for a stream or a long poll. The content has no length that is known now, so none is named (RFC 9110
+    /// §9.3.2).
+    pub(super) fn answer_head(
+        &self,
+        context: &mut RequestContext<'_>,
+        outbox: &mut Outbox,
+        fields: &str,
+    ) {
+        let status = Status::Ok;
+        Head::new(outbox.bytes(), status)
+            .date(context.worker.clock.date())
+            .lines(&context.rules.fields_without_cors)
+            .lines(&self.cors)
+            .lines(fields.as_bytes())
+            .lines(context.keep_alive().line())
+            .field("Content-Type", b"text/event-stream")
+            .end();
+        self.log(context, status);
+    }
+
     /// Answers with the reason why a request is refused.
     pub(super) fn reject(
         &self,

@@ -167,6 +167,21 @@ fn the_content_of_a_query_may_begin_a_stream() {
 }
 
 #[test]
+fn the_head_of_a_stream_names_no_length() {
+    let hub = Hub::open();
+    let mut client = hub.client();
+    for fields in [&[][..], &["Prefer: wait=1"]] {
+        let reply = client.request("HEAD", &format!("{PATH}?match=a"), fields);
+        assert_eq!(reply.status, 200);
+        assert_eq!(reply.field("content-type"), Some("text/event-stream"));
+        assert_eq!(reply.field("content-length"), None);
+        assert!(reply.field("cache-control").is_some());
+    }
+    // The same connection takes further requests.
+    assert_eq!(client.request("GET", "/", &[]).status, 404);
+}
+
+#[test]
 fn a_template_that_is_none_is_the_topic_itself() {
     let hub = Hub::open();
     let mut stream = hub.subscribe("topic=http://a/hub?topic=faulty%7Biri", &[]);
