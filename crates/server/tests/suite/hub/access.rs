@@ -286,7 +286,7 @@ fn subscriptions_are_published_and_listed() {
     assert_eq!(reply.status, 200, "{}", reply.text());
     assert_eq!(reply.field("content-type"), Some("application/ld+json"));
     let tag = reply.field("etag").unwrap();
-    assert_eq!(tag, "\"earliest\"");
+    assert!(tag.starts_with('"') && tag.ends_with('"') && tag.len() > 10, "{tag}");
     assert!(reply.field("link").unwrap().contains("; rel=\"mercure\""));
     let same = hub.request("GET", &list, &[&watcher, &format!("If-None-Match: {tag}")]);
     assert_eq!(same.status, 304);
