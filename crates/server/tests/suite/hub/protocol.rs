@@ -1,6 +1,9 @@
 //! The protocol, except for permissions (see docs/push-conformance.md).
 
 use super::*;
+use pollux_cache::Store;
+use pollux_server::config::FrontendConfig;
+use pollux_testkit::origin::Origin;
 
 #[test]
 fn an_update_is_answered_with_its_identifier_and_has_all_fields() {
@@ -222,6 +225,50 @@ fn pages_find_the_hub_and_its_metadata() {
     assert_eq!(document["mercure_matcher_types_supported"][1], "urlpattern");
     assert_eq!(document.get("mercure_subscriptions"), None);
     assert_eq!(document["mercure_cookie"], true);
+}
+
+/// Responses of an origin get the link wherever they come from: from the origin, into the cache and out of it, or as the
+/// answer to a condition.
+#[test]
+fn pages_of_an_origin_name_the_hub() {
+    let origin = Origin::start(|request| {
+        let caching = if request.target() == "/new" { "no-store" } else { "max-age=60" };
+        request.say(&format!(
+            "HTTP/1.1 200 OK\r\nCache-Control: {caching}\r\nETag: \"x\"\r\nLink: </a.css>; rel=preload\r\n\
+             Content-Length: 4\r\n\r\npage"
+        ))
+    });
+    let start = |cache: Option<Store>| {
+        Hub::start(1, |config, _| {
+            let mut frontend = FrontendConfig::new(vec![origin.url().parse().unwrap()]);
+            frontend.cache = cache;
+            config.frontend = Some(Arc::new(frontend));
+        })
+    };
+    let get = |hub: &Hub, path: &str, fields: &[&str]| {
+        let reply = hub.request("GET", path, fields);
+        let links = reply.fields.iter().filter(|(name, _)| name.eq_ignore_ascii_case("link"));
+        let mut links: Vec<_> = links.map(|(_, value)| value.as_str()).collect();
+        links.sort_unstable();
+        let expected = ["</.well-known/mercure>; rel=\"mercure\"", "</a.css>; rel=preload"];
+        assert_eq!(links, expected, "{path} {fields:?}");
+        reply
+    };
+    let plain = start(None);
+    assert_eq!(get(&plain, "/", &[]).text(), "page");
+    let cached = start(Some(Store::new(pollux_cache::Config::default())));
+    for (path, fields, status, is_hit) in [
+        ("/new", &[][..], 200, false),
+        ("/", &[], 200, false),
+        ("/", &[], 200, true),
+        ("/", &["If-None-Match: \"x\""], 304, true),
+        ("/", &["Range: bytes=0-1"], 206, true),
+    ] {
+        let reply = get(&cached, path, fields);
+        assert_eq!(reply.status, status);
+        let source = reply.field("cache-status").unwrap();
+        assert_eq!(source.starts_with("Pollux; hit"), is_hit, "{source}");
+    }
 }
 
 #[test]
