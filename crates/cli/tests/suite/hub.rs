@@ -4,6 +4,8 @@
 mod expiry;
 #[path = "hub/full_disk.rs"]
 mod full_disk;
+#[path = "hub/generator.rs"]
+mod generator;
 #[path = "hub/keys.rs"]
 mod keys;
 #[path = "hub/lifetime.rs"]
