@@ -196,7 +196,7 @@ impl Drop for HubStore {
 
 /// Returns the error (503) for a request that the hub cannot handle now.
 pub(super) fn unavailable(message: &'static str) -> Reject {
-    Reject { status: 503, code: None, message: message.into() }
+    Reject::unavailable(message)
 }
 
 /// The file, before its thread runs.
