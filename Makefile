@@ -25,10 +25,10 @@ demo-frontend: ## Pollux in front of Debian's Apache, which is stopped under loa
 	@OUT='$(OUT)' scripts/demo-frontend
 
 .PHONY: demo-push
-demo-push: ## as many subscribers as the limits allow get updates from the hub and from a bare loop of send(2) (under a minute)
+demo-push: ## 50,000 subscribers, or as many as the limits allow, get updates from the hub and from a bare loop of send(2) (under a minute); SUBSCRIBERS=N
 	@scripts/setup build test
 	$(CARGO) build --release --locked --bin pollux
-	@OUT='$(OUT)' scripts/demo-push
+	@OUT='$(OUT)' scripts/demo-push $(SUBSCRIBERS)
 
 .PHONY: push-figures
 push-figures: ## memory, CPU and latency of the hub beside nchan, Pushpin and Centrifugo (where installed); OUT=FOLDER

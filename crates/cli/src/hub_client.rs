@@ -5,7 +5,7 @@ mod stream;
 use anyhow::{Context, bail, ensure};
 use pollux_tls::ClientTrust;
 use std::{
-    io::{BufRead, BufReader, Read, Write},
+    io::{BufRead, BufReader, ErrorKind, Read, Write},
     net::TcpStream,
     path::Path,
     str::FromStr,
@@ -90,6 +90,20 @@ impl Connection {
     /// Sets the time for which the hub may be silent.
     pub(crate) fn set_patience(&self, patience: Duration) -> anyhow::Result<()> {
         Ok(self.stream.get_ref().socket().set_read_timeout(Some(patience))?)
+    }
+
+    /// Returns whether the connection can take another request: the hub has neither closed it nor sent anything since its
+    /// last answer, such as the alert that ends a TLS connection.
+    pub(crate) fn is_open(&self) -> bool {
+        let socket = self.stream.get_ref().socket();
+        let peek = || {
+            socket.set_nonblocking(true)?;
+            let peeked = socket.peek(&mut [0]);
+            socket.set_nonblocking(false)?;
+            peeked
+        };
+        let is_quiet = peek().is_err_and(|error| error.kind() == ErrorKind::WouldBlock);
+        is_quiet && self.stream.buffer().is_empty()
     }
 
     /// Sends a request and reads the head of the response.

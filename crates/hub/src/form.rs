@@ -103,6 +103,11 @@ fn check_id(id: &str) -> Result<(), Reject> {
             "an id must not start with #, have control or invisible characters, or be the word earliest",
         ));
     }
+    // A client sends it back in a field, whose value HTTP trims. The hub would not know it any more, and would repeat the
+    // whole history at each connection.
+    if id.starts_with(' ') || id.ends_with(' ') {
+        return Err(Reject::invalid("an id must not begin or end with a space: remove it"));
+    }
     Ok(())
 }
 
@@ -173,6 +178,9 @@ mod tests {
             ("id=a%0D", 400),
             ("id=%00", 400),
             ("id=earliest", 400),
+            ("id=+a", 400),
+            ("id=a%20", 400),
+            ("id=+", 400),
             ("type=a%0Ab", 400),
             ("type=a%0Db", 400),
             ("type=a%09b", 400),
@@ -199,6 +207,7 @@ mod tests {
         assert_eq!(form("topic=a&topic=/.well-known/mercure", Dialect::Zero), Err(403));
         assert_eq!(form("topic=a&type=mercure", Dialect::Both), Err(400));
         assert!(form("topic=a&type=mercure", Dialect::Zero).is_ok());
+        assert!(form("topic=a&id=a+b", Dialect::One).is_ok());
     }
 
     #[test]

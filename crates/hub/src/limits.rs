@@ -24,12 +24,23 @@ pub const KEYS: usize = 64;
 pub const COMPONENT_BYTES: usize = 64 * 1024;
 /// Variables of a URI template. More would make a match slow, and no real template has more.
 pub const TEMPLATE_EXPRESSIONS: usize = 32;
-/// Distinct compiled patterns that one hub holds at a time.
+/// Distinct compiled patterns that the subscribers of one hub may have at a time.
 pub const PATTERNS: usize = 10_000;
+/// The memory of these patterns, in bytes.
+pub const PATTERN_BYTES: usize = 256 * 1024 * 1024;
+/// Distinct compiled patterns of the tokens in use. They have room of their own, so that no subscriber can take it from
+/// them; there is more of it, because a token often has a pattern of its user alone.
+pub const TOKEN_PATTERNS: usize = 100_000;
+/// The memory of these patterns, in bytes.
+pub const TOKEN_PATTERN_BYTES: usize = 512 * 1024 * 1024;
 /// The number of earlier updates that are examined to find the value of the response's `Last-Event-ID`.
 pub const BACKWARD_SCAN: usize = 1000;
 /// Sequence numbers that a topic set remembers. A subscriber further behind searches the history.
 pub const RECENT_UPDATES: usize = 4;
+
+/// Bytes of the content of a QUERY request at most. Anybody may send one to a hub that needs no token, so it is less than
+/// an update may have.
+pub const QUERY_BYTES: usize = 256 * 1024;
 
 /// The bounds that an operator can set.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,6 +59,18 @@ pub struct Limits {
     pub updates_per_second: u32,
     /// Subscribers of one client address; 0 is no limit.
     pub subscribers_per_address: u32,
+}
+
+impl Limits {
+    /// Bytes of the content of a QUERY request: as many topics as one subscriber may have, a token and an identifier, all
+    /// of them with escapes, but not more than [`QUERY_BYTES`].
+    #[must_use]
+    pub fn query_bytes(&self) -> usize {
+        // An escaped byte has three, and no name of a field is longer than the rest.
+        let field = 3 * TEXT_BYTES + 32;
+        let others = field + 3 * TOKEN_BYTES;
+        self.matchers.saturating_mul(field).saturating_add(others).min(QUERY_BYTES)
+    }
 }
 
 impl Default for Limits {

@@ -1,9 +1,10 @@
 //! Topic matchers: expressions that select topics.
 //!
 //! A [`Selector`] is the expression that a client wrote; a [`Matcher`] is its compiled form. Both kinds
-//! of pattern become regular expressions of the crate `regex`, which matches in a time linear in the
-//! topic, and whose compiled size is bounded.
+//! of pattern become regular expressions of the crate `regex-automata`, which matches in a time linear
+//! in the topic, and whose compiled size is bounded.
 
+mod bound_regex;
 mod cache;
 mod template;
 mod url_pattern;
@@ -122,7 +123,7 @@ pub enum Matcher {
     /// Topics whose URL a pattern matches.
     UrlPattern(Box<url_pattern::Pattern>),
     /// Topics that a template can expand to, and the template's own text.
-    Template(Arc<str>, regex::Regex),
+    Template(Arc<str>, bound_regex::BoundRegex),
 }
 
 /// A topic and the URL that it stands for; the URL is resolved once for all patterns.
@@ -158,6 +159,18 @@ impl Matcher {
                 Err(TemplateError::TooLarge) => return Err(MatcherError::Template),
             },
         })
+    }
+
+    /// An estimate of its memory in bytes.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        let own = match self {
+            Self::Any => 0,
+            Self::Exact(topic) => topic.len(),
+            Self::UrlPattern(pattern) => pattern.bytes(),
+            Self::Template(text, regex) => text.len() + regex.bytes(),
+        };
+        size_of::<Self>() + own
     }
 
     /// Whether the topic is selected. Linear in the topic's length.

@@ -64,6 +64,11 @@ impl Reject {
         Self { status: 429, code: None, message: message.into() }
     }
 
+    /// What would be possible at another time: 503.
+    pub fn unavailable(message: impl Into<Cow<'static, str>>) -> Self {
+        Self { status: 503, code: None, message: message.into() }
+    }
+
     /// The value of the `WWW-Authenticate` field (RFC 6750 §3), if the answer has one.
     /// `metadata` is the URL of the protected resource metadata (RFC 9728 §5.1).
     #[must_use]

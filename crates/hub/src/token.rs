@@ -15,12 +15,13 @@ mod tests;
 use crate::{
     dialect::Dialect,
     limits,
-    matcher::{MatcherCache, Rule, Selector},
+    matcher::{MatcherCache, MatcherError, Rule, Selector},
     reject::Reject,
     topic::HubUrl,
 };
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 pub use claims::DETAIL_TYPES;
+use claims::Permissions;
 pub use keys::{KeyError, KeySet};
 pub use presentation::{Credentials, Source, cookie, select};
 use serde_json::{Map, Value};
@@ -72,6 +73,16 @@ impl Access {
     }
 }
 
+/// A token whose signature and parties are verified.
+#[derive(Debug)]
+struct Token {
+    dialect: Dialect,
+    permissions: Permissions,
+    subject: Option<String>,
+    expires_at: Option<u64>,
+    issuer: Option<String>,
+}
+
 /// Verifies tokens of one role: subscribers or publishers.
 #[derive(Debug)]
 pub struct Verifier {
@@ -79,6 +90,8 @@ pub struct Verifier {
     dialect: Dialect,
     /// The hub's resource identifier, which `aud` must contain.
     resource: String,
+    /// Whether issuers know the resource identifier, so that it also counts for tokens of dialect 0.
+    is_resource_public: bool,
     /// Who may have issued a token. Empty: anybody with the key.
     issuers: Vec<String>,
 }
@@ -87,7 +100,15 @@ impl Verifier {
     /// A verifier with these keys. `resource` is the hub's resource identifier.
     #[must_use]
     pub fn new(keys: KeySet, dialect: Dialect, resource: String, issuers: Vec<String>) -> Self {
-        Self { keys: RwLock::new(Arc::new(keys)), dialect, resource, issuers }
+        let keys = RwLock::new(Arc::new(keys));
+        Self { keys, dialect, resource, is_resource_public: false, issuers }
+    }
+
+    /// If there are issuers, rejects their tokens of dialect 0 that have an audience, but not this hub. Only for a
+    /// resource identifier that an operator has configured: issuers cannot know another one.
+    #[must_use]
+    pub fn with_public_resource(self) -> Self {
+        Self { is_resource_public: true, ..self }
     }
 
     /// Verifies with other keys from now on. Tokens that were verified before stay valid until they expire.
@@ -95,10 +116,11 @@ impl Verifier {
         *self.keys.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(keys);
     }
 
-    /// Verifies a token; `now` is in seconds since 1970.
+    /// Verifies a token; `now` is in seconds since 1970. `cache` is the one [for
+    /// tokens](MatcherCache::for_tokens).
     ///
     /// # Errors
-    /// 401 `invalid_token`, the same for every cause.
+    /// 401 `invalid_token`, the same for every cause; 503 if the cache has no room for a pattern of the token.
     pub fn verify(
         &self,
         token: &str,
@@ -106,10 +128,18 @@ impl Verifier {
         cache: &MatcherCache,
         hub: &HubUrl,
     ) -> Result<Access, Reject> {
-        self.check(token, now, cache, hub).ok_or_else(Reject::token_invalid)
+        let read = self.read(token, now).ok_or_else(Reject::token_invalid)?;
+        let Token { dialect, permissions, subject, expires_at, issuer } = read;
+        let access = permissions.compile(cache, hub).map_err(|error| match error {
+            MatcherError::TooMany => Reject::unavailable(
+                "the tokens in use have too many different patterns: try again later",
+            ),
+            _ => Reject::token_invalid(),
+        })?;
+        Ok(Access { dialect, subject, expires_at, issuer, ..access })
     }
 
-    fn check(&self, token: &str, now: u64, cache: &MatcherCache, hub: &HubUrl) -> Option<Access> {
+    fn read(&self, token: &str, now: u64) -> Option<Token> {
         if token.len() > limits::TOKEN_BYTES {
             return None;
         }
@@ -146,35 +176,43 @@ impl Verifier {
         {
             return None;
         }
-        let mut access = if dialect == Dialect::One {
-            self.check_parties(&claims)?;
-            claims::details(&claims, cache, hub)?
-        } else {
-            claims::mercure(&claims, cache, hub)?
-        };
-        access.dialect = dialect;
-        access.expires_at = expires_at;
-        access.subject = match claims.get("sub") {
-            None => None,
-            Some(subject) => Some(subject.as_str()?.to_owned()),
-        };
-        access.issuer = claims.get("iss").and_then(Value::as_str).map(ToOwned::to_owned);
-        Some(access)
+        if !self.is_issued(&claims) || !self.is_meant(dialect, &claims) {
+            return None;
+        }
+        Some(Token {
+            dialect,
+            expires_at,
+            permissions: match dialect {
+                Dialect::One => claims::details(&claims)?,
+                _ => claims::mercure(&claims)?,
+            },
+            subject: match claims.get("sub") {
+                None => None,
+                Some(subject) => Some(subject.as_str()?.to_owned()),
+            },
+            issuer: claims.get("iss").and_then(Value::as_str).map(ToOwned::to_owned),
+        })
     }
 
-    /// Checks `aud` and `iss`.
-    fn check_parties(&self, claims: &Map<String, Value>) -> Option<()> {
+    /// Checks `iss`, in both dialects: an operator who names issuers trusts nobody else who has one of their keys.
+    fn is_issued(&self, claims: &Map<String, Value>) -> bool {
+        let issuer = claims.get("iss").and_then(Value::as_str);
+        self.issuers.is_empty()
+            || issuer.is_some_and(|issuer| self.issuers.iter().any(|known| known == issuer))
+    }
+
+    /// Checks `aud`, which is optional in dialect 0 and which no hub of 0.x looks at. There it counts only if the
+    /// issuers are known and can know the hub: then it is not a text that some library adds.
+    fn is_meant(&self, dialect: Dialect, claims: &Map<String, Value>) -> bool {
         let is_hub = |audience: &Value| audience.as_str() == Some(&self.resource);
-        let meant = match claims.get("aud")? {
-            Value::Array(all) => all.iter().any(is_hub),
-            one => is_hub(one),
-        };
-        let issued = self.issuers.is_empty()
-            || claims
-                .get("iss")
-                .and_then(Value::as_str)
-                .is_some_and(|issuer| self.issuers.iter().any(|known| known == issuer));
-        (meant && issued).then_some(())
+        let is_strict =
+            dialect == Dialect::One || (self.is_resource_public && !self.issuers.is_empty());
+        match claims.get("aud") {
+            _ if !is_strict => true,
+            None => dialect == Dialect::Zero,
+            Some(Value::Array(all)) => all.iter().any(is_hub),
+            Some(one) => is_hub(one),
+        }
     }
 }
 

@@ -80,6 +80,17 @@ pub struct Publication {
     pub retry: Option<String>,
 }
 
+impl Publication {
+    /// The bytes of its content and its other fields.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        let options = [&self.id, &self.event_type, &self.retry];
+        let options = options.into_iter().flatten().map(String::len).sum::<usize>();
+        let topics: usize = self.topics.iter().map(|topic| topic.len() + size_of::<String>()).sum();
+        size_of::<Self>() + topics + self.data.len() + options
+    }
+}
+
 /// A piece of an event stream: the text that a client reads, already framed as one chunk of
 /// HTTP/1.1 (RFC 9112 §7.1).
 #[derive(Clone, Debug, PartialEq, Eq)]

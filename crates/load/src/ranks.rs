@@ -399,8 +399,47 @@ const OWN_CLOCK: (ClockOffset, ClockOffset) = (ClockOffset::NONE, ClockOffset::N
 
 #[cfg(test)]
 mod tests {
-    use super::within;
-    use std::{sync::mpsc, time::Duration};
+    use super::*;
+
+    /// Runs `work` as two ranks, each in a thread of its own, that have found each other without MPI.
+    pub(super) fn two_ranks<R: Send>(
+        task: &str,
+        work: impl Fn(&mut Ranks, &AtomicBool) -> R + Sync,
+    ) -> [R; 2] {
+        let stop = [(); 2].map(|()| Arc::new(AtomicBool::new(false)));
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let rank = |rank: u32| {
+            let launcher = launcher::find(|name| match name {
+                "OMPI_COMM_WORLD_RANK" => Some(rank.to_string()),
+                "OMPI_COMM_WORLD_SIZE" => Some("2".into()),
+                _ => None,
+            });
+            let stop = &stop[rank as usize];
+            let me = Identity {
+                secret: [7; 16],
+                rank,
+                host: format!("host{rank}"),
+                pid: std::process::id(),
+                version: "test".into(),
+                task: task.into(),
+            };
+            let role = match rank {
+                0 => Role::Leader(Leader::new(&listener, 2, me, stop).unwrap()),
+                _ => {
+                    let (ip, port) = (address.ip(), address.port());
+                    Role::Member(Member::new(&[ip], port, "host0".into(), me, stop).unwrap())
+                }
+            };
+            let (host, supervisor) = (format!("host{rank}"), Arc::default());
+            let launcher = launcher.unwrap().unwrap();
+            work(&mut Ranks { launcher, library: "none".into(), host, supervisor, role }, stop)
+        };
+        std::thread::scope(|scope| {
+            let second = scope.spawn(|| rank(1));
+            [rank(0), second.join().unwrap()]
+        })
+    }
 
     #[test]
     fn an_mpi_library_that_hangs_is_reported() {

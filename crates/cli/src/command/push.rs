@@ -21,7 +21,9 @@ Examples:
   pollux push http://127.0.0.1:8080 --topic /orders/7 --private --data shipped
 
 The command prints the identifier of each update. If the hub answers 429 because
-it gets too many updates, the command sends the update again after a second.
+it gets too many updates, the command sends the update again after a second. If
+the connection fails before an answer arrives, the command ends: the hub may
+have published the update.
 
 Exit status: 0 if all updates were accepted, 1 if one was not.";
 
@@ -110,20 +112,15 @@ struct Publisher {
 impl Publisher {
     fn push(&mut self, form: &str) -> anyhow::Result<()> {
         loop {
-            // The hub may have closed a connection that was used before. Then it has not accepted
-            // the update.
-            let used = self.connection.take();
-            let is_used = used.is_some();
-            let mut connection = match used {
+            let mut connection = match self.connection.take().filter(Connection::is_open) {
                 Some(connection) => connection,
                 None => Connection::open(&self.url, &self.trust)?,
             };
-            let response =
-                match connection.request("POST", &self.url, &self.fields, form.as_bytes()) {
-                    Ok(response) => response,
-                    Err(_) if is_used => continue,
-                    Err(error) => return Err(error),
-                };
+            // Without an answer nobody knows whether the hub has accepted the update. If it has, a second attempt would
+            // reach subscribers twice.
+            let response = connection
+                .request("POST", &self.url, &self.fields, form.as_bytes())
+                .context("the hub may have published the update, which is not sent again")?;
             let text = connection.text(&response)?;
             if response.field("connection") != Some("close") {
                 self.connection = Some(connection);

@@ -4,10 +4,14 @@
 mod expiry;
 #[path = "hub/full_disk.rs"]
 mod full_disk;
+#[path = "hub/generator.rs"]
+mod generator;
 #[path = "hub/keys.rs"]
 mod keys;
 #[path = "hub/lifetime.rs"]
 mod lifetime;
+#[path = "hub/push.rs"]
+mod push;
 
 use pollux_testkit::{
     http::{Client, PATIENCE},
@@ -161,4 +165,17 @@ fn a_subscriber_goes_on_where_it_was_when_the_hub_is_back() {
     // The history of the new hub is empty: it sends its updates from the beginning.
     assert!(push(&again, &["--topic", "a", "--data", "2"]).status().unwrap().success());
     assert_eq!(reader.line(), "2");
+}
+
+#[test]
+fn the_example_connects_again_after_an_error() {
+    let page = include_bytes!("../../../../examples/push/index.html");
+    let mut node = Command::new("node");
+    let node = node.args(["-e", include_str!("hub/page.js")]).stdin(Stdio::piped()).spawn();
+    let Ok(mut node) = node else {
+        println!("skipped: there is no node");
+        return;
+    };
+    node.stdin.take().unwrap().write_all(page).unwrap();
+    assert!(node.wait().unwrap().success());
 }

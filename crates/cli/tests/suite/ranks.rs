@@ -161,12 +161,14 @@ with_launchers! {
         ranks_started_unlike_are_refused(false): several::unlike,
         a_killed_rank_is_named(false): killed::a_rank,
         four_hosts_hold_60000(true): several::four_hosts_hold,
+        two_ranks_share_subscribers(false): several::subscribers,
     }
     mpich: Launcher::Mpich => {
         four_hosts_make_one_report(true): several::four_hosts,
         ranks_started_unlike_are_refused(false): several::unlike,
         a_killed_rank_is_named(false): killed::a_rank,
         a_killed_stand_in_is_named(false): killed::a_stand_in,
+        two_ranks_share_subscribers(false): several::subscribers,
     }
 }
 

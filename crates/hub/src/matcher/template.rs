@@ -3,7 +3,7 @@
 //! Dialect 0 defines its matchers this way. A template becomes a regular expression in which each
 //! expression stands for every value that its operator can produce.
 
-use super::url_pattern::bound_regex;
+use super::bound_regex::BoundRegex;
 use crate::limits;
 
 /// How an operator expands (RFC 6570 appendix A).
@@ -29,7 +29,7 @@ pub(super) enum TemplateError {
 }
 
 /// Compiles a template.
-pub(super) fn compile(template: &str) -> Result<regex::Regex, TemplateError> {
+pub(super) fn compile(template: &str) -> Result<BoundRegex, TemplateError> {
     let mut pattern = String::from("^");
     let mut rest = template;
     let mut expressions = 0;
@@ -47,7 +47,7 @@ pub(super) fn compile(template: &str) -> Result<regex::Regex, TemplateError> {
     }
     pattern.push_str(&regex::escape(rest));
     pattern.push('$');
-    bound_regex(&pattern).ok_or(TemplateError::TooLarge)
+    BoundRegex::compile(&pattern).ok_or(TemplateError::TooLarge)
 }
 
 /// Appends the possible expansions of one expression: nothing, or values after the operator's prefix.

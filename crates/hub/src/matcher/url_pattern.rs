@@ -1,11 +1,11 @@
 //! Patterns of the URL Pattern Standard.
 
-use super::MatcherError;
-use crate::{limits, topic::HubUrl};
-use url::Url;
+use super::{MatcherError, bound_regex::BoundRegex};
+use crate::topic::HubUrl;
+use url::{Url, quirks};
 use urlpattern::{
-    UrlPattern, UrlPatternInit, UrlPatternMatchInput, UrlPatternOptions,
-    regexp::RegExp as ComponentSyntax,
+    Error, UrlPattern, UrlPatternInit, UrlPatternOptions, component::Component,
+    matcher::InnerMatcher, regexp::RegExp as ComponentSyntax,
 };
 
 /// A compiled URL pattern.
@@ -19,19 +19,56 @@ impl Pattern {
         let init = UrlPatternInit::parse_constructor_string::<BoundRegex>(text, base)
             .map_err(|_| MatcherError::UrlPattern)?;
         let options = UrlPatternOptions { ignore_case: false, ..UrlPatternOptions::default() };
-        UrlPattern::parse(init, options).map(Self).map_err(|_| MatcherError::UrlPattern)
+        let mut pattern = UrlPattern::parse(init, options).map_err(|_| MatcherError::UrlPattern)?;
+        let UrlPattern { protocol, username, password, hostname, port, pathname, search, hash } =
+            &mut pattern;
+        for component in [protocol, username, password, hostname, port, pathname, search, hash] {
+            // The crate compiles each component as a whole, which shows that it is valid. A match uses the component's
+            // matcher, which has plain texts and needs a regular expression of its own at most.
+            component.regexp = Err(Error::RegExp(()));
+        }
+        Ok(Self(pattern))
     }
 
-    /// Whether the pattern matches a URL.
+    /// Whether the pattern matches a URL. The crate's own test copies all parts of the URL first, and finds all groups.
     pub(super) fn matches(&self, url: &Url) -> bool {
-        self.0.test(UrlPatternMatchInput::Url(url.clone())).unwrap_or(false)
+        let has = |component: &Component<BoundRegex>, part: &str| {
+            component.matcher.matches(part).is_some()
+        };
+        let pattern = &self.0;
+        // The path first: it differs most often.
+        has(&pattern.pathname, url.path())
+            && has(&pattern.protocol, url.scheme())
+            && has(&pattern.hostname, url.host_str().unwrap_or_default())
+            && has(&pattern.port, quirks::port(url))
+            && has(&pattern.username, url.username())
+            && has(&pattern.password, url.password().unwrap_or_default())
+            && has(&pattern.search, url.query().unwrap_or_default())
+            && has(&pattern.hash, url.fragment().unwrap_or_default())
+    }
+
+    /// An estimate of its memory in bytes.
+    pub(super) fn bytes(&self) -> usize {
+        let UrlPattern { protocol, username, password, hostname, port, pathname, search, hash } =
+            &self.0;
+        let components = [protocol, username, password, hostname, port, pathname, search, hash];
+        let strings = components.map(|component| {
+            let names = component.group_name_list.iter();
+            let matcher = &component.matcher;
+            let inner = match &matcher.inner {
+                InnerMatcher::Literal { literal } => literal.len(),
+                InnerMatcher::SingleCapture { .. } => 0,
+                InnerMatcher::RegExp { regexp } => regexp.as_ref().map_or(0, BoundRegex::bytes),
+            };
+            names.map(|name| size_of::<String>() + name.len()).sum::<usize>()
+                + component.pattern_string.len()
+                + matcher.prefix.len()
+                + matcher.suffix.len()
+                + inner
+        });
+        size_of::<Self>() + strings.iter().sum::<usize>()
     }
 }
-
-/// A regular expression of bounded size: a pattern such as `:a{x{1,1000}}{1,1000}` must not cost
-/// gigabytes when it is compiled.
-#[derive(Debug)]
-struct BoundRegex(regex::Regex);
 
 impl ComponentSyntax for BoundRegex {
     fn syntax() -> urlpattern::RegexSyntax {
@@ -39,27 +76,47 @@ impl ComponentSyntax for BoundRegex {
     }
 
     fn parse(pattern: &str, _flags: &str, _force_eval: bool) -> Result<Self, ()> {
-        bound_regex(pattern).map(Self).ok_or(())
+        Self::compile(pattern).ok_or(())
     }
 
     fn matches<'a>(&self, text: &'a str) -> Option<Vec<Option<&'a str>>> {
         // Only the existence of a match is needed, not the groups. But the crate reads one group for
         // each name, so their number must be correct.
-        let groups = self.0.captures_len() - 1;
-        self.0.is_match(text).then(|| vec![None; groups])
+        self.is_match(text).then(|| vec![None; self.groups()])
     }
 
     fn pattern_string(&self) -> &str {
-        self.0.as_str()
+        self.text()
     }
 }
 
-/// Compiles a regular expression within the limits of the hub.
-pub(super) fn bound_regex(pattern: &str) -> Option<regex::Regex> {
-    regex::RegexBuilder::new(pattern)
-        .size_limit(limits::COMPONENT_BYTES)
-        .dfa_size_limit(limits::COMPONENT_BYTES)
-        .nest_limit(32)
-        .build()
-        .ok()
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use urlpattern::UrlPatternMatchInput;
+
+    #[test]
+    fn a_simple_pattern_is_small() {
+        let hub = HubUrl::parse("https://h/.well-known/mercure").unwrap();
+        let simple = Pattern::compile("https://example.com/books/:id", &hub).unwrap();
+        assert!(simple.bytes() < 4096, "{}", simple.bytes());
+        let large = Pattern::compile("/:a(x{1,500})/:b(y{1,500})", &hub).unwrap();
+        assert!(large.bytes() > simple.bytes() + 16_384, "{}", large.bytes());
+    }
+
+    proptest! {
+        #[test]
+        fn the_crate_itself_finds_the_same(
+            pattern in "(https?://(a|b|:h|\\*)(:8|:9)?)?/(a|:b|\\*|:c\\?|:d\\(\\\\d\\+\\)){1,2}(/b)?(\\?q=:e)?(#f)?",
+            url in "https?://((u(:p)?@)?)(a|b)(:8|:9|:80)?/([ab1]{1,3})(/b)?(\\?q=1)?(#f)?",
+        ) {
+            let hub = HubUrl::parse("https://a/.well-known/mercure").unwrap();
+            let url = Url::parse(&url).unwrap();
+            if let Ok(pattern) = Pattern::compile(&pattern, &hub) {
+                let expected = pattern.0.test(UrlPatternMatchInput::Url(url.clone())).unwrap();
+                prop_assert_eq!(pattern.matches(&url), expected, "{} {:?}", url, pattern);
+            }
+        }
+    }
 }

@@ -4,7 +4,7 @@
 use super::Access;
 use crate::{
     limits,
-    matcher::{MatcherCache, MatcherType, Rule, Selector},
+    matcher::{MatcherCache, MatcherError, MatcherType, Selector},
     topic::HubUrl,
 };
 use serde_json::{Map, Value};
@@ -27,14 +27,48 @@ pub(super) fn seconds_up(value: &Value) -> Option<u64> {
 /// The types of authorization details that are read: of draft 08, and of the hubs of 1.0.
 pub const DETAIL_TYPES: [&str; 2] = ["mercure", "https://mercure.rocks/authorization-detail"];
 
+/// What a token permits, as it is written.
+#[derive(Debug, Default)]
+pub(super) struct Permissions {
+    publish: Vec<Selector>,
+    subscribe: Vec<Selector>,
+    payloads: Vec<(Vec<Selector>, Option<Value>)>,
+}
+
+impl Permissions {
+    /// Compiles the matchers.
+    ///
+    /// # Errors
+    /// One of them is malformed, or there is no room for it at present.
+    pub(super) fn compile(
+        self,
+        cache: &MatcherCache,
+        hub: &HubUrl,
+    ) -> Result<Access, MatcherError> {
+        let payloads = self.payloads.into_iter();
+        let payloads = payloads
+            .map(|(topics, payload)| cache.rules(topics, hub).map(|rules| (rules, payload)));
+        Ok(Access {
+            publish: cache.rules(self.publish, hub)?,
+            subscribe: cache.rules(self.subscribe, hub)?,
+            payloads: payloads.collect::<Result<_, _>>()?,
+            ..Access::default()
+        })
+    }
+
+    /// Returns `None` if a list is too long.
+    fn checked(self) -> Option<Self> {
+        let is_short = |list: &Vec<Selector>| list.len() <= limits::TOKEN_MATCHERS;
+        let are_short = is_short(&self.publish)
+            && is_short(&self.subscribe)
+            && self.payloads.iter().all(|(topics, _)| is_short(topics));
+        are_short.then_some(self)
+    }
+}
+
 /// Reads `authorization_details` (RFC 9396), those of the [types](DETAIL_TYPES) of the protocol.
-pub(super) fn details(
-    claims: &Map<String, Value>,
-    cache: &MatcherCache,
-    hub: &HubUrl,
-) -> Option<Access> {
-    let mut access = Access::default();
-    let mut selectors = Selectors::default();
+pub(super) fn details(claims: &Map<String, Value>) -> Option<Permissions> {
+    let mut found = Permissions::default();
     let none = Vec::new();
     let all = match claims.get("authorization_details") {
         None => &none,
@@ -56,10 +90,10 @@ pub(super) fn details(
         let mut subscribes = false;
         for action in actions {
             match action.as_str()? {
-                "publish" => selectors.publish.extend_from_slice(&topics),
+                "publish" => found.publish.extend_from_slice(&topics),
                 "subscribe" => {
                     subscribes = true;
-                    selectors.subscribe.extend_from_slice(&topics);
+                    found.subscribe.extend_from_slice(&topics);
                 }
                 // An action of a later text permits nothing here, and leaves the others valid.
                 _ => {}
@@ -71,32 +105,24 @@ pub(super) fn details(
         }
         if subscribes {
             // Also without a payload: the first detail that matches a subscription decides.
-            access.payloads.push((rules(topics, cache, hub)?, payload.cloned()));
+            found.payloads.push((topics, payload.cloned()));
         }
     }
-    if access.payloads.iter().all(|(_, payload)| payload.is_none()) {
-        access.payloads = Vec::new();
-    }
-    selectors.store(&mut access, cache, hub)?;
-    Some(access)
+    let found = found.checked()?;
+    let has_payload = found.payloads.iter().any(|(_, payload)| payload.is_some());
+    Some(if has_payload { found } else { Permissions { payloads: Vec::new(), ..found } })
 }
 
 /// Reads the claim `mercure` of dialect 0. Its entries are URI templates, or objects as in the 1.0
-/// alpha.
-pub(super) fn mercure(
-    claims: &Map<String, Value>,
-    cache: &MatcherCache,
-    hub: &HubUrl,
-) -> Option<Access> {
-    let mut access = Access::default();
+/// alpha. A token without the claim is for something else, such as the ID token of a login service that has the
+/// same keys.
+pub(super) fn mercure(claims: &Map<String, Value>) -> Option<Permissions> {
     // Some identity providers allow only claims whose names are URLs.
     let claim = claims.get("https://mercure.rocks/").or_else(|| claims.get("mercure"));
-    let Some(claim) = claim else { return Some(access) };
-    let claim = claim.as_object()?;
-    let mut selectors = Selectors::default();
-    for (name, found) in
-        [("publish", &mut selectors.publish), ("subscribe", &mut selectors.subscribe)]
-    {
+    let claim = claim?.as_object()?;
+    let mut found = Permissions::default();
+    let Permissions { publish, subscribe, payloads } = &mut found;
+    for (name, found) in [("publish", publish), ("subscribe", subscribe)] {
         let entries = match claim.get(name) {
             None | Some(Value::Null) => continue,
             Some(entries) => entries.as_array()?,
@@ -107,18 +133,16 @@ pub(super) fn mercure(
                 object => selector(object)?,
             };
             if let Some(payload) = entry.get("payload").filter(|_| name == "subscribe") {
-                let topics = vec![entry_selector.clone()];
-                access.payloads.push((rules(topics, cache, hub)?, Some(payload.clone())));
+                payloads.push((vec![entry_selector.clone()], Some(payload.clone())));
             }
             found.push(entry_selector);
         }
     }
     if let Some(payload) = claim.get("payload") {
         let any = vec![Selector::new(MatcherType::Exact, "*")];
-        access.payloads.push((rules(any, cache, hub)?, Some(payload.clone())));
+        payloads.push((any, Some(payload.clone())));
     }
-    selectors.store(&mut access, cache, hub)?;
-    Some(access)
+    found.checked()
 }
 
 /// A topic matcher object: `match` and perhaps `match_type`, `matchType` in earlier texts.
@@ -130,25 +154,4 @@ fn selector(object: &Value) -> Option<Selector> {
         Some(name) => MatcherType::parse(name.as_str()?)?,
     };
     Some(Selector::new(kind, text))
-}
-
-fn rules(selectors: Vec<Selector>, cache: &MatcherCache, hub: &HubUrl) -> Option<Vec<Rule>> {
-    if selectors.len() > limits::TOKEN_MATCHERS {
-        return None;
-    }
-    cache.rules(selectors, hub).ok()
-}
-
-#[derive(Default)]
-struct Selectors {
-    publish: Vec<Selector>,
-    subscribe: Vec<Selector>,
-}
-
-impl Selectors {
-    fn store(self, access: &mut Access, cache: &MatcherCache, hub: &HubUrl) -> Option<()> {
-        access.publish = rules(self.publish, cache, hub)?;
-        access.subscribe = rules(self.subscribe, cache, hub)?;
-        Some(())
-    }
 }

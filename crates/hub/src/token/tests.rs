@@ -85,6 +85,23 @@ fn a_token_of_dialect_1_permits_what_its_details_say() {
 }
 
 #[test]
+fn a_pattern_without_room_is_not_the_fault_of_the_token() {
+    let full = MatcherCache::without_room();
+    let verify = |token: &str| verifier(SECRET, Dialect::Both).verify(token, NOW, &full, &hub());
+    for token in [
+        sign("at+jwt", &claims(&json!({}))),
+        sign("JWT", &json!({"mercure": {"publish": ["https://a/{id}"]}})),
+        sign(
+            "JWT",
+            &json!({"mercure": {"subscribe": [{"match": "/:a", "match_type": "urlpattern"}]}}),
+        ),
+    ] {
+        assert_eq!(verify(&token).unwrap_err().status, 503, "{token}");
+    }
+    assert!(verify(&sign("JWT", &json!({"mercure": {"publish": ["*"]}}))).is_ok());
+}
+
+#[test]
 fn the_first_detail_that_matches_decides_about_the_payload() {
     let detail = |topic: &str| {
         json!({"type": "https://mercure.rocks/authorization-detail",
@@ -152,6 +169,40 @@ fn an_issuer_must_be_known_where_some_are_configured() {
     assert!(verify(&strict, &by(json!("https://as/"))).is_some());
     assert!(verify(&strict, &by(json!("https://other/"))).is_none());
     assert!(verify(&strict, &by(Value::Null)).is_none());
+    let old = |claims: Value| verify(&strict, &sign("JWT", &claims)).is_some();
+    assert!(old(json!({"mercure": {}, "iss": "https://as/"})));
+    assert!(!old(json!({"mercure": {}, "iss": "https://other/"})));
+    assert!(!old(json!({"mercure": {}, "iss": ["https://as/"]})));
+    assert!(!old(json!({"mercure": {}})));
+}
+
+#[test]
+fn the_audience_of_an_old_token_counts_if_its_issuer_knows_the_hub() {
+    let keys = || KeySet::parse(SECRET).unwrap();
+    let of = |issuers: &[&str]| {
+        let issuers = issuers.iter().map(|&issuer| issuer.to_owned()).collect();
+        Verifier::new(keys(), Dialect::Both, RESOURCE.into(), issuers)
+    };
+    let with = |audience: Value| {
+        let claims = json!({"mercure": {}, "iss": "https://as/", "aud": audience});
+        sign("JWT", &claims)
+    };
+    let strict = of(&["https://as/"]).with_public_resource();
+    for (audience, is_valid) in [
+        (json!(RESOURCE), true),
+        (json!(["https://other/", RESOURCE]), true),
+        (json!("https://other/"), false),
+        (json!([]), false),
+        (json!(1), false),
+    ] {
+        let token = with(audience);
+        assert_eq!(verify(&strict, &token).is_some(), is_valid, "{token}");
+        // Hubs of 0.x do not look at it, and it may be an address that only the operator knows.
+        assert!(verify(&of(&[]).with_public_resource(), &token).is_some(), "{token}");
+        assert!(verify(&of(&["https://as/"]), &token).is_some(), "{token}");
+    }
+    let without = sign("JWT", &json!({"mercure": {}, "iss": "https://as/"}));
+    assert!(verify(&strict, &without).is_some());
 }
 
 #[test]
@@ -189,10 +240,13 @@ fn the_type_of_the_header_says_which_dialect_it_is() {
     let both = verifier(SECRET, Dialect::Both);
     assert!(verify(&both, &sign("application/AT+JWT", &claims(&json!({})))).is_some());
     assert!(verify(&both, &sign("id+jwt", &claims(&json!({})))).is_none());
-    // An ID token has no claim of ours: it is valid in dialect 0 and permits nothing.
-    let access = verify(&both, &sign("JWT", &claims(&json!({})))).unwrap();
+    // An ID token has no claim of ours. It would otherwise open streams at a hub that is not anonymous.
+    assert!(verify(&both, &sign("JWT", &claims(&json!({})))).is_none());
+    assert!(verify(&both, &sign("JWT", &json!({}))).is_none());
+    let old = sign("JWT", &json!({"mercure": {}}));
+    let access = verify(&both, &old).unwrap();
     assert!(access.publish.is_empty() && access.subscribe.is_empty());
-    assert!(verify(&verifier(SECRET, Dialect::One), &sign("JWT", &json!({}))).is_none());
+    assert!(verify(&verifier(SECRET, Dialect::One), &old).is_none());
     let new = sign("at+jwt", &claims(&json!({})));
     assert!(verify(&verifier(SECRET, Dialect::Zero), &new).is_none());
 }

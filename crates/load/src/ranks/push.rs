@@ -126,3 +126,128 @@ fn member(
     };
     RankReport { requests, ..RankReport::idle(rank, host, pid, clock, held) }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        config::Config, output, push::PublishOptions, ranks::tests::two_ranks, schedule::Length,
+    };
+    use std::{
+        io::{BufRead, BufReader, Read, Write},
+        net::{SocketAddr, TcpListener, TcpStream},
+        sync::{Arc, Mutex},
+        thread,
+        time::Duration,
+    };
+
+    /// A push server: a GET is a subscription, a POST an update for all of them.
+    #[derive(Default)]
+    struct Hub {
+        streams: Mutex<Vec<TcpStream>>,
+        /// The addresses from which updates came.
+        publishers: Mutex<Vec<SocketAddr>>,
+    }
+
+    impl Hub {
+        fn start() -> (Arc<Self>, SocketAddr) {
+            let hub = Arc::new(Self::default());
+            let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+            let address = listener.local_addr().unwrap();
+            let served = hub.clone();
+            thread::spawn(move || {
+                for stream in listener.incoming().map_while(Result::ok) {
+                    let hub = served.clone();
+                    thread::spawn(move || hub.serve(&stream));
+                }
+            });
+            (hub, address)
+        }
+
+        /// Answers the requests of a connection. Returns when it ends or is a subscription.
+        fn serve(&self, stream: &TcpStream) -> Option<()> {
+            let mut reader = BufReader::new(stream);
+            loop {
+                let (mut head, mut length) = (Vec::new(), 0);
+                while head.last().is_none_or(|line| line != "\r\n") {
+                    let mut line = String::new();
+                    reader.read_line(&mut line).ok().filter(|count| *count > 0)?;
+                    if let Some(value) = line.strip_prefix("Content-Length: ") {
+                        length = value.trim().parse().ok()?;
+                    }
+                    head.push(line);
+                }
+                let mut writer = stream;
+                if head[0].starts_with("GET ") {
+                    let head = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\
+                                 Transfer-Encoding: chunked\r\n\r\n";
+                    writer.write_all(head).ok()?;
+                    self.streams.lock().unwrap().push(stream.try_clone().ok()?);
+                    return Some(());
+                }
+                let mut form = vec![0; length];
+                reader.read_exact(&mut form).ok()?;
+                let form = String::from_utf8(form).ok()?;
+                let mut publishers = self.publishers.lock().unwrap();
+                let event =
+                    format!("id: {}\ndata: {}\n\n", publishers.len(), form.split_once("data=")?.1);
+                publishers.push(stream.peer_addr().ok()?);
+                for mut stream in self.streams.lock().unwrap().iter() {
+                    let _ = write!(stream, "{:x}\r\n{event}\r\n", event.len());
+                }
+                drop(publishers);
+                writer.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nid").ok()?;
+            }
+        }
+    }
+
+    #[test]
+    fn two_ranks_share_the_subscribers_and_the_first_one_publishes() {
+        let (hub, address) = Hub::start();
+        let url = |path: &str| format!("http://{address}{path}").parse().unwrap();
+        let mut base = Config::new(url("/x"), 50.0, Duration::from_secs(1));
+        base.length = Length::Requests(20);
+        base.timeout = Duration::from_secs(60);
+        // Tests run on busy machines.
+        base.max_lag = Duration::from_secs(3600);
+        let body = "topic=t&data={data}".into();
+        let publish = PublishOptions { url: url("/hub"), headers: Vec::new(), body };
+        let config = PushConfig { intervals: true, ..PushConfig::new(&base, 11, publish).unwrap() };
+        let [first, second] =
+            two_ranks(&push_task(&config), |ranks, stop| run_push(&config, ranks, stop).unwrap());
+        assert!(second.is_none(), "rank 0 reports for both");
+        let report = first.unwrap();
+        assert!(report.valid && report.is_complete(), "{report:?}");
+        assert_eq!((report.subscribers.wanted, report.subscribers.at_end), (11, 11));
+        assert_eq!((report.publications.sent, report.publications.acknowledged), (20, 20));
+        assert_eq!((report.deliveries.expected, report.deliveries.delivered), (220, 220));
+        assert_eq!((report.latency_us.count, report.fan_out_us.count), (220, 20));
+        let members = &report.ranks.as_ref().unwrap().members;
+        let shares: Vec<_> =
+            members.iter().map(|one| (one.rank, one.idle.held, one.requests.completed)).collect();
+        assert_eq!(shares, [(0, 6, 120), (1, 5, 100)]);
+        assert_eq!(members.iter().map(|one| one.requests.sent).collect::<Vec<_>>(), [20, 0]);
+        assert_eq!(hub.publishers.lock().unwrap().len(), 20, "only one rank has published");
+        let mut log = Vec::new();
+        output::hdr::write_push(&report, &mut log).unwrap();
+        let log = String::from_utf8(log).unwrap();
+        let is_data = |line: &&str| line.starts_with(|first: char| first.is_ascii_digit());
+        assert!(log.contains("Tag=publish") && log.lines().any(|line| is_data(&line)), "{log}");
+    }
+
+    #[test]
+    fn a_rank_without_subscribers_ends_the_run_of_both() {
+        let (_hub, address) = Hub::start();
+        let url = |path: &str| format!("http://{address}{path}").parse().unwrap();
+        let base = Config::new(url("/x"), 50.0, Duration::from_secs(1));
+        let body = "data={data}".into();
+        let publish = PublishOptions { url: url("/hub"), headers: Vec::new(), body };
+        let config = PushConfig::new(&base, 1, publish).unwrap();
+        let [first, second] = two_ranks(&push_task(&config), |ranks, stop| {
+            run_push(&config, ranks, stop).map(|report| report.is_some())
+        });
+        let error = format!("{:#}", first.unwrap_err());
+        assert!(error.contains("--subscribe 1: 2 ranks share them"), "{error}");
+        assert!(!second.is_ok_and(|has_report| has_report));
+    }
+}

@@ -109,8 +109,7 @@ pub struct HubConfig {
     pub publish_anonymous: bool,
     /// The revisions of the protocol that the hub understands.
     pub dialect: Dialect,
-    /// The accepted issuers of tokens of dialect 1; if empty, every issuer that has the key is
-    /// accepted.
+    /// The accepted issuers of tokens; if empty, every issuer that has the key is accepted.
     pub issuers: Vec<String>,
     /// The other origins whose web pages may use the hub, or `*`.
     pub cors: Vec<String>,

@@ -8,6 +8,7 @@
 
 mod announce;
 mod answer;
+mod backlog;
 mod content;
 mod expiries;
 mod keys;
@@ -55,7 +56,14 @@ use pollux_hub::{
 };
 use publish::Form;
 use shared::{Ticket, WorkerId};
-use std::{collections::HashMap, net::IpAddr, sync::Arc, thread, time::Duration};
+use std::{
+    collections::HashMap,
+    hash::{DefaultHasher, Hash, Hasher},
+    net::IpAddr,
+    sync::Arc,
+    thread,
+    time::Duration,
+};
 use streams::Rounds;
 use subscribe::SubscribeHead;
 
@@ -189,8 +197,8 @@ impl Hub {
             return Ok(None);
         };
         let verifier = verifier.ok_or_else(Reject::token_invalid)?;
-        let HubShared { matchers, url, .. } = &*self.shared;
-        let access = verifier.verify(token, shared::unix_time(), matchers, url)?;
+        let HubShared { token_matchers, url, .. } = &*self.shared;
+        let access = verifier.verify(token, shared::unix_time(), token_matchers, url)?;
         Ok(Some((access, source)))
     }
 
@@ -221,9 +229,10 @@ impl Hub {
             return Flow::Done;
         }
         let hides = context.hides_authorization();
-        match self.subscription_documents(request, hides, path, query.unwrap_or_default()) {
-            Ok((document, last_id)) => {
-                let tag = entity_tag(&last_id);
+        match self.subscription_document(request, hides, path, query.unwrap_or_default()) {
+            Ok(document) => {
+                let text = document.to_string();
+                let tag = entity_tag(&text);
                 let etag = Some(ETag { weak: false, opaque: tag.as_bytes() });
                 let current = Validators { etag, last_modified: None, now: shared::unix_time() };
                 let status = match conditional::evaluate(request, Some(&current)) {
@@ -232,7 +241,6 @@ impl Hub {
                 };
                 let fields =
                     format!("Cache-Control: private, must-revalidate\r\nETag: \"{tag}\"\r\n");
-                let text = document.to_string();
                 let content = (subscriptions::MEDIA_TYPE, text.as_bytes());
                 asker.answer(context, outbox, status, fields.as_bytes(), content);
             }
@@ -241,14 +249,14 @@ impl Hub {
         Flow::Done
     }
 
-    /// Returns the document for a request to the subscription API, and the identifier of the newest update.
-    fn subscription_documents(
+    /// Returns the document for a request to the subscription API.
+    fn subscription_document(
         &self,
         request: &Request<'_>,
         hides_authorization: bool,
         path: &[u8],
         query: &[u8],
-    ) -> Result<(serde_json::Value, String), Reject> {
+    ) -> Result<serde_json::Value, Reject> {
         let not_found = || Reject {
             status: 404,
             code: None,
@@ -275,7 +283,7 @@ impl Hub {
         // The identifier is read before the list, so that the list reflects all events up to it.
         let last_id = shared.last_id();
         let document = shared.registry().answer(path, shared.config.dialect, &shared.url, &last_id);
-        Ok((document.ok_or_else(not_found)?, last_id))
+        document.ok_or_else(not_found)
     }
 
     /// Answers a publisher with the result of its update.
@@ -366,16 +374,12 @@ fn count_refusal(context: &RequestContext<'_>, reject: &Reject) {
     context.worker.counters.add(reason, 1);
 }
 
-/// Returns the opaque part of an entity tag (RFC 9110 §8.8.3) for an identifier.
-fn entity_tag(id: &str) -> String {
-    let mut tag = String::with_capacity(id.len());
-    for character in id.chars() {
-        match character {
-            ' ' | '"' | '%' => tag.push_str(&format!("%{:02X}", u32::from(character))),
-            other => tag.push(other),
-        }
-    }
-    tag
+/// Returns the opaque part of an entity tag (RFC 9110 §8.8.3) for a document. The identifier of the newest update would
+/// not be enough: the subscriptions that a live upgrade brings are published nowhere.
+fn entity_tag(document: &str) -> String {
+    let mut hasher = DefaultHasher::new();
+    document.hash(&mut hasher);
+    format!("{:016x}", hasher.finish())
 }
 
 /// Returns the number that identifies a connection among the subscribers: it contains the client, and the

@@ -47,7 +47,7 @@ fn subscribers_connect_again_and_miss_nothing() {
 }
 
 /// Returns an address at which no server listened a moment ago.
-fn free_address() -> String {
+pub(super) fn free_address() -> String {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     listener.local_addr().unwrap().to_string()
 }

@@ -5,6 +5,7 @@ use super::{
     network::{HOSTS, Network},
     spawn,
 };
+use pollux_testkit::serve::Serve;
 use serde_json::Value;
 use std::process::Command;
 
@@ -116,6 +117,33 @@ pub(crate) fn four_hosts_hold(launcher: Launcher) {
     for member in lines[1]["ranks"]["members"].as_array().unwrap() {
         assert_eq!(member["idle"]["held"], 15_000, "{member}");
     }
+}
+
+/// Two ranks are the subscribers of a hub, and the first one publishes.
+pub(crate) fn subscribers(launcher: Launcher) {
+    let directory = tempfile::tempdir().unwrap();
+    let arguments = ["--hub", "--hub-anonymous", "--hub-publish-anonymous"];
+    let server = Serve::start(POLLUX, directory.path(), &arguments);
+    let (url, log) = (format!("http://{}/", server.address()), directory.path().join("log"));
+    let arguments = [
+        &["load", &url, "--subscribe", "31", "--rate", "50", "--requests", "20", "--json"][..],
+        &["--max-lag", "1h", "--timeout", "60s", "--hdr", log.to_str().unwrap()],
+    ]
+    .concat();
+    let output = finish(launcher.start(2, "subscribers", &arguments));
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let report = document(&output);
+    assert_eq!(report["valid"], true, "{report}");
+    assert_eq!(report["publications"]["acknowledged"], 20, "{report}");
+    assert_eq!(report["deliveries"]["delivered"], 620, "{report}");
+    let members = report["ranks"]["members"].as_array().unwrap();
+    let shares: Vec<_> = members.iter().map(|one| &one["requests"]["completed"]).collect();
+    assert_eq!(shares, [320, 300], "{report}");
+    assert_eq!(
+        (&members[0]["requests"]["sent"], &members[1]["requests"]["sent"]),
+        (&20.into(), &0.into())
+    );
+    assert!(std::fs::read_to_string(log).unwrap().contains("Tag=publish"));
 }
 
 /// Ranks with different seeds would use different schedules, so the run is refused.

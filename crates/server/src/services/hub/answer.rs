@@ -9,7 +9,7 @@ use pollux_http::{
     request::{Method, Request, Target, Version},
     response::Head,
 };
-use pollux_hub::{reject::Reject, topic::HubUrl};
+use pollux_hub::{fields, reject::Reject, topic::HubUrl};
 
 /// The methods of a hub.
 pub(super) const ALLOW: &str = "Allow: GET, HEAD, POST, QUERY, OPTIONS\r\n";
@@ -73,6 +73,26 @@ impl Asker {
         context.log(&self.line, Answer { status, len });
     }
 
+    /// Answers a HEAD for a stream or a long poll. The content has no length that is known now, so none is named (RFC 9110
+    /// §9.3.2).
+    pub(super) fn answer_head(
+        &self,
+        context: &mut RequestContext<'_>,
+        outbox: &mut Outbox,
+        fields: &str,
+    ) {
+        let status = Status::Ok;
+        Head::new(outbox.bytes(), status)
+            .date(context.worker.clock.date())
+            .lines(&context.rules.fields_without_cors)
+            .lines(&self.cors)
+            .lines(fields.as_bytes())
+            .lines(context.keep_alive().line())
+            .field("Content-Type", b"text/event-stream")
+            .end();
+        self.log(context, status);
+    }
+
     /// Answers with the reason why a request is refused.
     pub(super) fn reject(
         &self,
@@ -118,14 +138,14 @@ fn without_token(request: &Request<'_>) -> Box<[u8]> {
     let Target::Path { query: Some(query), .. } = request.target else {
         return request.line.into();
     };
-    let has_token =
-        |field: &[u8]| field.starts_with(b"access_token=") || field.starts_with(b"authorization=");
+    let name_of = |field: &[u8]| field.iter().position(|byte| *byte == b'=');
+    let has_token = |field: &[u8]| name_of(field).is_some_and(|end| is_token(&field[..end]));
     if !query.split(|byte| *byte == b'&').any(has_token) {
         return request.line.into();
     }
-    let fields = query.split(|byte| *byte == b'&').map(|field| {
-        let name = field.iter().position(|byte| *byte == b'=').unwrap_or(field.len());
-        if has_token(field) { [&field[..name], b"=-"].concat() } else { field.to_vec() }
+    let fields = query.split(|byte| *byte == b'&').map(|field| match name_of(field) {
+        Some(end) if is_token(&field[..end]) => [&field[..end], b"=-"].concat(),
+        _ => field.to_vec(),
     });
     let query = fields.collect::<Vec<_>>().join(&b'&');
     let line = request.line;
@@ -134,28 +154,38 @@ fn without_token(request: &Request<'_>) -> Box<[u8]> {
     [&line[..start], &query, &line[end.max(start)..]].concat().into()
 }
 
+/// Returns whether a parameter of this name is a token. The name may have escapes, as for the parser of the query.
+fn is_token(name: &[u8]) -> bool {
+    let names = fields::decode(name).unwrap_or_default();
+    names.first().is_some_and(|(name, _)| matches!(name.as_str(), "access_token" | "authorization"))
+}
+
 /// Returns the CORS fields for the page that sent a request, if its origin may use the hub.
 fn cors_fields(request: &Request<'_>, allowed: &[String]) -> String {
+    if allowed.is_empty() {
+        return String::new();
+    }
+    // Also without an origin, or for one that may not use the hub: a cache must not give this response to another page.
+    let mut fields = String::from("Vary: Origin\r\n");
     let Some(origin) = request.field(b"origin").and_then(|value| std::str::from_utf8(value).ok())
     else {
-        return String::new();
+        return fields;
     };
-    let mut fields = if allowed.iter().any(|one| one == origin) {
-        format!(
-            "Access-Control-Allow-Origin: {origin}\r\nAccess-Control-Allow-Credentials: true\r\n\
-             Vary: Origin\r\n"
-        )
+    if allowed.iter().any(|one| one == origin) {
+        fields.push_str(&format!(
+            "Access-Control-Allow-Origin: {origin}\r\nAccess-Control-Allow-Credentials: true\r\n"
+        ));
     } else if allowed.iter().any(|one| one == "*") {
         // Without credentials: otherwise every page could read everything that a cookie permits.
-        String::from("Access-Control-Allow-Origin: *\r\n")
+        fields.push_str("Access-Control-Allow-Origin: *\r\n");
     } else {
-        return String::new();
-    };
+        return fields;
+    }
     if request.method == Method::Options {
         fields.push_str(
             "Access-Control-Allow-Methods: GET, HEAD, POST, QUERY\r\n\
-             Access-Control-Allow-Headers: Authorization, Cache-Control, Content-Type, \
-             Last-Event-ID, Prefer\r\nAccess-Control-Max-Age: 600\r\n",
+             Access-Control-Allow-Headers: Authorization, Cache-Control, Content-Type, If-None-Match, \
+             Last-Event-ID, Mercure-Last-Event-ID, Prefer\r\nAccess-Control-Max-Age: 600\r\n",
         );
     } else {
         fields.push_str(&format!("Access-Control-Expose-Headers: {EXPOSED}\r\n"));

@@ -8,11 +8,20 @@ pub(super) struct Content {
     name: &'static str,
     /// The advice to a client whose form is too large.
     advice: &'static str,
+    /// The number of bytes that it may have.
+    most: fn(&Limits) -> usize,
 }
 
-pub(super) const UPDATE: Content = Content { name: "the update", advice: "send a smaller one" };
-pub(super) const QUERY: Content =
-    Content { name: "the query", advice: "name fewer topics, or a pattern" };
+pub(super) const UPDATE: Content = Content {
+    name: "the update",
+    advice: "send a smaller one",
+    most: |limits| limits.update_bytes,
+};
+pub(super) const QUERY: Content = Content {
+    name: "the query",
+    advice: "name fewer topics, or a pattern",
+    most: Limits::query_bytes,
+};
 
 impl Content {
     /// Checks the description of the form in the head of a request.
@@ -25,7 +34,7 @@ impl Content {
             return Err(Reject { status: 415, code: None, message: message.into() });
         }
         match request.framing {
-            Framing::Length(length) if length > limits.update_bytes as u64 => {
+            Framing::Length(length) if length > (self.most)(limits) as u64 => {
                 Err(self.too_large(limits))
             }
             _ => Ok(()),
@@ -39,7 +48,7 @@ impl Content {
         part: &[u8],
         limits: &Limits,
     ) -> Result<(), Reject> {
-        if bytes.len() + part.len() > limits.update_bytes {
+        if bytes.len() + part.len() > (self.most)(limits) {
             return Err(self.too_large(limits));
         }
         bytes.extend_from_slice(part);
@@ -47,7 +56,7 @@ impl Content {
     }
 
     fn too_large(&self, limits: &Limits) -> Reject {
-        let Self { name, advice } = self;
-        Reject::too_large(format!("{name} is larger than {} bytes: {advice}", limits.update_bytes))
+        let Self { name, advice, most } = self;
+        Reject::too_large(format!("{name} is larger than {} bytes: {advice}", most(limits)))
     }
 }

@@ -29,7 +29,7 @@ use std::{
     io,
     sync::{
         Arc, Condvar, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
         mpsc::{Receiver, SyncSender, TrySendError, sync_channel},
     },
     thread::{self, JoinHandle},
@@ -38,8 +38,6 @@ use std::{
 
 /// The maximum number of tasks that wait for Redis; publishers of further updates get 503.
 const QUEUE: usize = 4096;
-/// The maximum number of content bytes of the updates that wait for Redis.
-const QUEUE_BYTES: usize = 64 << 20;
 /// The maximum length of a reply in bytes, unless a single update may be larger.
 const REPLY_BYTES: usize = 64 << 20;
 /// The factor by which an update may grow as JSON, which escapes a control character with six bytes.
@@ -75,8 +73,6 @@ struct Link {
     /// The minimum number of updates that the stream keeps.
     length: usize,
     reply_bytes: usize,
-    /// The number of content bytes of the updates that wait.
-    queued: AtomicUsize,
     /// Whether the log follows the stream now, so that a ticket can wait for an entry.
     is_following: AtomicBool,
     /// The number of times that the log followed the stream again after a failure.
@@ -133,7 +129,6 @@ impl RedisStore {
             key: format!("pollux-hub:{}", config.path),
             length: config.limits.history_updates.max(1),
             reply_bytes: REPLY_BYTES.max(config.limits.update_bytes.saturating_mul(ESCAPED)),
-            queued: AtomicUsize::new(0),
             is_following: AtomicBool::new(false),
             reconnections: AtomicU64::new(0),
             progress: Mutex::default(),
@@ -152,15 +147,7 @@ impl RedisStore {
 
     /// Queues an update for Redis.
     pub(super) fn put(&self, job: Job) -> Result<(), Reject> {
-        let bytes = job.publication.data.len();
-        let queued = self.link.queued.fetch_add(bytes, Ordering::Relaxed);
-        if queued + bytes > QUEUE_BYTES && queued > 0 {
-            self.link.queued.fetch_sub(bytes, Ordering::Relaxed);
-            return Err(unavailable("the hub's Redis is too slow: try again"));
-        }
-        self.submit(Task::Publish(job)).inspect_err(|_| {
-            self.link.queued.fetch_sub(bytes, Ordering::Relaxed);
-        })
+        self.submit(Task::Publish(job))
     }
 
     /// Answers a ticket once the log has everything that the stream has now.

@@ -3,6 +3,7 @@
 use super::{
     CARE_INTERVAL,
     announce::Announcements,
+    backlog::Backlog,
     keys,
     redis::RedisStore,
     store::{HubStore, Job, Store, StoreFile},
@@ -41,7 +42,9 @@ use std::{
 pub(crate) struct HubShared {
     pub(super) config: Arc<HubConfig>,
     pub(super) url: HubUrl,
+    /// The patterns of subscribers, and those of tokens.
     pub(super) matchers: MatcherCache,
+    pub(super) token_matchers: MatcherCache,
     pub(super) subscribers: Option<Verifier>,
     pub(super) publishers: Option<Verifier>,
     /// The maximum duration of a stream.
@@ -63,6 +66,8 @@ pub(crate) struct HubShared {
     /// The store that receives updates before they are appended to the log; `None` if the history is only in
     /// memory.
     store: Option<Store>,
+    /// The bytes of the updates that wait for the store, or for the other process of an upgrade.
+    pub(super) backlog: Backlog,
     /// The answers for waiting exchanges, for each worker.
     answers: Box<[Mutex<Mailbox>]>,
     rate: Mutex<RateLimit>,
@@ -125,7 +130,8 @@ impl HubShared {
         let (subscribers, publishers) = config.read_keys()?;
         let verifier = |keys| {
             let resource = url.as_str().to_owned();
-            Verifier::new(keys, config.dialect, resource, config.issuers.clone())
+            let verifier = Verifier::new(keys, config.dialect, resource, config.issuers.clone());
+            if config.origin.is_some() { verifier.with_public_resource() } else { verifier }
         };
         let mut log = History::new(&config.limits);
         let (mut file, mut redis, mut store) = (None, None, None);
@@ -155,10 +161,12 @@ impl HubShared {
             is_transferring: AtomicBool::new(false),
             may_answer: AtomicBool::new(store.is_some()),
             store,
+            backlog: Backlog::default(),
             answers: (0..workers).map(|_| Mutex::default()).collect(),
             subscribers: subscribers.map(verifier),
             publishers: publishers.map(verifier),
             matchers: MatcherCache::default(),
+            token_matchers: MatcherCache::for_tokens(),
             max_lifetime: MaxLifetime::new(config.max_lifetime, CARE_INTERVAL),
             log: Mutex::new(log),
             rate: Mutex::new(RateLimit::new(config.limits.updates_per_second)),
@@ -214,7 +222,7 @@ impl HubShared {
             Some(id) => id.clone(),
             None => format!("urn:uuid:{}", uuid::Uuid::new_v4()),
         };
-        self.publish_job(Job { publication, id, ticket, waiting: None })
+        self.publish_job(Job { publication, id, ticket, waiting: None, share: None })
     }
 
     /// Publishes an update, here or in the other process of a live upgrade.
@@ -248,7 +256,7 @@ impl HubShared {
     /// Publishes an update in this process.
     pub(super) fn publish_here(&self, job: Job) -> Result<Option<Arc<str>>, Reject> {
         if let Some(store) = &self.store {
-            return store.put(job).map(|()| None);
+            return store.put(job.admitted(&self.backlog)?).map(|()| None);
         }
         let id = self.append(&job.id, &job.publication);
         self.tell();
@@ -529,5 +537,24 @@ mod tests {
         assert!(shared.take_answers(0).is_empty());
         shared.answer(present, Ok("own".into()));
         assert_eq!(shared.take_answers(0), [(exchange, Ok("own".into()))]);
+    }
+
+    #[test]
+    fn updates_that_wait_are_bounded_by_their_bytes() {
+        let config = Arc::new(HubConfig::new("/hub"));
+        let shared = HubShared::open(&config, "http://h", 1).unwrap();
+        let publish = || {
+            let (topics, data) = (vec!["t".to_owned()], "x".repeat(1 << 20));
+            shared.publish(Publication { topics, data, ..Publication::default() }, None)
+        };
+        // As in a new process that waits for the log of the former one.
+        shared.hold();
+        let accepted = (0..100).take_while(|_| publish().is_ok()).count();
+        assert_eq!(accepted, 63, "of 1 MiB each, with 64 MiB in all");
+        assert_eq!(publish().unwrap_err().status, 503);
+        shared.release();
+        assert_eq!(shared.head(), 63);
+        shared.hold();
+        assert_eq!(publish().unwrap(), None);
     }
 }

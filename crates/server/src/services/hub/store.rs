@@ -8,9 +8,10 @@
 //! before it hands its log over, and then the new process opens it.
 
 use super::{
+    backlog::{Backlog, Share},
     record::Record,
     redis::RedisStore,
-    shared::{HubShared, Ticket, unix_time},
+    shared::{HubShared, Ticket, lock, unix_time},
 };
 use crate::upgrade;
 use anyhow::{Context, anyhow, ensure};
@@ -53,6 +54,27 @@ pub(super) struct Job {
     pub(super) ticket: Option<Ticket>,
     /// The channel of a thread that waits for the same outcome.
     pub(super) waiting: Option<SyncSender<Result<(), Reject>>>,
+    /// Its part of the [`Backlog`], once it waits.
+    pub(super) share: Option<Share>,
+}
+
+impl Job {
+    /// Counts the update among those that wait, unless it is already.
+    ///
+    /// # Errors
+    /// Too many bytes wait.
+    pub(super) fn admitted(mut self, backlog: &Backlog) -> Result<Self, Reject> {
+        if self.share.is_none() {
+            let full = || unavailable("too many large updates wait: try again");
+            self.share = Some(backlog.admit(self.bytes()).ok_or_else(full)?);
+        }
+        Ok(self)
+    }
+
+    /// The bytes of the update.
+    pub(super) fn bytes(&self) -> usize {
+        self.id.len() + self.publication.bytes()
+    }
 }
 
 /// Sends the outcome of an update to its publisher and to the thread that waits for it.
@@ -178,7 +200,7 @@ impl Drop for HubStore {
 
 /// Returns the error (503) for a request that the hub cannot handle now.
 pub(super) fn unavailable(message: &'static str) -> Reject {
-    Reject { status: 503, code: None, message: message.into() }
+    Reject::unavailable(message)
 }
 
 /// The file, before its thread runs.
@@ -213,14 +235,17 @@ fn open_file(path: &Path, limits: &Limits) -> anyhow::Result<(Database, Contents
     let change = database.begin_write()?;
     change.open_table(UPDATES)?;
     change.commit()?;
-    let mut contents = Vec::new();
+    let (mut contents, mut bytes) = (Vec::new(), 0);
     let view = database.begin_read()?;
     let table = view.open_table(UPDATES)?;
     let horizon = unix_time().saturating_sub(limits.history_age.as_secs());
     for entry in table.iter()?.rev().take(limits.history_updates) {
-        let (sequence, bytes) = entry?;
-        let record = Record::decode(bytes.value())?;
-        if record.at < horizon && !contents.is_empty() {
+        let (sequence, text) = entry?;
+        let record = Record::decode(text.value())?;
+        // The log would drop the others anyway, but not before all of them are in memory.
+        bytes += record.publication.bytes();
+        let is_old = record.at < horizon || bytes > limits.history_bytes;
+        if is_old && !contents.is_empty() {
             break;
         }
         contents.push((sequence.value(), record));
@@ -315,7 +340,7 @@ impl StoreFile {
             (Ok(()), true) => tracing::info!("--hub-store: updates are stored again"),
             _ => {}
         }
-        for Job { publication, id, ticket, waiting } in batch {
+        for Job { publication, id, ticket, waiting, .. } in batch {
             let answer = match &outcome {
                 Ok(()) => Ok(shared.append(&id, &publication)),
                 Err(_) => Err(unavailable("the hub cannot write to its disk: try later")),
@@ -333,7 +358,8 @@ impl StoreFile {
             self.open_again(shared)?;
         }
         let database = self.database.take().context("the file is closed")?;
-        self.commit(&database, shared.head() + 1, batch)?;
+        let (first, next) = (lock(&shared.log).first(), shared.head() + 1);
+        self.commit(&database, first, next, batch)?;
         self.database = Some(database);
         Ok(())
     }
@@ -361,23 +387,119 @@ impl StoreFile {
         Ok(())
     }
 
-    /// Commits a batch, and removes the updates that have left the history.
-    fn commit(&mut self, database: &Database, next: Sequence, batch: &[Job]) -> anyhow::Result<()> {
+    /// Commits a batch, which begins at `next`, and removes the updates that have left the log, which begins at `first`.
+    fn commit(
+        &mut self,
+        database: &Database,
+        first: Sequence,
+        next: Sequence,
+        batch: &[Job],
+    ) -> anyhow::Result<()> {
         let change = database.begin_write()?;
         let end = next + batch.len() as u64;
-        let first = self.first.max(end.saturating_sub(self.most));
+        let first = self.first.max(first).max(end.saturating_sub(self.most));
         {
             let mut table = change.open_table(UPDATES)?;
+            if self.has_failed {
+                // A failure does not say what has reached the disk. The publishers were told that their updates were not
+                // stored, so none of them may appear after a restart.
+                table.retain_in(next.., |_, _| false)?;
+            }
             for (sequence, job) in (next..).zip(batch) {
                 let record = Record::encode(&job.id, &job.publication)?;
                 table.insert(sequence, record.as_slice())?;
             }
-            for sequence in self.first..first {
-                table.remove(sequence)?;
-            }
+            table.retain_in(self.first..first, |_, _| false)?;
         }
         change.commit()?;
         self.first = first;
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{HubConfig, HubStoreConfig};
+    use redb::ReadableTableMetadata;
+
+    /// Opens a hub with this file and a history of this size, publishes updates of 1000 bytes, and closes it.
+    fn publish(path: &Path, history_bytes: usize, count: u64) {
+        let mut config = HubConfig::new("/hub");
+        config.store = HubStoreConfig::File(path.to_owned());
+        config.limits.history_bytes = history_bytes;
+        let shared = HubShared::open(&Arc::new(config), "http://h", 1).unwrap();
+        for _ in 0..count {
+            let (topics, data) = (vec!["t".to_owned()], "x".repeat(1000));
+            let before = shared.head();
+            let publication = Publication { topics, data, ..Publication::default() };
+            assert_eq!(shared.publish(publication, None).unwrap(), None);
+            until(|| (shared.head() > before).then_some(()));
+        }
+    }
+
+    fn until<T>(mut is_so: impl FnMut() -> Option<T>) -> T {
+        let started_at = Instant::now();
+        loop {
+            if let Some(value) = is_so() {
+                return value;
+            }
+            assert!(started_at.elapsed() < Duration::from_secs(20), "timed out");
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    fn stored(path: &Path) -> u64 {
+        // The thread of the store may still have it open.
+        let database = until(|| Database::create(path).ok());
+        let view = database.begin_read().unwrap();
+        view.open_table(UPDATES).unwrap().len().unwrap()
+    }
+
+    #[test]
+    fn updates_of_a_commit_that_failed_do_not_come_back() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("history");
+        publish(&path, 1_000_000, 5);
+        let limits = Limits::default();
+        let (mut file, _queue, _) = until(|| StoreFile::open(&path, &limits).ok());
+        // As if the last three had reached the disk although their commit had failed.
+        let shared = HubShared::open(&Arc::new(HubConfig::new("/hub")), "http://h", 1).unwrap();
+        let publication = Publication { topics: vec!["t".into()], ..Publication::default() };
+        for id in ["1", "2"] {
+            shared.append(id, &publication);
+        }
+        file.has_failed = true;
+        let job = Job { publication, id: "3".into(), ticket: None, waiting: None, share: None };
+        file.write(&shared, &[job]).unwrap();
+        drop(file);
+        let (_, contents, _) = open_file(&path, &limits).unwrap();
+        let stored: Vec<_> = contents.iter().map(|(sequence, id, _)| (*sequence, &**id)).collect();
+        assert_eq!((stored.len(), stored[2]), (3, (3, "3")));
+    }
+
+    #[test]
+    fn the_file_has_no_more_bytes_than_the_history() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("history");
+        publish(&path, 10_000, 40);
+        let count = stored(&path);
+        assert!((2..=11).contains(&count), "{count} updates of 1000 bytes");
+    }
+
+    #[test]
+    fn a_start_reads_no_more_of_a_file_than_the_history_holds() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("history");
+        publish(&path, 1_000_000, 40);
+        assert_eq!(stored(&path), 40);
+        let limits = Limits { history_bytes: 10_000, ..Limits::default() };
+        let (_, contents, _) = open_file(&path, &limits).unwrap();
+        assert!((2..=10).contains(&contents.len()), "{}", contents.len());
+        assert_eq!(contents.last().unwrap().0, 40, "the newest ones");
+        // One that is larger than the history is read nevertheless, as the log would keep it.
+        let limits = Limits { history_bytes: 10, ..Limits::default() };
+        let opened = until(|| open_file(&path, &limits).ok());
+        assert_eq!(opened.1.len(), 1);
     }
 }

@@ -215,9 +215,7 @@ impl Hub {
         outbox: &mut Outbox,
     ) -> Flow<Exchange> {
         if asker.is_head {
-            let content = ("text/event-stream", &b""[..]);
-            let fields = candidate.fields();
-            asker.answer(context, outbox, Status::Ok, fields.as_bytes(), content);
+            asker.answer_head(context, outbox, &candidate.fields());
             return Flow::Done;
         }
         if let Some(wait) = wait {

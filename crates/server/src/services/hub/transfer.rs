@@ -140,12 +140,12 @@ impl HubShared {
     pub(super) fn publish_in_transfer(&self, job: Job) -> Result<Option<Arc<str>>, Reject> {
         match &mut *lock(&self.transfer) {
             Transfer::Held(held) if held.jobs.len() < WAITING_MAX => {
-                held.jobs.push(job);
+                held.jobs.push(job.admitted(&self.backlog)?);
                 return Ok(None);
             }
             Transfer::Held(_) => return Err(unavailable("the hub is starting: try again")),
             Transfer::Forwarded(jobs) => {
-                return match jobs.try_send(job) {
+                return match jobs.try_send(job.admitted(&self.backlog)?) {
                     Ok(()) => Ok(None),
                     Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => {
                         Err(unavailable("the hub is being replaced: try again"))
@@ -377,7 +377,8 @@ pub(crate) fn refuse(socket: UnixStream) -> anyhow::Result<()> {
 
 /// Sends updates that are published in the former process, one at a time.
 fn forward(hub: &Weak<HubShared>, mut socket: &UnixStream, jobs: &Receiver<Job>) {
-    while let Ok(Job { publication, id, ticket, waiting }) = jobs.recv() {
+    // `_share` counts the update among those that wait until it is answered.
+    while let Ok(Job { publication, id, ticket, waiting, share: _share }) = jobs.recv() {
         let packet = Packet::Publish { id: id.clone(), publication };
         let answer = write(&mut socket, &packet).and_then(|()| read(&mut socket));
         let outcome = match answer {
@@ -401,15 +402,15 @@ fn publish_forwarded(
     while let Ok(Packet::Publish { id, publication }) = read(&mut input) {
         let Some(hub) = hub.upgrade() else { return };
         let (waiting, is_stored) = sync_channel(1);
-        let outcome =
-            match hub.publish_job(Job { publication, id, ticket: None, waiting: Some(waiting) }) {
-                Ok(Some(_)) => Ok(()),
-                // The wait ends when the update is stored, or when the thread of the store ends.
-                Ok(None) => {
-                    is_stored.recv().unwrap_or_else(|_| Err(unavailable("the hub is stopping")))
-                }
-                Err(reject) => Err(reject),
-            };
+        let job = Job { publication, id, ticket: None, waiting: Some(waiting), share: None };
+        let outcome = match hub.publish_job(job) {
+            Ok(Some(_)) => Ok(()),
+            // The wait ends when the update is stored, or when the thread of the store ends.
+            Ok(None) => {
+                is_stored.recv().unwrap_or_else(|_| Err(unavailable("the hub is stopping")))
+            }
+            Err(reject) => Err(reject),
+        };
         let answer = match outcome {
             Ok(()) => Answer::Taken,
             Err(reject) => Answer::Refused(reject.message.into_owned()),

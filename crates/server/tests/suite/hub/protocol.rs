@@ -1,6 +1,9 @@
 //! The protocol, except for permissions (see docs/push-conformance.md).
 
 use super::*;
+use pollux_cache::Store;
+use pollux_server::config::FrontendConfig;
+use pollux_testkit::origin::Origin;
 
 #[test]
 fn an_update_is_answered_with_its_identifier_and_has_all_fields() {
@@ -122,6 +125,20 @@ fn a_query_has_its_topics_in_the_content() {
         let reply = query(&mut hub.client(), PATH, fields, content);
         assert_eq!(reply.status, status, "{fields:?}");
     }
+    // It may be long, but not as long as an update: anybody can send one.
+    for (bytes, status) in [(2000, 204), (3000, 413)] {
+        let topics = (0..90).map(|number| format!("match={number}{}", "a".repeat(bytes)));
+        let content = topics.collect::<Vec<_>>().join("&");
+        let reply = query(&mut hub.client(), PATH, &[form, "Prefer: wait=0"], &content);
+        assert_eq!(reply.status, status, "{}", content.len());
+        let mut client = hub.client();
+        client.send(format!(
+            "QUERY {PATH} HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n{form}\r\n\
+             Prefer: wait=0\r\n\r\n{:x}\r\n{content}\r\n0\r\n\r\n",
+            content.len()
+        ));
+        assert_eq!(client.reply_to("QUERY").status, status, "{}", content.len());
+    }
     let below = format!("{PATH}/subscriptions");
     assert_eq!(query(&mut hub.client(), &below, &[form], "match=a").status, 405);
 }
@@ -150,6 +167,21 @@ fn the_content_of_a_query_may_begin_a_stream() {
     hub.publish("a", "hello");
     read_until("data: hello\n\n");
     assert!(text.starts_with("HTTP/1.1 200 "), "{text}");
+}
+
+#[test]
+fn the_head_of_a_stream_names_no_length() {
+    let hub = Hub::open();
+    let mut client = hub.client();
+    for fields in [&[][..], &["Prefer: wait=1"]] {
+        let reply = client.request("HEAD", &format!("{PATH}?match=a"), fields);
+        assert_eq!(reply.status, 200);
+        assert_eq!(reply.field("content-type"), Some("text/event-stream"));
+        assert_eq!(reply.field("content-length"), None);
+        assert!(reply.field("cache-control").is_some());
+    }
+    // The same connection takes further requests.
+    assert_eq!(client.request("GET", "/", &[]).status, 404);
 }
 
 #[test]
@@ -195,6 +227,50 @@ fn pages_find_the_hub_and_its_metadata() {
     assert_eq!(document["mercure_cookie"], true);
 }
 
+/// Responses of an origin get the link wherever they come from: from the origin, into the cache and out of it, or as the
+/// answer to a condition.
+#[test]
+fn pages_of_an_origin_name_the_hub() {
+    let origin = Origin::start(|request| {
+        let caching = if request.target() == "/new" { "no-store" } else { "max-age=60" };
+        request.say(&format!(
+            "HTTP/1.1 200 OK\r\nCache-Control: {caching}\r\nETag: \"x\"\r\nLink: </a.css>; rel=preload\r\n\
+             Content-Length: 4\r\n\r\npage"
+        ))
+    });
+    let start = |cache: Option<Store>| {
+        Hub::start(1, |config, _| {
+            let mut frontend = FrontendConfig::new(vec![origin.url().parse().unwrap()]);
+            frontend.cache = cache;
+            config.frontend = Some(Arc::new(frontend));
+        })
+    };
+    let get = |hub: &Hub, path: &str, fields: &[&str]| {
+        let reply = hub.request("GET", path, fields);
+        let links = reply.fields.iter().filter(|(name, _)| name.eq_ignore_ascii_case("link"));
+        let mut links: Vec<_> = links.map(|(_, value)| value.as_str()).collect();
+        links.sort_unstable();
+        let expected = ["</.well-known/mercure>; rel=\"mercure\"", "</a.css>; rel=preload"];
+        assert_eq!(links, expected, "{path} {fields:?}");
+        reply
+    };
+    let plain = start(None);
+    assert_eq!(get(&plain, "/", &[]).text(), "page");
+    let cached = start(Some(Store::new(pollux_cache::Config::default())));
+    for (path, fields, status, is_hit) in [
+        ("/new", &[][..], 200, false),
+        ("/", &[], 200, false),
+        ("/", &[], 200, true),
+        ("/", &["If-None-Match: \"x\""], 304, true),
+        ("/", &["Range: bytes=0-1"], 206, true),
+    ] {
+        let reply = get(&cached, path, fields);
+        assert_eq!(reply.status, status);
+        let source = reply.field("cache-status").unwrap();
+        assert_eq!(source.starts_with("Pollux; hit"), is_hit, "{source}");
+    }
+}
+
 #[test]
 fn pages_elsewhere_may_use_it_if_they_are_named() {
     let hub = Hub::start(1, |_, hub| hub.cors = vec!["https://page.test".into()]);
@@ -202,12 +278,20 @@ fn pages_elsewhere_may_use_it_if_they_are_named() {
     let reply = hub.request("OPTIONS", PATH, &[page, "Access-Control-Request-Method: POST"]);
     assert_eq!(reply.status, 204);
     assert_eq!(reply.field("access-control-allow-origin"), Some("https://page.test"));
-    assert!(reply.field("access-control-allow-headers").unwrap().contains("Authorization"));
+    let names = reply.field("access-control-allow-headers").unwrap();
+    for name in ["Authorization", " Mercure-Last-Event-ID", "If-None-Match"] {
+        assert!(names.contains(name), "{names}");
+    }
     let stream = hub.subscribe("match=a", &[page]);
     assert_eq!(stream.field("access-control-allow-credentials"), Some("true"));
     assert_eq!(stream.field("vary"), Some("Origin"));
     let stream = hub.subscribe("match=a", &["Origin: https://other.test"]);
     assert_eq!(stream.field("access-control-allow-origin"), None);
+    // A cache may store this document, but not for every page.
+    let metadata = format!("/.well-known/oauth-protected-resource{PATH}");
+    for fields in [&[page][..], &["Origin: https://other.test"], &[]] {
+        assert_eq!(hub.request("GET", &metadata, fields).field("vary"), Some("Origin"));
+    }
     let everybody = Hub::start(1, |_, hub| hub.cors = vec!["*".into()]);
     let stream = everybody.subscribe("match=a", &[page]);
     assert_eq!(stream.field("access-control-allow-origin"), Some("*"));

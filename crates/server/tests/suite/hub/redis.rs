@@ -151,6 +151,55 @@ fn a_stream_that_is_removed_is_made_again_and_new_updates_arrive_once() {
     }
 }
 
+/// A hub whose Redis loses updates that the hub has already delivered.
+struct Loser {
+    redis: Redis,
+    hub: Hub,
+    stream: Stream,
+}
+
+impl Loser {
+    /// Publishes these updates, each an identifier and its content, of which Redis then loses all but the first `kept`.
+    fn start(updates: &[(String, String)], kept: usize) -> Option<Self> {
+        let redis = Redis::start(&[])?;
+        let hub = start(&redis);
+        let mut stream = hub.subscribe("match=a", &[]);
+        let mut client = hub.client();
+        for (number, (id, data)) in updates.iter().enumerate() {
+            if number == kept {
+                let copy = format!("COPY pollux-hub:{PATH} kept");
+                assert_eq!(redis.script(&["SELECT 3", &copy]), ":1");
+            }
+            let reply = post(&mut client, &format!("topic=a&id={id}&data={data}"), &[]);
+            assert_eq!(reply.status, 200, "{}", reply.text());
+            assert_eq!(stream.data(), *data);
+        }
+        let lose = format!("RENAME kept pollux-hub:{PATH}");
+        assert_eq!(redis.script(&["SELECT 3", &lose]), "+OK");
+        Some(Self { redis, hub, stream })
+    }
+}
+
+#[test]
+fn an_identifier_that_is_used_again_after_a_loss_is_another_update() {
+    let updates = [("state", "up"), ("x", "lost"), ("y", "lost too")];
+    let updates = updates.map(|(id, data)| (id.to_owned(), data.to_owned()));
+    let Some(mut loser) = Loser::start(&updates, 1) else { return };
+    assert_eq!(loser.hub.post("topic=a&id=state&data=down", &[]).status, 200);
+    assert_eq!(loser.stream.data(), "down");
+    assert_eq!(loser.redis.command("PING"), "+PONG");
+}
+
+#[test]
+fn a_loss_of_very_many_updates_repeats_none() {
+    let updates: Vec<_> =
+        (0..1200).map(|number| (number.to_string(), format!("data {number}"))).collect();
+    let Some(mut loser) = Loser::start(&updates, 10) else { return };
+    loser.hub.publish("a", "next");
+    assert_eq!(loser.stream.data(), "next");
+    assert_eq!(loser.redis.command("PING"), "+PONG");
+}
+
 #[test]
 fn what_left_the_stream_unread_is_skipped_with_a_notice() {
     let Some(redis) = Redis::start(&[]) else { return };

@@ -14,11 +14,14 @@ use super::{
     resp::{Reply, ReplyError},
 };
 use crate::services::hub::{
+    record::Record,
     shared::{HubShared, unix_time},
     store::unavailable,
 };
+use pollux_hub::{history::Sequence, update::Update};
 use std::{
-    collections::{HashSet, VecDeque},
+    collections::{HashMap, VecDeque},
+    hash::{DefaultHasher, Hash, Hasher},
     sync::{Arc, Weak, atomic::Ordering},
     time::{Duration, Instant},
 };
@@ -43,8 +46,8 @@ pub(super) struct Follower {
     /// The newest entries that the log has, with their updates' identifiers.
     recent: VecDeque<(EntryId, Arc<str>)>,
     /// Updates that are not appended again, because the log has them already, when a stream is read again up
-    /// to an entry.
-    repeated: (EntryId, HashSet<Arc<str>>),
+    /// to an entry: how often the log has each of them, by its `digest`.
+    repeated: (EntryId, HashMap<u64, u32>),
     count: usize,
     is_loaded: bool,
     /// The last time at which the log had everything that the stream had, once it is loaded.
@@ -59,7 +62,7 @@ impl Follower {
             shared,
             position: EntryId::default(),
             recent: VecDeque::new(),
-            repeated: (EntryId::default(), HashSet::new()),
+            repeated: (EntryId::default(), HashMap::new()),
             count: ENTRIES,
             is_loaded: false,
             current_at: None,
@@ -187,16 +190,15 @@ impl Follower {
                 return;
             }
         };
-        let id: Arc<str> = record.id.as_str().into();
         if self.recent.len() == RECENT {
             self.recent.pop_front();
         }
-        self.recent.push_back((entry, id.clone()));
+        self.recent.push_back((entry, record.id.as_str().into()));
         let horizon = unix_time().saturating_sub(self.history_age.as_secs());
         if !self.is_loaded && record.at < horizon {
             return;
         }
-        if entry <= self.repeated.0 && self.repeated.1.contains(&id) {
+        if entry <= self.repeated.0 && self.is_repeated(&record) {
             return;
         }
         if is_gap {
@@ -210,6 +212,19 @@ impl Follower {
         // is wrong does not make its updates expire at other hubs before their subscribers have them.
         let most = self.current_at.map_or(Duration::MAX, |at| at.elapsed());
         shared.append_aged(&record.id, &record.publication, record.age().min(most));
+    }
+
+    /// Returns whether the log has an update of a stream that is read again. Each update of the log counts once, because a
+    /// publisher may use an identifier again.
+    fn is_repeated(&mut self, record: &Record) -> bool {
+        let update = Update::new(&record.id, &record.publication);
+        match self.repeated.1.get_mut(&digest(&update)) {
+            Some(count @ 1..) => {
+                *count -= 1;
+                true
+            }
+            _ => false,
+        }
     }
 
     /// Determines the position at which to continue. Returns the last entry of the stream.
@@ -268,10 +283,13 @@ impl Follower {
             from = oldest.before().filter(|_| self.recent.front().is_some_and(is_known));
         }
         let position = common.unwrap_or_default();
-        // Updates that both have under different identifiers are not appended a second time.
-        self.repeated = (end, self.recent.iter().map(|(_, id)| id.clone()).collect());
         self.recent.retain(|(entry, _)| *entry <= position);
-        lock(&self.link.progress).taken.retain(|(entry, _)| *entry <= position);
+        let mut progress = lock(&self.link.progress);
+        progress.taken.retain(|(entry, _)| *entry <= position);
+        let common = progress.taken.back().map_or(0, |(_, sequence)| *sequence);
+        drop(progress);
+        // Updates that both have under different identifiers are not appended a second time.
+        self.repeated = (end, digests_after(&shared, common));
         self.position = position;
         // The tickets wait for entries of a stream that no longer exists, so all of them are answered.
         self.link.advance(&shared, EntryId::MAX);
@@ -297,6 +315,25 @@ impl Follower {
             count.as_bytes(),
         ])
     }
+}
+
+/// Counts the updates after a position of the log by their digests. This happens only after Redis has lost updates: it
+/// reads the whole log, while nothing is appended.
+fn digests_after(shared: &HubShared, position: Sequence) -> HashMap<u64, u32> {
+    let mut digests = HashMap::new();
+    for (sequence, update, _) in lock(&shared.log).entries() {
+        if sequence > position {
+            *digests.entry(digest(update)).or_default() += 1;
+        }
+    }
+    digests
+}
+
+/// Returns a number that is the same only for updates with the same identifier, topics and content.
+fn digest(update: &Update) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    (&update.topics, update.private, update.frame.text()).hash(&mut hasher);
+    hasher.finish()
 }
 
 /// Checks that Redis is new enough. Without the permission for INFO the check is skipped.

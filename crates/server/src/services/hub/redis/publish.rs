@@ -23,7 +23,7 @@ use std::{
 
 /// The maximum number of tasks in one batch.
 const BATCH: usize = 1024;
-/// The number of content bytes after which a batch is full.
+/// The number of bytes after which a batch is full.
 const BATCH_BYTES: usize = 8 << 20;
 
 /// The number of attempts to send updates that Redis has certainly not accepted.
@@ -66,7 +66,6 @@ impl Publisher {
             }
             let Some(shared) = self.shared.upgrade() else { return };
             self.carry_out(&shared, batch);
-            self.link.queued.fetch_sub(bytes, Ordering::Relaxed);
             shared.tell();
         }
     }
@@ -294,7 +293,7 @@ pub(super) const MISSING: &str = "the hub's Redis is missing: try again";
 
 fn content(task: &Task) -> usize {
     match task {
-        Task::Publish(job) => job.publication.data.len(),
+        Task::Publish(job) => job.bytes(),
         Task::CatchUp(_) => 0,
     }
 }

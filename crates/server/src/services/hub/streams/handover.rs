@@ -6,9 +6,10 @@ use super::{
 };
 use crate::upgrade::message::STREAM_MAX;
 use pollux_hub::{
-    matcher::{MatcherType, Rule, Selector},
+    matcher::{MatcherCache, MatcherType, Rule, Selector},
     subscribers::Audience,
     subscriptions::Subscription,
+    topic::HubUrl,
 };
 use serde::{Deserialize, Serialize};
 use std::{net::IpAddr, time::Duration};
@@ -110,7 +111,9 @@ impl Hub {
     ) -> Option<u32> {
         let state: StreamState = serde_json::from_slice(state).ok()?;
         self.read_on();
-        let audience = Audience::new(self.rules(state.routes)?, self.rules(state.grants)?);
+        let HubShared { matchers, token_matchers, url, .. } = &*self.shared;
+        let routes = rules(state.routes, matchers, url)?;
+        let audience = Audience::new(routes, rules(state.grants, token_matchers, url)?);
         if audience.routes().is_empty() {
             return None;
         }
@@ -140,11 +143,11 @@ impl Hub {
         self.care_later(context.reactor);
         Some(id.number())
     }
+}
 
-    fn rules(&self, written: Vec<Written>) -> Option<Vec<Rule>> {
-        let selectors = written.into_iter().map(|(kind, text)| Selector::new(kind, text)).collect();
-        self.shared.matchers.rules(selectors, &self.shared.url).ok()
-    }
+fn rules(written: Vec<Written>, matchers: &MatcherCache, url: &HubUrl) -> Option<Vec<Rule>> {
+    let selectors = written.into_iter().map(|(kind, text)| Selector::new(kind, text)).collect();
+    matchers.rules(selectors, url).ok()
 }
 
 fn written(selector: &Selector) -> Written {
