@@ -44,7 +44,9 @@ fn hand_over(
     let mut successor = Successor::start(program, &listeners)?;
     drop(listeners);
     let pid = successor.pid();
-    let connections = match server.depart(&successor) {
+    let departed = server.depart(&successor);
+    let outcome = departed.and_then(|count| successor.confirm().map(|()| count));
+    let connections = match outcome {
         Ok(connections) => connections,
         Err(error) => {
             // The successor must end first: the connections that it has taken must not be used here
@@ -54,8 +56,9 @@ fn hand_over(
             return Err(error);
         }
     };
+    // Not earlier: the service manager would refuse messages of this process, if it must go on. It
+    // may refuse READY=1 of the successor if that arrives first, but the service is already active.
     service_manager::succeeded_by(pid);
-    successor.confirm()?;
     server.leave(drain);
     if let Some(redirect) = redirect {
         // Requests that wait there get a redirect, which takes no time.
