@@ -9,7 +9,8 @@
 //! is sent when it becomes idle. A subscriber of the hub is sent with its position in the log.
 //!
 //! Until the predecessor confirms, every failure ends only the successor. The predecessor then
-//! accepts again, and keeps each connection whose message was not answered.
+//! accepts again, and keeps each connection whose message was not answered. Connections whose
+//! message was answered end with the successor: it may have read from them.
 //!
 //! | message | from | with |
 //! |---|---|---|

@@ -11,7 +11,8 @@ use std::{path::Path, time::Duration};
 /// that was handed over. Afterwards this process only finishes the exchanges that it has begun.
 ///
 /// # Errors
-/// The reason why the new process cannot take over. Nothing has changed then.
+/// The reason why the new process cannot take over. This process then serves as before, but the idle
+/// connections that the new process had already accepted have been closed.
 pub(super) fn upgrade(
     server: &mut Server,
     redirect: Option<&mut Server>,

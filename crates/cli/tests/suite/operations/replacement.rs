@@ -37,7 +37,7 @@ fn panic_of(server: &Serve, mut client: Client, count: usize) -> Duration {
 }
 
 /// Returns whether the server has kept the connection open.
-fn is_open(client: &Client) -> bool {
+pub(super) fn is_open(client: &Client) -> bool {
     let socket = client.socket();
     socket.set_nonblocking(true).unwrap();
     let outcome = socket.peek(&mut [0]);

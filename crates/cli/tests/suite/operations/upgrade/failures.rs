@@ -1,6 +1,7 @@
-//! An upgrade that does not succeed changes nothing.
+//! Upgrades that do not succeed: the former process goes on serving.
 
 use super::*;
+use crate::operations::replacement::is_open;
 use std::{
     io::Write,
     os::unix::{fs::PermissionsExt, net::UnixDatagram},
@@ -120,6 +121,31 @@ fn a_successor_that_ends_before_it_is_confirmed_leaves_the_service_here() {
         let message = String::from_utf8_lossy(&buffer[..count]);
         assert!(!message.contains("MAINPID="), "{message}");
     }
+    server.stop();
+}
+
+/// The successor accepts one message of connections, and ends.
+#[test]
+fn a_successor_that_ends_half_way_loses_only_the_connections_that_it_has_accepted() {
+    /// The number of connections in a message.
+    const ACCEPTED: usize = 253;
+    limits::raise_descriptor_limit();
+    let folder = Folder::new();
+    folder.write("workers = 1", "root = \"a\"\nheader = [\"X-Round: 0\"]");
+    let program = own_program(&folder);
+    let mut command = Command::new(&program);
+    command.args(["serve", "--json", "--listen", "127.0.0.1:0", "--config"]);
+    command.arg(folder.config()).arg("--control").arg(folder.control());
+    let server = Serve::start_command(command);
+    let mut idle: Vec<_> = (0..3 * ACCEPTED).map(|_| server.client()).collect();
+    idle.iter_mut().for_each(|client| assert_eq!(round_of(client), 0));
+    replace(&program, &format!("{RECEIVES_CONNECTIONS}accept()\nEND"));
+    let reason = refused(&folder.ctl("upgrade"));
+    assert!(reason.contains("worker 0"), "{reason}");
+    idle.retain(is_open);
+    assert_eq!(idle.len(), 2 * ACCEPTED);
+    idle.iter_mut().for_each(|client| assert_eq!(round_of(client), 0));
+    assert_eq!(round_of(&mut server.client()), 0);
     server.stop();
 }
 
