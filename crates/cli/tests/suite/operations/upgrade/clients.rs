@@ -1,0 +1,37 @@
+//! The limits of clients during an upgrade.
+
+use super::{
+    failures::{READY, replace},
+    *,
+};
+
+/// Regression: each connection was charged to the rate of new connections again, and those beyond the
+/// burst were closed.
+#[test]
+fn the_rate_of_new_connections_does_not_count_those_that_are_handed_over() {
+    let folder = Folder::new();
+    folder.write(
+        "limit-accept-rate = \"1/m:3\"\nkeep-alive = \"10m\"",
+        "root = \"a\"\nheader = [\"X-Round: 0\"]",
+    );
+    let program = own_program(&folder);
+    let mut command = Command::new(&program);
+    command.args(["serve", "--json", "--listen", "127.0.0.1:0", "--config"]);
+    command.arg(folder.config()).arg("--control").arg(folder.control());
+    let mut server = Serve::start_command(command);
+    let mut idle: Vec<_> = (0..3).map(|_| server.client()).collect();
+    idle.iter_mut().for_each(|client| assert_eq!(round_of(client), 0));
+    // The connections come back from a successor that accepts none.
+    replace(&program, &format!("{READY}; sleep 0.2"));
+    assert!(refused(&folder.ctl("upgrade")).contains("worker 0"));
+    idle.iter_mut().for_each(|client| assert_eq!(round_of(client), 0));
+    fs::remove_file(&program).unwrap();
+    fs::hard_link(BINARY, &program).or_else(|_| fs::copy(BINARY, &program).map(drop)).unwrap();
+    assert_eq!(handed_over(&printed(&folder.ctl("upgrade"))), idle.len());
+    let process = successor(&mut server);
+    idle.iter_mut().for_each(|client| assert_eq!(round_of(client), 0));
+    // The new process has counted no new connection yet.
+    idle.extend((0..3).map(|_| server.client()));
+    idle.iter_mut().for_each(|client| assert_eq!(round_of(client), 0));
+    end(vec![process]);
+}
