@@ -7,7 +7,7 @@ use crate::{Reload, Server};
 ///
 /// # Errors
 /// A configuration or a certificate cannot be used. Nothing has changed then, except that valid
-/// certificates are in use.
+/// certificates are in use and the access log has been opened again.
 pub(super) fn renew(
     server: &mut Server,
     reload: Option<&mut (dyn Reload + '_)>,

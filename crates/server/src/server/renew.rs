@@ -33,12 +33,14 @@ impl Server {
     /// # Errors
     /// The configuration or the certificates cannot be used, or a change needs a restart. The
     /// server then keeps its present configuration, but certificates that were read before stay in
-    /// use. If the error says that a worker has not confirmed the change, the new configuration is in
+    /// use, and the log has been opened again. If the error says that a worker has not confirmed the change, the new configuration is in
     /// force.
     pub(crate) fn renew(
         &mut self,
         reload: Option<&mut (dyn Reload + '_)>,
     ) -> anyhow::Result<Vec<String>> {
+        // First, because the rotation of logs depends on it, whatever is wrong with the rest.
+        let is_log_reopened = self.reopen_log();
         let mut changes = Vec::new();
         let current = self.config.clone();
         let reload = reload.zip(current);
@@ -63,7 +65,7 @@ impl Server {
             }
             changes.extend(reloaded.changes);
         }
-        if self.reopen_log() {
+        if is_log_reopened {
             changes.push("access-log: opened again".into());
         }
         if changes.is_empty() && self.config.is_none() {

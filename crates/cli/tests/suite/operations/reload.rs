@@ -108,6 +108,24 @@ fn a_faulty_file_changes_nothing_and_the_fault_is_located() {
     server.stop();
 }
 
+/// Regression: after a rotation the server wrote into the moved file for as long as its configuration
+/// file had a fault.
+#[test]
+fn a_refused_reload_opens_the_log_again() {
+    let folder = Folder::new();
+    folder.write("", "root = \"a\"");
+    let [log, moved] = ["log", "log.1"].map(|name| folder.0.path().join(name));
+    let server = folder.serve(&["--access-log", log.to_str().unwrap()]);
+    assert_eq!(server.client().get("/").text(), "site a\n");
+    fs::rename(&log, &moved).unwrap();
+    folder.write("workers = 3", "root = \"a\"");
+    assert!(refused(&folder.ctl("reload")).contains("restart"));
+    assert_eq!(server.client().get("/large").status, 200);
+    server.stop();
+    assert!(fs::read_to_string(&log).unwrap().contains("GET /large "));
+    assert!(!fs::read_to_string(&moved).unwrap().contains("GET /large "));
+}
+
 #[test]
 fn sighup_reloads_as_well() {
     let folder = Folder::new();
