@@ -96,7 +96,10 @@ pub fn run_with(
     if let Some(most) = config.signal_queue {
         limit_signal_queue(most)?;
     }
-    let (grace, drain) = (config.grace, config.drain);
+    let at_start = (config.grace, config.drain);
+    // A reload may have changed these times.
+    let times =
+        |server: &Server| server.config().map_or(at_start, |config| (config.grace, config.drain));
     let announcement = Announcement::new(&config);
     let redirect = config.redirect_http.take();
     let answers = config.acme_answers.clone();
@@ -137,6 +140,7 @@ pub fn run_with(
     let mut upgrade = |server: &mut Server| {
         let program =
             program.as_ref().map_err(|error| anyhow::anyhow!("/proc/self/exe: {error}"))?;
+        let (_, drain) = times(server);
         upgrade::upgrade(server, redirect.as_mut(), program, drain)
     };
     let mut is_succeeded = false;
@@ -157,6 +161,7 @@ pub fn run_with(
             }
             Some(libc::SIGTERM | libc::SIGINT) => {
                 service_manager::stopping();
+                let (grace, _) = times(&server);
                 server.begin_stop(grace);
                 break;
             }

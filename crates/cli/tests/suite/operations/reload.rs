@@ -6,6 +6,7 @@ use super::{
 };
 use pollux_testkit::origin::Origin;
 use rustix::process::Signal;
+use std::io::Read;
 
 /// Idle connections that a reload must not close.
 const IDLE: usize = 200;
@@ -124,6 +125,37 @@ fn a_refused_reload_opens_the_log_again() {
     server.stop();
     assert!(fs::read_to_string(&log).unwrap().contains("GET /large "));
     assert!(!fs::read_to_string(&moved).unwrap().contains("GET /large "));
+}
+
+/// Regression: the reload was reported as done, and the former times stayed in force.
+#[test]
+fn the_times_of_a_stop_and_of_an_upgrade_can_change() {
+    let folder = Folder::new();
+    let site = "root = \"a\"";
+    /// Begins a response that its client does not receive.
+    fn begin(server: &Serve) -> Client {
+        let mut client = server.client();
+        client.send(b"GET /large HTTP/1.1\r\nHost: h\r\n\r\n");
+        client.socket().read_exact(&mut [0; 64]).unwrap();
+        client
+    }
+    for is_upgrade in [false, true] {
+        folder.write("grace = \"1h\"\ndrain = \"1h\"", site);
+        let mut server = folder.serve(&[]);
+        let _client = begin(&server);
+        folder.write("grace = \"100ms\"\ndrain = \"100ms\"", site);
+        let text = printed(&folder.ctl("reload"));
+        assert!(text.contains("grace: ") && text.contains("drain: "), "{text}");
+        if is_upgrade {
+            printed(&folder.ctl("upgrade"));
+            let process = server.next_process();
+            server.wait_for_end();
+            process.signal(Signal::TERM);
+            process.wait();
+        } else {
+            server.stop();
+        }
+    }
 }
 
 #[test]
