@@ -34,8 +34,8 @@ use std::{fmt, sync::OnceLock};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum SandboxMode {
-    /// What the kernel offers is in force, as with `log`, and what it lacks is named. A configuration file leaves room
-    /// for a reload: see [`Domain::leave_room`].
+    /// What the kernel offers is in force, as with `log`, and what it lacks is named. A configuration
+    /// file leaves room for a reload: see [`Domain::leave_room`].
     #[default]
     Auto,
     /// There is no sandbox.
