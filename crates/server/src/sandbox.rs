@@ -155,7 +155,7 @@ impl Confinement {
         if identity.is_none() && is_root {
             tracing::warn!("{AS_ROOT}");
         }
-        if has_sandbox || identity.is_some() && is_root {
+        if has_sandbox || identity.is_some() {
             bind(config)?;
         }
         let mut in_force = InForce::default();
@@ -178,6 +178,7 @@ impl Confinement {
                 capabilities::forbid_all()?;
             }
             identity.assume()?;
+            capabilities::give_up()?;
             rustix::thread::set_no_new_privs(true).context("prctl(PR_SET_NO_NEW_PRIVS)")?;
             in_force.user = Some(identity.name().to_owned());
         }
