@@ -208,6 +208,7 @@ impl Confinement {
         domain.create_directories();
         match ruleset::enter(domain) {
             Ok(entered) => {
+                self.do_without_later(entered.abi, in_force)?;
                 in_force.landlock = Some(entered.abi);
                 in_force.reads_all = domain.reads_all();
                 let _ = ENTERED.set(entered);
@@ -220,6 +221,11 @@ impl Confinement {
             Err(error) => self.do_without("seccomp", error, in_force)?,
         }
         Ok(())
+    }
+
+    /// Notes the parts of Landlock that a kernel with this ABI does not have, if the mode allows that.
+    fn do_without_later(&self, abi: u32, in_force: &mut InForce) -> anyhow::Result<()> {
+        ruleset::missing(abi).try_for_each(|(part, reason)| self.do_without(part, reason, in_force))
     }
 
     /// Notes that a part of the sandbox is missing, if the mode allows that.
@@ -293,5 +299,39 @@ fn bind_new(role: Role, listen: &Listen, count: usize, shares: bool) -> anyhow::
             early::bind(*address, count, shares)
         }
         _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Regression: these parts were left out silently, even with `kill`.
+    #[test]
+    fn an_older_kernel_is_named_or_refused() {
+        for (abi, parts) in [(3, &["TCP ports", "signals"][..]), (4, &["signals"]), (6, &[])] {
+            for mode in [SandboxMode::Auto, SandboxMode::Log, SandboxMode::Kill] {
+                let confinement = Confinement { mode, ..Confinement::default() };
+                let mut in_force = InForce::default();
+                let outcome = confinement.do_without_later(abi, &mut in_force);
+                match outcome {
+                    Ok(()) => {
+                        assert!(mode == SandboxMode::Auto || parts.is_empty());
+                        assert_eq!(in_force.missing.len(), parts.len());
+                        for (missing, part) in in_force.missing.iter().zip(parts) {
+                            assert!(missing.starts_with(part), "{missing}");
+                        }
+                    }
+                    Err(error) => {
+                        assert!(mode != SandboxMode::Auto && !parts.is_empty());
+                        let text = error.to_string();
+                        assert!(
+                            text.contains(parts[0]) && text.contains("--sandbox auto"),
+                            "{text}"
+                        );
+                    }
+                }
+            }
+        }
     }
 }
