@@ -6,6 +6,8 @@ mod hub;
 mod tls;
 mod user;
 
+pub(crate) use failures::replace as replace_program;
+
 use super::*;
 use pollux_testkit::{limits, serve::Process};
 use rustix::process::Signal;

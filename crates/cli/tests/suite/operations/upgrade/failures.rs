@@ -28,7 +28,8 @@ def accept():
     worker.send(b'PLXU\\0\\3\\x08' + len(descriptors).to_bytes(2, 'big'))
 ";
 
-pub(super) fn replace(program: &Path, script: &str) {
+/// Replaces the program by a script for bash.
+pub(crate) fn replace(program: &Path, script: &str) {
     fs::remove_file(program).unwrap();
     // Written by another process: a thread that forks in the meantime would keep the file open for
     // writing.
