@@ -90,6 +90,37 @@ fn a_passed_socket_is_served_and_the_manager_is_notified() {
     }
 }
 
+/// The new process is announced as the main process, and reports that it is ready. The order does not
+/// matter, because the service is active all the time.
+#[test]
+fn an_upgrade_announces_the_new_main_process() {
+    let (site, directory) = (site(10), tempfile::tempdir().unwrap());
+    let notify = directory.path().join("notify");
+    let manager = UnixDatagram::bind(&notify).unwrap();
+    manager.set_read_timeout(Some(PATIENCE)).unwrap();
+    let socket = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = socket.local_addr().unwrap();
+    let arguments = [site.path().to_str().unwrap(), "--listen", "systemd:http"];
+    let mut server = start(socket, "http", &notify, &arguments);
+    expect(&manager, "READY=1");
+    kill_process(Pid::from_child(&server), Signal::USR2).unwrap();
+    let (mut main, mut is_ready) = (None, false);
+    while main.is_none() || !is_ready {
+        let message = expect(&manager, "=");
+        let value = message.lines().find_map(|line| line.strip_prefix("MAINPID="));
+        main = value.map(|number| number.parse().unwrap()).or(main);
+        is_ready |= message.lines().any(|line| line == "READY=1");
+    }
+    let main = Pid::from_raw(main.unwrap()).unwrap();
+    assert_ne!(main, Pid::from_child(&server));
+    assert!(server.wait().unwrap().success());
+    assert_eq!(Client::connect(address).get("/").text(), INDEX);
+    // The watchdog is now notified by the new process.
+    expect(&manager, "WATCHDOG=1");
+    kill_process(main, Signal::TERM).unwrap();
+    expect(&manager, "STOPPING=1");
+}
+
 /// Regression: the watchdog's time could end while the server waited for the new process.
 #[test]
 fn the_watchdog_is_notified_during_an_upgrade() {
