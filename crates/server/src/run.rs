@@ -19,7 +19,7 @@ use announce::Announcement;
 use anyhow::Context;
 use pollux_sys as sys;
 use serde::Serialize;
-use std::{io::Write, path::PathBuf, time::Duration};
+use std::{io::Write, time::Duration};
 
 /// The output of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,13 +96,14 @@ pub fn run_with(
     if let Some(most) = config.signal_queue {
         limit_signal_queue(most)?;
     }
-    let (grace, drain) = (config.grace, config.drain);
+    let at_start = (config.grace, config.drain);
+    // A reload may have changed these times.
+    let times =
+        |server: &Server| server.config().map_or(at_start, |config| (config.grace, config.drain));
     let announcement = Announcement::new(&config);
-    let redirect = config.redirect_http.take();
-    let answers = config.acme_answers.clone();
+    let redirect = redirect_config(&mut config);
     let mut server = Server::start_watched(config, Some(|| sys::signal_self(ATTENTION)))?;
-    let mut redirect =
-        redirect.map(|address| redirect_to(&server, address, answers)).transpose()?;
+    let mut redirect = redirect.map(|config| redirect_to(&server, config)).transpose()?;
     if let Some(predecessor) = predecessor {
         server.check_can_be_succeeded()?;
         let mut channels = 0..;
@@ -134,34 +135,42 @@ pub fn run_with(
     sandbox::attempt::run();
     service_manager::ready();
     await_watchdog();
-    let mut upgrade = |server: &mut Server| {
+    let upgrade = |server: &mut Server, redirect: Option<&mut Server>| {
         let program =
             program.as_ref().map_err(|error| anyhow::anyhow!("/proc/self/exe: {error}"))?;
-        upgrade::upgrade(server, redirect.as_mut(), program, drain)
+        let (_, drain) = times(server);
+        upgrade::upgrade(server, redirect, program, drain)
     };
     let mut is_succeeded = false;
     while !is_succeeded {
         match server.next_signal(&SIGNALS)? {
             Some(libc::SIGUSR1) => print_now(&server),
             // The result is in the log.
-            Some(libc::SIGUSR2) => is_succeeded = upgrade(&mut server).is_ok(),
+            Some(libc::SIGUSR2) => {
+                is_succeeded = upgrade(&mut server, redirect.as_mut()).is_ok();
+            }
             Some(libc::SIGHUP) => {
                 // The result is in the log.
                 let _ = reload::renew(&mut server, reload.as_deref_mut());
             }
             Some(libc::SIGALRM) => {
-                if server.is_alive() {
+                if server.is_alive() && redirect.as_ref().is_none_or(Server::is_alive) {
                     service_manager::alive();
                 }
                 await_watchdog();
             }
             Some(libc::SIGTERM | libc::SIGINT) => {
                 service_manager::stopping();
+                let (grace, _) = times(&server);
                 server.begin_stop(grace);
                 break;
             }
             Some(ATTENTION) => {
-                if let Err(error) = server.replace_lost_workers() {
+                let replaced = server.replace_lost_workers().and_then(|()| match &mut redirect {
+                    Some(redirect) => redirect.replace_lost_workers().context("--redirect-http"),
+                    None => Ok(()),
+                });
+                if let Err(error) = replaced {
                     server.begin_stop(Duration::ZERO);
                     print(&server.wait()?)?;
                     return Err(error);
@@ -172,7 +181,9 @@ pub fn run_with(
                         Task::Upgrade if is_succeeded => {
                             Err(anyhow::anyhow!("another process has taken over already"))
                         }
-                        Task::Upgrade => upgrade(&mut server).inspect(|_| is_succeeded = true),
+                        Task::Upgrade => {
+                            upgrade(&mut server, redirect.as_mut()).inspect(|_| is_succeeded = true)
+                        }
                     };
                     // The operator may have given up waiting.
                     let _ = outcome.send(done.map_err(|error| format!("{error:#}")));
@@ -210,24 +221,34 @@ pub fn run_with(
     Ok(statistics)
 }
 
+/// Takes the listener for plain HTTP out of a configuration, and returns its own configuration. It
+/// has the same rules for clients and connections; its limits count its own connections.
+fn redirect_config(config: &mut Config) -> Option<Config> {
+    let mut redirect = Config::new("");
+    redirect.site.directory = None;
+    redirect.listen = vec![config.redirect_http.take()?];
+    redirect.acme_answers.clone_from(&config.acme_answers);
+    redirect.clients.clone_from(&config.clients);
+    redirect.timeouts = config.timeouts;
+    redirect.limits = config.limits;
+    redirect.max_requests = config.max_requests;
+    redirect.max_connections = config.max_connections;
+    redirect.idle_eviction = config.idle_eviction;
+    redirect.server_name.clone_from(&config.server_name);
+    Some(redirect)
+}
+
 /// Starts a listener for plain HTTP that redirects clients to the first TCP listener of `server`.
-fn redirect_to(
-    server: &Server,
-    address: Listen,
-    acme_answers: Option<PathBuf>,
-) -> anyhow::Result<Server> {
+fn redirect_to(server: &Server, mut config: Config) -> anyhow::Result<Server> {
     let port = server.addresses().iter().find_map(|listen| match listen {
         Listen::Tcp(address) => Some(address.port()),
         Listen::Unix(_) | Listen::Passed(_) => None,
     });
-    let mut config = Config::new("");
-    config.site.directory = None;
-    config.listen = vec![address];
-    config.acme_answers = acme_answers;
     config.mechanism = MechanismChoice::Named(server.mechanism().clone());
     config.https_redirect =
         Some(port.context("--redirect-http: no TCP listener to send clients to")?);
-    let redirect = Server::start(config).context("--redirect-http")?;
+    let redirect = Server::start_watched(config, Some(|| sys::signal_self(ATTENTION)))
+        .context("--redirect-http")?;
     for address in redirect.addresses() {
         tracing::info!("plain HTTP on {address} is sent to HTTPS");
     }

@@ -34,8 +34,8 @@ use std::{fmt, sync::OnceLock};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum SandboxMode {
-    /// What the kernel offers is in force, as with `log`, and what it lacks is named. A configuration file leaves room
-    /// for a reload: see [`Domain::leave_room`].
+    /// What the kernel offers is in force, as with `log`, and what it lacks is named. A configuration
+    /// file leaves room for a reload: see [`Domain::leave_room`].
     #[default]
     Auto,
     /// There is no sandbox.
@@ -155,7 +155,7 @@ impl Confinement {
         if identity.is_none() && is_root {
             tracing::warn!("{AS_ROOT}");
         }
-        if has_sandbox || identity.is_some() && is_root {
+        if has_sandbox || identity.is_some() {
             bind(config)?;
         }
         let mut in_force = InForce::default();
@@ -178,6 +178,7 @@ impl Confinement {
                 capabilities::forbid_all()?;
             }
             identity.assume()?;
+            capabilities::give_up()?;
             rustix::thread::set_no_new_privs(true).context("prctl(PR_SET_NO_NEW_PRIVS)")?;
             in_force.user = Some(identity.name().to_owned());
         }
@@ -207,6 +208,7 @@ impl Confinement {
         domain.create_directories();
         match ruleset::enter(domain) {
             Ok(entered) => {
+                self.do_without_later(entered.abi, in_force)?;
                 in_force.landlock = Some(entered.abi);
                 in_force.reads_all = domain.reads_all();
                 let _ = ENTERED.set(entered);
@@ -219,6 +221,11 @@ impl Confinement {
             Err(error) => self.do_without("seccomp", error, in_force)?,
         }
         Ok(())
+    }
+
+    /// Notes the parts of Landlock that a kernel with this ABI does not have, if the mode allows that.
+    fn do_without_later(&self, abi: u32, in_force: &mut InForce) -> anyhow::Result<()> {
+        ruleset::missing(abi).try_for_each(|(part, reason)| self.do_without(part, reason, in_force))
     }
 
     /// Notes that a part of the sandbox is missing, if the mode allows that.
@@ -292,5 +299,39 @@ fn bind_new(role: Role, listen: &Listen, count: usize, shares: bool) -> anyhow::
             early::bind(*address, count, shares)
         }
         _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Regression: these parts were left out silently, even with `kill`.
+    #[test]
+    fn an_older_kernel_is_named_or_refused() {
+        for (abi, parts) in [(3, &["TCP ports", "signals"][..]), (4, &["signals"]), (6, &[])] {
+            for mode in [SandboxMode::Auto, SandboxMode::Log, SandboxMode::Kill] {
+                let confinement = Confinement { mode, ..Confinement::default() };
+                let mut in_force = InForce::default();
+                let outcome = confinement.do_without_later(abi, &mut in_force);
+                match outcome {
+                    Ok(()) => {
+                        assert!(mode == SandboxMode::Auto || parts.is_empty());
+                        assert_eq!(in_force.missing.len(), parts.len());
+                        for (missing, part) in in_force.missing.iter().zip(parts) {
+                            assert!(missing.starts_with(part), "{missing}");
+                        }
+                    }
+                    Err(error) => {
+                        assert!(mode != SandboxMode::Auto && !parts.is_empty());
+                        let text = error.to_string();
+                        assert!(
+                            text.contains(parts[0]) && text.contains("--sandbox auto"),
+                            "{text}"
+                        );
+                    }
+                }
+            }
+        }
     }
 }

@@ -510,6 +510,11 @@ impl Server {
         }
     }
 
+    /// Returns the configuration in force, if a running server can change it.
+    pub(crate) fn config(&self) -> Option<&Config> {
+        self.config.as_deref()
+    }
+
     /// Returns how many workers have not ended.
     pub(crate) fn running(&self) -> usize {
         match &self.units {

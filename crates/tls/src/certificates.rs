@@ -61,7 +61,7 @@ pub struct Certificates {
 }
 
 /// The files of a certificate, and its substitute until they exist.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Source {
     files: CertificateFiles,
     placeholder: Option<Arc<CertifiedKey>>,
@@ -119,7 +119,10 @@ impl Certificates {
         provider: Arc<CryptoProvider>,
     ) -> Result<Self, ConfigError> {
         let sources = sources.into_iter().map(|source| Source::new(source, &provider));
-        let sources: Vec<_> = sources.collect::<Result<_, _>>()?;
+        Self::load(sources.collect::<Result<_, _>>()?, provider)
+    }
+
+    fn load(sources: Vec<Source>, provider: Arc<CryptoProvider>) -> Result<Self, ConfigError> {
         let versions = versions(&sources);
         let loaded = sources.iter().map(|source| source.load(&provider));
         let names = Names::new(loaded.collect::<Result<_, _>>()?)?;
@@ -162,7 +165,7 @@ impl Certificates {
     }
 
     /// Makes the next [`Certificates::reload_if_changed`] read the files, even if they have not
-    /// changed. For a SIGHUP.
+    /// changed. For certificates that were issued just now.
     pub fn request_reload(&self) {
         self.must_reload.store(true, Ordering::Release);
     }
@@ -194,6 +197,21 @@ impl Certificates {
             }
             Err(error) => Reload::Rejected(error.to_string()),
         }
+    }
+
+    /// Reads the same files again, and leaves the present certificates in use until
+    /// [`Certificates::replace`] gets the result. Returns `None` if there are no files.
+    ///
+    /// # Errors
+    /// As [`Certificates::from_files`].
+    pub fn read_again(&self) -> Result<Option<Self>, ConfigError> {
+        let watch = self.watch.lock().unwrap_or_else(PoisonError::into_inner);
+        let sources = watch.sources.clone();
+        drop(watch);
+        if sources.is_empty() {
+            return Ok(None);
+        }
+        Self::load(sources, Arc::clone(&self.provider)).map(Some)
     }
 
     /// Uses the certificates of `others` from now on, and watches their files. The folder with the

@@ -122,6 +122,27 @@ fn files_that_change_are_read_again_and_bad_ones_refused() {
 }
 
 #[test]
+fn certificates_that_are_read_again_are_used_when_the_caller_says_so() {
+    let directory = TempDir::new().unwrap();
+    let (files, first) = write(directory.path(), "a", &["a.example"]);
+    let certificates =
+        Arc::new(Certificates::from_files(vec![files.clone()], Arc::new(provider())).unwrap());
+    let server = server(&certificates);
+    let (_, second) = write(directory.path(), "a", &["a.example"]);
+    let read = certificates.read_again().unwrap().expect("there are files");
+    assert_eq!(shown(&server, "a.example"), first);
+    certificates.replace(read);
+    assert_eq!(shown(&server, "a.example"), second);
+    assert_eq!(certificates.reload_if_changed(), Reload::Unchanged);
+
+    fs::write(&files.chain, "no certificate").unwrap();
+    assert!(certificates.read_again().unwrap_err().to_string().contains("a.pem"));
+    assert_eq!(shown(&server, "a.example"), second);
+    let without_files = self_signed(vec!["localhost".into()]).unwrap();
+    assert!(without_files.read_again().unwrap().is_none());
+}
+
+#[test]
 fn what_is_missing_is_named() {
     let directory = TempDir::new().unwrap();
     let (files, _) = write(directory.path(), "a", &["a.example"]);

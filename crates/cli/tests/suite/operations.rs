@@ -6,6 +6,8 @@ mod sandbox;
 mod subscriber;
 mod upgrade;
 
+pub(crate) use upgrade::replace_program;
+
 use pollux_testkit::{http::Client, serve::Serve};
 use std::{
     fs,

@@ -7,7 +7,7 @@ mod kernel;
 mod peer;
 mod records;
 
-use pollux_testkit::serve::Serve;
+use pollux_testkit::{http::Client, serve::Serve};
 use std::{
     fs,
     io::{Read as _, Write as _},
@@ -313,16 +313,46 @@ fn what_cannot_be_served_is_refused_with_a_reason() {
     assert!(fail(&["--hsts"]).contains("--tls-cert"));
 }
 
+/// Returns the address at which clients are redirected to HTTPS.
+pub(crate) fn redirect_address(serve: &Serve) -> String {
+    let said = serve.said();
+    let line = said.lines().find_map(|line| line.split_once("plain HTTP on "));
+    let (address, _) = line.and_then(|(_, rest)| rest.split_once(' ')).expect("an address");
+    address.to_owned()
+}
+
+/// Regression: the listener for plain HTTP served every client, and took a PROXY protocol header for
+/// a malformed request.
+#[test]
+fn the_redirect_has_the_rules_for_clients_of_the_server() {
+    let directory = site();
+    let exchange = |arguments: &[&str], request: &str| {
+        let serve = serve(&directory, &[&["--redirect-http", "127.0.0.1:0"], arguments].concat());
+        let mut client = Client::connect(redirect_address(&serve));
+        client.send(request.as_bytes());
+        String::from_utf8(client.read_to_end_or_reset()).unwrap()
+    };
+    let request = "GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+    assert_eq!(exchange(&["--deny", "127.0.0.0/8"], request), "");
+    let reply = exchange(&["--header-timeout", "100ms"], "GET / ");
+    assert!(reply.starts_with("HTTP/1.1 408 "), "{reply}");
+    let proxied = format!("PROXY TCP4 192.0.2.1 192.0.2.2 4000 80\r\n{request}");
+    for architecture in ["event", "threaded"] {
+        let arguments = ["--proxy-protocol", "127.0.0.1", "--architecture", architecture];
+        let reply = exchange(&[&arguments[..], &["--no-server-header"]].concat(), &proxied);
+        assert!(reply.starts_with("HTTP/1.1 308 "), "{reply}");
+        assert!(!reply.to_ascii_lowercase().contains("\r\nserver:"), "{reply}");
+    }
+}
+
 #[test]
 fn plain_http_is_redirected_to_https_with_the_flag() {
     let directory = site();
-    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let plain = free.local_addr().unwrap();
-    drop(free);
-    let serve = serve(&directory, &["--redirect-http", &plain.to_string()]);
+    let serve = serve(&directory, &["--redirect-http", "127.0.0.1:0"]);
+    let plain = redirect_address(&serve);
     let port = serve.address().rsplit(':').next().unwrap().to_owned();
     let exchange = |request: &str| {
-        let mut socket = TcpStream::connect(plain).unwrap();
+        let mut socket = TcpStream::connect(&plain).unwrap();
         socket.write_all(request.as_bytes()).unwrap();
         let mut reply = String::new();
         socket.read_to_string(&mut reply).unwrap();

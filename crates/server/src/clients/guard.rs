@@ -114,10 +114,23 @@ impl Guard {
     /// # Errors
     /// The reason why the connection must be closed.
     pub(crate) fn enter(&self, address: IpAddr) -> Result<(), Refused> {
+        self.admit(address, self.accept_rate)
+    }
+
+    /// Admits a connection that comes from another process, or back from it. Does the same as
+    /// [`Guard::enter`], but the rate of new connections does not apply.
+    ///
+    /// # Errors
+    /// The reason why the connection must be closed.
+    pub(crate) fn readmit(&self, address: IpAddr) -> Result<(), Refused> {
+        self.admit(address, None)
+    }
+
+    fn admit(&self, address: IpAddr, rate: Option<Rate>) -> Result<(), Refused> {
         if self.lists.as_ref().is_some_and(|lists| !lists.allows(address)) {
             return Err(Refused::Denied);
         }
-        if self.connections.is_none() && self.accept_rate.is_none() {
+        if self.connections.is_none() && rate.is_none() {
             return Ok(());
         }
         let client = network::client(address);
@@ -127,7 +140,7 @@ impl Guard {
         {
             return Err(Refused::Connections);
         }
-        if let Some(rate) = self.accept_rate {
+        if let Some(rate) = rate {
             let arrivals = part.rates.entry(client).or_insert_with(Arrivals::default);
             rate.take(&mut arrivals.connection_ns, self.now_ns())
                 .map_err(|_| Refused::AcceptRate)?;
@@ -212,6 +225,24 @@ mod tests {
         guard.request(one).unwrap();
         let wait = guard.request(one).unwrap_err();
         assert!(wait > Duration::from_secs(50) && wait <= Duration::from_secs(60), "{wait:?}");
+    }
+
+    #[test]
+    fn a_connection_that_is_handed_over_counts_but_is_not_a_new_one() {
+        let guard = guard(|config| {
+            config.connections = NonZeroU32::new(3);
+            config.accept_rate = Some("1/m:1".parse().unwrap());
+            config.deny = vec!["198.51.100.0/24".parse().unwrap()];
+        });
+        let one = "192.0.2.1".parse().unwrap();
+        guard.readmit(one).unwrap();
+        guard.readmit(one).unwrap();
+        guard.enter(one).unwrap();
+        assert_eq!(guard.readmit(one), Err(Refused::Connections));
+        guard.leave(one);
+        assert_eq!(guard.enter(one), Err(Refused::AcceptRate));
+        guard.readmit(one).unwrap();
+        assert_eq!(guard.readmit("198.51.100.1".parse().unwrap()), Err(Refused::Denied));
     }
 
     #[test]

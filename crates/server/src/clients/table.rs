@@ -34,11 +34,34 @@ impl ClientTable {
         fd: RawFd,
         address: Option<SocketAddr>,
     ) -> Result<(), Refused> {
+        self.admit(guard, fd, address, Guard::enter)
+    }
+
+    /// Does the same for a connection that comes from another process, or back from it.
+    ///
+    /// # Errors
+    /// The reason why the connection must be closed.
+    pub(crate) fn readmit(
+        &mut self,
+        guard: Option<&Arc<Guard>>,
+        fd: RawFd,
+        address: Option<SocketAddr>,
+    ) -> Result<(), Refused> {
+        self.admit(guard, fd, address, Guard::readmit)
+    }
+
+    fn admit(
+        &mut self,
+        guard: Option<&Arc<Guard>>,
+        fd: RawFd,
+        address: Option<SocketAddr>,
+        decide: impl FnOnce(&Guard, IpAddr) -> Result<(), Refused>,
+    ) -> Result<(), Refused> {
         // A UNIX socket has no address: the permissions of its file decide which processes may
         // connect.
         let Some(address) = address else { return Ok(()) };
         if let Some(guard) = guard {
-            guard.enter(address.ip())?;
+            decide(guard, address.ip())?;
             if self.guard.is_none() {
                 self.guard = Some(guard.clone());
             }

@@ -6,8 +6,8 @@ use crate::{Reload, Server};
 /// Reads everything again and logs the result. Returns a line for each change.
 ///
 /// # Errors
-/// A configuration or a certificate cannot be used. Nothing has changed then, except that valid
-/// certificates are in use.
+/// A configuration or a certificate cannot be used. Nothing has changed then, except that the access
+/// log has been opened again.
 pub(super) fn renew(
     server: &mut Server,
     reload: Option<&mut (dyn Reload + '_)>,

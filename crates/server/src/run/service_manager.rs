@@ -3,11 +3,18 @@
 //! Nothing is sent if NOTIFY_SOCKET is not in the environment.
 
 use sd_notify::NotifyState;
-use std::time::Duration;
+use std::{
+    sync::mpsc::{RecvTimeoutError, channel},
+    thread,
+    time::{Duration, Instant},
+};
 
 /// The number of notifications within the watchdog's time (sd_watchdog_enabled(3) recommends an
 /// interval of half the time).
 const WATCHDOG_SHARE: u32 = 2;
+/// The time for which [`keep_alive`] notifies the watchdog. An upgrade waits up to 10 s for the
+/// start, 10 s for each of its messages, and 30 s for the workers.
+const KEPT_ALIVE: Duration = Duration::from_secs(90);
 
 /// Notifies that the server accepts connections.
 pub(super) fn ready() {
@@ -36,6 +43,28 @@ pub(super) fn succeeded_by(pid: u32) {
 /// Notifies the watchdog that the workers have answered.
 pub(super) fn alive() {
     notify(&[NotifyState::Watchdog]);
+}
+
+/// Notifies the watchdog while `work` makes this thread wait for other processes. The time is limited,
+/// so that the watchdog notices when `work` never ends.
+pub(super) fn keep_alive<T>(work: impl FnOnce() -> T) -> T {
+    let Some(seconds) = watchdog_interval_s() else { return work() };
+    let (until_done, is_done) = channel::<()>();
+    thread::scope(|scope| {
+        scope.spawn(move || {
+            let started_at = Instant::now();
+            while started_at.elapsed() < KEPT_ALIVE {
+                alive();
+                let waited = is_done.recv_timeout(Duration::from_secs(seconds.into()));
+                if waited != Err(RecvTimeoutError::Timeout) {
+                    return;
+                }
+            }
+        });
+        let outcome = work();
+        drop(until_done);
+        outcome
+    })
 }
 
 /// Returns the interval of notifications for the watchdog, in whole seconds for alarm(2); `None` if

@@ -11,14 +11,15 @@ use std::{path::Path, time::Duration};
 /// that was handed over. Afterwards this process only finishes the exchanges that it has begun.
 ///
 /// # Errors
-/// The reason why the new process cannot take over. Nothing has changed then.
+/// The reason why the new process cannot take over. This process then serves as before, but the idle
+/// connections that the new process had already accepted have been closed.
 pub(super) fn upgrade(
     server: &mut Server,
     redirect: Option<&mut Server>,
     program: &Path,
     drain: Duration,
 ) -> anyhow::Result<Vec<String>> {
-    let outcome = hand_over(server, redirect, program, drain);
+    let outcome = service_manager::keep_alive(|| hand_over(server, redirect, program, drain));
     match &outcome {
         Ok(lines) => lines.iter().for_each(|line| tracing::info!("upgrade: {line}")),
         Err(error) => {
@@ -44,7 +45,9 @@ fn hand_over(
     let mut successor = Successor::start(program, &listeners)?;
     drop(listeners);
     let pid = successor.pid();
-    let connections = match server.depart(&successor) {
+    let departed = server.depart(&successor);
+    let outcome = departed.and_then(|count| successor.confirm().map(|()| count));
+    let connections = match outcome {
         Ok(connections) => connections,
         Err(error) => {
             // The successor must end first: the connections that it has taken must not be used here
@@ -54,8 +57,9 @@ fn hand_over(
             return Err(error);
         }
     };
+    // Not earlier: the service manager would refuse messages of this process, if it must go on. It
+    // may refuse READY=1 of the successor if that arrives first, but the service is already active.
     service_manager::succeeded_by(pid);
-    successor.confirm()?;
     server.leave(drain);
     if let Some(redirect) = redirect {
         // Requests that wait there get a redirect, which takes no time.

@@ -55,6 +55,9 @@ const AUTHORITIES: [&str; 7] = [
     "/usr/share/ca-certificates",
 ];
 
+/// The directories for the data of sites (hier(7)).
+const SITES: [&str; 2] = ["/srv", "/var/www"];
+
 /// The use of a file, or of the files in and below a directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Access {
@@ -98,11 +101,12 @@ pub struct Domain {
     pub(super) connect: BTreeSet<u16>,
     /// Whether all ports may be connected to.
     pub(super) connects_anywhere: bool,
+    /// Whether the configuration names a server that this one connects to: an origin, an authority, a
+    /// key set or a store.
+    has_peers: bool,
     /// Directories that the server would create later. They must exist before rights to them can be
     /// granted.
     own: Vec<PathBuf>,
-    /// The roots of the sites.
-    roots: Vec<PathBuf>,
 }
 
 impl Domain {
@@ -191,15 +195,12 @@ impl Domain {
     }
 
     /// Allows more than the present configuration needs, for a reload, because the sandbox of a
-    /// running server cannot be widened: an origin may have any port, and a root may be replaced by
-    /// another directory next to it. The directory that contains the roots must be for sites, and
-    /// not hold files of other programs.
+    /// running server cannot be widened. All files below the directories for sites may be read. If
+    /// the configuration names a server to connect to, others may have any port; a server that
+    /// connects to none needs no such right.
     pub fn leave_room(&mut self) {
-        self.connects_anywhere = true;
-        let roots: Vec<_> = self.roots.iter().map(|root| directory_of(root)).collect();
-        for directory in roots.into_iter().filter(|directory| is_for_sites(directory)) {
-            self.places.push((directory, Access::Read));
-        }
+        self.connects_anywhere = self.has_peers;
+        self.places.extend(SITES.map(|directory| (directory.into(), Access::Read)));
     }
 
     /// Returns whether all files may be read.
@@ -215,13 +216,11 @@ impl Domain {
         if let Some(root) = &site.root {
             // With `follow`, symbolic links may lead to any file.
             let all = site.symlinks == Symlinks::Follow;
-            if !all {
-                self.roots.push(root.clone());
-            }
             let root = if all { Path::new("/") } else { root };
             self.places.push((root.to_owned(), Access::Read));
         }
         for route in &site.origin {
+            self.has_peers = true;
             if let Origin::Tcp { port, is_tls, .. } = &route.value.origin {
                 self.connect.insert(*port);
                 if *is_tls && site.origin_ca.is_none() {
@@ -253,6 +252,7 @@ impl Domain {
 
     /// Adds an authority and the directory for its certificates.
     fn acme(&mut self, acme: &Settings) {
+        self.has_peers = true;
         let directory = acme.directory.parse::<url::Url>().ok();
         self.connect.extend(directory.and_then(|url| url.port_or_known_default()));
         match &acme.root {
@@ -271,6 +271,7 @@ impl Domain {
         match hub.jwks.as_ref().map(|source| &source.value) {
             Some(KeySource::File(path)) => self.file(path),
             Some(KeySource::Url(url)) => {
+                self.has_peers = true;
                 self.connect.extend(url.port_or_known_default());
                 if hub.jwks_ca.is_none() {
                     self.authorities();
@@ -288,6 +289,7 @@ impl Domain {
     fn redis(&mut self, url: &Url) {
         // A connection to a UNIX socket needs no right except that of the mode of its file.
         if let Address::Tcp(_, port) = &url.address {
+            self.has_peers = true;
             self.connect.insert(*port);
         }
     }
@@ -322,18 +324,6 @@ fn is_shared(directory: &Path) -> bool {
         || directory.parent() == Some(Path::new("/home"))
 }
 
-/// Returns whether a directory that contains a site's root may contain other sites: not if other
-/// programs have files there.
-fn is_for_sites(directory: &Path) -> bool {
-    let Ok(real) = fs::canonicalize(directory) else { return false };
-    // Examples are /var/lib, /usr/share and /etc/nginx.
-    let of_the_system = ["/etc", "/root", "/run", "/usr", "/var"].map(Path::new);
-    let is_of_the_system = real.parent().is_some_and(|parent| of_the_system.contains(&parent));
-    // hier(7): data of sites that the machine serves.
-    let is_for_data = ["/srv", "/var/www"].iter().any(|path| real == Path::new(path));
-    is_for_data || !is_shared(&real) && !is_of_the_system
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -365,25 +355,41 @@ mod tests {
         assert!(domain("[[site]]\nroot = \"/srv/www\"\nsymlinks = \"follow\"\n").reads_all());
     }
 
+    /// Regression: the directory above a root could be read, with everything in it.
     #[test]
-    fn room_is_left_beside_a_root_but_not_among_files_of_others() {
-        let folder = tempfile::tempdir().unwrap();
-        let root = folder.path().join("site");
-        fs::create_dir(&root).unwrap();
-        let text = format!("[[site]]\nroot = \"{}\"\n", root.display());
-        let mut all = domain(&text);
-        assert!(!all.connects_anywhere);
+    fn room_is_left_for_sites_but_not_above_a_root() {
+        let mut all = domain("[[site]]\nroot = \"/opt/app/public\"\n");
+        let mut expected = all.places.clone();
+        expected.extend(["/srv", "/var/www"].map(|path| (path.into(), Access::Read)));
         all.leave_room();
-        assert!(all.connects_anywhere);
-        assert!(all.places.contains(&(folder.path().to_owned(), Access::Read)));
-        for others in ["/", "/etc", "/tmp", "/usr/share", "/var/lib"] {
-            assert!(!is_for_sites(Path::new(others)), "{others}");
+        assert_eq!(all.places, expected);
+    }
+
+    /// Regression: a server of files could connect to any port.
+    #[test]
+    fn other_ports_are_left_to_a_server_that_connects_to_some() {
+        let connects = |text: &str| {
+            let mut all = domain(text);
+            assert!(!all.connects_anywhere, "{text}");
+            all.leave_room();
+            all.connects_anywhere
+        };
+        for text in [
+            "[[site]]\nroot = \"/srv/www\"\n",
+            "[hub]\njwks = \"/etc/pollux/keys\"\nstore = \"file:/var/lib/pollux/hub\"\n",
+            "[[site]]\nroot = \"/srv/www\"\nguestbook = \"/g\"\nstore = \"file:/var/lib/pollux/book\"\n",
+        ] {
+            assert!(!connects(text), "{text}");
         }
-        assert!(is_for_sites(Path::new("/srv")));
-        let mut follows = domain("[[site]]\nroot = \"/srv/a/b\"\nsymlinks = \"follow\"\n");
-        let before = follows.places.len();
-        follows.leave_room();
-        assert_eq!(follows.places.len(), before, "it reads all files already");
+        for text in [
+            "[[site]]\norigin = [\"http://127.0.0.1:3000\"]\n",
+            "[[site]]\norigin = [\"/a=unix:/run/app\"]\n",
+            "[hub]\njwks = \"https://keys.example\"\n",
+            "[hub]\nstore = \"redis://store.example\"\n",
+            "acme = [\"a.example\"]\nacme-directory = \"letsencrypt\"\nstate-dir = \"/s\"\n",
+        ] {
+            assert!(connects(text), "{text}");
+        }
     }
 
     /// A reload computes the domain of a configuration that it may then refuse.

@@ -2,7 +2,7 @@
 //! to files and TCP ports that are not in its [`Domain`].
 
 use super::domain::{Access, Domain};
-use anyhow::{Context, bail, ensure};
+use anyhow::{Context, anyhow, bail, ensure};
 use landlock::{
     ABI, Access as _, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible, LandlockStatus,
     NetPort, PathBeneath, PathFd, Ruleset, RulesetAttr, RulesetCreatedAttr, RulesetStatus, Scope,
@@ -21,6 +21,19 @@ const FILES: ABI = ABI::V5;
 pub(super) const PORTS: u32 = 4;
 /// The first ABI with scopes for signals and abstract UNIX sockets.
 pub(super) const SCOPES: u32 = 6;
+/// What later ABIs limit than the first one: the ABI, and the version of Linux that has it.
+const LATER: [(&str, u32, &str); 2] = [("TCP ports", PORTS, "6.7"), ("signals", SCOPES, "6.12")];
+
+/// Returns what a kernel with this ABI does not limit, with the reasons.
+pub(super) fn missing(abi: u32) -> impl Iterator<Item = (&'static str, anyhow::Error)> {
+    LATER.into_iter().filter(move |(_, needed, _)| abi < *needed).map(
+        move |(part, needed, linux)| {
+            let reason =
+                anyhow!("Landlock has ABI {abi} here, and {part} need {needed} (Linux {linux})");
+            (part, reason)
+        },
+    )
+}
 
 /// The rights that a process has in its sandbox.
 #[derive(Debug)]

@@ -41,7 +41,7 @@ impl UserSpec {
     /// entry there; without an entry, the group must be given, too.
     ///
     /// # Errors
-    /// The user or the group does not exist.
+    /// The user or the group does not exist, or the user is root, which would give up nothing.
     pub(super) fn find(&self) -> anyhow::Result<Identity> {
         let entry = match self.user.parse() {
             Ok(number) => User::from_uid(Uid::from_raw(number)),
@@ -58,6 +58,11 @@ impl UserSpec {
                 self.user
             ),
         };
+        ensure!(
+            !uid.is_root(),
+            "--user {self}: this is root, who would keep root's rights: name another user, such as \
+             www-data, or leave --user out"
+        );
         let gid = match (&self.group, &entry) {
             (Some(group), _) => self.find_group(group)?,
             (None, Some(entry)) => entry.gid,
@@ -166,9 +171,10 @@ mod tests {
 
     #[test]
     fn names_and_numbers_are_found() {
-        let root = spec("root").find().unwrap();
-        assert_eq!((root.name(), root.uid().as_raw(), root.gid().as_raw()), ("root", 0, 0));
-        assert_eq!(spec("0").find().unwrap().name(), "root");
+        let nobody = spec("nobody").find().unwrap();
+        assert_eq!(nobody.name(), "nobody");
+        assert_eq!(spec(&nobody.uid().to_string()).find().unwrap().name(), "nobody");
+        assert_eq!(spec("nobody:0").find().unwrap().gid().as_raw(), 0);
         let stranger = spec("54321:12345").find().unwrap();
         assert_eq!((stranger.uid().as_raw(), stranger.gid().as_raw()), (54321, 12345));
         assert_eq!(stranger.groups, [Gid::from_raw(12345)]);
@@ -178,7 +184,9 @@ mod tests {
     fn errors_name_the_missing_user_or_group() {
         for (text, part) in [
             ("no-such-user", "no user no-such-user"),
-            ("root:no-such-group", "no group no-such-group"),
+            ("nobody:no-such-group", "no group no-such-group"),
+            ("root", "leave --user out"),
+            ("0:12345", "leave --user out"),
             ("54321", "54321:GROUP"),
         ] {
             let message = spec(text).find().unwrap_err().to_string();

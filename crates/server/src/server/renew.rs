@@ -32,19 +32,20 @@ impl Server {
     ///
     /// # Errors
     /// The configuration or the certificates cannot be used, or a change needs a restart. The
-    /// server then keeps its present configuration, but certificates that were read before stay in
-    /// use. If the error says that a worker has not confirmed the change, the new configuration is in
-    /// force.
+    /// server then keeps its present configuration and certificates, but the log has been opened
+    /// again. If the error says that a worker has not confirmed the change, the new configuration is
+    /// in force.
     pub(crate) fn renew(
         &mut self,
         reload: Option<&mut (dyn Reload + '_)>,
     ) -> anyhow::Result<Vec<String>> {
+        // First, because the rotation of logs depends on it, whatever is wrong with the rest.
+        let is_log_reopened = self.reopen_log();
         let mut changes = Vec::new();
         let current = self.config.clone();
         let reload = reload.zip(current);
-        // Certificates are read first: if a pair cannot be used, the configuration does not change. If the
-        // configuration is refused afterwards, the new certificates stay in use.
-        let certificates = self.tls.as_ref().map_or(Ok(false), |tls| tls.reload());
+        // Certificates are read first: if a pair cannot be used, the configuration does not change.
+        let certificates = self.tls.as_ref().map_or(Ok(None), |tls| tls.read_again());
         let mut reloaded = None;
         if let Some((reload, current)) = reload {
             reloaded = Some((reload.read(&current), reload, current));
@@ -52,7 +53,8 @@ impl Server {
         // Files that the new configuration no longer names may be missing.
         let are_replaced =
             matches!(&reloaded, Some((Ok(reloaded), ..)) if reloaded.replaces_certificates);
-        if !are_replaced && certificates? {
+        let certificates = if are_replaced { None } else { certificates? };
+        if certificates.is_some() {
             changes.push("certificates: read again".into());
         }
         if let Some((reloaded, reload, current)) = reloaded {
@@ -63,7 +65,11 @@ impl Server {
             }
             changes.extend(reloaded.changes);
         }
-        if self.reopen_log() {
+        // A configuration that is refused leaves the present certificates in use, too.
+        if let (Some(tls), Some(certificates)) = (&self.tls, certificates) {
+            tls.replace(certificates);
+        }
+        if is_log_reopened {
             changes.push("access-log: opened again".into());
         }
         if changes.is_empty() && self.config.is_none() {

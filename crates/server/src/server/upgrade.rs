@@ -9,14 +9,16 @@ use crate::{
     upgrade::{
         Role,
         channel::Channel,
+        distribution,
         successor::{Offered, Successor},
     },
 };
 use anyhow::{Context, anyhow, bail, ensure};
 use pollux_event::{Capabilities, registry};
 use std::{
+    collections::VecDeque,
     os::{
-        fd::{AsFd, OwnedFd},
+        fd::{AsFd, BorrowedFd, OwnedFd},
         unix::net::UnixStream,
     },
     sync::{Arc, PoisonError, mpsc::channel},
@@ -197,15 +199,29 @@ impl Server {
         }
     }
 
-    /// Gives a channel with connections to a worker, which takes over the connections. `number`
-    /// selects the worker.
+    /// Takes over the connections that arrive on `channel`, in all workers. `number` selects the
+    /// worker that gets the first ones.
     ///
     /// # Errors
-    /// The worker has ended.
+    /// A worker has ended, or there are too few descriptors.
     pub(crate) fn adopt(&self, channel: OwnedFd, number: usize) -> anyhow::Result<()> {
+        let adopt = |worker: &Worker, channel: BorrowedFd<'_>| {
+            worker.remote().give(WorkerCommand::Adopt, channel).context("a worker")
+        };
         let workers = self.event_workers();
-        let worker = workers.get(number % workers.len().max(1)).context("no worker")?;
-        worker.remote().give(WorkerCommand::Adopt, channel.as_fd()).context("a worker")
+        if let [worker] = workers {
+            return adopt(worker, channel.as_fd());
+        }
+        let mut channels = VecDeque::new();
+        for worker in workers {
+            let (near, far) = Channel::pair().context("a channel for connections")?;
+            adopt(worker, far.as_fd())?;
+            channels.push_back(near);
+        }
+        ensure!(!channels.is_empty(), "no worker");
+        let first = number % channels.len();
+        channels.rotate_left(first);
+        distribution::start(Channel::of(channel), channels).context("a thread")
     }
 
     /// Waits for a short time until the answers on the control socket have been sent.

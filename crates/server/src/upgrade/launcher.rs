@@ -29,15 +29,20 @@ const MESSAGE_MAX: usize = 4 << 10;
 /// The name of the launcher's process.
 const NAME: &std::ffi::CStr = c"pollux-launcher";
 
-/// A request is one byte. `START` also carries the descriptor of the successor's channel.
+/// A request is one byte and the number of the request. `START` also carries the descriptor of the
+/// successor's channel.
 const START: u8 = b's';
 const STATUS: u8 = b'?';
 const KILL: u8 = b'k';
-/// A reply is one byte and a value: a process ID, an error message or an exit status.
+/// A reply is one byte, the number of its request, and a value: a process ID, an error message or an
+/// exit status.
 const STARTED: u8 = b'p';
 const FAILED: u8 = b'f';
 const RUNNING: u8 = b'r';
 const ENDED: u8 = b'e';
+
+/// The number of bytes before the value of a reply.
+const HEAD: usize = 5;
 
 /// The launcher of this server.
 static LAUNCHER: Mutex<Option<Launcher>> = Mutex::new(None);
@@ -45,6 +50,8 @@ static LAUNCHER: Mutex<Option<Launcher>> = Mutex::new(None);
 struct Launcher {
     socket: OwnedFd,
     process: Option<Pid>,
+    /// The number of the last request.
+    number: u32,
 }
 
 /// Starts the launcher of this server. The process must have one thread.
@@ -65,7 +72,7 @@ pub(crate) fn start(promise: OwnFileTables) -> anyhow::Result<()> {
     })
     .context("the launcher of upgrades")?;
     *LAUNCHER.lock().unwrap_or_else(PoisonError::into_inner) =
-        Some(Launcher { socket: near, process: Pid::from_raw(process) });
+        Some(Launcher { socket: near, process: Pid::from_raw(process), number: 0 });
     Ok(())
 }
 
@@ -73,7 +80,7 @@ pub(crate) fn start(promise: OwnFileTables) -> anyhow::Result<()> {
 /// server.
 pub(crate) fn end() {
     let launcher = LAUNCHER.lock().unwrap_or_else(PoisonError::into_inner).take();
-    let Some(Launcher { socket, process }) = launcher else { return };
+    let Some(Launcher { socket, process, .. }) = launcher else { return };
     drop(socket);
     if process.is_some() {
         let _ = waitpid(process, WaitOptions::empty());
@@ -134,18 +141,35 @@ impl Launched {
 }
 
 fn request(what: u8, channel: Option<BorrowedFd<'_>>) -> io::Result<(u8, Vec<u8>)> {
-    let launcher = LAUNCHER.lock().unwrap_or_else(PoisonError::into_inner);
-    let socket = launcher.as_ref().ok_or(io::ErrorKind::NotConnected)?.socket.as_fd();
-    match channel {
-        Some(channel) => sys::send_with_descriptor(socket, &[IoSlice::new(&[what])], channel)?,
-        None => sys::send(socket, &[what], false)?,
-    };
-    let mut buffer = vec![0; MESSAGE_MAX];
-    let (len, _) = sys::receive_with_descriptor(socket, &mut buffer)?;
-    buffer.truncate(len);
-    match buffer.split_first() {
-        Some((kind, value)) => Ok((*kind, value.to_vec())),
-        None => Err(io::Error::other("the launcher has ended")),
+    let mut launcher = LAUNCHER.lock().unwrap_or_else(PoisonError::into_inner);
+    launcher.as_mut().ok_or(io::ErrorKind::NotConnected)?.request(what, channel)
+}
+
+impl Launcher {
+    fn request(&mut self, what: u8, channel: Option<BorrowedFd<'_>>) -> io::Result<(u8, Vec<u8>)> {
+        self.number = self.number.wrapping_add(1);
+        let (socket, number) = (self.socket.as_fd(), self.number.to_le_bytes());
+        let request = [&[what][..], &number[..]].concat();
+        match channel {
+            Some(channel) => sys::send_with_descriptor(socket, &[IoSlice::new(&request)], channel)?,
+            None => sys::send(socket, &request, false)?,
+        };
+        let mut buffer = vec![0; MESSAGE_MAX];
+        loop {
+            let (len, _) = sys::receive_with_descriptor(socket, &mut buffer).map_err(|error| {
+                match error.kind() {
+                    io::ErrorKind::WouldBlock => io::Error::other("it does not answer in time"),
+                    _ => error,
+                }
+            })?;
+            let Some((head, value)) = buffer[..len].split_at_checked(HEAD) else {
+                return Err(io::Error::other("it has ended"));
+            };
+            // Skip a reply that came too late for an earlier request.
+            if head[1..] == number {
+                return Ok((head[0], value.to_vec()));
+            }
+        }
     }
 }
 
@@ -158,8 +182,9 @@ fn serve(socket: &OwnedFd, program: &Path) {
             Ok((0, _)) | Err(_) => return,
             Ok(received) => received,
         };
-        let mut reply = match (&buffer[..len], channel) {
-            ([START], Some(channel)) => {
+        let Some((what, number)) = buffer[..len].split_first() else { return };
+        let (kind, value) = match (*what, channel) {
+            (START, Some(channel)) => {
                 // The previous successor has ended and is reaped here; or it has taken over, and
                 // this server ends soon.
                 if let Some(mut former) = child.take() {
@@ -169,29 +194,70 @@ fn serve(socket: &OwnedFd, program: &Path) {
                     Ok(started) => {
                         let pid = started.id().to_le_bytes();
                         child = Some(started);
-                        [&[STARTED], &pid[..]].concat()
+                        (STARTED, pid.to_vec())
                     }
                     Err(error) => {
                         let reason = format!("{} cannot be started: {error}", program.display());
-                        [&[FAILED], reason.as_bytes()].concat()
+                        (FAILED, reason.into_bytes())
                     }
                 }
             }
-            ([KILL], None) => {
+            (KILL, None) => {
                 if let Some(mut child) = child.take() {
                     let _ = child.kill();
                     let _ = child.wait();
                 }
-                vec![ENDED]
+                (ENDED, Vec::new())
             }
             _ => match child.as_mut().map(Child::try_wait) {
-                Some(Ok(Some(status))) => [&[ENDED], &status.into_raw().to_le_bytes()[..]].concat(),
-                _ => vec![RUNNING],
+                Some(Ok(Some(status))) => (ENDED, status.into_raw().to_le_bytes().to_vec()),
+                _ => (RUNNING, Vec::new()),
             },
         };
+        let mut reply = [&[kind][..], number, &value[..]].concat();
         reply.truncate(MESSAGE_MAX);
         if sys::send(socket.as_fd(), &reply, false).is_err() {
             return;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::thread;
+
+    fn launcher(patience: Duration) -> (Launcher, OwnedFd) {
+        let (near, far) = sys::packet_pair().unwrap();
+        SockRef::from(&near).set_read_timeout(Some(patience)).unwrap();
+        (Launcher { socket: near, process: None, number: 0 }, far)
+    }
+
+    /// Regression: the next request got the late reply, and so a wrong process ID.
+    #[test]
+    fn a_late_reply_is_not_taken_for_the_reply_to_the_next_request() {
+        let (mut launcher, far) = launcher(Duration::from_millis(20));
+        let error = launcher.request(START, None).unwrap_err();
+        assert!(error.to_string().contains("in time"), "{error}");
+        for (kind, number) in [(STARTED, 1), (RUNNING, 2)] {
+            sys::send(far.as_fd(), &[kind, number, 0, 0, 0, 7], false).unwrap();
+        }
+        assert_eq!(launcher.request(STATUS, None).unwrap(), (RUNNING, vec![7]));
+        drop(far);
+        assert!(launcher.request(STATUS, None).is_err());
+    }
+
+    #[test]
+    fn each_request_is_answered_under_its_number() {
+        let (mut launcher, far) = launcher(PATIENCE);
+        let serves = thread::spawn(move || serve(&far, Path::new("/nonexistent/pollux")));
+        let (channel, _other) = sys::packet_pair().unwrap();
+        assert_eq!(launcher.request(STATUS, None).unwrap().0, RUNNING);
+        let (kind, reason) = launcher.request(START, Some(channel.as_fd())).unwrap();
+        assert_eq!(kind, FAILED);
+        assert!(String::from_utf8(reason).unwrap().contains("/nonexistent/pollux"));
+        assert_eq!(launcher.request(KILL, None).unwrap(), (ENDED, Vec::new()));
+        drop(launcher);
+        serves.join().unwrap();
     }
 }

@@ -6,6 +6,7 @@ use super::{
 };
 use pollux_testkit::{origin::Origin, wait_until};
 use rustix::process::Signal;
+use std::io::Read;
 
 /// Idle connections that a reload must not close.
 const IDLE: usize = 200;
@@ -106,6 +107,55 @@ fn a_faulty_file_changes_nothing_and_the_fault_is_located() {
     assert_answers(&mut client, "site b\n");
     assert_eq!(printed(&folder.ctl("reload")), "nothing has changed\n");
     server.stop();
+}
+
+/// Regression: after a rotation the server wrote into the moved file for as long as its configuration
+/// file had a fault.
+#[test]
+fn a_refused_reload_opens_the_log_again() {
+    let folder = Folder::new();
+    folder.write("", "root = \"a\"");
+    let [log, moved] = ["log", "log.1"].map(|name| folder.0.path().join(name));
+    let server = folder.serve(&["--access-log", log.to_str().unwrap()]);
+    assert_eq!(server.client().get("/").text(), "site a\n");
+    fs::rename(&log, &moved).unwrap();
+    folder.write("workers = 3", "root = \"a\"");
+    assert!(refused(&folder.ctl("reload")).contains("restart"));
+    assert_eq!(server.client().get("/large").status, 200);
+    server.stop();
+    assert!(fs::read_to_string(&log).unwrap().contains("GET /large "));
+    assert!(!fs::read_to_string(&moved).unwrap().contains("GET /large "));
+}
+
+/// Regression: the reload was reported as done, and the former times stayed in force.
+#[test]
+fn the_times_of_a_stop_and_of_an_upgrade_can_change() {
+    let folder = Folder::new();
+    let site = "root = \"a\"";
+    /// Begins a response that its client does not receive.
+    fn begin(server: &Serve) -> Client {
+        let mut client = server.client();
+        client.send(b"GET /large HTTP/1.1\r\nHost: h\r\n\r\n");
+        client.socket().read_exact(&mut [0; 64]).unwrap();
+        client
+    }
+    for is_upgrade in [false, true] {
+        folder.write("grace = \"1h\"\ndrain = \"1h\"", site);
+        let mut server = folder.serve(&[]);
+        let _client = begin(&server);
+        folder.write("grace = \"100ms\"\ndrain = \"100ms\"", site);
+        let text = printed(&folder.ctl("reload"));
+        assert!(text.contains("grace: ") && text.contains("drain: "), "{text}");
+        if is_upgrade {
+            printed(&folder.ctl("upgrade"));
+            let process = server.next_process();
+            server.wait_for_end();
+            process.signal(Signal::TERM);
+            process.wait();
+        } else {
+            server.stop();
+        }
+    }
 }
 
 #[test]

@@ -37,7 +37,7 @@ fn panic_of(server: &Serve, mut client: Client, count: usize) -> Duration {
 }
 
 /// Returns whether the server has kept the connection open.
-fn is_open(client: &Client) -> bool {
+pub(super) fn is_open(client: &Client) -> bool {
     let socket = client.socket();
     socket.set_nonblocking(true).unwrap();
     let outcome = socket.peek(&mut [0]);
@@ -72,6 +72,25 @@ fn a_worker_that_panics_loses_its_connections_and_is_replaced() {
     assert_eq!(server.statistics()["workers"]["replaced"], 2);
     let (status, _) = server.stop();
     assert!(status.success());
+}
+
+/// Regression: after a panic nothing answered at the address of `--redirect-http`, and nobody noticed.
+#[cfg_attr(not(debug_assertions), ignore = "a panic is planted in debug builds alone")]
+#[test]
+fn the_worker_of_the_redirect_is_replaced_as_well() {
+    let folder = Folder::new();
+    folder.write("", "root = \"a\"");
+    for architecture in ["event", "threaded"] {
+        let tls = ["--tls", "self-signed", "--redirect-http", "127.0.0.1:0"];
+        let server = serve(&folder, &[&tls[..], &["--architecture", architecture]].concat());
+        let plain = crate::tls::redirect_address(&server);
+        panic_of(&server, Client::connect(&plain), 1);
+        let mut client = Client::connect(&plain);
+        client.send(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n");
+        assert_eq!(client.reply().status, 308, "{architecture}");
+        let (status, _) = server.stop();
+        assert!(status.success(), "{architecture}: {status}");
+    }
 }
 
 /// Subscribers of the other worker notice nothing. The subscribers of the lost worker connect again,

@@ -21,30 +21,65 @@ fn root_of(sites: &tempfile::TempDir, (name, index): (&str, &str)) -> PathBuf {
     root
 }
 
-/// With the default sandbox, the next version of a site and another origin need no upgrade.
+/// With the default sandbox, a proxy may get other origins without an upgrade, and each server another
+/// site below /srv.
 #[test]
 fn by_default_a_reload_has_room() {
     if !is_possible() {
         return;
     }
-    let origin = origin();
+    let (first, second) = (origin(), origin());
     let (folder, sites) = (Folder::new(), tempfile::tempdir().unwrap());
     let [one, two] =
         [("one", "site one\n"), ("two", "site two\n")].map(|site| root_of(&sites, site));
-    folder.write("", &format!("root = \"{}\"", one.display()));
+    let site = |root: &Path, origin: &Origin| {
+        format!("root = \"{}\"\norigin = [\"/o={}\"]", root.display(), origin.url())
+    };
+    folder.write("", &site(&one, &first));
     let server = folder.serve(&[]);
     assert_eq!(server.listening()["sandbox"]["seccomp"], "log");
     let mut client = server.client();
     assert_answers(&mut client, "site one\n");
-    let with_origin = format!("root = \"{}\"\norigin = [\"/o={}\"]", two.display(), origin.url());
-    folder.write("", &with_origin);
+    folder.write("", &format!("{}\nheader = [\"X-Is: new\"]", site(&one, &second)));
     printed(&folder.ctl("reload"));
-    assert_answers(&mut client, "site two\n");
+    let reply = client.get("/o");
+    assert_eq!((reply.text().as_str(), reply.field("x-is")), ("from", Some("new")));
+    // Other directories than those for sites may hold anything.
+    for root in [two.as_path(), Path::new("/etc/ssl")] {
+        folder.write("", &site(root, &second));
+        assert!(refused(&folder.ctl("reload")).contains("pollux ctl upgrade"));
+        assert_answers(&mut client, "site one\n");
+    }
+    match tempfile::tempdir_in("/srv") {
+        Ok(data) => {
+            folder.write("", &site(&root_of(&data, ("three", "site three\n")), &second));
+            printed(&folder.ctl("reload"));
+            assert_answers(&mut client, "site three\n");
+        }
+        Err(error) => eprintln!("skipped: a site below /srv: {error}"),
+    }
+}
+
+/// A server that connects to no other one gets no right to do so.
+#[test]
+fn by_default_the_first_origin_needs_an_upgrade() {
+    if !is_possible() {
+        return;
+    }
+    let origin = origin();
+    let folder = Folder::new();
+    folder.write("", "root = \"a\"");
+    let mut server = folder.serve(&[]);
+    let mut client = server.client();
+    assert_answers(&mut client, "site a\n");
+    folder.write("", &format!("root = \"a\"\norigin = [\"/o={}\"]", origin.url()));
+    let reason = refused(&folder.ctl("reload"));
+    assert!(reason.contains("port ") && reason.contains("pollux ctl upgrade"), "{reason}");
+    printed(&folder.ctl("upgrade"));
+    let process = server.next_process();
     assert_eq!(client.get("/o").text(), "from");
-    // A directory of the system is not next to a site, so the server may not read it.
-    folder.write("", "root = \"/etc/ssl\"");
-    assert!(refused(&folder.ctl("reload")).contains("pollux ctl upgrade"));
-    assert_answers(&mut client, "site two\n");
+    process.signal(rustix::process::Signal::TERM);
+    process.wait();
 }
 
 /// A reload refuses a configuration that the sandbox does not allow; an upgrade accepts it, because

@@ -1,9 +1,12 @@
 //! SIGUSR2 and `pollux ctl upgrade`: a new process takes over.
 
+mod clients;
 mod failures;
 mod hub;
 mod tls;
 mod user;
+
+pub(crate) use failures::replace as replace_program;
 
 use super::*;
 use pollux_testkit::{limits, serve::Process};

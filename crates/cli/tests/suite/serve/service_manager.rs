@@ -4,24 +4,39 @@ use super::{BINARY, INDEX, site};
 use pollux_testkit::http::Client;
 use rustix::process::{Pid, Signal, kill_process};
 use std::{
+    fs,
     net::TcpListener,
     os::{fd::OwnedFd, unix::net::UnixDatagram},
     path::Path,
     process::{Child, Command, Output, Stdio},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 const PATIENCE: Duration = Duration::from_secs(30);
+/// The time of the watchdog.
+const WATCHDOG: Duration = Duration::from_secs(2);
 
 /// Starts a server as a socket unit does: `socket` is descriptor 3, with this name.
 fn start(socket: TcpListener, name: &str, notify: &Path, arguments: &[&str]) -> Child {
+    start_program(Path::new(BINARY), socket, name, notify, arguments)
+}
+
+fn start_program(
+    program: &Path,
+    socket: TcpListener,
+    name: &str,
+    notify: &Path,
+    arguments: &[&str],
+) -> Child {
     let script = "exec 3<&0 </dev/null; LISTEN_PID=$$ LISTEN_FDS=1 exec \"$0\" \"$@\"";
     Command::new("sh")
-        .args(["-c", script, BINARY, "serve"])
+        .args(["-c", script])
+        .arg(program)
+        .arg("serve")
         .args(arguments)
         .env("LISTEN_FDNAMES", name)
         .env("NOTIFY_SOCKET", notify)
-        .env("WATCHDOG_USEC", "2000000")
+        .env("WATCHDOG_USEC", WATCHDOG.as_micros().to_string())
         .stdin(Stdio::from(OwnedFd::from(socket)))
         .stderr(Stdio::piped())
         .spawn()
@@ -73,6 +88,68 @@ fn a_passed_socket_is_served_and_the_manager_is_notified() {
         let output = finish(server);
         assert!(output.status.success(), "{output:?}");
     }
+}
+
+/// The new process is announced as the main process, and reports that it is ready. The order does not
+/// matter, because the service is active all the time.
+#[test]
+fn an_upgrade_announces_the_new_main_process() {
+    let (site, directory) = (site(10), tempfile::tempdir().unwrap());
+    let notify = directory.path().join("notify");
+    let manager = UnixDatagram::bind(&notify).unwrap();
+    manager.set_read_timeout(Some(PATIENCE)).unwrap();
+    let socket = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = socket.local_addr().unwrap();
+    let arguments = [site.path().to_str().unwrap(), "--listen", "systemd:http"];
+    let mut server = start(socket, "http", &notify, &arguments);
+    expect(&manager, "READY=1");
+    kill_process(Pid::from_child(&server), Signal::USR2).unwrap();
+    let (mut main, mut is_ready) = (None, false);
+    while main.is_none() || !is_ready {
+        let message = expect(&manager, "=");
+        let value = message.lines().find_map(|line| line.strip_prefix("MAINPID="));
+        main = value.map(|number| number.parse().unwrap()).or(main);
+        is_ready |= message.lines().any(|line| line == "READY=1");
+    }
+    let main = Pid::from_raw(main.unwrap()).unwrap();
+    assert_ne!(main, Pid::from_child(&server));
+    assert!(server.wait().unwrap().success());
+    assert_eq!(Client::connect(address).get("/").text(), INDEX);
+    // The watchdog is now notified by the new process.
+    expect(&manager, "WATCHDOG=1");
+    kill_process(main, Signal::TERM).unwrap();
+    expect(&manager, "STOPPING=1");
+}
+
+/// Regression: the watchdog's time could end while the server waited for the new process.
+#[test]
+fn the_watchdog_is_notified_during_an_upgrade() {
+    /// The time that the new process takes to fail.
+    const START: Duration = Duration::from_secs(5);
+    let (site, directory) = (site(10), tempfile::tempdir().unwrap());
+    let notify = directory.path().join("notify");
+    let manager = UnixDatagram::bind(&notify).unwrap();
+    manager.set_read_timeout(Some(PATIENCE)).unwrap();
+    let program = directory.path().join("pollux");
+    fs::hard_link(BINARY, &program).or_else(|_| fs::copy(BINARY, &program).map(drop)).unwrap();
+    let socket = TcpListener::bind("127.0.0.1:0").unwrap();
+    let arguments = [site.path().to_str().unwrap(), "--listen", "systemd:http"];
+    let server = start_program(&program, socket, "http", &notify, &arguments);
+    let pid = Pid::from_child(&server);
+    expect(&manager, "READY=1");
+    crate::operations::replace_program(&program, &format!("sleep {}", START.as_secs()));
+    kill_process(pid, Signal::USR2).unwrap();
+    let (started_at, mut notified_at) = (Instant::now(), Instant::now());
+    while started_at.elapsed() < START {
+        expect(&manager, "WATCHDOG=1");
+        assert!(notified_at.elapsed() < WATCHDOG, "{:?}", notified_at.elapsed());
+        notified_at = Instant::now();
+    }
+    kill_process(pid, Signal::TERM).unwrap();
+    expect(&manager, "STOPPING=1");
+    let output = finish(server);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && said.contains("goes on serving"), "{said}");
 }
 
 #[test]

@@ -76,6 +76,30 @@ fn ports_and_log_are_roots_and_every_thread_is_the_users() {
     }
 }
 
+/// Regression: a server that already ran as the user kept the capabilities that it was started with,
+/// as `AmbientCapabilities=` of systemd gives them, and said that it had none.
+#[test]
+fn a_server_that_is_the_user_already_gives_up_its_capabilities() {
+    let Some(user) = number_of_user() else { return };
+    let site = open_site();
+    // The user must be able to execute the program.
+    let program = site.path().join("pollux");
+    fs::hard_link(BINARY, &program).or_else(|_| fs::copy(BINARY, &program).map(drop)).unwrap();
+    let mut command = Command::new("setpriv");
+    command.args(["--reuid", USER, "--clear-groups", "--inh-caps=+net_bind_service"]);
+    command.args(["--ambient-caps=+net_bind_service", program.to_str().unwrap(), "serve"]);
+    command.arg(site.path()).args(["--json", "--listen", "127.0.71.36:81", "--user", USER]);
+    let server = Serve::start_command(command);
+    assert_eq!(server.client().get("/").text(), INDEX);
+    let number = user.to_string();
+    assert!(fields(server.pid(), "Uid:").iter().all(|ids| *ids == [&*number; 4].join(" ")));
+    for field in ["CapPrm:", "CapEff:", "CapInh:", "CapAmb:"] {
+        let threads = fields(server.pid(), field);
+        assert!(threads.iter().all(|thread| *thread == "0".repeat(16)), "{field} {threads:?}");
+    }
+    assert!(server.stop().0.success());
+}
+
 #[test]
 fn root_without_a_user_is_warned_and_serves() {
     if number_of_user().is_none() {
@@ -101,6 +125,11 @@ fn a_user_that_cannot_be_had_ends_the_start() {
     };
     let said = fails(site.path(), "no-such-user");
     assert!(said.contains("there is no user no-such-user"), "{said}");
+    // Regression: the server said "user root without capabilities" and kept all of them.
+    for root in ["root", "0"] {
+        let said = fails(site.path(), root);
+        assert!(said.contains("this is root"), "{said}");
+    }
     let said = fails(site.path(), ":adm");
     assert!(said.contains("NAME:GROUP"), "{said}");
 }

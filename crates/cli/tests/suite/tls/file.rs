@@ -2,10 +2,12 @@
 
 use super::{POLLUX, openssl};
 use pollux_testkit::serve::Serve;
+use pollux_tls::RELOAD_INTERVAL;
 use std::{
     fs,
     path::Path,
     process::{Command, Output},
+    time::Instant,
 };
 use tempfile::TempDir;
 
@@ -116,6 +118,40 @@ fn a_reload_that_cannot_be_done_changes_no_certificate() {
     let output = reload(folder);
     let message = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(message.contains("pollux ctl upgrade"), "{message}");
+}
+
+/// Regression: the new certificates were already in use when the configuration was found to be faulty.
+#[test]
+fn a_configuration_that_is_refused_changes_no_certificate() {
+    const ATTEMPTS: usize = 5;
+    let folder = folder();
+    let folder = folder.path();
+    openssl(folder, "other", "a.example");
+    let exchange = || {
+        for suffix in ["pem", "key"] {
+            let path = |name: &str| folder.join(format!("{name}.{suffix}"));
+            for (from, to) in [("a", "spare"), ("other", "a"), ("spare", "other")] {
+                fs::rename(path(from), path(to)).unwrap();
+            }
+        }
+    };
+    for _ in 0..ATTEMPTS {
+        write(folder, A);
+        let started_at = Instant::now();
+        let server = start(folder, &[]);
+        exchange();
+        write(folder, &format!("{A}listng = true\n"));
+        assert!(!reload(folder).status.success());
+        // The client trusts the former certificate.
+        exchange();
+        let (succeeds, text) = get(folder, &server, "a");
+        // Later, a handshake reads the files without a reload.
+        if started_at.elapsed() < RELOAD_INTERVAL {
+            assert!(succeeds, "{text}");
+            return;
+        }
+    }
+    eprintln!("skipped: this machine is too slow");
 }
 
 #[test]

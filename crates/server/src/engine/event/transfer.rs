@@ -282,7 +282,7 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
         if self.rules.looks_at_clients() {
             let peer = crate::transport::listener::peer_address(socket.as_fd());
             let address = connection.client.or(peer);
-            if self.worker.clients.enter(self.rules.guard.as_ref(), fd, address).is_err() {
+            if self.worker.clients.readmit(self.rules.guard.as_ref(), fd, address).is_err() {
                 let _ = self.mechanism.remove(token);
                 return refuse(self, socket);
             }

@@ -151,20 +151,15 @@ impl Tls {
         self.certificates.replace(certificates);
     }
 
-    /// Reads the certificates again now. Returns whether there are certificate files. They are also read
-    /// again automatically when they have changed.
+    /// Reads the certificate files again now, and leaves the present certificates in use until
+    /// [`Tls::replace`]. Returns `None` if there are no files. A handshake also reads files that have
+    /// changed.
     ///
     /// # Errors
-    /// A certificate and its key cannot be used: the former ones stay in use.
-    pub fn reload(&self) -> anyhow::Result<bool> {
-        self.certificates.request_reload();
-        match self.certificates.reload_if_changed() {
-            Reload::Unchanged => Ok(false),
-            Reload::Done => Ok(true),
-            Reload::Rejected(reason) => anyhow::bail!(
-                "the new certificates cannot be used, the former ones stay in use: {reason}"
-            ),
-        }
+    /// A certificate and its key cannot be used.
+    pub fn read_again(&self) -> anyhow::Result<Option<Certificates>> {
+        let read = self.certificates.read_again();
+        read.context("the new certificates cannot be used, the former ones stay in use")
     }
 }
 

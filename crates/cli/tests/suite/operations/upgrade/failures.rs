@@ -1,12 +1,35 @@
-//! An upgrade that does not succeed changes nothing.
+//! Upgrades that do not succeed: the former process goes on serving.
 
 use super::*;
-use std::{io::Write, os::unix::fs::PermissionsExt, process::Stdio};
+use crate::operations::replacement::is_open;
+use std::{
+    io::Write,
+    os::unix::{fs::PermissionsExt, net::UnixDatagram},
+    process::Stdio,
+};
 
 /// A command with which a script reports that it is ready to serve, as a new server does.
 pub(super) const READY: &str = "printf 'PLXU\\0\\3\\3' >&$POLLUX_UPGRADE_FD";
 
-pub(super) fn replace(program: &Path, script: &str) {
+/// The beginning of a script that receives the first message of idle connections from a server with
+/// one worker. `accept()` answers it.
+const RECEIVES_CONNECTIONS: &str = "exec python3 - <<'END'
+import os, socket, time
+server = socket.socket(fileno=int(os.environ['POLLUX_UPGRADE_FD']))
+server.send(b'PLXU\\0\\3\\3')
+CHANNEL = 5
+while True:
+    message, descriptors, *_ = socket.recv_fds(server, 65536, 253)
+    if message[6] == CHANNEL:
+        break
+worker = socket.socket(fileno=descriptors[0])
+message, descriptors, *_ = socket.recv_fds(worker, 65536, 253)
+def accept():
+    worker.send(b'PLXU\\0\\3\\x08' + len(descriptors).to_bytes(2, 'big'))
+";
+
+/// Replaces the program by a script for bash.
+pub(crate) fn replace(program: &Path, script: &str) {
     fs::remove_file(program).unwrap();
     // Written by another process: a thread that forks in the meantime would keep the file open for
     // writing.
@@ -66,6 +89,65 @@ fn a_successor_that_fails_changes_nothing() {
     let process = successor(&mut server);
     idle.iter_mut().for_each(|client| assert_eq!(round_of(client), 0));
     end(vec![process]);
+}
+
+/// Regression: the workers never accepted again, and the service manager regarded the process that had
+/// ended as the main process.
+#[test]
+fn a_successor_that_ends_before_it_is_confirmed_leaves_the_service_here() {
+    let folder = Folder::new();
+    folder.write("workers = 1", "root = \"a\"\nheader = [\"X-Round: 0\"]");
+    let program = own_program(&folder);
+    let notify = folder.0.path().join("notify");
+    let manager = UnixDatagram::bind(&notify).unwrap();
+    manager.set_nonblocking(true).unwrap();
+    let mut command = Command::new(&program);
+    command.args(["serve", "--json", "--listen", "127.0.0.1:0", "--config"]);
+    command.arg(folder.config()).arg("--control").arg(folder.control());
+    command.env("NOTIFY_SOCKET", &notify);
+    let server = Serve::start_command(command);
+    let mut lost = server.client();
+    assert_eq!(round_of(&mut lost), 0);
+    // The channel on which the confirmation would arrive is closed first.
+    let script = format!("{RECEIVES_CONNECTIONS}server.close()\naccept()\ntime.sleep(1000)\nEND");
+    replace(&program, &script);
+    let reason = refused(&folder.ctl("upgrade"));
+    assert!(reason.contains("the channel of the upgrade"), "{reason}");
+    // The successor had accepted this connection.
+    assert_eq!(lost.read_to_end_or_reset(), b"");
+    let mut kept = server.client();
+    assert_eq!(round_of(&mut kept), 0);
+    let mut buffer = [0; 1024];
+    while let Ok(count) = manager.recv(&mut buffer) {
+        let message = String::from_utf8_lossy(&buffer[..count]);
+        assert!(!message.contains("MAINPID="), "{message}");
+    }
+    server.stop();
+}
+
+/// The successor accepts one message of connections, and ends.
+#[test]
+fn a_successor_that_ends_half_way_loses_only_the_connections_that_it_has_accepted() {
+    /// The number of connections in a message.
+    const ACCEPTED: usize = 253;
+    limits::raise_descriptor_limit();
+    let folder = Folder::new();
+    folder.write("workers = 1", "root = \"a\"\nheader = [\"X-Round: 0\"]");
+    let program = own_program(&folder);
+    let mut command = Command::new(&program);
+    command.args(["serve", "--json", "--listen", "127.0.0.1:0", "--config"]);
+    command.arg(folder.config()).arg("--control").arg(folder.control());
+    let server = Serve::start_command(command);
+    let mut idle: Vec<_> = (0..3 * ACCEPTED).map(|_| server.client()).collect();
+    idle.iter_mut().for_each(|client| assert_eq!(round_of(client), 0));
+    replace(&program, &format!("{RECEIVES_CONNECTIONS}accept()\nEND"));
+    let reason = refused(&folder.ctl("upgrade"));
+    assert!(reason.contains("worker 0"), "{reason}");
+    idle.retain(is_open);
+    assert_eq!(idle.len(), 2 * ACCEPTED);
+    idle.iter_mut().for_each(|client| assert_eq!(round_of(client), 0));
+    assert_eq!(round_of(&mut server.client()), 0);
+    server.stop();
 }
 
 /// A successor does not trust the messages of the former server either.
