@@ -2,7 +2,7 @@
 
 use crate::command::serve::{self, Configuration, describe};
 use anyhow::Context;
-use pollux_server::config::file::{ConfigFile, Fault, Key};
+use pollux_server::config::file::{ConfigFile, Fault, Key, without_password};
 use std::{
     fs,
     io::{self, Write},
@@ -122,12 +122,25 @@ fn show(configuration: &Configuration) -> anyhow::Result<ExitCode> {
         sources.place(key).unwrap_or_else(|| otherwise.into())
     };
     for (name, value) in
-        now.iter().filter(|(name, _)| !["site", "include"].contains(&name.as_str()))
+        now.iter().filter(|(name, _)| !["site", "include", "hub"].contains(&name.as_str()))
     {
         let key = [Key::Name(name)];
         let is_changed = before.get(name) != Some(value);
         let source = source(&key, is_changed, usual.get(name) == Some(value));
         text.push_str(&format!("{:<40} # {source}\n", format!("{name} = {value}")));
+    }
+    if let Some(hub) = now.get("hub").and_then(toml::Value::as_table) {
+        text.push_str("\n[hub]\n");
+        let usual = toml::Value::try_from(pollux_server::config::file::HubSection::default())
+            .context("the defaults of the hub")?;
+        let before = before.get("hub").cloned();
+        for (name, value) in hub {
+            let key = [Key::Name("hub"), Key::Name(name)];
+            let is_changed = before.as_ref().is_some_and(|hub| hub.get(name) != Some(value));
+            let source = source(&key, is_changed, usual.get(name) == Some(value));
+            let value = without_password(name, value);
+            text.push_str(&format!("{:<40} # {source}\n", format!("{name} = {value}")));
+        }
     }
     let sites = |table: &toml::Table| match table.get("site") {
         Some(toml::Value::Array(sites)) => sites.clone(),
@@ -142,23 +155,12 @@ fn show(configuration: &Configuration) -> anyhow::Result<ExitCode> {
             let key = [Key::Name("site"), Key::Index(index), Key::Name(name)];
             let is_changed = before.as_ref().is_some_and(|site| site.get(name) != Some(value));
             let source = source(&key, is_changed, usual.get(name) == Some(value));
-            let value = hide_password(name, value);
+            let value = without_password(name, value);
             text.push_str(&format!("{:<40} # {source}\n", format!("{name} = {value}")));
         }
     }
     print(text.trim_end())?;
     Ok(ExitCode::SUCCESS)
-}
-
-/// Hides the password of a Redis server, because other people may see the terminal.
-fn hide_password(name: &str, value: &toml::Value) -> toml::Value {
-    match value.as_str().filter(|_| name == "store").and_then(|url| url.rsplit_once('@')) {
-        Some((start, end)) => {
-            let scheme = start.split_once("://").map_or("", |(scheme, _)| scheme);
-            toml::Value::String(format!("{scheme}://…@{end}"))
-        }
-        None => value.clone(),
-    }
 }
 
 /// Prints a text. A reader such as head(1) may close the pipe early, which is not an error.

@@ -4,7 +4,7 @@
 
 use super::{
     ClientConfig, Network,
-    network::{mask, number},
+    network::{mask, may_contain, number},
 };
 use std::{collections::HashMap, net::IpAddr};
 
@@ -43,11 +43,13 @@ impl AccessLists {
 
     /// Returns whether clients of this address are served.
     pub(super) fn allows(&self, address: IpAddr) -> bool {
-        let address = number(address.to_canonical());
+        let address = address.to_canonical();
+        let bits_of_address = number(address);
         let mut found = self
             .by_length
             .iter()
-            .filter_map(|(bits, networks)| networks.get(&(address & mask(*bits))));
+            .filter(|(bits, _)| may_contain(*bits, address))
+            .filter_map(|(bits, networks)| networks.get(&(bits_of_address & mask(*bits))));
         *found.next().unwrap_or(&self.others)
     }
 }
@@ -75,6 +77,14 @@ mod tests {
         ] {
             assert_eq!(all.allows(address.parse().unwrap()), is_served, "{address}");
         }
+    }
+
+    #[test]
+    fn a_list_of_ipv6_networks_does_not_decide_about_ipv4() {
+        let denied = lists(&[], &["::/0"]);
+        assert!(!denied.allows("2001:db8::1".parse().unwrap()));
+        assert!(denied.allows("192.0.2.1".parse().unwrap()));
+        assert!(denied.allows("::ffff:192.0.2.1".parse().unwrap()));
     }
 
     #[test]

@@ -5,6 +5,9 @@ use std::{fmt, net::IpAddr, net::Ipv6Addr, str::FromStr};
 /// The bits of an IPv6 address that identify a client: a household or a host gets a /64 (RFC 6177).
 const CLIENT_BITS_V6: u8 = 64;
 
+/// The length of the prefix of all IPv4 addresses in their IPv6 form, `::ffff:0:0/96`.
+const MAPPED_BITS: u8 = 96;
+
 /// A network: the addresses that begin with the same bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Network {
@@ -45,10 +48,17 @@ pub(super) fn mask(bits: u8) -> u128 {
     u128::MAX.checked_shl(128 - u32::from(bits)).unwrap_or(0)
 }
 
+/// Returns whether networks with a prefix of this length can contain the address. IPv4 addresses are compared in their
+/// IPv6 form, but a network such as `::/0` is one of IPv6 and contains none of them.
+pub(super) fn may_contain(bits: u8, address: IpAddr) -> bool {
+    address.is_ipv6() || bits >= MAPPED_BITS
+}
+
 impl Network {
     /// Returns whether the address belongs to the network.
     pub fn contains(&self, address: IpAddr) -> bool {
-        number(address.to_canonical()) & mask(self.bits) == self.first
+        let address = address.to_canonical();
+        may_contain(self.bits, address) && number(address) & mask(self.bits) == self.first
     }
 
     pub(super) fn bits(&self) -> u8 {
@@ -96,7 +106,7 @@ impl fmt::Display for Network {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let address = Ipv6Addr::from_bits(self.first);
         match address.to_ipv4_mapped() {
-            Some(v4) if self.bits >= 96 => write!(f, "{v4}/{}", self.bits - 96),
+            Some(v4) if self.bits >= MAPPED_BITS => write!(f, "{v4}/{}", self.bits - MAPPED_BITS),
             _ => write!(f, "{address}/{}", self.bits),
         }
     }
@@ -135,6 +145,11 @@ mod tests {
         }
         let all_v4: Network = "0.0.0.0/0".parse().unwrap();
         assert!(!all_v4.contains("2001:db8::1".parse().unwrap()));
+        let all_v6: Network = "::/0".parse().unwrap();
+        assert!(all_v6.contains("2001:db8::1".parse().unwrap()));
+        for v4 in ["192.0.2.1", "::ffff:192.0.2.1"] {
+            assert!(!all_v6.contains(v4.parse().unwrap()), "{v4}");
+        }
     }
 
     #[test]

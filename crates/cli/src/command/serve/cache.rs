@@ -28,8 +28,15 @@ pub(super) struct CacheArgs {
 
     /// Also store responses with Set-Cookie that do not say `public`: only where every client may get
     /// the same cookie
-    #[arg(long)]
-    cache_set_cookie: bool,
+    #[arg(
+        long,
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "true",
+        value_name = "BOOL",
+        hide_possible_values = true
+    )]
+    cache_set_cookie: Option<bool>,
 
     /// Store responses in this directory too, so that they survive a restart. The directory is for one
     /// server alone
@@ -44,12 +51,14 @@ pub(super) struct CacheArgs {
 impl CacheArgs {
     /// Writes the flags that were given into `config`.
     pub(super) fn apply(self, config: &mut ConfigFile) {
-        for site in &mut config.site {
+        // A site without an origin has nothing to cache.
+        let is_single = config.site.len() == 1;
+        for site in config.site.iter_mut().filter(|site| is_single || !site.origin.is_empty()) {
             value::set_some(&mut site.cache, self.cache);
             value::set(&mut site.cache_stale, self.cache_stale);
             value::set(&mut site.cache_object, self.cache_object);
             value::set(&mut site.cache_negative, self.cache_negative);
-            site.cache_set_cookie |= self.cache_set_cookie;
+            value::set(&mut site.cache_set_cookie, self.cache_set_cookie);
             value::set_some(&mut site.cache_dir, self.cache_dir.clone());
             value::set(&mut site.cache_dir_size, self.cache_dir_size);
         }

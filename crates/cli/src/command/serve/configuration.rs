@@ -41,9 +41,8 @@ impl Configuration {
         if !has_site {
             file.site.push(SiteSection::default());
         }
-        let default = file.default_site();
         args.hub.apply(&mut file)?;
-        file.site[default].has_hub = file.hub.is_some();
+        file.mark_hub();
         args.files.apply(&mut file);
         args.rules.apply(&mut file);
         args.source.apply(&mut file);
@@ -70,8 +69,14 @@ impl Configuration {
     /// All faults. If a faulty value is not in a file, this is a usage error.
     pub(crate) fn validate(&self) -> anyhow::Result<()> {
         let Err(mut faults) = self.file.validate() else { return Ok(()) };
+        // A fault that the file alone does not have is a fault of the flags.
+        let of_file = self.without_flags.validate().err().unwrap_or_default();
         for fault in &mut faults {
-            self.sources.point(fault);
+            let is_of_file =
+                of_file.iter().any(|it| (&it.key, &it.message) == (&fault.key, &fault.message));
+            if is_of_file {
+                self.sources.point(fault);
+            }
         }
         let text = faults.iter().map(describe).collect::<Vec<_>>().join("\n");
         if faults.iter().any(|fault| fault.file.is_none()) {

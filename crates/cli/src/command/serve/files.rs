@@ -26,12 +26,26 @@ pub(super) struct FileArgs {
     symlinks: Option<SymlinksArg>,
 
     /// Also serve names that begin with a dot (.well-known is always served)
-    #[arg(long)]
-    dotfiles: bool,
+    #[arg(
+        long,
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "true",
+        value_name = "BOOL",
+        hide_possible_values = true
+    )]
+    dotfiles: Option<bool>,
 
     /// Do not serve FILE.zst, FILE.br or FILE.gz in place of FILE to clients that accept them
-    #[arg(long)]
-    no_precompressed: bool,
+    #[arg(
+        long,
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "true",
+        value_name = "BOOL",
+        hide_possible_values = true
+    )]
+    no_precompressed: Option<bool>,
 
     /// Compress files at their first request, and keep the result in the file cache: codings in
     /// order of preference [without =CODINGS: zstd,br,gzip]
@@ -53,8 +67,15 @@ pub(super) struct FileArgs {
     header: Vec<Text<Field>>,
 
     /// Leave out the Server field
-    #[arg(long)]
-    no_server_header: bool,
+    #[arg(
+        long,
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "true",
+        value_name = "BOOL",
+        hide_possible_values = true
+    )]
+    no_server_header: Option<bool>,
 }
 
 impl FileArgs {
@@ -62,13 +83,13 @@ impl FileArgs {
     pub(super) fn apply(self, config: &mut ConfigFile) {
         value::set(&mut config.cache_size, self.cache_size);
         value::set(&mut config.large_file, self.large_file.map(Into::into));
-        config.no_server_header |= self.no_server_header;
+        value::set(&mut config.no_server_header, self.no_server_header);
         for site in &mut config.site {
             value::set_some(&mut site.root, self.directory.clone());
             value::replace(&mut site.index, self.index.clone());
             value::set(&mut site.symlinks, self.symlinks.map(Into::into));
-            site.dotfiles |= self.dotfiles;
-            site.no_precompressed |= self.no_precompressed;
+            value::set(&mut site.dotfiles, self.dotfiles);
+            value::set(&mut site.no_precompressed, self.no_precompressed);
             value::set_some(&mut site.compress, self.compress.clone());
             value::replace(&mut site.header, self.header.clone());
         }

@@ -51,12 +51,26 @@ pub(crate) struct HubArgs {
     hub_issuer: Vec<String>,
 
     /// Subscribers need no token. Those without one get only updates that are not private
-    #[arg(long)]
-    hub_anonymous: bool,
+    #[arg(
+        long,
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "true",
+        value_name = "BOOL",
+        hide_possible_values = true
+    )]
+    hub_anonymous: Option<bool>,
 
     /// Publishers need no token. For trials: the server refuses it if other hosts can connect
-    #[arg(long)]
-    hub_publish_anonymous: bool,
+    #[arg(
+        long,
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "true",
+        value_name = "BOOL",
+        hide_possible_values = true
+    )]
+    hub_publish_anonymous: Option<bool>,
 
     /// The version of Mercure: 0 (0.x, which existing clients use), 1 (1.0) or both [default: both]
     #[arg(long, value_name = "WHICH")]
@@ -68,8 +82,15 @@ pub(crate) struct HubArgs {
     hub_cors: Vec<String>,
 
     /// Publish an update when a subscription begins or ends, and list the active ones at PATH/subscriptions
-    #[arg(long)]
-    hub_subscriptions: bool,
+    #[arg(
+        long,
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "true",
+        value_name = "BOOL",
+        hide_possible_values = true
+    )]
+    hub_subscriptions: Option<bool>,
 
     /// Send a comment to a subscriber that has received nothing else for this time, so that proxies keep
     /// its connection open; 0 is never [default: 40s]
@@ -144,11 +165,11 @@ impl HubArgs {
         value::set(&mut hub.jwks_interval, self.hub_jwks_interval.map(Time));
         value::set_some(&mut hub.publisher_key, self.hub_publisher_key);
         value::replace(&mut hub.issuer, self.hub_issuer);
-        hub.anonymous |= self.hub_anonymous;
-        hub.publish_anonymous |= self.hub_publish_anonymous;
+        value::set(&mut hub.anonymous, self.hub_anonymous);
+        value::set(&mut hub.publish_anonymous, self.hub_publish_anonymous);
         value::set_some(&mut hub.dialect, self.hub_dialect);
         value::replace(&mut hub.cors, self.hub_cors);
-        hub.subscriptions |= self.hub_subscriptions;
+        value::set(&mut hub.subscriptions, self.hub_subscriptions);
         value::set(&mut hub.heartbeat, self.hub_heartbeat.map(Time));
         value::set(&mut hub.max_lifetime, self.hub_max_lifetime.map(Time));
         value::set_some(&mut hub.store, self.hub_store);
@@ -173,11 +194,11 @@ impl HubArgs {
             ("--hub-jwks-interval", self.hub_jwks_interval.is_some()),
             ("--hub-publisher-key", self.hub_publisher_key.is_some()),
             ("--hub-issuer", !self.hub_issuer.is_empty()),
-            ("--hub-anonymous", self.hub_anonymous),
-            ("--hub-publish-anonymous", self.hub_publish_anonymous),
+            ("--hub-anonymous", self.hub_anonymous.is_some()),
+            ("--hub-publish-anonymous", self.hub_publish_anonymous.is_some()),
             ("--hub-dialect", self.hub_dialect.is_some()),
             ("--hub-cors", !self.hub_cors.is_empty()),
-            ("--hub-subscriptions", self.hub_subscriptions),
+            ("--hub-subscriptions", self.hub_subscriptions.is_some()),
             ("--hub-heartbeat", self.hub_heartbeat.is_some()),
             ("--hub-max-lifetime", self.hub_max_lifetime.is_some()),
             ("--hub-store", self.hub_store.is_some()),

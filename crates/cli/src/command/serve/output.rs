@@ -47,8 +47,15 @@ pub(super) struct OutputArgs {
     request_id: Option<Text<RequestIds>>,
 
     /// Measure the time that system calls take (shown in the statistics)
-    #[arg(long)]
-    time_system_calls: bool,
+    #[arg(
+        long,
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "true",
+        value_name = "BOOL",
+        hide_possible_values = true
+    )]
+    time_system_calls: Option<bool>,
 
     /// Print lines of JSON on standard output: one when listening, and one with the statistics at
     /// each SIGUSR1 and at the end
@@ -66,7 +73,7 @@ impl OutputArgs {
         value::set_some(&mut config.slow_log, self.slow_log);
         value::set(&mut config.slow_threshold, self.slow_threshold);
         value::set(&mut config.request_id, self.request_id);
-        config.time_system_calls |= self.time_system_calls;
+        value::set(&mut config.time_system_calls, self.time_system_calls);
     }
 
     /// Returns the output that the server makes about itself.

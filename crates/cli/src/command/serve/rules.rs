@@ -31,8 +31,15 @@ pub(super) struct RuleArgs {
     fallback: Option<String>,
 
     /// List directories that have no index, as a page or (?format=json, or by Accept) as JSON
-    #[arg(long)]
-    listing: bool,
+    #[arg(
+        long,
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "true",
+        value_name = "BOOL",
+        hide_possible_values = true
+    )]
+    listing: Option<bool>,
 
     /// Field to add to the files whose paths PATTERN matches; may be repeated
     #[arg(long, value_name = "PATTERN NAME: VALUE", action = ArgAction::Append)]
@@ -43,8 +50,15 @@ pub(super) struct RuleArgs {
     cors: Option<Text<Cors>>,
 
     /// Let these scripts send cookies and passwords
-    #[arg(long)]
-    cors_credentials: bool,
+    #[arg(
+        long,
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "true",
+        value_name = "BOOL",
+        hide_possible_values = true
+    )]
+    cors_credentials: Option<bool>,
 
     /// Add fields for visitors' safety: basic (no sniffing, frames, full referrers) or strict (also
     /// HTTPS only and no content of other sites)
@@ -61,8 +75,15 @@ pub(super) struct RuleArgs {
     basic_auth_realm: Option<String>,
 
     /// Pass names and passwords on to origins
-    #[arg(long)]
-    basic_auth_forward: bool,
+    #[arg(
+        long,
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "true",
+        value_name = "BOOL",
+        hide_possible_values = true
+    )]
+    basic_auth_forward: Option<bool>,
 }
 
 impl RuleArgs {
@@ -73,14 +94,14 @@ impl RuleArgs {
             value::replace(&mut site.rewrite, self.rewrite.clone());
             value::replace(&mut site.error_page, self.error_page.clone());
             value::set_some(&mut site.fallback, self.fallback.clone());
-            site.listing |= self.listing;
+            value::set(&mut site.listing, self.listing);
             value::replace(&mut site.header_for, self.header_for.clone());
             value::set_some(&mut site.cors, self.cors.clone());
-            site.cors_credentials |= self.cors_credentials;
+            value::set(&mut site.cors_credentials, self.cors_credentials);
             value::set_some(&mut site.security_headers, self.security_headers.clone());
             value::replace(&mut site.basic_auth, self.basic_auth.clone());
             value::set(&mut site.basic_auth_realm, self.basic_auth_realm.clone());
-            site.basic_auth_forward |= self.basic_auth_forward;
+            value::set(&mut site.basic_auth_forward, self.basic_auth_forward);
         }
     }
 }

@@ -36,8 +36,15 @@ pub(super) struct TlsArgs {
     tls_client_ca: Option<PathBuf>,
 
     /// With --tls-client-ca: serve clients without a certificate as well
-    #[arg(long)]
-    tls_client_optional: bool,
+    #[arg(
+        long,
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "true",
+        value_name = "BOOL",
+        hide_possible_values = true
+    )]
+    tls_client_optional: Option<bool>,
 
     /// Tell browsers to use HTTPS alone for this time (Strict-Transport-Security) [default: off; without
     /// a value: 1 year]
@@ -51,8 +58,15 @@ pub(super) struct TlsArgs {
 
     /// Write the secrets of all connections to the file that the environment variable SSLKEYLOGFILE
     /// names, for Wireshark. A reader of that file can decrypt the connections
-    #[arg(long)]
-    tls_key_log: bool,
+    #[arg(
+        long,
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "true",
+        value_name = "BOOL",
+        hide_possible_values = true
+    )]
+    tls_key_log: Option<bool>,
 
     /// Let the kernel encrypt what a connection sends, from its first file of more than 256 KiB on, so that files
     /// need not be copied (send); off: this process encrypts everything [default: off]
@@ -97,10 +111,10 @@ impl TlsArgs {
         }
         value::set_some(&mut config.tls_min, self.tls_min);
         value::set_some(&mut config.tls_client_ca, self.tls_client_ca);
-        config.tls_client_optional |= self.tls_client_optional;
+        value::set(&mut config.tls_client_optional, self.tls_client_optional);
         value::set_some(&mut config.hsts, self.hsts);
         value::set_some(&mut config.redirect_http, self.redirect_http);
-        config.tls_key_log |= self.tls_key_log;
+        value::set(&mut config.tls_key_log, self.tls_key_log);
         value::set(&mut config.kernel_tls, self.kernel_tls.map(Into::into));
     }
 }

@@ -44,6 +44,56 @@ fn a_fault_is_shown_with_its_place_and_flags_win_over_the_file() {
     assert!(line("grace = ").ends_with("# default"), "{text}");
 }
 
+/// The file has no fault, so the message must not send its reader there.
+#[test]
+fn a_fault_of_a_flag_is_not_a_fault_of_the_file() {
+    let directory = site(0);
+    let path = directory.path().join("p.toml");
+    fs::write(&path, "max-header = \"8K\"\n[[site]]\nroot = \".\"\n").unwrap();
+    let output = Command::new(BINARY)
+        .args(["serve", "--max-header", "1", "--config"])
+        .arg(&path)
+        .output()
+        .unwrap();
+    let text = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(2), "{text}");
+    assert!(text.contains("--max-header") && !text.contains("p.toml"), "{text}");
+}
+
+#[test]
+fn a_switch_can_be_turned_off_and_a_cache_goes_to_sites_with_origins() {
+    let directory = site(0);
+    let path = directory.path().join("p.toml");
+    let text = "[[site]]\nroot = \".\"\nlisting = true\n[[site]]\nnames = [\"b\"]\n\
+                origin = [\"http://127.0.0.1:9\"]\n";
+    fs::write(&path, text).unwrap();
+    let name = path.to_str().unwrap();
+    let lines = |arguments: &[&str], start: &str| -> Vec<String> {
+        let (status, text) = config(&[&["show", "--config", name], arguments].concat());
+        assert_eq!(status, Some(0), "{text}");
+        text.lines().filter(|line| line.starts_with(start)).map(str::to_owned).collect()
+    };
+    assert!(lines(&[], "listing = true")[0].ends_with("p.toml:3"));
+    assert!(lines(&["--listing=false"], "listing = true").is_empty());
+    assert_eq!(lines(&["--listing"], "listing = true").len(), 2);
+    assert_eq!(lines(&["--cache", "64M"], "cache = ").len(), 1);
+}
+
+#[test]
+fn the_hub_is_shown_key_by_key_and_without_its_password() {
+    let directory = site(0);
+    let path = directory.path().join("p.toml");
+    let text = "[hub]\nanonymous = true\nstore = \"redis://:secret@h/1\"\n";
+    fs::write(&path, text).unwrap();
+    let (status, text) = config(&["show", "--config", path.to_str().unwrap()]);
+    assert_eq!(status, Some(0), "{text}");
+    let line = |key: &str| text.lines().find(|line| line.starts_with(key)).unwrap_or_default();
+    assert!(line("anonymous = true").ends_with("p.toml:2"), "{text}");
+    assert!(line("store = \"redis://…@h:6379/1\"").ends_with("p.toml:3"), "{text}");
+    assert!(line("history = ").ends_with("# default"), "{text}");
+    assert!(!text.contains("secret"), "{text}");
+}
+
 #[test]
 fn a_request_finds_its_site_by_name() {
     let directory = site(0);

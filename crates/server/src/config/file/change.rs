@@ -1,7 +1,7 @@
 //! A change of the configuration of a running server: the differences, the forbidden changes, and
 //! the state that is kept.
 
-use super::{ConfigFile, Key, SiteSection, Sources};
+use super::{ConfigFile, Key, SiteSection, Sources, without_password};
 use crate::config::{Config, ForwardedPolicy};
 use anyhow::bail;
 use std::path::PathBuf;
@@ -51,12 +51,12 @@ impl ConfigFile {
                 bail!(
                     "{place}{name}: {} -> {}: a running server cannot change this; undo the change, have a \
                      new process take over (pollux ctl upgrade, no connection is lost), or restart the server",
-                    shown(was),
-                    shown(is)
+                    shown(name, was),
+                    shown(name, is)
                 );
             }
             if name != "site" {
-                changes.push(format!("{name}: {} -> {}", shown(was), shown(is)));
+                changes.push(format!("{name}: {} -> {}", shown(name, was), shown(name, is)));
             }
         }
         self.keep_tls(former, sources)?;
@@ -69,14 +69,16 @@ impl ConfigFile {
             match (before.get(index), now.get(index)) {
                 (Some(before), Some(now)) => {
                     changes.extend(differences(before, now).map(|(name, was, is)| {
-                        format!("site[{index}].{name}: {} -> {}", shown(was), shown(is))
+                        format!("site[{index}].{name}: {} -> {}", shown(name, was), shown(name, is))
                     }));
                 }
-                (None, _) => {
-                    changes.push(format!("site[{index}]: new {}", shown(names(&now).as_ref())))
-                }
+                (None, _) => changes
+                    .push(format!("site[{index}]: new {}", shown("names", names(&now).as_ref()))),
                 (_, None) => {
-                    changes.push(format!("site[{index}]: gone {}", shown(names(&before).as_ref())));
+                    changes.push(format!(
+                        "site[{index}]: gone {}",
+                        shown("names", names(&before).as_ref())
+                    ));
                 }
             }
         }
@@ -189,8 +191,8 @@ fn differences<'t>(
         .filter(|(_, was, is)| was != is)
 }
 
-fn shown(value: Option<&Value>) -> String {
-    value.map_or_else(|| "(not set)".into(), ToString::to_string)
+fn shown(key: &str, value: Option<&Value>) -> String {
+    value.map_or_else(|| "(not set)".into(), |value| without_password(key, value).to_string())
 }
 
 #[cfg(test)]

@@ -19,7 +19,7 @@ const FILES_MAX: usize = 256;
 /// The maximum nesting depth of includes.
 const DEPTH_MAX: usize = 8;
 /// The keys whose values are paths. Relative paths are relative to the file that contains them.
-const PATHS: [&str; 12] = [
+const PATHS: [&str; 16] = [
     "access-log",
     "slow-log",
     "control",
@@ -32,7 +32,13 @@ const PATHS: [&str; 12] = [
     "tls-cert",
     "tls-key",
     "tls-client-ca",
+    "jwt-key",
+    "jwks",
+    "jwks-ca",
+    "publisher-key",
 ];
+/// The keys whose values are addresses, which may contain the path of a UNIX socket.
+const ADDRESSES: [&str; 4] = ["listen", "admin", "origin", "handover"];
 
 /// One file that was read.
 #[derive(Clone, Debug)]
@@ -63,10 +69,20 @@ impl ConfigFile {
         let mut sources = Sources::default();
         let table = sources.read(path, 0)?;
         // Each file was read as a configuration, so the merged table is a configuration, too.
-        let config = Value::Table(table).try_into().map_err(|error: toml::de::Error| {
-            Box::new(Fault::at(&[], format!("{}: {}", path.display(), error.message()), ""))
-        })?;
+        let mut config: Self =
+            Value::Table(table).try_into().map_err(|error: toml::de::Error| {
+                Box::new(Fault::at(&[], format!("{}: {}", path.display(), error.message()), ""))
+            })?;
+        config.mark_hub();
         Ok((config, sources))
+    }
+
+    /// Notes at the default site whether there is a hub, which is something to serve.
+    pub fn mark_hub(&mut self) {
+        let (default, has_hub) = (self.default_site(), self.hub.is_some());
+        if let Some(site) = self.site.get_mut(default) {
+            site.has_hub = has_hub;
+        }
     }
 
     /// Does the same as [`ConfigFile::load`] for a text without includes.
@@ -92,8 +108,15 @@ impl Sources {
             );
             return Err(unreadable(message, "does a file include itself?"));
         }
-        let text = read_text(path, FILE_BYTES_MAX).map_err(|error| {
-            unreadable(format!("cannot be read: {error}"), "check the name and its permissions")
+        let text = read_text(path, FILE_BYTES_MAX).map_err(|error| match error.kind() {
+            io::ErrorKind::InvalidData => {
+                let line = line_of_invalid_text(path).unwrap_or(1);
+                let message = format!("line {line} is not UTF-8");
+                unreadable(message, "save the file with the encoding UTF-8")
+            }
+            _ => {
+                unreadable(format!("cannot be read: {error}"), "check the name and its permissions")
+            }
         })?;
         let own = ConfigFile::parse(&name, &text)?;
         let mut table: Table =
@@ -106,6 +129,8 @@ impl Sources {
         self.sites.extend((0..own.site.len()).map(|site| (index, site)));
         let mut sites = take_sites(&mut table);
         let mut merged = Table::new();
+        // The file from which each key of `merged` comes.
+        let mut owners = BTreeMap::new();
         for pattern in &own.include {
             let files = expand(directory, pattern).map_err(|error| {
                 let mut fault = Fault::at(
@@ -121,13 +146,43 @@ impl Sources {
             for file in files {
                 let mut included = self.read(&file, depth + 1)?;
                 sites.extend(take_sites(&mut included));
+                let added =
+                    included.keys().filter_map(|key| Some((key.clone(), *self.keys.get(key)?)));
+                let added: BTreeMap<String, usize> = added.collect();
+                self.check_lists(&included, &owners, |key| added.get(key).copied())?;
+                owners.extend(added);
                 merged.extend(included);
             }
         }
+        self.check_lists(&table, &owners, |_| Some(index))?;
         self.keys.extend(table.keys().map(|key| (key.clone(), index)));
         merged.extend(table);
         merged.insert("site".into(), Value::Array(sites));
         Ok(merged)
+    }
+
+    /// Checks that no list and no table of `added` is also in a file of `owners`: one of them would be dropped, such as
+    /// half of the denied networks. A single value of an including file replaces that of an included one.
+    fn check_lists(
+        &self,
+        added: &Table,
+        owners: &BTreeMap<String, usize>,
+        file_of: impl Fn(&str) -> Option<usize>,
+    ) -> Result<(), Box<Fault>> {
+        let is_whole = |value: &Value| value.is_array() || value.is_table();
+        for (key, _) in added.iter().filter(|(key, value)| *key != "include" && is_whole(value)) {
+            let files = owners
+                .get(key)
+                .and_then(|&owner| Some((self.files.get(owner)?, self.files.get(file_of(key)?)?)));
+            let Some((first, second)) = files else { continue };
+            let message = format!("`{key}` is already in {}", first.name);
+            let mut fault =
+                Fault::at(&[], message, "write the whole list or table into one of the two files");
+            let offset = offset(&second.text, &[Key::Name(key)]).map(|(offset, _)| offset);
+            fault.locate(&second.name, &second.text, offset);
+            return Err(Box::new(fault));
+        }
+        Ok(())
     }
 
     /// Adds file, line and column to `fault` if its value is in a file.
@@ -181,6 +236,13 @@ pub(crate) fn read_text(path: &Path, bytes_max: u64) -> io::Result<String> {
     Ok(text)
 }
 
+/// Returns the number of the first line that is not UTF-8.
+fn line_of_invalid_text(path: &Path) -> Option<usize> {
+    let bytes = fs::read(path).ok()?;
+    let valid = std::str::from_utf8(&bytes).err()?.valid_up_to();
+    Some(bytes[..valid].iter().filter(|&&byte| byte == b'\n').count() + 1)
+}
+
 fn take_sites(table: &mut Table) -> Vec<Value> {
     match table.remove("site") {
         Some(Value::Array(sites)) => sites,
@@ -192,33 +254,45 @@ fn take_sites(table: &mut Table) -> Vec<Value> {
 fn resolve_paths(table: &mut Table, directory: &Path) {
     for (key, value) in table.iter_mut() {
         match value {
-            Value::String(path) if key.ends_with("-log") && LogTarget::is_special(path) => {}
-            Value::String(path) if PATHS.contains(&key.as_str()) => {
-                *path = directory.join(&*path).to_string_lossy().into_owned();
-            }
-            Value::Array(paths) if PATHS.contains(&key.as_str()) => {
-                for path in paths {
-                    if let Value::String(path) = path {
-                        *path = directory.join(&*path).to_string_lossy().into_owned();
-                    }
-                }
-            }
-            Value::Array(areas) if key == "basic-auth" => {
-                for area in areas {
-                    if let Value::String(text) = area {
-                        *text = BasicAuth::below(text, directory);
-                    }
-                }
-            }
-            Value::Array(sites) if key == "site" => {
-                for site in sites {
-                    if let Value::Table(site) = site {
-                        resolve_paths(site, directory);
+            Value::String(text) => resolve(key, text, directory),
+            Value::Table(inner) => resolve_paths(inner, directory),
+            Value::Array(values) => {
+                for value in values {
+                    match value {
+                        Value::String(text) => resolve(key, text, directory),
+                        Value::Table(inner) => resolve_paths(inner, directory),
+                        _ => {}
                     }
                 }
             }
             _ => {}
         }
+    }
+}
+
+/// Makes the path in the value of a key relative to `directory`, if the value has one.
+fn resolve(key: &str, text: &mut String, directory: &Path) {
+    let join = |path: &str| directory.join(path).to_string_lossy().into_owned();
+    let is_special = key.ends_with("-log") && LogTarget::is_special(text);
+    if PATHS.contains(&key) {
+        // `jwks` is a file or a URL.
+        if !is_special && !text.contains("://") {
+            *text = join(text);
+        }
+    } else if ADDRESSES.contains(&key) {
+        // `unix:PATH`, or `/PREFIX=unix:PATH`.
+        if let Some((before, path)) = text.split_once("unix:")
+            && (before.is_empty() || before.starts_with('/') && before.ends_with('='))
+            && !path.is_empty()
+        {
+            *text = format!("{before}unix:{}", join(path));
+        }
+    } else if key == "store" {
+        if let Some(path) = text.strip_prefix("file:").filter(|path| !path.is_empty()) {
+            *text = format!("file:{}", join(path));
+        }
+    } else if key == "basic-auth" {
+        *text = BasicAuth::below(text, directory);
     }
 }
 

@@ -108,6 +108,82 @@ fn included_files_add_sites_and_give_way() {
     assert_eq!(place(&[Key::Name("site"), Key::Index(1), Key::Name("index")]), "");
 }
 
+/// All paths are relative to their file, also those within addresses, stores and the table of the hub.
+#[test]
+fn every_path_is_relative_to_its_file() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("main.toml");
+    let text = "listen = [\"unix:l\", \"unix:/abs\"]\nadmin = \"unix:a\"\n\
+                [hub]\njwt-key = \"k\"\njwks-ca = \"ca\"\nstore = \"file:h\"\n\
+                [[site]]\nroot = \"r\"\norigin = [\"unix:o\", \"/p=unix:q\", \"http://h\"]\n\
+                handover = [\"/x=unix:y\"]\nguestbook = \"/g\"\nstore = \"file:s\"\n";
+    fs::write(&file, text).unwrap();
+    let table = ConfigFile::load(&file).unwrap().0.to_table();
+    let of = |value: &toml::Value, key: &str| value.get(key).unwrap().to_string();
+    let within = |name: &str| directory.path().join(name).display().to_string();
+    let whole = toml::Value::Table(table);
+    let (hub, site) =
+        (whole.get("hub").unwrap(), &whole.get("site").unwrap().as_array().unwrap()[0]);
+    for (text, wanted) in [
+        (of(&whole, "listen"), vec![format!("unix:{}", within("l")), "\"unix:/abs\"".into()]),
+        (of(&whole, "admin"), vec![format!("unix:{}", within("a"))]),
+        (of(hub, "jwt-key"), vec![within("k")]),
+        (of(hub, "jwks-ca"), vec![within("ca")]),
+        (of(hub, "store"), vec![format!("file:{}", within("h"))]),
+        (
+            of(site, "origin"),
+            vec![
+                format!("\"unix:{}\"", within("o")),
+                format!("\"/p=unix:{}\"", within("q")),
+                "\"http://h".into(),
+            ],
+        ),
+        (of(site, "handover"), vec![format!("/x=unix:{}", within("y"))]),
+        (of(site, "store"), vec![format!("file:{}", within("s"))]),
+    ] {
+        wanted.iter().for_each(|wanted| assert!(text.contains(wanted), "{text}: {wanted}"));
+    }
+    fs::write(&file, "[hub]\njwks = \"https://h/keys\"\n").unwrap();
+    let table = ConfigFile::load(&file).unwrap().0.to_table();
+    assert_eq!(of(table.get("hub").unwrap(), "jwks"), "\"https://h/keys\"");
+}
+
+/// One of two lists would be dropped, and with it for example half of the denied networks.
+#[test]
+fn a_list_in_two_files_is_a_fault() {
+    let directory = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| fs::write(directory.path().join(name), text).unwrap();
+    let fault = || ConfigFile::load(&directory.path().join("main.toml")).unwrap_err().to_string();
+    write("main.toml", "include = [\"a.toml\"]\nworkers = 2\ndeny = [\"10.0.0.0/8\"]\n");
+    write("a.toml", "workers = 3\ndeny = [\"192.0.2.0/24\"]\n");
+    let text = fault();
+    assert!(text.contains("main.toml:3:") && text.contains("`deny` is already in"), "{text}");
+    assert!(text.contains("a.toml"), "{text}");
+    write("main.toml", "include = [\"a.toml\", \"b.toml\"]\n");
+    write("b.toml", "\ndeny = [\"10.0.0.0/8\"]\n");
+    assert!(fault().contains("b.toml:2:"), "{}", fault());
+    write("a.toml", "[hub]\nhistory = 5\n");
+    write("b.toml", "[hub]\nanonymous = true\n");
+    assert!(fault().contains("`hub` is already in"), "{}", fault());
+}
+
+#[test]
+fn a_file_in_another_encoding_is_named_with_its_line() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("main.toml");
+    fs::write(&file, b"workers = 2\n# \xe9\n").unwrap();
+    let text = ConfigFile::load(&file).unwrap_err().to_string();
+    assert!(text.contains("main.toml") && text.contains("line 2 is not UTF-8"), "{text}");
+}
+
+#[test]
+fn a_hub_is_something_to_serve() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("main.toml");
+    fs::write(&file, "[hub]\nanonymous = true\n[[site]]\nnames = [\"a\"]\n").unwrap();
+    ConfigFile::load(&file).unwrap().0.validate().unwrap();
+}
+
 #[test]
 fn a_configuration_survives_being_written() {
     let text = "listen = [\":80\"]\nkeep-alive = 90\nmax-requests = \"inf\"\n[[site]]\nroot = \"x\"\n\

@@ -8,18 +8,21 @@
 //!
 //! | field | replaces | decision |
 //! |---|---|---|
-//! | `X-HTTP-Method-Override`, `X-HTTP-Method`, `X-Method-Override` | method | dropped |
-//! | `X-Original-URL`, `X-Rewrite-URL`, `X-Override-URL`, `X-Original-URI` | path | dropped |
-//! | `X-Host`, `X-Original-Host`, `X-HTTP-Host-Override` | host | dropped |
+//! | `X-HTTP-Method-Override`, `X-HTTP-Method`, `X-Method-Override`, `X-Original-Method` | method | dropped |
+//! | `X-Original-URL`, `X-Rewrite-URL`, `X-Override-URL`, `X-Original-URI`, `X-Original-Path`, `X-Envoy-Original-Path`, `X-Script-Name` | path | dropped |
+//! | `X-Host`, `X-Original-Host`, `X-HTTP-Host-Override`, `X-Backend-Host` | host | dropped |
+//! | `X-Scheme`, `X-URL-Scheme`, `Front-End-Https` | scheme | dropped |
 //! | `Forwarded`, `X-Forwarded-*`, `X-Real-IP` | host, scheme, client | as `--forwarded` says: the default writes them anew; `append` and `keep` trust the proxy in front |
 //! | `Host` | host | written anew, and part of the key |
 //! | content of a GET | anything | forwarded, and the response is not stored |
+//!
+//! docs/proxy-and-cache.md has the same table for operators.
 
 use super::hop::is_alias;
 
-/// Returns whether a framework may read `name` as a replacement of the method, path or host.
+/// Returns whether a framework may read `name` as a replacement of the method, path, host or scheme.
 pub(super) fn is_override(name: &[u8]) -> bool {
-    const OVERRIDES: [&[u8]; 10] = [
+    const OVERRIDES: [&[u8]; 18] = [
         b"x-http-method-override",
         b"x-http-method",
         b"x-method-override",
@@ -30,6 +33,30 @@ pub(super) fn is_override(name: &[u8]) -> bool {
         b"x-host",
         b"x-original-host",
         b"x-http-host-override",
+        b"x-original-method",
+        b"x-original-path",
+        b"x-envoy-original-path",
+        b"x-script-name",
+        b"x-backend-host",
+        b"x-scheme",
+        b"x-url-scheme",
+        b"front-end-https",
     ];
-    matches!(name.first(), Some(b'x' | b'X')) && OVERRIDES.iter().any(|field| is_alias(name, field))
+    matches!(name.first(), Some(b'x' | b'X' | b'f' | b'F'))
+        && OVERRIDES.iter().any(|field| is_alias(name, field))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_override;
+
+    #[test]
+    fn fields_that_override_are_found_in_any_spelling() {
+        for name in ["X-Original-URL", "x_original_url", "FRONT-END-HTTPS", "X-Script-Name"] {
+            assert!(is_override(name.as_bytes()), "{name}");
+        }
+        for name in ["", "X-Original", "Host", "From", "X-Request-Id", "Accept"] {
+            assert!(!is_override(name.as_bytes()), "{name}");
+        }
+    }
 }
