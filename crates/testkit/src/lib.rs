@@ -22,6 +22,7 @@ pub mod signals;
 mod sys;
 pub mod threads;
 pub mod token;
+mod wait;
 
 pub use child::{KillOnDrop, in_child};
 pub use faults::{denied, denied_where};
@@ -29,3 +30,4 @@ pub use limits::{raise_descriptor_limit, with_descriptors};
 pub use pairs::{Pair, drain, fill, poll_now};
 pub use ports::Port;
 pub use sys::own_file_tables;
+pub use wait::{wait_for, wait_until};

@@ -8,9 +8,8 @@ use crate::{
     },
     log::LogWriter,
     protocol::rules::Rules,
-    reactor::Reactor,
     reload::Offer,
-    service::{Service, worker_state::WorkerState},
+    service::{Service, ServiceContext, worker_state::WorkerState},
     services::{hub::HubShared, site::Contents},
     stats::{Counters, Statistics},
     transport::listener::Listener,
@@ -61,7 +60,7 @@ pub(crate) type MakeService<S> =
     Arc<dyn Fn(&Config, &Rules, Arc<Contents>, HubPart) -> anyhow::Result<S> + Send + Sync>;
 
 /// Replaces the running service by one for a new configuration. The rules are those of the running service.
-pub(crate) type Replace<S> = fn(&mut S, S, Arc<Rules>, &mut Reactor);
+pub(crate) type Replace<S> = fn(&mut S, S, Arc<Rules>, &mut ServiceContext<'_>);
 
 /// Everything that a worker needs to start.
 pub(crate) struct Task<S> {

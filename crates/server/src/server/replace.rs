@@ -123,8 +123,16 @@ impl Server {
             limits::connections_of_worker(&config, limits::raise_open_files(), index);
         let counters = &former.counters;
         counters.set(Counter::Closed, counters.get(Counter::Accepted));
-        counters.set(Counter::Busy, 0);
-        counters.set(Counter::Streams, 0);
+        // The new worker counts from zero what exists now.
+        for present in [
+            Counter::Busy,
+            Counter::Streams,
+            Counter::FormerConfigurations,
+            Counter::HubPolls,
+            Counter::HubTopicSets,
+        ] {
+            counters.set(present, 0);
+        }
         counters.add(Counter::WorkersReplaced, 1);
         let part = Part {
             index,

@@ -14,6 +14,7 @@ use crate::{
     service::{
         Event, Flow, Part, RequestContext, ResponseWriter, Service, ServiceContext, StreamSend,
     },
+    stats::{Counter, Counters},
 };
 use pollux_http::request::Request;
 use pollux_hub::subscribers::Delivery;
@@ -52,17 +53,22 @@ impl Generations {
 
     /// Replaces the current sites by `next`; `rules` are the rules of the replaced sites. The hub and the
     /// guestbooks continue: they are moved to the new sites.
-    pub(crate) fn adopt(&mut self, next: Self, rules: Arc<Rules>, reactor: &mut Reactor) {
+    pub(crate) fn adopt(
+        &mut self,
+        next: Self,
+        rules: Arc<Rules>,
+        context: &mut ServiceContext<'_>,
+    ) {
         let mut hosts = std::mem::replace(&mut self.current, next.current);
         let life = std::mem::replace(&mut self.life, next.life);
         self.current.take_over(&mut hosts);
         self.former.push(Former { hosts, rules, life });
-        self.retire(reactor);
+        self.retire(context.reactor, &context.worker.counters);
     }
 
-    /// Ends the former generations that have no exchange and no background task left.
+    /// Ends the former generations that have no exchange and no background task left, and counts the others.
     #[cold]
-    fn retire(&mut self, reactor: &mut Reactor) {
+    fn retire(&mut self, reactor: &mut Reactor, counters: &Counters) {
         self.former.retain_mut(|former| {
             let is_used = Rc::strong_count(&former.life) > 1 || former.hosts.has_any_background();
             if !is_used {
@@ -70,6 +76,7 @@ impl Generations {
             }
             is_used
         });
+        counters.set(Counter::FormerConfigurations, self.former.len() as u64);
     }
 
     /// Returns the index of the former generation to which an exchange belongs, or `None` for the current
@@ -131,7 +138,7 @@ impl Service for Generations {
             .body(ctx, inner, part, response));
         let flow = flow.map(|inner| Exchange { inner, life });
         if is_former {
-            self.retire(context.reactor);
+            self.retire(context.reactor, &context.worker.counters);
         }
         flow
     }
@@ -157,7 +164,7 @@ impl Service for Generations {
         }
         let flow = flow.map(|inner| Exchange { inner, life });
         if is_former {
-            self.retire(context.reactor);
+            self.retire(context.reactor, &context.worker.counters);
         }
         flow
     }
@@ -167,7 +174,7 @@ impl Service for Generations {
             dispatch!(self, context, exchange, |hosts, inner, ctx| hosts.cancel(ctx, inner));
         drop(life);
         if is_former {
-            self.retire(context.reactor);
+            self.retire(context.reactor, &context.worker.counters);
         }
     }
 
@@ -184,7 +191,7 @@ impl Service for Generations {
         self.current.pump_streams(context, send);
         // An exchange that became a stream may have been the last one of a former generation.
         if !self.former.is_empty() {
-            self.retire(context.reactor);
+            self.retire(context.reactor, &context.worker.counters);
         }
     }
 
@@ -227,7 +234,7 @@ impl Service for Generations {
         let exists = former.hosts.background(&mut own, background, event);
         // The event may have ended the last task of that generation.
         if !former.hosts.has_background(background) {
-            self.retire(context.reactor);
+            self.retire(context.reactor, &context.worker.counters);
         }
         exists
     }

@@ -11,7 +11,7 @@ use std::{
 macro_rules! counters {
     ($($name:ident, $group:literal, $key:literal, $help:literal;)*) => {
         /// The counters of a worker. All values only grow, except those of `Busy`, `Streams`,
-        /// `HubPolls` and `HubTopicSets`.
+        /// `FormerConfigurations`, `HubPolls` and `HubTopicSets`.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
         pub enum Counter {
             $(#[doc = $help] $name,)*
@@ -98,6 +98,8 @@ counters! {
     LogLinesDropped, "", "log_lines_dropped",
         "Lines of logs that were dropped: the writer was behind, or could not write them.";
     WorkersReplaced, "workers", "replaced", "Worker threads and processes that died and were replaced.";
+    FormerConfigurations, "workers", "former_configurations",
+        "Former configurations that exchanges in progress or background tasks of workers still use now.";
     OriginOpened, "origins", "opened", "Connections made to origins.";
     OriginReused, "origins", "reused", "Requests sent on a connection to an origin that was kept.";
     OriginFailures, "origins", "failures",

@@ -4,7 +4,7 @@ use super::{
     subscriber::{Subscriber, connect, publish},
     *,
 };
-use pollux_testkit::origin::Origin;
+use pollux_testkit::{origin::Origin, wait_until};
 use rustix::process::Signal;
 
 /// Idle connections that a reload must not close.
@@ -115,11 +115,7 @@ fn sighup_reloads_as_well() {
     let server = folder.serve(&[]);
     folder.write("", "root = \"b\"");
     server.signal_and_wait(Signal::HUP);
-    let wait = std::time::Instant::now();
-    while !server.said().contains("reload: site[0].root") {
-        assert!(wait.elapsed() < pollux_testkit::http::PATIENCE, "{}", server.said());
-        thread::sleep(std::time::Duration::from_millis(5));
-    }
+    wait_until("the reload", || server.said().contains("reload: site[0].root"));
     assert_eq!(server.client().get("/").text(), "site b\n");
     server.stop();
 }
@@ -140,7 +136,7 @@ fn an_exchange_in_progress_ends_under_the_former_configuration() {
         Origin::start(|request| request.say("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nother"));
     let folder = Folder::new();
     folder.write("", &format!("origin = [\"{}\"]", slow.url()));
-    let server = folder.serve(&[]);
+    let mut server = folder.serve(&[]);
     assert_eq!(server.client().get("/").text(), "slow");
     let mut waiting = server.client();
     waiting.send(b"GET /slow HTTP/1.1\r\nHost: h\r\n\r\n");
@@ -150,11 +146,65 @@ fn an_exchange_in_progress_ends_under_the_former_configuration() {
     printed(&folder.ctl("reload"));
     let reply = server.client().get("/");
     assert_eq!((reply.text().as_str(), reply.field("x-is")), ("other", Some("new")));
+    assert_eq!(former_configurations(&mut server), 1);
     release.send(()).unwrap();
     let reply = waiting.reply();
     assert_eq!((reply.text().as_str(), reply.field("x-is")), ("slow", None));
+    assert_eq!(former_configurations(&mut server), 0);
     // The same connection uses the new configuration now.
     waiting.send(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n");
     assert_eq!(waiting.reply().text(), "other");
+    server.stop();
+}
+
+fn former_configurations(server: &mut Serve) -> u64 {
+    server.statistics()["workers"]["former_configurations"].as_u64().unwrap()
+}
+
+/// A former configuration does not stay in memory after the long poll that began under it.
+#[test]
+fn a_former_configuration_ends_with_its_last_long_poll() {
+    let folder = Folder::new();
+    folder.write("", "root = \"a\"");
+    let mut server = folder.serve(&["--hub", "--hub-anonymous", "--hub-publish-anonymous"]);
+    let mut polling = server.client();
+    polling.send(
+        b"GET /.well-known/mercure?match=news HTTP/1.1\r\nHost: h\r\nPrefer: wait=50\r\n\r\n",
+    );
+    wait_until("the long poll", || server.statistics()["hub"]["polls"] == 1);
+    folder.write("", "root = \"b\"");
+    printed(&folder.ctl("reload"));
+    assert_eq!(former_configurations(&mut server), 1);
+    publish(&mut server.client(), "news", "1");
+    assert!(polling.reply().text().contains("data: 1"));
+    assert_eq!(former_configurations(&mut server), 0);
+    server.stop();
+}
+
+/// A stale reply is sent at once, and the cache fetches a new one. This fetch has no client.
+#[test]
+fn a_former_configuration_ends_with_its_last_background_fetch() {
+    let (release, released) = std::sync::mpsc::channel::<()>();
+    let released = std::sync::Mutex::new(released);
+    let requests = std::sync::atomic::AtomicU64::new(0);
+    let origin = Origin::start(move |request| {
+        if requests.fetch_add(1, std::sync::atomic::Ordering::SeqCst) > 0 {
+            let _ = released.lock().unwrap().recv_timeout(pollux_testkit::http::PATIENCE);
+        }
+        request.say(
+            "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\
+             Cache-Control: max-age=0, stale-while-revalidate=100\r\n\r\nsome",
+        )
+    });
+    let folder = Folder::new();
+    let site = format!("origin = [\"{}\"]\ncache = \"1M\"", origin.url());
+    folder.write("", &site);
+    let mut server = folder.serve(&[]);
+    (0..2).for_each(|_| assert_eq!(server.client().get("/").text(), "some"));
+    folder.write("", &format!("{site}\nheader = [\"X-Is: new\"]"));
+    printed(&folder.ctl("reload"));
+    assert_eq!(former_configurations(&mut server), 1);
+    release.send(()).unwrap();
+    wait_until("the end of the fetch", || former_configurations(&mut server) == 0);
     server.stop();
 }

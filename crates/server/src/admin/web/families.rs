@@ -98,6 +98,11 @@ fn process(snapshot: &Snapshot, all: &mut Vec<Family>) {
             "Workers that died and were replaced.",
             single(snapshot.statistics.counts[Counter::WorkersReplaced]),
         ),
+        gauge(
+            "pollux_former_configurations",
+            "Former configurations that exchanges in progress still use, summed over the workers.",
+            single(snapshot.statistics.counts[Counter::FormerConfigurations]),
+        ),
         counter(
             "process_cpu_seconds",
             "User and system CPU time.",

@@ -10,7 +10,7 @@ use crate::{
     architecture::worker::{MakeService, Replace},
     config::IdleEviction,
     reload::{Offer, Renewal},
-    service::Service,
+    service::{Service, ServiceContext},
 };
 use pollux_event::Mechanism;
 use std::sync::{Arc, PoisonError};
@@ -73,7 +73,13 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
             return;
         }
         let former = std::mem::replace(&mut self.rules, renewal.rules.clone());
-        (renewer.replace)(&mut self.service, service, former, &mut self.reactor);
+        let Self { rules, worker, reactor, .. } = self;
+        (renewer.replace)(
+            &mut self.service,
+            service,
+            former,
+            &mut ServiceContext { rules, worker, reactor },
+        );
         let config = &renewal.config;
         self.large_file = config.large_file;
         self.worker.renew_records(config);
