@@ -6,6 +6,7 @@ use pollux_testkit::{
     http::{Client, PATIENCE},
     pebble::{Behaviour, Pebble},
     serve::Serve,
+    wait_until,
 };
 use rustix::process::Signal;
 use std::{
@@ -123,11 +124,9 @@ fn a_server_answers_before_it_has_a_certificate() {
     let arguments =
         ["--acme", NAME, "--acme-directory", &directory, "--state-dir", state.to_str().unwrap()];
     let server = Serve::start(POLLUX, &folder.path().join("site"), &arguments);
-    let begun = Instant::now();
-    while !server.said().contains("self-signed certificate until then") {
-        assert!(begun.elapsed() < PATIENCE, "{}", server.said());
-        thread::sleep(Duration::from_millis(50));
-    }
+    wait_until("the message about the failed order", || {
+        server.said().contains("self-signed certificate until then")
+    });
     assert!(server.said().contains("the next attempt is in"), "{}", server.said());
     assert!(!issuer(server.address(), NAME).is_empty());
     assert!(server.stop().0.success());
@@ -205,11 +204,9 @@ fn a_renewal_that_fails_leaves_the_certificate_in_use() {
     thread::sleep(Duration::from_secs(21));
     pebble.stop();
     let server = serve(&pebble, folder.path(), &["--acme", NAME]);
-    let begun = Instant::now();
-    while !server.said().contains("the present certificate") {
-        assert!(begun.elapsed() < PATIENCE, "{}", server.said());
-        thread::sleep(Duration::from_millis(50));
-    }
+    wait_until("the message about the failed order", || {
+        server.said().contains("the present certificate")
+    });
     assert_eq!(serial(server.address()), first);
     assert!(server.stop().0.success());
 }

@@ -22,7 +22,6 @@ use std::{
     process::{Child, Command, Stdio},
     sync::mpsc::{Receiver, channel},
     thread,
-    time::Duration,
 };
 
 const BINARY: &str = env!("CARGO_BIN_EXE_pollux");
@@ -151,7 +150,7 @@ fn a_subscriber_goes_on_where_it_was_when_the_hub_is_back() {
     let (directory, mut server) = serve(&[]);
     let address = server.address().to_owned();
     let reader = Reader::subscribe(&server, &["--topic", "a"]);
-    thread::sleep(Duration::from_millis(500));
+    server.wait_until("the subscriber", |now| now["connections"]["streams"] == 1);
     assert!(push(&server, &["--topic", "a", "--data", "1"]).status().unwrap().success());
     assert_eq!(reader.line(), "1");
     server.signal(rustix::process::Signal::TERM);

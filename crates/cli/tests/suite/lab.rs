@@ -1,5 +1,6 @@
 //! `pollux lab` and `pollux doctor` as users start them, with the real server and generator.
 
+use pollux_testkit::wait_until;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use std::{
@@ -191,11 +192,9 @@ fn is_alive(pid: u32) -> bool {
 }
 
 fn assert_gone(pids: &[u32]) {
-    let deadline = Instant::now() + Duration::from_secs(30);
-    while pids.iter().any(|&pid| is_alive(pid)) {
-        assert!(Instant::now() < deadline, "a process outlived the laboratory: {pids:?}");
-        thread::sleep(Duration::from_millis(10));
-    }
+    wait_until(&format!("the end of the laboratory's processes {pids:?}"), || {
+        !pids.iter().any(|&pid| is_alive(pid))
+    });
 }
 
 fn started(directory: &Path) -> Child {

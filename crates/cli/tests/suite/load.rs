@@ -1,7 +1,7 @@
 //! `pollux load` as a program: exit statuses, JSON, signals, files.
 
 use crate::load_server::Server;
-use pollux_testkit::KillOnDrop;
+use pollux_testkit::{KillOnDrop, wait_until};
 use serde_json::Value;
 
 use std::{
@@ -368,11 +368,7 @@ fn sigint_prints_what_was_measured() {
     .stdout(Stdio::piped())
     .spawn()
     .unwrap();
-    let deadline = Instant::now() + Duration::from_secs(20);
-    while server.counters.heads().len() < 40 {
-        assert!(Instant::now() < deadline, "40 requests do not come");
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    wait_until("40 requests", || server.counters.heads().len() >= 40);
     let pid = rustix::process::Pid::from_child(&child);
     rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
     let interrupted_at = Instant::now();
@@ -577,11 +573,7 @@ impl Nginx {
                 .ok()
         })?;
         let nginx = Self { process, port, _directory: directory };
-        let deadline = Instant::now() + Duration::from_secs(20);
-        while std::net::TcpStream::connect(nginx.port.address()).is_err() {
-            assert!(Instant::now() < deadline, "nginx does not listen");
-            std::thread::sleep(Duration::from_millis(10));
-        }
+        wait_until("nginx", || std::net::TcpStream::connect(nginx.port.address()).is_ok());
         Some(nginx)
     }
 }

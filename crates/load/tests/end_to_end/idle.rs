@@ -6,7 +6,7 @@ use pollux_load::{
     idle::{IdlePlan, IdlePool},
     target::RequestOptions,
 };
-use pollux_testkit::own_file_tables;
+use pollux_testkit::{own_file_tables, wait_until};
 use std::{
     io::{Read, Write},
     sync::{
@@ -14,7 +14,7 @@ use std::{
         atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst},
         mpsc,
     },
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 fn plan(server: &Server, count: usize, kind: IdleKind) -> IdlePlan {
@@ -35,14 +35,6 @@ fn hold(plan: &IdlePlan, descriptors: u64) -> IdlePool {
     let mut pool = IdlePool::start(plan, descriptors).unwrap();
     assert!(pool.wait_until_held(&AtomicBool::new(false), |_| {}).unwrap());
     pool
-}
-
-fn wait_until(what: &str, condition: impl Fn() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(20);
-    while !condition() {
-        assert!(Instant::now() < deadline, "{what}");
-        std::thread::sleep(Duration::from_millis(2));
-    }
 }
 
 /// Reads until the end of the stream.
@@ -109,9 +101,7 @@ fn what_the_server_drops_is_opened_again() {
         let drop_now = drop_now.clone();
         move |mut peer| {
             // The first 20 are dropped when the test sets the flag.
-            while peer.number < 20 && !drop_now.load(SeqCst) {
-                std::thread::sleep(Duration::from_millis(2));
-            }
+            wait_until("the flag", || peer.number >= 20 || drop_now.load(SeqCst));
             if peer.number >= 20 {
                 swallow(&mut peer);
             }
@@ -119,14 +109,14 @@ fn what_the_server_drops_is_opened_again() {
     });
     let pool = hold(&plan(&server, 50, IdleKind::Connect), 20_000);
     drop_now.store(true, SeqCst);
-    wait_until("20 are re-opened", || {
+    wait_until("20 connections that are opened again", || {
         let report = pool.report();
         report.reopened == 20 && report.held == 50
     });
     let report = pool.stop().unwrap();
     assert_eq!((report.dropped, report.opened), (20, 70));
     // The kernel has established the last ones before the server accepts them.
-    wait_until("all 70 are accepted", || server.counters.connections() == 70);
+    wait_until("70 accepted connections", || server.counters.connections() == 70);
 }
 
 #[test]

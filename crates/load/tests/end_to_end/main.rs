@@ -13,6 +13,7 @@ use pollux_load::{
     config::Pace,
     schedule::{Arrivals, Length},
 };
+use pollux_testkit::wait_until;
 use server::Server;
 use std::{
     sync::{
@@ -176,9 +177,9 @@ fn an_interrupt_ends_the_run_with_what_was_measured() {
     config.length = Length::Duration(Duration::from_secs(60));
     let report = std::thread::scope(|scope| {
         scope.spawn(|| {
-            while server.counters.heads().len() < 40 || !answered.load(SeqCst) {
-                std::thread::sleep(Duration::from_millis(5));
-            }
+            wait_until("40 requests and an answer", || {
+                server.counters.heads().len() >= 40 && answered.load(SeqCst)
+            });
             stop.store(true, SeqCst);
         });
         run_until(&config, &stop)

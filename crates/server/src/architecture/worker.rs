@@ -340,12 +340,9 @@ mod tests {
     use super::*;
     use crate::{services::Hosts, transport::listener};
     use pollux_event::mechanism::{epoll::EpollLevel, poll::Poll};
-    use pollux_testkit::http::PATIENCE;
+    use pollux_testkit::wait_until;
     use socket2::SockRef;
-    use std::{
-        net::Shutdown,
-        time::{Duration, Instant},
-    };
+    use std::{net::Shutdown, time::Duration};
 
     /// Runs a worker whose listener is shut down by another process that shares it.
     fn without_a_listener<M: Mechanism>() {
@@ -367,13 +364,9 @@ mod tests {
         });
         SockRef::from(&shared).shutdown(Shutdown::Both).unwrap();
         // The worker must notice the shutdown before it is stopped: the stop calls accept, too.
-        let started_at = Instant::now();
         let calls =
             || remote.request_statistics().answer().unwrap().system_calls.of(sys::Call::Accept);
-        while calls() == 0 {
-            assert!(started_at.elapsed() < PATIENCE, "the worker has not noticed the shutdown");
-            thread::sleep(Duration::from_millis(5));
-        }
+        wait_until("the call of accept", || calls() > 0);
         thread::sleep(Duration::from_millis(100));
         // The worker still runs, and stops on command.
         remote.stop(Duration::ZERO);

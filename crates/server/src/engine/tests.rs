@@ -19,7 +19,7 @@ use pollux_event::{
     Mechanism, MechanismSpec,
     registry::{self, Visitor, with_mechanism},
 };
-use pollux_testkit::http::{Client, PATIENCE};
+use pollux_testkit::{http::Client, wait_until};
 use service::Tester;
 use std::{
     io::{Read, Write},
@@ -335,16 +335,8 @@ fn many_waiting_exchanges_are_woken_by_one() {
         for client in &mut waiting {
             client.send("GET /wait HTTP/1.1\r\nHost: t\r\n\r\n");
         }
-        let started_at = Instant::now();
-        while running.get("/waiting") != "200 40" {
-            assert!(
-                started_at.elapsed() < PATIENCE,
-                "{}: {}",
-                running.name,
-                running.get("/waiting")
-            );
-            thread::sleep(Duration::from_millis(5));
-        }
+        let what = format!("40 exchanges that wait in {}", running.name);
+        wait_until(&what, || running.get("/waiting") == "200 40");
         assert_eq!(running.get("/event"), "200 40", "{}", running.name);
         for client in &mut waiting {
             assert_eq!(client.reply().text(), "woken", "{}", running.name);
@@ -375,11 +367,8 @@ fn an_exchange_whose_client_has_gone_is_notified() {
     on_every_mechanism(|running| {
         let mut reset = running.client();
         reset.send("GET /wait HTTP/1.1\r\nHost: t\r\n\r\n");
-        let started_at = Instant::now();
-        while running.get("/waiting") != "200 1" {
-            assert!(started_at.elapsed() < PATIENCE, "{}", running.name);
-            thread::sleep(Duration::from_millis(5));
-        }
+        let what = format!("an exchange that waits in {}", running.name);
+        wait_until(&what, || running.get("/waiting") == "200 1");
         // A half-close is delivered as `ClientEnded`, and an exchange that waits may still answer.
         let mut half = running.client();
         half.send("GET /until-end HTTP/1.1\r\nHost: t\r\n\r\n");
@@ -389,10 +378,8 @@ fn an_exchange_whose_client_has_gone_is_notified() {
         assert!(half.is_closed(), "{}", running.name);
         socket2::SockRef::from(reset.socket()).set_linger(Some(Duration::ZERO)).unwrap();
         drop(reset);
-        while running.get("/gone") != "200 1" {
-            assert!(started_at.elapsed() < PATIENCE, "{}: {}", running.name, running.get("/gone"));
-            thread::sleep(Duration::from_millis(5));
-        }
+        let what = format!("the end of an exchange in {}", running.name);
+        wait_until(&what, || running.get("/gone") == "200 1");
         // If a client pipelines without end while its response is pending, the server does not read without
         // end, and the loop does not spin.
         let mut flood = running.client();

@@ -5,6 +5,7 @@ use pollux_server::{
     Config, Server,
     config::{Architecture, HubConfig, Listen},
 };
+use pollux_testkit::{wait_for, wait_until};
 use std::{
     io::{Read, Write},
     net::{SocketAddr, TcpStream},
@@ -77,14 +78,10 @@ fn figures_are_served_in_every_format() {
         }
         // Blocking workers publish their statistics just before they wait again, so the figures may
         // come late.
-        let begun = Instant::now();
-        let metrics = loop {
+        let metrics = wait_for("the count of the requests", || {
             let metrics = get(site.admin(), "/metrics");
-            if metrics.contains("\npollux_http_requests_total 3\n") {
-                break metrics;
-            }
-            assert!(begun.elapsed() < PATIENCE, "{metrics}");
-        };
+            metrics.contains("\npollux_http_requests_total 3\n").then_some(metrics)
+        });
         assert!(metrics.contains("Content-Type: text/plain; version=0.0.4"), "{metrics}");
         let build = format!("architecture=\"{}\"}} 1\n", architecture.name());
         for line in [
@@ -158,15 +155,10 @@ fn readiness_ends_when_a_stop_is_requested() {
 
 /// Waits until the metrics have each of these lines.
 fn until_metrics(site: &Site, lines: &[&str]) {
-    let begun = Instant::now();
-    loop {
+    wait_until(&format!("the metrics {lines:?}"), || {
         let text = get(site.admin(), "/metrics");
-        if lines.iter().all(|line| text.contains(&format!("\n{line}\n"))) {
-            return;
-        }
-        assert!(begun.elapsed() < PATIENCE, "{lines:?}: {text}");
-        std::thread::sleep(Duration::from_millis(5));
-    }
+        lines.iter().all(|line| text.contains(&format!("\n{line}\n")))
+    });
 }
 
 #[test]
@@ -306,15 +298,12 @@ fn clients_that_hang_do_not_delay_others() {
     site.check();
     assert!(begun.elapsed() < Duration::from_secs(2), "{:?}", begun.elapsed());
     // Silent clients are closed after some seconds, and there is room again.
-    loop {
+    wait_until("room for another client", || {
         let reply = get(site.admin(), "/healthz");
-        if reply.starts_with("HTTP/1.1 200 ") {
-            break;
-        }
-        assert!(reply.is_empty() || reply.starts_with("HTTP/1.1 503 "), "{reply}");
-        assert!(begun.elapsed() < PATIENCE);
-        std::thread::sleep(Duration::from_millis(100));
-    }
+        let is_well = reply.starts_with("HTTP/1.1 200 ");
+        assert!(is_well || reply.is_empty() || reply.starts_with("HTTP/1.1 503 "), "{reply}");
+        is_well
+    });
     site.server.stop(Duration::ZERO).unwrap();
 }
 

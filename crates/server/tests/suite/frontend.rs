@@ -18,7 +18,10 @@ use pollux_server::{
     Config, Server,
     config::{FrontendConfig, Listen, MechanismChoice},
 };
-use pollux_testkit::http::{Client, PATIENCE, Reply};
+use pollux_testkit::{
+    http::{Client, PATIENCE, Reply},
+    wait_until,
+};
 use std::{
     net::SocketAddr,
     sync::Arc,
@@ -88,15 +91,6 @@ fn on_every_engine(test: impl Fn(&str) + Sync) {
             thread.spawn_scoped(scope, move || test(engine)).unwrap();
         }
     });
-}
-
-/// Waits until `is_so` returns true.
-fn until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let start = Instant::now();
-    while !is_so() {
-        assert!(start.elapsed() < PATIENCE, "never: {what}");
-        thread::sleep(Duration::from_millis(5));
-    }
 }
 
 /// Returns the status and the error type of a reply that the front end made itself.

@@ -10,7 +10,7 @@ use pollux_server::{
     Config, Server,
     config::{FrontendConfig, Listen},
 };
-use pollux_testkit::http::PATIENCE;
+use pollux_testkit::{http::PATIENCE, wait_for, wait_until};
 use std::{
     collections::HashMap,
     io::{BufRead, BufReader, Read, Write},
@@ -141,14 +141,8 @@ impl Origin {
     }
 
     fn revive(&self) {
-        let start = Instant::now();
-        loop {
-            match TcpListener::bind(self.address) {
-                Ok(listener) => return self.live(listener),
-                Err(error) => assert!(start.elapsed() < PATIENCE, "{}: {error}", self.address),
-            }
-            thread::sleep(Duration::from_millis(5));
-        }
+        let what = format!("the address {}", self.address);
+        self.live(wait_for(&what, || TcpListener::bind(self.address).ok()));
     }
 }
 
@@ -418,23 +412,15 @@ fn storm(requests: Option<u64>) {
 
     // After the storm, every URL must be served correctly, and no fetch may be stuck.
     versions.iter().for_each(|one| one.behaves.store(true, SeqCst));
-    let start = Instant::now();
     for number in 0..URLS {
         let url = format!("/{number}");
-        let is_well = || {
+        wait_until(&format!("a right reply for {url}"), || {
             let mut stream = BufReader::new(TcpStream::connect(address).unwrap());
             stream.get_ref().set_read_timeout(Some(PATIENCE)).unwrap();
             matches!(fetch(&mut stream, &url, ""), Outcome::Whole(200, body) if version_of(&url, &body).is_some())
-        };
-        while !is_well() {
-            assert!(start.elapsed() < PATIENCE, "{url} is never well again");
-            thread::sleep(Duration::from_millis(20));
-        }
+        });
     }
-    while store.statistics().fetching > 0 {
-        assert!(start.elapsed() < PATIENCE, "{:?}", store.statistics());
-        thread::sleep(Duration::from_millis(5));
-    }
+    wait_until("the end of all fetches", || store.statistics().fetching == 0);
     server.stop(Duration::from_secs(10)).unwrap();
     origins.iter().for_each(Origin::kill);
 }

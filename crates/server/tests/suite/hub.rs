@@ -25,7 +25,10 @@ use pollux_server::{
     config::{HubConfig, Listen, MechanismChoice},
     stats::Statistics,
 };
-use pollux_testkit::http::{Client, PATIENCE, Reply};
+use pollux_testkit::{
+    http::{Client, PATIENCE, Reply},
+    wait_until,
+};
 use std::{
     io::{BufRead, BufReader, Read, Write},
     net::{SocketAddr, TcpStream},
@@ -216,15 +219,6 @@ impl Stream {
     /// Returns the content of the next event.
     fn data(&mut self) -> String {
         self.event().expect("an event").data
-    }
-}
-
-/// Waits until `is_so` returns true. The time limit is long, for busy machines.
-fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let started_at = Instant::now();
-    while !is_so() {
-        assert!(started_at.elapsed() < PATIENCE, "timed out waiting for {what}");
-        std::thread::sleep(Duration::from_millis(20));
     }
 }
 

@@ -1,7 +1,7 @@
 //! Clients that attack the server, or that behave badly by mistake.
 
 use super::{ALL, CONCURRENT, content, in_each, serve, site, stop, tree};
-use pollux_testkit::{http::PATIENCE, serve::Serve};
+use pollux_testkit::{http::PATIENCE, serve::Serve, wait_until};
 use std::{
     fs,
     io::{Read, Write},
@@ -192,7 +192,9 @@ fn resets_in_mid_response_leave_nothing_behind() {
         };
         // The process that checked at the start whether connections can be served may still be ending.
         let units = if architecture == "preforked" { 8 } else { 0 };
-        tree::until("units alone are there", || tree::children(server.pid()).len() == units);
+        wait_until("the end of all processes but the units", || {
+            tree::children(server.pid()).len() == units
+        });
         let before = tasks(&server);
         for _ in 0..40 {
             let mut client = server.client();
@@ -204,7 +206,7 @@ fn resets_in_mid_response_leave_nothing_behind() {
         server.wait_until("all to be gone", |s| {
             s["connections"]["open"] == 0 && s["connections"]["closed"] == 40
         });
-        tree::until("no thread and no process is left behind", || tasks(&server) == before);
+        wait_until("the end of all threads and processes", || tasks(&server) == before);
         assert_serves(&server);
         stop(server);
     });

@@ -1,7 +1,7 @@
 //! Servers that cannot get, or must not have, another process, thread or descriptor.
 
 use super::{BINARY, LAST, in_each, serve, site, stop, tree};
-use pollux_testkit::{denied, http::Client, serve::Serve};
+use pollux_testkit::{denied, http::Client, serve::Serve, wait_until};
 use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, prlimit};
 use std::{
     fs,
@@ -64,7 +64,9 @@ fn whom_no_process_or_thread_can_be_had_for_waits_and_is_not_lost() {
             client.send("GET / HTTP/1.1\r\nHost: test\r\n\r\n");
         }
         // When this message is logged, as many clients as possible have a worker.
-        tree::until("it is logged", || server.said().contains("cannot be started"));
+        wait_until("the message that no worker can be started", || {
+            server.said().contains("cannot be started")
+        });
         let is_served = |client: &Client| {
             client.socket().set_nonblocking(true).unwrap();
             // The input that has arrived is read later.
@@ -72,7 +74,7 @@ fn whom_no_process_or_thread_can_be_had_for_waits_and_is_not_lost() {
             client.socket().set_nonblocking(false).unwrap();
             has_come
         };
-        tree::until("one is served", || clients.iter().any(is_served));
+        wait_until("a client that is served", || clients.iter().any(is_served));
         let (mut held, late): (Vec<_>, Vec<_>) = clients.into_iter().partition(is_served);
         assert!((1..=3).contains(&held.len()), "{architecture}: {} are served", held.len());
         for client in &mut held {
@@ -132,11 +134,13 @@ fn a_place_is_filled_when_it_can_be() {
         fs::read_to_string(format!("/proc/{pid}/status"))
             .is_ok_and(|text| text.contains(&format!("Uid:\t{user}\t")))
     };
-    tree::until("it is somebody", || is_theirs(other.id()));
+    wait_until("a process of the other user", || is_theirs(other.id()));
     let before = tree::children(server.pid());
     let victim = Pid::from_raw(before[0] as i32).unwrap();
     rustix::process::kill_process(victim, Signal::KILL).unwrap();
-    tree::until("it is logged", || server.said().contains("cannot be replaced yet"));
+    wait_until("the message that the worker cannot be replaced", || {
+        server.said().contains("cannot be replaced yet")
+    });
     // The other worker serves in the meantime.
     let mut client = server.client();
     client.send(LAST);
@@ -144,7 +148,7 @@ fn a_place_is_filled_when_it_can_be() {
     assert_eq!(tree::children(server.pid()).len(), 1);
     other.kill().unwrap();
     other.wait().unwrap();
-    tree::until("it is replaced", || tree::children(server.pid()).len() == 2);
+    wait_until("another process in its place", || tree::children(server.pid()).len() == 2);
     assert_eq!(server.said().matches("(Reported once.)").count(), 1, "{}", server.said());
     let mut rest = String::new();
     let mut client = server.client();
@@ -207,7 +211,9 @@ fn a_client_without_a_descriptor_at_a_stop_is_served_when_one_is_free() {
         for client in &mut clients {
             client.send(LAST);
         }
-        tree::until("accepting pauses", || server.said().contains("accepting pauses"));
+        wait_until("the message that accepting pauses", || {
+            server.said().contains("accepting pauses")
+        });
         server.signal_and_wait(Signal::TERM);
         // Usually the server has noticed the stop by now. If it has not, this test shows nothing, and
         // does not fail.
@@ -260,7 +266,9 @@ fn a_worker_that_may_not_accept_does_not_spin() {
             serve(site.path(), architecture, &arguments)
         });
         let _client = server.client();
-        tree::until("it is logged", || server.said().contains("accepting pauses"));
+        wait_until("the message that accepting pauses", || {
+            server.said().contains("accepting pauses")
+        });
         let count =
             |now: serde_json::Value| now["system_calls"]["accept4"]["count"].as_u64().unwrap_or(0);
         let started_at = Instant::now();

@@ -1,7 +1,7 @@
 //! How the workers of a pool get their connections.
 
 use super::{LAST, in_each, serve, site, stop, tree};
-use pollux_testkit::http::Client;
+use pollux_testkit::{http::Client, wait_until};
 use std::{
     process::Command,
     thread,
@@ -141,7 +141,7 @@ fn the_lock_outlives_its_holder() {
         for number in tree::children(server.pid()) {
             let pid = rustix::process::Pid::from_raw(number as i32).unwrap();
             let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
-            tree::until("it is dead", || !tree::is_alive(number));
+            wait_until("the end of the killed process", || !tree::is_alive(number));
             let mut client = server.client();
             client.send(LAST);
             assert_eq!(client.reply().text(), "hello");

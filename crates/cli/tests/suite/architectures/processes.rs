@@ -2,7 +2,7 @@
 //! each process.
 
 use super::{BINARY, CONCURRENT, LAST, PROCESSES, in_each, serve, site, stop, tree};
-use pollux_testkit::{denied_where, http::Client, serve::Serve};
+use pollux_testkit::{denied_where, http::Client, serve::Serve, wait_for, wait_until};
 use rustix::process::{Pid, Signal, kill_process};
 use std::{
     collections::BTreeSet,
@@ -28,21 +28,16 @@ fn kill(pid: u32) {
 fn serving_pid(server: &Serve, client: &Client) -> u32 {
     let port = client.socket().local_addr().unwrap().port();
     let far = format!("{:08X}:{port:04X}", u32::from_le_bytes([127, 0, 0, 1]));
-    let mut found = None;
-    tree::until("some process has the connection", || {
+    wait_for("the process that has the connection", || {
         let table = std::fs::read_to_string("/proc/net/tcp").unwrap();
         let inode = table.lines().skip(1).find_map(|line| {
             let fields: Vec<_> = line.split_whitespace().collect();
             // A connection that has ended has no inode.
             (fields[2] == far && fields[9] != "0").then(|| format!("socket:[{}]", fields[9]))
-        });
-        found = inode.and_then(|inode| {
-            let mut children = tree::children(server.pid()).into_iter();
-            children.find(|&pid| tree::descriptors(pid).values().any(|name| *name == inode))
-        });
-        found.is_some()
-    });
-    found.unwrap()
+        })?;
+        let mut children = tree::children(server.pid()).into_iter();
+        children.find(|&pid| tree::descriptors(pid).values().any(|name| *name == inode))
+    })
 }
 
 /// Sets a flag at the end of a test, also after a panic, so that the threads that load the server end.
@@ -89,18 +84,22 @@ fn a_killed_child_ends_no_other() {
             let pid = serving_pid(&server, &victim);
             kill(pid);
             assert!(victim.read_to_end_or_reset().is_empty());
-            tree::until("it is taken", || !tree::is_alive(pid));
+            wait_until("the end of the killed process", || !tree::is_alive(pid));
             for client in &mut held {
                 assert_eq!(client.get("/").text(), "hello");
             }
             if is_pool {
-                tree::until("it is replaced", || tree::children(server.pid()).len() == 6);
+                wait_until("another process in its place", || {
+                    tree::children(server.pid()).len() == 6
+                });
             }
             thread::sleep(Duration::from_millis(50));
             drop(end);
             assert!(load.join().unwrap() > 0);
         });
-        tree::until("it is logged", || server.said().contains("has ended (signal 9)"));
+        wait_until("the message about the killed process", || {
+            server.said().contains("has ended (signal 9)")
+        });
         drop(held);
         let last = stop(server);
         assert_eq!(last["connections"]["open"], 0, "{last}");
@@ -123,14 +122,14 @@ fn a_pool_that_is_killed_comes_back() {
         // A process that dies takes a connection that it has just accepted with it, so the test waits
         // until all are dead.
         before.iter().copied().for_each(kill);
-        tree::until("all are dead", || !before.iter().any(|&pid| tree::is_alive(pid)));
+        wait_until("the end of all workers", || !before.iter().any(|&pid| tree::is_alive(pid)));
         let mut late: Vec<_> = (0..9).map(|_| server.client()).collect();
         late.iter_mut().for_each(|client| client.send(LAST));
         for client in &mut late {
             assert_eq!(client.reply().text(), "hello", "{accept}");
         }
         // A third process may still be starting when two have served all clients.
-        tree::until("the pool is whole", || tree::children(server.pid()).len() == 3);
+        wait_until("the whole pool", || tree::children(server.pid()).len() == 3);
         assert_eq!(stop(server)["requests"], 9, "{accept}");
     }
 }
@@ -147,7 +146,7 @@ fn a_crash_loop_does_not_spin() {
     let started_at = Instant::now();
     kill(child);
     let ends = || server.said().matches("has ended (exit status 1)").count() as u32;
-    tree::until("it dies again and again", || ends() >= 3);
+    wait_until("three ends of the process", || ends() >= 3);
     thread::sleep(Duration::from_millis(500));
     // The next process is started at once, and then after 100, 200, 400, 800 ms, and so on.
     let (ends, took) = (ends(), started_at.elapsed());
@@ -174,9 +173,9 @@ fn no_child_outlives_a_parent_that_is_killed() {
         let children = tree::children(server.pid());
         assert!(children.len() >= 4, "three of connections, and the log's: {children:?}");
         server.signal(Signal::KILL);
-        tree::until("all have ended", || !children.iter().any(|&pid| tree::is_alive(pid)));
+        wait_until("the end of all children", || !children.iter().any(|&pid| tree::is_alive(pid)));
         assert!(held.iter_mut().all(|client| client.read_to_end_or_reset().is_empty()));
-        tree::until("it is dead", || !server.is_running());
+        wait_until("the end of the server", || !server.is_running());
     });
 }
 
@@ -189,12 +188,9 @@ fn log_writer_pid(server: &Serve, log: &Path) -> Option<u32> {
 
 /// Waits until a process other than `former` has the access log open.
 fn another_writes(server: &Serve, log: &Path, former: Option<u32>) -> u32 {
-    let mut writer = None;
-    tree::until("another writes", || {
-        writer = log_writer_pid(server, log);
-        writer.is_some() && writer != former
-    });
-    writer.unwrap()
+    wait_for("another process that writes", || {
+        log_writer_pid(server, log).filter(|&writer| Some(writer) != former)
+    })
 }
 
 fn log_lines(log: &Path) -> usize {
@@ -216,17 +212,17 @@ fn the_logs_process_is_replaced() {
             assert!(client.is_closed());
         };
         get();
-        tree::until("its line is there", || log_lines(&log) == 1);
+        wait_until("the line of the request", || log_lines(&log) == 1);
         let first = log_writer_pid(&server, &log).expect("somebody writes");
         kill(first);
         // The lines that the process had received when it died are lost; later lines are not.
-        tree::until("it is dead", || !tree::is_alive(first));
+        wait_until("the end of the killed process", || !tree::is_alive(first));
         get();
         another_writes(&server, &log, Some(first));
         get();
         // Before the stop, after which the server waits only a few seconds for the lines: a disk can
         // stall for longer.
-        tree::until("their lines are there", || log_lines(&log) == 3);
+        wait_until("the lines of all requests", || log_lines(&log) == 3);
         stop(server);
         assert_eq!(log_lines(&log), 3);
     });
@@ -275,7 +271,7 @@ fn lines_that_wait_for_a_writer_are_written_at_the_end() {
             for _ in 0..6 {
                 let writer = another_writes(server, log, None);
                 kill(writer);
-                tree::until("it is dead", || !tree::is_alive(writer));
+                wait_until("the end of the killed process", || !tree::is_alive(writer));
             }
         };
         its_line_is_written(architecture, kill_six, |_, _| {});
@@ -290,11 +286,13 @@ fn a_writer_that_is_killed_at_the_end_is_replaced() {
         let stop_it = |server: &Serve, log: &Path| {
             let writer = another_writes(server, log, None);
             send(writer, Signal::STOP);
-            tree::until("it is stopped", || tree::is_stopped(writer));
+            wait_until("the stop of the process", || tree::is_stopped(writer));
         };
         let kill_it = |server: &Serve, log: &Path| {
             let writer = log_writer_pid(server, log).expect("it is there");
-            tree::until("all others have ended", || tree::children(server.pid()) == [writer]);
+            wait_until("the end of all other processes", || {
+                tree::children(server.pid()) == [writer]
+            });
             kill(writer);
         };
         its_line_is_written(architecture, stop_it, kill_it);
@@ -319,7 +317,9 @@ fn a_wait_of_the_parent_that_fails_ends_nothing() {
             client.send(LAST);
             assert_eq!(client.reply().text(), "hello");
             // The client may have connected before the first wait.
-            tree::until("it is logged", || server.said().contains("is tried again"));
+            wait_until("the message about the failed wait", || {
+                server.said().contains("is tried again")
+            });
             stop(server);
         });
         // A wait that fails for some seconds does end the parent: then the machine was too busy for
@@ -381,7 +381,7 @@ fn a_signal_to_the_whole_group_is_one_stop() {
         let mut server = serve(site.path(), architecture, &["--grace", "60s"]);
         let mut busy = server.client();
         busy.send(LAST.replace("GET /", "GET /large"));
-        tree::until("it is begun", || server.statistics()["connections"]["accepted"] == 1);
+        wait_until("the connection", || server.statistics()["connections"]["accepted"] == 1);
         for pid in tree::children(server.pid()).into_iter().chain([server.pid()]) {
             let _ = kill_process(Pid::from_raw(pid as i32).unwrap(), Signal::INT);
         }
@@ -405,7 +405,7 @@ fn an_ignored_sigchld_does_not_matter() {
     let server = Serve::start_command(command);
     let before = tree::children(server.pid());
     kill(before[0]);
-    tree::until("it is replaced", || {
+    wait_until("another process in its place", || {
         let now = tree::children(server.pid());
         now.len() == 2 && !now.contains(&before[0])
     });

@@ -1,9 +1,10 @@
 //! The behaviour that all architectures have in common.
 
-use super::{ALL, CONCURRENT, LAST, content, in_each, serve, site, stop, tree};
+use super::{ALL, CONCURRENT, LAST, content, in_each, serve, site, stop};
 use pollux_testkit::{
     http::Client,
     serve::{Serve, describe},
+    wait_until,
 };
 use rustix::process::Signal;
 use std::{
@@ -176,7 +177,9 @@ fn a_client_that_no_unit_can_serve_yet_waits_and_is_not_lost() {
         if !has_pool {
             // With a pool, there may be room again before the acceptor has noticed that there was
             // none.
-            tree::until("it is logged", || server.said().contains("(Reported once.)"));
+            wait_until("the message about the limit", || {
+                server.said().contains("(Reported once.)")
+            });
         }
         drop(held);
         for client in &mut late {
@@ -328,17 +331,12 @@ fn the_access_log_is_opened_anew() {
         get("/first");
         // The line is passed to the log when the worker that served the request waits for the next
         // one, or ends.
-        let until = |what: &str, is_so: &dyn Fn() -> bool| {
-            let started_at = Instant::now();
-            while !is_so() {
-                assert!(started_at.elapsed() < Duration::from_secs(20), "{architecture}: {what}");
-                thread::sleep(Duration::from_millis(5));
-            }
-        };
-        until("no line", &|| fs::read_to_string(&log).is_ok_and(|text| text.contains("/first")));
+        wait_until(&format!("the line in the log of {architecture}"), || {
+            fs::read_to_string(&log).is_ok_and(|text| text.contains("/first"))
+        });
         fs::rename(&log, &moved).unwrap();
         server.signal(Signal::HUP);
-        until("no new file", &|| log.exists());
+        wait_until(&format!("the new log of {architecture}"), || log.exists());
         get("/second");
         stop(server);
         let (old, new) = (fs::read_to_string(moved).unwrap(), fs::read_to_string(log).unwrap());

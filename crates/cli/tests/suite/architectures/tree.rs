@@ -1,10 +1,6 @@
 //! The processes of a server, as /proc shows them.
 
-use std::{
-    collections::BTreeMap,
-    fs, thread,
-    time::{Duration, Instant},
-};
+use std::{collections::BTreeMap, fs};
 
 /// Returns the running children of a process with a single thread. The launcher of upgrades serves no
 /// client and is left out.
@@ -38,15 +34,6 @@ pub(crate) fn is_alive(pid: u32) -> bool {
 /// Returns whether a signal has stopped a process.
 pub(crate) fn is_stopped(pid: u32) -> bool {
     stat(pid).is_some_and(|(state, _)| state == 'T')
-}
-
-/// Waits until `is_so` returns true, for at most 30 seconds.
-pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let started_at = Instant::now();
-    while !is_so() {
-        assert!(started_at.elapsed() < Duration::from_secs(30), "waited in vain: {what}");
-        thread::sleep(Duration::from_millis(5));
-    }
 }
 
 /// Returns the open descriptors of a process, without the standard descriptors, by number.

@@ -31,9 +31,9 @@ fn a_full_disk_refuses_updates_until_there_is_room() {
     command.args(["--json", "--listen", "127.0.0.1:0", "--hub", "--hub-anonymous"]);
     command.arg("--hub-publish-anonymous").arg("--hub-store");
     command.arg(format!("file:{}", disk.join("history").display()));
-    let server = Serve::start_command(command);
+    let mut server = Serve::start_command(command);
     let reader = Reader::subscribe(&server, &["--topic", "a"]);
-    thread::sleep(Duration::from_millis(500));
+    server.wait_until("the subscriber", |now| now["connections"]["streams"] == 1);
     let mut client = server.client();
     assert_eq!(publish(&mut client, "one"), 200);
     assert_eq!(reader.line(), "one");

@@ -1,14 +1,12 @@
 //! `--hub-jwks`: the keys of tokens come from a file or a URL, and change while the hub runs.
 
 use super::BINARY;
-use pollux_testkit::{http::PATIENCE, serve::Serve, token::sign};
+use pollux_testkit::{serve::Serve, token::sign, wait_until};
 use serde_json::{Value, json};
 use std::{
     fs,
     path::Path,
     process::{Command, Output},
-    thread,
-    time::{Duration, Instant},
 };
 
 /// A secret, and its form in a JWK (base64 for URLs, RFC 7515 §2).
@@ -39,14 +37,6 @@ fn status(hub: &Serve, id: &str, key: (&str, &str)) -> u16 {
         body.len()
     ));
     client.reply().status
-}
-
-fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let started_at = Instant::now();
-    while !is_so() {
-        assert!(started_at.elapsed() < PATIENCE, "{what} does not come");
-        thread::sleep(Duration::from_millis(50));
-    }
 }
 
 fn hub(source: &str, more: &[&str]) -> (tempfile::TempDir, Serve) {

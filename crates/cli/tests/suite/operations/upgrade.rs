@@ -9,7 +9,7 @@ mod user;
 pub(crate) use failures::replace as replace_program;
 
 use super::*;
-use pollux_testkit::{limits, serve::Process};
+use pollux_testkit::{limits, serve::Process, wait_until};
 use rustix::process::Signal;
 use std::io::Read;
 
@@ -126,12 +126,9 @@ fn the_configuration_may_change_with_it() {
     server.wait_for_end();
     assert!(std::net::TcpStream::connect(&dropped_address).is_err());
     end(processes);
-    let is_gone = || !admin.exists() && !folder.control().exists();
-    let started_at = std::time::Instant::now();
-    while !is_gone() {
-        assert!(started_at.elapsed() < pollux_testkit::http::PATIENCE, "the last one removes them");
-        thread::sleep(std::time::Duration::from_millis(5));
-    }
+    wait_until("the end of the sockets, which the last process removes", || {
+        !admin.exists() && !folder.control().exists()
+    });
 }
 
 /// The process that has begun to send a response completes it; then the connection follows to the new

@@ -1,6 +1,7 @@
 //! A rank that dies ends the run, and is named.
 
 use super::{Launcher, document, finish};
+use pollux_testkit::wait_for;
 use std::{
     fs,
     net::TcpListener,
@@ -74,25 +75,13 @@ fn kill_one(launcher: Launcher, tag: &str, is_stand_in: bool) {
     let guard;
     if launcher == Launcher::Mpich {
         // The environment of the rank itself names its supervisor, which stands in for the rank.
-        let stand_in = loop {
-            let mut stand_in = variables.clone();
-            stand_in.push(("POLLUX_RANK_SUPERVISOR", None));
-            if let Some(pid) = find(&stand_in) {
-                break pid;
-            }
-            assert!(since.elapsed() < Duration::from_secs(30), "no rank 2");
-            std::thread::sleep(Duration::from_millis(20));
-        };
+        let mut of_stand_in = variables.clone();
+        of_stand_in.push(("POLLUX_RANK_SUPERVISOR", None));
+        let stand_in = wait_for("the supervisor of rank 2", || find(&of_stand_in));
         guard = stand_in.to_string();
         variables.push(("POLLUX_RANK_SUPERVISOR", (!is_stand_in).then_some(&guard)));
     }
-    let pid = loop {
-        if let Some(pid) = find(&variables) {
-            break pid;
-        }
-        assert!(since.elapsed() < Duration::from_secs(30), "no rank 2");
-        std::thread::sleep(Duration::from_millis(20));
-    };
+    let pid = wait_for("rank 2", || find(&variables));
     // Waits until the ranks have met, sent requests for three seconds, and reported some.
     while answered.load(SeqCst) < 3 * RATE {
         assert!(since.elapsed() < Duration::from_secs(90), "they send nothing");

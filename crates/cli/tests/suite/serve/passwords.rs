@@ -2,7 +2,7 @@
 
 use super::{INDEX, serve, site};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
-use pollux_testkit::origin::Origin;
+use pollux_testkit::{origin::Origin, wait_until};
 use std::{
     fs, thread,
     time::{Duration, Instant},
@@ -244,19 +244,12 @@ fn a_reload_reads_the_passwords_again() {
     assert_eq!(status("u:secret"), 200);
     fs::write(&users, USER.replace("u:", "w:")).unwrap();
     server.signal(rustix::process::Signal::HUP);
-    let began_at = Instant::now();
-    while status("w:secret") != 200 {
-        assert!(began_at.elapsed() < Duration::from_secs(30), "{}", server.said());
-        thread::sleep(Duration::from_millis(20));
-    }
+    wait_until("the new passwords", || status("w:secret") == 200);
     assert_eq!(status("u:secret"), 401);
     // A file that cannot be used changes nothing.
     fs::write(&users, "w:plain\n").unwrap();
     server.signal(rustix::process::Signal::HUP);
-    while !server.said().contains("plain password") {
-        assert!(began_at.elapsed() < Duration::from_secs(30), "{}", server.said());
-        thread::sleep(Duration::from_millis(20));
-    }
+    wait_until("the refusal of the file", || server.said().contains("plain password"));
     assert_eq!(status("w:secret"), 200);
 }
 

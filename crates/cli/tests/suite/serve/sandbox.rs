@@ -3,15 +3,10 @@
 use super::{BINARY, INDEX, assert_serves, content, serve, site};
 use pollux_testkit::{
     guestbook::is_a_guestbook, origin::Origin, redis::Redis, serve::Serve, threads::fields,
+    wait_for, wait_until,
 };
 use rustix::process::Signal;
-use std::{
-    fs,
-    net::TcpListener,
-    path::Path,
-    process::Command,
-    time::{Duration, Instant},
-};
+use std::{fs, net::TcpListener, path::Path, process::Command};
 
 const ARCHITECTURES: [&str; 5] = ["iterative", "forking", "preforked", "threaded", "prethreaded"];
 
@@ -138,15 +133,13 @@ fn outcomes(mode: &str, has_file: bool, site: &Path, attempts: &[String]) -> Vec
     command.args(["--json", "--listen", "127.0.0.1:0", "--sandbox", mode]);
     command.env("POLLUX_TEST_ATTEMPTS", attempts.join(","));
     let server = Serve::start_command(command);
-    let started_at = Instant::now();
-    let outcome = |attempt: &String| loop {
-        let said = server.said();
-        let line = said.lines().find_map(|line| line.split_once(&format!("attempt {attempt}: ")));
-        match line {
-            Some((_, outcome)) => break outcome.starts_with("allowed"),
-            None => assert!(started_at.elapsed() < pollux_testkit::http::PATIENCE, "{said}"),
-        }
-        std::thread::sleep(Duration::from_millis(5));
+    let outcome = |attempt: &String| {
+        let label = format!("attempt {attempt}: ");
+        wait_for(&format!("the outcome of the attempt {attempt}"), || {
+            let said = server.said();
+            let (_, outcome) = said.lines().find_map(|line| line.split_once(&label))?;
+            Some(outcome.starts_with("allowed"))
+        })
     };
     let all = attempts.iter().map(outcome).collect();
     assert_serves(&server);
@@ -226,11 +219,7 @@ fn a_front_end_has_its_origin_its_cache_and_its_log() {
     assert_serves(&server);
     fs::rename(&log, &moved).unwrap();
     server.signal_and_wait(Signal::HUP);
-    let started_at = Instant::now();
-    while !log.exists() {
-        assert!(started_at.elapsed() < pollux_testkit::http::PATIENCE, "{}", server.said());
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    wait_until("the new log", || log.exists());
     assert!(server.stop().0.success());
     assert!(fs::read_to_string(&moved).unwrap().contains("GET /api/a "));
     let stored = fs::read_dir(&cache).unwrap().count();
@@ -308,11 +297,7 @@ fn certificates_are_read_again() {
     fs::remove_file(&key).unwrap();
     crate::tls::openssl(folder.path(), "a", "localhost");
     server.signal_and_wait(Signal::HUP);
-    let started_at = Instant::now();
-    while curl() != INDEX {
-        assert!(started_at.elapsed() < pollux_testkit::http::PATIENCE, "{}", server.said());
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    wait_until("the new certificate", || curl() == INDEX);
     assert!(server.stop().0.success());
 }
 

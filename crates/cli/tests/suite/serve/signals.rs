@@ -1,7 +1,7 @@
 //! Signals that stop the server, and signals that request statistics.
 
 use super::{BINARY, INDEX, assert_serves, content, serve, site};
-use pollux_testkit::{KillOnDrop, http::Client, serve::describe};
+use pollux_testkit::{KillOnDrop, http::Client, serve::describe, wait_until};
 use rustix::process::Signal;
 use std::{
     io::{BufRead, BufReader, Read},
@@ -26,11 +26,7 @@ fn a_stop_lets_what_is_in_flight_end() {
         loading.socket().read_exact(&mut start).unwrap();
         server.signal(signal);
         assert!(idle.is_closed(), "an idle connection is closed at once");
-        let started_at = Instant::now();
-        while TcpStream::connect(&address).is_ok() {
-            assert!(started_at.elapsed() < Duration::from_secs(20), "it still accepts");
-            thread::sleep(Duration::from_millis(10));
-        }
+        wait_until("the end of accepting", || TcpStream::connect(&address).is_err());
         assert!(server.is_running());
         assert!(loading.read_to_end_or_reset().ends_with(&content(len)[len / 2..]));
         let (status, last) = server.wait();
@@ -137,11 +133,7 @@ fn a_hangup_opens_the_access_log_anew_and_ends_nothing() {
     assert_eq!(server.client().get("/first").status, 404);
     std::fs::rename(&log, &moved).unwrap();
     server.signal(Signal::HUP);
-    let started_at = Instant::now();
-    while !log.exists() {
-        assert!(started_at.elapsed() < Duration::from_secs(20), "no new file: {}", server.said());
-        thread::sleep(Duration::from_millis(10));
-    }
+    wait_until("the new log", || log.exists());
     assert_eq!(server.client().get("/second").status, 404);
     assert!(server.is_running());
     assert!(server.stop().0.success());

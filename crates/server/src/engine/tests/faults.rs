@@ -15,7 +15,10 @@ use crate::{
     transport::queue::Queues,
 };
 use pollux_sys::Call;
-use pollux_testkit::http::{Client, PATIENCE};
+use pollux_testkit::{
+    http::{Client, PATIENCE},
+    wait_until,
+};
 use seccompiler::{BpfProgram, SeccompAction, SeccompFilter};
 use std::{
     collections::BTreeMap,
@@ -61,9 +64,9 @@ fn connections_that_died_before_they_were_accepted_end_nothing() {
     for errno in [libc::ECONNABORTED, libc::EPROTO, libc::ENETDOWN] {
         let worker = Worker::start(move || forbid(libc::SYS_accept4, errno));
         let _client = Client::connect(worker.address);
-        thread::sleep(Duration::from_millis(100));
-        let statistics = worker.stop().unwrap().statistics;
-        assert!(statistics.system_calls.of(Call::Accept) >= 1);
+        let calls = || worker.statistics().system_calls.of(Call::Accept);
+        wait_until(&format!("a call of accept4 that fails with {errno}"), || calls() >= 1);
+        worker.stop().unwrap();
     }
 }
 
@@ -143,11 +146,7 @@ fn a_receive_that_is_interrupted_for_ever_does_not_hold_the_worker() {
     let worker = Worker::start(|| forbid(libc::SYS_recvfrom, libc::EINTR));
     let mut stream = TcpStream::connect(worker.address).unwrap();
     stream.write_all(b"GET /most HTTP/1.1\r\nHost: t\r\n\r\n").unwrap();
-    let started_at = Instant::now();
-    while worker.statistics().system_calls.of(Call::Recv) <= 1 {
-        assert!(started_at.elapsed() < PATIENCE, "it does not try again");
-        thread::sleep(Duration::from_millis(5));
-    }
+    wait_until("a second call of recvfrom", || worker.statistics().system_calls.of(Call::Recv) > 1);
     worker.stop().unwrap();
 }
 
@@ -249,11 +248,9 @@ fn blocking_on(
         engine.finish();
         Ok(())
     });
-    let started_at = Instant::now();
-    while !unit.is_finished() && !may_stop(&scoreboard) {
-        assert!(started_at.elapsed() < PATIENCE, "{:?}", scoreboard.statistics());
-        thread::sleep(Duration::from_millis(5));
-    }
+    wait_until("the end of the unit, or the state to stop it in", || {
+        unit.is_finished() || may_stop(&scoreboard)
+    });
     scoreboard.stop(Duration::ZERO);
     unit.join().unwrap().map(|()| scoreboard.statistics())
 }

@@ -21,6 +21,7 @@ use pollux_event::{
     mechanism::epoll::EpollLevel,
 };
 use pollux_http::request::Request;
+use pollux_testkit::wait_until;
 use std::{
     cell::{Cell, RefCell},
     io,
@@ -28,7 +29,7 @@ use std::{
     os::fd::{BorrowedFd, OwnedFd},
     sync::Arc,
     thread::{self, JoinHandle},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 /// The calls that a test can make fail.
@@ -230,11 +231,7 @@ impl Worker {
     /// Requests a stop, and waits until the worker has ended.
     pub(super) fn stop(self) -> anyhow::Result<Ended> {
         self.begin_stop();
-        let requested_at = Instant::now();
-        while !self.thread.is_finished() {
-            assert!(requested_at.elapsed() < Duration::from_secs(20), "a stop is not heard");
-            thread::sleep(Duration::from_millis(5));
-        }
+        wait_until("the end of the worker", || self.thread.is_finished());
         self.thread.join().unwrap()
     }
 }

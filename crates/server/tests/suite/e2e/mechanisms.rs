@@ -7,7 +7,7 @@ use pollux_server::{
     Config,
     config::{Architecture, Discipline, MechanismChoice},
 };
-use pollux_testkit::http::{Client, PATIENCE};
+use pollux_testkit::{http::Client, wait_until};
 use std::{
     io::Read,
     net::{Shutdown, TcpStream},
@@ -177,11 +177,9 @@ fn select_lets_wait_whom_it_cannot_hold() {
     // The server and the clients share the descriptors of this process, so that half as many
     // connections fit.
     let clients: Vec<Client> = (0..CLIENTS).map(|_| fixture.client()).collect();
-    let started_at = Instant::now();
-    while fixture.server.statistics().count(Counter::AcceptPauses) == 0 {
-        assert!(started_at.elapsed() < PATIENCE, "all of them fit");
-        thread::sleep(Duration::from_millis(5));
-    }
+    wait_until("a connection that does not fit", || {
+        fixture.server.statistics().count(Counter::AcceptPauses) > 0
+    });
     assert!(fixture.server.statistics().open() < 520);
     for mut client in clients {
         assert_eq!(client.get("/").text(), "hello");
@@ -258,11 +256,7 @@ fn ends_when_dropped(fixture: Fixture, name: &str) {
     assert_eq!(client.get("/").text(), "hello", "{name}");
     drop(fixture);
     assert!(client.is_closed(), "{name}");
-    let dropped_at = Instant::now();
-    while TcpStream::connect(address).is_ok() {
-        assert!(dropped_at.elapsed() < PATIENCE, "{name}: it still listens");
-        thread::sleep(Duration::from_millis(5));
-    }
+    wait_until(&format!("the end of {name}'s listener"), || TcpStream::connect(address).is_err());
 }
 
 #[test]
@@ -276,11 +270,9 @@ fn let_go_of_clients_that_vanish() {
                 client.socket().read_exact(&mut [0; 10]).unwrap();
             }
         }
-        let started_at = Instant::now();
-        while fixture.server.statistics().count(Counter::Closed) < 3 {
-            assert!(started_at.elapsed() < Duration::from_secs(20), "{name}: they stay");
-            thread::sleep(Duration::from_millis(5));
-        }
+        wait_until(&format!("the end of {name}'s connections"), || {
+            fixture.server.statistics().count(Counter::Closed) >= 3
+        });
         assert_eq!(fixture.stop().count(Counter::TimedOut), 0, "{name}");
     });
 }

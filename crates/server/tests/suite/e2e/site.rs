@@ -2,12 +2,11 @@
 
 use super::{Fixture, write};
 use pollux_server::config::Symlinks;
-use pollux_testkit::http::{PATIENCE, Reply};
+use pollux_testkit::{http::Reply, wait_until};
 use std::{
     fs,
     os::unix::fs::{PermissionsExt, symlink},
-    thread,
-    time::{Duration, Instant},
+    time::Instant,
 };
 
 #[test]
@@ -171,15 +170,9 @@ fn precompressed_siblings_go_to_clients_that_accept_them() {
 /// Waits until `is_so` accepts the response for `path`. A test of the cache checks how soon that is,
 /// on the server's clock.
 fn until(fixture: &Fixture, path: &str, is_so: impl Fn(&Reply) -> bool) {
-    let started_at = Instant::now();
-    loop {
-        let reply = fixture.client().request("GET", path, &["Accept-Encoding: gzip"]);
-        if is_so(&reply) {
-            return;
-        }
-        assert!(started_at.elapsed() < PATIENCE, "{path} stays {reply:?}");
-        thread::sleep(Duration::from_millis(10));
-    }
+    wait_until(&format!("the change of {path}"), || {
+        is_so(&fixture.client().request("GET", path, &["Accept-Encoding: gzip"]))
+    });
 }
 
 #[test]

@@ -22,12 +22,12 @@ fn a_body_that_is_too_long_is_refused_and_never_whole() {
         client.send(&chunk);
     }
     assert_eq!(client.reply().status, 413);
-    until("the origin is left alone", || origin.ended() == 1);
+    wait_until("the end of the origin's connection", || origin.ended() == 1);
     // A malformed body is not forwarded as a complete one either: the origin does not receive its end.
     let mut client = fixture.client();
     client.send("POST / HTTP/1.1\r\nHost: t\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\nnonsense\r\n");
     assert_eq!(client.reply().status, 400);
-    until("the origin is left alone", || origin.ended() == 2);
+    wait_until("the end of the origin's connection", || origin.ended() == 2);
     let mut client = fixture.client();
     client.send(format!(
         "POST / HTTP/1.1\r\nHost: t\r\nContent-Length: 100000\r\n\r\n{}",
@@ -140,7 +140,7 @@ fn an_answer_before_the_whole_request_is_passed_on_at_once() {
     // middle of a request.
     client.send(vec![b'x'; 100_000 - "the first of it".len()]);
     assert_eq!(client.get("/file").text(), "of the site");
-    until("the connection is not kept", || origin.ended() == 1);
+    wait_until("the end of the origin's connection", || origin.ended() == 1);
     fixture.stop();
 }
 

@@ -257,18 +257,18 @@ fn a_client_that_goes_away_does_not_end_others() {
     let is_free = Arc::new(AtomicBool::new(false));
     let gate = is_free.clone();
     let origin = Origin::start(move |request| {
-        until("it is let go", || gate.load(SeqCst));
+        wait_until("the release", || gate.load(SeqCst));
         request.say(reply("Cache-Control: max-age=60\r\n", "x"))
     });
     let (fixture, store) = cached(&origin, |_| {});
     let mut first = fixture.client();
     first.send("GET /x HTTP/1.1\r\nHost: test\r\n\r\n");
-    until("the request is at the origin", || origin.requests() == 1);
+    wait_until("the request at the origin", || origin.requests() == 1);
     let mut second = fixture.client();
     second.send("GET /x HTTP/1.1\r\nHost: test\r\n\r\n");
-    until("it waits", || store.statistics().collapsed == 1);
+    wait_until("the second request in the cache", || store.statistics().collapsed == 1);
     reset(first);
-    until("it is noticed", || fixture.server.statistics().open() == 1);
+    wait_until("the end of the first connection", || fixture.server.statistics().open() == 1);
     is_free.store(true, SeqCst);
     assert_eq!(second.reply().text(), "x");
     assert_eq!(origin.requests(), 1, "it went on for him");
@@ -319,7 +319,7 @@ fn stale_content_is_sent_at_once_and_replaced_behind_it() {
     assert_eq!(fixture.get("/").text(), "0");
     let mut client = fixture.client();
     assert_eq!(client.request("HEAD", "/", &[]).field("content-length"), Some("1"));
-    until("refreshed", || fixture.get("/").text() == "1");
+    wait_until("the refreshed reply", || fixture.get("/").text() == "1");
     assert!(origin.last_head().starts_with("GET / "), "a refresh is a GET");
     assert_eq!(client.get("/").text(), "1", "its connection goes on");
     assert_eq!(origin.requests(), 2);
@@ -358,7 +358,7 @@ fn held_back() -> (Origin, Arc<AtomicBool>) {
         }
         let number = count.fetch_add(1, SeqCst);
         if number > 0 {
-            until("it is let go", || gate.load(SeqCst));
+            wait_until("the release", || gate.load(SeqCst));
         }
         let fields = "Cache-Control: max-age=100, stale-while-revalidate=600\r\n";
         let age = if number == 0 { "Age: 150\r\n" } else { "" };
@@ -385,7 +385,7 @@ fn a_refresh_keeps_its_clients_next_request_from_nothing() {
         assert_eq!(client.get("/other").text(), "other", "{engine}");
         assert_eq!(client.get("/").text(), "0", "{engine}");
         is_free.store(true, SeqCst);
-        until("refreshed", || client.get("/").text() == "1");
+        wait_until("the refreshed reply", || client.get("/").text() == "1");
         assert_eq!(origin.requests(), 3, "{engine}: one refresh");
         fixture.stop();
     });
@@ -395,11 +395,11 @@ fn a_refresh_keeps_its_clients_next_request_from_nothing() {
 fn a_client_that_resets_does_not_end_the_refresh() {
     on_every_engine(|engine| {
         let (origin, is_free, fixture, store, client) = refreshing(engine);
-        until("the refresh is at the origin", || origin.requests() == 2);
+        wait_until("the refresh at the origin", || origin.requests() == 2);
         reset(client);
-        until("it is noticed", || fixture.server.statistics().open() == 0);
+        wait_until("the end of the connection", || fixture.server.statistics().open() == 0);
         is_free.store(true, SeqCst);
-        until("refreshed", || store.statistics().stored == 2);
+        wait_until("the refreshed reply in the store", || store.statistics().stored == 2);
         assert_eq!((&*fixture.get("/").text(), origin.requests()), ("1", 2), "{engine}");
         fixture.stop();
     });
@@ -410,7 +410,7 @@ fn a_client_that_resets_does_not_end_the_refresh() {
 fn a_stop_ends_a_refresh() {
     on_every_engine(|engine| {
         let (origin, is_free, fixture, store, client) = refreshing(engine);
-        until("the refresh is at the origin", || origin.requests() == 2);
+        wait_until("the refresh at the origin", || origin.requests() == 2);
         drop(client);
         let start = Instant::now();
         fixture.server.stop(Duration::from_secs(100)).unwrap();
@@ -437,7 +437,7 @@ fn a_refresh_that_fails_is_not_tried_with_each_request() {
     for _ in 0..200 {
         assert_eq!(client.get("/").text(), "x");
     }
-    until("nothing is under way", || store.statistics().fetching == 0);
+    wait_until("the end of all fetches", || store.statistics().fetching == 0);
     // The pause before the next attempt is one second, then two, then four. Each attempt uses a kept
     // connection, and then a new one.
     let most = 3 + 2 * start.elapsed().as_secs() as usize;

@@ -34,7 +34,9 @@ fn statistics_count_outcomes_and_connections_to_origins() {
         assert_eq!(client.get(target).status, 200);
     }
     drop(client);
-    until("the client is gone", || fixture.server.statistics().count(Counter::Closed) == 1);
+    wait_until("the end of the client's connection", || {
+        fixture.server.statistics().count(Counter::Closed) == 1
+    });
     let counted = printed(&fixture.server.statistics());
     let origins = &counted["origins"];
     assert_eq!((&origins["opened"], &origins["reused"]), (&1.into(), &2.into()), "{counted}");

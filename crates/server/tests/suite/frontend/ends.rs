@@ -17,10 +17,10 @@ fn a_client_that_goes_away_ends_its_upstream_request() {
             let fixture = Fixture::new(&[&origin.url()], |config, _| serve_with(config, engine));
             let mut client = fixture.client();
             client.send("GET / HTTP/1.1\r\nHost: t\r\n\r\n");
-            until("the request is at the origin", || origin.requests() == 1);
+            wait_until("the request at the origin", || origin.requests() == 1);
             socket2::SockRef::from(client.socket()).set_linger(Some(Duration::ZERO)).unwrap();
             drop(client);
-            until("the origin's connection has ended", || origin.ended() == 1);
+            wait_until("the end of the origin's connection", || origin.ended() == 1);
             assert_eq!(fixture.get("/file").text(), "of the site", "{engine}");
             fixture.stop();
         }
@@ -51,7 +51,7 @@ fn a_client_that_has_closed_its_side_may_still_read() {
         // If no response begins for some seconds, the server treats the half-closed client as
         // disconnected.
         assert!(never.is_closed(), "{engine}");
-        until("the origin's connection has ended", || origin.ended() >= 1);
+        wait_until("the end of the origin's connection", || origin.ended() >= 1);
         fixture.stop();
     });
 }
@@ -66,7 +66,7 @@ fn a_stop_lets_requests_end_that_an_origin_is_answering() {
     let fixture = Fixture::before(&origin.url());
     let mut client = fixture.client();
     client.send("GET / HTTP/1.1\r\nHost: t\r\n\r\n");
-    until("the request is at the origin", || origin.requests() == 1);
+    wait_until("the request at the origin", || origin.requests() == 1);
     let stopping = thread::spawn(move || fixture.stop());
     assert_eq!(client.reply().text(), "late");
     stopping.join().unwrap();

@@ -60,7 +60,9 @@ fn a_connection_is_given_with_what_was_read_of_it() {
         let (first, mut theirs) = given.recv_timeout(PATIENCE).unwrap();
         assert_eq!(String::from_utf8(first).unwrap(), format!("{head}half "), "{engine}");
         let counts = || fixture.server.statistics();
-        until("it is closed here", || (counts().open(), counts().count(Counter::Closed)) == (0, 1));
+        wait_until("the end of the connection here", || {
+            (counts().open(), counts().count(Counter::Closed)) == (0, 1)
+        });
         assert_eq!(counts().count(Counter::HandedOver), 1, "{engine}");
         let events = fixture.server.statistics().count(Counter::Events);
         client.send("a body");
@@ -135,7 +137,7 @@ fn a_receiver_that_is_missing_or_full_is_a_503() {
             let is_given = || fixture.server.statistics().count(Counter::HandedOver) as usize;
             let before = held.len();
             let mut answered = false;
-            until("it is given or answered", || {
+            wait_until("the handover or the answer", || {
                 answered = has_input(&client);
                 answered || is_given() > before
             });
@@ -196,7 +198,9 @@ fn a_path_is_handed_over_whatever_files_there_are_and_logged() {
     let mut client = fixture.client();
     client.send("GET /file HTTP/1.1\r\nHost: t\r\n\r\n");
     let (_, theirs) = given.recv_timeout(PATIENCE).unwrap();
-    until("it is counted", || fixture.server.statistics().count(Counter::HandedOver) == 1);
+    wait_until("the count of the handover", || {
+        fixture.server.statistics().count(Counter::HandedOver) == 1
+    });
     drop((client, theirs));
     fixture.stop();
     let log = std::fs::read_to_string(log).unwrap();
@@ -217,8 +221,10 @@ fn the_receiver_of_the_documentation_works() {
     let (_directory, path) = place();
     let child = Command::new("python3").arg("-c").arg(program).arg(&path).spawn().unwrap();
     let _killed = KillOnDrop(child);
-    until("it listens", || path.exists());
+    wait_until("the receiver's socket", || path.exists());
     let fixture = handing(&path, |_, _| {});
-    until("it answers", || fixture.get("/app").text() == "You asked: GET /app HTTP/1.1\n");
+    wait_until("the receiver's answer", || {
+        fixture.get("/app").text() == "You asked: GET /app HTTP/1.1\n"
+    });
     fixture.stop();
 }

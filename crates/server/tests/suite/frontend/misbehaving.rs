@@ -118,7 +118,7 @@ fn bytes_behind_a_reply_end_the_connection_and_answer_no_request() {
         for round in 1..=3 {
             let answer = client.get("/");
             assert!(matches!(answer.status, 200 | 204) && answer.text() != "evil");
-            until("it is closed", || origin.ended() == round);
+            wait_until("the end of the origin's connection", || origin.ended() == round);
             assert_eq!(origin.connections(), round, "none is used twice");
         }
         fixture.stop();
@@ -204,7 +204,7 @@ fn an_origin_that_is_silent_is_a_504_and_one_that_is_slow_is_waited_for() {
         client.send("GET /stalls HTTP/1.1\r\nHost: t\r\n\r\n");
         assert!(client.read_to_end_or_reset().ends_with(b"half"), "{engine}");
         assert_eq!(fixture.get("/slow").text(), "hello", "{engine}");
-        until("the origin sees that nobody waits", || origin.ended() >= 2);
+        wait_until("the ends of two of the origin's connections", || origin.ended() >= 2);
         fixture.stop();
     });
 }

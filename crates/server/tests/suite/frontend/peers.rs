@@ -53,7 +53,7 @@ fn is_passed_on(origin: &str, content: &[u8]) {
             serve_with(config, engine);
             frontend.cache = Some(pollux_cache::Store::new(pollux_cache::Config::default()));
         });
-        until("it is there", || fixture.get("/large").status == 200);
+        wait_until("the origin's answer", || fixture.get("/large").status == 200);
         let mut client = fixture.client();
         for _ in 0..2 {
             let whole = client.get("/large");

@@ -38,7 +38,7 @@ fn a_request_that_waits_too_long_gets_an_error() {
     let gate = is_free.clone();
     let origin = Origin::start(move |request| {
         if request.target() == "/long" {
-            until("it is let go", || gate.load(SeqCst));
+            wait_until("the release", || gate.load(SeqCst));
         }
         request.ok("done")
     });
@@ -49,7 +49,7 @@ fn a_request_that_waits_too_long_gets_an_error() {
     });
     let mut first = fixture.client();
     first.send("GET /long HTTP/1.1\r\nHost: t\r\n\r\n");
-    until("the request is at the origin", || origin.requests() == 1);
+    wait_until("the request at the origin", || origin.requests() == 1);
     let refused = fixture.get("/");
     assert_eq!(error(&refused), (503, "connection_limit_reached".into()));
     assert_eq!(refused.field("retry-after"), Some("1"));
@@ -67,7 +67,7 @@ fn connections_are_kept_as_many_and_as_long_as_it_says() {
             // The origin answers no request before all have a connection, so that none of them is free
             // for another request.
             count.fetch_add(1, SeqCst);
-            until("all requests are at an origin", || count.load(SeqCst) >= 6);
+            wait_until("all requests at the origin", || count.load(SeqCst) >= 6);
             request.ok("done")
         });
         let fixture = Fixture::new(&[&origin.url()], |_, frontend| {
@@ -82,7 +82,7 @@ fn connections_are_kept_as_many_and_as_long_as_it_says() {
             assert_eq!(client.reply().text(), "done");
         }
         assert_eq!(origin.connections(), 6);
-        until("those too many or too old are closed", || origin.ended() == ended);
+        wait_until("the end of connections too many or too old", || origin.ended() == ended);
         assert_eq!(fixture.get("/").text(), "done");
         assert_eq!(origin.connections(), if ended == 4 { 6 } else { 7 }, "{timeout:?}");
         fixture.stop();

@@ -60,7 +60,7 @@ fn an_upgrade_is_a_tunnel() {
         }
         client.socket().shutdown(std::net::Shutdown::Write).unwrap();
         assert!(client.is_closed(), "{engine}");
-        until("both ends are closed", || origin.ended() == 1);
+        wait_until("the end of the tunnel at the origin", || origin.ended() == 1);
         // The tunnel did not count as one of the connections to origins that are limited or kept.
         assert_eq!(fixture.get("/file").text(), "of the site", "{engine}");
         fixture.stop();

@@ -1,7 +1,7 @@
 //! The guestbook on a real Redis: every connection policy, every kind of address, and the errors.
 
 use super::*;
-use pollux_testkit::{http::PATIENCE, redis::Redis};
+use pollux_testkit::{redis::Redis, wait_for, wait_until};
 use std::{io::ErrorKind, num::NonZeroUsize, time::Instant};
 
 fn at(url: &str) -> Store {
@@ -12,18 +12,13 @@ fn pooled(count: usize) -> StoreConnections {
     StoreConnections::Pooled(NonZeroUsize::new(count).unwrap())
 }
 
-/// Visits until the response is not a 503, for at most `PATIENCE`.
+/// Visits until the response is not a 503.
 fn recovers(fixture: &Fixture) -> Reply {
-    let start = Instant::now();
-    loop {
+    wait_for("the recovery of the guestbook", || {
         let reply = visit(&mut fixture.client());
-        if reply.status == 200 {
-            return reply;
-        }
-        assert_eq!(reply.status, 503);
-        assert!(start.elapsed() < PATIENCE, "it does not recover");
-        std::thread::sleep(Duration::from_millis(100));
-    }
+        assert!(matches!(reply.status, 200 | 503), "{reply:?}");
+        (reply.status == 200).then_some(reply)
+    })
 }
 
 #[test]
@@ -134,11 +129,11 @@ fn clients_that_reset_leave_no_connections_to_redis() {
     for client in &mut clients {
         client.send("GET /guestbook HTTP/1.1\r\nHost: test\r\n\r\n");
     }
-    until("a connection for each", || established_to(redis.port) == CLIENTS);
+    wait_until("a connection for each client", || established_to(redis.port) == CLIENTS);
     for client in clients {
         socket2::SockRef::from(client.socket()).set_linger(Some(Duration::ZERO)).unwrap();
     }
-    until("none is left", || established_to(redis.port) == 0);
+    wait_until("the end of all connections", || established_to(redis.port) == 0);
     redis.pause(false);
     recovers(&fixture);
     fixture.stop();
@@ -155,15 +150,6 @@ fn established_to(port: u16) -> usize {
             && columns.next() == Some(ESTABLISHED)
     };
     table.lines().skip(1).filter(is_one).count()
-}
-
-/// Waits until `is_so` returns true, for at most `PATIENCE`.
-fn until(what: &str, is_so: impl Fn() -> bool) {
-    let start = Instant::now();
-    while !is_so() {
-        assert!(start.elapsed() < PATIENCE, "in vain: {what}");
-        std::thread::sleep(Duration::from_millis(20));
-    }
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Updates reach the subscribers of their topics, in order, on every mechanism.
 
 use super::*;
+use pollux_server::stats::Counter;
 use std::collections::HashSet;
 
 #[test]
@@ -150,7 +151,7 @@ fn a_long_poll_answers_at_once_later_or_with_nothing() {
     assert_eq!(reply.field("content-type"), Some("text/event-stream"));
     std::thread::scope(|scope| {
         let poll = scope.spawn(|| since(&id, 20));
-        std::thread::sleep(Duration::from_millis(300));
+        wait_until("the long poll", || hub.statistics().count(Counter::HubPolls) == 1);
         hub.publish("b", "not this");
         let second = hub.publish("a", "2");
         assert_eq!(poll.join().unwrap().text(), format!("id: {second}\ndata: 2\n\n"));
@@ -159,7 +160,7 @@ fn a_long_poll_answers_at_once_later_or_with_nothing() {
     // A client that disconnects while it waits does not disturb the next update.
     let mut gone = hub.client();
     gone.send(format!("GET {target} HTTP/1.1\r\nHost: h\r\nPrefer: wait=20\r\n\r\n"));
-    std::thread::sleep(Duration::from_millis(200));
+    wait_until("the long poll", || hub.statistics().count(Counter::HubPolls) == 1);
     drop(gone);
     hub.publish("a", "3");
 }

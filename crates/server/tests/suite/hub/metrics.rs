@@ -7,7 +7,7 @@ use pollux_server::stats::Counter;
 impl Hub {
     /// Waits until the counters have these values: workers count after they have answered.
     fn wait_for(&self, expected: &[(Counter, u64)]) {
-        wait_until(&format!("{expected:?}"), || {
+        wait_until(&format!("the counts {expected:?}"), || {
             let statistics = self.statistics();
             expected.iter().all(|(counter, value)| statistics.count(*counter) == *value)
         });

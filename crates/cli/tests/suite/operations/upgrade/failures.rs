@@ -190,11 +190,7 @@ fn architectures_that_cannot_say_so() {
         command.arg(folder.config()).args(["--architecture", architecture]);
         let server = Serve::start_command(command);
         server.signal_and_wait(Signal::USR2);
-        let started_at = std::time::Instant::now();
-        while !server.said().contains("needs --architecture event") {
-            assert!(started_at.elapsed() < pollux_testkit::http::PATIENCE, "{}", server.said());
-            thread::sleep(std::time::Duration::from_millis(5));
-        }
+        wait_until("the refusal", || server.said().contains("needs --architecture event"));
         assert_eq!(server.client().get("/").text(), "site a\n");
         server.stop();
     }

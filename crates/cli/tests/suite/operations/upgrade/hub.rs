@@ -159,9 +159,7 @@ fn a_successor_that_dies_leaves_the_history_on_disk() {
     let started_at = published.load(SeqCst);
     let reason = refused(&folder.ctl("upgrade"));
     assert!(!reason.contains("version"), "it was refused before it took the log over: {reason}");
-    while published.load(SeqCst) < started_at + 100 {
-        thread::sleep(Duration::from_millis(5));
-    }
+    wait_until("100 more updates", || published.load(SeqCst) >= started_at + 100);
     ends.store(true, SeqCst);
     publishing.join().unwrap();
     let count = published.load(SeqCst);
