@@ -5,7 +5,7 @@ use crate::{
     outcome::Failure,
     push::{
         order::{Delivery, Order},
-        payload::{Payloads, Received},
+        payload::{ContentCheck, Payloads},
         plan::PushPlan,
         record::{IntervalRecorder, SubscriberRecord},
         stream::{Line, split},
@@ -124,11 +124,11 @@ impl<'a> Receiver<'a> {
                 }
             }
             Line::Data(data) => match self.payloads.check(data, self.plan.config.is_exact) {
-                Received::Whole(found) if u64::from(found) < self.plan.schedule.len() => {
+                ContentCheck::Whole(found) if u64::from(found) < self.plan.schedule.len() => {
                     *number = Some(found);
                 }
-                Received::Whole(_) | Received::Corrupt => self.record.corrupt += 1,
-                Received::Foreign => self.record.foreign += 1,
+                ContentCheck::Whole(_) | ContentCheck::Corrupt => self.record.corrupt += 1,
+                ContentCheck::Foreign => self.record.foreign += 1,
             },
             Line::End => {
                 let Some(number) = number.take() else { return };
