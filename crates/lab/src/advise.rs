@@ -45,12 +45,12 @@ pub struct Advice {
     /// The mechanism.
     pub variant: String,
     /// The measured figures, or why there are none.
-    pub measured: Result<Measured, String>,
+    pub measured: Result<MeasuredFigures, String>,
 }
 
 /// The measured figures of a mechanism.
 #[derive(Clone, Copy, Debug)]
-pub struct Measured {
+pub struct MeasuredFigures {
     /// The best rate with the idle connections, in requests per second.
     pub best_rps: f64,
     /// The ratio of that rate to the best rate without idle connections.
@@ -109,7 +109,7 @@ saturation-seconds = 0.2
         all
     }
 
-    fn measured(&self, outcome: &Outcome, variant: &str) -> Option<Measured> {
+    fn measured(&self, outcome: &Outcome, variant: &str) -> Option<MeasuredFigures> {
         let number = |value: u32| Value::Number(f64::from(value));
         let at = |idle: u32, open: u32| {
             plan::Point::from([(IDLE.to_owned(), number(idle)), (OPEN.to_owned(), number(open))])
@@ -120,7 +120,7 @@ saturation-seconds = 0.2
             runs.find_map(|run| run.metric(RATE))
         };
         let pairs = (0..outcome.blocks()).map(|block| (rate(&with, block), rate(&without, block)));
-        Some(Measured {
+        Some(MeasuredFigures {
             best_rps: outcome.cell(variant, &with)?.metrics.get(RATE)?.value,
             kept: paired(pairs, Compare::Ratio)?,
             cpu_us: self.cpu_us(outcome, variant, [&at(self.idle, 1), &with]),

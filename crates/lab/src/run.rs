@@ -120,7 +120,7 @@ struct Session<'a> {
     started_at: Instant,
     variants: Vec<Variant>,
     site: Option<Site>,
-    redis: Option<redis::Running>,
+    redis: Option<redis::RedisServer>,
     cpus: Cpus,
     outcome: Outcome,
     journal: Option<Journal>,
@@ -163,7 +163,7 @@ impl<'a> Session<'a> {
         }
         let redis = experiment.redis.as_ref().zip(redis_cpu);
         let redis = redis
-            .map(|(redis, cpu)| redis::Running::start(redis, cpu, &settings.interrupt))
+            .map(|(redis, cpu)| redis::RedisServer::start(redis, cpu, &settings.interrupt))
             .transpose()?;
         if let Some(redis) = &redis {
             notes.push(cpus::where_redis_runs(cpus, redis));

@@ -132,7 +132,7 @@ pub struct Bench<'a> {
     /// The served files, if there are any.
     pub site: Option<&'a Site>,
     /// The Redis behind the guestbook.
-    pub redis: Option<&'a redis::Running>,
+    pub redis: Option<&'a redis::RedisServer>,
     /// Ctrl-C.
     pub interrupt: &'a Interrupt,
     /// The scheduling of the generator and the idle holder, which may share a CPU with the server.
@@ -317,7 +317,7 @@ impl Bench<'_> {
         let idle_ns = measure::idle_ns(self.cpus.server);
         let kernel_calls = counters.calls.read()?;
         let switches = counters.switches.as_ref().map(Switches::read).transpose()?;
-        let redis_cpu_ns = self.redis.map(redis::Running::cpu_ns).transpose()?;
+        let redis_cpu_ns = self.redis.map(redis::RedisServer::cpu_ns).transpose()?;
         Ok(Reading {
             at,
             cpu,
