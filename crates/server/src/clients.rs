@@ -17,7 +17,7 @@ pub use rate::Rate;
 pub use sources::ProxySource;
 
 pub(crate) use guard::{Guard, Refused};
-pub(crate) use holders::{Held, most_held_first};
+pub(crate) use holders::{SampledConnection, most_held_first};
 pub(crate) use network::client_key;
 pub(crate) use table::ClientTable;
 

@@ -12,7 +12,7 @@ use crate::{
     sandbox,
     upgrade::{
         launcher,
-        predecessor::{Given, Predecessor},
+        predecessor::{Predecessor, TransferSocket},
     },
 };
 use announce::Announcement;
@@ -107,8 +107,8 @@ pub fn run_with(
         server.check_can_be_succeeded()?;
         let mut channels = 0..;
         predecessor.succeed(|given| match given {
-            Given::Channel(channel) => server.adopt(channel, channels.next().unwrap_or(0)),
-            Given::Hub(socket) => server.take_over_hub(socket),
+            TransferSocket::Channel(channel) => server.adopt(channel, channels.next().unwrap_or(0)),
+            TransferSocket::Hub(socket) => server.take_over_hub(socket),
         })?;
         server.release_hub();
     }

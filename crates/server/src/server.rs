@@ -2,10 +2,10 @@
 
 mod acme;
 mod mechanism;
-mod observed;
 mod renew;
 mod replace;
 mod upgrade;
+mod view;
 
 use crate::{
     admin::{Operator, SharedStore, Tasks, web::Web},
@@ -171,7 +171,7 @@ impl Server {
         server.acme = acme::start(acme.as_deref(), tls.as_ref())?;
         server.tls = tls;
         if let Some(address) = admin {
-            server.web = Some(Web::start(&address, Arc::new(server.observed()))?);
+            server.web = Some(Web::start(&address, Arc::new(server.view()))?);
         }
         Ok(server)
     }
@@ -521,7 +521,7 @@ impl Server {
     /// Requests the workers to stop; a second call may shorten the time.
     pub fn begin_stop(&mut self, grace: Duration) {
         if let Some(web) = &self.web {
-            web.observed().begin_stop();
+            web.view().begin_stop();
         }
         // Only the workers' copies of the listeners are left then. When the workers close them, the
         // kernel stops accepting.

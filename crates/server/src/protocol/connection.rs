@@ -15,7 +15,7 @@ const KEPT_INPUT: usize = 16 << 10;
 /// The state of a connection. Between requests it has 16 bytes and owns no heap memory.
 #[derive(Debug)]
 pub(crate) struct Connection<X> {
-    pub(super) ongoing: Option<Box<Ongoing<X>>>,
+    pub(super) ongoing: Option<Box<ExchangeMemory<X>>>,
     /// The number of requests received.
     pub(super) requests: u32,
     pub(super) phase: Phase,
@@ -49,7 +49,7 @@ bitflags::bitflags! {
 /// The memory that a connection owns while an exchange is in progress. An exchange that only waits, such as
 /// a stream that has nothing to send, has no more than this.
 #[derive(Debug)]
-pub(super) struct Ongoing<X> {
+pub(super) struct ExchangeMemory<X> {
     /// The exchange.
     pub(super) exchange: Option<ActiveExchange<X>>,
     /// Partial input and unsent output.
@@ -150,7 +150,7 @@ impl Default for ConnectionWork {
     }
 }
 
-impl<X> Default for Ongoing<X> {
+impl<X> Default for ExchangeMemory<X> {
     fn default() -> Self {
         Self { exchange: None, work: None, _busy: Busy::default() }
     }

@@ -284,7 +284,7 @@ fn a_connection_is_sixteen_bytes() {
 
 /// A service that performs the steps in the path, in their order; each character is one step.
 #[derive(Default)]
-struct Scripted {
+struct ScriptService {
     cancelled: usize,
     seen: String,
 }
@@ -292,7 +292,7 @@ struct Scripted {
 /// The steps that are still to be performed.
 struct Script(Vec<u8>);
 
-impl Scripted {
+impl ScriptService {
     fn go_on(&mut self, mut script: Script, outbox: &mut Outbox) -> Flow<Script> {
         if script.0.is_empty() {
             return Flow::Done;
@@ -332,7 +332,7 @@ impl Scripted {
     }
 }
 
-impl Service for Scripted {
+impl Service for ScriptService {
     type Exchange = Script;
 
     fn begin(
@@ -388,8 +388,8 @@ impl Service for Scripted {
     }
 }
 
-fn scripted() -> Bench<Scripted> {
-    Bench::new(files(), |_, _| Scripted::default())
+fn scripted() -> Bench<ScriptService> {
+    Bench::new(files(), |_, _| ScriptService::default())
 }
 
 fn get(script: &str) -> String {

@@ -24,7 +24,7 @@ pub(super) const SCOPES: u32 = 6;
 
 /// The rights that a process has in its sandbox.
 #[derive(Debug)]
-pub(super) struct Entered {
+pub(super) struct ProcessRights {
     /// The ABI of the kernel.
     pub(super) abi: u32,
     /// The device and inode number of each file, with the rights to it and to the files below it.
@@ -37,7 +37,7 @@ pub(super) struct Entered {
 ///
 /// # Errors
 /// The kernel has no Landlock, or refuses the rules.
-pub(super) fn enter(domain: &Domain) -> anyhow::Result<Entered> {
+pub(super) fn enter(domain: &Domain) -> anyhow::Result<ProcessRights> {
     let mut scopes = BitFlags::from(Scope::Signal);
     if !notifies_abstractly() {
         scopes |= Scope::AbstractUnixSocket;
@@ -80,10 +80,10 @@ pub(super) fn enter(domain: &Domain) -> anyhow::Result<Entered> {
         }
     };
     ensure!(status.ruleset != RulesetStatus::NotEnforced, "the kernel does not enforce Landlock");
-    Ok(Entered { abi, files, connect })
+    Ok(ProcessRights { abi, files, connect })
 }
 
-impl Entered {
+impl ProcessRights {
     /// Checks that the process can reach everything that `domain` needs.
     ///
     /// # Errors

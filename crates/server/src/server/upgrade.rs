@@ -9,7 +9,7 @@ use crate::{
     upgrade::{
         Role,
         channel::Channel,
-        successor::{Offered, Successor},
+        successor::{ListenerOffer, Successor},
     },
 };
 use anyhow::{Context, anyhow, bail, ensure};
@@ -57,8 +57,8 @@ impl Server {
     }
 
     /// Returns all listening sockets, for a successor.
-    pub(crate) fn offered(&self) -> Vec<Offered<'_>> {
-        let mut all: Vec<Offered<'_>> = Vec::new();
+    pub(crate) fn offered(&self) -> Vec<ListenerOffer<'_>> {
+        let mut all: Vec<ListenerOffer<'_>> = Vec::new();
         let mut offered = Vec::new();
         for listener in &self.listeners {
             // Workers may share a listener.
@@ -67,7 +67,7 @@ impl Server {
                 continue;
             }
             offered.push(pointer);
-            all.push(Offered {
+            all.push(ListenerOffer {
                 role: Role::Clients,
                 place: listener.place(),
                 configured: listener.configured().to_string(),
@@ -77,12 +77,12 @@ impl Server {
         if let Some(operator) = &self.operator {
             let (path, socket) = operator.listener();
             let configured = path.to_string_lossy().into_owned();
-            all.push(Offered { role: Role::Control, place: 0, configured, socket });
+            all.push(ListenerOffer { role: Role::Control, place: 0, configured, socket });
         }
         if let Some(web) = &self.web {
             let (configured, socket) = web.listener();
             let configured = configured.to_string();
-            all.push(Offered { role: Role::Admin, place: 0, configured, socket });
+            all.push(ListenerOffer { role: Role::Admin, place: 0, configured, socket });
         }
         all
     }
@@ -184,7 +184,7 @@ impl Server {
             operator.leave_to_successor();
         }
         if let Some(web) = self.web.take() {
-            web.observed().begin_stop();
+            web.view().begin_stop();
             Web::leave_to_successor(web);
         }
         for file in self.files.drain(..) {

@@ -2,14 +2,14 @@
 
 use super::{Server, Units, renew, total};
 use crate::{
-    admin::web::{Observed, ServerInfo},
+    admin::web::{ServerInfo, ServerView},
     stats::Statistics,
 };
 use std::sync::{Arc, Weak};
 
 impl Server {
     /// Returns the state for the admin listener.
-    pub(super) fn observed(&self) -> Observed {
+    pub(super) fn view(&self) -> ServerView {
         let info = ServerInfo {
             mechanism: self.mechanism.to_string(),
             architecture: self.architecture.name().into(),
@@ -30,7 +30,7 @@ impl Server {
             Units::Processes(_) => Box::new(Statistics::default),
         };
         let (all, ends) = (self.infos.len(), self.ends.clone());
-        Observed::new(
+        ServerView::new(
             info,
             Box::new(move || {
                 let hub = hub.as_ref().and_then(Weak::upgrade).map(|hub| hub.statistics());

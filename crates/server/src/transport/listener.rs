@@ -87,7 +87,7 @@ impl AsFd for Listener {
 }
 
 /// The listeners of each worker, and the files of UNIX sockets.
-pub(crate) type Opened = (Vec<Vec<Arc<Listener>>>, Vec<SocketFile>);
+pub(crate) type OpenedListeners = (Vec<Vec<Arc<Listener>>>, Vec<SocketFile>);
 
 /// Creates every listener of a server: each worker gets its own, in the order of the configuration;
 /// listeners of UNIX sockets are shared by all workers. If the kernel chooses a port for the first worker,
@@ -96,7 +96,7 @@ pub(crate) type Opened = (Vec<Vec<Arc<Listener>>>, Vec<SocketFile>);
 ///
 /// # Errors
 /// The error names the address at fault.
-pub(crate) fn open_all(config: &Config) -> anyhow::Result<Opened> {
+pub(crate) fn open_all(config: &Config) -> anyhow::Result<OpenedListeners> {
     let (mut shared, mut files) = (Vec::new(), Vec::new());
     for (place, listen) in config.listen.iter().enumerate() {
         let sockets = match listen {

@@ -127,9 +127,9 @@ impl Mechanism for Seam {
 }
 
 /// A service whose requests are counted.
-struct Counted<A>(A);
+struct CountingService<A>(A);
 
-impl<A: Service> Service for Counted<A> {
+impl<A: Service> Service for CountingService<A> {
     type Exchange = A::Exchange;
 
     fn begin(
@@ -169,7 +169,7 @@ impl<A: Service> Service for Counted<A> {
 
 /// The results of a worker that has ended.
 #[derive(Debug)]
-pub(super) struct Ended {
+pub(super) struct WorkerResults {
     pub(super) statistics: Statistics,
     /// The maximum number of requests that were begun between two waits.
     pub(super) most_begun: u32,
@@ -178,7 +178,7 @@ pub(super) struct Ended {
 pub(super) struct Worker {
     pub(super) address: SocketAddr,
     remote: Remote,
-    thread: JoinHandle<anyhow::Result<Ended>>,
+    thread: JoinHandle<anyhow::Result<WorkerResults>>,
 }
 
 impl Worker {
@@ -204,7 +204,7 @@ impl Worker {
         let (remote, far_end, raised) = Remote::pair().unwrap();
         let thread = thread::spawn(move || {
             let rules = Arc::new(Rules::new(&config));
-            let service = Counted(open(&config, &rules, address));
+            let service = CountingService(open(&config, &rules, address));
             let own = (rules, WorkerState::new(None));
             let inbox = Inbox::new(far_end, raised);
             let listeners = (vec![listener], 100);
@@ -212,7 +212,7 @@ impl Worker {
             let engine = Engine::<Seam, _>::new(&config, &options, service, own, listeners, inbox)?;
             spoil();
             let statistics = engine.run()?;
-            Ok(Ended { statistics, most_begun: MOST_BEGUN.get() })
+            Ok(WorkerResults { statistics, most_begun: MOST_BEGUN.get() })
         });
         Self { address, remote, thread }
     }
@@ -228,7 +228,7 @@ impl Worker {
     }
 
     /// Requests a stop, and waits until the worker has ended.
-    pub(super) fn stop(self) -> anyhow::Result<Ended> {
+    pub(super) fn stop(self) -> anyhow::Result<WorkerResults> {
         self.begin_stop();
         let requested_at = Instant::now();
         while !self.thread.is_finished() {

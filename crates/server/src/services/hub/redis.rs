@@ -127,7 +127,7 @@ enum Role {
 
 impl RedisStore {
     /// Creates the store before its threads run, and the values that the threads need.
-    pub(super) fn new(url: &Url, config: &HubConfig) -> (Self, Prepared) {
+    pub(super) fn new(url: &Url, config: &HubConfig) -> (Self, ThreadSetup) {
         let link = Arc::new(Link {
             url: url.clone(),
             key: format!("pollux-hub:{}", config.path),
@@ -146,7 +146,7 @@ impl RedisStore {
         let history_age = config.limits.history_age;
         (
             Self { tasks: Some(send), link, threads: Mutex::default() },
-            Prepared { tasks, history_age },
+            ThreadSetup { tasks, history_age },
         )
     }
 
@@ -195,7 +195,11 @@ impl RedisStore {
     ///
     /// # Errors
     /// A thread cannot be started, or Redis refuses a command that the hub needs.
-    pub(super) fn start(&self, prepared: Prepared, owner: &Arc<HubShared>) -> anyhow::Result<()> {
+    pub(super) fn start(
+        &self,
+        prepared: ThreadSetup,
+        owner: &Arc<HubShared>,
+    ) -> anyhow::Result<()> {
         let (link, shared) = (self.link.clone(), Arc::downgrade(owner));
         let publisher = publish::Publisher::new(link.clone(), shared.clone());
         let follower = follow::Follower::new(link, shared, prepared.history_age);
@@ -220,7 +224,7 @@ impl RedisStore {
 
 /// The values that the threads need.
 #[derive(Debug)]
-pub(super) struct Prepared {
+pub(super) struct ThreadSetup {
     tasks: Receiver<Task>,
     history_age: Duration,
 }

@@ -13,7 +13,7 @@
 //! reads that of the others, so that of two workers at least one sees the other.
 
 use super::{HEADER, Scoreboard, ScoreboardSlot};
-use crate::clients::{Held, most_held_first};
+use crate::clients::{SampledConnection, most_held_first};
 use pollux_sys as sys;
 use rand::seq::SliceRandom as _;
 use rustix::time::{ClockId, clock_gettime};
@@ -111,7 +111,9 @@ impl Scoreboard {
             false => idle.partial_shuffle(&mut rand::rng(), SAMPLE).0,
         };
         let of_unit = |index: usize| self.clients()[index].load(SeqCst);
-        let held = sample.iter().map(|&unit| Held { client: of_unit(unit.1), connection: unit });
+        let held = sample
+            .iter()
+            .map(|&unit| SampledConnection { client: of_unit(unit.1), connection: unit });
         let first = most_held_first(held.collect(), is_whole, 1).pop();
         first.or_else(|| idle.into_iter().min())
     }

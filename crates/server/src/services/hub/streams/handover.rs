@@ -28,18 +28,18 @@ struct StreamState {
     lasts_ms: Option<u64>,
     /// The address that it is counted for.
     address: Option<IpAddr>,
-    routes: Vec<Written>,
-    grants: Vec<Written>,
+    routes: Vec<WrittenMatcher>,
+    grants: Vec<WrittenMatcher>,
     subscriptions: Vec<WrittenSubscription>,
 }
 
 /// A matcher: its type and its text.
-type Written = (MatcherType, String);
+type WrittenMatcher = (MatcherType, String);
 
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct WrittenSubscription {
-    matcher: Written,
+    matcher: WrittenMatcher,
     subscriber: String,
     payload: Option<serde_json::Value>,
 }
@@ -141,12 +141,12 @@ impl Hub {
         Some(id.number())
     }
 
-    fn rules(&self, written: Vec<Written>) -> Option<Vec<Rule>> {
+    fn rules(&self, written: Vec<WrittenMatcher>) -> Option<Vec<Rule>> {
         let selectors = written.into_iter().map(|(kind, text)| Selector::new(kind, text)).collect();
         self.shared.matchers.rules(selectors, &self.shared.url).ok()
     }
 }
 
-fn written(selector: &Selector) -> Written {
+fn written(selector: &Selector) -> WrittenMatcher {
     (selector.kind, selector.text.to_string())
 }

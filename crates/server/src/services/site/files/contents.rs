@@ -58,13 +58,13 @@ struct Limits {
 #[derive(Debug, Default)]
 struct Accounting {
     charged: u64,
-    shared: HashMap<Arc<Key>, Shared>,
+    shared: HashMap<Arc<Key>, SharedContent>,
 }
 
 /// A content that some worker has. The budget is charged for the entry, too ([`Contents::bytes`]), which
 /// limits the number of entries.
 #[derive(Debug)]
-struct Shared {
+struct SharedContent {
     prepared: PreparedHead,
     /// The number of [`Charge`]s for it.
     holders: usize,
@@ -98,7 +98,9 @@ impl Contents {
     /// Returns the charge for a content: its bytes, and its entry here, if it has one.
     pub(crate) fn bytes(key: Option<&Key>, prepared: &PreparedHead) -> u64 {
         let entry = |key: &Key| {
-            size_of::<Key>() + size_of::<Shared>() + 2 * (key.content_type.len() + key.fields.len())
+            size_of::<Key>()
+                + size_of::<SharedContent>()
+                + 2 * (key.content_type.len() + key.fields.len())
         };
         key.map_or(0, entry) as u64 + prepared.wire_bytes()
     }
@@ -144,7 +146,7 @@ impl Contents {
         }
         books.charged += bytes;
         let key = Arc::new(key.clone());
-        books.shared.insert(key.clone(), Shared { prepared: prepared.clone(), holders: 1 });
+        books.shared.insert(key.clone(), SharedContent { prepared: prepared.clone(), holders: 1 });
         Some((prepared.clone(), Charge { contents: self.clone(), bytes, key: Some(key) }))
     }
 
