@@ -4,14 +4,14 @@ mod shown;
 
 use crate::Cli;
 use clap::{Command, CommandFactory, error::ErrorKind};
-use shown::{Shown, shown, words};
+use shown::{ExampleCommand, shown, words};
 use std::{
     fs,
     path::{Path, PathBuf},
 };
 
 /// Parses the command, and also a `pollux` command that it runs in a guest.
-fn parse(shown: &Shown) -> Result<(), clap::Error> {
+fn parse(shown: &ExampleCommand) -> Result<(), clap::Error> {
     Cli::command().try_get_matches_from(&shown.words)?;
     let inner = shown.words.iter().position(|word| word == "--").map(|at| &shown.words[at + 1..]);
     match inner {
@@ -22,7 +22,7 @@ fn parse(shown: &Shown) -> Result<(), clap::Error> {
     }
 }
 
-fn check(all: &[Shown], is_fault: impl Fn(ErrorKind) -> bool) {
+fn check(all: &[ExampleCommand], is_fault: impl Fn(ErrorKind) -> bool) {
     let faults: Vec<String> = all
         .iter()
         .filter_map(|shown| parse(shown).err().map(|error| (shown, error)))
@@ -49,7 +49,8 @@ fn every_commands_help_has_examples_that_it_takes() {
     let mut count = 0;
     each_command(&Cli::command(), "", &mut |name, command| {
         let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
-        let examples: Vec<Shown> = help.lines().filter_map(|line| shown(name, line)).collect();
+        let examples: Vec<ExampleCommand> =
+            help.lines().filter_map(|line| shown(name, line)).collect();
         assert!(!examples.is_empty(), "{name} --help has no examples");
         for example in &examples {
             // A command that runs in the guest of another command counts as an example, too.

@@ -2,7 +2,7 @@
 
 mod text;
 
-use super::control::{Client, Refused};
+use super::control::{Client, ControlError};
 use pollux_server::admin::{ErrorKind, Event, Request, What, text_of};
 use std::{
     ffi::OsString,
@@ -166,12 +166,14 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     match exchange(&control, &request) {
         Ok(()) => Ok(ExitCode::SUCCESS),
         // The reader has closed the pipe.
-        Err(Refused::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => {
+        Err(ControlError::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => {
             Ok(ExitCode::SUCCESS)
         }
-        Err(Refused::Output(error)) => Err(anyhow::Error::new(error).context("standard output")),
-        Err(Refused::Rejected(ErrorKind::NotStored, message)) => anyhow::bail!(message),
-        Err(Refused::Rejected(ErrorKind::BadRequest, message)) => {
+        Err(ControlError::Output(error)) => {
+            Err(anyhow::Error::new(error).context("standard output"))
+        }
+        Err(ControlError::Rejected(ErrorKind::NotStored, message)) => anyhow::bail!(message),
+        Err(ControlError::Rejected(ErrorKind::BadRequest, message)) => {
             Err(crate::usage::UsageError::new(message).into())
         }
         Err(refused) => {
@@ -196,7 +198,7 @@ impl PurgeArgs {
     }
 }
 
-fn exchange(control: &Control, request: &Request) -> Result<(), Refused> {
+fn exchange(control: &Control, request: &Request) -> Result<(), ControlError> {
     let mut client = Client::connect(&control.control)?;
     client.send(request)?;
     let mut out = BufWriter::new(io::stdout().lock());
@@ -204,18 +206,18 @@ fn exchange(control: &Control, request: &Request) -> Result<(), Refused> {
     loop {
         let (line, event) = client.event()?;
         if control.json {
-            out.write_all(line.as_bytes()).map_err(Refused::Output)?;
+            out.write_all(line.as_bytes()).map_err(ControlError::Output)?;
         }
         match &event {
             Event::End { .. } => break,
             Event::Error { kind, message } => {
-                out.flush().map_err(Refused::Output)?;
-                return Err(Refused::Rejected(*kind, text::printable(message)));
+                out.flush().map_err(ControlError::Output)?;
+                return Err(ControlError::Rejected(*kind, text::printable(message)));
             }
             _ if control.json => {}
-            event => text::put(event, shown, &mut out).map_err(Refused::Output)?,
+            event => text::put(event, shown, &mut out).map_err(ControlError::Output)?,
         }
         shown += 1;
     }
-    out.flush().map_err(Refused::Output)
+    out.flush().map_err(ControlError::Output)
 }

@@ -2,7 +2,7 @@
 
 /// A command line and its place.
 #[derive(Debug)]
-pub(super) struct Shown {
+pub(super) struct ExampleCommand {
     pub(super) place: String,
     pub(super) words: Vec<String>,
 }
@@ -39,10 +39,10 @@ pub(super) fn words(line: &str) -> Vec<String> {
 }
 
 /// Returns the command in `line` if it is a `pollux` command.
-pub(super) fn shown(place: &str, line: &str) -> Option<Shown> {
+pub(super) fn shown(place: &str, line: &str) -> Option<ExampleCommand> {
     let line = line.trim();
     let line = line.strip_prefix("$ ").unwrap_or(line);
     let line = line.strip_prefix("./target/release/").unwrap_or(line);
     line.starts_with("pollux ")
-        .then(|| Shown { place: format!("{place}: {line}"), words: words(line) })
+        .then(|| ExampleCommand { place: format!("{place}: {line}"), words: words(line) })
 }
