@@ -492,9 +492,9 @@ impl<'a> Session<'a> {
             raw: trial.raw,
             commands: trial.commands,
         };
-        let kept = self.journal.as_mut().map_or(Ok(()), |journal| journal.add(&run));
+        let outcome = self.journal.as_mut().map_or(Ok(()), |journal| journal.add(&run));
         self.outcome.runs.push(run);
-        kept
+        outcome
     }
 
     /// Returns the server's message if it cannot hold this cell's connections, at any rate.

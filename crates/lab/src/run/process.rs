@@ -114,9 +114,9 @@ impl Process {
         let stdout = child.stdout.take().context("no stdout")?;
         thread::spawn(move || read_lines(stdout, &sender));
         let stderr = Arc::new(Mutex::new(VecDeque::new()));
-        let kept = Arc::clone(&stderr);
+        let last_lines = Arc::clone(&stderr);
         let source = child.stderr.take().context("no stderr")?;
-        let stderr_reader = Some(thread::spawn(move || keep_last_lines(source, &kept)));
+        let stderr_reader = Some(thread::spawn(move || keep_last_lines(source, &last_lines)));
         Ok(Self { child, what, command: line, lines, stderr, stderr_reader, ending })
     }
 
@@ -258,7 +258,7 @@ fn read_lines(stdout: impl Read, lines: &SyncSender<std::io::Result<String>>) {
     }
 }
 
-fn keep_last_lines(stderr: impl Read, kept: &Mutex<VecDeque<String>>) {
+fn keep_last_lines(stderr: impl Read, last_lines: &Mutex<VecDeque<String>>) {
     let mut reader = BufReader::new(stderr);
     let mut line = Vec::new();
     loop {
@@ -268,11 +268,11 @@ fn keep_last_lines(stderr: impl Read, kept: &Mutex<VecDeque<String>>) {
             Ok(0) | Err(_) => return,
             Ok(_) => {}
         }
-        let mut kept = kept.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        if kept.len() == STDERR_LINES {
-            kept.pop_front();
+        let mut lines = last_lines.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        if lines.len() == STDERR_LINES {
+            lines.pop_front();
         }
-        kept.push_back(String::from_utf8_lossy(&line).trim_end().to_owned());
+        lines.push_back(String::from_utf8_lossy(&line).trim_end().to_owned());
     }
 }
 

@@ -70,10 +70,10 @@ impl Bench<'_> {
         };
         let tls = files.as_ref().zip(variant.tls);
         let tls = tls.map(|(files, encryption)| PeerTls { files, encryption });
-        let place = PeerSetup { documents: &site.root(), scratch, tls };
+        let setup = PeerSetup { documents: &site.root(), scratch, tls };
         // The query makes this another document for a cache than the documents that are measured.
         let path = format!("{}?is-there", site.path());
-        let set_up = peer.set_up(role, place)?;
+        let set_up = peer.set_up(role, setup)?;
         Server::start_peer(peer.name(), &set_up, self.cpus.server, &path, self.interrupt)
     }
 
