@@ -27,7 +27,7 @@ fn check(all: &[ExampleCommand], is_fault: impl Fn(ErrorKind) -> bool) {
         .iter()
         .filter_map(|shown| parse(shown).err().map(|error| (shown, error)))
         .filter(|(_, error)| is_fault(error.kind()))
-        .map(|(shown, error)| format!("{}\n  {}", shown.place, error.render()))
+        .map(|(shown, error)| format!("{}\n  {}", shown.source, error.render()))
         .collect();
     assert!(faults.is_empty(), "{} faults\n{}", faults.len(), faults.join("\n"));
 }
@@ -56,7 +56,7 @@ fn every_commands_help_has_examples_that_it_takes() {
             // A command that runs in the guest of another command counts as an example, too.
             let line = example.words.join(" ");
             let is_own = line.starts_with(name) || line.contains(&format!(" -- {name} "));
-            assert!(is_own, "an example of another command: {}", example.place);
+            assert!(is_own, "an example of another command: {}", example.source);
         }
         check(&examples, |_| true);
         count += examples.len();
@@ -91,17 +91,17 @@ fn the_documents_show_only_what_the_program_takes() {
     let (mut blocks, mut inline) = (Vec::new(), Vec::new());
     for path in documents {
         let text = fs::read_to_string(&path).expect("a document");
-        let place = path.strip_prefix(&root).unwrap_or(&path).display().to_string();
+        let source = path.strip_prefix(&root).unwrap_or(&path).display().to_string();
         let mut is_block = false;
         for line in text.lines() {
             if line.trim_start().starts_with("```") {
                 is_block = !is_block;
             } else if is_block {
-                blocks.extend(shown(&place, line));
+                blocks.extend(shown(&source, line));
             } else {
                 // Every second piece is between backticks.
                 let spans = line.split('`').skip(1).step_by(2);
-                inline.extend(spans.filter_map(|span| shown(&place, span)));
+                inline.extend(spans.filter_map(|span| shown(&source, span)));
             }
         }
     }
