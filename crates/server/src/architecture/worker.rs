@@ -234,13 +234,13 @@ fn run<S: Service>(
         ..
     } = task;
     let listens = listeners.iter().map(|listener| listener.address().clone()).collect();
-    let mut kept = own_files(config.own_tables_of_workers(), &far_end, &listeners)?;
+    let mut files = own_files(config.own_tables_of_workers(), &far_end, &listeners)?;
     // These descriptors belong to the main thread's file table. If this thread dropped the last
     // reference, it would close descriptors of its own table instead. The main thread keeps a
     // reference at least until this worker is ready.
     drop((far_end, listeners));
-    let inbox = Inbox::new(kept.remove(0), raised);
-    let listeners = kept;
+    let inbox = Inbox::new(files.remove(0), raised);
+    let listeners = files;
     let cpu = pin(&config, index)?;
     sys::set_timing(config.time_system_calls);
     let service = make(&config, &rules, contents, hub.map(|hub| (hub, index)))?;
@@ -274,18 +274,18 @@ fn own_files(
     notifier: &OwnedFd,
     listeners: &[Arc<Listener>],
 ) -> anyhow::Result<Vec<OwnedFd>> {
-    let kept: Vec<_> = std::iter::once(notifier.as_fd())
+    let files: Vec<_> = std::iter::once(notifier.as_fd())
         .chain(listeners.iter().map(|listener| listener.as_fd()))
         .collect();
     if let Some(promise) = promise {
-        match sys::own_file_table(promise, &kept) {
+        match sys::own_file_table(promise, &files) {
             Ok(copies) => return Ok(copies),
             Err(error) => {
                 tracing::info!("workers share one file table, and with it RLIMIT_NOFILE: {error}");
             }
         }
     }
-    kept.iter().map(|fd| Ok(fd.try_clone_to_owned()?)).collect()
+    files.iter().map(|fd| Ok(fd.try_clone_to_owned()?)).collect()
 }
 
 /// Pins this thread to the CPU of its number, if there is one.

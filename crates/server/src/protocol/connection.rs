@@ -10,7 +10,7 @@ const LINGER_BYTES: u64 = 4 << 20;
 
 /// The maximum number of bytes of input that are buffered behind a request that is not answered yet. Input
 /// is read then only to notice the end of the client's stream.
-const KEPT_INPUT: usize = 16 << 10;
+const BUFFERED_INPUT_MAX: usize = 16 << 10;
 
 /// The state of a connection. Between requests it has 16 bytes and owns no heap memory.
 #[derive(Debug)]
@@ -196,7 +196,7 @@ impl<X> Connection<X> {
 
     /// Returns whether there is room for more input while the connection waits for something else.
     pub(crate) fn takes_input(&self) -> bool {
-        !self.has_ended() && self.work().is_none_or(|work| work.input.len() < KEPT_INPUT)
+        !self.has_ended() && self.work().is_none_or(|work| work.input.len() < BUFFERED_INPUT_MAX)
     }
 
     /// Returns what the connection needs next, after all output of the iteration was sent or stored.
