@@ -225,7 +225,7 @@ impl Subscribers {
     /// The audience of a subscriber, and until where it has every update that it reads: what another process needs
     /// to go on with it.
     #[must_use]
-    pub fn place(
+    pub fn resume_point(
         &self,
         id: SubscriberId,
         history: &History,

@@ -53,12 +53,14 @@ pub(super) fn enter(domain: &Domain) -> anyhow::Result<ProcessRights> {
         .scope(scopes)?
         .create()?;
     let mut files = Vec::new();
-    for (path, access) in domain.system.iter().chain(&domain.places) {
+    for (path, access) in domain.system.iter().chain(&domain.paths) {
         // A file that does not exist, or that is hidden from this user, cannot be used in any case.
-        let (Ok(place), Ok(metadata)) = (PathFd::new(path), fs::metadata(path)) else { continue };
+        let (Ok(rule_path), Ok(metadata)) = (PathFd::new(path), fs::metadata(path)) else {
+            continue;
+        };
         let rights = rights(*access, &metadata);
         ruleset = ruleset
-            .add_rule(PathBeneath::new(place, rights))
+            .add_rule(PathBeneath::new(rule_path, rights))
             .with_context(|| path.display().to_string())?;
         files.push((metadata.dev(), metadata.ino(), rights));
     }
@@ -91,7 +93,7 @@ impl ProcessRights {
     pub(super) fn check(&self, domain: &Domain) -> anyhow::Result<()> {
         const REMEDY: &str = "the sandbox of a running server cannot be widened: `pollux ctl upgrade` (or a \
                               restart) uses the new configuration";
-        for (path, access) in &domain.places {
+        for (path, access) in &domain.paths {
             // A missing file is reported by the code that opens it.
             let (Ok(real), Ok(metadata)) = (fs::canonicalize(path), fs::metadata(path)) else {
                 continue;
@@ -116,8 +118,8 @@ impl ProcessRights {
     /// it.
     fn rights_to(&self, real: &Path) -> BitFlags<AccessFs> {
         let mut all = BitFlags::EMPTY;
-        for place in real.ancestors() {
-            let Ok(metadata) = fs::metadata(place) else { continue };
+        for ancestor in real.ancestors() {
+            let Ok(metadata) = fs::metadata(ancestor) else { continue };
             let is_it = |(device, number, _): &&(u64, u64, _)| {
                 (*device, *number) == (metadata.dev(), metadata.ino())
             };

@@ -69,7 +69,7 @@ impl Server {
             offered.push(pointer);
             all.push(ListenerOffer {
                 role: Role::Clients,
-                place: listener.place(),
+                index: listener.index(),
                 configured: listener.configured().to_string(),
                 socket: listener.as_fd(),
             });
@@ -77,12 +77,12 @@ impl Server {
         if let Some(operator) = &self.operator {
             let (path, socket) = operator.listener();
             let configured = path.to_string_lossy().into_owned();
-            all.push(ListenerOffer { role: Role::Control, place: 0, configured, socket });
+            all.push(ListenerOffer { role: Role::Control, index: 0, configured, socket });
         }
         if let Some(web) = &self.web {
             let (configured, socket) = web.listener();
             let configured = configured.to_string();
-            all.push(ListenerOffer { role: Role::Admin, place: 0, configured, socket });
+            all.push(ListenerOffer { role: Role::Admin, index: 0, configured, socket });
         }
         all
     }

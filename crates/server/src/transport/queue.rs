@@ -43,7 +43,7 @@ impl Turns {
     /// Returns the indices of `count` listeners, in the order in which to check them now.
     pub(crate) fn order(&self, count: usize) -> impl Iterator<Item = usize> + use<> {
         let next = self.next;
-        (0..count).map(move |place| (next + place) % count)
+        (0..count).map(move |index| (next + index) % count)
     }
 
     /// Begins a stop: connections that wait at the listeners when this is first called are still accepted,
@@ -53,15 +53,15 @@ impl Turns {
     }
 
     /// Returns whether one more of the connections that wait at this listener may be accepted.
-    pub(crate) fn may_take(&self, place: usize) -> bool {
-        self.left.as_ref().is_none_or(|left| left[place] > 0)
+    pub(crate) fn may_take(&self, index: usize) -> bool {
+        self.left.as_ref().is_none_or(|left| left[index] > 0)
     }
 
     /// Records that a connection was accepted which [`Turns::may_take`] has allowed.
-    pub(crate) fn took(&mut self, place: usize) {
-        self.next = place + 1;
+    pub(crate) fn took(&mut self, index: usize) {
+        self.next = index + 1;
         if let Some(left) = &mut self.left {
-            left[place] -= 1;
+            left[index] -= 1;
         }
     }
 }

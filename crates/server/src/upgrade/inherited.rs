@@ -17,7 +17,7 @@ pub(super) struct InheritedListener {
     pub(super) role: Role,
     /// The number of the listener in the configuration; the sockets of one listener have the same
     /// number.
-    pub(super) place: u16,
+    pub(super) index: u16,
     /// Its address, as it was configured.
     pub(super) configured: String,
     pub(super) socket: OwnedFd,
@@ -39,10 +39,10 @@ struct Listeners(Vec<InheritedListener>);
 impl Listeners {
     fn take(&mut self, role: Role, configured: &str) -> Vec<OwnedFd> {
         let is_it = |one: &InheritedListener| one.role == role && one.configured == configured;
-        let Some(place) = self.0.iter().find(|one| is_it(one)).map(|one| one.place) else {
+        let Some(index) = self.0.iter().find(|one| is_it(one)).map(|one| one.index) else {
             return Vec::new();
         };
-        let is_wanted = |one: &mut InheritedListener| is_it(one) && one.place == place;
+        let is_wanted = |one: &mut InheritedListener| is_it(one) && one.index == index;
         self.0.extract_if(.., is_wanted).map(|one| one.socket).collect()
     }
 }
@@ -84,9 +84,9 @@ mod tests {
 
     #[test]
     fn sockets_are_found_by_role_and_address() {
-        let inherited = |role, place, configured: &str| InheritedListener {
+        let inherited = |role, index, configured: &str| InheritedListener {
             role,
-            place,
+            index,
             configured: configured.into(),
             socket: File::open("/dev/null").unwrap().into(),
         };

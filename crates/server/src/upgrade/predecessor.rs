@@ -139,9 +139,9 @@ fn receive_listeners(channel: &Channel) -> anyhow::Result<()> {
     let mut all = Vec::new();
     for _ in 0..listeners {
         match channel.expect(deadline)? {
-            (Message::Listener { role, place, configured }, mut sockets) => {
+            (Message::Listener { role, index, configured }, mut sockets) => {
                 let socket = sockets.pop().context("a socket")?;
-                all.push(InheritedListener { role, place, configured, socket });
+                all.push(InheritedListener { role, index, configured, socket });
             }
             _ => bail!("a message that does not belong here"),
         }

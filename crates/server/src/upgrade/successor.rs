@@ -59,7 +59,7 @@ pub(crate) type Reports = Arc<Mutex<Option<Sender<Report>>>>;
 pub(crate) struct ListenerOffer<'l> {
     pub(crate) role: Role,
     /// The index of the socket in the configuration.
-    pub(crate) place: u16,
+    pub(crate) index: u16,
     /// The address of the socket, as it is configured.
     pub(crate) configured: String,
     pub(crate) socket: BorrowedFd<'l>,
@@ -167,9 +167,9 @@ impl Successor {
         let sent = (|| {
             channel.send_until(&Message::Begin { listeners: count }, &[], deadline)?;
             for one in listeners {
-                let (role, place) = (one.role, one.place);
+                let (role, index) = (one.role, one.index);
                 let configured = one.configured.clone();
-                let message = Message::Listener { role, place, configured };
+                let message = Message::Listener { role, index, configured };
                 channel.send_until(&message, &[one.socket], deadline)?;
             }
             anyhow::Ok(())

@@ -40,16 +40,16 @@ impl ConfigFile {
     ///
     /// # Errors
     /// A key has changed that a running server cannot change; the message names the key and its
-    /// place.
+    /// location.
     pub fn changes_from(&self, former: &Self, sources: &Sources) -> anyhow::Result<Vec<String>> {
         let (now, before) = (self.to_table(), former.to_table());
         let mut changes = Vec::new();
         for (name, was, is) in differences(&before, &now) {
             if !CHANGEABLE.contains(&name) {
-                let place = sources.place(&[Key::Name(name)]);
-                let place = place.map(|place| format!("{place}: ")).unwrap_or_default();
+                let location = sources.location(&[Key::Name(name)]);
+                let location = location.map(|location| format!("{location}: ")).unwrap_or_default();
                 bail!(
-                    "{place}{name}: {} -> {}: a running server cannot change this; undo the change, have a \
+                    "{location}{name}: {} -> {}: a running server cannot change this; undo the change, have a \
                      new process take over (pollux ctl upgrade, no connection is lost), or restart the server",
                     shown(was),
                     shown(is)
@@ -98,10 +98,11 @@ impl ConfigFile {
             let (before, now) = (table(was).unwrap_or_default(), table(is).unwrap_or_default());
             let differs = differences(&before, &now).find(|(name, ..)| GUESTBOOK.contains(name));
             if let Some((name, ..)) = differs {
-                let place = sources.place(&[Key::Name("site"), Key::Index(index), Key::Name(name)]);
-                let place = place.map(|place| format!("{place}: ")).unwrap_or_default();
+                let location =
+                    sources.location(&[Key::Name("site"), Key::Index(index), Key::Name(name)]);
+                let location = location.map(|location| format!("{location}: ")).unwrap_or_default();
                 bail!(
-                    "{place}site[{index}].{name}: a running server cannot change its guestbook; undo the \
+                    "{location}site[{index}].{name}: a running server cannot change its guestbook; undo the \
                      change, or restart the server"
                 );
             }

@@ -293,8 +293,8 @@ impl StoreFile {
                 }
             }
         })?;
-        if let Ok(mut place) = store.thread.lock() {
-            *place = Some(thread);
+        if let Ok(mut slot) = store.thread.lock() {
+            *slot = Some(thread);
         }
         Ok(())
     }

@@ -60,7 +60,7 @@ pub(super) struct Backlog {
 /// A packet from the former process, preceded by its length in four bytes.
 #[derive(Debug, Serialize, Deserialize)]
 enum Packet {
-    /// The place of the history, the position of the next update, and with Redis the last entry of the log.
+    /// The store of the history, the position of the next update, and with Redis the last entry of the log.
     Begin { store: String, next: Sequence, entry: Option<String> },
     /// An update of the log.
     Entry {
@@ -94,9 +94,9 @@ impl HubShared {
         }
     }
 
-    /// Returns a name for the place of the history. The new process takes the history over only if its own
-    /// place has the same name.
-    fn place(&self) -> String {
+    /// Returns a name for the store of the history. The new process takes the history over only if its own
+    /// store has the same name.
+    fn store_name(&self) -> String {
         match &self.config.store {
             HubStoreConfig::Memory => "memory".into(),
             HubStoreConfig::File(path) => {
@@ -207,7 +207,7 @@ impl HubShared {
         *lock(&self.transfer) = Transfer::Frozen;
         self.is_transferring.store(true, Ordering::Release);
         let entry = Some(redis.freeze(self));
-        let begin = Packet::Begin { store: self.place(), next: self.head() + 1, entry };
+        let begin = Packet::Begin { store: self.store_name(), next: self.head() + 1, entry };
         let mut out = socket;
         let answer = write(&mut out, &begin)
             .and_then(|()| write(&mut out, &Packet::End))
@@ -244,7 +244,7 @@ impl HubShared {
         let now = self.now();
         let sent = (|| {
             let mut out = BufWriter::new(socket);
-            write(&mut out, &Packet::Begin { store: self.place(), next, entry: None })?;
+            write(&mut out, &Packet::Begin { store: self.store_name(), next, entry: None })?;
             for (sequence, update, at) in entries {
                 let age = now.saturating_sub(at).as_millis();
                 let entry = Packet::Entry {
@@ -283,7 +283,7 @@ impl HubShared {
         loop {
             let (sequence, age_ms, update) = match read(&mut input)? {
                 Packet::Begin { store, next, entry } => {
-                    (can_take, begin, last_entry) = (store == self.place(), next, entry);
+                    (can_take, begin, last_entry) = (store == self.store_name(), next, entry);
                     continue;
                 }
                 Packet::Entry { sequence, age_ms, id, topics, private, text } => {
@@ -314,7 +314,7 @@ impl HubShared {
             drop(log);
             // The file is opened before updates and subscribers continue: if that fails, the former process
             // must still be able to use the file.
-            self.file().map_or(Ok(()), HubStore::open).with_context(|| self.place())?;
+            self.file().map_or(Ok(()), HubStore::open).with_context(|| self.store_name())?;
         }
         self.release();
         if !can_take {
@@ -338,7 +338,7 @@ impl HubShared {
             redis.thaw();
         }
         if let Some(Err(error)) = self.file().map(HubStore::open) {
-            tracing::error!("--hub-store {}: updates are refused: {error:#}", self.place());
+            tracing::error!("--hub-store {}: updates are refused: {error:#}", self.store_name());
         }
         let held = {
             let log = lock(&self.log);

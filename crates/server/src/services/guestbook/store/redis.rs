@@ -277,7 +277,7 @@ impl RedisStore {
             }
         }
         self.back_off.extend(now, dialled_at);
-        self.forget_place();
+        self.forget_addresses();
         let why = format!("{}: {why}", self.url);
         self.give_up(reactor, upstream, &StoreError::Unreachable(why));
     }
@@ -387,7 +387,7 @@ impl RedisStore {
 
     /// Forgets the addresses of a name, all of which have failed: the name may have other addresses now, so
     /// it is resolved again.
-    fn forget_place(&mut self) {
+    fn forget_addresses(&mut self) {
         if let (Address::Tcp(host, _), Addresses::Known { .. }) =
             (&self.url.address, &self.addresses)
             && host.parse::<IpAddr>().is_err()

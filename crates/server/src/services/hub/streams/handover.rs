@@ -1,4 +1,4 @@
-//! A subscriber goes from one process to another, with its place in the log.
+//! A subscriber goes from one process to another, with its position in the log.
 
 use super::{
     super::{Extra, Hub, RAW, connection_of},
@@ -62,7 +62,8 @@ impl Hub {
         }
         self.read_on();
         let expires_at = self.expiries.of(connection);
-        let (audience, cursor) = self.subscribers.place(id, &self.history, &self.shared.url)?;
+        let (audience, cursor) =
+            self.subscribers.resume_point(id, &self.history, &self.shared.url)?;
         if self.shared.redis().is_some() && cursor + 1 < self.history.first() {
             // It has lost updates here, of which the log of the other process may not know: it learns that first.
             return None;

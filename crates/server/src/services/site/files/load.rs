@@ -255,8 +255,8 @@ fn read_all(file: &OwnedFd, len: usize) -> Result<Vec<u8>, Errno> {
     let mut bytes = vec![0; len];
     let mut filled = 0;
     while filled < len {
-        let place = &mut bytes[filled..];
-        match count(Call::Read, || rustix::io::pread(file, place, filled as u64)) {
+        let rest = &mut bytes[filled..];
+        match count(Call::Read, || rustix::io::pread(file, rest, filled as u64)) {
             Ok(0) => break,
             Ok(read) => filled += read,
             Err(Errno::INTR) => {}

@@ -121,20 +121,20 @@ impl Tree {
             Symlinks::Follow => None,
         };
         let tree = Self { root, resolve, dotfiles };
-        let place = directory.display();
+        let directory = directory.display();
         tree.open_at(c".", OFlags::PATH).map_err(|error| match error {
             // Opening the root with O_PATH did not check any permission of the directory itself.
             Errno::ACCESS => anyhow::anyhow!(
-                "cannot look into {place}: permission denied (EACCES) for user {}: a directory that \
+                "cannot look into {directory}: permission denied (EACCES) for user {}: a directory that \
                  is served needs r and x for whom the server runs as (chmod, chown), and its parents x",
                 rustix::process::geteuid().as_raw()
             ),
             Errno::NOSYS | Errno::PERM => anyhow::Error::new(error).context(format!(
-                "cannot look into {place}: openat2 is needed to keep links from leading out of it \
+                "cannot look into {directory}: openat2 is needed to keep links from leading out of it \
                  (Linux 5.6, and allowed by the container's seccomp profile); --symlinks follow \
                  does without, and follows links everywhere"
             )),
-            _ => anyhow::Error::new(error).context(format!("cannot look into {place}")),
+            _ => anyhow::Error::new(error).context(format!("cannot look into {directory}")),
         })?;
         Ok(tree)
     }
@@ -149,11 +149,11 @@ impl Tree {
     /// object that is neither a file nor a directory.
     pub(crate) fn entry(&self, path: &CStr) -> Result<Entry, Errno> {
         // The type is checked first, with an O_PATH descriptor, which does not open the object itself.
-        let (place, by_link) = self.open_place(path)?;
-        if by_link && !self.dotfiles && self.is_hidden(&place) {
+        let (object, by_link) = self.open_path(path)?;
+        if by_link && !self.dotfiles && self.is_hidden(&object) {
             return Err(Errno::LOOP);
         }
-        let stat = count(Call::Stat, || fstat(&place))?;
+        let stat = count(Call::Stat, || fstat(&object))?;
         match FileType::from_raw_mode(stat.st_mode) {
             FileType::Directory => return Ok(Entry::Directory),
             FileType::RegularFile => {}
@@ -177,10 +177,10 @@ impl Tree {
     /// # Errors
     /// The status for the response: 404 if there is no such directory.
     pub(crate) fn list(&self, path: &[u8]) -> Result<(Vec<listing::Entry>, bool), Status> {
-        let place = if path.is_empty() { b"." } else { path };
-        let place = CString::new(place).map_err(|_| Status::NotFound)?;
+        let c_path = if path.is_empty() { b"." } else { path };
+        let c_path = CString::new(c_path).map_err(|_| Status::NotFound)?;
         let flags = OFlags::RDONLY | OFlags::DIRECTORY;
-        let directory = self.open_at(&place, flags).map_err(|_| Status::NotFound)?;
+        let directory = self.open_at(&c_path, flags).map_err(|_| Status::NotFound)?;
         let names = Dir::read_from(&directory).map_err(|_| Status::Forbidden)?;
         let mut entries = Vec::new();
         for name in names {
@@ -232,14 +232,14 @@ impl Tree {
 
     /// Returns an O_PATH descriptor of the object, and whether a symbolic link was on the path. If every link
     /// is followed, the latter is not needed and is false.
-    fn open_place(&self, path: &CStr) -> Result<(OwnedFd, bool), Errno> {
+    fn open_path(&self, path: &CStr) -> Result<(OwnedFd, bool), Errno> {
         let Some(resolve) = self.resolve else {
-            return self.open_at(path, OFlags::PATH).map(|place| (place, false));
+            return self.open_at(path, OFlags::PATH).map(|object| (object, false));
         };
         let strict = Some(resolve | ResolveFlags::NO_SYMLINKS);
         match self.open_resolved(path, OFlags::PATH, strict) {
-            Err(Errno::LOOP) => self.open_at(path, OFlags::PATH).map(|place| (place, true)),
-            outcome => outcome.map(|place| (place, false)),
+            Err(Errno::LOOP) => self.open_at(path, OFlags::PATH).map(|object| (object, true)),
+            outcome => outcome.map(|object| (object, false)),
         }
     }
 
