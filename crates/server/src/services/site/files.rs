@@ -13,7 +13,7 @@ mod variant;
 
 pub(crate) use contents::{Contents, Key};
 pub(crate) use representation::{Representation, SIBLINGS};
-pub(crate) use tree::{Stamp, Tree, stamp_of};
+pub(crate) use tree::{FileVersion, Tree, version_of};
 
 use super::compress::background::SHARE;
 use crate::{
@@ -46,15 +46,15 @@ pub(crate) struct Resource {
     pub(crate) identity: Rc<Representation>,
     /// Its siblings, in the order of [`SIBLINGS`].
     pub(crate) encoded: Vec<(Coding, Rc<Representation>)>,
-    /// The files on which it depends, with their stamps when it was loaded; `None` for files that did not
+    /// The files on which it depends, with their versions when it was loaded; `None` for files that did not
     /// exist.
-    sources: Vec<(CString, Option<Stamp>)>,
+    sources: Vec<(CString, Option<FileVersion>)>,
     /// Whether its decoded path contains a `%`: the same bytes in a request mean another path.
     key_has_percent: bool,
     /// The tick of the last comparison with the disk.
     checked_at: Cell<u32>,
     /// Whether a source was modified just before it was read: a second change within the resolution of the
-    /// file system's clock would leave the same stamp, so the source is read again.
+    /// file system's clock would leave the same version, so the source is read again.
     is_young: bool,
     /// The data for compressing it for clients that accept a coding; `None` if it is never compressed.
     compressible: Option<Box<Compressible>>,
@@ -295,7 +295,7 @@ impl Files {
 
     fn is_current(&self, resource: &Resource) -> bool {
         !resource.is_young
-            && resource.sources.iter().all(|(path, stamp)| self.tree.stamp(path) == *stamp)
+            && resource.sources.iter().all(|(path, version)| self.tree.version(path) == *version)
     }
 }
 
@@ -374,7 +374,7 @@ mod tests {
         assert_eq!(contents.charged(), 0);
     }
 
-    /// A file that was modified just now may change again under the same stamp.
+    /// A file that was modified just now may change again with the same version.
     #[test]
     fn a_young_file_is_read_by_each() {
         let directory = tempfile::tempdir().unwrap();

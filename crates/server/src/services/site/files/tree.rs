@@ -34,7 +34,7 @@ pub(crate) struct Tree {
 
 /// The data that distinguishes one state of a file from another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Stamp {
+pub(crate) struct FileVersion {
     device: u64,
     inode: u64,
     /// The length in bytes.
@@ -44,14 +44,14 @@ pub(crate) struct Stamp {
     changed: Duration,
 }
 
-impl Stamp {
+impl FileVersion {
     /// Returns the time since the epoch at which the content or the metadata of the file last changed
     /// (ctime). No program can set it to another time.
     pub(crate) fn last_change(&self) -> Duration {
         self.changed
     }
 
-    /// Returns the stamp of some file, for tests.
+    /// Returns the version of some file, for tests.
     #[cfg(test)]
     pub(crate) fn of_test(inode: u64) -> Self {
         let (modified, changed) = (Duration::ZERO, Duration::ZERO);
@@ -59,7 +59,7 @@ impl Stamp {
     }
 }
 
-impl From<&Stat> for Stamp {
+impl From<&Stat> for FileVersion {
     fn from(stat: &Stat) -> Self {
         let time = |seconds: i64, nanoseconds: u64| {
             u64::try_from(seconds).map_or(Duration::ZERO, |s| Duration::new(s, nanoseconds as u32))
@@ -78,7 +78,7 @@ impl From<&Stat> for Stamp {
 #[derive(Debug)]
 pub(crate) enum Entry {
     /// A regular file, opened for reading.
-    File(OwnedFd, Stamp),
+    File(OwnedFd, FileVersion),
     /// A directory.
     Directory,
 }
@@ -166,7 +166,7 @@ impl Tree {
             return Err(Errno::LOOP);
         }
         match FileType::from_raw_mode(stat.st_mode) {
-            FileType::RegularFile => Ok(Entry::File(file, Stamp::from(&stat))),
+            FileType::RegularFile => Ok(Entry::File(file, FileVersion::from(&stat))),
             _ => Err(Errno::ACCESS),
         }
     }
@@ -202,14 +202,14 @@ impl Tree {
     /// followed, a FIFO, a device.
     fn listed(&self, directory: &OwnedFd, parent: &[u8], name: &CStr) -> Option<listing::Entry> {
         let stat = count(Call::Stat, || statat(directory, name, AtFlags::SYMLINK_NOFOLLOW)).ok()?;
-        let (is_directory, stamp) = match FileType::from_raw_mode(stat.st_mode) {
-            FileType::Directory => (true, Stamp::from(&stat)),
-            FileType::RegularFile => (false, Stamp::from(&stat)),
+        let (is_directory, version) = match FileType::from_raw_mode(stat.st_mode) {
+            FileType::Directory => (true, FileVersion::from(&stat)),
+            FileType::RegularFile => (false, FileVersion::from(&stat)),
             FileType::Symlink => {
                 let path = CString::new([parent, name.to_bytes()].concat()).ok()?;
                 match self.entry(&path).ok()? {
-                    Entry::Directory => (true, self.stamp(&path)?),
-                    Entry::File(_, stamp) => (false, stamp),
+                    Entry::Directory => (true, self.version(&path)?),
+                    Entry::File(_, version) => (false, version),
                 }
             }
             _ => return None,
@@ -217,17 +217,17 @@ impl Tree {
         Some(listing::Entry {
             name: name.to_bytes().into(),
             is_directory,
-            bytes: stamp.len,
-            modified_s: stamp.modified.as_secs(),
+            bytes: version.len,
+            modified_s: version.modified.as_secs(),
         })
     }
 
-    /// Returns the present stamp of the object to which `path` leads, or `None` if there is none. The stamp
+    /// Returns the present version of the object to which `path` leads, or `None` if there is none. The version
     /// is only for comparison with another one, because links are followed.
-    pub(crate) fn stamp(&self, path: &CStr) -> Option<Stamp> {
+    pub(crate) fn version(&self, path: &CStr) -> Option<FileVersion> {
         count(Call::Stat, || statat(&self.root, path, AtFlags::empty()))
             .ok()
-            .map(|stat| Stamp::from(&stat))
+            .map(|stat| FileVersion::from(&stat))
     }
 
     /// Returns an O_PATH descriptor of the object, and whether a symbolic link was on the path. If every link
@@ -288,9 +288,9 @@ impl Tree {
     }
 }
 
-/// Returns the stamp of an open file.
-pub(crate) fn stamp_of(file: &OwnedFd) -> Result<Stamp, Errno> {
-    count(Call::Stat, || fstat(file)).map(|stat| Stamp::from(&stat))
+/// Returns the version of an open file.
+pub(crate) fn version_of(file: &OwnedFd) -> Result<FileVersion, Errno> {
+    count(Call::Stat, || fstat(file)).map(|stat| FileVersion::from(&stat))
 }
 
 #[cfg(test)]
