@@ -33,7 +33,7 @@ use crate::{
     time::clock::ticks,
     transport::outbox::Outbox,
 };
-use answer::{ACCEPT_QUERY, ALLOW, Asker};
+use answer::{ACCEPT_QUERY, ALLOW, Responder};
 use expiries::Expiries;
 use poll::Poll;
 use pollux_http::{
@@ -95,7 +95,7 @@ pub(crate) struct Exchange(Box<State>);
 
 #[derive(Debug)]
 struct State {
-    asker: Asker,
+    responder: Responder,
     phase: Phase,
 }
 
@@ -196,12 +196,12 @@ impl Hub {
         &mut self,
         context: &mut RequestContext<'_>,
         request: &Request<'_>,
-        asker: Asker,
+        responder: Responder,
         outbox: &mut Outbox,
     ) -> Flow<Exchange> {
         let Target::Path { path, query } = request.target else { return Flow::Done };
         if path == self.shared.config.path.as_bytes() {
-            return self.subscribe(context, request, asker, outbox);
+            return self.subscribe(context, request, responder, outbox);
         }
         let HubShared { url, config, .. } = &*self.shared;
         if path.starts_with(b"/.well-known/oauth-protected-resource") {
@@ -214,7 +214,7 @@ impl Hub {
             let text = document.to_string();
             let fields = b"Cache-Control: must-revalidate\r\n";
             let content = ("application/json", text.as_bytes());
-            asker.answer(context, outbox, Status::Ok, fields, content);
+            responder.answer(context, outbox, Status::Ok, fields, content);
             return Flow::Done;
         }
         let hides = context.hides_authorization();
@@ -231,9 +231,9 @@ impl Hub {
                     format!("Cache-Control: private, must-revalidate\r\nETag: \"{tag}\"\r\n");
                 let text = document.to_string();
                 let content = (subscriptions::MEDIA_TYPE, text.as_bytes());
-                asker.answer(context, outbox, status, fields.as_bytes(), content);
+                responder.answer(context, outbox, status, fields.as_bytes(), content);
             }
-            Err(reject) => asker.reject(context, outbox, &reject, url),
+            Err(reject) => responder.reject(context, outbox, &reject, url),
         }
         Flow::Done
     }
@@ -279,7 +279,7 @@ impl Hub {
     fn acknowledge(
         &self,
         context: &mut RequestContext<'_>,
-        asker: &Asker,
+        responder: &Responder,
         outcome: Result<Arc<str>, Reject>,
         outbox: &mut Outbox,
     ) {
@@ -288,11 +288,11 @@ impl Hub {
                 context.worker.counters.add(Counter::HubAccepted, 1);
                 let fields = b"Cache-Control: no-store\r\n";
                 let content = ("text/plain; charset=utf-8", id.as_bytes());
-                asker.answer(context, outbox, Status::Ok, fields, content);
+                responder.answer(context, outbox, Status::Ok, fields, content);
             }
             Err(reject) => {
                 count_refusal(context, &reject);
-                asker.reject(context, outbox, &reject, &self.shared.url);
+                responder.reject(context, outbox, &reject, &self.shared.url);
             }
         }
     }
@@ -403,15 +403,15 @@ impl Service for Hub {
         response: &mut ResponseWriter<'_>,
     ) -> Flow<Exchange> {
         let outbox = response.raw();
-        let asker = Asker::of(request, &self.shared.config.cors);
+        let responder = Responder::of(request, &self.shared.config.cors);
         let reject = match request.method {
             Method::Get | Method::Head if request.framing == Framing::None => {
-                return self.get(context, request, asker, outbox);
+                return self.get(context, request, responder, outbox);
             }
             Method::Post => match self.admit(request, context.hides_authorization()) {
                 Ok(form) => {
                     let phase = Phase::Form(form);
-                    return Flow::NeedBody(Exchange(Box::new(State { asker, phase })));
+                    return Flow::NeedBody(Exchange(Box::new(State { responder, phase })));
                 }
                 Err(reject) => {
                     count_refusal(context, &reject);
@@ -422,14 +422,14 @@ impl Service for Hub {
                 match self.admit_query(request, context.hides_authorization()) {
                     Ok(head) => {
                         let phase = Phase::Query(Box::new(head));
-                        return Flow::NeedBody(Exchange(Box::new(State { asker, phase })));
+                        return Flow::NeedBody(Exchange(Box::new(State { responder, phase })));
                     }
                     Err(reject) => reject,
                 }
             }
             Method::Options if request.framing == Framing::None => {
                 let fields = [ALLOW, ACCEPT_QUERY].concat();
-                asker.answer(context, outbox, Status::NoContent, fields.as_bytes(), ("", b""));
+                responder.answer(context, outbox, Status::NoContent, fields.as_bytes(), ("", b""));
                 return Flow::Done;
             }
             Method::Get | Method::Head | Method::Options => {
@@ -442,11 +442,11 @@ impl Service for Hub {
             },
         };
         if request.framing == Framing::None || request.expect_continue {
-            asker.reject(context, outbox, &reject, &self.shared.url);
+            responder.reject(context, outbox, &reject, &self.shared.url);
             return Flow::Done;
         }
         let phase = Phase::Unwanted(reject);
-        Flow::NeedBody(Exchange(Box::new(State { asker, phase })))
+        Flow::NeedBody(Exchange(Box::new(State { responder, phase })))
     }
 
     fn body(
@@ -457,14 +457,14 @@ impl Service for Hub {
         response: &mut ResponseWriter<'_>,
     ) -> Flow<Exchange> {
         let outbox = response.raw();
-        let State { asker, phase } = &mut *exchange.0;
+        let State { responder, phase } = &mut *exchange.0;
         match (phase, part) {
             (Phase::Form(form), Part::Data(bytes)) => {
                 if let Err(reject) = form.receive(bytes, &self.shared.config.limits) {
                     // The rest of the body is not read: the connection cannot continue after it.
                     context.close_after();
                     count_refusal(context, &reject);
-                    asker.reject(context, outbox, &reject, &self.shared.url);
+                    responder.reject(context, outbox, &reject, &self.shared.url);
                     return Flow::Done;
                 }
                 Flow::NeedBody(exchange)
@@ -476,26 +476,26 @@ impl Service for Hub {
                         exchange.0.phase = Phase::Storage;
                         return Flow::Waiting(exchange);
                     }
-                    Ok(Some(id)) => self.acknowledge(context, asker, Ok(id), outbox),
-                    Err(reject) => self.acknowledge(context, asker, Err(reject), outbox),
+                    Ok(Some(id)) => self.acknowledge(context, responder, Ok(id), outbox),
+                    Err(reject) => self.acknowledge(context, responder, Err(reject), outbox),
                 }
                 Flow::Done
             }
             (Phase::Query(head), Part::Data(bytes)) => {
                 if let Err(reject) = head.receive(bytes, &self.shared.config.limits) {
                     context.close_after();
-                    asker.reject(context, outbox, &reject, &self.shared.url);
+                    responder.reject(context, outbox, &reject, &self.shared.url);
                     return Flow::Done;
                 }
                 Flow::NeedBody(exchange)
             }
             (Phase::Query(_), Part::End { .. }) => {
-                let State { asker, phase } = *exchange.0;
+                let State { responder, phase } = *exchange.0;
                 let Phase::Query(head) = phase else { return Flow::Done };
-                self.begin_subscription(context, asker, *head, outbox)
+                self.begin_subscription(context, responder, *head, outbox)
             }
             (Phase::Unwanted(reject), Part::End { .. }) => {
-                asker.reject(context, outbox, reject, &self.shared.url);
+                responder.reject(context, outbox, reject, &self.shared.url);
                 Flow::Done
             }
             (Phase::Unwanted(_), Part::Data(_)) => Flow::NeedBody(exchange),
@@ -522,7 +522,7 @@ impl Service for Hub {
                     _ => None,
                 };
                 let Some(outcome) = outcome else { return Flow::Waiting(exchange) };
-                self.acknowledge(context, &exchange.0.asker, outcome, outbox);
+                self.acknowledge(context, &exchange.0.responder, outcome, outbox);
                 Flow::Done
             }
             Phase::CatchUp(_) => self.resume_subscribe(context, exchange, event, outbox),

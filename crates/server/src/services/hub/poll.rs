@@ -1,7 +1,7 @@
 //! Long polling, for clients that cannot read a stream. The response contains the next updates and has a
 //! length. The client sends its next request with the last identifier that it received.
 
-use super::{Exchange, Hub, Phase, State, answer::Asker, connection_of, subscribe::Candidate};
+use super::{Exchange, Hub, Phase, State, answer::Responder, connection_of, subscribe::Candidate};
 use crate::{
     reactor::{AlarmId, EventTarget},
     service::{Event, Flow, RequestContext},
@@ -46,7 +46,7 @@ impl Hub {
     pub(super) fn begin_poll(
         &mut self,
         context: &mut RequestContext<'_>,
-        asker: Asker,
+        responder: Responder,
         candidate: Candidate,
         wait: u32,
         outbox: &mut Outbox,
@@ -55,7 +55,7 @@ impl Hub {
         let Candidate { audience, cursor, .. } = candidate;
         let events = self.events_after(context, cursor, &audience);
         if !events.is_empty() || wait == 0 {
-            answer(context, &asker, &fields, &events, outbox);
+            answer(context, &responder, &fields, &events, outbox);
             return Flow::Done;
         }
         let exchange = context.id();
@@ -63,14 +63,14 @@ impl Hub {
         let last = self.last();
         // No update up to `last` is for this audience.
         let Some(subscriber) = self.subscribers.add(connection, &audience, last, last) else {
-            answer(context, &asker, &fields, &[], outbox);
+            answer(context, &responder, &fields, &[], outbox);
             return Flow::Done;
         };
         self.polls.insert(connection, exchange.number);
         self.count_polls(&context.worker.counters);
         let alarm = context.reactor.timer(wait * 10, EventTarget::Exchange(exchange));
         let poll = Poll { audience, cursor: last, subscriber, connection, alarm, fields };
-        Flow::Waiting(Exchange(Box::new(State { asker, phase: Phase::Poll(poll) })))
+        Flow::Waiting(Exchange(Box::new(State { responder, phase: Phase::Poll(poll) })))
     }
 
     /// Answers a poll when an update has arrived or its time is over.
@@ -81,7 +81,7 @@ impl Hub {
         event: Event<'_>,
         outbox: &mut Outbox,
     ) -> Flow<Exchange> {
-        let State { asker, phase: Phase::Poll(poll) } = &*exchange.0 else {
+        let State { responder, phase: Phase::Poll(poll) } = &*exchange.0 else {
             return Flow::Waiting(exchange);
         };
         match event {
@@ -91,7 +91,7 @@ impl Hub {
         }
         self.end_poll(context, poll);
         let events = self.events_after(context, poll.cursor, &poll.audience);
-        answer(context, asker, &poll.fields, &events, outbox);
+        answer(context, responder, &poll.fields, &events, outbox);
         Flow::Done
     }
 
@@ -138,11 +138,11 @@ impl Hub {
 /// Answers with events, or with 204 if there are none.
 fn answer(
     context: &mut RequestContext<'_>,
-    asker: &Asker,
+    responder: &Responder,
     fields: &str,
     events: &[u8],
     outbox: &mut Outbox,
 ) {
     let status = if events.is_empty() { Status::NoContent } else { Status::Ok };
-    asker.answer(context, outbox, status, fields.as_bytes(), ("text/event-stream", events));
+    responder.answer(context, outbox, status, fields.as_bytes(), ("text/event-stream", events));
 }

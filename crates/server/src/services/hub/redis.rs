@@ -62,13 +62,13 @@ enum Task {
 #[derive(Debug)]
 pub(super) struct RedisStore {
     tasks: Option<SyncSender<Task>>,
-    link: Arc<Link>,
+    redis: Arc<RedisShared>,
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
 /// The state that the threads and the hub share.
 #[derive(Debug)]
-struct Link {
+struct RedisShared {
     url: Url,
     /// The key of the stream.
     key: String,
@@ -128,7 +128,7 @@ enum Role {
 impl RedisStore {
     /// Creates the store before its threads run, and the values that the threads need.
     pub(super) fn new(url: &Url, config: &HubConfig) -> (Self, ThreadSetup) {
-        let link = Arc::new(Link {
+        let redis = Arc::new(RedisShared {
             url: url.clone(),
             key: format!("pollux-hub:{}", config.path),
             length: config.limits.history_updates.max(1),
@@ -145,7 +145,7 @@ impl RedisStore {
         let (send, tasks) = sync_channel(QUEUE);
         let history_age = config.limits.history_age;
         (
-            Self { tasks: Some(send), link, threads: Mutex::default() },
+            Self { tasks: Some(send), redis, threads: Mutex::default() },
             ThreadSetup { tasks, history_age },
         )
     }
@@ -153,13 +153,13 @@ impl RedisStore {
     /// Queues an update for Redis.
     pub(super) fn put(&self, job: Job) -> Result<(), Reject> {
         let bytes = job.publication.data.len();
-        let queued = self.link.queued.fetch_add(bytes, Ordering::Relaxed);
+        let queued = self.redis.queued.fetch_add(bytes, Ordering::Relaxed);
         if queued + bytes > QUEUE_BYTES && queued > 0 {
-            self.link.queued.fetch_sub(bytes, Ordering::Relaxed);
+            self.redis.queued.fetch_sub(bytes, Ordering::Relaxed);
             return Err(unavailable("the hub's Redis is too slow: try again"));
         }
         self.submit(Task::Publish(job)).inspect_err(|_| {
-            self.link.queued.fetch_sub(bytes, Ordering::Relaxed);
+            self.redis.queued.fetch_sub(bytes, Ordering::Relaxed);
         })
     }
 
@@ -180,14 +180,14 @@ impl RedisStore {
     /// Returns the present state of the connection.
     pub(super) fn statistics(&self) -> HubStoreStatistics {
         HubStoreStatistics {
-            is_connected: self.link.is_following.load(Ordering::Relaxed),
-            reconnections: self.link.reconnections.load(Ordering::Relaxed),
+            is_connected: self.redis.is_following.load(Ordering::Relaxed),
+            reconnections: self.redis.reconnections.load(Ordering::Relaxed),
         }
     }
 
     /// Returns whether the history was read successfully.
     pub(super) fn is_loaded(&self) -> bool {
-        matches!(self.link.state().start, Some(Ok(())))
+        matches!(self.redis.state().start, Some(Ok(())))
     }
 
     /// Starts the threads, and waits until the history is read. If Redis is not available, the threads wait
@@ -200,9 +200,9 @@ impl RedisStore {
         prepared: ThreadSetup,
         owner: &Arc<HubShared>,
     ) -> anyhow::Result<()> {
-        let (link, shared) = (self.link.clone(), Arc::downgrade(owner));
-        let publisher = publish::Publisher::new(link.clone(), shared.clone());
-        let follower = follow::Follower::new(link, shared, prepared.history_age);
+        let (redis, shared) = (self.redis.clone(), Arc::downgrade(owner));
+        let publisher = publish::Publisher::new(redis.clone(), shared.clone());
+        let follower = follow::Follower::new(redis, shared, prepared.history_age);
         let spawn = |name: &str, run: Box<dyn FnOnce() + Send>| -> io::Result<()> {
             let thread = thread::Builder::new().name(name.into()).spawn(run)?;
             lock(&self.threads).push(thread);
@@ -210,12 +210,12 @@ impl RedisStore {
         };
         spawn("hub-publish", Box::new(move || publisher.run(&prepared.tasks)))?;
         spawn("hub-follow", Box::new(move || follower.run()))?;
-        match self.link.wait_for_start() {
-            Some(Err(Start::Refused(why))) => bail!("--hub-store {}: {why}", self.link.url),
+        match self.redis.wait_for_start() {
+            Some(Err(Start::Refused(why))) => bail!("--hub-store {}: {why}", self.redis.url),
             Some(_) => {}
             None => tracing::warn!(
                 "--hub-store {}: the history is still being read; the hub starts without it",
-                self.link.url
+                self.redis.url
             ),
         }
         Ok(())
@@ -232,7 +232,7 @@ pub(super) struct ThreadSetup {
 impl Drop for RedisStore {
     fn drop(&mut self) {
         self.tasks = None;
-        self.link.end();
+        self.redis.end();
         for thread in std::mem::take(&mut *lock(&self.threads)) {
             if thread.thread().id() != thread::current().id() {
                 let _ = thread.join();
@@ -241,7 +241,7 @@ impl Drop for RedisStore {
     }
 }
 
-impl Link {
+impl RedisShared {
     fn state(&self) -> MutexGuard<'_, State> {
         lock(&self.state)
     }
@@ -262,7 +262,7 @@ impl Link {
         self.state().has_ended
     }
 
-    /// Connects, and stores the socket, so that [`Link::end`] can interrupt a thread that waits for a reply.
+    /// Connects, and stores the socket, so that [`RedisShared::end`] can interrupt a thread that waits for a reply.
     fn connect(&self, role: Role) -> Result<connection::Connection, connection::RedisError> {
         let connection = connection::Connection::open(&self.url, self.reply_bytes)?;
         let socket = connection.socket()?;
@@ -327,7 +327,7 @@ impl Link {
         });
         drop(progress);
         if is_answered {
-            shared.tell();
+            shared.notify_workers();
         }
     }
 
@@ -342,7 +342,7 @@ impl Link {
         for (ticket, _) in waiting {
             shared.answer(ticket, Err(answer.clone()));
         }
-        shared.tell();
+        shared.notify_workers();
     }
 }
 

@@ -219,7 +219,7 @@ impl HubShared {
                 return self.publish_in_transfer(job);
             }
             let id = self.append_to(log, update);
-            self.tell();
+            self.notify_workers();
             return Ok(Some(id));
         }
         if self.redis().is_some() {
@@ -242,7 +242,7 @@ impl HubShared {
             return store.put(job).map(|()| None);
         }
         let id = self.append(&job.id, &job.publication);
-        self.tell();
+        self.notify_workers();
         Ok(Some(id))
     }
 
@@ -299,7 +299,7 @@ impl HubShared {
     }
 
     /// Requests that the workers are notified, because the log has grown or there are answers.
-    pub(super) fn tell(&self) {
+    pub(super) fn notify_workers(&self) {
         lock(&self.news).is_there = true;
         self.has_news.notify_one();
     }

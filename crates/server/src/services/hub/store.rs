@@ -318,7 +318,7 @@ impl StoreFile {
             };
             finish(shared, ticket, waiting.as_ref(), answer);
         }
-        shared.tell();
+        shared.notify_workers();
     }
 
     /// Commits a batch, which is on the disk when this returns. After a failure the file is opened again, but not for
@@ -352,7 +352,7 @@ impl StoreFile {
         }
         self.may_be_ahead = false;
         self.database = Some(database);
-        shared.tell();
+        shared.notify_workers();
         Ok(())
     }
 

@@ -2,7 +2,7 @@
 
 use super::{
     Exchange, Extra, Hub, Phase, State,
-    answer::{ACCEPT_QUERY, Asker},
+    answer::{ACCEPT_QUERY, Responder},
     connection_of,
     content::QUERY,
     expiries::Expiry,
@@ -100,13 +100,13 @@ impl Hub {
         &mut self,
         context: &mut RequestContext<'_>,
         request: &Request<'_>,
-        asker: Asker,
+        responder: Responder,
         outbox: &mut Outbox,
     ) -> Flow<Exchange> {
         match self.read_head(request, context.hides_authorization()) {
-            Ok(head) => self.begin_subscription(context, asker, head, outbox),
+            Ok(head) => self.begin_subscription(context, responder, head, outbox),
             Err(reject) => {
-                asker.reject(context, outbox, &reject, &self.shared.url);
+                responder.reject(context, outbox, &reject, &self.shared.url);
                 Flow::Done
             }
         }
@@ -133,7 +133,7 @@ impl Hub {
     pub(super) fn begin_subscription(
         &mut self,
         context: &mut RequestContext<'_>,
-        asker: Asker,
+        responder: Responder,
         head: SubscribeHead,
         outbox: &mut Outbox,
     ) -> Flow<Exchange> {
@@ -144,7 +144,7 @@ impl Hub {
         let mut candidate = match self.candidate(head) {
             Ok(candidate) => candidate,
             Err(reject) => {
-                asker.reject(context, outbox, &reject, &self.shared.url);
+                responder.reject(context, outbox, &reject, &self.shared.url);
                 return Flow::Done;
             }
         };
@@ -158,14 +158,14 @@ impl Hub {
             Ok(false) => {}
             Ok(true) => {
                 let phase = Phase::CatchUp(Box::new(Return { candidate, id, wait }));
-                return Flow::Waiting(Exchange(Box::new(State { asker, phase })));
+                return Flow::Waiting(Exchange(Box::new(State { responder, phase })));
             }
             Err(reject) => {
-                asker.reject(context, outbox, &reject, &self.shared.url);
+                responder.reject(context, outbox, &reject, &self.shared.url);
                 return Flow::Done;
             }
         }
-        self.admit_subscriber(context, asker, candidate, wait, outbox)
+        self.admit_subscriber(context, responder, candidate, wait, outbox)
     }
 
     /// Continues a subscription when the log has all updates that other hubs had when the request arrived, or
@@ -182,10 +182,10 @@ impl Hub {
             _ => None,
         };
         let Some(outcome) = outcome else { return Flow::Waiting(exchange) };
-        let State { asker, phase } = *exchange.0;
+        let State { responder, phase } = *exchange.0;
         let Phase::CatchUp(back) = phase else { return Flow::Done };
         if let Err(reject) = outcome {
-            asker.reject(context, outbox, &reject, &self.shared.url);
+            responder.reject(context, outbox, &reject, &self.shared.url);
             return Flow::Done;
         }
         self.read_on();
@@ -196,42 +196,42 @@ impl Hub {
             let (cursor, last_id) = self.start_of(start, &candidate.audience);
             (candidate.cursor, candidate.last_id) = (cursor, Some(last_id));
         }
-        self.admit_subscriber(context, asker, candidate, wait, outbox)
+        self.admit_subscriber(context, responder, candidate, wait, outbox)
     }
 
     /// Begins a stream or a long poll for a client that is permitted to subscribe.
     fn admit_subscriber(
         &mut self,
         context: &mut RequestContext<'_>,
-        asker: Asker,
+        responder: Responder,
         candidate: Candidate,
         wait: Option<u32>,
         outbox: &mut Outbox,
     ) -> Flow<Exchange> {
-        if asker.is_head {
+        if responder.is_head {
             let content = ("text/event-stream", &b""[..]);
             let fields = candidate.fields();
-            asker.answer(context, outbox, Status::Ok, fields.as_bytes(), content);
+            responder.answer(context, outbox, Status::Ok, fields.as_bytes(), content);
             return Flow::Done;
         }
         if let Some(wait) = wait {
             let wait = wait.min(seconds_until_expiry(&candidate));
-            return self.begin_poll(context, asker, candidate, wait, outbox);
+            return self.begin_poll(context, responder, candidate, wait, outbox);
         }
         let address = match self.count_address(context) {
             Ok(address) => address,
             Err(reject) => {
-                asker.reject(context, outbox, &reject, &self.shared.url);
+                responder.reject(context, outbox, &reject, &self.shared.url);
                 return Flow::Done;
             }
         };
-        let is_raw = asker.version == Version::Http10;
+        let is_raw = responder.version == Version::Http10;
         let connection = connection_of(context.id().client, is_raw);
         let last = self.last();
         let added = self.subscribers.add(connection, &candidate.audience, candidate.cursor, last);
         let Some(id) = added else {
             let full = Reject::too_many("the hub has as many subscribers as it can hold");
-            asker.reject(context, outbox, &full, &self.shared.url);
+            responder.reject(context, outbox, &full, &self.shared.url);
             return Flow::Done;
         };
         if let Some(at) = candidate.access.as_ref().and_then(|access| access.expires_at) {
@@ -247,7 +247,7 @@ impl Hub {
         let head = Head::new(outbox.bytes(), Status::Ok)
             .date(context.worker.clock.date())
             .lines(&context.rules.fields_without_cors)
-            .lines(&asker.cors)
+            .lines(&responder.cors)
             .lines(candidate.fields().as_bytes())
             .field("Content-Type", b"text/event-stream");
         // With this comment the client notices that the stream is open; proxies forward it.
@@ -258,9 +258,9 @@ impl Hub {
             head.chunked().end();
             chunk(outbox.bytes(), b":\n");
         }
-        asker.log(context, Status::Ok);
+        responder.log(context, Status::Ok);
         context.reactor.stream(context.id(), id.number());
-        Flow::Waiting(Exchange(Box::new(State { asker, phase: Phase::Stream(id) })))
+        Flow::Waiting(Exchange(Box::new(State { responder, phase: Phase::Stream(id) })))
     }
 
     /// Reads the head of the request, and checks whether the client is permitted to subscribe at all.

@@ -360,7 +360,7 @@ impl HubShared {
         for ticket in held.subscribers {
             self.answer(ticket, Ok("".into()));
         }
-        self.tell();
+        self.notify_workers();
     }
 }
 
@@ -388,7 +388,7 @@ fn forward(hub: &Weak<HubShared>, mut socket: &UnixStream, jobs: &Receiver<Job>)
         };
         let Some(hub) = hub.upgrade() else { return };
         finish(&hub, ticket, waiting.as_ref(), outcome);
-        hub.tell();
+        hub.notify_workers();
     }
 }
 

@@ -5,7 +5,7 @@
 //! identifiers, the thread notices that, and goes back to the newest entry that both have.
 
 use super::{
-    BACKOFF, Link, Role, Start,
+    BACKOFF, RedisShared, Role, Start,
     connection::{Connection, REPLY_TIMEOUT, RedisError},
     doubled,
     entry::{Entry, EntryId, entries, last_entry, read_entries},
@@ -36,7 +36,7 @@ const VERSION: u32 = 7;
 
 /// The thread's own state.
 pub(super) struct Follower {
-    link: Arc<Link>,
+    redis: Arc<RedisShared>,
     shared: Weak<HubShared>,
     /// The last entry that the log has.
     position: EntryId,
@@ -51,9 +51,13 @@ pub(super) struct Follower {
 }
 
 impl Follower {
-    pub(super) fn new(link: Arc<Link>, shared: Weak<HubShared>, history_age: Duration) -> Self {
+    pub(super) fn new(
+        redis: Arc<RedisShared>,
+        shared: Weak<HubShared>,
+        history_age: Duration,
+    ) -> Self {
         Self {
-            link,
+            redis,
             shared,
             position: EntryId::default(),
             recent: VecDeque::new(),
@@ -68,16 +72,16 @@ impl Follower {
     pub(super) fn run(mut self) {
         let mut pause = BACKOFF.0;
         let mut is_missing = false;
-        while !self.link.has_ended() {
+        while !self.redis.has_ended() {
             let position = self.position;
             let error = match self.follow(&mut is_missing) {
                 Ok(()) => return,
                 Err(error) => error,
             };
             let Some(shared) = self.shared.upgrade() else { return };
-            self.link.fail_waiting(&shared, &unavailable(MISSING));
+            self.redis.fail_waiting(&shared, &unavailable(MISSING));
             drop(shared);
-            if self.link.has_ended() {
+            if self.redis.has_ended() {
                 return;
             }
             match &error {
@@ -86,45 +90,45 @@ impl Follower {
                     continue;
                 }
                 error if error.is_permanent() => {
-                    self.link.note_start(Err(Start::Refused(error.to_string())));
+                    self.redis.note_start(Err(Start::Refused(error.to_string())));
                 }
-                _ => self.link.note_start(Err(Start::Missing)),
+                _ => self.redis.note_start(Err(Start::Missing)),
             }
             if !is_missing {
-                tracing::warn!("--hub-store {}: updates do not arrive: {error}", self.link.url);
+                tracing::warn!("--hub-store {}: updates do not arrive: {error}", self.redis.url);
             }
             is_missing = true;
             pause = if self.position == position { doubled(pause) } else { BACKOFF.0 };
-            self.link.pause(pause);
+            self.redis.pause(pause);
         }
     }
 
     /// Follows the stream over one connection. Returns when the hub has ended.
     fn follow(&mut self, is_missing: &mut bool) -> Result<(), RedisError> {
-        let mut connection = self.link.connect(Role::Follow)?;
+        let mut connection = self.redis.connect(Role::Follow)?;
         if !self.is_loaded {
             check_version(&mut connection)?;
         }
         let mut end = self.find_position(&mut connection)?;
-        if !self.link.wait_while_frozen() {
+        if !self.redis.wait_while_frozen() {
             return Ok(());
         }
         if std::mem::take(is_missing) {
-            self.link.reconnections.fetch_add(1, Ordering::Relaxed);
-            tracing::info!("--hub-store {}: updates arrive again", self.link.url);
+            self.redis.reconnections.fetch_add(1, Ordering::Relaxed);
+            tracing::info!("--hub-store {}: updates arrive again", self.redis.url);
         }
         loop {
             if !self.is_loaded && self.position >= end {
                 self.is_loaded = true;
-                self.link.note_start(Ok(()));
+                self.redis.note_start(Ok(()));
             }
             let entries = self.read(&mut connection)?;
             let Some(shared) = self.shared.upgrade() else { return Ok(()) };
-            let link = self.link.clone();
-            let is_frozen = lock(&link.is_frozen);
+            let redis = self.redis.clone();
+            let is_frozen = lock(&redis.is_frozen);
             if *is_frozen {
                 drop((is_frozen, shared));
-                if !self.link.wait_while_frozen() {
+                if !self.redis.wait_while_frozen() {
                     return Ok(());
                 }
                 // These entries are read again: the position has not changed.
@@ -141,11 +145,11 @@ impl Follower {
             for entry in entries {
                 let id = entry.0;
                 self.take(&shared, entry);
-                self.link.note_taken(id, shared.head());
+                self.redis.note_taken(id, shared.head());
             }
-            self.link.advance(&shared, self.position);
+            self.redis.advance(&shared, self.position);
             drop(is_frozen);
-            shared.tell();
+            shared.notify_workers();
         }
     }
 
@@ -154,7 +158,7 @@ impl Follower {
         let count = self.count.to_string();
         let block = BLOCK.as_millis().to_string();
         let position = self.position.to_string();
-        let (key, count) = (self.link.key.as_bytes(), count.as_bytes());
+        let (key, count) = (self.redis.key.as_bytes(), count.as_bytes());
         let (block, position) = (block.as_bytes(), position.as_bytes());
         let words: [&[u8]; 8] =
             [b"XREAD", b"COUNT", count, b"BLOCK", block, b"STREAMS", key, position];
@@ -171,7 +175,7 @@ impl Follower {
         let record = match record {
             Ok(record) => record,
             Err(error) => {
-                tracing::warn!("--hub-store {}: entry {entry}: {error:#}", self.link.url);
+                tracing::warn!("--hub-store {}: entry {entry}: {error:#}", self.redis.url);
                 return;
             }
         };
@@ -190,7 +194,7 @@ impl Follower {
         if is_gap {
             tracing::warn!(
                 "--hub-store {}: entries before {entry} left the stream, or were removed, before they were read",
-                self.link.url
+                self.redis.url
             );
             shared.skip_one();
         }
@@ -204,7 +208,7 @@ impl Follower {
         let start = EntryId::default();
         if self.position == start {
             // From a long stream, only the part that fits into the log is read.
-            let number = end.number.saturating_sub(self.link.length as u64);
+            let number = end.number.saturating_sub(self.redis.length as u64);
             if !self.is_loaded && number > 0 {
                 self.position = EntryId { epoch: end.epoch, number };
             }
@@ -232,7 +236,7 @@ impl Follower {
         let Some(shared) = self.shared.upgrade() else { return Ok(()) };
         tracing::error!(
             "--hub-store {}: Redis has lost updates that it had accepted; see appendfsync",
-            self.link.url
+            self.redis.url
         );
         // The search goes back from the newest entry, in replies that are not larger than those of XREAD.
         let mut from = Some(self.position);
@@ -256,11 +260,11 @@ impl Follower {
         // Updates that both have under different identifiers are not appended a second time.
         self.repeated = (end, self.recent.iter().map(|(_, id)| id.clone()).collect());
         self.recent.retain(|(entry, _)| *entry <= position);
-        lock(&self.link.progress).taken.retain(|(entry, _)| *entry <= position);
+        lock(&self.redis.progress).taken.retain(|(entry, _)| *entry <= position);
         self.position = position;
         // The tickets wait for entries of a stream that no longer exists, so all of them are answered.
-        self.link.advance(&shared, EntryId::MAX);
-        self.link.advance(&shared, position);
+        self.redis.advance(&shared, EntryId::MAX);
+        self.redis.advance(&shared, position);
         Ok(())
     }
 
@@ -271,7 +275,7 @@ impl Follower {
         to: &str,
         count: usize,
     ) -> Result<Reply, RedisError> {
-        let key = self.link.key.as_bytes();
+        let key = self.redis.key.as_bytes();
         let count = count.to_string();
         connection.command(&[
             b"XREVRANGE",

@@ -2,7 +2,7 @@
 //! Redis has numbered it.
 
 use super::{
-    BACKOFF, Link, Role, Task,
+    BACKOFF, RedisShared, Role, Task,
     connection::{Connection, REPLY_TIMEOUT, RedisError},
     doubled,
     entry::{EntryId, FIELD, last_entry},
@@ -40,7 +40,7 @@ enum Stream {
 
 /// The thread's own state.
 pub(super) struct Publisher {
-    link: Arc<Link>,
+    redis: Arc<RedisShared>,
     shared: Weak<HubShared>,
     connection: Option<Connection>,
     /// The last known epoch of the stream.
@@ -50,8 +50,8 @@ pub(super) struct Publisher {
 }
 
 impl Publisher {
-    pub(super) fn new(link: Arc<Link>, shared: Weak<HubShared>) -> Self {
-        Self { link, shared, connection: None, epoch: 0, retry: None }
+    pub(super) fn new(redis: Arc<RedisShared>, shared: Weak<HubShared>) -> Self {
+        Self { redis, shared, connection: None, epoch: 0, retry: None }
     }
 
     /// Runs until the hub has ended.
@@ -66,8 +66,8 @@ impl Publisher {
             }
             let Some(shared) = self.shared.upgrade() else { return };
             self.carry_out(&shared, batch);
-            self.link.queued.fetch_sub(bytes, Ordering::Relaxed);
-            shared.tell();
+            self.redis.queued.fetch_sub(bytes, Ordering::Relaxed);
+            shared.notify_workers();
         }
     }
 
@@ -90,7 +90,7 @@ impl Publisher {
         if let Some(Err(error)) = &outcome {
             let pause = self.retry.map_or(BACKOFF.0, |(_, pause)| pause);
             if self.retry.is_none() {
-                tracing::warn!("--hub-store {}: publishers get 503: {error}", self.link.url);
+                tracing::warn!("--hub-store {}: publishers get 503: {error}", self.redis.url);
             }
             self.connection = None;
             self.retry = Some((Instant::now() + pause, doubled(pause)));
@@ -116,7 +116,7 @@ impl Publisher {
     ) -> Result<(), RedisError> {
         let mut connection = match self.connection.take() {
             Some(connection) => connection,
-            None => self.link.connect(Role::Publish)?,
+            None => self.redis.connect(Role::Publish)?,
         };
         self.append(&mut connection, shared, jobs)?;
         if !tickets.is_empty() {
@@ -128,7 +128,7 @@ impl Publisher {
         }
         self.connection = Some(connection);
         if self.retry.take().is_some() {
-            tracing::info!("--hub-store {}: updates are accepted again", self.link.url);
+            tracing::info!("--hub-store {}: updates are accepted again", self.redis.url);
         }
         Ok(())
     }
@@ -164,7 +164,7 @@ impl Publisher {
                     Reply::Error(text) => {
                         tracing::warn!(
                             "--hub-store {}: an update is refused: {text}",
-                            self.link.url
+                            self.redis.url
                         );
                         let why = "the hub's Redis refused the update: try later";
                         answer(shared, job, Err(unavailable(why)));
@@ -195,7 +195,7 @@ impl Publisher {
     ) -> Result<(), RedisError> {
         let Some(job) = jobs.as_slice().first() else { return Ok(()) };
         for _ in 0..ATTEMPTS {
-            connection.command(&[b"WATCH", self.link.key.as_bytes()])?;
+            connection.command(&[b"WATCH", self.redis.key.as_bytes()])?;
             if let Some(last) = self.end(connection)? {
                 connection.command(&[b"UNWATCH"])?;
                 self.epoch = last.epoch;
@@ -203,7 +203,7 @@ impl Publisher {
             }
             let now = SystemTime::now().duration_since(UNIX_EPOCH);
             let now = now.map_or(0, |time| u64::try_from(time.as_millis()).unwrap_or(0));
-            let seen = lock(&self.link.progress).position.epoch.max(self.epoch);
+            let seen = lock(&self.redis.progress).position.epoch.max(self.epoch);
             self.epoch = now.max(seen.saturating_add(1));
             if self.put_first(connection, job)? {
                 answer(shared, job, Ok(job.id.as_str().into()));
@@ -243,8 +243,8 @@ impl Publisher {
     fn put(&self, out: &mut Vec<u8>, Job { publication, id, .. }: &Job, stream: Stream) {
         let record = Record::encode(id, publication).unwrap_or_default();
         let name = format!("{}-*", self.epoch);
-        let length = self.link.length.to_string();
-        let key = self.link.key.as_bytes();
+        let length = self.redis.length.to_string();
+        let key = self.redis.key.as_bytes();
         // `~`: Redis removes entries in groups, which costs less. It keeps at least `length` entries.
         let words: [&[u8]; 9] = [
             b"XADD",
@@ -265,17 +265,17 @@ impl Publisher {
 
     /// Returns the last entry of the stream.
     fn end(&self, connection: &mut Connection) -> Result<Option<EntryId>, RedisError> {
-        let key = self.link.key.as_bytes();
+        let key = self.redis.key.as_bytes();
         let reply = connection.command(&[b"XREVRANGE", key, b"+", b"-", b"COUNT", b"1"])?;
         Ok(last_entry(reply)?.map(|(id, _)| id))
     }
 
     /// Answers a ticket when the log has this entry.
     fn answer_at(&self, shared: &HubShared, ticket: Ticket, wanted: EntryId) {
-        let mut progress = lock(&self.link.progress);
+        let mut progress = lock(&self.redis.progress);
         if progress.position >= wanted {
             shared.answer(ticket, Ok("".into()));
-        } else if self.link.is_following.load(Ordering::SeqCst) {
+        } else if self.redis.is_following.load(Ordering::SeqCst) {
             progress.waiting.push((ticket, wanted));
         } else {
             shared.answer(ticket, Err(unavailable(MISSING)));
