@@ -104,7 +104,7 @@ fn on_terminal(
         }
     });
     let mut bytes = Vec::new();
-    let mut is_told = false;
+    let mut is_interrupted = false;
     loop {
         match pieces.recv_timeout(PATIENCE) {
             Ok(piece) => bytes.extend_from_slice(&piece),
@@ -114,8 +114,8 @@ fn on_terminal(
                 panic!("{arguments:?} hangs: {}", String::from_utf8_lossy(&bytes));
             }
         }
-        if seen(&bytes) && !is_told {
-            is_told = true;
+        if seen(&bytes) && !is_interrupted {
+            is_interrupted = true;
             let pid = rustix::process::Pid::from_child(&child);
             rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
         }

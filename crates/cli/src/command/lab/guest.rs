@@ -163,8 +163,8 @@ mod tests {
         }
 
         for flags in [["--deterministic"].as_slice(), &["--guest"]] {
-            let said = arguments(&[&["batching", "--cells", "fit"], flags].concat()).unwrap();
-            assert!(said.windows(2).any(|pair| pair == ["--cells", "fit"]), "{said:?}");
+            let words = arguments(&[&["batching", "--cells", "fit"], flags].concat()).unwrap();
+            assert!(words.windows(2).any(|pair| pair == ["--cells", "fit"]), "{words:?}");
         }
 
         // The experiment itself requires a sealed guest.
