@@ -217,22 +217,22 @@ impl Remote {
     /// Notifies the worker that shared state has changed. A worker that has ended does not receive the
     /// command.
     pub(crate) fn notify(&self) {
-        self.tell(&self.line(), WorkerCommand::News);
+        self.send(&self.line(), WorkerCommand::News);
     }
 
     /// Sends the command to prepare for the configuration with this number.
     pub(crate) fn prepare_renewal(&self, number: u64) {
-        self.tell(&self.line(), WorkerCommand::Prepare(number));
+        self.send(&self.line(), WorkerCommand::Prepare(number));
     }
 
     /// Sends the command to serve with the configuration with this number, which the worker has prepared.
     pub(crate) fn commit_renewal(&self, number: u64) {
-        self.tell(&self.line(), WorkerCommand::Commit(number));
+        self.send(&self.line(), WorkerCommand::Commit(number));
     }
 
     /// Sends the command to stop. A worker that has ended does not receive the command.
     pub(crate) fn stop(&self, grace: Duration) {
-        self.tell(&self.line(), WorkerCommand::Stop { grace });
+        self.send(&self.line(), WorkerCommand::Stop { grace });
     }
 
     /// Sends a channel to the worker, with the command for it.
@@ -249,10 +249,10 @@ impl Remote {
 
     /// Sends the command which says that the successor takes over, or that it does not.
     pub(crate) fn end_upgrade(&self, command: WorkerCommand) {
-        self.tell(&self.line(), command);
+        self.send(&self.line(), command);
     }
 
-    fn tell(&self, line: &Line, command: WorkerCommand) {
+    fn send(&self, line: &Line, command: WorkerCommand) {
         let written = line.stream.get_ref().write_all(command.line().as_bytes());
         // The count is raised after the write, so that a worker that sees the new count finds the command.
         self.raised.fetch_add(written.is_ok().into(), Ordering::Release);
@@ -263,7 +263,7 @@ impl Remote {
     pub(crate) fn request_statistics(&self) -> PendingReplies<'_> {
         let mut line = self.line();
         line.requested += 1;
-        self.tell(&line, WorkerCommand::Statistics(line.requested));
+        self.send(&line, WorkerCommand::Statistics(line.requested));
         PendingReplies(line)
     }
 

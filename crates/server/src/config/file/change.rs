@@ -222,14 +222,14 @@ mod tests {
     #[test]
     fn what_is_made_at_the_start_is_refused() {
         for now in ["workers = 2", "listen = [\"127.0.0.1:1\"]", "mechanism = \"poll\""] {
-            let said = changes("", now).unwrap_err().to_string();
+            let message = changes("", now).unwrap_err().to_string();
             let key = now.split(' ').next().unwrap();
-            assert!(said.contains(key) && said.contains("restart"), "{said}");
+            assert!(message.contains(key) && message.contains("restart"), "{message}");
         }
         let guestbook = "[[site]]\nguestbook = \"/g\"\n";
         assert!(changes(guestbook, guestbook).unwrap().is_empty());
-        let said = changes(guestbook, "[[site]]\nguestbook = \"/h\"\n").unwrap_err().to_string();
-        assert!(said.contains("site[0].guestbook"), "{said}");
+        let message = changes(guestbook, "[[site]]\nguestbook = \"/h\"\n").unwrap_err().to_string();
+        assert!(message.contains("site[0].guestbook"), "{message}");
     }
 
     #[test]

@@ -105,7 +105,7 @@ pub(crate) struct Tunnel {
     pub(crate) unsent: Option<Box<Outbox>>,
     /// The other end.
     pub(crate) partner: RawFd,
-    /// It was a client's connection; else a link.
+    /// It was a client's connection; else an upstream connection.
     pub(crate) is_client: bool,
     /// Its peer has closed its side.
     pub(crate) has_ended: bool,

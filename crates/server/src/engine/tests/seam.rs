@@ -111,9 +111,9 @@ impl Mechanism for Seam {
         self.0.wait(timeout)
     }
     fn next_event(&mut self) -> Option<MechanismEvent> {
-        let is_told =
+        let is_visible =
             |event: &MechanismEvent| !(IS_FIRST_HIDDEN.get() && FIRST.get() == Some(event.token));
-        std::iter::from_fn(|| self.0.next_event()).find(is_told)
+        std::iter::from_fn(|| self.0.next_event()).find(is_visible)
     }
     fn len(&self) -> usize {
         self.0.len()

@@ -15,7 +15,7 @@ use std::sync::Arc;
 /// A guestbook whose thread cannot notify it: the mechanism accepts no upstream connection the first time.
 struct WithoutNotifier {
     guestbook: Guestbook,
-    is_told: bool,
+    has_failed: bool,
 }
 
 impl Service for WithoutNotifier {
@@ -27,7 +27,7 @@ impl Service for WithoutNotifier {
         request: &Request<'_>,
         response: &mut ResponseWriter<'_>,
     ) -> Flow<Self::Exchange> {
-        if !std::mem::replace(&mut self.is_told, true) {
+        if !std::mem::replace(&mut self.has_failed, true) {
             fail(FaultAt::Add, 1, libc::ENOSPC);
         }
         self.guestbook.begin(iterate, request, response)
@@ -67,7 +67,7 @@ fn a_store_whose_notifier_is_broken_is_replaced() {
     let guestbook = Arc::new(GuestbookConfig::new("/g", store));
     let open = move |_: &Config, _: &Rules, _| WithoutNotifier {
         guestbook: Guestbook::open(&guestbook, StoreOpening::Now).unwrap(),
-        is_told: false,
+        has_failed: false,
     };
     let worker = Worker::serve(Config::new("."), open, || ());
     let mut client = Client::connect(worker.address);

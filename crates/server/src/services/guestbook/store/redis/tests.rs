@@ -38,7 +38,7 @@ impl SimulatedStore {
         ticket
     }
 
-    fn tell(&mut self, event: Event<'_>) {
+    fn deliver(&mut self, event: Event<'_>) {
         self.store.event(&mut self.reactor, self.now, event);
     }
 
@@ -66,7 +66,7 @@ impl SimulatedStore {
 
     fn connects(&mut self, upstream: UpstreamId) {
         self.reactor.upstreams.get_mut(upstream).unwrap().adapter = UpstreamState::Open(5);
-        self.tell(Event::Connected(upstream));
+        self.deliver(Event::Connected(upstream));
     }
 
     fn fails(&mut self, upstream: UpstreamId) {
@@ -75,7 +75,7 @@ impl SimulatedStore {
 
     fn fails_with(&mut self, upstream: UpstreamId, why: ErrorKind) {
         self.reactor.upstreams.remove(upstream);
-        self.tell(Event::Failed(upstream, why.into()));
+        self.deliver(Event::Failed(upstream, why.into()));
     }
 
     /// Returns the answers since the last call.
@@ -110,7 +110,7 @@ fn a_dead_address_costs_no_request() {
         let (alive, endpoint) = redis.dialled_once();
         assert_eq!(endpoint, at(2), "{policy}");
         redis.connects(alive);
-        redis.tell(Event::Received(alive, REPLY));
+        redis.deliver(Event::Received(alive, REPLY));
         assert_eq!(redis.answers(), [Ok(7)], "{policy}");
         // From now on the working address is dialled, also for two requests at once.
         redis.visit();
@@ -158,7 +158,7 @@ fn a_living_connection_serves_while_none_can_be_dialled() {
         redis.visit();
     }
     assert!(redis.answers().is_empty());
-    redis.tell(Event::Received(alive, &REPLY.repeat(21)));
+    redis.deliver(Event::Received(alive, &REPLY.repeat(21)));
     assert_eq!(redis.answers().len(), 21);
 }
 
@@ -171,7 +171,7 @@ fn a_server_that_accepts_and_refuses_is_not_dialled_without_end() {
         redis.visit();
         let (upstream, _) = redis.dialled_once();
         redis.connects(upstream);
-        redis.tell(Event::Received(upstream, b"what is this\r\n"));
+        redis.deliver(Event::Received(upstream, b"what is this\r\n"));
         assert_eq!(redis.answers().len(), 1);
         pauses.push(redis.store.back_off.until - redis.now);
         assert!(redis.is_refused());
@@ -181,7 +181,7 @@ fn a_server_that_accepts_and_refuses_is_not_dialled_without_end() {
     redis.visit();
     let (upstream, _) = redis.dialled_once();
     redis.connects(upstream);
-    redis.tell(Event::Received(upstream, REPLY));
+    redis.deliver(Event::Received(upstream, REPLY));
     assert_eq!((redis.answers(), redis.store.back_off.failures), (vec![Ok(7)], 0));
 }
 
@@ -219,13 +219,13 @@ fn a_silent_connection_of_a_pool_ends_also_without_waiting_requests() {
     redis.store.is_gone(&mut redis.reactor, ticket);
     // Bytes have arrived meanwhile: the connection is checked again later.
     redis.now += STORE_TIMEOUT - 1;
-    redis.tell(Event::Received(upstream, b"*0\r\n"));
+    redis.deliver(Event::Received(upstream, b"*0\r\n"));
     redis.now += 1;
-    redis.tell(Event::Time(alarm));
+    redis.deliver(Event::Time(alarm));
     let connection = redis.store.connections.iter().flatten().next().expect("it lives");
     let alarm = connection.alarm.expect("another alarm");
     redis.now += STORE_TIMEOUT - 1;
-    redis.tell(Event::Time(alarm));
+    redis.deliver(Event::Time(alarm));
     redis.dialled();
     assert_eq!((redis.reactor.upstreams.len(), redis.store.pool.len()), (0, 0));
     // The next request gets another connection.
@@ -242,6 +242,6 @@ fn nothing_is_sent_before_the_server_accepts_the_login() {
     assert!(redis.reactor.upstreams.get(upstream).unwrap().output.is_empty());
     redis.connects(upstream);
     let login = redis.reactor.upstreams.get(upstream).unwrap().output.len();
-    redis.tell(Event::Received(upstream, b"+OK\r\n"));
+    redis.deliver(Event::Received(upstream, b"+OK\r\n"));
     assert!(redis.reactor.upstreams.get(upstream).unwrap().output.len() > login);
 }
