@@ -33,7 +33,7 @@ use anyhow::Context as _;
 use interrupt::{Interrupt, Interruption};
 use journal::Journal;
 use pollux_event::{Capabilities, MechanismSpec, registry};
-use process::Turn;
+use process::Scheduling;
 use progress::Progress;
 use server::HoldShortfall;
 use site::Site;
@@ -201,7 +201,11 @@ impl<'a> Session<'a> {
             site: self.site.as_ref(),
             redis: self.redis.as_ref(),
             interrupt: &self.settings.interrupt,
-            generator_turn: if self.is_deterministic() { Turn::First } else { Turn::Fair },
+            generator_scheduling: if self.is_deterministic() {
+                Scheduling::First
+            } else {
+                Scheduling::Fair
+            },
             mips: self.outcome.environment.guest_mips,
         }
     }

@@ -11,7 +11,7 @@ mod tls;
 
 use super::{
     interrupt::Interrupt,
-    process::{Process, Turn},
+    process::{Process, Scheduling},
     redis,
     server::Server,
     site::{GUESTBOOK, Site},
@@ -136,7 +136,7 @@ pub struct Bench<'a> {
     /// Ctrl-C.
     pub interrupt: &'a Interrupt,
     /// The scheduling of the generator and the idle holder, which may share a CPU with the server.
-    pub generator_turn: Turn,
+    pub generator_scheduling: Scheduling,
     /// Millions of instructions per second, in a guest whose clock counts them.
     pub mips: Option<u32>,
 }
@@ -233,7 +233,8 @@ impl Bench<'_> {
         let mut generators = Vec::with_capacity(steps.len());
         for (step, trial) in steps.iter().zip(&mut *trials) {
             let load = self.load(&server, site, step, (seed, request))?;
-            let mut generator = Process::spawn_with("the generator", &load, self.generator_turn)?;
+            let mut generator =
+                Process::spawn_with("the generator", &load, self.generator_scheduling)?;
             trial.commands.push(generator.command().to_owned());
             if let (Some(origin), Some(held_s)) = (&origin, held_s) {
                 self.sleep_until(Instant::now() + Duration::from_secs_f64(held_s))?;

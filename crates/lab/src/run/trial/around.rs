@@ -121,7 +121,7 @@ impl Bench<'_> {
         flags.insert("duration".into(), seconds(longest_s));
         let mut program = with_flags(&self.programs.load, &flags);
         program.push(url.into());
-        let process = Process::spawn_with("the storm", &program, self.generator_turn)?;
+        let process = Process::spawn_with("the storm", &program, self.generator_scheduling)?;
         trial.commands.push(process.command().to_owned());
         let before = around.origin_requests(self.interrupt)?;
         let deadline = Instant::now() + LOAD_GRACE;

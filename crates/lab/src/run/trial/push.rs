@@ -51,7 +51,8 @@ impl Bench<'_> {
         let (holders, held) = self.hold_quiet(&server, subscribers - recipients, trial)?;
         let counters = self.counters(&server)?;
         let program = self.push_load(push, load, &server, step, seed);
-        let mut generator = Process::spawn_with("the generator", &program, self.generator_turn)?;
+        let mut generator =
+            Process::spawn_with("the generator", &program, self.generator_scheduling)?;
         trial.commands.push(generator.command().to_owned());
         let mut misread = None;
         let quiet = Duration::from_secs_f64(push.quiet_seconds);
@@ -137,7 +138,7 @@ impl Bench<'_> {
         flags.insert("subscribe".into(), Value::Flag(true));
         let mut program = with_flags(&self.programs.idle, &flags);
         program.push(server.url(QUIET).into());
-        let mut process = Process::spawn_with("the holder", &program, self.generator_turn)?;
+        let mut process = Process::spawn_with("the holder", &program, self.generator_scheduling)?;
         trial.commands.push(process.command().to_owned());
         server.await_open(open, &mut process, self.interrupt)?;
         // An open connection may not be a subscriber yet.
