@@ -250,9 +250,9 @@ fn what_is_received_while_output_is_kept_is_answered_behind_it() {
 fn one_turn_answers_so_many_requests_and_no_more() {
     let mut bench = site();
     bench.receive(REQUESTS[0].repeat(200));
-    for turn in 1..=3 {
+    for round in 1..=3 {
         bench.send(usize::MAX >> 1);
-        assert_eq!(bench.worker.counters.get(Counter::Requests), 64 * turn);
+        assert_eq!(bench.worker.counters.get(Counter::Requests), 64 * round);
         assert_eq!(bench.connection.need(), Need::Requeue);
         bench.iteration(|iteration, rules, adapter| iteration.go_on(rules, adapter));
     }
@@ -348,7 +348,7 @@ impl Service for ScriptService {
 
     fn body(
         &mut self,
-        turn: &mut RequestContext<'_>,
+        context: &mut RequestContext<'_>,
         script: Script,
         part: Part<'_>,
         response: &mut ResponseWriter<'_>,
@@ -361,7 +361,7 @@ impl Service for ScriptService {
             }
             Part::End { trailers } => {
                 self.seen.push_str(&format!("|{}", String::from_utf8_lossy(trailers)));
-                turn.log(b"-", Answer { status: Status::Ok, len: 0 });
+                context.log(b"-", Answer { status: Status::Ok, len: 0 });
                 self.go_on(script, outbox)
             }
         }

@@ -134,33 +134,33 @@ impl<A: Service> Service for CountingService<A> {
 
     fn begin(
         &mut self,
-        iterate: &mut RequestContext<'_>,
+        context: &mut RequestContext<'_>,
         request: &Request<'_>,
         response: &mut ResponseWriter<'_>,
     ) -> Flow<A::Exchange> {
         BEGUN.set(BEGUN.get() + 1);
-        self.0.begin(iterate, request, response)
+        self.0.begin(context, request, response)
     }
     fn body(
         &mut self,
-        iterate: &mut RequestContext<'_>,
+        context: &mut RequestContext<'_>,
         exchange: A::Exchange,
         part: Part<'_>,
         response: &mut ResponseWriter<'_>,
     ) -> Flow<A::Exchange> {
-        self.0.body(iterate, exchange, part, response)
+        self.0.body(context, exchange, part, response)
     }
     fn resume(
         &mut self,
-        iterate: &mut RequestContext<'_>,
+        context: &mut RequestContext<'_>,
         exchange: A::Exchange,
         event: Event<'_>,
         response: &mut ResponseWriter<'_>,
     ) -> Flow<A::Exchange> {
-        self.0.resume(iterate, exchange, event, response)
+        self.0.resume(context, exchange, event, response)
     }
-    fn cancel(&mut self, iterate: &mut RequestContext<'_>, exchange: A::Exchange) {
-        self.0.cancel(iterate, exchange);
+    fn cancel(&mut self, context: &mut RequestContext<'_>, exchange: A::Exchange) {
+        self.0.cancel(context, exchange);
     }
     fn event(&mut self, context: &mut ServiceContext<'_>, event: Event<'_>) {
         self.0.event(context, event);

@@ -23,35 +23,35 @@ impl Service for WithoutNotifier {
 
     fn begin(
         &mut self,
-        iterate: &mut RequestContext<'_>,
+        context: &mut RequestContext<'_>,
         request: &Request<'_>,
         response: &mut ResponseWriter<'_>,
     ) -> Flow<Self::Exchange> {
         if !std::mem::replace(&mut self.has_failed, true) {
             fail(FaultAt::Add, 1, libc::ENOSPC);
         }
-        self.guestbook.begin(iterate, request, response)
+        self.guestbook.begin(context, request, response)
     }
     fn body(
         &mut self,
-        iterate: &mut RequestContext<'_>,
+        context: &mut RequestContext<'_>,
         exchange: Self::Exchange,
         part: Part<'_>,
         response: &mut ResponseWriter<'_>,
     ) -> Flow<Self::Exchange> {
-        self.guestbook.body(iterate, exchange, part, response)
+        self.guestbook.body(context, exchange, part, response)
     }
     fn resume(
         &mut self,
-        iterate: &mut RequestContext<'_>,
+        context: &mut RequestContext<'_>,
         exchange: Self::Exchange,
         event: Event<'_>,
         response: &mut ResponseWriter<'_>,
     ) -> Flow<Self::Exchange> {
-        self.guestbook.resume(iterate, exchange, event, response)
+        self.guestbook.resume(context, exchange, event, response)
     }
-    fn cancel(&mut self, iterate: &mut RequestContext<'_>, exchange: Self::Exchange) {
-        self.guestbook.cancel(iterate, exchange);
+    fn cancel(&mut self, context: &mut RequestContext<'_>, exchange: Self::Exchange) {
+        self.guestbook.cancel(context, exchange);
     }
     fn event(&mut self, context: &mut ServiceContext<'_>, event: Event<'_>) {
         self.guestbook.event(context, event);
