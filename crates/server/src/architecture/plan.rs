@@ -81,13 +81,13 @@ impl Plan {
     /// The errors of [`sys::allow_waking`].
     pub(crate) fn allow_eviction(&self) -> anyhow::Result<()> {
         match self.config.idle_eviction {
-            IdleEviction::On => sys::allow_waking().context("a signal that wakes units"),
+            IdleEviction::On => sys::allow_waking().context("a signal that wakes workers"),
             IdleEviction::Off => Ok(()),
         }
     }
 
     /// Returns the number of workers that are started first.
-    pub(crate) fn units(&self) -> usize {
+    pub(crate) fn workers(&self) -> usize {
         match self.assignment {
             Assignment::Pool(size) => size,
             Assignment::One => 1,

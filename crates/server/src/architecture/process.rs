@@ -182,8 +182,8 @@ impl Processes {
 
     /// Returns the number of processes, including the acceptor, which could start another process.
     pub(crate) fn running(&self) -> usize {
-        let units = self.children.values().filter(|child| !matches!(child.role, Role::Log));
-        units.count()
+        let workers = self.children.values().filter(|child| !matches!(child.role, Role::Log));
+        workers.count()
             + usize::from(self.acceptor.as_ref().is_some_and(|acceptor| !acceptor.is_shut()))
     }
 

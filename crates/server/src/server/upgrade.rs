@@ -1,6 +1,6 @@
 //! Upgrades: handing the service over to a successor, and taking it over from the former server.
 
-use super::{Server, Units};
+use super::{Server, WorkerSet};
 use crate::{
     admin::web::Web,
     architecture::worker::Worker,
@@ -33,7 +33,7 @@ impl Server {
     /// The reason why it cannot.
     pub(crate) fn check_can_be_succeeded(&self) -> anyhow::Result<()> {
         ensure!(
-            matches!(self.units, Units::Workers(_)),
+            matches!(self.worker_set, WorkerSet::Workers(_)),
             "--architecture {}: an upgrade without a gap needs --architecture event; restart the server \
              instead",
             self.architecture
@@ -50,9 +50,9 @@ impl Server {
     }
 
     fn event_workers(&self) -> &[Worker] {
-        match &self.units {
-            Units::Workers(workers) => workers,
-            Units::Threads(_) | Units::Processes(_) => &[],
+        match &self.worker_set {
+            WorkerSet::Workers(workers) => workers,
+            WorkerSet::Threads(_) | WorkerSet::Processes(_) => &[],
         }
     }
 

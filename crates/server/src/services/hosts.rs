@@ -213,9 +213,9 @@ impl Site {
     fn open(config: &Config, host: &VirtualHost, opening: StoreOpening) -> anyhow::Result<Self> {
         // Each worker has an equal part of the memory: heads differ from site to site, so contents are not
         // shared.
-        let units = config.workers.max(config.pool.unwrap_or(1)) as u64;
+        let workers = config.workers.max(config.pool.unwrap_or(1)) as u64;
         let sites = config.hosts.len() as u64 + 1;
-        let bytes = (host.site.cache_bytes / sites / units).min(config.site.cache_bytes);
+        let bytes = (host.site.cache_bytes / sites / workers).min(config.site.cache_bytes);
         let mut own = config.clone();
         own.own_file_tables = config.own_tables_of_workers();
         own.hosts = Vec::new();

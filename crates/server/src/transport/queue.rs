@@ -95,11 +95,11 @@ pub(crate) struct Queue<'q> {
 }
 
 impl Queues {
-    /// Creates the listeners of `config` for `units` workers. Also returns the files of UNIX sockets.
+    /// Creates the listeners of `config` for `workers` workers. Also returns the files of UNIX sockets.
     ///
     /// # Errors
     /// The error names the address at fault.
-    pub(crate) fn open(config: &Config, units: usize) -> anyhow::Result<(Self, Vec<SocketFile>)> {
+    pub(crate) fn open(config: &Config, workers: usize) -> anyhow::Result<(Self, Vec<SocketFile>)> {
         let way = config.way_to_accept();
         let mut files = Vec::new();
         let mut first = Vec::new();
@@ -122,7 +122,7 @@ impl Queues {
         }
         anyhow::ensure!(
             way != Accepting::Blocking || first.len() == 1,
-            "a unit can block on one listener only, and systemd has passed {}: say --accept exclusive",
+            "a worker can block on one listener only, and systemd has passed {}: say --accept exclusive",
             first.len()
         );
         if way == Accepting::Blocking {
@@ -131,20 +131,20 @@ impl Queues {
             }
         }
         let mut sets = vec![first];
-        while shares && sets.len() < units {
+        while shares && sets.len() < workers {
             // Use the addresses of the first set, whose ports are known.
             let mut set = Vec::new();
             for listen in sets[0].iter().map(listener::address_of) {
                 if let Listen::Tcp(address) = listen? {
                     set.push(listener::tcp(address, config.backlog, true).with_context(|| {
-                        format!("listener {} of {units} (fewer: --pool)", sets.len())
+                        format!("listener {} of {workers} (fewer: --pool)", sets.len())
                     })?);
                 }
             }
             sets.push(set);
         }
         let lock = match way {
-            Accepting::Mutex => Some(SharedLock::new().context("a lock that units share")?),
+            Accepting::Mutex => Some(SharedLock::new().context("a lock that workers share")?),
             _ => None,
         };
         Ok((Self { sets, way, lock }, files))

@@ -321,9 +321,14 @@ mod tests {
     }
 
     /// Creates the files of a worker that shares `contents`, for the calling thread.
-    fn unit(directory: &Path, contents: &Arc<Contents>, units: usize, capacity: u64) -> Files {
+    fn worker_files(
+        directory: &Path,
+        contents: &Arc<Contents>,
+        workers: usize,
+        capacity: u64,
+    ) -> Files {
         let mut config = Config::new(directory).site;
-        config.cache_bytes = Contents::of_index(capacity, units);
+        config.cache_bytes = Contents::of_index(capacity, workers);
         let tree = Tree::of(&config).unwrap().unwrap();
         Files::new(tree, contents.clone(), &config, Vec::new()).unwrap()
     }
@@ -342,11 +347,11 @@ mod tests {
         let path = directory.path().join("file");
         write_old(&path, &[b'a'; 20_000], 1);
         let contents = Contents::new(1 << 20, 3);
-        let mut first = unit(directory.path(), &contents, 3, 1 << 20);
+        let mut first = worker_files(directory.path(), &contents, 3, 1 << 20);
         let in_thread = |tick| {
             let found = thread::scope(|scope| {
                 let other = || {
-                    let mut other = unit(directory.path(), &contents, 3, 1 << 20);
+                    let mut other = worker_files(directory.path(), &contents, 3, 1 << 20);
                     look(&mut other, "/file", tick)
                 };
                 scope.spawn(other).join()
@@ -360,7 +365,7 @@ mod tests {
         let charged = contents.charged();
         assert!((20_000..25_000).contains(&charged), "{charged}");
 
-        let mut second = unit(directory.path(), &contents, 3, 1 << 20);
+        let mut second = worker_files(directory.path(), &contents, 3, 1 << 20);
         assert_eq!(look(&mut second, "/file", 0).1, 0);
         write_old(&path, &[b'b'; 30_000], 2);
         assert!(look(&mut second, "/file", 4).0.shares_bytes_with(&prepared), "not looked at yet");
@@ -384,8 +389,9 @@ mod tests {
             let written = Instant::now();
             fs::write(&path, b"content").unwrap();
             let contents = Contents::new(1 << 20, 2);
-            let mut units = [(); 2].map(|()| unit(directory.path(), &contents, 2, 1 << 20));
-            let reads = units.each_mut().map(|files| look(files, "/file", 0).1);
+            let mut workers =
+                [(); 2].map(|()| worker_files(directory.path(), &contents, 2, 1 << 20));
+            let reads = workers.each_mut().map(|files| look(files, "/file", 0).1);
             if written.elapsed() < Duration::from_secs(1) {
                 assert_eq!(reads, [1, 1]);
                 return;
@@ -398,7 +404,7 @@ mod tests {
     /// Workers that serve different files do not use more than the budget together. Each keeps some files,
     /// also when another worker has used the whole budget and requests nothing more.
     #[test]
-    fn units_that_have_no_room_make_some() {
+    fn workers_that_have_no_room_make_some() {
         const FILES: usize = 60;
         const CAPACITY: u64 = 200_000;
         let directory = tempfile::tempdir().unwrap();
@@ -407,9 +413,9 @@ mod tests {
             write_old(&directory.path().join(number.to_string()), &content, 1);
         }
         let contents = Contents::new(CAPACITY, 2);
-        let mut units = [(); 2].map(|()| unit(directory.path(), &contents, 2, CAPACITY));
+        let mut workers = [(); 2].map(|()| worker_files(directory.path(), &contents, 2, CAPACITY));
         for half in [0, 1, 0, 1, 0] {
-            let files = &mut units[half];
+            let files = &mut workers[half];
             for number in (0..3 * FILES).map(|n| n % FILES).filter(|n| n % 2 == half) {
                 let (prepared, _) = look(files, &format!("/{number}"), 0);
                 assert!(prepared.wire_bytes() > 5_000 + number as u64);
@@ -421,7 +427,7 @@ mod tests {
             let reads = (0..FILES).take_while(|_| look(files, &path, 0).1 > 0).count();
             assert!(reads < FILES, "{half} does not keep what it requests again and again");
         }
-        drop(units);
+        drop(workers);
         assert_eq!(contents.charged(), 0);
     }
 

@@ -54,7 +54,7 @@ struct Limits {
     /// The limit for every worker.
     common: u64,
     /// A worker that has no more than this has room up to `all`.
-    of_unit: u64,
+    of_worker: u64,
 }
 
 #[derive(Debug, Default)]
@@ -83,18 +83,18 @@ pub(crate) struct Charge {
 
 impl Contents {
     /// Creates the contents for this many workers, which together may use `capacity` bytes.
-    pub(crate) fn new(capacity: u64, units: usize) -> Arc<Self> {
-        let limits = (units > 1).then(|| {
-            let of_unit = capacity / RESERVED / units as u64;
-            Limits { all: capacity, common: Self::of_index(capacity, units), of_unit }
+    pub(crate) fn new(capacity: u64, workers: usize) -> Arc<Self> {
+        let limits = (workers > 1).then(|| {
+            let of_worker = capacity / RESERVED / workers as u64;
+            Limits { all: capacity, common: Self::of_index(capacity, workers), of_worker }
         });
         let compressor = Arc::new(Compressor::new(capacity));
         Arc::new(Self { limits, compressor, accounting: Mutex::default() })
     }
 
-    /// Returns the maximum part of `capacity` that the index of one of `units` workers can have.
-    pub(crate) fn of_index(capacity: u64, units: usize) -> u64 {
-        if units > 1 { capacity - capacity / RESERVED } else { capacity }
+    /// Returns the maximum part of `capacity` that the index of one of `workers` workers can have.
+    pub(crate) fn of_index(capacity: u64, workers: usize) -> u64 {
+        if workers > 1 { capacity - capacity / RESERVED } else { capacity }
     }
 
     /// Returns the charge for a content: its bytes, and its entry here, if it has one.
@@ -166,7 +166,7 @@ impl Contents {
 
     fn has_room(&self, accounting: &Accounting, bytes: u64, taken: u64) -> bool {
         let Some(limits) = &self.limits else { return true };
-        let limit = if taken + bytes <= limits.of_unit { limits.all } else { limits.common };
+        let limit = if taken + bytes <= limits.of_worker { limits.all } else { limits.common };
         accounting.charged + self.compressor.bytes() + bytes <= limit
     }
 
