@@ -170,10 +170,10 @@ impl Measure<'_> {
             }
             Ok(())
         };
-        // The cost of gathered changes is in the wait. Other changes have no part of their cost in the
+        // The cost of batched changes is in the wait. Other changes have no part of their cost in the
         // wait, and the cost of a scanning wait would hide them.
-        let gathered = M::DESCRIPTION.capabilities.contains(Capabilities::BATCHED_CHANGES);
-        let ns = if gathered {
+        let batched = M::DESCRIPTION.capabilities.contains(Capabilities::BATCHED_CHANGES);
+        let ns = if batched {
             let alone = per_iteration(self.slice, |_| quiet(&mut set))?;
             let with_changes = per_iteration(self.slice, |_| {
                 change(&mut set)?;
