@@ -83,8 +83,8 @@ fn start(
         let _end = End { scoreboard: plan.scoreboard.clone(), index, running: count };
         let parcel = parcel.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some((socket, slot)) = parcel else { return };
-        let local = WorkerState::new(log.map(|log| log.writer())).with_records(&plan.config);
-        let engine = pin(&plan.config, index).and_then(|_| plan.engine(slot, local));
+        let worker_state = WorkerState::new(log.map(|log| log.writer())).with_records(&plan.config);
+        let engine = pin(&plan.config, index).and_then(|_| plan.engine(slot, worker_state));
         match engine {
             Ok(mut engine) => {
                 engine.serve(socket);

@@ -43,7 +43,7 @@ impl Plan {
     pub(crate) fn engine(
         &self,
         slot: ScoreboardSlot,
-        local: WorkerState,
+        worker_state: WorkerState,
     ) -> anyhow::Result<Blocking<Hosts>> {
         let before = sys::counters();
         sys::set_timing(self.config.time_system_calls);
@@ -52,7 +52,7 @@ impl Plan {
             Assignment::One => StoreOpening::AtFirstUse,
         };
         let service = self.routes(opening)?;
-        let own = (self.rules.clone(), local);
+        let own = (self.rules.clone(), worker_state);
         Ok(Blocking::new(&self.config, service, own, slot, before))
     }
 

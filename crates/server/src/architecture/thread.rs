@@ -152,12 +152,12 @@ impl ThreadWorker {
         let slot =
             self.plan.scoreboard.claim_slot().context("there are more threads than slots")?;
         self.slot.set(Some(slot.index()));
-        let local = WorkerState::new(self.log.as_ref().map(|log| log.writer()))
+        let worker_state = WorkerState::new(self.log.as_ref().map(|log| log.writer()))
             .with_records(&self.plan.config);
         if self.plan.assignment == Assignment::One {
             self.plan.check()?;
         }
-        let mut engine = self.plan.engine(slot, local)?;
+        let mut engine = self.plan.engine(slot, worker_state)?;
         let queue = self.plan.queues.of(self.index);
         engine.prepare(queue).context(NO_SET)?;
         if self.plan.assignment != Assignment::One {

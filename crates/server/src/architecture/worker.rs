@@ -246,7 +246,7 @@ fn run<S: Service>(
     let service = make(&config, &rules, contents, hub.map(|hub| (hub, index)))?;
     let renewer =
         renewals.map(|(replace, offer)| Renewer::new(index, offer, make.clone(), replace));
-    let local = WorkerState { counters, ..WorkerState::new(log).with_records(&config) };
+    let worker_state = WorkerState { counters, ..WorkerState::new(log).with_records(&config) };
     let info = WorkerInfo { tid: rustix::thread::gettid().as_raw_nonzero().get(), cpu, listens };
     let name = mechanism.name.clone();
     let job = Job {
@@ -256,7 +256,7 @@ fn run<S: Service>(
         renewer,
         reports: (index, reports),
         rules,
-        local,
+        worker_state,
         listeners,
         max_connections,
         inbox,
@@ -310,7 +310,7 @@ struct Job<'a, S> {
     renewer: Option<Renewer<S>>,
     reports: (usize, Reports),
     rules: Arc<Rules>,
-    local: WorkerState,
+    worker_state: WorkerState,
     listeners: Vec<OwnedFd>,
     max_connections: usize,
     inbox: Inbox,
@@ -326,7 +326,7 @@ impl<S: Service> Visitor for Job<'_, S> {
             &self.config,
             &self.mechanism.options(),
             self.service,
-            (self.rules, self.local),
+            (self.rules, self.worker_state),
             (self.listeners, self.max_connections),
             self.inbox,
         )?;

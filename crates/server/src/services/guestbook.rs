@@ -62,7 +62,7 @@ pub(crate) struct Exchange(Box<State>);
 #[derive(Debug)]
 struct State {
     reader: Reader,
-    step: Phase,
+    phase: Phase,
 }
 
 #[derive(Debug)]
@@ -126,7 +126,7 @@ impl Guestbook {
         self.store.submit(context.reactor, now, ticket, request);
         let alarm = context.reactor.timer(STORE_TIMEOUT, EventTarget::Exchange(exchange));
         self.store.deliver(&mut self.tickets, context.reactor);
-        Flow::Waiting(Exchange(Box::new(State { reader, step: Phase::Store(ticket, alarm) })))
+        Flow::Waiting(Exchange(Box::new(State { reader, phase: Phase::Store(ticket, alarm) })))
     }
 
     /// Handles a complete form.
@@ -209,7 +209,7 @@ impl Service for Guestbook {
         {
             return refuse_and_close(context, &reader, outbox, TOO_LONG);
         }
-        let step = match Self::refusal(request) {
+        let phase = match Self::refusal(request) {
             Some(refusal) if request.framing == Framing::None || request.expect_continue => {
                 let preflight = context.rules.preflight(request, ALLOW);
                 let fields = [refusal.fields, &preflight].concat();
@@ -219,13 +219,13 @@ impl Service for Guestbook {
             Some(refusal) => Phase::Unwanted(refusal),
             None => Phase::Form(Vec::new()),
         };
-        match step {
+        match phase {
             Phase::Form(_)
                 if request.method != Method::Post && request.framing == Framing::None =>
             {
                 self.query(context, reader, Query::Visit { shown: self.config.shown })
             }
-            step => Flow::NeedBody(Exchange(Box::new(State { reader, step }))),
+            phase => Flow::NeedBody(Exchange(Box::new(State { reader, phase }))),
         }
     }
 
@@ -237,8 +237,8 @@ impl Service for Guestbook {
         response: &mut ResponseWriter<'_>,
     ) -> Flow<Exchange> {
         let outbox = response.raw();
-        let State { reader, step } = &mut *exchange.0;
-        match (step, part) {
+        let State { reader, phase } = &mut *exchange.0;
+        match (phase, part) {
             (Phase::Form(form), Part::Data(bytes)) => {
                 if reader.is_post() {
                     if form.len() + bytes.len() > limits::FORM_BYTES {
@@ -250,8 +250,8 @@ impl Service for Guestbook {
             }
             (Phase::Unwanted(_), Part::Data(_)) => Flow::NeedBody(exchange),
             (_, Part::End { .. }) => {
-                let State { reader, step } = *exchange.0;
-                match step {
+                let State { reader, phase } = *exchange.0;
+                match phase {
                     Phase::Form(form) if reader.is_post() => {
                         self.post(context, reader, &form, outbox)
                     }
@@ -263,7 +263,7 @@ impl Service for Guestbook {
                         Flow::Done
                     }
                     // No body is requested after the store's query was sent.
-                    Phase::Store(..) => Flow::Waiting(Exchange(Box::new(State { reader, step }))),
+                    Phase::Store(..) => Flow::Waiting(Exchange(Box::new(State { reader, phase }))),
                 }
             }
             (Phase::Store(..), _) => Flow::Waiting(exchange),
@@ -278,7 +278,7 @@ impl Service for Guestbook {
         response: &mut ResponseWriter<'_>,
     ) -> Flow<Exchange> {
         let outbox = response.raw();
-        let &State { ref reader, step: Phase::Store(ticket, alarm) } = &*exchange.0 else {
+        let &State { ref reader, phase: Phase::Store(ticket, alarm) } = &*exchange.0 else {
             return Flow::NeedBody(exchange);
         };
         let answer = match event {
@@ -302,7 +302,7 @@ impl Service for Guestbook {
     }
 
     fn cancel(&mut self, context: &mut RequestContext<'_>, exchange: Exchange) {
-        if let Phase::Store(ticket, alarm) = exchange.0.step {
+        if let Phase::Store(ticket, alarm) = exchange.0.phase {
             context.reactor.cancel(alarm);
             self.tickets.take(ticket);
             self.store.is_gone(context.reactor, ticket);
