@@ -1,6 +1,6 @@
 //! The input of subscribers: the head of a stream, then events.
 
-use super::{Phase, Subscriber};
+use super::{Subscriber, SubscriberPhase};
 use crate::{
     outcome::Failure,
     push::{
@@ -90,7 +90,7 @@ impl<'a> Receiver<'a> {
             match output.event {
                 Event::NeedMore => break,
                 Event::Interim(_) => {}
-                Event::Head(head) if head.status == 200 => *phase = Phase::Streaming,
+                Event::Head(head) if head.status == 200 => *phase = SubscriberPhase::Streaming,
                 Event::Head(head) => refusal = Some(format!("the server answers {}", head.status)),
                 Event::Content(content) => {
                     if let Some(refusal) = &mut refusal {
