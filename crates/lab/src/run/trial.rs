@@ -35,7 +35,7 @@ use anyhow::Context as _;
 use around::Around;
 use flags::{on_cpu, seconds, with_flags, without_schedule};
 use pollux_event::MechanismSpec;
-use reading::Reading;
+use reading::ServerReading;
 use std::{
     ffi::OsString,
     path::Path,
@@ -291,7 +291,7 @@ impl Bench<'_> {
     fn wait_until_steady(
         &self,
         server: &Server,
-        before: &Reading,
+        before: &ServerReading,
         generator: &mut Process,
         phase: &LoadPhase<'_>,
     ) -> anyhow::Result<()> {
@@ -312,14 +312,14 @@ impl Bench<'_> {
     /// Reads the server's current figures. The server's own statistics arrive with a delay, so the other
     /// figures are read after them. The cost of these statistics belongs to the interval that ends with
     /// this reading.
-    fn reading(&self, server: &Server, counters: &Counters) -> anyhow::Result<Reading> {
+    fn reading(&self, server: &Server, counters: &Counters) -> anyhow::Result<ServerReading> {
         let statistics = server.statistics(self.interrupt)?;
         let (at, cpu) = (Instant::now(), measure::cpu_time(server.pid())?);
         let idle_ns = measure::idle_ns(self.cpus.server);
         let kernel_calls = counters.calls.read()?;
         let switches = counters.switches.as_ref().map(Switches::read).transpose()?;
         let redis_cpu_ns = self.redis.map(redis::RedisServer::cpu_ns).transpose()?;
-        Ok(Reading {
+        Ok(ServerReading {
             at,
             cpu,
             idle_ns,
@@ -336,7 +336,7 @@ impl Bench<'_> {
     fn await_requests(
         &self,
         server: &Server,
-        before: &Reading,
+        before: &ServerReading,
         generator: &mut Process,
     ) -> anyhow::Result<()> {
         let deadline = Instant::now() + LOAD_GRACE;
