@@ -3,7 +3,7 @@
 mod text;
 
 use super::control::{Client, ControlError};
-use pollux_server::admin::{ErrorKind, Event, Request, What, text_of};
+use pollux_server::admin::{ControlEvent, ControlRequest, ErrorKind, What, text_of};
 use std::{
     ffi::OsString,
     io::{self, BufWriter, Write},
@@ -157,11 +157,11 @@ const NO_SERVER: u8 = 3;
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let (control, request) = match args.what {
         Command::List { control, prefix, limit } => {
-            (control, Request::List { prefix: bytes(&prefix), limit })
+            (control, ControlRequest::List { prefix: bytes(&prefix), limit })
         }
-        Command::Show { control, url } => (control, Request::Show { url: bytes(&url) }),
-        Command::Purge { control, what } => (control, Request::Purge { what: what.what() }),
-        Command::Stats { control } => (control, Request::Statistics),
+        Command::Show { control, url } => (control, ControlRequest::Show { url: bytes(&url) }),
+        Command::Purge { control, what } => (control, ControlRequest::Purge { what: what.what() }),
+        Command::Stats { control } => (control, ControlRequest::Statistics),
     };
     match exchange(&control, &request) {
         Ok(()) => Ok(ExitCode::SUCCESS),
@@ -198,7 +198,7 @@ impl PurgeArgs {
     }
 }
 
-fn exchange(control: &Control, request: &Request) -> Result<(), ControlError> {
+fn exchange(control: &Control, request: &ControlRequest) -> Result<(), ControlError> {
     let mut client = Client::connect(&control.control)?;
     client.send(request)?;
     let mut out = BufWriter::new(io::stdout().lock());
@@ -209,8 +209,8 @@ fn exchange(control: &Control, request: &Request) -> Result<(), ControlError> {
             out.write_all(line.as_bytes()).map_err(ControlError::Output)?;
         }
         match &event {
-            Event::End { .. } => break,
-            Event::Error { kind, message } => {
+            ControlEvent::End { .. } => break,
+            ControlEvent::Error { kind, message } => {
                 out.flush().map_err(ControlError::Output)?;
                 return Err(ControlError::Rejected(*kind, text::printable(message)));
             }

@@ -1,6 +1,6 @@
 //! A client of a server's control socket.
 
-use pollux_server::admin::{ErrorKind, Event, Request};
+use pollux_server::admin::{ControlEvent, ControlRequest, ErrorKind};
 use std::{
     fmt,
     io::{self, BufRead, BufReader, Read, Write},
@@ -66,7 +66,7 @@ impl Client {
         Ok(Self { stream: BufReader::new(stream) })
     }
 
-    pub(crate) fn send(&mut self, request: &Request) -> Result<(), ControlError> {
+    pub(crate) fn send(&mut self, request: &ControlRequest) -> Result<(), ControlError> {
         let mut line = serde_json::to_vec(request).map_err(|error| broken(&error))?;
         line.push(b'\n');
         // A server that refuses a client sends an error and closes the connection without reading.
@@ -76,7 +76,7 @@ impl Client {
     }
 
     /// Receives the next event, with its line.
-    pub(crate) fn event(&mut self) -> Result<(String, Event), ControlError> {
+    pub(crate) fn event(&mut self) -> Result<(String, ControlEvent), ControlError> {
         let mut line = String::new();
         let mut limited = self.stream.by_ref().take(LINE_MAX);
         limited.read_line(&mut line).map_err(|error| broken(&error))?;

@@ -249,7 +249,7 @@ fn run<S: Service>(
     let worker_state = WorkerState { counters, ..WorkerState::new(log).with_records(&config) };
     let info = WorkerInfo { tid: rustix::thread::gettid().as_raw_nonzero().get(), cpu, listens };
     let name = mechanism.name.clone();
-    let job = Job {
+    let job = EngineParts {
         config,
         mechanism,
         service,
@@ -303,7 +303,7 @@ pub(crate) fn pin(config: &Config, index: usize) -> anyhow::Result<Option<usize>
 }
 
 /// The data that [`run`] passes to the code that is compiled for each mechanism.
-struct Job<'a, S> {
+struct EngineParts<'a, S> {
     config: Arc<Config>,
     mechanism: MechanismSpec,
     service: S,
@@ -318,7 +318,7 @@ struct Job<'a, S> {
     ready: &'a Sender<WorkerInfo>,
 }
 
-impl<S: Service> Visitor for Job<'_, S> {
+impl<S: Service> Visitor for EngineParts<'_, S> {
     type Output = anyhow::Result<Statistics>;
 
     fn visit<M: Mechanism>(self) -> Self::Output {

@@ -174,19 +174,19 @@ impl Inbox {
 /// The main thread's end.
 #[derive(Debug)]
 pub(crate) struct Remote {
-    line: Mutex<Line>,
+    line: Mutex<CommandStream>,
     raised: LineCounter,
 }
 
 #[derive(Debug)]
-struct Line {
+struct CommandStream {
     stream: BufReader<UnixStream>,
     requested: u64,
 }
 
 /// Statistics that were requested and have not arrived yet.
 #[derive(Debug)]
-pub(crate) struct PendingReplies<'a>(MutexGuard<'a, Line>);
+pub(crate) struct PendingReplies<'a>(MutexGuard<'a, CommandStream>);
 
 impl Remote {
     /// Creates both ends; the second and the third value are for [`Inbox::new`].
@@ -195,7 +195,7 @@ impl Remote {
     /// The errors of socketpair(2).
     pub(crate) fn pair() -> io::Result<(Self, OwnedFd, LineCounter)> {
         let (near, far) = sockets()?;
-        let line = Line { stream: BufReader::new(near), requested: 0 };
+        let line = CommandStream { stream: BufReader::new(near), requested: 0 };
         let raised = LineCounter::default();
         Ok((Self { line: Mutex::new(line), raised: raised.clone() }, far, raised))
     }
@@ -252,7 +252,7 @@ impl Remote {
         self.send(&self.line(), command);
     }
 
-    fn send(&self, line: &Line, command: WorkerCommand) {
+    fn send(&self, line: &CommandStream, command: WorkerCommand) {
         let written = line.stream.get_ref().write_all(command.line().as_bytes());
         // The count is raised after the write, so that a worker that sees the new count finds the command.
         self.raised.fetch_add(written.is_ok().into(), Ordering::Release);
@@ -267,7 +267,7 @@ impl Remote {
         PendingReplies(line)
     }
 
-    fn line(&self) -> MutexGuard<'_, Line> {
+    fn line(&self) -> MutexGuard<'_, CommandStream> {
         self.line.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

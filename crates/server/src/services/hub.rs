@@ -91,16 +91,16 @@ struct Extra {
 
 /// An exchange that is not answered at once.
 #[derive(Debug)]
-pub(crate) struct Exchange(Box<State>);
+pub(crate) struct Exchange(Box<HubExchange>);
 
 #[derive(Debug)]
-struct State {
+struct HubExchange {
     responder: Responder,
-    phase: Phase,
+    phase: HubPhase,
 }
 
 #[derive(Debug)]
-enum Phase {
+enum HubPhase {
     /// A form is being received.
     Form(Form),
     /// The topics of a subscriber are being received.
@@ -410,8 +410,8 @@ impl Service for Hub {
             }
             Method::Post => match self.admit(request, context.hides_authorization()) {
                 Ok(form) => {
-                    let phase = Phase::Form(form);
-                    return Flow::NeedBody(Exchange(Box::new(State { responder, phase })));
+                    let phase = HubPhase::Form(form);
+                    return Flow::NeedBody(Exchange(Box::new(HubExchange { responder, phase })));
                 }
                 Err(reject) => {
                     count_refusal(context, &reject);
@@ -421,8 +421,11 @@ impl Service for Hub {
             Method::Other(b"QUERY") if self.is_hub_itself(&request.target) => {
                 match self.admit_query(request, context.hides_authorization()) {
                     Ok(head) => {
-                        let phase = Phase::Query(Box::new(head));
-                        return Flow::NeedBody(Exchange(Box::new(State { responder, phase })));
+                        let phase = HubPhase::Query(Box::new(head));
+                        return Flow::NeedBody(Exchange(Box::new(HubExchange {
+                            responder,
+                            phase,
+                        })));
                     }
                     Err(reject) => reject,
                 }
@@ -445,8 +448,8 @@ impl Service for Hub {
             responder.reject(context, outbox, &reject, &self.shared.url);
             return Flow::Done;
         }
-        let phase = Phase::Unwanted(reject);
-        Flow::NeedBody(Exchange(Box::new(State { responder, phase })))
+        let phase = HubPhase::Unwanted(reject);
+        Flow::NeedBody(Exchange(Box::new(HubExchange { responder, phase })))
     }
 
     fn body(
@@ -457,9 +460,9 @@ impl Service for Hub {
         response: &mut ResponseWriter<'_>,
     ) -> Flow<Exchange> {
         let outbox = response.raw();
-        let State { responder, phase } = &mut *exchange.0;
+        let HubExchange { responder, phase } = &mut *exchange.0;
         match (phase, part) {
-            (Phase::Form(form), Part::Data(bytes)) => {
+            (HubPhase::Form(form), Part::Data(bytes)) => {
                 if let Err(reject) = form.receive(bytes, &self.shared.config.limits) {
                     // The rest of the body is not read: the connection cannot continue after it.
                     context.close_after();
@@ -469,11 +472,11 @@ impl Service for Hub {
                 }
                 Flow::NeedBody(exchange)
             }
-            (Phase::Form(form), Part::End { .. }) => {
+            (HubPhase::Form(form), Part::End { .. }) => {
                 let ticket = Ticket { worker: self.worker, exchange: context.id() };
                 match self.publish(form, ticket) {
                     Ok(None) => {
-                        exchange.0.phase = Phase::Storage;
+                        exchange.0.phase = HubPhase::Storage;
                         return Flow::Waiting(exchange);
                     }
                     Ok(Some(id)) => self.acknowledge(context, responder, Ok(id), outbox),
@@ -481,7 +484,7 @@ impl Service for Hub {
                 }
                 Flow::Done
             }
-            (Phase::Query(head), Part::Data(bytes)) => {
+            (HubPhase::Query(head), Part::Data(bytes)) => {
                 if let Err(reject) = head.receive(bytes, &self.shared.config.limits) {
                     context.close_after();
                     responder.reject(context, outbox, &reject, &self.shared.url);
@@ -489,19 +492,20 @@ impl Service for Hub {
                 }
                 Flow::NeedBody(exchange)
             }
-            (Phase::Query(_), Part::End { .. }) => {
-                let State { responder, phase } = *exchange.0;
-                let Phase::Query(head) = phase else { return Flow::Done };
+            (HubPhase::Query(_), Part::End { .. }) => {
+                let HubExchange { responder, phase } = *exchange.0;
+                let HubPhase::Query(head) = phase else { return Flow::Done };
                 self.begin_subscription(context, responder, *head, outbox)
             }
-            (Phase::Unwanted(reject), Part::End { .. }) => {
+            (HubPhase::Unwanted(reject), Part::End { .. }) => {
                 responder.reject(context, outbox, reject, &self.shared.url);
                 Flow::Done
             }
-            (Phase::Unwanted(_), Part::Data(_)) => Flow::NeedBody(exchange),
-            (Phase::Stream(_) | Phase::Poll(_) | Phase::Storage | Phase::CatchUp(_), _) => {
-                Flow::Waiting(exchange)
-            }
+            (HubPhase::Unwanted(_), Part::Data(_)) => Flow::NeedBody(exchange),
+            (
+                HubPhase::Stream(_) | HubPhase::Poll(_) | HubPhase::Storage | HubPhase::CatchUp(_),
+                _,
+            ) => Flow::Waiting(exchange),
         }
     }
 
@@ -514,9 +518,9 @@ impl Service for Hub {
     ) -> Flow<Exchange> {
         let outbox = response.raw();
         match &exchange.0.phase {
-            Phase::Poll(_) => self.resume_poll(context, exchange, event, outbox),
-            Phase::Stream(_) => Flow::Waiting(exchange),
-            Phase::Storage => {
+            HubPhase::Poll(_) => self.resume_poll(context, exchange, event, outbox),
+            HubPhase::Stream(_) => Flow::Waiting(exchange),
+            HubPhase::Storage => {
                 let outcome = match event {
                     Event::Woken(_) => self.outcomes.remove(&context.id()),
                     _ => None,
@@ -525,20 +529,22 @@ impl Service for Hub {
                 self.acknowledge(context, &exchange.0.responder, outcome, outbox);
                 Flow::Done
             }
-            Phase::CatchUp(_) => self.resume_subscribe(context, exchange, event, outbox),
-            Phase::Form(_) | Phase::Query(_) | Phase::Unwanted(_) => Flow::NeedBody(exchange),
+            HubPhase::CatchUp(_) => self.resume_subscribe(context, exchange, event, outbox),
+            HubPhase::Form(_) | HubPhase::Query(_) | HubPhase::Unwanted(_) => {
+                Flow::NeedBody(exchange)
+            }
         }
     }
 
     fn cancel(&mut self, context: &mut RequestContext<'_>, exchange: Exchange) {
         match exchange.0.phase {
-            Phase::Stream(id) => self.stream_has_ended(id.number()),
-            Phase::Poll(poll) => self.end_poll(context, &poll),
-            Phase::Form(_)
-            | Phase::Query(_)
-            | Phase::Unwanted(_)
-            | Phase::Storage
-            | Phase::CatchUp(_) => {}
+            HubPhase::Stream(id) => self.stream_has_ended(id.number()),
+            HubPhase::Poll(poll) => self.end_poll(context, &poll),
+            HubPhase::Form(_)
+            | HubPhase::Query(_)
+            | HubPhase::Unwanted(_)
+            | HubPhase::Storage
+            | HubPhase::CatchUp(_) => {}
         }
     }
 

@@ -4,7 +4,7 @@ use super::{
     exposition::Format,
     families::families,
     page,
-    request::Request,
+    request::PageRequest,
     response::{self, begin, send},
     rows,
     snapshot::ServerView,
@@ -26,7 +26,11 @@ const EVENTS_MAX: u32 = 3600;
 ///
 /// # Errors
 /// The errors of send(2): the client has disconnected, or accepts no bytes.
-pub(super) fn answer(request: &Request, view: &ServerView, out: &mut impl Write) -> io::Result<()> {
+pub(super) fn answer(
+    request: &PageRequest,
+    view: &ServerView,
+    out: &mut impl Write,
+) -> io::Result<()> {
     let mut whole =
         |status, kind: &str, body: &[u8]| send(out, status, kind, body, request.is_head);
     match request.path.as_str() {

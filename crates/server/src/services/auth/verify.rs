@@ -137,7 +137,7 @@ pub(crate) struct Verifier(Arc<Mutex<Queue>>);
 
 #[derive(Default)]
 struct Queue {
-    jobs: VecDeque<Job>,
+    jobs: VecDeque<VerificationJob>,
     has_thread: bool,
 }
 
@@ -147,7 +147,7 @@ impl std::fmt::Debug for Queue {
     }
 }
 
-struct Job {
+struct VerificationJob {
     attempt: Attempt,
     realm: Arc<Realm>,
     verification: Verification,
@@ -179,7 +179,7 @@ impl Verifier {
             queue.has_thread = true;
         }
         let (realm, own) = (realm.clone(), verification.clone());
-        queue.jobs.push_back(Job { attempt, realm, verification: own, _notifier: far });
+        queue.jobs.push_back(VerificationJob { attempt, realm, verification: own, _notifier: far });
         Ok((near, verification))
     }
 

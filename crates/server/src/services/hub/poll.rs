@@ -1,7 +1,9 @@
 //! Long polling, for clients that cannot read a stream. The response contains the next updates and has a
 //! length. The client sends its next request with the last identifier that it received.
 
-use super::{Exchange, Hub, Phase, State, answer::Responder, connection_of, subscribe::Candidate};
+use super::{
+    Exchange, Hub, HubExchange, HubPhase, answer::Responder, connection_of, subscribe::Candidate,
+};
 use crate::{
     reactor::{AlarmId, EventTarget},
     service::{Event, Flow, RequestContext},
@@ -70,7 +72,7 @@ impl Hub {
         self.count_polls(&context.worker.counters);
         let alarm = context.reactor.timer(wait * 10, EventTarget::Exchange(exchange));
         let poll = Poll { audience, cursor: last, subscriber, connection, alarm, fields };
-        Flow::Waiting(Exchange(Box::new(State { responder, phase: Phase::Poll(poll) })))
+        Flow::Waiting(Exchange(Box::new(HubExchange { responder, phase: HubPhase::Poll(poll) })))
     }
 
     /// Answers a poll when an update has arrived or its time is over.
@@ -81,7 +83,7 @@ impl Hub {
         event: Event<'_>,
         outbox: &mut Outbox,
     ) -> Flow<Exchange> {
-        let State { responder, phase: Phase::Poll(poll) } = &*exchange.0 else {
+        let HubExchange { responder, phase: HubPhase::Poll(poll) } = &*exchange.0 else {
             return Flow::Waiting(exchange);
         };
         match event {

@@ -16,7 +16,7 @@ mod resp;
 
 use super::{
     shared::{HubShared, Ticket},
-    store::{Job, unavailable},
+    store::{PublishJob, unavailable},
 };
 use crate::{config::HubConfig, stats::HubStoreStatistics};
 use anyhow::bail;
@@ -53,7 +53,7 @@ const BACKOFF: (Duration, Duration) = (Duration::from_millis(100), Duration::fro
 /// A task for the thread that appends.
 #[derive(Debug)]
 enum Task {
-    Publish(Job),
+    Publish(PublishJob),
     /// Answer once the log has everything that the stream has now.
     CatchUp(Ticket),
 }
@@ -87,7 +87,7 @@ struct RedisShared {
     /// entries are appended to the log.
     is_frozen: Mutex<bool>,
     thawed: Condvar,
-    state: Mutex<State>,
+    state: Mutex<ThreadState>,
     changed: Condvar,
 }
 
@@ -101,7 +101,7 @@ struct Progress {
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct ThreadState {
     has_ended: bool,
     /// The result of reading the history at the start.
     start: Option<Result<(), Start>>,
@@ -151,7 +151,7 @@ impl RedisStore {
     }
 
     /// Queues an update for Redis.
-    pub(super) fn put(&self, job: Job) -> Result<(), Reject> {
+    pub(super) fn put(&self, job: PublishJob) -> Result<(), Reject> {
         let bytes = job.publication.data.len();
         let queued = self.redis.queued.fetch_add(bytes, Ordering::Relaxed);
         if queued + bytes > QUEUE_BYTES && queued > 0 {
@@ -242,7 +242,7 @@ impl Drop for RedisStore {
 }
 
 impl RedisShared {
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, ThreadState> {
         lock(&self.state)
     }
 
@@ -263,8 +263,8 @@ impl RedisShared {
     }
 
     /// Connects, and stores the socket, so that [`RedisShared::end`] can interrupt a thread that waits for a reply.
-    fn connect(&self, role: Role) -> Result<connection::Connection, connection::RedisError> {
-        let connection = connection::Connection::open(&self.url, self.reply_bytes)?;
+    fn connect(&self, role: Role) -> Result<connection::RedisConnection, connection::RedisError> {
+        let connection = connection::RedisConnection::open(&self.url, self.reply_bytes)?;
         let socket = connection.socket()?;
         let mut state = self.state();
         if state.has_ended {

@@ -3,7 +3,7 @@
 use super::{
     CARE_INTERVAL, keys,
     redis::RedisStore,
-    store::{HubStore, Job, Store, StoreFile},
+    store::{HubStore, PublishJob, Store, StoreFile},
     transfer::Transfer,
 };
 use crate::{
@@ -205,11 +205,11 @@ impl HubShared {
             Some(id) => id.clone(),
             None => format!("urn:uuid:{}", uuid::Uuid::new_v4()),
         };
-        self.publish_job(Job { publication, id, ticket, waiting: None })
+        self.publish_job(PublishJob { publication, id, ticket, waiting: None })
     }
 
     /// Publishes an update, here or in the other process of a live upgrade.
-    pub(super) fn publish_job(&self, job: Job) -> Result<Option<Arc<str>>, Reject> {
+    pub(super) fn publish_job(&self, job: PublishJob) -> Result<Option<Arc<str>>, Reject> {
         if self.store.is_none() {
             // The update is encoded before the lock is taken, because it may be large.
             let update = Arc::new(Update::new(&job.id, &job.publication));
@@ -237,7 +237,7 @@ impl HubShared {
     }
 
     /// Publishes an update in this process.
-    pub(super) fn publish_here(&self, job: Job) -> Result<Option<Arc<str>>, Reject> {
+    pub(super) fn publish_here(&self, job: PublishJob) -> Result<Option<Arc<str>>, Reject> {
         if let Some(store) = &self.store {
             return store.put(job).map(|()| None);
         }

@@ -46,7 +46,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 
 /// An update on its way to the store.
 #[derive(Clone, Debug)]
-pub(super) struct Job {
+pub(super) struct PublishJob {
     pub(super) publication: Publication,
     pub(super) id: String,
     /// The publisher's ticket: it is answered when the update is stored.
@@ -74,7 +74,7 @@ pub(super) fn finish(
 /// A task for the thread.
 #[derive(Debug)]
 enum Task {
-    Store(Job),
+    Store(PublishJob),
     /// Close the file: another process opens it next.
     Close(SyncSender<anyhow::Result<()>>),
     /// Open the file, and read the updates that another process has stored there.
@@ -90,7 +90,7 @@ pub(super) enum Store {
 
 impl Store {
     /// Queues an update. Its publisher is answered when the update is stored.
-    pub(super) fn put(&self, job: Job) -> Result<(), Reject> {
+    pub(super) fn put(&self, job: PublishJob) -> Result<(), Reject> {
         match self {
             Self::File(store) => store.put(job),
             Self::Redis(store) => store.put(job),
@@ -123,7 +123,7 @@ pub(super) struct HubStore {
 
 impl HubStore {
     /// Queues an update for the disk.
-    pub(super) fn put(&self, job: Job) -> Result<(), Reject> {
+    pub(super) fn put(&self, job: PublishJob) -> Result<(), Reject> {
         let stopping = || unavailable("the hub is stopping: try again later");
         let tasks = self.tasks.as_ref().ok_or_else(stopping)?;
         tasks.try_send(Task::Store(job)).map_err(|error| match error {
@@ -300,7 +300,7 @@ impl StoreFile {
     }
 
     /// Stores a batch, appends it to the log, and answers its publishers.
-    fn store(&mut self, shared: &HubShared, batch: Vec<Job>) {
+    fn store(&mut self, shared: &HubShared, batch: Vec<PublishJob>) {
         let outcome = self.write(shared, &batch);
         match (&outcome, std::mem::replace(&mut self.has_failed, outcome.is_err())) {
             // The error is logged once, not for each update.
@@ -311,7 +311,7 @@ impl StoreFile {
             (Ok(()), true) => tracing::info!("--hub-store: updates are stored again"),
             _ => {}
         }
-        for Job { publication, id, ticket, waiting } in batch {
+        for PublishJob { publication, id, ticket, waiting } in batch {
             let answer = match &outcome {
                 Ok(()) => Ok(shared.append(&id, &publication)),
                 Err(_) => Err(unavailable("the hub cannot write to its disk: try later")),
@@ -323,7 +323,7 @@ impl StoreFile {
 
     /// Commits a batch, which is on the disk when this returns. After a failure the file is opened again, but not for
     /// each update: the disk may stay full.
-    fn write(&mut self, shared: &HubShared, batch: &[Job]) -> anyhow::Result<()> {
+    fn write(&mut self, shared: &HubShared, batch: &[PublishJob]) -> anyhow::Result<()> {
         if self.database.is_none() {
             ensure!(self.opened_at.elapsed() >= REOPEN_PAUSE, "the last failure was just now");
             self.open_again(shared)?;
@@ -357,7 +357,12 @@ impl StoreFile {
     }
 
     /// Commits a batch, and removes the updates that have left the history.
-    fn commit(&mut self, database: &Database, next: Sequence, batch: &[Job]) -> anyhow::Result<()> {
+    fn commit(
+        &mut self,
+        database: &Database,
+        next: Sequence,
+        batch: &[PublishJob],
+    ) -> anyhow::Result<()> {
         let change = database.begin_write()?;
         let end = next + batch.len() as u64;
         let first = self.first.max(end.saturating_sub(self.most));

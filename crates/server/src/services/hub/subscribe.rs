@@ -1,7 +1,7 @@
 //! Subscribing: the permission for it, the first update, and the head of the stream.
 
 use super::{
-    Exchange, Extra, Hub, Phase, State,
+    Exchange, Extra, Hub, HubExchange, HubPhase,
     answer::{ACCEPT_QUERY, Responder},
     connection_of,
     content::QUERY,
@@ -157,8 +157,8 @@ impl Hub {
         match waits {
             Ok(false) => {}
             Ok(true) => {
-                let phase = Phase::CatchUp(Box::new(Return { candidate, id, wait }));
-                return Flow::Waiting(Exchange(Box::new(State { responder, phase })));
+                let phase = HubPhase::CatchUp(Box::new(Return { candidate, id, wait }));
+                return Flow::Waiting(Exchange(Box::new(HubExchange { responder, phase })));
             }
             Err(reject) => {
                 responder.reject(context, outbox, &reject, &self.shared.url);
@@ -182,8 +182,8 @@ impl Hub {
             _ => None,
         };
         let Some(outcome) = outcome else { return Flow::Waiting(exchange) };
-        let State { responder, phase } = *exchange.0;
-        let Phase::CatchUp(back) = phase else { return Flow::Done };
+        let HubExchange { responder, phase } = *exchange.0;
+        let HubPhase::CatchUp(back) = phase else { return Flow::Done };
         if let Err(reject) = outcome {
             responder.reject(context, outbox, &reject, &self.shared.url);
             return Flow::Done;
@@ -260,7 +260,7 @@ impl Hub {
         }
         responder.log(context, Status::Ok);
         context.reactor.stream(context.id(), id.number());
-        Flow::Waiting(Exchange(Box::new(State { responder, phase: Phase::Stream(id) })))
+        Flow::Waiting(Exchange(Box::new(HubExchange { responder, phase: HubPhase::Stream(id) })))
     }
 
     /// Reads the head of the request, and checks whether the client is permitted to subscribe at all.

@@ -10,7 +10,7 @@
 use super::{
     redis::RedisStore,
     shared::{HubShared, Ticket, lock},
-    store::{HubStore, Job, finish, unavailable},
+    store::{HubStore, PublishJob, finish, unavailable},
 };
 use crate::config::HubStoreConfig;
 use anyhow::{Context, bail, ensure};
@@ -45,7 +45,7 @@ pub(super) enum Transfer {
     /// is given up.
     Held(Backlog),
     /// The new process has the log, and receives the updates.
-    Forwarded(SyncSender<Job>),
+    Forwarded(SyncSender<PublishJob>),
     /// The new process follows the same Redis.
     Frozen,
 }
@@ -53,7 +53,7 @@ pub(super) enum Transfer {
 /// Updates and subscribers that wait for the log.
 #[derive(Debug, Default)]
 pub(super) struct Backlog {
-    jobs: Vec<Job>,
+    jobs: Vec<PublishJob>,
     subscribers: Vec<Ticket>,
 }
 
@@ -137,7 +137,7 @@ impl HubShared {
 
     /// Publishes an update while an upgrade is in progress. Returns `None` if the answer comes later. If the
     /// upgrade has ended meanwhile, returns the result of [`HubShared::publish_here`].
-    pub(super) fn publish_in_transfer(&self, job: Job) -> Result<Option<Arc<str>>, Reject> {
+    pub(super) fn publish_in_transfer(&self, job: PublishJob) -> Result<Option<Arc<str>>, Reject> {
         match &mut *lock(&self.transfer) {
             Transfer::Held(held) if held.jobs.len() < WAITING_MAX => {
                 held.jobs.push(job);
@@ -224,7 +224,7 @@ impl HubShared {
     }
 
     /// Makes the updates that the new process did not receive wait.
-    fn hold_again(&self, jobs: &Receiver<Job>) {
+    fn hold_again(&self, jobs: &Receiver<PublishJob>) {
         if let Transfer::Held(held) = &mut *lock(&self.transfer) {
             held.jobs.splice(0..0, jobs.try_iter());
         }
@@ -376,8 +376,8 @@ pub(crate) fn refuse(socket: UnixStream) -> anyhow::Result<()> {
 }
 
 /// Sends updates that are published in the former process, one at a time.
-fn forward(hub: &Weak<HubShared>, mut socket: &UnixStream, jobs: &Receiver<Job>) {
-    while let Ok(Job { publication, id, ticket, waiting }) = jobs.recv() {
+fn forward(hub: &Weak<HubShared>, mut socket: &UnixStream, jobs: &Receiver<PublishJob>) {
+    while let Ok(PublishJob { publication, id, ticket, waiting }) = jobs.recv() {
         let packet = Packet::Publish { id: id.clone(), publication };
         let answer = write(&mut socket, &packet).and_then(|()| read(&mut socket));
         let outcome = match answer {
@@ -401,15 +401,19 @@ fn publish_forwarded(
     while let Ok(Packet::Publish { id, publication }) = read(&mut input) {
         let Some(hub) = hub.upgrade() else { return };
         let (waiting, is_stored) = sync_channel(1);
-        let outcome =
-            match hub.publish_job(Job { publication, id, ticket: None, waiting: Some(waiting) }) {
-                Ok(Some(_)) => Ok(()),
-                // The wait ends when the update is stored, or when the thread of the store ends.
-                Ok(None) => {
-                    is_stored.recv().unwrap_or_else(|_| Err(unavailable("the hub is stopping")))
-                }
-                Err(reject) => Err(reject),
-            };
+        let outcome = match hub.publish_job(PublishJob {
+            publication,
+            id,
+            ticket: None,
+            waiting: Some(waiting),
+        }) {
+            Ok(Some(_)) => Ok(()),
+            // The wait ends when the update is stored, or when the thread of the store ends.
+            Ok(None) => {
+                is_stored.recv().unwrap_or_else(|_| Err(unavailable("the hub is stopping")))
+            }
+            Err(reject) => Err(reject),
+        };
         let answer = match outcome {
             Ok(()) => Answer::Taken,
             Err(reject) => Answer::Refused(reject.message.into_owned()),

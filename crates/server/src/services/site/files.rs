@@ -189,7 +189,10 @@ impl Files {
     ///
     /// # Errors
     /// The status for the response.
-    pub(crate) fn list(&self, path: &SafePath<'_>) -> Result<(Vec<listing::Entry>, bool), Status> {
+    pub(crate) fn list(
+        &self,
+        path: &SafePath<'_>,
+    ) -> Result<(Vec<listing::ListingEntry>, bool), Status> {
         self.tree.list(path.relative())
     }
 
@@ -305,7 +308,7 @@ mod tests {
     use crate::{config::Config, time::clock::TICK};
     use pollux_sys::{Call, counters};
     use pollux_testkit::http::PATIENCE;
-    use representation::PreparedHead;
+    use representation::PreparedContent;
     use std::{
         fs::{self, File},
         path::Path,
@@ -334,7 +337,7 @@ mod tests {
     }
 
     /// Returns the prepared head, and the number of reads of the file.
-    fn look(files: &mut Files, path: &str, tick: u32) -> (PreparedHead, u64) {
+    fn look(files: &mut Files, path: &str, tick: u32) -> (PreparedContent, u64) {
         let before = counters();
         let found = files.find(path.as_bytes(), tick).unwrap();
         (found.identity.prepared().clone(), counters().since(&before).of(Call::Read))

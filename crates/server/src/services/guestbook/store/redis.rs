@@ -32,7 +32,7 @@ pub(in crate::services::guestbook) struct RedisStore {
     policy: StoreConnections,
     addresses: Addresses,
     /// Indexed by the index of the upstream connection.
-    connections: Vec<Option<Connection>>,
+    connections: Vec<Option<StoreConnection>>,
     /// The connections that accept further requests.
     pool: Vec<UpstreamId>,
     /// The connection on which the request of each ticket was sent last, indexed by the ticket's slot.
@@ -42,7 +42,7 @@ pub(in crate::services::guestbook) struct RedisStore {
 }
 
 #[derive(Debug)]
-struct Connection {
+struct StoreConnection {
     upstream: UpstreamId,
     session: Session<Ticket>,
     /// Whether the connection is established. Until then no output goes to the upstream connection, so that
@@ -186,7 +186,7 @@ impl RedisStore {
         if matches!(self.policy, StoreConnections::Pooled(_)) {
             self.pool.push(upstream);
         }
-        self.put(Connection {
+        self.put(StoreConnection {
             upstream,
             session: Session::new(&self.url),
             is_connected: false,
@@ -442,7 +442,7 @@ impl RedisStore {
         }
     }
 
-    fn put(&mut self, connection: Connection) {
+    fn put(&mut self, connection: StoreConnection) {
         let index = connection.upstream.index() as usize;
         if index >= self.connections.len() {
             self.connections.resize_with(index + 1, || None);
@@ -450,11 +450,11 @@ impl RedisStore {
         self.connections[index] = Some(connection);
     }
 
-    fn get(&self, upstream: UpstreamId) -> Option<&Connection> {
+    fn get(&self, upstream: UpstreamId) -> Option<&StoreConnection> {
         self.connections.get(upstream.index() as usize)?.as_ref().filter(|c| c.upstream == upstream)
     }
 
-    fn get_mut(&mut self, upstream: UpstreamId) -> Option<&mut Connection> {
+    fn get_mut(&mut self, upstream: UpstreamId) -> Option<&mut StoreConnection> {
         self.connections
             .get_mut(upstream.index() as usize)?
             .as_mut()

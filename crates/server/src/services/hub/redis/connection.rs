@@ -162,12 +162,12 @@ impl Write for DeadlineSocket {
 
 /// A connection that has logged in.
 #[derive(Debug)]
-pub(super) struct Connection {
+pub(super) struct RedisConnection {
     stream: BufReader<DeadlineSocket>,
     reply_bytes: usize,
 }
 
-impl Connection {
+impl RedisConnection {
     /// Connects, logs in and selects the database. `reply_bytes` is the maximum length of a reply.
     ///
     /// # Errors

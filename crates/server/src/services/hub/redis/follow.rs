@@ -6,9 +6,9 @@
 
 use super::{
     BACKOFF, RedisShared, Role, Start,
-    connection::{Connection, REPLY_TIMEOUT, RedisError},
+    connection::{REPLY_TIMEOUT, RedisConnection, RedisError},
     doubled,
-    entry::{Entry, EntryId, entries, last_entry, read_entries},
+    entry::{EntryId, StreamEntry, entries, last_entry, read_entries},
     lock,
     publish::MISSING,
     resp::{Reply, ReplyError},
@@ -154,7 +154,7 @@ impl Follower {
     }
 
     /// Reads the entries after the position, or waits for one.
-    fn read(&self, connection: &mut Connection) -> Result<Vec<Entry>, RedisError> {
+    fn read(&self, connection: &mut RedisConnection) -> Result<Vec<StreamEntry>, RedisError> {
         let count = self.count.to_string();
         let block = BLOCK.as_millis().to_string();
         let position = self.position.to_string();
@@ -166,7 +166,7 @@ impl Follower {
     }
 
     /// Appends an entry to the log.
-    fn take(&mut self, shared: &HubShared, (entry, record): Entry) {
+    fn take(&mut self, shared: &HubShared, (entry, record): StreamEntry) {
         if entry <= self.position {
             return;
         }
@@ -202,7 +202,7 @@ impl Follower {
     }
 
     /// Determines the position at which to continue. Returns the last entry of the stream.
-    fn find_position(&mut self, connection: &mut Connection) -> Result<EntryId, RedisError> {
+    fn find_position(&mut self, connection: &mut RedisConnection) -> Result<EntryId, RedisError> {
         let end = last_entry(self.range(connection, "+", "-", 1)?)?;
         let end = end.map_or_else(EntryId::default, |(id, _)| id);
         let start = EntryId::default();
@@ -221,7 +221,7 @@ impl Follower {
     }
 
     /// Returns whether the entry at the position is the one that the log has, or has left the stream.
-    fn has_position(&self, connection: &mut Connection) -> Result<bool, RedisError> {
+    fn has_position(&self, connection: &mut RedisConnection) -> Result<bool, RedisError> {
         let Some((entry, id)) = self.recent.back() else { return Ok(true) };
         let name = entry.to_string();
         Ok(match last_entry(self.range(connection, &name, &name, 1)?)? {
@@ -232,7 +232,11 @@ impl Follower {
     }
 
     /// Goes back to the newest entry that the stream and the log both have.
-    fn go_back(&mut self, connection: &mut Connection, end: EntryId) -> Result<(), RedisError> {
+    fn go_back(
+        &mut self,
+        connection: &mut RedisConnection,
+        end: EntryId,
+    ) -> Result<(), RedisError> {
         let Some(shared) = self.shared.upgrade() else { return Ok(()) };
         tracing::error!(
             "--hub-store {}: Redis has lost updates that it had accepted; see appendfsync",
@@ -270,7 +274,7 @@ impl Follower {
 
     fn range(
         &self,
-        connection: &mut Connection,
+        connection: &mut RedisConnection,
         from: &str,
         to: &str,
         count: usize,
@@ -289,7 +293,7 @@ impl Follower {
 }
 
 /// Checks that Redis is new enough. Without the permission for INFO the check is skipped.
-fn check_version(connection: &mut Connection) -> Result<(), RedisError> {
+fn check_version(connection: &mut RedisConnection) -> Result<(), RedisError> {
     let Ok(Reply::Text(info)) = connection.command(&[b"INFO", b"server"]) else { return Ok(()) };
     let info = String::from_utf8_lossy(&info);
     let version = info.lines().find_map(|line| line.strip_prefix("redis_version:"));

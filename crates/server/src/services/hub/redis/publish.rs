@@ -3,7 +3,7 @@
 
 use super::{
     BACKOFF, RedisShared, Role, Task,
-    connection::{Connection, REPLY_TIMEOUT, RedisError},
+    connection::{REPLY_TIMEOUT, RedisConnection, RedisError},
     doubled,
     entry::{EntryId, FIELD, last_entry},
     lock,
@@ -12,7 +12,7 @@ use super::{
 use crate::services::hub::{
     record::Record,
     shared::{HubShared, Ticket},
-    store::{Job, unavailable},
+    store::{PublishJob, unavailable},
 };
 use pollux_guestbook::redis::put_command;
 use pollux_hub::reject::Reject;
@@ -42,7 +42,7 @@ enum Stream {
 pub(super) struct Publisher {
     redis: Arc<RedisShared>,
     shared: Weak<HubShared>,
-    connection: Option<Connection>,
+    connection: Option<RedisConnection>,
     /// The last known epoch of the stream.
     epoch: u64,
     /// While Redis is not available: the time of the next attempt, and the pause after that.
@@ -111,7 +111,7 @@ impl Publisher {
     fn send_and_receive(
         &mut self,
         shared: &HubShared,
-        jobs: &mut std::vec::IntoIter<Job>,
+        jobs: &mut std::vec::IntoIter<PublishJob>,
         tickets: &mut Vec<Ticket>,
     ) -> Result<(), RedisError> {
         let mut connection = match self.connection.take() {
@@ -138,9 +138,9 @@ impl Publisher {
     /// epoch, subscribers would take the change of the epoch for a loss.
     fn append(
         &mut self,
-        connection: &mut Connection,
+        connection: &mut RedisConnection,
         shared: &HubShared,
-        jobs: &mut std::vec::IntoIter<Job>,
+        jobs: &mut std::vec::IntoIter<PublishJob>,
     ) -> Result<(), RedisError> {
         for _ in 0..ATTEMPTS {
             let mut out = Vec::new();
@@ -189,9 +189,9 @@ impl Publisher {
     /// another client has created it meanwhile (WATCH).
     fn begin_stream(
         &mut self,
-        connection: &mut Connection,
+        connection: &mut RedisConnection,
         shared: &HubShared,
-        jobs: &mut std::vec::IntoIter<Job>,
+        jobs: &mut std::vec::IntoIter<PublishJob>,
     ) -> Result<(), RedisError> {
         let Some(job) = jobs.as_slice().first() else { return Ok(()) };
         for _ in 0..ATTEMPTS {
@@ -216,7 +216,11 @@ impl Publisher {
 
     /// Creates the watched stream with an update. Returns false if another client has changed the stream
     /// before.
-    fn put_first(&self, connection: &mut Connection, job: &Job) -> Result<bool, RedisError> {
+    fn put_first(
+        &self,
+        connection: &mut RedisConnection,
+        job: &PublishJob,
+    ) -> Result<bool, RedisError> {
         let mut out = Vec::new();
         put_command(&mut out, &[b"MULTI"]);
         self.put(&mut out, job, Stream::IsMissing);
@@ -240,7 +244,12 @@ impl Publisher {
         }
     }
 
-    fn put(&self, out: &mut Vec<u8>, Job { publication, id, .. }: &Job, stream: Stream) {
+    fn put(
+        &self,
+        out: &mut Vec<u8>,
+        PublishJob { publication, id, .. }: &PublishJob,
+        stream: Stream,
+    ) {
         let record = Record::encode(id, publication).unwrap_or_default();
         let name = format!("{}-*", self.epoch);
         let length = self.redis.length.to_string();
@@ -264,7 +273,7 @@ impl Publisher {
     }
 
     /// Returns the last entry of the stream.
-    fn end(&self, connection: &mut Connection) -> Result<Option<EntryId>, RedisError> {
+    fn end(&self, connection: &mut RedisConnection) -> Result<Option<EntryId>, RedisError> {
         let key = self.redis.key.as_bytes();
         let reply = connection.command(&[b"XREVRANGE", key, b"+", b"-", b"COUNT", b"1"])?;
         Ok(last_entry(reply)?.map(|(id, _)| id))
@@ -283,7 +292,7 @@ impl Publisher {
     }
 }
 
-fn answer(shared: &HubShared, job: &Job, answer: Result<Arc<str>, Reject>) {
+fn answer(shared: &HubShared, job: &PublishJob, answer: Result<Arc<str>, Reject>) {
     if let Some(ticket) = job.ticket {
         shared.answer(ticket, answer);
     }

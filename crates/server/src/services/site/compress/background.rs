@@ -50,11 +50,11 @@ pub(crate) enum Outcome {
 pub(crate) struct Compressor {
     /// The maximum number of bytes of results that wait here.
     bytes_max: u64,
-    state: Mutex<State>,
+    state: Mutex<CompressorState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct CompressorState {
     queue: VecDeque<(Arc<Key>, Source)>,
     threads: usize,
     /// The process that has the threads: a forked child has none of its parent's threads.
@@ -92,7 +92,7 @@ impl Compressor {
         let mut state = self.state();
         let me = std::process::id();
         if state.process != me {
-            *state = State { process: me, ..State::default() };
+            *state = CompressorState { process: me, ..CompressorState::default() };
         }
         if let Some(outcome) = state.outcomes.get(key) {
             return outcome.clone();
@@ -162,7 +162,7 @@ impl Compressor {
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, CompressorState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

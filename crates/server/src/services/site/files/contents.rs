@@ -12,7 +12,7 @@
 //! the budget is reserved for the others ([`RESERVED`]).
 
 use super::{
-    super::compress::background::Compressor, representation::PreparedHead, tree::FileVersion,
+    super::compress::background::Compressor, representation::PreparedContent, tree::FileVersion,
 };
 use pollux_http::accept_encoding::Coding;
 use std::{
@@ -67,7 +67,7 @@ struct Accounting {
 /// limits the number of entries.
 #[derive(Debug)]
 struct SharedContent {
-    prepared: PreparedHead,
+    prepared: PreparedContent,
     /// The number of [`Charge`]s for it.
     holders: usize,
 }
@@ -98,7 +98,7 @@ impl Contents {
     }
 
     /// Returns the charge for a content: its bytes, and its entry here, if it has one.
-    pub(crate) fn bytes(key: Option<&Key>, prepared: &PreparedHead) -> u64 {
+    pub(crate) fn bytes(key: Option<&Key>, prepared: &PreparedContent) -> u64 {
         let entry = |key: &Key| {
             size_of::<Key>()
                 + size_of::<SharedContent>()
@@ -108,7 +108,7 @@ impl Contents {
     }
 
     /// Finds a content that some worker has.
-    pub(crate) fn find(self: &Arc<Self>, key: &Key) -> Option<(PreparedHead, Charge)> {
+    pub(crate) fn find(self: &Arc<Self>, key: &Key) -> Option<(PreparedContent, Charge)> {
         self.find_in(&mut self.accounting(), key)
     }
 
@@ -116,7 +116,7 @@ impl Contents {
         self: &Arc<Self>,
         accounting: &mut Accounting,
         key: &Key,
-    ) -> Option<(PreparedHead, Charge)> {
+    ) -> Option<(PreparedContent, Charge)> {
         let own_key = accounting.shared.get_key_value(key)?.0.clone();
         let shared = accounting.shared.get_mut(key)?;
         shared.holders += 1;
@@ -132,9 +132,9 @@ impl Contents {
     pub(crate) fn put(
         self: &Arc<Self>,
         key: Option<&Key>,
-        prepared: &PreparedHead,
+        prepared: &PreparedContent,
         taken: u64,
-    ) -> Option<(PreparedHead, Charge)> {
+    ) -> Option<(PreparedContent, Charge)> {
         let Some(key) = key else {
             return Some((prepared.clone(), self.charge(prepared.wire_bytes(), taken)?));
         };
@@ -211,7 +211,7 @@ mod tests {
     use crate::services::site::files::Representation;
     use std::thread;
 
-    fn prepared(bytes: usize) -> PreparedHead {
+    fn prepared(bytes: usize) -> PreparedContent {
         Representation::in_memory(&vec![b'x'; bytes]).into_prepared()
     }
 

@@ -5,7 +5,7 @@ use super::{
     Files, MEMORY_FILE_MAX, Miss, Representation, Resource, SIBLINGS,
     contents::{Contents, Key},
     representation::{Content, Parts, Tag},
-    tree::{Entry, FileVersion, version_of},
+    tree::{FileVersion, TreeEntry, version_of},
     variant::Compressible,
 };
 use pollux_http::{Status, accept_encoding::Coding, path::SafePath};
@@ -51,8 +51,8 @@ impl Files {
             self.open_index(relative, &mut sources)?
         } else {
             match self.tree.entry(&c_string(relative)?).map_err(miss)? {
-                Entry::Directory => return Err(Miss::NeedsSlash),
-                Entry::File(file, version) => (relative.to_vec(), file, version),
+                TreeEntry::Directory => return Err(Miss::NeedsSlash),
+                TreeEntry::File(file, version) => (relative.to_vec(), file, version),
             }
         };
         let mut siblings = Vec::new();
@@ -60,11 +60,11 @@ impl Files {
             for (coding, suffix) in SIBLINGS {
                 let name = c_string(&[&name[..], suffix.as_bytes()].concat())?;
                 match self.tree.entry(&name) {
-                    Ok(Entry::File(file, version)) => {
+                    Ok(TreeEntry::File(file, version)) => {
                         siblings.push((coding, suffix, name, file, version));
                         continue;
                     }
-                    Ok(Entry::Directory) => {}
+                    Ok(TreeEntry::Directory) => {}
                     Err(error) if is_no_file(error) => {}
                     // The sibling may exist: a resource without it would count as current until one of its
                     // files changes.
@@ -116,8 +116,8 @@ impl Files {
             let name = [directory, index.as_bytes()].concat();
             let path = c_string(&name)?;
             match self.tree.entry(&path) {
-                Ok(Entry::File(file, version)) => return Ok((name, file, version)),
-                Ok(Entry::Directory) | Err(Errno::NOENT) => {}
+                Ok(TreeEntry::File(file, version)) => return Ok((name, file, version)),
+                Ok(TreeEntry::Directory) | Err(Errno::NOENT) => {}
                 Err(error) => return Err(miss(error)),
             }
             sources.push((path.clone(), self.tree.version(&path)));

@@ -76,7 +76,7 @@ impl From<&Stat> for FileVersion {
 
 /// The object to which a path leads.
 #[derive(Debug)]
-pub(crate) enum Entry {
+pub(crate) enum TreeEntry {
     /// A regular file, opened for reading.
     File(OwnedFd, FileVersion),
     /// A directory.
@@ -147,7 +147,7 @@ impl Tree {
     /// # Errors
     /// The errors of openat2(2): EXDEV and ELOOP for links that must not be followed; EACCES also for an
     /// object that is neither a file nor a directory.
-    pub(crate) fn entry(&self, path: &CStr) -> Result<Entry, Errno> {
+    pub(crate) fn entry(&self, path: &CStr) -> Result<TreeEntry, Errno> {
         // The type is checked first, with an O_PATH descriptor, which does not open the object itself.
         let (object, by_link) = self.open_path(path)?;
         if by_link && !self.dotfiles && self.is_hidden(&object) {
@@ -155,7 +155,7 @@ impl Tree {
         }
         let stat = count(Call::Stat, || fstat(&object))?;
         match FileType::from_raw_mode(stat.st_mode) {
-            FileType::Directory => return Ok(Entry::Directory),
+            FileType::Directory => return Ok(TreeEntry::Directory),
             FileType::RegularFile => {}
             _ => return Err(Errno::ACCESS),
         }
@@ -166,7 +166,7 @@ impl Tree {
             return Err(Errno::LOOP);
         }
         match FileType::from_raw_mode(stat.st_mode) {
-            FileType::RegularFile => Ok(Entry::File(file, FileVersion::from(&stat))),
+            FileType::RegularFile => Ok(TreeEntry::File(file, FileVersion::from(&stat))),
             _ => Err(Errno::ACCESS),
         }
     }
@@ -176,7 +176,7 @@ impl Tree {
     ///
     /// # Errors
     /// The status for the response: 404 if there is no such directory.
-    pub(crate) fn list(&self, path: &[u8]) -> Result<(Vec<listing::Entry>, bool), Status> {
+    pub(crate) fn list(&self, path: &[u8]) -> Result<(Vec<listing::ListingEntry>, bool), Status> {
         let c_path = if path.is_empty() { b"." } else { path };
         let c_path = CString::new(c_path).map_err(|_| Status::NotFound)?;
         let flags = OFlags::RDONLY | OFlags::DIRECTORY;
@@ -200,7 +200,12 @@ impl Tree {
 
     /// Returns the entry of one name, or `None` if the object is not served: a link that must not be
     /// followed, a FIFO, a device.
-    fn listed(&self, directory: &OwnedFd, parent: &[u8], name: &CStr) -> Option<listing::Entry> {
+    fn listed(
+        &self,
+        directory: &OwnedFd,
+        parent: &[u8],
+        name: &CStr,
+    ) -> Option<listing::ListingEntry> {
         let stat = count(Call::Stat, || statat(directory, name, AtFlags::SYMLINK_NOFOLLOW)).ok()?;
         let (is_directory, version) = match FileType::from_raw_mode(stat.st_mode) {
             FileType::Directory => (true, FileVersion::from(&stat)),
@@ -208,13 +213,13 @@ impl Tree {
             FileType::Symlink => {
                 let path = CString::new([parent, name.to_bytes()].concat()).ok()?;
                 match self.entry(&path).ok()? {
-                    Entry::Directory => (true, self.version(&path)?),
-                    Entry::File(_, version) => (false, version),
+                    TreeEntry::Directory => (true, self.version(&path)?),
+                    TreeEntry::File(_, version) => (false, version),
                 }
             }
             _ => return None,
         };
-        Some(listing::Entry {
+        Some(listing::ListingEntry {
             name: name.to_bytes().into(),
             is_directory,
             bytes: version.len,
@@ -300,8 +305,8 @@ mod tests {
 
     fn at(tree: &Tree, path: &str) -> Result<&'static str, Errno> {
         tree.entry(&CString::new(path).unwrap()).map(|entry| match entry {
-            Entry::File(..) => "file",
-            Entry::Directory => "directory",
+            TreeEntry::File(..) => "file",
+            TreeEntry::Directory => "directory",
         })
     }
 
