@@ -33,4 +33,4 @@ pub use protocol::{
     bytes_of, text_of,
 };
 pub(crate) use socket::{Operator, SharedStore};
-pub(crate) use tasks::{PendingTask, Task, Tasks};
+pub(crate) use tasks::{OperatorTask, PendingTask, Tasks};

@@ -7,7 +7,7 @@ mod upgrade;
 
 use crate::{
     Config, Reload, Server, Statistics,
-    admin::Task,
+    admin::OperatorTask,
     config::{Accepting, Listen, MechanismChoice},
     sandbox,
     upgrade::{
@@ -168,11 +168,13 @@ pub fn run_with(
                 }
                 while let Some((task, outcome)) = server.next_task() {
                     let done = match task {
-                        Task::Reload => reload::renew(&mut server, reload.as_deref_mut()),
-                        Task::Upgrade if is_succeeded => {
+                        OperatorTask::Reload => reload::renew(&mut server, reload.as_deref_mut()),
+                        OperatorTask::Upgrade if is_succeeded => {
                             Err(anyhow::anyhow!("another process has taken over already"))
                         }
-                        Task::Upgrade => upgrade(&mut server).inspect(|_| is_succeeded = true),
+                        OperatorTask::Upgrade => {
+                            upgrade(&mut server).inspect(|_| is_succeeded = true)
+                        }
                     };
                     // The operator may have given up waiting.
                     let _ = outcome.send(done.map_err(|error| format!("{error:#}")));

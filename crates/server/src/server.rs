@@ -11,7 +11,7 @@ use crate::{
     admin::{Operator, SharedStore, Tasks, web::Web},
     architecture::{
         Assignment, Plan, Processes, Threads, limits,
-        worker::{Ends, MakeService, Replace, Task, Worker, WorkerInfo},
+        worker::{Ends, MakeService, Replace, Worker, WorkerInfo, WorkerTask},
     },
     config::{
         Accepting, Architecture, Config, HubConfig, Listen, POOL_DEFAULT, PROCESSES_DEFAULT, Tls,
@@ -240,7 +240,7 @@ impl Server {
         let start: Start = Box::new({
             let hub = hub.clone();
             move |server, part| {
-                let task = Task {
+                let task = WorkerTask {
                     config: part.config,
                     rules: part.rules,
                     contents: part.contents,

@@ -10,7 +10,7 @@ pub const REQUEST_MAX: u64 = 64 << 10;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "command", rename_all = "snake_case", deny_unknown_fields)]
 pub enum ControlRequest {
-    /// List the content of the cache: an [`ControlEvent::Entry`] for each URL, in no particular order.
+    /// List the content of the cache: a [`ControlEvent::Entry`] for each URL, in no particular order.
     List {
         /// Only URLs that begin with this.
         #[serde(default)]
@@ -19,7 +19,7 @@ pub enum ControlRequest {
         #[serde(default)]
         limit: Option<u64>,
     },
-    /// Show everything that is stored for a URL: an [`ControlEvent::Response`] for each representation.
+    /// Show everything that is stored for a URL: a [`ControlEvent::Response`] for each representation.
     Show {
         /// The URL.
         url: String,

@@ -3,7 +3,7 @@
 use super::{
     answer::{AnswerError, answer, not_here},
     protocol::{ControlEvent, ControlRequest, ErrorKind, REQUEST_MAX},
-    tasks::{Task, Tasks},
+    tasks::{OperatorTask, Tasks},
 };
 use crate::{
     transport::{
@@ -201,8 +201,8 @@ fn manage(
     mut send: impl FnMut(&ControlEvent) -> io::Result<()>,
 ) -> Result<u64, AnswerError> {
     let task = match request {
-        ControlRequest::Reload => Task::Reload,
-        ControlRequest::Upgrade => Task::Upgrade,
+        ControlRequest::Reload => OperatorTask::Reload,
+        ControlRequest::Upgrade => OperatorTask::Upgrade,
         ControlRequest::List { .. }
         | ControlRequest::Show { .. }
         | ControlRequest::Purge { .. }

@@ -21,7 +21,7 @@ use std::{
 /// The reason why the acceptor did not become ready, or cannot wait for connections.
 pub(super) fn run(worker: &ThreadWorker, ready: &Sender<WorkerInfo>) -> anyhow::Result<()> {
     let mut engine = worker.begin(ready)?;
-    let running = Arc::new(ActiveExchange::default());
+    let running = Arc::new(ThreadCount::default());
     let scoreboard = &worker.plan.scoreboard;
     let mut warnings = false;
     let mut say = |what: &str| {
@@ -74,7 +74,7 @@ fn start(
     plan: &Arc<Plan>,
     log: Option<LogSource>,
     parcel: &Arc<Mutex<Option<(OwnedFd, ScoreboardSlot)>>>,
-    running: &Arc<ActiveExchange>,
+    running: &Arc<ThreadCount>,
     index: usize,
 ) -> io::Result<()> {
     let (plan, parcel, count) = (plan.clone(), parcel.clone(), running.clone());
@@ -103,7 +103,7 @@ fn start(
 struct End {
     scoreboard: Arc<Scoreboard>,
     index: usize,
-    running: Arc<ActiveExchange>,
+    running: Arc<ThreadCount>,
 }
 
 impl Drop for End {
@@ -115,12 +115,12 @@ impl Drop for End {
 
 /// The number of threads that serve a connection.
 #[derive(Debug, Default)]
-struct ActiveExchange {
+struct ThreadCount {
     count: Mutex<usize>,
     none: Condvar,
 }
 
-impl ActiveExchange {
+impl ThreadCount {
     fn add(&self) {
         *self.count.lock().unwrap_or_else(PoisonError::into_inner) += 1;
     }

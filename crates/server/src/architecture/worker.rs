@@ -64,7 +64,7 @@ pub(crate) type MakeService<S> =
 pub(crate) type Replace<S> = fn(&mut S, S, Arc<Rules>, &mut Reactor);
 
 /// Everything that a worker needs to start.
-pub(crate) struct Task<S> {
+pub(crate) struct WorkerTask<S> {
     pub(crate) config: Arc<Config>,
     pub(crate) rules: Arc<Rules>,
     /// The part of the file index that all workers share.
@@ -110,7 +110,7 @@ impl Worker {
     /// # Errors
     /// The reason why the worker did not become ready.
     pub(crate) fn start<S: Service + 'static>(
-        task: Task<S>,
+        task: WorkerTask<S>,
         former: Option<Former>,
     ) -> anyhow::Result<(Self, WorkerInfo)> {
         const NO_SOCKETS: &str = "cannot create the control sockets of a worker";
@@ -213,12 +213,12 @@ impl Drop for End {
 
 /// Runs the worker in its thread, from its start to its end.
 fn run<S: Service>(
-    task: Task<S>,
+    task: WorkerTask<S>,
     counters: Counters,
     (far_end, raised): (Arc<OwnedFd>, LineCounter),
     ready: &Sender<WorkerInfo>,
 ) -> anyhow::Result<Statistics> {
-    let Task {
+    let WorkerTask {
         config,
         rules,
         contents,

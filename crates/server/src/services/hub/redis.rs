@@ -52,7 +52,7 @@ const BACKOFF: (Duration, Duration) = (Duration::from_millis(100), Duration::fro
 
 /// A task for the thread that appends.
 #[derive(Debug)]
-enum Task {
+enum StreamTask {
     Publish(PublishJob),
     /// Answer once the log has everything that the stream has now.
     CatchUp(Ticket),
@@ -60,8 +60,8 @@ enum Task {
 
 /// The hub's handle for the two threads.
 #[derive(Debug)]
-pub(super) struct RedisStore {
-    tasks: Option<SyncSender<Task>>,
+pub(super) struct RedisHubStore {
+    tasks: Option<SyncSender<StreamTask>>,
     redis: Arc<RedisShared>,
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
@@ -125,7 +125,7 @@ enum Role {
     Follow,
 }
 
-impl RedisStore {
+impl RedisHubStore {
     /// Creates the store before its threads run, and the values that the threads need.
     pub(super) fn new(url: &Url, config: &HubConfig) -> (Self, ThreadSetup) {
         let redis = Arc::new(RedisShared {
@@ -158,17 +158,17 @@ impl RedisStore {
             self.redis.queued.fetch_sub(bytes, Ordering::Relaxed);
             return Err(unavailable("the hub's Redis is too slow: try again"));
         }
-        self.submit(Task::Publish(job)).inspect_err(|_| {
+        self.submit(StreamTask::Publish(job)).inspect_err(|_| {
             self.redis.queued.fetch_sub(bytes, Ordering::Relaxed);
         })
     }
 
     /// Answers a ticket once the log has everything that the stream has now.
     pub(super) fn catch_up(&self, ticket: Ticket) -> Result<(), Reject> {
-        self.submit(Task::CatchUp(ticket))
+        self.submit(StreamTask::CatchUp(ticket))
     }
 
-    fn submit(&self, task: Task) -> Result<(), Reject> {
+    fn submit(&self, task: StreamTask) -> Result<(), Reject> {
         let stopping = || unavailable("the hub is stopping: try again later");
         let tasks = self.tasks.as_ref().ok_or_else(stopping)?;
         tasks.try_send(task).map_err(|error| match error {
@@ -225,11 +225,11 @@ impl RedisStore {
 /// The values that the threads need.
 #[derive(Debug)]
 pub(super) struct ThreadSetup {
-    tasks: Receiver<Task>,
+    tasks: Receiver<StreamTask>,
     history_age: Duration,
 }
 
-impl Drop for RedisStore {
+impl Drop for RedisHubStore {
     fn drop(&mut self) {
         self.tasks = None;
         self.redis.end();

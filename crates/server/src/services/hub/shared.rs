@@ -2,7 +2,7 @@
 
 use super::{
     CARE_INTERVAL, keys,
-    redis::RedisStore,
+    redis::RedisHubStore,
     store::{HubStore, PublishJob, Store, StoreFile},
     transfer::Transfer,
 };
@@ -135,7 +135,7 @@ impl HubShared {
                 store = Some(Store::File(queue));
             }
             HubStoreConfig::Redis(url) => {
-                let (queue, prepared) = RedisStore::new(url, config);
+                let (queue, prepared) = RedisHubStore::new(url, config);
                 redis = Some(prepared);
                 store = Some(Store::Redis(queue));
             }
@@ -247,7 +247,7 @@ impl HubShared {
     }
 
     /// Returns the Redis store of the history, if there is one.
-    pub(super) fn redis(&self) -> Option<&RedisStore> {
+    pub(super) fn redis(&self) -> Option<&RedisHubStore> {
         match &self.store {
             Some(Store::Redis(store)) => Some(store),
             _ => None,
@@ -386,7 +386,7 @@ impl HubShared {
         HubStatistics {
             history_updates: updates as u64,
             history_bytes: bytes as u64,
-            store: self.redis().map(RedisStore::statistics),
+            store: self.redis().map(RedisHubStore::statistics),
         }
     }
 

@@ -9,7 +9,7 @@
 
 use super::{
     record::Record,
-    redis::RedisStore,
+    redis::RedisHubStore,
     shared::{HubShared, Ticket, unix_time},
 };
 use crate::upgrade;
@@ -73,7 +73,7 @@ pub(super) fn finish(
 
 /// A task for the thread.
 #[derive(Debug)]
-enum Task {
+enum StoreTask {
     Store(PublishJob),
     /// Close the file: another process opens it next.
     Close(SyncSender<anyhow::Result<()>>),
@@ -85,7 +85,7 @@ enum Task {
 #[derive(Debug)]
 pub(super) enum Store {
     File(HubStore),
-    Redis(RedisStore),
+    Redis(RedisHubStore),
 }
 
 impl Store {
@@ -117,7 +117,7 @@ impl Store {
 /// The handle of the thread that writes.
 #[derive(Debug)]
 pub(super) struct HubStore {
-    tasks: Option<SyncSender<Task>>,
+    tasks: Option<SyncSender<StoreTask>>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -126,7 +126,7 @@ impl HubStore {
     pub(super) fn put(&self, job: PublishJob) -> Result<(), Reject> {
         let stopping = || unavailable("the hub is stopping: try again later");
         let tasks = self.tasks.as_ref().ok_or_else(stopping)?;
-        tasks.try_send(Task::Store(job)).map_err(|error| match error {
+        tasks.try_send(StoreTask::Store(job)).map_err(|error| match error {
             TrySendError::Full(_) => unavailable("the hub's disk is too slow: try again"),
             TrySendError::Disconnected(_) => stopping(),
         })
@@ -137,7 +137,7 @@ impl HubStore {
     /// # Errors
     /// The thread takes too long, or the hub is stopping.
     pub(super) fn close(&self) -> anyhow::Result<()> {
-        self.request(Task::Close)
+        self.request(StoreTask::Close)
     }
 
     /// Opens the file again, and appends the updates that another process has stored there to the log.
@@ -145,12 +145,12 @@ impl HubStore {
     /// # Errors
     /// The file cannot be opened now. The next update tries again.
     pub(super) fn open(&self) -> anyhow::Result<()> {
-        self.request(Task::Open)
+        self.request(StoreTask::Open)
     }
 
     fn request(
         &self,
-        task: impl FnOnce(SyncSender<anyhow::Result<()>>) -> Task,
+        task: impl FnOnce(SyncSender<anyhow::Result<()>>) -> StoreTask,
     ) -> anyhow::Result<()> {
         let (send, outcome) = sync_channel(1);
         let tasks = self.tasks.as_ref().context("the hub is stopping")?;
@@ -189,7 +189,7 @@ pub(super) struct StoreFile {
     may_be_ahead: bool,
     /// The time of the last attempt to open the file.
     opened_at: Instant,
-    tasks: Receiver<Task>,
+    tasks: Receiver<StoreTask>,
     /// The first position that the file holds.
     first: Sequence,
     most: u64,
@@ -273,7 +273,7 @@ impl StoreFile {
             while let Ok(first) = self.tasks.recv() {
                 let Some(shared) = shared.upgrade() else { return };
                 let (mut next, mut batch) = (Some(first), Vec::new());
-                while let Some(Task::Store(job)) = next {
+                while let Some(StoreTask::Store(job)) = next {
                     batch.push(job);
                     next = (batch.len() < BATCH).then(|| self.tasks.try_recv().ok()).flatten();
                 }
@@ -281,15 +281,15 @@ impl StoreFile {
                     self.store(&shared, batch);
                 }
                 match next {
-                    Some(Task::Close(done)) => {
+                    Some(StoreTask::Close(done)) => {
                         self.database = None;
                         self.may_be_ahead = true;
                         let _ = done.send(Ok(()));
                     }
-                    Some(Task::Open(done)) => {
+                    Some(StoreTask::Open(done)) => {
                         let _ = done.send(self.open_again(&shared));
                     }
-                    Some(Task::Store(_)) | None => {}
+                    Some(StoreTask::Store(_)) | None => {}
                 }
             }
         })?;

@@ -8,7 +8,7 @@
 //! until the former process stops and its log stays unchanged.
 
 use super::{
-    redis::RedisStore,
+    redis::RedisHubStore,
     shared::{HubShared, Ticket, lock},
     store::{HubStore, PublishJob, finish, unavailable},
 };
@@ -203,7 +203,7 @@ impl HubShared {
     }
 
     /// Stops following Redis, because the new process does so.
-    fn leave_redis(&self, redis: &RedisStore, socket: &UnixStream) -> anyhow::Result<bool> {
+    fn leave_redis(&self, redis: &RedisHubStore, socket: &UnixStream) -> anyhow::Result<bool> {
         *lock(&self.transfer) = Transfer::Frozen;
         self.is_transferring.store(true, Ordering::Release);
         let entry = Some(redis.freeze(self));

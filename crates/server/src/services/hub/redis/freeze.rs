@@ -4,7 +4,7 @@
 //! last entry in its log. The new process looks up the position of that entry in its own log: the two
 //! positions correspond to each other.
 
-use super::{EntryId, RedisShared, RedisStore, follow::RECENT, lock};
+use super::{EntryId, RedisHubStore, RedisShared, follow::RECENT, lock};
 use crate::services::hub::{shared::HubShared, store::unavailable};
 use pollux_hub::history::Sequence;
 use std::{
@@ -19,7 +19,7 @@ const LOOK: Duration = Duration::from_millis(5);
 /// The time between two checks of a frozen follower whether its hub has ended.
 const PAUSE: Duration = Duration::from_secs(1);
 
-impl RedisStore {
+impl RedisHubStore {
     /// Stops appending to the log. Returns the last entry that the log has.
     pub(in crate::services::hub) fn freeze(&self, shared: &HubShared) -> String {
         let mut is_frozen = lock(&self.redis.is_frozen);

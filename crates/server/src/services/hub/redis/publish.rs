@@ -2,7 +2,7 @@
 //! Redis has numbered it.
 
 use super::{
-    BACKOFF, RedisShared, Role, Task,
+    BACKOFF, RedisShared, Role, StreamTask,
     connection::{REPLY_TIMEOUT, RedisConnection, RedisError},
     doubled,
     entry::{EntryId, FIELD, last_entry},
@@ -55,7 +55,7 @@ impl Publisher {
     }
 
     /// Runs until the hub has ended.
-    pub(super) fn run(mut self, tasks: &Receiver<Task>) {
+    pub(super) fn run(mut self, tasks: &Receiver<StreamTask>) {
         while let Ok(first) = tasks.recv() {
             let mut bytes = content(&first);
             let mut batch = vec![first];
@@ -73,12 +73,12 @@ impl Publisher {
 
     /// Answers every task of a batch. An update without a reply is not sent a second time: Redis may have
     /// carried it out, and then a repetition would reach subscribers twice.
-    fn carry_out(&mut self, shared: &HubShared, batch: Vec<Task>) {
+    fn carry_out(&mut self, shared: &HubShared, batch: Vec<StreamTask>) {
         let (mut jobs, mut tickets) = (Vec::new(), Vec::new());
         for task in batch {
             match task {
-                Task::Publish(job) => jobs.push(job),
-                Task::CatchUp(ticket) => tickets.push(ticket),
+                StreamTask::Publish(job) => jobs.push(job),
+                StreamTask::CatchUp(ticket) => tickets.push(ticket),
             }
         }
         let mut jobs = jobs.into_iter();
@@ -301,9 +301,9 @@ fn answer(shared: &HubShared, job: &PublishJob, answer: Result<Arc<str>, Reject>
 /// The answer to clients that need data that only Redis has.
 pub(super) const MISSING: &str = "the hub's Redis is missing: try again";
 
-fn content(task: &Task) -> usize {
+fn content(task: &StreamTask) -> usize {
     match task {
-        Task::Publish(job) => job.publication.data.len(),
-        Task::CatchUp(_) => 0,
+        StreamTask::Publish(job) => job.publication.data.len(),
+        StreamTask::CatchUp(_) => 0,
     }
 }
