@@ -262,7 +262,8 @@ impl RedisShared {
         self.state().has_ended
     }
 
-    /// Connects, and stores the socket, so that [`RedisShared::end`] can interrupt a thread that waits for a reply.
+    /// Connects, and stores the socket, so that [`RedisShared::end`] can interrupt a thread that waits for
+    /// a reply.
     fn connect(&self, role: Role) -> Result<connection::RedisConnection, connection::RedisError> {
         let connection = connection::RedisConnection::open(&self.url, self.reply_bytes)?;
         let socket = connection.socket()?;
