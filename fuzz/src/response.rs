@@ -5,24 +5,24 @@ use pollux_http::reply::{Event, Reader, ReplyHead, RequestInfo};
 
 /// The output of the reader, with all content in one piece.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Seen {
+struct ReaderOutput {
     heads: Vec<(u16, String, Vec<Vec<u8>>)>,
     content: Vec<u8>,
     end: String,
     has_failed: bool,
 }
 
-impl Seen {
+impl ReaderOutput {
     fn add_head(&mut self, head: &ReplyHead<'_>) {
         let fields = head.fields().map(|field| [field.name, b": ", field.value].concat());
         self.heads.push((head.status, format!("{:?}", head.content), fields.collect()));
     }
 }
 
-fn read(wire: &[u8], size: usize, request: RequestInfo) -> Seen {
+fn read(wire: &[u8], size: usize, request: RequestInfo) -> ReaderOutput {
     let mut reader = Reader::new(Reader::LIMITS);
     reader.begin(request);
-    let mut seen = Seen::default();
+    let mut seen = ReaderOutput::default();
     let (mut at, mut end) = (0, 0);
     loop {
         let output = match reader.read(&wire[at..end]) {

@@ -6,7 +6,7 @@ mod ends;
 mod model;
 
 use ends::{Opener, Sealer};
-use model::{Expected, Model};
+use model::{Expectation, Model};
 use pollux_tls::{
     CONTROL_RECORD_MAX, Content, Direction, Error, Keys, RECORD_MAX, Role, Session, Suite,
 };
@@ -169,29 +169,31 @@ impl Connection {
     /// Seals a record of the peer's and has it opened; both must agree with the model.
     fn record(&mut self, kind: u8, content: &[u8], padding: usize) -> Option<()> {
         let mut expected = self.model.expect(kind, content, padding);
-        if let (true, Expected::Data(data)) = (crate::planted(), &mut expected) {
+        if let (true, Expectation::Data(data)) = (crate::planted(), &mut expected) {
             // The fault: the first byte of data is another one.
             data[0] ^= 1;
         }
         let record = self.peer.seal(kind, content, padding);
         let got = self.open(&record);
         match (&expected, &got) {
-            (Expected::Error(expected), Err(error)) => {
+            (Expectation::Error(expected), Err(error)) => {
                 assert_eq!(expected, &error.alert(), "{kind} {content:?} {padding}: {error}");
                 self.say_goodbye(*error);
                 return None;
             }
-            (Expected::Closed, Ok(Opened::Closed)) => assert!(self.session.has_received_close()),
-            (Expected::Data(expected), Ok(Opened::Data(data))) => {
+            (Expectation::Closed, Ok(OpenedRecord::Closed)) => {
+                assert!(self.session.has_received_close())
+            }
+            (Expectation::Data(expected), Ok(OpenedRecord::Data(data))) => {
                 assert!(expected == data, "other data than was sent");
             }
-            (Expected::KeyUpdate { .. } | Expected::Control, Ok(Opened::Control)) => {}
-            (Expected::Tickets, Ok(Opened::Tickets(tickets))) => {
+            (Expectation::KeyUpdate { .. } | Expectation::Control, Ok(OpenedRecord::Control)) => {}
+            (Expectation::Tickets, Ok(OpenedRecord::Tickets(tickets))) => {
                 assert!(self.role == Role::Client && tickets == content);
             }
             _ => panic!("{kind} {content:?} {padding}: {expected:?} was expected, not {got:?}"),
         }
-        if let Expected::KeyUpdate { is_requested } = expected {
+        if let Expectation::KeyUpdate { is_requested } = expected {
             assert!(!is_requested || self.session.owes_key_update());
             self.peer.update();
         }
@@ -208,7 +210,7 @@ impl Connection {
         let got = self.open(&record);
         match got {
             // The length has grown, or the bytes are too few: the next record is taken for the rest.
-            Err(_) | Ok(Opened::Incomplete) => {}
+            Err(_) | Ok(OpenedRecord::Incomplete) => {}
             Ok(opened) => panic!("{record:?} was accepted as {opened:?}"),
         }
         if !has_number {
@@ -216,16 +218,16 @@ impl Connection {
         }
         let next = self.peer.seal(23, b"next", 0);
         let both = match got {
-            Ok(Opened::Incomplete) => [record, next].concat(),
+            Ok(OpenedRecord::Incomplete) => [record, next].concat(),
             _ => next,
         };
         let got = self.open(&both);
-        assert!(matches!(got, Err(_) | Ok(Opened::Incomplete)), "{got:?} behind damage");
+        assert!(matches!(got, Err(_) | Ok(OpenedRecord::Incomplete)), "{got:?} behind damage");
         None
     }
 
     /// Opens the first record of `bytes`, which come in pieces.
-    fn open(&mut self, bytes: &[u8]) -> Result<Opened, Error> {
+    fn open(&mut self, bytes: &[u8]) -> Result<OpenedRecord, Error> {
         let mut end = 0;
         loop {
             end = (end + self.piece).min(bytes.len());
@@ -240,14 +242,14 @@ impl Connection {
                     assert_eq!(opening.consumed, 0);
                     assert!(wanted > end && wanted <= RECORD_MAX, "{wanted} of {end}");
                     if end == bytes.len() {
-                        return Ok(Opened::Incomplete);
+                        return Ok(OpenedRecord::Incomplete);
                     }
                     continue;
                 }
-                Content::Data(range) => Opened::Data(buffer[range].to_vec()),
-                Content::Tickets(range) => Opened::Tickets(buffer[range].to_vec()),
-                Content::Control => Opened::Control,
-                Content::Closed => Opened::Closed,
+                Content::Data(range) => OpenedRecord::Data(buffer[range].to_vec()),
+                Content::Tickets(range) => OpenedRecord::Tickets(buffer[range].to_vec()),
+                Content::Control => OpenedRecord::Control,
+                Content::Closed => OpenedRecord::Closed,
             };
             assert!(opening.consumed > 5 && opening.consumed <= end);
             return Ok(opened);
@@ -299,7 +301,7 @@ impl Connection {
 
 /// What the session made of a record.
 #[derive(Debug)]
-enum Opened {
+enum OpenedRecord {
     Incomplete,
     Data(Vec<u8>),
     Tickets(Vec<u8>),

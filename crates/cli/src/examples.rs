@@ -4,14 +4,14 @@ mod shown;
 
 use crate::Cli;
 use clap::{Command, CommandFactory, error::ErrorKind};
-use shown::{Shown, shown, words};
+use shown::{ExampleCommand, shown, words};
 use std::{
     fs,
     path::{Path, PathBuf},
 };
 
 /// Parses the command, and also a `pollux` command that it runs in a guest.
-fn parse(shown: &Shown) -> Result<(), clap::Error> {
+fn parse(shown: &ExampleCommand) -> Result<(), clap::Error> {
     Cli::command().try_get_matches_from(&shown.words)?;
     let inner = shown.words.iter().position(|word| word == "--").map(|at| &shown.words[at + 1..]);
     match inner {
@@ -22,12 +22,12 @@ fn parse(shown: &Shown) -> Result<(), clap::Error> {
     }
 }
 
-fn check(all: &[Shown], is_fault: impl Fn(ErrorKind) -> bool) {
+fn check(all: &[ExampleCommand], is_fault: impl Fn(ErrorKind) -> bool) {
     let faults: Vec<String> = all
         .iter()
         .filter_map(|shown| parse(shown).err().map(|error| (shown, error)))
         .filter(|(_, error)| is_fault(error.kind()))
-        .map(|(shown, error)| format!("{}\n  {}", shown.place, error.render()))
+        .map(|(shown, error)| format!("{}\n  {}", shown.source, error.render()))
         .collect();
     assert!(faults.is_empty(), "{} faults\n{}", faults.len(), faults.join("\n"));
 }
@@ -49,13 +49,14 @@ fn every_commands_help_has_examples_that_it_takes() {
     let mut count = 0;
     each_command(&Cli::command(), "", &mut |name, command| {
         let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
-        let examples: Vec<Shown> = help.lines().filter_map(|line| shown(name, line)).collect();
+        let examples: Vec<ExampleCommand> =
+            help.lines().filter_map(|line| shown(name, line)).collect();
         assert!(!examples.is_empty(), "{name} --help has no examples");
         for example in &examples {
             // A command that runs in the guest of another command counts as an example, too.
             let line = example.words.join(" ");
             let is_own = line.starts_with(name) || line.contains(&format!(" -- {name} "));
-            assert!(is_own, "an example of another command: {}", example.place);
+            assert!(is_own, "an example of another command: {}", example.source);
         }
         check(&examples, |_| true);
         count += examples.len();
@@ -92,17 +93,17 @@ fn the_documents_show_only_what_the_program_takes() {
     let (mut blocks, mut inline) = (Vec::new(), Vec::new());
     for path in documents {
         let text = fs::read_to_string(&path).expect("a document");
-        let place = path.strip_prefix(&root).unwrap_or(&path).display().to_string();
+        let source = path.strip_prefix(&root).unwrap_or(&path).display().to_string();
         let mut is_block = false;
         for line in text.lines() {
             if line.trim_start().starts_with("```") {
                 is_block = !is_block;
             } else if is_block {
-                blocks.extend(shown(&place, line));
+                blocks.extend(shown(&source, line));
             } else {
                 // Every second piece is between backticks.
                 let spans = line.split('`').skip(1).step_by(2);
-                inline.extend(spans.filter_map(|span| shown(&place, span)));
+                inline.extend(spans.filter_map(|span| shown(&source, span)));
             }
         }
     }

@@ -91,7 +91,7 @@ fn serve_args() -> Option<Box<command::serve::Args>> {
 }
 
 fn main() -> ExitCode {
-    terminal::settle();
+    terminal::set_colours();
     let cli = Cli::parse();
     message::init();
     let outcome = match cli.command {

@@ -11,7 +11,7 @@ const MIN_WIDTH: u16 = 40;
 
 /// Sets the colours for the whole process, including clap's messages: only on a terminal, and not
 /// with NO_COLOR or CLICOLOR=0. CLICOLOR_FORCE enables them everywhere. Must be called first.
-pub(crate) fn settle() {
+pub(crate) fn set_colours() {
     // anstream would use colours on a dumb terminal with CLICOLOR=1 and in CI.
     if is_dumb() {
         ColorChoice::Never.write_global();
@@ -41,8 +41,8 @@ pub(crate) fn for_stderr(text: &str) -> String {
     match terminal_size::terminal_size_of(stderr()) {
         Some((terminal_size::Width(columns), _)) if stderr().is_terminal() => {
             let fill = |line: &str| {
-                let kept = line.len() - line.trim_start().len();
-                let later = " ".repeat(kept.max(2));
+                let indent = line.len() - line.trim_start().len();
+                let later = " ".repeat(indent.max(2));
                 let options = textwrap::Options::new(columns.max(MIN_WIDTH).into())
                     .break_words(false)
                     .word_splitter(textwrap::WordSplitter::NoHyphenation)

@@ -35,7 +35,7 @@ pub(crate) fn catch_panics(work: impl FnOnce() -> Result<c_int, c_int>) -> c_int
 pub(crate) fn remember(number: c_int, message: &str) -> c_int {
     let text = CString::new(message.replace('\0', " ")).unwrap_or_default();
     // While the thread ends no code can read it.
-    let _ = MESSAGE.try_with(|place| place.replace(text));
+    let _ = MESSAGE.try_with(|message| message.replace(text));
     -number
 }
 
@@ -54,7 +54,7 @@ pub(crate) fn number_of(error: &Error) -> c_int {
 }
 
 pub(crate) fn message() -> *const c_char {
-    MESSAGE.try_with(|place| place.borrow().as_ptr()).unwrap_or(ptr::null())
+    MESSAGE.try_with(|message| message.borrow().as_ptr()).unwrap_or(ptr::null())
 }
 
 #[cfg(test)]

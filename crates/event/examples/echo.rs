@@ -29,7 +29,7 @@ struct Connection {
 
 impl Connection {
     /// Moves bytes until none can be moved. Returns the next interest, or `None` at the end.
-    fn turn(&mut self) -> io::Result<Option<Interest>> {
+    fn transfer(&mut self) -> io::Result<Option<Interest>> {
         let mut buffer = [0; 4096];
         loop {
             while !self.waiting.is_empty() {
@@ -106,7 +106,7 @@ impl<M: Mechanism> Echo<M> {
     fn serve(&mut self, event: Event) {
         let place = &mut self.table[event.token.fd as usize];
         let Some(connection) = place else { return };
-        let next = match connection.turn() {
+        let next = match connection.transfer() {
             Ok(Some(interest)) if interest == connection.interest => return,
             Ok(Some(interest)) => self.set.modify(event.token, interest).map(|()| Some(interest)),
             Ok(None) | Err(_) => Ok(None),

@@ -429,14 +429,14 @@ fn overflow_during_the_return() {
             let mut bytes = fixture.send_to(0..600);
             // Takes a few events at a time and sends more in each iteration, in either mode.
             let until = Instant::now() + PATIENCE;
-            let mut turn = 0;
+            let mut round = 0;
             while bytes > 0 {
                 assert!(Instant::now() < until, "{bytes} lost; {:?}", fixture.set.statistics());
                 fixture.set.wait(Some(Duration::from_millis(50))).expect("wait");
-                if turn < 40 {
+                if round < 40 {
                     bytes +=
-                        fixture.send_to((turn * 10..turn * 10 + 200).map(|number| number % 600));
-                    turn += 1;
+                        fixture.send_to((round * 10..round * 10 + 200).map(|number| number % 600));
+                    round += 1;
                 }
                 while let Some(event) = fixture.set.next_event() {
                     bytes -= drain(&fixture.pairs[fixture.index[&event.token]].near).0;

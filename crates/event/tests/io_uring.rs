@@ -45,7 +45,7 @@ fn pairs(n: usize) -> Vec<(UnixStream, UnixStream)> {
         .collect()
 }
 
-fn turn<M: Mechanism>(set: &mut M, timeout: Duration) -> Vec<Event> {
+fn wait_once<M: Mechanism>(set: &mut M, timeout: Duration) -> Vec<Event> {
     set.wait(Some(timeout)).expect("a wait");
     std::iter::from_fn(|| set.next_event()).collect()
 }
@@ -64,7 +64,7 @@ fn uring_poll_recovers_from_overflow() {
         for (near, _) in &pairs {
             set.add(near.as_fd(), Interest::READ).expect("added");
         }
-        assert_eq!(turn(&mut set, Duration::ZERO), []);
+        assert_eq!(wait_once(&mut set, Duration::ZERO), []);
         for round in 0..2 {
             for (_, far) in &mut pairs {
                 far.write_all(b"x").expect("written");
@@ -72,7 +72,9 @@ fn uring_poll_recovers_from_overflow() {
             let mut seen = HashSet::new();
             let until = Instant::now() + PATIENCE;
             while seen.len() < pairs.len() && Instant::now() < until {
-                seen.extend(turn(&mut set, Duration::from_millis(100)).iter().map(|e| e.token));
+                seen.extend(
+                    wait_once(&mut set, Duration::from_millis(100)).iter().map(|e| e.token),
+                );
             }
             assert_eq!(seen.len(), pairs.len(), "{spec}, round {round}: {:?}", set.statistics());
             for (near, _) in &mut pairs {
@@ -81,7 +83,7 @@ fn uring_poll_recovers_from_overflow() {
             // Descriptors that were armed again while unread report once more; after that there are no
             // events.
             let until = Instant::now() + PATIENCE;
-            while !turn(&mut set, Duration::from_millis(50)).is_empty() {
+            while !wait_once(&mut set, Duration::from_millis(50)).is_empty() {
                 assert!(Instant::now() < until, "{spec}: events without end");
             }
         }
@@ -106,7 +108,7 @@ fn a_refusal_is_an_event() {
         // The wait has no timeout: the refusal itself ends it.
         set.wait(None).expect("a wait");
         let mut events: Vec<_> = std::iter::from_fn(|| set.next_event()).collect();
-        events.extend(turn(&mut set, Duration::from_millis(20)));
+        events.extend(wait_once(&mut set, Duration::from_millis(20)));
         let of = |token| {
             let mine = events.iter().filter(move |event: &&Event| event.token == token);
             mine.fold(Readiness::empty(), |all, event| all | event.readiness)
@@ -130,7 +132,7 @@ fn uring_poll_lets_go_when_it_is_dropped() {
     set.add(listener.as_fd(), Interest::READ).expect("added");
     let (near, mut far) = pairs(1).pop().expect("one");
     set.add(near.as_fd(), Interest::READ).expect("added");
-    turn(&mut set, Duration::ZERO);
+    wait_once(&mut set, Duration::ZERO);
     drop(set);
     drop((listener, near));
     TcpListener::bind(address).expect("the address is free again");
@@ -145,16 +147,16 @@ fn uring_poll_survives_the_thread_that_armed_it() {
     let (near, mut far) = pairs(1).pop().expect("one");
     let mut set = thread::spawn(move || {
         set.add(near.as_fd(), Interest::READ).expect("added");
-        turn(&mut set, Duration::ZERO);
+        wait_once(&mut set, Duration::ZERO);
         (set, near)
     })
     .join()
     .expect("the thread ends well");
-    let mut events = turn(&mut set.0, Duration::from_millis(10));
+    let mut events = wait_once(&mut set.0, Duration::from_millis(10));
     far.write_all(b"x").expect("written");
     let until = Instant::now() + PATIENCE;
     while events.is_empty() && Instant::now() < until {
-        events = turn(&mut set.0, Duration::from_millis(100));
+        events = wait_once(&mut set.0, Duration::from_millis(100));
     }
     assert_eq!(events.len(), 1);
 }
@@ -193,7 +195,7 @@ fn uring_poll_changes_while_data_arrive() {
                 };
                 set.modify(*token, interest).expect("modified");
             }
-            for event in turn(&mut set, Duration::from_millis(1)) {
+            for event in wait_once(&mut set, Duration::from_millis(1)) {
                 let mut buffer = [0; 4096];
                 // Reads until `WouldBlock`, as edges require; there are no more bytes than the socket
                 // holds.
@@ -219,14 +221,14 @@ fn uring_poll_sends_a_refused_change_again() {
     let Some(mut set) = open::<UringPoll>("uring-poll:taskrun=defer") else { return };
     let (near, mut far) = pairs(1).pop().expect("one");
     let token = set.add(near.as_fd(), Interest::READ).expect("added");
-    assert_eq!(turn(&mut set, Duration::ZERO), []);
+    assert_eq!(wait_once(&mut set, Duration::ZERO), []);
     far.write_all(b"x").expect("written");
     set.modify(token, Interest::WRITE).expect("modified");
     let until = Instant::now() + PATIENCE;
     let mut events = Vec::new();
     while !events.iter().any(|event: &Event| event.readiness.contains(Readiness::WRITABLE)) {
         assert!(Instant::now() < until, "{events:?}, {:?}", set.statistics());
-        events.extend(turn(&mut set, Duration::from_millis(100)));
+        events.extend(wait_once(&mut set, Duration::from_millis(100)));
     }
     assert_eq!(statistic(&set, "changes_sent_again"), 1);
     assert!(events.iter().all(|event| !event.readiness.contains(Readiness::READABLE)));
@@ -298,7 +300,7 @@ fn all_are_reported<M: Mechanism>(set: &mut M, pairs: &mut [(UnixStream, UnixStr
             pairs.len(),
             set.statistics()
         );
-        seen.extend(turn(set, Duration::from_millis(100)).iter().map(|event| event.token));
+        seen.extend(wait_once(set, Duration::from_millis(100)).iter().map(|event| event.token));
     }
 }
 
@@ -312,7 +314,7 @@ fn uring_poll_waits_for_room_that_the_kernel_does_not_make() {
     for (near, _) in armed.iter() {
         set.add(near.as_fd(), Interest::READ).expect("added");
     }
-    assert_eq!(turn(&mut set, Duration::ZERO), []);
+    assert_eq!(wait_once(&mut set, Duration::ZERO), []);
     for (_, far) in armed {
         far.write_all(b"x").expect("written");
     }

@@ -67,7 +67,7 @@ fn open_with<M: Mechanism>(options: &Options) -> Option<M> {
 }
 
 /// Waits and takes all events. Returns the system calls and the number of events.
-fn turn<M: Mechanism>(set: &mut M, timeout: Option<Duration>) -> (Calls, usize) {
+fn wait_once<M: Mechanism>(set: &mut M, timeout: Option<Duration>) -> (Calls, usize) {
     let mut events = 0;
     let made = calls(|| {
         set.wait(timeout).unwrap();
@@ -91,7 +91,7 @@ fn scanning<M: Mechanism>(wait: Call) {
     for (_, far, _) in &mut pairs[..7] {
         far.write_all(b"x").unwrap();
     }
-    assert_eq!(turn(&mut set, NOW), (vec![(wait, 1)], 7));
+    assert_eq!(wait_once(&mut set, NOW), (vec![(wait, 1)], 7));
     let (near, _far, token) = pairs.pop().unwrap();
     assert_eq!(calls(|| set.close(token, near.into()).unwrap()), [(Call::Close, 1)]);
     let (_near, _far, token) = pairs.pop().unwrap();
@@ -115,7 +115,7 @@ fn immediate<M: Mechanism>(modify: &[(Call, u64)]) {
     let Some(mut set) = open::<M>() else { return };
     let mut pairs = Vec::new();
     assert_eq!(calls(|| pairs = set_of(&mut set, 10)), [(Call::EpollCtl, 10)]);
-    assert_eq!(turn(&mut set, NOW).0, [(Call::EpollWait, 1)]);
+    assert_eq!(wait_once(&mut set, NOW).0, [(Call::EpollWait, 1)]);
     assert_eq!(calls(|| set.modify(pairs[0].2, Interest::WRITE).unwrap()), modify);
     let (_near, _far, token) = pairs.pop().unwrap();
     assert_eq!(calls(|| set.remove(token).unwrap()), [(Call::EpollCtl, 1)]);
@@ -141,25 +141,25 @@ fn epoll_ctlv_sends_all_changes_in_one_call() {
     let with_changes = vec![(Call::EpollWait, 1), (Call::IoUringEnter, 1)];
     let without = vec![(Call::EpollWait, 1)];
     assert_eq!(calls(|| pairs = set_of(&mut set, 300)), []);
-    assert_eq!(turn(&mut set, NOW), (with_changes.clone(), 0));
-    assert_eq!(turn(&mut set, NOW), (without.clone(), 0));
+    assert_eq!(wait_once(&mut set, NOW), (with_changes.clone(), 0));
+    assert_eq!(wait_once(&mut set, NOW), (without.clone(), 0));
     let all = |set: &mut EpollCtlv, interest| {
         for (_, _, token) in &pairs {
             set.modify(*token, interest).unwrap();
         }
     };
     assert_eq!(calls(|| all(&mut set, Interest::WRITE)), []);
-    assert_eq!(turn(&mut set, NOW), (with_changes.clone(), 300));
+    assert_eq!(wait_once(&mut set, NOW), (with_changes.clone(), 300));
     // Several changes of one descriptor are one change ...
     all(&mut set, Interest::READ | Interest::WRITE);
     all(&mut set, Interest::READ);
-    assert_eq!(turn(&mut set, NOW), (with_changes, 0));
+    assert_eq!(wait_once(&mut set, NOW), (with_changes, 0));
     let sent = |set: &EpollCtlv| set.statistics()[1];
     assert_eq!(sent(&set), ("changes_sent", 900));
     // ... and no change when they return to the interest that the kernel holds.
     all(&mut set, Interest::WRITE);
     all(&mut set, Interest::READ);
-    assert_eq!(turn(&mut set, NOW), (without, 0));
+    assert_eq!(wait_once(&mut set, NOW), (without, 0));
     assert_eq!(sent(&set), ("changes_sent", 900));
 }
 
@@ -204,24 +204,24 @@ fn devpoll_sends_all_changes_in_one_call() {
     every_devpoll(|set, with_changes, without| {
         let mut pairs = Vec::new();
         assert_eq!(calls(|| pairs = set_of(set, 300)), []);
-        assert_eq!(turn(set, NOW), (with_changes.clone(), 0));
-        assert_eq!(turn(set, NOW), (without.clone(), 0));
+        assert_eq!(wait_once(set, NOW), (with_changes.clone(), 0));
+        assert_eq!(wait_once(set, NOW), (without.clone(), 0));
         let all = |set: &mut DevPoll, interest| {
             for (_, _, token) in &pairs {
                 set.modify(*token, interest).unwrap();
             }
         };
         assert_eq!(calls(|| all(set, Interest::WRITE)), []);
-        assert_eq!(turn(set, NOW), (with_changes.clone(), 300));
+        assert_eq!(wait_once(set, NOW), (with_changes.clone(), 300));
         // Several changes of one descriptor are one change ...
         all(set, Interest::READ | Interest::WRITE);
         all(set, Interest::READ);
-        assert_eq!(turn(set, NOW), (with_changes, 0));
+        assert_eq!(wait_once(set, NOW), (with_changes, 0));
         assert_eq!(figure(set, "changes_sent"), 900);
         // ... and no change when they return to the interest that the kernel holds.
         all(set, Interest::WRITE);
         all(set, Interest::READ);
-        assert_eq!(turn(set, NOW), (without, 0));
+        assert_eq!(wait_once(set, NOW), (without, 0));
         assert_eq!(figure(set, "changes_sent"), 900);
         assert_eq!(figure(set, "entries"), 300);
     });
@@ -233,7 +233,7 @@ fn devpoll_closes_in_one_call_and_removes_with_the_wait() {
         // A descriptor that the kernel was never given is not removed from it either.
         let (near, _far, token) = set_of(set, 1).pop().unwrap();
         assert_eq!(calls(|| set.close(token, near.into()).unwrap()), [(Call::Close, 1)]);
-        assert_eq!(turn(set, NOW), (without.clone(), 0));
+        assert_eq!(wait_once(set, NOW), (without.clone(), 0));
         let mut pairs = set_of(set, 100);
         set.wait(NOW).unwrap();
         let (_kept, _kept_far, _) = pairs.pop().unwrap();
@@ -249,9 +249,9 @@ fn devpoll_closes_in_one_call_and_removes_with_the_wait() {
             far.set_nonblocking(true).unwrap();
             assert_eq!(far.read(&mut [0]).unwrap(), 0, "the peer sees the end at once");
         }
-        assert_eq!(turn(set, NOW), (with_changes, 0));
+        assert_eq!(wait_once(set, NOW), (with_changes, 0));
         assert_eq!(figure(set, "entries"), 1);
-        assert_eq!(turn(set, NOW), (without, 0));
+        assert_eq!(wait_once(set, NOW), (without, 0));
     });
 }
 
@@ -263,7 +263,7 @@ fn devpoll_sends_many_changes_in_batches() {
         let _pairs = set_of(set, 2500);
         let writes = 2 + with_changes.iter().filter(|(call, _)| *call == Call::Write).count();
         let expected = vec![(Call::Ioctl, 1), (Call::Write, writes as u64)];
-        assert_eq!(turn(set, NOW), (expected, 0));
+        assert_eq!(wait_once(set, NOW), (expected, 0));
         assert_eq!(figure(set, "entries"), 2500);
     });
 }
@@ -276,10 +276,10 @@ fn devpoll_queries_only_drivers_with_a_hint() {
         let mut pairs = set_of(set, 300);
         // A wake-up is a hint like any other: no entry that must be polled at every scan.
         set.waker().unwrap();
-        assert_eq!(turn(set, NOW).1, 0);
+        assert_eq!(wait_once(set, NOW).1, 0);
         let (all, scans) = (figure(set, "driver_polls"), figure(set, "scans"));
         pairs[7].1.write_all(b"x").unwrap();
-        assert_eq!(turn(set, None).1, 1);
+        assert_eq!(wait_once(set, None).1, 1);
         let (queried, scans) = (figure(set, "driver_polls") - all, figure(set, "scans") - scans);
         if set.statistics().contains(&("hinted", 301)) {
             assert_eq!((queried, scans), (1, 1));
@@ -297,13 +297,13 @@ fn devpoll_sends_no_change_twice_after_a_signal() {
     every_devpoll(|set, with_changes, without| {
         let mut pairs = set_of(set, 300);
         let interrupter = Interrupter::start(Duration::from_millis(50));
-        assert_eq!(turn(set, Some(Duration::from_secs(600))), (with_changes, 0));
+        assert_eq!(wait_once(set, Some(Duration::from_secs(600))), (with_changes, 0));
         drop(interrupter);
         assert_eq!((figure(set, "changes_sent"), figure(set, "change_batches")), (300, 1));
-        assert_eq!(turn(set, NOW), (without, 0));
+        assert_eq!(wait_once(set, NOW), (without, 0));
         assert_eq!((figure(set, "changes_sent"), figure(set, "change_batches")), (300, 1));
         pairs[299].1.write_all(b"x").unwrap();
-        assert_eq!(turn(set, None).1, 1);
+        assert_eq!(wait_once(set, None).1, 1);
     });
 }
 
@@ -333,9 +333,9 @@ fn devpoll_reports_descriptors_that_the_kernel_refuses() {
         assert_eq!(of_refused[0].readiness, Readiness::ERROR);
         assert_eq!((figure(set, "entries"), figure(set, "changes_refused")), (6, 1));
         // Reported once; the only remedy is to close it.
-        assert_eq!(turn(set, NOW).1, 6);
+        assert_eq!(wait_once(set, NOW).1, 6);
         set.close(refused_token, refused).unwrap();
-        assert_eq!(turn(set, NOW).1, 6);
+        assert_eq!(wait_once(set, NOW).1, 6);
         assert_eq!(figure(set, "entries"), 6);
     });
 }
@@ -346,19 +346,19 @@ fn uring_poll_takes_completions_without_a_call() {
     let mut pairs = Vec::new();
     let one = vec![(Call::IoUringEnter, 1)];
     assert_eq!(calls(|| pairs = set_of(&mut set, 300)), []);
-    assert_eq!(turn(&mut set, NOW), (one.clone(), 0));
+    assert_eq!(wait_once(&mut set, NOW), (one.clone(), 0));
     // With nothing queued and nothing held back, even a check costs no system call.
-    assert_eq!(turn(&mut set, NOW), (vec![], 0));
+    assert_eq!(wait_once(&mut set, NOW), (vec![], 0));
     // The completions are posted at the end of this thread's next system call, here the write's.
     for (_, far, _) in &mut pairs {
         far.write_all(b"x").unwrap();
     }
-    assert_eq!(turn(&mut set, None), (vec![], 300));
+    assert_eq!(wait_once(&mut set, None), (vec![], 300));
     for (_, _, token) in &pairs {
         set.modify(*token, Interest::WRITE).unwrap();
     }
-    assert_eq!(turn(&mut set, None), (one.clone(), 300));
-    assert_eq!(turn(&mut set, Some(Duration::from_millis(1))), (one, 0));
+    assert_eq!(wait_once(&mut set, None), (one.clone(), 300));
+    assert_eq!(wait_once(&mut set, Some(Duration::from_millis(1))), (one, 0));
 }
 
 #[test]
@@ -375,7 +375,7 @@ fn uring_poll_closes_in_one_call_and_cancels_with_the_wait() {
     });
     assert_eq!(made, [(Call::Close, 100)]);
     // The completions of the cancellations do not end a wait.
-    let (made, events) = turn(&mut set, Some(Duration::from_millis(20)));
+    let (made, events) = wait_once(&mut set, Some(Duration::from_millis(20)));
     assert_eq!((made, events), (vec![(Call::IoUringEnter, 1)], 0));
     for far in &mut fars {
         far.set_nonblocking(true).unwrap();

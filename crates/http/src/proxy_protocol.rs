@@ -57,21 +57,21 @@ pub enum ParseStatus {
 
 /// The error for bytes that are no header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Malformed(&'static str);
+pub struct HeaderError(&'static str);
 
-impl fmt::Display for Malformed {
+impl fmt::Display for HeaderError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "not a PROXY protocol header: {}", self.0)
     }
 }
 
-impl std::error::Error for Malformed {}
+impl std::error::Error for HeaderError {}
 
 /// Reads the header at the beginning of `bytes`.
 ///
 /// # Errors
 /// These bytes cannot become a header, or it would be longer than [`HEADER_MAX`].
-pub fn parse(bytes: &[u8]) -> Result<ParseStatus, Malformed> {
+pub fn parse(bytes: &[u8]) -> Result<ParseStatus, HeaderError> {
     let begins = |start: &[u8]| {
         let common = bytes.len().min(start.len());
         bytes[..common] == start[..common]
@@ -81,15 +81,15 @@ pub fn parse(bytes: &[u8]) -> Result<ParseStatus, Malformed> {
     } else if begins(V1_START) {
         parse_v1(bytes)
     } else {
-        Err(Malformed("neither version's signature"))
+        Err(HeaderError("neither version's signature"))
     }
 }
 
-fn parse_v1(bytes: &[u8]) -> Result<ParseStatus, Malformed> {
+fn parse_v1(bytes: &[u8]) -> Result<ParseStatus, HeaderError> {
     let window = &bytes[..bytes.len().min(V1_MAX)];
     let Some(end) = window.windows(2).position(|pair| pair == b"\r\n") else {
         if window.len() == V1_MAX {
-            return Err(Malformed("the line does not end within 107 bytes"));
+            return Err(HeaderError("the line does not end within 107 bytes"));
         }
         text_of(window.strip_suffix(b"\r").unwrap_or(window))?;
         return Ok(ParseStatus::Partial);
@@ -101,19 +101,19 @@ fn parse_v1(bytes: &[u8]) -> Result<ParseStatus, Malformed> {
         // The rest of the line is ignored (§2.1).
         return Ok(ParseStatus::Complete(Header::Local, end + 2));
     }
-    let mut word = || words.next().ok_or(Malformed("the line is too short"));
+    let mut word = || words.next().ok_or(HeaderError("the line is too short"));
     let (source, destination) = (word()?, word()?);
     let ports = (port(word()?)?, port(word()?)?);
     if words.next().is_some() {
-        return Err(Malformed("the line is too long"));
+        return Err(HeaderError("the line is too long"));
     }
-    let address = |text: &str| -> Result<IpAddr, Malformed> {
+    let address = |text: &str| -> Result<IpAddr, HeaderError> {
         let parsed = match family {
             Some("TCP4") => text.parse::<Ipv4Addr>().map(IpAddr::from).ok(),
             Some("TCP6") => text.parse::<Ipv6Addr>().map(IpAddr::from).ok(),
             _ => None,
         };
-        parsed.ok_or(Malformed("no address of the family that it names"))
+        parsed.ok_or(HeaderError("no address of the family that it names"))
     };
     let header = Header::Proxied {
         source: (address(source)?, ports.0).into(),
@@ -122,26 +122,26 @@ fn parse_v1(bytes: &[u8]) -> Result<ParseStatus, Malformed> {
     Ok(ParseStatus::Complete(header, end + 2))
 }
 
-fn text_of(line: &[u8]) -> Result<&str, Malformed> {
+fn text_of(line: &[u8]) -> Result<&str, HeaderError> {
     let is_printable = line.iter().all(|byte| (b' '..=b'~').contains(byte));
     let text = str::from_utf8(line).ok().filter(|_| is_printable);
-    text.ok_or(Malformed("a byte that no line has"))
+    text.ok_or(HeaderError("a byte that no line has"))
 }
 
-fn port(text: &str) -> Result<u16, Malformed> {
+fn port(text: &str) -> Result<u16, HeaderError> {
     let is_plain = text == "0" || !text.starts_with(['0', '+']);
-    text.parse().ok().filter(|_| is_plain).ok_or(Malformed("no port number"))
+    text.parse().ok().filter(|_| is_plain).ok_or(HeaderError("no port number"))
 }
 
-fn parse_v2(bytes: &[u8]) -> Result<ParseStatus, Malformed> {
+fn parse_v2(bytes: &[u8]) -> Result<ParseStatus, HeaderError> {
     let Some(&version_command) = bytes.get(12) else { return Ok(ParseStatus::Partial) };
     if version_command >> 4 != 2 {
-        return Err(Malformed("another version than 2"));
+        return Err(HeaderError("another version than 2"));
     }
     let is_local = match version_command & 0xf {
         0 => true,
         1 => false,
-        _ => return Err(Malformed("neither LOCAL nor PROXY")),
+        _ => return Err(HeaderError("neither LOCAL nor PROXY")),
     };
     let Some(&[family, length_high, length_low]) = bytes.get(13..V2_FIXED) else {
         return Ok(ParseStatus::Partial);
@@ -149,7 +149,7 @@ fn parse_v2(bytes: &[u8]) -> Result<ParseStatus, Malformed> {
     let length = usize::from(u16::from_be_bytes([length_high, length_low]));
     let len = V2_FIXED + length;
     if len > HEADER_MAX {
-        return Err(Malformed("it is longer than 2048 bytes"));
+        return Err(HeaderError("it is longer than 2048 bytes"));
     }
     // 1 and 2 are IPv4 and IPv6, each over TCP (1) or UDP (2); 3 is AF_UNIX, 0 is unspecified.
     let room = match (is_local, family) {
@@ -157,10 +157,10 @@ fn parse_v2(bytes: &[u8]) -> Result<ParseStatus, Malformed> {
         (false, 0x11) => 12,
         (false, 0x21) => 36,
         (false, 0x00 | 0x12 | 0x22 | 0x31 | 0x32) => 0,
-        _ => return Err(Malformed("a family that there is not")),
+        _ => return Err(HeaderError("a family that there is not")),
     };
     if length < room {
-        return Err(Malformed("it is too short for its addresses"));
+        return Err(HeaderError("it is too short for its addresses"));
     }
     let Some(rest) = bytes.get(V2_FIXED..len) else { return Ok(ParseStatus::Partial) };
     let header = match room {
@@ -168,7 +168,7 @@ fn parse_v2(bytes: &[u8]) -> Result<ParseStatus, Malformed> {
         36 => addresses::<16>(rest),
         _ => Some(Header::Local),
     };
-    let header = header.ok_or(Malformed("it is too short for its addresses"))?;
+    let header = header.ok_or(HeaderError("it is too short for its addresses"))?;
     Ok(ParseStatus::Complete(header, len))
 }
 

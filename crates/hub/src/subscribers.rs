@@ -115,7 +115,7 @@ pub enum Message<'a> {
 
 /// What one call has delivered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Sent {
+pub struct DeliveryCounts {
     /// Updates that connections took.
     pub updates: usize,
     /// Notices that updates were skipped.
@@ -225,7 +225,7 @@ impl Subscribers {
     /// The audience of a subscriber, and until where it has every update that it reads: what another process needs
     /// to go on with it.
     #[must_use]
-    pub fn place(
+    pub fn resume_point(
         &self,
         id: SubscriberId,
         history: &History,
@@ -296,8 +296,8 @@ impl Subscribers {
         hub: &HubUrl,
         budget: usize,
         mut send: impl FnMut(u64, Message<'_>) -> Delivery,
-    ) -> Sent {
-        let mut sent = Sent::default();
+    ) -> DeliveryCounts {
+        let mut sent = DeliveryCounts::default();
         for _ in 0..budget {
             let Some(&id) = self.dirty.front() else { break };
             match self.sets.get(id).and_then(|set| set.ready.first_behind()) {
@@ -332,7 +332,7 @@ impl Subscribers {
         history: &History,
         hub: &HubUrl,
         send: &mut impl FnMut(u64, Message<'_>) -> Delivery,
-        sent: &mut Sent,
+        sent: &mut DeliveryCounts,
     ) {
         let Slot { cursor, connection, set, .. } = self.slots[key as usize];
         let replay = self.replay(key);

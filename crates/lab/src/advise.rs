@@ -45,16 +45,16 @@ pub struct Advice {
     /// The mechanism.
     pub variant: String,
     /// The measured figures, or why there are none.
-    pub measured: Result<Measured, String>,
+    pub measured: Result<MeasuredFigures, String>,
 }
 
 /// The measured figures of a mechanism.
 #[derive(Clone, Copy, Debug)]
-pub struct Measured {
+pub struct MeasuredFigures {
     /// The best rate with the idle connections, in requests per second.
     pub best_rps: f64,
     /// The ratio of that rate to the best rate without idle connections.
-    pub kept: Estimate,
+    pub rate_ratio: Estimate,
     /// The CPU time per request at the requested rate, in microseconds, according to the law; none if the
     /// law could not be fitted.
     pub cpu_us: Option<f64>,
@@ -109,7 +109,7 @@ saturation-seconds = 0.2
         all
     }
 
-    fn measured(&self, outcome: &Outcome, variant: &str) -> Option<Measured> {
+    fn measured(&self, outcome: &Outcome, variant: &str) -> Option<MeasuredFigures> {
         let number = |value: u32| Value::Number(f64::from(value));
         let at = |idle: u32, open: u32| {
             plan::Point::from([(IDLE.to_owned(), number(idle)), (OPEN.to_owned(), number(open))])
@@ -120,9 +120,9 @@ saturation-seconds = 0.2
             runs.find_map(|run| run.metric(RATE))
         };
         let pairs = (0..outcome.blocks()).map(|block| (rate(&with, block), rate(&without, block)));
-        Some(Measured {
+        Some(MeasuredFigures {
             best_rps: outcome.cell(variant, &with)?.metrics.get(RATE)?.value,
-            kept: paired(pairs, Compare::Ratio)?,
+            rate_ratio: paired(pairs, Compare::Ratio)?,
             cpu_us: self.cpu_us(outcome, variant, [&at(self.idle, 1), &with]),
         })
     }
@@ -159,15 +159,15 @@ saturation-seconds = 0.2
                     continue;
                 }
             };
-            let ends = format::ends(it.kept.low, it.kept.high);
-            let kept = format!("{} {ends}", format::number(it.kept.value));
+            let ends = format::ends(it.rate_ratio.low, it.rate_ratio.high);
+            let rate_ratio = format!("{} {ends}", format::number(it.rate_ratio.value));
             let busy = match it.cpu_us.map(|us| 100.0 * us * self.rate_rps / 1e6) {
                 Some(share) if share > 100.0 => "too much".to_owned(),
                 Some(share) => format!("{share:.0} %"),
                 None => "–".to_owned(),
             };
             let best = format!("{} /s", format::number(it.best_rps));
-            let _ = writeln!(text, "{variant:<12} {best:>14} {kept:>26} {busy:>16}");
+            let _ = writeln!(text, "{variant:<12} {best:>14} {rate_ratio:>26} {busy:>16}");
         }
         if advice.iter().all(|it| it.measured.is_err()) {
             text.push_str(
@@ -182,7 +182,7 @@ saturation-seconds = 0.2
             names => write!(text, "\nThese answer {rate} a second: {}.\n", names.join(", ")),
         };
         let measured = || advice.iter().filter_map(|it| it.measured.as_ref().ok());
-        if measured().any(|it| it.kept.low.is_none()) {
+        if measured().any(|it| it.rate_ratio.low.is_none()) {
             let _ = writeln!(
                 text,
                 "A figure without an interval has fewer than {MIN_BLOCKS} blocks: more --time gives it one."
@@ -281,8 +281,8 @@ mod tests {
         assert_eq!(advice[0].variant, "epoll", "the best first");
         let measured = |index: usize| advice[index].measured.as_ref().unwrap();
         // 40 µs plus a 32nd of 3,200 µs, compared with 40 µs plus a 32nd of 1 µs.
-        assert!((measured(1).kept.value - 40.03 / 140.0).abs() < 1e-3, "{advice:?}");
-        assert!(measured(1).kept.low.is_some());
+        assert!((measured(1).rate_ratio.value - 40.03 / 140.0).abs() < 1e-3, "{advice:?}");
+        assert!(measured(1).rate_ratio.low.is_some());
         assert!((measured(0).cpu_us.unwrap() - 42.0).abs() < 2.0, "{advice:?}");
         let text = QUESTION.text(&advice);
         assert!(text.contains("These answer 5,000 a second: epoll, poll."), "{text}");

@@ -10,10 +10,10 @@ mod claim;
 mod clients;
 mod form;
 mod implied;
-mod kept;
 mod push;
 mod rate;
 pub mod soundness;
+mod stored;
 #[cfg(test)]
 mod tests;
 mod validate;
@@ -28,9 +28,9 @@ pub use built_in::{find, ids, text};
 pub use claim::{Claim, PAPERS, Side, Take, Threshold};
 pub use clients::{CLIENTS, Clients, SESSION, Where};
 pub use form::Form;
-pub(crate) use kept::renew;
 pub use push::{Push, PushLoad, SUBSCRIBERS, UPDATES_TO, UpdatesTo};
 pub use rate::{Rate, Reference, RelativeTo};
+pub(crate) use stored::renew;
 pub use value::{Flags, Point, Select, Value, arguments};
 
 use crate::peer::Peer;

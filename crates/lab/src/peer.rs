@@ -198,14 +198,14 @@ impl Peer {
     ///
     /// # Errors
     /// When it is not installed, does not support the role, or its files cannot be written.
-    pub fn set_up(self, role: Role, place: PeerSetup<'_>) -> anyhow::Result<SetUp> {
+    pub fn set_up(self, role: Role, setup: PeerSetup<'_>) -> anyhow::Result<SetUp> {
         let executable = self.program()?;
         let can_have_tls = self.has_tls() && role == Role::Files;
-        if place.tls.is_some() && !can_have_tls {
+        if setup.tls.is_some() && !can_have_tls {
             bail!("{} is not set up for https in this role here", self.name());
         }
         let port = Port::reserve()?;
-        let input = ConfigInput { peer: self, executable, address: port.address(), role, place };
+        let input = ConfigInput { peer: self, executable, address: port.address(), role, setup };
         let program = match self {
             Self::Nginx => nginx::set_up(&input),
             Self::H2o => h2o::set_up(&input),
@@ -216,7 +216,7 @@ impl Peer {
             Self::Squid => squid::set_up(&input),
             Self::TrafficServer => traffic_server::set_up(&input),
         }?;
-        Ok(SetUp { program, port, is_tls: place.tls.is_some() })
+        Ok(SetUp { program, port, is_tls: setup.tls.is_some() })
     }
 }
 
@@ -236,17 +236,17 @@ struct ConfigInput<'a> {
     executable: PathBuf,
     address: SocketAddr,
     role: Role,
-    place: PeerSetup<'a>,
+    setup: PeerSetup<'a>,
 }
 
 impl ConfigInput<'_> {
     fn write(&self, name: &str, text: &str) -> anyhow::Result<PathBuf> {
-        write_into(self.place.scratch, name, text)
+        write_into(self.setup.scratch, name, text)
     }
 
     /// Creates a directory below the scratch directory.
     fn directory(&self, name: &str) -> anyhow::Result<PathBuf> {
-        let path = self.place.scratch.join(name);
+        let path = self.setup.scratch.join(name);
         fs::create_dir_all(&path).with_context(|| path.display().to_string())?;
         Ok(path)
     }
@@ -262,7 +262,7 @@ impl ConfigInput<'_> {
     /// another user.
     fn open_to_workers(&self) -> anyhow::Result<()> {
         let temporary = std::env::temp_dir();
-        for directory in [self.place.documents, self.place.scratch] {
+        for directory in [self.setup.documents, self.setup.scratch] {
             for part in directory.ancestors().take_while(|part| *part != temporary) {
                 if !part.starts_with(&temporary) {
                     break;

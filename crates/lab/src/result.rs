@@ -129,7 +129,7 @@ pub struct Ladder {
     /// The rates in requests per second.
     pub rates_rps: Vec<f64>,
     /// The probes of the search.
-    #[serde(rename = "asked")]
+    #[serde(alias = "asked")]
     pub probes: Vec<LimitProbe>,
 }
 

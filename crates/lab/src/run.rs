@@ -33,7 +33,7 @@ use anyhow::Context as _;
 use interrupt::{Interrupt, Interruption};
 use journal::Journal;
 use pollux_event::{Capabilities, MechanismSpec, registry};
-use process::Turn;
+use process::Scheduling;
 use progress::Progress;
 use server::HoldShortfall;
 use site::Site;
@@ -120,7 +120,7 @@ struct Session<'a> {
     started_at: Instant,
     variants: Vec<Variant>,
     site: Option<Site>,
-    redis: Option<redis::Running>,
+    redis: Option<redis::RedisServer>,
     cpus: Cpus,
     outcome: Outcome,
     journal: Option<Journal>,
@@ -163,7 +163,7 @@ impl<'a> Session<'a> {
         }
         let redis = experiment.redis.as_ref().zip(redis_cpu);
         let redis = redis
-            .map(|(redis, cpu)| redis::Running::start(redis, cpu, &settings.interrupt))
+            .map(|(redis, cpu)| redis::RedisServer::start(redis, cpu, &settings.interrupt))
             .transpose()?;
         if let Some(redis) = &redis {
             notes.push(cpus::where_redis_runs(cpus, redis));
@@ -201,7 +201,11 @@ impl<'a> Session<'a> {
             site: self.site.as_ref(),
             redis: self.redis.as_ref(),
             interrupt: &self.settings.interrupt,
-            generator_turn: if self.is_deterministic() { Turn::First } else { Turn::Fair },
+            generator_scheduling: if self.is_deterministic() {
+                Scheduling::First
+            } else {
+                Scheduling::Fair
+            },
             mips: self.outcome.environment.guest_mips,
         }
     }
@@ -492,9 +496,9 @@ impl<'a> Session<'a> {
             raw: trial.raw,
             commands: trial.commands,
         };
-        let kept = self.journal.as_mut().map_or(Ok(()), |journal| journal.add(&run));
+        let outcome = self.journal.as_mut().map_or(Ok(()), |journal| journal.add(&run));
         self.outcome.runs.push(run);
-        kept
+        outcome
     }
 
     /// Returns the server's message if it cannot hold this cell's connections, at any rate.

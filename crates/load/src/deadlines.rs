@@ -34,30 +34,30 @@ impl Deadlines {
     /// Appends `fd`, which must not be in the list.
     #[inline]
     pub(crate) fn push(&mut self, fd: RawFd) {
-        let place = fd as u32 + 1;
-        if place as usize >= self.links.len() {
-            let len = (place as usize + 1).next_multiple_of(1024);
+        let node = fd as u32 + 1;
+        if node as usize >= self.links.len() {
+            let len = (node as usize + 1).next_multiple_of(1024);
             self.links.resize(len, ListLink { previous: ABSENT, next: ENDS });
         }
-        debug_assert_eq!(self.links[place as usize].previous, ABSENT, "fd {fd} is in the list");
+        debug_assert_eq!(self.links[node as usize].previous, ABSENT, "fd {fd} is in the list");
         let last = self.links[ENDS as usize].previous;
-        self.links[place as usize] = ListLink { previous: last, next: ENDS };
-        self.links[last as usize].next = place;
-        self.links[ENDS as usize].previous = place;
+        self.links[node as usize] = ListLink { previous: last, next: ENDS };
+        self.links[last as usize].next = node;
+        self.links[ENDS as usize].previous = node;
         self.len += 1;
     }
 
     /// Removes `fd`; does nothing if it is not in the list.
     #[inline]
     pub(crate) fn remove(&mut self, fd: RawFd) {
-        let place = fd as usize + 1;
-        let Some(&ListLink { previous, next }) = self.links.get(place) else { return };
+        let node = fd as usize + 1;
+        let Some(&ListLink { previous, next }) = self.links.get(node) else { return };
         if previous == ABSENT {
             return;
         }
         self.links[previous as usize].next = next;
         self.links[next as usize].previous = previous;
-        self.links[place].previous = ABSENT;
+        self.links[node].previous = ABSENT;
         self.len -= 1;
     }
 
@@ -66,7 +66,7 @@ impl Deadlines {
     pub(crate) fn first(&self) -> Option<RawFd> {
         match self.links[ENDS as usize].next {
             ENDS => None,
-            place => Some(place as RawFd - 1),
+            node => Some(node as RawFd - 1),
         }
     }
 

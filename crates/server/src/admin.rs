@@ -1,8 +1,8 @@
 //! The control socket: the requests of an operator to a running server, and the server's answers.
 //!
 //! The control socket is a UNIX socket (`--control PATH`) that only its owner may open (mode 0600).
-//! A client sends requests, each as a line of JSON ([`Request`]). The answer to each request is
-//! lines of JSON ([`Event`]), of which the last is `end` or `error`:
+//! A client sends requests, each as a line of JSON ([`ControlRequest`]). The answer to each request is
+//! lines of JSON ([`ControlEvent`]), of which the last is `end` or `error`:
 //!
 //! ```text
 //! → {"command":"list","prefix":"http://example.org/img/","limit":100}
@@ -29,7 +29,8 @@ mod tasks;
 pub mod web;
 
 pub use protocol::{
-    Entry, ErrorKind, Event, REQUEST_MAX, Request, Response, Tier, What, bytes_of, text_of,
+    CacheEntry, ControlEvent, ControlRequest, ErrorKind, REQUEST_MAX, Response, Tier, What,
+    bytes_of, text_of,
 };
 pub(crate) use socket::{Operator, SharedStore};
-pub(crate) use tasks::{PendingTask, Task, Tasks};
+pub(crate) use tasks::{OperatorTask, PendingTask, Tasks};

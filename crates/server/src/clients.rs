@@ -1,6 +1,6 @@
 //! Access control and limits for clients: allow and deny lists, and limits for each client address.
 //!
-//! All workers share [`Guard`], which decides. Each worker has its own [`ClientTable`] with the
+//! All workers share [`ClientLimits`], which decides. Each worker has its own [`ClientTable`] with the
 //! address of each connection. Both exist only if something is configured, so that a server without
 //! these settings has no cost.
 
@@ -16,8 +16,8 @@ pub use network::Network;
 pub use rate::Rate;
 pub use sources::ProxySource;
 
-pub(crate) use guard::{Guard, Refused};
-pub(crate) use holders::{Held, most_held_first};
+pub(crate) use guard::{ClientLimits, RefusalReason};
+pub(crate) use holders::{SampledConnection, most_held_first};
 pub(crate) use network::client_key;
 pub(crate) use table::ClientTable;
 

@@ -60,7 +60,7 @@ mod upgrade;
 pub use architecture::worker::WorkerInfo;
 pub use config::Config;
 pub use pollux_sys::OwnFileTables;
-pub use reload::{Reload, Reloaded};
+pub use reload::{Reload, ReloadedConfig};
 pub use run::{Report, hold_signals, run, run_with};
 pub use server::Server;
 pub use service::Service;

@@ -10,12 +10,12 @@ mod process;
 mod record;
 mod sink;
 
-pub(crate) use line::Entry;
+pub(crate) use line::LogEntry;
 pub(crate) use process::LogProcess;
 pub(crate) use record::Records;
 
 use crate::{clients::ClientTable, config::LogConfig, transport::listener};
-use line::{Date, Line};
+use line::{Date, LogLine};
 use pollux_http::date::DateCache;
 use sink::Sink;
 use std::{
@@ -289,9 +289,9 @@ impl LogWriter {
     }
 
     /// Adds a line.
-    pub(crate) fn write(&mut self, date: &DateCache, entry: &Entry<'_>) {
+    pub(crate) fn write(&mut self, date: &DateCache, entry: &LogEntry<'_>) {
         self.date.update(date);
-        let line = Line { config: &self.config, date: &self.date, peer: self.peer, entry };
+        let line = LogLine { config: &self.config, date: &self.date, peer: self.peer, entry };
         if self.config.access.is_some() {
             line::put(&mut self.access.bytes, &line, false);
             self.access.lines += 1;
@@ -337,8 +337,8 @@ mod tests {
     use sink::LineFile;
     use std::io::{self, Write};
 
-    fn entry(request: &[u8]) -> Entry<'_> {
-        Entry { request, status: 200, len: 2326, elapsed_ms: 0, record: None }
+    fn entry(request: &[u8]) -> LogEntry<'_> {
+        LogEntry { request, status: 200, len: 2326, elapsed_ms: 0, record: None }
     }
 
     fn writer_of(sender: SyncSender<Message>) -> LogWriter {
@@ -453,7 +453,7 @@ mod tests {
         let log = Log::start(&config).unwrap();
         let mut writer = log.writer();
         for elapsed_ms in [0, 499, 500] {
-            let entry = Entry { elapsed_ms, ..entry(b"GET / HTTP/1.1") };
+            let entry = LogEntry { elapsed_ms, ..entry(b"GET / HTTP/1.1") };
             writer.write(&DateCache::new(0), &entry);
         }
         writer.hand_over();

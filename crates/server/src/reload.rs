@@ -23,7 +23,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 /// A configuration that was read again.
 #[derive(Debug)]
-pub struct Reloaded {
+pub struct ReloadedConfig {
     /// The configuration that the server is to run with.
     pub config: Config,
     /// The changes, a line for each key; empty if nothing has changed.
@@ -41,7 +41,7 @@ pub trait Reload {
     /// # Errors
     /// The configuration cannot be used, or a change needs a restart. The message says where and
     /// why; nothing has changed then.
-    fn read(&mut self, current: &Config) -> anyhow::Result<Reloaded>;
+    fn read(&mut self, current: &Config) -> anyhow::Result<ReloadedConfig>;
 
     /// Notes that the server now runs with the configuration that was read last.
     fn accept(&mut self);

@@ -7,12 +7,12 @@ mod upgrade;
 
 use crate::{
     Config, Reload, Server, Statistics,
-    admin::Task,
+    admin::OperatorTask,
     config::{Accepting, Listen, MechanismChoice},
     sandbox,
     upgrade::{
         launcher,
-        predecessor::{Given, Predecessor},
+        predecessor::{Predecessor, TransferSocket},
     },
 };
 use announce::Announcement;
@@ -108,8 +108,8 @@ pub fn run_with(
         server.check_can_be_succeeded()?;
         let mut channels = 0..;
         predecessor.succeed(|given| match given {
-            Given::Channel(channel) => server.adopt(channel, channels.next().unwrap_or(0)),
-            Given::Hub(socket) => server.take_over_hub(socket),
+            TransferSocket::Channel(channel) => server.adopt(channel, channels.next().unwrap_or(0)),
+            TransferSocket::Hub(socket) => server.take_over_hub(socket),
         })?;
         server.release_hub();
     }
@@ -177,11 +177,11 @@ pub fn run_with(
                 }
                 while let Some((task, outcome)) = server.next_task() {
                     let done = match task {
-                        Task::Reload => reload::renew(&mut server, reload.as_deref_mut()),
-                        Task::Upgrade if is_succeeded => {
+                        OperatorTask::Reload => reload::renew(&mut server, reload.as_deref_mut()),
+                        OperatorTask::Upgrade if is_succeeded => {
                             Err(anyhow::anyhow!("another process has taken over already"))
                         }
-                        Task::Upgrade => {
+                        OperatorTask::Upgrade => {
                             upgrade(&mut server, redirect.as_mut()).inspect(|_| is_succeeded = true)
                         }
                     };

@@ -25,7 +25,7 @@ use crate::{
 use anyhow::Context;
 use pollux_acme::StateDir;
 use pollux_event::{Capabilities, registry};
-use ruleset::Entered;
+use ruleset::ProcessRights;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::{fmt, sync::OnceLock};
@@ -118,7 +118,7 @@ impl fmt::Display for InForce {
 }
 
 static IN_FORCE: OnceLock<InForce> = OnceLock::new();
-static ENTERED: OnceLock<Entered> = OnceLock::new();
+static ENTERED: OnceLock<ProcessRights> = OnceLock::new();
 
 /// Returns the restrictions of this process; `None` if there are none.
 pub(crate) fn in_force() -> Option<&'static InForce> {

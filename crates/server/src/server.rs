@@ -2,16 +2,16 @@
 
 mod acme;
 mod mechanism;
-mod observed;
 mod renew;
 mod replace;
 mod upgrade;
+mod view;
 
 use crate::{
     admin::{Operator, SharedStore, Tasks, web::Web},
     architecture::{
         Assignment, Plan, Processes, Threads, limits,
-        worker::{Ends, MakeService, Replace, Task, Worker, WorkerInfo},
+        worker::{Ends, MakeService, Replace, Worker, WorkerInfo, WorkerTask},
     },
     config::{
         Accepting, Architecture, Config, HubConfig, Listen, POOL_DEFAULT, PROCESSES_DEFAULT, Tls,
@@ -58,7 +58,7 @@ fn total<'r>(remotes: impl IntoIterator<Item = &'r Arc<Remote>>) -> Statistics {
 /// removed with the server, unless another file has replaced it.
 #[derive(Debug)]
 pub struct Server {
-    units: Units,
+    worker_set: WorkerSet,
     architecture: Architecture,
     accepting: Option<Accepting>,
     infos: Vec<WorkerInfo>,
@@ -101,7 +101,7 @@ pub struct Server {
 
 /// The workers of the server, by kind.
 #[derive(Debug)]
-enum Units {
+enum WorkerSet {
     /// Threads, each of which waits for many connections at a time.
     Workers(Vec<Worker>),
     /// Threads of this process, each of which blocks for one connection.
@@ -171,7 +171,7 @@ impl Server {
         server.acme = acme::start(acme.as_deref(), tls.as_ref())?;
         server.tls = tls;
         if let Some(address) = admin {
-            server.web = Some(Web::start(&address, Arc::new(server.observed()))?);
+            server.web = Some(Web::start(&address, Arc::new(server.view()))?);
         }
         Ok(server)
     }
@@ -212,7 +212,7 @@ impl Server {
         let config = Arc::new(config);
         let current = replace.is_some().then(|| config.clone());
         let mut server = Self {
-            units: Units::Workers(Vec::new()),
+            worker_set: WorkerSet::Workers(Vec::new()),
             architecture: Architecture::Event,
             accepting: None,
             infos: Vec::new(),
@@ -240,7 +240,7 @@ impl Server {
         let start: Start = Box::new({
             let hub = hub.clone();
             move |server, part| {
-                let task = Task {
+                let task = WorkerTask {
                     config: part.config,
                     rules: part.rules,
                     contents: part.contents,
@@ -283,7 +283,7 @@ impl Server {
                 // A listener that was taken over from several workers is contained several times.
                 server.addresses.dedup();
             }
-            if let Units::Workers(workers) = &mut server.units {
+            if let WorkerSet::Workers(workers) = &mut server.worker_set {
                 workers.push(worker);
             }
             server.infos.push(info);
@@ -308,7 +308,9 @@ impl Server {
             // Each process has its own file table.
             config.max_connections.unwrap_or(PROCESSES_DEFAULT)
         } else {
-            config.max_connections.unwrap_or_else(|| limits::units(&config, open_files, assignment))
+            config
+                .max_connections
+                .unwrap_or_else(|| limits::workers(&config, open_files, assignment))
         };
         config.site.open_files = limits::cached_files(&config, open_files);
         let assignment = match assignment {
@@ -335,15 +337,15 @@ impl Server {
             }
             Tree::of(&config.site)?
         };
-        let (units, slots) = match assignment {
+        let (workers, slots) = match assignment {
             Assignment::Pool(size) => (size, size),
             Assignment::One => (max_connections, max_connections + 1),
         };
         // Threads share cached contents. Each process has an equal part of the memory.
         let (cache_bytes, sharers) = if architecture.has_processes() {
-            (config.site.cache_bytes / units as u64, 1)
+            (config.site.cache_bytes / workers as u64, 1)
         } else {
-            (config.site.cache_bytes, units)
+            (config.site.cache_bytes, workers)
         };
         let contents = Contents::new(cache_bytes, sharers);
         config.site.cache_bytes = Contents::of_index(cache_bytes, sharers);
@@ -356,28 +358,28 @@ impl Server {
         let (queues, files) = Queues::open(&config, slots)?;
         let addresses = queues.addresses()?;
         let ends = Ends::new(at_end);
-        let scoreboard = Arc::new(Scoreboard::new(slots).context("no memory that units share")?);
+        let scoreboard = Arc::new(Scoreboard::new(slots).context("no memory that workers share")?);
         let rules = Arc::new(Rules::new(&config));
         let log = config.log.clone();
         let plan =
             Plan { config, rules, tree, contents, assignment, queues, max_connections, scoreboard };
         plan.allow_eviction()?;
-        let (units, infos, log) = if architecture.has_processes() {
+        let (worker_set, infos, log) = if architecture.has_processes() {
             let log = LogProcess::of(&log)?;
             let processes = Processes::start(plan, log)?;
             let infos = processes.infos().to_vec();
-            (Units::Processes(Box::new(processes)), infos, None)
+            (WorkerSet::Processes(Box::new(processes)), infos, None)
         } else {
             let log = Log::of(&log)?;
             let threads = Threads::start(plan, log.as_ref(), &ends)?;
             let infos = threads.infos().to_vec();
-            (Units::Threads(threads), infos, log)
+            (WorkerSet::Threads(threads), infos, log)
         };
         let mechanism = "poll".parse()?;
         // The forking architecture also waits for signals, and therefore uses ppoll(2).
         let accepting = (architecture != Architecture::Forking).then_some(way);
         Ok(Self {
-            units,
+            worker_set,
             architecture,
             accepting,
             infos,
@@ -429,8 +431,8 @@ impl Server {
     /// because each waits for its client for as long as the timeouts allow; only their threads and
     /// processes are counted.
     pub(crate) fn is_alive(&self) -> bool {
-        match &self.units {
-            Units::Workers(workers) => {
+        match &self.worker_set {
+            WorkerSet::Workers(workers) => {
                 let replies: Vec<_> =
                     workers.iter().map(|worker| worker.remote().request_statistics()).collect();
                 replies.into_iter().all(|reply| reply.answer().is_some())
@@ -462,25 +464,25 @@ impl Server {
     /// processes, and workers that serve one connection at a time, publish their counters before
     /// each wait.
     pub fn counts(&self) -> Counts {
-        match &self.units {
-            Units::Workers(workers) => {
+        match &self.worker_set {
+            WorkerSet::Workers(workers) => {
                 let mut all = Counts::default();
                 workers.iter().for_each(|worker| all.merge(&worker.counters().read()));
                 all
             }
-            Units::Threads(threads) => threads.statistics().counts,
-            Units::Processes(processes) => processes.statistics().counts,
+            WorkerSet::Threads(threads) => threads.statistics().counts,
+            WorkerSet::Processes(processes) => processes.statistics().counts,
         }
     }
 
     /// Returns the counters of each worker that runs an event loop, by number; none in the
     /// architectures in which a thread or a process serves one connection at a time.
     pub fn worker_counters(&self) -> Vec<Counters> {
-        match &self.units {
-            Units::Workers(workers) => {
+        match &self.worker_set {
+            WorkerSet::Workers(workers) => {
                 workers.iter().map(|worker| worker.counters().clone()).collect()
             }
-            Units::Threads(_) | Units::Processes(_) => Vec::new(),
+            WorkerSet::Threads(_) | WorkerSet::Processes(_) => Vec::new(),
         }
     }
 
@@ -489,10 +491,10 @@ impl Server {
     /// after their next wait; if only counters are needed, [`Server::counts`] is enough.
     pub fn statistics(&self) -> Statistics {
         let cache = renew::statistics_of(&self.cache);
-        let workers = match &self.units {
-            Units::Workers(workers) => workers,
-            Units::Threads(threads) => return Statistics { cache, ..threads.statistics() },
-            Units::Processes(processes) => return processes.statistics(),
+        let workers = match &self.worker_set {
+            WorkerSet::Workers(workers) => workers,
+            WorkerSet::Threads(threads) => return Statistics { cache, ..threads.statistics() },
+            WorkerSet::Processes(processes) => return processes.statistics(),
         };
         let hub = self.hub.as_ref().map(|hub| hub.statistics());
         Statistics { cache, hub, ..total(workers.iter().map(Worker::remote)) }
@@ -504,8 +506,8 @@ impl Server {
     /// # Errors
     /// No wait is possible.
     pub(crate) fn next_signal(&mut self, signals: &[sys::Signal]) -> anyhow::Result<Option<i32>> {
-        match &mut self.units {
-            Units::Processes(processes) => processes.next_signal(),
+        match &mut self.worker_set {
+            WorkerSet::Processes(processes) => processes.next_signal(),
             _ => Ok(Some(sys::wait_signal(signals)?)),
         }
     }
@@ -517,8 +519,8 @@ impl Server {
 
     /// Returns how many workers have not ended.
     pub(crate) fn running(&self) -> usize {
-        match &self.units {
-            Units::Processes(processes) => processes.running(),
+        match &self.worker_set {
+            WorkerSet::Processes(processes) => processes.running(),
             _ => self.infos.len().saturating_sub(self.ends.count()),
         }
     }
@@ -526,28 +528,28 @@ impl Server {
     /// Requests the workers to stop; a second call may shorten the time.
     pub fn begin_stop(&mut self, grace: Duration) {
         if let Some(web) = &self.web {
-            web.observed().begin_stop();
+            web.view().begin_stop();
         }
         // Only the workers' copies of the listeners are left then. When the workers close them, the
         // kernel stops accepting.
         self.listeners.clear();
         self.replacements = None;
-        match &self.units {
-            Units::Workers(workers) => workers.iter().for_each(|one| one.remote().stop(grace)),
-            Units::Threads(threads) => threads.begin_stop(grace),
-            Units::Processes(processes) => processes.begin_stop(grace),
+        match &self.worker_set {
+            WorkerSet::Workers(workers) => workers.iter().for_each(|one| one.remote().stop(grace)),
+            WorkerSet::Threads(threads) => threads.begin_stop(grace),
+            WorkerSet::Processes(processes) => processes.begin_stop(grace),
         }
     }
 
     /// Opens the access log's file again, after log rotation has moved it away; the server's
     /// messages record this. Returns false if there is no log.
     pub fn reopen_log(&self) -> bool {
-        match (&self.log, &self.units) {
+        match (&self.log, &self.worker_set) {
             (Some(log), _) => {
                 log.reopen();
                 true
             }
-            (None, Units::Processes(processes)) => processes.reopen_log(),
+            (None, WorkerSet::Processes(processes)) => processes.reopen_log(),
             (None, _) => false,
         }
     }
@@ -567,8 +569,8 @@ impl Server {
     /// # Errors
     /// The errors of [`Server::stop`].
     pub fn wait(self) -> anyhow::Result<Statistics> {
-        let outcome = match self.units {
-            Units::Workers(workers) => {
+        let outcome = match self.worker_set {
+            WorkerSet::Workers(workers) => {
                 let mut all = Ok(Statistics::default());
                 for worker in workers {
                     match (worker.join(), &mut all) {
@@ -579,8 +581,8 @@ impl Server {
                 }
                 all
             }
-            Units::Threads(threads) => threads.wait(),
-            Units::Processes(processes) => processes.wait(),
+            WorkerSet::Threads(threads) => threads.wait(),
+            WorkerSet::Processes(processes) => processes.wait(),
         };
         if let Some(log) = self.log {
             log.finish(log::PATIENCE);

@@ -82,11 +82,11 @@ impl Statistics {
         let value: Value = serde_json::from_str(line)?;
         let mut counts = Counts::default();
         for &counter in Counter::ALL {
-            let place = match counter.group() {
+            let value = match counter.group() {
                 "" => value.get(counter.key()),
                 group => value.get(group).and_then(|group| group.get(counter.key())),
             };
-            counts[counter] = place.and_then(Value::as_u64).unwrap_or_default();
+            counts[counter] = value.and_then(Value::as_u64).unwrap_or_default();
         }
         let line = Line::deserialize(value)?;
         let mut system_calls = CallCounters::default();

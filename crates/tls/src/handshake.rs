@@ -99,7 +99,7 @@ impl HandshakeError {
 }
 
 /// The result of a complete handshake.
-pub struct Established {
+pub struct HandshakeResult {
     /// The record layer's state.
     pub session: Session,
     /// Bytes that arrived after the handshake: records to open.
@@ -257,7 +257,7 @@ impl Handshake {
     ///
     /// # Errors
     /// The handshake is not complete, or its suite is not one of [`Suite`].
-    pub fn finish(self) -> Result<Established, HandshakeError> {
+    pub fn finish(self) -> Result<HandshakeResult, HandshakeError> {
         let Self { connection, input, secrets, .. } = self;
         match connection {
             Connection::Server(connection) => {
@@ -271,7 +271,7 @@ impl Handshake {
                 let suite = suite_of(&kernel, &extracted)?;
                 let session = session(suite, Role::Server, &secrets, &extracted)?;
                 let tickets = None;
-                Ok(Established { session, input, is_resumed, alpn, peer_certificate, tickets })
+                Ok(HandshakeResult { session, input, is_resumed, alpn, peer_certificate, tickets })
             }
             Connection::Client(connection) => {
                 let is_resumed =
@@ -284,7 +284,7 @@ impl Handshake {
                 let suite = suite_of(&kernel, &extracted)?;
                 let session = session(suite, Role::Client, &secrets, &extracted)?;
                 let tickets = suite.is_tls13().then_some(TicketReceiver(kernel));
-                Ok(Established { session, input, is_resumed, alpn, peer_certificate, tickets })
+                Ok(HandshakeResult { session, input, is_resumed, alpn, peer_certificate, tickets })
             }
         }
     }

@@ -45,7 +45,7 @@ impl KeyCache {
             session.rest();
             let keys = session.derive_keys();
             match &mut entry.keys {
-                Some(place) => **place = keys,
+                Some(former) => **former = keys,
                 None => entry.keys = Some(Box::new(keys)),
             }
         }

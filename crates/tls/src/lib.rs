@@ -89,18 +89,18 @@ pub use client::{ClientSettings, Trust};
 pub use config::{prepare_client, prepare_server, provider};
 pub use error::{ConfigError, Error};
 pub use handshake::{
-    Established, HANDSHAKE_BYTES_MAX, HANDSHAKE_TOTAL_MAX, Handshake, HandshakeError, Progress,
+    HANDSHAKE_BYTES_MAX, HANDSHAKE_TOTAL_MAX, Handshake, HandshakeError, HandshakeResult, Progress,
     TicketReceiver,
 };
 pub use kernel::{ControlMessage, KERNEL_RECORD_MIN, SendingKeys};
 pub use key_cache::KeyCache;
 pub use keys::Keys;
-pub use open::{Content, Opening};
+pub use open::{Content, OpenedRecord};
 pub use parked::PARKED_MAX;
 pub use record::{HEADER_LEN, OVERHEAD_MAX, PLAINTEXT_MAX, RECORD_MAX};
 pub use roots::{ClientTrust, system_roots};
 pub use rustls::{ClientConfig, pki_types::ServerName};
-pub use seal::{CONTROL_RECORD_MAX, SMALL_RECORD_BYTES, SMALL_RECORDS, Sealing};
+pub use seal::{CONTROL_RECORD_MAX, SMALL_RECORD_BYTES, SMALL_RECORDS, SealProgress};
 pub use server::{
     ACME_TLS_ALPN, ClientAuth, MinVersion, ServerSettings, fingerprint, read_roots, self_signed,
     self_signed_pem,

@@ -12,7 +12,7 @@ use std::ops::Range;
 
 /// The result of opening the first record of some input.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Opening {
+pub struct OpenedRecord {
     /// The length of the record with its header; 0 if it is not complete.
     pub consumed: usize,
     /// The content of the record.
@@ -44,9 +44,9 @@ impl Session {
     ///
     /// # Errors
     /// The connection is over: send [`Session::seal_alert`] and close it.
-    pub fn open(&mut self, keys: &mut Keys, input: &mut [u8]) -> Result<Opening, Error> {
+    pub fn open(&mut self, keys: &mut Keys, input: &mut [u8]) -> Result<OpenedRecord, Error> {
         let Some(&[kind, major, minor, high, low]) = input.first_chunk::<HEADER_LEN>() else {
-            return Ok(Opening { consumed: 0, content: Content::Incomplete(HEADER_LEN) });
+            return Ok(OpenedRecord { consumed: 0, content: Content::Incomplete(HEADER_LEN) });
         };
         let header = [kind, major, minor, high, low];
         let len = usize::from(u16::from_be_bytes([high, low]));
@@ -57,7 +57,7 @@ impl Session {
         }
         let consumed = HEADER_LEN + len;
         let Some(body) = input.get_mut(HEADER_LEN..consumed) else {
-            return Ok(Opening { consumed: 0, content: Content::Incomplete(consumed) });
+            return Ok(OpenedRecord { consumed: 0, content: Content::Incomplete(consumed) });
         };
         let (kind, content) = if self.suite.is_tls13() {
             self.decrypt_tls13(keys, header, body)?
@@ -73,7 +73,7 @@ impl Session {
             }
             ContentType::Handshake => self.on_handshake(keys, plaintext, content.start)?,
         };
-        Ok(Opening { consumed, content })
+        Ok(OpenedRecord { consumed, content })
     }
 
     fn check_header(&self, kind: u8, len: usize) -> Result<(), Error> {

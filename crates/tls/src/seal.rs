@@ -20,7 +20,7 @@ pub const CONTROL_RECORD_MAX: usize = OVERHEAD_MAX + OUR_KEY_UPDATE.len() + 1;
 
 /// The result of one call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Sealing {
+pub struct SealProgress {
     /// Bytes of plaintext that are in the records.
     pub plaintext: usize,
     /// Bytes of the output that have been written.
@@ -41,8 +41,8 @@ impl Session {
         keys: &mut Keys,
         plaintext: &[u8],
         out: &mut [u8],
-    ) -> Result<Sealing, Error> {
-        let mut done = Sealing { plaintext: 0, written: self.update_keys_if_due(keys, out)? };
+    ) -> Result<SealProgress, Error> {
+        let mut done = SealProgress { plaintext: 0, written: self.update_keys_if_due(keys, out)? };
         if self.is_key_update_due() {
             // There is no room for the KeyUpdate. A few bytes of data would fit, but they would be
             // sealed with the wrong key.

@@ -3,7 +3,7 @@
 
 use pollux_tls::{
     CONTROL_RECORD_MAX, Content, Direction, EMPTY_RECORDS_MAX, Error, HEADER_LEN, Keys,
-    PLAINTEXT_MAX, RECORD_MAX, Role, Sealing, Session, Suite,
+    PLAINTEXT_MAX, RECORD_MAX, Role, SealProgress, Session, Suite,
 };
 use ring::{
     aead::{AES_128_GCM, Aad, LessSafeKey, Nonce, UnboundKey},
@@ -242,7 +242,7 @@ fn data_waits_for_room_with_the_key_update_before_it() {
     // Data alone would fit from 30 bytes on.
     for room in 0..CONTROL_RECORD_MAX {
         let sealing = session.seal(&mut keys, b"x", &mut vec![0; room]).unwrap();
-        assert_eq!(sealing, Sealing::default(), "{room}");
+        assert_eq!(sealing, SealProgress::default(), "{room}");
     }
     let sealing = session.seal(&mut keys, b"x", &mut [0; CONTROL_RECORD_MAX]).unwrap();
     assert_eq!((sealing.plaintext, session.owes_key_update()), (0, false));

@@ -2,7 +2,7 @@
 
 use crate::{
     cache::Cache,
-    process::{Interrupted, Supervisor, command, find_program},
+    process::{SignalError, Supervisor, command, find_program},
     progress::Progress,
     release::Release,
 };
@@ -114,7 +114,7 @@ impl<'a> Apt<'a> {
         action: impl Fn(&Self) -> anyhow::Result<T>,
     ) -> anyhow::Result<T> {
         let first = match action(self) {
-            Err(error) if !self.own_lists && !error.is::<Interrupted>() => error,
+            Err(error) if !self.own_lists && !error.is::<SignalError>() => error,
             outcome => return outcome,
         };
         tracing::info!("with the system's package lists: {first:#}");
@@ -168,7 +168,7 @@ impl<'a> Apt<'a> {
             for series in series {
                 match apt.newest_in_lists(series) {
                     Ok(_) => there.push((*series).to_owned()),
-                    Err(error) if error.is::<Interrupted>() => return Err(error),
+                    Err(error) if error.is::<SignalError>() => return Err(error),
                     Err(_) => {}
                 }
             }

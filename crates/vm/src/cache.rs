@@ -17,7 +17,7 @@ use std::{
 const LOCK_WAIT: Duration = Duration::from_secs(3600);
 const LOCK_TICK: Duration = Duration::from_millis(100);
 /// The number of built modules and inits that are kept; the oldest are removed.
-const KEPT_BUILDS: usize = 32;
+const BUILDS_MAX: usize = 32;
 /// The groups of entries that every change of a source, or update of a package, adds to.
 const PRUNED: [&str; 3] = ["images", "init", "modules"];
 
@@ -64,27 +64,26 @@ impl Cache {
         name: &str,
         make: impl FnOnce(&Path) -> anyhow::Result<()>,
     ) -> anyhow::Result<PathBuf> {
-        let place = self.root.join(name);
-        if place.exists() {
-            return Ok(place);
+        let path = self.root.join(name);
+        if path.exists() {
+            return Ok(path);
         }
         let (group, _) = name.split_once('/').context("an entry has a group")?;
         // Builds are short and have ever new names, so one lock is enough for all of them. A download,
         // or the debug kernel, must not delay other entries.
         let work = if PRUNED.contains(&group) { group.to_owned() } else { name.replace('/', "-") };
         let _lock = self.lock(supervisor, &work)?;
-        if place.exists() {
-            return Ok(place);
+        if path.exists() {
+            return Ok(path);
         }
         fs::create_dir_all(self.root.join(group))?;
         let partial = Partial::new(self.root.join("locks").join(format!("{work}.partial")))?;
         make(&partial.0)?;
-        fs::rename(&partial.0, &place)
-            .with_context(|| format!("cache entry {}", place.display()))?;
+        fs::rename(&partial.0, &path).with_context(|| format!("cache entry {}", path.display()))?;
         if PRUNED.contains(&group) {
             self.prune(group);
         }
-        Ok(place)
+        Ok(path)
     }
 
     /// A small text stored in the cache, such as the release that a series stands for.
@@ -109,7 +108,7 @@ impl Cache {
             .filter_map(|entry| Some((entry.metadata().ok()?.modified().ok()?, entry.path())))
             .collect();
         entries.sort();
-        let surplus = entries.len().saturating_sub(KEPT_BUILDS);
+        let surplus = entries.len().saturating_sub(BUILDS_MAX);
         for (_, path) in entries.into_iter().take(surplus) {
             let _ = fs::remove_dir_all(path);
         }
@@ -174,12 +173,12 @@ mod tests {
             for _ in 0..8 {
                 scope.spawn(|| {
                     let supervisor = Supervisor::new().unwrap();
-                    let place = cache.entry(&supervisor, "group/entry", |partial| {
+                    let path = cache.entry(&supervisor, "group/entry", |partial| {
                         made.fetch_add(1, Ordering::SeqCst);
                         std::thread::sleep(Duration::from_millis(50));
                         fs::write(partial.join("file"), "whole").map_err(Into::into)
                     });
-                    assert_eq!(fs::read(place.unwrap().join("file")).unwrap(), b"whole");
+                    assert_eq!(fs::read(path.unwrap().join("file")).unwrap(), b"whole");
                 });
             }
         });
@@ -212,14 +211,14 @@ mod tests {
     fn only_the_newest_builds_stay() {
         let directory = tempfile::tempdir().unwrap();
         let cache = Cache::open(Some(directory.path())).unwrap();
-        for n in 0..KEPT_BUILDS + 3 {
-            let place = cache.root().join(format!("modules/{n}"));
-            fs::create_dir_all(&place).unwrap();
+        for n in 0..BUILDS_MAX + 3 {
+            let path = cache.root().join(format!("modules/{n}"));
+            fs::create_dir_all(&path).unwrap();
             let time = std::time::UNIX_EPOCH + Duration::from_secs(1000 + n as u64);
-            File::open(&place).unwrap().set_modified(time).unwrap();
+            File::open(&path).unwrap().set_modified(time).unwrap();
         }
         cache.prune("modules");
-        assert_eq!(fs::read_dir(cache.root().join("modules")).unwrap().count(), KEPT_BUILDS);
+        assert_eq!(fs::read_dir(cache.root().join("modules")).unwrap().count(), BUILDS_MAX);
         assert!(
             !cache.root().join("modules/2").exists() && cache.root().join("modules/3").exists()
         );

@@ -113,8 +113,8 @@ fn message(line: &str) -> &str {
     let mut rest = line;
     for _ in 0..2 {
         let trimmed = rest.trim_start();
-        let stamp = trimmed.strip_prefix('[').and_then(|inner| inner.split_once(']'));
-        match stamp {
+        let timestamp = trimmed.strip_prefix('[').and_then(|inner| inner.split_once(']'));
+        match timestamp {
             Some((inside, after)) if is_stamp(inside) => rest = after,
             _ => break,
         }

@@ -13,7 +13,7 @@
 //! 5. Every console line is checked: a kernel that reports a fault of its own fails the run, regardless
 //!    of the command's result.
 //!
-//! A *sealed* guest ([`Sealed`]) is repeatable. Its memory contains the command and its files, and
+//! A *sealed* guest ([`SealedGuest`]) is repeatable. Its memory contains the command and its files, and
 //! its time of day and its random numbers are the same at each run. It sees the host's tree only
 //! after the command has ended, to store the results.
 //!
@@ -46,8 +46,8 @@ mod sys;
 pub use cache::Cache;
 pub use kernel::{KernelChoice, available as available_kernels};
 pub use kmod::find_module;
-pub use process::Interrupted;
+pub use process::SignalError;
 pub use qemu::{Forward, Mips};
 pub use release::{InvalidRelease, Release};
 pub use run::{Module, Options, Outcome, Streams, run, status};
-pub use sealed::{GuestFile, Sealed};
+pub use sealed::{GuestFile, SealedGuest};

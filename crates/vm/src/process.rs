@@ -28,7 +28,7 @@ const GRACE: Duration = Duration::from_secs(2);
 /// The program was stopped by a signal.
 #[derive(Debug, thiserror::Error)]
 #[error("ended by signal {0}")]
-pub struct Interrupted(pub i32);
+pub struct SignalError(pub i32);
 
 /// Watches for signals while helper programs or the guest run.
 pub(crate) struct Supervisor {
@@ -40,10 +40,10 @@ impl Supervisor {
         Ok(Supervisor { signals: sys::EndSignals::block().context("signalfd")? })
     }
 
-    /// Fails with [`Interrupted`] when a signal has arrived.
+    /// Fails with [`SignalError`] when a signal has arrived.
     pub(crate) fn check(&self) -> anyhow::Result<()> {
         match self.signals.taken() {
-            Some(signal) => Err(Interrupted(signal).into()),
+            Some(signal) => Err(SignalError(signal).into()),
             None => Ok(()),
         }
     }
@@ -52,7 +52,7 @@ impl Supervisor {
     ///
     /// # Errors
     /// The program cannot be started, fails (with the end of its output), or runs longer than `limit`,
-    /// or a signal arrived ([`Interrupted`]); in the last two cases the program has been ended.
+    /// or a signal arrived ([`SignalError`]); in the last two cases the program has been ended.
     pub(crate) fn run(&self, mut command: Command, limit: Duration) -> anyhow::Result<Vec<u8>> {
         let name = command.get_program().to_string_lossy().into_owned();
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());

@@ -10,7 +10,7 @@ use crate::{
     kmod, modules,
     process::{Supervisor, find_program},
     qemu::{self, Forward, Machine, Mips},
-    sealed::{self, Sealed},
+    sealed::{self, SealedGuest},
 };
 use anyhow::{Context, ensure};
 use std::{
@@ -72,7 +72,7 @@ pub struct Options {
     pub deterministic: Option<Mips>,
     /// Seals the guest while the command runs: it uses no files of the host, only those named here,
     /// which are in its memory.
-    pub sealed: Option<Sealed>,
+    pub sealed: Option<SealedGuest>,
     /// How long the guest may run, boot included.
     pub timeout: Duration,
     /// The module.
@@ -144,7 +144,7 @@ pub struct Outcome {
 ///
 /// # Errors
 /// The guest could not be prepared (a program is missing, no network, the module does not build), or a
-/// signal arrived ([`crate::Interrupted`]). No temporary files remain then.
+/// signal arrived ([`crate::SignalError`]). No temporary files remain then.
 pub fn run(options: &Options, streams: &Streams) -> anyhow::Result<Outcome> {
     ensure!(!options.command.is_empty(), "no command to run in the guest");
     ensure!(

@@ -52,7 +52,7 @@ impl FromStr for GuestFile {
 
 /// The files of a sealed guest, and the directory that is copied out of it.
 #[derive(Clone, Debug, Default)]
-pub struct Sealed {
+pub struct SealedGuest {
     /// The files. Shared libraries of programs are added to them.
     pub files: Vec<GuestFile>,
     /// A directory of the guest, and the host's directory to which its contents are copied after the
@@ -60,7 +60,7 @@ pub struct Sealed {
     pub fetch: Option<(PathBuf, PathBuf)>,
 }
 
-impl Sealed {
+impl SealedGuest {
     /// Puts the files into the guest's memory.
     pub(crate) fn add_to(
         &self,

@@ -3,7 +3,7 @@
 
 use pollux_testkit::Port;
 use pollux_vm::{
-    Cache, GuestFile, KernelChoice, Mips, Module, Options, Outcome, Sealed, Streams,
+    Cache, GuestFile, KernelChoice, Mips, Module, Options, Outcome, SealedGuest, Streams,
     available_kernels, run, status,
 };
 use std::{
@@ -311,7 +311,7 @@ fn a_sealed_guest_repeats_exactly() {
     let _one = one();
     let directory = tempfile::tempdir().unwrap();
     let program = std::env::current_exe().unwrap();
-    let sealed = Sealed {
+    let sealed = SealedGuest {
         files: vec![GuestFile { from: program, guest_path: "/bin/boot".into() }],
         fetch: Some(("/results".into(), directory.path().join("a directory"))),
     };

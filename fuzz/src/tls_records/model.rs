@@ -5,16 +5,16 @@ use pollux_tls::{EMPTY_RECORDS_MAX, KEY_UPDATES_WITHOUT_DATA_MAX, Role, Suite};
 
 const PLAINTEXT_MAX: usize = 1 << 14;
 const FATAL: u8 = 2;
-const UNEXPECTED_MESSAGE: Expected = Expected::Error(Some((FATAL, 10)));
-const RECORD_OVERFLOW: Expected = Expected::Error(Some((FATAL, 22)));
-const ILLEGAL_PARAMETER: Expected = Expected::Error(Some((FATAL, 47)));
-const DECODE_ERROR: Expected = Expected::Error(Some((FATAL, 50)));
-const NO_RENEGOTIATION: Expected = Expected::Error(Some((1, 100)));
+const UNEXPECTED_MESSAGE: Expectation = Expectation::Error(Some((FATAL, 10)));
+const RECORD_OVERFLOW: Expectation = Expectation::Error(Some((FATAL, 22)));
+const ILLEGAL_PARAMETER: Expectation = Expectation::Error(Some((FATAL, 47)));
+const DECODE_ERROR: Expectation = Expectation::Error(Some((FATAL, 50)));
+const NO_RENEGOTIATION: Expectation = Expectation::Error(Some((1, 100)));
 /// The longest NewSessionTicket whose fields are full (RFC 8446 §4.6.1).
 const TICKET_MAX: usize = 4 + 4 + 1 + 255 + 2 + 65_535 + 2 + 65_534;
 
 #[derive(Debug)]
-pub(super) enum Expected {
+pub(super) enum Expectation {
     Data(Vec<u8>),
     Control,
     KeyUpdate {
@@ -48,7 +48,7 @@ impl Model {
         }
     }
 
-    pub(super) fn expect(&mut self, kind: u8, content: &[u8], padding: usize) -> Expected {
+    pub(super) fn expect(&mut self, kind: u8, content: &[u8], padding: usize) -> Expectation {
         let is_tls13 = is_tls13(self.suite);
         // The type is in the clear.
         if !is_tls13 && !matches!(kind, 21..=23) {
@@ -83,13 +83,13 @@ impl Model {
         }
     }
 
-    fn expect_content(&mut self, kind: u8, content: &[u8]) -> Expected {
+    fn expect_content(&mut self, kind: u8, content: &[u8]) -> Expectation {
         match kind {
             _ if kind != 22 && !self.partial.is_empty() => UNEXPECTED_MESSAGE,
             23 if content.is_empty() => self.nothing(),
             23 => {
                 (self.empty_records, self.key_updates) = (0, 0);
-                Expected::Data(content.to_vec())
+                Expectation::Data(content.to_vec())
             }
             21 => self.expect_alert(content),
             _ if content.is_empty() => UNEXPECTED_MESSAGE,
@@ -102,30 +102,30 @@ impl Model {
     }
 
     /// Something of no use, which is bounded.
-    fn nothing(&mut self) -> Expected {
+    fn nothing(&mut self) -> Expectation {
         self.empty_records += 1;
         match self.empty_records > EMPTY_RECORDS_MAX {
             true => UNEXPECTED_MESSAGE,
-            false => Expected::Control,
+            false => Expectation::Control,
         }
     }
 
-    fn expect_alert(&mut self, content: &[u8]) -> Expected {
+    fn expect_alert(&mut self, content: &[u8]) -> Expectation {
         let &[level, description] = content else {
             return if content.is_empty() { UNEXPECTED_MESSAGE } else { DECODE_ERROR };
         };
         match description {
             0 => {
                 self.is_closed = true;
-                Expected::Closed
+                Expectation::Closed
             }
             90 => self.nothing(),
             _ if level == 1 && !is_tls13(self.suite) => self.nothing(),
-            _ => Expected::Error(None),
+            _ => Expectation::Error(None),
         }
     }
 
-    fn expect_message(&mut self, content: &[u8]) -> Expected {
+    fn expect_message(&mut self, content: &[u8]) -> Expectation {
         let is_continued = !self.partial.is_empty();
         self.partial.extend_from_slice(content);
         let bytes = std::mem::take(&mut self.partial);
@@ -157,12 +157,14 @@ impl Model {
             if self.key_updates > KEY_UPDATES_WITHOUT_DATA_MAX {
                 return UNEXPECTED_MESSAGE;
             }
-            return Expected::KeyUpdate { is_requested: body[0] == 1 };
+            return Expectation::KeyUpdate { is_requested: body[0] == 1 };
         }
         self.partial = rest.to_vec();
         let nothing = self.nothing();
         match nothing {
-            Expected::Control if !is_continued && self.partial.is_empty() => Expected::Tickets,
+            Expectation::Control if !is_continued && self.partial.is_empty() => {
+                Expectation::Tickets
+            }
             nothing => nothing,
         }
     }

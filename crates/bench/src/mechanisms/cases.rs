@@ -12,8 +12,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// The most turns in a slice; a fast turn is measured well enough by then.
-const MAX_TURNS: u32 = 20_000;
+/// The most iterations in a slice; a fast one is measured well enough by then.
+const MAX_ITERATIONS: u32 = 20_000;
 
 /// The longest time to wait for an event.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -29,7 +29,7 @@ pub(crate) enum Case {
     AllReady { size: usize },
 }
 
-/// The results, in nanoseconds: per turn, per change, per event.
+/// The results, in nanoseconds: per iteration, per change, per event.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Cost {
     pub(crate) ns: f64,
@@ -65,8 +65,8 @@ pub(crate) fn measure(
 fn without(case: Case, pool: &Pool, slice: Duration) -> Result<Cost> {
     match case {
         Case::Wait { .. } => {
-            let ns = per_turn(slice, |turn| {
-                let index = turn as usize % pool.active();
+            let ns = per_iteration(slice, |number| {
+                let index = number as usize % pool.active();
                 pool.send(index);
                 pool.receive(index);
                 Ok(())
@@ -82,21 +82,21 @@ fn without(case: Case, pool: &Pool, slice: Duration) -> Result<Cost> {
     }
 }
 
-/// Runs turns for a slice of time. Returns the nanoseconds of each turn, of this thread's CPU time,
-/// which varies less than the wall clock when other processes run, too. Reading it takes a system call,
-/// so it is read before and after a slice, never before and after a turn.
-fn per_turn(slice: Duration, mut turn: impl FnMut(u32) -> Result<()>) -> Result<f64> {
-    // The first turns bring code and data into the caches.
+/// Runs iterations for a slice of time. Returns the nanoseconds of each iteration, of this thread's
+/// CPU time, which varies less than the wall clock when other processes run, too. Reading it takes a
+/// system call, so it is read before and after a slice, never before and after an iteration.
+fn per_iteration(slice: Duration, mut iterate: impl FnMut(u32) -> Result<()>) -> Result<f64> {
+    // The first iterations bring code and data into the caches.
     for warm_up in 0..3 {
-        turn(warm_up)?;
+        iterate(warm_up)?;
     }
     let (started_at, before) = (Instant::now(), thread_cpu_time());
-    let mut turns = 0;
+    let mut iterations = 0;
     loop {
-        turn(turns)?;
-        turns += 1;
-        if started_at.elapsed() >= slice || turns == MAX_TURNS {
-            return Ok((thread_cpu_time() - before).as_nanos() as f64 / f64::from(turns));
+        iterate(iterations)?;
+        iterations += 1;
+        if started_at.elapsed() >= slice || iterations == MAX_ITERATIONS {
+            return Ok((thread_cpu_time() - before).as_nanos() as f64 / f64::from(iterations));
         }
     }
 }
@@ -144,8 +144,8 @@ impl Measure<'_> {
     fn wait<M: Mechanism>(&self, size: usize) -> Result<Cost> {
         let (mut set, tokens) = self.filled::<M>(size)?;
         while set.next_event().is_some() {}
-        let ns = per_turn(self.slice, |turn| {
-            let index = turn as usize % self.pool.active().min(size);
+        let ns = per_iteration(self.slice, |number| {
+            let index = number as usize % self.pool.active().min(size);
             self.pool.send(index);
             collect(&mut set, 1, |token| token == tokens[index])?;
             self.pool.receive(index);
@@ -170,18 +170,18 @@ impl Measure<'_> {
             }
             Ok(())
         };
-        // The cost of gathered changes is in the wait. Other changes have no part of their cost in the
+        // The cost of batched changes is in the wait. Other changes have no part of their cost in the
         // wait, and the cost of a scanning wait would hide them.
-        let gathered = M::DESCRIPTION.capabilities.contains(Capabilities::BATCHED_CHANGES);
-        let ns = if gathered {
-            let alone = per_turn(self.slice, |_| quiet(&mut set))?;
-            let with_changes = per_turn(self.slice, |_| {
+        let batched = M::DESCRIPTION.capabilities.contains(Capabilities::BATCHED_CHANGES);
+        let ns = if batched {
+            let alone = per_iteration(self.slice, |_| quiet(&mut set))?;
+            let with_changes = per_iteration(self.slice, |_| {
                 change(&mut set)?;
                 quiet(&mut set)
             })?;
             with_changes - alone
         } else {
-            per_turn(self.slice, |_| change(&mut set))?
+            per_iteration(self.slice, |_| change(&mut set))?
         };
         Ok(Cost { ns: ns / changed as f64, arrival_ns: None })
     }

@@ -8,7 +8,7 @@ use std::fmt::Write;
 
 /// The case, the meaning of its figures, and the reference of its ratio.
 const TITLES: [(&str, &str, &str); 4] = [
-    ("wait", "one of N becomes ready: ns per turn above the write and read alone", REFERENCE),
+    ("wait", "one of N becomes ready: ns per iteration above the write and read alone", REFERENCE),
     ("change", "k interests of N are changed before a wait: ns per change", REFERENCE),
     ("all-ready", "all of N are ready: ns per event taken", REFERENCE),
     ("arrival", "data arrive on all of N: ns per write, for the sender", "a bare write"),

@@ -2,8 +2,8 @@
 
 mod text;
 
-use super::control::{Client, Refused};
-use pollux_server::admin::{ErrorKind, Event, Request, What, text_of};
+use super::control::{Client, ControlError};
+use pollux_server::admin::{ControlEvent, ControlRequest, ErrorKind, What, text_of};
 use std::{
     ffi::OsString,
     io::{self, BufWriter, Write},
@@ -157,21 +157,23 @@ const NO_SERVER: u8 = 3;
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let (control, request) = match args.what {
         Command::List { control, prefix, limit } => {
-            (control, Request::List { prefix: bytes(&prefix), limit })
+            (control, ControlRequest::List { prefix: bytes(&prefix), limit })
         }
-        Command::Show { control, url } => (control, Request::Show { url: bytes(&url) }),
-        Command::Purge { control, what } => (control, Request::Purge { what: what.what() }),
-        Command::Stats { control } => (control, Request::Statistics),
+        Command::Show { control, url } => (control, ControlRequest::Show { url: bytes(&url) }),
+        Command::Purge { control, what } => (control, ControlRequest::Purge { what: what.what() }),
+        Command::Stats { control } => (control, ControlRequest::Statistics),
     };
     match exchange(&control, &request) {
         Ok(()) => Ok(ExitCode::SUCCESS),
         // The reader has closed the pipe.
-        Err(Refused::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => {
+        Err(ControlError::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => {
             Ok(ExitCode::SUCCESS)
         }
-        Err(Refused::Output(error)) => Err(anyhow::Error::new(error).context("standard output")),
-        Err(Refused::Rejected(ErrorKind::NotStored, message)) => anyhow::bail!(message),
-        Err(Refused::Rejected(ErrorKind::BadRequest, message)) => {
+        Err(ControlError::Output(error)) => {
+            Err(anyhow::Error::new(error).context("standard output"))
+        }
+        Err(ControlError::Rejected(ErrorKind::NotStored, message)) => anyhow::bail!(message),
+        Err(ControlError::Rejected(ErrorKind::BadRequest, message)) => {
             Err(crate::usage::UsageError::new(message).into())
         }
         Err(refused) => {
@@ -196,7 +198,7 @@ impl PurgeArgs {
     }
 }
 
-fn exchange(control: &Control, request: &Request) -> Result<(), Refused> {
+fn exchange(control: &Control, request: &ControlRequest) -> Result<(), ControlError> {
     let mut client = Client::connect(&control.control)?;
     client.send(request)?;
     let mut out = BufWriter::new(io::stdout().lock());
@@ -204,18 +206,18 @@ fn exchange(control: &Control, request: &Request) -> Result<(), Refused> {
     loop {
         let (line, event) = client.event()?;
         if control.json {
-            out.write_all(line.as_bytes()).map_err(Refused::Output)?;
+            out.write_all(line.as_bytes()).map_err(ControlError::Output)?;
         }
         match &event {
-            Event::End { .. } => break,
-            Event::Error { kind, message } => {
-                out.flush().map_err(Refused::Output)?;
-                return Err(Refused::Rejected(*kind, text::printable(message)));
+            ControlEvent::End { .. } => break,
+            ControlEvent::Error { kind, message } => {
+                out.flush().map_err(ControlError::Output)?;
+                return Err(ControlError::Rejected(*kind, text::printable(message)));
             }
             _ if control.json => {}
-            event => text::put(event, shown, &mut out).map_err(Refused::Output)?,
+            event => text::put(event, shown, &mut out).map_err(ControlError::Output)?,
         }
         shown += 1;
     }
-    out.flush().map_err(Refused::Output)
+    out.flush().map_err(ControlError::Output)
 }

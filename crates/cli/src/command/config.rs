@@ -119,7 +119,7 @@ fn show(configuration: &Configuration) -> anyhow::Result<ExitCode> {
             return "flag".to_owned();
         }
         let otherwise = if is_usual { "default" } else { "flag" };
-        sources.place(key).unwrap_or_else(|| otherwise.into())
+        sources.location(key).unwrap_or_else(|| otherwise.into())
     };
     for (name, value) in
         now.iter().filter(|(name, _)| !["site", "include", "hub"].contains(&name.as_str()))

@@ -1,6 +1,6 @@
 //! A client of a server's control socket.
 
-use pollux_server::admin::{ErrorKind, Event, Request};
+use pollux_server::admin::{ControlEvent, ControlRequest, ErrorKind};
 use std::{
     fmt,
     io::{self, BufRead, BufReader, Read, Write},
@@ -16,7 +16,7 @@ const PATIENCE: Duration = Duration::from_secs(120);
 const LINE_MAX: u64 = 1 << 20;
 
 /// The reason why there is no answer, or only a part of one.
-pub(crate) enum Refused {
+pub(crate) enum ControlError {
     /// No server listens at the socket.
     Absent(PathBuf, io::Error),
     /// The connection failed, or the server sent an invalid reply.
@@ -27,7 +27,7 @@ pub(crate) enum Refused {
     Output(io::Error),
 }
 
-impl fmt::Display for Refused {
+impl fmt::Display for ControlError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Absent(path, error) => {
@@ -55,18 +55,18 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    pub(crate) fn connect(path: &Path) -> Result<Self, Refused> {
+    pub(crate) fn connect(path: &Path) -> Result<Self, ControlError> {
         let open = || {
             let stream = UnixStream::connect(path)?;
             stream.set_read_timeout(Some(PATIENCE))?;
             stream.set_write_timeout(Some(PATIENCE))?;
             Ok(stream)
         };
-        let stream = open().map_err(|error| Refused::Absent(path.into(), error))?;
+        let stream = open().map_err(|error| ControlError::Absent(path.into(), error))?;
         Ok(Self { stream: BufReader::new(stream) })
     }
 
-    pub(crate) fn send(&mut self, request: &Request) -> Result<(), Refused> {
+    pub(crate) fn send(&mut self, request: &ControlRequest) -> Result<(), ControlError> {
         let mut line = serde_json::to_vec(request).map_err(|error| broken(&error))?;
         line.push(b'\n');
         // A server that refuses a client sends an error and closes the connection without reading.
@@ -76,18 +76,18 @@ impl Client {
     }
 
     /// Receives the next event, with its line.
-    pub(crate) fn event(&mut self) -> Result<(String, Event), Refused> {
+    pub(crate) fn event(&mut self) -> Result<(String, ControlEvent), ControlError> {
         let mut line = String::new();
         let mut limited = self.stream.by_ref().take(LINE_MAX);
         limited.read_line(&mut line).map_err(|error| broken(&error))?;
         if !line.ends_with('\n') {
-            return Err(Refused::Broken("it ends too early".into()));
+            return Err(ControlError::Broken("it ends too early".into()));
         }
         let event = serde_json::from_str(&line).map_err(|error| broken(&error))?;
         Ok((line, event))
     }
 }
 
-fn broken(error: &dyn fmt::Display) -> Refused {
-    Refused::Broken(error.to_string())
+fn broken(error: &dyn fmt::Display) -> ControlError {
+    ControlError::Broken(error.to_string())
 }

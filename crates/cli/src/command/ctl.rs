@@ -1,8 +1,8 @@
 //! `pollux ctl`: manages a running server.
 
-use super::control::{Client, Refused};
+use super::control::{Client, ControlError};
 use crate::usage::UsageError;
-use pollux_server::admin::{Event, Request};
+use pollux_server::admin::{ControlEvent, ControlRequest};
 use std::{
     io::{self, Write},
     path::PathBuf,
@@ -69,19 +69,21 @@ const NO_SERVER: u8 = 3;
 /// Runs the command.
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let request = match args.command {
-        Command::Reload => Request::Reload,
-        Command::Upgrade => Request::Upgrade,
+        Command::Reload => ControlRequest::Reload,
+        Command::Upgrade => ControlRequest::Upgrade,
     };
     let control = args.control.ok_or_else(|| {
         UsageError::new("--control PATH is missing: name the server's control socket")
     })?;
     match manage(&control, &request) {
         Ok(()) => Ok(ExitCode::SUCCESS),
-        Err(Refused::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => {
+        Err(ControlError::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => {
             Ok(ExitCode::SUCCESS)
         }
-        Err(Refused::Output(error)) => Err(anyhow::Error::new(error).context("standard output")),
-        Err(Refused::Rejected(_, message)) => anyhow::bail!(message),
+        Err(ControlError::Output(error)) => {
+            Err(anyhow::Error::new(error).context("standard output"))
+        }
+        Err(ControlError::Rejected(_, message)) => anyhow::bail!(message),
         Err(refused) => {
             crate::message::say(format_args!("pollux: {refused}"));
             Ok(ExitCode::from(NO_SERVER))
@@ -89,19 +91,23 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     }
 }
 
-fn manage(control: &std::path::Path, request: &Request) -> Result<(), Refused> {
+fn manage(control: &std::path::Path, request: &ControlRequest) -> Result<(), ControlError> {
     let mut client = Client::connect(control)?;
     client.send(request)?;
     let mut out = io::stdout().lock();
     loop {
         match client.event()?.1 {
-            Event::End { count: 0 } => {
-                return writeln!(out, "nothing has changed").map_err(Refused::Output);
+            ControlEvent::End { count: 0 } => {
+                return writeln!(out, "nothing has changed").map_err(ControlError::Output);
             }
-            Event::End { .. } => return Ok(()),
-            Event::Error { kind, message } => return Err(Refused::Rejected(kind, message)),
-            Event::Change { change } => writeln!(out, "{change}").map_err(Refused::Output)?,
-            _ => return Err(Refused::Broken("it is about something else".into())),
+            ControlEvent::End { .. } => return Ok(()),
+            ControlEvent::Error { kind, message } => {
+                return Err(ControlError::Rejected(kind, message));
+            }
+            ControlEvent::Change { change } => {
+                writeln!(out, "{change}").map_err(ControlError::Output)?
+            }
+            _ => return Err(ControlError::Broken("it is about something else".into())),
         }
     }
 }

@@ -4,8 +4,8 @@ use crate::message::say;
 use anyhow::Context;
 use clap::ValueHint;
 use pollux_vm::{
-    Cache, Forward, GuestFile, Interrupted, KernelChoice, Mips, Module, Options, Sealed, Streams,
-    status,
+    Cache, Forward, GuestFile, KernelChoice, Mips, Module, Options, SealedGuest, SignalError,
+    Streams, status,
 };
 use std::{
     ffi::OsString,
@@ -152,7 +152,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         }
         Err(error) => {
             say(format_args!("pollux vm: {error:#}"));
-            let signal = error.downcast_ref::<Interrupted>().map(|Interrupted(signal)| *signal);
+            let signal = error.downcast_ref::<SignalError>().map(|SignalError(signal)| *signal);
             let code = signal.and_then(|signal| u8::try_from(128 + signal).ok());
             Ok(ExitCode::from(code.unwrap_or(status::NOT_RUN)))
         }
@@ -167,7 +167,7 @@ fn options(args: Args) -> Options {
     options.memory_mib = args.memory;
     options.deterministic = args.deterministic.then_some(args.mips);
     options.sealed =
-        (!args.carry.is_empty()).then_some(Sealed { files: args.carry, fetch: args.fetch });
+        (!args.carry.is_empty()).then_some(SealedGuest { files: args.carry, fetch: args.fetch });
     options.timeout = Duration::from_secs(args.timeout);
     options.module = match args.module {
         None => Module::DevPoll,

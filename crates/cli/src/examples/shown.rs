@@ -1,9 +1,9 @@
 //! The command lines that a help text or a document shows.
 
-/// A command line and its place.
+/// A command line and its source.
 #[derive(Debug)]
-pub(super) struct Shown {
-    pub(super) place: String,
+pub(super) struct ExampleCommand {
+    pub(super) source: String,
     pub(super) words: Vec<String>,
 }
 
@@ -39,10 +39,10 @@ pub(super) fn words(line: &str) -> Vec<String> {
 }
 
 /// Returns the command in `line` if it is a `pollux` command.
-pub(super) fn shown(place: &str, line: &str) -> Option<Shown> {
+pub(super) fn shown(source: &str, line: &str) -> Option<ExampleCommand> {
     let line = line.trim();
     let line = line.strip_prefix("$ ").unwrap_or(line);
     let line = line.strip_prefix("./target/release/").unwrap_or(line);
     line.starts_with("pollux ")
-        .then(|| Shown { place: format!("{place}: {line}"), words: words(line) })
+        .then(|| ExampleCommand { source: format!("{source}: {line}"), words: words(line) })
 }

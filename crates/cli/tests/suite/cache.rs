@@ -2,7 +2,7 @@
 
 mod control;
 mod disk;
-mod kept;
+mod stored;
 
 use pollux_testkit::{http::Reply, origin::Origin, serve::Serve};
 use std::{

@@ -315,8 +315,8 @@ fn provos_hybrid() {
     for run in result["runs"].as_array().unwrap().iter().filter(|run| run["status"] == "valid") {
         let settles = ["busy", "overload"].contains(&run["point"]["phase"].as_str().unwrap());
         let commands = run["commands"].as_array().unwrap().iter().filter_map(Json::as_str);
-        let is_told = commands.into_iter().any(|command| command.contains("--warmup 0.6s"));
-        assert_eq!(is_told, settles, "{}", run["commands"]);
+        let has_warmup = commands.into_iter().any(|command| command.contains("--warmup 0.6s"));
+        assert_eq!(has_warmup, settles, "{}", run["commands"]);
     }
 }
 

@@ -201,8 +201,8 @@ fn measured() -> Option<Figures> {
     let mut command =
         guest::pollux("vm", &["--deterministic", "--mips", MIPS, "--timeout", "600", "--module"]);
     command.arg(module);
-    for (from, place) in carried {
-        command.arg("--carry").arg(format!("{}:{place}", from.display()));
+    for (from, guest_path) in carried {
+        command.arg("--carry").arg(format!("{}:{guest_path}", from.display()));
     }
     command.args(["--env", &format!("{IN_GUEST}=1"), "--"]);
     command.args([DRIVER, "--exact", "instructions::measured_in_the_guest", "--nocapture"]);

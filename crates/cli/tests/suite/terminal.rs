@@ -25,12 +25,12 @@ fn parser(rows: u16) -> vt100::Parser {
 }
 
 /// The output of a command on its terminal.
-struct Shown {
+struct TerminalOutput {
     bytes: Vec<u8>,
     status: ExitStatus,
 }
 
-impl Shown {
+impl TerminalOutput {
     /// Returns the whole output as rows of the terminal, up to the last row with text.
     fn rows(&self) -> Vec<String> {
         let (screen, _) = self.screen();
@@ -83,7 +83,7 @@ fn on_terminal(
     arguments: &[&str],
     environment: &[(&str, &str)],
     mut seen: impl FnMut(&[u8]) -> bool,
-) -> Shown {
+) -> TerminalOutput {
     let (mut pty, terminal) = pty_process::blocking::open().unwrap();
     pty.resize(pty_process::Size::new(ROWS, COLUMNS)).unwrap();
     let mut command =
@@ -104,7 +104,7 @@ fn on_terminal(
         }
     });
     let mut bytes = Vec::new();
-    let mut is_told = false;
+    let mut is_interrupted = false;
     loop {
         match pieces.recv_timeout(PATIENCE) {
             Ok(piece) => bytes.extend_from_slice(&piece),
@@ -114,18 +114,18 @@ fn on_terminal(
                 panic!("{arguments:?} hangs: {}", String::from_utf8_lossy(&bytes));
             }
         }
-        if seen(&bytes) && !is_told {
-            is_told = true;
+        if seen(&bytes) && !is_interrupted {
+            is_interrupted = true;
             let pid = rustix::process::Pid::from_child(&child);
             rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
         }
     }
     let status = child.wait().unwrap();
     reader.join().unwrap();
-    Shown { bytes, status }
+    TerminalOutput { bytes, status }
 }
 
-fn shown(arguments: &[&str], environment: &[(&str, &str)]) -> Shown {
+fn shown(arguments: &[&str], environment: &[(&str, &str)]) -> TerminalOutput {
     on_terminal(arguments, environment, |_| false)
 }
 
@@ -177,7 +177,7 @@ fn no_mistake_is_answered_wider_than_the_terminal() {
 #[test]
 fn the_check_of_widths_can_fail() {
     let status = Command::new("true").status().unwrap();
-    let of = |bytes: String| Shown { bytes: bytes.into_bytes(), status };
+    let of = |bytes: String| TerminalOutput { bytes: bytes.into_bytes(), status };
     assert_eq!(of(format!("{}\r\n", "x".repeat(81))).wrapped().len(), 1);
     assert!(of(format!("{}\r\n", "x".repeat(80))).wrapped().is_empty());
     assert!(of(format!("\x1b[1m{}\x1b[0m\r\n", "µ".repeat(80))).wrapped().is_empty());
@@ -185,7 +185,7 @@ fn the_check_of_widths_can_fail() {
 
 /// Returns the help, an error, the output of the doctor, and the log lines of a server that is
 /// stopped.
-fn painted(environment: &[(&str, &str)]) -> Vec<Shown> {
+fn painted(environment: &[(&str, &str)]) -> Vec<TerminalOutput> {
     let site = tempfile::tempdir().unwrap();
     let site = site.path().to_str().unwrap();
     let is_up = |bytes: &[u8]| String::from_utf8_lossy(bytes).contains("127.0.0.1:");
@@ -285,7 +285,7 @@ fn experiment() -> tempfile::TempDir {
     directory
 }
 
-fn run_in(directory: &Path, environment: &[(&str, &str)]) -> (Shown, bool) {
+fn run_in(directory: &Path, environment: &[(&str, &str)]) -> (TerminalOutput, bool) {
     let file = directory.join("tiny.toml");
     let out = directory.join("out");
     let arguments =

@@ -41,7 +41,7 @@ struct Connections {
 impl Connections {
     /// Adds `count` mailboxes; returns the reason if a descriptor's number is too large for the
     /// mechanism or the process.
-    fn gather<M: Mechanism>(fixture: &mut Fixture<M>, count: usize) -> Result<Self, String> {
+    fn connect_all<M: Mechanism>(fixture: &mut Fixture<M>, count: usize) -> Result<Self, String> {
         with_descriptors(count as u64)?;
         let mut boxes = Vec::with_capacity(count);
         let mut tokens = Vec::with_capacity(count);
@@ -82,7 +82,7 @@ impl Connections {
 
 fn of_many<M: Mechanism>(subject: &Subject, step: usize) -> Result<(), String> {
     let mut fixture = Fixture::<M>::new(subject);
-    let connections = Connections::gather(&mut fixture, many())?;
+    let connections = Connections::connect_all(&mut fixture, many())?;
     fixture.expect_silence();
     for _ in 0..2 {
         connections.check(&mut fixture, step);
@@ -108,7 +108,7 @@ const BUFFER: usize = 16;
 /// More descriptors are ready than the buffer holds: each is reported, and none more than its share.
 pub fn no_descriptor_starves<M: Mechanism>(subject: &Subject) {
     let mut fixture = Fixture::<M>::with_buffer(subject, BUFFER);
-    let connections = Connections::gather(&mut fixture, READY).expect("200 descriptors");
+    let connections = Connections::connect_all(&mut fixture, READY).expect("200 descriptors");
     connections.boxes.iter().for_each(Mailbox::post);
     let mut times = vec![0u32; READY];
     let until = Instant::now() + patience();
@@ -132,7 +132,7 @@ pub fn no_descriptor_starves<M: Mechanism>(subject: &Subject) {
 /// The same without reads: the ready descriptors stay ready.
 pub fn no_descriptor_starves_unread<M: Mechanism>(subject: &Subject) {
     let mut fixture = Fixture::<M>::with_buffer(subject, BUFFER);
-    let connections = Connections::gather(&mut fixture, READY).expect("200 descriptors");
+    let connections = Connections::connect_all(&mut fixture, READY).expect("200 descriptors");
     connections.boxes.iter().for_each(Mailbox::post);
     let times = fixture.expect_all(&connections.tokens);
     let most = times.values().max().expect("200 of them");

@@ -22,7 +22,7 @@ pub struct CommandFact {
     /// Whether it will work.
     pub works: bool,
     /// The reasons why it fails, or why its result is less useful.
-    #[serde(rename = "troubles")]
+    #[serde(alias = "troubles")]
     pub obstacles: Vec<Obstacle>,
 }
 

@@ -135,7 +135,7 @@ fn each_obstacle_stops_only_the_commands_that_it_affects() {
 }
 
 #[test]
-fn text_of_a_machine_with_troubles() {
+fn text_of_a_machine_with_obstacles() {
     let text = Report::of(&facts()).text(Style { colour: false, width: 80 });
     assert!(!text.contains('\x1b'));
     assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
@@ -143,7 +143,7 @@ fn text_of_a_machine_with_troubles() {
 }
 
 #[test]
-fn json_of_a_machine_with_troubles() {
+fn json_of_a_machine_with_obstacles() {
     insta::assert_json_snapshot!(Report::of(&facts()));
 }
 

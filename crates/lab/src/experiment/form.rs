@@ -251,7 +251,7 @@ fn lay_on_entries(kind: &str, entries: &mut Vec<Toml>, over: &Table) -> anyhow::
 mod tests {
     use super::*;
 
-    fn laid(base: &str, over: &str) -> anyhow::Result<String> {
+    fn overlaid(base: &str, over: &str) -> anyhow::Result<String> {
         let mut base: Table = base.parse()?;
         lay(&mut base, &over.parse()?)?;
         Ok(base.to_string())
@@ -268,13 +268,13 @@ mod tests {
             ("axis = [{ name = \"x\", v = 1 }]", "axis.x.v = 2", "[[axis]]\nname = \"x\"\nv = 2\n"),
             ("c = [{ id = \"A\" }, { id = \"B\" }]", "c.A = false", "[[c]]\nid = \"B\"\n"),
         ] {
-            assert_eq!(laid(base, over).unwrap(), expected, "{over}");
+            assert_eq!(overlaid(base, over).unwrap(), expected, "{over}");
         }
         for (over, expected) in [
             ("axis.y.v = 2", "axis: there is none called \"y\""),
             ("axis.x = 2", "axis \"x\": expected a table, or false"),
         ] {
-            let error = laid("axis = [{ name = \"x\", v = 1 }]", over).unwrap_err();
+            let error = overlaid("axis = [{ name = \"x\", v = 1 }]", over).unwrap_err();
             assert!(format!("{error:#}").contains(expected), "{over}: {error:#}");
         }
     }

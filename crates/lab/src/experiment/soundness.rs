@@ -199,8 +199,8 @@ mod tests {
     /// Each row: an experiment, a claim, the change to it, and the start of the sentence about the fault.
     #[test]
     fn a_planted_fault_is_found() {
-        type Planted = (&'static str, &'static str, fn(&mut Claim), &'static str);
-        let planted: [Planted; 11] = [
+        type PlantedFault = (&'static str, &'static str, fn(&mut Claim), &'static str);
+        let planted: [PlantedFault; 11] = [
             ("gammo-fig5-6", "G3", |it| it.operating_points = None, "G3: expected operating-"),
             // A threshold that moved, and one that was never written down.
             (

@@ -46,8 +46,8 @@ impl Experiment {
             }
         }
         for form in Form::ALL.into_iter().filter(|form| *form != Form::default()) {
-            let laid = base.form(form)?;
-            laid.check().with_context(|| form.to_string())?;
+            let overlaid = base.form(form)?;
+            overlaid.check().with_context(|| form.to_string())?;
         }
         Ok(base)
     }

@@ -92,15 +92,15 @@ impl Connection {
     /// Receives once and answers once. Returns `None` when the connection is to be closed.
     fn on_input(&mut self, buffers: &mut Buffers, reply: &[u8]) -> Option<()> {
         let Buffers { input, output } = buffers;
-        let kept = self.partial.len();
-        input[..kept].copy_from_slice(&self.partial);
-        let received = match sys::recv(self.socket.as_fd(), &mut input[kept..]) {
+        let partial_len = self.partial.len();
+        input[..partial_len].copy_from_slice(&self.partial);
+        let received = match sys::recv(self.socket.as_fd(), &mut input[partial_len..]) {
             Ok(0) => return None,
             Ok(received) => received,
             Err(error) => return (error.kind() == io::ErrorKind::WouldBlock).then_some(()),
         };
         self.partial.clear();
-        let mut rest = &mut input[..kept + received];
+        let mut rest = &mut input[..partial_len + received];
         let mut has_data = false;
         while let Some(len) = record_len(rest) {
             if len > RECORD_MAX {

@@ -31,8 +31,8 @@ pub(super) fn set_up(input: &ConfigInput<'_>) -> anyhow::Result<CommandLine> {
         other => bail!("{} is no Apache", other.name()),
     };
     let mut modules = vec![format!("mpm_{mpm}"), "authz_core".into(), "mime".into()];
-    let scratch = input.place.scratch.display();
-    let documents = input.place.documents.display();
+    let scratch = input.setup.scratch.display();
+    let documents = input.setup.documents.display();
     let served = match input.role {
         Role::Files => format!("DocumentRoot \"{documents}\"\n"),
         Role::Front { origin } => {

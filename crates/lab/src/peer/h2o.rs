@@ -4,9 +4,9 @@ use super::{CommandLine, ConfigInput};
 
 pub(super) fn set_up(input: &ConfigInput<'_>) -> anyhow::Result<CommandLine> {
     input.only_files()?;
-    let scratch = input.place.scratch.display();
-    let documents = input.place.documents.display();
-    let tls = match input.place.tls {
+    let scratch = input.setup.scratch.display();
+    let documents = input.setup.documents.display();
+    let tls = match input.setup.tls {
         None => String::new(),
         Some(tls) => format!(
             "      ssl:\n        certificate-file: {}\n        key-file: {}\n        minimum-version: TLSv1.2\n",

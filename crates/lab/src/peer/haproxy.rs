@@ -4,7 +4,7 @@ use super::{CommandLine, ConfigInput, Role};
 
 pub(super) fn set_up(input: &ConfigInput<'_>) -> anyhow::Result<CommandLine> {
     let address = input.address;
-    if let (Some(tls), Role::Files) = (input.place.tls, input.role) {
+    if let (Some(tls), Role::Files) = (input.setup.tls, input.role) {
         return in_front_of_nothing(input, &tls.files.both.display().to_string());
     }
     let origin = input.origin()?;

@@ -4,8 +4,8 @@ use super::{CommandLine, ConfigInput};
 
 pub(super) fn set_up(input: &ConfigInput<'_>) -> anyhow::Result<CommandLine> {
     input.only_files()?;
-    let scratch = input.place.scratch.display();
-    let documents = input.place.documents.display();
+    let scratch = input.setup.scratch.display();
+    let documents = input.setup.documents.display();
     let path = input.write(
         "lighttpd.conf",
         &format!(

@@ -5,9 +5,9 @@ use crate::experiment::Encryption;
 
 pub(super) fn set_up(input: &ConfigInput<'_>) -> anyhow::Result<CommandLine> {
     let address = input.address;
-    let scratch = input.place.scratch.display();
-    let documents = input.place.documents.display();
-    let (ssl, tls) = match input.place.tls {
+    let scratch = input.setup.scratch.display();
+    let documents = input.setup.documents.display();
+    let (ssl, tls) = match input.setup.tls {
         None => ("", String::new()),
         Some(PeerTls { files, encryption }) => {
             let mut tls = format!(

@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt as _;
 
 pub(super) fn set_up(input: &ConfigInput<'_>) -> anyhow::Result<CommandLine> {
     let origin = input.origin()?;
-    let scratch = input.place.scratch.display();
+    let scratch = input.setup.scratch.display();
     let path = input.write(
         "squid.conf",
         &format!(

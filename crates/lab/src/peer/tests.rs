@@ -47,8 +47,8 @@ fn origin() -> (SocketAddr, Arc<AtomicUsize>) {
     (address, received)
 }
 
-fn started(peer: Peer, role: Role, place: PeerSetup<'_>) -> Option<Server> {
-    let set_up = match peer.set_up(role, place) {
+fn started(peer: Peer, role: Role, setup: PeerSetup<'_>) -> Option<Server> {
+    let set_up = match peer.set_up(role, setup) {
         Ok(set_up) => set_up,
         Err(error) if peer.program().is_err() => {
             println!("skipped: {error:#}");
@@ -89,8 +89,8 @@ fn those_that_serve_files_do() {
         Peer::ApacheEvent,
     ] {
         let scratch = tempfile::tempdir().unwrap();
-        let place = PeerSetup { documents: directory.path(), scratch: scratch.path(), tls: None };
-        let Some(server) = started(peer, Role::Files, place) else { continue };
+        let setup = PeerSetup { documents: directory.path(), scratch: scratch.path(), tls: None };
+        let Some(server) = started(peer, Role::Files, setup) else { continue };
         assert!(server.request("/nothing.txt").is_err(), "{}: a missing file", peer.name());
         let pids = crate::measure::processes(server.pid()).unwrap();
         drop(server);
@@ -112,16 +112,16 @@ fn those_that_serve_https_do() {
         let scratch = tempfile::tempdir().unwrap();
         let files = TlsFiles::write(scratch.path()).unwrap();
         let tls = Some(PeerTls { files: &files, encryption: Encryption::Process });
-        let place = PeerSetup { documents: directory.path(), scratch: scratch.path(), tls };
-        let Some(server) = started(peer, Role::Files, place) else { continue };
+        let setup = PeerSetup { documents: directory.path(), scratch: scratch.path(), tls };
+        let Some(server) = started(peer, Role::Files, setup) else { continue };
         assert!(server.url("/one.txt").starts_with("https://"), "{}", peer.name());
         server.request("/one.txt").unwrap();
     }
     let scratch = tempfile::tempdir().unwrap();
     let files = TlsFiles::write(scratch.path()).unwrap();
     let tls = Some(PeerTls { files: &files, encryption: Encryption::Process });
-    let place = PeerSetup { documents: directory.path(), scratch: scratch.path(), tls };
-    let refused = Peer::Lighttpd.set_up(Role::Files, place).unwrap_err().to_string();
+    let setup = PeerSetup { documents: directory.path(), scratch: scratch.path(), tls };
+    let refused = Peer::Lighttpd.set_up(Role::Files, setup).unwrap_err().to_string();
     assert!(refused.contains("not installed") || refused.contains("https"), "{refused}");
 }
 
@@ -138,9 +138,9 @@ fn those_that_cache_do() {
         Peer::TrafficServer,
     ] {
         let scratch = tempfile::tempdir().unwrap();
-        let place = PeerSetup { documents: directory.path(), scratch: scratch.path(), tls: None };
+        let setup = PeerSetup { documents: directory.path(), scratch: scratch.path(), tls: None };
         let (origin, received) = origin();
-        let Some(server) = started(peer, Role::Front { origin }, place) else { continue };
+        let Some(server) = started(peer, Role::Front { origin }, setup) else { continue };
         // Some caches have not yet opened their store when they answer for the first time.
         let deadline = std::time::Instant::now() + std::time::Duration::from_secs(30);
         loop {
@@ -166,10 +166,10 @@ fn those_that_cache_do() {
 #[test]
 fn a_role_that_a_server_has_not_is_refused() {
     let directory = tempfile::tempdir().unwrap();
-    let place = PeerSetup { documents: directory.path(), scratch: directory.path(), tls: None };
+    let setup = PeerSetup { documents: directory.path(), scratch: directory.path(), tls: None };
     let origin = SocketAddr::from(([127, 0, 0, 1], 9));
     for (peer, role) in [(Peer::Varnish, Role::Files), (Peer::H2o, Role::Front { origin })] {
-        let message = format!("{:#}", peer.set_up(role, place).unwrap_err());
+        let message = format!("{:#}", peer.set_up(role, setup).unwrap_err());
         assert!(message.contains("not installed") || message.contains(peer.name()), "{message}");
     }
     for peer in Peer::ALL {

@@ -4,7 +4,7 @@ use super::{CommandLine, ConfigInput};
 
 pub(super) fn set_up(input: &ConfigInput<'_>) -> anyhow::Result<CommandLine> {
     let origin = input.origin()?;
-    let scratch = input.place.scratch.display();
+    let scratch = input.setup.scratch.display();
     for directory in ["etc", "cache", "run", "log"] {
         input.shared_directory(&format!("ats/{directory}"))?;
     }

@@ -41,7 +41,7 @@ pub(super) fn beside(experiment: &Experiment, cpus: Cpus) -> anyhow::Result<(Cpu
 }
 
 /// Describes on which CPU Redis runs and which processes share it.
-pub(super) fn where_redis_runs(cpus: Cpus, redis: &redis::Running) -> String {
+pub(super) fn where_redis_runs(cpus: Cpus, redis: &redis::RedisServer) -> String {
     let cpu = redis.cpu();
     let with = match cpu {
         _ if cpu == cpus.server && cpu == cpus.generator => "with server and generator",

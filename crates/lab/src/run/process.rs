@@ -29,7 +29,7 @@ const GRAIN: Duration = Duration::from_millis(20);
 
 /// The scheduling of a child.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Turn {
+pub enum Scheduling {
     /// Default scheduling.
     Fair,
     /// A real-time policy: the child runs before all other processes as soon as it is runnable.
@@ -67,19 +67,19 @@ impl Process {
     /// # Errors
     /// When it cannot be started.
     pub fn spawn(what: &'static str, program: &[OsString]) -> anyhow::Result<Self> {
-        Self::spawn_with(what, program, Turn::Fair)
+        Self::spawn_with(what, program, Scheduling::Fair)
     }
 
     /// Starts `program` like [`Process::spawn`], with the given scheduling.
     ///
     /// # Errors
-    /// When it cannot be started; for [`Turn::First`] also when this process may not set that scheduling.
+    /// When it cannot be started; for [`Scheduling::First`] also when this process may not set that scheduling.
     pub fn spawn_with(
         what: &'static str,
         program: &[OsString],
-        turn: Turn,
+        scheduling: Scheduling,
     ) -> anyhow::Result<Self> {
-        Self::begin(what, program, turn, Ending::Killed)
+        Self::begin(what, program, scheduling, Ending::Killed)
     }
 
     /// Starts a server that has its own workers and ends them on SIGTERM.
@@ -87,13 +87,13 @@ impl Process {
     /// # Errors
     /// When it cannot be started.
     pub fn spawn_peer(what: &'static str, program: &[OsString]) -> anyhow::Result<Self> {
-        Self::begin(what, program, Turn::Fair, Ending::Terminate)
+        Self::begin(what, program, Scheduling::Fair, Ending::Terminate)
     }
 
     fn begin(
         what: &'static str,
         program: &[OsString],
-        turn: Turn,
+        scheduling: Scheduling,
         ending: Ending,
     ) -> anyhow::Result<Self> {
         let line = format::command_line(program);
@@ -106,7 +106,7 @@ impl Process {
         command.process_group(0);
         let at_our_end = if ending == Ending::Terminate { Signal::TERM } else { Signal::KILL };
         pollux_sys::end_with_parent(&mut command, at_our_end.as_raw());
-        if turn == Turn::First {
+        if scheduling == Scheduling::First {
             sys::goes_first(&mut command);
         }
         let mut child = command.spawn().with_context(|| format!("cannot start {line}"))?;
@@ -114,9 +114,9 @@ impl Process {
         let stdout = child.stdout.take().context("no stdout")?;
         thread::spawn(move || read_lines(stdout, &sender));
         let stderr = Arc::new(Mutex::new(VecDeque::new()));
-        let kept = Arc::clone(&stderr);
+        let last_lines = Arc::clone(&stderr);
         let source = child.stderr.take().context("no stderr")?;
-        let stderr_reader = Some(thread::spawn(move || keep_last_lines(source, &kept)));
+        let stderr_reader = Some(thread::spawn(move || keep_last_lines(source, &last_lines)));
         Ok(Self { child, what, command: line, lines, stderr, stderr_reader, ending })
     }
 
@@ -258,7 +258,7 @@ fn read_lines(stdout: impl Read, lines: &SyncSender<std::io::Result<String>>) {
     }
 }
 
-fn keep_last_lines(stderr: impl Read, kept: &Mutex<VecDeque<String>>) {
+fn keep_last_lines(stderr: impl Read, last_lines: &Mutex<VecDeque<String>>) {
     let mut reader = BufReader::new(stderr);
     let mut line = Vec::new();
     loop {
@@ -268,11 +268,11 @@ fn keep_last_lines(stderr: impl Read, kept: &Mutex<VecDeque<String>>) {
             Ok(0) | Err(_) => return,
             Ok(_) => {}
         }
-        let mut kept = kept.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        if kept.len() == STDERR_LINES {
-            kept.pop_front();
+        let mut lines = last_lines.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        if lines.len() == STDERR_LINES {
+            lines.pop_front();
         }
-        kept.push_back(String::from_utf8_lossy(&line).trim_end().to_owned());
+        lines.push_back(String::from_utf8_lossy(&line).trim_end().to_owned());
     }
 }
 

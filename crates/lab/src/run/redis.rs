@@ -26,7 +26,7 @@ const MAX_CLIENTS: &str = "19000";
 
 /// A running Redis, which ends when this value is dropped.
 #[derive(Debug)]
-pub struct Running {
+pub struct RedisServer {
     process: Process,
     address: SocketAddr,
     cpu: u32,
@@ -38,7 +38,7 @@ fn program(name: &str) -> anyhow::Result<PathBuf> {
     find_program(name).with_context(|| format!("{name} is not installed: run `scripts/setup test`"))
 }
 
-impl Running {
+impl RedisServer {
     /// Starts Redis on `cpu`, without persistence, and adds the remarks.
     ///
     /// # Errors

@@ -11,7 +11,7 @@ mod tls;
 
 use super::{
     interrupt::Interrupt,
-    process::{Process, Turn},
+    process::{Process, Scheduling},
     redis,
     server::Server,
     site::{GUESTBOOK, Site},
@@ -35,7 +35,7 @@ use anyhow::Context as _;
 use around::Around;
 use flags::{on_cpu, seconds, with_flags, without_schedule};
 use pollux_event::MechanismSpec;
-use reading::Reading;
+use reading::ServerReading;
 use std::{
     ffi::OsString,
     path::Path,
@@ -132,11 +132,11 @@ pub struct Bench<'a> {
     /// The served files, if there are any.
     pub site: Option<&'a Site>,
     /// The Redis behind the guestbook.
-    pub redis: Option<&'a redis::Running>,
+    pub redis: Option<&'a redis::RedisServer>,
     /// Ctrl-C.
     pub interrupt: &'a Interrupt,
     /// The scheduling of the generator and the idle holder, which may share a CPU with the server.
-    pub generator_turn: Turn,
+    pub generator_scheduling: Scheduling,
     /// Millions of instructions per second, in a guest whose clock counts them.
     pub mips: Option<u32>,
 }
@@ -157,9 +157,9 @@ pub struct Trial {
 }
 
 impl Bench<'_> {
-    /// Measures the `steps` on one server, one after the other without a gap. When a load other than the
+    /// Measures the `phases` on one server, one after the other without a gap. When a load other than the
     /// last has sent its last request, the next load begins while the earlier one receives its last
-    /// replies. `trials` has one entry for each step; data collected before an error remains in it.
+    /// replies. `trials` has one entry for each phase; data collected before an error remains in it.
     ///
     /// # Errors
     /// When the server, the idle holder or a generator fails; when the server uses another mechanism than
@@ -167,11 +167,11 @@ impl Bench<'_> {
     pub fn measure(
         &self,
         variant: &Variant,
-        steps: &[LoadPhase<'_>],
+        phases: &[LoadPhase<'_>],
         seed: u64,
         trials: &mut [Trial],
     ) -> anyhow::Result<()> {
-        let first = steps.first().context("a run has at least one step")?;
+        let first = phases.first().context("a run has at least one phase")?;
         trials.iter_mut().for_each(|trial| trial.raw.mips = self.mips);
         if self.experiment.subject == Subject::Wait {
             return self.measure_wait(variant, first.cell, first.window_s, seed, &mut trials[0]);
@@ -182,17 +182,17 @@ impl Bench<'_> {
         if let Some(push) = &self.experiment.push {
             return self.measure_push(push, variant, first, seed, &mut trials[0]);
         }
-        self.measure_server(variant, steps, seed, trials)
+        self.measure_server(variant, phases, seed, trials)
     }
 
     fn measure_server(
         &self,
         variant: &Variant,
-        steps: &[LoadPhase<'_>],
+        phases: &[LoadPhase<'_>],
         seed: u64,
         trials: &mut [Trial],
     ) -> anyhow::Result<()> {
-        let first = &steps[0];
+        let first = &phases[0];
         let site = self.site.context("an experiment with a server has a site")?;
         let _distance = match (Where::at(&first.cell.point), &self.experiment.clients) {
             (Where::Far, Some(clients)) => Some(Distance::put(clients)?),
@@ -230,38 +230,39 @@ impl Bench<'_> {
             origin.hold(true)?;
         }
         let mut earlier = self.reading(&server, &counters)?;
-        let mut generators = Vec::with_capacity(steps.len());
-        for (step, trial) in steps.iter().zip(&mut *trials) {
-            let load = self.load(&server, site, step, (seed, request))?;
-            let mut generator = Process::spawn_with("the generator", &load, self.generator_turn)?;
+        let mut generators = Vec::with_capacity(phases.len());
+        for (phase, trial) in phases.iter().zip(&mut *trials) {
+            let load = self.load(&server, site, phase, (seed, request))?;
+            let mut generator =
+                Process::spawn_with("the generator", &load, self.generator_scheduling)?;
             trial.commands.push(generator.command().to_owned());
             if let (Some(origin), Some(held_s)) = (&origin, held_s) {
                 self.sleep_until(Instant::now() + Duration::from_secs_f64(held_s))?;
                 origin.hold(false)?;
             }
-            if self.settle_s(step) > 0.0 {
-                self.settle(&server, &earlier, &mut generator, step)?;
+            if self.settle_s(phase) > 0.0 {
+                self.wait_until_steady(&server, &earlier, &mut generator, phase)?;
                 earlier = self.reading(&server, &counters)?;
                 if before_load.is_some() {
-                    trial.raw.loaded = self.loaded(&server, before_load, earlier.at, step)?;
+                    trial.raw.loaded = self.loaded(&server, before_load, earlier.at, phase)?;
                 } else if self.experiment.looks_at(OPEN) {
-                    trial.raw.open = self.open_until(&server, earlier.at, step.window_s)?;
+                    trial.raw.open = self.open_until(&server, earlier.at, phase.window_s)?;
                 }
-                self.sleep_until(earlier.at + Duration::from_secs_f64(step.window_s))?;
-            } else if generators.len() + 1 < steps.len() {
-                self.sleep_until(earlier.at + Duration::from_secs_f64(step.window_s))?;
+                self.sleep_until(earlier.at + Duration::from_secs_f64(phase.window_s))?;
+            } else if generators.len() + 1 < phases.len() {
+                self.sleep_until(earlier.at + Duration::from_secs_f64(phase.window_s))?;
             } else {
-                trial.raw.loaded = self.loaded(&server, before_load, earlier.at, step)?;
-                trial.raw.load = result_of(&mut generator, step.window_s, self.interrupt)?;
+                trial.raw.loaded = self.loaded(&server, before_load, earlier.at, phase)?;
+                trial.raw.load = result_of(&mut generator, phase.window_s, self.interrupt)?;
             }
             generators.push(generator);
             let later = self.reading(&server, &counters)?;
             earlier.until(&later, &mut trial.raw);
             earlier = later;
         }
-        for ((generator, trial), step) in generators.iter_mut().zip(&mut *trials).zip(steps) {
+        for ((generator, trial), phase) in generators.iter_mut().zip(&mut *trials).zip(phases) {
             if trial.raw.load.is_null() {
-                trial.raw.load = result_of(generator, step.window_s, self.interrupt)?;
+                trial.raw.load = result_of(generator, phase.window_s, self.interrupt)?;
             }
         }
         drop(storm);
@@ -286,24 +287,24 @@ impl Bench<'_> {
         })
     }
 
-    /// Waits until a load is to be measured.
-    fn settle(
+    /// Waits until a load is steady and can be measured.
+    fn wait_until_steady(
         &self,
         server: &Server,
-        before: &Reading,
+        before: &ServerReading,
         generator: &mut Process,
-        step: &LoadPhase<'_>,
+        phase: &LoadPhase<'_>,
     ) -> anyhow::Result<()> {
         self.await_requests(server, before, generator)?;
-        self.sleep_until(Instant::now() + Duration::from_secs_f64(self.settle_s(step)))
+        self.sleep_until(Instant::now() + Duration::from_secs_f64(self.settle_s(phase)))
     }
 
     /// Returns how long a load lasts before it is measured: until it is steady, distant clients have opened
     /// all the connections that they keep open, and the effects of the previous phase are over.
-    fn settle_s(&self, step: &LoadPhase<'_>) -> f64 {
-        match (step.drive, &self.experiment.clients) {
-            (Drive::AsPlanned, Some(clients)) => clients.settle_seconds.max(step.warmup_s),
-            (Drive::AsPlanned, None) | (Drive::Rate(_), _) => step.warmup_s,
+    fn settle_s(&self, phase: &LoadPhase<'_>) -> f64 {
+        match (phase.drive, &self.experiment.clients) {
+            (Drive::AsPlanned, Some(clients)) => clients.settle_seconds.max(phase.warmup_s),
+            (Drive::AsPlanned, None) | (Drive::Rate(_), _) => phase.warmup_s,
             (Drive::Saturate(_), _) => 0.0,
         }
     }
@@ -311,14 +312,14 @@ impl Bench<'_> {
     /// Reads the server's current figures. The server's own statistics arrive with a delay, so the other
     /// figures are read after them. The cost of these statistics belongs to the interval that ends with
     /// this reading.
-    fn reading(&self, server: &Server, counters: &Counters) -> anyhow::Result<Reading> {
+    fn reading(&self, server: &Server, counters: &Counters) -> anyhow::Result<ServerReading> {
         let statistics = server.statistics(self.interrupt)?;
         let (at, cpu) = (Instant::now(), measure::cpu_time(server.pid())?);
         let idle_ns = measure::idle_ns(self.cpus.server);
         let kernel_calls = counters.calls.read()?;
         let switches = counters.switches.as_ref().map(Switches::read).transpose()?;
-        let redis_cpu_ns = self.redis.map(redis::Running::cpu_ns).transpose()?;
-        Ok(Reading {
+        let redis_cpu_ns = self.redis.map(redis::RedisServer::cpu_ns).transpose()?;
+        Ok(ServerReading {
             at,
             cpu,
             idle_ns,
@@ -335,7 +336,7 @@ impl Bench<'_> {
     fn await_requests(
         &self,
         server: &Server,
-        before: &Reading,
+        before: &ServerReading,
         generator: &mut Process,
     ) -> anyhow::Result<()> {
         let deadline = Instant::now() + LOAD_GRACE;
@@ -456,10 +457,10 @@ impl Bench<'_> {
         &self,
         server: &Server,
         site: &Site,
-        step: &LoadPhase<'_>,
+        phase: &LoadPhase<'_>,
         (seed, request): (u64, Option<&Request>),
     ) -> anyhow::Result<Vec<OsString>> {
-        let LoadPhase { cell, drive, window_s, .. } = *step;
+        let LoadPhase { cell, drive, window_s, .. } = *phase;
         let mut flags = self.load_flags();
         if let Some(request) = request {
             flags.extend(request.load.clone());
@@ -504,7 +505,7 @@ impl Bench<'_> {
         if flags.contains_key("connections") && !has_schedule {
             without_schedule(&mut flags);
         }
-        let settle_s = self.settle_s(step);
+        let settle_s = self.settle_s(phase);
         if settle_s > 0.0 {
             // The warm-up is measured from the first request that the server receives.
             let way_s = self.experiment.clients.map_or(0.0, |clients| 2.0 * clients.delay_ms / 1e3);

@@ -46,7 +46,7 @@ const LONGEST_WAIT: Duration = Duration::from_millis(100);
 const MAX_RECEIVES: usize = 16;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Phase {
+enum ConnectionPhase {
     /// Connecting, or sending.
     Opening,
     /// In the TLS handshake.
@@ -60,7 +60,7 @@ enum Phase {
 struct IdleConnection {
     socket: OwnedFd,
     token: Token,
-    phase: Phase,
+    phase: ConnectionPhase,
     /// The start of opening; later, the time at which it became idle.
     since: Instant,
     written: u32,
@@ -210,7 +210,7 @@ impl IdleLoop<'_> {
         if index >= self.table.len() {
             self.table.resize_with((index + 1).next_multiple_of(1024), || None);
         }
-        let phase = Phase::Opening;
+        let phase = ConnectionPhase::Opening;
         self.table[index] = Some(IdleConnection {
             socket,
             token,
@@ -291,7 +291,7 @@ impl IdleLoop<'_> {
         let fd = token.fd;
         let Some(connection) = self.table[fd as usize].as_mut() else { return };
         let now = Instant::now();
-        if connection.phase == Phase::Opening {
+        if connection.phase == ConnectionPhase::Opening {
             if readiness.intersects(Readiness::ERROR | Readiness::HANGUP) {
                 let kind = match sys::take_socket_error(connection.socket.as_fd()) {
                     Err(error) => self.kind_of(&error),
@@ -303,7 +303,7 @@ impl IdleLoop<'_> {
                 if let Some(tls) = &mut self.tls
                     && !connection.is_secure
                 {
-                    connection.phase = Phase::Handshaking;
+                    connection.phase = ConnectionPhase::Handshaking;
                     let connected = now.saturating_duration_since(connection.since);
                     connection.connected_us = connected.as_micros().try_into().unwrap_or(u32::MAX);
                     if let Err(error) = tls.begin(fd) {
@@ -316,7 +316,7 @@ impl IdleLoop<'_> {
             }
         }
         let Some(connection) = self.table[fd as usize].as_mut() else { return };
-        if connection.phase == Phase::Handshaking {
+        if connection.phase == ConnectionPhase::Handshaking {
             return self.handshake(fd, now);
         }
         if readiness.is_readable() {
@@ -330,7 +330,7 @@ impl IdleLoop<'_> {
         let Some(tls) = &mut self.tls else { return };
         match tls.handshake(connection.socket.as_fd(), &mut self.scratch) {
             Ok(end) => {
-                connection.phase = Phase::Opening;
+                connection.phase = ConnectionPhase::Opening;
                 connection.is_secure = true;
                 let began_at =
                     connection.since + Duration::from_micros(connection.connected_us.into());
@@ -353,7 +353,9 @@ impl IdleLoop<'_> {
             Ok(true) => {}
         }
         match self.holder.kind {
-            IdleKind::AfterRequest | IdleKind::Subscribe => self.set_phase(fd, Phase::Replying),
+            IdleKind::AfterRequest | IdleKind::Subscribe => {
+                self.set_phase(fd, ConnectionPhase::Replying)
+            }
             IdleKind::Connect | IdleKind::Partial => self.hold(fd, now),
         }
     }
@@ -378,7 +380,7 @@ impl IdleLoop<'_> {
         Ok(true)
     }
 
-    fn set_phase(&mut self, fd: RawFd, phase: Phase) {
+    fn set_phase(&mut self, fd: RawFd, phase: ConnectionPhase) {
         if let Some(connection) = self.table[fd as usize].as_mut() {
             connection.phase = phase;
         }
@@ -387,7 +389,7 @@ impl IdleLoop<'_> {
     /// Marks the connection as complete and idle.
     fn hold(&mut self, fd: RawFd, now: Instant) {
         let Some(connection) = self.table[fd as usize].as_mut() else { return };
-        connection.phase = Phase::Idle;
+        connection.phase = ConnectionPhase::Idle;
         connection.since = now;
         connection.decoder = None;
         self.opening.remove(fd);
@@ -440,7 +442,7 @@ impl IdleLoop<'_> {
                 Ok(fed) => match fed.reply {
                     Some(reply)
                         if reply.keep_alive
-                            && state == Phase::Replying
+                            && state == ConnectionPhase::Replying
                             && self.holder.kind == IdleKind::AfterRequest =>
                     {
                         self.hold(fd, now);
@@ -471,7 +473,7 @@ impl IdleLoop<'_> {
         self.opening.remove(fd);
         let Some(connection) = self.table[fd as usize].take() else { return };
         self.open -= 1;
-        let was_held = connection.phase == Phase::Idle;
+        let was_held = connection.phase == ConnectionPhase::Idle;
         if was_held {
             self.held -= 1;
             self.to_replace += 1;

@@ -10,7 +10,7 @@ const DIGITS: usize = 10;
 
 /// The result of checking a received content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Received {
+pub(super) enum ContentCheck {
     /// The whole content of this publication.
     Whole(u32),
     /// It has the mark of this run, but the rest differs from the published content.
@@ -57,13 +57,13 @@ impl Payloads {
     }
 
     /// Compares received data with the published content. `exact`: the data must contain nothing else.
-    pub(super) fn check(&mut self, data: &[u8], exact: bool) -> Received {
+    pub(super) fn check(&mut self, data: &[u8], exact: bool) -> ContentCheck {
         let start = if data.starts_with(&self.mark) {
             0
         } else {
             match memchr::memmem::find(data, &self.mark) {
                 Some(start) => start,
-                None => return Received::Foreign,
+                None => return ContentCheck::Foreign,
             }
         };
         let content = &data[start..];
@@ -71,10 +71,10 @@ impl Payloads {
             .get(MARK_BYTES..MARK_BYTES + DIGITS)
             .and_then(|digits| std::str::from_utf8(digits).ok())
             .and_then(|digits| digits.parse().ok());
-        let Some(number) = number else { return Received::Corrupt };
+        let Some(number) = number else { return ContentCheck::Corrupt };
         let expected = self.get(number);
         let is_whole = if exact { data == expected } else { content.starts_with(expected) };
-        if is_whole { Received::Whole(number) } else { Received::Corrupt }
+        if is_whole { ContentCheck::Whole(number) } else { ContentCheck::Corrupt }
     }
 }
 
@@ -88,20 +88,20 @@ mod tests {
         for number in [0, 1, 12, 4_294_967_295] {
             let content = payloads.get(number).to_vec();
             assert_eq!(content.len(), 100);
-            assert_eq!(payloads.check(&content, true), Received::Whole(number));
+            assert_eq!(payloads.check(&content, true), ContentCheck::Whole(number));
             for at in MARK_BYTES..100 {
                 let mut changed = content.clone();
                 changed[at] ^= 1;
-                assert_eq!(payloads.check(&changed, true), Received::Corrupt, "byte {at}");
+                assert_eq!(payloads.check(&changed, true), ContentCheck::Corrupt, "byte {at}");
             }
-            assert_eq!(payloads.check(&content[..99], true), Received::Corrupt);
+            assert_eq!(payloads.check(&content[..99], true), ContentCheck::Corrupt);
             let wrapped = [b"{\"data\":\"", &content[..], b"\"}"].concat();
-            assert_eq!(payloads.check(&wrapped, false), Received::Whole(number));
-            assert_eq!(payloads.check(&wrapped, true), Received::Corrupt);
+            assert_eq!(payloads.check(&wrapped, false), ContentCheck::Whole(number));
+            assert_eq!(payloads.check(&wrapped, true), ContentCheck::Corrupt);
         }
-        assert_eq!(payloads.check(b"hello", true), Received::Foreign);
+        assert_eq!(payloads.check(b"hello", true), ContentCheck::Foreign);
         let other = Payloads::new(8, 100).get(1).to_vec();
-        assert_eq!(payloads.check(&other, true), Received::Foreign, "another run's");
+        assert_eq!(payloads.check(&other, true), ContentCheck::Foreign, "another run's");
         assert_eq!(Payloads::new(1, MIN_BYTES).get(5).len(), MIN_BYTES);
     }
 }

@@ -34,11 +34,11 @@ const SHOWN_BYTES: usize = 200;
 /// The connection for publications.
 pub(super) struct Publisher<'a> {
     plan: &'a PushPlan,
-    connection: Option<Connection>,
+    connection: Option<PublisherConnection>,
     scratch: Box<[u8]>,
 }
 
-struct Connection {
+struct PublisherConnection {
     socket: OwnedFd,
     tls: Option<TlsConnections>,
     reader: Reader,
@@ -58,7 +58,7 @@ impl<'a> Publisher<'a> {
         Ok(publisher)
     }
 
-    fn open(&mut self) -> Result<Connection> {
+    fn open(&mut self) -> Result<PublisherConnection> {
         let deadline = Instant::now() + self.plan.config.connect_timeout;
         let socket = begin_connect(&self.plan.publish_address, None, false)?;
         wait(&socket, PollFlags::OUT, deadline)?;
@@ -76,7 +76,7 @@ impl<'a> Publisher<'a> {
                 }
             }
         }
-        Ok(Connection { socket, tls, reader: Reader::new(Reader::LIMITS) })
+        Ok(PublisherConnection { socket, tls, reader: Reader::new(Reader::LIMITS) })
     }
 
     /// Publishes the whole schedule.
@@ -182,7 +182,7 @@ impl<'a> Publisher<'a> {
     }
 }
 
-impl Connection {
+impl PublisherConnection {
     /// The status, the next state of the connection, and the beginning of the text.
     fn answer(&mut self, scratch: &mut [u8], deadline: Instant) -> Result<(u16, Next, Vec<u8>)> {
         self.reader.begin(RequestInfo::default());

@@ -49,7 +49,7 @@ const MAX_RECEIVES: usize = 16;
 const LINGER_NS: u64 = 200_000_000;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Phase {
+enum SubscriberPhase {
     Connecting,
     Handshaking,
     Sending,
@@ -61,7 +61,7 @@ enum Phase {
 struct Subscriber {
     socket: OwnedFd,
     token: Token,
-    phase: Phase,
+    phase: SubscriberPhase,
     /// The start of the connection attempt.
     since_ns: u64,
     written: u32,
@@ -225,7 +225,7 @@ impl<'a> SubscriberLoop<'a> {
         self.max_opening = MAX_REOPENING;
         for fd in 0..self.table.len() {
             let is_streaming =
-                self.table[fd].as_ref().is_some_and(|one| one.phase == Phase::Streaming);
+                self.table[fd].as_ref().is_some_and(|one| one.phase == SubscriberPhase::Streaming);
             if is_streaming {
                 self.remove(fd as RawFd);
             }
@@ -264,7 +264,7 @@ impl<'a> SubscriberLoop<'a> {
         self.table[fd as usize] = Some(Subscriber {
             socket,
             token,
-            phase: Phase::Connecting,
+            phase: SubscriberPhase::Connecting,
             since_ns: now_ns,
             written: 0,
             index,
@@ -318,8 +318,8 @@ impl<'a> SubscriberLoop<'a> {
             return;
         };
         match subscriber.phase {
-            Phase::Streaming | Phase::Waiting => {}
-            Phase::Connecting => {
+            SubscriberPhase::Streaming | SubscriberPhase::Waiting => {}
+            SubscriberPhase::Connecting => {
                 if readiness.intersects(Readiness::ERROR | Readiness::HANGUP) {
                     return match sys::take_socket_error(subscriber.socket.as_fd()) {
                         Err(error) => self.fail(fd, &error),
@@ -329,9 +329,9 @@ impl<'a> SubscriberLoop<'a> {
                 if !readiness.is_writable() {
                     return;
                 }
-                subscriber.phase = Phase::Sending;
+                subscriber.phase = SubscriberPhase::Sending;
                 if let Some(tls) = &mut self.tls {
-                    subscriber.phase = Phase::Handshaking;
+                    subscriber.phase = SubscriberPhase::Handshaking;
                     if let Err(error) = tls.begin(fd) {
                         return self.fail(fd, &error);
                     }
@@ -339,8 +339,8 @@ impl<'a> SubscriberLoop<'a> {
                 }
                 self.send(fd);
             }
-            Phase::Handshaking => return self.handshake(fd),
-            Phase::Sending => self.send(fd),
+            SubscriberPhase::Handshaking => return self.handshake(fd),
+            SubscriberPhase::Sending => self.send(fd),
         }
         if readiness.is_readable() {
             self.receive(fd);
@@ -352,7 +352,7 @@ impl<'a> SubscriberLoop<'a> {
         let Some(tls) = &mut self.tls else { return };
         match tls.handshake(subscriber.socket.as_fd(), &mut self.scratch) {
             Ok(_) => {
-                subscriber.phase = Phase::Sending;
+                subscriber.phase = SubscriberPhase::Sending;
                 self.send(fd);
                 // Bytes that arrived with the end of the handshake cause no event of their own.
                 self.receive(fd);
@@ -379,7 +379,7 @@ impl<'a> SubscriberLoop<'a> {
                 Err(error) => return self.fail(fd, &error),
             }
         }
-        subscriber.phase = Phase::Waiting;
+        subscriber.phase = SubscriberPhase::Waiting;
     }
 
     fn resume_reading(&mut self) {
@@ -407,11 +407,11 @@ impl<'a> SubscriberLoop<'a> {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                 Err(error) => return self.fail(fd, &error),
             };
-            let was_streaming = subscriber.phase == Phase::Streaming;
+            let was_streaming = subscriber.phase == SubscriberPhase::Streaming;
             if let Err((kind, reason)) = self.receiver.feed(subscriber, &self.scratch[..len]) {
                 return self.lose(fd, kind, reason);
             }
-            if !was_streaming && subscriber.phase == Phase::Streaming {
+            if !was_streaming && subscriber.phase == SubscriberPhase::Streaming {
                 self.hold(fd);
             }
             // The read returned less than the buffer holds: the socket is empty (epoll(7)).
@@ -453,7 +453,7 @@ impl<'a> SubscriberLoop<'a> {
     #[cold]
     fn lose(&mut self, fd: RawFd, kind: Failure, reason: String) {
         let phase = self.remove(fd);
-        if phase == Some(Phase::Streaming) {
+        if phase == Some(SubscriberPhase::Streaming) {
             self.receiver.record.subscribers.dropped += 1;
         }
         // The failure is recorded so that a pause follows: a server that ends each stream at once must
@@ -462,10 +462,10 @@ impl<'a> SubscriberLoop<'a> {
     }
 
     /// Closes a connection; its subscriber must be connected again.
-    fn remove(&mut self, fd: RawFd) -> Option<Phase> {
+    fn remove(&mut self, fd: RawFd) -> Option<SubscriberPhase> {
         self.opening.remove(fd);
         let subscriber = self.table[fd as usize].take()?;
-        if subscriber.phase == Phase::Streaming {
+        if subscriber.phase == SubscriberPhase::Streaming {
             self.held -= 1;
             self.plan.progress.held.fetch_sub(1, Relaxed);
         }

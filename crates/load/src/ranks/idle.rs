@@ -87,9 +87,9 @@ fn try_hold(
     let own = pool.report();
     ranks.stop_all();
     let measured = postcard::to_stdvec(&own).context("what was held")?;
-    let gathered = ranks.finish(interrupted, measured)?;
+    let collected = ranks.finish(interrupted, measured)?;
     pool.stop()?;
-    let Some(PeerResults { peers, fault }) = gathered else { return Ok(None) };
+    let Some(PeerResults { peers, fault }) = collected else { return Ok(None) };
 
     let clock = ClockComparison::new(OWN_CLOCK);
     let mut members = vec![RankReport::idle(0, &ranks.host, std::process::id(), clock, own)];

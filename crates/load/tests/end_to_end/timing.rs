@@ -208,10 +208,10 @@ fn a_known_delay_makes_a_known_rate() {
 #[test]
 fn failures_count_as_the_timeout_in_the_second_distribution() {
     // Of four replies, three arrive at once and one never.
-    let turn = AtomicUsize::new(0);
+    let requests = AtomicUsize::new(0);
     let server = Server::start(move |mut peer| {
         peer.request();
-        match turn.fetch_add(1, SeqCst) % 4 {
+        match requests.fetch_add(1, SeqCst) % 4 {
             0 => peer.hang(),
             _ => peer.reply(200, "x"),
         }
@@ -276,10 +276,10 @@ fn a_lag_as_long_as_the_latency_makes_the_latencies_invalid() {
 fn known_delays_have_known_quantiles() {
     const STEP_US: f64 = 300e3;
     let in_known_bounds = || {
-        let turn = AtomicUsize::new(0);
+        let requests = AtomicUsize::new(0);
         let server = Server::start(move |mut peer| {
             peer.request();
-            let steps = (turn.fetch_add(1, SeqCst) % 10 + 1) as f64;
+            let steps = (requests.fetch_add(1, SeqCst) % 10 + 1) as f64;
             std::thread::sleep(Duration::from_micros((steps * STEP_US) as u64));
             peer.reply(200, "x");
         });

@@ -1,6 +1,8 @@
 //! Performs the requests of the control socket.
 
-use super::protocol::{Entry, ErrorKind, Event, Request, Response, Tier, What, bytes_of, text_of};
+use super::protocol::{
+    CacheEntry, ControlEvent, ControlRequest, ErrorKind, Response, Tier, What, bytes_of, text_of,
+};
 use pollux_cache::{Purge, Store, StoredResponse};
 use pollux_http::fields::Fields;
 use std::{
@@ -25,12 +27,12 @@ impl From<io::Error> for AnswerError {
 /// Answers `request` and passes each event to `send`. Returns the number of events.
 pub(super) fn answer(
     store: &Store,
-    request: &Request,
-    mut send: impl FnMut(&Event) -> io::Result<()>,
+    request: &ControlRequest,
+    mut send: impl FnMut(&ControlEvent) -> io::Result<()>,
 ) -> Result<u64, AnswerError> {
     match request {
-        Request::List { prefix, limit } => list(store, &bytes(prefix)?, *limit, send),
-        Request::Show { url } => {
+        ControlRequest::List { prefix, limit } => list(store, &bytes(prefix)?, *limit, send),
+        ControlRequest::Show { url } => {
             let shown = store.inspect(&url_bytes(url)?, now());
             if shown.is_empty() {
                 return Err(AnswerError::Client(
@@ -39,24 +41,24 @@ pub(super) fn answer(
                 ));
             }
             for one in &shown {
-                send(&Event::Response(response(one)))?;
+                send(&ControlEvent::Response(response(one)))?;
             }
             Ok(shown.len() as u64)
         }
-        Request::Purge { what } => {
+        ControlRequest::Purge { what } => {
             let count = purge(store, what)?;
             tracing::info!("purged from the cache: {count} responses, {what:?}");
-            send(&Event::Purged { responses: count as u64 })?;
+            send(&ControlEvent::Purged { responses: count as u64 })?;
             Ok(1)
         }
-        Request::Statistics => {
+        ControlRequest::Statistics => {
             let counters =
                 store.statistics().iter().map(|(name, value)| (name.into(), value)).collect();
-            send(&Event::Statistics { counters })?;
+            send(&ControlEvent::Statistics { counters })?;
             Ok(1)
         }
         // The main thread handles these: see `super::tasks`.
-        Request::Reload | Request::Upgrade => Err(not_here()),
+        ControlRequest::Reload | ControlRequest::Upgrade => Err(not_here()),
     }
 }
 
@@ -88,7 +90,7 @@ fn list(
     store: &Store,
     prefix: &[u8],
     limit: Option<u64>,
-    mut send: impl FnMut(&Event) -> io::Result<()>,
+    mut send: impl FnMut(&ControlEvent) -> io::Result<()>,
 ) -> Result<u64, AnswerError> {
     let mut count = 0;
     let mut walk = store.walk(prefix);
@@ -97,7 +99,7 @@ fn list(
             if limit.is_some_and(|limit| count >= limit) {
                 return Ok(count);
             }
-            send(&Event::Entry(Entry {
+            send(&ControlEvent::Entry(CacheEntry {
                 url: text_of(&entry.url),
                 variants: entry.variants as u64,
                 status: entry.status,

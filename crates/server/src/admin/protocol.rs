@@ -9,8 +9,8 @@ pub const REQUEST_MAX: u64 = 64 << 10;
 /// A request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "command", rename_all = "snake_case", deny_unknown_fields)]
-pub enum Request {
-    /// List the content of the cache: an [`Event::Entry`] for each URL, in no particular order.
+pub enum ControlRequest {
+    /// List the content of the cache: a [`ControlEvent::Entry`] for each URL, in no particular order.
     List {
         /// Only URLs that begin with this.
         #[serde(default)]
@@ -19,22 +19,22 @@ pub enum Request {
         #[serde(default)]
         limit: Option<u64>,
     },
-    /// Show everything that is stored for a URL: an [`Event::Response`] for each representation.
+    /// Show everything that is stored for a URL: a [`ControlEvent::Response`] for each representation.
     Show {
         /// The URL.
         url: String,
     },
-    /// Remove from the cache, from memory and disk: [`Event::Purged`].
+    /// Remove from the cache, from memory and disk: [`ControlEvent::Purged`].
     Purge {
         /// The responses to remove.
         what: What,
     },
-    /// The cache's counters: [`Event::Statistics`].
+    /// The cache's counters: [`ControlEvent::Statistics`].
     Statistics,
-    /// Read the configuration, certificates and logs again: [`Event::Change`] for each key that has
+    /// Read the configuration, certificates and logs again: [`ControlEvent::Change`] for each key that has
     /// changed.
     Reload,
-    /// Start the program again and hand the service over to it: [`Event::Change`] for each kind of
+    /// Start the program again and hand the service over to it: [`ControlEvent::Change`] for each kind of
     /// object that was handed over. Connections to this socket then lead to the new process.
     Upgrade,
 }
@@ -56,9 +56,9 @@ pub enum What {
 /// One line of an answer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
-pub enum Event {
+pub enum ControlEvent {
     /// One URL.
-    Entry(Entry),
+    Entry(CacheEntry),
     /// One representation.
     Response(Response),
     /// Responses were removed.
@@ -118,7 +118,7 @@ pub enum Tier {
 
 /// The stored responses for a URL.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Entry {
+pub struct CacheEntry {
     /// The URL.
     pub url: String,
     /// The number of representations.
@@ -205,23 +205,23 @@ mod tests {
     #[test]
     fn requests_are_as_documented() {
         for (line, request) in [
-            (r#"{"command":"list"}"#, Request::List { prefix: String::new(), limit: None }),
+            (r#"{"command":"list"}"#, ControlRequest::List { prefix: String::new(), limit: None }),
             (
                 r#"{"command":"list","prefix":"http://a/","limit":7}"#,
-                Request::List { prefix: "http://a/".into(), limit: Some(7) },
+                ControlRequest::List { prefix: "http://a/".into(), limit: Some(7) },
             ),
-            (r#"{"command":"show","url":"u"}"#, Request::Show { url: "u".into() }),
+            (r#"{"command":"show","url":"u"}"#, ControlRequest::Show { url: "u".into() }),
             (
                 r#"{"command":"purge","what":{"surrogate_key":"k"}}"#,
-                Request::Purge { what: What::SurrogateKey("k".into()) },
+                ControlRequest::Purge { what: What::SurrogateKey("k".into()) },
             ),
-            (r#"{"command":"purge","what":"all"}"#, Request::Purge { what: What::All }),
-            (r#"{"command":"statistics"}"#, Request::Statistics),
-            (r#"{"command":"reload"}"#, Request::Reload),
+            (r#"{"command":"purge","what":"all"}"#, ControlRequest::Purge { what: What::All }),
+            (r#"{"command":"statistics"}"#, ControlRequest::Statistics),
+            (r#"{"command":"reload"}"#, ControlRequest::Reload),
         ] {
-            assert_eq!(serde_json::from_str::<Request>(line).unwrap(), request, "{line}");
+            assert_eq!(serde_json::from_str::<ControlRequest>(line).unwrap(), request, "{line}");
             let again = serde_json::to_string(&request).unwrap();
-            assert_eq!(serde_json::from_str::<Request>(&again).unwrap(), request, "{again}");
+            assert_eq!(serde_json::from_str::<ControlRequest>(&again).unwrap(), request, "{again}");
         }
         for line in [
             "",
@@ -230,7 +230,7 @@ mod tests {
             r#"{"command":"list","prefx":"a"}"#,
             r#"{"command":"purge","what":{"url":"a","prefix":"b"}}"#,
         ] {
-            assert!(serde_json::from_str::<Request>(line).is_err(), "{line}");
+            assert!(serde_json::from_str::<ControlRequest>(line).is_err(), "{line}");
         }
     }
 }

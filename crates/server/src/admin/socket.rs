@@ -2,8 +2,8 @@
 
 use super::{
     answer::{AnswerError, answer, not_here},
-    protocol::{ErrorKind, Event, REQUEST_MAX, Request},
-    tasks::{Task, Tasks},
+    protocol::{ControlEvent, ControlRequest, ErrorKind, REQUEST_MAX},
+    tasks::{OperatorTask, Tasks},
 };
 use crate::{
     transport::{
@@ -149,7 +149,7 @@ fn accept(accepting: &AcceptLoop, clients: &Clients, managed: &Managed) {
             clients.fetch_sub(1, SeqCst);
             let _ = stream.set_nonblocking(true);
             let message = format!("{CLIENTS_MAX} other clients are connected; try again later");
-            let _ = send(&mut &stream, &Event::Error { kind: ErrorKind::Busy, message });
+            let _ = send(&mut &stream, &ControlEvent::Error { kind: ErrorKind::Busy, message });
             continue;
         }
         let count = clients.clone();
@@ -180,13 +180,13 @@ fn serve(stream: &UnixStream, managed: &Managed) -> io::Result<()> {
                 .and_then(|request| manage(managed, &request, |event| send(&mut writer, event)))
         } else {
             let message = format!("a request is a line of at most {REQUEST_MAX} bytes");
-            send(&mut writer, &Event::Error { kind: ErrorKind::BadRequest, message })?;
+            send(&mut writer, &ControlEvent::Error { kind: ErrorKind::BadRequest, message })?;
             return writer.flush();
         };
         match outcome {
-            Ok(count) => send(&mut writer, &Event::End { count })?,
+            Ok(count) => send(&mut writer, &ControlEvent::End { count })?,
             Err(AnswerError::Client(kind, message)) => {
-                send(&mut writer, &Event::Error { kind, message })?
+                send(&mut writer, &ControlEvent::Error { kind, message })?
             }
             Err(AnswerError::Gone) => return Ok(()),
         }
@@ -197,16 +197,16 @@ fn serve(stream: &UnixStream, managed: &Managed) -> io::Result<()> {
 /// Answers a request: requests about the cache here, the others through the main thread.
 fn manage(
     (store, tasks): &Managed,
-    request: &Request,
-    mut send: impl FnMut(&Event) -> io::Result<()>,
+    request: &ControlRequest,
+    mut send: impl FnMut(&ControlEvent) -> io::Result<()>,
 ) -> Result<u64, AnswerError> {
     let task = match request {
-        Request::Reload => Task::Reload,
-        Request::Upgrade => Task::Upgrade,
-        Request::List { .. }
-        | Request::Show { .. }
-        | Request::Purge { .. }
-        | Request::Statistics => {
+        ControlRequest::Reload => OperatorTask::Reload,
+        ControlRequest::Upgrade => OperatorTask::Upgrade,
+        ControlRequest::List { .. }
+        | ControlRequest::Show { .. }
+        | ControlRequest::Purge { .. }
+        | ControlRequest::Statistics => {
             let store = store.lock().unwrap_or_else(PoisonError::into_inner).clone();
             let message = "there is no cache (pollux serve --cache SIZE)".into();
             let store = store.ok_or(AnswerError::Client(ErrorKind::Rejected, message))?;
@@ -217,12 +217,12 @@ fn manage(
     let changes =
         tasks.run(task).map_err(|message| AnswerError::Client(ErrorKind::Rejected, message))?;
     for change in &changes {
-        send(&Event::Change { change: change.clone() })?;
+        send(&ControlEvent::Change { change: change.clone() })?;
     }
     Ok(changes.len() as u64)
 }
 
-fn send(writer: &mut impl Write, event: &Event) -> io::Result<()> {
+fn send(writer: &mut impl Write, event: &ControlEvent) -> io::Result<()> {
     let mut line = serde_json::to_vec(event)?;
     line.push(b'\n');
     writer.write_all(&line)

@@ -15,7 +15,7 @@ const PATIENCE: Duration = Duration::from_secs(110);
 
 /// A task for the main thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Task {
+pub(crate) enum OperatorTask {
     /// Read the configuration again.
     Reload,
     /// Hand the service over to a new process.
@@ -26,7 +26,7 @@ pub(crate) enum Task {
 pub(crate) type Outcome = Result<Vec<String>, String>;
 
 /// A task, and the channel for its result.
-pub(crate) type PendingTask = (Task, Sender<Outcome>);
+pub(crate) type PendingTask = (OperatorTask, Sender<Outcome>);
 
 type Queue = VecDeque<PendingTask>;
 
@@ -47,7 +47,7 @@ impl Tasks {
     ///
     /// # Errors
     /// The reason why it failed.
-    pub(crate) fn run(&self, task: Task) -> Outcome {
+    pub(crate) fn run(&self, task: OperatorTask) -> Outcome {
         let (sender, outcome) = channel();
         self.queue().push_back((task, sender));
         (self.wake)();

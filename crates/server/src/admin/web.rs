@@ -27,4 +27,4 @@ pub mod rows;
 mod snapshot;
 
 pub(crate) use listener::Web;
-pub(crate) use snapshot::{Observed, ServerInfo};
+pub(crate) use snapshot::{ServerInfo, ServerView};

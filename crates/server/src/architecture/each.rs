@@ -1,6 +1,6 @@
 //! The assignment is exactly one connection: a worker is started for each.
 
-use super::{Plan, thread::Unit};
+use super::{Plan, thread::ThreadWorker};
 use crate::{
     architecture::worker::{WorkerInfo, pin},
     log::LogSource,
@@ -19,10 +19,10 @@ use std::{
 ///
 /// # Errors
 /// The reason why the acceptor did not become ready, or cannot wait for connections.
-pub(super) fn run(unit: &Unit, ready: &Sender<WorkerInfo>) -> anyhow::Result<()> {
-    let mut engine = unit.begin(ready)?;
-    let running = Arc::new(ActiveExchange::default());
-    let scoreboard = &unit.plan.scoreboard;
+pub(super) fn run(worker: &ThreadWorker, ready: &Sender<WorkerInfo>) -> anyhow::Result<()> {
+    let mut engine = worker.begin(ready)?;
+    let running = Arc::new(ThreadCount::default());
+    let scoreboard = &worker.plan.scoreboard;
     let mut warnings = false;
     let mut say = |what: &str| {
         if !std::mem::replace(&mut warnings, true) {
@@ -38,16 +38,16 @@ pub(super) fn run(unit: &Unit, ready: &Sender<WorkerInfo>) -> anyhow::Result<()>
             }
             say(&format!(
                 "all {} threads that --max-connections or the limit of open files allows are busy",
-                unit.plan.max_connections
+                worker.plan.max_connections
             ));
-            if !engine.pause(scoreboard, unit.plan.queues.of(0)) {
+            if !engine.pause(scoreboard, worker.plan.queues.of(0)) {
                 break None;
             }
             scoreboard.drain_room();
         };
         let Some(slot) = slot else { break };
         let index = slot.index();
-        let Some(socket) = engine.accept(unit.plan.queues.of(0))? else {
+        let Some(socket) = engine.accept(worker.plan.queues.of(0))? else {
             scoreboard.leave(index);
             break;
         };
@@ -55,7 +55,7 @@ pub(super) fn run(unit: &Unit, ready: &Sender<WorkerInfo>) -> anyhow::Result<()>
         // The socket is passed through `parcel`, which the thread empties when it runs. If the
         // thread cannot be started, the socket stays here and is not closed.
         let parcel = Arc::new(Mutex::new(Some((socket, slot))));
-        while let Err(error) = start(&unit.plan, unit.log.clone(), &parcel, &running, index) {
+        while let Err(error) = start(&worker.plan, worker.log.clone(), &parcel, &running, index) {
             say(&format!(
                 "a thread cannot be started: {error} (`ulimit -u`, pids.max of the cgroup, memory)"
             ));
@@ -74,7 +74,7 @@ fn start(
     plan: &Arc<Plan>,
     log: Option<LogSource>,
     parcel: &Arc<Mutex<Option<(OwnedFd, ScoreboardSlot)>>>,
-    running: &Arc<ActiveExchange>,
+    running: &Arc<ThreadCount>,
     index: usize,
 ) -> io::Result<()> {
     let (plan, parcel, count) = (plan.clone(), parcel.clone(), running.clone());
@@ -83,8 +83,8 @@ fn start(
         let _end = End { scoreboard: plan.scoreboard.clone(), index, running: count };
         let parcel = parcel.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some((socket, slot)) = parcel else { return };
-        let local = WorkerState::new(log.map(|log| log.writer())).with_records(&plan.config);
-        let engine = pin(&plan.config, index).and_then(|_| plan.engine(slot, local));
+        let worker_state = WorkerState::new(log.map(|log| log.writer())).with_records(&plan.config);
+        let engine = pin(&plan.config, index).and_then(|_| plan.engine(slot, worker_state));
         match engine {
             Ok(mut engine) => {
                 engine.serve(socket);
@@ -103,7 +103,7 @@ fn start(
 struct End {
     scoreboard: Arc<Scoreboard>,
     index: usize,
-    running: Arc<ActiveExchange>,
+    running: Arc<ThreadCount>,
 }
 
 impl Drop for End {
@@ -115,12 +115,12 @@ impl Drop for End {
 
 /// The number of threads that serve a connection.
 #[derive(Debug, Default)]
-struct ActiveExchange {
+struct ThreadCount {
     count: Mutex<usize>,
     none: Condvar,
 }
 
-impl ActiveExchange {
+impl ThreadCount {
     fn add(&self) {
         *self.count.lock().unwrap_or_else(PoisonError::into_inner) += 1;
     }

@@ -70,7 +70,7 @@ fn more_for_store(config: &Config) -> usize {
 
 /// Returns how many workers that serve one connection at a time have enough descriptors in one
 /// table.
-pub(crate) fn units(config: &Config, open_files: usize, assignment: Assignment) -> usize {
+pub(crate) fn workers(config: &Config, open_files: usize, assignment: Assignment) -> usize {
     let each = match assignment {
         Assignment::Pool(_) => OF_POOL,
         Assignment::One => OF_ONE,
@@ -131,12 +131,15 @@ mod tests {
 
     /// Regression: each worker was counted as one descriptor.
     #[test]
-    fn units_leave_room_for_what_each_of_them_opens() {
+    fn workers_leave_room_for_what_each_of_them_opens() {
         let config = Config::new(".");
         for (assignment, each) in [(Assignment::One, 2), (Assignment::Pool(9), 3)] {
             for all in [64, 1_024, 20_000] {
-                let units = units(&config, all, assignment);
-                assert!(units * each < all && units * each + each > all / 2, "{units} of {all}");
+                let workers = workers(&config, all, assignment);
+                assert!(
+                    workers * each < all && workers * each + each > all / 2,
+                    "{workers} of {all}"
+                );
             }
         }
     }
@@ -157,7 +160,7 @@ mod tests {
         assert_eq!(connections_of_worker(&per_request, 100, 0), 25);
         for (store, each) in [("redis://127.0.0.1", 2), ("redis://a", 4), ("file:x", 3)] {
             let config = with(store, "one");
-            assert_eq!(units(&config, 20_000, Assignment::One), (20_000 - 320) / each, "{store}");
+            assert_eq!(workers(&config, 20_000, Assignment::One), (20_000 - 320) / each, "{store}");
         }
     }
 

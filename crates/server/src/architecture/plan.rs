@@ -43,7 +43,7 @@ impl Plan {
     pub(crate) fn engine(
         &self,
         slot: ScoreboardSlot,
-        local: WorkerState,
+        worker_state: WorkerState,
     ) -> anyhow::Result<Blocking<Hosts>> {
         let before = sys::counters();
         sys::set_timing(self.config.time_system_calls);
@@ -52,7 +52,7 @@ impl Plan {
             Assignment::One => StoreOpening::AtFirstUse,
         };
         let service = self.routes(opening)?;
-        let own = (self.rules.clone(), local);
+        let own = (self.rules.clone(), worker_state);
         Ok(Blocking::new(&self.config, service, own, slot, before))
     }
 
@@ -81,13 +81,13 @@ impl Plan {
     /// The errors of [`sys::allow_waking`].
     pub(crate) fn allow_eviction(&self) -> anyhow::Result<()> {
         match self.config.idle_eviction {
-            IdleEviction::On => sys::allow_waking().context("a signal that wakes units"),
+            IdleEviction::On => sys::allow_waking().context("a signal that wakes workers"),
             IdleEviction::Off => Ok(()),
         }
     }
 
     /// Returns the number of workers that are started first.
-    pub(crate) fn units(&self) -> usize {
+    pub(crate) fn workers(&self) -> usize {
         match self.assignment {
             Assignment::Pool(size) => size,
             Assignment::One => 1,

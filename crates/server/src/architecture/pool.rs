@@ -1,6 +1,6 @@
 //! The assignment is a pool: each worker serves one connection after the other.
 
-use super::{panics::PanicLimit, thread::Unit};
+use super::{panics::PanicLimit, thread::ThreadWorker};
 use crate::architecture::worker::WorkerInfo;
 use anyhow::Context;
 use std::{
@@ -16,20 +16,20 @@ use std::{
 /// The reason why the thread did not become ready or cannot wait for connections; or too many
 /// panics.
 pub(super) fn run(
-    unit: &Unit,
+    worker: &ThreadWorker,
     ready: &Sender<WorkerInfo>,
     limit: &PanicLimit,
 ) -> anyhow::Result<()> {
     loop {
         // Unwind safety: a panic can leave only the engine in an inconsistent state, and the engine
         // is dropped.
-        match catch_unwind(AssertUnwindSafe(|| serve(unit, ready))) {
+        match catch_unwind(AssertUnwindSafe(|| serve(worker, ready))) {
             Ok(outcome) => return outcome,
             Err(_) => {
-                let index = unit.index;
-                unit.leave();
+                let index = worker.index;
+                worker.leave();
                 limit.admit(Instant::now()).with_context(|| format!("thread {index} panicked"))?;
-                unit.plan.scoreboard.count_replacement();
+                worker.plan.scoreboard.count_replacement();
                 tracing::error!(
                     "thread {index} panicked and lost its connection; another takes its place"
                 );
@@ -38,9 +38,9 @@ pub(super) fn run(
     }
 }
 
-fn serve(unit: &Unit, ready: &Sender<WorkerInfo>) -> anyhow::Result<()> {
-    let mut engine = unit.begin(ready)?;
-    let queue = unit.plan.queues.of(unit.index);
+fn serve(worker: &ThreadWorker, ready: &Sender<WorkerInfo>) -> anyhow::Result<()> {
+    let mut engine = worker.begin(ready)?;
+    let queue = worker.plan.queues.of(worker.index);
     while let Some(socket) = engine.accept(queue)? {
         engine.serve(socket);
     }

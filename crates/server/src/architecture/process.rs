@@ -61,14 +61,14 @@ pub(crate) struct Processes {
     taken: Vec<QueuedSignal>,
     arrived: VecDeque<Signal>,
     children: HashMap<ProcessId, Child>,
-    /// The positions of the pool.
-    places: Vec<Place>,
+    /// The restart of each process of the pool, by its index.
+    restarts: Vec<RestartTimer>,
     /// The acceptor, if each connection gets its own process.
     acceptor: Option<ProcessAcceptor>,
     /// The number of the next connection that gets its own process.
     number: usize,
     log: Option<LogProcess>,
-    log_place: Place,
+    log_restart: RestartTimer,
     infos: Vec<WorkerInfo>,
     warnings: bool,
     polled: Vec<PollFd>,
@@ -92,18 +92,18 @@ impl Child {
 #[derive(Clone, Copy, Debug)]
 enum Role {
     /// It fills this position of the pool.
-    Place { index: usize, slot: usize },
+    Pool { index: usize, slot: usize },
     /// It serves one connection.
     One { slot: usize },
     /// It writes the access log.
     Log,
 }
 
-/// A position in which one process should run at all times.
+/// When to start one process again after it has ended.
 #[derive(Debug, Default)]
-struct Place {
+struct RestartTimer {
     back_off: BackOff,
-    /// The time at which a new process is to be started, if none runs in this position.
+    /// The time at which a new process is to be started, if none runs.
     due: Option<Instant>,
 }
 
@@ -128,11 +128,11 @@ impl Processes {
             taken: Vec::with_capacity(SIGNALS_AT_ONCE),
             arrived: VecDeque::new(),
             children: HashMap::new(),
-            places: Vec::new(),
+            restarts: Vec::new(),
             acceptor: None,
             number: 0,
             log,
-            log_place: Place::default(),
+            log_restart: RestartTimer::default(),
             infos: Vec::new(),
             warnings: false,
             polled: Vec::new(),
@@ -142,7 +142,7 @@ impl Processes {
         match all.plan.assignment {
             Assignment::Pool(size) => {
                 for index in 0..size {
-                    all.places.push(Place::default());
+                    all.restarts.push(RestartTimer::default());
                     all.start_in_pool(index, true)
                         .with_context(|| format!("process {index} of {size} (fewer: --pool)"))?;
                 }
@@ -182,8 +182,8 @@ impl Processes {
 
     /// Returns the number of processes, including the acceptor, which could start another process.
     pub(crate) fn running(&self) -> usize {
-        let units = self.children.values().filter(|child| !matches!(child.role, Role::Log));
-        units.count()
+        let workers = self.children.values().filter(|child| !matches!(child.role, Role::Log));
+        workers.count()
             + usize::from(self.acceptor.as_ref().is_some_and(|acceptor| !acceptor.is_shut()))
     }
 
@@ -202,7 +202,7 @@ impl Processes {
             }
             let now = Instant::now();
             self.attend_stop();
-            self.fill_places(now);
+            self.start_due(now);
             self.let_in(now);
             if self.plan.scoreboard.stop_at_ms().is_some() && self.running() == 0 {
                 return Ok(None);
@@ -225,9 +225,9 @@ impl Processes {
         // The log process may have died already, or may die now. The records that were sent to it
         // are still in the queue, and a new log process writes them. It is started without
         // back-off.
-        self.log_place.due = self.log_place.due.map(|_| now);
+        self.log_restart.due = self.log_restart.due.map(|_| now);
         while self.log.is_some() && now < until {
-            self.fill_places(now);
+            self.start_due(now);
             self.wait_for_something(now, Some(until))?;
             self.arrived.clear();
             self.take_ended()?;
@@ -244,13 +244,13 @@ impl Processes {
     fn start_in_pool(&mut self, index: usize, is_first: bool) -> anyhow::Result<()> {
         let slot =
             self.plan.scoreboard.claim_slot().context("there are more processes than slots")?;
-        let role = Role::Place { index, slot: slot.index() };
+        let role = Role::Pool { index, slot: slot.index() };
         let (reports, mut report) = if is_first { Some(sys::pipe()?) } else { None }.unzip();
         let (plan, log) = (&self.plan, self.log.as_ref());
-        let mut kept = kept_by_all(plan, log);
-        kept.extend(plan.queues.of(index).sockets.iter().map(AsRawFd::as_raw_fd));
-        kept.extend(report.as_ref().map(AsRawFd::as_raw_fd));
-        let child = sys::fork(self.promise, &kept, || {
+        let mut inherited = inherited_by_all(plan, log);
+        inherited.extend(plan.queues.of(index).sockets.iter().map(AsRawFd::as_raw_fd));
+        inherited.extend(report.as_ref().map(AsRawFd::as_raw_fd));
+        let child = sys::fork(self.promise, &inherited, || {
             Life { plan, index, slot, log: log.map(LogProcess::source) }.in_a_pool(report.take())
         });
         let child = self.note(child, role)?;
@@ -272,9 +272,9 @@ impl Processes {
         let role = Role::One { slot: slot.index() };
         let (reports, report) = sys::pipe()?;
         let plan = &self.plan;
-        let mut kept = kept_by_all(plan, None);
-        kept.push(report.as_raw_fd());
-        let child = sys::fork(self.promise, &kept, || {
+        let mut inherited = inherited_by_all(plan, None);
+        inherited.push(report.as_raw_fd());
+        let child = sys::fork(self.promise, &inherited, || {
             Life { plan, index: 0, slot, log: None }.for_trial(&report)
         });
         self.note(child, role)?;
@@ -303,9 +303,9 @@ impl Processes {
         let Some((socket, slot)) = parcel.as_ref() else { return Ok(()) };
         let role = Role::One { slot: slot.index() };
         let (plan, log, index) = (&self.plan, self.log.as_ref(), self.number);
-        let mut kept = kept_by_all(plan, log);
-        kept.push(socket.as_raw_fd());
-        let child = sys::fork(self.promise, &kept, || {
+        let mut inherited = inherited_by_all(plan, log);
+        inherited.push(socket.as_raw_fd());
+        let child = sys::fork(self.promise, &inherited, || {
             let Some((socket, slot)) = parcel.take() else { return 1 };
             Life { plan, index, slot, log: log.map(LogProcess::source) }.of_one(socket)
         })?;
@@ -321,7 +321,7 @@ impl Processes {
         let Some(log) = &self.log else { return Ok(()) };
         let child = sys::fork(self.promise, &[log.far().as_raw_fd()], || log.write());
         self.note(child, Role::Log)?;
-        self.log_place.due = None;
+        self.log_restart.due = None;
         Ok(())
     }
 
@@ -337,7 +337,7 @@ impl Processes {
     }
 
     fn leave(&self, role: Role) {
-        if let Role::Place { slot, .. } | Role::One { slot } = role {
+        if let Role::Pool { slot, .. } | Role::One { slot } = role {
             self.plan.scoreboard.leave(slot);
         }
     }
@@ -353,13 +353,13 @@ impl Processes {
             self.leave(role);
             let lived = now.saturating_duration_since(started_at);
             match role {
-                Role::Place { index, .. } => {
+                Role::Pool { index, .. } => {
                     if !is_stopping {
                         tracing::warn!(
                             "process {id} has ended ({ending}); another takes its place"
                         );
-                        let place = &mut self.places[index];
-                        place.due = Some(place.back_off.next(now, lived));
+                        let restart = &mut self.restarts[index];
+                        restart.due = Some(restart.back_off.next(now, lived));
                     }
                 }
                 Role::One { .. } => {
@@ -374,8 +374,8 @@ impl Processes {
                 Role::Log if ending == ChildStatus::Exit(0) => self.log = None,
                 Role::Log => {
                     tracing::warn!("process {id}, of the access log, has ended ({ending})");
-                    let place = &mut self.log_place;
-                    place.due = Some(place.back_off.next(now, lived));
+                    let restart = &mut self.log_restart;
+                    restart.due = Some(restart.back_off.next(now, lived));
                 }
             }
         }
@@ -383,25 +383,25 @@ impl Processes {
     }
 
     /// Starts the processes that are due.
-    fn fill_places(&mut self, now: Instant) {
-        if self.log_place.due.is_some_and(|due| due <= now)
+    fn start_due(&mut self, now: Instant) {
+        if self.log_restart.due.is_some_and(|due| due <= now)
             && let Err(error) = self.start_log()
         {
             self.say(&error);
-            self.log_place.due = Some(self.log_place.back_off.next(now, Duration::ZERO));
+            self.log_restart.due = Some(self.log_restart.back_off.next(now, Duration::ZERO));
         }
         if self.plan.scoreboard.stop_at_ms().is_some() {
             return;
         }
-        for index in 0..self.places.len() {
-            if self.places[index].due.is_none_or(|due| due > now) {
+        for index in 0..self.restarts.len() {
+            if self.restarts[index].due.is_none_or(|due| due > now) {
                 continue;
             }
-            self.places[index].due = None;
+            self.restarts[index].due = None;
             if let Err(error) = self.start_in_pool(index, false) {
                 self.say(&error);
-                let place = &mut self.places[index];
-                place.due = Some(place.back_off.next(now, Duration::ZERO));
+                let restart = &mut self.restarts[index];
+                restart.due = Some(restart.back_off.next(now, Duration::ZERO));
                 // The next process could not be started, either.
                 break;
             }
@@ -431,8 +431,8 @@ impl Processes {
         // The processes that share a queue serve the connections that wait in it. Positions that
         // have no process get a new one for that.
         if !self.plan.queues.of(0).sockets.is_empty() && self.acceptor.is_none() {
-            for index in 0..self.places.len() {
-                if self.places[index].due.take().is_some() {
+            for index in 0..self.restarts.len() {
+                if self.restarts[index].due.take().is_some() {
                     let _ = self.start_in_pool(index, false);
                 }
             }
@@ -484,9 +484,10 @@ impl Processes {
 
     /// Returns the time until the next action is due.
     fn next_due(&self, now: Instant) -> Option<Duration> {
-        let places = self.places.iter().chain([&self.log_place]).filter_map(|place| place.due);
+        let restarts =
+            self.restarts.iter().chain([&self.log_restart]).filter_map(|restart| restart.due);
         let acceptor = self.acceptor.as_ref().and_then(ProcessAcceptor::retry_at);
-        let due = places.chain(acceptor).min().map(|due| due.saturating_duration_since(now));
+        let due = restarts.chain(acceptor).min().map(|due| due.saturating_duration_since(now));
         let stop = self.plan.scoreboard.stop_at_ms().map(|stop_at| {
             let now = Clock::now_ms();
             let next = if now < stop_at { stop_at } else { stop_at.saturating_add(LATE_MS) };
@@ -508,7 +509,7 @@ impl Processes {
 
 /// Returns the descriptors that every process keeps open: the notifiers of a stop, and the socket
 /// to the log.
-fn kept_by_all(plan: &Plan, log: Option<&LogProcess>) -> Vec<RawFd> {
+fn inherited_by_all(plan: &Plan, log: Option<&LogProcess>) -> Vec<RawFd> {
     let notifiers = plan.scoreboard.notifiers();
     notifiers.iter().map(AsRawFd::as_raw_fd).chain(log.map(|log| log.near().as_raw_fd())).collect()
 }

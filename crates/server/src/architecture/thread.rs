@@ -37,14 +37,14 @@ impl Threads {
     pub(crate) fn start(plan: Plan, log: Option<&Log>, ends: &Ends) -> anyhow::Result<Self> {
         let plan = Arc::new(plan);
         let mut all = Self { threads: Vec::new(), infos: Vec::new(), plan: plan.clone() };
-        let count = plan.units();
+        let count = plan.workers();
         let limit = Arc::new(PanicLimit::default());
         for index in 0..count {
             // Each thread that serves needs its own writer for the log. Threads that start later
             // create theirs from this source.
             let log = log.map(Log::source);
-            let unit = Unit { plan: plan.clone(), index, log, slot: Cell::default() };
-            if let Err(error) = all.start_one(unit, ends.clone(), limit.clone()) {
+            let worker = ThreadWorker { plan: plan.clone(), index, log, slot: Cell::default() };
+            if let Err(error) = all.start_one(worker, ends.clone(), limit.clone()) {
                 all.begin_stop(Duration::ZERO);
                 let _ = all.wait();
                 return Err(error.context(format!("thread {index} of {count} (fewer: --pool)")));
@@ -53,14 +53,19 @@ impl Threads {
         Ok(all)
     }
 
-    fn start_one(&mut self, unit: Unit, ends: Ends, limit: Arc<PanicLimit>) -> anyhow::Result<()> {
+    fn start_one(
+        &mut self,
+        worker: ThreadWorker,
+        ends: Ends,
+        limit: Arc<PanicLimit>,
+    ) -> anyhow::Result<()> {
         let (ready, is_ready) = channel();
         let thread =
-            thread::Builder::new().name(format!("unit-{}", unit.index)).spawn(move || {
+            thread::Builder::new().name(format!("worker-{}", worker.index)).spawn(move || {
                 let _end = End(ends);
-                match unit.plan.assignment {
-                    Assignment::Pool(_) => pool::run(&unit, &ready, &limit),
-                    Assignment::One => each::run(&unit, &ready),
+                match worker.plan.assignment {
+                    Assignment::Pool(_) => pool::run(&worker, &ready, &limit),
+                    Assignment::One => each::run(&worker, &ready),
                 }
             })?;
         match is_ready.recv() {
@@ -125,7 +130,7 @@ fn join(thread: JoinHandle<anyhow::Result<()>>) -> anyhow::Result<()> {
 }
 
 /// The data that a thread starts with.
-pub(super) struct Unit {
+pub(super) struct ThreadWorker {
     pub(super) plan: Arc<Plan>,
     pub(super) index: usize,
     pub(super) log: Option<crate::log::LogSource>,
@@ -133,7 +138,7 @@ pub(super) struct Unit {
     slot: Cell<Option<usize>>,
 }
 
-impl Unit {
+impl ThreadWorker {
     /// Frees the slot of an engine that has ended too early. Its counters are kept.
     pub(super) fn leave(&self) {
         if let Some(slot) = self.slot.take() {
@@ -147,12 +152,12 @@ impl Unit {
         let slot =
             self.plan.scoreboard.claim_slot().context("there are more threads than slots")?;
         self.slot.set(Some(slot.index()));
-        let local = WorkerState::new(self.log.as_ref().map(|log| log.writer()))
+        let worker_state = WorkerState::new(self.log.as_ref().map(|log| log.writer()))
             .with_records(&self.plan.config);
         if self.plan.assignment == Assignment::One {
             self.plan.check()?;
         }
-        let mut engine = self.plan.engine(slot, local)?;
+        let mut engine = self.plan.engine(slot, worker_state)?;
         let queue = self.plan.queues.of(self.index);
         engine.prepare(queue).context(NO_SET)?;
         if self.plan.assignment != Assignment::One {

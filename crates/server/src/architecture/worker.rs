@@ -63,7 +63,7 @@ pub(crate) type MakeService<S> =
 pub(crate) type Replace<S> = fn(&mut S, S, Arc<Rules>, &mut ServiceContext<'_>);
 
 /// Everything that a worker needs to start.
-pub(crate) struct Task<S> {
+pub(crate) struct WorkerTask<S> {
     pub(crate) config: Arc<Config>,
     pub(crate) rules: Arc<Rules>,
     /// The part of the file index that all workers share.
@@ -109,7 +109,7 @@ impl Worker {
     /// # Errors
     /// The reason why the worker did not become ready.
     pub(crate) fn start<S: Service + 'static>(
-        task: Task<S>,
+        task: WorkerTask<S>,
         former: Option<Former>,
     ) -> anyhow::Result<(Self, WorkerInfo)> {
         const NO_SOCKETS: &str = "cannot create the control sockets of a worker";
@@ -212,12 +212,12 @@ impl Drop for End {
 
 /// Runs the worker in its thread, from its start to its end.
 fn run<S: Service>(
-    task: Task<S>,
+    task: WorkerTask<S>,
     counters: Counters,
     (far_end, raised): (Arc<OwnedFd>, LineCounter),
     ready: &Sender<WorkerInfo>,
 ) -> anyhow::Result<Statistics> {
-    let Task {
+    let WorkerTask {
         config,
         rules,
         contents,
@@ -233,29 +233,29 @@ fn run<S: Service>(
         ..
     } = task;
     let listens = listeners.iter().map(|listener| listener.address().clone()).collect();
-    let mut kept = own_files(config.own_tables_of_workers(), &far_end, &listeners)?;
+    let mut files = own_files(config.own_tables_of_workers(), &far_end, &listeners)?;
     // These descriptors belong to the main thread's file table. If this thread dropped the last
     // reference, it would close descriptors of its own table instead. The main thread keeps a
     // reference at least until this worker is ready.
     drop((far_end, listeners));
-    let inbox = Inbox::new(kept.remove(0), raised);
-    let listeners = kept;
+    let inbox = Inbox::new(files.remove(0), raised);
+    let listeners = files;
     let cpu = pin(&config, index)?;
     sys::set_timing(config.time_system_calls);
     let service = make(&config, &rules, contents, hub.map(|hub| (hub, index)))?;
     let renewer =
         renewals.map(|(replace, offer)| Renewer::new(index, offer, make.clone(), replace));
-    let local = WorkerState { counters, ..WorkerState::new(log).with_records(&config) };
+    let worker_state = WorkerState { counters, ..WorkerState::new(log).with_records(&config) };
     let info = WorkerInfo { tid: rustix::thread::gettid().as_raw_nonzero().get(), cpu, listens };
     let name = mechanism.name.clone();
-    let job = Job {
+    let job = EngineParts {
         config,
         mechanism,
         service,
         renewer,
         reports: (index, reports),
         rules,
-        local,
+        worker_state,
         listeners,
         max_connections,
         inbox,
@@ -273,18 +273,18 @@ fn own_files(
     notifier: &OwnedFd,
     listeners: &[Arc<Listener>],
 ) -> anyhow::Result<Vec<OwnedFd>> {
-    let kept: Vec<_> = std::iter::once(notifier.as_fd())
+    let files: Vec<_> = std::iter::once(notifier.as_fd())
         .chain(listeners.iter().map(|listener| listener.as_fd()))
         .collect();
     if let Some(promise) = promise {
-        match sys::own_file_table(promise, &kept) {
+        match sys::own_file_table(promise, &files) {
             Ok(copies) => return Ok(copies),
             Err(error) => {
                 tracing::info!("workers share one file table, and with it RLIMIT_NOFILE: {error}");
             }
         }
     }
-    kept.iter().map(|fd| Ok(fd.try_clone_to_owned()?)).collect()
+    files.iter().map(|fd| Ok(fd.try_clone_to_owned()?)).collect()
 }
 
 /// Pins this thread to the CPU of its number, if there is one.
@@ -302,14 +302,14 @@ pub(crate) fn pin(config: &Config, index: usize) -> anyhow::Result<Option<usize>
 }
 
 /// The data that [`run`] passes to the code that is compiled for each mechanism.
-struct Job<'a, S> {
+struct EngineParts<'a, S> {
     config: Arc<Config>,
     mechanism: MechanismSpec,
     service: S,
     renewer: Option<Renewer<S>>,
     reports: (usize, Reports),
     rules: Arc<Rules>,
-    local: WorkerState,
+    worker_state: WorkerState,
     listeners: Vec<OwnedFd>,
     max_connections: usize,
     inbox: Inbox,
@@ -317,7 +317,7 @@ struct Job<'a, S> {
     ready: &'a Sender<WorkerInfo>,
 }
 
-impl<S: Service> Visitor for Job<'_, S> {
+impl<S: Service> Visitor for EngineParts<'_, S> {
     type Output = anyhow::Result<Statistics>;
 
     fn visit<M: Mechanism>(self) -> Self::Output {
@@ -325,7 +325,7 @@ impl<S: Service> Visitor for Job<'_, S> {
             &self.config,
             &self.mechanism.options(),
             self.service,
-            (self.rules, self.local),
+            (self.rules, self.worker_state),
             (self.listeners, self.max_connections),
             self.inbox,
         )?;

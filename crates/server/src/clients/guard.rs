@@ -22,7 +22,7 @@ const PARTS: usize = 64;
 
 /// The reason why a client is not served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Refused {
+pub(crate) enum RefusalReason {
     /// The allow and deny lists refuse its address.
     Denied,
     /// Its address has the maximum number of connections.
@@ -31,7 +31,7 @@ pub(crate) enum Refused {
     AcceptRate,
 }
 
-impl Refused {
+impl RefusalReason {
     /// Returns the counter for this reason.
     pub(crate) fn counter(self) -> Counter {
         match self {
@@ -44,7 +44,7 @@ impl Refused {
 
 /// The limits, and the present use of each address.
 #[derive(Debug)]
-pub(crate) struct Guard {
+pub(crate) struct ClientLimits {
     lists: Option<AccessLists>,
     connections: Option<NonZeroU32>,
     accept_rate: Option<Rate>,
@@ -71,7 +71,7 @@ struct Arrivals {
     request_ns: u64,
 }
 
-impl Guard {
+impl ClientLimits {
     /// Returns `None` if there are no lists and no limits.
     pub(crate) fn new(config: &ClientConfig) -> Option<Self> {
         Self::with_limit(config, ADDRESSES_MAX)
@@ -108,27 +108,27 @@ impl Guard {
         self.parts[part].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Admits a new connection of this address. `Ok` counts it as open, so that [`Guard::leave`]
+    /// Admits a new connection of this address. `Ok` counts it as open, so that [`ClientLimits::leave`]
     /// must follow.
     ///
     /// # Errors
     /// The reason why the connection must be closed.
-    pub(crate) fn enter(&self, address: IpAddr) -> Result<(), Refused> {
+    pub(crate) fn enter(&self, address: IpAddr) -> Result<(), RefusalReason> {
         self.admit(address, self.accept_rate)
     }
 
     /// Admits a connection that comes from another process, or back from it. Does the same as
-    /// [`Guard::enter`], but the rate of new connections does not apply.
+    /// [`ClientLimits::enter`], but the rate of new connections does not apply.
     ///
     /// # Errors
     /// The reason why the connection must be closed.
-    pub(crate) fn readmit(&self, address: IpAddr) -> Result<(), Refused> {
+    pub(crate) fn readmit(&self, address: IpAddr) -> Result<(), RefusalReason> {
         self.admit(address, None)
     }
 
-    fn admit(&self, address: IpAddr, rate: Option<Rate>) -> Result<(), Refused> {
+    fn admit(&self, address: IpAddr, rate: Option<Rate>) -> Result<(), RefusalReason> {
         if self.lists.as_ref().is_some_and(|lists| !lists.allows(address)) {
-            return Err(Refused::Denied);
+            return Err(RefusalReason::Denied);
         }
         if self.connections.is_none() && rate.is_none() {
             return Ok(());
@@ -138,12 +138,12 @@ impl Guard {
         if let Some(most) = self.connections
             && part.open.get(&client).is_some_and(|open| *open >= most.get())
         {
-            return Err(Refused::Connections);
+            return Err(RefusalReason::Connections);
         }
         if let Some(rate) = rate {
             let arrivals = part.rates.entry(client).or_insert_with(Arrivals::default);
             rate.take(&mut arrivals.connection_ns, self.now_ns())
-                .map_err(|_| Refused::AcceptRate)?;
+                .map_err(|_| RefusalReason::AcceptRate)?;
         }
         if self.connections.is_some() {
             *part.open.entry(client).or_default() += 1;
@@ -182,15 +182,15 @@ impl Guard {
 mod tests {
     use super::*;
 
-    fn guard(change: impl FnOnce(&mut ClientConfig)) -> Guard {
+    fn guard(change: impl FnOnce(&mut ClientConfig)) -> ClientLimits {
         let mut config = ClientConfig::default();
         change(&mut config);
-        Guard::with_limit(&config, 2 * PARTS).unwrap()
+        ClientLimits::with_limit(&config, 2 * PARTS).unwrap()
     }
 
     #[test]
     fn without_settings_there_is_none() {
-        assert!(Guard::new(&ClientConfig::default()).is_none());
+        assert!(ClientLimits::new(&ClientConfig::default()).is_none());
     }
 
     #[test]
@@ -200,7 +200,7 @@ mod tests {
         for _ in 0..2 {
             guard.enter(one).unwrap();
         }
-        assert_eq!(guard.enter(one), Err(Refused::Connections));
+        assert_eq!(guard.enter(one), Err(RefusalReason::Connections));
         guard.enter(other).unwrap();
         guard.leave(one);
         guard.enter(one).unwrap();
@@ -221,7 +221,7 @@ mod tests {
         let neighbour = "2001:db8::2".parse().unwrap();
         guard.enter(one).unwrap();
         guard.enter(neighbour).unwrap();
-        assert_eq!(guard.enter(one), Err(Refused::AcceptRate), "both are one /64");
+        assert_eq!(guard.enter(one), Err(RefusalReason::AcceptRate), "both are one /64");
         guard.request(one).unwrap();
         let wait = guard.request(one).unwrap_err();
         assert!(wait > Duration::from_secs(50) && wait <= Duration::from_secs(60), "{wait:?}");

@@ -12,7 +12,7 @@ const NOTICEABLE: usize = 4;
 
 /// An idle connection of a sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Held<T> {
+pub(crate) struct SampledConnection<T> {
     /// The [`super::client_key`] of its client.
     pub(crate) client: u64,
     /// The connection. Values order by idle time: the connection that has been idle longest is the
@@ -28,7 +28,7 @@ pub(crate) struct Held<T> {
 /// `is_whole` says whether `sample` contains all idle connections. Otherwise the order ends when no
 /// client in the sample holds at least `NOTICEABLE` connections.
 pub(crate) fn most_held_first<T: Ord + Copy>(
-    mut sample: Vec<Held<T>>,
+    mut sample: Vec<SampledConnection<T>>,
     is_whole: bool,
     limit: usize,
 ) -> Vec<T> {
@@ -58,7 +58,7 @@ mod tests {
 
     fn order(clients: &[u64], is_whole: bool, limit: usize) -> Vec<usize> {
         let held = clients.iter().enumerate();
-        let held = held.map(|(connection, &client)| Held { client, connection });
+        let held = held.map(|(connection, &client)| SampledConnection { client, connection });
         most_held_first(held.collect(), is_whole, limit)
     }
 

@@ -7,17 +7,17 @@ use std::{fmt, num::NonZeroU32, str::FromStr};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rate {
     count: NonZeroU32,
-    unit: Unit,
+    unit: TimeUnit,
     burst: NonZeroU32,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Unit {
+enum TimeUnit {
     Second,
     Minute,
 }
 
-impl Unit {
+impl TimeUnit {
     fn nanoseconds(self) -> u64 {
         match self {
             Self::Second => 1_000_000_000,
@@ -63,9 +63,9 @@ impl FromStr for Rate {
             None => (text, None),
         };
         let (count, unit) = match rate.split_once('/') {
-            None => (rate, Unit::Second),
-            Some((count, "s")) => (count, Unit::Second),
-            Some((count, "m")) => (count, Unit::Minute),
+            None => (rate, TimeUnit::Second),
+            Some((count, "s")) => (count, TimeUnit::Second),
+            Some((count, "m")) => (count, TimeUnit::Minute),
             Some(_) => return Err(wanted()),
         };
         let count = number(count)?;
@@ -76,8 +76,8 @@ impl FromStr for Rate {
 impl fmt::Display for Rate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let unit = match self.unit {
-            Unit::Second => "s",
-            Unit::Minute => "m",
+            TimeUnit::Second => "s",
+            TimeUnit::Minute => "m",
         };
         write!(f, "{}/{unit}:{}", self.count, self.burst)
     }

@@ -1,6 +1,6 @@
 //! The address of each connection of one worker, by descriptor.
 
-use super::{Guard, Refused};
+use super::{ClientLimits, RefusalReason};
 use std::{
     net::{IpAddr, SocketAddr},
     os::fd::RawFd,
@@ -17,7 +17,7 @@ const BLOCK: usize = 128;
 pub(crate) struct ClientTable {
     blocks: Vec<Option<Box<Block>>>,
     /// The guard that counts these connections, if there ever was one.
-    guard: Option<Arc<Guard>>,
+    guard: Option<Arc<ClientLimits>>,
 }
 
 /// An address with its port: shorter than a socket address, which has 32 bytes.
@@ -30,11 +30,11 @@ impl ClientTable {
     /// The reason why the connection must be closed.
     pub(crate) fn enter(
         &mut self,
-        guard: Option<&Arc<Guard>>,
+        guard: Option<&Arc<ClientLimits>>,
         fd: RawFd,
         address: Option<SocketAddr>,
-    ) -> Result<(), Refused> {
-        self.admit(guard, fd, address, Guard::enter)
+    ) -> Result<(), RefusalReason> {
+        self.admit(guard, fd, address, ClientLimits::enter)
     }
 
     /// Does the same for a connection that comes from another process, or back from it.
@@ -43,20 +43,20 @@ impl ClientTable {
     /// The reason why the connection must be closed.
     pub(crate) fn readmit(
         &mut self,
-        guard: Option<&Arc<Guard>>,
+        guard: Option<&Arc<ClientLimits>>,
         fd: RawFd,
         address: Option<SocketAddr>,
-    ) -> Result<(), Refused> {
-        self.admit(guard, fd, address, Guard::readmit)
+    ) -> Result<(), RefusalReason> {
+        self.admit(guard, fd, address, ClientLimits::readmit)
     }
 
     fn admit(
         &mut self,
-        guard: Option<&Arc<Guard>>,
+        guard: Option<&Arc<ClientLimits>>,
         fd: RawFd,
         address: Option<SocketAddr>,
-        decide: impl FnOnce(&Guard, IpAddr) -> Result<(), Refused>,
-    ) -> Result<(), Refused> {
+        decide: impl FnOnce(&ClientLimits, IpAddr) -> Result<(), RefusalReason>,
+    ) -> Result<(), RefusalReason> {
         // A UNIX socket has no address: the permissions of its file decide which processes may
         // connect.
         let Some(address) = address else { return Ok(()) };
@@ -77,14 +77,14 @@ impl ClientTable {
 
     /// Forgets a connection that is closed. Does nothing if the connection was not admitted.
     #[inline]
-    pub(crate) fn leave(&mut self, guard: Option<&Guard>, fd: RawFd) {
+    pub(crate) fn leave(&mut self, guard: Option<&ClientLimits>, fd: RawFd) {
         if !self.blocks.is_empty() {
             self.take_out(guard, fd);
         }
     }
 
     #[cold]
-    fn take_out(&mut self, guard: Option<&Guard>, fd: RawFd) {
+    fn take_out(&mut self, guard: Option<&ClientLimits>, fd: RawFd) {
         if let Some(Some(block)) = self.blocks.get_mut(fd as usize / BLOCK)
             && let Some(address) = block[fd as usize % BLOCK].take()
             && let Some(guard) = guard
@@ -129,16 +129,16 @@ mod tests {
     #[test]
     fn an_address_is_known_from_its_entry_to_its_end() {
         let config = ClientConfig { connections: NonZeroU32::new(1), ..Default::default() };
-        let guard = Guard::new(&config).map(Arc::new);
+        let guard = ClientLimits::new(&config).map(Arc::new);
         let mut table = ClientTable::default();
         let address = "192.0.2.1:7".parse().ok();
         table.leave(guard.as_deref(), 3);
         table.enter(guard.as_ref(), 300, address).unwrap();
         assert_eq!((table.socket_address(300), table.address(3)), (address, None));
-        assert_eq!(table.enter(guard.as_ref(), 301, address), Err(Refused::Connections));
+        assert_eq!(table.enter(guard.as_ref(), 301, address), Err(RefusalReason::Connections));
         // A connection that was refused does not change the count when it leaves.
         table.leave(guard.as_deref(), 301);
-        assert_eq!(table.enter(guard.as_ref(), 301, address), Err(Refused::Connections));
+        assert_eq!(table.enter(guard.as_ref(), 301, address), Err(RefusalReason::Connections));
         table.leave(guard.as_deref(), 300);
         table.enter(guard.as_ref(), 301, address).unwrap();
         table.enter(guard.as_ref(), 302, None).unwrap();

@@ -21,7 +21,7 @@ pub enum IdleEviction {
     /// decide; where no address has many, the connection that has been idle longest of all is closed. A connection by a
     /// UNIX socket has no address, and its age alone counts.
     ///
-    /// In architectures of threads and processes, the unit that is to give way is woken by SIGWINCH, whose default is to
+    /// In architectures of threads and processes, the worker that is to give way is woken by SIGWINCH, whose default is to
     /// be ignored.
     #[default]
     On,

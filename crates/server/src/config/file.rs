@@ -61,7 +61,7 @@ pub struct ConfigFile {
     pub accept_limit: Limit,
     /// How the members of a pool get their connections.
     pub accept: Option<Text<Accepting>>,
-    /// Which unit serves a connection.
+    /// Which worker serves a connection.
     pub architecture: Text<Architecture>,
     /// Processes or threads of a pool.
     pub pool: Option<usize>,

@@ -174,19 +174,19 @@ impl Inbox {
 /// The main thread's end.
 #[derive(Debug)]
 pub(crate) struct Remote {
-    line: Mutex<Line>,
+    line: Mutex<CommandStream>,
     raised: LineCounter,
 }
 
 #[derive(Debug)]
-struct Line {
+struct CommandStream {
     stream: BufReader<UnixStream>,
     requested: u64,
 }
 
 /// Statistics that were requested and have not arrived yet.
 #[derive(Debug)]
-pub(crate) struct PendingReplies<'a>(MutexGuard<'a, Line>);
+pub(crate) struct PendingReplies<'a>(MutexGuard<'a, CommandStream>);
 
 impl Remote {
     /// Creates both ends; the second and the third value are for [`Inbox::new`].
@@ -195,7 +195,7 @@ impl Remote {
     /// The errors of socketpair(2).
     pub(crate) fn pair() -> io::Result<(Self, OwnedFd, LineCounter)> {
         let (near, far) = sockets()?;
-        let line = Line { stream: BufReader::new(near), requested: 0 };
+        let line = CommandStream { stream: BufReader::new(near), requested: 0 };
         let raised = LineCounter::default();
         Ok((Self { line: Mutex::new(line), raised: raised.clone() }, far, raised))
     }
@@ -217,22 +217,22 @@ impl Remote {
     /// Notifies the worker that shared state has changed. A worker that has ended does not receive the
     /// command.
     pub(crate) fn notify(&self) {
-        self.tell(&self.line(), WorkerCommand::News);
+        self.send(&self.line(), WorkerCommand::News);
     }
 
     /// Sends the command to prepare for the configuration with this number.
     pub(crate) fn prepare_renewal(&self, number: u64) {
-        self.tell(&self.line(), WorkerCommand::Prepare(number));
+        self.send(&self.line(), WorkerCommand::Prepare(number));
     }
 
     /// Sends the command to serve with the configuration with this number, which the worker has prepared.
     pub(crate) fn commit_renewal(&self, number: u64) {
-        self.tell(&self.line(), WorkerCommand::Commit(number));
+        self.send(&self.line(), WorkerCommand::Commit(number));
     }
 
     /// Sends the command to stop. A worker that has ended does not receive the command.
     pub(crate) fn stop(&self, grace: Duration) {
-        self.tell(&self.line(), WorkerCommand::Stop { grace });
+        self.send(&self.line(), WorkerCommand::Stop { grace });
     }
 
     /// Sends a channel to the worker, with the command for it.
@@ -249,10 +249,10 @@ impl Remote {
 
     /// Sends the command which says that the successor takes over, or that it does not.
     pub(crate) fn end_upgrade(&self, command: WorkerCommand) {
-        self.tell(&self.line(), command);
+        self.send(&self.line(), command);
     }
 
-    fn tell(&self, line: &Line, command: WorkerCommand) {
+    fn send(&self, line: &CommandStream, command: WorkerCommand) {
         let written = line.stream.get_ref().write_all(command.line().as_bytes());
         // The count is raised after the write, so that a worker that sees the new count finds the command.
         self.raised.fetch_add(written.is_ok().into(), Ordering::Release);
@@ -263,11 +263,11 @@ impl Remote {
     pub(crate) fn request_statistics(&self) -> PendingReplies<'_> {
         let mut line = self.line();
         line.requested += 1;
-        self.tell(&line, WorkerCommand::Statistics(line.requested));
+        self.send(&line, WorkerCommand::Statistics(line.requested));
         PendingReplies(line)
     }
 
-    fn line(&self) -> MutexGuard<'_, Line> {
+    fn line(&self) -> MutexGuard<'_, CommandStream> {
         self.line.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

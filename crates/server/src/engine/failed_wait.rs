@@ -25,7 +25,7 @@ impl FailedWaits {
     #[cold]
     pub(crate) fn bear(&mut self, number: Option<i32>, error: &dyn Display) -> bool {
         self.0 = self.0.saturating_add(1);
-        if !passes(number) || self.0 > FAILED_WAITS {
+        if !is_transient(number) || self.0 > FAILED_WAITS {
             return false;
         }
         if self.0 == 1 {
@@ -45,9 +45,10 @@ impl FailedWaits {
     }
 }
 
-fn passes(number: Option<i32>) -> bool {
-    const PASSING: [i32; 5] = [libc::ENOMEM, libc::EAGAIN, libc::EBUSY, libc::EINTR, libc::ENOBUFS];
-    number.is_some_and(|number| PASSING.contains(&number))
+fn is_transient(number: Option<i32>) -> bool {
+    const TRANSIENT: [i32; 5] =
+        [libc::ENOMEM, libc::EAGAIN, libc::EBUSY, libc::EINTR, libc::ENOBUFS];
+    number.is_some_and(|number| TRANSIENT.contains(&number))
 }
 
 #[cfg(test)]

@@ -152,14 +152,14 @@ fn resolve_all(to_do: &Receiver<Job>) {
         let Some(first) = waiting.pop_front().or_else(|| to_do.recv().ok()) else { return };
         let Question { name, port, .. } = first.question.clone();
         let answer = resolve(&name, port);
-        tell(first, answer.clone());
+        deliver(first, answer.clone());
         // Equal questions that arrived meanwhile get the same answer: a thousand workers that start
         // together all resolve the name of the same store.
         waiting.extend(to_do.try_iter());
         let is_same = |job: &Job| job.question.name == name && job.question.port == port;
         let (same, others): (VecDeque<_>, VecDeque<_>) = waiting.into_iter().partition(is_same);
         waiting = others;
-        same.into_iter().for_each(|job| tell(job, answer.clone()));
+        same.into_iter().for_each(|job| deliver(job, answer.clone()));
     }
 }
 
@@ -172,7 +172,7 @@ fn resolve(name: &str, port: u16) -> Answer {
         .map_err(|error| ResolveError::Failed(format!("{name} cannot be resolved: {error}").into()))
 }
 
-fn tell(job: Job, answer: Answer) {
+fn deliver(job: Job, answer: Answer) {
     if job.answers.send((job.question, answer)).is_ok() {
         // If the socket is full, the notification is already pending.
         let _ = sys::send(job.notifier.as_fd(), &[1], false);

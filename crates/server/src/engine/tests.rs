@@ -31,7 +31,7 @@ use std::{
 };
 
 /// An engine that runs on a thread.
-struct ActiveExchange {
+struct TestEngine {
     address: SocketAddr,
     name: String,
     stop: Stop,
@@ -71,7 +71,7 @@ impl Visitor for Start {
     }
 }
 
-impl ActiveExchange {
+impl TestEngine {
     fn start(spec: &MechanismSpec, interest: Discipline, service: Tester) -> Self {
         let mut config = Config::new(".");
         config.interest = interest;
@@ -133,7 +133,7 @@ impl ActiveExchange {
     }
 }
 
-impl Drop for ActiveExchange {
+impl Drop for TestEngine {
     fn drop(&mut self) {
         match &self.stop {
             Stop::Remote(remote) => remote.stop(Duration::ZERO),
@@ -205,10 +205,10 @@ fn upstreams(directory: &std::path::Path) -> (SocketAddr, std::path::PathBuf) {
 }
 
 /// Runs `test`, which uses one connection at a time, also on the blocking engine.
-fn on_every_engine(test: impl Fn(&ActiveExchange) + Sync) {
+fn on_every_engine(test: impl Fn(&TestEngine) + Sync) {
     let directory = tempfile::tempdir().unwrap();
     let (address, path) = upstreams(directory.path());
-    let running = ActiveExchange::start_blocking(Tester::new(address, path));
+    let running = TestEngine::start_blocking(Tester::new(address, path));
     thread::scope(|scope| {
         scope.spawn(|| test(&running));
         on_every_mechanism(&test);
@@ -216,7 +216,7 @@ fn on_every_engine(test: impl Fn(&ActiveExchange) + Sync) {
 }
 
 /// Runs `test` for each mechanism in each discipline, all at once, because the tests mostly wait.
-fn on_every_mechanism(test: impl Fn(&ActiveExchange) + Sync) {
+fn on_every_mechanism(test: impl Fn(&TestEngine) + Sync) {
     let directory = tempfile::tempdir().unwrap();
     let (address, path) = upstreams(directory.path());
     // All tests share this process's descriptors, and select accepts only those below FD_SETSIZE: it runs
@@ -236,7 +236,7 @@ fn on_every_mechanism(test: impl Fn(&ActiveExchange) + Sync) {
                 for interest in [Discipline::Eager, Discipline::PerState] {
                     tested += 1;
                     let tester = Tester::new(address, path.clone());
-                    let running = ActiveExchange::start(&spec, interest, tester);
+                    let running = TestEngine::start(&spec, interest, tester);
                     let test = &test;
                     let thread = thread::Builder::new().name(running.name.clone());
                     thread.spawn_scoped(scope, move || test(&running)).unwrap();
@@ -446,7 +446,7 @@ fn names_are_resolved_beside_the_loop() {
 fn a_silent_name_server_delays_no_other_client() {
     let directory = tempfile::tempdir().unwrap();
     let (address, path) = upstreams(directory.path());
-    let running = ActiveExchange::start_blocking(Tester::new(address, path));
+    let running = TestEngine::start_blocking(Tester::new(address, path));
     let started_at = Instant::now();
     let mut client = running.client();
     client.send(format!("GET /resolve/{} HTTP/1.1\r\nHost: t\r\n\r\n", silence::NAME));

@@ -250,14 +250,14 @@ pub(super) trait UpstreamDriver: Sized {
             outcome => outcome,
         };
         let has_room = outcome.is_ok() && upstream.output.is_low();
-        let is_told = has_room && std::mem::take(&mut upstream.is_owed_room);
+        let notifies = has_room && std::mem::take(&mut upstream.is_owed_room);
         let to = upstream.to;
         self.count_sent(sent);
         let is_paused = match outcome {
             Ok(sent) => matches!(sent, SendOutcome::Paused),
             Err(error) => return self.fail_upstream(id, UpstreamError::of(&error)),
         };
-        if is_told && !self.tell(to, Event::UpstreamRoom(id)) {
+        if notifies && !self.tell(to, Event::UpstreamRoom(id)) {
             return self.end_upstream(id);
         }
         self.after_send(id, fd, is_paused);

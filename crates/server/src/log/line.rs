@@ -10,7 +10,7 @@ use std::io::Write;
 
 /// The data of a request that was answered.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Entry<'a> {
+pub(crate) struct LogEntry<'a> {
     /// The request line: visible ASCII and spaces; `-` if there was none.
     pub(crate) request: &'a [u8],
     /// The status of the response; 0 if it is not known.
@@ -57,7 +57,7 @@ fn clf_date(http: &[u8]) -> String {
 
 /// All data of a line.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Line<'a> {
+pub(super) struct LogLine<'a> {
     /// The format and its fields.
     pub(super) config: &'a LogConfig,
     /// The present second.
@@ -65,13 +65,13 @@ pub(super) struct Line<'a> {
     /// The client.
     pub(super) peer: Peer,
     /// The request and its response.
-    pub(super) entry: &'a Entry<'a>,
+    pub(super) entry: &'a LogEntry<'a>,
 }
 
 /// Appends the line. `is_slow` adds the time that the request took, if the format does not contain
 /// it.
-pub(super) fn put(out: &mut Vec<u8>, line: &Line<'_>, is_slow: bool) {
-    let Line { config, entry, .. } = line;
+pub(super) fn put(out: &mut Vec<u8>, line: &LogLine<'_>, is_slow: bool) {
+    let LogLine { config, entry, .. } = line;
     match config.format {
         LogFormat::Json => return put_json(out, line, is_slow),
         LogFormat::Clf => put_common(out, line),
@@ -92,8 +92,8 @@ pub(super) fn put(out: &mut Vec<u8>, line: &Line<'_>, is_slow: bool) {
 }
 
 /// Appends a line in Common Log Format, without the end of the line.
-fn put_common(out: &mut Vec<u8>, line: &Line<'_>) {
-    let Line { date, peer, entry, .. } = line;
+fn put_common(out: &mut Vec<u8>, line: &LogLine<'_>) {
+    let LogLine { date, peer, entry, .. } = line;
     // Writing to a Vec cannot fail.
     let _ = match peer {
         Peer::Known(Some(peer)) => write!(out, "{peer}"),
@@ -136,7 +136,7 @@ fn put_escaped(out: &mut Vec<u8>, text: &[u8]) {
     }
 }
 
-fn put_json(out: &mut Vec<u8>, line: &Line<'_>, is_slow: bool) {
+fn put_json(out: &mut Vec<u8>, line: &LogLine<'_>, is_slow: bool) {
     let fields = &line.config.fields;
     let mut separator = b'{';
     for field in fields {
@@ -148,8 +148,8 @@ fn put_json(out: &mut Vec<u8>, line: &Line<'_>, is_slow: bool) {
     out.extend_from_slice(b"}\n");
 }
 
-fn put_member(out: &mut Vec<u8>, separator: &mut u8, field: &LogField, line: &Line<'_>) {
-    let Line { date, peer, entry, .. } = line;
+fn put_member(out: &mut Vec<u8>, separator: &mut u8, field: &LogField, line: &LogLine<'_>) {
+    let LogLine { date, peer, entry, .. } = line;
     out.push(std::mem::replace(separator, b','));
     // A field's name needs no escapes: it has only letters, digits and the characters `-`, `_` and `:`.
     let _ = write!(out, "\"{field}\":");
@@ -227,7 +227,7 @@ mod tests {
         let mut date = Date::new();
         date.update(&DateCache::new(784_111_777));
         let peer = Peer::Known(Some("127.0.0.1".parse().unwrap()));
-        let entry = Entry {
+        let entry = LogEntry {
             request: request.line,
             status: 200,
             len: 2326,
@@ -235,7 +235,7 @@ mod tests {
             record: Some(&record),
         };
         let mut out = Vec::new();
-        let line = Line { config: &config, date: &date, peer, entry: &entry };
+        let line = LogLine { config: &config, date: &date, peer, entry: &entry };
         put(&mut out, &line, is_slow);
         String::from_utf8(out).unwrap()
     }

@@ -145,7 +145,7 @@ fn receive(socket: &OwnedFd, buffer: &mut [u8]) -> io::Result<Option<Message>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{config::LogTarget, log::Entry, time::clock::Clock};
+    use crate::{config::LogTarget, log::LogEntry, time::clock::Clock};
     use std::{
         path::Path,
         thread,
@@ -156,8 +156,8 @@ mod tests {
         std::fs::read_to_string(path).unwrap().lines().count()
     }
 
-    fn entry(request: &[u8]) -> Entry<'_> {
-        Entry { request, status: 200, len: 1, elapsed_ms: 0, record: None }
+    fn entry(request: &[u8]) -> LogEntry<'_> {
+        LogEntry { request, status: 200, len: 1, elapsed_ms: 0, record: None }
     }
 
     #[test]

@@ -10,21 +10,21 @@ const LINGER_BYTES: u64 = 4 << 20;
 
 /// The maximum number of bytes of input that are buffered behind a request that is not answered yet. Input
 /// is read then only to notice the end of the client's stream.
-const KEPT_INPUT: usize = 16 << 10;
+const BUFFERED_INPUT_MAX: usize = 16 << 10;
 
 /// The state of a connection. Between requests it has 16 bytes and owns no heap memory.
 #[derive(Debug)]
 pub(crate) struct Connection<X> {
-    pub(super) ongoing: Option<Box<Ongoing<X>>>,
+    pub(super) ongoing: Option<Box<ExchangeMemory<X>>>,
     /// The number of requests received.
     pub(super) requests: u32,
-    pub(super) phase: Phase,
+    pub(super) phase: ConnectionPhase,
     pub(super) flags: Flags,
 }
 
 /// The phase of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Phase {
+pub(super) enum ConnectionPhase {
     /// Requests are accepted.
     Open,
     /// No further request is accepted; the connection ends when all output was sent.
@@ -49,7 +49,7 @@ bitflags::bitflags! {
 /// The memory that a connection owns while an exchange is in progress. An exchange that only waits, such as
 /// a stream that has nothing to send, has no more than this.
 #[derive(Debug)]
-pub(super) struct Ongoing<X> {
+pub(super) struct ExchangeMemory<X> {
     /// The exchange.
     pub(super) exchange: Option<ActiveExchange<X>>,
     /// Partial input and unsent output.
@@ -129,7 +129,7 @@ pub(crate) enum Awaits {
 
 impl<X> Default for Connection<X> {
     fn default() -> Self {
-        Self { ongoing: None, requests: 0, phase: Phase::Open, flags: Flags::empty() }
+        Self { ongoing: None, requests: 0, phase: ConnectionPhase::Open, flags: Flags::empty() }
     }
 }
 
@@ -150,7 +150,7 @@ impl Default for ConnectionWork {
     }
 }
 
-impl<X> Default for Ongoing<X> {
+impl<X> Default for ExchangeMemory<X> {
     fn default() -> Self {
         Self { exchange: None, work: None, _busy: Busy::default() }
     }
@@ -196,13 +196,13 @@ impl<X> Connection<X> {
 
     /// Returns whether there is room for more input while the connection waits for something else.
     pub(crate) fn takes_input(&self) -> bool {
-        !self.has_ended() && self.work().is_none_or(|work| work.input.len() < KEPT_INPUT)
+        !self.has_ended() && self.work().is_none_or(|work| work.input.len() < BUFFERED_INPUT_MAX)
     }
 
     /// Returns what the connection needs next, after all output of the iteration was sent or stored.
     #[inline]
     pub(crate) fn need(&self) -> Need {
-        if self.ongoing.is_none() && self.phase == Phase::Open && self.flags.is_empty() {
+        if self.ongoing.is_none() && self.phase == ConnectionPhase::Open && self.flags.is_empty() {
             let awaits = if self.requests == 0 { Awaits::Request } else { Awaits::Next };
             return Need::Receive(awaits);
         }
@@ -217,9 +217,9 @@ impl<X> Connection<X> {
         }
         let ended = self.has_ended();
         match self.phase {
-            Phase::Closing if ended || !self.flags.contains(Flags::UNREAD) => Need::Close,
-            Phase::Closing => Need::Linger,
-            Phase::Lingering => {
+            ConnectionPhase::Closing if ended || !self.flags.contains(Flags::UNREAD) => Need::Close,
+            ConnectionPhase::Closing => Need::Linger,
+            ConnectionPhase::Lingering => {
                 let discarded = work.map_or(0, |work| work.discarded);
                 if ended || discarded > LINGER_BYTES {
                     Need::Close
@@ -227,7 +227,7 @@ impl<X> Connection<X> {
                     Need::Receive(Awaits::End)
                 }
             }
-            Phase::Open => match work {
+            ConnectionPhase::Open => match work {
                 _ if self.exchange().is_some_and(|exchange| !exchange.wants_body) => Need::Service,
                 Some(work) if work.has_more => Need::Requeue,
                 // The stored input can never become complete.
@@ -239,7 +239,7 @@ impl<X> Connection<X> {
 
     /// Discards input from now on, after this side has closed its direction.
     pub(crate) fn linger(&mut self) {
-        self.phase = Phase::Lingering;
+        self.phase = ConnectionPhase::Lingering;
         if let Some(work) = self.work_mut() {
             work.forget_input();
         }
@@ -301,7 +301,7 @@ impl<X> Connection<X> {
 
     /// Returns whether the connection is idle: it has no part of a request and no part of a response.
     pub(crate) fn is_idle(&self) -> bool {
-        self.ongoing.is_none() && self.phase == Phase::Open && self.flags.is_empty()
+        self.ongoing.is_none() && self.phase == ConnectionPhase::Open && self.flags.is_empty()
     }
 
     /// Returns whether all responses are complete and sent. The end of the connection may then be
@@ -325,7 +325,7 @@ impl<X> Connection<X> {
 
     /// Frees memory that is no longer needed.
     pub(super) fn tidy(&mut self) {
-        if self.phase == Phase::Lingering {
+        if self.phase == ConnectionPhase::Lingering {
             return;
         }
         let Some(ongoing) = &mut self.ongoing else { return };

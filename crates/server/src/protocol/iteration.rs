@@ -2,7 +2,7 @@
 
 use super::{
     Connection, ExchangeTerms, Flow, Framing, Handler, KeepAlive, Part,
-    connection::{ActiveExchange, ConnectionWork, Flags, Phase},
+    connection::{ActiveExchange, ConnectionPhase, ConnectionWork, Flags},
 };
 use crate::{protocol::rules::Rules, transport::outbox::Outbox};
 use pollux_http::{
@@ -62,7 +62,7 @@ impl<'r, X> Iteration<'r, X> {
         handler: &mut H,
         input: &[u8],
     ) {
-        if self.connection.ongoing.is_some() || self.connection.phase != Phase::Open {
+        if self.connection.ongoing.is_some() || self.connection.phase != ConnectionPhase::Open {
             return self.receive_more(rules, handler, input);
         }
         let mut at = 0;
@@ -77,7 +77,9 @@ impl<'r, X> Iteration<'r, X> {
                 Ok(ParseStatus::Complete { ref request, len }) => {
                     at += len;
                     self.begin(rules, handler, request);
-                    if self.connection.ongoing.is_some() || self.connection.phase != Phase::Open {
+                    if self.connection.ongoing.is_some()
+                        || self.connection.phase != ConnectionPhase::Open
+                    {
                         return self.receive_more(rules, handler, &input[at..]);
                     }
                 }
@@ -152,7 +154,7 @@ impl<'r, X> Iteration<'r, X> {
                 self.refuse_head(handler, &reject, &input);
             }
         }
-        self.connection.phase = Phase::Closing;
+        self.connection.phase = ConnectionPhase::Closing;
     }
 
     /// Continues [`Iteration::receive`] when an exchange or partial data is present, or the connection is
@@ -166,10 +168,10 @@ impl<'r, X> Iteration<'r, X> {
         input: &[u8],
     ) {
         match self.connection.phase {
-            Phase::Open => {}
-            Phase::Closing if input.is_empty() => return,
-            Phase::Closing => return self.connection.flags |= Flags::UNREAD,
-            Phase::Lingering => return self.work().discarded += input.len() as u64,
+            ConnectionPhase::Open => {}
+            ConnectionPhase::Closing if input.is_empty() => return,
+            ConnectionPhase::Closing => return self.connection.flags |= Flags::UNREAD,
+            ConnectionPhase::Lingering => return self.work().discarded += input.len() as u64,
         }
         let mut buffer = self
             .connection
@@ -191,7 +193,7 @@ impl<'r, X> Iteration<'r, X> {
     /// Stores input that is not processed. `has_more` says whether a further iteration could process more
     /// of it.
     fn keep(&mut self, input: Vec<u8>, has_more: bool) {
-        if self.connection.phase != Phase::Open {
+        if self.connection.phase != ConnectionPhase::Open {
             if !input.is_empty() {
                 self.connection.flags |= Flags::UNREAD;
             }
@@ -215,7 +217,7 @@ impl<'r, X> Iteration<'r, X> {
     ) -> (usize, bool) {
         let mut at = 0;
         let mut replies = 0;
-        while self.connection.phase == Phase::Open {
+        while self.connection.phase == ConnectionPhase::Open {
             let rest = &bytes[at..];
             if self.connection.exchange().is_some_and(|exchange| !exchange.wants_body) {
                 return (at, false);
@@ -343,7 +345,7 @@ impl<'r, X> Iteration<'r, X> {
 
     #[inline]
     fn close_after(&mut self, terms: &ExchangeTerms) {
-        self.connection.phase = Phase::Closing;
+        self.connection.phase = ConnectionPhase::Closing;
         // A client that received 100 (Continue) may have sent more by now.
         self.connection.flags.set(Flags::UNREAD, terms.wants_more);
         if let Some(work) = self.connection.work_mut() {
@@ -432,7 +434,7 @@ impl<'r, X> Iteration<'r, X> {
                 return self.refuse(handler, reject, method);
             }
         }
-        self.connection.phase = Phase::Closing;
+        self.connection.phase = ConnectionPhase::Closing;
         self.connection.flags |= Flags::UNREAD;
     }
 
@@ -443,7 +445,7 @@ impl<'r, X> Iteration<'r, X> {
         method: Method<'_>,
     ) {
         handler.refused(reject, method, self.output());
-        self.connection.phase = Phase::Closing;
+        self.connection.phase = ConnectionPhase::Closing;
         self.connection.flags |= Flags::UNREAD;
     }
 
@@ -459,7 +461,7 @@ impl<'r, X> Iteration<'r, X> {
             // The scratch outbox is used only while the connection's own outbox is empty.
             self.work().output = rest;
         }
-        if self.connection.phase != Phase::Open
+        if self.connection.phase != ConnectionPhase::Open
             && let Some(work) = self.connection.work_mut()
         {
             work.forget_input();

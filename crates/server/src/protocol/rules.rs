@@ -1,7 +1,7 @@
 //! The rules that all workers share: limits, timeouts, the fields of every response. They do not change.
 
 use crate::{
-    clients::{Guard, ProxySource},
+    clients::{ClientLimits, ProxySource},
     config::{Config, Cors, Tls},
     stats::Counters,
     time::clock::ticks,
@@ -28,7 +28,7 @@ pub(crate) struct Rules {
     /// The timeouts, in ticks.
     pub(crate) timeouts: TimeoutTicks,
     /// The rules and limits for clients; `None` if there are none.
-    pub(crate) guard: Option<Arc<Guard>>,
+    pub(crate) guard: Option<Arc<ClientLimits>>,
     /// The sources whose connections begin with a PROXY protocol header.
     proxy_sources: Vec<ProxySource>,
     /// TLS for each connection; `None` without TLS.
@@ -78,7 +78,7 @@ impl Rules {
                 keep_alive: ticks(config.timeouts.keep_alive),
                 send: ticks(config.timeouts.send),
             },
-            guard: Guard::new(&config.clients).map(Arc::new),
+            guard: ClientLimits::new(&config.clients).map(Arc::new),
             proxy_sources: config.clients.proxy_protocol.clone(),
             tls: config.tls.clone(),
         }

@@ -250,9 +250,9 @@ fn what_is_received_while_output_is_kept_is_answered_behind_it() {
 fn one_turn_answers_so_many_requests_and_no_more() {
     let mut bench = site();
     bench.receive(REQUESTS[0].repeat(200));
-    for turn in 1..=3 {
+    for round in 1..=3 {
         bench.send(usize::MAX >> 1);
-        assert_eq!(bench.worker.counters.get(Counter::Requests), 64 * turn);
+        assert_eq!(bench.worker.counters.get(Counter::Requests), 64 * round);
         assert_eq!(bench.connection.need(), Need::Requeue);
         bench.iteration(|iteration, rules, adapter| iteration.go_on(rules, adapter));
     }
@@ -284,7 +284,7 @@ fn a_connection_is_sixteen_bytes() {
 
 /// A service that performs the steps in the path, in their order; each character is one step.
 #[derive(Default)]
-struct Scripted {
+struct ScriptService {
     cancelled: usize,
     seen: String,
 }
@@ -292,7 +292,7 @@ struct Scripted {
 /// The steps that are still to be performed.
 struct Script(Vec<u8>);
 
-impl Scripted {
+impl ScriptService {
     fn go_on(&mut self, mut script: Script, outbox: &mut Outbox) -> Flow<Script> {
         if script.0.is_empty() {
             return Flow::Done;
@@ -332,7 +332,7 @@ impl Scripted {
     }
 }
 
-impl Service for Scripted {
+impl Service for ScriptService {
     type Exchange = Script;
 
     fn begin(
@@ -348,7 +348,7 @@ impl Service for Scripted {
 
     fn body(
         &mut self,
-        turn: &mut RequestContext<'_>,
+        context: &mut RequestContext<'_>,
         script: Script,
         part: Part<'_>,
         response: &mut ResponseWriter<'_>,
@@ -361,7 +361,7 @@ impl Service for Scripted {
             }
             Part::End { trailers } => {
                 self.seen.push_str(&format!("|{}", String::from_utf8_lossy(trailers)));
-                turn.log(b"-", Answer { status: Status::Ok, len: 0 });
+                context.log(b"-", Answer { status: Status::Ok, len: 0 });
                 self.go_on(script, outbox)
             }
         }
@@ -388,8 +388,8 @@ impl Service for Scripted {
     }
 }
 
-fn scripted() -> Bench<Scripted> {
-    Bench::new(files(), |_, _| Scripted::default())
+fn scripted() -> Bench<ScriptService> {
+    Bench::new(files(), |_, _| ScriptService::default())
 }
 
 fn get(script: &str) -> String {

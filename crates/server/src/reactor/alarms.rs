@@ -16,12 +16,12 @@ pub struct AlarmId {
 /// alarm stays linked in the wheel until its tick comes, so an entry must outlive its alarm.
 #[derive(Debug, Default)]
 pub(crate) struct Alarms {
-    entries: Vec<Entry>,
+    entries: Vec<AlarmEntry>,
     free: Vec<u32>,
 }
 
 #[derive(Debug, Default)]
-struct Entry {
+struct AlarmEntry {
     serial: u32,
     alarm: Option<(EventTarget, u32)>,
     /// The timer node. It may still be in a list of the wheel from the previous use of this index, and then
@@ -32,7 +32,7 @@ struct Entry {
 impl Alarms {
     pub(super) fn insert(&mut self, ticks: u32, to: EventTarget) -> AlarmId {
         let index = self.free.pop().unwrap_or_else(|| {
-            self.entries.push(Entry::default());
+            self.entries.push(AlarmEntry::default());
             self.entries.len() as u32 - 1
         });
         let entry = &mut self.entries[index as usize];

@@ -102,7 +102,7 @@ impl UpstreamState {
 /// All upstream connections.
 #[derive(Debug, Default)]
 pub(crate) struct UpstreamConnections {
-    entries: Slab<Entry>,
+    entries: Slab<UpstreamEntry>,
     /// The serial number of the last connection.
     serial: u32,
     /// The outbox for output to connections that no longer exist; its content is discarded.
@@ -110,7 +110,7 @@ pub(crate) struct UpstreamConnections {
 }
 
 #[derive(Debug)]
-struct Entry {
+struct UpstreamEntry {
     /// The serial number of the connection: indices are reused.
     serial: u32,
     upstream: Box<UpstreamConnection>,
@@ -142,7 +142,7 @@ impl UpstreamConnections {
         });
         self.serial = self.serial.wrapping_add(1);
         let serial = self.serial;
-        UpstreamId { index: self.entries.insert(Entry { serial, upstream }) as u32, serial }
+        UpstreamId { index: self.entries.insert(UpstreamEntry { serial, upstream }) as u32, serial }
     }
 
     /// Returns a connection, if it still exists.

@@ -94,7 +94,7 @@ pub struct Domain {
     /// The files that the libraries need on any machine.
     pub(super) system: Vec<(PathBuf, Access)>,
     /// The files and directories that the configuration names.
-    pub(super) places: Vec<(PathBuf, Access)>,
+    pub(super) paths: Vec<(PathBuf, Access)>,
     /// The ports that the server listens on.
     pub(super) bind: BTreeSet<u16>,
     /// The ports that the server connects to.
@@ -169,21 +169,21 @@ impl Domain {
     /// renamed to its name, so the right is for the directory. The exception is a directory with
     /// files of other programs: there the right is for the file alone.
     pub fn file(&mut self, path: &Path) {
-        for place in [Some(path.to_owned()), fs::canonicalize(path).ok()].into_iter().flatten() {
-            let directory = directory_of(&place);
-            let place = if is_shared(&directory) { place } else { directory };
-            self.places.push((place, Access::Read));
+        for path in [Some(path.to_owned()), fs::canonicalize(path).ok()].into_iter().flatten() {
+            let directory = directory_of(&path);
+            let path = if is_shared(&directory) { path } else { directory };
+            self.paths.push((path, Access::Read));
         }
     }
 
     /// Adds a file that is created and appended to.
     pub fn append(&mut self, path: &Path) {
-        self.places.push((directory_of(path), Access::Append));
+        self.paths.push((directory_of(path), Access::Append));
     }
 
     /// Adds a file that is created and changed, together with other files in its directory.
     pub fn store(&mut self, path: &Path) {
-        self.places.push((directory_of(path), Access::Store));
+        self.paths.push((directory_of(path), Access::Store));
     }
 
     /// Creates the directories that the server would otherwise create later, in the sandbox. A
@@ -200,16 +200,16 @@ impl Domain {
     /// connects to none needs no such right.
     pub fn leave_room(&mut self) {
         self.connects_anywhere = self.has_peers;
-        self.places.extend(SITES.map(|directory| (directory.into(), Access::Read)));
+        self.paths.extend(SITES.map(|directory| (directory.into(), Access::Read)));
     }
 
     /// Returns whether all files may be read.
     pub(super) fn reads_all(&self) -> bool {
-        self.places.iter().any(|(path, access)| path == Path::new("/") && *access == Access::Read)
+        self.paths.iter().any(|(path, access)| path == Path::new("/") && *access == Access::Read)
     }
 
     fn sockets(&mut self, path: &Path) {
-        self.places.push((directory_of(path), Access::Sockets));
+        self.paths.push((directory_of(path), Access::Sockets));
     }
 
     fn site(&mut self, site: &SiteSection) {
@@ -217,7 +217,7 @@ impl Domain {
             // With `follow`, symbolic links may lead to any file.
             let all = site.symlinks == Symlinks::Follow;
             let root = if all { Path::new("/") } else { root };
-            self.places.push((root.to_owned(), Access::Read));
+            self.paths.push((root.to_owned(), Access::Read));
         }
         for route in &site.origin {
             self.has_peers = true;
@@ -236,7 +236,7 @@ impl Domain {
         }
         if let Some(path) = site.cache.and(site.cache_dir.as_ref()) {
             self.own.push(path.clone());
-            self.places.push((path.clone(), Access::Store));
+            self.paths.push((path.clone(), Access::Store));
         }
         if site.guestbook.is_some() {
             if let Some(path) = &site.guestbook_template {
@@ -260,7 +260,7 @@ impl Domain {
             None => self.authorities(),
         }
         self.own.push(acme.state_dir.clone());
-        self.places.push((acme.state_dir.clone(), Access::Store));
+        self.paths.push((acme.state_dir.clone(), Access::Store));
     }
 
     fn hub(&mut self, hub: &HubSection) {
@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn a_configuration_names_its_ports_and_places() {
+    fn a_configuration_names_its_ports_and_paths() {
         let all = domain(
             "listen = [\"127.0.0.1:8080\", \"127.0.0.1:0\", \"unix:/run/pollux/socket\"]\n\
              admin = \"127.0.0.1:8081\"\ncontrol = \"/run/pollux/control\"\naccess-log = \"/var/log/pollux/access\"\n\
@@ -343,13 +343,13 @@ mod tests {
         );
         assert_eq!(all.bind, BTreeSet::from([8080, 8081]));
         assert_eq!(all.connect, BTreeSet::from([DNS, 443, 3000, 6379]));
-        for place in [
+        for path in [
             ("/run/pollux", Access::Sockets),
             ("/var/log/pollux", Access::Append),
             ("/srv/www", Access::Read),
             ("/var/lib/pollux", Access::Store),
         ] {
-            assert!(all.places.contains(&(place.0.into(), place.1)), "{place:?} {:?}", all.places);
+            assert!(all.paths.contains(&(path.0.into(), path.1)), "{path:?} {:?}", all.paths);
         }
         assert!(!all.reads_all());
         assert!(domain("[[site]]\nroot = \"/srv/www\"\nsymlinks = \"follow\"\n").reads_all());
@@ -362,7 +362,7 @@ mod tests {
         let mut expected = all.places.clone();
         expected.extend(["/srv", "/var/www"].map(|path| (path.into(), Access::Read)));
         all.leave_room();
-        assert_eq!(all.places, expected);
+        assert_eq!(all.paths, expected);
     }
 
     /// Regression: a server of files could connect to any port.
@@ -419,7 +419,7 @@ mod tests {
         let mut domain = Domain::default();
         domain.file(&link.join("site.pem"));
         domain.file(Path::new("/etc/passwd"));
-        let paths: Vec<_> = domain.places.iter().map(|(path, _)| path.clone()).collect();
+        let paths: Vec<_> = domain.paths.iter().map(|(path, _)| path.clone()).collect();
         let real = fs::canonicalize(&real).unwrap();
         assert_eq!(paths, [link, real, "/etc/passwd".into(), "/etc/passwd".into()]);
     }

@@ -37,7 +37,7 @@ pub(super) fn missing(abi: u32) -> impl Iterator<Item = (&'static str, anyhow::E
 
 /// The rights that a process has in its sandbox.
 #[derive(Debug)]
-pub(super) struct Entered {
+pub(super) struct ProcessRights {
     /// The ABI of the kernel.
     pub(super) abi: u32,
     /// The device and inode number of each file, with the rights to it and to the files below it.
@@ -50,7 +50,7 @@ pub(super) struct Entered {
 ///
 /// # Errors
 /// The kernel has no Landlock, or refuses the rules.
-pub(super) fn enter(domain: &Domain) -> anyhow::Result<Entered> {
+pub(super) fn enter(domain: &Domain) -> anyhow::Result<ProcessRights> {
     let mut scopes = BitFlags::from(Scope::Signal);
     if !notifies_abstractly() {
         scopes |= Scope::AbstractUnixSocket;
@@ -66,12 +66,14 @@ pub(super) fn enter(domain: &Domain) -> anyhow::Result<Entered> {
         .scope(scopes)?
         .create()?;
     let mut files = Vec::new();
-    for (path, access) in domain.system.iter().chain(&domain.places) {
+    for (path, access) in domain.system.iter().chain(&domain.paths) {
         // A file that does not exist, or that is hidden from this user, cannot be used in any case.
-        let (Ok(place), Ok(metadata)) = (PathFd::new(path), fs::metadata(path)) else { continue };
+        let (Ok(rule_path), Ok(metadata)) = (PathFd::new(path), fs::metadata(path)) else {
+            continue;
+        };
         let rights = rights(*access, &metadata);
         ruleset = ruleset
-            .add_rule(PathBeneath::new(place, rights))
+            .add_rule(PathBeneath::new(rule_path, rights))
             .with_context(|| path.display().to_string())?;
         files.push((metadata.dev(), metadata.ino(), rights));
     }
@@ -93,10 +95,10 @@ pub(super) fn enter(domain: &Domain) -> anyhow::Result<Entered> {
         }
     };
     ensure!(status.ruleset != RulesetStatus::NotEnforced, "the kernel does not enforce Landlock");
-    Ok(Entered { abi, files, connect })
+    Ok(ProcessRights { abi, files, connect })
 }
 
-impl Entered {
+impl ProcessRights {
     /// Checks that the process can reach everything that `domain` needs.
     ///
     /// # Errors
@@ -104,7 +106,7 @@ impl Entered {
     pub(super) fn check(&self, domain: &Domain) -> anyhow::Result<()> {
         const REMEDY: &str = "the sandbox of a running server cannot be widened: `pollux ctl upgrade` (or a \
                               restart) uses the new configuration";
-        for (path, access) in &domain.places {
+        for (path, access) in &domain.paths {
             // A missing file is reported by the code that opens it.
             let (Ok(real), Ok(metadata)) = (fs::canonicalize(path), fs::metadata(path)) else {
                 continue;
@@ -129,8 +131,8 @@ impl Entered {
     /// it.
     fn rights_to(&self, real: &Path) -> BitFlags<AccessFs> {
         let mut all = BitFlags::EMPTY;
-        for place in real.ancestors() {
-            let Ok(metadata) = fs::metadata(place) else { continue };
+        for ancestor in real.ancestors() {
+            let Ok(metadata) = fs::metadata(ancestor) else { continue };
             let is_it = |(device, number, _): &&(u64, u64, _)| {
                 (*device, *number) == (metadata.dev(), metadata.ino())
             };

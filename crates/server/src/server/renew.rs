@@ -1,6 +1,6 @@
 //! Changes of the configuration of a running server.
 
-use super::{Server, Units};
+use super::{Server, WorkerSet};
 use crate::{
     admin::{PendingTask, SharedStore, Tasks},
     architecture::limits,
@@ -120,7 +120,7 @@ impl Server {
         let (renewal, answers) =
             Renewal::new(number, config.clone(), contents, max_connections, former);
         let rules = renewal.rules.clone();
-        let Units::Workers(workers) = &self.units else { return Ok(()) };
+        let WorkerSet::Workers(workers) = &self.worker_set else { return Ok(()) };
         let offer = |renewal| *self.offer.lock().unwrap_or_else(PoisonError::into_inner) = renewal;
         offer(Some(Arc::new(renewal)));
         workers.iter().for_each(|worker| worker.remote().prepare_renewal(number));

@@ -1,7 +1,7 @@
 //! Replacement of worker threads: a thread that panics loses its connections, and another one
 //! replaces it.
 
-use super::{Server, Units};
+use super::{Server, WorkerSet};
 use crate::{
     architecture::{
         limits,
@@ -80,7 +80,7 @@ impl Server {
     pub(crate) fn replace_lost_workers(&mut self) -> anyhow::Result<()> {
         while self.has_lost_worker() {
             let index = self.find_ended().context("a worker ended by itself")?;
-            let Units::Workers(workers) = &mut self.units else {
+            let WorkerSet::Workers(workers) = &mut self.worker_set else {
                 bail!("a worker ended by itself")
             };
             match workers.remove(index).ending() {
@@ -98,7 +98,7 @@ impl Server {
 
     /// Returns the number of a worker whose thread has ended.
     fn find_ended(&self) -> Option<usize> {
-        let Units::Workers(workers) = &self.units else { return None };
+        let WorkerSet::Workers(workers) = &self.worker_set else { return None };
         for _ in 0..LOOKS_MAX {
             let ended = workers.iter().position(Worker::has_ended);
             if ended.is_some() {
@@ -144,7 +144,7 @@ impl Server {
             former: Some(former),
         };
         let (worker, info) = (replacements.start)(self, part)?;
-        if let Units::Workers(workers) = &mut self.units {
+        if let WorkerSet::Workers(workers) = &mut self.worker_set {
             workers.insert(index, worker);
         }
         self.infos[index] = info;

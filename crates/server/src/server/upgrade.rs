@@ -1,6 +1,6 @@
 //! Upgrades: handing the service over to a successor, and taking it over from the former server.
 
-use super::{Server, Units};
+use super::{Server, WorkerSet};
 use crate::{
     admin::web::Web,
     architecture::worker::Worker,
@@ -10,7 +10,7 @@ use crate::{
         Role,
         channel::Channel,
         distribution,
-        successor::{Offered, Successor},
+        successor::{ListenerOffer, Successor},
     },
 };
 use anyhow::{Context, anyhow, bail, ensure};
@@ -35,7 +35,7 @@ impl Server {
     /// The reason why it cannot.
     pub(crate) fn check_can_be_succeeded(&self) -> anyhow::Result<()> {
         ensure!(
-            matches!(self.units, Units::Workers(_)),
+            matches!(self.worker_set, WorkerSet::Workers(_)),
             "--architecture {}: an upgrade without a gap needs --architecture event; restart the server \
              instead",
             self.architecture
@@ -52,15 +52,15 @@ impl Server {
     }
 
     fn event_workers(&self) -> &[Worker] {
-        match &self.units {
-            Units::Workers(workers) => workers,
-            Units::Threads(_) | Units::Processes(_) => &[],
+        match &self.worker_set {
+            WorkerSet::Workers(workers) => workers,
+            WorkerSet::Threads(_) | WorkerSet::Processes(_) => &[],
         }
     }
 
     /// Returns all listening sockets, for a successor.
-    pub(crate) fn offered(&self) -> Vec<Offered<'_>> {
-        let mut all: Vec<Offered<'_>> = Vec::new();
+    pub(crate) fn offered(&self) -> Vec<ListenerOffer<'_>> {
+        let mut all: Vec<ListenerOffer<'_>> = Vec::new();
         let mut offered = Vec::new();
         for listener in &self.listeners {
             // Workers may share a listener.
@@ -69,9 +69,9 @@ impl Server {
                 continue;
             }
             offered.push(pointer);
-            all.push(Offered {
+            all.push(ListenerOffer {
                 role: Role::Clients,
-                place: listener.place(),
+                index: listener.index(),
                 configured: listener.configured().to_string(),
                 socket: listener.as_fd(),
             });
@@ -79,12 +79,12 @@ impl Server {
         if let Some(operator) = &self.operator {
             let (path, socket) = operator.listener();
             let configured = path.to_string_lossy().into_owned();
-            all.push(Offered { role: Role::Control, place: 0, configured, socket });
+            all.push(ListenerOffer { role: Role::Control, index: 0, configured, socket });
         }
         if let Some(web) = &self.web {
             let (configured, socket) = web.listener();
             let configured = configured.to_string();
-            all.push(Offered { role: Role::Admin, place: 0, configured, socket });
+            all.push(ListenerOffer { role: Role::Admin, index: 0, configured, socket });
         }
         all
     }
@@ -186,7 +186,7 @@ impl Server {
             operator.leave_to_successor();
         }
         if let Some(web) = self.web.take() {
-            web.observed().begin_stop();
+            web.view().begin_stop();
             Web::leave_to_successor(web);
         }
         for file in self.files.drain(..) {

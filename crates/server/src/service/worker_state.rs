@@ -3,7 +3,7 @@
 use crate::{
     clients::ClientTable,
     config::{Config, RequestIds},
-    log::{Entry, LogWriter, Peer, Records},
+    log::{LogEntry, LogWriter, Peer, Records},
     stats::Counters,
     time::clock::Clock,
 };
@@ -115,7 +115,7 @@ impl WorkerState {
             record.map_or(0, |record| self.clock.elapsed_ms().wrapping_sub(record.begun_ms()));
         if log.wants(elapsed_ms) {
             log.learn_peer(socket, &self.clients);
-            log.write(self.clock.date(), &Entry { request, status, len, elapsed_ms, record });
+            log.write(self.clock.date(), &LogEntry { request, status, len, elapsed_ms, record });
         }
     }
 }

@@ -32,7 +32,7 @@ use base64::{Engine as _, engine::general_purpose::STANDARD};
 use pollux_http::request::Request;
 use sha2::{Digest, Sha256};
 use std::{collections::HashMap, sync::Arc};
-use verify::Known;
+use verify::CredentialCache;
 
 /// The maximum length of encoded credentials. Longer ones are wrong.
 const CREDENTIALS_BYTES_MAX: usize = 1024;
@@ -47,7 +47,7 @@ pub struct Realm {
     forwards: bool,
     /// The digest of the password files, which shows whether a file has changed.
     digest: [u8; 32],
-    known: Known,
+    known: CredentialCache,
 }
 
 /// Whether a request may be answered.
@@ -93,7 +93,7 @@ impl Realm {
         let areas = Areas::new(opened)?;
         let challenge = format!("WWW-Authenticate: Basic realm=\"{name}\", charset=\"UTF-8\"\r\n");
         let digest = digest.finalize().into();
-        Ok(Self { areas, challenge, forwards, digest, known: Known::new() })
+        Ok(Self { areas, challenge, forwards, digest, known: CredentialCache::new() })
     }
 
     /// Returns the header line of the response to a request without the right password.

@@ -57,16 +57,16 @@ pub(crate) enum StoreOpening {
 
 /// An exchange that is not answered at once.
 #[derive(Debug)]
-pub(crate) struct Exchange(Box<State>);
+pub(crate) struct Exchange(Box<GuestbookExchange>);
 
 #[derive(Debug)]
-struct State {
+struct GuestbookExchange {
     reader: Reader,
-    step: Phase,
+    phase: GuestbookPhase,
 }
 
 #[derive(Debug)]
-enum Phase {
+enum GuestbookPhase {
     /// A form is being received.
     Form(Vec<u8>),
     /// The body is ignored, but it must be received before the response is sent.
@@ -126,7 +126,10 @@ impl Guestbook {
         self.store.submit(context.reactor, now, ticket, request);
         let alarm = context.reactor.timer(STORE_TIMEOUT, EventTarget::Exchange(exchange));
         self.store.deliver(&mut self.tickets, context.reactor);
-        Flow::Waiting(Exchange(Box::new(State { reader, step: Phase::Store(ticket, alarm) })))
+        Flow::Waiting(Exchange(Box::new(GuestbookExchange {
+            reader,
+            phase: GuestbookPhase::Store(ticket, alarm),
+        })))
     }
 
     /// Handles a complete form.
@@ -209,23 +212,23 @@ impl Service for Guestbook {
         {
             return refuse_and_close(context, &reader, outbox, TOO_LONG);
         }
-        let step = match Self::refusal(request) {
+        let phase = match Self::refusal(request) {
             Some(refusal) if request.framing == Framing::None || request.expect_continue => {
                 let preflight = context.rules.preflight(request, ALLOW);
                 let fields = [refusal.fields, &preflight].concat();
                 reader.refuse(context, outbox, refusal.status, refusal.reason, &fields);
                 return Flow::Done;
             }
-            Some(refusal) => Phase::Unwanted(refusal),
-            None => Phase::Form(Vec::new()),
+            Some(refusal) => GuestbookPhase::Unwanted(refusal),
+            None => GuestbookPhase::Form(Vec::new()),
         };
-        match step {
-            Phase::Form(_)
+        match phase {
+            GuestbookPhase::Form(_)
                 if request.method != Method::Post && request.framing == Framing::None =>
             {
                 self.query(context, reader, Query::Visit { shown: self.config.shown })
             }
-            step => Flow::NeedBody(Exchange(Box::new(State { reader, step }))),
+            phase => Flow::NeedBody(Exchange(Box::new(GuestbookExchange { reader, phase }))),
         }
     }
 
@@ -237,9 +240,9 @@ impl Service for Guestbook {
         response: &mut ResponseWriter<'_>,
     ) -> Flow<Exchange> {
         let outbox = response.raw();
-        let State { reader, step } = &mut *exchange.0;
-        match (step, part) {
-            (Phase::Form(form), Part::Data(bytes)) => {
+        let GuestbookExchange { reader, phase } = &mut *exchange.0;
+        match (phase, part) {
+            (GuestbookPhase::Form(form), Part::Data(bytes)) => {
                 if reader.is_post() {
                     if form.len() + bytes.len() > limits::FORM_BYTES {
                         return refuse_and_close(context, reader, outbox, TOO_LONG);
@@ -248,25 +251,27 @@ impl Service for Guestbook {
                 }
                 Flow::NeedBody(exchange)
             }
-            (Phase::Unwanted(_), Part::Data(_)) => Flow::NeedBody(exchange),
+            (GuestbookPhase::Unwanted(_), Part::Data(_)) => Flow::NeedBody(exchange),
             (_, Part::End { .. }) => {
-                let State { reader, step } = *exchange.0;
-                match step {
-                    Phase::Form(form) if reader.is_post() => {
+                let GuestbookExchange { reader, phase } = *exchange.0;
+                match phase {
+                    GuestbookPhase::Form(form) if reader.is_post() => {
                         self.post(context, reader, &form, outbox)
                     }
-                    Phase::Form(_) => {
+                    GuestbookPhase::Form(_) => {
                         self.query(context, reader, Query::Visit { shown: self.config.shown })
                     }
-                    Phase::Unwanted(Refusal { status, reason, fields }) => {
+                    GuestbookPhase::Unwanted(Refusal { status, reason, fields }) => {
                         reader.refuse(context, outbox, status, reason, fields);
                         Flow::Done
                     }
                     // No body is requested after the store's query was sent.
-                    Phase::Store(..) => Flow::Waiting(Exchange(Box::new(State { reader, step }))),
+                    GuestbookPhase::Store(..) => {
+                        Flow::Waiting(Exchange(Box::new(GuestbookExchange { reader, phase })))
+                    }
                 }
             }
-            (Phase::Store(..), _) => Flow::Waiting(exchange),
+            (GuestbookPhase::Store(..), _) => Flow::Waiting(exchange),
         }
     }
 
@@ -278,7 +283,9 @@ impl Service for Guestbook {
         response: &mut ResponseWriter<'_>,
     ) -> Flow<Exchange> {
         let outbox = response.raw();
-        let &State { ref reader, step: Phase::Store(ticket, alarm) } = &*exchange.0 else {
+        let &GuestbookExchange { ref reader, phase: GuestbookPhase::Store(ticket, alarm) } =
+            &*exchange.0
+        else {
             return Flow::NeedBody(exchange);
         };
         let answer = match event {
@@ -302,7 +309,7 @@ impl Service for Guestbook {
     }
 
     fn cancel(&mut self, context: &mut RequestContext<'_>, exchange: Exchange) {
-        if let Phase::Store(ticket, alarm) = exchange.0.step {
+        if let GuestbookPhase::Store(ticket, alarm) = exchange.0.phase {
             context.reactor.cancel(alarm);
             self.tickets.take(ticket);
             self.store.is_gone(context.reactor, ticket);

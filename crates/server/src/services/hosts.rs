@@ -41,14 +41,14 @@ pub(crate) struct Hosts {
 
 #[derive(Debug)]
 struct Others {
-    sites: Vec<Site>,
+    sites: Vec<HostSite>,
     /// The maximum length of a request body for the default site, in bytes.
     default_body: u64,
     names: Names,
 }
 
 #[derive(Debug)]
-struct Site {
+struct HostSite {
     routes: Routes,
     rules: Arc<Rules>,
     max_body: u64,
@@ -106,7 +106,7 @@ impl Hosts {
         if config.hosts.is_empty() {
             return Ok(Self { default, others: None });
         }
-        let open = |host| Site::open(config, host, opening);
+        let open = |host| HostSite::open(config, host, opening);
         let sites = config.hosts.iter().map(open).collect::<Result<_, _>>()?;
         let others = Others { sites, default_body: config.default_body, names: Names::of(config) };
         Ok(Self { default, others: Some(Box::new(others)) })
@@ -209,13 +209,13 @@ impl Hosts {
     }
 }
 
-impl Site {
+impl HostSite {
     fn open(config: &Config, host: &VirtualHost, opening: StoreOpening) -> anyhow::Result<Self> {
         // Each worker has an equal part of the memory: heads differ from site to site, so contents are not
         // shared.
-        let units = config.workers.max(config.pool.unwrap_or(1)) as u64;
+        let workers = config.workers.max(config.pool.unwrap_or(1)) as u64;
         let sites = config.hosts.len() as u64 + 1;
-        let bytes = (host.site.cache_bytes / sites / units).min(config.site.cache_bytes);
+        let bytes = (host.site.cache_bytes / sites / workers).min(config.site.cache_bytes);
         let mut own = config.clone();
         own.own_file_tables = config.own_tables_of_workers();
         own.hosts = Vec::new();

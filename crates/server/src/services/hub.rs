@@ -37,7 +37,7 @@ use crate::{
     time::clock::ticks,
     transport::outbox::Outbox,
 };
-use answer::{ACCEPT_QUERY, ALLOW, Asker};
+use answer::{ACCEPT_QUERY, ALLOW, Responder};
 use expiries::Expiries;
 use poll::Poll;
 use pollux_http::{
@@ -102,16 +102,16 @@ struct Extra {
 
 /// An exchange that is not answered at once.
 #[derive(Debug)]
-pub(crate) struct Exchange(Box<State>);
+pub(crate) struct Exchange(Box<HubExchange>);
 
 #[derive(Debug)]
-struct State {
-    asker: Asker,
-    phase: Phase,
+struct HubExchange {
+    responder: Responder,
+    phase: HubPhase,
 }
 
 #[derive(Debug)]
-enum Phase {
+enum HubPhase {
     /// A form is being received.
     Form(Form),
     /// The topics of a subscriber are being received.
@@ -207,12 +207,12 @@ impl Hub {
         &mut self,
         context: &mut RequestContext<'_>,
         request: &Request<'_>,
-        asker: Asker,
+        responder: Responder,
         outbox: &mut Outbox,
     ) -> Flow<Exchange> {
         let Target::Path { path, query } = request.target else { return Flow::Done };
         if path == self.shared.config.path.as_bytes() {
-            return self.subscribe(context, request, asker, outbox);
+            return self.subscribe(context, request, responder, outbox);
         }
         let HubShared { url, config, .. } = &*self.shared;
         if path.starts_with(b"/.well-known/oauth-protected-resource") {
@@ -225,7 +225,7 @@ impl Hub {
             let text = document.to_string();
             let fields = b"Cache-Control: must-revalidate\r\n";
             let content = ("application/json", text.as_bytes());
-            asker.answer(context, outbox, Status::Ok, fields, content);
+            responder.answer(context, outbox, Status::Ok, fields, content);
             return Flow::Done;
         }
         let hides = context.hides_authorization();
@@ -242,9 +242,9 @@ impl Hub {
                 let fields =
                     format!("Cache-Control: private, must-revalidate\r\nETag: \"{tag}\"\r\n");
                 let content = (subscriptions::MEDIA_TYPE, text.as_bytes());
-                asker.answer(context, outbox, status, fields.as_bytes(), content);
+                responder.answer(context, outbox, status, fields.as_bytes(), content);
             }
-            Err(reject) => asker.reject(context, outbox, &reject, url),
+            Err(reject) => responder.reject(context, outbox, &reject, url),
         }
         Flow::Done
     }
@@ -290,7 +290,7 @@ impl Hub {
     fn acknowledge(
         &self,
         context: &mut RequestContext<'_>,
-        asker: &Asker,
+        responder: &Responder,
         outcome: Result<Arc<str>, Reject>,
         outbox: &mut Outbox,
     ) {
@@ -299,11 +299,11 @@ impl Hub {
                 context.worker.counters.add(Counter::HubAccepted, 1);
                 let fields = b"Cache-Control: no-store\r\n";
                 let content = ("text/plain; charset=utf-8", id.as_bytes());
-                asker.answer(context, outbox, Status::Ok, fields, content);
+                responder.answer(context, outbox, Status::Ok, fields, content);
             }
             Err(reject) => {
                 count_refusal(context, &reject);
-                asker.reject(context, outbox, &reject, &self.shared.url);
+                responder.reject(context, outbox, &reject, &self.shared.url);
             }
         }
     }
@@ -409,15 +409,15 @@ impl Service for Hub {
         response: &mut ResponseWriter<'_>,
     ) -> Flow<Exchange> {
         let outbox = response.raw();
-        let asker = Asker::of(request, &self.shared.config.cors);
+        let responder = Responder::of(request, &self.shared.config.cors);
         let reject = match request.method {
             Method::Get | Method::Head if request.framing == Framing::None => {
-                return self.get(context, request, asker, outbox);
+                return self.get(context, request, responder, outbox);
             }
             Method::Post => match self.admit(request, context.hides_authorization()) {
                 Ok(form) => {
-                    let phase = Phase::Form(form);
-                    return Flow::NeedBody(Exchange(Box::new(State { asker, phase })));
+                    let phase = HubPhase::Form(form);
+                    return Flow::NeedBody(Exchange(Box::new(HubExchange { responder, phase })));
                 }
                 Err(reject) => {
                     count_refusal(context, &reject);
@@ -427,15 +427,18 @@ impl Service for Hub {
             Method::Other(b"QUERY") if self.is_hub_itself(&request.target) => {
                 match self.admit_query(request, context.hides_authorization()) {
                     Ok(head) => {
-                        let phase = Phase::Query(Box::new(head));
-                        return Flow::NeedBody(Exchange(Box::new(State { asker, phase })));
+                        let phase = HubPhase::Query(Box::new(head));
+                        return Flow::NeedBody(Exchange(Box::new(HubExchange {
+                            responder,
+                            phase,
+                        })));
                     }
                     Err(reject) => reject,
                 }
             }
             Method::Options if request.framing == Framing::None => {
                 let fields = [ALLOW, ACCEPT_QUERY].concat();
-                asker.answer(context, outbox, Status::NoContent, fields.as_bytes(), ("", b""));
+                responder.answer(context, outbox, Status::NoContent, fields.as_bytes(), ("", b""));
                 return Flow::Done;
             }
             Method::Get | Method::Head | Method::Options => {
@@ -448,11 +451,11 @@ impl Service for Hub {
             },
         };
         if request.framing == Framing::None || request.expect_continue {
-            asker.reject(context, outbox, &reject, &self.shared.url);
+            responder.reject(context, outbox, &reject, &self.shared.url);
             return Flow::Done;
         }
-        let phase = Phase::Unwanted(reject);
-        Flow::NeedBody(Exchange(Box::new(State { asker, phase })))
+        let phase = HubPhase::Unwanted(reject);
+        Flow::NeedBody(Exchange(Box::new(HubExchange { responder, phase })))
     }
 
     fn body(
@@ -463,51 +466,52 @@ impl Service for Hub {
         response: &mut ResponseWriter<'_>,
     ) -> Flow<Exchange> {
         let outbox = response.raw();
-        let State { asker, phase } = &mut *exchange.0;
+        let HubExchange { responder, phase } = &mut *exchange.0;
         match (phase, part) {
-            (Phase::Form(form), Part::Data(bytes)) => {
+            (HubPhase::Form(form), Part::Data(bytes)) => {
                 if let Err(reject) = form.receive(bytes, &self.shared.config.limits) {
                     // The rest of the body is not read: the connection cannot continue after it.
                     context.close_after();
                     count_refusal(context, &reject);
-                    asker.reject(context, outbox, &reject, &self.shared.url);
+                    responder.reject(context, outbox, &reject, &self.shared.url);
                     return Flow::Done;
                 }
                 Flow::NeedBody(exchange)
             }
-            (Phase::Form(form), Part::End { .. }) => {
+            (HubPhase::Form(form), Part::End { .. }) => {
                 let ticket = Ticket { worker: self.worker, exchange: context.id() };
                 match self.publish(form, ticket) {
                     Ok(None) => {
-                        exchange.0.phase = Phase::Storage;
+                        exchange.0.phase = HubPhase::Storage;
                         return Flow::Waiting(exchange);
                     }
-                    Ok(Some(id)) => self.acknowledge(context, asker, Ok(id), outbox),
-                    Err(reject) => self.acknowledge(context, asker, Err(reject), outbox),
+                    Ok(Some(id)) => self.acknowledge(context, responder, Ok(id), outbox),
+                    Err(reject) => self.acknowledge(context, responder, Err(reject), outbox),
                 }
                 Flow::Done
             }
-            (Phase::Query(head), Part::Data(bytes)) => {
+            (HubPhase::Query(head), Part::Data(bytes)) => {
                 if let Err(reject) = head.receive(bytes, &self.shared.config.limits) {
                     context.close_after();
-                    asker.reject(context, outbox, &reject, &self.shared.url);
+                    responder.reject(context, outbox, &reject, &self.shared.url);
                     return Flow::Done;
                 }
                 Flow::NeedBody(exchange)
             }
-            (Phase::Query(_), Part::End { .. }) => {
-                let State { asker, phase } = *exchange.0;
-                let Phase::Query(head) = phase else { return Flow::Done };
-                self.begin_subscription(context, asker, *head, outbox)
+            (HubPhase::Query(_), Part::End { .. }) => {
+                let HubExchange { responder, phase } = *exchange.0;
+                let HubPhase::Query(head) = phase else { return Flow::Done };
+                self.begin_subscription(context, responder, *head, outbox)
             }
-            (Phase::Unwanted(reject), Part::End { .. }) => {
-                asker.reject(context, outbox, reject, &self.shared.url);
+            (HubPhase::Unwanted(reject), Part::End { .. }) => {
+                responder.reject(context, outbox, reject, &self.shared.url);
                 Flow::Done
             }
-            (Phase::Unwanted(_), Part::Data(_)) => Flow::NeedBody(exchange),
-            (Phase::Stream(_) | Phase::Poll(_) | Phase::Storage | Phase::CatchUp(_), _) => {
-                Flow::Waiting(exchange)
-            }
+            (HubPhase::Unwanted(_), Part::Data(_)) => Flow::NeedBody(exchange),
+            (
+                HubPhase::Stream(_) | HubPhase::Poll(_) | HubPhase::Storage | HubPhase::CatchUp(_),
+                _,
+            ) => Flow::Waiting(exchange),
         }
     }
 
@@ -520,31 +524,33 @@ impl Service for Hub {
     ) -> Flow<Exchange> {
         let outbox = response.raw();
         match &exchange.0.phase {
-            Phase::Poll(_) => self.resume_poll(context, exchange, event, outbox),
-            Phase::Stream(_) => Flow::Waiting(exchange),
-            Phase::Storage => {
+            HubPhase::Poll(_) => self.resume_poll(context, exchange, event, outbox),
+            HubPhase::Stream(_) => Flow::Waiting(exchange),
+            HubPhase::Storage => {
                 let outcome = match event {
                     Event::Woken(_) => self.outcomes.remove(&context.id()),
                     _ => None,
                 };
                 let Some(outcome) = outcome else { return Flow::Waiting(exchange) };
-                self.acknowledge(context, &exchange.0.asker, outcome, outbox);
+                self.acknowledge(context, &exchange.0.responder, outcome, outbox);
                 Flow::Done
             }
-            Phase::CatchUp(_) => self.resume_subscribe(context, exchange, event, outbox),
-            Phase::Form(_) | Phase::Query(_) | Phase::Unwanted(_) => Flow::NeedBody(exchange),
+            HubPhase::CatchUp(_) => self.resume_subscribe(context, exchange, event, outbox),
+            HubPhase::Form(_) | HubPhase::Query(_) | HubPhase::Unwanted(_) => {
+                Flow::NeedBody(exchange)
+            }
         }
     }
 
     fn cancel(&mut self, context: &mut RequestContext<'_>, exchange: Exchange) {
         match exchange.0.phase {
-            Phase::Stream(id) => self.stream_has_ended(id.number()),
-            Phase::Poll(poll) => self.end_poll(context, &poll),
+            HubPhase::Stream(id) => self.stream_has_ended(id.number()),
+            HubPhase::Poll(poll) => self.end_poll(context, &poll),
             // The answer may have arrived, although the exchange has not been woken yet.
-            Phase::Storage | Phase::CatchUp(_) => {
+            HubPhase::Storage | HubPhase::CatchUp(_) => {
                 self.outcomes.remove(&context.id());
             }
-            Phase::Form(_) | Phase::Query(_) | Phase::Unwanted(_) => {}
+            HubPhase::Form(_) | HubPhase::Query(_) | HubPhase::Unwanted(_) => {}
         }
     }
 

@@ -55,7 +55,7 @@ pub(crate) struct Routes {
 /// An exchange of one of the services.
 pub(crate) enum Exchange {
     /// Its password is being verified.
-    Auth(Box<by_auth::Waiting>),
+    Auth(Box<by_auth::UnverifiedRequest>),
     /// Of the site.
     Site(<Site as Service>::Exchange),
     /// Of the guestbook.

@@ -30,14 +30,14 @@ pub(crate) struct Timer {
     /// The tick at which the timeout expires, or `NONE`.
     deadline: u32,
     /// The tick whose list holds the slot, or `NONE`; never after the deadline.
-    place: u32,
+    list_tick: u32,
     previous: u32,
     next: u32,
 }
 
 impl Default for Timer {
     fn default() -> Self {
-        Self { deadline: NONE, place: NONE, previous: NONE, next: NONE }
+        Self { deadline: NONE, list_tick: NONE, previous: NONE, next: NONE }
     }
 }
 
@@ -58,7 +58,7 @@ impl Timer {
     #[inline]
     pub(crate) fn postpone(&mut self, deadline: u32) -> bool {
         self.deadline = deadline;
-        self.place <= deadline
+        self.list_tick <= deadline
     }
 }
 
@@ -100,10 +100,10 @@ impl Wheel {
     fn link(&mut self, nodes: &mut impl Nodes, node: u32) {
         let Some(slot) = nodes.timer_mut(node) else { return };
         let last = self.done.saturating_add(BUCKETS as u32 - 1);
-        let place = slot.deadline.clamp(self.done.saturating_add(1), last);
-        let bucket = place as usize % BUCKETS;
+        let list_tick = slot.deadline.clamp(self.done.saturating_add(1), last);
+        let bucket = list_tick as usize % BUCKETS;
         let next = self.first[bucket];
-        slot.place = place;
+        slot.list_tick = list_tick;
         slot.previous = FIRST;
         slot.next = next;
         self.first[bucket] = node;
@@ -117,18 +117,18 @@ impl Wheel {
 
     fn unlink(&mut self, nodes: &mut impl Nodes, node: u32) {
         let Some(slot) = nodes.timer_mut(node) else { return };
-        let Timer { place, previous, next, .. } = *slot;
-        if place == NONE {
+        let Timer { list_tick, previous, next, .. } = *slot;
+        if list_tick == NONE {
             return;
         }
-        slot.place = NONE;
+        slot.list_tick = NONE;
         if next != NONE
             && let Some(follower) = nodes.timer_mut(next)
         {
             follower.previous = previous;
         }
         if previous == FIRST {
-            let bucket = place as usize % BUCKETS;
+            let bucket = list_tick as usize % BUCKETS;
             self.first[bucket] = next;
             if next == NONE {
                 self.occupied[bucket / 64] &= !(1 << (bucket % 64));
@@ -161,7 +161,7 @@ impl Wheel {
                 let node = index;
                 let Some(slot) = nodes.timer_mut(node) else { break };
                 index = slot.next;
-                slot.place = NONE;
+                slot.list_tick = NONE;
                 match slot.deadline {
                     NONE => {}
                     deadline if deadline <= now => {

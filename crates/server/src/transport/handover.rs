@@ -52,8 +52,8 @@ impl Receivers {
         behind: &[u8],
     ) -> io::Result<()> {
         let parts = [IoSlice::new(&what.head), IoSlice::new(behind)];
-        if let Some(place) = self.0.iter().position(|(path, _)| *path == what.path) {
-            let socket = &self.0[place].1;
+        if let Some(index) = self.0.iter().position(|(path, _)| *path == what.path) {
+            let socket = &self.0[index].1;
             match sys::send_with_descriptor(socket.as_fd(), &parts, client) {
                 Ok(_) => return Ok(()),
                 // The receiving process may have been restarted: connect again.
@@ -63,7 +63,7 @@ impl Receivers {
                         Some(libc::EPIPE | libc::ECONNRESET | libc::ENOTCONN)
                     ) =>
                 {
-                    self.0.swap_remove(place);
+                    self.0.swap_remove(index);
                 }
                 Err(error) => return Err(error),
             }

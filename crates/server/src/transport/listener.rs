@@ -33,7 +33,7 @@ use std::{
 pub struct Listener {
     address: Listen,
     configured: Listen,
-    place: u16,
+    index: u16,
     protocol: ListenProtocol,
     socket: OwnedFd,
 }
@@ -47,16 +47,16 @@ pub enum ListenProtocol {
 }
 
 impl Listener {
-    /// Creates a listener from this socket. `configured` is its address in the configuration, and `place`
+    /// Creates a listener from this socket. `configured` is its address in the configuration, and `index`
     /// is its index there.
     ///
     /// # Errors
     /// The socket's address has an unknown type.
-    pub(crate) fn new(socket: OwnedFd, configured: &Listen, place: usize) -> anyhow::Result<Self> {
+    pub(crate) fn new(socket: OwnedFd, configured: &Listen, index: usize) -> anyhow::Result<Self> {
         let address = address_of(&socket)?;
         let configured = configured.clone();
-        let place = u16::try_from(place).context("too many listeners")?;
-        Ok(Self { address, configured, place, protocol: ListenProtocol::Http, socket })
+        let index = u16::try_from(index).context("too many listeners")?;
+        Ok(Self { address, configured, index, protocol: ListenProtocol::Http, socket })
     }
 
     /// Returns the address in the configuration, which may have port 0.
@@ -65,8 +65,8 @@ impl Listener {
     }
 
     /// Returns its index among the configured listeners.
-    pub(crate) fn place(&self) -> u16 {
-        self.place
+    pub(crate) fn index(&self) -> u16 {
+        self.index
     }
 
     /// Returns the address on which it listens, with the port that the kernel chose.
@@ -87,7 +87,7 @@ impl AsFd for Listener {
 }
 
 /// The listeners of each worker, and the files of UNIX sockets.
-pub(crate) type Opened = (Vec<Vec<Arc<Listener>>>, Vec<SocketFile>);
+pub(crate) type OpenedListeners = (Vec<Vec<Arc<Listener>>>, Vec<SocketFile>);
 
 /// Creates every listener of a server: each worker gets its own, in the order of the configuration;
 /// listeners of UNIX sockets are shared by all workers. If the kernel chooses a port for the first worker,
@@ -96,9 +96,9 @@ pub(crate) type Opened = (Vec<Vec<Arc<Listener>>>, Vec<SocketFile>);
 ///
 /// # Errors
 /// The error names the address at fault.
-pub(crate) fn open_all(config: &Config) -> anyhow::Result<Opened> {
+pub(crate) fn open_all(config: &Config) -> anyhow::Result<OpenedListeners> {
     let (mut shared, mut files) = (Vec::new(), Vec::new());
-    for (place, listen) in config.listen.iter().enumerate() {
+    for (index, listen) in config.listen.iter().enumerate() {
         let sockets = match listen {
             Listen::Tcp(_) => continue,
             Listen::Unix(path) => {
@@ -112,23 +112,23 @@ pub(crate) fn open_all(config: &Config) -> anyhow::Result<Opened> {
             }
         };
         for socket in sockets {
-            shared.push(Arc::new(Listener::new(socket, listen, place)?));
+            shared.push(Arc::new(Listener::new(socket, listen, index)?));
         }
     }
     let mut workers = vec![shared; config.workers];
     // All addresses are checked before any is used: if the second address is in use, the server has not
     // disturbed the first.
     let mut inherited = Vec::new();
-    for (place, listen) in config.listen.iter().enumerate() {
+    for (index, listen) in config.listen.iter().enumerate() {
         let Listen::Tcp(address) = listen else { continue };
         let sockets = upgrade::take(Role::Clients, &listen.to_string());
         if sockets.is_empty() && config.workers > 1 {
             check_free(*address)?;
         }
-        inherited.push((*address, place, sockets));
+        inherited.push((*address, index, sockets));
     }
-    for (address, place, sockets) in inherited {
-        let of_workers = tcp_of_workers(address, place, sockets, config)?;
+    for (address, index, sockets) in inherited {
+        let of_workers = tcp_of_workers(address, index, sockets, config)?;
         for (own, listeners) in workers.iter_mut().zip(of_workers) {
             own.extend(listeners);
         }
@@ -151,7 +151,7 @@ fn open_unix(
 /// if it had more or fewer workers: connections may wait at any of them.
 fn tcp_of_workers(
     address: SocketAddr,
-    place: usize,
+    index: usize,
     inherited: Vec<OwnedFd>,
     config: &Config,
 ) -> anyhow::Result<Vec<Vec<Arc<Listener>>>> {
@@ -161,12 +161,12 @@ fn tcp_of_workers(
     for socket in inherited {
         // The configured backlog may have changed.
         rustix::net::listen(&socket, backlog_of(config.backlog))?;
-        sockets.push(Arc::new(Listener::new(socket, &configured, place)?));
+        sockets.push(Arc::new(Listener::new(socket, &configured, index)?));
     }
     if sockets.is_empty() {
         for _ in 0..count {
             let socket = tcp(address, config.backlog, count > 1)?;
-            let listener = Listener::new(socket, &configured, place)?;
+            let listener = Listener::new(socket, &configured, index)?;
             if let Listen::Tcp(chosen) = listener.address() {
                 address = *chosen;
             }

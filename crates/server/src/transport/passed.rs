@@ -13,10 +13,10 @@ use std::{
 
 /// The sockets that were passed: taken from the environment once, and stored for servers that start later
 /// in this process.
-static PASSED: Mutex<Option<Vec<Passed>>> = Mutex::new(None);
+static PASSED: Mutex<Option<Vec<PassedSocket>>> = Mutex::new(None);
 
 #[derive(Debug)]
-struct Passed {
+struct PassedSocket {
     name: String,
     socket: OwnedFd,
 }
@@ -44,7 +44,7 @@ fn copy(socket: &OwnedFd) -> io::Result<OwnedFd> {
     Ok(copy)
 }
 
-fn none_of(name: Option<&str>, all: &[Passed]) -> String {
+fn none_of(name: Option<&str>, all: &[PassedSocket]) -> String {
     let wanted = name.map_or("systemd".to_owned(), |name| format!("systemd:{name}"));
     if all.is_empty() {
         return format!(
@@ -60,7 +60,7 @@ fn none_of(name: Option<&str>, all: &[Passed]) -> String {
     )
 }
 
-fn from_environment() -> io::Result<Vec<Passed>> {
+fn from_environment() -> io::Result<Vec<PassedSocket>> {
     // Read first, because taking the sockets removes the variables.
     let names = std::env::var("LISTEN_FDNAMES").unwrap_or_default();
     let mut sockets = ListenFd::from_env();
@@ -73,7 +73,7 @@ fn from_environment() -> io::Result<Vec<Passed>> {
             let socket = socket.ok_or(io::ErrorKind::NotFound)?;
             // sd_listen_fds_with_names(3): a socket without a name is called "unknown".
             let name = names.split(':').nth(index).filter(|name| !name.is_empty());
-            Ok(Passed { name: name.unwrap_or("unknown").into(), socket })
+            Ok(PassedSocket { name: name.unwrap_or("unknown").into(), socket })
         })
         .collect()
 }

@@ -43,7 +43,7 @@ impl Turns {
     /// Returns the indices of `count` listeners, in the order in which to check them now.
     pub(crate) fn order(&self, count: usize) -> impl Iterator<Item = usize> + use<> {
         let next = self.next;
-        (0..count).map(move |place| (next + place) % count)
+        (0..count).map(move |index| (next + index) % count)
     }
 
     /// Begins a stop: connections that wait at the listeners when this is first called are still accepted,
@@ -53,15 +53,15 @@ impl Turns {
     }
 
     /// Returns whether one more of the connections that wait at this listener may be accepted.
-    pub(crate) fn may_take(&self, place: usize) -> bool {
-        self.left.as_ref().is_none_or(|left| left[place] > 0)
+    pub(crate) fn may_take(&self, index: usize) -> bool {
+        self.left.as_ref().is_none_or(|left| left[index] > 0)
     }
 
     /// Records that a connection was accepted which [`Turns::may_take`] has allowed.
-    pub(crate) fn took(&mut self, place: usize) {
-        self.next = place + 1;
+    pub(crate) fn took(&mut self, index: usize) {
+        self.next = index + 1;
         if let Some(left) = &mut self.left {
-            left[place] -= 1;
+            left[index] -= 1;
         }
     }
 }
@@ -95,11 +95,11 @@ pub(crate) struct Queue<'q> {
 }
 
 impl Queues {
-    /// Creates the listeners of `config` for `units` workers. Also returns the files of UNIX sockets.
+    /// Creates the listeners of `config` for `workers` workers. Also returns the files of UNIX sockets.
     ///
     /// # Errors
     /// The error names the address at fault.
-    pub(crate) fn open(config: &Config, units: usize) -> anyhow::Result<(Self, Vec<SocketFile>)> {
+    pub(crate) fn open(config: &Config, workers: usize) -> anyhow::Result<(Self, Vec<SocketFile>)> {
         let way = config.way_to_accept();
         let mut files = Vec::new();
         let mut first = Vec::new();
@@ -122,7 +122,7 @@ impl Queues {
         }
         anyhow::ensure!(
             way != Accepting::Blocking || first.len() == 1,
-            "a unit can block on one listener only, and systemd has passed {}: say --accept exclusive",
+            "a worker can block on one listener only, and systemd has passed {}: say --accept exclusive",
             first.len()
         );
         if way == Accepting::Blocking {
@@ -131,20 +131,20 @@ impl Queues {
             }
         }
         let mut sets = vec![first];
-        while shares && sets.len() < units {
+        while shares && sets.len() < workers {
             // Use the addresses of the first set, whose ports are known.
             let mut set = Vec::new();
             for listen in sets[0].iter().map(listener::address_of) {
                 if let Listen::Tcp(address) = listen? {
                     set.push(listener::tcp(address, config.backlog, true).with_context(|| {
-                        format!("listener {} of {units} (fewer: --pool)", sets.len())
+                        format!("listener {} of {workers} (fewer: --pool)", sets.len())
                     })?);
                 }
             }
             sets.push(set);
         }
         let lock = match way {
-            Accepting::Mutex => Some(SharedLock::new().context("a lock that units share")?),
+            Accepting::Mutex => Some(SharedLock::new().context("a lock that workers share")?),
             _ => None,
         };
         Ok((Self { sets, way, lock }, files))

@@ -13,17 +13,17 @@ static INHERITED: Mutex<Listeners> = Mutex::new(Listeners(Vec::new()));
 
 /// A listening socket.
 #[derive(Debug)]
-pub(super) struct Inherited {
+pub(super) struct InheritedListener {
     pub(super) role: Role,
     /// The number of the listener in the configuration; the sockets of one listener have the same
     /// number.
-    pub(super) place: u16,
+    pub(super) index: u16,
     /// Its address, as it was configured.
     pub(super) configured: String,
     pub(super) socket: OwnedFd,
 }
 
-impl Inherited {
+impl InheritedListener {
     fn path(&self) -> Option<&Path> {
         let path = match self.role {
             Role::Control => Some(self.configured.as_str()),
@@ -34,21 +34,21 @@ impl Inherited {
 }
 
 #[derive(Debug)]
-struct Listeners(Vec<Inherited>);
+struct Listeners(Vec<InheritedListener>);
 
 impl Listeners {
     fn take(&mut self, role: Role, configured: &str) -> Vec<OwnedFd> {
-        let is_it = |one: &Inherited| one.role == role && one.configured == configured;
-        let Some(place) = self.0.iter().find(|one| is_it(one)).map(|one| one.place) else {
+        let is_it = |one: &InheritedListener| one.role == role && one.configured == configured;
+        let Some(index) = self.0.iter().find(|one| is_it(one)).map(|one| one.index) else {
             return Vec::new();
         };
-        let is_wanted = |one: &mut Inherited| is_it(one) && one.place == place;
+        let is_wanted = |one: &mut InheritedListener| is_it(one) && one.index == index;
         self.0.extract_if(.., is_wanted).map(|one| one.socket).collect()
     }
 }
 
 /// Stores the sockets that were handed over.
-pub(super) fn keep(listeners: Vec<Inherited>) {
+pub(super) fn keep(listeners: Vec<InheritedListener>) {
     all().0 = listeners;
 }
 
@@ -84,9 +84,9 @@ mod tests {
 
     #[test]
     fn sockets_are_found_by_role_and_address() {
-        let inherited = |role, place, configured: &str| Inherited {
+        let inherited = |role, index, configured: &str| InheritedListener {
             role,
-            place,
+            index,
             configured: configured.into(),
             socket: File::open("/dev/null").unwrap().into(),
         };

@@ -94,11 +94,11 @@ pub(crate) fn exists() -> bool {
 
 /// A successor that the launcher has started.
 #[derive(Debug)]
-pub(super) struct Launched {
+pub(super) struct SuccessorProcess {
     pid: u32,
 }
 
-impl Launched {
+impl SuccessorProcess {
     /// Starts the server's program, which inherits `channel`.
     ///
     /// # Errors

@@ -44,7 +44,7 @@ pub(crate) enum Message {
         role: Role,
         /// Its number in the configuration; the sockets of one listener, for all workers, have the
         /// same number.
-        place: u16,
+        index: u16,
         /// The address as it is configured, such as `127.0.0.1:0`.
         configured: String,
     },
@@ -197,9 +197,9 @@ impl Message {
                 out.push(BEGIN);
                 out.extend_from_slice(&listeners.to_be_bytes());
             }
-            Self::Listener { role, place, configured } => {
+            Self::Listener { role, index, configured } => {
                 out.extend_from_slice(&[LISTENER, *role as u8]);
-                out.extend_from_slice(&place.to_be_bytes());
+                out.extend_from_slice(&index.to_be_bytes());
                 put_text(&mut out, configured);
             }
             Self::Ready => out.push(READY),
@@ -242,7 +242,7 @@ impl Message {
             BEGIN => Self::Begin { listeners: reader.u32()? },
             LISTENER => Self::Listener {
                 role: Role::of(reader.u8()?)?,
-                place: reader.u16()?,
+                index: reader.u16()?,
                 configured: reader.text()?,
             },
             READY => Self::Ready,
@@ -416,7 +416,7 @@ mod tests {
             Message::Begin { listeners: 3 },
             Message::Listener {
                 role: Role::Admin,
-                place: 2,
+                index: 2,
                 configured: "unix:/run/pollux".into(),
             },
             Message::Ready,

@@ -3,7 +3,7 @@
 use super::{
     VARIABLE,
     channel::Channel,
-    inherited::{self, Inherited},
+    inherited::{self, InheritedListener},
     message::Message,
 };
 use anyhow::{Context, bail, ensure};
@@ -44,7 +44,7 @@ pub(crate) fn is_in_progress() -> bool {
 
 /// An object that the former server hands over besides its listeners.
 #[derive(Debug)]
-pub(crate) enum Given {
+pub(crate) enum TransferSocket {
     /// A channel from which connections are received.
     Channel(OwnedFd),
     /// The socket from which the hub's log is received.
@@ -105,17 +105,17 @@ impl Predecessor {
     /// The former server goes on serving; this process must end.
     pub(crate) fn succeed(
         self,
-        mut adopt: impl FnMut(Given) -> anyhow::Result<()>,
+        mut adopt: impl FnMut(TransferSocket) -> anyhow::Result<()>,
     ) -> anyhow::Result<()> {
         let outcome = (|| {
             self.0.send(&Message::Ready, &[])?;
             loop {
                 match self.0.expect(Instant::now() + PATIENCE)? {
                     (Message::Channel, mut sockets) => {
-                        adopt(Given::Channel(sockets.pop().context("a channel")?))?;
+                        adopt(TransferSocket::Channel(sockets.pop().context("a channel")?))?;
                     }
                     (Message::Hub, mut sockets) => {
-                        adopt(Given::Hub(sockets.pop().context("a socket")?))?;
+                        adopt(TransferSocket::Hub(sockets.pop().context("a socket")?))?;
                     }
                     (Message::Confirm, _) => {
                         HAS_SUCCEEDED.store(true, Ordering::Release);
@@ -139,9 +139,9 @@ fn receive_listeners(channel: &Channel) -> anyhow::Result<()> {
     let mut all = Vec::new();
     for _ in 0..listeners {
         match channel.expect(deadline)? {
-            (Message::Listener { role, place, configured }, mut sockets) => {
+            (Message::Listener { role, index, configured }, mut sockets) => {
                 let socket = sockets.pop().context("a socket")?;
-                all.push(Inherited { role, place, configured, socket });
+                all.push(InheritedListener { role, index, configured, socket });
             }
             _ => bail!("a message that does not belong here"),
         }

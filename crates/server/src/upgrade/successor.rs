@@ -3,7 +3,7 @@
 use super::{
     VARIABLE,
     channel::Channel,
-    launcher::{self, Launched},
+    launcher::{self, SuccessorProcess},
     message::{Message, Role},
 };
 use anyhow::{Context, bail};
@@ -56,10 +56,10 @@ pub(crate) struct Report {
 pub(crate) type Reports = Arc<Mutex<Option<Sender<Report>>>>;
 
 /// A listening socket that a successor is offered.
-pub(crate) struct Offered<'l> {
+pub(crate) struct ListenerOffer<'l> {
     pub(crate) role: Role,
     /// The index of the socket in the configuration.
-    pub(crate) place: u16,
+    pub(crate) index: u16,
     /// The address of the socket, as it is configured.
     pub(crate) configured: String,
     pub(crate) socket: BorrowedFd<'l>,
@@ -71,7 +71,7 @@ enum Process {
     /// Started by this process.
     Child(Child),
     /// Started by the launcher, because this process is in a sandbox.
-    Launched(Launched),
+    Launched(SuccessorProcess),
 }
 
 /// Returns the command that starts `program` with the arguments of this process and the successor's
@@ -89,7 +89,7 @@ pub(super) fn command(program: &Path, channel: BorrowedFd<'_>) -> Command {
 impl Process {
     fn start(program: &Path, channel: BorrowedFd<'_>) -> anyhow::Result<Self> {
         if launcher::exists() {
-            return Launched::start(channel).map(Self::Launched);
+            return SuccessorProcess::start(channel).map(Self::Launched);
         }
         let child = command(program, channel).spawn();
         child.map(Self::Child).with_context(|| format!("{} cannot be started", program.display()))
@@ -137,7 +137,7 @@ impl Successor {
     ///
     /// # Errors
     /// The reason why the successor cannot serve. Its process has ended then.
-    pub(crate) fn start(program: &Path, listeners: &[Offered<'_>]) -> anyhow::Result<Self> {
+    pub(crate) fn start(program: &Path, listeners: &[ListenerOffer<'_>]) -> anyhow::Result<Self> {
         let deadline = Instant::now() + START_PATIENCE;
         let (near, far) = Channel::pair().context("the channel of the upgrade")?;
         let process = Process::start(program, far.as_fd())?;
@@ -161,15 +161,15 @@ impl Successor {
         self.channel.as_ref().context("the channel of the upgrade is closed")
     }
 
-    fn prepare(&self, listeners: &[Offered<'_>], deadline: Instant) -> anyhow::Result<()> {
+    fn prepare(&self, listeners: &[ListenerOffer<'_>], deadline: Instant) -> anyhow::Result<()> {
         let channel = self.channel()?;
         let count = u32::try_from(listeners.len()).context("too many listeners")?;
         let sent = (|| {
             channel.send_until(&Message::Begin { listeners: count }, &[], deadline)?;
             for one in listeners {
-                let (role, place) = (one.role, one.place);
+                let (role, index) = (one.role, one.index);
                 let configured = one.configured.clone();
-                let message = Message::Listener { role, place, configured };
+                let message = Message::Listener { role, index, configured };
                 channel.send_until(&message, &[one.socket], deadline)?;
             }
             anyhow::Ok(())

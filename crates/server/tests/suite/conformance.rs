@@ -20,9 +20,9 @@ use std::{net::SocketAddr, path::Path, thread};
 const DISCIPLINES: [Discipline; 2] = [Discipline::Eager, Discipline::PerState];
 
 /// A server in this process.
-struct Served(Server);
+struct TestServer(Server);
 
-impl Served {
+impl TestServer {
     /// Serves `directory` with the program's defaults, and as `change` configures it.
     fn start(directory: &Path, change: impl FnOnce(&mut Config)) -> Self {
         let mut config = Config::new(directory);
@@ -79,7 +79,7 @@ fn the_corpus_on_every_mechanism() {
             for interest in DISCIPLINES {
                 let site = &site;
                 scope.spawn(move || {
-                    let server = Served::by(&site.root(), mechanism, interest);
+                    let server = TestServer::by(&site.root(), mechanism, interest);
                     let setting = format!("{mechanism}, {interest:?}");
                     check(server.address(), Segmentation::Whole, &setting);
                 });
@@ -98,7 +98,8 @@ fn the_corpus_in_pieces() {
             for mechanism in ["epoll", "epoll-et"] {
                 let site = &site;
                 scope.spawn(move || {
-                    let server = Served::by(&site.root(), &mechanism.parse().unwrap(), interest);
+                    let server =
+                        TestServer::by(&site.root(), &mechanism.parse().unwrap(), interest);
                     for pieces in [Segmentation::Bytes, Segmentation::Halves] {
                         let setting = format!("{mechanism}, {interest:?}, {pieces:?}");
                         check(server.address(), pieces, &setting);
@@ -121,7 +122,7 @@ fn the_corpus_in_every_architecture_of_threads() {
             let site = &site;
             scope.spawn(move || {
                 let server =
-                    Served::start(&site.root(), |config| config.architecture = architecture);
+                    TestServer::start(&site.root(), |config| config.architecture = architecture);
                 assert_eq!(server.0.architecture(), architecture);
                 for pieces in [Segmentation::Whole, Segmentation::Halves] {
                     check(server.address(), pieces, &format!("{architecture}, {pieces:?}"));
@@ -138,7 +139,7 @@ fn the_corpus_whatever_the_configuration() {
     let site = Site::make();
 
     let held_to_it = |setting: &str, change: fn(&mut Config)| {
-        let server = Served::start(&site.root(), change);
+        let server = TestServer::start(&site.root(), change);
         check(server.address(), Segmentation::Whole, setting);
     };
     held_to_it("no cache", |config| config.site.cache_bytes = 0);

@@ -6,11 +6,11 @@ mod cache;
 mod counts;
 mod ends;
 mod every;
+mod forwarding;
 mod handover;
+mod limits;
 mod misbehaving;
-mod passing;
 mod peers;
-mod places;
 mod tls;
 mod tunnels;
 

@@ -75,12 +75,12 @@ fn a_body_that_is_anothers_torn_or_mixed_is_seen() {
 /// An origin that can be killed.
 struct Origin {
     address: SocketAddr,
-    shared: Arc<Shared>,
+    shared: Arc<OriginState>,
     life: Mutex<Option<Life>>,
 }
 
 #[derive(Default)]
-struct Shared {
+struct OriginState {
     version: AtomicU64,
     behaves: AtomicBool,
     seed: AtomicU64,
@@ -146,7 +146,7 @@ impl Origin {
     }
 }
 
-fn serve(stream: &TcpStream, shared: &Shared) {
+fn serve(stream: &TcpStream, shared: &OriginState) {
     let mut dice = Dice(shared.seed.fetch_add(0x9e37_79b9, SeqCst) | 1);
     let mut input = BufReader::new(stream);
     let mut output = stream;
@@ -297,7 +297,7 @@ impl Count {
 fn client(
     address: SocketAddr,
     seed: u64,
-    versions: &[Arc<Shared>],
+    versions: &[Arc<OriginState>],
     count: &Count,
     is_enough: impl Fn() -> bool,
 ) {

@@ -1,5 +1,5 @@
-//! Checks of style: the length of files, dead links, figures in the documents that are in no published
-//! run, and paths of one machine.
+//! Checks of style: the length of files, names of types, dead links, figures in the documents that are
+//! in no published run, and paths of one machine.
 
 use std::{
     collections::BTreeMap,
@@ -55,6 +55,142 @@ fn no_source_file_holds_more_than_one_idea() {
         }
     }
     assert!(long.is_empty(), "split these (limit {MAX_LINES}):\n{}", long.join("\n"));
+}
+
+/// Words that no type may have as its name, each with the term of the field.
+const OTHER_TERMS: [(&str, &str); 34] = [
+    ("Ask", "command"),
+    ("Asker", "command"),
+    ("Bell", "notifier"),
+    ("Board", "scoreboard"),
+    ("Books", "accounting"),
+    ("Desk", "resolver"),
+    ("Door", "acceptor"),
+    ("Errand", "background task"),
+    ("Flight", "request coalescing"),
+    ("Flights", "request coalescing"),
+    ("Guard", "what it limits or protects"),
+    ("Host", "handler"),
+    ("Latecomers", "new registrations"),
+    ("Letter", "upstream request"),
+    ("Link", "upstream connection"),
+    ("Local", "worker state"),
+    ("Octet", "byte"),
+    ("Outside", "reactor"),
+    ("Place", "index, slot, position or location"),
+    ("Places", "indices, slots, positions or locations"),
+    ("Rope", "wakeup descriptor"),
+    ("Seat", "slot"),
+    ("Shelf", "memory tier"),
+    ("Stage", "adapter"),
+    ("Stamp", "timestamp or version"),
+    ("Step", "phase"),
+    ("Terms", "exchange terms"),
+    ("Trouble", "error"),
+    ("Troubles", "errors"),
+    ("Turn", "request context or iteration"),
+    ("Unit", "worker, or the quantity that it is a unit of"),
+    ("Units", "workers"),
+    ("Wake", "target"),
+    ("World", "service context"),
+];
+
+/// Participles that were names of types. A noun says what a value of the type is.
+const PARTICIPLES: [&str; 48] = [
+    "Admitted",
+    "Asked",
+    "Built",
+    "Counted",
+    "Ended",
+    "Entered",
+    "Established",
+    "Expected",
+    "Given",
+    "Held",
+    "Inherited",
+    "Interrupted",
+    "Kept",
+    "Known",
+    "Laid",
+    "Launched",
+    "Malformed",
+    "Measured",
+    "Missing",
+    "Observed",
+    "Offered",
+    "Ongoing",
+    "Opened",
+    "Opening",
+    "Passed",
+    "Passing",
+    "Pending",
+    "Planted",
+    "Played",
+    "Prepared",
+    "Received",
+    "Refused",
+    "Reloaded",
+    "Running",
+    "Said",
+    "Scripted",
+    "Sealed",
+    "Sealing",
+    "Seen",
+    "Sent",
+    "Served",
+    "Shared",
+    "Shown",
+    "Taken",
+    "Timed",
+    "Told",
+    "Waiting",
+    "Written",
+];
+
+/// Returns the name of the type that this line of Rust declares.
+fn declared_type(line: &str) -> Option<&str> {
+    let mut words = line.split_whitespace().skip_while(|word| {
+        *word == "pub" || word.starts_with("pub(") || word.ends_with(')') || *word == "unsafe"
+    });
+    if !["enum", "struct", "trait", "type", "union"].contains(&words.next()?) {
+        return None;
+    }
+    words.next()?.split(|c: char| !c.is_alphanumeric() && c != '_').next()
+}
+
+/// Returns the declarations in `text` whose names are in [`OTHER_TERMS`] or [`PARTICIPLES`].
+fn misnamed(file: &Path, text: &str) -> Vec<String> {
+    let advice = |name: &str| {
+        let term = OTHER_TERMS.iter().find(|(other, _)| *other == name);
+        let term = term.map(|(_, term)| format!("the term is {term}"));
+        term.or_else(|| PARTICIPLES.contains(&name).then(|| "name it by a noun".into()))
+    };
+    let declarations = text.lines().enumerate().filter_map(|(index, line)| {
+        let name = declared_type(line)?;
+        Some(format!("{}:{}: {name}: {}", file.display(), index + 1, advice(name)?))
+    });
+    declarations.collect()
+}
+
+#[test]
+fn types_are_named_by_nouns_of_the_field() {
+    let wrong: Vec<_> =
+        with_extension("rs").flat_map(|(file, text)| misnamed(&file, &text)).collect();
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn the_check_of_names_can_fail() {
+    let misnamed = |text: &str| misnamed(Path::new("x.rs"), text).join("\n");
+    let planted = "//! A file.\n\npub(crate) struct Place {\n    index: usize,\n}\n";
+    assert_eq!(misnamed(planted), "x.rs:3: Place: the term is index, slot, position or location");
+    let planted = "    pub(in crate::a) enum Held<T> {\n";
+    assert_eq!(misnamed(planted), "x.rs:1: Held: name it by a noun");
+    for planted in ["type Told = u8;", "pub unsafe trait Bell: Sized {", "union Seat {"] {
+        assert_ne!(misnamed(planted), "", "{planted}");
+    }
+    let well_named = "struct PlaceHolder;\nlet place = Place;\n/// struct Place;\nimpl Held {}\n";
+    assert_eq!(misnamed(well_named), "");
 }
 
 /// Returns the targets of `[text](target)` in `text`.

@@ -1,7 +1,7 @@
 //! The common parts of the tests of handshakes: a certificate, configurations, and rustls' own client.
 #![allow(dead_code, unreachable_pub, reason = "each test file uses a part")]
 
-use pollux_tls::{Established, Handshake, Progress, prepare_client, prepare_server, provider};
+use pollux_tls::{Handshake, HandshakeResult, Progress, prepare_client, prepare_server, provider};
 use rustls::{
     CipherSuite, ClientConfig, ClientConnection, RootCertStore, ServerConfig,
     crypto::CryptoProvider,
@@ -102,7 +102,7 @@ pub fn shake_hands(
     server: Arc<ServerConfig>,
     client: Arc<ClientConfig>,
     piece: usize,
-) -> (Established, Peer) {
+) -> (HandshakeResult, Peer) {
     let mut peer = Peer::new(client);
     let mut handshake = Handshake::server(server).unwrap();
     for _ in 0..10 {

@@ -78,7 +78,7 @@ const NEEDED: &[(&str, &str)] = &[
 
 /// The parts of the source tree that modules are built against. The rest, 1.5 GB, is deleted after the
 /// build.
-const KEPT: &[&str] =
+const REQUIRED: &[&str] =
     &["Makefile", "arch", "include", "scripts", "tools", "Module.symvers", ".config", "System.map"];
 
 pub(super) fn obtain(
@@ -191,11 +191,11 @@ fn prune(tree: &Path) -> anyhow::Result<()> {
             let entry = entry?;
             let name = entry.file_name();
             let name = name.to_string_lossy();
-            let kept = match directory == tree {
-                true => KEPT.contains(&&*name),
+            let is_required = match directory == tree {
+                true => REQUIRED.contains(&&*name),
                 false => name == "x86",
             };
-            if kept {
+            if is_required {
                 continue;
             }
             match entry.file_type()?.is_dir() {

@@ -81,8 +81,8 @@ fn make_root(
             symlink(target, directory.join(link))?;
         }
     }
-    for place in ["dev", "proc", "tmp", "mnt"] {
-        fs::create_dir_all(directory.join(place))?;
+    for name in ["dev", "proc", "tmp", "mnt"] {
+        fs::create_dir_all(directory.join(name))?;
     }
     Ok(())
 }

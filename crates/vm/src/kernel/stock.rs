@@ -90,8 +90,8 @@ pub(super) fn image<'a>(
 /// Finds image and modules below a root. Newer packages have the image in the directory of the modules.
 fn in_root(root: &Path, release: &str) -> Option<(PathBuf, PathBuf)> {
     let modules = root.join("lib/modules").join(release);
-    let places = [root.join(format!("boot/vmlinuz-{release}")), modules.join("vmlinuz")];
-    Some((places.into_iter().find(|place| place.exists())?, modules))
+    let images = [root.join(format!("boot/vmlinuz-{release}")), modules.join("vmlinuz")];
+    Some((images.into_iter().find(|image| image.exists())?, modules))
 }
 
 /// Makes `lib/modules` and `usr/lib/modules` the same. Debian 12's packages use the former, later ones
@@ -123,8 +123,8 @@ fn headers(
             &packages.headers,
             directory,
         )?;
-        let place = cache.root().join("headers").join(release);
-        relocate(&directory.join(format!("usr/src/linux-headers-{release}/Makefile")), &place)
+        let headers = cache.root().join("headers").join(release);
+        relocate(&directory.join(format!("usr/src/linux-headers-{release}/Makefile")), &headers)
     })?;
     Ok(root.join(format!("usr/src/linux-headers-{release}")))
 }

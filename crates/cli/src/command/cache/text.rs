@@ -1,6 +1,6 @@
 //! Prints the replies of a server as text for people.
 
-use pollux_server::admin::{Entry, Event, Response, Tier, bytes_of};
+use pollux_server::admin::{CacheEntry, ControlEvent, Response, Tier, bytes_of};
 use std::{
     collections::BTreeMap,
     io::{self, Write},
@@ -34,9 +34,9 @@ const COUNTERS: [(&str, &str); 23] = [
 ];
 
 /// Prints `event`, after `shown` other events were printed.
-pub(super) fn put(event: &Event, shown: u64, out: &mut impl Write) -> io::Result<()> {
+pub(super) fn put(event: &ControlEvent, shown: u64, out: &mut impl Write) -> io::Result<()> {
     match event {
-        Event::Entry(entry) => {
+        ControlEvent::Entry(entry) => {
             if shown == 0 {
                 writeln!(
                     out,
@@ -46,23 +46,23 @@ pub(super) fn put(event: &Event, shown: u64, out: &mut impl Write) -> io::Result
             }
             put_entry(entry, out)
         }
-        Event::Response(response) => {
+        ControlEvent::Response(response) => {
             if shown > 0 {
                 writeln!(out)?;
             }
             put_response(response, out)
         }
-        Event::Purged { responses: 1 } => writeln!(out, "1 response purged"),
-        Event::Purged { responses } => writeln!(out, "{responses} responses purged"),
-        Event::Statistics { counters } => put_counters(counters, out),
+        ControlEvent::Purged { responses: 1 } => writeln!(out, "1 response purged"),
+        ControlEvent::Purged { responses } => writeln!(out, "{responses} responses purged"),
+        ControlEvent::Statistics { counters } => put_counters(counters, out),
         // Only `pollux ctl` prints this event.
-        Event::Change { .. } => Ok(()),
-        Event::End { .. } | Event::Error { .. } => Ok(()),
+        ControlEvent::Change { .. } => Ok(()),
+        ControlEvent::End { .. } | ControlEvent::Error { .. } => Ok(()),
     }
 }
 
-fn put_entry(entry: &Entry, out: &mut impl Write) -> io::Result<()> {
-    let Entry { url, variants, bytes, age, ttl, hits, tier, .. } = entry;
+fn put_entry(entry: &CacheEntry, out: &mut impl Write) -> io::Result<()> {
+    let CacheEntry { url, variants, bytes, age, ttl, hits, tier, .. } = entry;
     let (age, left, size) = (span(*age as i64), span(*ttl), size(*bytes));
     let (tier, url) = (name(*tier), printable(url));
     writeln!(out, "{age:>8} {left:>8} {hits:>8} {variants:>4} {size:>8} {tier:<6} {url}")
@@ -264,7 +264,7 @@ mod tests {
         for name in all.keys() {
             assert!(COUNTERS.iter().any(|(known, _)| known == name), "{name} is not explained");
         }
-        let event = Event::Statistics { counters: all };
+        let event = ControlEvent::Statistics { counters: all };
         let line = serde_json::to_string(&event).expect("JSON");
         insta::assert_snapshot!(printed(&[&line, r#"{"event":"purged","responses":1}"#]));
     }

@@ -41,7 +41,7 @@ pub(super) struct Args {
 
 /// Serves until the process ends.
 pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let tell = |address: SocketAddr| {
+    let announce = |address: SocketAddr| {
         let addresses = [address.to_string()];
         let line = serde_json::json!({
             "event": "listening", "addresses": addresses, "mechanism": "floor",
@@ -50,12 +50,12 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     };
     let Some(reply) = &args.reply else {
         let sending = if args.uring { floor::Sending::Ring } else { floor::Sending::Loop };
-        match floor::serve_push(sending, tell)? {}
+        match floor::serve_push(sending, announce)? {}
     };
     let bytes = fs::read(reply).with_context(|| reply.display().to_string())?;
     match args.threads {
-        Some(threads) => match floor::serve_with_threads(&bytes, threads, tell)? {},
-        None if args.tls => match floor::serve_tls(&bytes, tell)? {},
-        None => match floor::serve(&bytes, tell)? {},
+        Some(threads) => match floor::serve_with_threads(&bytes, threads, announce)? {},
+        None if args.tls => match floor::serve_tls(&bytes, announce)? {},
+        None => match floor::serve(&bytes, announce)? {},
     }
 }

@@ -157,14 +157,14 @@ mod tests {
         assert!(words.iter().any(|word| word == "--out"), "{words:?}");
 
         // The flag is passed on to both kinds of guest.
-        for place in [["--deterministic"].as_slice(), &["--guest"]] {
-            let words = arguments(&[&["mail-hints", "--blocks", "24"], place].concat()).unwrap();
+        for flags in [["--deterministic"].as_slice(), &["--guest"]] {
+            let words = arguments(&[&["mail-hints", "--blocks", "24"], flags].concat()).unwrap();
             assert!(words.windows(2).any(|pair| pair == ["--blocks", "24"]), "{words:?}");
         }
 
-        for place in [["--deterministic"].as_slice(), &["--guest"]] {
-            let said = arguments(&[&["batching", "--cells", "fit"], place].concat()).unwrap();
-            assert!(said.windows(2).any(|pair| pair == ["--cells", "fit"]), "{said:?}");
+        for flags in [["--deterministic"].as_slice(), &["--guest"]] {
+            let words = arguments(&[&["batching", "--cells", "fit"], flags].concat()).unwrap();
+            assert!(words.windows(2).any(|pair| pair == ["--cells", "fit"]), "{words:?}");
         }
 
         // The experiment itself requires a sealed guest.

@@ -4,13 +4,13 @@ use super::Args;
 use crate::usage::UsageError;
 use pollux_server::config::file::{ConfigFile, Fault, Key, SiteSection, Sources};
 
-/// The configuration, and the places of its values.
+/// The configuration, and the locations of its values.
 pub(crate) struct Configuration {
     /// The values of the file and the flags.
     pub(crate) file: ConfigFile,
     /// The values of the file, without the flags.
     pub(crate) without_flags: ConfigFile,
-    /// The places of the file's values.
+    /// The locations of the file's values.
     pub(crate) sources: Sources,
 }
 

@@ -3,7 +3,7 @@
 use super::{Configuration, finish, guestbook, security};
 use anyhow::Context;
 use pollux_server::{
-    Config, Reload, Reloaded,
+    Config, Reload, ReloadedConfig,
     config::{Certificates, Tls, file::ConfigFile},
     sandbox,
 };
@@ -31,7 +31,7 @@ impl Reloader {
 }
 
 impl Reload for Reloader {
-    fn read(&mut self, current: &Config) -> anyhow::Result<Reloaded> {
+    fn read(&mut self, current: &Config) -> anyhow::Result<ReloadedConfig> {
         let args = crate::serve_args().context("the command line cannot be read again")?;
         let configuration = Configuration::of(*args)?;
         configuration.validate()?;
@@ -46,7 +46,7 @@ impl Reload for Reloader {
         let certificates = configuration.file.changed_certificates(&self.present, &config)?;
         let (tls, replaces_certificates) = (config.tls.clone(), certificates.is_some());
         self.next = Some(Next { file: configuration.file, tls, certificates });
-        Ok(Reloaded { config, changes, replaces_certificates })
+        Ok(ReloadedConfig { config, changes, replaces_certificates })
     }
 
     fn accept(&mut self) {

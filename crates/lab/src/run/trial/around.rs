@@ -70,10 +70,10 @@ impl Bench<'_> {
         };
         let tls = files.as_ref().zip(variant.tls);
         let tls = tls.map(|(files, encryption)| PeerTls { files, encryption });
-        let place = PeerSetup { documents: &site.root(), scratch, tls };
+        let setup = PeerSetup { documents: &site.root(), scratch, tls };
         // The query makes this another document for a cache than the documents that are measured.
         let path = format!("{}?is-there", site.path());
-        let set_up = peer.set_up(role, place)?;
+        let set_up = peer.set_up(role, setup)?;
         Server::start_peer(peer.name(), &set_up, self.cpus.server, &path, self.interrupt)
     }
 
@@ -109,7 +109,7 @@ impl Bench<'_> {
         site: &Site,
         url: &str,
         around: &Around<'_>,
-        step: &LoadPhase<'_>,
+        phase: &LoadPhase<'_>,
         trial: &mut Trial,
     ) -> anyhow::Result<Option<Process>> {
         let Some(storm) = around.request.and_then(|request| request.storm) else { return Ok(None) };
@@ -117,11 +117,11 @@ impl Bench<'_> {
         flags.insert("rate".into(), Value::Number(storm.rps));
         let urls = site.distinct(storm.distinct, "storm")?;
         flags.insert("url-file".into(), Value::Word(urls.display().to_string()));
-        let longest_s = step.window_s + LOAD_GRACE.as_secs_f64();
+        let longest_s = phase.window_s + LOAD_GRACE.as_secs_f64();
         flags.insert("duration".into(), seconds(longest_s));
         let mut program = with_flags(&self.programs.load, &flags);
         program.push(url.into());
-        let process = Process::spawn_with("the storm", &program, self.generator_turn)?;
+        let process = Process::spawn_with("the storm", &program, self.generator_scheduling)?;
         trial.commands.push(process.command().to_owned());
         let before = around.origin_requests(self.interrupt)?;
         let deadline = Instant::now() + LOAD_GRACE;
@@ -170,11 +170,11 @@ impl Bench<'_> {
     }
 
     /// Reads the kernel's memory before the server starts, if the experiment uses it.
-    pub(super) fn before_load(&self, step: &LoadPhase<'_>) -> anyhow::Result<Option<Before>> {
-        if self.memory_per(step.cell).is_none() {
+    pub(super) fn before_load(&self, phase: &LoadPhase<'_>) -> anyhow::Result<Option<Before>> {
+        if self.memory_per(phase.cell).is_none() {
             return Ok(None);
         }
-        let kernel_moved_bytes = self.await_rest(step.window_s)?;
+        let kernel_moved_bytes = self.await_rest(phase.window_s)?;
         Ok(Some(Before { memory: memory::now(&[])?, kernel_moved_bytes }))
     }
 
@@ -186,12 +186,12 @@ impl Bench<'_> {
         server: &Server,
         before: Option<Before>,
         start: Instant,
-        step: &LoadPhase<'_>,
+        phase: &LoadPhase<'_>,
     ) -> anyhow::Result<Option<HoldCost>> {
-        let Some((before, connections)) = before.zip(self.memory_per(step.cell)) else {
+        let Some((before, connections)) = before.zip(self.memory_per(phase.cell)) else {
             return Ok(None);
         };
-        self.sleep_until(start + Duration::from_secs_f64(step.window_s / 2.0))?;
+        self.sleep_until(start + Duration::from_secs_f64(phase.window_s / 2.0))?;
         let memory = memory::now(&measure::processes(server.pid())?)? - before.memory;
         let kernel_moved_bytes = before.kernel_moved_bytes;
         Ok(Some(HoldCost { connections, memory, kernel_moved_bytes, ..HoldCost::default() }))

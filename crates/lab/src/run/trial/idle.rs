@@ -61,7 +61,8 @@ impl Bench<'_> {
             _ => None,
         };
         let before = FillMeter::look(server)?;
-        let mut process = Process::spawn_with("the idle holder", &program, self.generator_turn)?;
+        let mut process =
+            Process::spawn_with("the idle holder", &program, self.generator_scheduling)?;
         for trial in &mut *trials {
             trial.commands.push(process.command().to_owned());
         }

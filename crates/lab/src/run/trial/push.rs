@@ -37,12 +37,12 @@ impl Bench<'_> {
         &self,
         push: &Push,
         variant: &Variant,
-        step: &LoadPhase<'_>,
+        phase: &LoadPhase<'_>,
         seed: u64,
         trial: &mut Trial,
     ) -> anyhow::Result<()> {
-        let load = push.load_at(&step.cell.point, step.window_s)?;
-        let server = self.start_push_server(variant, step.cell)?;
+        let load = push.load_at(&phase.cell.point, phase.window_s)?;
+        let server = self.start_push_server(variant, phase.cell)?;
         trial.commands.push(server.command().to_owned());
         trial.mechanism.clone_from(&server.mechanism);
         trial.raw.listening = server.listening.clone();
@@ -50,8 +50,9 @@ impl Bench<'_> {
         let PushLoad { subscribers, recipients, .. } = load;
         let (holders, held) = self.hold_quiet(&server, subscribers - recipients, trial)?;
         let counters = self.counters(&server)?;
-        let program = self.push_load(push, load, &server, step, seed);
-        let mut generator = Process::spawn_with("the generator", &program, self.generator_turn)?;
+        let program = self.push_load(push, load, &server, phase, seed);
+        let mut generator =
+            Process::spawn_with("the generator", &program, self.generator_scheduling)?;
         trial.commands.push(generator.command().to_owned());
         let mut misread = None;
         let quiet = Duration::from_secs_f64(push.quiet_seconds);
@@ -65,13 +66,13 @@ impl Bench<'_> {
         };
         let earlier = self.reading(&server, &counters)?;
         check_read(held_at, quiet, &mut misread);
-        let window = Duration::from_secs_f64(step.window_s);
+        let window = Duration::from_secs_f64(phase.window_s);
         match self.announced(&mut generator, "delivered", quiet + window + LOAD_GRACE)? {
             Announcement::At(delivered_at) => {
                 let later = self.reading(&server, &counters)?;
                 check_read(delivered_at, quiet, &mut misread);
                 earlier.until(&later, &mut trial.raw);
-                trial.raw.load = result_of(&mut generator, step.window_s, self.interrupt)?;
+                trial.raw.load = result_of(&mut generator, phase.window_s, self.interrupt)?;
             }
             Announcement::Ended(result) => {
                 let later = self.reading(&server, &counters)?;
@@ -137,7 +138,7 @@ impl Bench<'_> {
         flags.insert("subscribe".into(), Value::Flag(true));
         let mut program = with_flags(&self.programs.idle, &flags);
         program.push(server.url(QUIET).into());
-        let mut process = Process::spawn_with("the holder", &program, self.generator_turn)?;
+        let mut process = Process::spawn_with("the holder", &program, self.generator_scheduling)?;
         trial.commands.push(process.command().to_owned());
         server.await_open(open, &mut process, self.interrupt)?;
         // An open connection may not be a subscriber yet.
@@ -165,14 +166,14 @@ impl Bench<'_> {
         push: &Push,
         load: PushLoad,
         server: &Server,
-        step: &LoadPhase<'_>,
+        phase: &LoadPhase<'_>,
         seed: u64,
     ) -> Vec<OsString> {
         let mut flags = self.load_flags();
-        flags.extend(self.flags_of_axes(step.cell, |axis| &axis.load_flag));
+        flags.extend(self.flags_of_axes(phase.cell, |axis| &axis.load_flag));
         flags.insert("subscribe".into(), Value::Number(load.recipients as f64));
         flags.insert("rate".into(), Value::Number(load.rate_rps));
-        flags.insert("duration".into(), seconds(step.window_s));
+        flags.insert("duration".into(), seconds(phase.window_s));
         flags.insert("quiet-time".into(), seconds(push.quiet_seconds));
         flags.insert("seed".into(), Value::Word(seed.to_string()));
         let mut program = with_flags(&self.programs.load, &flags);

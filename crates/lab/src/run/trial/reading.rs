@@ -4,7 +4,7 @@ use crate::measure::{CpuTime, Raw};
 use std::{collections::BTreeMap, time::Instant};
 
 /// The server's figures at an instant.
-pub(super) struct Reading {
+pub(super) struct ServerReading {
     pub(super) at: Instant,
     pub(super) cpu: CpuTime,
     pub(super) idle_ns: Option<u64>,
@@ -15,7 +15,7 @@ pub(super) struct Reading {
     pub(super) packets_dropped: Option<u64>,
 }
 
-impl Reading {
+impl ServerReading {
     /// Stores the differences between this reading and `later` in `raw`.
     pub(super) fn until(&self, later: &Self, raw: &mut Raw) {
         raw.wall_ns = (later.at - self.at).as_nanos() as u64;

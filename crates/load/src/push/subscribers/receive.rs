@@ -1,11 +1,11 @@
 //! The input of subscribers: the head of a stream, then events.
 
-use super::{Phase, Subscriber};
+use super::{Subscriber, SubscriberPhase};
 use crate::{
     outcome::Failure,
     push::{
         order::{Delivery, Order},
-        payload::{Payloads, Received},
+        payload::{ContentCheck, Payloads},
         plan::PushPlan,
         record::{IntervalRecorder, SubscriberRecord},
         stream::{Line, split},
@@ -90,7 +90,7 @@ impl<'a> Receiver<'a> {
             match output.event {
                 Event::NeedMore => break,
                 Event::Interim(_) => {}
-                Event::Head(head) if head.status == 200 => *phase = Phase::Streaming,
+                Event::Head(head) if head.status == 200 => *phase = SubscriberPhase::Streaming,
                 Event::Head(head) => refusal = Some(format!("the server answers {}", head.status)),
                 Event::Content(content) => {
                     if let Some(refusal) = &mut refusal {
@@ -124,11 +124,11 @@ impl<'a> Receiver<'a> {
                 }
             }
             Line::Data(data) => match self.payloads.check(data, self.plan.config.is_exact) {
-                Received::Whole(found) if u64::from(found) < self.plan.schedule.len() => {
+                ContentCheck::Whole(found) if u64::from(found) < self.plan.schedule.len() => {
                     *number = Some(found);
                 }
-                Received::Whole(_) | Received::Corrupt => self.record.corrupt += 1,
-                Received::Foreign => self.record.foreign += 1,
+                ContentCheck::Whole(_) | ContentCheck::Corrupt => self.record.corrupt += 1,
+                ContentCheck::Foreign => self.record.foreign += 1,
             },
             Line::End => {
                 let Some(number) = number.take() else { return };

@@ -1,5 +1,5 @@
 use super::*;
-use crate::admin::protocol::{Request, What};
+use crate::admin::protocol::{ControlRequest, What};
 use pollux_cache::Config;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -24,7 +24,7 @@ impl Client {
         let _ = self.0.get_mut().write_all(bytes);
     }
 
-    fn event(&mut self) -> Option<Event> {
+    fn event(&mut self) -> Option<ControlEvent> {
         let mut line = String::new();
         if let Err(error) = self.0.read_line(&mut line) {
             // The server has closed the connection without reading everything.
@@ -33,13 +33,14 @@ impl Client {
         (!line.is_empty()).then(|| serde_json::from_str(&line).unwrap())
     }
 
-    fn request(&mut self, request: &Request) -> Vec<Event> {
+    fn request(&mut self, request: &ControlRequest) -> Vec<ControlEvent> {
         let line = serde_json::to_string(request).unwrap() + "\n";
         self.say(line.as_bytes());
         let mut events = Vec::new();
         loop {
             events.push(self.event().unwrap());
-            if matches!(events.last(), Some(Event::End { .. } | Event::Error { .. })) {
+            if matches!(events.last(), Some(ControlEvent::End { .. } | ControlEvent::Error { .. }))
+            {
                 return events;
             }
         }
@@ -68,7 +69,7 @@ fn its_owner_alone_may_open_it_and_it_goes_with_the_server() {
     fs::remove_file(&path).unwrap();
     let other = started(&path).unwrap();
     drop(operator);
-    assert_eq!(Client::new(&path).request(&Request::Statistics).len(), 2);
+    assert_eq!(Client::new(&path).request(&ControlRequest::Statistics).len(), 2);
     drop(other);
 }
 
@@ -92,7 +93,11 @@ fn of_servers_that_start_at_once_one_has_the_socket() {
         });
         let running = servers.iter().filter(|server| server.is_ok()).count();
         assert_eq!(running, 1, "round {round}");
-        assert_eq!(Client::new(&path).request(&Request::Statistics).len(), 2, "round {round}");
+        assert_eq!(
+            Client::new(&path).request(&ControlRequest::Statistics).len(),
+            2,
+            "round {round}"
+        );
         for error in servers.into_iter().filter_map(Result::err) {
             let message = format!("{error:#}");
             assert!(message.contains("a running server listens"), "{message}");
@@ -109,7 +114,7 @@ fn a_directory_that_is_locked_for_long_is_used_nevertheless() {
     rustix::fs::flock(&lock, rustix::fs::FlockOperation::LockShared).unwrap();
     let path = directory.path().join("control");
     let _operator = started(&path).unwrap();
-    assert_eq!(Client::new(&path).request(&Request::Statistics).len(), 2);
+    assert_eq!(Client::new(&path).request(&ControlRequest::Statistics).len(), 2);
 }
 
 #[test]
@@ -129,17 +134,23 @@ fn several_requests_and_what_is_none() {
     let path = directory.path().join("control");
     let _operator = started(&path).unwrap();
     let mut client = Client::new(&path);
-    let is_bad = |event: Option<Event>| {
-        matches!(event, Some(Event::Error { kind: ErrorKind::BadRequest, .. }))
+    let is_bad = |event: Option<ControlEvent>| {
+        matches!(event, Some(ControlEvent::Error { kind: ErrorKind::BadRequest, .. }))
     };
     client.say(b"nonsense\n{\"command\":\"dance\"}\n");
     assert!(is_bad(client.event()) && is_bad(client.event()));
-    let all = client.request(&Request::Purge { what: What::All });
-    assert_eq!(all, [Event::Purged { responses: 0 }, Event::End { count: 1 }]);
-    let shown = client.request(&Request::Show { url: "http://a/".into() });
-    assert!(matches!(shown[..], [Event::Error { kind: ErrorKind::NotStored, .. }]), "{shown:?}");
-    let shown = client.request(&Request::Show { url: "https://a/".into() });
-    assert!(matches!(shown[..], [Event::Error { kind: ErrorKind::BadRequest, .. }]), "{shown:?}");
+    let all = client.request(&ControlRequest::Purge { what: What::All });
+    assert_eq!(all, [ControlEvent::Purged { responses: 0 }, ControlEvent::End { count: 1 }]);
+    let shown = client.request(&ControlRequest::Show { url: "http://a/".into() });
+    assert!(
+        matches!(shown[..], [ControlEvent::Error { kind: ErrorKind::NotStored, .. }]),
+        "{shown:?}"
+    );
+    let shown = client.request(&ControlRequest::Show { url: "https://a/".into() });
+    assert!(
+        matches!(shown[..], [ControlEvent::Error { kind: ErrorKind::BadRequest, .. }]),
+        "{shown:?}"
+    );
     client.say(&vec![b' '; REQUEST_MAX as usize + 10]);
     assert!(is_bad(client.event()));
     assert_eq!(client.event(), None);
@@ -152,14 +163,17 @@ fn silent_clients_do_not_delay_others_up_to_a_limit() {
     let _operator = started(&path).unwrap();
     let mut silent: Vec<_> = (1..CLIENTS_MAX).map(|_| Client::new(&path)).collect();
     // A client that has an answer has been accepted.
-    silent.iter_mut().for_each(|client| drop(client.request(&Request::Statistics)));
+    silent.iter_mut().for_each(|client| drop(client.request(&ControlRequest::Statistics)));
     let mut last = Client::new(&path);
-    assert_eq!(last.request(&Request::List { prefix: String::new(), limit: None }).len(), 1);
+    assert_eq!(last.request(&ControlRequest::List { prefix: String::new(), limit: None }).len(), 1);
     let event = Client::new(&path).event();
-    assert!(matches!(event, Some(Event::Error { kind: ErrorKind::Busy, .. })), "{event:?}");
+    assert!(matches!(event, Some(ControlEvent::Error { kind: ErrorKind::Busy, .. })), "{event:?}");
     drop(silent);
     let start = std::time::Instant::now();
-    while matches!(Client::new(&path).request(&Request::Statistics)[..], [Event::Error { .. }]) {
+    while matches!(
+        Client::new(&path).request(&ControlRequest::Statistics)[..],
+        [ControlEvent::Error { .. }]
+    ) {
         assert!(start.elapsed() < PATIENCE, "no place becomes free");
         thread::sleep(Duration::from_millis(5));
     }

@@ -1,6 +1,6 @@
 //! The admin listener's socket and threads.
 
-use super::{request, response, routes, snapshot::Observed};
+use super::{request, response, routes, snapshot::ServerView};
 use crate::{
     config::Listen,
     transport::{
@@ -42,28 +42,28 @@ pub(crate) struct Web {
     /// The address as it is configured.
     configured: Listen,
     address: Listen,
-    observed: Arc<Observed>,
+    view: Arc<ServerView>,
     /// `None` after the loop has ended.
     running: Option<(LoopOwner, JoinHandle<()>)>,
     file: Option<SocketFile>,
 }
 
 impl Web {
-    /// Listens at `configured` and serves the state of `observed`.
+    /// Listens at `configured` and serves the state of `view`.
     ///
     /// # Errors
     /// The message names the address at fault.
-    pub(crate) fn start(configured: &Listen, observed: Arc<Observed>) -> anyhow::Result<Self> {
+    pub(crate) fn start(configured: &Listen, view: Arc<ServerView>) -> anyhow::Result<Self> {
         let (socket, file) = listen(configured).with_context(|| format!("--admin {configured}"))?;
         let address = listener::address_of(&socket)?;
         let listener = Arc::new(Socket::from(socket));
         let (accepting, owner) = AcceptLoop::new(listener.clone())?;
         let thread = thread::Builder::new().name("admin".into()).spawn({
-            let observed = observed.clone();
-            move || accept(&accepting, &observed)
+            let view = view.clone();
+            move || accept(&accepting, &view)
         })?;
         let running = Some((owner, thread));
-        Ok(Self { listener, configured: configured.clone(), address, observed, running, file })
+        Ok(Self { listener, configured: configured.clone(), address, view, running, file })
     }
 
     /// Returns the listener and its address as it is configured.
@@ -84,14 +84,14 @@ impl Web {
     }
 
     /// Returns the state that it serves.
-    pub(crate) fn observed(&self) -> &Observed {
-        &self.observed
+    pub(crate) fn view(&self) -> &ServerView {
+        &self.view
     }
 }
 
 impl Drop for Web {
     fn drop(&mut self) {
-        self.observed.begin_stop();
+        self.view.begin_stop();
         if let Some((owner, thread)) = self.running.take() {
             drop(owner);
             let _ = thread.join();
@@ -122,7 +122,7 @@ fn listen(address: &Listen) -> anyhow::Result<(OwnedFd, Option<SocketFile>)> {
     })
 }
 
-fn accept(accepting: &AcceptLoop, observed: &Arc<Observed>) {
+fn accept(accepting: &AcceptLoop, view: &Arc<ServerView>) {
     let clients = Arc::new(AtomicUsize::new(0));
     while let Some(socket) = accepting.next() {
         if clients.fetch_add(1, SeqCst) >= CLIENTS_MAX {
@@ -132,11 +132,11 @@ fn accept(accepting: &AcceptLoop, observed: &Arc<Observed>) {
             let _ = response::refuse(&mut &socket, Status::ServiceUnavailable, "too many clients");
             continue;
         }
-        let (count, observed) = (clients.clone(), observed.clone());
+        let (count, view) = (clients.clone(), view.clone());
         let here = clients.clone();
         let started = spawn_detached(c"admin-client", move || {
             // The error of a client that has disconnected is not an error of the server.
-            let _ = serve(&socket, &observed);
+            let _ = serve(&socket, &view);
             here.fetch_sub(1, SeqCst);
         });
         if started.is_err() {
@@ -145,11 +145,11 @@ fn accept(accepting: &AcceptLoop, observed: &Arc<Observed>) {
     }
 }
 
-fn serve(socket: &Socket, observed: &Observed) -> io::Result<()> {
+fn serve(socket: &Socket, view: &ServerView) -> io::Result<()> {
     socket.set_write_timeout(Some(WRITE_PATIENCE))?;
     let mut writer = socket;
     match request::read(socket)? {
-        Ok(request) => routes::answer(&request, observed, &mut writer),
+        Ok(request) => routes::answer(&request, view, &mut writer),
         Err(reject) => response::refuse(&mut writer, reject.status, reject.reason),
     }?;
     // If unread input is left, close(2) resets the connection, and the client may lose the

@@ -1,15 +1,15 @@
 //! The HTML page for people.
 
-use super::{rows::rows, snapshot::Observed};
+use super::{rows::rows, snapshot::ServerView};
 use std::fmt::Write;
 
 /// The page without the rows.
 const TEMPLATE: &str = include_str!("page.html");
 
 /// Returns the page with the present values.
-pub(super) fn render(observed: &Observed) -> String {
-    let now = observed.snapshot();
-    let values = rows(&observed.earlier(), &now);
+pub(super) fn render(view: &ServerView) -> String {
+    let now = view.snapshot();
+    let values = rows(&view.earlier(), &now);
     let mut body = String::with_capacity(4 << 10);
     let mut group = "";
     for (row, value) in &values {

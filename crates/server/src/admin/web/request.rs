@@ -23,7 +23,7 @@ const LIMITS: Limits = Limits { request_line: 2 << 10, header_section: 6 << 10, 
 
 /// The parts of a request that this listener uses.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Request {
+pub(super) struct PageRequest {
     /// Whether the method is HEAD; otherwise it is GET.
     pub(super) is_head: bool,
     pub(super) version: Version,
@@ -39,7 +39,7 @@ pub(super) struct Request {
 /// # Errors
 /// The errors of recv(2); `UnexpectedEof` if the client closed the connection before the end of the
 /// head.
-pub(super) fn read(socket: &Socket) -> io::Result<Result<Request, Reject>> {
+pub(super) fn read(socket: &Socket) -> io::Result<Result<PageRequest, Reject>> {
     let until = Instant::now() + HEAD_PATIENCE;
     let mut head = Vec::with_capacity(1 << 10);
     loop {
@@ -70,7 +70,7 @@ pub(super) fn read(socket: &Socket) -> io::Result<Result<Request, Reject>> {
     }
 }
 
-fn accept(request: &request::Request<'_>) -> Result<Request, Reject> {
+fn accept(request: &request::Request<'_>) -> Result<PageRequest, Reject> {
     let is_head = match request.method {
         Method::Get => false,
         Method::Head => true,
@@ -83,7 +83,7 @@ fn accept(request: &request::Request<'_>) -> Result<Request, Reject> {
         return Err(reject(pollux_http::Status::BadRequest, "the target is no path"));
     };
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    Ok(Request {
+    Ok(PageRequest {
         is_head,
         version: request.version,
         path: text(path),

@@ -4,10 +4,10 @@ use super::{
     exposition::Format,
     families::families,
     page,
-    request::Request,
+    request::PageRequest,
     response::{self, begin, send},
     rows,
-    snapshot::Observed,
+    snapshot::ServerView,
 };
 use pollux_http::Status;
 use std::{
@@ -27,27 +27,27 @@ const EVENTS_MAX: u32 = 3600;
 /// # Errors
 /// The errors of send(2): the client has disconnected, or accepts no bytes.
 pub(super) fn answer(
-    request: &Request,
-    observed: &Observed,
+    request: &PageRequest,
+    view: &ServerView,
     out: &mut impl Write,
 ) -> io::Result<()> {
     let mut whole =
         |status, kind: &str, body: &[u8]| send(out, status, kind, body, request.is_head);
     match request.path.as_str() {
-        "/" => whole(Status::Ok, "text/html; charset=utf-8", page::render(observed).as_bytes()),
+        "/" => whole(Status::Ok, "text/html; charset=utf-8", page::render(view).as_bytes()),
         "/metrics" => {
             let format = Format::of_accept(&request.accept);
-            let text = format.write(&families(&observed.snapshot()));
+            let text = format.write(&families(&view.snapshot()));
             whole(Status::Ok, format.content_type(), text.as_bytes())
         }
         "/stats.json" => {
-            let snapshot = observed.snapshot();
-            let mut line = snapshot.statistics.to_json(&observed.info().mechanism);
+            let snapshot = view.snapshot();
+            let mut line = snapshot.statistics.to_json(&view.info().mechanism);
             line.push('\n');
             whole(Status::Ok, "application/json", line.as_bytes())
         }
         "/healthz" => {
-            let (running, all) = (observed.running(), observed.info().workers);
+            let (running, all) = (view.running(), view.info().workers);
             let healthy = running >= all;
             let text = if healthy {
                 "ok\n".to_owned()
@@ -57,12 +57,12 @@ pub(super) fn answer(
             whole(status_of(healthy), "text/plain; charset=utf-8", text.as_bytes())
         }
         "/readyz" => {
-            let is_ready = !observed.is_stopping();
+            let is_ready = !view.is_stopping();
             let text = if is_ready { "ready\n" } else { "stopping\n" };
             whole(status_of(is_ready), "text/plain; charset=utf-8", text.as_bytes())
         }
         "/events" if request.is_head => whole(Status::Ok, "text/event-stream", b""),
-        "/events" => events(observed, out),
+        "/events" => events(view, out),
         _ => response::refuse(
             out,
             Status::NotFound,
@@ -75,16 +75,16 @@ fn status_of(good: bool) -> Status {
     if good { Status::Ok } else { Status::ServiceUnavailable }
 }
 
-fn events(observed: &Observed, out: &mut impl Write) -> io::Result<()> {
+fn events(view: &ServerView, out: &mut impl Write) -> io::Result<()> {
     begin(out, "text/event-stream")?;
-    let mut earlier = observed.earlier();
+    let mut earlier = view.earlier();
     for _ in 0..EVENTS_MAX {
-        let now = observed.snapshot();
+        let now = view.snapshot();
         let event = rows::event(&rows::rows(&earlier, &now));
         out.write_all(event.as_bytes())?;
         earlier = now;
         thread::sleep(EVENT_INTERVAL);
-        if observed.is_stopping() {
+        if view.is_stopping() {
             break;
         }
     }

@@ -76,7 +76,7 @@ rows! {
         "reject_second" "second",
         "reject_third" "third",
     }
-    "Troubles" {
+    "Health" {
         "accept_pauses" "pauses of accepting",
         "log_dropped" "access-log lines dropped",
         "workers" "workers that run",

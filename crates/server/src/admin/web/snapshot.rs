@@ -26,13 +26,13 @@ pub(crate) struct ServerInfo {
 /// A function that returns the sum of the workers' statistics.
 pub(crate) type Figures = Box<dyn Fn() -> Statistics + Send + Sync>;
 /// A function that returns the number of workers that run.
-pub(crate) type Running = Box<dyn Fn() -> usize + Send + Sync>;
+pub(crate) type WorkerCount = Box<dyn Fn() -> usize + Send + Sync>;
 
 /// The server as the admin listener sees it.
-pub(crate) struct Observed {
+pub(crate) struct ServerView {
     info: ServerInfo,
     figures: Figures,
-    running: Running,
+    running: WorkerCount,
     is_stopping: AtomicBool,
     started_at: Instant,
     /// The last two snapshots of the page, from which rates are computed.
@@ -60,9 +60,9 @@ impl Snapshot {
 /// The minimum interval for rates on a page without JavaScript.
 const RECENT_MIN: Duration = Duration::from_secs(1);
 
-impl Observed {
+impl ServerView {
     /// Creates the state of a server that has just been started.
-    pub(crate) fn new(info: ServerInfo, figures: Figures, running: Running) -> Self {
+    pub(crate) fn new(info: ServerInfo, figures: Figures, running: WorkerCount) -> Self {
         let zero = Snapshot {
             info: info.clone(),
             statistics: Statistics::default(),
@@ -123,8 +123,8 @@ impl Observed {
     }
 }
 
-impl fmt::Debug for Observed {
+impl fmt::Debug for ServerView {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Observed").field("info", &self.info).finish_non_exhaustive()
+        f.debug_struct("ServerView").field("info", &self.info).finish_non_exhaustive()
     }
 }

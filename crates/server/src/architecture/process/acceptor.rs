@@ -113,12 +113,12 @@ impl ProcessAcceptor {
         if is_stopping {
             self.turns.stop(sockets);
         }
-        for place in self.turns.order(sockets.len()) {
-            let fd = sockets[place].as_raw_fd();
-            while self.turns.may_take(place) && !self.given_up.contains(&fd) {
-                let error = match sys::accept_with_address(sockets[place].as_fd()) {
+        for index in self.turns.order(sockets.len()) {
+            let fd = sockets[index].as_raw_fd();
+            while self.turns.may_take(index) && !self.given_up.contains(&fd) {
+                let error = match sys::accept_with_address(sockets[index].as_fd()) {
                     Ok((connection, address)) => {
-                        self.turns.took(place);
+                        self.turns.took(index);
                         let slot = self.next.take()?;
                         slot.set_client(address.map_or(0, |address| client_key(address.ip())));
                         return Some((connection, slot));
@@ -129,7 +129,7 @@ impl ProcessAcceptor {
                 match refusal {
                     // This was one of the connections that waited at the stop; others may wait
                     // behind it.
-                    Refusal::Dead if is_stopping => self.turns.took(place),
+                    Refusal::Dead if is_stopping => self.turns.took(index),
                     Refusal::Empty | Refusal::Dead => break,
                     Refusal::Exhausted | Refusal::Forbidden => {
                         self.pauses += 1;

@@ -89,8 +89,8 @@ impl Life<'_> {
     fn begin(self) -> anyhow::Result<Blocking<Hosts>> {
         let Self { plan, index, slot, log } = self;
         pin(&plan.config, index)?;
-        let local = WorkerState::new(log.map(|log| log.writer()));
-        plan.engine(slot, local.with_records(&plan.config))
+        let worker_state = WorkerState::new(log.map(|log| log.writer()));
+        plan.engine(slot, worker_state.with_records(&plan.config))
     }
 }
 

@@ -123,15 +123,15 @@ impl ConfigFile {
         let site = (0..self.site.len()).find(|index| {
             former.site.get(*index).is_none_or(|site| site.acme != self.site[*index].acme)
         });
-        let place = match site {
+        let location = match site {
             Some(index) => {
-                sources.place(&[Key::Name("site"), Key::Index(index), Key::Name("acme")])
+                sources.location(&[Key::Name("site"), Key::Index(index), Key::Name("acme")])
             }
-            None => sources.place(&[Key::Name("acme")]),
+            None => sources.location(&[Key::Name("acme")]),
         };
-        let place = place.map(|place| format!("{place}: ")).unwrap_or_default();
+        let location = location.map(|location| format!("{location}: ")).unwrap_or_default();
         bail!(
-            "{place}acme: [{}] -> [{}]: a running server cannot change these names; undo the change, have a new \
+            "{location}acme: [{}] -> [{}]: a running server cannot change these names; undo the change, have a new \
              process take over (pollux ctl upgrade, no connection is lost), or restart the server",
             former.acme_names().join(", "),
             self.acme_names().join(", ")

@@ -40,16 +40,16 @@ impl ConfigFile {
     ///
     /// # Errors
     /// A key has changed that a running server cannot change; the message names the key and its
-    /// place.
+    /// location.
     pub fn changes_from(&self, former: &Self, sources: &Sources) -> anyhow::Result<Vec<String>> {
         let (now, before) = (self.to_table(), former.to_table());
         let mut changes = Vec::new();
         for (name, was, is) in differences(&before, &now) {
             if !CHANGEABLE.contains(&name) {
-                let place = sources.place(&[Key::Name(name)]);
-                let place = place.map(|place| format!("{place}: ")).unwrap_or_default();
+                let location = sources.location(&[Key::Name(name)]);
+                let location = location.map(|location| format!("{location}: ")).unwrap_or_default();
                 bail!(
-                    "{place}{name}: {} -> {}: a running server cannot change this; undo the change, have a \
+                    "{location}{name}: {} -> {}: a running server cannot change this; undo the change, have a \
                      new process take over (pollux ctl upgrade, no connection is lost), or restart the server",
                     shown(name, was),
                     shown(name, is)
@@ -100,10 +100,11 @@ impl ConfigFile {
             let (before, now) = (table(was).unwrap_or_default(), table(is).unwrap_or_default());
             let differs = differences(&before, &now).find(|(name, ..)| GUESTBOOK.contains(name));
             if let Some((name, ..)) = differs {
-                let place = sources.place(&[Key::Name("site"), Key::Index(index), Key::Name(name)]);
-                let place = place.map(|place| format!("{place}: ")).unwrap_or_default();
+                let location =
+                    sources.location(&[Key::Name("site"), Key::Index(index), Key::Name(name)]);
+                let location = location.map(|location| format!("{location}: ")).unwrap_or_default();
                 bail!(
-                    "{place}site[{index}].{name}: a running server cannot change its guestbook; undo the \
+                    "{location}site[{index}].{name}: a running server cannot change its guestbook; undo the \
                      change, or restart the server"
                 );
             }
@@ -223,14 +224,14 @@ mod tests {
     #[test]
     fn what_is_made_at_the_start_is_refused() {
         for now in ["workers = 2", "listen = [\"127.0.0.1:1\"]", "mechanism = \"poll\""] {
-            let said = changes("", now).unwrap_err().to_string();
+            let message = changes("", now).unwrap_err().to_string();
             let key = now.split(' ').next().unwrap();
-            assert!(said.contains(key) && said.contains("restart"), "{said}");
+            assert!(message.contains(key) && message.contains("restart"), "{message}");
         }
         let guestbook = "[[site]]\nguestbook = \"/g\"\n";
         assert!(changes(guestbook, guestbook).unwrap().is_empty());
-        let said = changes(guestbook, "[[site]]\nguestbook = \"/h\"\n").unwrap_err().to_string();
-        assert!(said.contains("site[0].guestbook"), "{said}");
+        let message = changes(guestbook, "[[site]]\nguestbook = \"/h\"\n").unwrap_err().to_string();
+        assert!(message.contains("site[0].guestbook"), "{message}");
     }
 
     #[test]

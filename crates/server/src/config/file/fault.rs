@@ -1,4 +1,4 @@
-//! The faults of a configuration and their places.
+//! The faults of a configuration and their locations.
 
 use std::fmt;
 
@@ -47,7 +47,7 @@ impl Fault {
         }
     }
 
-    /// Sets the place of the fault in `text`, which is the content of `file`.
+    /// Sets the location of the fault in `text`, which is the content of `file`.
     pub(super) fn locate(&mut self, file: &str, text: &str, offset: Option<usize>) {
         self.file = Some(file.to_owned());
         let Some(offset) = offset else { return };

@@ -64,7 +64,7 @@ impl ConfigFile {
     ///
     /// # Errors
     /// A file cannot be read, is not TOML, or has an unknown key or a value of a wrong type. The
-    /// fault contains the place.
+    /// fault contains the location.
     pub fn load(path: &Path) -> Result<(Self, Sources), Box<Fault>> {
         let mut sources = Sources::default();
         let table = sources.read(path, 0)?;
@@ -191,8 +191,8 @@ impl Sources {
         fault.locate(&source.name, &source.text, found.map(|(offset, _)| offset));
     }
 
-    /// Returns the place of the value of `key` as `FILE:LINE`; `None` if no file contains it.
-    pub fn place(&self, key: &[Key<'_>]) -> Option<String> {
+    /// Returns the location of the value of `key` as `FILE:LINE`; `None` if no file contains it.
+    pub fn location(&self, key: &[Key<'_>]) -> Option<String> {
         let (source, found) = self.find(key)?;
         let (offset, is_whole) = found?;
         let line = source.text.get(..offset)?.matches('\n').count() + 1;

@@ -1,5 +1,5 @@
 //! Randomly damaged configuration files: the result is always a configuration, or a fault with its
-//! place.
+//! location.
 
 use super::*;
 use proptest::{prelude::*, sample::Index};
@@ -80,11 +80,11 @@ fn damaged(whole: &str, changes: &[Damage]) -> String {
     text.into_iter().collect()
 }
 
-/// Fails unless the fault has a message and a place: the file, and a line and a column that exist
+/// Fails unless the fault has a message and a location: the file, and a line and a column that exist
 /// in the text.
 fn assert_located(fault: &Fault, path: &Path, text: &str) {
     assert!(!fault.message.is_empty(), "{fault:?}");
-    // A fault of the whole configuration, such as that there is nothing to serve, has no place.
+    // A fault of the whole configuration, such as that there is nothing to serve, has no location.
     if fault.key.is_empty() && fault.position.is_none() {
         return;
     }
@@ -103,7 +103,7 @@ fn assert_located(fault: &Fault, path: &Path, text: &str) {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 2_000, ..ProptestConfig::default() })]
     #[test]
-    fn damage_is_reported_with_its_place(
+    fn damage_is_reported_with_its_location(
         whole in 0..WHOLE.len(),
         changes in prop::collection::vec(damage(), 1..4),
     ) {
@@ -127,7 +127,7 @@ proptest! {
     }
 }
 
-/// A positive control of the test above: it must notice a fault whose place is not in the text.
+/// A positive control of the test above: it must notice a fault whose location is not in the text.
 #[test]
 #[should_panic(expected = "no line 9")]
 fn a_place_beyond_the_text_is_noticed() {

@@ -21,12 +21,12 @@ impl ConfigFile {
         self.open_with(store, |_| None)
     }
 
-    /// Does the same as [`ConfigFile::open`], but reuses the cache that `kept` returns for a site's
+    /// Does the same as [`ConfigFile::open`], but reuses the cache that `former_cache` returns for a site's
     /// number.
     pub(super) fn open_with(
         &self,
         store: impl Fn() -> anyhow::Result<PathBuf>,
-        kept: impl Fn(usize) -> Option<pollux_cache::Store>,
+        former_cache: impl Fn(usize) -> Option<pollux_cache::Store>,
     ) -> anyhow::Result<Config> {
         let mut config = Config::new("");
         config.listen = self.listen.iter().map(|listen| listen.value.clone()).collect();
@@ -68,7 +68,7 @@ impl ConfigFile {
         };
         let default = self.default_site();
         for (index, section) in self.site.iter().enumerate() {
-            let mut host = section.open(&config, self.cache_size.0, &store, kept(index))?;
+            let mut host = section.open(&config, self.cache_size.0, &store, former_cache(index))?;
             section.add_hsts(self, &mut host.headers);
             if index == default {
                 config.site = host.site;
@@ -111,7 +111,7 @@ impl SiteSection {
         config: &Config,
         file_cache_bytes: u64,
         store: &impl Fn() -> anyhow::Result<PathBuf>,
-        kept: Option<pollux_cache::Store>,
+        former_cache: Option<pollux_cache::Store>,
     ) -> anyhow::Result<VirtualHost> {
         Ok(VirtualHost {
             names: self.names.iter().map(|name| name.to_ascii_lowercase()).collect(),
@@ -126,7 +126,7 @@ impl SiteSection {
                 rules: self.rules(),
                 ..config.site.clone()
             },
-            frontend: self.frontend(kept)?.map(Arc::new),
+            frontend: self.frontend(former_cache)?.map(Arc::new),
             guestbook: self.guestbook(store)?.map(Arc::new),
             auth: self.realm()?.map(Arc::new),
             headers: self
@@ -148,7 +148,7 @@ impl SiteSection {
 
     fn frontend(
         &self,
-        kept: Option<pollux_cache::Store>,
+        former_cache: Option<pollux_cache::Store>,
     ) -> anyhow::Result<Option<FrontendConfig>> {
         if self.origin.is_empty() && self.handover.is_empty() {
             return Ok(None);
@@ -170,8 +170,8 @@ impl SiteSection {
             let trust = self.origin_ca.clone().map_or(ClientTrust::System, ClientTrust::File);
             config.tls = Some(OriginTls::new(&trust)?);
         }
-        config.cache = match (kept, self.cache) {
-            (Some(kept), _) => Some(kept),
+        config.cache = match (former_cache, self.cache) {
+            (Some(former), _) => Some(former),
             (None, Some(size)) => Some(self.cache_store(size.0)?),
             (None, None) => None,
         };

@@ -26,7 +26,7 @@ const ITERATIVE_HUB: &str = "architecture = \"iterative\"\n[hub]\njwt-key = \"k\
 
 #[test]
 fn every_fault_has_its_place_and_a_way_out() {
-    for (text, place, words) in [
+    for (text, location, words) in [
         ("workers = 1\nmax-conections = 1", "p.toml:2:1:", "did you mean `max-connections`?"),
         ("max_connections = 1", "p.toml:1:1:", "did you mean `max-connections`?"),
         ("root = \"x\"", "p.toml:1:1:", "below a line [[site]]"),
@@ -62,7 +62,7 @@ fn every_fault_has_its_place_and_a_way_out() {
         ("[hub]\njwks = \"http://a.example/k\"", "p.toml:2:8:", "https://"),
     ] {
         let shown = faults(text);
-        assert!(shown.starts_with(place) && shown.contains(words), "{text:?}: {shown}");
+        assert!(shown.starts_with(location) && shown.contains(words), "{text:?}: {shown}");
     }
 }
 
@@ -100,12 +100,12 @@ fn included_files_add_sites_and_give_way() {
     assert_eq!(own, &directory.path().join("www"));
     assert_eq!(a, Path::new("/a"));
     assert_eq!(b, &directory.path().join("sites/b"));
-    let place = |key: &[Key<'_>]| sources.place(key).unwrap_or_default();
-    assert!(place(&[Key::Name("workers")]).ends_with("main.toml:2"));
-    assert!(place(&[Key::Name("pin")]).ends_with("sites/b.toml:2"));
-    assert!(place(&[Key::Name("site"), Key::Index(2), Key::Name("root")]).ends_with("b.toml:5"));
-    assert_eq!(place(&[Key::Name("backlog")]), "");
-    assert_eq!(place(&[Key::Name("site"), Key::Index(1), Key::Name("index")]), "");
+    let location = |key: &[Key<'_>]| sources.location(key).unwrap_or_default();
+    assert!(location(&[Key::Name("workers")]).ends_with("main.toml:2"));
+    assert!(location(&[Key::Name("pin")]).ends_with("sites/b.toml:2"));
+    assert!(location(&[Key::Name("site"), Key::Index(2), Key::Name("root")]).ends_with("b.toml:5"));
+    assert_eq!(location(&[Key::Name("backlog")]), "");
+    assert_eq!(location(&[Key::Name("site"), Key::Index(1), Key::Name("index")]), "");
 }
 
 /// All paths are relative to their file, also those within addresses, stores and the table of the hub.

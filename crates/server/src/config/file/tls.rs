@@ -149,11 +149,11 @@ impl ConfigFile {
         if self.has_tls() == former.has_tls() {
             return Ok(());
         }
-        let place = sources.place(&[Key::Name("tls-cert")]);
-        let place = place.map(|place| format!("{place}: ")).unwrap_or_default();
+        let location = sources.location(&[Key::Name("tls-cert")]);
+        let location = location.map(|location| format!("{location}: ")).unwrap_or_default();
         let (was, is) = if self.has_tls() { ("HTTP", "HTTPS") } else { ("HTTPS", "HTTP") };
         bail!(
-            "{place}tls-cert: the listeners would change from {was} to {is}, which a running server cannot do; undo \
+            "{location}tls-cert: the listeners would change from {was} to {is}, which a running server cannot do; undo \
              the change, have a new process take over (pollux ctl upgrade), or restart the server"
         )
     }

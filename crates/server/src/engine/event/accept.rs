@@ -23,7 +23,7 @@ const DEAD_IN_A_ROW: u32 = 64;
 /// The listeners of one worker.
 #[derive(Debug)]
 pub(super) struct Acceptor {
-    listeners: Vec<Listener>,
+    listeners: Vec<PolledListener>,
     /// The maximum number of connections to accept for one event.
     limit: Option<NonZeroU32>,
     max_connections: usize,
@@ -67,7 +67,7 @@ impl OnceWarnings {
 }
 
 #[derive(Debug)]
-struct Listener {
+struct PolledListener {
     socket: OwnedFd,
     token: Token,
     /// Whether the accept limit was reached before the queue was empty.
@@ -86,7 +86,7 @@ impl Acceptor {
             let token = mechanism
                 .add(socket.as_fd(), Interest::READ)
                 .context("cannot wait for connections")?;
-            listeners.push(Listener { socket, token, has_more: false });
+            listeners.push(PolledListener { socket, token, has_more: false });
         }
         Ok(Self {
             listeners,

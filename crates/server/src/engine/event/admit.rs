@@ -11,19 +11,25 @@ use std::net::SocketAddr;
 
 /// An accepted connection that is served: its transport, the number of ticks within which its first input
 /// must arrive, and its kind of peer.
-pub(super) type Admitted<X> = (Transport, u32, Peer<X>);
+pub(super) type AdmittedConnection<X> = (Transport, u32, Peer<X>);
 
 impl<M: Mechanism, A: Service> Engine<M, A> {
     /// Decides whether a connection is served. A refused connection is counted, and its socket is returned
     /// to be closed.
-    pub(super) fn admit(&mut self, socket: OwnedFd) -> Result<Admitted<A::Exchange>, OwnedFd> {
+    pub(super) fn admit(
+        &mut self,
+        socket: OwnedFd,
+    ) -> Result<AdmittedConnection<A::Exchange>, OwnedFd> {
         if self.rules.looks_at_clients() {
             return self.admit_by_address(socket);
         }
         self.admit_client(socket)
     }
 
-    fn admit_client(&mut self, socket: OwnedFd) -> Result<Admitted<A::Exchange>, OwnedFd> {
+    fn admit_client(
+        &mut self,
+        socket: OwnedFd,
+    ) -> Result<AdmittedConnection<A::Exchange>, OwnedFd> {
         let fd = socket.as_raw_fd();
         match self.rules.accept(socket) {
             Ok((transport, ticks)) => Ok((transport, ticks, Peer::Client(Connection::default()))),
@@ -36,7 +42,10 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
     }
 
     #[cold]
-    fn admit_by_address(&mut self, socket: OwnedFd) -> Result<Admitted<A::Exchange>, OwnedFd> {
+    fn admit_by_address(
+        &mut self,
+        socket: OwnedFd,
+    ) -> Result<AdmittedConnection<A::Exchange>, OwnedFd> {
         let address = listener::peer_address(socket.as_fd());
         if self.rules.has_preamble(address.map(|address| address.ip())) {
             let ticks = self.rules.timeouts.header;

@@ -12,7 +12,7 @@
 
 use super::*;
 use crate::{
-    clients::{Held, client_key, most_held_first},
+    clients::{SampledConnection, client_key, most_held_first},
     stats::Counter,
     transport::listener,
 };
@@ -156,7 +156,7 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
             // Behind a proxy that sends client addresses, the addresses of the clients count.
             let address = self.worker.clients.address(connection.fd);
             let address = address.or_else(|| listener::peer(slot.socket()?));
-            Some(Held { client: address.map_or(0, client_key), connection })
+            Some(SampledConnection { client: address.map_or(0, client_key), connection })
         });
         most_held_first(sample.collect(), is_whole, wanted)
     }

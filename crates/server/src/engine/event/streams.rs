@@ -1,7 +1,7 @@
 //! Streams: clients that are only sent to, when their service has something for them.
 //!
 //! An idle stream is a slot of the table and nothing else. What a connection does not take at once
-//! of a piece is kept by reference, so that a slow one costs no copy.
+//! of a piece is stored by reference, so that a slow one costs no copy.
 
 use super::{Engine, READS_PER_EVENT, SendOutcome, transmit};
 use crate::stats::Counter;
@@ -41,9 +41,9 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
         let has_ended = client.has_ended();
         let (input, output) = client.take_raw();
         let Some(slot) = self.table.get_mut(fd) else { return };
-        let kept = (!output.is_empty()).then(|| Box::new(output));
+        let unsent = (!output.is_empty()).then(|| Box::new(output));
         let discarded = u32::try_from(input.len()).unwrap_or(u32::MAX);
-        slot.peer = Peer::Stream(Stream::new(kept, number, discarded));
+        slot.peer = Peer::Stream(Stream::new(unsent, number, discarded));
         slot.class = Class::Stream;
         slot.timer.disarm();
         if has_ended {
@@ -54,7 +54,7 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
             self.requeue(fd);
         }
         let Some(slot) = self.table.get_mut(fd) else { return };
-        let is_full = matches!(&slot.peer, Peer::Stream(stream) if stream.kept.is_some());
+        let is_full = matches!(&slot.peer, Peer::Stream(stream) if stream.unsent.is_some());
         if is_full {
             self.watch_stream(fd);
         } else {
@@ -106,7 +106,7 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
         if readiness.intersects(Readiness::HANGUP | Readiness::ERROR) {
             return self.end_stream(fd);
         }
-        if readiness.is_writable() && self.send_kept_of_stream(fd).is_err() {
+        if readiness.is_writable() && self.send_unsent_of_stream(fd).is_err() {
             return self.end_stream(fd);
         }
         if readiness.is_readable() && !self.discard_input(fd) {
@@ -114,18 +114,18 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
         }
     }
 
-    /// Sends what is kept; when all of it has left, the service goes on.
-    fn send_kept_of_stream(&mut self, fd: RawFd) -> io::Result<()> {
+    /// Sends what is stored; when all of it has left, the service goes on.
+    fn send_unsent_of_stream(&mut self, fd: RawFd) -> io::Result<()> {
         let Some(slot) = self.table.get_mut(fd) else { return Ok(()) };
         let Some((transport, Peer::Stream(stream))) = slot.parts() else { return Ok(()) };
         let number = stream.number;
-        if let Some(kept) = &mut stream.kept {
-            let (outcome, sent) = transmit(transport, kept, self.large_file);
+        if let Some(unsent) = &mut stream.unsent {
+            let (outcome, sent) = transmit(transport, unsent, self.large_file);
             self.worker.counters.add(Counter::BytesSent, sent);
             if outcome? != SendOutcome::All {
                 return Ok(());
             }
-            stream.kept = None;
+            stream.unsent = None;
         }
         self.stop_watching(fd);
         self.service.stream_has_room(number);
@@ -178,7 +178,7 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
         let Some(slot) = self.table.get_mut(fd) else { return };
         let Some((transport, Peer::Stream(stream))) = slot.parts() else { return };
         let number = stream.number;
-        if stream.kept.is_none() {
+        if stream.unsent.is_none() {
             transport.say_end();
         }
         self.close_socket(fd);
@@ -191,7 +191,7 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
         for fd in self.table.descriptors() {
             let Some(slot) = self.table.get_mut(fd) else { continue };
             if let Some((transport, Peer::Stream(stream))) = slot.parts() {
-                if stream.kept.is_none() {
+                if stream.unsent.is_none() {
                     let _ = transport.send(b"0\r\n\r\n", false);
                 }
                 self.end_stream(fd);
@@ -200,7 +200,7 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
     }
 }
 
-/// Sends to one stream; what it does not take of a piece is kept.
+/// Sends to one stream; what it does not take of a piece is stored.
 #[inline]
 fn send(
     transport: &mut Transport,
@@ -212,13 +212,13 @@ fn send(
     let (bytes, range) = match what {
         StreamSend::Bytes(bytes, range) => (bytes, range),
         StreamSend::End(last) => {
-            if stream.kept.is_none() {
+            if stream.unsent.is_none() {
                 let _ = transport.send(last, false);
             }
             return (Delivery::Gone, Some(Change::End(fd)));
         }
     };
-    if stream.kept.is_some() {
+    if stream.unsent.is_some() {
         return (Delivery::Full, None);
     }
     let sent = match transport.send(&bytes[range.clone()], false) {
@@ -233,9 +233,9 @@ fn send(
     if sent == range.len() {
         return (Delivery::Taken, None);
     }
-    let mut kept = Outbox::default();
-    kept.push(Content::Pooled(bytes.clone(), range.start + sent..range.end));
-    stream.kept = Some(Box::new(kept));
+    let mut unsent = Outbox::default();
+    unsent.push(Content::Pooled(bytes.clone(), range.start + sent..range.end));
+    stream.unsent = Some(Box::new(unsent));
     (Delivery::Taken, Some(Change::Watch(fd)))
 }
 

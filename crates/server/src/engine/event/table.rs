@@ -102,10 +102,10 @@ pub(crate) enum Peer<X> {
 #[derive(Debug)]
 pub(crate) struct Tunnel {
     /// What its peer has not taken yet.
-    pub(crate) kept: Option<Box<Outbox>>,
+    pub(crate) unsent: Option<Box<Outbox>>,
     /// The other end.
     pub(crate) partner: RawFd,
-    /// It was a client's connection; else a link.
+    /// It was a client's connection; else an upstream connection.
     pub(crate) is_client: bool,
     /// Its peer has closed its side.
     pub(crate) has_ended: bool,
@@ -115,7 +115,7 @@ pub(crate) struct Tunnel {
 #[derive(Debug)]
 pub(crate) struct Stream {
     /// What it has not taken yet of the last piece.
-    pub(crate) kept: Option<Box<Outbox>>,
+    pub(crate) unsent: Option<Box<Outbox>>,
     /// What the service calls it.
     pub(crate) number: u32,
     /// Bytes that it sent and that were thrown away.
@@ -124,8 +124,8 @@ pub(crate) struct Stream {
 }
 
 impl Stream {
-    pub(crate) fn new(kept: Option<Box<Outbox>>, number: u32, discarded: u32) -> Self {
-        Self { kept, number, discarded, _open: OpenStream::default() }
+    pub(crate) fn new(unsent: Option<Box<Outbox>>, number: u32, discarded: u32) -> Self {
+        Self { unsent, number, discarded, _open: OpenStream::default() }
     }
 }
 

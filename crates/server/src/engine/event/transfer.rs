@@ -387,7 +387,7 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
     /// Removes a stream from this worker, if its client has taken all output.
     fn take_out_stream(&mut self, fd: RawFd) -> Option<Parcel> {
         let (transport, peer) = self.table.get_mut(fd)?.parts()?;
-        let Peer::Stream(Stream { kept: None, number, .. }) = peer else { return None };
+        let Peer::Stream(Stream { unsent: None, number, .. }) = peer else { return None };
         if !self.service.hands_over_streams() {
             return None;
         }

@@ -45,8 +45,8 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
 
     fn tie(&mut self, fd: RawFd, partner: RawFd, output: Outbox, is_client: bool) {
         let Some(slot) = self.table.get_mut(fd) else { return };
-        let kept = (!output.is_empty()).then(|| Box::new(output));
-        slot.peer = Peer::Tunnel(Tunnel { kept, partner, is_client, has_ended: false });
+        let unsent = (!output.is_empty()).then(|| Box::new(output));
+        slot.peer = Peer::Tunnel(Tunnel { unsent, partner, is_client, has_ended: false });
         slot.class = Class::Tunnel;
         slot.timer.disarm();
         // An edge-triggered mechanism may have reported input before, so it is read once more.
@@ -69,11 +69,11 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
     pub(super) fn push(&mut self, fd: RawFd) {
         let mut buffer = std::mem::take(&mut self.upstream_input);
         buffer.resize(super::INPUT_BYTES, 0);
-        let outcome = self.send_kept(fd).and_then(|()| self.pump(fd, &mut buffer));
+        let outcome = self.send_unsent(fd).and_then(|()| self.pump(fd, &mut buffer));
         self.upstream_input = buffer;
         let partner = self.end(fd).map(|tunnel| tunnel.partner);
         let is_over = |engine: &mut Self, fd| {
-            engine.end(fd).is_none_or(|end| end.has_ended && end.kept.is_none())
+            engine.end(fd).is_none_or(|end| end.has_ended && end.unsent.is_none())
         };
         let over = partner.is_none_or(|partner| is_over(self, fd) && is_over(self, partner));
         if outcome.is_err() || over {
@@ -98,14 +98,14 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
 
     /// Sends the stored output for this end. When all of it was sent, the engine receives from the other
     /// end again, or closes its sending side to this end if the stream of the other end has ended.
-    fn send_kept(&mut self, fd: RawFd) -> io::Result<()> {
+    fn send_unsent(&mut self, fd: RawFd) -> io::Result<()> {
         let Some(slot) = self.table.get_mut(fd) else { return Ok(()) };
         let Some((transport, Peer::Tunnel(tunnel))) = slot.parts() else { return Ok(()) };
-        let Some(kept) = &mut tunnel.kept else { return Ok(()) };
-        let (outcome, sent) = transmit(transport, kept, self.large_file);
+        let Some(unsent) = &mut tunnel.unsent else { return Ok(()) };
+        let (outcome, sent) = transmit(transport, unsent, self.large_file);
         self.worker.counters.add(Counter::BytesSent, sent);
         if outcome? == SendOutcome::All {
-            tunnel.kept = None;
+            tunnel.unsent = None;
             let partner = tunnel.partner;
             self.watch_end(fd);
             if self.end(partner).is_some_and(|partner| partner.has_ended) {
@@ -133,7 +133,7 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
                 return Ok(());
             }
             let Some(far) = self.end(partner) else { return Ok(()) };
-            if far.kept.is_some() {
+            if far.unsent.is_some() {
                 self.watch_end(fd);
                 return Ok(());
             }
@@ -183,9 +183,9 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
         };
         self.worker.counters.add(Counter::BytesSent, sent as u64);
         if sent < bytes.len() {
-            let mut kept = Outbox::default();
-            kept.bytes().extend_from_slice(&bytes[sent..]);
-            tunnel.kept = Some(Box::new(kept));
+            let mut unsent = Outbox::default();
+            unsent.bytes().extend_from_slice(&bytes[sent..]);
+            tunnel.unsent = Some(Box::new(unsent));
             self.watch_end(fd);
         }
         Ok(())
@@ -208,8 +208,8 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
         }
         let Some(tunnel) = self.end(fd) else { return };
         let (partner, is_blocked, has_ended) =
-            (tunnel.partner, tunnel.kept.is_some(), tunnel.has_ended);
-        let partner_is_blocked = self.end(partner).is_some_and(|partner| partner.kept.is_some());
+            (tunnel.partner, tunnel.unsent.is_some(), tunnel.has_ended);
+        let partner_is_blocked = self.end(partner).is_some_and(|partner| partner.unsent.is_some());
         let mut wanted = Marks::empty();
         wanted.set(Marks::READS, !has_ended && !partner_is_blocked || self.registers_once());
         wanted.set(Marks::WRITES, is_blocked);

@@ -112,9 +112,9 @@ impl Mechanism for Seam {
         self.0.wait(timeout)
     }
     fn next_event(&mut self) -> Option<MechanismEvent> {
-        let is_told =
+        let is_visible =
             |event: &MechanismEvent| !(IS_FIRST_HIDDEN.get() && FIRST.get() == Some(event.token));
-        std::iter::from_fn(|| self.0.next_event()).find(is_told)
+        std::iter::from_fn(|| self.0.next_event()).find(is_visible)
     }
     fn len(&self) -> usize {
         self.0.len()
@@ -128,40 +128,40 @@ impl Mechanism for Seam {
 }
 
 /// A service whose requests are counted.
-struct Counted<A>(A);
+struct CountingService<A>(A);
 
-impl<A: Service> Service for Counted<A> {
+impl<A: Service> Service for CountingService<A> {
     type Exchange = A::Exchange;
 
     fn begin(
         &mut self,
-        iterate: &mut RequestContext<'_>,
+        context: &mut RequestContext<'_>,
         request: &Request<'_>,
         response: &mut ResponseWriter<'_>,
     ) -> Flow<A::Exchange> {
         BEGUN.set(BEGUN.get() + 1);
-        self.0.begin(iterate, request, response)
+        self.0.begin(context, request, response)
     }
     fn body(
         &mut self,
-        iterate: &mut RequestContext<'_>,
+        context: &mut RequestContext<'_>,
         exchange: A::Exchange,
         part: Part<'_>,
         response: &mut ResponseWriter<'_>,
     ) -> Flow<A::Exchange> {
-        self.0.body(iterate, exchange, part, response)
+        self.0.body(context, exchange, part, response)
     }
     fn resume(
         &mut self,
-        iterate: &mut RequestContext<'_>,
+        context: &mut RequestContext<'_>,
         exchange: A::Exchange,
         event: Event<'_>,
         response: &mut ResponseWriter<'_>,
     ) -> Flow<A::Exchange> {
-        self.0.resume(iterate, exchange, event, response)
+        self.0.resume(context, exchange, event, response)
     }
-    fn cancel(&mut self, iterate: &mut RequestContext<'_>, exchange: A::Exchange) {
-        self.0.cancel(iterate, exchange);
+    fn cancel(&mut self, context: &mut RequestContext<'_>, exchange: A::Exchange) {
+        self.0.cancel(context, exchange);
     }
     fn event(&mut self, context: &mut ServiceContext<'_>, event: Event<'_>) {
         self.0.event(context, event);
@@ -170,7 +170,7 @@ impl<A: Service> Service for Counted<A> {
 
 /// The results of a worker that has ended.
 #[derive(Debug)]
-pub(super) struct Ended {
+pub(super) struct WorkerResults {
     pub(super) statistics: Statistics,
     /// The maximum number of requests that were begun between two waits.
     pub(super) most_begun: u32,
@@ -179,7 +179,7 @@ pub(super) struct Ended {
 pub(super) struct Worker {
     pub(super) address: SocketAddr,
     remote: Remote,
-    thread: JoinHandle<anyhow::Result<Ended>>,
+    thread: JoinHandle<anyhow::Result<WorkerResults>>,
 }
 
 impl Worker {
@@ -205,7 +205,7 @@ impl Worker {
         let (remote, far_end, raised) = Remote::pair().unwrap();
         let thread = thread::spawn(move || {
             let rules = Arc::new(Rules::new(&config));
-            let service = Counted(open(&config, &rules, address));
+            let service = CountingService(open(&config, &rules, address));
             let own = (rules, WorkerState::new(None));
             let inbox = Inbox::new(far_end, raised);
             let listeners = (vec![listener], 100);
@@ -213,7 +213,7 @@ impl Worker {
             let engine = Engine::<Seam, _>::new(&config, &options, service, own, listeners, inbox)?;
             spoil();
             let statistics = engine.run()?;
-            Ok(Ended { statistics, most_begun: MOST_BEGUN.get() })
+            Ok(WorkerResults { statistics, most_begun: MOST_BEGUN.get() })
         });
         Self { address, remote, thread }
     }
@@ -229,7 +229,7 @@ impl Worker {
     }
 
     /// Requests a stop, and waits until the worker has ended.
-    pub(super) fn stop(self) -> anyhow::Result<Ended> {
+    pub(super) fn stop(self) -> anyhow::Result<WorkerResults> {
         self.begin_stop();
         wait_until("the end of the worker", || self.thread.is_finished());
         self.thread.join().unwrap()

@@ -15,7 +15,7 @@ use std::sync::Arc;
 /// A guestbook whose thread cannot notify it: the mechanism accepts no upstream connection the first time.
 struct WithoutNotifier {
     guestbook: Guestbook,
-    is_told: bool,
+    has_failed: bool,
 }
 
 impl Service for WithoutNotifier {
@@ -23,35 +23,35 @@ impl Service for WithoutNotifier {
 
     fn begin(
         &mut self,
-        iterate: &mut RequestContext<'_>,
+        context: &mut RequestContext<'_>,
         request: &Request<'_>,
         response: &mut ResponseWriter<'_>,
     ) -> Flow<Self::Exchange> {
-        if !std::mem::replace(&mut self.is_told, true) {
+        if !std::mem::replace(&mut self.has_failed, true) {
             fail(FaultAt::Add, 1, libc::ENOSPC);
         }
-        self.guestbook.begin(iterate, request, response)
+        self.guestbook.begin(context, request, response)
     }
     fn body(
         &mut self,
-        iterate: &mut RequestContext<'_>,
+        context: &mut RequestContext<'_>,
         exchange: Self::Exchange,
         part: Part<'_>,
         response: &mut ResponseWriter<'_>,
     ) -> Flow<Self::Exchange> {
-        self.guestbook.body(iterate, exchange, part, response)
+        self.guestbook.body(context, exchange, part, response)
     }
     fn resume(
         &mut self,
-        iterate: &mut RequestContext<'_>,
+        context: &mut RequestContext<'_>,
         exchange: Self::Exchange,
         event: Event<'_>,
         response: &mut ResponseWriter<'_>,
     ) -> Flow<Self::Exchange> {
-        self.guestbook.resume(iterate, exchange, event, response)
+        self.guestbook.resume(context, exchange, event, response)
     }
-    fn cancel(&mut self, iterate: &mut RequestContext<'_>, exchange: Self::Exchange) {
-        self.guestbook.cancel(iterate, exchange);
+    fn cancel(&mut self, context: &mut RequestContext<'_>, exchange: Self::Exchange) {
+        self.guestbook.cancel(context, exchange);
     }
     fn event(&mut self, context: &mut ServiceContext<'_>, event: Event<'_>) {
         self.guestbook.event(context, event);
@@ -67,7 +67,7 @@ fn a_store_whose_notifier_is_broken_is_replaced() {
     let guestbook = Arc::new(GuestbookConfig::new("/g", store));
     let open = move |_: &Config, _: &Rules, _| WithoutNotifier {
         guestbook: Guestbook::open(&guestbook, StoreOpening::Now).unwrap(),
-        is_told: false,
+        has_failed: false,
     };
     let worker = Worker::serve(Config::new("."), open, || ());
     let mut client = Client::connect(worker.address);

@@ -26,18 +26,18 @@ const KNOWN_MAX: usize = 1024;
 pub(super) type Key = [u8; 32];
 
 /// Credentials that were right. They are remembered until the configuration is read again.
-pub(super) struct Known {
+pub(super) struct CredentialCache {
     secret: [u8; 32],
     keys: Mutex<LruCache<Key, ()>>,
 }
 
-impl std::fmt::Debug for Known {
+impl std::fmt::Debug for CredentialCache {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Known")
+        f.write_str("CredentialCache")
     }
 }
 
-impl Known {
+impl CredentialCache {
     pub(super) fn new() -> Self {
         Self { secret: rand::random(), keys: Mutex::new(LruCache::new(KNOWN_MAX)) }
     }
@@ -137,7 +137,7 @@ pub(crate) struct Verifier(Arc<Mutex<Queue>>);
 
 #[derive(Default)]
 struct Queue {
-    jobs: VecDeque<Job>,
+    jobs: VecDeque<VerificationJob>,
     has_thread: bool,
 }
 
@@ -147,7 +147,7 @@ impl std::fmt::Debug for Queue {
     }
 }
 
-struct Job {
+struct VerificationJob {
     attempt: Attempt,
     realm: Arc<Realm>,
     verification: Verification,
@@ -179,7 +179,7 @@ impl Verifier {
             queue.has_thread = true;
         }
         let (realm, own) = (realm.clone(), verification.clone());
-        queue.jobs.push_back(Job { attempt, realm, verification: own, _notifier: far });
+        queue.jobs.push_back(VerificationJob { attempt, realm, verification: own, _notifier: far });
         Ok((near, verification))
     }
 

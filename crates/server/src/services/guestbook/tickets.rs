@@ -14,13 +14,13 @@ pub(super) struct Ticket {
 /// All requests that are not answered, and the answers that no exchange has taken yet.
 #[derive(Debug, Default)]
 pub(super) struct Tickets {
-    pending: Slab<Pending>,
+    pending: Slab<PendingRequest>,
     /// The serial number of the last ticket.
     serial: u32,
 }
 
 #[derive(Debug)]
-struct Pending {
+struct PendingRequest {
     /// The serial number of the ticket: slots are reused.
     serial: u32,
     exchange: ExchangeId,
@@ -39,7 +39,7 @@ impl Tickets {
     pub(super) fn insert(&mut self, exchange: ExchangeId) -> Ticket {
         self.serial = self.serial.wrapping_add(1);
         let serial = self.serial;
-        let index = self.pending.insert(Pending { serial, exchange, answer: None }) as u32;
+        let index = self.pending.insert(PendingRequest { serial, exchange, answer: None }) as u32;
         Ticket { index, serial }
     }
 
@@ -73,7 +73,7 @@ impl Tickets {
         self.pending.remove(ticket.index()).answer
     }
 
-    fn get_mut(&mut self, ticket: Ticket) -> Option<&mut Pending> {
+    fn get_mut(&mut self, ticket: Ticket) -> Option<&mut PendingRequest> {
         self.pending.get_mut(ticket.index()).filter(|pending| pending.serial == ticket.serial)
     }
 }

@@ -23,7 +23,7 @@ const EXPOSED: &str =
 
 /// The parts of the client's request that a later response needs.
 #[derive(Debug)]
-pub(super) struct Asker {
+pub(super) struct Responder {
     /// The request line for the log, without a token.
     line: Box<[u8]>,
     /// Response fields for a page of another origin.
@@ -32,7 +32,7 @@ pub(super) struct Asker {
     pub(super) version: Version,
 }
 
-impl Asker {
+impl Responder {
     /// Reads the request. `allowed` are the origins of pages that may use the hub.
     pub(super) fn of(request: &Request<'_>, allowed: &[String]) -> Self {
         Self {

@@ -3,8 +3,8 @@
 //! the one that the response names in `Mercure-Last-Event-ID`.
 
 use super::{
-    Exchange, Extra, Hub, Phase, State,
-    answer::Asker,
+    Exchange, Extra, Hub, HubExchange, HubPhase,
+    answer::Responder,
     connection_of,
     subscribe::{Candidate, id_fields},
 };
@@ -63,7 +63,7 @@ impl Hub {
     pub(super) fn begin_poll(
         &mut self,
         context: &mut RequestContext<'_>,
-        asker: Asker,
+        responder: Responder,
         mut candidate: Candidate,
         wait: u32,
         outbox: &mut Outbox,
@@ -77,13 +77,13 @@ impl Hub {
         let mut reader = Reader { audience, cursor, is_new, fields };
         let events = self.events_after(context, &reader);
         if !events.is_empty() || wait == 0 {
-            self.answer_poll(context, &asker, reader, &events, outbox);
+            self.answer_poll(context, &responder, reader, &events, outbox);
             return Flow::Done;
         }
         let address = match self.count_address(context) {
             Ok(address) => address,
             Err(reject) => {
-                asker.reject(context, outbox, &reject, &self.shared.url);
+                responder.reject(context, outbox, &reject, &self.shared.url);
                 return Flow::Done;
             }
         };
@@ -97,14 +97,14 @@ impl Hub {
         reader.cursor = last;
         let Some(subscriber) = self.subscribers.add(connection, &reader.audience, last, last) else {
             self.forget(connection);
-            self.answer_poll(context, &asker, reader, &[], outbox);
+            self.answer_poll(context, &responder, reader, &[], outbox);
             return Flow::Done;
         };
         self.polls.insert(connection, exchange.number);
         self.count_polls(&context.worker.counters);
         let alarm = context.reactor.timer(wait * 10, EventTarget::Exchange(exchange));
         let poll = Poll { reader, subscriber, connection, alarm };
-        Flow::Waiting(Exchange(Box::new(State { asker, phase: Phase::Poll(poll) })))
+        Flow::Waiting(Exchange(Box::new(HubExchange { responder, phase: HubPhase::Poll(poll) })))
     }
 
     /// Answers a poll when an update has arrived or its time is over.
@@ -115,17 +115,17 @@ impl Hub {
         event: Event<'_>,
         outbox: &mut Outbox,
     ) -> Flow<Exchange> {
-        let Phase::Poll(poll) = &exchange.0.phase else { return Flow::Waiting(exchange) };
+        let HubPhase::Poll(poll) = &exchange.0.phase else { return Flow::Waiting(exchange) };
         match event {
             Event::Woken(_) => {}
             Event::Time(alarm) if alarm == poll.alarm => {}
             _ => return Flow::Waiting(exchange),
         }
-        let State { asker, phase } = *exchange.0;
-        let Phase::Poll(poll) = phase else { return Flow::Done };
+        let HubExchange { responder, phase } = *exchange.0;
+        let HubPhase::Poll(poll) = phase else { return Flow::Done };
         self.end_poll(context, &poll);
         let events = self.events_after(context, &poll.reader);
-        self.answer_poll(context, &asker, poll.reader, &events, outbox);
+        self.answer_poll(context, &responder, poll.reader, &events, outbox);
         Flow::Done
     }
 
@@ -168,7 +168,7 @@ impl Hub {
     fn answer_poll(
         &self,
         context: &mut RequestContext<'_>,
-        asker: &Asker,
+        responder: &Responder,
         reader: Reader,
         events: &[u8],
         outbox: &mut Outbox,
@@ -183,6 +183,6 @@ impl Hub {
             fields.push_str(&id_fields(&self.history.response_id(start, usize::MAX, visible)));
         }
         let status = if events.is_empty() { Status::NoContent } else { Status::Ok };
-        asker.answer(context, outbox, status, fields.as_bytes(), ("text/event-stream", events));
+        responder.answer(context, outbox, status, fields.as_bytes(), ("text/event-stream", events));
     }
 }

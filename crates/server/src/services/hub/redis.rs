@@ -16,7 +16,7 @@ mod resp;
 
 use super::{
     shared::{HubShared, Ticket},
-    store::{Job, unavailable},
+    store::{PublishJob, unavailable},
 };
 use crate::{config::HubConfig, stats::HubStoreStatistics};
 use anyhow::bail;
@@ -50,23 +50,23 @@ const BACKOFF: (Duration, Duration) = (Duration::from_millis(100), Duration::fro
 
 /// A task for the thread that appends.
 #[derive(Debug)]
-enum Task {
-    Publish(Job),
+enum StreamTask {
+    Publish(PublishJob),
     /// Answer once the log has everything that the stream has now.
     CatchUp(Ticket),
 }
 
 /// The hub's handle for the two threads.
 #[derive(Debug)]
-pub(super) struct RedisStore {
-    tasks: Option<SyncSender<Task>>,
-    link: Arc<Link>,
+pub(super) struct RedisHubStore {
+    tasks: Option<SyncSender<StreamTask>>,
+    redis: Arc<RedisShared>,
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
 /// The state that the threads and the hub share.
 #[derive(Debug)]
-struct Link {
+struct RedisShared {
     url: Url,
     /// The key of the stream.
     key: String,
@@ -83,7 +83,7 @@ struct Link {
     /// entries are appended to the log.
     is_frozen: Mutex<bool>,
     thawed: Condvar,
-    state: Mutex<State>,
+    state: Mutex<ThreadState>,
     changed: Condvar,
 }
 
@@ -97,7 +97,7 @@ struct Progress {
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct ThreadState {
     has_ended: bool,
     /// The result of reading the history at the start.
     start: Option<Result<(), Start>>,
@@ -121,10 +121,10 @@ enum Role {
     Follow,
 }
 
-impl RedisStore {
+impl RedisHubStore {
     /// Creates the store before its threads run, and the values that the threads need.
-    pub(super) fn new(url: &Url, config: &HubConfig) -> (Self, Prepared) {
-        let link = Arc::new(Link {
+    pub(super) fn new(url: &Url, config: &HubConfig) -> (Self, ThreadSetup) {
+        let redis = Arc::new(RedisShared {
             url: url.clone(),
             key: format!("pollux-hub:{}", config.path),
             length: config.limits.history_updates.max(1),
@@ -140,22 +140,22 @@ impl RedisStore {
         let (send, tasks) = sync_channel(QUEUE);
         let history_age = config.limits.history_age;
         (
-            Self { tasks: Some(send), link, threads: Mutex::default() },
-            Prepared { tasks, history_age },
+            Self { tasks: Some(send), redis, threads: Mutex::default() },
+            ThreadSetup { tasks, history_age },
         )
     }
 
     /// Queues an update for Redis.
-    pub(super) fn put(&self, job: Job) -> Result<(), Reject> {
-        self.submit(Task::Publish(job))
+    pub(super) fn put(&self, job: PublishJob) -> Result<(), Reject> {
+        self.submit(StreamTask::Publish(job))
     }
 
     /// Answers a ticket once the log has everything that the stream has now.
     pub(super) fn catch_up(&self, ticket: Ticket) -> Result<(), Reject> {
-        self.submit(Task::CatchUp(ticket))
+        self.submit(StreamTask::CatchUp(ticket))
     }
 
-    fn submit(&self, task: Task) -> Result<(), Reject> {
+    fn submit(&self, task: StreamTask) -> Result<(), Reject> {
         let stopping = || unavailable("the hub is stopping: try again later");
         let tasks = self.tasks.as_ref().ok_or_else(stopping)?;
         tasks.try_send(task).map_err(|error| match error {
@@ -167,14 +167,14 @@ impl RedisStore {
     /// Returns the present state of the connection.
     pub(super) fn statistics(&self) -> HubStoreStatistics {
         HubStoreStatistics {
-            is_connected: self.link.is_following.load(Ordering::Relaxed),
-            reconnections: self.link.reconnections.load(Ordering::Relaxed),
+            is_connected: self.redis.is_following.load(Ordering::Relaxed),
+            reconnections: self.redis.reconnections.load(Ordering::Relaxed),
         }
     }
 
     /// Returns whether the history was read successfully.
     pub(super) fn is_loaded(&self) -> bool {
-        matches!(self.link.state().start, Some(Ok(())))
+        matches!(self.redis.state().start, Some(Ok(())))
     }
 
     /// Starts the threads, and waits until the history is read. If Redis is not available, the threads wait
@@ -182,10 +182,14 @@ impl RedisStore {
     ///
     /// # Errors
     /// A thread cannot be started, or Redis refuses a command that the hub needs.
-    pub(super) fn start(&self, prepared: Prepared, owner: &Arc<HubShared>) -> anyhow::Result<()> {
-        let (link, shared) = (self.link.clone(), Arc::downgrade(owner));
-        let publisher = publish::Publisher::new(link.clone(), shared.clone());
-        let follower = follow::Follower::new(link, shared, prepared.history_age);
+    pub(super) fn start(
+        &self,
+        prepared: ThreadSetup,
+        owner: &Arc<HubShared>,
+    ) -> anyhow::Result<()> {
+        let (redis, shared) = (self.redis.clone(), Arc::downgrade(owner));
+        let publisher = publish::Publisher::new(redis.clone(), shared.clone());
+        let follower = follow::Follower::new(redis, shared, prepared.history_age);
         let spawn = |name: &str, run: Box<dyn FnOnce() + Send>| -> io::Result<()> {
             let thread = thread::Builder::new().name(name.into()).spawn(run)?;
             lock(&self.threads).push(thread);
@@ -193,12 +197,12 @@ impl RedisStore {
         };
         spawn("hub-publish", Box::new(move || publisher.run(&prepared.tasks)))?;
         spawn("hub-follow", Box::new(move || follower.run()))?;
-        match self.link.wait_for_start() {
-            Some(Err(Start::Refused(why))) => bail!("--hub-store {}: {why}", self.link.url),
+        match self.redis.wait_for_start() {
+            Some(Err(Start::Refused(why))) => bail!("--hub-store {}: {why}", self.redis.url),
             Some(_) => {}
             None => tracing::warn!(
                 "--hub-store {}: the history is still being read; the hub starts without it",
-                self.link.url
+                self.redis.url
             ),
         }
         Ok(())
@@ -207,15 +211,15 @@ impl RedisStore {
 
 /// The values that the threads need.
 #[derive(Debug)]
-pub(super) struct Prepared {
-    tasks: Receiver<Task>,
+pub(super) struct ThreadSetup {
+    tasks: Receiver<StreamTask>,
     history_age: Duration,
 }
 
-impl Drop for RedisStore {
+impl Drop for RedisHubStore {
     fn drop(&mut self) {
         self.tasks = None;
-        self.link.end();
+        self.redis.end();
         for thread in std::mem::take(&mut *lock(&self.threads)) {
             if thread.thread().id() != thread::current().id() {
                 let _ = thread.join();
@@ -224,8 +228,8 @@ impl Drop for RedisStore {
     }
 }
 
-impl Link {
-    fn state(&self) -> MutexGuard<'_, State> {
+impl RedisShared {
+    fn state(&self) -> MutexGuard<'_, ThreadState> {
         lock(&self.state)
     }
 
@@ -245,9 +249,10 @@ impl Link {
         self.state().has_ended
     }
 
-    /// Connects, and stores the socket, so that [`Link::end`] can interrupt a thread that waits for a reply.
-    fn connect(&self, role: Role) -> Result<connection::Connection, connection::RedisError> {
-        let connection = connection::Connection::open(&self.url, self.reply_bytes)?;
+    /// Connects, and stores the socket, so that [`RedisShared::end`] can interrupt a thread that waits for
+    /// a reply.
+    fn connect(&self, role: Role) -> Result<connection::RedisConnection, connection::RedisError> {
+        let connection = connection::RedisConnection::open(&self.url, self.reply_bytes)?;
         let socket = connection.socket()?;
         let mut state = self.state();
         if state.has_ended {
@@ -310,7 +315,7 @@ impl Link {
         });
         drop(progress);
         if is_answered {
-            shared.tell();
+            shared.notify_workers();
         }
     }
 
@@ -325,7 +330,7 @@ impl Link {
         for (ticket, _) in waiting {
             shared.answer(ticket, Err(answer.clone()));
         }
-        shared.tell();
+        shared.notify_workers();
     }
 }
 

@@ -5,8 +5,8 @@ use super::{
     announce::Announcements,
     backlog::Backlog,
     keys,
-    redis::RedisStore,
-    store::{HubStore, Job, Store, StoreFile},
+    redis::RedisHubStore,
+    store::{HubStore, PublishJob, Store, StoreFile},
     transfer::Transfer,
 };
 use crate::{
@@ -149,7 +149,7 @@ impl HubShared {
                 store = Some(Store::File(queue));
             }
             HubStoreConfig::Redis(url) => {
-                let (queue, prepared) = RedisStore::new(url, config);
+                let (queue, prepared) = RedisHubStore::new(url, config);
                 redis = Some(prepared);
                 store = Some(Store::Redis(queue));
             }
@@ -222,11 +222,11 @@ impl HubShared {
             Some(id) => id.clone(),
             None => format!("urn:uuid:{}", uuid::Uuid::new_v4()),
         };
-        self.publish_job(Job { publication, id, ticket, waiting: None, share: None })
+        self.publish_job(PublishJob { publication, id, ticket, waiting: None, share: None })
     }
 
     /// Publishes an update, here or in the other process of a live upgrade.
-    pub(super) fn publish_job(&self, job: Job) -> Result<Option<Arc<str>>, Reject> {
+    pub(super) fn publish_job(&self, job: PublishJob) -> Result<Option<Arc<str>>, Reject> {
         if self.store.is_none() {
             // The update is encoded before the lock is taken, because it may be large.
             let update = Arc::new(Update::new(&job.id, &job.publication));
@@ -236,7 +236,7 @@ impl HubShared {
                 return self.publish_in_transfer(job);
             }
             let id = self.append_to(log, update, self.now());
-            self.tell();
+            self.notify_workers();
             return Ok(Some(id));
         }
         if self.redis().is_some() {
@@ -254,17 +254,17 @@ impl HubShared {
     }
 
     /// Publishes an update in this process.
-    pub(super) fn publish_here(&self, job: Job) -> Result<Option<Arc<str>>, Reject> {
+    pub(super) fn publish_here(&self, job: PublishJob) -> Result<Option<Arc<str>>, Reject> {
         if let Some(store) = &self.store {
             return store.put(job.admitted(&self.backlog)?).map(|()| None);
         }
         let id = self.append(&job.id, &job.publication);
-        self.tell();
+        self.notify_workers();
         Ok(Some(id))
     }
 
     /// Returns the Redis store of the history, if there is one.
-    pub(super) fn redis(&self) -> Option<&RedisStore> {
+    pub(super) fn redis(&self) -> Option<&RedisHubStore> {
         match &self.store {
             Some(Store::Redis(store)) => Some(store),
             _ => None,
@@ -335,7 +335,7 @@ impl HubShared {
     }
 
     /// Requests that the workers are notified, because the log has grown or there are answers.
-    pub(super) fn tell(&self) {
+    pub(super) fn notify_workers(&self) {
         lock(&self.news).is_there = true;
         self.has_news.notify_one();
     }
@@ -429,7 +429,7 @@ impl HubShared {
         HubStatistics {
             history_updates: updates as u64,
             history_bytes: bytes as u64,
-            store: self.redis().map(RedisStore::statistics),
+            store: self.redis().map(RedisHubStore::statistics),
         }
     }
 

@@ -10,7 +10,7 @@
 use super::{
     backlog::{Backlog, Share},
     record::Record,
-    redis::RedisStore,
+    redis::RedisHubStore,
     shared::{HubShared, Ticket, lock, unix_time},
 };
 use crate::upgrade;
@@ -47,7 +47,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 
 /// An update on its way to the store.
 #[derive(Clone, Debug)]
-pub(super) struct Job {
+pub(super) struct PublishJob {
     pub(super) publication: Publication,
     pub(super) id: String,
     /// The publisher's ticket: it is answered when the update is stored.
@@ -58,7 +58,7 @@ pub(super) struct Job {
     pub(super) share: Option<Share>,
 }
 
-impl Job {
+impl PublishJob {
     /// Counts the update among those that wait, unless it is already.
     ///
     /// # Errors
@@ -95,8 +95,8 @@ pub(super) fn finish(
 
 /// A task for the thread.
 #[derive(Debug)]
-enum Task {
-    Store(Job),
+enum StoreTask {
+    Store(PublishJob),
     /// Close the file: another process opens it next.
     Close(SyncSender<anyhow::Result<()>>),
     /// Open the file, and read the updates that another process has stored there.
@@ -107,12 +107,12 @@ enum Task {
 #[derive(Debug)]
 pub(super) enum Store {
     File(HubStore),
-    Redis(RedisStore),
+    Redis(RedisHubStore),
 }
 
 impl Store {
     /// Queues an update. Its publisher is answered when the update is stored.
-    pub(super) fn put(&self, job: Job) -> Result<(), Reject> {
+    pub(super) fn put(&self, job: PublishJob) -> Result<(), Reject> {
         match self {
             Self::File(store) => store.put(job),
             Self::Redis(store) => store.put(job),
@@ -143,16 +143,16 @@ impl Store {
 /// The handle of the thread that writes.
 #[derive(Debug)]
 pub(super) struct HubStore {
-    tasks: Option<SyncSender<Task>>,
+    tasks: Option<SyncSender<StoreTask>>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
 impl HubStore {
     /// Queues an update for the disk.
-    pub(super) fn put(&self, job: Job) -> Result<(), Reject> {
+    pub(super) fn put(&self, job: PublishJob) -> Result<(), Reject> {
         let stopping = || unavailable("the hub is stopping: try again later");
         let tasks = self.tasks.as_ref().ok_or_else(stopping)?;
-        tasks.try_send(Task::Store(job)).map_err(|error| match error {
+        tasks.try_send(StoreTask::Store(job)).map_err(|error| match error {
             TrySendError::Full(_) => unavailable("the hub's disk is too slow: try again"),
             TrySendError::Disconnected(_) => stopping(),
         })
@@ -163,7 +163,7 @@ impl HubStore {
     /// # Errors
     /// The thread takes too long, or the hub is stopping.
     pub(super) fn close(&self) -> anyhow::Result<()> {
-        self.request(Task::Close)
+        self.request(StoreTask::Close)
     }
 
     /// Opens the file again, and appends the updates that another process has stored there to the log.
@@ -171,12 +171,12 @@ impl HubStore {
     /// # Errors
     /// The file cannot be opened now. The next update tries again.
     pub(super) fn open(&self) -> anyhow::Result<()> {
-        self.request(Task::Open)
+        self.request(StoreTask::Open)
     }
 
     fn request(
         &self,
-        task: impl FnOnce(SyncSender<anyhow::Result<()>>) -> Task,
+        task: impl FnOnce(SyncSender<anyhow::Result<()>>) -> StoreTask,
     ) -> anyhow::Result<()> {
         let (send, outcome) = sync_channel(1);
         let tasks = self.tasks.as_ref().context("the hub is stopping")?;
@@ -215,7 +215,7 @@ pub(super) struct StoreFile {
     may_be_ahead: bool,
     /// The time of the last attempt to open the file.
     opened_at: Instant,
-    tasks: Receiver<Task>,
+    tasks: Receiver<StoreTask>,
     /// The first position that the file holds.
     first: Sequence,
     most: u64,
@@ -302,7 +302,7 @@ impl StoreFile {
             while let Ok(first) = self.tasks.recv() {
                 let Some(shared) = shared.upgrade() else { return };
                 let (mut next, mut batch) = (Some(first), Vec::new());
-                while let Some(Task::Store(job)) = next {
+                while let Some(StoreTask::Store(job)) = next {
                     batch.push(job);
                     next = (batch.len() < BATCH).then(|| self.tasks.try_recv().ok()).flatten();
                 }
@@ -310,26 +310,26 @@ impl StoreFile {
                     self.store(&shared, batch);
                 }
                 match next {
-                    Some(Task::Close(done)) => {
+                    Some(StoreTask::Close(done)) => {
                         self.database = None;
                         self.may_be_ahead = true;
                         let _ = done.send(Ok(()));
                     }
-                    Some(Task::Open(done)) => {
+                    Some(StoreTask::Open(done)) => {
                         let _ = done.send(self.open_again(&shared));
                     }
-                    Some(Task::Store(_)) | None => {}
+                    Some(StoreTask::Store(_)) | None => {}
                 }
             }
         })?;
-        if let Ok(mut place) = store.thread.lock() {
-            *place = Some(thread);
+        if let Ok(mut slot) = store.thread.lock() {
+            *slot = Some(thread);
         }
         Ok(())
     }
 
     /// Stores a batch, appends it to the log, and answers its publishers.
-    fn store(&mut self, shared: &HubShared, batch: Vec<Job>) {
+    fn store(&mut self, shared: &HubShared, batch: Vec<PublishJob>) {
         let outcome = self.write(shared, &batch);
         match (&outcome, std::mem::replace(&mut self.has_failed, outcome.is_err())) {
             // The error is logged once, not for each update.
@@ -340,19 +340,19 @@ impl StoreFile {
             (Ok(()), true) => tracing::info!("--hub-store: updates are stored again"),
             _ => {}
         }
-        for Job { publication, id, ticket, waiting, .. } in batch {
+        for PublishJob { publication, id, ticket, waiting, .. } in batch {
             let answer = match &outcome {
                 Ok(()) => Ok(shared.append(&id, &publication)),
                 Err(_) => Err(unavailable("the hub cannot write to its disk: try later")),
             };
             finish(shared, ticket, waiting.as_ref(), answer);
         }
-        shared.tell();
+        shared.notify_workers();
     }
 
     /// Commits a batch, which is on the disk when this returns. After a failure the file is opened again, but not for
     /// each update: the disk may stay full.
-    fn write(&mut self, shared: &HubShared, batch: &[Job]) -> anyhow::Result<()> {
+    fn write(&mut self, shared: &HubShared, batch: &[PublishJob]) -> anyhow::Result<()> {
         if self.database.is_none() {
             ensure!(self.opened_at.elapsed() >= REOPEN_PAUSE, "the last failure was just now");
             self.open_again(shared)?;
@@ -383,7 +383,7 @@ impl StoreFile {
         }
         self.may_be_ahead = false;
         self.database = Some(database);
-        shared.tell();
+        shared.notify_workers();
         Ok(())
     }
 
@@ -393,7 +393,7 @@ impl StoreFile {
         database: &Database,
         first: Sequence,
         next: Sequence,
-        batch: &[Job],
+        batch: &[PublishJob],
     ) -> anyhow::Result<()> {
         let change = database.begin_write()?;
         let end = next + batch.len() as u64;
@@ -470,7 +470,7 @@ mod tests {
             shared.append(id, &publication);
         }
         file.has_failed = true;
-        let job = Job { publication, id: "3".into(), ticket: None, waiting: None, share: None };
+        let job = PublishJob { publication, id: "3".into(), ticket: None, waiting: None, share: None };
         file.write(&shared, &[job]).unwrap();
         drop(file);
         let (_, contents, _) = open_file(&path, &limits).unwrap();

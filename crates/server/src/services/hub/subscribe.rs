@@ -1,8 +1,8 @@
 //! Subscribing: the permission for it, the first update, and the head of the stream.
 
 use super::{
-    Exchange, Extra, Hub, Phase, State,
-    answer::{ACCEPT_QUERY, Asker},
+    Exchange, Extra, Hub, HubExchange, HubPhase,
+    answer::{ACCEPT_QUERY, Responder},
     connection_of,
     content::QUERY,
     expiries::Expiry,
@@ -105,13 +105,13 @@ impl Hub {
         &mut self,
         context: &mut RequestContext<'_>,
         request: &Request<'_>,
-        asker: Asker,
+        responder: Responder,
         outbox: &mut Outbox,
     ) -> Flow<Exchange> {
         match self.read_head(request, context.hides_authorization()) {
-            Ok(head) => self.begin_subscription(context, asker, head, outbox),
+            Ok(head) => self.begin_subscription(context, responder, head, outbox),
             Err(reject) => {
-                asker.reject(context, outbox, &reject, &self.shared.url);
+                responder.reject(context, outbox, &reject, &self.shared.url);
                 Flow::Done
             }
         }
@@ -138,7 +138,7 @@ impl Hub {
     pub(super) fn begin_subscription(
         &mut self,
         context: &mut RequestContext<'_>,
-        asker: Asker,
+        responder: Responder,
         head: SubscribeHead,
         outbox: &mut Outbox,
     ) -> Flow<Exchange> {
@@ -149,7 +149,7 @@ impl Hub {
         let candidate = match self.candidate(head) {
             Ok(candidate) => candidate,
             Err(reject) => {
-                asker.reject(context, outbox, &reject, &self.shared.url);
+                responder.reject(context, outbox, &reject, &self.shared.url);
                 return Flow::Done;
             }
         };
@@ -163,15 +163,15 @@ impl Hub {
         match waits {
             Ok(false) => {}
             Ok(true) => {
-                let phase = Phase::CatchUp(Box::new(Return { candidate, wait }));
-                return Flow::Waiting(Exchange(Box::new(State { asker, phase })));
+                let phase = HubPhase::CatchUp(Box::new(Return { candidate, wait }));
+                return Flow::Waiting(Exchange(Box::new(HubExchange { responder, phase })));
             }
             Err(reject) => {
-                asker.reject(context, outbox, &reject, &self.shared.url);
+                responder.reject(context, outbox, &reject, &self.shared.url);
                 return Flow::Done;
             }
         }
-        self.admit_subscriber(context, asker, candidate, wait, outbox)
+        self.admit_subscriber(context, responder, candidate, wait, outbox)
     }
 
     /// Continues a subscription when the log has all updates that other hubs had when the request arrived, or
@@ -188,10 +188,10 @@ impl Hub {
             _ => None,
         };
         let Some(outcome) = outcome else { return Flow::Waiting(exchange) };
-        let State { asker, phase } = *exchange.0;
-        let Phase::CatchUp(back) = phase else { return Flow::Done };
+        let HubExchange { responder, phase } = *exchange.0;
+        let HubPhase::CatchUp(back) = phase else { return Flow::Done };
         if let Err(reject) = outcome {
-            asker.reject(context, outbox, &reject, &self.shared.url);
+            responder.reject(context, outbox, &reject, &self.shared.url);
             return Flow::Done;
         }
         self.refresh();
@@ -202,41 +202,41 @@ impl Hub {
             let (cursor, last_id) = self.start_of(start, &candidate.audience);
             (candidate.cursor, candidate.last_id) = (cursor, Some(last_id));
         }
-        self.admit_subscriber(context, asker, candidate, wait, outbox)
+        self.admit_subscriber(context, responder, candidate, wait, outbox)
     }
 
     /// Begins a stream or a long poll for a client that is permitted to subscribe.
     fn admit_subscriber(
         &mut self,
         context: &mut RequestContext<'_>,
-        asker: Asker,
+        responder: Responder,
         candidate: Candidate,
         wait: Option<u32>,
         outbox: &mut Outbox,
     ) -> Flow<Exchange> {
-        if asker.is_head {
-            asker.answer_head(context, outbox, &candidate.fields());
+        if responder.is_head {
+            responder.answer_head(context, outbox, &candidate.fields());
             return Flow::Done;
         }
         if let Some(wait) = wait {
             let wait = wait.min(seconds_until_expiry(&candidate));
-            return self.begin_poll(context, asker, candidate, wait, outbox);
+            return self.begin_poll(context, responder, candidate, wait, outbox);
         }
         let address = match self.count_address(context) {
             Ok(address) => address,
             Err(reject) => {
-                asker.reject(context, outbox, &reject, &self.shared.url);
+                responder.reject(context, outbox, &reject, &self.shared.url);
                 return Flow::Done;
             }
         };
-        let is_raw = asker.version == Version::Http10;
+        let is_raw = responder.version == Version::Http10;
         let connection = connection_of(context.id().client, is_raw);
         let last = self.last();
         let added = self.subscribers.add(connection, &candidate.audience, candidate.cursor, last);
         let Some(id) = added else {
             address.into_iter().for_each(|address| self.shared.leave(address));
             let full = Reject::too_many("the hub has as many subscribers as it can hold");
-            asker.reject(context, outbox, &full, &self.shared.url);
+            responder.reject(context, outbox, &full, &self.shared.url);
             return Flow::Done;
         };
         if let Some(at) = candidate.access.as_ref().and_then(|access| access.expires_at) {
@@ -252,7 +252,7 @@ impl Hub {
         let head = Head::new(outbox.bytes(), Status::Ok)
             .date(context.worker.clock.date())
             .lines(&context.rules.fields_without_cors)
-            .lines(&asker.cors)
+            .lines(&responder.cors)
             .lines(candidate.fields().as_bytes())
             .field("Content-Type", b"text/event-stream");
         // With this comment the client notices that the stream is open; proxies forward it.
@@ -263,9 +263,9 @@ impl Hub {
             head.chunked().end();
             chunk(outbox.bytes(), b":\n");
         }
-        asker.log(context, Status::Ok);
+        responder.log(context, Status::Ok);
         context.reactor.stream(context.id(), id.number());
-        Flow::Waiting(Exchange(Box::new(State { asker, phase: Phase::Stream(id) })))
+        Flow::Waiting(Exchange(Box::new(HubExchange { responder, phase: HubPhase::Stream(id) })))
     }
 
     /// Reads the head of the request, and checks whether the client is permitted to subscribe at all.

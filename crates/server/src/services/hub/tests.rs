@@ -76,7 +76,7 @@ impl Bench {
     /// Begins a stream, and returns its number.
     fn stream(&mut self, fd: i32, field: &str) -> u32 {
         match self.wait(fd, field).0.phase {
-            Phase::Stream(id) => id.number(),
+            HubPhase::Stream(id) => id.number(),
             ref other => panic!("no stream: {other:?}"),
         }
     }
@@ -245,7 +245,7 @@ fn until_the_history_has_been_read_new_subscribers_wait_too() {
     let shared = shared(|hub| hub.store = "redis://127.0.0.1:1".parse().unwrap());
     let mut bench = Bench::new(&shared, 0);
     let new = bench.wait(3, "X: y");
-    assert!(matches!(new.0.phase, Phase::CatchUp(_)), "{:?}", new.0.phase);
+    assert!(matches!(new.0.phase, HubPhase::CatchUp(_)), "{:?}", new.0.phase);
     let started_at = Instant::now();
     while bench.commands() != [3] {
         assert!(started_at.elapsed() < Duration::from_secs(30), "it gets no answer");

@@ -8,9 +8,9 @@
 //! until the former process stops and its log stays unchanged.
 
 use super::{
-    redis::RedisStore,
+    redis::RedisHubStore,
     shared::{HubShared, Ticket, lock},
-    store::{HubStore, Job, finish, unavailable},
+    store::{HubStore, PublishJob, finish, unavailable},
 };
 use crate::config::HubStoreConfig;
 use anyhow::{Context, bail, ensure};
@@ -43,24 +43,24 @@ pub(super) enum Transfer {
     None,
     /// Updates wait: in the new process until the log arrives, in the former process until a failed upgrade
     /// is given up.
-    Held(Held),
+    Held(Backlog),
     /// The new process has the log, and receives the updates.
-    Forwarded(SyncSender<Job>),
+    Forwarded(SyncSender<PublishJob>),
     /// The new process follows the same Redis.
     Frozen,
 }
 
 /// Updates and subscribers that wait for the log.
 #[derive(Debug, Default)]
-pub(super) struct Held {
-    jobs: Vec<Job>,
+pub(super) struct Backlog {
+    jobs: Vec<PublishJob>,
     subscribers: Vec<Ticket>,
 }
 
 /// A packet from the former process, preceded by its length in four bytes.
 #[derive(Debug, Serialize, Deserialize)]
 enum Packet {
-    /// The place of the history, the position of the next update, and with Redis the last entry of the log.
+    /// The store of the history, the position of the next update, and with Redis the last entry of the log.
     Begin { store: String, next: Sequence, entry: Option<String> },
     /// An update of the log.
     Entry {
@@ -94,9 +94,9 @@ impl HubShared {
         }
     }
 
-    /// Returns a name for the place of the history. The new process takes the history over only if its own
-    /// place has the same name.
-    fn place(&self) -> String {
+    /// Returns a name for the store of the history. The new process takes the history over only if its own
+    /// store has the same name.
+    fn store_name(&self) -> String {
         match &self.config.store {
             HubStoreConfig::Memory => "memory".into(),
             HubStoreConfig::File(path) => {
@@ -115,7 +115,7 @@ impl HubShared {
 
     /// Makes updates wait for the log in the new process, until [`HubShared::release`] is called.
     pub(super) fn hold(&self) {
-        *lock(&self.transfer) = Transfer::Held(Held::default());
+        *lock(&self.transfer) = Transfer::Held(Backlog::default());
         self.may_answer.store(true, Ordering::Release);
         self.is_transferring.store(true, Ordering::Release);
     }
@@ -137,7 +137,7 @@ impl HubShared {
 
     /// Publishes an update while an upgrade is in progress. Returns `None` if the answer comes later. If the
     /// upgrade has ended meanwhile, returns the result of [`HubShared::publish_here`].
-    pub(super) fn publish_in_transfer(&self, job: Job) -> Result<Option<Arc<str>>, Reject> {
+    pub(super) fn publish_in_transfer(&self, job: PublishJob) -> Result<Option<Arc<str>>, Reject> {
         match &mut *lock(&self.transfer) {
             Transfer::Held(held) if held.jobs.len() < WAITING_MAX => {
                 held.jobs.push(job.admitted(&self.backlog)?);
@@ -180,7 +180,7 @@ impl HubShared {
         if !matches!(outcome, Ok(Answer::Taken)) {
             // Until it is certain that the new process does not have the file, updates wait here.
             let _log = lock(&self.log);
-            *lock(&self.transfer) = Transfer::Held(Held::default());
+            *lock(&self.transfer) = Transfer::Held(Backlog::default());
         }
         match outcome {
             Ok(Answer::Taken) => {
@@ -203,11 +203,11 @@ impl HubShared {
     }
 
     /// Stops following Redis, because the new process does so.
-    fn leave_redis(&self, redis: &RedisStore, socket: &UnixStream) -> anyhow::Result<bool> {
+    fn leave_redis(&self, redis: &RedisHubStore, socket: &UnixStream) -> anyhow::Result<bool> {
         *lock(&self.transfer) = Transfer::Frozen;
         self.is_transferring.store(true, Ordering::Release);
         let entry = Some(redis.freeze(self));
-        let begin = Packet::Begin { store: self.place(), next: self.head() + 1, entry };
+        let begin = Packet::Begin { store: self.store_name(), next: self.head() + 1, entry };
         let mut out = socket;
         let answer = write(&mut out, &begin)
             .and_then(|()| write(&mut out, &Packet::End))
@@ -224,7 +224,7 @@ impl HubShared {
     }
 
     /// Makes the updates that the new process did not receive wait.
-    fn hold_again(&self, jobs: &Receiver<Job>) {
+    fn hold_again(&self, jobs: &Receiver<PublishJob>) {
         if let Transfer::Held(held) = &mut *lock(&self.transfer) {
             held.jobs.splice(0..0, jobs.try_iter());
         }
@@ -244,7 +244,7 @@ impl HubShared {
         let now = self.now();
         let sent = (|| {
             let mut out = BufWriter::new(socket);
-            write(&mut out, &Packet::Begin { store: self.place(), next, entry: None })?;
+            write(&mut out, &Packet::Begin { store: self.store_name(), next, entry: None })?;
             for (sequence, update, at) in entries {
                 let age = now.saturating_sub(at).as_millis();
                 let entry = Packet::Entry {
@@ -283,7 +283,7 @@ impl HubShared {
         loop {
             let (sequence, age_ms, update) = match read(&mut input)? {
                 Packet::Begin { store, next, entry } => {
-                    (can_take, begin, last_entry) = (store == self.place(), next, entry);
+                    (can_take, begin, last_entry) = (store == self.store_name(), next, entry);
                     continue;
                 }
                 Packet::Entry { sequence, age_ms, id, topics, private, text } => {
@@ -314,7 +314,7 @@ impl HubShared {
             drop(log);
             // The file is opened before updates and subscribers continue: if that fails, the former process
             // must still be able to use the file.
-            self.file().map_or(Ok(()), HubStore::open).with_context(|| self.place())?;
+            self.file().map_or(Ok(()), HubStore::open).with_context(|| self.store_name())?;
         }
         self.release();
         if !can_take {
@@ -338,7 +338,7 @@ impl HubShared {
             redis.thaw();
         }
         if let Some(Err(error)) = self.file().map(HubStore::open) {
-            tracing::error!("--hub-store {}: updates are refused: {error:#}", self.place());
+            tracing::error!("--hub-store {}: updates are refused: {error:#}", self.store_name());
         }
         let held = {
             let log = lock(&self.log);
@@ -360,7 +360,7 @@ impl HubShared {
         for ticket in held.subscribers {
             self.answer(ticket, Ok("".into()));
         }
-        self.tell();
+        self.notify_workers();
     }
 }
 
@@ -376,9 +376,9 @@ pub(crate) fn refuse(socket: UnixStream) -> anyhow::Result<()> {
 }
 
 /// Sends updates that are published in the former process, one at a time.
-fn forward(hub: &Weak<HubShared>, mut socket: &UnixStream, jobs: &Receiver<Job>) {
+fn forward(hub: &Weak<HubShared>, mut socket: &UnixStream, jobs: &Receiver<PublishJob>) {
     // `_share` counts the update among those that wait until it is answered.
-    while let Ok(Job { publication, id, ticket, waiting, share: _share }) = jobs.recv() {
+    while let Ok(PublishJob { publication, id, ticket, waiting, share: _share }) = jobs.recv() {
         let packet = Packet::Publish { id: id.clone(), publication };
         let answer = write(&mut socket, &packet).and_then(|()| read(&mut socket));
         let outcome = match answer {
@@ -389,7 +389,7 @@ fn forward(hub: &Weak<HubShared>, mut socket: &UnixStream, jobs: &Receiver<Job>)
         };
         let Some(hub) = hub.upgrade() else { return };
         finish(&hub, ticket, waiting.as_ref(), outcome);
-        hub.tell();
+        hub.notify_workers();
     }
 }
 
@@ -402,7 +402,7 @@ fn publish_forwarded(
     while let Ok(Packet::Publish { id, publication }) = read(&mut input) {
         let Some(hub) = hub.upgrade() else { return };
         let (waiting, is_stored) = sync_channel(1);
-        let job = Job { publication, id, ticket: None, waiting: Some(waiting), share: None };
+        let job = PublishJob { publication, id, ticket: None, waiting: Some(waiting), share: None };
         let outcome = match hub.publish_job(job) {
             Ok(Some(_)) => Ok(()),
             // The wait ends when the update is stored, or when the thread of the store ends.

@@ -7,7 +7,7 @@ pub(crate) const ENTRIES_MAX: usize = 10_000;
 
 /// One name in a directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Entry {
+pub(crate) struct ListingEntry {
     /// The name without its directory. It need not be UTF-8.
     pub(crate) name: Vec<u8>,
     pub(crate) is_directory: bool,
@@ -17,12 +17,12 @@ pub(crate) struct Entry {
 }
 
 /// Sorts directories before files, both in the order of their names.
-pub(crate) fn sort(entries: &mut [Entry]) {
+pub(crate) fn sort(entries: &mut [ListingEntry]) {
     entries.sort_by(|a, b| b.is_directory.cmp(&a.is_directory).then_with(|| a.name.cmp(&b.name)));
 }
 
 /// Returns the HTML page of a directory at `path`, which is decoded and ends in a slash.
-pub(crate) fn html(path: &[u8], entries: &[Entry], is_cut: bool) -> String {
+pub(crate) fn html(path: &[u8], entries: &[ListingEntry], is_cut: bool) -> String {
     let mut title = String::new();
     escape_html(&String::from_utf8_lossy(path), &mut title);
     let mut page = format!(
@@ -57,7 +57,7 @@ pub(crate) fn html(path: &[u8], entries: &[Entry], is_cut: bool) -> String {
 
 /// Returns the listing for programs, as JSON: an array of objects with `name`, `type` (`file` or
 /// `directory`), `size` of files and `mtime`, a UNIX time.
-pub(crate) fn json(entries: &[Entry]) -> String {
+pub(crate) fn json(entries: &[ListingEntry]) -> String {
     let mut text = String::from("[");
     for (index, entry) in entries.iter().enumerate() {
         text.push_str(if index == 0 { "\n" } else { ",\n" });
@@ -107,8 +107,8 @@ fn encode(name: &[u8], out: &mut String) {
 mod tests {
     use super::*;
 
-    fn entry(name: &[u8], is_directory: bool) -> Entry {
-        Entry { name: name.into(), is_directory, bytes: 7, modified_s: 784_111_777 }
+    fn entry(name: &[u8], is_directory: bool) -> ListingEntry {
+        ListingEntry { name: name.into(), is_directory, bytes: 7, modified_s: 784_111_777 }
     }
 
     #[test]

@@ -16,7 +16,7 @@ use std::{path::Path, sync::Arc};
 
 /// The maximum capacity in bytes of a buffer for a head, of a request or of a reply, that is kept for the
 /// next exchange.
-const KEPT_HEAD: usize = 4 << 10;
+const REUSED_HEAD_MAX: usize = 4 << 10;
 
 /// A request that is not answered yet.
 #[derive(Debug)]
@@ -266,7 +266,8 @@ impl State {
 
     /// Returns whether its buffers are small enough to be kept.
     pub(super) fn is_small(&self) -> bool {
-        self.request.head.capacity() <= KEPT_HEAD && self.reader_buffer.capacity() <= KEPT_HEAD
+        self.request.head.capacity() <= REUSED_HEAD_MAX
+            && self.reader_buffer.capacity() <= REUSED_HEAD_MAX
     }
 }
 

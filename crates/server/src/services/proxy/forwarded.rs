@@ -55,7 +55,7 @@ pub(super) fn fields<E>(
     // A write to a vector does not fail.
     scratch.clear();
     if appends {
-        gather(scratch, request, b"forwarded");
+        append_values(scratch, request, b"forwarded");
     }
     let _ = match client.address {
         Some(IpAddr::V4(address)) => write!(scratch, "for={address}"),
@@ -74,7 +74,7 @@ pub(super) fn fields<E>(
 
     scratch.clear();
     if appends {
-        gather(scratch, request, b"x-forwarded-for");
+        append_values(scratch, request, b"x-forwarded-for");
     }
     let _ = match client.address {
         Some(address) => write!(scratch, "{address}"),
@@ -95,7 +95,7 @@ pub(super) fn fields<E>(
 }
 
 /// Appends the values of all lines of a field, each followed by a comma.
-fn gather(out: &mut Vec<u8>, request: &Request<'_>, name: &[u8]) {
+fn append_values(out: &mut Vec<u8>, request: &Request<'_>, name: &[u8]) {
     let is_meant = |field: &Field<'_>| field.is(name) && !field.value.is_empty();
     for field in request.fields().filter(is_meant) {
         out.extend_from_slice(field.value);

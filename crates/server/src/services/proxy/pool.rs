@@ -71,7 +71,7 @@ struct State {
     /// The idle connections, each with the tick at which it was last used. The most recently used one is at
     /// the end and is taken first, so that connections that are not needed accumulate at the front and
     /// expire.
-    kept: Vec<(UpstreamId, u32)>,
+    idle: Vec<(UpstreamId, u32)>,
     /// The number of failures in a row.
     failures: u32,
     /// The tick until which other origins are preferred.
@@ -136,7 +136,7 @@ impl OriginPool {
 
     /// Takes an idle connection to an origin, if there is one.
     pub(super) fn take(&mut self, origin: u32) -> Option<UpstreamId> {
-        self.origins[origin as usize].kept.pop().map(|(upstream, _)| upstream)
+        self.origins[origin as usize].idle.pop().map(|(upstream, _)| upstream)
     }
 
     /// Dials an origin for an exchange. If that is not possible now, notes that the exchange waits, and wakes
@@ -183,10 +183,10 @@ impl OriginPool {
     /// Makes room by closing the connection that has been idle for the longest time. Returns whether there
     /// was one.
     fn evict(&mut self, reactor: &mut Reactor) -> bool {
-        let oldest = |state: &State| state.kept.first().map(|&(_, since)| since);
-        let kept = self.origins.iter_mut().filter(|state| !state.kept.is_empty());
-        let Some(state) = kept.min_by_key(|state| oldest(state)) else { return false };
-        let (upstream, _) = state.kept.remove(0);
+        let oldest = |state: &State| state.idle.first().map(|&(_, since)| since);
+        let idle = self.origins.iter_mut().filter(|state| !state.idle.is_empty());
+        let Some(state) = idle.min_by_key(|state| oldest(state)) else { return false };
+        let (upstream, _) = state.idle.remove(0);
         reactor.close(upstream);
         self.open -= 1;
         true
@@ -200,11 +200,11 @@ impl OriginPool {
         origin: u32,
         upstream: UpstreamId,
     ) {
-        let kept = &mut self.origins[origin as usize].kept;
-        if kept.len() >= self.keep {
+        let idle = &mut self.origins[origin as usize].idle;
+        if idle.len() >= self.keep {
             return self.close(reactor, upstream);
         }
-        kept.push((upstream, now));
+        idle.push((upstream, now));
         reactor.give(upstream, EventTarget::Service);
         if self.sweep.is_none() {
             self.sweep = Some(reactor.timer(SWEEP, EventTarget::Service));
@@ -237,7 +237,7 @@ impl OriginPool {
             origin.waiting.retain(|waiting| *waiting != exchange);
         }
         match self.queue.iter().position(|waiting| *waiting == exchange) {
-            Some(place) => drop(self.queue.remove(place)),
+            Some(position) => drop(self.queue.remove(position)),
             // The exchange has been woken already: the connection for which it was woken goes to another one.
             None => self.wake_next(reactor),
         }
@@ -293,11 +293,11 @@ impl OriginPool {
             Event::Time(_) => self.sweep(reactor, now),
             // No request was sent, so any input is an error.
             Event::Received(upstream, _) | Event::Ended(upstream) => {
-                self.drop_kept(upstream);
+                self.drop_idle(upstream);
                 self.close(reactor, upstream);
             }
             Event::Failed(upstream, _) => {
-                self.drop_kept(upstream);
+                self.drop_idle(upstream);
                 self.is_gone(reactor);
             }
             _ => {}
@@ -306,20 +306,20 @@ impl OriginPool {
 
     fn find(&self, upstream: UpstreamId) -> Option<(usize, usize)> {
         self.origins.iter().enumerate().find_map(|(origin, state)| {
-            let place = state.kept.iter().position(|&(kept, _)| kept == upstream)?;
-            Some((origin, place))
+            let position = state.idle.iter().position(|&(idle, _)| idle == upstream)?;
+            Some((origin, position))
         })
     }
 
-    fn drop_kept(&mut self, upstream: UpstreamId) {
-        if let Some((origin, place)) = self.find(upstream) {
-            self.origins[origin].kept.remove(place);
+    fn drop_idle(&mut self, upstream: UpstreamId) {
+        if let Some((origin, position)) = self.find(upstream) {
+            self.origins[origin].idle.remove(position);
         }
     }
 
     /// Closes all idle connections.
     pub(super) fn retire(&mut self, reactor: &mut Reactor) {
-        for (upstream, _) in self.origins.iter_mut().flat_map(|state| state.kept.drain(..)) {
+        for (upstream, _) in self.origins.iter_mut().flat_map(|state| state.idle.drain(..)) {
             reactor.close(upstream);
             self.open -= 1;
         }
@@ -334,14 +334,14 @@ impl OriginPool {
             let is_old =
                 |&(_, since): &(UpstreamId, u32)| now.saturating_sub(since) >= self.keep_ticks;
             // The connections at the front have been idle for the longest time.
-            let old = state.kept.iter().take_while(|kept| is_old(kept)).count();
-            for (upstream, _) in state.kept.drain(..old) {
+            let old = state.idle.iter().take_while(|idle| is_old(idle)).count();
+            for (upstream, _) in state.idle.drain(..old) {
                 reactor.close(upstream);
                 self.open -= 1;
             }
         }
-        let has_kept = self.origins.iter().any(|state| !state.kept.is_empty());
-        self.sweep = has_kept.then(|| reactor.timer(SWEEP, EventTarget::Service));
+        let has_idle = self.origins.iter().any(|state| !state.idle.is_empty());
+        self.sweep = has_idle.then(|| reactor.timer(SWEEP, EventTarget::Service));
     }
 
     fn resolved(
@@ -409,7 +409,7 @@ impl State {
             resolve_at,
             is_resolving: false,
             waiting: Vec::new(),
-            kept: Vec::new(),
+            idle: Vec::new(),
             failures: 0,
             aside_until: 0,
         }

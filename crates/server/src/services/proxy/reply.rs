@@ -36,7 +36,7 @@ pub(super) enum Reply {
 #[derive(Debug)]
 pub(super) struct BegunReply {
     outcome: Outcome,
-    framing: Framing,
+    framing: ReplyFraming,
     has_trailers: bool,
 }
 
@@ -50,7 +50,7 @@ pub(super) struct Outcome {
 
 /// The way in which the client recognises the end of the content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Framing {
+enum ReplyFraming {
     /// There is no content.
     None,
     /// By the length.
@@ -100,7 +100,8 @@ impl Reply {
     /// written. The origin sends the rest.
     pub(super) fn continues(&mut self, status: u16, sent: u64) {
         let outcome = Outcome { status, sent };
-        *self = Self::Begun(BegunReply { outcome, framing: Framing::Length, has_trailers: false });
+        *self =
+            Self::Begun(BegunReply { outcome, framing: ReplyFraming::Length, has_trailers: false });
     }
 
     /// Forwards an interim reply to a client that supports such replies.
@@ -143,17 +144,17 @@ impl Reply {
     ) -> Result<(), TooManyLines> {
         let named = ConnectionOptions::of(head.fields())?;
         let framing = match (head.content, context.keep_alive().version) {
-            (Content::None, _) => Framing::None,
-            (Content::Length(_), _) => Framing::Length,
-            (Content::Chunked | Content::UntilClose, Version::Http11) => Framing::Chunked,
-            (Content::Chunked | Content::UntilClose, Version::Http10) => Framing::Close,
+            (Content::None, _) => ReplyFraming::None,
+            (Content::Length(_), _) => ReplyFraming::Length,
+            (Content::Chunked | Content::UntilClose, Version::Http11) => ReplyFraming::Chunked,
+            (Content::Chunked | Content::UntilClose, Version::Http10) => ReplyFraming::Close,
         };
         *self = Self::Begun(BegunReply {
             outcome: Outcome { status: head.status, sent: 0 },
             framing,
             has_trailers: passed.trailers,
         });
-        if framing == Framing::Close {
+        if framing == ReplyFraming::Close {
             context.close_after();
         }
         let out = outbox.bytes();
@@ -172,7 +173,7 @@ impl Reply {
                 put_decimal(out, length);
                 out.extend_from_slice(b"\r\n");
             }
-            (Framing::Chunked, _) => out.extend_from_slice(b"Transfer-Encoding: chunked\r\n"),
+            (ReplyFraming::Chunked, _) => out.extend_from_slice(b"Transfer-Encoding: chunked\r\n"),
             _ => {}
         }
         if head.status == 101 {
@@ -191,16 +192,17 @@ impl Reply {
     pub(super) fn content(&mut self, outbox: &mut Outbox, bytes: &[u8]) {
         let Self::Begun(BegunReply { outcome, framing, .. }) = self else { return };
         match framing {
-            Framing::None => return,
-            Framing::Length | Framing::Close => outbox.bytes().extend_from_slice(bytes),
-            Framing::Chunked => chunk(outbox.bytes(), bytes),
+            ReplyFraming::None => return,
+            ReplyFraming::Length | ReplyFraming::Close => outbox.bytes().extend_from_slice(bytes),
+            ReplyFraming::Chunked => chunk(outbox.bytes(), bytes),
         }
         outcome.sent += bytes.len() as u64;
     }
 
     /// Ends the reply after the origin's reply has ended.
     pub(super) fn end(&mut self, outbox: &mut Outbox, trailers: Fields<'_>) {
-        let Self::Begun(BegunReply { framing: Framing::Chunked, has_trailers, .. }) = self else {
+        let Self::Begun(BegunReply { framing: ReplyFraming::Chunked, has_trailers, .. }) = self
+        else {
             return;
         };
         let out = outbox.bytes();

@@ -32,14 +32,14 @@ pub(super) struct Auth {
 }
 
 /// A request whose password is being verified.
-pub(crate) struct Waiting {
+pub(crate) struct UnverifiedRequest {
     head: Vec<u8>,
     is_rewritten: bool,
     notifier: UpstreamId,
     verification: Verification,
 }
 
-impl Waiting {
+impl UnverifiedRequest {
     /// Cancels the verification after the client has disconnected.
     pub(super) fn cancel(&self, context: &mut RequestContext<'_>) {
         self.verification.cancel();
@@ -105,7 +105,7 @@ impl Routes {
                         EventTarget::Exchange(context.id()),
                     );
                     let head = request.to_head();
-                    let waiting = Waiting { head, is_rewritten, notifier, verification };
+                    let waiting = UnverifiedRequest { head, is_rewritten, notifier, verification };
                     return Flow::Waiting(Exchange::Auth(Box::new(waiting)));
                 }
                 None if attempt.verify(&auth.realm) => attempt.into_name(),
@@ -137,7 +137,7 @@ impl Routes {
     pub(super) fn resume_auth(
         &mut self,
         context: &mut RequestContext<'_>,
-        waiting: Box<Waiting>,
+        waiting: Box<UnverifiedRequest>,
         event: &Event<'_>,
         response: &mut ResponseWriter<'_>,
     ) -> Flow<Exchange> {
@@ -146,7 +146,7 @@ impl Routes {
             Event::Failed(..) => {}
             _ => return Flow::Waiting(Exchange::Auth(waiting)),
         }
-        let Waiting { head, is_rewritten, verification, .. } = *waiting;
+        let UnverifiedRequest { head, is_rewritten, verification, .. } = *waiting;
         let Ok(ParseStatus::Complete { request, .. }) = parse(&head, &context.rules.limits) else {
             // The head was parsed before, so this does not happen.
             return Flow::Cut;

@@ -2,7 +2,7 @@
 
 use super::{
     files::{Files, Representation},
-    missing::{Missing, answer_missing},
+    missing::{MissingFile, answer_missing},
 };
 use crate::{
     service::{Page, RequestContext, worker_state::Answer},
@@ -37,7 +37,7 @@ pub(super) fn answer(
                     Some(variant) => answer_file(context, outbox, request, &variant),
                 },
                 Err(miss) => {
-                    let missing = Missing { request, path, query };
+                    let missing = MissingFile { request, path, query };
                     answer_missing(files, context, outbox, &missing, miss)
                 }
             }

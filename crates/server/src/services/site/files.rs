@@ -13,7 +13,7 @@ mod variant;
 
 pub(crate) use contents::{Contents, Key};
 pub(crate) use representation::{Representation, SIBLINGS};
-pub(crate) use tree::{Stamp, Tree, stamp_of};
+pub(crate) use tree::{FileVersion, Tree, version_of};
 
 use super::compress::background::SHARE;
 use crate::{
@@ -46,15 +46,15 @@ pub(crate) struct Resource {
     pub(crate) identity: Rc<Representation>,
     /// Its siblings, in the order of [`SIBLINGS`].
     pub(crate) encoded: Vec<(Coding, Rc<Representation>)>,
-    /// The files on which it depends, with their stamps when it was loaded; `None` for files that did not
+    /// The files on which it depends, with their versions when it was loaded; `None` for files that did not
     /// exist.
-    sources: Vec<(CString, Option<Stamp>)>,
+    sources: Vec<(CString, Option<FileVersion>)>,
     /// Whether its decoded path contains a `%`: the same bytes in a request mean another path.
     key_has_percent: bool,
     /// The tick of the last comparison with the disk.
     checked_at: Cell<u32>,
     /// Whether a source was modified just before it was read: a second change within the resolution of the
-    /// file system's clock would leave the same stamp, so the source is read again.
+    /// file system's clock would leave the same version, so the source is read again.
     is_young: bool,
     /// The data for compressing it for clients that accept a coding; `None` if it is never compressed.
     compressible: Option<Box<Compressible>>,
@@ -189,7 +189,10 @@ impl Files {
     ///
     /// # Errors
     /// The status for the response.
-    pub(crate) fn list(&self, path: &SafePath<'_>) -> Result<(Vec<listing::Entry>, bool), Status> {
+    pub(crate) fn list(
+        &self,
+        path: &SafePath<'_>,
+    ) -> Result<(Vec<listing::ListingEntry>, bool), Status> {
         self.tree.list(path.relative())
     }
 
@@ -295,7 +298,7 @@ impl Files {
 
     fn is_current(&self, resource: &Resource) -> bool {
         !resource.is_young
-            && resource.sources.iter().all(|(path, stamp)| self.tree.stamp(path) == *stamp)
+            && resource.sources.iter().all(|(path, version)| self.tree.version(path) == *version)
     }
 }
 
@@ -305,7 +308,7 @@ mod tests {
     use crate::{config::Config, time::clock::TICK};
     use pollux_sys::{Call, counters};
     use pollux_testkit::http::PATIENCE;
-    use representation::PreparedHead;
+    use representation::PreparedContent;
     use std::{
         fs::{self, File},
         path::Path,
@@ -321,15 +324,20 @@ mod tests {
     }
 
     /// Creates the files of a worker that shares `contents`, for the calling thread.
-    fn unit(directory: &Path, contents: &Arc<Contents>, units: usize, capacity: u64) -> Files {
+    fn worker_files(
+        directory: &Path,
+        contents: &Arc<Contents>,
+        workers: usize,
+        capacity: u64,
+    ) -> Files {
         let mut config = Config::new(directory).site;
-        config.cache_bytes = Contents::of_index(capacity, units);
+        config.cache_bytes = Contents::of_index(capacity, workers);
         let tree = Tree::of(&config).unwrap().unwrap();
         Files::new(tree, contents.clone(), &config, Vec::new()).unwrap()
     }
 
     /// Returns the prepared head, and the number of reads of the file.
-    fn look(files: &mut Files, path: &str, tick: u32) -> (PreparedHead, u64) {
+    fn look(files: &mut Files, path: &str, tick: u32) -> (PreparedContent, u64) {
         let before = counters();
         let found = files.find(path.as_bytes(), tick).unwrap();
         (found.identity.prepared().clone(), counters().since(&before).of(Call::Read))
@@ -342,11 +350,11 @@ mod tests {
         let path = directory.path().join("file");
         write_old(&path, &[b'a'; 20_000], 1);
         let contents = Contents::new(1 << 20, 3);
-        let mut first = unit(directory.path(), &contents, 3, 1 << 20);
+        let mut first = worker_files(directory.path(), &contents, 3, 1 << 20);
         let in_thread = |tick| {
             let found = thread::scope(|scope| {
                 let other = || {
-                    let mut other = unit(directory.path(), &contents, 3, 1 << 20);
+                    let mut other = worker_files(directory.path(), &contents, 3, 1 << 20);
                     look(&mut other, "/file", tick)
                 };
                 scope.spawn(other).join()
@@ -360,7 +368,7 @@ mod tests {
         let charged = contents.charged();
         assert!((20_000..25_000).contains(&charged), "{charged}");
 
-        let mut second = unit(directory.path(), &contents, 3, 1 << 20);
+        let mut second = worker_files(directory.path(), &contents, 3, 1 << 20);
         assert_eq!(look(&mut second, "/file", 0).1, 0);
         write_old(&path, &[b'b'; 30_000], 2);
         assert!(look(&mut second, "/file", 4).0.shares_bytes_with(&prepared), "not looked at yet");
@@ -374,7 +382,7 @@ mod tests {
         assert_eq!(contents.charged(), 0);
     }
 
-    /// A file that was modified just now may change again under the same stamp.
+    /// A file that was modified just now may change again with the same version.
     #[test]
     fn a_young_file_is_read_by_each() {
         let directory = tempfile::tempdir().unwrap();
@@ -384,8 +392,9 @@ mod tests {
             let written = Instant::now();
             fs::write(&path, b"content").unwrap();
             let contents = Contents::new(1 << 20, 2);
-            let mut units = [(); 2].map(|()| unit(directory.path(), &contents, 2, 1 << 20));
-            let reads = units.each_mut().map(|files| look(files, "/file", 0).1);
+            let mut workers =
+                [(); 2].map(|()| worker_files(directory.path(), &contents, 2, 1 << 20));
+            let reads = workers.each_mut().map(|files| look(files, "/file", 0).1);
             if written.elapsed() < Duration::from_secs(1) {
                 assert_eq!(reads, [1, 1]);
                 return;
@@ -398,7 +407,7 @@ mod tests {
     /// Workers that serve different files do not use more than the budget together. Each keeps some files,
     /// also when another worker has used the whole budget and requests nothing more.
     #[test]
-    fn units_that_have_no_room_make_some() {
+    fn workers_that_have_no_room_make_some() {
         const FILES: usize = 60;
         const CAPACITY: u64 = 200_000;
         let directory = tempfile::tempdir().unwrap();
@@ -407,9 +416,9 @@ mod tests {
             write_old(&directory.path().join(number.to_string()), &content, 1);
         }
         let contents = Contents::new(CAPACITY, 2);
-        let mut units = [(); 2].map(|()| unit(directory.path(), &contents, 2, CAPACITY));
+        let mut workers = [(); 2].map(|()| worker_files(directory.path(), &contents, 2, CAPACITY));
         for half in [0, 1, 0, 1, 0] {
-            let files = &mut units[half];
+            let files = &mut workers[half];
             for number in (0..3 * FILES).map(|n| n % FILES).filter(|n| n % 2 == half) {
                 let (prepared, _) = look(files, &format!("/{number}"), 0);
                 assert!(prepared.wire_bytes() > 5_000 + number as u64);
@@ -421,7 +430,7 @@ mod tests {
             let reads = (0..FILES).take_while(|_| look(files, &path, 0).1 > 0).count();
             assert!(reads < FILES, "{half} does not keep what it requests again and again");
         }
-        drop(units);
+        drop(workers);
         assert_eq!(contents.charged(), 0);
     }
 

@@ -18,7 +18,7 @@ use pollux_http::{
 };
 
 /// The request for a missing file.
-pub(super) struct Missing<'a> {
+pub(super) struct MissingFile<'a> {
     pub(super) request: &'a Request<'a>,
     pub(super) path: &'a [u8],
     pub(super) query: Option<&'a [u8]>,
@@ -31,10 +31,10 @@ pub(super) fn answer_missing(
     files: &mut Files,
     context: &RequestContext<'_>,
     outbox: &mut Outbox,
-    missing: &Missing<'_>,
+    missing: &MissingFile<'_>,
     miss: Miss,
 ) -> Answer {
-    let Missing { request, path, query } = *missing;
+    let MissingFile { request, path, query } = *missing;
     match miss {
         Miss::NeedsSlash => answer_with_slash(context, outbox, request, path, query),
         Miss::NoIndex if files.rules().listing => list(files, context, outbox, missing),
@@ -102,7 +102,7 @@ fn list(
     files: &mut Files,
     context: &RequestContext<'_>,
     outbox: &mut Outbox,
-    missing: &Missing<'_>,
+    missing: &MissingFile<'_>,
 ) -> Answer {
     let request = missing.request;
     let mut scratch = Vec::new();
@@ -138,7 +138,7 @@ fn list(
 
 /// Returns whether the client wants JSON, by `?format=json` or by Accept: browsers name text/html there,
 /// programs that want JSON do not.
-fn wants_json(missing: &Missing<'_>) -> bool {
+fn wants_json(missing: &MissingFile<'_>) -> bool {
     if let Some(query) = missing.query
         && query.split(|&byte| byte == b'&').any(|part| part == b"format=json")
     {

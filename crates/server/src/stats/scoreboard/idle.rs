@@ -13,7 +13,7 @@
 //! reads that of the others, so that of two workers at least one sees the other.
 
 use super::{HEADER, Scoreboard, ScoreboardSlot};
-use crate::clients::{Held, most_held_first};
+use crate::clients::{SampledConnection, most_held_first};
 use pollux_sys as sys;
 use rand::seq::SliceRandom as _;
 use rustix::time::{ClockId, clock_gettime};
@@ -110,8 +110,10 @@ impl Scoreboard {
             true => &mut idle[..],
             false => idle.partial_shuffle(&mut rand::rng(), SAMPLE).0,
         };
-        let of_unit = |index: usize| self.clients()[index].load(SeqCst);
-        let held = sample.iter().map(|&unit| Held { client: of_unit(unit.1), connection: unit });
+        let of_worker = |index: usize| self.clients()[index].load(SeqCst);
+        let held = sample
+            .iter()
+            .map(|&worker| SampledConnection { client: of_worker(worker.1), connection: worker });
         let first = most_held_first(held.collect(), is_whole, 1).pop();
         first.or_else(|| idle.into_iter().min())
     }
@@ -265,9 +267,9 @@ mod tests {
     }
 
     #[test]
-    fn the_address_that_occupies_most_units_gives_way_first() {
-        for units in [5, 2 * SAMPLE] {
-            let (scoreboard, slots) = pool(units);
+    fn the_address_that_occupies_most_workers_gives_way_first() {
+        for workers in [5, 2 * SAMPLE] {
+            let (scoreboard, slots) = pool(workers);
             for (index, slot) in slots.iter().enumerate() {
                 // The other address has one worker in five, and its clients have been idle longest.
                 slot.set_client(if index % 5 == 0 { 1 } else { 2 });
@@ -275,7 +277,7 @@ mod tests {
             }
             assert!(scoreboard.evict_one());
             let first = slots.iter().position(ScoreboardSlot::gives_way).unwrap();
-            assert_ne!(first % 5, 0, "{units} units");
+            assert_ne!(first % 5, 0, "{workers} workers");
             // The next client of this slot has another address.
             slots[1].enter(Phase::Accepting);
             scoreboard.leave(slots[1].index());
@@ -284,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn one_unit_watches_while_all_are_occupied() {
+    fn one_worker_watches_while_all_are_occupied() {
         let (scoreboard, slots) = pool(2);
         slots[0].enter(Phase::Serving);
         slots[1].enter(Phase::Accepting);
@@ -300,7 +302,7 @@ mod tests {
         slots[1].end_watch();
         assert!(slots[0].end_idle(true), "it is idle longest");
         slots[1].begin_idle(NOBODY, 6);
-        assert!(!slots[1].begin_watch(), "the unit whose client has given way accepts");
+        assert!(!slots[1].begin_watch(), "the worker whose client has given way accepts");
         slots[0].enter(Phase::Serving);
         assert!(slots[1].begin_watch(), "a watch ends with the wait");
         // The worker was killed: another one may watch, and its client is no longer idle.

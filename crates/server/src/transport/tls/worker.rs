@@ -133,8 +133,8 @@ impl Worker {
         let session = Session::unpark(parked).ok_or_else(no_session)?;
         let number = socket.as_raw_fd() as usize;
         self.sessions.insert(number, Box::default())?;
-        let (place, extra) = self.sessions.get_mut(number).ok_or_else(no_session)?;
-        *place = session;
+        let (slot, extra) = self.sessions.get_mut(number).ok_or_else(no_session)?;
+        *slot = session;
         *extra = None;
         Ok(())
     }

@@ -1,6 +1,6 @@
 //! How connections end: the client must be able to read a response that was sent before the end.
 
-use super::{DISCIPLINES, Served};
+use super::{DISCIPLINES, TestServer};
 use pollux_testkit::{conformance::Site, http::Client};
 use std::{io::Read, net::Shutdown, num::NonZeroU32, thread, time::Duration};
 
@@ -21,7 +21,7 @@ const GET: &str = "GET /digits HTTP/1.1\r\nHost: test\r\n\r\n";
 fn a_server_that_ends_a_kept_connection_does_not_reset_it() {
     let site = Site::make();
     for interest in DISCIPLINES {
-        let server = Served::start(&site.root(), |config| {
+        let server = TestServer::start(&site.root(), |config| {
             config.max_requests = NonZeroU32::new(3);
             config.interest = interest;
         });
@@ -50,7 +50,7 @@ fn a_server_that_ends_a_kept_connection_does_not_reset_it() {
 fn a_body_that_does_not_come_is_given_up() {
     let site = Site::make();
     // Long enough for a client on a busy machine to connect and send.
-    let server = Served::start(&site.root(), |config| {
+    let server = TestServer::start(&site.root(), |config| {
         config.timeouts.header = Duration::from_secs(3);
     });
     let cases = [
@@ -77,7 +77,7 @@ fn a_body_that_does_not_come_is_given_up() {
 #[test]
 fn a_half_close_anywhere_ends_the_connection() {
     let site = Site::make();
-    let server = Served::start(&site.root(), |_| {});
+    let server = TestServer::start(&site.root(), |_| {});
     let request =
         "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n0\r\n\r\n";
     for end in 0..=request.len() {

@@ -1,7 +1,7 @@
 //! Files that change while they are sent: the server sends the announced length, or ends the
 //! connection.
 
-use super::{DISCIPLINES, Served, mechanisms};
+use super::{DISCIPLINES, TestServer, mechanisms};
 use pollux_event::MechanismSpec;
 use pollux_server::config::Discipline;
 use pollux_testkit::http::Client;
@@ -18,7 +18,7 @@ const LEN: usize = 24 << 20;
 
 /// Begins to read a file, calls `change`, and reads on. Returns the number of received bytes of
 /// content and whether the connection still serves a second request.
-fn read_while(server: &Served, name: &str, change: impl FnOnce()) -> (usize, bool) {
+fn read_while(server: &TestServer, name: &str, change: impl FnOnce()) -> (usize, bool) {
     let client: Client = server.client();
     let mut socket: &TcpStream = client.socket();
     write!(socket, "GET /{name} HTTP/1.1\r\nHost: test\r\n\r\n").unwrap();
@@ -80,7 +80,7 @@ fn change_files(mechanism: &MechanismSpec, interest: Discipline) {
         make(&path(name));
     }
     fs::write(path("small"), "small").unwrap();
-    let server = Served::by(directory.path(), mechanism, interest);
+    let server = TestServer::by(directory.path(), mechanism, interest);
     let setting = format!("{mechanism}, {interest:?}");
     let cut =
         |name: &str, len: u64| File::options().write(true).open(path(name)).unwrap().set_len(len);

@@ -16,10 +16,10 @@ use std::{
 #[allow(dead_code, unreachable_pub, reason = "it is a program of its own, too")]
 pub(crate) mod receiver;
 
-type Given = Receiver<(Vec<u8>, TcpStream)>;
+type ConnectionReceiver = Receiver<(Vec<u8>, TcpStream)>;
 
 /// Starts a receiver that passes the connections to the test.
-fn receive(path: &Path) -> Given {
+fn receive(path: &Path) -> ConnectionReceiver {
     let (give, given) = channel();
     let listener = receiver::listen(path).unwrap();
     thread::spawn(move || {

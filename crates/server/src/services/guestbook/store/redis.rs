@@ -35,7 +35,7 @@ pub(in crate::services::guestbook) struct RedisStore {
     policy: StoreConnections,
     addresses: Addresses,
     /// Indexed by the index of the upstream connection.
-    connections: Vec<Option<Connection>>,
+    connections: Vec<Option<StoreConnection>>,
     /// The connections that accept further requests.
     pool: Vec<UpstreamId>,
     /// The connection on which the request of each ticket was sent last, indexed by the ticket's slot.
@@ -45,7 +45,7 @@ pub(in crate::services::guestbook) struct RedisStore {
 }
 
 #[derive(Debug)]
-struct Connection {
+struct StoreConnection {
     upstream: UpstreamId,
     session: Session<Ticket>,
     /// Whether the connection is established. Until then no output goes to the upstream connection, so that
@@ -190,7 +190,7 @@ impl RedisStore {
         if matches!(self.policy, StoreConnections::Pooled(_)) {
             self.pool.push(upstream);
         }
-        self.put(Connection {
+        self.put(StoreConnection {
             upstream,
             session: Session::new(&self.url),
             is_connected: false,
@@ -281,7 +281,7 @@ impl RedisStore {
             }
         }
         self.back_off.extend(now, dialled_at);
-        self.forget_place();
+        self.forget_addresses();
         let why = format!("{}: {why}", self.url);
         self.give_up(reactor, upstream, &StoreError::Unreachable(why));
     }
@@ -391,7 +391,7 @@ impl RedisStore {
 
     /// Forgets the addresses of a name, all of which have failed: the name may have other addresses now, so
     /// it is resolved again.
-    fn forget_place(&mut self) {
+    fn forget_addresses(&mut self) {
         if let (Address::Tcp(host, _), Addresses::Known { .. }) =
             (&self.url.address, &self.addresses)
             && host.parse::<IpAddr>().is_err()
@@ -446,7 +446,7 @@ impl RedisStore {
         }
     }
 
-    fn put(&mut self, connection: Connection) {
+    fn put(&mut self, connection: StoreConnection) {
         let index = connection.upstream.index() as usize;
         if index >= self.connections.len() {
             self.connections.resize_with(index + 1, || None);
@@ -454,11 +454,11 @@ impl RedisStore {
         self.connections[index] = Some(connection);
     }
 
-    fn get(&self, upstream: UpstreamId) -> Option<&Connection> {
+    fn get(&self, upstream: UpstreamId) -> Option<&StoreConnection> {
         self.connections.get(upstream.index() as usize)?.as_ref().filter(|c| c.upstream == upstream)
     }
 
-    fn get_mut(&mut self, upstream: UpstreamId) -> Option<&mut Connection> {
+    fn get_mut(&mut self, upstream: UpstreamId) -> Option<&mut StoreConnection> {
         self.connections
             .get_mut(upstream.index() as usize)?
             .as_mut()

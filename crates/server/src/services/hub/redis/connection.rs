@@ -99,12 +99,12 @@ impl Socket {
 
 /// A socket whose calls end at a deadline, however slowly bytes arrive.
 #[derive(Debug)]
-struct Timed {
+struct DeadlineSocket {
     socket: Socket,
     deadline: Instant,
 }
 
-impl Timed {
+impl DeadlineSocket {
     fn left(&self) -> io::Result<Option<Duration>> {
         let left = self.deadline.saturating_duration_since(Instant::now());
         if left.is_zero() {
@@ -124,7 +124,7 @@ fn as_timeout(error: io::Error) -> io::Error {
     }
 }
 
-impl Read for Timed {
+impl Read for DeadlineSocket {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let left = self.left()?;
         match &mut self.socket {
@@ -140,7 +140,7 @@ impl Read for Timed {
     }
 }
 
-impl Write for Timed {
+impl Write for DeadlineSocket {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let left = self.left()?;
         match &mut self.socket {
@@ -162,19 +162,19 @@ impl Write for Timed {
 
 /// A connection that has logged in.
 #[derive(Debug)]
-pub(super) struct Connection {
-    stream: BufReader<Timed>,
+pub(super) struct RedisConnection {
+    stream: BufReader<DeadlineSocket>,
     reply_bytes: usize,
 }
 
-impl Connection {
+impl RedisConnection {
     /// Connects, logs in and selects the database. `reply_bytes` is the maximum length of a reply.
     ///
     /// # Errors
     /// There is no server, or it refuses the login.
     pub(super) fn open(url: &Url, reply_bytes: usize) -> Result<Self, RedisError> {
         let socket = Socket::connect(&url.address)?;
-        let timed = Timed { socket, deadline: Instant::now() };
+        let timed = DeadlineSocket { socket, deadline: Instant::now() };
         let mut connection =
             Self { stream: BufReader::with_capacity(64 << 10, timed), reply_bytes };
         if url.user.is_some() || url.password.is_some() {

@@ -49,13 +49,13 @@ impl fmt::Display for EntryId {
 }
 
 /// An entry with its identifier. The content is an error if no hub wrote it.
-pub(super) type Entry = (EntryId, anyhow::Result<Record>);
+pub(super) type StreamEntry = (EntryId, anyhow::Result<Record>);
 
 /// Returns the entries of a reply to XRANGE or XREVRANGE.
 ///
 /// # Errors
 /// The reply has another form.
-pub(super) fn entries(reply: Reply) -> Result<Vec<Entry>, RedisError> {
+pub(super) fn entries(reply: Reply) -> Result<Vec<StreamEntry>, RedisError> {
     const EXPECTED: RedisError = RedisError::Unexpected("XRANGE");
     match reply {
         Reply::Nil => Ok(Vec::new()),
@@ -69,7 +69,7 @@ pub(super) fn entries(reply: Reply) -> Result<Vec<Entry>, RedisError> {
 ///
 /// # Errors
 /// The errors of [`entries`].
-pub(super) fn read_entries(reply: Reply) -> Result<Vec<Entry>, RedisError> {
+pub(super) fn read_entries(reply: Reply) -> Result<Vec<StreamEntry>, RedisError> {
     let streams = match reply {
         Reply::Nil => return Ok(Vec::new()),
         Reply::List(streams) => streams,
@@ -88,11 +88,11 @@ pub(super) fn read_entries(reply: Reply) -> Result<Vec<Entry>, RedisError> {
 ///
 /// # Errors
 /// The errors of [`entries`].
-pub(super) fn last_entry(reply: Reply) -> Result<Option<Entry>, RedisError> {
+pub(super) fn last_entry(reply: Reply) -> Result<Option<StreamEntry>, RedisError> {
     Ok(entries(reply)?.into_iter().next())
 }
 
-fn entry(reply: Reply) -> Result<Entry, RedisError> {
+fn entry(reply: Reply) -> Result<StreamEntry, RedisError> {
     let Reply::List(parts) = reply else { return Err(RedisError::Unexpected("XRANGE")) };
     let mut parts = parts.into_iter();
     let (Some(Reply::Text(id)), Some(fields)) = (parts.next(), parts.next()) else {

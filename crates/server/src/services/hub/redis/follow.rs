@@ -5,10 +5,10 @@
 //! identifiers, the thread notices that, and goes back to the newest entry that both have.
 
 use super::{
-    BACKOFF, Link, Role, Start,
-    connection::{Connection, REPLY_TIMEOUT, RedisError},
+    BACKOFF, RedisShared, Role, Start,
+    connection::{REPLY_TIMEOUT, RedisConnection, RedisError},
     doubled,
-    entry::{Entry, EntryId, entries, last_entry, read_entries},
+    entry::{EntryId, StreamEntry, entries, last_entry, read_entries},
     lock,
     publish::MISSING,
     resp::{Reply, ReplyError},
@@ -39,7 +39,7 @@ const VERSION: u32 = 7;
 
 /// The thread's own state.
 pub(super) struct Follower {
-    link: Arc<Link>,
+    redis: Arc<RedisShared>,
     shared: Weak<HubShared>,
     /// The last entry that the log has.
     position: EntryId,
@@ -56,9 +56,13 @@ pub(super) struct Follower {
 }
 
 impl Follower {
-    pub(super) fn new(link: Arc<Link>, shared: Weak<HubShared>, history_age: Duration) -> Self {
+    pub(super) fn new(
+        redis: Arc<RedisShared>,
+        shared: Weak<HubShared>,
+        history_age: Duration,
+    ) -> Self {
         Self {
-            link,
+            redis,
             shared,
             position: EntryId::default(),
             recent: VecDeque::new(),
@@ -74,16 +78,16 @@ impl Follower {
     pub(super) fn run(mut self) {
         let mut pause = BACKOFF.0;
         let mut is_missing = false;
-        while !self.link.has_ended() {
+        while !self.redis.has_ended() {
             let position = self.position;
             let error = match self.follow(&mut is_missing) {
                 Ok(()) => return,
                 Err(error) => error,
             };
             let Some(shared) = self.shared.upgrade() else { return };
-            self.link.fail_waiting(&shared, &unavailable(MISSING));
+            self.redis.fail_waiting(&shared, &unavailable(MISSING));
             drop(shared);
-            if self.link.has_ended() {
+            if self.redis.has_ended() {
                 return;
             }
             match &error {
@@ -92,47 +96,47 @@ impl Follower {
                     continue;
                 }
                 error if error.is_permanent() => {
-                    self.link.note_start(Err(Start::Refused(error.to_string())));
+                    self.redis.note_start(Err(Start::Refused(error.to_string())));
                 }
-                _ => self.link.note_start(Err(Start::Missing)),
+                _ => self.redis.note_start(Err(Start::Missing)),
             }
             if !is_missing {
-                tracing::warn!("--hub-store {}: updates do not arrive: {error}", self.link.url);
+                tracing::warn!("--hub-store {}: updates do not arrive: {error}", self.redis.url);
             }
             is_missing = true;
             pause = if self.position == position { doubled(pause) } else { BACKOFF.0 };
-            self.link.pause(pause);
+            self.redis.pause(pause);
         }
     }
 
     /// Follows the stream over one connection. Returns when the hub has ended.
     fn follow(&mut self, is_missing: &mut bool) -> Result<(), RedisError> {
-        let mut connection = self.link.connect(Role::Follow)?;
+        let mut connection = self.redis.connect(Role::Follow)?;
         if !self.is_loaded {
             check_version(&mut connection)?;
         }
         let mut end = self.find_position(&mut connection)?;
-        if !self.link.wait_while_frozen() {
+        if !self.redis.wait_while_frozen() {
             return Ok(());
         }
         if std::mem::take(is_missing) {
-            self.link.reconnections.fetch_add(1, Ordering::Relaxed);
-            tracing::info!("--hub-store {}: updates arrive again", self.link.url);
+            self.redis.reconnections.fetch_add(1, Ordering::Relaxed);
+            tracing::info!("--hub-store {}: updates arrive again", self.redis.url);
         }
         loop {
             if !self.is_loaded && self.position >= end {
                 self.is_loaded = true;
                 self.current_at = Some(Instant::now());
-                self.link.note_start(Ok(()));
+                self.redis.note_start(Ok(()));
             }
             let asked_at = Instant::now();
             let entries = self.read(&mut connection)?;
             let Some(shared) = self.shared.upgrade() else { return Ok(()) };
-            let link = self.link.clone();
-            let is_frozen = lock(&link.is_frozen);
+            let redis = self.redis.clone();
+            let is_frozen = lock(&redis.is_frozen);
             if *is_frozen {
                 drop((is_frozen, shared));
-                if !self.link.wait_while_frozen() {
+                if !self.redis.wait_while_frozen() {
                     return Ok(());
                 }
                 // These entries are read again: the position has not changed.
@@ -153,23 +157,23 @@ impl Follower {
             for entry in entries {
                 let id = entry.0;
                 self.take(&shared, entry);
-                self.link.note_taken(id, shared.head());
+                self.redis.note_taken(id, shared.head());
             }
             if self.is_loaded && is_all {
                 self.current_at = Some(asked_at);
             }
-            self.link.advance(&shared, self.position);
+            self.redis.advance(&shared, self.position);
             drop(is_frozen);
-            shared.tell();
+            shared.notify_workers();
         }
     }
 
     /// Reads the entries after the position, or waits for one.
-    fn read(&self, connection: &mut Connection) -> Result<Vec<Entry>, RedisError> {
+    fn read(&self, connection: &mut RedisConnection) -> Result<Vec<StreamEntry>, RedisError> {
         let count = self.count.to_string();
         let block = BLOCK.as_millis().to_string();
         let position = self.position.to_string();
-        let (key, count) = (self.link.key.as_bytes(), count.as_bytes());
+        let (key, count) = (self.redis.key.as_bytes(), count.as_bytes());
         let (block, position) = (block.as_bytes(), position.as_bytes());
         let words: [&[u8]; 8] =
             [b"XREAD", b"COUNT", count, b"BLOCK", block, b"STREAMS", key, position];
@@ -177,7 +181,7 @@ impl Follower {
     }
 
     /// Appends an entry to the log.
-    fn take(&mut self, shared: &HubShared, (entry, record): Entry) {
+    fn take(&mut self, shared: &HubShared, (entry, record): StreamEntry) {
         if entry <= self.position {
             return;
         }
@@ -186,7 +190,7 @@ impl Follower {
         let record = match record {
             Ok(record) => record,
             Err(error) => {
-                tracing::warn!("--hub-store {}: entry {entry}: {error:#}", self.link.url);
+                tracing::warn!("--hub-store {}: entry {entry}: {error:#}", self.redis.url);
                 return;
             }
         };
@@ -204,7 +208,7 @@ impl Follower {
         if is_gap {
             tracing::warn!(
                 "--hub-store {}: entries before {entry} left the stream, or were removed, before they were read",
-                self.link.url
+                self.redis.url
             );
             shared.skip_one();
         }
@@ -228,13 +232,13 @@ impl Follower {
     }
 
     /// Determines the position at which to continue. Returns the last entry of the stream.
-    fn find_position(&mut self, connection: &mut Connection) -> Result<EntryId, RedisError> {
+    fn find_position(&mut self, connection: &mut RedisConnection) -> Result<EntryId, RedisError> {
         let end = last_entry(self.range(connection, "+", "-", 1)?)?;
         let end = end.map_or_else(EntryId::default, |(id, _)| id);
         let start = EntryId::default();
         if self.position == start {
             // From a long stream, only the part that fits into the log is read.
-            let number = end.number.saturating_sub(self.link.length as u64);
+            let number = end.number.saturating_sub(self.redis.length as u64);
             if !self.is_loaded && number > 0 {
                 self.position = EntryId { epoch: end.epoch, number };
             }
@@ -247,7 +251,7 @@ impl Follower {
     }
 
     /// Returns whether the entry at the position is the one that the log has, or has left the stream.
-    fn has_position(&self, connection: &mut Connection) -> Result<bool, RedisError> {
+    fn has_position(&self, connection: &mut RedisConnection) -> Result<bool, RedisError> {
         let Some((entry, id)) = self.recent.back() else { return Ok(true) };
         let name = entry.to_string();
         Ok(match last_entry(self.range(connection, &name, &name, 1)?)? {
@@ -258,11 +262,15 @@ impl Follower {
     }
 
     /// Goes back to the newest entry that the stream and the log both have.
-    fn go_back(&mut self, connection: &mut Connection, end: EntryId) -> Result<(), RedisError> {
+    fn go_back(
+        &mut self,
+        connection: &mut RedisConnection,
+        end: EntryId,
+    ) -> Result<(), RedisError> {
         let Some(shared) = self.shared.upgrade() else { return Ok(()) };
         tracing::error!(
             "--hub-store {}: Redis has lost updates that it had accepted; see appendfsync",
-            self.link.url
+            self.redis.url
         );
         // The search goes back from the newest entry, in replies that are not larger than those of XREAD.
         let mut from = Some(self.position);
@@ -284,7 +292,7 @@ impl Follower {
         }
         let position = common.unwrap_or_default();
         self.recent.retain(|(entry, _)| *entry <= position);
-        let mut progress = lock(&self.link.progress);
+        let mut progress = lock(&self.redis.progress);
         progress.taken.retain(|(entry, _)| *entry <= position);
         let common = progress.taken.back().map_or(0, |(_, sequence)| *sequence);
         drop(progress);
@@ -292,19 +300,19 @@ impl Follower {
         self.repeated = (end, digests_after(&shared, common));
         self.position = position;
         // The tickets wait for entries of a stream that no longer exists, so all of them are answered.
-        self.link.advance(&shared, EntryId::MAX);
-        self.link.advance(&shared, position);
+        self.redis.advance(&shared, EntryId::MAX);
+        self.redis.advance(&shared, position);
         Ok(())
     }
 
     fn range(
         &self,
-        connection: &mut Connection,
+        connection: &mut RedisConnection,
         from: &str,
         to: &str,
         count: usize,
     ) -> Result<Reply, RedisError> {
-        let key = self.link.key.as_bytes();
+        let key = self.redis.key.as_bytes();
         let count = count.to_string();
         connection.command(&[
             b"XREVRANGE",
@@ -337,7 +345,7 @@ fn digest(update: &Update) -> u64 {
 }
 
 /// Checks that Redis is new enough. Without the permission for INFO the check is skipped.
-fn check_version(connection: &mut Connection) -> Result<(), RedisError> {
+fn check_version(connection: &mut RedisConnection) -> Result<(), RedisError> {
     let Ok(Reply::Text(info)) = connection.command(&[b"INFO", b"server"]) else { return Ok(()) };
     let info = String::from_utf8_lossy(&info);
     let version = info.lines().find_map(|line| line.strip_prefix("redis_version:"));
@@ -355,7 +363,7 @@ mod tests {
     use super::*;
     use crate::{
         config::{HubConfig, HubStoreConfig},
-        services::hub::{record::Record, redis::RedisStore, shared},
+        services::hub::{record::Record, redis::RedisHubStore, shared},
     };
     use pollux_hub::update::Publication;
 
@@ -366,9 +374,9 @@ mod tests {
         let HubStoreConfig::Redis(url) = "redis://127.0.0.1:1".parse().unwrap() else {
             panic!("another store")
         };
-        let (store, _) = RedisStore::new(&url, &config);
+        let (store, _) = RedisHubStore::new(&url, &config);
         let age = config.limits.history_age;
-        let mut follower = Follower::new(store.link.clone(), Arc::downgrade(&owner), age);
+        let mut follower = Follower::new(store.redis.clone(), Arc::downgrade(&owner), age);
         let take = |follower: &mut Follower, number: u64| {
             let publication = Publication { topics: vec!["a".into()], ..Publication::default() };
             let record = Record { id: number.to_string(), at: unix_time() - 60, publication };

@@ -4,7 +4,7 @@
 //! last entry in its log. The new process looks up the position of that entry in its own log: the two
 //! positions correspond to each other.
 
-use super::{EntryId, Link, RedisStore, follow::RECENT, lock};
+use super::{EntryId, RedisHubStore, RedisShared, follow::RECENT, lock};
 use crate::services::hub::{shared::HubShared, store::unavailable};
 use pollux_hub::history::Sequence;
 use std::{
@@ -19,20 +19,20 @@ const LOOK: Duration = Duration::from_millis(5);
 /// The time between two checks of a frozen follower whether its hub has ended.
 const PAUSE: Duration = Duration::from_secs(1);
 
-impl RedisStore {
+impl RedisHubStore {
     /// Stops appending to the log. Returns the last entry that the log has.
     pub(in crate::services::hub) fn freeze(&self, shared: &HubShared) -> String {
-        let mut is_frozen = lock(&self.link.is_frozen);
+        let mut is_frozen = lock(&self.redis.is_frozen);
         *is_frozen = true;
         // Tickets that wait for an entry of the stream would wait in vain.
-        self.link.fail_waiting(shared, &unavailable("the hub is being replaced: try again"));
-        lock(&self.link.progress).position.to_string()
+        self.redis.fail_waiting(shared, &unavailable("the hub is being replaced: try again"));
+        lock(&self.redis.progress).position.to_string()
     }
 
     /// Follows the stream again, from the last position.
     pub(in crate::services::hub) fn thaw(&self) {
-        *lock(&self.link.is_frozen) = false;
-        self.link.thawed.notify_all();
+        *lock(&self.redis.is_frozen) = false;
+        self.redis.thawed.notify_all();
     }
 
     /// Waits until the log has an entry, and returns the position of the log at that entry. Returns `None` if
@@ -44,7 +44,7 @@ impl RedisStore {
         }
         let started_at = Instant::now();
         loop {
-            let progress = lock(&self.link.progress);
+            let progress = lock(&self.redis.progress);
             let found = progress.taken.iter().find(|(taken, _)| *taken == entry);
             if found.is_some() || progress.position > entry || started_at.elapsed() > PATIENCE {
                 return found.map(|(_, sequence)| *sequence);
@@ -55,7 +55,7 @@ impl RedisStore {
     }
 }
 
-impl Link {
+impl RedisShared {
     /// Waits while the log is frozen. Returns false if the hub has ended.
     pub(super) fn wait_while_frozen(&self) -> bool {
         let mut is_frozen = lock(&self.is_frozen);

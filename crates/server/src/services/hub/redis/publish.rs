@@ -2,8 +2,8 @@
 //! Redis has numbered it.
 
 use super::{
-    BACKOFF, Link, Role, Task,
-    connection::{Connection, REPLY_TIMEOUT, RedisError},
+    BACKOFF, RedisShared, Role, StreamTask,
+    connection::{REPLY_TIMEOUT, RedisConnection, RedisError},
     doubled,
     entry::{EntryId, FIELD, last_entry},
     lock,
@@ -12,7 +12,7 @@ use super::{
 use crate::services::hub::{
     record::Record,
     shared::{HubShared, Ticket},
-    store::{Job, unavailable},
+    store::{PublishJob, unavailable},
 };
 use pollux_guestbook::redis::put_command;
 use pollux_hub::reject::Reject;
@@ -40,9 +40,9 @@ enum Stream {
 
 /// The thread's own state.
 pub(super) struct Publisher {
-    link: Arc<Link>,
+    redis: Arc<RedisShared>,
     shared: Weak<HubShared>,
-    connection: Option<Connection>,
+    connection: Option<RedisConnection>,
     /// The last known epoch of the stream.
     epoch: u64,
     /// While Redis is not available: the time of the next attempt, and the pause after that.
@@ -50,12 +50,12 @@ pub(super) struct Publisher {
 }
 
 impl Publisher {
-    pub(super) fn new(link: Arc<Link>, shared: Weak<HubShared>) -> Self {
-        Self { link, shared, connection: None, epoch: 0, retry: None }
+    pub(super) fn new(redis: Arc<RedisShared>, shared: Weak<HubShared>) -> Self {
+        Self { redis, shared, connection: None, epoch: 0, retry: None }
     }
 
     /// Runs until the hub has ended.
-    pub(super) fn run(mut self, tasks: &Receiver<Task>) {
+    pub(super) fn run(mut self, tasks: &Receiver<StreamTask>) {
         while let Ok(first) = tasks.recv() {
             let mut bytes = content(&first);
             let mut batch = vec![first];
@@ -66,18 +66,18 @@ impl Publisher {
             }
             let Some(shared) = self.shared.upgrade() else { return };
             self.carry_out(&shared, batch);
-            shared.tell();
+            shared.notify_workers();
         }
     }
 
     /// Answers every task of a batch. An update without a reply is not sent a second time: Redis may have
     /// carried it out, and then a repetition would reach subscribers twice.
-    fn carry_out(&mut self, shared: &HubShared, batch: Vec<Task>) {
+    fn carry_out(&mut self, shared: &HubShared, batch: Vec<StreamTask>) {
         let (mut jobs, mut tickets) = (Vec::new(), Vec::new());
         for task in batch {
             match task {
-                Task::Publish(job) => jobs.push(job),
-                Task::CatchUp(ticket) => tickets.push(ticket),
+                StreamTask::Publish(job) => jobs.push(job),
+                StreamTask::CatchUp(ticket) => tickets.push(ticket),
             }
         }
         let mut jobs = jobs.into_iter();
@@ -89,7 +89,7 @@ impl Publisher {
         if let Some(Err(error)) = &outcome {
             let pause = self.retry.map_or(BACKOFF.0, |(_, pause)| pause);
             if self.retry.is_none() {
-                tracing::warn!("--hub-store {}: publishers get 503: {error}", self.link.url);
+                tracing::warn!("--hub-store {}: publishers get 503: {error}", self.redis.url);
             }
             self.connection = None;
             self.retry = Some((Instant::now() + pause, doubled(pause)));
@@ -110,12 +110,12 @@ impl Publisher {
     fn send_and_receive(
         &mut self,
         shared: &HubShared,
-        jobs: &mut std::vec::IntoIter<Job>,
+        jobs: &mut std::vec::IntoIter<PublishJob>,
         tickets: &mut Vec<Ticket>,
     ) -> Result<(), RedisError> {
         let mut connection = match self.connection.take() {
             Some(connection) => connection,
-            None => self.link.connect(Role::Publish)?,
+            None => self.redis.connect(Role::Publish)?,
         };
         self.append(&mut connection, shared, jobs)?;
         if !tickets.is_empty() {
@@ -127,7 +127,7 @@ impl Publisher {
         }
         self.connection = Some(connection);
         if self.retry.take().is_some() {
-            tracing::info!("--hub-store {}: updates are accepted again", self.link.url);
+            tracing::info!("--hub-store {}: updates are accepted again", self.redis.url);
         }
         Ok(())
     }
@@ -137,9 +137,9 @@ impl Publisher {
     /// epoch, subscribers would take the change of the epoch for a loss.
     fn append(
         &mut self,
-        connection: &mut Connection,
+        connection: &mut RedisConnection,
         shared: &HubShared,
-        jobs: &mut std::vec::IntoIter<Job>,
+        jobs: &mut std::vec::IntoIter<PublishJob>,
     ) -> Result<(), RedisError> {
         for _ in 0..ATTEMPTS {
             let mut out = Vec::new();
@@ -163,7 +163,7 @@ impl Publisher {
                     Reply::Error(text) => {
                         tracing::warn!(
                             "--hub-store {}: an update is refused: {text}",
-                            self.link.url
+                            self.redis.url
                         );
                         let why = "the hub's Redis refused the update: try later";
                         answer(shared, job, Err(unavailable(why)));
@@ -188,13 +188,13 @@ impl Publisher {
     /// another client has created it meanwhile (WATCH).
     fn begin_stream(
         &mut self,
-        connection: &mut Connection,
+        connection: &mut RedisConnection,
         shared: &HubShared,
-        jobs: &mut std::vec::IntoIter<Job>,
+        jobs: &mut std::vec::IntoIter<PublishJob>,
     ) -> Result<(), RedisError> {
         let Some(job) = jobs.as_slice().first() else { return Ok(()) };
         for _ in 0..ATTEMPTS {
-            connection.command(&[b"WATCH", self.link.key.as_bytes()])?;
+            connection.command(&[b"WATCH", self.redis.key.as_bytes()])?;
             if let Some(last) = self.end(connection)? {
                 connection.command(&[b"UNWATCH"])?;
                 self.epoch = last.epoch;
@@ -202,7 +202,7 @@ impl Publisher {
             }
             let now = SystemTime::now().duration_since(UNIX_EPOCH);
             let now = now.map_or(0, |time| u64::try_from(time.as_millis()).unwrap_or(0));
-            let seen = lock(&self.link.progress).position.epoch.max(self.epoch);
+            let seen = lock(&self.redis.progress).position.epoch.max(self.epoch);
             self.epoch = now.max(seen.saturating_add(1));
             if self.put_first(connection, job)? {
                 answer(shared, job, Ok(job.id.as_str().into()));
@@ -215,7 +215,11 @@ impl Publisher {
 
     /// Creates the watched stream with an update. Returns false if another client has changed the stream
     /// before.
-    fn put_first(&self, connection: &mut Connection, job: &Job) -> Result<bool, RedisError> {
+    fn put_first(
+        &self,
+        connection: &mut RedisConnection,
+        job: &PublishJob,
+    ) -> Result<bool, RedisError> {
         let mut out = Vec::new();
         put_command(&mut out, &[b"MULTI"]);
         self.put(&mut out, job, Stream::IsMissing);
@@ -239,11 +243,16 @@ impl Publisher {
         }
     }
 
-    fn put(&self, out: &mut Vec<u8>, Job { publication, id, .. }: &Job, stream: Stream) {
+    fn put(
+        &self,
+        out: &mut Vec<u8>,
+        PublishJob { publication, id, .. }: &PublishJob,
+        stream: Stream,
+    ) {
         let record = Record::encode(id, publication).unwrap_or_default();
         let name = format!("{}-*", self.epoch);
-        let length = self.link.length.to_string();
-        let key = self.link.key.as_bytes();
+        let length = self.redis.length.to_string();
+        let key = self.redis.key.as_bytes();
         // `~`: Redis removes entries in groups, which costs less. It keeps at least `length` entries.
         let words: [&[u8]; 9] = [
             b"XADD",
@@ -263,18 +272,18 @@ impl Publisher {
     }
 
     /// Returns the last entry of the stream.
-    fn end(&self, connection: &mut Connection) -> Result<Option<EntryId>, RedisError> {
-        let key = self.link.key.as_bytes();
+    fn end(&self, connection: &mut RedisConnection) -> Result<Option<EntryId>, RedisError> {
+        let key = self.redis.key.as_bytes();
         let reply = connection.command(&[b"XREVRANGE", key, b"+", b"-", b"COUNT", b"1"])?;
         Ok(last_entry(reply)?.map(|(id, _)| id))
     }
 
     /// Answers a ticket when the log has this entry.
     fn answer_at(&self, shared: &HubShared, ticket: Ticket, wanted: EntryId) {
-        let mut progress = lock(&self.link.progress);
+        let mut progress = lock(&self.redis.progress);
         if progress.position >= wanted {
             shared.answer(ticket, Ok("".into()));
-        } else if self.link.is_following.load(Ordering::SeqCst) {
+        } else if self.redis.is_following.load(Ordering::SeqCst) {
             progress.waiting.push((ticket, wanted));
         } else {
             shared.answer(ticket, Err(unavailable(MISSING)));
@@ -282,7 +291,7 @@ impl Publisher {
     }
 }
 
-fn answer(shared: &HubShared, job: &Job, answer: Result<Arc<str>, Reject>) {
+fn answer(shared: &HubShared, job: &PublishJob, answer: Result<Arc<str>, Reject>) {
     if let Some(ticket) = job.ticket {
         shared.answer(ticket, answer);
     }
@@ -291,9 +300,9 @@ fn answer(shared: &HubShared, job: &Job, answer: Result<Arc<str>, Reject>) {
 /// The answer to clients that need data that only Redis has.
 pub(super) const MISSING: &str = "the hub's Redis is missing: try again";
 
-fn content(task: &Task) -> usize {
+fn content(task: &StreamTask) -> usize {
     match task {
-        Task::Publish(job) => job.bytes(),
-        Task::CatchUp(_) => 0,
+        StreamTask::Publish(job) => job.bytes(),
+        StreamTask::CatchUp(_) => 0,
     }
 }

@@ -1,4 +1,4 @@
-//! A subscriber goes from one process to another, with its place in the log.
+//! A subscriber goes from one process to another, with its position in the log.
 
 use super::{
     super::{Extra, Hub, RAW, connection_of},
@@ -29,18 +29,18 @@ struct StreamState {
     lasts_ms: Option<u64>,
     /// The address that it is counted for.
     address: Option<IpAddr>,
-    routes: Vec<Written>,
-    grants: Vec<Written>,
+    routes: Vec<WrittenMatcher>,
+    grants: Vec<WrittenMatcher>,
     subscriptions: Vec<WrittenSubscription>,
 }
 
 /// A matcher: its type and its text.
-type Written = (MatcherType, String);
+type WrittenMatcher = (MatcherType, String);
 
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct WrittenSubscription {
-    matcher: Written,
+    matcher: WrittenMatcher,
     subscriber: String,
     payload: Option<serde_json::Value>,
 }
@@ -63,7 +63,8 @@ impl Hub {
         }
         self.read_on();
         let expires_at = self.expiries.of(connection);
-        let (audience, cursor) = self.subscribers.place(id, &self.history, &self.shared.url)?;
+        let (audience, cursor) =
+            self.subscribers.resume_point(id, &self.history, &self.shared.url)?;
         if self.shared.redis().is_some() && cursor + 1 < self.history.first() {
             // It has lost updates here, of which the log of the other process may not know: it learns that first.
             return None;
@@ -145,11 +146,11 @@ impl Hub {
     }
 }
 
-fn rules(written: Vec<Written>, matchers: &MatcherCache, url: &HubUrl) -> Option<Vec<Rule>> {
+fn rules(written: Vec<WrittenMatcher>, matchers: &MatcherCache, url: &HubUrl) -> Option<Vec<Rule>> {
     let selectors = written.into_iter().map(|(kind, text)| Selector::new(kind, text)).collect();
     matchers.rules(selectors, url).ok()
 }
 
-fn written(selector: &Selector) -> Written {
+fn written(selector: &Selector) -> WrittenMatcher {
     (selector.kind, selector.text.to_string())
 }

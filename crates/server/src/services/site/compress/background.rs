@@ -6,7 +6,7 @@
 //! no room, a file is sent uncompressed.
 
 use super::{
-    super::files::{Key, Stamp, stamp_of},
+    super::files::{FileVersion, Key, version_of},
     FILE_MAX, compress,
 };
 use pollux_sys::spawn_detached;
@@ -50,11 +50,11 @@ pub(crate) enum Outcome {
 pub(crate) struct Compressor {
     /// The maximum number of bytes of results that wait here.
     bytes_max: u64,
-    state: Mutex<State>,
+    state: Mutex<CompressorState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct CompressorState {
     queue: VecDeque<(Arc<Key>, Source)>,
     threads: usize,
     /// The process that has the threads: a forked child has none of its parent's threads.
@@ -92,7 +92,7 @@ impl Compressor {
         let mut state = self.state();
         let me = std::process::id();
         if state.process != me {
-            *state = State { process: me, ..State::default() };
+            *state = CompressorState { process: me, ..CompressorState::default() };
         }
         if let Some(outcome) = state.outcomes.get(key) {
             return outcome.clone();
@@ -139,7 +139,7 @@ impl Compressor {
             drop(state);
             // A panic of an encoder would end the thread without decreasing the number of threads.
             let result =
-                std::panic::catch_unwind(|| compress(key.coding, &source.read(&key.stamp)?));
+                std::panic::catch_unwind(|| compress(key.coding, &source.read(&key.version)?));
             let outcome = match result {
                 Ok(Ok(Some(bytes))) => Outcome::Ready(Arc::new(bytes)),
                 _ => Outcome::Useless,
@@ -162,7 +162,7 @@ impl Compressor {
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, CompressorState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -177,7 +177,7 @@ impl Outcome {
 }
 
 impl Source {
-    fn read(self, stamp: &Stamp) -> io::Result<Vec<u8>> {
+    fn read(self, version: &FileVersion) -> io::Result<Vec<u8>> {
         match self {
             Self::Memory(bytes, start) => Ok(bytes[start..].to_vec()),
             Self::File(file, len) => {
@@ -185,10 +185,10 @@ impl Source {
                     return Err(io::ErrorKind::FileTooLarge.into());
                 }
                 let mut bytes = vec![0; len as usize];
-                let before = stamp_of(&file)?;
+                let before = version_of(&file)?;
                 let file = std::fs::File::from(file);
                 file.read_exact_at(&mut bytes, 0)?;
-                if before != *stamp || stamp_of(&file.into())? != *stamp {
+                if before != *version || version_of(&file.into())? != *version {
                     return Err(io::Error::other("the file changed while it was read"));
                 }
                 Ok(bytes)

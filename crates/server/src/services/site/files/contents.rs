@@ -11,7 +11,9 @@
 //! another worker's index. Idle workers evict nothing. So that they cannot exclude others for ever, a part of
 //! the budget is reserved for the others ([`RESERVED`]).
 
-use super::{super::compress::background::Compressor, representation::PreparedHead, tree::Stamp};
+use super::{
+    super::compress::background::Compressor, representation::PreparedContent, tree::FileVersion,
+};
 use pollux_http::accept_encoding::Coding;
 use std::{
     collections::HashMap,
@@ -25,7 +27,7 @@ const RESERVED: u64 = 4;
 /// file and prepare the same head.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Key {
-    pub(crate) stamp: Stamp,
+    pub(crate) version: FileVersion,
     pub(crate) content_type: String,
     pub(crate) coding: Coding,
     pub(crate) varies: bool,
@@ -42,7 +44,7 @@ pub(crate) struct Contents {
     limits: Option<Limits>,
     /// Compresses files beside the event loops.
     compressor: Arc<Compressor>,
-    books: Mutex<Accounting>,
+    accounting: Mutex<Accounting>,
 }
 
 /// The limits of the budget, in bytes.
@@ -52,20 +54,20 @@ struct Limits {
     /// The limit for every worker.
     common: u64,
     /// A worker that has no more than this has room up to `all`.
-    of_unit: u64,
+    of_worker: u64,
 }
 
 #[derive(Debug, Default)]
 struct Accounting {
     charged: u64,
-    shared: HashMap<Arc<Key>, Shared>,
+    shared: HashMap<Arc<Key>, SharedContent>,
 }
 
 /// A content that some worker has. The budget is charged for the entry, too ([`Contents::bytes`]), which
 /// limits the number of entries.
 #[derive(Debug)]
-struct Shared {
-    prepared: PreparedHead,
+struct SharedContent {
+    prepared: PreparedContent,
     /// The number of [`Charge`]s for it.
     holders: usize,
 }
@@ -81,40 +83,42 @@ pub(crate) struct Charge {
 
 impl Contents {
     /// Creates the contents for this many workers, which together may use `capacity` bytes.
-    pub(crate) fn new(capacity: u64, units: usize) -> Arc<Self> {
-        let limits = (units > 1).then(|| {
-            let of_unit = capacity / RESERVED / units as u64;
-            Limits { all: capacity, common: Self::of_index(capacity, units), of_unit }
+    pub(crate) fn new(capacity: u64, workers: usize) -> Arc<Self> {
+        let limits = (workers > 1).then(|| {
+            let of_worker = capacity / RESERVED / workers as u64;
+            Limits { all: capacity, common: Self::of_index(capacity, workers), of_worker }
         });
         let compressor = Arc::new(Compressor::new(capacity));
-        Arc::new(Self { limits, compressor, books: Mutex::default() })
+        Arc::new(Self { limits, compressor, accounting: Mutex::default() })
     }
 
-    /// Returns the maximum part of `capacity` that the index of one of `units` workers can have.
-    pub(crate) fn of_index(capacity: u64, units: usize) -> u64 {
-        if units > 1 { capacity - capacity / RESERVED } else { capacity }
+    /// Returns the maximum part of `capacity` that the index of one of `workers` workers can have.
+    pub(crate) fn of_index(capacity: u64, workers: usize) -> u64 {
+        if workers > 1 { capacity - capacity / RESERVED } else { capacity }
     }
 
     /// Returns the charge for a content: its bytes, and its entry here, if it has one.
-    pub(crate) fn bytes(key: Option<&Key>, prepared: &PreparedHead) -> u64 {
+    pub(crate) fn bytes(key: Option<&Key>, prepared: &PreparedContent) -> u64 {
         let entry = |key: &Key| {
-            size_of::<Key>() + size_of::<Shared>() + 2 * (key.content_type.len() + key.fields.len())
+            size_of::<Key>()
+                + size_of::<SharedContent>()
+                + 2 * (key.content_type.len() + key.fields.len())
         };
         key.map_or(0, entry) as u64 + prepared.wire_bytes()
     }
 
     /// Finds a content that some worker has.
-    pub(crate) fn find(self: &Arc<Self>, key: &Key) -> Option<(PreparedHead, Charge)> {
-        self.find_in(&mut self.books(), key)
+    pub(crate) fn find(self: &Arc<Self>, key: &Key) -> Option<(PreparedContent, Charge)> {
+        self.find_in(&mut self.accounting(), key)
     }
 
     fn find_in(
         self: &Arc<Self>,
-        books: &mut Accounting,
+        accounting: &mut Accounting,
         key: &Key,
-    ) -> Option<(PreparedHead, Charge)> {
-        let own_key = books.shared.get_key_value(key)?.0.clone();
-        let shared = books.shared.get_mut(key)?;
+    ) -> Option<(PreparedContent, Charge)> {
+        let own_key = accounting.shared.get_key_value(key)?.0.clone();
+        let shared = accounting.shared.get_mut(key)?;
         shared.holders += 1;
         let bytes = Self::bytes(Some(key), &shared.prepared);
         Some((
@@ -128,40 +132,42 @@ impl Contents {
     pub(crate) fn put(
         self: &Arc<Self>,
         key: Option<&Key>,
-        prepared: &PreparedHead,
+        prepared: &PreparedContent,
         taken: u64,
-    ) -> Option<(PreparedHead, Charge)> {
+    ) -> Option<(PreparedContent, Charge)> {
         let Some(key) = key else {
             return Some((prepared.clone(), self.charge(prepared.wire_bytes(), taken)?));
         };
-        let mut books = self.books();
-        if let Some(found) = self.find_in(&mut books, key) {
+        let mut accounting = self.accounting();
+        if let Some(found) = self.find_in(&mut accounting, key) {
             return Some(found);
         }
         let bytes = Self::bytes(Some(key), prepared);
-        if !self.has_room(&books, bytes, taken) {
+        if !self.has_room(&accounting, bytes, taken) {
             return None;
         }
-        books.charged += bytes;
+        accounting.charged += bytes;
         let key = Arc::new(key.clone());
-        books.shared.insert(key.clone(), Shared { prepared: prepared.clone(), holders: 1 });
+        accounting
+            .shared
+            .insert(key.clone(), SharedContent { prepared: prepared.clone(), holders: 1 });
         Some((prepared.clone(), Charge { contents: self.clone(), bytes, key: Some(key) }))
     }
 
     /// Charges `bytes` to the budget, for a worker whose index uses `taken` bytes. Returns `None` if there is
     /// no room.
     pub(crate) fn charge(self: &Arc<Self>, bytes: u64, taken: u64) -> Option<Charge> {
-        let mut books = self.books();
-        self.has_room(&books, bytes, taken).then(|| {
-            books.charged += bytes;
+        let mut accounting = self.accounting();
+        self.has_room(&accounting, bytes, taken).then(|| {
+            accounting.charged += bytes;
             Charge { contents: self.clone(), bytes, key: None }
         })
     }
 
-    fn has_room(&self, books: &Accounting, bytes: u64, taken: u64) -> bool {
+    fn has_room(&self, accounting: &Accounting, bytes: u64, taken: u64) -> bool {
         let Some(limits) = &self.limits else { return true };
-        let limit = if taken + bytes <= limits.of_unit { limits.all } else { limits.common };
-        books.charged + self.compressor.bytes() + bytes <= limit
+        let limit = if taken + bytes <= limits.of_worker { limits.all } else { limits.common };
+        accounting.charged + self.compressor.bytes() + bytes <= limit
     }
 
     /// Returns the compressor, which works beside the event loops.
@@ -169,32 +175,32 @@ impl Contents {
         &self.compressor
     }
 
-    fn books(&self) -> MutexGuard<'_, Accounting> {
-        self.books.lock().unwrap_or_else(PoisonError::into_inner)
+    fn accounting(&self) -> MutexGuard<'_, Accounting> {
+        self.accounting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns the number of bytes that are charged now.
     #[cfg(test)]
     pub(crate) fn charged(&self) -> u64 {
-        self.books().charged
+        self.accounting().charged
     }
 }
 
 impl Drop for Charge {
     fn drop(&mut self) {
-        let mut books = self.contents.books();
+        let mut accounting = self.contents.accounting();
         let mut gone = None;
         if let Some(key) = &self.key {
-            let Some(shared) = books.shared.get_mut(key) else { return };
+            let Some(shared) = accounting.shared.get_mut(key) else { return };
             shared.holders -= 1;
             if shared.holders > 0 {
                 return;
             }
-            gone = books.shared.remove(key);
+            gone = accounting.shared.remove(key);
         }
-        books.charged -= self.bytes;
+        accounting.charged -= self.bytes;
         // The memory is freed after the lock is released, so that no thread waits for that.
-        drop(books);
+        drop(accounting);
         drop(gone);
     }
 }
@@ -205,14 +211,14 @@ mod tests {
     use crate::services::site::files::Representation;
     use std::thread;
 
-    fn prepared(bytes: usize) -> PreparedHead {
+    fn prepared(bytes: usize) -> PreparedContent {
         Representation::in_memory(&vec![b'x'; bytes]).into_prepared()
     }
 
     fn key(inode: u64) -> Key {
         let content_type = "text/plain".into();
         Key {
-            stamp: Stamp::of_test(inode),
+            version: FileVersion::of_test(inode),
             content_type,
             coding: Coding::Identity,
             varies: false,

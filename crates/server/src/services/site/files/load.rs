@@ -5,7 +5,7 @@ use super::{
     Files, MEMORY_FILE_MAX, Miss, Representation, Resource, SIBLINGS,
     contents::{Contents, Key},
     representation::{Content, Parts, Tag},
-    tree::{Entry, Stamp, stamp_of},
+    tree::{FileVersion, TreeEntry, version_of},
     variant::Compressible,
 };
 use pollux_http::{Status, accept_encoding::Coding, path::SafePath};
@@ -22,7 +22,7 @@ use std::{
 
 /// The maximum number of times that a file is read if it changes while it is read.
 const READ_TRIES: usize = 4;
-/// A file that was modified within this time before it was read may change again under the same stamp: the
+/// A file that was modified within this time before it was read may change again with the same version: the
 /// coarsest clocks of Linux file systems that count nanoseconds advance by 10 ms (HZ=100), those of other
 /// file systems by one or two seconds.
 const YOUNG: Duration = Duration::from_secs(2);
@@ -47,12 +47,12 @@ impl Files {
             return Err(NOT_FOUND);
         }
         let mut sources = Vec::new();
-        let (name, file, stamp) = if path.is_directory() {
+        let (name, file, version) = if path.is_directory() {
             self.open_index(relative, &mut sources)?
         } else {
             match self.tree.entry(&c_string(relative)?).map_err(miss)? {
-                Entry::Directory => return Err(Miss::NeedsSlash),
-                Entry::File(file, stamp) => (relative.to_vec(), file, stamp),
+                TreeEntry::Directory => return Err(Miss::NeedsSlash),
+                TreeEntry::File(file, version) => (relative.to_vec(), file, version),
             }
         };
         let mut siblings = Vec::new();
@@ -60,39 +60,40 @@ impl Files {
             for (coding, suffix) in SIBLINGS {
                 let name = c_string(&[&name[..], suffix.as_bytes()].concat())?;
                 match self.tree.entry(&name) {
-                    Ok(Entry::File(file, stamp)) => {
-                        siblings.push((coding, suffix, name, file, stamp));
+                    Ok(TreeEntry::File(file, version)) => {
+                        siblings.push((coding, suffix, name, file, version));
                         continue;
                     }
-                    Ok(Entry::Directory) => {}
+                    Ok(TreeEntry::Directory) => {}
                     Err(error) if is_no_file(error) => {}
                     // The sibling may exist: a resource without it would count as current until one of its
                     // files changes.
                     Err(error) => return Err(miss(error)),
                 }
-                sources.push((name.clone(), self.tree.stamp(&name)));
+                sources.push((name.clone(), self.tree.version(&name)));
             }
         }
         let content_type = content_type(&name);
-        let compressed = self.codings_for(&content_type, &stamp, &siblings);
+        let compressed = self.codings_for(&content_type, &version, &siblings);
         let head = HeadParts {
             content_type,
             varies: !siblings.is_empty() || !compressed.is_empty(),
             fields: self.config.rules.fields_of_file(&[b"/", &name[..]].concat()),
         };
-        let (identity, stamp) = self.represent(file, stamp, &head, (Coding::Identity, ""))?;
-        sources.push((c_string(&name)?, Some(stamp)));
+        let (identity, version) = self.represent(file, version, &head, (Coding::Identity, ""))?;
+        sources.push((c_string(&name)?, Some(version)));
         let mut encoded = Vec::new();
-        for (coding, suffix, name, file, stamp) in siblings {
-            let (representation, stamp) = self.represent(file, stamp, &head, (coding, suffix))?;
-            sources.push((name, Some(stamp)));
+        for (coding, suffix, name, file, version) in siblings {
+            let (representation, version) =
+                self.represent(file, version, &head, (coding, suffix))?;
+            sources.push((name, Some(version)));
             encoded.push((coding, representation));
         }
-        let mut stamps = sources.iter().filter_map(|(_, stamp)| stamp.as_ref());
-        let is_young = stamps.any(|stamp| is_young(stamp, begun_at));
-        // A young file may still change under the same stamp: it is compressed when it is older.
+        let mut versions = sources.iter().filter_map(|(_, version)| version.as_ref());
+        let is_young = versions.any(|version| is_young(version, begun_at));
+        // A young file may still change with the same version: it is compressed when it is older.
         let compressible = (!compressed.is_empty() && !is_young)
-            .then(|| Box::new(Compressible::new(&name, stamp, head, &compressed)));
+            .then(|| Box::new(Compressible::new(&name, version, head, &compressed)));
         Ok(Resource {
             compressible,
             identity,
@@ -109,17 +110,17 @@ impl Files {
     fn open_index(
         &self,
         directory: &[u8],
-        sources: &mut Vec<(CString, Option<Stamp>)>,
-    ) -> Result<(Vec<u8>, OwnedFd, Stamp), Miss> {
+        sources: &mut Vec<(CString, Option<FileVersion>)>,
+    ) -> Result<(Vec<u8>, OwnedFd, FileVersion), Miss> {
         for index in &self.config.index {
             let name = [directory, index.as_bytes()].concat();
             let path = c_string(&name)?;
             match self.tree.entry(&path) {
-                Ok(Entry::File(file, stamp)) => return Ok((name, file, stamp)),
-                Ok(Entry::Directory) | Err(Errno::NOENT) => {}
+                Ok(TreeEntry::File(file, version)) => return Ok((name, file, version)),
+                Ok(TreeEntry::Directory) | Err(Errno::NOENT) => {}
                 Err(error) => return Err(miss(error)),
             }
-            sources.push((path.clone(), self.tree.stamp(&path)));
+            sources.push((path.clone(), self.tree.version(&path)));
         }
         let directory = if directory.is_empty() { b"." } else { directory };
         match self.tree.entry(&c_string(directory)?) {
@@ -132,45 +133,45 @@ impl Files {
     fn represent(
         &mut self,
         file: OwnedFd,
-        mut stamp: Stamp,
+        mut version: FileVersion,
         head: &HeadParts,
         (coding, suffix): (Coding, &str),
-    ) -> Result<(Rc<Representation>, Stamp), Miss> {
+    ) -> Result<(Rc<Representation>, FileVersion), Miss> {
         let begun_at = SystemTime::now();
-        let key_of = |stamp| {
+        let key_of = |version| {
             let HeadParts { content_type, varies, fields } = head.clone();
-            Key { stamp, content_type, coding, varies, is_compressed: false, fields }
+            Key { version, content_type, coding, varies, is_compressed: false, fields }
         };
-        if stamp.len <= MEMORY_FILE_MAX
+        if version.len <= MEMORY_FILE_MAX
             && self.keeps_any()
-            && let Some(shared) = self.contents.find(&key_of(stamp))
+            && let Some(shared) = self.contents.find(&key_of(version))
         {
-            return Ok((Rc::new(Representation::charged(shared)), stamp));
+            return Ok((Rc::new(Representation::charged(shared)), version));
         }
         let mut content = None;
-        // A young file may get other content under the same stamp: it is not shared with other workers.
+        // A young file may get other content with the same version: it is not shared with other workers.
         let mut key = None;
         for _ in 0..READ_TRIES {
-            if stamp.len > MEMORY_FILE_MAX {
+            if version.len > MEMORY_FILE_MAX {
                 // The file has grown since it was read: the bytes that were read are not all of it.
                 content = None;
                 break;
             }
-            let bytes = read_all(&file, stamp.len as usize).map_err(miss)?;
-            let after = stamp_of(&file).map_err(miss)?;
-            let is_whole = after == stamp && bytes.len() as u64 == stamp.len;
-            stamp = after;
+            let bytes = read_all(&file, version.len as usize).map_err(miss)?;
+            let after = version_of(&file).map_err(miss)?;
+            let is_whole = after == version && bytes.len() as u64 == version.len;
+            version = after;
             content = Some(Content::Memory(bytes));
             if is_whole {
-                key = (!is_young(&stamp, begun_at)).then(|| key_of(stamp));
+                key = (!is_young(&version, begun_at)).then(|| key_of(version));
                 break;
             }
         }
-        let content = content.unwrap_or_else(|| Content::Open(file, stamp.len));
+        let content = content.unwrap_or_else(|| Content::Open(file, version.len));
         // The time must not be later than the response's Date (RFC 9110 §8.8.2.1).
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let etag = entity_tag(&content, &stamp, now, suffix);
-        let modified = stamp.modified.min(now).as_secs();
+        let etag = entity_tag(&content, &version, now, suffix);
+        let modified = version.modified.min(now).as_secs();
         let common_fields = [&self.common_fields[..], &head.fields].concat();
         let representation = Representation::new(Parts {
             common_fields: &common_fields,
@@ -182,18 +183,18 @@ impl Files {
             content,
         });
         let representation = self.put(key.as_ref(), representation);
-        Ok((Rc::new(representation), stamp))
+        Ok((Rc::new(representation), version))
     }
 
     /// Returns the codings in which a file may be compressed: those that none of its siblings has.
     fn codings_for(
         &self,
         content_type: &str,
-        stamp: &Stamp,
-        siblings: &[(Coding, &str, CString, OwnedFd, Stamp)],
+        version: &FileVersion,
+        siblings: &[(Coding, &str, CString, OwnedFd, FileVersion)],
     ) -> Vec<Coding> {
         let Some(compress) = &self.config.compress else { return Vec::new() };
-        if !(FILE_MIN..=FILE_MAX).contains(&stamp.len) || !is_compressible(content_type) {
+        if !(FILE_MIN..=FILE_MAX).contains(&version.len) || !is_compressible(content_type) {
             return Vec::new();
         }
         let is_free = |coding: &&Coding| siblings.iter().all(|sibling| sibling.0 != **coding);
@@ -216,18 +217,23 @@ impl Files {
     }
 }
 
-/// Returns whether a file may change again under the same stamp after it was read at this time or later.
-fn is_young(stamp: &Stamp, at: SystemTime) -> bool {
+/// Returns whether a file may change again with the same version after it was read at this time or later.
+fn is_young(version: &FileVersion, at: SystemTime) -> bool {
     // A file that is written while it is loaded was modified after `at`.
-    let age = at.duration_since(UNIX_EPOCH + stamp.modified);
+    let age = at.duration_since(UNIX_EPOCH + version.modified);
     age.unwrap_or_else(|later| later.duration()) < YOUNG
 }
 
 /// Returns the entity tag of a file's content (RFC 9110 §8.8.3). Content in memory is tagged by its bytes, so
 /// that other bytes have another tag even if the file's times are the same, and every machine has the same
-/// tags. Content that is sent from the file is tagged by the file's stamp. While that is young, the bytes may
-/// change under the same stamp: the tag is then weak, and differs from the later one.
-pub(super) fn entity_tag(content: &Content, stamp: &Stamp, now: Duration, suffix: &str) -> Tag {
+/// tags. Content that is sent from the file is tagged by the file's version. While that is young, the bytes may
+/// change with the same version: the tag is then weak, and differs from the later one.
+pub(super) fn entity_tag(
+    content: &Content,
+    version: &FileVersion,
+    now: Duration,
+    suffix: &str,
+) -> Tag {
     // The hasher has fixed keys, so that all workers have the same tags.
     let mut hasher = DefaultHasher::new();
     let (len, is_weak) = match content {
@@ -236,8 +242,8 @@ pub(super) fn entity_tag(content: &Content, stamp: &Stamp, now: Duration, suffix
             (bytes.len() as u64, false)
         }
         Content::Open(_, len) => {
-            stamp.hash(&mut hasher);
-            (*len, now.checked_sub(stamp.last_change()).is_none_or(|age| age < YOUNG))
+            version.hash(&mut hasher);
+            (*len, now.checked_sub(version.last_change()).is_none_or(|age| age < YOUNG))
         }
     };
     let young = if is_weak { "-young" } else { "" };
@@ -255,8 +261,8 @@ fn read_all(file: &OwnedFd, len: usize) -> Result<Vec<u8>, Errno> {
     let mut bytes = vec![0; len];
     let mut filled = 0;
     while filled < len {
-        let place = &mut bytes[filled..];
-        match count(Call::Read, || rustix::io::pread(file, place, filled as u64)) {
+        let rest = &mut bytes[filled..];
+        match count(Call::Read, || rustix::io::pread(file, rest, filled as u64)) {
             Ok(0) => break,
             Ok(read) => filled += read,
             Err(Errno::INTR) => {}
@@ -316,9 +322,9 @@ mod tests {
     fn a_file_that_is_written_while_it_is_loaded_is_young() {
         let at = UNIX_EPOCH + Duration::from_secs(1000);
         for (seconds, young) in [(990, false), (999, true), (1001, true), (5000, false)] {
-            let mut stamp = Stamp::of_test(1);
-            stamp.modified = Duration::from_secs(seconds);
-            assert_eq!(is_young(&stamp, at), young, "{seconds}");
+            let mut version = FileVersion::of_test(1);
+            version.modified = Duration::from_secs(seconds);
+            assert_eq!(is_young(&version, at), young, "{seconds}");
         }
     }
 
@@ -404,8 +410,8 @@ mod tests {
     fn a_file_that_is_old_has_a_strong_tag() {
         let content = Content::Open(File::open("/dev/null").unwrap().into(), 7);
         let directory = tempfile::tempdir().unwrap();
-        let stamp = stamp_of(&File::open(directory.path()).unwrap().into()).unwrap();
-        let at = |age| entity_tag(&content, &stamp, stamp.last_change() + age, "");
+        let version = version_of(&File::open(directory.path()).unwrap().into()).unwrap();
+        let at = |age| entity_tag(&content, &version, version.last_change() + age, "");
         assert!(at(Duration::ZERO).is_weak && !at(YOUNG).is_weak);
         assert_ne!(at(Duration::ZERO).opaque, at(YOUNG).opaque);
     }

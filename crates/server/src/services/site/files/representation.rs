@@ -23,7 +23,7 @@ pub(crate) const SIBLINGS: [(Coding, &str); 3] =
 /// A representation (RFC 9110 §3.2): a file's content, in memory or open, with its metadata.
 #[derive(Debug)]
 pub(crate) struct Representation {
-    prepared: PreparedHead,
+    prepared: PreparedContent,
     /// The bytes of `prepared` again, for pieces of an outbox: these are counted within the thread.
     bytes: Rc<SharedBytes>,
     open: Option<Rc<OwnedFd>>,
@@ -33,7 +33,7 @@ pub(crate) struct Representation {
 
 /// The part of a representation that is the same for all workers: it is prepared once, and shared.
 #[derive(Clone, Debug)]
-pub(crate) struct PreparedHead {
+pub(crate) struct PreparedContent {
     /// The head of the 200 response without its empty line, CRLF and, if in memory, the content.
     wire: Arc<[u8]>,
     layout: Layout,
@@ -143,17 +143,17 @@ impl Representation {
         layout.head_end = wire.len() - 2;
         wire.extend_from_slice(&memory);
         let prepared =
-            PreparedHead { wire: wire.into(), layout, len, etag, modified, content_type };
+            PreparedContent { wire: wire.into(), layout, len, etag, modified, content_type };
         Self { bytes: prepared.bytes(), prepared, open, charge: None }
     }
 
     /// Creates a representation whose content in memory is charged already.
-    pub(crate) fn charged((prepared, charge): (PreparedHead, Charge)) -> Self {
+    pub(crate) fn charged((prepared, charge): (PreparedContent, Charge)) -> Self {
         Self { bytes: prepared.bytes(), prepared, open: None, charge: Some(charge) }
     }
 
     /// Returns the part that may be shared.
-    pub(crate) fn prepared(&self) -> &PreparedHead {
+    pub(crate) fn prepared(&self) -> &PreparedContent {
         &self.prepared
     }
 
@@ -288,7 +288,7 @@ impl Representation {
 
     /// Returns the part that may be shared, for tests.
     #[cfg(test)]
-    pub(crate) fn into_prepared(self) -> PreparedHead {
+    pub(crate) fn into_prepared(self) -> PreparedContent {
         self.prepared
     }
 
@@ -307,7 +307,7 @@ impl Representation {
     }
 }
 
-impl PreparedHead {
+impl PreparedContent {
     fn bytes(&self) -> Rc<SharedBytes> {
         Rc::new(SharedBytes::from(self.wire.clone()))
     }

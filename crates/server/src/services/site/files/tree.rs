@@ -34,7 +34,7 @@ pub(crate) struct Tree {
 
 /// The data that distinguishes one state of a file from another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Stamp {
+pub(crate) struct FileVersion {
     device: u64,
     inode: u64,
     /// The length in bytes.
@@ -44,14 +44,14 @@ pub(crate) struct Stamp {
     changed: Duration,
 }
 
-impl Stamp {
+impl FileVersion {
     /// Returns the time since the epoch at which the content or the metadata of the file last changed
     /// (ctime). No program can set it to another time.
     pub(crate) fn last_change(&self) -> Duration {
         self.changed
     }
 
-    /// Returns the stamp of some file, for tests.
+    /// Returns the version of some file, for tests.
     #[cfg(test)]
     pub(crate) fn of_test(inode: u64) -> Self {
         let (modified, changed) = (Duration::ZERO, Duration::ZERO);
@@ -59,7 +59,7 @@ impl Stamp {
     }
 }
 
-impl From<&Stat> for Stamp {
+impl From<&Stat> for FileVersion {
     fn from(stat: &Stat) -> Self {
         let time = |seconds: i64, nanoseconds: u64| {
             u64::try_from(seconds).map_or(Duration::ZERO, |s| Duration::new(s, nanoseconds as u32))
@@ -76,9 +76,9 @@ impl From<&Stat> for Stamp {
 
 /// The object to which a path leads.
 #[derive(Debug)]
-pub(crate) enum Entry {
+pub(crate) enum TreeEntry {
     /// A regular file, opened for reading.
-    File(OwnedFd, Stamp),
+    File(OwnedFd, FileVersion),
     /// A directory.
     Directory,
 }
@@ -121,20 +121,20 @@ impl Tree {
             Symlinks::Follow => None,
         };
         let tree = Self { root, resolve, dotfiles };
-        let place = directory.display();
+        let directory = directory.display();
         tree.open_at(c".", OFlags::PATH).map_err(|error| match error {
             // Opening the root with O_PATH did not check any permission of the directory itself.
             Errno::ACCESS => anyhow::anyhow!(
-                "cannot look into {place}: permission denied (EACCES) for user {}: a directory that \
+                "cannot look into {directory}: permission denied (EACCES) for user {}: a directory that \
                  is served needs r and x for whom the server runs as (chmod, chown), and its parents x",
                 rustix::process::geteuid().as_raw()
             ),
             Errno::NOSYS | Errno::PERM => anyhow::Error::new(error).context(format!(
-                "cannot look into {place}: openat2 is needed to keep links from leading out of it \
+                "cannot look into {directory}: openat2 is needed to keep links from leading out of it \
                  (Linux 5.6, and allowed by the container's seccomp profile); --symlinks follow \
                  does without, and follows links everywhere"
             )),
-            _ => anyhow::Error::new(error).context(format!("cannot look into {place}")),
+            _ => anyhow::Error::new(error).context(format!("cannot look into {directory}")),
         })?;
         Ok(tree)
     }
@@ -147,15 +147,15 @@ impl Tree {
     /// # Errors
     /// The errors of openat2(2): EXDEV and ELOOP for links that must not be followed; EACCES also for an
     /// object that is neither a file nor a directory.
-    pub(crate) fn entry(&self, path: &CStr) -> Result<Entry, Errno> {
+    pub(crate) fn entry(&self, path: &CStr) -> Result<TreeEntry, Errno> {
         // The type is checked first, with an O_PATH descriptor, which does not open the object itself.
-        let (place, by_link) = self.open_place(path)?;
-        if by_link && !self.dotfiles && self.is_hidden(&place) {
+        let (object, by_link) = self.open_path(path)?;
+        if by_link && !self.dotfiles && self.is_hidden(&object) {
             return Err(Errno::LOOP);
         }
-        let stat = count(Call::Stat, || fstat(&place))?;
+        let stat = count(Call::Stat, || fstat(&object))?;
         match FileType::from_raw_mode(stat.st_mode) {
-            FileType::Directory => return Ok(Entry::Directory),
+            FileType::Directory => return Ok(TreeEntry::Directory),
             FileType::RegularFile => {}
             _ => return Err(Errno::ACCESS),
         }
@@ -166,7 +166,7 @@ impl Tree {
             return Err(Errno::LOOP);
         }
         match FileType::from_raw_mode(stat.st_mode) {
-            FileType::RegularFile => Ok(Entry::File(file, Stamp::from(&stat))),
+            FileType::RegularFile => Ok(TreeEntry::File(file, FileVersion::from(&stat))),
             _ => Err(Errno::ACCESS),
         }
     }
@@ -176,11 +176,11 @@ impl Tree {
     ///
     /// # Errors
     /// The status for the response: 404 if there is no such directory.
-    pub(crate) fn list(&self, path: &[u8]) -> Result<(Vec<listing::Entry>, bool), Status> {
-        let place = if path.is_empty() { b"." } else { path };
-        let place = CString::new(place).map_err(|_| Status::NotFound)?;
+    pub(crate) fn list(&self, path: &[u8]) -> Result<(Vec<listing::ListingEntry>, bool), Status> {
+        let c_path = if path.is_empty() { b"." } else { path };
+        let c_path = CString::new(c_path).map_err(|_| Status::NotFound)?;
         let flags = OFlags::RDONLY | OFlags::DIRECTORY;
-        let directory = self.open_at(&place, flags).map_err(|_| Status::NotFound)?;
+        let directory = self.open_at(&c_path, flags).map_err(|_| Status::NotFound)?;
         let names = Dir::read_from(&directory).map_err(|_| Status::Forbidden)?;
         let mut entries = Vec::new();
         for name in names {
@@ -200,46 +200,51 @@ impl Tree {
 
     /// Returns the entry of one name, or `None` if the object is not served: a link that must not be
     /// followed, a FIFO, a device.
-    fn listed(&self, directory: &OwnedFd, parent: &[u8], name: &CStr) -> Option<listing::Entry> {
+    fn listed(
+        &self,
+        directory: &OwnedFd,
+        parent: &[u8],
+        name: &CStr,
+    ) -> Option<listing::ListingEntry> {
         let stat = count(Call::Stat, || statat(directory, name, AtFlags::SYMLINK_NOFOLLOW)).ok()?;
-        let (is_directory, stamp) = match FileType::from_raw_mode(stat.st_mode) {
-            FileType::Directory => (true, Stamp::from(&stat)),
-            FileType::RegularFile => (false, Stamp::from(&stat)),
+        let (is_directory, version) = match FileType::from_raw_mode(stat.st_mode) {
+            FileType::Directory => (true, FileVersion::from(&stat)),
+            FileType::RegularFile => (false, FileVersion::from(&stat)),
             FileType::Symlink => {
                 let path = CString::new([parent, name.to_bytes()].concat()).ok()?;
                 match self.entry(&path).ok()? {
-                    Entry::Directory => (true, self.stamp(&path)?),
-                    Entry::File(_, stamp) => (false, stamp),
+                    TreeEntry::Directory => (true, self.version(&path)?),
+                    TreeEntry::File(_, version) => (false, version),
                 }
             }
             _ => return None,
         };
-        Some(listing::Entry {
+        Some(listing::ListingEntry {
             name: name.to_bytes().into(),
             is_directory,
-            bytes: stamp.len,
-            modified_s: stamp.modified.as_secs(),
+            bytes: version.len,
+            modified_s: version.modified.as_secs(),
         })
     }
 
-    /// Returns the present stamp of the object to which `path` leads, or `None` if there is none. The stamp
+    /// Returns the present version of the object to which `path` leads, or `None` if there is none. The version
     /// is only for comparison with another one, because links are followed.
-    pub(crate) fn stamp(&self, path: &CStr) -> Option<Stamp> {
+    pub(crate) fn version(&self, path: &CStr) -> Option<FileVersion> {
         count(Call::Stat, || statat(&self.root, path, AtFlags::empty()))
             .ok()
-            .map(|stat| Stamp::from(&stat))
+            .map(|stat| FileVersion::from(&stat))
     }
 
     /// Returns an O_PATH descriptor of the object, and whether a symbolic link was on the path. If every link
     /// is followed, the latter is not needed and is false.
-    fn open_place(&self, path: &CStr) -> Result<(OwnedFd, bool), Errno> {
+    fn open_path(&self, path: &CStr) -> Result<(OwnedFd, bool), Errno> {
         let Some(resolve) = self.resolve else {
-            return self.open_at(path, OFlags::PATH).map(|place| (place, false));
+            return self.open_at(path, OFlags::PATH).map(|object| (object, false));
         };
         let strict = Some(resolve | ResolveFlags::NO_SYMLINKS);
         match self.open_resolved(path, OFlags::PATH, strict) {
-            Err(Errno::LOOP) => self.open_at(path, OFlags::PATH).map(|place| (place, true)),
-            outcome => outcome.map(|place| (place, false)),
+            Err(Errno::LOOP) => self.open_at(path, OFlags::PATH).map(|object| (object, true)),
+            outcome => outcome.map(|object| (object, false)),
         }
     }
 
@@ -288,9 +293,9 @@ impl Tree {
     }
 }
 
-/// Returns the stamp of an open file.
-pub(crate) fn stamp_of(file: &OwnedFd) -> Result<Stamp, Errno> {
-    count(Call::Stat, || fstat(file)).map(|stat| Stamp::from(&stat))
+/// Returns the version of an open file.
+pub(crate) fn version_of(file: &OwnedFd) -> Result<FileVersion, Errno> {
+    count(Call::Stat, || fstat(file)).map(|stat| FileVersion::from(&stat))
 }
 
 #[cfg(test)]
@@ -300,8 +305,8 @@ mod tests {
 
     fn at(tree: &Tree, path: &str) -> Result<&'static str, Errno> {
         tree.entry(&CString::new(path).unwrap()).map(|entry| match entry {
-            Entry::File(..) => "file",
-            Entry::Directory => "directory",
+            TreeEntry::File(..) => "file",
+            TreeEntry::Directory => "directory",
         })
     }
 

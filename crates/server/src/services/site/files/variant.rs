@@ -10,7 +10,7 @@ use super::{
     contents::Key,
     load::{HeadParts, entity_tag},
     representation::{Content, Parts},
-    tree::Stamp,
+    tree::FileVersion,
 };
 use pollux_http::{
     accept_encoding::{Coding, Preferences},
@@ -21,7 +21,7 @@ use std::{cell::Cell, ffi::CString, rc::Rc, time::Duration};
 /// The data for compressing a file.
 #[derive(Debug)]
 pub(super) struct Compressible {
-    stamp: Stamp,
+    version: FileVersion,
     head: HeadParts,
     variants: Vec<Variant>,
 }
@@ -37,13 +37,18 @@ struct Variant {
 
 impl Compressible {
     /// Creates the data for the file with this name, in this state.
-    pub(super) fn new(name: &[u8], stamp: Stamp, head: HeadParts, codings: &[Coding]) -> Self {
+    pub(super) fn new(
+        name: &[u8],
+        version: FileVersion,
+        head: HeadParts,
+        codings: &[Coding],
+    ) -> Self {
         let variant = |&coding: &Coding| Variant {
             coding,
             key: [&[0, coding as u8], name].concat().into(),
             is_useless: Cell::new(false),
         };
-        Self { stamp, head, variants: codings.iter().map(variant).collect() }
+        Self { version, head, variants: codings.iter().map(variant).collect() }
     }
 
     /// Returns the bytes of memory that it uses.
@@ -55,7 +60,7 @@ impl Compressible {
 
     fn key(&self, coding: Coding) -> Key {
         let HeadParts { content_type, varies, fields } = self.head.clone();
-        Key { stamp: self.stamp, content_type, coding, varies, is_compressed: true, fields }
+        Key { version: self.version, content_type, coding, varies, is_compressed: true, fields }
     }
 }
 
@@ -96,7 +101,7 @@ impl Files {
         let compressible = resource.compressible.as_ref()?;
         let variant = resource.preferred(request)?;
         if let Some(found) = self.cache.get(&*variant.key) {
-            if found.sources.iter().any(|(_, stamp)| *stamp == Some(compressible.stamp)) {
+            if found.sources.iter().any(|(_, version)| *version == Some(compressible.version)) {
                 return Some(found.identity.clone());
             }
             self.cache.remove(&*variant.key);
@@ -138,7 +143,7 @@ impl Files {
         let suffix = format!("-{}", variant.coding.name());
         let representation = Representation::new(Parts {
             common_fields: &[&self.common_fields[..], &compressible.head.fields].concat(),
-            etag: entity_tag(&content, &compressible.stamp, Duration::ZERO, &suffix),
+            etag: entity_tag(&content, &compressible.version, Duration::ZERO, &suffix),
             modified: file.modified(),
             content_type: compressible.head.content_type.clone(),
             coding: variant.coding,
@@ -166,7 +171,7 @@ impl Files {
             compressible: None,
             identity: identity.clone(),
             encoded: Vec::new(),
-            sources: vec![(CString::default(), Some(compressible.stamp))],
+            sources: vec![(CString::default(), Some(compressible.version))],
             key_has_percent: false,
             checked_at: Cell::new(0),
             is_young: false,

@@ -12,14 +12,14 @@ const VISIT: Request = Request::Visit { shown: 1 };
 const REPLY: &[u8] = b"*0\r\n:7\r\n";
 
 /// A store whose driver the test simulates.
-struct Played {
+struct SimulatedStore {
     store: RedisStore,
     reactor: Reactor,
     tickets: Tickets,
     now: u32,
 }
 
-impl Played {
+impl SimulatedStore {
     /// Creates a store whose server has these ports of this host as its addresses.
     fn new(policy: &str, ports: &[u16]) -> Self {
         let mut store = RedisStore::new("redis://a.test".parse().unwrap(), policy.parse().unwrap());
@@ -38,7 +38,7 @@ impl Played {
         ticket
     }
 
-    fn tell(&mut self, event: Event<'_>) {
+    fn deliver(&mut self, event: Event<'_>) {
         self.store.event(&mut self.reactor, self.now, event);
     }
 
@@ -66,7 +66,7 @@ impl Played {
 
     fn connects(&mut self, upstream: UpstreamId) {
         self.reactor.upstreams.get_mut(upstream).unwrap().adapter = UpstreamState::Open(5);
-        self.tell(Event::Connected(upstream));
+        self.deliver(Event::Connected(upstream));
     }
 
     fn fails(&mut self, upstream: UpstreamId) {
@@ -75,7 +75,7 @@ impl Played {
 
     fn fails_with(&mut self, upstream: UpstreamId, why: ErrorKind) {
         self.reactor.upstreams.remove(upstream);
-        self.tell(Event::Failed(upstream, why.into()));
+        self.deliver(Event::Failed(upstream, why.into()));
     }
 
     /// Returns the answers since the last call.
@@ -102,7 +102,7 @@ fn at(port: u16) -> Endpoint {
 #[test]
 fn a_dead_address_costs_no_request() {
     for policy in ["per-request", "pooled:2"] {
-        let mut redis = Played::new(policy, &[1, 2]);
+        let mut redis = SimulatedStore::new(policy, &[1, 2]);
         redis.visit();
         let (dead, endpoint) = redis.dialled_once();
         assert_eq!(endpoint, at(1));
@@ -110,7 +110,7 @@ fn a_dead_address_costs_no_request() {
         let (alive, endpoint) = redis.dialled_once();
         assert_eq!(endpoint, at(2), "{policy}");
         redis.connects(alive);
-        redis.tell(Event::Received(alive, REPLY));
+        redis.deliver(Event::Received(alive, REPLY));
         assert_eq!(redis.answers(), [Ok(7)], "{policy}");
         // From now on the working address is dialled, also for two requests at once.
         redis.visit();
@@ -122,7 +122,7 @@ fn a_dead_address_costs_no_request() {
 
 #[test]
 fn after_all_addresses_have_failed_it_is_reported_and_the_name_resolved_again() {
-    let mut redis = Played::new("per-request", &[1, 2]);
+    let mut redis = SimulatedStore::new("per-request", &[1, 2]);
     redis.visit();
     redis.visit();
     // Two connections that fail together change `next` only once.
@@ -144,7 +144,7 @@ fn after_all_addresses_have_failed_it_is_reported_and_the_name_resolved_again() 
 /// A pool that could not grow continues with its existing connections.
 #[test]
 fn a_living_connection_serves_while_none_can_be_dialled() {
-    let mut redis = Played::new("pooled:8", &[1]);
+    let mut redis = SimulatedStore::new("pooled:8", &[1]);
     redis.visit();
     let (alive, _) = redis.dialled_once();
     redis.connects(alive);
@@ -158,20 +158,20 @@ fn a_living_connection_serves_while_none_can_be_dialled() {
         redis.visit();
     }
     assert!(redis.answers().is_empty());
-    redis.tell(Event::Received(alive, &REPLY.repeat(21)));
+    redis.deliver(Event::Received(alive, &REPLY.repeat(21)));
     assert_eq!(redis.answers().len(), 21);
 }
 
 /// A server that accepts connections but refuses every user is dialled after longer and longer pauses.
 #[test]
 fn a_server_that_accepts_and_refuses_is_not_dialled_without_end() {
-    let mut redis = Played::new("pooled:1", &[1]);
+    let mut redis = SimulatedStore::new("pooled:1", &[1]);
     let mut pauses = Vec::new();
     for _ in 0..6 {
         redis.visit();
         let (upstream, _) = redis.dialled_once();
         redis.connects(upstream);
-        redis.tell(Event::Received(upstream, b"what is this\r\n"));
+        redis.deliver(Event::Received(upstream, b"what is this\r\n"));
         assert_eq!(redis.answers().len(), 1);
         pauses.push(redis.store.back_off.until - redis.now);
         assert!(redis.is_refused());
@@ -181,13 +181,13 @@ fn a_server_that_accepts_and_refuses_is_not_dialled_without_end() {
     redis.visit();
     let (upstream, _) = redis.dialled_once();
     redis.connects(upstream);
-    redis.tell(Event::Received(upstream, REPLY));
+    redis.deliver(Event::Received(upstream, REPLY));
     assert_eq!((redis.answers(), redis.store.back_off.failures), (vec![Ok(7)], 0));
 }
 
 #[test]
 fn what_this_host_lacks_is_no_outage_of_the_server() {
-    let mut redis = Played::new("per-request", &[1]);
+    let mut redis = SimulatedStore::new("per-request", &[1]);
     redis.visit();
     let (upstream, _) = redis.dialled_once();
     redis.fails_with(upstream, ErrorKind::QuotaExceeded);
@@ -198,7 +198,7 @@ fn what_this_host_lacks_is_no_outage_of_the_server() {
 
 #[test]
 fn a_request_whose_client_has_gone_leaves_no_connection() {
-    let mut redis = Played::new("per-request", &[1]);
+    let mut redis = SimulatedStore::new("per-request", &[1]);
     let ticket = redis.visit();
     let (upstream, _) = redis.dialled_once();
     redis.connects(upstream);
@@ -211,7 +211,7 @@ fn a_request_whose_client_has_gone_leaves_no_connection() {
 /// A connection of a pool is closed also if no request waits for the replies that the server owes.
 #[test]
 fn a_silent_connection_of_a_pool_ends_also_without_waiting_requests() {
-    let mut redis = Played::new("pooled:1", &[1]);
+    let mut redis = SimulatedStore::new("pooled:1", &[1]);
     let ticket = redis.visit();
     let alarm = redis.store.connections.iter().flatten().next().unwrap().alarm.expect("an alarm");
     let (upstream, _) = redis.dialled_once();
@@ -219,13 +219,13 @@ fn a_silent_connection_of_a_pool_ends_also_without_waiting_requests() {
     redis.store.is_gone(&mut redis.reactor, ticket);
     // Bytes have arrived meanwhile: the connection is checked again later.
     redis.now += STORE_TIMEOUT - 1;
-    redis.tell(Event::Received(upstream, b"*0\r\n"));
+    redis.deliver(Event::Received(upstream, b"*0\r\n"));
     redis.now += 1;
-    redis.tell(Event::Time(alarm));
+    redis.deliver(Event::Time(alarm));
     let connection = redis.store.connections.iter().flatten().next().expect("it lives");
     let alarm = connection.alarm.expect("another alarm");
     redis.now += STORE_TIMEOUT - 1;
-    redis.tell(Event::Time(alarm));
+    redis.deliver(Event::Time(alarm));
     redis.dialled();
     assert_eq!((redis.reactor.upstreams.len(), redis.store.pool.len()), (0, 0));
     // The next request gets another connection.
@@ -235,13 +235,13 @@ fn a_silent_connection_of_a_pool_ends_also_without_waiting_requests() {
 
 #[test]
 fn nothing_is_sent_before_the_server_accepts_the_login() {
-    let mut redis = Played::new("per-request", &[1]);
+    let mut redis = SimulatedStore::new("per-request", &[1]);
     redis.store.url = "redis://a.test/99".parse().unwrap();
     redis.visit();
     let (upstream, _) = redis.dialled_once();
     assert!(redis.reactor.upstreams.get(upstream).unwrap().output.is_empty());
     redis.connects(upstream);
     let login = redis.reactor.upstreams.get(upstream).unwrap().output.len();
-    redis.tell(Event::Received(upstream, b"+OK\r\n"));
+    redis.deliver(Event::Received(upstream, b"+OK\r\n"));
     assert!(redis.reactor.upstreams.get(upstream).unwrap().output.len() > login);
 }

@@ -56,14 +56,14 @@ fn choose(table: &mut Map<String, Json>, field: &str, of_quick: &str, quick: boo
 }
 
 impl Experiment {
-    /// Returns this experiment in the form in which `kept` was run.
+    /// Returns this experiment in the form in which `stored` was run.
     pub(crate) fn in_the_form_of(
         &self,
-        kept: &Self,
+        stored: &Self,
         in_guest: bool,
         quick: bool,
     ) -> anyhow::Result<Self> {
-        let machine = match kept.place {
+        let machine = match stored.place {
             _ if !in_guest => Machine::Host,
             Machine::DeterministicGuest => Machine::DeterministicGuest,
             Machine::Guest | Machine::Host => Machine::Guest,
@@ -128,21 +128,21 @@ mod tests {
         for id in ids() {
             let built_in = find(id).unwrap();
             for form in Form::ALL {
-                let mut kept = built_in.form(form).unwrap();
-                let claims = std::mem::take(&mut kept.claim);
-                kept.budget.seconds = 7.0;
+                let mut stored = built_in.form(form).unwrap();
+                let claims = std::mem::take(&mut stored.claim);
+                stored.budget.seconds = 7.0;
                 let in_guest = form.machine != Machine::Host;
-                let again = built_in.in_the_form_of(&kept, in_guest, form.quick).unwrap();
-                assert!(again.has_the_design_of(&kept), "{id} {form}");
+                let again = built_in.in_the_form_of(&stored, in_guest, form.quick).unwrap();
+                assert!(again.has_the_design_of(&stored), "{id} {form}");
                 assert_eq!(again.claim, claims, "{id} {form}");
-                kept.load.insert("threads".into(), Value::Number(9.0));
-                assert!(again.has_the_design_of(&kept), "{id}: the same load by other means");
+                stored.load.insert("threads".into(), Value::Number(9.0));
+                assert!(again.has_the_design_of(&stored), "{id}: the same load by other means");
                 let words = || "in other words".to_owned();
-                kept.variant.iter_mut().for_each(|variant| variant.because = Some(words()));
-                kept.axis.iter_mut().for_each(|axis| axis.label = words());
-                assert!(again.has_the_design_of(&kept), "{id}: the same in other words");
-                kept.server.insert("accept-limit".into(), Value::Number(3.0));
-                assert!(!again.has_the_design_of(&kept), "{id}");
+                stored.variant.iter_mut().for_each(|variant| variant.because = Some(words()));
+                stored.axis.iter_mut().for_each(|axis| axis.label = words());
+                assert!(again.has_the_design_of(&stored), "{id}: the same in other words");
+                stored.server.insert("accept-limit".into(), Value::Number(3.0));
+                assert!(!again.has_the_design_of(&stored), "{id}");
             }
         }
     }
@@ -150,14 +150,14 @@ mod tests {
     #[test]
     fn a_claim_takes_todays_words_only_if_it_compares_the_same() {
         let today = find("idle").unwrap();
-        let mut kept = today.clone();
-        for claim in &mut kept.claim {
+        let mut stored = today.clone();
+        for claim in &mut stored.claim {
             claim.statement = "in older words".into();
         }
-        kept.claim[0].holds = Threshold::Above(1.75);
-        kept.take_words_of(&today);
-        assert_eq!(kept.claim[0].statement, "in older words");
-        assert_eq!(kept.claim[1..], today.claim[1..]);
+        stored.claim[0].holds = Threshold::Above(1.75);
+        stored.take_words_of(&today);
+        assert_eq!(stored.claim[0].statement, "in older words");
+        assert_eq!(stored.claim[1..], today.claim[1..]);
     }
 
     #[test]

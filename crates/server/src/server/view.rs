@@ -1,15 +1,15 @@
 //! The state of a server that the admin listener shows.
 
-use super::{Server, Units, renew, total};
+use super::{Server, WorkerSet, renew, total};
 use crate::{
-    admin::web::{Observed, ServerInfo},
+    admin::web::{ServerInfo, ServerView},
     stats::Statistics,
 };
 use std::sync::{Arc, Weak};
 
 impl Server {
     /// Returns the state for the admin listener.
-    pub(super) fn observed(&self) -> Observed {
+    pub(super) fn view(&self) -> ServerView {
         let info = ServerInfo {
             mechanism: self.mechanism.to_string(),
             architecture: self.architecture.name().into(),
@@ -19,18 +19,18 @@ impl Server {
         let cache = self.cache.clone();
         // The admin listener must not keep the hub in memory after the end of the server.
         let hub = self.hub.as_ref().map(Arc::downgrade);
-        let figures: Box<dyn Fn() -> Statistics + Send + Sync> = match &self.units {
-            Units::Workers(workers) => {
+        let figures: Box<dyn Fn() -> Statistics + Send + Sync> = match &self.worker_set {
+            WorkerSet::Workers(workers) => {
                 let remotes: Vec<_> =
                     workers.iter().map(|worker| worker.remote().clone()).collect();
                 Box::new(move || total(&remotes))
             }
-            Units::Threads(threads) => Box::new(threads.figures()),
+            WorkerSet::Threads(threads) => Box::new(threads.figures()),
             // `Config::check` refuses an admin listener with processes.
-            Units::Processes(_) => Box::new(Statistics::default),
+            WorkerSet::Processes(_) => Box::new(Statistics::default),
         };
         let (all, ends) = (self.infos.len(), self.ends.clone());
-        Observed::new(
+        ServerView::new(
             info,
             Box::new(move || {
                 let hub = hub.as_ref().and_then(Weak::upgrade).map(|hub| hub.statistics());
