@@ -14,10 +14,10 @@ pub(super) struct Backlog(Arc<AtomicUsize>);
 
 /// The part of one update, which is given back when the last copy is dropped.
 #[derive(Clone, Debug)]
-pub(super) struct Share(#[expect(dead_code, reason = "it is there to be dropped")] Arc<Held>);
+pub(super) struct Share(#[expect(dead_code, reason = "it is there to be dropped")] Arc<Reservation>);
 
 #[derive(Debug)]
-struct Held {
+struct Reservation {
     backlog: Arc<AtomicUsize>,
     bytes: usize,
 }
@@ -25,14 +25,14 @@ struct Held {
 impl Backlog {
     /// Returns `None` if the updates that wait already have too many bytes.
     pub(super) fn admit(&self, bytes: usize) -> Option<Share> {
-        let held = Held { backlog: self.0.clone(), bytes };
+        let held = Reservation { backlog: self.0.clone(), bytes };
         let before = self.0.fetch_add(bytes, Ordering::Relaxed);
         (before == 0 || before.saturating_add(bytes) <= WAITING_BYTES)
             .then(|| Share(Arc::new(held)))
     }
 }
 
-impl Drop for Held {
+impl Drop for Reservation {
     fn drop(&mut self) {
         self.backlog.fetch_sub(self.bytes, Ordering::Relaxed);
     }

@@ -43,7 +43,7 @@ pub(super) enum Transfer {
     None,
     /// Updates wait: in the new process until the log arrives, in the former process until a failed upgrade
     /// is given up.
-    Held(Backlog),
+    Held(WaitingList),
     /// The new process has the log, and receives the updates.
     Forwarded(SyncSender<PublishJob>),
     /// The new process follows the same Redis.
@@ -52,7 +52,7 @@ pub(super) enum Transfer {
 
 /// Updates and subscribers that wait for the log.
 #[derive(Debug, Default)]
-pub(super) struct Backlog {
+pub(super) struct WaitingList {
     jobs: Vec<PublishJob>,
     subscribers: Vec<Ticket>,
 }
@@ -115,7 +115,7 @@ impl HubShared {
 
     /// Makes updates wait for the log in the new process, until [`HubShared::release`] is called.
     pub(super) fn hold(&self) {
-        *lock(&self.transfer) = Transfer::Held(Backlog::default());
+        *lock(&self.transfer) = Transfer::Held(WaitingList::default());
         self.may_answer.store(true, Ordering::Release);
         self.is_transferring.store(true, Ordering::Release);
     }
@@ -180,7 +180,7 @@ impl HubShared {
         if !matches!(outcome, Ok(Answer::Taken)) {
             // Until it is certain that the new process does not have the file, updates wait here.
             let _log = lock(&self.log);
-            *lock(&self.transfer) = Transfer::Held(Backlog::default());
+            *lock(&self.transfer) = Transfer::Held(WaitingList::default());
         }
         match outcome {
             Ok(Answer::Taken) => {
