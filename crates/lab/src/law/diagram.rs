@@ -192,6 +192,7 @@ mod tests {
             idle,
             open: Some(64.0),
             rate_rps: Some(9_000.0),
+            point: Default::default(),
             measured: Some(figures(rps)),
         };
         let fit = Fit {
