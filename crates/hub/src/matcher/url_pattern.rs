@@ -101,7 +101,7 @@ mod tests {
         let hub = HubUrl::parse("https://h/.well-known/mercure").unwrap();
         let simple = Pattern::compile("https://example.com/books/:id", &hub).unwrap();
         assert!(simple.bytes() < 4096, "{}", simple.bytes());
-        let large = Pattern::compile("/:a(x{1,500})/:b(y{1,500})", &hub).unwrap();
+        let large = Pattern::compile("/:a(\\w+)/:b(\\w+)", &hub).unwrap();
         assert!(large.bytes() > simple.bytes() + 16_384, "{}", large.bytes());
     }
 

@@ -238,11 +238,11 @@ mod tests {
         guard.readmit(one).unwrap();
         guard.readmit(one).unwrap();
         guard.enter(one).unwrap();
-        assert_eq!(guard.readmit(one), Err(Refused::Connections));
+        assert_eq!(guard.readmit(one), Err(RefusalReason::Connections));
         guard.leave(one);
-        assert_eq!(guard.enter(one), Err(Refused::AcceptRate));
+        assert_eq!(guard.enter(one), Err(RefusalReason::AcceptRate));
         guard.readmit(one).unwrap();
-        assert_eq!(guard.readmit("198.51.100.1".parse().unwrap()), Err(Refused::Denied));
+        assert_eq!(guard.readmit("198.51.100.1".parse().unwrap()), Err(RefusalReason::Denied));
     }
 
     #[test]

@@ -359,7 +359,7 @@ mod tests {
     #[test]
     fn room_is_left_for_sites_but_not_above_a_root() {
         let mut all = domain("[[site]]\nroot = \"/opt/app/public\"\n");
-        let mut expected = all.places.clone();
+        let mut expected = all.paths.clone();
         expected.extend(["/srv", "/var/www"].map(|path| (path.into(), Access::Read)));
         all.leave_room();
         assert_eq!(all.paths, expected);

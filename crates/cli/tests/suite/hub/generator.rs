@@ -38,7 +38,7 @@ fn every_delivery_of_the_hub_is_counted() {
 fn idle_subscribers_are_held_while_updates_arrive() {
     let admin = lifetime::free_address();
     let (_directory, server, url) = hub(&admin);
-    let subscribers = || metric(&admin, "pollux_hub_subscribers ");
+    let subscribers = || metric(&admin, "pollux_hub_subscribers{kind=\"stream\"} ");
     let mut idle = Reader::start(Command::new(BINARY).args([
         "idle",
         &url,

@@ -58,6 +58,7 @@ impl Appearance {
 /// The appearances of mechanisms, each with its options as an experiment writes them.
 const MECHANISMS: &[(&str, Appearance)] = &[
     ("select", Appearance::new(0, 0, 0)),
+    ("select:descriptors=32768", Appearance::new(0, 0, 0)),
     ("poll", Appearance::new(1, 1, 1)),
     ("devpoll", Appearance::new(2, 2, 2)),
     ("epoll", Appearance::new(3, 3, 3)),

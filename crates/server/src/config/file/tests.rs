@@ -180,7 +180,11 @@ fn a_file_in_another_encoding_is_named_with_its_line() {
 fn a_hub_is_something_to_serve() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("main.toml");
-    fs::write(&file, "[hub]\nanonymous = true\n[[site]]\nnames = [\"a\"]\n").unwrap();
+    fs::write(
+        &file,
+        "[hub]\nanonymous = true\npublish-anonymous = true\n[[site]]\nnames = [\"a\"]\n",
+    )
+    .unwrap();
     ConfigFile::load(&file).unwrap().0.validate().unwrap();
 }
 

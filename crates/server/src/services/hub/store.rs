@@ -474,7 +474,7 @@ mod tests {
         file.write(&shared, &[job]).unwrap();
         drop(file);
         let (_, contents, _) = open_file(&path, &limits).unwrap();
-        let stored: Vec<_> = contents.iter().map(|(sequence, id, _)| (*sequence, &**id)).collect();
+        let stored: Vec<_> = contents.iter().map(|(sequence, record)| (*sequence, &*record.id)).collect();
         assert_eq!((stored.len(), stored[2]), (3, (3, "3")));
     }
 

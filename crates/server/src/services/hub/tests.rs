@@ -216,7 +216,7 @@ fn answers_are_kept_until_their_exchanges_are_woken() {
 fn a_subscriber_that_is_held_begins_after_the_update_that_it_names() {
     let shared = shared(|_| ());
     let mut bench = Bench::new(&shared, 0);
-    ["1", "2"].map(|id| publish(&shared, id));
+    ["1", "2"].iter().for_each(|id| publish(&shared, id));
     bench.pump();
     shared.hold();
     let known = bench.wait(3, "Last-Event-ID: 1");
@@ -263,7 +263,7 @@ fn updates_become_too_old_in_quiet_times_too() {
     let shared = shared(|hub| hub.limits.history_age = Duration::from_millis(300));
     let mut early = Bench::new(&shared, 0);
     let mut late = Bench::new(&shared, 1);
-    ["1", "2"].map(|id| publish(&shared, id));
+    ["1", "2"].iter().for_each(|id| publish(&shared, id));
     early.pump();
     thread::sleep(Duration::from_millis(200));
     late.pump();
@@ -336,7 +336,9 @@ fn a_subscriber_that_is_handed_over_is_admitted_already() {
     let mut old = Bench::new(&former, 0);
     let mut new = Bench::new(&present, 0);
     old.at(3, "192.0.2.1");
-    [4, 5].map(|fd| new.at(fd, "192.0.2.1"));
+    [4, 5].into_iter().for_each(|fd| {
+        new.at(fd, "192.0.2.1");
+    });
     let number = old.stream(3, "X: y");
     new.wait(4, "X: y");
     *shared::lock(&former.transfer) = transfer::Transfer::Frozen;

@@ -388,6 +388,6 @@ mod tests {
         take(&mut follower, 2);
         let log = shared::lock(&owner.log);
         let ages: Vec<_> = log.entries().map(|(.., at)| (owner.now() - at).as_secs()).collect();
-        assert!(matches!(ages[..], [60.., 0..50]), "{ages:?}");
+        assert!(matches!(ages[..], [old, new] if old >= 60 && new < 50), "{ages:?}");
     }
 }
