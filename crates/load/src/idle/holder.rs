@@ -447,6 +447,11 @@ impl IdleLoop<'_> {
                     {
                         self.hold(fd, now);
                     }
+                    Some(reply)
+                        if self.holder.kind == IdleKind::Subscribe && reply.status != 200 =>
+                    {
+                        return self.lose(fd, Failure::Status, now);
+                    }
                     // A server that closes after the reply leaves no idle connection of this kind; a
                     // stream that is already over is no subscription.
                     Some(_) => return self.lose(fd, Failure::ClosedEarly, now),

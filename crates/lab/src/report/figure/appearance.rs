@@ -268,6 +268,7 @@ mod tests {
     #[test]
     fn no_colour_and_mark_stand_for_two() {
         let same = [
+            ("select", "select:descriptors=32768"),
             ("rtsig:dequeue=one", "rtsig:dequeue=one,overflow=inplace"),
             ("apache-event", "apache"),
             ("floor", "floor-epoll"),
