@@ -301,6 +301,47 @@ fn a_key_is_replaced_before_it_has_sealed_too_much() {
     assert_eq!(lengths, [26, 26 + 27, 26], "a KeyUpdate before the second record");
 }
 
+/// One call seals several records: the last one that the key may seal can be any of them.
+#[test]
+fn a_key_is_replaced_inside_a_batch() {
+    let data: Vec<u8> = (0..40_000).map(|byte: u32| byte as u8).collect();
+    for suite in Suite::ALL {
+        let limit = match suite {
+            Suite::Tls13ChaCha20 | Suite::Tls12ChaCha20 => 1 << 31,
+            _ => 1 << 23,
+        };
+        let (one, other) = (vec![1; secret_len(suite)], vec![2; secret_len(suite)]);
+        let there = Direction { secret: &one, sequence: limit - 1 };
+        let back = Direction { secret: &other, sequence: 0 };
+        let mut session = Session::new(suite, Role::Server, &back, &there);
+        let mut client = Session::new(suite, Role::Client, &there, &back);
+        let (mut keys, mut client_keys) = (session.derive_keys(), client.derive_keys());
+        let mut out = vec![0; 70_000];
+        let (mut sealed, mut received) = (0, Vec::new());
+        let mut calls = 0;
+        while sealed < data.len() {
+            let Ok(sealing) = session.seal(&mut keys, &data[sealed..], &mut out) else { break };
+            sealed += sealing.plaintext;
+            calls += 1;
+            let mut rest = &mut out[..sealing.written];
+            while !rest.is_empty() {
+                let opening = client.open(&mut client_keys, rest).unwrap();
+                if let Content::Data(range) = opening.content {
+                    received.extend_from_slice(&rest[range]);
+                }
+                rest = &mut rest[opening.consumed..];
+            }
+        }
+        assert_eq!(received, data[..sealed], "{suite:?}");
+        if suite.is_tls13() {
+            assert_eq!((sealed, calls), (data.len(), 2), "{suite:?}");
+        } else {
+            // The key's last record, and then the error.
+            assert!(sealed > 0 && calls == 1, "{suite:?}: {sealed}");
+        }
+    }
+}
+
 /// A buffer of [`RECORD_MAX`] bytes is enough: otherwise the receiver would wait for bytes for which it has no room.
 #[test]
 fn no_record_is_awaited_that_is_longer_than_the_longest() {
