@@ -8,7 +8,7 @@ use anyhow::Context as _;
 use pollux_sys as sys;
 use pollux_tls::{
     ClientConfig, ClientSettings, ClientTrust, Handshake, HandshakeError, MinVersion, Progress,
-    ServerName,
+    RECORD_MAX, ServerName,
 };
 use std::{
     io,
@@ -122,8 +122,10 @@ impl Worker {
     pub(super) fn client_handshake(&mut self, socket: BorrowedFd<'_>) -> io::Result<HandshakeStep> {
         let number = socket.as_raw_fd() as usize;
         // The buffer for encrypted output can be used to receive: the received handshake bytes are not
-        // secret either.
-        let Self { sessions, output: scratch, .. } = self;
+        // secret either. At most one record is received at once: what follows the handshake must fit into
+        // the buffer of the first receive.
+        let Self { sessions, output, .. } = self;
+        let scratch = &mut output[..RECORD_MAX];
         let Some((session, Some(extra))) = sessions.get_mut(number) else {
             return Err(io::ErrorKind::NotConnected.into());
         };

@@ -2,6 +2,7 @@
 //! failures.
 
 mod client_certificates;
+mod early;
 mod peer;
 
 use super::*;
