@@ -105,6 +105,7 @@ impl Worker {
         socket: BorrowedFd<'_>,
         peer: &Arc<TlsPeer>,
     ) -> io::Result<()> {
+        self.forget(socket.as_raw_fd());
         let refuse = |error| io::Error::new(io::ErrorKind::InvalidData, error);
         let mut handshake =
             Handshake::client(Arc::clone(&peer.config), peer.name.clone()).map_err(refuse)?;

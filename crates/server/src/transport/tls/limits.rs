@@ -56,6 +56,11 @@ impl Limits {
         Admission::Granted
     }
 
+    #[cfg(test)]
+    pub(super) fn running(&self) -> usize {
+        self.running
+    }
+
     pub(super) fn end_handshake(&mut self, address: Option<IpAddr>) {
         self.running -= 1;
         let Some(address) = address else { return };

@@ -103,6 +103,8 @@ impl Default for Worker {
 
 impl Worker {
     pub(super) fn accept(&mut self, socket: BorrowedFd<'_>, server: &Arc<Tls>) -> io::Result<()> {
+        // A worker that panicked has closed its connection without `forget`, and its thread goes on.
+        self.forget(socket.as_raw_fd());
         self.kernel = server.kernel();
         let handshake =
             ServerHandshake { server: Arc::clone(server), handshake: None, address: None };
@@ -128,6 +130,7 @@ impl Worker {
         parked: &[u8],
         server: &Arc<Tls>,
     ) -> io::Result<()> {
+        self.forget(socket.as_raw_fd());
         self.kernel = server.kernel();
         let no_session = || io::Error::new(io::ErrorKind::InvalidData, "it is no session");
         let session = Session::unpark(parked).ok_or_else(no_session)?;
@@ -154,5 +157,32 @@ impl Worker {
             self.limits.end_handshake(address);
             self.failed += 1;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::transport::tls::TlsConfig;
+    use std::os::{fd::AsFd as _, unix::net::UnixStream};
+
+    /// A thread whose worker has panicked keeps this state, and the closed descriptor is used again.
+    #[test]
+    fn a_descriptor_that_is_used_again_has_nothing_of_its_last_use() {
+        let server = Arc::new(Tls::new(&TlsConfig::default()).unwrap());
+        let (near, _far) = UnixStream::pair().unwrap();
+        let (socket, fd) = (near.as_fd(), near.as_raw_fd());
+        let mut worker = Worker::default();
+        let mut buffer = vec![0; pollux_tls::RECORD_MAX];
+
+        worker.accept(socket, &server).unwrap();
+        let error = worker.receive(socket, &mut buffer, pollux_sys::recv_now).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
+        assert_eq!(worker.limits.running(), 1);
+        worker.client_certificates.insert(fd, Arc::from(&b":former:"[..]));
+
+        worker.accept(socket, &server).unwrap();
+        assert_eq!(worker.limits.running(), 0);
+        assert!(worker.client_certificates.is_empty());
     }
 }
