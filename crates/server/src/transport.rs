@@ -69,6 +69,19 @@ impl Transport {
         }
     }
 
+    /// Continues the handshake of a connection that a client has made, without waiting. `buffer` must have
+    /// room for a record. [`Transport::receive`] does the same before it receives.
+    ///
+    /// # Errors
+    /// `Interrupted` when the handshakes of this iteration have used up their time; the reason why the
+    /// handshake has failed.
+    pub(crate) fn establish(&mut self, buffer: &mut [u8]) -> io::Result<HandshakeStep> {
+        match self {
+            Self::Plain(_) => Ok(HandshakeStep::Done),
+            Self::Tls(socket) => tls::establish(socket.as_fd(), buffer),
+        }
+    }
+
     /// Creates the transport of an idle connection, with the TLS session that another process has parked.
     ///
     /// # Errors
@@ -137,6 +150,15 @@ impl Transport {
         match self {
             Self::Plain(_) => false,
             Self::Tls(socket) => tls::has_ended(socket.as_fd()),
+        }
+    }
+
+    /// Returns whether the last receive has completed a handshake. Must be called right after that receive.
+    #[inline]
+    pub(crate) fn has_just_shaken_hands(&self) -> bool {
+        match self {
+            Self::Plain(_) => false,
+            Self::Tls(_) => tls::has_just_shaken_hands(),
         }
     }
 

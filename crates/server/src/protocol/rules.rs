@@ -135,7 +135,8 @@ impl Rules {
     }
 
     /// Creates the transport of an accepted connection. Also returns the number of ticks within which its
-    /// first request must arrive. If a TLS session cannot be created, the socket is returned, to be closed.
+    /// handshake must be complete; without TLS, its first request. If a TLS session cannot be created, the
+    /// socket is returned, to be closed.
     #[inline]
     pub(crate) fn accept(&self, socket: OwnedFd) -> Result<(Transport, u32), OwnedFd> {
         match &self.tls {

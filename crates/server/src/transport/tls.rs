@@ -14,7 +14,8 @@
 //! - A send that takes fewer bytes than it was given must be repeated with the same bytes: they may already
 //!   be encrypted and only wait to be sent.
 //! - A handshake takes place inside receive, which returns `WouldBlock` until it is complete. `Interrupted`
-//!   means that the engine must call receive again after it has served other connections.
+//!   means that the engine must call receive again after it has served other connections. An engine that
+//!   serves one connection at a time calls [`super::Transport::establish`] before.
 
 mod client;
 mod handshake;
@@ -82,6 +83,11 @@ pub(super) fn shake_hands(socket: BorrowedFd<'_>) -> io::Result<HandshakeStep> {
     with_worker(|worker| worker.client_handshake(socket))
 }
 
+/// Continues the handshake of a connection that a client has made; see [`super::Transport::establish`].
+pub(super) fn establish(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<HandshakeStep> {
+    with_worker(|worker| worker.establish(socket, buffer))
+}
+
 /// Returns the session of an idle connection, for another process. Returns `None` if the connection has
 /// further state.
 pub(super) fn park(socket: BorrowedFd<'_>) -> Option<Vec<u8>> {
@@ -114,6 +120,11 @@ pub(super) fn receive(
 /// Returns whether the last `receive` on this thread may have left input in the socket.
 pub(super) fn may_have_more() -> bool {
     WORKER.with_borrow(|worker| worker.as_ref().is_some_and(|worker| worker.may_have_more))
+}
+
+/// Returns whether a handshake was completed by the last `receive` on this thread.
+pub(super) fn has_just_shaken_hands() -> bool {
+    WORKER.with_borrow(|worker| worker.as_ref().is_some_and(|worker| worker.has_shaken_hands))
 }
 
 /// Returns whether a client has sent close_notify, or this side has ended the connection with close_notify

@@ -3,7 +3,10 @@
 
 use super::*;
 use crate::clients::client_key;
-use crate::transport::preamble::{self, Preamble};
+use crate::transport::{
+    preamble::{self, Preamble},
+    tls::HandshakeStep,
+};
 use pollux_http::proxy_protocol::Header;
 
 impl<A: Service> Blocking<A> {
@@ -13,12 +16,45 @@ impl<A: Service> Blocking<A> {
             return self.refuse(socket);
         }
         match self.rules.accept(socket) {
-            Ok((transport, _)) => Some(transport),
+            Ok((transport, ticks)) => self.establish(transport, ticks),
             Err(socket) => {
                 self.worker.counters.add(Counter::Refused, 1);
                 self.refuse(socket)
             }
         }
+    }
+
+    /// Performs the transport's handshake, if it has one, within this number of ticks. Returns `None` if it
+    /// fails.
+    fn establish(&mut self, mut transport: Transport, ticks: u32) -> Option<Transport> {
+        let fd = transport.as_raw_fd();
+        let mut deadline = None;
+        loop {
+            let events = match transport.establish(&mut self.input) {
+                Ok(HandshakeStep::Done) => return Some(transport),
+                Ok(HandshakeStep::NeedsInput) => POLLIN,
+                Ok(HandshakeStep::NeedsRoom) => POLLOUT,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {
+                    // This worker has no other connections that must be served before.
+                    self.rules.begin_iteration();
+                    continue;
+                }
+                Err(_) => break,
+            };
+            let clock = &self.worker.clock;
+            let deadline = *deadline.get_or_insert_with(|| clock.after(ticks));
+            if clock.tick() >= deadline {
+                self.worker.counters.add(Counter::TimedOut, 1);
+                break;
+            }
+            if self.worker.is_stopping {
+                break;
+            }
+            self.wait_until(&[(fd, events)], Some(deadline));
+        }
+        self.worker.counters.add(Counter::Accepted, 1);
+        self.worker.counters.add(Counter::Closed, 1);
+        self.refuse(transport.into_socket())
     }
 
     #[cold]

@@ -81,15 +81,18 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
             return self.close_preamble(fd, None);
         }
         let Some(slot) = self.table.get_mut(fd) else { return };
+        let mut timeout = 0;
         let is_accepted = slot.replace_transport(|transport| {
             let outcome = self.rules.accept(transport.into_socket());
-            outcome.map(|(transport, _)| transport).map_err(Transport::Plain)
+            let (transport, ticks) = outcome.map_err(Transport::Plain)?;
+            timeout = ticks;
+            Ok(transport)
         });
         if !is_accepted {
             return self.close_preamble(fd, Some(Counter::Refused));
         }
         slot.peer = Peer::Client(Connection::default());
-        let deadline = self.worker.clock.after(self.rules.timeouts.header);
+        let deadline = self.worker.clock.after(timeout);
         self.arm(fd as u32, deadline);
         self.receive(fd);
     }

@@ -1,7 +1,7 @@
 //! Performs a server's handshake, as far as the received input allows.
 
 use super::{
-    Receive,
+    HandshakeStep, Receive,
     limits::Admission,
     send::flush,
     worker::{PendingHandshake, ServerHandshake, Worker},
@@ -26,17 +26,17 @@ const PLAIN_HTTP_REPLY: &[u8] = b"HTTP/1.1 400 Bad Request\r\n\
     This port speaks HTTPS. Use a URL that begins with \"https://\".\n";
 
 impl Worker {
-    /// Continues a handshake. Returns `Ok` when it is complete and the session exists.
+    /// Continues a handshake. When it is complete, the session exists.
     ///
     /// # Errors
-    /// `WouldBlock` when more input is needed, `Interrupted` when other connections must be served before,
-    /// and otherwise the reason why the handshake has failed.
+    /// `Interrupted` when other connections must be served before, and otherwise the reason why the
+    /// handshake has failed.
     pub(super) fn handshake(
         &mut self,
         socket: BorrowedFd<'_>,
         buffer: &mut [u8],
         receive: Receive,
-    ) -> io::Result<()> {
+    ) -> io::Result<HandshakeStep> {
         let number = socket.as_raw_fd() as usize;
         let Some((session, Some(extra))) = self.sessions.get_mut(number) else {
             return Err(io::ErrorKind::NotConnected.into());
@@ -70,11 +70,21 @@ impl Worker {
         };
         let address = *address;
         loop {
-            flush(socket, &mut extra.output)?;
-            let received = receive(socket, buffer)?;
-            if received == 0 {
-                return Err(io::ErrorKind::UnexpectedEof.into());
+            match flush(socket, &mut extra.output) {
+                Ok(()) => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    return Ok(HandshakeStep::NeedsRoom);
+                }
+                Err(error) => return Err(error),
             }
+            let received = match receive(socket, buffer) {
+                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(received) => received,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    return Ok(HandshakeStep::NeedsInput);
+                }
+                Err(error) => return Err(error),
+            };
             let progress = handshake.advance(&buffer[..received], &mut extra.output);
             match progress {
                 Ok(Progress::NeedsInput) => {}
@@ -107,6 +117,7 @@ impl Worker {
             return Err(io::Error::other("an ACME authority has validated a name"));
         }
         *session = established.session;
+        self.has_shaken_hands = true;
         self.succeeded += 1;
         extra.input = established.input;
         if let Some(certificate) = established.peer_certificate {
@@ -114,10 +125,10 @@ impl Worker {
             self.client_certificates.insert(socket.as_raw_fd(), field);
         }
         // Output that the socket does not take now is sent before the first response.
-        flush(socket, &mut extra.output).or_else(|error| match error.kind() {
-            io::ErrorKind::WouldBlock => Ok(()),
-            _ => Err(error),
-        })
+        match flush(socket, &mut extra.output) {
+            Err(error) if error.kind() != io::ErrorKind::WouldBlock => Err(error),
+            _ => Ok(HandshakeStep::Done),
+        }
     }
 }
 

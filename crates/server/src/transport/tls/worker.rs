@@ -35,6 +35,8 @@ pub(super) struct Worker {
     pub(super) failed: u64,
     /// See [`super::may_have_more`].
     pub(super) may_have_more: bool,
+    /// See [`super::has_just_shaken_hands`].
+    pub(super) has_shaken_hands: bool,
     /// The abilities of the kernel; `None` if it does not encrypt long files.
     pub(super) kernel: Option<KernelTls>,
     pub(super) kernel_counts: KernelCounts,
@@ -95,6 +97,7 @@ impl Default for Worker {
             succeeded: 0,
             failed: 0,
             may_have_more: false,
+            has_shaken_hands: false,
             kernel: None,
             kernel_counts: KernelCounts::default(),
         }
