@@ -24,6 +24,8 @@ mod limits;
 mod receive;
 mod send;
 mod settings;
+#[cfg(test)]
+mod tests;
 mod worker;
 
 pub use client::OriginTls;
@@ -194,7 +196,7 @@ pub(crate) fn count_handshakes(counters: &Counters) {
     });
 }
 
-/// Begins a new iteration of the worker's loop: handshakes get a new budget.
+/// Begins a new iteration of the worker's loop, which has time for further steps of handshakes.
 pub(crate) fn begin_iteration() {
     WORKER.with_borrow_mut(|worker| {
         if let Some(worker) = worker {

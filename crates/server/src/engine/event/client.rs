@@ -29,7 +29,8 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
                     slot.marks -= Marks::INPUT_WAITS;
                     return self.rearm(fd);
                 }
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                // Others are served first, for example because handshakes have used up their time.
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => break,
                 Err(_) => return self.close(fd),
             };
             // Common case: one comparison. A level-triggered mechanism reports unread input again.

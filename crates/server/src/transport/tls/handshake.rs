@@ -2,7 +2,6 @@
 
 use super::{
     HandshakeStep, Receive,
-    limits::Admission,
     send::flush,
     worker::{PendingHandshake, ServerHandshake, Worker},
 };
@@ -46,15 +45,9 @@ impl Worker {
         };
         if pending.handshake.is_none() {
             let address = client_address(socket);
-            match self.limits.begin_handshake(address) {
-                Admission::Granted => {}
-                Admission::Later => return Err(io::ErrorKind::Interrupted.into()),
-                Admission::Refused => {
-                    tracing::debug!(
-                        "closing a connection: too many TLS handshakes are in progress"
-                    );
-                    return Err(io::Error::other("too many TLS handshakes"));
-                }
+            if !self.limits.begin_handshake(address) {
+                tracing::debug!("closing a connection: too many TLS handshakes are in progress");
+                return Err(io::Error::other("too many TLS handshakes"));
             }
             pending.address = address;
             match pending.server.begin() {
@@ -77,6 +70,11 @@ impl Worker {
                 }
                 Err(error) => return Err(error),
             }
+            // Checked before each step, not only at the beginning: a client could send the first byte on
+            // many connections, and then the rest on all of them at once.
+            if !self.limits.has_time() {
+                return Err(io::ErrorKind::Interrupted.into());
+            }
             let received = match receive(socket, buffer) {
                 Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
                 Ok(received) => received,
@@ -85,7 +83,13 @@ impl Worker {
                 }
                 Err(error) => return Err(error),
             };
+            let records = handshake.records();
             let progress = handshake.advance(&buffer[..received], &mut extra.output);
+            // A part of a record costs next to nothing. If it counted, a client that sends single bytes
+            // would delay the handshakes of others.
+            if handshake.records() > records {
+                self.limits.count_step();
+            }
             match progress {
                 Ok(Progress::NeedsInput) => {}
                 Ok(Progress::Complete) => break,

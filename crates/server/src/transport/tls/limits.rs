@@ -9,51 +9,47 @@ pub(crate) const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 const HANDSHAKES_MAX: usize = 8192;
 /// The maximum number of handshakes in progress for one client address.
 const HANDSHAKES_PER_ADDRESS_MAX: u32 = 4096;
-/// The maximum number of handshakes that are begun in one iteration of a loop. Each makes one signature:
-/// some 2 ms in total.
-const HANDSHAKES_PER_ITERATION: u32 = 16;
+/// The maximum number of steps of handshakes in one iteration of a loop. A step is the reaction to whole
+/// records of a client; the most expensive one makes a signature. They take some 2 ms in total.
+const STEPS_PER_ITERATION: u32 = 16;
 
 /// The handshakes of a worker.
 #[derive(Debug, Default)]
 pub(super) struct Limits {
     running: usize,
     addresses: HashMap<IpAddr, u32>,
-    begun_in_iteration: u32,
-}
-
-/// Whether a handshake may begin.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Admission {
-    Granted,
-    /// The handshake may begin after other connections were served.
-    Later,
-    /// There are too many handshakes.
-    Refused,
+    steps_in_iteration: u32,
 }
 
 impl Limits {
     pub(super) fn begin_iteration(&mut self) {
-        self.begun_in_iteration = 0;
+        self.steps_in_iteration = 0;
     }
 
-    /// Requests one more handshake, and counts it if it is granted.
-    pub(super) fn begin_handshake(&mut self, address: Option<IpAddr>) -> Admission {
-        if self.begun_in_iteration >= HANDSHAKES_PER_ITERATION {
-            return Admission::Later;
-        }
+    /// Returns whether this iteration has time for a further step of a handshake.
+    pub(super) fn has_time(&self) -> bool {
+        self.steps_in_iteration < STEPS_PER_ITERATION
+    }
+
+    /// Counts a step of a handshake.
+    pub(super) fn count_step(&mut self) {
+        self.steps_in_iteration += 1;
+    }
+
+    /// Requests one more handshake. Counts it and returns true if it may begin.
+    pub(super) fn begin_handshake(&mut self, address: Option<IpAddr>) -> bool {
         if self.running >= HANDSHAKES_MAX {
-            return Admission::Refused;
+            return false;
         }
         if let Some(address) = address {
             let of_address = self.addresses.entry(address).or_default();
             if *of_address >= HANDSHAKES_PER_ADDRESS_MAX {
-                return Admission::Refused;
+                return false;
             }
             *of_address += 1;
         }
         self.running += 1;
-        self.begun_in_iteration += 1;
-        Admission::Granted
+        true
     }
 
     #[cfg(test)]
@@ -85,32 +81,38 @@ mod tests {
     #[test]
     fn one_address_leaves_room_for_others() {
         let mut limits = Limits::default();
-        for number in 0..HANDSHAKES_PER_ADDRESS_MAX {
-            if number % HANDSHAKES_PER_ITERATION == 0 {
-                limits.begin_iteration();
-            }
-            assert_eq!(limits.begin_handshake(address(1)), Admission::Granted);
+        for _ in 0..HANDSHAKES_PER_ADDRESS_MAX {
+            assert!(limits.begin_handshake(address(1)));
         }
-        limits.begin_iteration();
-        assert_eq!(limits.begin_handshake(address(1)), Admission::Refused);
-        assert_eq!(limits.begin_handshake(address(2)), Admission::Granted);
+        assert!(!limits.begin_handshake(address(1)));
+        assert!(limits.begin_handshake(address(2)));
         limits.end_handshake(address(1));
-        assert_eq!(limits.begin_handshake(address(1)), Admission::Granted);
+        assert!(limits.begin_handshake(address(1)));
     }
 
     #[test]
-    fn an_iteration_has_a_budget() {
+    fn a_worker_has_a_limit_and_forgets_what_has_ended() {
         let mut limits = Limits::default();
-        for _ in 0..HANDSHAKES_PER_ITERATION {
-            assert_eq!(limits.begin_handshake(None), Admission::Granted);
+        for number in 0..HANDSHAKES_MAX {
+            assert!(limits.begin_handshake(address(1 + (number % 2) as u8)));
         }
-        assert_eq!(limits.begin_handshake(None), Admission::Later);
-        limits.begin_iteration();
-        assert_eq!(limits.begin_handshake(None), Admission::Granted);
-        for _ in 0..=HANDSHAKES_PER_ITERATION {
-            limits.end_handshake(None);
+        assert!(!limits.begin_handshake(address(3)) && !limits.begin_handshake(None));
+        for number in 0..HANDSHAKES_MAX {
+            limits.end_handshake(address(1 + (number % 2) as u8));
         }
         assert_eq!(limits.running, 0);
         assert!(limits.addresses.is_empty());
+    }
+
+    #[test]
+    fn an_iteration_has_time_for_some_steps() {
+        let mut limits = Limits::default();
+        for _ in 0..STEPS_PER_ITERATION {
+            assert!(limits.has_time());
+            limits.count_step();
+        }
+        assert!(!limits.has_time());
+        limits.begin_iteration();
+        assert!(limits.has_time());
     }
 }
