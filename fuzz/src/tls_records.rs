@@ -209,6 +209,7 @@ impl Connection {
         match got {
             // The length has grown, or the bytes are too few: the next record is taken for the rest.
             Err(_) | Ok(Opened::Incomplete) => {}
+            Ok(Opened::Closed) if self.model.is_closed => return Some(()),
             Ok(opened) => panic!("{record:?} was accepted as {opened:?}"),
         }
         if !has_number {
@@ -249,7 +250,7 @@ impl Connection {
                 Content::Control => Opened::Control,
                 Content::Closed => Opened::Closed,
             };
-            assert!(opening.consumed > 5 && opening.consumed <= end);
+            assert!(opening.consumed >= 5 && opening.consumed <= end);
             return Ok(opened);
         }
     }

@@ -378,8 +378,8 @@ fn secret_len(suite: Suite) -> usize {
     }
 }
 
-/// Opens a TLS 1.2 record with a handshake message after the handshake, as a peer with this role.
-fn open_tls12(role: Role, message: &[u8]) -> Result<Content, Error> {
+/// Opens a TLS 1.2 record of this type after the handshake, as a peer with this role.
+fn open_tls12(role: Role, kind: u8, content: &[u8]) -> Result<Content, Error> {
     let key_and_iv = [3; 28];
     let direction = || Direction { secret: &key_and_iv, sequence: 0 };
     let mut session = Session::new(Suite::Tls12Aes128Gcm, role, &direction(), &direction());
@@ -387,13 +387,22 @@ fn open_tls12(role: Role, message: &[u8]) -> Result<Content, Error> {
     let key = LessSafeKey::new(UnboundKey::new(&AES_128_GCM, &[3; 16]).unwrap());
     let mut nonce = [3; 12];
     nonce[4..].fill(0);
-    let mut body = message.to_vec();
-    let aad = [0, 0, 0, 0, 0, 0, 0, 0, HANDSHAKE, 3, 3, 0, message.len() as u8];
+    let mut body = content.to_vec();
+    let aad = [0, 0, 0, 0, 0, 0, 0, 0, kind, 3, 3, 0, content.len() as u8];
     let nonce = Nonce::assume_unique_for_key(nonce);
     key.seal_in_place_append_tag(nonce, Aad::from(aad), &mut body).unwrap();
-    let header = [HANDSHAKE, 3, 3, 0, (8 + body.len()) as u8];
+    let header = [kind, 3, 3, 0, (8 + body.len()) as u8];
     let mut record = [header.as_slice(), &[0; 8], &body].concat();
     session.open(&mut keys, &mut record).map(|opening| opening.content)
+}
+
+#[test]
+fn in_tls12_the_level_of_an_alert_decides() {
+    for description in [40, 90, 100] {
+        let open = |level| open_tls12(Role::Server, ALERT, &[level, description]);
+        assert_eq!(open(1), Ok(Content::Control), "{description}");
+        assert_eq!(open(2), Err(Error::PeerAlert(description)));
+    }
 }
 
 #[test]
@@ -401,14 +410,14 @@ fn only_a_hello_asks_a_tls12_peer_to_renegotiate() {
     let hellos = [(Role::Server, 1), (Role::Client, 0)];
     for (role, hello) in hellos {
         for kind in [0, 1, 2, 4, 11, 14, 16, 20, 24, 255] {
-            let result = open_tls12(role, &[kind, 0, 0, 0]);
+            let result = open_tls12(role, HANDSHAKE, &[kind, 0, 0, 0]);
             if kind == hello {
                 assert_eq!(result, Err(Error::Renegotiation), "{role:?}");
             } else {
                 assert!(unexpected(result), "{role:?} {kind}");
             }
         }
-        assert!(unexpected(open_tls12(role, b"")), "{role:?}");
+        assert!(unexpected(open_tls12(role, HANDSHAKE, b"")), "{role:?}");
     }
 }
 

@@ -31,7 +31,8 @@ pub(super) struct Model {
     role: Role,
     /// What has come of a message that is not complete.
     partial: Vec<u8>,
-    is_closed: bool,
+    /// Everything that follows is ignored.
+    pub(super) is_closed: bool,
     empty_records: u8,
     key_updates: u8,
 }
@@ -50,6 +51,9 @@ impl Model {
 
     pub(super) fn expect(&mut self, kind: u8, content: &[u8], padding: usize) -> Expected {
         let is_tls13 = is_tls13(self.suite);
+        if self.is_closed {
+            return Expected::Closed;
+        }
         // The type is in the clear.
         if !is_tls13 && !matches!(kind, 21..=23) {
             return UNEXPECTED_MESSAGE;
@@ -61,9 +65,6 @@ impl Model {
         };
         if content.len() + expansion > PLAINTEXT_MAX + expansion_max {
             return RECORD_OVERFLOW;
-        }
-        if self.is_closed {
-            return UNEXPECTED_MESSAGE;
         }
         if !is_tls13 {
             return self.expect_content(kind, content);
@@ -119,7 +120,7 @@ impl Model {
                 self.is_closed = true;
                 Expected::Closed
             }
-            90 => self.nothing(),
+            90 if is_tls13(self.suite) => self.nothing(),
             _ if level == 1 && !is_tls13(self.suite) => self.nothing(),
             _ => Expected::Error(None),
         }

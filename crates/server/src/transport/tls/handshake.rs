@@ -16,6 +16,10 @@ use std::{
     sync::Arc,
 };
 
+/// The maximum number of bytes that are received and discarded after [`PLAIN_HTTP_REPLY`]. Bytes that nobody
+/// has received make close(2) reset the connection, and a reset can destroy the answer (RFC 9112 §9.6).
+const DISCARDED_MAX: usize = 256 << 10;
+
 /// The answer to a client that speaks plain HTTP to a TLS listener.
 const PLAIN_HTTP_REPLY: &[u8] = b"HTTP/1.1 400 Bad Request\r\n\
     Content-Type: text/plain; charset=utf-8\r\n\
@@ -40,8 +44,14 @@ impl Worker {
         let Some((session, Some(extra))) = self.sessions.get_mut(number) else {
             return Err(io::ErrorKind::NotConnected.into());
         };
-        let Some(PendingHandshake::Server(pending)) = &mut extra.handshake else {
-            return Err(io::ErrorKind::NotConnected.into());
+        let pending = match &mut extra.handshake {
+            Some(PendingHandshake::Server(pending)) => pending,
+            Some(PendingHandshake::Refused(count)) => {
+                return discard(socket, buffer, receive, count);
+            }
+            Some(PendingHandshake::Client(_)) | None => {
+                return Err(io::ErrorKind::NotConnected.into());
+            }
         };
         if pending.handshake.is_none() {
             let address = client_address(socket);
@@ -93,12 +103,17 @@ impl Worker {
             match progress {
                 Ok(Progress::NeedsInput) => {}
                 Ok(Progress::Complete) => break,
+                Err(HandshakeError::PlainHttp) => {
+                    tracing::debug!("closing a connection: {}", HandshakeError::PlainHttp);
+                    let _ = sys::send_now(socket, PLAIN_HTTP_REPLY, false);
+                    sys::shutdown_write(socket)?;
+                    self.limits.end_handshake(address);
+                    self.failed += 1;
+                    extra.handshake = Some(PendingHandshake::Refused(0));
+                    return self.handshake(socket, buffer, receive);
+                }
                 Err(error) => {
-                    if matches!(error, HandshakeError::PlainHttp) {
-                        let _ = sys::send_now(socket, PLAIN_HTTP_REPLY, false);
-                    } else {
-                        let _ = sys::send_now(socket, &extra.output, false);
-                    }
+                    let _ = sys::send_now(socket, &extra.output, false);
                     tracing::debug!("closing a connection: {error}");
                     return Err(io::Error::new(io::ErrorKind::InvalidData, error));
                 }
@@ -134,6 +149,30 @@ impl Worker {
             _ => Ok(HandshakeStep::Done),
         }
     }
+}
+
+/// Receives and discards what a refused client sends, until it closes the connection. `count` is the number
+/// of bytes so far.
+///
+/// # Errors
+/// The client has closed the connection, or has sent too much.
+fn discard(
+    socket: BorrowedFd<'_>,
+    buffer: &mut [u8],
+    receive: Receive,
+    count: &mut usize,
+) -> io::Result<HandshakeStep> {
+    while *count < DISCARDED_MAX {
+        match receive(socket, buffer) {
+            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(received) => *count += received,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                return Ok(HandshakeStep::NeedsInput);
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Err(io::ErrorKind::ConnectionAborted.into())
 }
 
 /// Encodes a certificate as the value of `Client-Cert`: a byte sequence of structured fields (RFC 9440

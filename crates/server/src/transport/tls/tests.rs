@@ -5,7 +5,7 @@ use pollux_sys as sys;
 use pollux_tls::{ClientSettings, RECORD_MAX};
 use rustls::ClientConnection;
 use std::{
-    io::Write as _,
+    io::{Read as _, Write as _},
     os::{fd::AsFd as _, unix::net::UnixStream},
 };
 
@@ -71,4 +71,37 @@ fn an_iteration_makes_a_limited_number_of_signatures() {
         connections = late;
     }
     assert!(connections.is_empty());
+}
+
+/// The client sends on after the answer; what is received of it cannot reset the connection.
+#[test]
+fn plain_http_is_discarded_behind_its_answer_up_to_a_limit() {
+    let mut fixture = Fixture::new(&TlsConfig::default());
+    let (near, mut far) = fixture.connect();
+    far.write_all(b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000000\r\n\r\n").unwrap();
+    far.write_all(&[b'x'; 60_000]).unwrap();
+    assert_eq!(fixture.receive(&near).unwrap_err().kind(), io::ErrorKind::WouldBlock);
+    assert_eq!(fixture.worker.limits.running(), 0);
+    let mut reply = String::new();
+    far.read_to_string(&mut reply).unwrap();
+    assert!(reply.starts_with("HTTP/1.1 400 "), "{reply}");
+    let mut sent = 60_000;
+    let error = loop {
+        far.write_all(&[b'x'; 60_000]).unwrap();
+        sent += 60_000;
+        let error = fixture.receive(&near).unwrap_err().kind();
+        if error != io::ErrorKind::WouldBlock {
+            break error;
+        }
+    };
+    assert!(error == io::ErrorKind::ConnectionAborted && sent < 400_000, "{error}, {sent}");
+
+    let (near, mut far) = fixture.connect();
+    far.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
+    assert_eq!(fixture.receive(&near).unwrap_err().kind(), io::ErrorKind::WouldBlock);
+    far.read_to_string(&mut reply).unwrap();
+    drop(far);
+    assert_eq!(fixture.receive(&near).unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
+    fixture.worker.forget(near.as_raw_fd());
+    assert_eq!((fixture.worker.limits.running(), fixture.worker.failed), (0, 2));
 }

@@ -62,6 +62,8 @@ pub(super) struct Extra {
 /// A handshake that has not ended.
 pub(super) enum PendingHandshake {
     Server(ServerHandshake),
+    /// The client speaks plain HTTP and was answered. This many bytes were discarded since.
+    Refused(usize),
     Client(ClientHandshake),
 }
 
