@@ -16,6 +16,7 @@ use pollux_sys as sys;
 use socket2::SockRef;
 use std::{
     io,
+    net::IpAddr,
     os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd},
     sync::Arc,
     time::Duration,
@@ -32,15 +33,17 @@ pub(crate) enum Transport {
 }
 
 impl Transport {
-    /// Creates the transport of a connection that a client has made to a TLS listener.
+    /// Creates the transport of a connection that a client has made to a TLS listener. `client` is its
+    /// address if it is known: the one in a PROXY protocol header differs from that of the peer.
     ///
     /// # Errors
     /// There is no memory for a session; the socket is returned.
     pub(crate) fn accept_tls(
         socket: OwnedFd,
+        client: Option<IpAddr>,
         server: &Arc<Tls>,
     ) -> Result<Self, (OwnedFd, io::Error)> {
-        match tls::accept(socket.as_fd(), server) {
+        match tls::accept(socket.as_fd(), client, server) {
             Ok(()) => Ok(Self::Tls(socket)),
             Err(error) => Err((socket, error)),
         }

@@ -39,6 +39,7 @@ pub use pollux_tls::{CertificateFiles, Certificates, MinVersion};
 use std::{
     cell::RefCell,
     io,
+    net::IpAddr,
     os::fd::{AsRawFd as _, BorrowedFd},
     sync::Arc,
 };
@@ -62,10 +63,14 @@ fn with_worker<R>(act: impl FnOnce(&mut Worker) -> io::Result<R>) -> io::Result<
 ///
 /// # Errors
 /// There is no memory for the session.
-pub(super) fn accept(socket: BorrowedFd<'_>, server: &Arc<Tls>) -> io::Result<()> {
+pub(super) fn accept(
+    socket: BorrowedFd<'_>,
+    client: Option<IpAddr>,
+    server: &Arc<Tls>,
+) -> io::Result<()> {
     WORKER.with_borrow_mut(|worker| {
         let worker = worker.get_or_insert_with(Box::default);
-        worker.accept(socket, server)
+        worker.accept(socket, client, server)
     })
 }
 

@@ -8,14 +8,16 @@ use crate::transport::{
     tls::HandshakeStep,
 };
 use pollux_http::proxy_protocol::Header;
+use std::net::SocketAddr;
 
 impl<A: Service> Blocking<A> {
     /// Returns the transport of a connection that is served. Another connection is counted and closed.
     pub(super) fn admit(&mut self, socket: OwnedFd) -> Option<Transport> {
-        if self.rules.looks_at_clients() && !self.is_welcome(&socket) {
+        let mut address = None;
+        if self.rules.looks_at_clients() && !self.is_welcome(&socket, &mut address) {
             return self.refuse(socket);
         }
-        match self.rules.accept(socket) {
+        match self.rules.accept(socket, address.map(|address| address.ip())) {
             Ok((transport, ticks)) => self.establish(transport, ticks),
             Err(socket) => {
                 self.worker.counters.add(Counter::Refused, 1);
@@ -57,8 +59,9 @@ impl<A: Service> Blocking<A> {
         self.refuse(transport.into_socket())
     }
 
+    /// Returns whether a client is served. Sets its address.
     #[cold]
-    fn is_welcome(&mut self, socket: &OwnedFd) -> bool {
+    fn is_welcome(&mut self, socket: &OwnedFd, client: &mut Option<SocketAddr>) -> bool {
         let mut address = listener::peer_address(socket.as_fd());
         if self.rules.has_preamble(address.map(|address| address.ip())) {
             match self.read_preamble(socket) {
@@ -80,6 +83,7 @@ impl<A: Service> Blocking<A> {
                 }
             }
         }
+        *client = address;
         let fd = socket.as_raw_fd();
         let outcome = self.worker.clients.enter(self.rules.guard.as_ref(), fd, address);
         if let (Some(log), Some(address)) = (&mut self.worker.log, address) {

@@ -5,10 +5,10 @@ use super::{
     send::flush,
     worker::{PendingHandshake, ServerHandshake, Worker},
 };
+use crate::transport::listener;
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use pollux_sys as sys;
 use pollux_tls::{ACME_TLS_ALPN, HandshakeError, Progress};
-use socket2::SockRef;
 use std::{
     io,
     net::IpAddr,
@@ -54,7 +54,11 @@ impl Worker {
             }
         };
         if pending.handshake.is_none() {
-            let address = client_address(socket);
+            let address = pending.address.or_else(|| {
+                let peer = listener::peer_address(socket);
+                peer.map(|address| address.ip())
+            });
+            let address = address.map(counted_address);
             if !self.limits.begin_handshake(address) {
                 tracing::debug!("closing a connection: too many TLS handshakes are in progress");
                 return Err(io::Error::other("too many TLS handshakes"));
@@ -183,10 +187,9 @@ fn client_certificate(der: &[u8]) -> Arc<[u8]> {
 
 /// Returns the address under which a handshake is counted. For an IPv6 client, this is its 64-bit network,
 /// which usually belongs to one host.
-fn client_address(socket: BorrowedFd<'_>) -> Option<IpAddr> {
-    let address = SockRef::from(&socket).peer_addr().ok()?.as_socket()?.ip();
-    Some(match address.to_canonical() {
+fn counted_address(client: IpAddr) -> IpAddr {
+    match client.to_canonical() {
         IpAddr::V6(address) => IpAddr::from((u128::from(address) >> 64 << 64).to_be_bytes()),
         address => address,
-    })
+    }
 }

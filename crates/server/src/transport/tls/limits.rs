@@ -57,6 +57,11 @@ impl Limits {
         self.running
     }
 
+    #[cfg(test)]
+    pub(super) fn running_for(&self, address: IpAddr) -> u32 {
+        self.addresses.get(&address).copied().unwrap_or_default()
+    }
+
     pub(super) fn end_handshake(&mut self, address: Option<IpAddr>) {
         self.running -= 1;
         let Some(address) = address else { return };

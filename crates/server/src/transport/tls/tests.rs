@@ -24,8 +24,12 @@ impl Fixture {
 
     /// Returns the two ends of a new connection: the worker's, and the client's.
     fn connect(&mut self) -> (UnixStream, UnixStream) {
+        self.connect_from(None)
+    }
+
+    fn connect_from(&mut self, client: Option<IpAddr>) -> (UnixStream, UnixStream) {
         let (near, far) = UnixStream::pair().unwrap();
-        self.worker.accept(near.as_fd(), &self.server).unwrap();
+        self.worker.accept(near.as_fd(), client, &self.server).unwrap();
         (near, far)
     }
 
@@ -104,4 +108,23 @@ fn plain_http_is_discarded_behind_its_answer_up_to_a_limit() {
     assert_eq!(fixture.receive(&near).unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
     fixture.worker.forget(near.as_raw_fd());
     assert_eq!((fixture.worker.limits.running(), fixture.worker.failed), (0, 2));
+}
+
+/// Behind a load balancer all connections come from its address.
+#[test]
+fn a_handshake_is_counted_for_the_client_that_is_known() {
+    let mut fixture = Fixture::new(&TlsConfig::default());
+    let cases = [
+        ("192.0.2.7", "192.0.2.7"),
+        ("::ffff:192.0.2.8", "192.0.2.8"),
+        ("2001:db8:1:2:3:4:5:6", "2001:db8:1:2::"),
+    ];
+    for (client, counted) in cases {
+        let (near, _far) = fixture.connect_from(Some(client.parse().unwrap()));
+        assert_eq!(fixture.receive(&near).unwrap_err().kind(), io::ErrorKind::WouldBlock);
+        let counted = counted.parse().unwrap();
+        assert_eq!(fixture.worker.limits.running_for(counted), 1, "{client}");
+        fixture.worker.forget(near.as_raw_fd());
+        assert_eq!(fixture.worker.limits.running_for(counted), 0, "{client}");
+    }
 }

@@ -73,7 +73,8 @@ pub(super) struct ServerHandshake {
     /// The handshake, which begins when the first bytes are to be read: until then a connection needs no
     /// memory for it.
     pub(super) handshake: Option<Box<Handshake>>,
-    /// The address under which the handshake is counted, once it has begun.
+    /// The client's address if it is known, otherwise that of the peer; under it the handshake is counted
+    /// once it has begun.
     pub(super) address: Option<IpAddr>,
 }
 
@@ -107,12 +108,16 @@ impl Default for Worker {
 }
 
 impl Worker {
-    pub(super) fn accept(&mut self, socket: BorrowedFd<'_>, server: &Arc<Tls>) -> io::Result<()> {
+    pub(super) fn accept(
+        &mut self,
+        socket: BorrowedFd<'_>,
+        address: Option<IpAddr>,
+        server: &Arc<Tls>,
+    ) -> io::Result<()> {
         // A worker that panicked has closed its connection without `forget`, and its thread goes on.
         self.forget(socket.as_raw_fd());
         self.kernel = server.kernel();
-        let handshake =
-            ServerHandshake { server: Arc::clone(server), handshake: None, address: None };
+        let handshake = ServerHandshake { server: Arc::clone(server), handshake: None, address };
         let handshake = Some(PendingHandshake::Server(handshake));
         let extra = Extra { handshake, ..Extra::default() };
         self.sessions.insert(socket.as_raw_fd() as usize, Box::new(extra))
@@ -180,13 +185,13 @@ mod tests {
         let mut worker = Worker::default();
         let mut buffer = vec![0; pollux_tls::RECORD_MAX];
 
-        worker.accept(socket, &server).unwrap();
+        worker.accept(socket, None, &server).unwrap();
         let error = worker.receive(socket, &mut buffer, pollux_sys::recv_now).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
         assert_eq!(worker.limits.running(), 1);
         worker.client_certificates.insert(fd, Arc::from(&b":former:"[..]));
 
-        worker.accept(socket, &server).unwrap();
+        worker.accept(socket, None, &server).unwrap();
         assert_eq!(worker.limits.running(), 0);
         assert!(worker.client_certificates.is_empty());
     }
