@@ -180,6 +180,11 @@ impl Handshake {
         }
     }
 
+    /// How many bytes of memory the received bytes occupy that are stored until a message is complete.
+    pub fn stored(&self) -> usize {
+        self.input.capacity()
+    }
+
     /// The number of the peer's records that have been processed: while it stays the same, a call of
     /// [`Handshake::advance`] has only stored bytes.
     pub fn records(&self) -> u32 {
@@ -232,6 +237,10 @@ impl Handshake {
                 out.extend(plain_alert(DECODE_ERROR));
             }
             return Err(HandshakeError::TooLong);
+        }
+        // A handshake may last as long as its user allows, and the peer chooses how much arrives at once.
+        if self.input.len() < self.input.capacity() / 2 {
+            self.input.shrink_to_fit();
         }
         Ok(Progress::NeedsInput)
     }

@@ -67,12 +67,12 @@ impl Worker {
             match pending.server.begin() {
                 Ok(handshake) => pending.handshake = Some(Box::new(handshake)),
                 Err(error) => {
-                    self.limits.end_handshake(address);
+                    self.limits.end_handshake(address, 0);
                     return Err(io::Error::other(error));
                 }
             }
         }
-        let ServerHandshake { handshake: Some(handshake), address, .. } = pending else {
+        let ServerHandshake { handshake: Some(handshake), address, stored, .. } = pending else {
             return Err(io::ErrorKind::NotConnected.into());
         };
         let address = *address;
@@ -105,13 +105,19 @@ impl Worker {
                 self.limits.count_step();
             }
             match progress {
-                Ok(Progress::NeedsInput) => {}
+                Ok(Progress::NeedsInput) => {
+                    let now = handshake.stored();
+                    if !self.limits.store(std::mem::replace(stored, now), now) {
+                        tracing::debug!("closing a connection: TLS handshakes store too many bytes");
+                        return Err(io::Error::other("too many bytes of TLS handshakes"));
+                    }
+                }
                 Ok(Progress::Complete) => break,
                 Err(HandshakeError::PlainHttp) => {
                     tracing::debug!("closing a connection: {}", HandshakeError::PlainHttp);
                     let _ = sys::send_now(socket, PLAIN_HTTP_REPLY, false);
                     sys::shutdown_write(socket)?;
-                    self.limits.end_handshake(address);
+                    self.limits.end_handshake(address, *stored);
                     self.failed += 1;
                     extra.handshake = Some(PendingHandshake::Refused(0));
                     return self.handshake(socket, buffer, receive);
@@ -123,7 +129,7 @@ impl Worker {
                 }
             }
         }
-        self.limits.end_handshake(address);
+        self.limits.end_handshake(address, *stored);
         let Some(PendingHandshake::Server(ServerHandshake { handshake: Some(handshake), .. })) =
             extra.handshake.take()
         else {

@@ -5,10 +5,18 @@ use std::{collections::HashMap, net::IpAddr, time::Duration};
 
 /// The maximum duration of a handshake.
 pub(crate) const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
-/// The maximum number of handshakes in progress in one worker. Each has some 5 KB.
+/// The maximum number of handshakes in progress in one worker. Each has some 5 KB, and what it stores of
+/// received bytes.
 const HANDSHAKES_MAX: usize = 8192;
 /// The maximum number of handshakes in progress for one client address.
 const HANDSHAKES_PER_ADDRESS_MAX: u32 = 4096;
+/// The maximum number of received bytes that the handshakes of a worker store together. It is reached only
+/// by clients that send long messages and do not complete them: a handshake alone may store 80 KiB
+/// ([`pollux_tls::HANDSHAKE_BYTES_MAX`]), and all of them could store 670 MB.
+const STORED_MAX: usize = 32 << 20;
+/// The number of bytes that each handshake may store even then: more than a usual ClientHello has. With it,
+/// all handshakes of a worker can store another 32 MiB.
+const STORED_ALWAYS: usize = 4 << 10;
 /// The maximum number of steps of handshakes in one iteration of a loop. A step is the reaction to whole
 /// records of a client; the most expensive one makes a signature. They take some 2 ms in total.
 const STEPS_PER_ITERATION: u32 = 16;
@@ -19,6 +27,7 @@ pub(super) struct Limits {
     running: usize,
     addresses: HashMap<IpAddr, u32>,
     steps_in_iteration: u32,
+    stored: usize,
 }
 
 impl Limits {
@@ -52,6 +61,12 @@ impl Limits {
         true
     }
 
+    /// Counts the bytes that a handshake stores: `now` in place of `before`. Returns whether it may.
+    pub(super) fn store(&mut self, before: usize, now: usize) -> bool {
+        self.stored = self.stored - before + now;
+        now <= STORED_ALWAYS || self.stored <= STORED_MAX
+    }
+
     #[cfg(test)]
     pub(super) fn running(&self) -> usize {
         self.running
@@ -62,8 +77,10 @@ impl Limits {
         self.addresses.get(&address).copied().unwrap_or_default()
     }
 
-    pub(super) fn end_handshake(&mut self, address: Option<IpAddr>) {
+    /// Ends a handshake that was counted under this address and stored this number of bytes.
+    pub(super) fn end_handshake(&mut self, address: Option<IpAddr>, stored: usize) {
         self.running -= 1;
+        self.stored -= stored;
         let Some(address) = address else { return };
         if let Some(of_address) = self.addresses.get_mut(&address) {
             *of_address -= 1;
@@ -91,7 +108,7 @@ mod tests {
         }
         assert!(!limits.begin_handshake(address(1)));
         assert!(limits.begin_handshake(address(2)));
-        limits.end_handshake(address(1));
+        limits.end_handshake(address(1), 0);
         assert!(limits.begin_handshake(address(1)));
     }
 
@@ -103,10 +120,31 @@ mod tests {
         }
         assert!(!limits.begin_handshake(address(3)) && !limits.begin_handshake(None));
         for number in 0..HANDSHAKES_MAX {
-            limits.end_handshake(address(1 + (number % 2) as u8));
+            limits.end_handshake(address(1 + (number % 2) as u8), 0);
         }
         assert_eq!(limits.running, 0);
         assert!(limits.addresses.is_empty());
+    }
+
+    #[test]
+    fn long_handshakes_share_their_memory_and_short_ones_always_have_some() {
+        const LONG: usize = 80 << 10;
+        let mut limits = Limits::default();
+        let mut count = 0;
+        while limits.store(0, LONG) {
+            assert!(limits.begin_handshake(None));
+            count += 1;
+        }
+        assert_eq!(count, STORED_MAX / LONG);
+        // The one that was refused ends.
+        limits.store(LONG, 0);
+        assert!(limits.begin_handshake(None));
+        assert!(limits.store(0, STORED_ALWAYS) && !limits.store(STORED_ALWAYS, LONG));
+        limits.end_handshake(None, LONG);
+        for _ in 0..count {
+            limits.end_handshake(None, LONG);
+        }
+        assert_eq!((limits.running, limits.stored), (0, 0));
     }
 
     #[test]

@@ -128,3 +128,35 @@ fn a_handshake_is_counted_for_the_client_that_is_known() {
         assert_eq!(fixture.worker.limits.running_for(counted), 0, "{client}");
     }
 }
+
+/// Clients that send most of a long message occupy no more memory than all handshakes may.
+#[test]
+fn unfinished_messages_occupy_a_limited_amount_of_memory() {
+    let mut fixture = Fixture::new(&TlsConfig::default());
+    // Others store all but 1 MB of 32 MiB.
+    assert!(fixture.worker.limits.store(0, (32 << 20) - 1_000_000));
+    // The header of a record of 16 KiB, with the header of a hello of 60,000 bytes.
+    let mut record = vec![22, 3, 1, 0x40, 0, 1, 0, 0xea, 0x60];
+    record.resize(5 + (16 << 10), 7);
+    let mut connections = Vec::new();
+    let refusal = loop {
+        let (near, mut far) = fixture.connect();
+        fixture.worker.limits.begin_iteration();
+        let mut outcome = io::ErrorKind::WouldBlock;
+        for _ in 0..3 {
+            far.write_all(&record).unwrap();
+            outcome = fixture.receive(&near).unwrap_err().kind();
+        }
+        connections.push(near);
+        if outcome != io::ErrorKind::WouldBlock {
+            break outcome;
+        }
+        assert!(connections.len() < 100, "no end");
+    };
+    assert_eq!(refusal, io::ErrorKind::Other);
+    // At least 48 KB each.
+    assert!(connections.len() <= 1_000_000 / 48_000 + 1, "{}", connections.len());
+    let (near, mut far) = fixture.connect();
+    far.write_all(&hello()[..100]).unwrap();
+    assert_eq!(fixture.receive(&near).unwrap_err().kind(), io::ErrorKind::WouldBlock);
+}

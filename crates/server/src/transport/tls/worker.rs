@@ -76,6 +76,8 @@ pub(super) struct ServerHandshake {
     /// The client's address if it is known, otherwise that of the peer; under it the handshake is counted
     /// once it has begun.
     pub(super) address: Option<IpAddr>,
+    /// The number of bytes that the handshake stores, as the limits have counted them.
+    pub(super) stored: usize,
 }
 
 impl Extra {
@@ -117,7 +119,8 @@ impl Worker {
         // A worker that panicked has closed its connection without `forget`, and its thread goes on.
         self.forget(socket.as_raw_fd());
         self.kernel = server.kernel();
-        let handshake = ServerHandshake { server: Arc::clone(server), handshake: None, address };
+        let server = Arc::clone(server);
+        let handshake = ServerHandshake { server, handshake: None, address, stored: 0 };
         let handshake = Some(PendingHandshake::Server(handshake));
         let extra = Extra { handshake, ..Extra::default() };
         self.sessions.insert(socket.as_raw_fd() as usize, Box::new(extra))
@@ -161,10 +164,13 @@ impl Worker {
             self.client_certificates.remove(&fd);
         }
         if let Some(PendingHandshake::Server(ServerHandshake {
-            handshake: Some(_), address, ..
+            handshake: Some(_),
+            address,
+            stored,
+            ..
         })) = extra.and_then(|extra| extra.handshake)
         {
-            self.limits.end_handshake(address);
+            self.limits.end_handshake(address, stored);
             self.failed += 1;
         }
     }
