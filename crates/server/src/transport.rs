@@ -156,6 +156,14 @@ impl Transport {
         }
     }
 
+    /// Returns whether a handshake waits for room in the socket, after a receive that returned WouldBlock.
+    pub(crate) fn awaits_room(&self) -> bool {
+        match self {
+            Self::Plain(_) => false,
+            Self::Tls(socket) => tls::awaits_room(socket.as_fd()),
+        }
+    }
+
     /// Returns whether the last receive has completed a handshake. Must be called right after that receive.
     #[inline]
     pub(crate) fn has_just_shaken_hands(&self) -> bool {

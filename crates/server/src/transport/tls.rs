@@ -13,7 +13,8 @@
 //!   drained; [`super::Transport::may_have_more`] does.
 //! - A send that takes fewer bytes than it was given must be repeated with the same bytes: they may already
 //!   be encrypted and only wait to be sent.
-//! - A handshake takes place inside receive, which returns `WouldBlock` until it is complete. `Interrupted`
+//! - A handshake takes place inside receive, which returns `WouldBlock` until it is complete. It may wait for
+//!   room in the socket instead of input: [`super::Transport::awaits_room`]. `Interrupted`
 //!   means that the engine must call receive again after it has served other connections. An engine that
 //!   serves one connection at a time calls [`super::Transport::establish`] before.
 
@@ -127,6 +128,12 @@ pub(super) fn receive(
 /// Returns whether the last `receive` on this thread may have left input in the socket.
 pub(super) fn may_have_more() -> bool {
     WORKER.with_borrow(|worker| worker.as_ref().is_some_and(|worker| worker.may_have_more))
+}
+
+/// Returns whether the output of a handshake waits for room in the socket.
+pub(super) fn awaits_room(socket: BorrowedFd<'_>) -> bool {
+    let awaits_room = with_worker(|worker| Ok(worker.awaits_room(socket)));
+    awaits_room.unwrap_or(false)
 }
 
 /// Returns whether a handshake was completed by the last `receive` on this thread.

@@ -9,10 +9,11 @@ use super::{
 use pollux_testkit::{http::PATIENCE, serve::Serve};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustls::{ClientConnection, StreamOwned};
+use socket2::{Domain, Socket, Type};
 use std::{
     fs,
     io::{ErrorKind, Read as _, Write as _},
-    net::{Ipv4Addr, TcpStream},
+    net::{Ipv4Addr, SocketAddr, TcpStream},
     thread,
     time::{Duration, Instant},
 };
@@ -205,6 +206,47 @@ fn the_ten_seconds_are_for_every_handshake_and_for_nothing_else() {
             scope.spawn(move || check(arguments, header));
         }
     });
+}
+
+/// A flight of the server that does not fit into its socket is sent as the client reads it. Meanwhile
+/// the client sends nothing, so the server must wait for room.
+#[test]
+fn a_chain_longer_than_the_sockets_buffer_is_sent() {
+    // rustls' client takes up to 64 KiB. The buffer of a socket with short segments has 46 KB.
+    const CHAIN: usize = 60_000;
+    let directory = site();
+    let path = directory.path().join("a.pem");
+    let certificate = fs::read_to_string(&path).unwrap();
+    fs::write(&path, certificate.repeat(CHAIN / (der(&directory, "a.pem").len() + 5))).unwrap();
+    let cases: [&[&str]; 5] = [
+        &["--mechanism", "epoll"],
+        &["--mechanism", "epoll-et"],
+        &["--mechanism", "epoll-et", "--interest", "per-state"],
+        &["--mechanism", "poll", "--interest", "per-state"],
+        &["--architecture", "prethreaded", "--pool", "2"],
+    ];
+    for arguments in cases {
+        let serve = serve(&directory, arguments);
+        let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+        socket.set_recv_buffer_size(4096).unwrap();
+        socket.set_tcp_mss(536).unwrap();
+        let address: SocketAddr = serve.address().parse().unwrap();
+        socket.connect(&address.into()).unwrap();
+        let mut socket = TcpStream::from(socket);
+        socket.set_read_timeout(Some(PATIENCE)).unwrap();
+        let name = "localhost".try_into().unwrap();
+        let mut client = ClientConnection::new(config(), name).unwrap();
+        client.write_tls(&mut socket).unwrap();
+        let started_at = Instant::now();
+        thread::sleep(Duration::from_millis(300));
+        let mut stream = StreamOwned::new(client, socket);
+        stream.write_all(b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").unwrap();
+        let mut reply = String::new();
+        stream.read_to_string(&mut reply).unwrap();
+        assert!(reply.ends_with("hello\n"), "{arguments:?}: {reply}");
+        // Far less than the time of a handshake.
+        assert!(started_at.elapsed() < Duration::from_secs(8), "{arguments:?}");
+    }
 }
 
 /// Sends bytes and returns everything that the server sends until the end.

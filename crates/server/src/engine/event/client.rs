@@ -27,7 +27,7 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
                 Ok(received) => received,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     slot.marks -= Marks::INPUT_WAITS;
-                    return self.rearm(fd);
+                    return if is_first { self.await_first(fd) } else { self.rearm(fd) };
                 }
                 // Others are served first, for example because handshakes have used up their time.
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => break,
@@ -49,6 +49,30 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
         }
         self.requeue(fd);
         self.rearm(fd);
+    }
+
+    /// Waits for the first request, or for what its handshake needs: input, or room in the socket.
+    #[cold]
+    fn await_first(&mut self, fd: RawFd) {
+        if self.awaits_room(fd) {
+            self.wait_to_write(fd);
+        } else {
+            self.rearm(fd);
+        }
+    }
+
+    /// Continues a handshake that has waited for room in the socket.
+    #[cold]
+    pub(super) fn on_room(&mut self, fd: RawFd) {
+        if self.awaits_room(fd) {
+            self.wait_to_read(fd);
+            self.receive(fd);
+        }
+    }
+
+    fn awaits_room(&mut self, fd: RawFd) -> bool {
+        let transport = self.table.get_mut(fd).and_then(|slot| slot.transport());
+        transport.is_some_and(|transport| transport.awaits_room())
     }
 
     /// Reads while a response is pending. The input is buffered up to a maximum, so that the end of the

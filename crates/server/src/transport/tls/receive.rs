@@ -62,6 +62,14 @@ impl Worker {
         }
     }
 
+    pub(super) fn awaits_room(&mut self, socket: BorrowedFd<'_>) -> bool {
+        let session = self.sessions.get_mut(socket.as_raw_fd() as usize);
+        session.is_some_and(|(session, extra)| {
+            !session.is_established()
+                && extra.as_ref().is_some_and(|extra| !extra.output.is_empty())
+        })
+    }
+
     pub(super) fn has_ended(&mut self, socket: BorrowedFd<'_>) -> bool {
         let session = self.sessions.get_mut(socket.as_raw_fd() as usize);
         session.is_some_and(|(session, _)| session.has_received_close() || session.has_sent_close())

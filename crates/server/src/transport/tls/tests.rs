@@ -160,3 +160,24 @@ fn unfinished_messages_occupy_a_limited_amount_of_memory() {
     far.write_all(&hello()[..100]).unwrap();
     assert_eq!(fixture.receive(&near).unwrap_err().kind(), io::ErrorKind::WouldBlock);
 }
+
+/// The server's flight does not fit into the socket.
+#[test]
+fn a_handshake_tells_that_it_needs_room() {
+    let mut fixture = Fixture::new(&TlsConfig::default());
+    let (near, mut far) = fixture.connect();
+    // The kernel's minimum.
+    socket2::SockRef::from(&near).set_send_buffer_size(1).unwrap();
+    while sys::send_now(near.as_fd(), &[0; 64], false).is_ok() {}
+    far.write_all(&hello()).unwrap();
+    for _ in 0..2 {
+        assert_eq!(fixture.receive(&near).unwrap_err().kind(), io::ErrorKind::WouldBlock);
+        assert!(fixture.worker.awaits_room(near.as_fd()));
+    }
+    // The filler is read, and then the flight fits.
+    while sys::recv_now(far.as_fd(), &mut [0; 4096]).is_ok() {}
+    while fixture.worker.awaits_room(near.as_fd()) {
+        assert_eq!(fixture.receive(&near).unwrap_err().kind(), io::ErrorKind::WouldBlock);
+        while sys::recv_now(far.as_fd(), &mut [0; 4096]).is_ok() {}
+    }
+}
