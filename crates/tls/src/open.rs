@@ -154,8 +154,7 @@ impl Session {
             self.count_empty_record()?;
             return Ok(Content::Control);
         }
-        self.empty_records = 0;
-        self.key_updates = 0;
+        self.count_data(content.len());
         Ok(Content::Data(HEADER_LEN + content.start..HEADER_LEN + content.end))
     }
 

@@ -1,7 +1,7 @@
 //! What must become of a record, by the text of RFC 8446 and of RFC 5246.
 
 use super::ends::is_tls13;
-use pollux_tls::{EMPTY_RECORDS_MAX, KEY_UPDATES_WITHOUT_DATA_MAX, Role, Suite};
+use pollux_tls::{DATA_PER_KEY_UPDATE, EMPTY_RECORDS_MAX, KEY_UPDATES_WITHOUT_DATA_MAX, Role, Suite};
 
 const PLAINTEXT_MAX: usize = 1 << 14;
 const FATAL: u8 = 2;
@@ -89,7 +89,9 @@ impl Model {
             _ if kind != 22 && !self.partial.is_empty() => UNEXPECTED_MESSAGE,
             23 if content.is_empty() => self.nothing(),
             23 => {
-                (self.empty_records, self.key_updates) = (0, 0);
+                let paid = 1 + content.len() / DATA_PER_KEY_UPDATE;
+                self.empty_records = 0;
+                self.key_updates = self.key_updates.saturating_sub(paid as u8);
                 Expected::Data(content.to_vec())
             }
             21 => self.expect_alert(content),
