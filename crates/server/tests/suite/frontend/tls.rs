@@ -4,6 +4,7 @@
 mod client_certificates;
 mod early;
 mod peer;
+mod tunnels;
 
 use super::*;
 use peer::{Authority, Identity, TlsOrigin, echo};
