@@ -16,6 +16,7 @@ use pollux_sys as sys;
 use socket2::SockRef;
 use std::{
     io,
+    net::IpAddr,
     os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd},
     sync::Arc,
     time::Duration,
@@ -32,15 +33,17 @@ pub(crate) enum Transport {
 }
 
 impl Transport {
-    /// Creates the transport of a connection that a client has made to a TLS listener.
+    /// Creates the transport of a connection that a client has made to a TLS listener. `client` is its
+    /// address if it is known: the one in a PROXY protocol header differs from that of the peer.
     ///
     /// # Errors
     /// There is no memory for a session; the socket is returned.
     pub(crate) fn accept_tls(
         socket: OwnedFd,
+        client: Option<IpAddr>,
         server: &Arc<Tls>,
     ) -> Result<Self, (OwnedFd, io::Error)> {
-        match tls::accept(socket.as_fd(), server) {
+        match tls::accept(socket.as_fd(), client, server) {
             Ok(()) => Ok(Self::Tls(socket)),
             Err(error) => Err((socket, error)),
         }
@@ -66,6 +69,19 @@ impl Transport {
         match self {
             Self::Plain(_) => Ok(HandshakeStep::Done),
             Self::Tls(socket) => tls::shake_hands(socket.as_fd()),
+        }
+    }
+
+    /// Continues the handshake of a connection that a client has made, without waiting. `buffer` must have
+    /// room for a record. [`Transport::receive`] does the same before it receives.
+    ///
+    /// # Errors
+    /// `Interrupted` when the handshakes of this iteration have used up their time; the reason why the
+    /// handshake has failed.
+    pub(crate) fn establish(&mut self, buffer: &mut [u8]) -> io::Result<HandshakeStep> {
+        match self {
+            Self::Plain(_) => Ok(HandshakeStep::Done),
+            Self::Tls(socket) => tls::establish(socket.as_fd(), buffer),
         }
     }
 
@@ -137,6 +153,23 @@ impl Transport {
         match self {
             Self::Plain(_) => false,
             Self::Tls(socket) => tls::has_ended(socket.as_fd()),
+        }
+    }
+
+    /// Returns whether a handshake waits for room in the socket, after a receive that returned WouldBlock.
+    pub(crate) fn awaits_room(&self) -> bool {
+        match self {
+            Self::Plain(_) => false,
+            Self::Tls(socket) => tls::awaits_room(socket.as_fd()),
+        }
+    }
+
+    /// Returns whether the last receive has completed a handshake. Must be called right after that receive.
+    #[inline]
+    pub(crate) fn has_just_shaken_hands(&self) -> bool {
+        match self {
+            Self::Plain(_) => false,
+            Self::Tls(_) => tls::has_just_shaken_hands(),
         }
     }
 

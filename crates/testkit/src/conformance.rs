@@ -16,5 +16,5 @@ mod replies;
 mod runner;
 mod site;
 
-pub use runner::{Segmentation, check};
+pub use runner::{Segmentation, check, check_over_tls};
 pub use site::Site;

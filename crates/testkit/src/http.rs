@@ -38,10 +38,10 @@ impl Reply {
     }
 }
 
-/// A connection to a server.
+/// A connection to a server: TCP, or another stream of bytes.
 #[derive(Debug)]
-pub struct Client {
-    stream: BufReader<TcpStream>,
+pub struct Client<S: Read + Write = TcpStream> {
+    stream: BufReader<S>,
 }
 
 impl Client {
@@ -63,12 +63,25 @@ impl Client {
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         stream.set_write_timeout(Some(PATIENCE)).unwrap();
         stream.set_nodelay(true).unwrap();
-        Self { stream: BufReader::new(stream) }
+        Self::over(stream)
     }
 
     /// Returns the socket.
     pub fn socket(&self) -> &TcpStream {
         self.stream.get_ref()
+    }
+}
+
+impl<S: Read + Write> Client<S> {
+    /// Uses a connection that exists.
+    pub fn over(stream: S) -> Self {
+        Self { stream: BufReader::new(stream) }
+    }
+
+    /// Returns the connection. It has no bytes that the replies did not contain.
+    pub fn stream(&mut self) -> &mut S {
+        assert!(self.stream.buffer().is_empty(), "bytes behind a reply");
+        self.stream.get_mut()
     }
 
     /// Sends the bytes.

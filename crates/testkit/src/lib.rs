@@ -1,5 +1,5 @@
 //! Support for the tests of all crates: pairs of descriptors, full buffers, limits, forked children,
-//! signals, system calls that fail, ports, an HTTP client, the server as a process, a corpus of
+//! signals, system calls that fail, ports, an HTTP client, with TLS too, the server as a process, a corpus of
 //! requests and their replies, the checks of a guestbook, a real Redis, a real ACME authority,
 //! counters of allocations, tokens of a hub, and tests that run in their own process. All functions
 //! panic on an error and name it: a test has no use for a `Result` here.
@@ -21,6 +21,7 @@ pub mod serve;
 pub mod signals;
 mod sys;
 pub mod threads;
+pub mod tls;
 pub mod token;
 mod wait;
 

@@ -36,6 +36,7 @@ pub struct Handshake {
     /// The number of these bytes that rustls has seen.
     offered: usize,
     total: usize,
+    records: u32,
     secrets: TrafficSecrets,
     /// Whether all records that rustls has sent are unencrypted.
     is_plain: bool,
@@ -168,8 +169,26 @@ impl Handshake {
     }
 
     fn new(connection: Connection) -> Self {
-        let secrets = TrafficSecrets::default();
-        Self { connection, input: Vec::new(), offered: 0, total: 0, secrets, is_plain: true }
+        Self {
+            connection,
+            input: Vec::new(),
+            offered: 0,
+            total: 0,
+            records: 0,
+            secrets: TrafficSecrets::default(),
+            is_plain: true,
+        }
+    }
+
+    /// How many bytes of memory the received bytes occupy that are stored until a message is complete.
+    pub fn stored(&self) -> usize {
+        self.input.capacity()
+    }
+
+    /// The number of the peer's records that have been processed: while it stays the same, a call of
+    /// [`Handshake::advance`] has only stored bytes.
+    pub fn records(&self) -> u32 {
+        self.records
     }
 
     /// Handles received bytes, and appends to `out` the bytes to send. After an error these bytes are
@@ -211,12 +230,17 @@ impl Handshake {
                 Some(len) if len > HANDSHAKE_RECORD_MAX => self.offered = self.input.len(),
                 _ => break,
             }
+            self.records += 1;
         }
         if self.input.len() > HANDSHAKE_BYTES_MAX || self.total > HANDSHAKE_TOTAL_MAX {
             if self.is_plain {
                 out.extend(plain_alert(DECODE_ERROR));
             }
             return Err(HandshakeError::TooLong);
+        }
+        // A handshake may last as long as its user allows, and the peer chooses how much arrives at once.
+        if self.input.len() < self.input.capacity() / 2 {
+            self.input.shrink_to_fit();
         }
         Ok(Progress::NeedsInput)
     }

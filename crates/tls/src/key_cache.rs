@@ -17,7 +17,16 @@ pub struct KeyCache {
 struct Entry {
     /// [`Session::keys_id`] of the owner; 0 if there is none.
     id: u32,
+    /// The owner's number.
+    number: usize,
     keys: Option<Box<Keys>>,
+}
+
+impl Entry {
+    /// Whether the keys are those of this session, which has this number.
+    fn is_of(&self, number: usize, session: &Session) -> bool {
+        self.id != 0 && self.id == session.keys_id && self.number == number
+    }
 }
 
 impl KeyCache {
@@ -33,13 +42,12 @@ impl KeyCache {
     pub fn keys_of(&mut self, number: usize, session: &mut Session) -> &mut Keys {
         let slot = number & (self.entries.len() - 1);
         let entry = &mut self.entries[slot];
-        let is_cached = entry.id != 0 && entry.id == session.keys_id;
-        if !is_cached {
-            // Zero means none. IDs repeat after 2^32 derivations. A session could then find the keys of
-            // another session under its own ID; the check for repeated nonces is the last defence.
+        if !entry.is_of(number, session) {
+            // Zero means none. IDs repeat after 2^32 derivations; the number then tells the sessions of an
+            // entry apart.
             self.last_id = self.last_id.checked_add(1).unwrap_or(1);
             self.derivations += 1;
-            entry.id = self.last_id;
+            (entry.id, entry.number) = (self.last_id, number);
             session.keys_id = self.last_id;
             // The session has been idle for a while: its next response begins with small records.
             session.rest();
@@ -56,7 +64,7 @@ impl KeyCache {
     pub fn forget(&mut self, number: usize, session: &Session) {
         let slot = number & (self.entries.len() - 1);
         let entry = &mut self.entries[slot];
-        if entry.id != 0 && entry.id == session.keys_id {
+        if entry.is_of(number, session) {
             entry.id = 0;
             // ring does not zero a key that is dropped, so another key overwrites it.
             if let Some(keys) = &mut entry.keys {
@@ -68,5 +76,33 @@ impl KeyCache {
     /// The number of derivations of keys.
     pub fn derivations(&self) -> u64 {
         self.derivations
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Direction, Role, Suite};
+
+    fn session(byte: u8) -> Session {
+        let direction = Direction { secret: &[byte; 32], sequence: 0 };
+        Session::new(Suite::Tls13Aes128Gcm, Role::Server, &direction, &direction)
+    }
+
+    #[test]
+    fn an_id_that_repeats_is_not_another_sessions() {
+        let mut cache = KeyCache::new(1);
+        let (mut one, mut other) = (session(1), session(2));
+        cache.keys_of(0, &mut one);
+        // The state after 2^32 derivations.
+        cache.last_id = 0;
+        cache.keys_of(1, &mut other);
+        assert_eq!(one.keys_id, other.keys_id);
+        // The end of one session leaves the keys of the other.
+        cache.forget(0, &one);
+        cache.keys_of(1, &mut other);
+        assert_eq!(cache.derivations(), 2);
+        cache.keys_of(0, &mut one);
+        assert_eq!(cache.derivations(), 3);
     }
 }

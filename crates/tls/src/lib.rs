@@ -105,7 +105,9 @@ pub use server::{
     ACME_TLS_ALPN, ClientAuth, MinVersion, ServerSettings, fingerprint, read_roots, self_signed,
     self_signed_pem,
 };
-pub use session::{Direction, EMPTY_RECORDS_MAX, KEY_UPDATES_WITHOUT_DATA_MAX, Role, Session};
+pub use session::{
+    DATA_PER_KEY_UPDATE, Direction, EMPTY_RECORDS_MAX, KEY_UPDATES_WITHOUT_DATA_MAX, Role, Session,
+};
 pub use suite::Suite;
 pub use table::SessionTable;
 pub use tickets::{TICKET_PERIOD_S, TicketKeys};

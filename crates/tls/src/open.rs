@@ -13,7 +13,8 @@ use std::ops::Range;
 /// The result of opening the first record of some input.
 #[derive(Debug, PartialEq, Eq)]
 pub struct OpenedRecord {
-    /// The length of the record with its header; 0 if it is not complete.
+    /// The length of the record with its header; 0 if it is not complete. After close_notify it is the
+    /// length of all the input, which is ignored.
     pub consumed: usize,
     /// The content of the record.
     pub content: Content,
@@ -30,8 +31,8 @@ pub enum Content {
     /// [`Session::owes_key_update`].
     Control,
     /// Session tickets for a client, whole messages, which are now in this range of the input; for
-    /// [`crate::TicketReceiver::receive_messages`]. A ticket that was split among records is
-    /// [`Content::Control`] and lost, which costs a full handshake later.
+    /// [`crate::TicketReceiver::receive_messages`]. A ticket that was split among records, or shares its
+    /// record with a KeyUpdate, is [`Content::Control`] and lost, which costs a full handshake later.
     Tickets(Range<usize>),
     /// The peer sends no more data (close_notify).
     Closed,
@@ -50,11 +51,12 @@ impl Session {
         };
         let header = [kind, major, minor, high, low];
         let len = usize::from(u16::from_be_bytes([high, low]));
+        if self.has_received_close() {
+            // RFC 8446 §6.1: what follows close_notify must be ignored; RFC 5246 §7.2.1 says the same.
+            return Ok(OpenedRecord { consumed: input.len(), content: Content::Closed });
+        }
         // Checked before the record is complete: a record that will be refused needs no further bytes.
         self.check_header(kind, len)?;
-        if self.has_received_close() {
-            return Err(Error::UnexpectedMessage("a record after close_notify"));
-        }
         let consumed = HEADER_LEN + len;
         let Some(body) = input.get_mut(HEADER_LEN..consumed) else {
             return Ok(OpenedRecord { consumed: 0, content: Content::Incomplete(consumed) });
@@ -152,8 +154,7 @@ impl Session {
             self.count_empty_record()?;
             return Ok(Content::Control);
         }
-        self.empty_records = 0;
-        self.key_updates = 0;
+        self.count_data(content.len());
         Ok(Content::Data(HEADER_LEN + content.start..HEADER_LEN + content.end))
     }
 
@@ -176,8 +177,9 @@ impl Session {
                 self.flags.set(Flags::HAS_RECEIVED_CLOSE);
                 return Ok(Content::Closed);
             }
-            // TLS 1.3 has no other alert that is not fatal, regardless of its level (RFC 8446 §6).
-            USER_CANCELED => {}
+            // TLS 1.3 has no other alert that is not fatal, regardless of its level (RFC 8446 §6). In TLS
+            // 1.2 the level decides (RFC 5246 §7.2).
+            USER_CANCELED if self.suite.is_tls13() => {}
             _ if !self.suite.is_tls13() && level == WARNING => {}
             _ => return Err(Error::PeerAlert(description)),
         }

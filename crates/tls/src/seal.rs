@@ -29,7 +29,8 @@ pub struct SealProgress {
 
 impl Session {
     /// Seals as much of `plaintext` as fits into `out`, in one record or several. A KeyUpdate that is
-    /// due is sealed before it.
+    /// due is sealed before it. If the key may seal no more records, the rest of `plaintext` is left
+    /// for the next call.
     ///
     /// # Errors
     /// [`Error::KeyExhausted`], with TLS 1.2 only.
@@ -68,8 +69,11 @@ impl Session {
     }
 
     /// The largest content of the next record, if there are `room` bytes for the record: 0 if the room
-    /// is too small.
+    /// is too small, or if the key may seal no further record.
     pub fn room_for_content(&self, room: usize) -> usize {
+        if self.is_key_exhausted() {
+            return 0;
+        }
         let is_small = self.flags.small_records() < SMALL_RECORDS;
         let max = if is_small { SMALL_RECORD_BYTES } else { PLAINTEXT_MAX };
         max.min(room.saturating_sub(OVERHEAD_MAX))
@@ -98,7 +102,12 @@ impl Session {
 
     /// Whether a KeyUpdate must be sent before any further data.
     pub fn is_key_update_due(&self) -> bool {
-        self.send_sequence >= self.suite.records_max() || self.owes_key_update()
+        self.is_key_exhausted() || self.owes_key_update()
+    }
+
+    /// Whether the key for sending has sealed as many records as it may.
+    fn is_key_exhausted(&self) -> bool {
+        self.send_sequence >= self.suite.records_max()
     }
 
     /// Seals a record whose `len` bytes of content are at [`Session::content_offset`] in `out`. Returns
@@ -116,11 +125,11 @@ impl Session {
         out: &mut [u8],
         len: usize,
     ) -> Result<usize, Error> {
-        assert!(len <= self.room_for_content(out.len()), "room for a record");
-        if self.send_sequence >= self.suite.records_max() {
+        if self.is_key_exhausted() {
             assert!(!self.suite.is_tls13(), "a key would seal more than it may");
             return Err(Error::KeyExhausted);
         }
+        assert!(len <= self.room_for_content(out.len()), "room for a record");
         if self.flags.small_records() < SMALL_RECORDS {
             self.flags.set_small_records(self.flags.small_records() + 1);
         }

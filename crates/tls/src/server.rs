@@ -56,6 +56,10 @@ impl ServerSettings {
     /// Makes the configuration for [`crate::Handshake::server`]. Workers that share it, or were forked
     /// with it, share its ticket keys.
     ///
+    /// A server that requests client certificates makes no tickets: a resumed session has the
+    /// certificate of its first handshake, and rustls puts it into the next ticket without a new check. An
+    /// expired certificate could be used without end.
+    ///
     /// # Errors
     /// The client authorities cannot be read; the system provides no random numbers.
     pub fn build(&self, certificates: Arc<Certificates>) -> Result<Arc<ServerConfig>, ConfigError> {
@@ -69,10 +73,14 @@ impl ServerSettings {
         let mut config = builder.with_cert_resolver(certificates);
         prepare_server(&mut config, self.logs_secrets);
         config.alpn_protocols.clone_from(&self.alpn);
-        let tickets = TicketKeys::new();
-        let tickets =
-            tickets.map_err(|_| ConfigError::new("no random numbers for ticket keys".into()));
-        config.ticketer = Arc::new(tickets?);
+        if self.client_auth == ClientAuth::None {
+            let tickets = TicketKeys::new();
+            let tickets =
+                tickets.map_err(|_| ConfigError::new("no random numbers for ticket keys".into()));
+            config.ticketer = Arc::new(tickets?);
+        } else {
+            config.send_tls13_tickets = 0;
+        }
         Ok(Arc::new(config))
     }
 

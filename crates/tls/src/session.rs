@@ -18,8 +18,12 @@ pub enum Role {
     Server,
 }
 
-/// The most KeyUpdates without application data between them; rustls has the same bound.
+/// The most KeyUpdates without application data between them; rustls has the same bound. A record of data
+/// takes one KeyUpdate off the count, and one more for each [`DATA_PER_KEY_UPDATE`] bytes: if each record
+/// took off all, a peer could send 32 KeyUpdates with each byte, and each costs more than that byte.
 pub const KEY_UPDATES_WITHOUT_DATA_MAX: u8 = 32;
+/// See [`KEY_UPDATES_WITHOUT_DATA_MAX`].
+pub const DATA_PER_KEY_UPDATE: usize = 512;
 /// The most records without content, or warnings, in a row.
 pub const EMPTY_RECORDS_MAX: u8 = 32;
 
@@ -232,6 +236,14 @@ impl Session {
     /// A copy of the secret of one direction.
     pub(crate) fn secret(&self, flow: Flow) -> Secret {
         self.secrets.get(flow)
+    }
+
+    /// Counts a record of `len` bytes of data.
+    #[inline]
+    pub(crate) fn count_data(&mut self, len: usize) {
+        self.empty_records = 0;
+        // A record has at most 2^14 bytes.
+        self.key_updates = self.key_updates.saturating_sub(1 + (len / DATA_PER_KEY_UPDATE) as u8);
     }
 
     /// Counts a record without content.

@@ -3,7 +3,7 @@
 
 mod support;
 
-use pollux_tls::{Content, Error, HEADER_LEN, Keys, RECORD_MAX, Session, Suite};
+use pollux_tls::{Content, DATA_PER_KEY_UPDATE, Error, HEADER_LEN, Keys, RECORD_MAX, Session, Suite};
 use proptest::prelude::*;
 use std::io::Write as _;
 use support::{Peer, SUITES, configs, shake_hands};
@@ -156,6 +156,28 @@ fn a_storm_of_key_updates_ends_the_connection() {
     peer.0.refresh_traffic_keys().unwrap();
     let bytes = peer.output();
     assert_eq!(ours.receive(&bytes), Err(Error::TooManyUselessRecords));
+}
+
+#[test]
+fn a_byte_pays_for_one_key_update_and_more_data_for_more() {
+    let (server, client) = configs(SUITES[0]);
+    let (established, mut peer) = shake_hands(server, client, 4096);
+    let mut ours = Ours::new(established.session, established.input);
+    let update = |peer: &mut Peer, ours: &mut Ours| {
+        peer.0.refresh_traffic_keys().unwrap();
+        ours.receive(&peer.output())
+    };
+    for _ in 0..pollux_tls::KEY_UPDATES_WITHOUT_DATA_MAX {
+        update(&mut peer, &mut ours).unwrap();
+    }
+    for (len, paid) in [(1, 1), (2 * DATA_PER_KEY_UPDATE, 3), (1, 1)] {
+        peer.0.writer().write_all(&vec![b'x'; len]).unwrap();
+        ours.receive(&peer.output()).unwrap();
+        for _ in 0..paid {
+            update(&mut peer, &mut ours).unwrap();
+        }
+    }
+    assert_eq!(update(&mut peer, &mut ours), Err(Error::TooManyUselessRecords));
 }
 
 #[test]

@@ -301,6 +301,47 @@ fn a_key_is_replaced_before_it_has_sealed_too_much() {
     assert_eq!(lengths, [26, 26 + 27, 26], "a KeyUpdate before the second record");
 }
 
+/// One call seals several records: the last one that the key may seal can be any of them.
+#[test]
+fn a_key_is_replaced_inside_a_batch() {
+    let data: Vec<u8> = (0..40_000).map(|byte: u32| byte as u8).collect();
+    for suite in Suite::ALL {
+        let limit = match suite {
+            Suite::Tls13ChaCha20 | Suite::Tls12ChaCha20 => 1 << 31,
+            _ => 1 << 23,
+        };
+        let (one, other) = (vec![1; secret_len(suite)], vec![2; secret_len(suite)]);
+        let there = Direction { secret: &one, sequence: limit - 1 };
+        let back = Direction { secret: &other, sequence: 0 };
+        let mut session = Session::new(suite, Role::Server, &back, &there);
+        let mut client = Session::new(suite, Role::Client, &there, &back);
+        let (mut keys, mut client_keys) = (session.derive_keys(), client.derive_keys());
+        let mut out = vec![0; 70_000];
+        let (mut sealed, mut received) = (0, Vec::new());
+        let mut calls = 0;
+        while sealed < data.len() {
+            let Ok(sealing) = session.seal(&mut keys, &data[sealed..], &mut out) else { break };
+            sealed += sealing.plaintext;
+            calls += 1;
+            let mut rest = &mut out[..sealing.written];
+            while !rest.is_empty() {
+                let opening = client.open(&mut client_keys, rest).unwrap();
+                if let Content::Data(range) = opening.content {
+                    received.extend_from_slice(&rest[range]);
+                }
+                rest = &mut rest[opening.consumed..];
+            }
+        }
+        assert_eq!(received, data[..sealed], "{suite:?}");
+        if suite.is_tls13() {
+            assert_eq!((sealed, calls), (data.len(), 2), "{suite:?}");
+        } else {
+            // The key's last record, and then the error.
+            assert!(sealed > 0 && calls == 1, "{suite:?}: {sealed}");
+        }
+    }
+}
+
 /// A buffer of [`RECORD_MAX`] bytes is enough: otherwise the receiver would wait for bytes for which it has no room.
 #[test]
 fn no_record_is_awaited_that_is_longer_than_the_longest() {
@@ -337,8 +378,8 @@ fn secret_len(suite: Suite) -> usize {
     }
 }
 
-/// Opens a TLS 1.2 record with a handshake message after the handshake, as a peer with this role.
-fn open_tls12(role: Role, message: &[u8]) -> Result<Content, Error> {
+/// Opens a TLS 1.2 record of this type after the handshake, as a peer with this role.
+fn open_tls12(role: Role, kind: u8, content: &[u8]) -> Result<Content, Error> {
     let key_and_iv = [3; 28];
     let direction = || Direction { secret: &key_and_iv, sequence: 0 };
     let mut session = Session::new(Suite::Tls12Aes128Gcm, role, &direction(), &direction());
@@ -346,13 +387,22 @@ fn open_tls12(role: Role, message: &[u8]) -> Result<Content, Error> {
     let key = LessSafeKey::new(UnboundKey::new(&AES_128_GCM, &[3; 16]).unwrap());
     let mut nonce = [3; 12];
     nonce[4..].fill(0);
-    let mut body = message.to_vec();
-    let aad = [0, 0, 0, 0, 0, 0, 0, 0, HANDSHAKE, 3, 3, 0, message.len() as u8];
+    let mut body = content.to_vec();
+    let aad = [0, 0, 0, 0, 0, 0, 0, 0, kind, 3, 3, 0, content.len() as u8];
     let nonce = Nonce::assume_unique_for_key(nonce);
     key.seal_in_place_append_tag(nonce, Aad::from(aad), &mut body).unwrap();
-    let header = [HANDSHAKE, 3, 3, 0, (8 + body.len()) as u8];
+    let header = [kind, 3, 3, 0, (8 + body.len()) as u8];
     let mut record = [header.as_slice(), &[0; 8], &body].concat();
     session.open(&mut keys, &mut record).map(|opening| opening.content)
+}
+
+#[test]
+fn in_tls12_the_level_of_an_alert_decides() {
+    for description in [40, 90, 100] {
+        let open = |level| open_tls12(Role::Server, ALERT, &[level, description]);
+        assert_eq!(open(1), Ok(Content::Control), "{description}");
+        assert_eq!(open(2), Err(Error::PeerAlert(description)));
+    }
 }
 
 #[test]
@@ -360,14 +410,14 @@ fn only_a_hello_asks_a_tls12_peer_to_renegotiate() {
     let hellos = [(Role::Server, 1), (Role::Client, 0)];
     for (role, hello) in hellos {
         for kind in [0, 1, 2, 4, 11, 14, 16, 20, 24, 255] {
-            let result = open_tls12(role, &[kind, 0, 0, 0]);
+            let result = open_tls12(role, HANDSHAKE, &[kind, 0, 0, 0]);
             if kind == hello {
                 assert_eq!(result, Err(Error::Renegotiation), "{role:?}");
             } else {
                 assert!(unexpected(result), "{role:?} {kind}");
             }
         }
-        assert!(unexpected(open_tls12(role, b"")), "{role:?}");
+        assert!(unexpected(open_tls12(role, HANDSHAKE, b"")), "{role:?}");
     }
 }
 

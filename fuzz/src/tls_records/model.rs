@@ -1,7 +1,7 @@
 //! What must become of a record, by the text of RFC 8446 and of RFC 5246.
 
 use super::ends::is_tls13;
-use pollux_tls::{EMPTY_RECORDS_MAX, KEY_UPDATES_WITHOUT_DATA_MAX, Role, Suite};
+use pollux_tls::{DATA_PER_KEY_UPDATE, EMPTY_RECORDS_MAX, KEY_UPDATES_WITHOUT_DATA_MAX, Role, Suite};
 
 const PLAINTEXT_MAX: usize = 1 << 14;
 const FATAL: u8 = 2;
@@ -31,7 +31,8 @@ pub(super) struct Model {
     role: Role,
     /// What has come of a message that is not complete.
     partial: Vec<u8>,
-    is_closed: bool,
+    /// Everything that follows is ignored.
+    pub(super) is_closed: bool,
     empty_records: u8,
     key_updates: u8,
 }
@@ -50,6 +51,9 @@ impl Model {
 
     pub(super) fn expect(&mut self, kind: u8, content: &[u8], padding: usize) -> Expectation {
         let is_tls13 = is_tls13(self.suite);
+        if self.is_closed {
+            return Expectation::Closed;
+        }
         // The type is in the clear.
         if !is_tls13 && !matches!(kind, 21..=23) {
             return UNEXPECTED_MESSAGE;
@@ -61,9 +65,6 @@ impl Model {
         };
         if content.len() + expansion > PLAINTEXT_MAX + expansion_max {
             return RECORD_OVERFLOW;
-        }
-        if self.is_closed {
-            return UNEXPECTED_MESSAGE;
         }
         if !is_tls13 {
             return self.expect_content(kind, content);
@@ -88,7 +89,9 @@ impl Model {
             _ if kind != 22 && !self.partial.is_empty() => UNEXPECTED_MESSAGE,
             23 if content.is_empty() => self.nothing(),
             23 => {
-                (self.empty_records, self.key_updates) = (0, 0);
+                let paid = 1 + content.len() / DATA_PER_KEY_UPDATE;
+                self.empty_records = 0;
+                self.key_updates = self.key_updates.saturating_sub(paid as u8);
                 Expectation::Data(content.to_vec())
             }
             21 => self.expect_alert(content),
@@ -119,7 +122,7 @@ impl Model {
                 self.is_closed = true;
                 Expectation::Closed
             }
-            90 => self.nothing(),
+            90 if is_tls13(self.suite) => self.nothing(),
             _ if level == 1 && !is_tls13(self.suite) => self.nothing(),
             _ => Expectation::Error(None),
         }

@@ -257,6 +257,7 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
         };
         match connection.need() {
             Need::Receive(_) if event.readiness.is_readable() => self.receive(fd),
+            Need::Receive(_) if event.readiness.is_writable() => self.on_room(fd),
             Need::Receive(_) => {}
             need => self.on_event_meanwhile(fd, need, event.readiness),
         }

@@ -135,12 +135,18 @@ impl Rules {
     }
 
     /// Creates the transport of an accepted connection. Also returns the number of ticks within which its
-    /// first request must arrive. If a TLS session cannot be created, the socket is returned, to be closed.
+    /// handshake must be complete; without TLS, its first request. `client` is the client's address if it is
+    /// known; otherwise handshakes are counted under the address of the peer. If a TLS session cannot be
+    /// created, the socket is returned, to be closed.
     #[inline]
-    pub(crate) fn accept(&self, socket: OwnedFd) -> Result<(Transport, u32), OwnedFd> {
+    pub(crate) fn accept(
+        &self,
+        socket: OwnedFd,
+        client: Option<IpAddr>,
+    ) -> Result<(Transport, u32), OwnedFd> {
         match &self.tls {
             None => Ok((Transport::Plain(socket), self.timeouts.header)),
-            Some(tls) => match Transport::accept_tls(socket, tls) {
+            Some(tls) => match Transport::accept_tls(socket, client, tls) {
                 Ok(transport) => {
                     Ok((transport, self.timeouts.header.min(ticks(HANDSHAKE_TIMEOUT))))
                 }

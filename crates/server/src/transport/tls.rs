@@ -13,8 +13,10 @@
 //!   drained; [`super::Transport::may_have_more`] does.
 //! - A send that takes fewer bytes than it was given must be repeated with the same bytes: they may already
 //!   be encrypted and only wait to be sent.
-//! - A handshake takes place inside receive, which returns `WouldBlock` until it is complete. `Interrupted`
-//!   means that the engine must call receive again after it has served other connections.
+//! - A handshake takes place inside receive, which returns `WouldBlock` until it is complete. It may wait for
+//!   room in the socket instead of input: [`super::Transport::awaits_room`]. `Interrupted`
+//!   means that the engine must call receive again after it has served other connections. An engine that
+//!   serves one connection at a time calls [`super::Transport::establish`] before.
 
 mod client;
 mod handshake;
@@ -23,6 +25,8 @@ mod limits;
 mod receive;
 mod send;
 mod settings;
+#[cfg(test)]
+mod tests;
 mod worker;
 
 pub use client::OriginTls;
@@ -36,6 +40,7 @@ pub use pollux_tls::{CertificateFiles, Certificates, MinVersion};
 use std::{
     cell::RefCell,
     io,
+    net::IpAddr,
     os::fd::{AsRawFd as _, BorrowedFd},
     sync::Arc,
 };
@@ -59,10 +64,14 @@ fn with_worker<R>(act: impl FnOnce(&mut Worker) -> io::Result<R>) -> io::Result<
 ///
 /// # Errors
 /// There is no memory for the session.
-pub(super) fn accept(socket: BorrowedFd<'_>, server: &Arc<Tls>) -> io::Result<()> {
+pub(super) fn accept(
+    socket: BorrowedFd<'_>,
+    client: Option<IpAddr>,
+    server: &Arc<Tls>,
+) -> io::Result<()> {
     WORKER.with_borrow_mut(|worker| {
         let worker = worker.get_or_insert_with(Box::default);
-        worker.accept(socket, server)
+        worker.accept(socket, client, server)
     })
 }
 
@@ -80,6 +89,11 @@ pub(super) fn connect(socket: BorrowedFd<'_>, peer: &Arc<TlsPeer>) -> io::Result
 /// Continues a handshake that [`connect`] has begun; see [`super::Transport::shake_hands`].
 pub(super) fn shake_hands(socket: BorrowedFd<'_>) -> io::Result<HandshakeStep> {
     with_worker(|worker| worker.client_handshake(socket))
+}
+
+/// Continues the handshake of a connection that a client has made; see [`super::Transport::establish`].
+pub(super) fn establish(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<HandshakeStep> {
+    with_worker(|worker| worker.establish(socket, buffer))
 }
 
 /// Returns the session of an idle connection, for another process. Returns `None` if the connection has
@@ -114,6 +128,17 @@ pub(super) fn receive(
 /// Returns whether the last `receive` on this thread may have left input in the socket.
 pub(super) fn may_have_more() -> bool {
     WORKER.with_borrow(|worker| worker.as_ref().is_some_and(|worker| worker.may_have_more))
+}
+
+/// Returns whether the output of a handshake waits for room in the socket.
+pub(super) fn awaits_room(socket: BorrowedFd<'_>) -> bool {
+    let awaits_room = with_worker(|worker| Ok(worker.awaits_room(socket)));
+    awaits_room.unwrap_or(false)
+}
+
+/// Returns whether a handshake was completed by the last `receive` on this thread.
+pub(super) fn has_just_shaken_hands() -> bool {
+    WORKER.with_borrow(|worker| worker.as_ref().is_some_and(|worker| worker.has_shaken_hands))
 }
 
 /// Returns whether a client has sent close_notify, or this side has ended the connection with close_notify
@@ -183,7 +208,7 @@ pub(crate) fn count_handshakes(counters: &Counters) {
     });
 }
 
-/// Begins a new iteration of the worker's loop: handshakes get a new budget.
+/// Begins a new iteration of the worker's loop, which has time for further steps of handshakes.
 pub(crate) fn begin_iteration() {
     WORKER.with_borrow_mut(|worker| {
         if let Some(worker) = worker {

@@ -5,6 +5,7 @@
 
 mod ends;
 mod files;
+mod tls;
 
 use pollux_event::{MechanismSpec, registry};
 use pollux_server::{

@@ -21,7 +21,10 @@ mod paths;
 mod request_line;
 
 use crate::http::Client;
-use std::{borrow::Cow, net::ToSocketAddrs};
+use std::{
+    borrow::Cow,
+    io::{Read, Write},
+};
 
 /// The name, the bytes to send, and the expectation.
 pub(crate) type Row = (&'static str, &'static [u8], &'static str);
@@ -68,10 +71,10 @@ impl Case {
     }
 }
 
-/// Returns every case; the entity tags are read from the server at `address`.
-pub(crate) fn all(address: impl ToSocketAddrs + Copy) -> Vec<Case> {
+/// Returns every case; the entity tags are read from the server to which `connect` connects.
+pub(crate) fn all<S: Read + Write>(connect: impl Fn() -> S) -> Vec<Case> {
     let tag = |path: &str, fields: &[&str]| {
-        let reply = Client::connect(address).request("GET", path, fields);
+        let reply = Client::over(connect()).request("GET", path, fields);
         reply.field("etag").expect("an entity tag").to_owned()
     };
     let etag = tag("/digits", &[]);

@@ -4,7 +4,10 @@ use super::{
     corpus::{self, Case, Outcome},
     replies::{StrictReply, excerpt, parse},
 };
-use crate::http::PATIENCE;
+use crate::{
+    http::PATIENCE,
+    tls::{TlsStream, Version},
+};
 use std::{
     io::{Read, Write},
     net::{Shutdown, TcpStream, ToSocketAddrs},
@@ -33,10 +36,47 @@ pub enum Segmentation {
 /// # Panics
 /// If there is any fault; the message has all faults and `setting`.
 pub fn check(address: impl ToSocketAddrs + Copy, pieces: Segmentation, setting: &str) {
+    let connect = || {
+        let socket = TcpStream::connect(address).expect("the server accepts");
+        socket.set_read_timeout(Some(PATIENCE)).unwrap();
+        socket.set_write_timeout(Some(PATIENCE)).unwrap();
+        socket.set_nodelay(true).unwrap();
+        socket
+    };
+    let finish = |socket: &mut TcpStream| {
+        let _ = socket.shutdown(Shutdown::Write);
+    };
+    check_with(connect, finish, pieces, setting);
+}
+
+/// Does the same as [`check`] over TLS. Each write is a record, and a connection that ends without
+/// close_notify is a fault.
+///
+/// # Panics
+/// As [`check`].
+pub fn check_over_tls(
+    address: impl ToSocketAddrs + Copy,
+    version: Version,
+    pieces: Segmentation,
+    setting: &str,
+) {
+    let connect = || {
+        let socket = TcpStream::connect(address).expect("the server accepts");
+        TlsStream::new(socket, version)
+    };
+    check_with(connect, TlsStream::finish, pieces, setting);
+}
+
+fn check_with<S: Read + Write>(
+    connect: impl Fn() -> S,
+    finish: impl Fn(&mut S),
+    pieces: Segmentation,
+    setting: &str,
+) {
     let mut faults = Vec::new();
-    let cases = corpus::all(address);
+    let cases = corpus::all(&connect);
     for case in &cases {
-        let stream = talk(address, case, pieces);
+        let stream = talk(connect(), &finish, case, pieces);
         if let Err(fault) = judge(case, &stream) {
             let sent = excerpt(&case.send);
             let got = excerpt(&stream);
@@ -48,11 +88,12 @@ pub fn check(address: impl ToSocketAddrs + Copy, pieces: Segmentation, setting: 
 }
 
 /// Sends a case and returns every byte that the server sends until it closes the connection.
-fn talk(address: impl ToSocketAddrs, case: &Case, pieces: Segmentation) -> Vec<u8> {
-    let mut socket = TcpStream::connect(address).expect("the server accepts");
-    socket.set_read_timeout(Some(PATIENCE)).unwrap();
-    socket.set_write_timeout(Some(PATIENCE)).unwrap();
-    socket.set_nodelay(true).unwrap();
+fn talk<S: Read + Write>(
+    mut socket: S,
+    finish: impl Fn(&mut S),
+    case: &Case,
+    pieces: Segmentation,
+) -> Vec<u8> {
     let mut bytes = case.send.to_vec();
     let is_last = match case.outcome {
         Outcome::Open => false,
@@ -75,7 +116,7 @@ fn talk(address: impl ToSocketAddrs, case: &Case, pieces: Segmentation) -> Vec<u
         }
     }
     if case.outcome == Outcome::Truncated {
-        let _ = socket.shutdown(Shutdown::Write);
+        finish(&mut socket);
     }
     let mut stream = Vec::new();
     // A reset is a fault: it can destroy the reply.

@@ -8,10 +8,12 @@ use super::{
 };
 use pollux_testkit::{http::PATIENCE, serve::Serve};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use rustls::{ClientConnection, StreamOwned};
+use socket2::{Domain, Socket, Type};
 use std::{
     fs,
     io::{ErrorKind, Read as _, Write as _},
-    net::{Ipv4Addr, TcpStream},
+    net::{Ipv4Addr, SocketAddr, TcpStream},
     thread,
     time::{Duration, Instant},
 };
@@ -54,8 +56,8 @@ fn fragmented(count: usize, workers: &str, (segment, read): (usize, usize)) {
             .collect();
         peers.iter_mut().for_each(|peer| peer.get("/"));
         drive(&mut peers, |_| (segment, read), |peer| peer.content().is_some());
-        // A handshake and its request may take ten seconds, and in single bytes they are about 400
-        // segments: a busy machine has time for fewer clients at once.
+        // A handshake may take ten seconds, and in single bytes it is hundreds of segments: a busy machine
+        // has time for fewer clients at once.
         let is_late = started_at.elapsed() > Duration::from_secs(9);
         if is_late && at_once > 1 && peers.iter().any(|peer| peer.content().is_none()) {
             at_once /= 2;
@@ -163,6 +165,88 @@ fn a_handshake_may_take_ten_seconds() {
     let elapsed = started_at.elapsed();
     assert!(elapsed > Duration::from_secs(9), "{elapsed:?}");
     assert_serves(&serve);
+}
+
+/// The limit holds for a worker that serves one client at a time, and behind a PROXY protocol header,
+/// too. After its handshake a client has the whole time for its first request.
+#[test]
+fn the_ten_seconds_are_for_every_handshake_and_for_nothing_else() {
+    let cases: [(&[&str], &str); 3] = [
+        (&[], ""),
+        (&["--architecture", "prethreaded", "--pool", "4"], ""),
+        (&["--proxy-protocol", "127.0.0.1"], "PROXY UNKNOWN\r\n"),
+    ];
+    let check = |arguments: &[&str], header: &str| {
+        let directory = site();
+        let serve = serve(&directory, &[arguments, &["--header-timeout", "5m"]].concat());
+        let connect = || {
+            let mut socket = TcpStream::connect(serve.address()).unwrap();
+            socket.set_read_timeout(Some(PATIENCE)).unwrap();
+            socket.write_all(header.as_bytes()).unwrap();
+            socket
+        };
+        let started_at = Instant::now();
+        let mut silent = connect();
+        let name = "localhost".try_into().unwrap();
+        let client = ClientConnection::new(config(), name).unwrap();
+        let mut established = StreamOwned::new(client, connect());
+        established.conn.complete_io(&mut established.sock).unwrap();
+
+        assert_eq!(silent.read_to_end(&mut Vec::new()).unwrap(), 0, "{arguments:?}");
+        assert!(started_at.elapsed() > Duration::from_secs(9), "{arguments:?}");
+        thread::sleep(Duration::from_secs(2));
+        let request = b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+        established.write_all(request).unwrap();
+        let mut reply = String::new();
+        established.read_to_string(&mut reply).unwrap();
+        assert!(reply.ends_with("hello\n"), "{arguments:?}: {reply}");
+    };
+    thread::scope(|scope| {
+        for (arguments, header) in cases {
+            scope.spawn(move || check(arguments, header));
+        }
+    });
+}
+
+/// A flight of the server that does not fit into its socket is sent as the client reads it. Meanwhile
+/// the client sends nothing, so the server must wait for room.
+#[test]
+fn a_chain_longer_than_the_sockets_buffer_is_sent() {
+    // rustls' client takes up to 64 KiB. The buffer of a socket with short segments has 46 KB.
+    const CHAIN: usize = 60_000;
+    let directory = site();
+    let path = directory.path().join("a.pem");
+    let certificate = fs::read_to_string(&path).unwrap();
+    fs::write(&path, certificate.repeat(CHAIN / (der(&directory, "a.pem").len() + 5))).unwrap();
+    let cases: [&[&str]; 5] = [
+        &["--mechanism", "epoll"],
+        &["--mechanism", "epoll-et"],
+        &["--mechanism", "epoll-et", "--interest", "per-state"],
+        &["--mechanism", "poll", "--interest", "per-state"],
+        &["--architecture", "prethreaded", "--pool", "2"],
+    ];
+    for arguments in cases {
+        let serve = serve(&directory, arguments);
+        let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+        socket.set_recv_buffer_size(4096).unwrap();
+        socket.set_tcp_mss(536).unwrap();
+        let address: SocketAddr = serve.address().parse().unwrap();
+        socket.connect(&address.into()).unwrap();
+        let mut socket = TcpStream::from(socket);
+        socket.set_read_timeout(Some(PATIENCE)).unwrap();
+        let name = "localhost".try_into().unwrap();
+        let mut client = ClientConnection::new(config(), name).unwrap();
+        client.write_tls(&mut socket).unwrap();
+        let started_at = Instant::now();
+        thread::sleep(Duration::from_millis(300));
+        let mut stream = StreamOwned::new(client, socket);
+        stream.write_all(b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").unwrap();
+        let mut reply = String::new();
+        stream.read_to_string(&mut reply).unwrap();
+        assert!(reply.ends_with("hello\n"), "{arguments:?}: {reply}");
+        // Far less than the time of a handshake.
+        assert!(started_at.elapsed() < Duration::from_secs(8), "{arguments:?}");
+    }
 }
 
 /// Sends bytes and returns everything that the server sends until the end.

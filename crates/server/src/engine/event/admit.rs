@@ -7,7 +7,7 @@ use crate::transport::{
     preamble::{self, Preamble},
 };
 use pollux_http::proxy_protocol::Header;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 /// An accepted connection that is served: its transport, the number of ticks within which its first input
 /// must arrive, and its kind of peer.
@@ -23,15 +23,16 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
         if self.rules.looks_at_clients() {
             return self.admit_by_address(socket);
         }
-        self.admit_client(socket)
+        self.admit_client(socket, None)
     }
 
     fn admit_client(
         &mut self,
         socket: OwnedFd,
+        address: Option<IpAddr>,
     ) -> Result<AdmittedConnection<A::Exchange>, OwnedFd> {
         let fd = socket.as_raw_fd();
-        match self.rules.accept(socket) {
+        match self.rules.accept(socket, address) {
             Ok((transport, ticks)) => Ok((transport, ticks, Peer::Client(Connection::default()))),
             Err(socket) => {
                 self.worker.clients.leave(self.rules.guard.as_deref(), fd);
@@ -54,7 +55,7 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
         if !self.is_welcome(socket.as_raw_fd(), address) {
             return Err(socket);
         }
-        self.admit_client(socket)
+        self.admit_client(socket, address.map(|address| address.ip()))
     }
 
     fn is_welcome(&mut self, fd: RawFd, address: Option<SocketAddr>) -> bool {
@@ -90,15 +91,19 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
             return self.close_preamble(fd, None);
         }
         let Some(slot) = self.table.get_mut(fd) else { return };
+        let client = address.map(|address| address.ip());
+        let mut timeout = 0;
         let is_accepted = slot.replace_transport(|transport| {
-            let outcome = self.rules.accept(transport.into_socket());
-            outcome.map(|(transport, _)| transport).map_err(Transport::Plain)
+            let outcome = self.rules.accept(transport.into_socket(), client);
+            let (transport, ticks) = outcome.map_err(Transport::Plain)?;
+            timeout = ticks;
+            Ok(transport)
         });
         if !is_accepted {
             return self.close_preamble(fd, Some(Counter::Refused));
         }
         slot.peer = Peer::Client(Connection::default());
-        let deadline = self.worker.clock.after(self.rules.timeouts.header);
+        let deadline = self.worker.clock.after(timeout);
         self.arm(fd as u32, deadline);
         self.receive(fd);
     }

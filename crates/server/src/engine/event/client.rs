@@ -2,26 +2,37 @@
 
 use super::*;
 
+/// The value of [`Slot::armed_at`](table::Slot::armed_at) with which [`Engine::rearm`] sets a new deadline.
+const ARM_ANEW: u16 = u16::MAX;
+
 impl<M: Mechanism, A: Service> Engine<M, A> {
     /// Receives and answers until the socket is drained, or until other connections must be served.
     #[inline]
     pub(super) fn receive(&mut self, fd: RawFd) {
         for _ in 0..READS_PER_EVENT {
             let Some(slot) = self.table.get_mut(fd) else { return };
+            let is_first = slot.armed_at == 0;
             let Some(transport) = slot.transport() else { return };
-            let received = match transport.receive(&mut self.input) {
+            let outcome = transport.receive(&mut self.input);
+            // No mechanism reports input that is in the transport's buffer and no longer in the socket.
+            let room = self.input.len();
+            let has_more = outcome.as_ref().is_ok_and(|count| transport.may_have_more(*count, room));
+            let is_held = has_more && transport.keeps_input();
+            if is_first && transport.has_just_shaken_hands() {
+                // The timeout was that of the handshake; the first request gets one of its own.
+                slot.armed_at = ARM_ANEW;
+            }
+            let received = match outcome {
                 Ok(0) => return self.end_of_input(fd),
                 Ok(received) => received,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     slot.marks -= Marks::INPUT_WAITS;
-                    return self.rearm(fd);
+                    return if is_first { self.await_first(fd) } else { self.rearm(fd) };
                 }
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                // Others are served first, for example because handshakes have used up their time.
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => break,
                 Err(_) => return self.close(fd),
             };
-            // No mechanism reports input that is in the transport's buffer and no longer in the socket.
-            let has_more = transport.may_have_more(received, self.input.len());
-            let is_held = has_more && transport.keeps_input();
             // Common case: one comparison. A level-triggered mechanism reports unread input again.
             let may_have_more = slot.marks.intersects(Marks::INPUT_ENDS | Marks::INPUT_WAITS)
                 && (self.is_edge || slot.marks.contains(Marks::INPUT_ENDS));
@@ -38,6 +49,30 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
         }
         self.requeue(fd);
         self.rearm(fd);
+    }
+
+    /// Waits for the first request, or for what its handshake needs: input, or room in the socket.
+    #[cold]
+    fn await_first(&mut self, fd: RawFd) {
+        if self.awaits_room(fd) {
+            self.wait_to_write(fd);
+        } else {
+            self.rearm(fd);
+        }
+    }
+
+    /// Continues a handshake that has waited for room in the socket.
+    #[cold]
+    pub(super) fn on_room(&mut self, fd: RawFd) {
+        if self.awaits_room(fd) {
+            self.wait_to_read(fd);
+            self.receive(fd);
+        }
+    }
+
+    fn awaits_room(&mut self, fd: RawFd) -> bool {
+        let transport = self.table.get_mut(fd).and_then(|slot| slot.transport());
+        transport.is_some_and(|transport| transport.awaits_room())
     }
 
     /// Reads while a response is pending. The input is buffered up to a maximum, so that the end of the

@@ -8,7 +8,7 @@ use anyhow::Context as _;
 use pollux_sys as sys;
 use pollux_tls::{
     ClientConfig, ClientSettings, ClientTrust, Handshake, HandshakeError, MinVersion, Progress,
-    ServerName,
+    RECORD_MAX, ServerName,
 };
 use std::{
     io,
@@ -105,6 +105,7 @@ impl Worker {
         socket: BorrowedFd<'_>,
         peer: &Arc<TlsPeer>,
     ) -> io::Result<()> {
+        self.forget(socket.as_raw_fd());
         let refuse = |error| io::Error::new(io::ErrorKind::InvalidData, error);
         let mut handshake =
             Handshake::client(Arc::clone(&peer.config), peer.name.clone()).map_err(refuse)?;
@@ -122,8 +123,10 @@ impl Worker {
     pub(super) fn client_handshake(&mut self, socket: BorrowedFd<'_>) -> io::Result<HandshakeStep> {
         let number = socket.as_raw_fd() as usize;
         // The buffer for encrypted output can be used to receive: the received handshake bytes are not
-        // secret either.
-        let Self { sessions, output: scratch, .. } = self;
+        // secret either. At most one record is received at once: what follows the handshake must fit into
+        // the buffer of the first receive.
+        let Self { sessions, output, .. } = self;
+        let scratch = &mut output[..RECORD_MAX];
         let Some((session, Some(extra))) = sessions.get_mut(number) else {
             return Err(io::ErrorKind::NotConnected.into());
         };

@@ -1,21 +1,24 @@
 //! Performs a server's handshake, as far as the received input allows.
 
 use super::{
-    Receive,
-    limits::Admission,
+    HandshakeStep, Receive,
     send::flush,
     worker::{PendingHandshake, ServerHandshake, Worker},
 };
+use crate::transport::listener;
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use pollux_sys as sys;
 use pollux_tls::{ACME_TLS_ALPN, HandshakeError, Progress};
-use socket2::SockRef;
 use std::{
     io,
     net::IpAddr,
     os::fd::{AsRawFd as _, BorrowedFd},
     sync::Arc,
 };
+
+/// The maximum number of bytes that are received and discarded after [`PLAIN_HTTP_REPLY`]. Bytes that nobody
+/// has received make close(2) reset the connection, and a reset can destroy the answer (RFC 9112 §9.6).
+const DISCARDED_MAX: usize = 256 << 10;
 
 /// The answer to a client that speaks plain HTTP to a TLS listener.
 const PLAIN_HTTP_REPLY: &[u8] = b"HTTP/1.1 400 Bad Request\r\n\
@@ -26,71 +29,107 @@ const PLAIN_HTTP_REPLY: &[u8] = b"HTTP/1.1 400 Bad Request\r\n\
     This port speaks HTTPS. Use a URL that begins with \"https://\".\n";
 
 impl Worker {
-    /// Continues a handshake. Returns `Ok` when it is complete and the session exists.
+    /// Continues a handshake. When it is complete, the session exists.
     ///
     /// # Errors
-    /// `WouldBlock` when more input is needed, `Interrupted` when other connections must be served before,
-    /// and otherwise the reason why the handshake has failed.
+    /// `Interrupted` when other connections must be served before, and otherwise the reason why the
+    /// handshake has failed.
     pub(super) fn handshake(
         &mut self,
         socket: BorrowedFd<'_>,
         buffer: &mut [u8],
         receive: Receive,
-    ) -> io::Result<()> {
+    ) -> io::Result<HandshakeStep> {
         let number = socket.as_raw_fd() as usize;
         let Some((session, Some(extra))) = self.sessions.get_mut(number) else {
             return Err(io::ErrorKind::NotConnected.into());
         };
-        let Some(PendingHandshake::Server(pending)) = &mut extra.handshake else {
-            return Err(io::ErrorKind::NotConnected.into());
+        let pending = match &mut extra.handshake {
+            Some(PendingHandshake::Server(pending)) => pending,
+            Some(PendingHandshake::Refused(count)) => {
+                return discard(socket, buffer, receive, count);
+            }
+            Some(PendingHandshake::Client(_)) | None => {
+                return Err(io::ErrorKind::NotConnected.into());
+            }
         };
         if pending.handshake.is_none() {
-            let address = client_address(socket);
-            match self.limits.begin_handshake(address) {
-                Admission::Granted => {}
-                Admission::Later => return Err(io::ErrorKind::Interrupted.into()),
-                Admission::Refused => {
-                    tracing::debug!(
-                        "closing a connection: too many TLS handshakes are in progress"
-                    );
-                    return Err(io::Error::other("too many TLS handshakes"));
-                }
+            let address = pending.address.or_else(|| {
+                let peer = listener::peer_address(socket);
+                peer.map(|address| address.ip())
+            });
+            let address = address.map(counted_address);
+            if !self.limits.begin_handshake(address) {
+                tracing::debug!("closing a connection: too many TLS handshakes are in progress");
+                return Err(io::Error::other("too many TLS handshakes"));
             }
             pending.address = address;
             match pending.server.begin() {
                 Ok(handshake) => pending.handshake = Some(Box::new(handshake)),
                 Err(error) => {
-                    self.limits.end_handshake(address);
+                    self.limits.end_handshake(address, 0);
                     return Err(io::Error::other(error));
                 }
             }
         }
-        let ServerHandshake { handshake: Some(handshake), address, .. } = pending else {
+        let ServerHandshake { handshake: Some(handshake), address, stored, .. } = pending else {
             return Err(io::ErrorKind::NotConnected.into());
         };
         let address = *address;
         loop {
-            send_flight(socket, &mut extra.output)?;
-            let received = receive(socket, buffer)?;
-            if received == 0 {
-                return Err(io::ErrorKind::UnexpectedEof.into());
+            match flush(socket, &mut extra.output) {
+                Ok(()) => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    return Ok(HandshakeStep::NeedsRoom);
+                }
+                Err(error) => return Err(error),
             }
+            // Checked before each step, not only at the beginning: a client could send the first byte on
+            // many connections, and then the rest on all of them at once.
+            if !self.limits.has_time() {
+                return Err(io::ErrorKind::Interrupted.into());
+            }
+            let received = match receive(socket, buffer) {
+                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(received) => received,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    return Ok(HandshakeStep::NeedsInput);
+                }
+                Err(error) => return Err(error),
+            };
+            let records = handshake.records();
             let progress = handshake.advance(&buffer[..received], &mut extra.output);
+            // A part of a record costs next to nothing. If it counted, a client that sends single bytes
+            // would delay the handshakes of others.
+            if handshake.records() > records {
+                self.limits.count_step();
+            }
             match progress {
-                Ok(Progress::NeedsInput) => {}
-                Ok(Progress::Complete) => break,
-                Err(error) => {
-                    if matches!(error, HandshakeError::PlainHttp) {
-                        let _ = sys::send_now(socket, PLAIN_HTTP_REPLY, false);
-                    } else {
-                        let _ = sys::send_now(socket, &extra.output, false);
+                Ok(Progress::NeedsInput) => {
+                    let now = handshake.stored();
+                    if !self.limits.store(std::mem::replace(stored, now), now) {
+                        tracing::debug!("closing a connection: TLS handshakes store too many bytes");
+                        return Err(io::Error::other("too many bytes of TLS handshakes"));
                     }
+                }
+                Ok(Progress::Complete) => break,
+                Err(HandshakeError::PlainHttp) => {
+                    tracing::debug!("closing a connection: {}", HandshakeError::PlainHttp);
+                    let _ = sys::send_now(socket, PLAIN_HTTP_REPLY, false);
+                    sys::shutdown_write(socket)?;
+                    self.limits.end_handshake(address, *stored);
+                    self.failed += 1;
+                    extra.handshake = Some(PendingHandshake::Refused(0));
+                    return self.handshake(socket, buffer, receive);
+                }
+                Err(error) => {
+                    let _ = sys::send_now(socket, &extra.output, false);
                     tracing::debug!("closing a connection: {error}");
                     return Err(io::Error::new(io::ErrorKind::InvalidData, error));
                 }
             }
         }
-        self.limits.end_handshake(address);
+        self.limits.end_handshake(address, *stored);
         let Some(PendingHandshake::Server(ServerHandshake { handshake: Some(handshake), .. })) =
             extra.handshake.take()
         else {
@@ -107,6 +146,7 @@ impl Worker {
             return Err(io::Error::other("an ACME authority has validated a name"));
         }
         *session = established.session;
+        self.has_shaken_hands = true;
         self.succeeded += 1;
         extra.input = established.input;
         if let Some(certificate) = established.peer_certificate {
@@ -114,27 +154,35 @@ impl Worker {
             self.client_certificates.insert(socket.as_raw_fd(), field);
         }
         // Output that the socket does not take now is sent before the first response.
-        send_flight(socket, &mut extra.output).or_else(|error| match error.kind() {
-            io::ErrorKind::WouldBlock => Ok(()),
-            _ => Err(error),
-        })
+        match flush(socket, &mut extra.output) {
+            Err(error) if error.kind() != io::ErrorKind::WouldBlock => Err(error),
+            _ => Ok(HandshakeStep::Done),
+        }
     }
 }
 
-/// Sends the messages of a handshake. The client answers only when it has all of them, and during a handshake
-/// engines wait for input alone. So if the send buffer is too small for them, it is enlarged.
+/// Receives and discards what a refused client sends, until it closes the connection. `count` is the number
+/// of bytes so far.
 ///
 /// # Errors
-/// The errors of [`flush`] and of setsockopt(2); `WouldBlock` if the buffer is still too small.
-fn send_flight(socket: BorrowedFd<'_>, output: &mut Vec<u8>) -> io::Result<()> {
-    match flush(socket, output) {
-        Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-        outcome => return outcome,
+/// The client has closed the connection, or has sent too much.
+fn discard(
+    socket: BorrowedFd<'_>,
+    buffer: &mut [u8],
+    receive: Receive,
+    count: &mut usize,
+) -> io::Result<HandshakeStep> {
+    while *count < DISCARDED_MAX {
+        match receive(socket, buffer) {
+            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(received) => *count += received,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                return Ok(HandshakeStep::NeedsInput);
+            }
+            Err(error) => return Err(error),
+        }
     }
-    let options = SockRef::from(&socket);
-    // The kernel doubles the size, for its own data about each packet.
-    options.set_send_buffer_size(options.send_buffer_size()? + output.len())?;
-    flush(socket, output)
+    Err(io::ErrorKind::ConnectionAborted.into())
 }
 
 /// Encodes a certificate as the value of `Client-Cert`: a byte sequence of structured fields (RFC 9440
@@ -145,58 +193,9 @@ fn client_certificate(der: &[u8]) -> Arc<[u8]> {
 
 /// Returns the address under which a handshake is counted. For an IPv6 client, this is its 64-bit network,
 /// which usually belongs to one host.
-fn client_address(socket: BorrowedFd<'_>) -> Option<IpAddr> {
-    let address = SockRef::from(&socket).peer_addr().ok()?.as_socket()?.ip();
-    Some(match address.to_canonical() {
+fn counted_address(client: IpAddr) -> IpAddr {
+    match client.to_canonical() {
         IpAddr::V6(address) => IpAddr::from((u128::from(address) >> 64 << 64).to_be_bytes()),
         address => address,
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use crate::transport::{
-        Transport,
-        tls::{HandshakeStep, OriginTls, Tls, TlsConfig},
-    };
-    use libc::POLLIN;
-    use pollux_sys::{self as sys, PollFd};
-    use pollux_testkit::{http::PATIENCE, pairs::Pair};
-    use pollux_tls::{CertificateFiles, ClientTrust, RECORD_MAX, self_signed_pem};
-    use std::{
-        fs,
-        io::ErrorKind,
-        os::fd::AsRawFd as _,
-        sync::Arc,
-        time::{Duration, Instant},
-    };
-
-    /// Regression: the rest of such a flight was never sent, because an engine waits for input and the client
-    /// for the rest.
-    #[test]
-    fn a_flight_longer_than_the_send_buffer_is_sent_without_a_further_event() {
-        let folder = tempfile::tempdir().unwrap();
-        let [chain, key] = ["chain", "key"].map(|name| folder.path().join(name));
-        let (certificate, private) = self_signed_pem(vec!["localhost".into()]).unwrap();
-        fs::write(&chain, certificate.repeat(64)).unwrap();
-        fs::write(&key, private).unwrap();
-        let certificates = vec![CertificateFiles { chain, key }];
-        let server = Tls::new(&TlsConfig { certificates, ..TlsConfig::default() }).unwrap();
-        let Pair { near, far } = Pair::small_tcp();
-        let mut near = Transport::accept_tls(near, &Arc::new(server)).unwrap();
-        let mut far = Transport::Tls(far);
-        let peer = OriginTls::new(&ClientTrust::Anybody).unwrap();
-        far.begin_tls(&peer.peer("localhost".try_into().unwrap())).unwrap();
-        let mut buffer = vec![0; RECORD_MAX];
-        let started_at = Instant::now();
-        while far.shake_hands().unwrap() != HandshakeStep::Done {
-            assert!(started_at.elapsed() < PATIENCE, "the client waits for the rest of the flight");
-            // Like an engine, call the server only when there is input.
-            let mut polled = [PollFd { fd: near.as_raw_fd(), events: POLLIN, revents: 0 }];
-            if sys::ppoll(&mut polled, Some(Duration::from_millis(1))).unwrap() > 0 {
-                let outcome = near.receive(&mut buffer);
-                assert_eq!(outcome.unwrap_err().kind(), ErrorKind::WouldBlock);
-            }
-        }
     }
 }

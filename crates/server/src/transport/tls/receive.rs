@@ -1,7 +1,7 @@
 //! Receives and decrypts TLS records.
 
 use super::{
-    Receive, kernel,
+    HandshakeStep, Receive, kernel,
     send::flush,
     worker::{Extra, Worker},
 };
@@ -20,6 +20,7 @@ impl Worker {
         read_socket: Receive,
     ) -> io::Result<usize> {
         self.may_have_more = false;
+        self.has_shaken_hands = false;
         let number = socket.as_raw_fd() as usize;
         let Some((session, extra)) = self.sessions.get_mut(number) else {
             return Err(io::ErrorKind::NotConnected.into());
@@ -32,8 +33,8 @@ impl Worker {
         if is_established && extra.is_none() {
             return self.open_records(socket, buffer, 0, read_socket);
         }
-        if !is_established {
-            self.handshake(socket, buffer, read_socket)?;
+        if !is_established && self.handshake(socket, buffer, read_socket)? != HandshakeStep::Done {
+            return Err(io::ErrorKind::WouldBlock.into());
         }
         // Put the saved start of a record before its newly received rest.
         let Some((_, extra)) = self.sessions.get_mut(number) else {
@@ -46,6 +47,27 @@ impl Worker {
             extra.input = Vec::new();
         }
         self.open_records(socket, buffer, len, read_socket)
+    }
+
+    /// Continues the handshake of a connection that a client has made, without waiting; reports `Done` if
+    /// there is none.
+    pub(super) fn establish(
+        &mut self,
+        socket: BorrowedFd<'_>,
+        buffer: &mut [u8],
+    ) -> io::Result<HandshakeStep> {
+        match self.sessions.get_mut(socket.as_raw_fd() as usize) {
+            Some((session, _)) if session.is_established() => Ok(HandshakeStep::Done),
+            _ => self.handshake(socket, buffer, sys::recv_now),
+        }
+    }
+
+    pub(super) fn awaits_room(&mut self, socket: BorrowedFd<'_>) -> bool {
+        let session = self.sessions.get_mut(socket.as_raw_fd() as usize);
+        session.is_some_and(|(session, extra)| {
+            !session.is_established()
+                && extra.as_ref().is_some_and(|extra| !extra.output.is_empty())
+        })
     }
 
     pub(super) fn has_ended(&mut self, socket: BorrowedFd<'_>) -> bool {

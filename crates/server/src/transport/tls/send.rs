@@ -120,6 +120,7 @@ impl Worker {
             let mut sealed = 0;
             let mut result = Ok(());
             loop {
+                // It is also 0 if the key may seal no further record: the next round changes the key.
                 let room = session.room_for_content(out.len() - written);
                 if room == 0 {
                     break;
@@ -200,4 +201,48 @@ pub(super) fn flush(socket: BorrowedFd<'_>, output: &mut Vec<u8>) -> io::Result<
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pollux_tls::{Content, Direction, Role, Session, Suite};
+    use std::{
+        io::Read as _,
+        os::{fd::AsFd as _, unix::net::UnixStream},
+    };
+
+    /// The last record that a key may seal can be any record of a send.
+    #[test]
+    fn a_send_continues_with_the_next_key() {
+        let suite = Suite::Tls13Aes128Gcm;
+        let there = Direction { secret: &[1; 32], sequence: (1 << 23) - 1 };
+        let back = Direction { secret: &[2; 32], sequence: 0 };
+        let (near, mut far) = UnixStream::pair().unwrap();
+        let mut worker = Worker::default();
+        let number = near.as_raw_fd() as usize;
+        worker.sessions.insert(number, Box::default()).unwrap();
+        let (session, extra) = worker.sessions.get_mut(number).unwrap();
+        *session = Session::new(suite, Role::Server, &back, &there);
+        *extra = None;
+
+        let data = vec![b'd'; 40_000];
+        let sent = worker.send(near.as_fd(), Source::Bytes(&data, &[]), false).unwrap();
+        assert_eq!(sent, data.len());
+        drop(near);
+
+        let mut records = Vec::new();
+        far.read_to_end(&mut records).unwrap();
+        let mut client = Session::new(suite, Role::Client, &there, &back);
+        let mut keys = client.derive_keys();
+        let (mut rest, mut received) = (&mut records[..], 0);
+        while !rest.is_empty() {
+            let opening = client.open(&mut keys, rest).unwrap();
+            if let Content::Data(range) = opening.content {
+                received += range.len();
+            }
+            rest = &mut rest[opening.consumed..];
+        }
+        assert_eq!(received, data.len());
+    }
 }

@@ -35,6 +35,8 @@ pub(super) struct Worker {
     pub(super) failed: u64,
     /// See [`super::may_have_more`].
     pub(super) may_have_more: bool,
+    /// See [`super::has_just_shaken_hands`].
+    pub(super) has_shaken_hands: bool,
     /// The abilities of the kernel; `None` if it does not encrypt long files.
     pub(super) kernel: Option<KernelTls>,
     pub(super) kernel_counts: KernelCounts,
@@ -60,6 +62,8 @@ pub(super) struct Extra {
 /// A handshake that has not ended.
 pub(super) enum PendingHandshake {
     Server(ServerHandshake),
+    /// The client speaks plain HTTP and was answered. This many bytes were discarded since.
+    Refused(usize),
     Client(ClientHandshake),
 }
 
@@ -69,8 +73,11 @@ pub(super) struct ServerHandshake {
     /// The handshake, which begins when the first bytes are to be read: until then a connection needs no
     /// memory for it.
     pub(super) handshake: Option<Box<Handshake>>,
-    /// The address under which the handshake is counted, once it has begun.
+    /// The client's address if it is known, otherwise that of the peer; under it the handshake is counted
+    /// once it has begun.
     pub(super) address: Option<IpAddr>,
+    /// The number of bytes that the handshake stores, as the limits have counted them.
+    pub(super) stored: usize,
 }
 
 impl Extra {
@@ -95,6 +102,7 @@ impl Default for Worker {
             succeeded: 0,
             failed: 0,
             may_have_more: false,
+            has_shaken_hands: false,
             kernel: None,
             kernel_counts: KernelCounts::default(),
         }
@@ -102,10 +110,17 @@ impl Default for Worker {
 }
 
 impl Worker {
-    pub(super) fn accept(&mut self, socket: BorrowedFd<'_>, server: &Arc<Tls>) -> io::Result<()> {
+    pub(super) fn accept(
+        &mut self,
+        socket: BorrowedFd<'_>,
+        address: Option<IpAddr>,
+        server: &Arc<Tls>,
+    ) -> io::Result<()> {
+        // A worker that panicked has closed its connection without `forget`, and its thread goes on.
+        self.forget(socket.as_raw_fd());
         self.kernel = server.kernel();
-        let handshake =
-            ServerHandshake { server: Arc::clone(server), handshake: None, address: None };
+        let server = Arc::clone(server);
+        let handshake = ServerHandshake { server, handshake: None, address, stored: 0 };
         let handshake = Some(PendingHandshake::Server(handshake));
         let extra = Extra { handshake, ..Extra::default() };
         self.sessions.insert(socket.as_raw_fd() as usize, Box::new(extra))
@@ -128,6 +143,7 @@ impl Worker {
         parked: &[u8],
         server: &Arc<Tls>,
     ) -> io::Result<()> {
+        self.forget(socket.as_raw_fd());
         self.kernel = server.kernel();
         let no_session = || io::Error::new(io::ErrorKind::InvalidData, "it is no session");
         let session = Session::unpark(parked).ok_or_else(no_session)?;
@@ -148,11 +164,41 @@ impl Worker {
             self.client_certificates.remove(&fd);
         }
         if let Some(PendingHandshake::Server(ServerHandshake {
-            handshake: Some(_), address, ..
+            handshake: Some(_),
+            address,
+            stored,
+            ..
         })) = extra.and_then(|extra| extra.handshake)
         {
-            self.limits.end_handshake(address);
+            self.limits.end_handshake(address, stored);
             self.failed += 1;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::transport::tls::TlsConfig;
+    use std::os::{fd::AsFd as _, unix::net::UnixStream};
+
+    /// A thread whose worker has panicked keeps this state, and the closed descriptor is used again.
+    #[test]
+    fn a_descriptor_that_is_used_again_has_nothing_of_its_last_use() {
+        let server = Arc::new(Tls::new(&TlsConfig::default()).unwrap());
+        let (near, _far) = UnixStream::pair().unwrap();
+        let (socket, fd) = (near.as_fd(), near.as_raw_fd());
+        let mut worker = Worker::default();
+        let mut buffer = vec![0; pollux_tls::RECORD_MAX];
+
+        worker.accept(socket, None, &server).unwrap();
+        let error = worker.receive(socket, &mut buffer, pollux_sys::recv_now).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
+        assert_eq!(worker.limits.running(), 1);
+        worker.client_certificates.insert(fd, Arc::from(&b":former:"[..]));
+
+        worker.accept(socket, None, &server).unwrap();
+        assert_eq!(worker.limits.running(), 0);
+        assert!(worker.client_certificates.is_empty());
     }
 }

@@ -2,7 +2,9 @@
 //! failures.
 
 mod client_certificates;
+mod early;
 mod peer;
+mod tunnels;
 
 use super::*;
 use peer::{Authority, Identity, TlsOrigin, echo};

@@ -49,11 +49,12 @@ fn an_origin_gets_the_verified_certificate_and_no_forged_one() {
     on_every_engine(|engine| {
         let fixture = front(&authority, &server, &origin, engine);
         let with = authority.client(Some(&shown));
-        for expected in [HandshakeKind::Full, HandshakeKind::Resumed] {
+        for _ in 0..2 {
             let (reply, kind) = exchange(&with, fixture.address(), &request);
             let body = reply.split("\r\n\r\n").nth(1).unwrap();
             assert_eq!(body, format!("X-Forwarded-Proto: https\n{field}"), "{engine}");
-            assert_eq!(kind, expected, "{engine}");
+            // A resumed session would have a certificate that may have expired since.
+            assert_eq!(kind, HandshakeKind::Full, "{engine}");
         }
         let without = authority.client(None);
         let (reply, _) = exchange(&without, fixture.address(), &request);

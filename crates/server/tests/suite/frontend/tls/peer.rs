@@ -4,7 +4,7 @@
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair, date_time_ymd};
 use rustls::{
     ClientConfig, ClientConnection, HandshakeKind, RootCertStore, ServerConfig, ServerConnection,
-    StreamOwned,
+    StreamOwned, SupportedProtocolVersion,
     pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, ServerName},
 };
 use std::{
@@ -66,18 +66,34 @@ impl Authority {
         let (chain, key_file) = (path("pem"), path("key"));
         fs::write(&chain, certificate.pem()).unwrap();
         fs::write(&key_file, key.serialize_pem()).unwrap();
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
         let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(key.serialize_der()));
-        let mut config = ServerConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()
-            .unwrap()
-            .with_no_client_auth()
-            .with_single_cert(vec![certificate.der().clone()], key.clone_key())
-            .unwrap();
-        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-        let (config, certificate) = (Arc::new(config), certificate.der().clone());
+        let certificate = certificate.der().clone();
+        let config = Arc::new(server(&certificate, &key, rustls::DEFAULT_VERSIONS));
         Identity { chain, key: key_file, config, certificate, der_key: key }
     }
+}
+
+impl Identity {
+    /// Returns the configuration of an origin that speaks only this version.
+    pub(super) fn server(&self, version: &'static SupportedProtocolVersion) -> ServerConfig {
+        server(&self.certificate, &self.der_key, &[version])
+    }
+}
+
+fn server(
+    certificate: &CertificateDer<'static>,
+    key: &PrivateKeyDer<'static>,
+    versions: &[&'static SupportedProtocolVersion],
+) -> ServerConfig {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let mut config = ServerConfig::builder_with_provider(provider)
+        .with_protocol_versions(versions)
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(vec![certificate.clone()], key.clone_key())
+        .unwrap();
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    config
 }
 
 impl Authority {
