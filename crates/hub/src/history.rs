@@ -293,7 +293,8 @@ mod tests {
             history.entries().map(|(at, update, time)| (at, &*update.id, time - NOW)).collect();
         let seconds = Duration::from_secs;
         assert_eq!(entries, [(2, "b", seconds(1)), (3, "c", seconds(2))]);
-        let after = |sequence| history.entries_after(sequence).map(|entry| entry.0).collect::<Vec<_>>();
+        let after =
+            |sequence| history.entries_after(sequence).map(|entry| entry.0).collect::<Vec<_>>();
         assert_eq!([after(0), after(2), after(9)], [vec![2, 3], vec![3], vec![]]);
         let mut empty = History::new(&Limits::default());
         empty.begin_at(7);

@@ -291,7 +291,12 @@ mod tests {
 
     #[test]
     fn what_was_not_measured_is_no_answer() {
-        let law = Law { c_us: 40.0, beside_us: 0.0, scans: vec![(0.0, 1.0), (1_000.0, 1.0)], r_squared: 1.0 };
+        let law = Law {
+            c_us: 40.0,
+            beside_us: 0.0,
+            scans: vec![(0.0, 1.0), (1_000.0, 1.0)],
+            r_squared: 1.0,
+        };
         let mut lost = runs(&QUESTION, "poll", &law, 1);
         for run in &mut lost {
             (run.status, run.reason) = (Status::Invalid, Some("no CPU".to_owned()));

@@ -3,7 +3,9 @@
 
 mod support;
 
-use pollux_tls::{Content, DATA_PER_KEY_UPDATE, Error, HEADER_LEN, Keys, RECORD_MAX, Session, Suite};
+use pollux_tls::{
+    Content, DATA_PER_KEY_UPDATE, Error, HEADER_LEN, Keys, RECORD_MAX, Session, Suite,
+};
 use proptest::prelude::*;
 use std::io::Write as _;
 use support::{Peer, SUITES, configs, shake_hands};

@@ -240,7 +240,9 @@ fn a_chain_longer_than_the_sockets_buffer_is_sent() {
         let started_at = Instant::now();
         thread::sleep(Duration::from_millis(300));
         let mut stream = StreamOwned::new(client, socket);
-        stream.write_all(b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").unwrap();
+        stream
+            .write_all(b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+            .unwrap();
         let mut reply = String::new();
         stream.read_to_string(&mut reply).unwrap();
         assert!(reply.ends_with("hello\n"), "{arguments:?}: {reply}");

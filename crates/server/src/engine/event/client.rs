@@ -16,7 +16,8 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
             let outcome = transport.receive(&mut self.input);
             // No mechanism reports input that is in the transport's buffer and no longer in the socket.
             let room = self.input.len();
-            let has_more = outcome.as_ref().is_ok_and(|count| transport.may_have_more(*count, room));
+            let has_more =
+                outcome.as_ref().is_ok_and(|count| transport.may_have_more(*count, room));
             let is_held = has_more && transport.keeps_input();
             if is_first && transport.has_just_shaken_hands() {
                 // The timeout was that of the handshake; the first request gets one of its own.

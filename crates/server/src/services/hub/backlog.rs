@@ -14,7 +14,9 @@ pub(super) struct Backlog(Arc<AtomicUsize>);
 
 /// The part of one update, which is given back when the last copy is dropped.
 #[derive(Clone, Debug)]
-pub(super) struct Share(#[expect(dead_code, reason = "it is there to be dropped")] Arc<Reservation>);
+pub(super) struct Share(
+    #[expect(dead_code, reason = "it is there to be dropped")] Arc<Reservation>,
+);
 
 #[derive(Debug)]
 struct Reservation {

@@ -95,7 +95,8 @@ impl Hub {
         let last = self.last();
         // No update up to `last` is for this audience.
         reader.cursor = last;
-        let Some(subscriber) = self.subscribers.add(connection, &reader.audience, last, last) else {
+        let Some(subscriber) = self.subscribers.add(connection, &reader.audience, last, last)
+        else {
             self.forget(connection);
             self.answer_poll(context, &responder, reader, &[], outbox);
             return Flow::Done;

@@ -470,11 +470,13 @@ mod tests {
             shared.append(id, &publication);
         }
         file.has_failed = true;
-        let job = PublishJob { publication, id: "3".into(), ticket: None, waiting: None, share: None };
+        let job =
+            PublishJob { publication, id: "3".into(), ticket: None, waiting: None, share: None };
         file.write(&shared, &[job]).unwrap();
         drop(file);
         let (_, contents, _) = open_file(&path, &limits).unwrap();
-        let stored: Vec<_> = contents.iter().map(|(sequence, record)| (*sequence, &*record.id)).collect();
+        let stored: Vec<_> =
+            contents.iter().map(|(sequence, record)| (*sequence, &*record.id)).collect();
         assert_eq!((stored.len(), stored[2]), (3, (3, "3")));
     }
 

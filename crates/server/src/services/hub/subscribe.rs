@@ -351,7 +351,8 @@ impl Hub {
         if self.shared.enter(address) {
             return Ok(Some(address));
         }
-        let client = if address.to_canonical().is_ipv6() { "IPv6 network (/64)" } else { "address" };
+        let client =
+            if address.to_canonical().is_ipv6() { "IPv6 network (/64)" } else { "address" };
         Err(Reject::too_many(format!("your {client} has {most} subscribers already: close one")))
     }
 

@@ -7,11 +7,11 @@ use crate::{
     reactor::{Command, WakeReason},
     service::{ExchangeTerms, StreamSend, worker_state::WorkerState},
 };
-use pollux_hub::{subscribers::Delivery, update::Publication};
 use pollux_http::{
     Limits,
     request::{ParseStatus, parse},
 };
+use pollux_hub::{subscribers::Delivery, update::Publication};
 use std::{cell::Cell, sync::atomic::Ordering, time::Instant};
 
 /// One worker's part of a hub.
@@ -116,9 +116,8 @@ impl Bench {
     fn wake(&mut self, fd: i32, exchange: Exchange) -> (Flow<Exchange>, String) {
         self.response();
         let event = Event::Woken(WakeReason::Ready);
-        let flow = self.call(fd, |hub, context, response| {
-            hub.resume(context, exchange, event, response)
-        });
+        let flow =
+            self.call(fd, |hub, context, response| hub.resume(context, exchange, event, response));
         (flow, self.response())
     }
 
@@ -173,9 +172,8 @@ fn exchange_of(fd: i32) -> ExchangeId {
 
 /// Returns the identifiers of the events that were sent.
 fn ids(sent: &[(i32, String)]) -> Vec<(i32, String)> {
-    let id = |text: &String| {
-        text.lines().find_map(|line| line.strip_prefix("id: ")).map(str::to_owned)
-    };
+    let id =
+        |text: &String| text.lines().find_map(|line| line.strip_prefix("id: ")).map(str::to_owned);
     sent.iter().filter_map(|(fd, text)| Some((*fd, id(text)?))).collect()
 }
 
@@ -233,7 +231,8 @@ fn a_subscriber_that_is_held_begins_after_the_update_that_it_names() {
     publish(&shared, "4");
     let mut sent = ids(&bench.pump());
     sent.sort();
-    let of = |fd: i32, ids: &[&str]| ids.iter().map(|id| (fd, (*id).to_owned())).collect::<Vec<_>>();
+    let of =
+        |fd: i32, ids: &[&str]| ids.iter().map(|id| (fd, (*id).to_owned())).collect::<Vec<_>>();
     let expected = [of(3, &["2", "3", "4"]), of(4, &["1", "2", "3", "4"]), of(5, &["4"])].concat();
     assert_eq!(sent, expected);
 }
@@ -283,9 +282,7 @@ fn updates_become_too_old_in_quiet_times_too() {
 #[test]
 fn a_restart_makes_no_update_younger() {
     let directory = tempfile::tempdir().unwrap();
-    let open = || {
-        shared(|hub| hub.store = HubStoreConfig::File(directory.path().join("history")))
-    };
+    let open = || shared(|hub| hub.store = HubStoreConfig::File(directory.path().join("history")));
     let former = open();
     publish(&former, "1");
     let started_at = Instant::now();
@@ -395,9 +392,9 @@ fn a_poll_that_has_no_update_yet_learns_where_to_continue() {
 /// Returns whether each event of a subscription in the log says that it is active, the oldest first.
 fn announced(shared: &HubShared) -> Vec<bool> {
     let log = shared::lock(&shared.log);
-    let texts = log.entries().map(|(_, update, _)| {
-        String::from_utf8_lossy(update.frame.text()).into_owned()
-    });
+    let texts = log
+        .entries()
+        .map(|(_, update, _)| String::from_utf8_lossy(update.frame.text()).into_owned());
     let texts = texts.filter(|text| text.contains("\"type\":\"Subscription\""));
     texts.map(|text| text.contains("\"active\":true")).collect()
 }

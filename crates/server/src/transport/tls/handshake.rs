@@ -108,7 +108,9 @@ impl Worker {
                 Ok(Progress::NeedsInput) => {
                     let now = handshake.stored();
                     if !self.limits.store(std::mem::replace(stored, now), now) {
-                        tracing::debug!("closing a connection: TLS handshakes store too many bytes");
+                        tracing::debug!(
+                            "closing a connection: TLS handshakes store too many bytes"
+                        );
                         return Err(io::Error::other("too many bytes of TLS handshakes"));
                     }
                 }

@@ -82,7 +82,8 @@ fn an_iteration_makes_a_limited_number_of_signatures() {
 fn plain_http_is_discarded_behind_its_answer_up_to_a_limit() {
     let mut fixture = Fixture::new(&TlsConfig::default());
     let (near, mut far) = fixture.connect();
-    far.write_all(b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000000\r\n\r\n").unwrap();
+    far.write_all(b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000000\r\n\r\n")
+        .unwrap();
     far.write_all(&[b'x'; 60_000]).unwrap();
     assert_eq!(fixture.receive(&near).unwrap_err().kind(), io::ErrorKind::WouldBlock);
     assert_eq!(fixture.worker.limits.running(), 0);

@@ -1,6 +1,6 @@
 //! The same requests over TLS, with a client that uses rustls alone.
 
-use super::{DISCIPLINES, Served};
+use super::{DISCIPLINES, TestServer};
 use pollux_server::{
     Config,
     config::{Architecture, Discipline, Tls, TlsConfig},
@@ -27,8 +27,8 @@ const VERSIONS: [Version; 2] = [Version::Tls12, Version::Tls13];
 const SETTINGS: [&str; 4] = ["epoll", "epoll-et", "poll", "prethreaded"];
 
 /// Serves `directory` with a certificate that signs itself.
-fn serve(directory: &Path, setting: &str, interest: Discipline) -> Served {
-    Served::start(directory, |config: &mut Config| {
+fn serve(directory: &Path, setting: &str, interest: Discipline) -> TestServer {
+    TestServer::start(directory, |config: &mut Config| {
         config.tls = Some(Arc::new(Tls::new(&TlsConfig::default()).unwrap()));
         config.interest = interest;
         match setting.parse::<Architecture>() {
@@ -81,7 +81,8 @@ const LEN: usize = 24 << 20;
 #[test]
 fn a_slow_reader_gets_a_long_file() {
     let directory = tempfile::tempdir().unwrap();
-    let content: Vec<u8> = (0..LEN as u32).map(|at| (at.wrapping_mul(0x9e37_79b1) >> 24) as u8).collect();
+    let content: Vec<u8> =
+        (0..LEN as u32).map(|at| (at.wrapping_mul(0x9e37_79b1) >> 24) as u8).collect();
     fs::write(directory.path().join("long"), &content).unwrap();
     fs::write(directory.path().join("short"), "short").unwrap();
     thread::scope(|scope| {
@@ -102,7 +103,7 @@ fn a_slow_reader_gets_a_long_file() {
     });
 }
 
-fn read_slowly(server: &Served, content: &[u8], version: Version, setting: &str) {
+fn read_slowly(server: &TestServer, content: &[u8], version: Version, setting: &str) {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
     socket.set_recv_buffer_size(32 << 10).unwrap();
     socket.connect(&server.address().into()).unwrap();

@@ -233,7 +233,7 @@ fn pages_find_the_hub_and_its_metadata() {
 fn pages_of_an_origin_name_the_hub() {
     let origin = Origin::start(|request| {
         let caching = if request.target() == "/new" { "no-store" } else { "max-age=60" };
-        request.say(&format!(
+        request.say(format!(
             "HTTP/1.1 200 OK\r\nCache-Control: {caching}\r\nETag: \"x\"\r\nLink: </a.css>; rel=preload\r\n\
              Content-Length: 4\r\n\r\npage"
         ))

@@ -43,7 +43,7 @@ fn a_client_with_tls_has_a_tunnel() {
                 head.push(byte[0]);
             }
             assert!(head.starts_with(b"HTTP/1.1 101 "), "{engine}");
-            let mut expect = |client: &mut TlsStream, wanted: &[u8]| {
+            let expect = |client: &mut TlsStream, wanted: &[u8]| {
                 let mut got = vec![0; wanted.len()];
                 client.read_exact(&mut got).unwrap();
                 assert!(got == wanted, "{engine}, {version:?}: other bytes");
