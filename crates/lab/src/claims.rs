@@ -199,6 +199,8 @@ pub(crate) fn judge_one(outcome: &Outcome, claim: &Claim) -> ClaimOutcome {
         id: claim.id.clone(),
         statement: claim.statement.clone(),
         verdict,
+        metric: claim.metric.clone(),
+        compare: claim.compare,
         value: estimate.map(|estimate| estimate.value),
         low: estimate.and_then(|estimate| estimate.low),
         high: estimate.and_then(|estimate| estimate.high),

@@ -323,6 +323,8 @@ mod tests {
             id: String::new(),
             statement: String::new(),
             verdict,
+            metric: "throughput_rps".into(),
+            compare: Compare::Ratio,
             value: None,
             low: Some(ends[0]),
             high: Some(ends[1]),
