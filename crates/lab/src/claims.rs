@@ -19,7 +19,7 @@ pub(crate) use limit::{COST, is_saturated};
 pub(crate) use sides::points;
 
 use crate::{
-    experiment::{Claim, Select, Threshold, Value},
+    experiment::{Claim, RATE, Select, Threshold, Value},
     format, papers,
     result::{Look, Outcome},
     statistics::{ERROR, MIN_BLOCKS, holm, sequential},
@@ -143,18 +143,45 @@ fn deciding_part(parts: &[Part], holds: Threshold, verdict: Verdict) -> Option<&
 }
 
 /// Returns the claim at each of its operating points, with their names.
-fn at_operating_points(outcome: &Outcome, claim: &Claim) -> Vec<(Option<String>, Claim)> {
-    let values =
-        claim.operating_points.as_ref().and_then(|axis| Some((axis, outcome.values(axis)?)));
-    let Some((axis, values)) = values else { return vec![(None, claim.clone())] };
-    let at = |value: &Value| {
-        let mut claim = claim.clone();
-        for side in std::iter::once(&mut claim.a).chain(&mut claim.b) {
-            side.at.insert(axis.clone(), Select(value.clone()));
-        }
-        (Some(format!("{axis} {}", format::value(value))), claim)
+pub(crate) fn at_operating_points(
+    outcome: &Outcome,
+    claim: &Claim,
+) -> Vec<(Option<String>, Claim)> {
+    let axis = claim.operating_points.as_ref();
+    let along = axis.and_then(|axis| Some((axis, outcome.values(axis)?)));
+    let at_value = |(axis, values): (&String, &[Value])| -> Vec<(String, Claim)> {
+        let at = |value: &Value| {
+            let mut claim = claim.clone();
+            for side in std::iter::once(&mut claim.a).chain(&mut claim.b) {
+                side.at.insert(axis.clone(), Select(value.clone()));
+            }
+            (format!("{axis} {}", format::value(value)), claim)
+        };
+        values.iter().map(at).collect()
     };
-    values.iter().map(at).collect()
+    let points = along.map(at_value).unwrap_or_default();
+    let rates: Vec<&Select> =
+        claim.operating_rates.iter().filter(|rate| sides::has_rate(outcome, rate)).collect();
+    if rates.is_empty() && points.is_empty() {
+        return vec![(None, claim.clone())];
+    }
+    if rates.is_empty() {
+        return points.into_iter().map(|(name, claim)| (Some(name), claim)).collect();
+    }
+    let points = if points.is_empty() { vec![(String::new(), claim.clone())] } else { points };
+    let each_rate = points.iter().flat_map(|(name, claim)| {
+        rates.iter().map(move |rate| {
+            let mut claim = claim.clone();
+            for side in std::iter::once(&mut claim.a).chain(&mut claim.b) {
+                if let Some(at) = side.at.get_mut(RATE).filter(|at| at.multiple().is_some()) {
+                    at.clone_from(rate);
+                }
+            }
+            let space = if name.is_empty() { "" } else { ", " };
+            (Some(format!("{name}{space}rate {}", rate.0)), claim)
+        })
+    });
+    each_rate.collect()
 }
 
 /// Combines the verdicts of several operating points: each point counts, and if they disagree the verdict
@@ -199,6 +226,8 @@ pub(crate) fn judge_one(outcome: &Outcome, claim: &Claim) -> ClaimOutcome {
         id: claim.id.clone(),
         statement: claim.statement.clone(),
         verdict,
+        metric: claim.metric.clone(),
+        compare: claim.compare,
         value: estimate.map(|estimate| estimate.value),
         low: estimate.and_then(|estimate| estimate.low),
         high: estimate.and_then(|estimate| estimate.high),

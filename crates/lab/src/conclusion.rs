@@ -4,7 +4,8 @@
 //! reader can check it. A program that reads the file computes the conclusions with its current code.
 
 use crate::{
-    archive, claims, experiment,
+    archive, claims,
+    experiment::{self, Figure},
     plan::Cell,
     result::{CellSummary, FORMAT, Look, Outcome, Run, Status},
     statistics,
@@ -32,8 +33,7 @@ impl Outcome {
     /// Replaces the claims stored with a run of a built-in experiment by the current claims. A run of a
     /// user's file keeps the claims of that file, whatever the id of its experiment is.
     fn take_todays_claims(&mut self) {
-        let is_file = |word: &str| word.ends_with(".toml");
-        if self.environment.command.split_whitespace().any(is_file) {
+        if self.is_of_a_file() {
             return;
         }
         let Some(today) = experiment::find_built_in(&self.experiment.id) else { return };
@@ -55,6 +55,34 @@ impl Outcome {
                 self.notes.push(note);
             }
         }
+    }
+
+    /// Returns the figures of a result: those of its experiment, with the current form of each figure of the
+    /// built-in experiment that draws the same data, and with the figures that the experiment has got since.
+    /// A figure does not change what was measured.
+    pub(crate) fn figures(&self) -> Vec<&Figure> {
+        let own = &self.experiment.figure;
+        let today = experiment::find_built_in(&self.experiment.id).filter(|_| !self.is_of_a_file());
+        let today = today.map_or(&[][..], |today| &today.figure);
+        let draws_the_same = |it: &Figure, figure: &Figure| {
+            it.id == figure.id && it.x == figure.x && it.y == figure.y && it.at == figure.at
+        };
+        let current = |figure| today.iter().find(|it| draws_the_same(it, figure)).unwrap_or(figure);
+        let has_axis = |axis: &String| self.dimensions.iter().any(|it| it.name == *axis);
+        let has_data = |figure: &&Figure| {
+            has_axis(&figure.x)
+                && figure.at.keys().all(has_axis)
+                && self.runs.iter().any(|run| run.metrics.contains_key(&figure.y))
+        };
+        let is_new = |figure: &&Figure| own.iter().all(|it| it.id != figure.id);
+        let new = today.iter().filter(is_new).filter(has_data);
+        own.iter().map(current).chain(new).collect()
+    }
+
+    /// Whether the run's experiment was a user's file.
+    fn is_of_a_file(&self) -> bool {
+        let is_file = |word: &str| word.ends_with(".toml");
+        self.environment.command.split_whitespace().any(is_file)
     }
 
     fn summaries(&self) -> Vec<CellSummary> {

@@ -50,8 +50,9 @@ pub struct Experiment {
     pub source: String,
     /// The method and its reason, in a paragraph or two; shown at the head of the report.
     pub summary: String,
-    /// Why a limit on open connections, or on connections that wait to be accepted, is the same everywhere.
-    /// Such a limit may decide a verdict; without this reason it must be an axis.
+    /// Why a limit on open connections (`max-connections`), or on connections that wait to be accepted
+    /// (`backlog`), is the same everywhere. Such a limit may decide a verdict; unless this reason names it, it
+    /// must be an axis.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub constant_caps: Option<String>,
     /// The machine on which the server and the generator run.
@@ -444,7 +445,7 @@ pub struct Figure {
     pub paper: Vec<PaperLine>,
 }
 
-/// A column of a paper's table.
+/// A column of a paper's table, or a number that a paper states.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct PaperLine {
@@ -453,5 +454,15 @@ pub struct PaperLine {
     /// The variant to which it corresponds.
     pub variant: String,
     /// The positions on the axis, each with the measured value.
+    #[serde(default)]
     pub points: Vec<[f64; 2]>,
+    /// A value that the paper gives for one point: it is a mark at the last value of the axis.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mark: Option<f64>,
+    /// The values of the other axes at which the paper measured; an axis that is not named here has any value.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub at: BTreeMap<String, Select>,
+    /// The place in the paper, if it is not that of the experiment's claims.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source: Option<String>,
 }

@@ -64,11 +64,6 @@ pub fn interval(estimate: &Estimate) -> String {
     }
 }
 
-/// Formats an estimate and its interval: `0.964 [0.950, 0.979]`.
-pub fn interval_of(estimate: &Estimate) -> String {
-    format!("{} {}", number(estimate.value), interval(estimate)).trim_end().to_owned()
-}
-
 /// Formats `[low, high]` if both are known.
 pub fn ends(low: Option<f64>, high: Option<f64>) -> String {
     match (low, high) {

@@ -39,5 +39,6 @@ pub mod statistics;
 pub mod steady;
 pub mod switches;
 pub mod sys;
+pub mod tries;
 pub mod verdict;
 pub mod wait_cost;

@@ -253,6 +253,15 @@ pub fn find(name: &str) -> Option<Definition> {
     })
 }
 
+/// Returns the unit in which a figure of `name` is shown after the figure, and the factor to that unit: times in
+/// nanoseconds are shown in seconds.
+pub fn shown_in(name: &str) -> (f64, &'static str) {
+    match find(name).map_or("", |metric| metric.unit) {
+        "ns" => (1e-9, "s"),
+        unit => (1.0, unit),
+    }
+}
+
 /// Metrics that do not depend on which CPU does the network's receive work: the memory of an idle
 /// connection or of a document, and counts of the server's work for each request.
 const ON_ANY_RECEIVE_CPU: &[Metric] = &[

@@ -20,13 +20,15 @@ pub struct Paper {
     pub key: String,
     /// Authors, title and where it was published.
     pub title: String,
+    /// The machines on which the paper measured.
+    pub machine: Option<String>,
     /// The paper's figures, and its results that are in no figure.
     pub figure: Vec<PaperFigure>,
 }
 
 /// A figure of a paper.
 #[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct PaperFigure {
     /// The name: `Figure 10`.
     pub name: String,
@@ -36,6 +38,21 @@ pub struct PaperFigure {
     pub experiments: Vec<String>,
     /// The names of the claims about it, in any of the experiments.
     pub claims: Vec<String>,
+    /// Claims of the paper that no experiment here can test.
+    #[serde(default)]
+    pub not_testable: Vec<Untestable>,
+}
+
+/// A claim of a paper that no experiment here can test.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Untestable {
+    /// The claim's number.
+    pub id: String,
+    /// The claim in words.
+    pub statement: String,
+    /// The reason.
+    pub why: String,
 }
 
 /// Returns all papers.

@@ -1,6 +1,7 @@
 //! Renders an outcome: a page for local viewing, and tables for the terminal.
 
 pub mod csv;
+mod earlier;
 pub mod figure;
 mod files;
 pub mod forest;
@@ -8,6 +9,7 @@ pub mod html;
 pub mod markdown;
 pub mod overview;
 mod panel;
+mod place;
 pub mod results;
 mod summary;
 pub mod terminal;

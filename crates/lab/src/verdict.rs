@@ -4,8 +4,8 @@
 
 use crate::{
     experiment::Threshold,
-    format,
-    statistics::{Estimate, Interval},
+    format, metric,
+    statistics::{Compare, Estimate, Interval},
 };
 use serde::{Deserialize, Serialize};
 use std::{fmt, iter};
@@ -132,6 +132,12 @@ pub struct ClaimOutcome {
     pub statement: String,
     /// The verdict: *holds* if the claim holds for every variant that it names.
     pub verdict: Verdict,
+    /// The compared metric.
+    #[serde(default)]
+    pub metric: String,
+    /// The way in which the sides are compared.
+    #[serde(default)]
+    pub compare: Compare,
     /// The figure of the deciding part: the one nearest to failing.
     pub value: Option<f64>,
     /// The lower end of its interval.
@@ -192,8 +198,7 @@ impl ClaimOutcome {
             verdict => part.verdict == verdict || verdict.is_open() && part.verdict.is_open(),
         };
         let text = |part: &Part| {
-            let reading = part.estimate.as_ref().map(format::interval_of);
-            let reading = reading.filter(|_| self.verdict == Verdict::Depends);
+            let reading = self.reading_of(part).filter(|_| self.verdict == Verdict::Depends);
             let verdict = reading.map(|reading| format!("{} ({reading})", part.verdict));
             let why: Vec<String> = verdict.into_iter().chain(part.why()).collect();
             let why = (!why.is_empty()).then(|| why.join("; "))?;
@@ -204,18 +209,79 @@ impl ClaimOutcome {
         (!remarks.is_empty()).then(|| remarks.join("; "))
     }
 
-    /// Formats the figure with its interval, or with the range of the values; `None` without a figure.
+    /// Formats the figure with its interval, or with the range of the values, and its unit; `None` without a
+    /// figure.
     pub fn measured(&self) -> Option<String> {
-        let interval = self.interval_text();
-        let space = if interval.is_empty() { "" } else { " " };
-        Some(format!("{}{}{space}{interval}", Bound::sign(self.bound), format::number(self.value?)))
+        let texts = [self.number(self.value?), self.interval_text()];
+        Some(format!("{}{}", Bound::sign(self.bound), self.with_unit(texts)))
+    }
+
+    /// Formats the figure of a part with its interval and its unit.
+    pub fn reading_of(&self, part: &Part) -> Option<String> {
+        let estimate = part.estimate?;
+        let texts = [self.number(estimate.value), self.interval_of(&estimate)];
+        Some(format!("{}{}", Bound::sign(part.bound), self.with_unit(texts)))
+    }
+
+    /// Formats the condition under which the claim holds, with its unit.
+    pub fn condition(&self) -> String {
+        let scale = self.scale();
+        let threshold = match self.threshold {
+            Threshold::Above(limit) => Threshold::Above(limit * scale),
+            Threshold::Below(limit) => Threshold::Below(limit * scale),
+            Threshold::Within([low, high]) => Threshold::Within([low * scale, high * scale]),
+        };
+        self.with_unit([threshold.to_string()])
+    }
+
+    /// Formats the paper's own number with its unit; `None` if the paper gives none.
+    pub fn of_paper(&self) -> Option<String> {
+        Some(self.with_unit([self.number(self.paper?)]))
+    }
+
+    /// Formats a figure of this claim without its unit.
+    pub fn number(&self, value: f64) -> String {
+        format::number(value * self.scale())
     }
 
     /// Formats the interval alone.
     pub fn interval_text(&self) -> String {
         let estimate = self.deciding().and_then(|part| part.estimate);
-        let ends = || format::ends(self.low, self.high);
-        estimate.map_or_else(ends, |estimate| format::interval(&estimate))
+        let ends = || self.ends(self.low, self.high);
+        estimate.map_or_else(ends, |estimate| self.interval_of(&estimate))
+    }
+
+    fn interval_of(&self, estimate: &Estimate) -> String {
+        match estimate.range {
+            Some(_) => format::interval(&estimate.scaled(self.scale())),
+            None => self.ends(estimate.low, estimate.high),
+        }
+    }
+
+    /// Formats `[low, high]` of this claim without its unit, if both are known.
+    pub fn ends(&self, low: Option<f64>, high: Option<f64>) -> String {
+        let scaled = |end: Option<f64>| end.map(|end| end * self.scale());
+        format::ends(scaled(low), scaled(high))
+    }
+
+    /// Returns the factor from the metric's unit to the unit that is shown.
+    fn scale(&self) -> f64 {
+        self.shown_in().0
+    }
+
+    /// Returns the unit of the claim's figures; empty for a ratio or a pure number.
+    pub fn unit(&self) -> &'static str {
+        self.shown_in().1
+    }
+
+    fn shown_in(&self) -> (f64, &'static str) {
+        if self.compare == Compare::Ratio { (1.0, "") } else { metric::shown_in(&self.metric) }
+    }
+
+    fn with_unit<const N: usize>(&self, texts: [String; N]) -> String {
+        let unit = self.unit().to_owned();
+        let parts = texts.into_iter().chain([unit]).filter(|text| !text.is_empty());
+        parts.collect::<Vec<_>>().join(" ")
     }
 }
 

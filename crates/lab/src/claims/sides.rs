@@ -8,7 +8,7 @@
 use super::limit::{self, THROUGHPUT};
 use crate::{
     environment::Cpus,
-    experiment::{Claim, RATE, Side, Take, Value},
+    experiment::{Claim, RATE, Select, Side, Take, Value},
     metric::Metric,
     plan::{self, Dimension, Point},
     result::{Outcome, Run},
@@ -418,6 +418,13 @@ fn rate_of<'v>(outcome: &Outcome, multiple: f64, rates: &'v [Value]) -> Option<&
     let reference = outcome.saturation.first()?.rps?;
     let wanted = (multiple * reference).round().max(1.0);
     rates.iter().find(|rate| rate.number() == Some(wanted))
+}
+
+/// Whether this run has the rate that `select` chooses.
+pub(super) fn has_rate(outcome: &Outcome, select: &Select) -> bool {
+    let rates = outcome.values(RATE).unwrap_or_default();
+    let multiple = select.multiple().and_then(|of| rate_of(outcome, of, rates));
+    multiple.or_else(|| select.among(rates)).is_some()
 }
 
 /// Returns the points of a side: one, or all along `over`.

@@ -43,6 +43,11 @@ pub struct Claim {
     /// value, on both sides; if it holds at one and does not hold at another, its verdict is *depends*.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub operating_points: Option<String>,
+    /// Multiples of the reference limit at which the claim is also judged: a side whose rate is such a
+    /// multiple is read at each of them. They are operating points like those of `operating_points`. A form
+    /// that lacks one of these rates is judged at the others.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub operating_rates: Vec<Select>,
     /// The claim of the same experiment that shows that this claim could have had another outcome.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub control: Option<String>,
@@ -70,6 +75,7 @@ impl Claim {
     pub(super) fn compares_as(&self, other: &Self) -> bool {
         let same_data = self.metric == other.metric && self.each == other.each;
         let same_sides = self.a == other.a && self.b == other.b;
+        let same_sides = same_sides && self.operating_rates == other.operating_rates;
         same_data && same_sides && self.compare == other.compare && self.holds == other.holds
     }
 }

@@ -3,8 +3,11 @@
 //! A published experiment once broke each of these rules. `thresholds.toml` has the thresholds with their
 //! dates; docs/decisions/0120-thresholds.md explains how they were derived.
 
-use super::{Claim, Experiment, RATE, Side, Take, Threshold};
-use crate::{metric::Metric, statistics::Compare};
+use super::{Claim, Experiment, PHASE, RATE, Side, Subject, Take, Threshold};
+use crate::{
+    metric::{Family, Metric},
+    statistics::Compare,
+};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 
@@ -13,6 +16,12 @@ use std::collections::BTreeMap;
 const CAPS: [&str; 2] = ["max-connections", "backlog"];
 /// Metrics of failures. Below the limit of a server there are none.
 const FAILURES: [Metric; 3] = [Metric::ErrorShare, Metric::CompletedShare, Metric::ReplyRateMin];
+/// Metrics that depend on how many requests share a wait, and therefore on the load.
+const COSTS: [Metric; 3] = [Metric::ServerCpu, Metric::ServerInstructions, Metric::Waits];
+const COST_FAMILIES: [Family; 3] =
+    [Family::KernelCallsPerRequest, Family::CallTime, Family::CallShare];
+/// The flag of the listen backlog, which the server limits even if no flag sets it.
+const BACKLOG: &str = "backlog";
 
 /// A threshold as it was recorded.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
@@ -22,6 +31,9 @@ pub struct Entry {
     pub date: String,
     /// The threshold.
     pub holds: Threshold,
+    /// For an earlier entry: the comparison, if the claim then compared something else.
+    #[serde(default)]
+    pub form: Option<String>,
     /// Why it differs from the previous one; empty for the first.
     #[serde(default)]
     pub why: String,
@@ -47,30 +59,46 @@ impl Experiment {
     pub fn design_faults(&self) -> Vec<String> {
         let mut faults = Vec::new();
         for claim in &self.claim {
-            let of_claim = self.cap(claim).into_iter().chain(self.certain(claim));
+            let of_claim =
+                self.cap(claim).into_iter().chain(self.certain(claim)).chain(self.load_of(claim));
             faults.extend(of_claim.map(|fault| format!("{}: {fault}", claim.id)));
         }
         faults
     }
 
     /// Returns the fault of a claim that depends on a cap, if the cap is a constant, or if the claim is not
-    /// judged at each value of it.
+    /// judged at each value of it. The reason in `constant-caps` excuses the caps that it names.
     fn cap(&self, claim: &Claim) -> Option<String> {
-        let rests_on_it = [Metric::Throughput, Metric::ErrorShare, Metric::CompletedShare];
-        if self.constant_caps.is_some()
-            || !rests_on_it.iter().any(|metric| metric.name() == claim.metric)
-        {
+        let is_failure = is_one_of(&FAILURES, claim);
+        if !is_failure && claim.metric != Metric::Throughput.name() {
             return None;
         }
+        let reason = self.constant_caps.as_deref().unwrap_or_default();
+        let is_excused = |cap: &str| reason.contains(cap);
         let of_variants = self.variant.iter().map(|variant| &variant.server);
         let of_requests = self.request.iter().map(|request| &request.load);
         let all = [&self.load, &self.server].into_iter();
-        let mut all = all.chain(of_variants).chain(of_requests);
-        let constant = all.find_map(|flags| CAPS.iter().find(|cap| flags.contains_key(**cap)));
-        if let Some(cap) = constant {
+        let all: Vec<_> = all.chain(of_variants).chain(of_requests).collect();
+        let is_set = |cap: &str| all.iter().any(|flags| flags.contains_key(cap));
+        if let Some(cap) = CAPS.iter().find(|cap| is_set(cap) && !is_excused(cap)) {
             return Some(format!("{cap} is a constant that may decide it: make it an axis"));
         }
-        let is_cap = |flag: &Option<String>| flag.as_deref().is_some_and(|it| CAPS.contains(&it));
+        let is_axis = |cap: &str| {
+            let flags = self.axis.iter().flat_map(|axis| [&axis.load_flag, &axis.server_flag]);
+            flags.flatten().any(|flag| flag == cap)
+        };
+        let has_server = self.subject == Subject::Server;
+        if is_failure && has_server && !is_set(BACKLOG) && !is_axis(BACKLOG) && !is_excused(BACKLOG)
+        {
+            return Some(
+                "the server's own backlog is a constant that may decide it: make it an axis, or name it in \
+                 constant-caps with the reason"
+                    .into(),
+            );
+        }
+        let is_cap = |flag: &Option<String>| {
+            flag.as_deref().is_some_and(|it| CAPS.contains(&it) && !is_excused(it))
+        };
         let axis =
             self.axis.iter().find(|axis| is_cap(&axis.load_flag) || is_cap(&axis.server_flag))?;
         let is_judged = claim.operating_points.as_deref() == Some(axis.name.as_str());
@@ -79,8 +107,8 @@ impl Experiment {
     }
 
     /// Returns why the claim can have only one outcome, if so: all possible values of its comparison are on
-    /// one side of the threshold; no request fails below the limit; or an equality under overload holds for
-    /// any server that is driven there, unless a control shows that it need not.
+    /// one side of the threshold; no request fails below the limit; or the claim is about failures, or about an
+    /// equality under overload, and no control shows that it could have another outcome.
     fn certain(&self, claim: &Claim) -> Option<String> {
         if has_equal_sides(claim) {
             return Some("both sides are the same: it cannot come out otherwise".into());
@@ -92,19 +120,55 @@ impl Experiment {
             return Some(why + ": it cannot come out otherwise");
         }
         let is_lowest = |side: &Side| side.at.get(RATE).is_some_and(|at| at.0.to_string() == "min");
-        let of_failures = FAILURES.iter().any(|metric| metric.name() == claim.metric);
-        let is_there = |id: &String| self.claim.iter().any(|claim| claim.id == *id);
-        if claim.control.as_ref().is_some_and(is_there) {
-            return None;
-        }
+        let of_failures = is_one_of(&FAILURES, claim);
+        // A control shows that something happens at another point. Here nothing can happen.
         if of_failures && claim.b.is_none() && is_lowest(&claim.a) && !claim.id.contains("control")
         {
             return Some("nothing fails at the lowest rate: it cannot come out otherwise".into());
         }
-        let wants_control = claim.primary && of_failures && claim.a.take != Take::Each;
+        let is_there = |id: &String| self.claim.iter().any(|claim| claim.id == *id);
+        if claim.control.as_ref().is_some_and(is_there) {
+            return None;
+        }
+        let is_equality = matches!(holds, Threshold::Within(_)) && self.is_overload(&claim.a);
+        let wants_control =
+            claim.primary && (of_failures && claim.a.take != Take::Each || is_equality);
         wants_control
             .then(|| "expected control = ID, a claim which shows that it could fail".into())
     }
+
+    /// Whether the side is read at one rate beyond the saturation.
+    fn is_overload(&self, side: &Side) -> bool {
+        let phase = side.at.get(PHASE).and_then(|at| {
+            let phase = self.phase.iter().find(|phase| at.0.word() == Some(phase.name.as_str()))?;
+            Some(phase.fraction)
+        });
+        let rate = side.at.get(RATE).and_then(|at| {
+            let fractions = &self.rate.as_ref()?.fractions;
+            let last = fractions.last().copied().filter(|_| at.0.word() == Some("max"));
+            at.multiple().or(last)
+        });
+        phase.or(rate).is_some_and(|share| share > 1.0)
+    }
+
+    /// Returns the fault of a claim about a cost per request, if the experiment has several loads and the claim
+    /// is judged at one of them: the load decides how many requests share the cost of a wait.
+    fn load_of(&self, claim: &Claim) -> Option<String> {
+        let of_family = |family: &Family| claim.metric.starts_with(family.definition().name);
+        let is_cost = is_one_of(&COSTS, claim) || COST_FAMILIES.iter().any(of_family);
+        let rate = self.rate.as_ref()?;
+        let has_several = rate.fractions.len() + rate.rps.len() > 1;
+        let is_judged = claim.operating_points.as_deref() == Some(RATE)
+            || !claim.operating_rates.is_empty()
+            || claim.a.over.iter().any(|axis| axis == RATE);
+        (claim.primary && is_cost && has_several && !is_judged).then(|| {
+            format!("a cost per request depends on the load: expected operating-points = {RATE:?}")
+        })
+    }
+}
+
+fn is_one_of(metrics: &[Metric], claim: &Claim) -> bool {
+    metrics.iter().any(|metric| metric.name() == claim.metric)
 }
 
 /// Whether both sides read the same figure of each variant of the claim.
@@ -200,7 +264,7 @@ mod tests {
     #[test]
     fn a_planted_fault_is_found() {
         type PlantedFault = (&'static str, &'static str, fn(&mut Claim), &'static str);
-        let planted: [PlantedFault; 11] = [
+        let planted: [PlantedFault; 19] = [
             ("gammo-fig5-6", "G3", |it| it.operating_points = None, "G3: expected operating-"),
             // A threshold that moved, and one that was never written down.
             (
@@ -214,6 +278,40 @@ mod tests {
             // What cannot fail, and what nothing shows that it could.
             ("provos-fig10", "P4", at_the_lowest_rate, "P4: nothing fails at the lowest rate"),
             ("provos-fig10", "P4", |it| it.control = None, "P4: expected control"),
+            // A control at another point does not help at the lowest rate.
+            ("provos-overflow", "P11", back_to_the_lowest_rate, "P11: nothing fails at the lowest"),
+            ("provos-overflow", "P12", back_to_the_lowest_rate, "P12: nothing fails at the lowest"),
+            ("provos-overflow", "P12", |it| it.control = None, "P12: expected control"),
+            // Under overload, any server that is driven there may reach the same rate.
+            (
+                "provos-hybrid",
+                "P13-overload",
+                |it| it.control = None,
+                "P13-overload: expected control",
+            ),
+            (
+                "provos-hybrid",
+                "P13-overload",
+                |it| it.control = Some("P99".into()),
+                "P13-overload: expected control",
+            ),
+            // A cost per request at one load of several.
+            (
+                "gammo-wan",
+                "G12-least",
+                |it| it.operating_points = None,
+                "G12-least: a cost per request depends on the load",
+            ),
+            ("gammo-wan", "G12-least", at_the_highest_rate, "G12-least: a cost per request"),
+            (
+                "gammo-wan",
+                "G12-least",
+                |it| {
+                    it.operating_points = None;
+                    it.metric = "server_cpu_us_per_request".into();
+                },
+                "G12-least: a cost per request",
+            ),
             // No ratio is below zero, and no share above 1.
             ("gammo-fig5-6", "G3", |it| it.holds = Threshold::Above(0.0), "G3: no value that it"),
             ("push", "PU4", |it| it.holds = Threshold::Above(0.0), "PU4: no value that it"),
@@ -237,6 +335,47 @@ mod tests {
     fn at_the_lowest_rate(claim: &mut Claim) {
         claim.control = None;
         claim.a.at.insert(RATE.into(), Select(Value::Word("min".into())));
+    }
+
+    /// The claim keeps its control.
+    fn back_to_the_lowest_rate(claim: &mut Claim) {
+        claim.operating_points = None;
+        claim.a.at.insert(RATE.into(), Select(Value::Word("min".into())));
+    }
+
+    fn at_the_highest_rate(claim: &mut Claim) {
+        claim.operating_points = None;
+        for side in std::iter::once(&mut claim.a).chain(&mut claim.b) {
+            side.at.insert(RATE.into(), Select(Value::Word("max".into())));
+        }
+    }
+
+    /// A reason excuses the caps that it names, and the server's own backlog is a cap, too.
+    #[test]
+    fn a_reason_excuses_only_what_it_names() {
+        let with = |id: &str, reason: Option<&str>, flag: Option<&str>| {
+            let mut planted = find(id).unwrap();
+            planted.constant_caps = reason.map(str::to_owned);
+            if let Some(flag) = flag {
+                planted.load.insert(flag.into(), Value::Number(64.0));
+            }
+            faults(&planted)
+        };
+        let has =
+            |faults: &[String], expected: &str| faults.iter().any(|it| it.starts_with(expected));
+        let overflow = |reason| with("provos-overflow", reason, None);
+        for claim in ["P11", "P12"] {
+            let expected = format!("{claim}: the server's own backlog is a constant");
+            assert!(has(&overflow(None), &expected));
+            assert!(has(&overflow(Some("max-connections: few clients")), &expected));
+            assert!(!has(&overflow(Some("backlog: bursts must fit")), &expected));
+        }
+        let capped = |reason| with("gammo-fig1-2", reason, Some("max-connections"));
+        let expected = "G1: max-connections is a constant";
+        assert!(
+            has(&capped(None), expected) && has(&capped(Some("backlog: it is long")), expected)
+        );
+        assert!(!has(&capped(Some("max-connections: as in the paper")), expected));
     }
 
     #[test]

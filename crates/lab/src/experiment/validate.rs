@@ -261,6 +261,20 @@ impl Experiment {
         if let Some(axis) = &claim.operating_points {
             ensure!(axes.contains(axis.as_str()), "operating-points: no axis {axis:?}");
         }
+        if !claim.operating_rates.is_empty() {
+            let rate = self.rate.as_ref().filter(|rate| rate.reference.is_some());
+            let rate = rate.context("operating-rates: multiples want [rate] reference")?;
+            let has =
+                |select: &Select| select.multiple().is_some_and(|of| rate.fractions.contains(&of));
+            // A short form may lack some of them.
+            let any = claim.operating_rates.iter().any(has);
+            ensure!(any, "operating-rates: none of them is among [rate] fractions");
+            let is_multiple = claim.a.at.get(RATE).is_some_and(|at| at.multiple().is_some());
+            ensure!(
+                is_multiple,
+                "operating-rates: a.at.rate is no multiple, so it would change nothing"
+            );
+        }
         if let Some(control) = &claim.control {
             let is_there = self.claim.iter().any(|claim| claim.id == *control);
             ensure!(is_there, "control: no claim {control:?}");

@@ -136,13 +136,16 @@ impl Drawing<'_> {
     fn paper_note(&self) -> Option<String> {
         let anchors = anchor::of(self);
         let mut sources: Vec<&str> = anchors.iter().map(|anchor| anchor.source.as_str()).collect();
+        let Experiment { claim, source, .. } = &self.outcome.experiment;
+        let of_paper = claim.iter().find(|claim| claim.paper_key().is_some());
+        let of_claims = of_paper.map_or(source, |claim| &claim.source);
+        sources.extend(
+            self.paper()
+                .iter()
+                .map(|(line, ..)| line.source.as_ref().unwrap_or(of_claims).as_str()),
+        );
         sources.sort_unstable();
         sources.dedup();
-        if !self.paper().is_empty() {
-            let Experiment { claim, source, .. } = &self.outcome.experiment;
-            let of_paper = claim.iter().find(|claim| claim.paper_key().is_some());
-            sources.push(of_paper.map_or(source, |claim| &claim.source));
-        }
         (!sources.is_empty()).then(|| format!("hollow: the paper's own ({})", sources.join(", ")))
     }
 
@@ -188,7 +191,7 @@ impl Drawing<'_> {
 
     /// Returns the paper's own measurements between the first and the last value of this run, in the
     /// coordinates of the axes, with the appearance of the same variant.
-    fn paper(&self) -> Vec<(Appearance, Vec<(f64, f64)>)> {
+    fn paper(&self) -> Vec<(&PaperLine, Appearance, Vec<(f64, f64)>)> {
         let Self { outcome, panel, places } = self;
         if !panel.x.values.iter().all(|value| value.number().is_some()) {
             return Vec::new();
@@ -209,7 +212,10 @@ impl Drawing<'_> {
                 .collect();
             (points.len() > 1).then(|| (appearances[index], points))
         };
-        panel.figure.paper.iter().filter_map(line).collect()
+        let lines = panel.paper(outcome).into_iter();
+        lines
+            .filter_map(|it| line(it).map(|(appearance, points)| (it, appearance, points)))
+            .collect()
     }
 
     fn paint(&self, root: &Root<'_>) -> Drawn {
@@ -267,7 +273,7 @@ impl Drawing<'_> {
             ends.extend(spreads.iter().flat_map(|spread| [spread.least, spread.most]));
         }
         ends.extend(anchor::of(&whole).iter().map(|anchor| anchor.at.1));
-        ends.extend(self.paper().into_iter().flat_map(|(_, line)| line).map(|(_, y)| y));
+        ends.extend(self.paper().into_iter().flat_map(|(.., line)| line).map(|(_, y)| y));
         ends.retain(|&y| !self.panel.figure.log_y || y > 0.0);
         ends
     }
@@ -433,7 +439,7 @@ impl Drawing<'_> {
             .draw()?;
         let shift = |index: usize| (index as i32 - (series.len() as i32 - 1) / 2) * SHIFT;
         self.ceiling(root, &chart)?;
-        for (appearance, points) in self.paper() {
+        for (_, appearance, points) in self.paper() {
             let colour = appearance.colour().mix(PAPER);
             let path: Vec<(i32, i32)> =
                 points.iter().map(|point| chart.backend_coord(point)).collect();

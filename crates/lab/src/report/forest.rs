@@ -127,7 +127,7 @@ fn svg(claims: &[(String, &ClaimOutcome)], head: &str) -> String {
         let _ = write!(svg, "<g class=\"{class}\"><title>{}</title>", escape(&claim.statement));
         bars(&mut svg, claim, farthest, y, &x);
         let measured = claim.value.map_or_else(String::new, |value| {
-            format!("{}{} ", Bound::sign(claim.bound), number(value))
+            format!("{}{} ", Bound::sign(claim.bound), claim.number(value))
         });
         let _ = writeln!(
             svg,
@@ -135,7 +135,7 @@ fn svg(claims: &[(String, &ClaimOutcome)], head: &str) -> String {
             WIDTH - FIGURES + 24.0,
             y + 5.0,
             escape(&measured),
-            escape(&claim.threshold.to_string())
+            escape(&claim.condition())
         );
     }
     svg.push_str("</svg>\n");

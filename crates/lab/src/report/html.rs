@@ -186,8 +186,8 @@ fn claims(page: &mut String, outcome: &Outcome) {
             verdict(claim.verdict),
             escape(&p_and_why_open(claim)),
             measured_claim(claim),
-            escape(&claim.threshold.to_string()),
-            claim.paper.map_or_else(|| "–".into(), format::number),
+            escape(&claim.condition()),
+            escape(&claim.of_paper().unwrap_or_else(|| "–".into())),
         );
     }
     page.push_str("</table></div>\n");
@@ -209,11 +209,14 @@ fn p_values(claim: &ClaimOutcome) -> String {
 fn measured_claim(claim: &ClaimOutcome) -> String {
     let Some(value) = claim.value else { return "–".into() };
     let mut text = escape(Bound::sign(claim.bound));
-    text.push_str(&measured(value, claim.interval_text()));
+    let interval = claim.interval_text();
+    let interval = if interval.is_empty() { "no interval".into() } else { interval };
+    let unit = claim.unit();
+    let _ = write!(text, "{} {unit}<small>{interval}</small>", claim.number(value));
     let deciding = claim.deciding().and_then(|part| part.estimate);
     if let Some((value, ranks)) = deciding.and_then(|e| Some((e.rank_value?, e.rank?))) {
-        let ends = format::ends(Some(ranks.low), Some(ranks.high));
-        let _ = write!(text, "<small>ranks: {} {ends}</small>", format::number(value));
+        let ends = claim.ends(Some(ranks.low), Some(ranks.high));
+        let _ = write!(text, "<small>ranks: {} {ends}</small>", claim.number(value));
     }
     text
 }
@@ -224,17 +227,16 @@ fn parts(claim: &ClaimOutcome) -> String {
     }
     let line = |part: &Part| {
         let figure = match (&part.estimate, &part.note) {
-            (Some(e), note) => format!(
-                "{} {} {}{}",
+            (Some(_), note) => format!(
+                "{} {}{}",
                 part.verdict,
-                format::number(e.value),
-                format::interval(e),
+                claim.reading_of(part).unwrap_or_default(),
                 note.as_ref().map(|note| format!(": {}", escape(note))).unwrap_or_default()
             ),
             (None, Some(note)) => format!("not judged: {}", escape(note)),
             (None, None) => "not judged".into(),
         };
-        format!("<small>{}: {figure}</small>", escape(&part.variant))
+        format!("<small>{}: {figure}</small>", escape(&part.name()))
     };
     claim.parts.iter().map(line).collect()
 }

@@ -78,8 +78,8 @@ fn claims(page: &mut String, outcome: &Outcome) {
             claim.id,
             claim.verdict,
             claim.remark().map_or_else(String::new, |why| format!(" ({})", cell(&why))),
-            cell(&claim.threshold.to_string()),
-            claim.paper.map_or_else(|| "–".into(), format::number),
+            cell(&claim.condition()),
+            claim.of_paper().unwrap_or_else(|| "–".into()),
             cell(&claim.statement)
         );
     }

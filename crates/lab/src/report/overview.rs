@@ -1,18 +1,21 @@
 //! Many runs on one page, and docs/papers.md: paper by paper, figure by figure, with the run that
 //! decides each claim.
 
+mod decided;
 mod picture;
 
-use super::{forest, html};
+pub(super) use decided::Published;
+use decided::{ClaimWithRun, Claims, of_paper};
+
+use super::{earlier, forest, html};
 use crate::{
     archive,
     claims::p_text,
     experiment,
-    format::{self, escape},
+    format::escape,
     papers::{Paper, PaperFigure, papers},
     result::Outcome,
-    statistics::{ERROR, holm},
-    verdict::{ClaimOutcome, Verdict},
+    verdict::ClaimOutcome,
 };
 use std::{
     fmt::Write as _,
@@ -65,105 +68,31 @@ pub fn link(directory: &Path, out: &Path) -> anyhow::Result<PathBuf> {
     Ok(up.chain(to[common..].iter().cloned()).collect())
 }
 
-/// One claim with the run that decides it.
-struct ClaimWithRun<'a> {
-    run: &'a Publication,
-    claim: &'a ClaimOutcome,
-    /// The p-value adjusted for all primary claims of the paper, in all runs.
-    p_with_all: Option<f64>,
-    /// Other runs with a different result, and that result in words.
-    others: Vec<(&'a Publication, String)>,
-}
-
-/// The claims about one figure of a paper, each with the run that decides it.
-type Claims<'a> = Vec<(String, Option<ClaimWithRun<'a>>)>;
-
-/// Selects, of several runs that judge a claim, the run with the most evidence. The order of preference:
-/// a run that could test the claim, a run with enough blocks for a verdict, the full form, more blocks,
-/// the later run. A verdict is no reason for preference, because of many runs one decides by chance.
-fn decide<'a>(runs: &'a [Publication], figure: &PaperFigure, id: &str) -> Option<ClaimWithRun<'a>> {
-    let judged: Vec<(&Publication, &ClaimOutcome)> = runs
-        .iter()
-        .filter(|run| figure.experiments.contains(&run.outcome.experiment.id))
-        .filter_map(|run| Some((run, run.outcome.claims.iter().find(|claim| claim.id == id)?)))
-        .collect();
-    let &(run, claim) = judged.iter().max_by_key(|(run, claim)| {
-        let there = claim.verdict != Verdict::NotTestable;
-        let enough = claim.verdict != Verdict::Seen;
-        (there, enough, !run.outcome.quick, run.outcome.blocks(), &run.outcome.started_at)
-    })?;
-    let says_otherwise = |other_run: &Publication, other: &ClaimOutcome| {
-        let name = name(&other_run.directory);
-        match (claim.verdict.is_decided(), other.verdict) {
-            (true, verdict) if verdict.is_decided() && verdict != claim.verdict => {
-                Some(format!("the opposite in {name}"))
-            }
-            // The other run has no more weight because of its verdict, but a reader who remembers that
-            // verdict can see its current state.
-            (false, verdict) if verdict.is_decided() => Some(format!("{verdict} in {name}")),
-            // The full form may have more extreme points: its result after a single pass is not a
-            // verdict, but it is worth knowing.
-            (true, Verdict::Seen) => other
-                .value
-                .filter(|&value| other.threshold.has(value) != (claim.verdict == Verdict::Holds))
-                .map(|value| format!("{} was seen in {name}", format::number(value))),
-            _ => None,
-        }
-    };
-    let others = judged
-        .iter()
-        .filter_map(|&(run, claim)| Some((run, says_otherwise(run, claim)?)))
-        .collect();
-    Some(ClaimWithRun { run, claim, p_with_all: None, others })
-}
-
-/// Returns the results of other runs in words.
-fn other_verdicts(decided: &ClaimWithRun<'_>) -> Option<String> {
-    let words: Vec<&str> = decided.others.iter().map(|(_, words)| words.as_str()).collect();
-    (!words.is_empty()).then(|| words.join(", "))
-}
-
-/// Returns every claim of a paper, figure by figure; the paper's primary claims share one error.
-fn of_paper<'a>(runs: &'a [Publication], paper: &Paper) -> Vec<Claims<'a>> {
-    let of_figure = |figure: &PaperFigure| {
-        let claims = figure.claims.iter();
-        claims.map(|id| (id.clone(), decide(runs, figure, id))).collect()
-    };
-    let mut figures: Vec<Claims<'a>> = paper.figure.iter().map(of_figure).collect();
-    let mut primary: Vec<&mut ClaimWithRun<'a>> = figures
-        .iter_mut()
-        .flatten()
-        .filter_map(|(_, decided)| decided.as_mut())
-        .filter(|decided| decided.claim.primary && decided.claim.p.is_some())
-        .collect();
-    let p: Vec<f64> = primary.iter().filter_map(|decided| decided.claim.p).collect();
-    for (decided, p) in primary.iter_mut().zip(holm::adjust(&p)) {
-        decided.p_with_all = Some(p);
-    }
-    figures
-}
-
 fn figures_of(decided: &ClaimWithRun<'_>) -> String {
     let claim = decided.claim;
     let why = || claim.parts.iter().find_map(|part| part.note.clone());
     claim.measured().or_else(why).unwrap_or_else(|| "–".into())
 }
 
-fn with_all(decided: &ClaimWithRun<'_>) -> String {
-    decided.p_with_all.map_or_else(String::new, |p| {
-        let still =
-            if p <= ERROR { "" } else { ": not significant with all primary claims of the paper" };
-        format!("p {}{still}", p_text(p))
-    })
+/// Returns the p-values: that of the run, that of all runs of the claim, and that with all primary claims of
+/// the paper.
+fn p_values(decided: &ClaimWithRun<'_>) -> Option<String> {
+    let mut text = format!("p {}", p_text(decided.claim.p?));
+    let made = decided.tries.made();
+    if let Some(p) = decided.p_over_runs.filter(|_| made > 1) {
+        let _ = write!(text, ", over {made} runs {}", p_text(p));
+    }
+    if let Some(p) = decided.p_with_all {
+        let _ = write!(text, ", with all primary claims of the paper {}", p_text(p));
+    }
+    Some(text)
 }
 
 /// Returns the text under a verdict.
 fn remarks(decided: &ClaimWithRun<'_>) -> String {
-    let shared = Some(with_all(decided)).filter(|text| !text.is_empty());
     let remark = decided.claim.remark();
-    let remarks: Vec<String> =
-        shared.into_iter().chain(remark).chain(other_verdicts(decided)).collect();
-    remarks.join("; ")
+    let remarks = p_values(decided).into_iter().chain(decided.doubt()).chain(remark);
+    remarks.chain(decided.other_verdicts()).collect::<Vec<_>>().join("; ")
 }
 
 /// Returns a path as the target of a link in Markdown and HTML: all characters that could end the link
@@ -275,8 +204,8 @@ fn row(page: &mut String, anchor: &str, id: &str, decided: Option<&ClaimWithRun<
         html::verdict(claim.verdict),
         escape(&remarks(decided)),
         escape(&figures_of(decided)),
-        escape(&claim.threshold.to_string()),
-        claim.paper.map_or_else(|| "–".into(), format::number),
+        escape(&claim.condition()),
+        escape(&claim.of_paper().unwrap_or_else(|| "–".into())),
         target(&decided.run.directory),
         decided.run.page(),
         escape(&name(&decided.run.directory)),
@@ -312,6 +241,10 @@ pub fn markdown(runs: &[Publication]) -> anyhow::Result<String> {
     );
     for paper in &papers.paper {
         let _ = writeln!(text, "\n## {}", paper.title);
+        if let Some(machine) = &paper.machine {
+            let _ = writeln!(text, "\nThe paper's machines: {machine}");
+        }
+        let mut all = Claims::new();
         for (figure, claims) in paper.figure.iter().zip(of_paper(runs, paper)) {
             let ids: Vec<String> = figure.experiments.iter().map(|id| format!("`{id}`")).collect();
             let (name, picture, ids) = (&figure.name, &figure.picture, ids.join(" and "));
@@ -319,7 +252,11 @@ pub fn markdown(runs: &[Publication]) -> anyhow::Result<String> {
             picture::markdown(&mut text, &claims);
             markdown_table(&mut text, &claims);
             markdown_rest(&mut text, figure, &claims);
+            markdown_untestable(&mut text, figure);
+            markdown_changed(&mut text, &claims);
+            all.extend(claims);
         }
+        markdown_tries(&mut text, &all);
     }
     Ok(text)
 }
@@ -340,8 +277,8 @@ fn markdown_table(text: &mut String, claims: &Claims<'_>) {
     files.dedup();
     let _ = writeln!(
         text,
-        "\n<!-- figures: {} -->\n| claim | statement | verdict | measured | holds if | the paper | run |\n\
-         |---|---|---|---|---|---|---|",
+        "\n<!-- figures: {} -->\n| claim | statement | verdict | measured | holds if | the paper | operating point \
+         | what differs | run |\n|---|---|---|---|---|---|---|---|---|",
         files.join(" ")
     );
     for (id, decided) in decided {
@@ -371,23 +308,85 @@ fn markdown_rest(text: &mut String, figure: &PaperFigure, claims: &Claims<'_>) {
     }
 }
 
+/// Writes the claims that no experiment here can test, with the reasons.
+fn markdown_untestable(text: &mut String, figure: &PaperFigure) {
+    if figure.not_testable.is_empty() {
+        return;
+    }
+    text.push_str("\nNot testable here:\n\n");
+    for claim in &figure.not_testable {
+        let _ = writeln!(text, "- {}: {}. {}", claim.id, claim.statement, claim.why);
+    }
+}
+
+/// Writes the claims whose verdict would differ with an earlier threshold, or whose form was another one. This is
+/// no part of the table, because the file of a run does not have earlier thresholds.
+fn markdown_changed(text: &mut String, claims: &Claims<'_>) {
+    let mut lines = Vec::new();
+    for (id, decided) in claims {
+        let others = decided.as_ref().map(ClaimWithRun::other_thresholds).unwrap_or_default();
+        let forms = earlier::earlier_forms(id);
+        lines.extend(others.into_iter().chain(forms).map(|it| format!("- {id}: {it}\n")));
+    }
+    if !lines.is_empty() {
+        let _ = write!(text, "\nThresholds that changed:\n\n{}", lines.concat());
+    }
+}
+
+/// Writes how often each primary claim was run, which run is shown, and why. This is no table, because the file
+/// of one run does not have these numbers.
+fn markdown_tries(text: &mut String, claims: &Claims<'_>) {
+    let primary = claims.iter().filter_map(|(id, decided)| Some((id, decided.as_ref()?)));
+    let primary: Vec<_> = primary.filter(|(_, decided)| decided.claim.primary).collect();
+    if primary.is_empty() {
+        return;
+    }
+    text.push_str("\n### Every run of the primary claims\n\n");
+    for (id, decided) in primary {
+        let run = &decided.run.directory;
+        let contradict = match decided.tries.contradict_each_other() {
+            true => "; the runs contradict each other",
+            false => "",
+        };
+        let _ = writeln!(
+            text,
+            "- {id} (`{}`), {}{contradict}. Shown: [{}]({}/{}), {}. {}{}",
+            decided.run.outcome.experiment.id,
+            decided.tries,
+            name(run).replace(['[', ']'], "_"),
+            target(run),
+            decided.run.page(),
+            decided.why_chosen(),
+            p_values(decided).map_or_else(|| "No p-value".to_owned(), |text| capital(&text)),
+            decided.doubt().map_or_else(|| ".".to_owned(), |doubt| format!(": **{doubt}**.")),
+        );
+    }
+}
+
+/// Returns the text with a capital at its start.
+fn capital(text: &str) -> String {
+    let mut rest = text.chars();
+    rest.next().map_or_else(String::new, |first| first.to_uppercase().chain(rest).collect())
+}
+
 fn markdown_row(text: &mut String, id: &str, decided: &ClaimWithRun<'_>) {
     let claim = decided.claim;
-    let shared = decided.p_with_all.is_none_or(|p| p <= ERROR) || !claim.verdict.is_decided();
     let _ = writeln!(
         text,
-        "| {id}{} | {} | {}{}{}{} | {} | {} | {} | [{}]({}/{}) |",
+        "| {id}{} | {} | {}{}{}{} | {} | {} | {} | {} | {} | [{}]({}/{}) |",
         if claim.primary { " ★" } else { "" },
         claim.statement,
         claim.verdict,
-        if shared { "" } else { " (not significant with all primary claims of the paper)" },
+        decided.doubt().map_or_else(String::new, |doubt| format!(" ({doubt})")),
         claim
             .remark()
             .map_or_else(String::new, |why| format!(" ({})", super::markdown::cell(&why))),
-        other_verdicts(decided).map_or_else(String::new, |text| format!(" ({text})")),
+        decided.other_verdicts().map_or_else(String::new, |text| format!(" ({text})")),
         figures_of(decided),
-        claim.threshold,
+        claim.condition(),
         claim.paper_says,
+        super::markdown::cell(&decided.operating_point()),
+        super::place::machine(&decided.run.outcome),
         super::markdown::cell(&name(&decided.run.directory)).replace(['[', ']'], "_"),
         target(&decided.run.directory),
         decided.run.page(),
@@ -396,10 +395,12 @@ fn markdown_row(text: &mut String, id: &str, decided: &ClaimWithRun<'_>) {
 
 #[cfg(test)]
 mod tests {
+    use super::decided::decide;
     use super::*;
     use crate::{
         claims::made,
         plan::{Cell, Point},
+        verdict::Verdict,
     };
 
     /// Every claim of every built-in experiment is in the list, and nothing else is.
@@ -466,7 +467,7 @@ mod tests {
             .unwrap();
         let counts = |runs: &[Publication]| {
             let decided = decide(runs, &figure, "I3").unwrap();
-            (name(&decided.run.directory), decided.claim.verdict, other_verdicts(&decided))
+            (name(&decided.run.directory), decided.claim.verdict, decided.other_verdicts())
         };
         let undecided = || published(40, false, Verdict::Undecided);
         let by_chance = || published(6, false, Verdict::Holds);

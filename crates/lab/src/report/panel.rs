@@ -1,7 +1,7 @@
 //! The drawings of an outcome.
 
 use crate::{
-    experiment::{Figure, Value},
+    experiment::{Figure, PaperLine, Value},
     format,
     plan::{self, Dimension, Point},
     result::{Outcome, VariantOutcome},
@@ -50,6 +50,17 @@ impl Panel<'_> {
         self.variants.iter().any(|it| it.name == variant)
     }
 
+    /// Returns the paper's lines and marks for this panel's values of the other axes.
+    pub fn paper(&self, outcome: &Outcome) -> Vec<&PaperLine> {
+        let is_here = |line: &&PaperLine| {
+            line.at.iter().all(|(axis, select)| {
+                let values = outcome.values(axis).unwrap_or_default();
+                self.at.get(axis).is_none_or(|value| select.among(values) == Some(value))
+            })
+        };
+        self.figure.paper.iter().filter(is_here).collect()
+    }
+
     /// Divides the panel into drawings with as many variants as a reader can follow; they differ only in
     /// their variants.
     fn parts(self, outcome: &Outcome) -> Vec<Self> {
@@ -92,7 +103,7 @@ impl Panel<'_> {
 /// Returns all drawings of an outcome, in the order of the experiment's file.
 pub fn panels(outcome: &Outcome) -> Vec<Panel<'_>> {
     let mut panels = Vec::new();
-    for figure in &outcome.experiment.figure {
+    for figure in outcome.figures() {
         let Some(x) = outcome.dimensions.iter().find(|d| d.name == figure.x) else { continue };
         let others: Vec<Dimension> = outcome
             .dimensions

@@ -38,7 +38,7 @@ pub fn in_words(outcome: &Outcome) -> String {
         text.push_str(&format!(" {}: {}", claim.id, claim.verdict));
         if let Some(value) = claim.value {
             let sign = Bound::sign(claim.bound);
-            text.push_str(&format!(" ({sign}{})", format::number(value)));
+            text.push_str(&format!(" ({sign}{})", claim.number(value)));
         }
         text.push('.');
     }

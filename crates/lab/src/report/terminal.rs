@@ -128,9 +128,9 @@ pub fn claims(outcome: &Outcome, width: u16) -> String {
         if let Some(measured) = claim.measured() {
             line.push_str(&format!("  measured {measured}"));
         }
-        line.push_str(&format!("  holds if {}", claim.threshold));
-        if let Some(paper) = claim.paper {
-            line.push_str(&format!("  the paper {}", format::number(paper)));
+        line.push_str(&format!("  holds if {}", claim.condition()));
+        if let Some(paper) = claim.of_paper() {
+            line.push_str(&format!("  the paper {paper}"));
         }
         put(&mut text, &line, width, "    ");
         put(&mut text, &format!("    {}", claim.statement), width, "    ");

@@ -48,6 +48,22 @@ pub struct Estimate {
     pub rank: Option<Interval>,
 }
 
+impl Estimate {
+    /// Returns the estimate in another unit, without the figures of the ranks.
+    pub(crate) fn scaled(&self, scale: f64) -> Self {
+        let range = self.range.map(|it| Interval { low: it.low * scale, high: it.high * scale });
+        Self {
+            value: self.value * scale,
+            low: self.low.map(|low| low * scale),
+            high: self.high.map(|high| high * scale),
+            range,
+            blocks: self.blocks,
+            rank_value: None,
+            rank: None,
+        }
+    }
+}
+
 /// Returns the mean of `values`, or `None` if there are none.
 pub fn mean(values: &[f64]) -> Option<f64> {
     (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)

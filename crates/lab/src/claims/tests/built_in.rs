@@ -29,7 +29,12 @@ fn made_for(experiment: &Experiment, claim: &Claim, quick: bool, a: f64) -> Outc
         let near = [1.03, 1.03 * of_a, 10.0];
         let reference = experiment.rate.as_ref().filter(|rate| rate.reference.is_some());
         let multiples = |rate: &crate::experiment::Rate| {
-            rate.fractions.iter().map(|of| of * REFERENCE).collect::<Vec<f64>>()
+            // The verdict at one of the rates at which the claim is judged.
+            let others =
+                claim.operating_rates.iter().filter(|rate| Some(*rate) != claim.a.at.get(RATE));
+            let others: Vec<f64> = others.filter_map(Select::multiple).collect();
+            let fractions = rate.fractions.iter().filter(|of| !others.contains(of));
+            fractions.map(|of| of * REFERENCE).collect::<Vec<f64>>()
         };
         let rates = match reference.map(multiples) {
             _ if is_best => near.to_vec(),
@@ -137,4 +142,27 @@ fn every_built_in_claim_can_hold_and_can_fail() {
         }
     }
     assert!(judged > 50, "only {judged} claims");
+}
+
+#[test]
+fn a_claim_is_judged_at_each_of_its_rates_that_the_run_has() {
+    let experiment = crate::experiment::find("provos-fig10").unwrap();
+    let judged_at = |id: &str, multiples: &[f64]| {
+        let claim = experiment.claim.iter().find(|claim| claim.id == id).unwrap();
+        let mut outcome = made_for(&experiment, claim, false, 0.5);
+        outcome.dimensions = experiment.dimensions();
+        let rates: Vec<f64> = multiples.iter().map(|of| of * REFERENCE).collect();
+        outcome.dimensions.push(crate::plan::rate_dimension(&rates));
+        at_operating_points(&outcome, claim)
+    };
+    let both = judged_at("P4", &[0.5, 1.05, 1.15]);
+    let names: Vec<&str> = both.iter().filter_map(|(name, _)| name.as_deref()).collect();
+    assert_eq!(names.len(), 6, "{names:?}");
+    assert_eq!(names[..2], ["backlog 5, rate x1.05", "backlog 5, rate x1.15"]);
+    let rate = |side: &Side| side.at[RATE].0.to_string();
+    assert_eq!(rate(&both[1].1.a), "x1.15");
+    assert_eq!(judged_at("P4", &[0.5, 1.05]).len(), 3, "a short form lacks one of the rates");
+    // Side b is at the lowest rate, which is no multiple.
+    let climb = judged_at("P4-climb", &[0.5, 1.05, 1.15]);
+    assert_eq!(climb[1].1.b.as_ref().map(rate).unwrap(), "min");
 }

@@ -11,9 +11,8 @@ use super::{
 };
 use crate::{
     claims,
-    experiment::{Claim, Select, Side, Take},
+    experiment::{Claim, PaperLine, Side, Take},
     plan::Point,
-    report::panel::Panel,
     result::Outcome,
     statistics::Compare,
 };
@@ -32,22 +31,29 @@ pub(super) struct Anchor {
     pub(super) source: String,
 }
 
-/// Returns the anchors of the claims about the panel's figure. Returns none if the panel has the paper's
-/// whole table as lines.
+/// Returns the numbers that the paper states for the figure, and those of the claims about it. The latter are
+/// not shown if the panel has the paper's whole table as lines.
 pub(super) fn of(drawing: &Drawing<'_>) -> Vec<Anchor> {
     let Drawing { outcome, panel, places } = drawing;
     let looks = appearances(&outcome.variants);
+    let lines = panel.paper(outcome);
+    let mut anchors = stated(drawing, &lines, &looks);
     let about_it = outcome.experiment.claim.iter().filter(|claim| {
         let metrics = std::iter::once(&claim.a).chain(&claim.b).filter_map(|it| it.metric.as_ref());
         claim.paper_key().is_some() && claim.metric == panel.figure.y && metrics.count() == 0
     });
-    let mut anchors: Vec<Anchor> = Vec::new();
-    for claim in about_it.filter(|_| panel.figure.paper.is_empty()) {
+    let has_table = lines.iter().any(|line| !line.points.is_empty());
+    // A claim that is judged at several operating points has a mark at each of them.
+    let at_points = about_it
+        .filter(|_| !has_table)
+        .flat_map(|claim| claims::at_operating_points(outcome, claim))
+        .map(|(_, claim)| claim);
+    for claim in at_points {
         for each in &claim.each {
             let name = claim.a.variant.as_ref().unwrap_or(each);
             let index =
                 outcome.variants.iter().position(|it| it.name == *name && panel.shows(name));
-            let found = index.zip(number(outcome, panel, claim, each));
+            let found = index.zip(number(outcome, &claim, each));
             let Some((index, (point, y))) = found else { continue };
             let here = panel.x.values.iter().position(|x| panel.point(x) == point);
             // No metric is negative, so a difference that leads below zero is not drawn.
@@ -63,21 +69,28 @@ pub(super) fn of(drawing: &Drawing<'_>) -> Vec<Anchor> {
     anchors
 }
 
+/// Returns the marks of the paper's stated numbers, at the last value of the axis.
+fn stated(drawing: &Drawing<'_>, lines: &[&PaperLine], looks: &[Appearance]) -> Vec<Anchor> {
+    let Drawing { outcome, panel, places } = drawing;
+    let mark = |line: &&PaperLine| {
+        let index = outcome.variants.iter().position(|it| it.name == line.variant)?;
+        let y = line.mark.filter(|_| panel.shows(&line.variant))?;
+        let source = line.source.clone().unwrap_or_else(|| outcome.experiment.source.clone());
+        Some(Anchor { appearance: looks[index], at: (*places.last()?, y), source })
+    };
+    lines.iter().filter_map(mark).collect()
+}
+
 /// Returns the paper's number in the unit of the metric, and the point at which the claim reads it.
-fn number(outcome: &Outcome, panel: &Panel<'_>, claim: &Claim, each: &str) -> Option<(Point, f64)> {
+fn number(outcome: &Outcome, claim: &Claim, each: &str) -> Option<(Point, f64)> {
     let paper = claim.paper_value?;
     let read = |side: &Side| {
-        let mut side = side.clone();
-        // A claim that is judged at each value of an axis is read at the panel's value of that axis.
-        if let Some(axis) = &claim.operating_points {
-            side.at.insert(axis.clone(), Select(panel.at.get(axis)?.clone()));
-        }
         let name = side.variant.as_deref().unwrap_or(each);
         let value = |point: Point| {
             let value = outcome.cell(name, &point)?.metrics.get(&claim.metric)?.value;
             Some((point, value))
         };
-        let points = claims::points(outcome, &side);
+        let points = claims::points(outcome, side);
         let is_one = points.len() == 1;
         let mut known = points.into_iter().filter_map(value);
         let by = |a: &(Point, f64), b: &(Point, f64)| a.1.total_cmp(&b.1);

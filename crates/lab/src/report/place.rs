@@ -1,0 +1,148 @@
+//! Where a claim is read, and how the machine differs from the paper's.
+
+use crate::{
+    claims,
+    experiment::{Claim, Experiment, RATE, Side, Take},
+    format,
+    plan::{Dimension, Point},
+    result::Outcome,
+};
+
+/// The server's listen backlog if no flag sets it.
+const DEFAULT_BACKLOG: &str = "4,096";
+/// Flags that limit how many requests are open or queued.
+const CAPS: [&str; 2] = ["max-connections", "backlog"];
+
+/// Describes the operating point of a claim: its variants, and for each axis the value or the pair of values
+/// that it compares.
+pub fn operating_point(outcome: &Outcome, claim: &Claim) -> String {
+    let mut parts = vec![variants(claim)];
+    parts.extend(outcome.dimensions.iter().map(|dimension| along(outcome, claim, dimension)));
+    parts.extend(constant_caps(&outcome.experiment));
+    parts.join("; ")
+}
+
+/// Returns the compared variants: `devpoll to poll`.
+fn variants(claim: &Claim) -> String {
+    let each = || claim.each.join(", ");
+    let name = |side: &Side| {
+        let name = side.variant.clone().unwrap_or_else(each);
+        side.minus.as_ref().map_or(name.clone(), |minus| format!("{name} minus {minus}"))
+    };
+    let a = name(&claim.a);
+    match claim.b.as_ref().map(name) {
+        Some(b) if b != a => format!("{a} to {b}"),
+        _ => a,
+    }
+}
+
+fn along(outcome: &Outcome, claim: &Claim, dimension: &Dimension) -> String {
+    let axis = dimension.name.as_str();
+    let is_rate = axis == RATE;
+    let is_judged_at_each = claim.operating_points.as_deref() == Some(axis);
+    if is_judged_at_each || is_rate && !claim.operating_rates.is_empty() {
+        let chosen = claim.operating_rates.iter().map(|rate| rate.0.to_string());
+        let chosen: Vec<String> = chosen.filter(|_| is_rate && !is_judged_at_each).collect();
+        let all = dimension.values.iter().map(format::value).collect();
+        let values = if chosen.is_empty() { all } else { chosen };
+        return format!("each {axis} of {}", values.join(", "));
+    }
+    let text = |side: &Side| match side.take {
+        Take::Max if side.over.iter().any(|over| over == axis) => format!("best {axis}"),
+        Take::Each if side.over.iter().any(|over| over == axis) => format!("every {axis}"),
+        _ => value(outcome, side, axis),
+    };
+    let a = text(&claim.a);
+    match claim.b.as_ref().map(text) {
+        Some(b) if b != a => format!("{a} to {b}"),
+        _ => a,
+    }
+}
+
+/// Returns the value of an axis at which a side is read: `rate 1,100`, `1.05 of the reference limit`.
+fn value(outcome: &Outcome, side: &Side, axis: &str) -> String {
+    let points = claims::points(outcome, side);
+    let read = points.first().and_then(|point: &Point| point.get(axis));
+    let read = read.map_or_else(|| "?".to_owned(), format::value);
+    let multiple = side.at.get(axis).and_then(|select| select.multiple());
+    let multiple = multiple.map(|of| format!(" ({of} of the reference limit)"));
+    format!("{axis} {read}{}", multiple.unwrap_or_default())
+}
+
+/// Returns the caps that are the same in all runs.
+fn constant_caps(experiment: &Experiment) -> Vec<String> {
+    let flags = [&experiment.load, &experiment.server];
+    let caps = flags.into_iter().flatten().filter(|(flag, _)| CAPS.contains(&flag.as_str()));
+    caps.map(|(flag, value)| format!("{flag} {}", format::value(value))).collect()
+}
+
+/// Describes the machine of a run, as far as it differs from the machines of the papers.
+pub fn machine(outcome: &Outcome) -> String {
+    let Outcome { environment, experiment, .. } = outcome;
+    let is_shared = environment.pinned.is_some_and(|cpus| cpus.server == cpus.generator);
+    let mut parts = Vec::new();
+    match (&environment.guest, environment.guest_mips) {
+        (Some(_), Some(mips)) => {
+            parts.push(format!("an emulated CPU of {mips} million instructions a second"));
+        }
+        (Some(_), None) => parts.push("an emulated CPU".to_owned()),
+        (None, _) => parts.push("loopback network on one machine".to_owned()),
+    }
+    if is_shared {
+        parts.push("server and generator share the CPU".to_owned());
+    }
+    if let Some(share) = experiment.deterministic_server_share {
+        parts.push(format!("the server has {share} of it"));
+    }
+    let flags = [&experiment.load, &experiment.server];
+    let has_flag = flags.iter().any(|flags| flags.contains_key("backlog"));
+    let is_axis = experiment.axis.iter().any(|axis| axis.name == "backlog");
+    let has_server = experiment.workload.is_some();
+    if has_server && !has_flag && !is_axis {
+        parts.push(format!("listen backlog {DEFAULT_BACKLOG}"));
+    }
+    parts.join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{experiment::find, plan::rate_dimension};
+
+    fn outcome(id: &str, rates: &[f64]) -> Outcome {
+        let mut outcome = Outcome::new(find(id).unwrap());
+        outcome.dimensions.push(rate_dimension(rates));
+        outcome
+    }
+
+    #[test]
+    fn a_claim_names_what_it_compares_and_where() {
+        let point = |id: &str, of: &str| {
+            let outcome = outcome(id, &[500.0, 1_100.0]);
+            let claim = outcome.experiment.claim.iter().find(|claim| claim.id == of).unwrap();
+            operating_point(&outcome, claim)
+        };
+        assert_eq!(point("provos-fig4-9", "P1"), "poll; idle 501 to idle 1; best rate");
+        assert_eq!(point("provos-fig4-9", "P2-poll"), "devpoll to poll; idle 251; best rate");
+        let capped = point("gammo-fig5-6", "G3");
+        assert_eq!(
+            capped,
+            "poll; idle 10,000 to idle 0; each at-once of 8, 64, 512, 16,000; rate 1,100"
+        );
+    }
+
+    #[test]
+    fn a_share_of_the_cpu_is_a_difference() {
+        let mut outcome = outcome("provos-fig4-9", &[500.0]);
+        assert_eq!(machine(&outcome), "loopback network on one machine, listen backlog 4,096");
+        outcome.environment.guest = Some("6.1".into());
+        outcome.environment.guest_mips = Some(250);
+        outcome.experiment.deterministic_server_share = Some(0.28);
+        assert_eq!(
+            machine(&outcome),
+            "an emulated CPU of 250 million instructions a second, the server has 0.28 of it, listen backlog 4,096"
+        );
+        let outcome = self::outcome("provos-fig10", &[500.0]);
+        assert_eq!(machine(&outcome), "loopback network on one machine");
+    }
+}

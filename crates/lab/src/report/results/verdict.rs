@@ -1,0 +1,216 @@
+//! The verdict on a result in the words of the page.
+
+use crate::{
+    experiment::Threshold,
+    statistics::Compare,
+    verdict::{ClaimOutcome, Verdict},
+};
+use serde::Serialize;
+use std::fmt;
+
+/// The verdict in the words of the page.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ReaderVerdict {
+    /// At least half of the paper's effect, or the equality that the paper states, was measured.
+    Reproduced,
+    /// The effect has the paper's direction, but less than half of its size, or the paper gives no size.
+    DirectionOnly,
+    /// There is no such effect, or the opposite effect.
+    Contradicted,
+    /// Reasonable operating points disagree; the text names the parameter that decides.
+    Depends(String),
+    /// The run decides the claim, but with all runs of it, or with all claims of the paper, chance could have
+    /// decided it as well; the text names them.
+    NotSignificant(String),
+    /// The data here cannot decide the claim; the text is the reason.
+    NotTestable(String),
+}
+
+impl fmt::Display for ReaderVerdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Reproduced => f.write_str("**reproduced**"),
+            Self::DirectionOnly => f.write_str("**direction only**"),
+            Self::Contradicted => f.write_str("**contradicted**"),
+            Self::Depends(on) => write!(f, "**depends** on {on}"),
+            Self::NotSignificant(why) => {
+                write!(
+                    f,
+                    "**not significant**{}",
+                    why.strip_prefix("not significant").unwrap_or(why)
+                )
+            }
+            Self::NotTestable(why) => write!(f, "**not testable**: {why}"),
+        }
+    }
+}
+
+impl ReaderVerdict {
+    /// Returns the reader's verdict on one claim.
+    pub fn of(claim: &ClaimOutcome) -> Self {
+        match claim.verdict {
+            Verdict::Holds if is_any_difference(claim) => Self::DirectionOnly,
+            Verdict::Holds => Self::Reproduced,
+            Verdict::Depends => Self::Depends(axes(claim)),
+            Verdict::DoesNotHold if goes_the_way(claim) => Self::DirectionOnly,
+            Verdict::DoesNotHold => Self::Contradicted,
+            Verdict::Undecided | Verdict::Seen | Verdict::NotTestable => {
+                let why = claim.remark().or_else(|| claim.parts.iter().find_map(|part| part.why()));
+                Self::NotTestable(why.unwrap_or_else(|| claim.verdict.to_string()))
+            }
+        }
+    }
+
+    /// Returns the reader's verdict on several readings of one result.
+    pub fn of_all(readings: Vec<Self>, decided_by: &str) -> Self {
+        let is_open =
+            |verdict: &Self| matches!(verdict, Self::NotTestable(_) | Self::NotSignificant(_));
+        let mut decided = readings.iter().filter(|verdict| !is_open(verdict));
+        let Some(first) = decided.next().cloned() else {
+            let open = readings.into_iter().next();
+            return open
+                .unwrap_or_else(|| Self::NotTestable("no published run measures it".into()));
+        };
+        let agree = decided.all(|verdict| *verdict == first);
+        match first {
+            Self::Depends(on) if decided_by.is_empty() => Self::Depends(on),
+            Self::Depends(_) => Self::Depends(decided_by.to_owned()),
+            first if agree => first,
+            _ => Self::Depends(decided_by.to_owned()),
+        }
+    }
+}
+
+/// Returns the names of the axes whose values are the operating points.
+fn axes(claim: &ClaimOutcome) -> String {
+    let points = claim.parts.iter().filter_map(|part| part.operating_point.as_deref());
+    let mut axes: Vec<&str> = points
+        .flat_map(|point| point.split(", "))
+        .filter_map(|value| value.split(' ').next())
+        .collect();
+    axes.sort_unstable();
+    axes.dedup();
+    axes.join(" and ")
+}
+
+/// Returns the value of a comparison of two equal sides.
+fn no_effect(compare: Compare) -> Option<f64> {
+    match compare {
+        Compare::Ratio => Some(1.0),
+        Compare::Difference => Some(0.0),
+        Compare::Value => None,
+    }
+}
+
+/// Whether the threshold is "no effect": the claim holds for any difference in its direction.
+fn is_any_difference(claim: &ClaimOutcome) -> bool {
+    match claim.threshold {
+        Threshold::Above(limit) | Threshold::Below(limit) => {
+            no_effect(claim.compare) == Some(limit)
+        }
+        Threshold::Within(_) => false,
+    }
+}
+
+/// Returns whether the interval lies on the same side of "no effect" as the claim's threshold.
+fn goes_the_way(claim: &ClaimOutcome) -> bool {
+    let Some(none) = no_effect(claim.compare) else { return false };
+    let Some((low, high)) = claim.low.zip(claim.high) else { return false };
+    match claim.threshold {
+        Threshold::Above(limit) => limit > none && low > none,
+        Threshold::Below(limit) => limit < none && high < none,
+        Threshold::Within(_) => false,
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+    use crate::verdict::Part;
+
+    /// Returns a claim about a ratio.
+    pub(in super::super) fn claim(
+        verdict: Verdict,
+        ends: [f64; 2],
+        threshold: Threshold,
+    ) -> ClaimOutcome {
+        ClaimOutcome {
+            id: String::new(),
+            statement: String::new(),
+            verdict,
+            metric: "throughput_rps".into(),
+            compare: Compare::Ratio,
+            value: None,
+            low: Some(ends[0]),
+            high: Some(ends[1]),
+            bound: None,
+            paper: None,
+            paper_says: String::new(),
+            threshold,
+            primary: false,
+            p: None,
+            p_with_all: None,
+            parts: Vec::new(),
+        }
+    }
+
+    fn verdict(verdict: Verdict, ends: [f64; 2], threshold: Threshold) -> ReaderVerdict {
+        ReaderVerdict::of(&claim(verdict, ends, threshold))
+    }
+
+    #[test]
+    fn half_of_the_effect_is_reproduced_and_less_is_its_direction() {
+        let below = Threshold::Below(0.6);
+        assert_eq!(verdict(Verdict::Holds, [0.2, 0.3], below), ReaderVerdict::Reproduced);
+        assert_eq!(verdict(Verdict::DoesNotHold, [0.8, 0.9], below), ReaderVerdict::DirectionOnly);
+        assert_eq!(verdict(Verdict::DoesNotHold, [0.9, 1.1], below), ReaderVerdict::Contradicted);
+        assert_eq!(verdict(Verdict::DoesNotHold, [1.1, 1.2], below), ReaderVerdict::Contradicted);
+        let alike = Threshold::Within([0.95, 1.05]);
+        assert_eq!(verdict(Verdict::DoesNotHold, [1.1, 1.2], alike), ReaderVerdict::Contradicted);
+    }
+
+    #[test]
+    fn any_difference_is_a_direction_only() {
+        let of = |compare, threshold| {
+            ReaderVerdict::of(&ClaimOutcome {
+                compare,
+                ..claim(Verdict::Holds, [1.0, 1.1], threshold)
+            })
+        };
+        for threshold in [Threshold::Above(1.0), Threshold::Below(1.0)] {
+            assert_eq!(of(Compare::Ratio, threshold), ReaderVerdict::DirectionOnly);
+        }
+        assert_eq!(of(Compare::Difference, Threshold::Above(0.0)), ReaderVerdict::DirectionOnly);
+        // A margin, an equality, and a value that is compared with nothing.
+        assert_eq!(of(Compare::Ratio, Threshold::Above(1.05)), ReaderVerdict::Reproduced);
+        assert_eq!(of(Compare::Ratio, Threshold::Within([1.0, 1.1])), ReaderVerdict::Reproduced);
+        assert_eq!(of(Compare::Value, Threshold::Below(1.0)), ReaderVerdict::Reproduced);
+    }
+
+    #[test]
+    fn readings_that_disagree_depend_on_a_parameter() {
+        let of = |all: &[ReaderVerdict]| ReaderVerdict::of_all(all.to_vec(), "the cap");
+        let (yes, no) = (ReaderVerdict::Reproduced, ReaderVerdict::Contradicted);
+        let open = ReaderVerdict::NotTestable("noise".into());
+        let doubtful = ReaderVerdict::NotSignificant("not significant over 11 runs".into());
+        assert_eq!(of(&[yes.clone(), no.clone()]), ReaderVerdict::Depends("the cap".into()));
+        assert_eq!(of(&[yes.clone(), open.clone()]), yes);
+        assert_eq!(of(&[doubtful.clone(), no.clone()]), no);
+        assert_eq!(of(std::slice::from_ref(&open)), open);
+        assert_eq!(of(std::slice::from_ref(&doubtful)), doubtful);
+        assert_eq!(doubtful.to_string(), "**not significant** over 11 runs");
+        assert!(matches!(of(&[]), ReaderVerdict::NotTestable(_)));
+    }
+
+    #[test]
+    fn what_decides_is_the_axis_of_the_operating_points() {
+        let part = |point: &str| Part { operating_point: Some(point.into()), ..Part::default() };
+        let parts = vec![part("backlog 5, rate x1.05"), part("backlog 128, rate x1.05")];
+        let claim =
+            ClaimOutcome { parts, ..claim(Verdict::Depends, [0.0, 1.0], Threshold::Above(0.3)) };
+        let of = |decided_by| ReaderVerdict::of_all(vec![ReaderVerdict::of(&claim)], decided_by);
+        assert_eq!(of(""), ReaderVerdict::Depends("backlog and rate".into()));
+        assert_eq!(of("the queue"), ReaderVerdict::Depends("the queue".into()));
+    }
+}

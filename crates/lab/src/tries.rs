@@ -1,0 +1,165 @@
+//! How often a claim was tried, and what follows for its p-value.
+//!
+//! Of eleven runs of one claim, one may decide it by chance. The p-value of the run that is shown is therefore
+//! multiplied by the number of runs (Bonferroni), before the primary claims of a paper share their error
+//! ([`holm`]). `tries.toml` has the runs that the history of `docs/runs` shows up to a day. Published runs that
+//! began later are counted here.
+//!
+//! A single result is judged without this ([`crate::claims`]): the run of a reader on another machine is the
+//! first one there.
+
+use crate::{statistics::holm, verdict::Verdict};
+use serde::Deserialize;
+use std::{collections::BTreeMap, fmt};
+
+/// The published runs that judged a claim, by their verdicts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Tries {
+    holds: u32,
+    does_not_hold: u32,
+    /// Runs with another verdict, for example *undecided*.
+    open: u32,
+}
+
+impl Tries {
+    /// Returns the number of runs: at least one, since a claim that is shown was judged.
+    pub fn made(self) -> u32 {
+        (self.holds + self.does_not_hold + self.open).max(1)
+    }
+
+    /// Whether one run confirms the claim and another one contradicts it.
+    pub fn contradict_each_other(self) -> bool {
+        self.holds > 0 && self.does_not_hold > 0
+    }
+
+    fn add(&mut self, verdict: Verdict) {
+        match verdict {
+            Verdict::Holds => self.holds += 1,
+            Verdict::DoesNotHold => self.does_not_hold += 1,
+            // Such a run had no data for this claim.
+            Verdict::NotTestable => {}
+            Verdict::Undecided | Verdict::Seen | Verdict::Depends => self.open += 1,
+        }
+    }
+}
+
+impl fmt::Display for Tries {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { holds, does_not_hold, open } = self;
+        let runs = if self.made() == 1 { "run" } else { "runs" };
+        write!(
+            f,
+            "{} {runs}: holds in {holds}, does not hold in {does_not_hold}, undecided in {open}",
+            self.made()
+        )
+    }
+}
+
+/// The runs up to a day.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Register {
+    /// The last day whose runs are counted in `claim`.
+    until: String,
+    claim: BTreeMap<String, Tries>,
+}
+
+/// Returns the built-in register.
+pub fn register() -> Register {
+    toml::from_str(include_str!("tries.toml")).expect("a test reads tries.toml")
+}
+
+impl Register {
+    /// Returns the tries of the claim `id`: those of the register, and those of `published` runs that began
+    /// later. A published run is given by its start and its verdict.
+    pub fn of<'a>(&self, id: &str, published: impl Iterator<Item = (&'a str, Verdict)>) -> Tries {
+        let mut tries = self.claim.get(id).copied().unwrap_or_default();
+        let is_counted = tries != Tries::default();
+        for (started_at, verdict) in published {
+            // The day is the first part of the time (RFC 3339).
+            let is_later =
+                started_at.get(..self.until.len()).is_none_or(|day| day > self.until.as_str());
+            if is_later || !is_counted {
+                tries.add(verdict);
+            }
+        }
+        tries
+    }
+}
+
+/// Returns the p-value over all runs of a claim.
+pub fn over_runs(p: f64, tries: Tries) -> f64 {
+    (p * f64::from(tries.made())).min(1.0)
+}
+
+/// Returns the p-values of claims that share one error, over all runs of each of them.
+pub fn with_all(claims: &[(f64, Tries)]) -> Vec<f64> {
+    let p: Vec<f64> = claims.iter().map(|&(p, tries)| over_runs(p, tries)).collect();
+    holm::adjust(&p)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        experiment::{find, ids},
+        statistics::ERROR,
+    };
+
+    fn tries(holds: u32, open: u32) -> Tries {
+        Tries { holds, open, ..Tries::default() }
+    }
+
+    /// The planted case: one of eleven runs is significant by itself.
+    #[test]
+    fn one_of_eleven_runs_is_not_significant() {
+        let p = 0.041;
+        assert!(over_runs(p, tries(1, 0)) <= ERROR);
+        assert!(over_runs(p, tries(4, 7)) > ERROR);
+        assert_eq!(over_runs(p, tries(40, 0)), 1.0);
+    }
+
+    #[test]
+    fn runs_are_counted_before_the_claims_of_a_paper_share_their_error() {
+        let once = tries(1, 0);
+        let both = with_all(&[(0.004, tries(0, 9)), (0.02, once)]);
+        assert!((both[0] - 0.04).abs() < 1e-12, "0.036 would be the larger of the two: {both:?}");
+        assert!((both[1] - 0.04).abs() < 1e-12, "{both:?}");
+        let alone = with_all(&[(0.004, tries(0, 13)), (0.02, once)]);
+        assert!(alone[0] > ERROR && alone[1] <= ERROR, "{alone:?}");
+    }
+
+    #[test]
+    fn later_runs_are_counted_and_earlier_ones_are_not_counted_twice() {
+        let register = register();
+        let count = |id, runs: &[(&str, Verdict)]| register.of(id, runs.iter().copied());
+        let (old, new) = ("2026-11-25T10:00:00Z", "2026-11-29T10:00:00Z");
+        assert_eq!(count("P2", &[(old, Verdict::Holds)]).made(), 11);
+        let later = count("P2", &[(old, Verdict::Holds), (new, Verdict::DoesNotHold)]);
+        assert_eq!(later.made(), 12);
+        assert!(later.contradict_each_other());
+        assert_eq!(count("P2", &[(new, Verdict::NotTestable)]).made(), 11, "it had no data");
+        // A claim that the register does not have.
+        assert_eq!(count("P2-poll", &[(old, Verdict::Holds), (new, Verdict::Seen)]).made(), 2);
+        assert_eq!(count("P2-poll", &[]).made(), 1);
+    }
+
+    #[test]
+    fn the_register_names_claims() {
+        let claims: Vec<String> =
+            ids().flat_map(|id| find(id).unwrap().claim).map(|claim| claim.id).collect();
+        for id in register().claim.keys() {
+            assert!(claims.contains(id), "{id}");
+        }
+    }
+
+    /// The history of docs/runs has runs of every primary claim that existed before the register ended.
+    #[test]
+    fn the_register_has_the_primary_claims() {
+        let register = register();
+        for claim in ids().flat_map(|id| find(id).unwrap().claim).filter(|claim| claim.primary) {
+            assert!(register.claim.contains_key(&claim.id), "{}", claim.id);
+        }
+    }
+}
