@@ -12,7 +12,7 @@ use crate::{
 
 /// Returns the verdicts under the other thresholds that `thresholds.toml` has for this claim, in words, if
 /// they differ from the verdict of the claim.
-pub fn other_verdicts(outcome: &Outcome, claim: &Claim) -> Vec<String> {
+pub(super) fn other_verdicts(outcome: &Outcome, claim: &Claim) -> Vec<String> {
     // The register has thresholds of the comparison that is made today.
     let is_todays = find_built_in(&outcome.experiment.id).is_some_and(|today| {
         let today = today.claim.iter().find(|today| today.id == claim.id);
@@ -40,7 +40,7 @@ fn differing(entries: &[Entry], claim: &Claim, verdict: impl Fn(&Claim) -> Strin
 }
 
 /// Returns the earlier forms of a claim that another comparison replaced, in words.
-pub fn earlier_forms(id: &str) -> Vec<String> {
+pub(super) fn earlier_forms(id: &str) -> Vec<String> {
     let register = register();
     let entries = register.get(id).into_iter().flatten();
     let form = |entry: &Entry| {

@@ -131,6 +131,9 @@ fn note_of(series: &[Series]) -> Option<&'static str> {
     series.iter().any(|line| !line.spreads.is_empty()).then_some(spread::NOTE)
 }
 
+/// A line of a paper, its appearance, and its points in the units of the figure.
+type DrawnPaperLine<'a> = (&'a PaperLine, Appearance, Vec<(f64, f64)>);
+
 impl Drawing<'_> {
     /// Returns the source of the paper's own figures in the drawing; `None` if there are none.
     fn paper_note(&self) -> Option<String> {
@@ -191,7 +194,7 @@ impl Drawing<'_> {
 
     /// Returns the paper's own measurements between the first and the last value of this run, in the
     /// coordinates of the axes, with the appearance of the same variant.
-    fn paper(&self) -> Vec<(&PaperLine, Appearance, Vec<(f64, f64)>)> {
+    fn paper(&self) -> Vec<DrawnPaperLine<'_>> {
         let Self { outcome, panel, places } = self;
         if !panel.x.values.iter().all(|value| value.number().is_some()) {
             return Vec::new();

@@ -13,7 +13,7 @@ use crate::{
     claims::p_text,
     experiment,
     format::escape,
-    papers::{Paper, PaperFigure, papers},
+    papers::{PaperFigure, papers},
     result::Outcome,
     verdict::ClaimOutcome,
 };
@@ -386,7 +386,7 @@ fn markdown_row(text: &mut String, id: &str, decided: &ClaimWithRun<'_>) {
         claim.condition(),
         claim.paper_says,
         super::markdown::cell(&decided.operating_point()),
-        super::place::machine(&decided.run.outcome),
+        super::operating_point::machine(&decided.run.outcome),
         super::markdown::cell(&name(&decided.run.directory)).replace(['[', ']'], "_"),
         target(&decided.run.directory),
         decided.run.page(),

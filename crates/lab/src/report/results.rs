@@ -11,8 +11,8 @@ pub use verdict::ReaderVerdict;
 use super::{
     earlier,
     markdown::cell,
+    operating_point,
     overview::{Publication, Published, name},
-    place,
 };
 use crate::{
     claims,
@@ -172,14 +172,14 @@ fn number(
         (Some(_), Some(doubt)) => ReaderVerdict::NotSignificant(doubt),
         (Some(judged), None) => ReaderVerdict::of(judged),
     };
-    let place = || claim.as_ref().map(|claim| place::operating_point(outcome, claim));
+    let point = || claim.as_ref().map(|claim| operating_point::operating_point(outcome, claim));
     let earlier = |id: &String| {
         let claim = claim.as_ref().filter(|claim| claim.id == *id)?;
         Some(earlier::other_verdicts(outcome, claim))
     };
     Ok(Number {
         run: name(&run.directory),
-        at: reading.at.clone().or_else(place).unwrap_or_default(),
+        at: reading.at.clone().or_else(point).unwrap_or_default(),
         lines: judged.as_ref().map_or_else(|| vec!["–".to_owned()], lines),
         value: judged.as_ref().and_then(|it| it.value),
         low: judged.as_ref().and_then(|it| it.low),
@@ -187,7 +187,7 @@ fn number(
         blocks: outcome.blocks(),
         verdict,
         earlier: reading.claim.as_ref().and_then(earlier).unwrap_or_default(),
-        machine: place::machine(outcome),
+        machine: operating_point::machine(outcome),
     })
 }
 

@@ -1,7 +1,6 @@
 //! The outcome in one or two sentences.
 
 use crate::{
-    format,
     result::{Outcome, Run, Status},
     verdict::{Bound, Verdict},
 };

@@ -218,7 +218,7 @@ fn no_link_between_the_documents_is_dead() {
 
 /// The keys of a run's JSON whose texts contain numbers: statements of claims, and quotations of a
 /// paper with its figures.
-const STATEMENTS: [&str; 2] = ["statement", "paper_says"];
+const STATEMENTS: [&str; 4] = ["statement", "paper_says", "note", "reason"];
 
 /// Collects all numbers in a JSON document, including those in the texts of its claims.
 fn numbers(value: &serde_json::Value, into: &mut Vec<f64>) {

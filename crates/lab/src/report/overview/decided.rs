@@ -5,7 +5,7 @@ use crate::{
     experiment::Claim,
     format,
     papers::{Paper, PaperFigure, papers},
-    report::{earlier, place},
+    report::{earlier, operating_point},
     statistics::ERROR,
     tries::{self, Tries},
     verdict::{ClaimOutcome, Verdict},
@@ -93,8 +93,9 @@ impl ClaimWithRun<'_> {
 
     /// Describes where the claim is read in this run.
     pub(super) fn operating_point(&self) -> String {
-        self.experiments_claim()
-            .map_or_else(String::new, |claim| place::operating_point(&self.run.outcome, claim))
+        self.experiments_claim().map_or_else(String::new, |claim| {
+            operating_point::operating_point(&self.run.outcome, claim)
+        })
     }
 
     /// Returns the verdicts under other thresholds of the claim, in words, if they differ.

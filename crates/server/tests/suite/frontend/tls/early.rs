@@ -36,7 +36,8 @@ fn answer_early(mut connection: ServerConnection, mut socket: TcpStream) -> std:
         let is_tls13 = connection.protocol_version() == Some(ProtocolVersion::TLSv1_3);
         if !has_answered && (is_tls13 || !connection.is_handshaking()) {
             has_answered = true;
-            let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {EARLY}\r\n\r\n");
+            let head =
+                format!("HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: {EARLY}\r\n\r\n");
             connection.writer().write_all(head.as_bytes())?;
             connection.writer().write_all(&[b'e'; EARLY])?;
         }

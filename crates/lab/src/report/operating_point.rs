@@ -15,7 +15,7 @@ const CAPS: [&str; 2] = ["max-connections", "backlog"];
 
 /// Describes the operating point of a claim: its variants, and for each axis the value or the pair of values
 /// that it compares.
-pub fn operating_point(outcome: &Outcome, claim: &Claim) -> String {
+pub(super) fn operating_point(outcome: &Outcome, claim: &Claim) -> String {
     let mut parts = vec![variants(claim)];
     parts.extend(outcome.dimensions.iter().map(|dimension| along(outcome, claim, dimension)));
     parts.extend(constant_caps(&outcome.experiment));
@@ -77,7 +77,7 @@ fn constant_caps(experiment: &Experiment) -> Vec<String> {
 }
 
 /// Describes the machine of a run, as far as it differs from the machines of the papers.
-pub fn machine(outcome: &Outcome) -> String {
+pub(super) fn machine(outcome: &Outcome) -> String {
     let Outcome { environment, experiment, .. } = outcome;
     let is_shared = environment.pinned.is_some_and(|cpus| cpus.server == cpus.generator);
     let mut parts = Vec::new();
