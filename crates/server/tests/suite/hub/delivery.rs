@@ -231,6 +231,10 @@ fn a_history_on_disk_survives_a_restart() {
         assert_eq!(live.data(), i.to_string());
     }
     hub.server.stop(Duration::from_secs(5)).unwrap();
+    // The thread of the store closes the file when it notices the end of the server.
+    let file = std::fs::File::open(directory.path().join("history")).unwrap();
+    wait_until("the file's lock", || file.try_lock().is_ok());
+    drop(file);
     let hub = start(1);
     let mut after = hub.subscribe("match=a", &[&format!("Last-Event-ID: {}", ids[5])]);
     assert_eq!(after.field("last-event-id"), Some(ids[5].as_str()));
