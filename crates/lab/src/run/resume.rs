@@ -18,7 +18,8 @@ impl Session<'_> {
         let same = earlier.quick == settings.quick && earlier.seed == settings.seed;
         anyhow::ensure!(
             same && earlier.experiment == self.outcome.experiment,
-            "the run to resume has another experiment, form or seed"
+            "the run to resume has another experiment, form or seed: give the same --quick, --guest, --cells and --seed as \
+             before"
         );
         anyhow::ensure!(
             earlier.paper_rates || !settings.paper_rates,
