@@ -157,7 +157,9 @@ impl Experiment {
         let of_family = |family: &Family| claim.metric.starts_with(family.definition().name);
         let is_cost = is_one_of(&COSTS, claim) || COST_FAMILIES.iter().any(of_family);
         let rate = self.rate.as_ref()?;
-        let has_several = rate.fractions.len() + rate.rps.len() > 1;
+        // Given rates take the place of the shares.
+        let loads = if rate.rps.is_empty() { &rate.fractions } else { &rate.rps };
+        let has_several = loads.len() > 1;
         let is_judged = claim.operating_points.as_deref() == Some(RATE)
             || !claim.operating_rates.is_empty()
             || claim.a.over.iter().any(|axis| axis == RATE);

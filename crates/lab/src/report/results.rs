@@ -169,7 +169,9 @@ fn number(
         (Some(_), _) if too_early.is_some() => {
             ReaderVerdict::NotTestable(too_early.unwrap_or_default())
         }
-        (Some(_), Some(doubt)) => ReaderVerdict::NotSignificant(doubt),
+        (Some(judged), Some(over)) => {
+            ReaderVerdict::NotSignificant { over, alone: Box::new(ReaderVerdict::of(judged)) }
+        }
         (Some(judged), None) => ReaderVerdict::of(judged),
     };
     let point = || claim.as_ref().map(|claim| operating_point::operating_point(outcome, claim));

@@ -21,8 +21,13 @@ pub enum ReaderVerdict {
     /// Reasonable operating points disagree; the text names the parameter that decides.
     Depends(String),
     /// The run decides the claim, but with all runs of it, or with all claims of the paper, chance could have
-    /// decided it as well; the text names them.
-    NotSignificant(String),
+    /// decided it as well.
+    NotSignificant {
+        /// The runs and claims that are counted, in words.
+        over: String,
+        /// The verdict of the run by itself.
+        alone: Box<Self>,
+    },
     /// The data here cannot decide the claim; the text is the reason.
     NotTestable(String),
 }
@@ -34,12 +39,10 @@ impl fmt::Display for ReaderVerdict {
             Self::DirectionOnly => f.write_str("**direction only**"),
             Self::Contradicted => f.write_str("**contradicted**"),
             Self::Depends(on) => write!(f, "**depends** on {on}"),
-            Self::NotSignificant(why) => {
-                write!(
-                    f,
-                    "**not significant**{}",
-                    why.strip_prefix("not significant").unwrap_or(why)
-                )
+            Self::NotSignificant { over, alone } => {
+                let over = over.strip_prefix("not significant").unwrap_or(over);
+                let alone = alone.to_string().replace("**", "");
+                write!(f, "**not significant**{over} (this run alone: {alone})")
             }
             Self::NotTestable(why) => write!(f, "**not testable**: {why}"),
         }
@@ -62,16 +65,27 @@ impl ReaderVerdict {
         }
     }
 
-    /// Returns the reader's verdict on several readings of one result.
+    /// Returns the reader's verdict on several readings of one result. A reading that is not significant
+    /// neither decides the result nor may it be ignored: the result is not significant if that reading alone
+    /// disagrees with the others.
     pub fn of_all(readings: Vec<Self>, decided_by: &str) -> Self {
+        let is_doubtful = |verdict: &&Self| matches!(verdict, Self::NotSignificant { .. });
         let is_open =
-            |verdict: &Self| matches!(verdict, Self::NotTestable(_) | Self::NotSignificant(_));
+            |verdict: &&Self| is_doubtful(verdict) || matches!(verdict, Self::NotTestable(_));
         let mut decided = readings.iter().filter(|verdict| !is_open(verdict));
         let Some(first) = decided.next().cloned() else {
-            let open = readings.into_iter().next();
+            let open = readings.iter().find(is_doubtful).or_else(|| readings.first());
             return open
+                .cloned()
                 .unwrap_or_else(|| Self::NotTestable("no published run measures it".into()));
         };
+        let disagrees = |verdict: &&Self| match verdict {
+            Self::NotSignificant { alone, .. } => **alone != first,
+            _ => false,
+        };
+        if let Some(doubtful) = readings.iter().find(disagrees) {
+            return doubtful.clone();
+        }
         let agree = decided.all(|verdict| *verdict == first);
         match first {
             Self::Depends(on) if decided_by.is_empty() => Self::Depends(on),
@@ -193,13 +207,20 @@ pub(super) mod tests {
         let of = |all: &[ReaderVerdict]| ReaderVerdict::of_all(all.to_vec(), "the cap");
         let (yes, no) = (ReaderVerdict::Reproduced, ReaderVerdict::Contradicted);
         let open = ReaderVerdict::NotTestable("noise".into());
-        let doubtful = ReaderVerdict::NotSignificant("not significant over 11 runs".into());
+        let doubtful = |alone: &ReaderVerdict| ReaderVerdict::NotSignificant {
+            over: "not significant over 11 runs".into(),
+            alone: Box::new(alone.clone()),
+        };
         assert_eq!(of(&[yes.clone(), no.clone()]), ReaderVerdict::Depends("the cap".into()));
         assert_eq!(of(&[yes.clone(), open.clone()]), yes);
-        assert_eq!(of(&[doubtful.clone(), no.clone()]), no);
+        assert_eq!(of(&[doubtful(&no), no.clone()]), no);
+        assert_eq!(of(&[doubtful(&yes), no.clone()]), doubtful(&yes), "it is not ignored");
         assert_eq!(of(std::slice::from_ref(&open)), open);
-        assert_eq!(of(std::slice::from_ref(&doubtful)), doubtful);
-        assert_eq!(doubtful.to_string(), "**not significant** over 11 runs");
+        assert_eq!(of(&[open.clone(), doubtful(&yes)]), doubtful(&yes));
+        assert_eq!(
+            doubtful(&yes).to_string(),
+            "**not significant** over 11 runs (this run alone: reproduced)"
+        );
         assert!(matches!(of(&[]), ReaderVerdict::NotTestable(_)));
     }
 
