@@ -234,7 +234,9 @@ impl Hub {
         let last = self.last();
         let added = self.subscribers.add(connection, &candidate.audience, candidate.cursor, last);
         let Some(id) = added else {
-            address.into_iter().for_each(|address| self.shared.leave(address));
+            if let Some(address) = address {
+                self.shared.leave(address);
+            }
             let full = Reject::too_many("the hub has as many subscribers as it can hold");
             responder.reject(context, outbox, &full, &self.shared.url);
             return Flow::Done;
