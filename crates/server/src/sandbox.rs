@@ -309,7 +309,8 @@ mod tests {
     /// Regression: these parts were left out silently, even with `kill`.
     #[test]
     fn an_older_kernel_is_named_or_refused() {
-        let cases: [(u32, &[&str]); 3] = [(3, &["TCP ports", "signals"]), (4, &["signals"]), (6, &[])];
+        let cases: [(u32, &[&str]); 3] =
+            [(3, &["TCP ports", "signals"]), (4, &["signals"]), (6, &[])];
         for (abi, parts) in cases {
             for mode in [SandboxMode::Auto, SandboxMode::Log, SandboxMode::Kill] {
                 let confinement = Confinement { mode, ..Confinement::default() };
