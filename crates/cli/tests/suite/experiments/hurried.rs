@@ -78,15 +78,20 @@ pub(super) fn hurried(id: &str) -> String {
         fractions.into_iter().flat_map(|list| list.as_array_mut().unwrap()).for_each(slow);
     }
     // Claims name some of these rates, as "x1.15".
+    let slower_multiple = |rate: &mut Value| {
+        let share = rate.as_str().and_then(|rate| rate.strip_prefix('x'));
+        if let Some(share) = share.and_then(|share| share.parse().ok()) {
+            *rate = format!("x{}", slower(share)).into();
+        }
+    };
     let claims = experiment.get_mut("claim").and_then(Value::as_array_mut);
     for claim in claims.into_iter().flatten() {
+        let at_each = claim.get_mut("operating-rates").and_then(Value::as_array_mut);
+        at_each.into_iter().flatten().for_each(slower_multiple);
         for side in ["a", "b"] {
             let at = claim.get_mut(side).and_then(|side| side.get_mut("at"));
             let Some(rate) = at.and_then(|at| at.get_mut("rate")) else { continue };
-            let share = rate.as_str().and_then(|rate| rate.strip_prefix('x'));
-            if let Some(share) = share.and_then(|share| share.parse().ok()) {
-                *rate = format!("x{}", slower(share)).into();
-            }
+            slower_multiple(rate);
         }
     }
     for phase in experiment.get_mut("phase").into_iter().flat_map(|p| p.as_array_mut().unwrap()) {
