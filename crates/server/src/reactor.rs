@@ -15,7 +15,7 @@ mod upstreams;
 pub use alarms::AlarmId;
 pub(crate) use alarms::Alarms;
 pub(crate) use handover::HandOver;
-pub use handover::NotTaken;
+pub use handover::HandoverError;
 pub(crate) use lookup::{LookupGroup, Question};
 pub use lookup::{LookupId, ResolveError};
 pub use upstream_error::UpstreamError;
@@ -208,7 +208,7 @@ impl Reactor {
     }
 
     /// Passes the client of an exchange to another process, with the client's input from that request on.
-    /// The exchange ends with that and receives no further event. On failure it receives [`NotTaken`] with
+    /// The exchange ends with that and receives no further event. On failure it receives [`HandoverError`] with
     /// the reason. Until then it must wait.
     pub(crate) fn hand_over(&mut self, what: HandOver) {
         self.pending_commands.push_back(Command::HandOver(Box::new(what)));

@@ -47,7 +47,7 @@ pub(crate) use crate::protocol::{ExchangeTerms, KeepAlive};
 pub use crate::{
     protocol::{Flow, Part},
     reactor::{
-        AlarmId, ClientId, EventTarget, ExchangeId, LookupId, NotTaken, Reactor, ResolveError,
+        AlarmId, ClientId, EventTarget, ExchangeId, HandoverError, LookupId, Reactor, ResolveError,
         UpstreamError, UpstreamId, WakeReason,
     },
 };
@@ -234,7 +234,7 @@ pub enum Event<'b> {
     /// The service itself has woken the exchange with [`Reactor::wake`].
     Woken(WakeReason),
     /// The client could not be handed over to another process.
-    NotTaken(NotTaken),
+    NotTaken(HandoverError),
 }
 
 /// The resources that a service may use while it handles an exchange.

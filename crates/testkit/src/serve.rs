@@ -89,7 +89,7 @@ impl Serve {
     }
 
     /// Returns the server's output on standard error so far.
-    pub fn said(&self) -> String {
+    pub fn stderr_text(&self) -> String {
         let len = self.stderr.metadata().map_or(0, |metadata| metadata.len());
         let mut bytes = vec![0; len as usize];
         self.stderr.read_exact_at(&mut bytes, 0).expect("a temporary file can be read");
@@ -244,7 +244,7 @@ impl Drop for Serve {
         let _ = self.child.kill();
         let _ = self.child.wait();
         if thread::panicking() {
-            eprint!("{}", self.said());
+            eprint!("{}", self.stderr_text());
         }
     }
 }

@@ -77,7 +77,7 @@ fn serial(address: &str) -> String {
 fn wait_for_issue(pebble: &Pebble, server: &Serve, name: &str) {
     let begun = Instant::now();
     while !issuer(server.address(), name).contains("Pebble") {
-        let (said, log) = (server.said(), pebble.log());
+        let (said, log) = (server.stderr_text(), pebble.log());
         assert!(begun.elapsed() < PATIENCE, "no certificate for {name}: {said}\n{log}");
         thread::sleep(Duration::from_millis(200));
     }
@@ -125,9 +125,9 @@ fn a_server_answers_before_it_has_a_certificate() {
         ["--acme", NAME, "--acme-directory", &directory, "--state-dir", state.to_str().unwrap()];
     let server = Serve::start(POLLUX, &folder.path().join("site"), &arguments);
     wait_until("the message about the failed order", || {
-        server.said().contains("self-signed certificate until then")
+        server.stderr_text().contains("self-signed certificate until then")
     });
-    assert!(server.said().contains("the next attempt is in"), "{}", server.said());
+    assert!(server.stderr_text().contains("the next attempt is in"), "{}", server.stderr_text());
     assert!(!issuer(server.address(), NAME).is_empty());
     assert!(server.stop().0.success());
 }
@@ -150,7 +150,7 @@ fn certificates_are_issued_over_tls_and_used_at_once() {
         let server =
             serve(&pebble, folder.path(), &["--acme", NAME, "--architecture", architecture]);
         assert!(issuer(server.address(), NAME).contains("Pebble"));
-        assert!(!server.said().contains("ordering"), "{}", server.said());
+        assert!(!server.stderr_text().contains("ordering"), "{}", server.stderr_text());
         assert!(server.stop().0.success());
     }
 }
@@ -205,7 +205,7 @@ fn a_renewal_that_fails_leaves_the_certificate_in_use() {
     pebble.stop();
     let server = serve(&pebble, folder.path(), &["--acme", NAME]);
     wait_until("the message about the failed order", || {
-        server.said().contains("the present certificate")
+        server.stderr_text().contains("the present certificate")
     });
     assert_eq!(serial(server.address()), first);
     assert!(server.stop().0.success());
@@ -244,7 +244,7 @@ fn a_successor_without_roots_rights_renews_the_certificate() {
     // A certificate is renewed after two thirds of its lifetime.
     let begun = Instant::now();
     while serial(server.address()) == first {
-        assert!(begun.elapsed() < PATIENCE + behaviour.lifetime, "{}", server.said());
+        assert!(begun.elapsed() < PATIENCE + behaviour.lifetime, "{}", server.stderr_text());
         thread::sleep(Duration::from_millis(200));
     }
     assert!(issuer(server.address(), NAME).contains("Pebble"));

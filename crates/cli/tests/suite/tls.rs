@@ -315,7 +315,7 @@ fn what_cannot_be_served_is_refused_with_a_reason() {
 
 /// Returns the address at which clients are redirected to HTTPS.
 pub(crate) fn redirect_address(serve: &Serve) -> String {
-    let said = serve.said();
+    let said = serve.stderr_text();
     let line = said.lines().find_map(|line| line.split_once("plain HTTP on "));
     let (address, _) = line.and_then(|(_, rest)| rest.split_once(' ')).expect("an address");
     address.to_owned()

@@ -6,7 +6,7 @@ use super::{
     limit::{self, Limits},
     looks::Plan,
     outlook,
-    sides::{Lost, Sides},
+    sides::{LostBlocks, Sides},
 };
 use crate::{
     experiment::{Claim, ReceiveOn, Threshold},
@@ -32,7 +32,7 @@ struct Answer {
     sample: Sample,
     /// The sample with the counts of this point alone, if `sample` has the counts of several points.
     here: Option<Sample>,
-    lost: Lost,
+    lost: LostBlocks,
     limits: Limits,
     /// Whether more blocks would change nothing, because a side is at a limit.
     is_limited: bool,

@@ -204,9 +204,9 @@ impl<'a> Sides<'a> {
     }
 
     /// Returns the blocks that lack a side.
-    pub(super) fn lost(&self) -> Lost {
+    pub(super) fn lost(&self) -> LostBlocks {
         let blocks = self.outcome.blocks();
-        let mut lost = Lost::default();
+        let mut lost = LostBlocks::default();
         for (block, (a, b)) in (0..blocks).zip(self.pairs()) {
             let compare = self.claim.compare;
             let compared = |a| compare.is_endless(a, b) || compare.of(a, b).is_some();
@@ -238,13 +238,13 @@ impl<'a> Sides<'a> {
 /// generator could not do its work. They are not lost by chance alone: the remaining blocks may be the
 /// better ones.
 #[derive(Debug, Default)]
-pub(super) struct Lost {
+pub(super) struct LostBlocks {
     pub(super) blocks: usize,
     of: usize,
     pub(super) reason: Option<String>,
 }
 
-impl Lost {
+impl LostBlocks {
     /// Returns whether so many blocks are lost that the remaining ones decide nothing.
     pub(super) fn are_too_many(&self) -> bool {
         self.blocks as f64 > MOST_LOST * self.of as f64

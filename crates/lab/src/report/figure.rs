@@ -9,7 +9,7 @@ mod spread;
 
 use self::{
     appearance::{Appearance, COLOURS, appearances},
-    pen::{Drawn, Root, dashed, mark},
+    pen::{DrawResult, Root, dashed, mark},
     spread::Spread,
 };
 use super::panel::Panel;
@@ -221,7 +221,7 @@ impl Drawing<'_> {
             .collect()
     }
 
-    fn paint(&self, root: &Root<'_>) -> Drawn {
+    fn paint(&self, root: &Root<'_>) -> DrawResult {
         let Self { outcome, panel, places } = self;
         let series = self.series();
         root.fill(&WHITE)?;
@@ -363,7 +363,7 @@ fn behind<Y: Ranged<ValueType = f64>>(
     chart: &Chart<'_, '_, Y>,
     series: &[Series],
     shift: impl Fn(usize) -> i32,
-) -> Drawn {
+) -> DrawResult {
     // Zero has no logarithm: such a bar continues to the lower edge.
     let floor = chart.y_range().start;
     for line in series {
@@ -386,7 +386,11 @@ fn behind<Y: Ranged<ValueType = f64>>(
 }
 
 /// Draws a line with its marks and intervals; returns its end in pixels.
-fn one(root: &Root<'_>, line: &Series, at: impl Fn(f64, f64) -> (i32, i32)) -> Drawn<(i32, i32)> {
+fn one(
+    root: &Root<'_>,
+    line: &Series,
+    at: impl Fn(f64, f64) -> (i32, i32),
+) -> DrawResult<(i32, i32)> {
     let colour = line.appearance.colour();
     let path: Vec<(i32, i32)> = line.points.iter().map(|(x, e)| at(*x, e.value)).collect();
     dashed(root, &path, line.appearance.dashes(), colour)?;
@@ -412,7 +416,7 @@ impl Drawing<'_> {
         root: &Root<'_>,
         mut chart: Chart<'_, '_, Y>,
         series: &[Series],
-    ) -> Drawn {
+    ) -> DrawResult {
         let Self { panel, places, .. } = self;
         let tick = |x: &f64| {
             let index = places.iter().position(|place| (place - x).abs() < 1e-9);
@@ -472,7 +476,7 @@ impl Drawing<'_> {
         &self,
         root: &Root<'_>,
         chart: &Chart<'_, '_, Y>,
-    ) -> Drawn {
+    ) -> DrawResult {
         let panel = self.panel;
         let limit: fn(f64) -> f64 = match panel.figure.y.as_str() {
             y if y == Metric::Throughput.name() => |rate| rate,
@@ -520,7 +524,7 @@ impl Drawing<'_> {
     }
 
     /// Writes the names beside the last points, at a distance from each other so that none hides another.
-    fn beside(&self, root: &Root<'_>, names: &mut [(&Series, RGBColor, (i32, i32))]) -> Drawn {
+    fn beside(&self, root: &Root<'_>, names: &mut [(&Series, RGBColor, (i32, i32))]) -> DrawResult {
         names.sort_by_key(|(_, _, (_, y))| *y);
         let mut rows: Vec<i32> = names.iter().map(|(_, _, (_, y))| *y).collect();
         let (first, last) = (TOP + 12 + LINE / 2, HEIGHT as i32 - BOTTOM - LINE / 2);

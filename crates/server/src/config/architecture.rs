@@ -91,13 +91,13 @@ impl Config {
         let (name, Some(way)) = (self.architecture, self.accepting) else { return Ok(()) };
         ensure!(
             name.has_pool(),
-            "--accept: --architecture {name} has no pool whose units could share a listener; \
+            "--accept: --architecture {name} has no pool whose workers could share a listener; \
              preforked and prethreaded have one"
         );
         let is_shared = |listen: &Listen| !matches!(listen, Listen::Tcp(_));
         ensure!(
             way != Accepting::Blocking || self.listen.len() == 1,
-            "--accept blocking: a unit can block on one listener only: say --listen once, or \
+            "--accept blocking: a worker can block on one listener only: say --listen once, or \
              --accept exclusive"
         );
         ensure!(

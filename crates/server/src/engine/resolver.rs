@@ -18,14 +18,14 @@ use std::{
 pub(super) type Answer = Result<Vec<SocketAddr>, ResolveError>;
 
 /// A question, and the channel and notifier for its answer.
-struct Job {
+struct LookupJob {
     question: Question,
     answers: Sender<(Question, Answer)>,
     notifier: Arc<OwnedFd>,
 }
 
 /// The sending end of the queue of questions.
-type Jobs = SyncSender<Job>;
+type Jobs = SyncSender<LookupJob>;
 
 /// The queue of the one resolver thread that all blocking workers of a process share. A blocking worker may
 /// exist for one connection only, and a thread that waits for a silent server cannot be ended. The process
@@ -88,7 +88,7 @@ impl Resolver {
     /// Too many questions are already waiting, or the thread has ended.
     pub(super) fn submit(&mut self, question: Question) -> Result<(), ResolveError> {
         let (answers, notifier) = (self.answer.clone(), self.far_end.clone());
-        let job = Job { question, answers, notifier };
+        let job = LookupJob { question, answers, notifier };
         match self.jobs.try_send(job) {
             Ok(()) => {
                 self.pending += 1;
@@ -146,7 +146,7 @@ fn start(questions_max: usize) -> io::Result<Jobs> {
 }
 
 /// Answers questions until all senders are dropped.
-fn resolve_all(to_do: &Receiver<Job>) {
+fn resolve_all(to_do: &Receiver<LookupJob>) {
     let mut waiting = VecDeque::new();
     loop {
         let Some(first) = waiting.pop_front().or_else(|| to_do.recv().ok()) else { return };
@@ -156,7 +156,7 @@ fn resolve_all(to_do: &Receiver<Job>) {
         // Equal questions that arrived meanwhile get the same answer: a thousand workers that start
         // together all resolve the name of the same store.
         waiting.extend(to_do.try_iter());
-        let is_same = |job: &Job| job.question.name == name && job.question.port == port;
+        let is_same = |job: &LookupJob| job.question.name == name && job.question.port == port;
         let (same, others): (VecDeque<_>, VecDeque<_>) = waiting.into_iter().partition(is_same);
         waiting = others;
         same.into_iter().for_each(|job| deliver(job, answer.clone()));
@@ -172,7 +172,7 @@ fn resolve(name: &str, port: u16) -> Answer {
         .map_err(|error| ResolveError::Failed(format!("{name} cannot be resolved: {error}").into()))
 }
 
-fn deliver(job: Job, answer: Answer) {
+fn deliver(job: LookupJob, answer: Answer) {
     if job.answers.send((job.question, answer)).is_ok() {
         // If the socket is full, the notification is already pending.
         let _ = sys::send(job.notifier.as_fd(), &[1], false);

@@ -31,7 +31,7 @@ const PASSES: usize = 4;
 const COMMANDS_PER_ITERATION: usize = 1024;
 /// The length in bytes of the receive buffer for all upstream connections of an engine. It has room for a
 /// whole TLS record.
-pub(super) const LINK_INPUT_BYTES: usize = pollux_tls::RECORD_MAX;
+pub(super) const UPSTREAM_INPUT_BYTES: usize = pollux_tls::RECORD_MAX;
 
 /// The part of an engine that handles upstream connections, alarms and wake-ups. The blocking engine supports
 /// only what a guestbook needs (`engine::blocking`).
@@ -126,7 +126,7 @@ pub(super) trait UpstreamDriver: Sized {
                         }
                     }
                     Command::Wake(exchange, reason) => {
-                        self.tell(EventTarget::Exchange(exchange), Event::Woken(reason));
+                        self.deliver(EventTarget::Exchange(exchange), Event::Woken(reason));
                     }
                     Command::Resolve(question) => self.resolve(question),
                     Command::HandOver(what) => self.pass_on_client(&what),
@@ -138,7 +138,7 @@ pub(super) trait UpstreamDriver: Sized {
     }
 
     /// Delivers an event. Returns whether the receiver still exists.
-    fn tell(&mut self, to: EventTarget, event: Event<'_>) -> bool {
+    fn deliver(&mut self, to: EventTarget, event: Event<'_>) -> bool {
         match to {
             EventTarget::Service => {
                 let (service, mut context) = self.parts();
@@ -158,9 +158,9 @@ pub(super) trait UpstreamDriver: Sized {
     fn resolve(&mut self, question: Question) {
         let (to, id) = (question.to, question.id);
         if let Some(answer) = known(&question) {
-            self.tell(to, Event::Resolved(id, answer));
+            self.deliver(to, Event::Resolved(id, answer));
         } else if let Err(error) = self.resolve_beside(question) {
-            self.tell(to, Event::Resolved(id, Err(error)));
+            self.deliver(to, Event::Resolved(id, Err(error)));
         }
     }
 
@@ -230,7 +230,7 @@ pub(super) trait UpstreamDriver: Sized {
         upstream.adapter = UpstreamState::Open(fd);
         let to = upstream.to;
         self.set_connected(id, fd);
-        if !self.tell(to, Event::Connected(id)) {
+        if !self.deliver(to, Event::Connected(id)) {
             return self.end_upstream(id);
         }
         self.attend(id);
@@ -257,7 +257,7 @@ pub(super) trait UpstreamDriver: Sized {
             Ok(sent) => matches!(sent, SendOutcome::Paused),
             Err(error) => return self.fail_upstream(id, UpstreamError::of(&error)),
         };
-        if notifies && !self.tell(to, Event::UpstreamRoom(id)) {
+        if notifies && !self.deliver(to, Event::UpstreamRoom(id)) {
             return self.end_upstream(id);
         }
         self.after_send(id, fd, is_paused);
@@ -269,7 +269,7 @@ pub(super) trait UpstreamDriver: Sized {
             return;
         };
         self.end_upstream(id);
-        self.tell(to, Event::Failed(id, why));
+        self.deliver(to, Event::Failed(id, why));
     }
 
     /// Closes and removes an upstream connection.

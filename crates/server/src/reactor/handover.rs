@@ -16,7 +16,7 @@ pub(crate) struct HandOver {
 
 /// The reason why a client was not handed over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NotTaken {
+pub enum HandoverError {
     /// Responses to earlier requests of this connection are not sent yet.
     OutputFirst,
     /// A system call has failed: for example, no process listens on the path, or its queue is full.

@@ -15,7 +15,7 @@
 
 mod idle;
 
-pub(crate) use idle::Phase;
+pub(crate) use idle::WorkerPhase;
 
 use crate::{
     stats::{COUNTERS, Counter, Counts, Statistics},

@@ -32,14 +32,14 @@ const QUEUE_MAX: u32 = 4096;
 /// Listeners take turns; otherwise connections at the second listener would wait for as long as there are
 /// connections at the first.
 #[derive(Debug, Default)]
-pub(crate) struct Turns {
+pub(crate) struct ListenerRotation {
     next: usize,
     /// The number of connections, by listener, that waited when a stop began and are still to be accepted;
     /// `None` before a stop.
     left: Option<Vec<u32>>,
 }
 
-impl Turns {
+impl ListenerRotation {
     /// Returns the indices of `count` listeners, in the order in which to check them now.
     pub(crate) fn order(&self, count: usize) -> impl Iterator<Item = usize> + use<> {
         let next = self.next;
@@ -57,7 +57,7 @@ impl Turns {
         self.left.as_ref().is_none_or(|left| left[index] > 0)
     }
 
-    /// Records that a connection was accepted which [`Turns::may_take`] has allowed.
+    /// Records that a connection was accepted which [`ListenerRotation::may_take`] has allowed.
     pub(crate) fn took(&mut self, index: usize) {
         self.next = index + 1;
         if let Some(left) = &mut self.left {

@@ -58,7 +58,7 @@ fn no_source_file_holds_more_than_one_idea() {
 }
 
 /// Words that no type may have as its name, each with the term of the field.
-const OTHER_TERMS: [(&str, &str); 34] = [
+const OTHER_TERMS: [(&str, &str); 35] = [
     ("Ask", "command"),
     ("Asker", "command"),
     ("Bell", "notifier"),
@@ -89,6 +89,7 @@ const OTHER_TERMS: [(&str, &str); 34] = [
     ("Trouble", "error"),
     ("Troubles", "errors"),
     ("Turn", "request context or iteration"),
+    ("Turns", "rotation"),
     ("Unit", "worker, or the quantity that it is a unit of"),
     ("Units", "workers"),
     ("Wake", "target"),
@@ -96,11 +97,12 @@ const OTHER_TERMS: [(&str, &str); 34] = [
 ];
 
 /// Participles that were names of types. A noun says what a value of the type is.
-const PARTICIPLES: [&str; 48] = [
+const PARTICIPLES: [&str; 52] = [
     "Admitted",
     "Asked",
     "Built",
     "Counted",
+    "Drawn",
     "Ended",
     "Entered",
     "Established",
@@ -113,9 +115,12 @@ const PARTICIPLES: [&str; 48] = [
     "Known",
     "Laid",
     "Launched",
+    "Lost",
+    "Made",
     "Malformed",
     "Measured",
     "Missing",
+    "NotTaken",
     "Observed",
     "Offered",
     "Ongoing",

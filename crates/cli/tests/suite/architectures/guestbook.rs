@@ -151,7 +151,7 @@ fn an_outage_of_the_store_is_logged_once() {
         for _ in 0..100 {
             assert_eq!(visit(&mut server.client()).status, 503);
         }
-        let stderr = server.said();
+        let stderr = server.stderr_text();
         let lines = stderr.lines().filter(|line| line.contains("the guestbook's store")).count();
         assert_eq!(lines, 1, "{architecture}: {stderr}");
         stop(server);

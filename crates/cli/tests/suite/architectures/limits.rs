@@ -65,7 +65,7 @@ fn whom_no_process_or_thread_can_be_had_for_waits_and_is_not_lost() {
         }
         // When this message is logged, as many clients as possible have a worker.
         wait_until("the message that no worker can be started", || {
-            server.said().contains("cannot be started")
+            server.stderr_text().contains("cannot be started")
         });
         let is_served = |client: &Client| {
             client.socket().set_nonblocking(true).unwrap();
@@ -86,7 +86,7 @@ fn whom_no_process_or_thread_can_be_had_for_waits_and_is_not_lost() {
         for mut client in late {
             assert_eq!(client.reply().text(), "hello", "{architecture}");
         }
-        let stderr = server.said();
+        let stderr = server.stderr_text();
         assert_eq!(stderr.matches("cannot be started").count(), 1, "{architecture}: {stderr}");
         assert!(stderr.contains("ulimit -u"), "{stderr}");
         let last = stop(server);
@@ -139,7 +139,7 @@ fn a_place_is_filled_when_it_can_be() {
     let victim = Pid::from_raw(before[0] as i32).unwrap();
     rustix::process::kill_process(victim, Signal::KILL).unwrap();
     wait_until("the message that the worker cannot be replaced", || {
-        server.said().contains("cannot be replaced yet")
+        server.stderr_text().contains("cannot be replaced yet")
     });
     // The other worker serves in the meantime.
     let mut client = server.client();
@@ -149,7 +149,12 @@ fn a_place_is_filled_when_it_can_be() {
     other.kill().unwrap();
     other.wait().unwrap();
     wait_until("another process in its place", || tree::children(server.pid()).len() == 2);
-    assert_eq!(server.said().matches("(Reported once.)").count(), 1, "{}", server.said());
+    assert_eq!(
+        server.stderr_text().matches("(Reported once.)").count(),
+        1,
+        "{}",
+        server.stderr_text()
+    );
     let mut rest = String::new();
     let mut client = server.client();
     client.send(LAST);
@@ -175,7 +180,7 @@ fn with_few_descriptors_new_clients_wait_and_are_not_lost() {
             client.send(LAST);
             assert_eq!(client.reply().text(), "hello", "{architecture}");
         }
-        let stderr = server.said();
+        let stderr = server.stderr_text();
         assert!(!stderr.contains("unserved"), "{architecture}: {stderr}");
         let is_cut = stderr.contains("a pool of 30 has no room");
         assert_eq!(is_cut, architecture == "prethreaded", "{stderr}");
@@ -212,7 +217,7 @@ fn a_client_without_a_descriptor_at_a_stop_is_served_when_one_is_free() {
             client.send(LAST);
         }
         wait_until("the message that accepting pauses", || {
-            server.said().contains("accepting pauses")
+            server.stderr_text().contains("accepting pauses")
         });
         server.signal_and_wait(Signal::TERM);
         // Usually the server has noticed the stop by now. If it has not, this test shows nothing, and
@@ -267,7 +272,7 @@ fn a_worker_that_may_not_accept_does_not_spin() {
         });
         let _client = server.client();
         wait_until("the message that accepting pauses", || {
-            server.said().contains("accepting pauses")
+            server.stderr_text().contains("accepting pauses")
         });
         let count =
             |now: serde_json::Value| now["system_calls"]["accept4"]["count"].as_u64().unwrap_or(0);
@@ -277,7 +282,11 @@ fn a_worker_that_may_not_accept_does_not_spin() {
         let calls = count(server.statistics()) - before;
         let most = 2 + started_at.elapsed().as_secs();
         assert!(calls <= most, "{architecture}: {calls} calls of accept4 in a moment");
-        assert!(server.said().contains("seccomp"), "{architecture}: {}", server.said());
+        assert!(
+            server.stderr_text().contains("seccomp"),
+            "{architecture}: {}",
+            server.stderr_text()
+        );
         stop(server);
     });
 }

@@ -98,7 +98,7 @@ fn a_killed_child_ends_no_other() {
             assert!(load.join().unwrap() > 0);
         });
         wait_until("the message about the killed process", || {
-            server.said().contains("has ended (signal 9)")
+            server.stderr_text().contains("has ended (signal 9)")
         });
         drop(held);
         let last = stop(server);
@@ -145,7 +145,7 @@ fn a_crash_loop_does_not_spin() {
     let [child] = tree::children(server.pid())[..] else { panic!("one child") };
     let started_at = Instant::now();
     kill(child);
-    let ends = || server.said().matches("has ended (exit status 1)").count() as u32;
+    let ends = || server.stderr_text().matches("has ended (exit status 1)").count() as u32;
     wait_until("three ends of the process", || ends() >= 3);
     thread::sleep(Duration::from_millis(500));
     // The next process is started at once, and then after 100, 200, 400, 800 ms, and so on.
@@ -249,7 +249,7 @@ fn its_line_is_written(
         server.signal(Signal::TERM);
         at_the_end(&server, &log);
         assert!(server.wait().0.success());
-        let (lines, stderr) = (log_lines(&log), server.said());
+        let (lines, stderr) = (log_lines(&log), server.stderr_text());
         if lines == 1 {
             return;
         }
@@ -318,7 +318,7 @@ fn a_wait_of_the_parent_that_fails_ends_nothing() {
             assert_eq!(client.reply().text(), "hello");
             // The client may have connected before the first wait.
             wait_until("the message about the failed wait", || {
-                server.said().contains("is tried again")
+                server.stderr_text().contains("is tried again")
             });
             stop(server);
         });

@@ -178,14 +178,14 @@ fn a_client_that_no_unit_can_serve_yet_waits_and_is_not_lost() {
             // With a pool, there may be room again before the acceptor has noticed that there was
             // none.
             wait_until("the message about the limit", || {
-                server.said().contains("(Reported once.)")
+                server.stderr_text().contains("(Reported once.)")
             });
         }
         drop(held);
         for client in &mut late {
             assert_eq!(client.reply().text(), "hello", "{architecture}");
         }
-        let stderr = server.said();
+        let stderr = server.stderr_text();
         let times = stderr.matches("(Reported once.)").count();
         assert_eq!(times, usize::from(!has_pool), "{stderr}");
         assert_eq!(stop(server)["requests"], 7, "{architecture}");

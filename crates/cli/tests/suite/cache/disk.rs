@@ -192,11 +192,11 @@ fn a_full_disk_is_reported_once_and_answers_go_on() {
         let target = format!("/n/{number}");
         assert_eq!(client.get(&target).text(), content(&target, 1));
     }
-    let reports = |server: &Serve| server.said().matches("No space left").count();
+    let reports = |server: &Serve| server.stderr_text().matches("No space left").count();
     let start = Instant::now();
     // The counter changes before the log line is written.
     while counter(&control, "disk_failures") == 0 || reports(&server) == 0 {
-        assert!(start.elapsed() < PATIENCE, "the disk never was full: {}", server.said());
+        assert!(start.elapsed() < PATIENCE, "the disk never was full: {}", server.stderr_text());
         thread::sleep(Duration::from_millis(20));
     }
     // All objects are in memory nevertheless.
@@ -206,7 +206,7 @@ fn a_full_disk_is_reported_once_and_answers_go_on() {
         let reply = client.get(&target);
         assert!(is_hit(&reply) && reply.text() == content(&target, 1), "{target}");
     }
-    assert_eq!(reports(&server), 1, "{}", server.said());
+    assert_eq!(reports(&server), 1, "{}", server.stderr_text());
     let on_disk = counter(&control, "disk_bytes");
     assert!((100_000..1 << 20).contains(&on_disk), "{on_disk}");
     // There is room again: files are written again.
@@ -216,9 +216,9 @@ fn a_full_disk_is_reported_once_and_answers_go_on() {
     assert_eq!(client.get(target).text(), content(target, 2));
     let start = Instant::now();
     while counter(&control, "disk_files") == 0 {
-        assert!(start.elapsed() < PATIENCE, "nothing is written: {}", server.said());
+        assert!(start.elapsed() < PATIENCE, "nothing is written: {}", server.stderr_text());
         thread::sleep(Duration::from_millis(20));
     }
-    assert_eq!(reports(&server), 1, "{}", server.said());
+    assert_eq!(reports(&server), 1, "{}", server.stderr_text());
     assert!(server.stop().0.success());
 }

@@ -58,7 +58,7 @@ fn keys_of_a_file_are_replaced_without_a_restart() {
     wait_until("the new key", || status(&hub, "2", NEW) == 200);
     assert_eq!(status(&hub, "1", OLD), 401, "the former key");
     fs::write(&path, "{").unwrap();
-    wait_until("a warning", || hub.said().contains("the hub keeps the keys that it has"));
+    wait_until("a warning", || hub.stderr_text().contains("the hub keeps the keys that it has"));
     assert_eq!(status(&hub, "2", NEW), 200);
 }
 
@@ -102,7 +102,7 @@ fn keys_of_a_url_are_fetched_at_intervals() {
     // The issuer is unreachable: the hub reports that, keeps its keys, and fetches new ones when the
     // issuer is back.
     drop(first);
-    wait_until("a warning", || hub.said().contains("cannot connect to https://"));
+    wait_until("a warning", || hub.stderr_text().contains("cannot connect to https://"));
     assert_eq!(status(&hub, "2", NEW), 200);
     write_keys(&path, &[key("1", OLD)]);
     let _again = issuer(directory.path(), &address);
@@ -119,7 +119,7 @@ fn a_hub_starts_while_its_issuer_is_unreachable() {
     let authority = directory.path().join("site.pem");
     let url = format!("https://{address}/keys.json");
     let (_site, hub) = hub(&url, &["--hub-jwks-ca", authority.to_str().unwrap()]);
-    wait_until("a warning", || hub.said().contains("cannot connect to https://"));
+    wait_until("a warning", || hub.stderr_text().contains("cannot connect to https://"));
     assert_eq!(status(&hub, "1", OLD), 401, "no key yet");
     assert_eq!(hub.client().get("/none").status, 404, "the site is served");
     let _issuer = issuer(directory.path(), &address);
@@ -133,7 +133,7 @@ fn an_issuer_that_is_not_trusted_gives_no_keys() {
     write_keys(&directory.path().join("keys.json"), &[key("1", OLD)]);
     let issuer = issuer(directory.path(), "127.0.0.1:0");
     let (_site, hub) = hub(&format!("https://{}/keys.json", issuer.address()), &[]);
-    wait_until("a warning", || hub.said().contains("--hub-jwks-ca"));
+    wait_until("a warning", || hub.stderr_text().contains("--hub-jwks-ca"));
     assert_eq!(status(&hub, "1", OLD), 401);
 }
 

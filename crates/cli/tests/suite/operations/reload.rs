@@ -96,9 +96,9 @@ fn a_faulty_file_changes_nothing_and_the_fault_is_located() {
         }
         assert_answers(&mut client, "site a\n");
         assert!(
-            server.said().contains("the former configuration stays in use"),
+            server.stderr_text().contains("the former configuration stays in use"),
             "{}",
-            server.said()
+            server.stderr_text()
         );
     }
     // The next reload works again.
@@ -165,7 +165,7 @@ fn sighup_reloads_as_well() {
     let server = folder.serve(&[]);
     folder.write("", "root = \"b\"");
     server.signal_and_wait(Signal::HUP);
-    wait_until("the reload", || server.said().contains("reload: site[0].root"));
+    wait_until("the reload", || server.stderr_text().contains("reload: site[0].root"));
     assert_eq!(server.client().get("/").text(), "site b\n");
     server.stop();
 }

@@ -29,8 +29,8 @@ fn panic_of(server: &Serve, mut client: Client, count: usize) -> Duration {
     let received = client.read_to_end_or_reset();
     assert!(received.is_empty(), "its connection is lost");
     let started_at = Instant::now();
-    while server.said().matches("another takes its place").count() < count {
-        assert!(started_at.elapsed() < PATIENCE, "{}", server.said());
+    while server.stderr_text().matches("another takes its place").count() < count {
+        assert!(started_at.elapsed() < PATIENCE, "{}", server.stderr_text());
         thread::sleep(Duration::from_millis(1));
     }
     started_at.elapsed()
@@ -158,7 +158,7 @@ fn a_crash_loop_ends_the_server() {
     server.client().send(format!("GET {PLANTED} HTTP/1.1\r\nHost: h\r\n\r\n").as_bytes());
     let (status, _) = server.wait();
     assert_eq!(status.code(), Some(1));
-    let said = server.said();
+    let said = server.stderr_text();
     assert!(said.contains("worker 0 panicked") && said.contains("more than 10 workers"), "{said}");
 }
 

@@ -18,7 +18,7 @@ fn flood(mut server: Serve, connections: usize, held: std::ops::RangeInclusive<u
     std::thread::sleep(std::time::Duration::from_millis(300));
     let spun = server.statistics()["waits"].as_u64().unwrap() - waits;
     assert!(spun < 20, "{spun} waits while nothing could be accepted: a busy loop");
-    let stderr = server.said();
+    let stderr = server.stderr_text();
     assert_eq!(stderr.matches("accepting stops at 20 connections").count(), 1, "{stderr}");
     // When a connection ends, the server accepts another one.
     let last = clients.len() - 1;
@@ -63,7 +63,7 @@ fn without_descriptors_it_keeps_serving_those_it_has() {
         );
         clients[89].send("GET / HTTP/1.1\r\nHost: test\r\n\r\n");
         clients.drain(..60);
-        let stderr = server.said();
+        let stderr = server.stderr_text();
         assert_eq!(stderr.matches("accepting stops at").count(), 1, "{stderr}");
         assert!(stderr.contains("Too many open files"), "{stderr}");
         let last = clients.len() - 1;

@@ -257,7 +257,11 @@ fn logs_work_in_the_sandbox() {
                     if receiver.recv(&mut [0; 4096]).is_ok() && is_written {
                         break;
                     }
-                    assert!(began_at.elapsed() < PATIENCE, "{architecture:?} {}", server.said());
+                    assert!(
+                        began_at.elapsed() < PATIENCE,
+                        "{architecture:?} {}",
+                        server.stderr_text()
+                    );
                 }
             }
             let (status, _) = server.stop();

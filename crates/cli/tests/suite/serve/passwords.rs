@@ -249,7 +249,7 @@ fn a_reload_reads_the_passwords_again() {
     // A file that cannot be used changes nothing.
     fs::write(&users, "w:plain\n").unwrap();
     server.signal(rustix::process::Signal::HUP);
-    wait_until("the refusal of the file", || server.said().contains("plain password"));
+    wait_until("the refusal of the file", || server.stderr_text().contains("plain password"));
     assert_eq!(status("w:secret"), 200);
 }
 
@@ -286,6 +286,6 @@ fn a_reload_while_a_password_is_verified_changes_nothing_for_its_request() {
     server.signal(rustix::process::Signal::HUP);
     let statuses = clients.map(|mut client| client.reply().status);
     assert_eq!(statuses, requests.map(|(.., expected)| expected));
-    assert!(server.said().contains("reload: "), "{}", server.said());
+    assert!(server.stderr_text().contains("reload: "), "{}", server.stderr_text());
     assert!(server.stop().0.success());
 }

@@ -30,7 +30,7 @@ fn works(mut server: Serve, what: &str) {
     assert_eq!(server.client().get("/large.bin").body, content(300_000), "{what}");
     assert_eq!(server.client().get("/none").status, 404, "{what}");
     server.wait_until(what, |all| all["requests"].as_u64() >= Some(3));
-    let said = server.said();
+    let said = server.stderr_text();
     assert!(said.contains("in force: Landlock ABI") && said.contains("seccomp (kill)"), "{said}");
     let children = format!("/proc/{0}/task/{0}/children", server.pid());
     let children = fs::read_to_string(children).unwrap();
@@ -136,7 +136,7 @@ fn outcomes(mode: &str, has_file: bool, site: &Path, attempts: &[String]) -> Vec
     let outcome = |attempt: &String| {
         let label = format!("attempt {attempt}: ");
         wait_for(&format!("the outcome of the attempt {attempt}"), || {
-            let said = server.said();
+            let said = server.stderr_text();
             let (_, outcome) = said.lines().find_map(|line| line.split_once(&label))?;
             Some(outcome.starts_with("allowed"))
         })
@@ -270,7 +270,7 @@ fn a_hub_has_its_store() {
         let mut push = Command::new(BINARY);
         push.args(["push", &url, "--topic", "a", "--data", "one"]);
         let output = push.output().unwrap();
-        assert!(output.status.success(), "{store}: {output:?} {}", server.said());
+        assert!(output.status.success(), "{store}: {output:?} {}", server.stderr_text());
         assert!(server.stop().0.success(), "{store}");
     }
 }
@@ -311,6 +311,10 @@ fn root_gives_its_rights_up_as_well() {
     let server = serve(site.path(), &["--sandbox", "kill", "--user", "nobody", "--workers", "2"]);
     assert_eq!(server.listening()["sandbox"]["user"], "nobody");
     assert_serves(&server);
-    assert!(server.said().contains("user nobody without capabilities"), "{}", server.said());
+    assert!(
+        server.stderr_text().contains("user nobody without capabilities"),
+        "{}",
+        server.stderr_text()
+    );
     assert!(server.stop().0.success());
 }

@@ -151,7 +151,7 @@ fn a_hangup_without_an_access_log_is_reported() {
     server.signal(Signal::HUP);
     server.wait_until("both to be taken", |_| true);
     assert_serves(&server);
-    let stderr = server.said();
+    let stderr = server.stderr_text();
     assert!(server.stop().0.success());
     assert!(stderr.contains("no access log"), "{stderr}");
 }

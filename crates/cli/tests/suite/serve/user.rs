@@ -69,7 +69,7 @@ fn ports_and_log_are_roots_and_every_thread_is_the_users() {
             assert_has_no_rights(child, user);
         }
         assert_eq!(fs::metadata(&log).unwrap().uid(), user);
-        assert!(!server.said().contains("root"), "{}", server.said());
+        assert!(!server.stderr_text().contains("root"), "{}", server.stderr_text());
         server.signal(rustix::process::Signal::TERM);
         server.wait();
         assert!(fs::read_to_string(&log).unwrap().contains("GET / HTTP/1.1"), "{architecture:?}");
@@ -108,7 +108,7 @@ fn root_without_a_user_is_warned_and_serves() {
     let site = site(0);
     let server = serve(site.path(), &[]);
     assert_eq!(server.client().get("/").text(), INDEX);
-    let said = server.said();
+    let said = server.stderr_text();
     assert_eq!(said.matches("runs as root").count(), 1, "{said}");
     assert!(said.contains("--user NAME"), "{said}");
 }

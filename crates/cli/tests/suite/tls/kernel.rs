@@ -137,7 +137,7 @@ fn server(site: &TempDir, arguments: &[&str]) -> Serve {
 
 /// Ends a server, and checks that the kernel encrypted on `kernel` of its connections.
 fn ends(serve: Serve, kernel: u64) {
-    let said = serve.said();
+    let said = serve.stderr_text();
     let (status, statistics) = serve.stop();
     let tls = &statistics["tls"];
     assert!(status.success(), "{said}");

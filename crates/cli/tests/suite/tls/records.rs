@@ -171,7 +171,7 @@ fn a_bad_record_behind_a_request_harms_nobody_else() {
             assert_eq!(alert, Some((2, BAD_RECORD_MAC)), "{mechanism}");
         }
         assert_eq!(other.fetch("/"), b"hello\n", "{mechanism}");
-        assert!(!serve.said().contains("panicked"), "{}", serve.said());
+        assert!(!serve.stderr_text().contains("panicked"), "{}", serve.stderr_text());
         assert_eq!(serve.statistics()["workers"]["replaced"], 0, "{mechanism}");
     }
 }

@@ -6,7 +6,7 @@ use serde_json::json;
 
 /// Replies per second of `one` and `two`, of 20 offered requests per second; and the change of the
 /// replies of `one` from the first half of its window to the second, block by block.
-struct Made<'a> {
+struct DriftCase<'a> {
     answered: [f64; 2],
     change: &'a dyn Fn(u32) -> f64,
 }
@@ -26,7 +26,7 @@ fn series(replies: f64, change: f64) -> serde_json::Value {
 
 /// Judges both servers at the higher rate with idle connections, in the quick form, whose warm-up has
 /// not been tested.
-fn judged(holds: &str, made: &Made<'_>) -> ClaimOutcome {
+fn judged(holds: &str, made: &DriftCase<'_>) -> ClaimOutcome {
     let answered = |variant: &str| made.answered[usize::from(variant == "two")];
     let mut outcome = outcome(&ratio_claim(holds, RIVALS), |variant, _, _, block| {
         Some(answered(variant) * (1.0 + alternating(0.002, block)))
@@ -45,10 +45,10 @@ const AHEAD: [f64; 2] = [11.0, 10.0];
 
 #[test]
 fn what_is_steady_is_judged_as_it_stands() {
-    let claim = judged("{ above = 1.0 }", &Made { answered: AHEAD, change: &|_| 1.0 });
+    let claim = judged("{ above = 1.0 }", &DriftCase { answered: AHEAD, change: &|_| 1.0 });
     assert_eq!((claim.verdict, claim.remark()), (Verdict::Holds, None));
     // A small change is not a drift: no server is perfectly even.
-    let claim = judged("{ above = 1.0 }", &Made { answered: AHEAD, change: &|_| 0.97 });
+    let claim = judged("{ above = 1.0 }", &DriftCase { answered: AHEAD, change: &|_| 0.97 });
     assert_eq!((claim.verdict, claim.remark()), (Verdict::Holds, None));
 }
 
@@ -56,7 +56,7 @@ fn what_is_steady_is_judged_as_it_stands() {
 /// at the end.
 #[test]
 fn what_falls_by_more_than_it_is_ahead_decides_nothing() {
-    let claim = judged("{ above = 1.0 }", &Made { answered: AHEAD, change: &|_| 0.7 });
+    let claim = judged("{ above = 1.0 }", &DriftCase { answered: AHEAD, change: &|_| 0.7 });
     assert_eq!(claim.verdict, Verdict::Undecided);
     assert_eq!(
         claim.remark().unwrap(),
@@ -65,9 +65,10 @@ fn what_falls_by_more_than_it_is_ahead_decides_nothing() {
     );
     assert!(crate::claims::is_settled(&claim, 1), "more blocks would fall as far");
     // A claim of the opposite is not decided by these data either.
-    let claim = judged("{ below = 1.0 }", &Made { answered: AHEAD, change: &|_| 0.7 });
+    let claim = judged("{ below = 1.0 }", &DriftCase { answered: AHEAD, change: &|_| 0.7 });
     assert_eq!(claim.verdict, Verdict::Undecided);
-    let claim = judged("{ within = [1.05, 1.2] }", &Made { answered: AHEAD, change: &|_| 1.2 });
+    let claim =
+        judged("{ within = [1.05, 1.2] }", &DriftCase { answered: AHEAD, change: &|_| 1.2 });
     assert_eq!(claim.verdict, Verdict::Undecided);
 }
 
@@ -81,7 +82,7 @@ fn a_drift_smaller_than_the_lead_is_reported_and_judged() {
         ("{ below = 1.2 }", 0.7, Verdict::Holds),
         ("{ above = 1.0 }", 1.5, Verdict::Holds),
     ] {
-        let claim = judged(holds, &Made { answered: AHEAD, change: &|_| change });
+        let claim = judged(holds, &DriftCase { answered: AHEAD, change: &|_| change });
         assert_eq!(claim.verdict, verdict, "{holds}, {change}");
         let remark = claim.remark().unwrap();
         assert!(
@@ -95,14 +96,14 @@ fn a_drift_smaller_than_the_lead_is_reported_and_judged() {
 #[test]
 fn what_falls_in_some_blocks_and_rises_in_others_is_noise() {
     let change = |block: u32| if block.is_multiple_of(3) { 1.3 } else { 0.8 };
-    let claim = judged("{ above = 1.0 }", &Made { answered: AHEAD, change: &change });
+    let claim = judged("{ above = 1.0 }", &DriftCase { answered: AHEAD, change: &change });
     assert_eq!((claim.verdict, claim.remark()), (Verdict::Holds, None));
 }
 
 /// A server that answers everything is not at its limit: its reply rate equals the request rate.
 #[test]
 fn what_changes_below_the_limit_is_the_load() {
-    let made = Made { answered: [20.0, 10.0], change: &|_| 0.5 };
+    let made = DriftCase { answered: [20.0, 10.0], change: &|_| 0.5 };
     let claim = judged("{ above = 1.5 }", &made);
     assert_eq!((claim.verdict, claim.remark()), (Verdict::Holds, None));
 }

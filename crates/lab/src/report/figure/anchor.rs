@@ -7,7 +7,7 @@
 use super::{
     Drawing,
     appearance::{Appearance, appearances},
-    pen::{Drawn, Root},
+    pen::{DrawResult, Root},
 };
 use crate::{
     claims,
@@ -112,7 +112,7 @@ fn number(outcome: &Outcome, claim: &Claim, each: &str) -> Option<(Point, f64)> 
 }
 
 /// Draws a large hollow square that stands on its corner.
-pub(super) fn draw(root: &Root<'_>, (x, y): (i32, i32), colour: RGBColor) -> Drawn {
+pub(super) fn draw(root: &Root<'_>, (x, y): (i32, i32), colour: RGBColor) -> DrawResult {
     let corners = [(0, -REACH), (REACH, 0), (0, REACH), (-REACH, 0), (0, -REACH), (REACH, 0)];
     let path: Vec<(i32, i32)> = corners.iter().map(|(dx, dy)| (x + dx, y + dy)).collect();
     root.draw(&PathElement::new(path, colour.stroke_width(2)))

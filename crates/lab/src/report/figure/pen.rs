@@ -6,7 +6,7 @@ use std::io;
 /// The drawing area of a figure.
 pub(super) type Root<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 /// The result of drawing, with the error of the drawing library.
-pub(super) type Drawn<T = ()> = Result<T, DrawingAreaErrorKind<io::Error>>;
+pub(super) type DrawResult<T = ()> = Result<T, DrawingAreaErrorKind<io::Error>>;
 
 /// Draws a line with dashes; `pattern` has the lengths of dashes and gaps in pixels.
 pub(super) fn dashed(
@@ -14,7 +14,7 @@ pub(super) fn dashed(
     path: &[(i32, i32)],
     pattern: &[i32],
     colour: RGBColor,
-) -> Drawn {
+) -> DrawResult {
     let style = colour.stroke_width(2);
     if pattern.is_empty() {
         return root.draw(&PathElement::new(path.to_vec(), style));
@@ -43,7 +43,12 @@ pub(super) fn dashed(
 }
 
 /// Draws one of ten marks: filled shapes, hollow shapes, and two marks of strokes.
-pub(super) fn mark(root: &Root<'_>, (x, y): (i32, i32), number: usize, colour: RGBColor) -> Drawn {
+pub(super) fn mark(
+    root: &Root<'_>,
+    (x, y): (i32, i32),
+    number: usize,
+    colour: RGBColor,
+) -> DrawResult {
     let (filled, line) = (colour.filled(), colour.stroke_width(2));
     let shape =
         |points: &[(i32, i32)]| points.iter().map(|(dx, dy)| (x + dx, y + dy)).collect::<Vec<_>>();

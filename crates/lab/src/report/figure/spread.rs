@@ -3,7 +3,7 @@
 
 use super::{
     Drawing, SHIFT,
-    pen::{Drawn, Root},
+    pen::{DrawResult, Root},
 };
 use crate::metric::Metric;
 use plotters::prelude::*;
@@ -43,7 +43,11 @@ pub(super) fn of(drawing: &Drawing<'_>, variant: &str) -> Vec<Spread> {
 }
 
 /// Draws one bar with its caps, from `top` to `bottom`, in pixels.
-pub(super) fn draw(root: &Root<'_>, [top, bottom]: [(i32, i32); 2], colour: RGBColor) -> Drawn {
+pub(super) fn draw(
+    root: &Root<'_>,
+    [top, bottom]: [(i32, i32); 2],
+    colour: RGBColor,
+) -> DrawResult {
     let colour = colour.mix(STRENGTH);
     root.draw(&PathElement::new(vec![top, bottom], colour.stroke_width(1)))?;
     for (x, y) in [top, bottom] {

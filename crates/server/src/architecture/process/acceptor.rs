@@ -10,7 +10,7 @@ use crate::{
         Counter, Counts, Statistics,
         scoreboard::{Scoreboard, ScoreboardSlot},
     },
-    transport::queue::{Turns, has_connections, is_shut_down},
+    transport::queue::{ListenerRotation, has_connections, is_shut_down},
 };
 use pollux_sys::{self as sys, Counters};
 use std::{
@@ -48,7 +48,7 @@ pub(super) struct ProcessAcceptor {
     evict_at: Option<Instant>,
     given_up: Vec<RawFd>,
     warnings: bool,
-    turns: Turns,
+    turns: ListenerRotation,
     /// Whether all connections that waited when a stop was requested have been accepted.
     is_shut: bool,
 }
@@ -68,7 +68,7 @@ impl ProcessAcceptor {
             evict_at: None,
             given_up: Vec::new(),
             warnings: false,
-            turns: Turns::default(),
+            turns: ListenerRotation::default(),
             is_shut: false,
         })
     }
@@ -161,7 +161,7 @@ impl ProcessAcceptor {
         let sockets = plan.queues.of(0).sockets.iter();
         let mut open = sockets.filter(|socket| !self.given_up.contains(&socket.as_raw_fd()));
         if open.clone().any(|socket| has_connections(socket.as_fd())) {
-            plan.scoreboard.make_room_for_unit();
+            plan.scoreboard.make_room_for_worker();
             self.evict_at = Some(now + EVICT_RETRY);
         } else if open.any(|socket| is_shut_down(socket.as_fd())) {
             // The listener will be ready for ever; the next accept4(2) fails, and it is given up.

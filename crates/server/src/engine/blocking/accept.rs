@@ -7,14 +7,14 @@
 //! before it serves the connection.
 
 use super::Blocking;
-use crate::stats::{Counter, scoreboard::Phase};
+use crate::stats::{Counter, scoreboard::WorkerPhase};
 use crate::{
     clients::client_key,
     config::Accepting,
     engine::{FailedWaits, Refusal, upstreams::UpstreamDriver as _},
     service::Service,
     time::clock::ticks,
-    transport::queue::{Queue, Turns, has_connections, shut_down},
+    transport::queue::{ListenerRotation, Queue, has_connections, shut_down},
 };
 use libc::{EPOLLEXCLUSIVE, EPOLLIN, POLLIN};
 use pollux_sys::{self as sys, EpollEvent, EpollOp};
@@ -41,7 +41,7 @@ pub(super) struct Acceptor {
     pub(super) given_up: Vec<RawFd>,
     warnings: bool,
     has_said_forbidden: bool,
-    turns: Turns,
+    turns: ListenerRotation,
     /// The address of the last client, as [`client_key`]; 0 if it has none.
     client: u64,
 }
@@ -75,9 +75,9 @@ impl<A: Service> Blocking<A> {
     /// # Errors
     /// The wait fails permanently.
     pub(crate) fn accept(&mut self, queue: Queue<'_>) -> io::Result<Option<OwnedFd>> {
-        self.enter(Phase::Accepting);
+        self.enter(WorkerPhase::Accepting);
         let outcome = self.accept_in_its_way(queue);
-        self.enter(Phase::Serving);
+        self.enter(WorkerPhase::Serving);
         outcome
     }
 

@@ -8,7 +8,7 @@ use crate::{
     service::Service,
     stats::{
         Counter,
-        scoreboard::{Phase, Scoreboard, ScoreboardSlot},
+        scoreboard::{Scoreboard, ScoreboardSlot, WorkerPhase},
     },
     transport::queue::{QUEUE_EVENTS, Queue, shows_connection},
 };
@@ -52,11 +52,11 @@ impl<A: Service> Blocking<A> {
             let listeners = queue.sockets.iter().map(|socket| (socket.as_raw_fd(), QUEUE_EVENTS));
             eviction.pool = Some(Pool { listeners: listeners.collect(), are_own: queue.is_own });
         }
-        self.enter(Phase::Accepting);
+        self.enter(WorkerPhase::Accepting);
     }
 
     /// Shows the phase of this worker to the other workers of the pool.
-    pub(super) fn enter(&self, phase: Phase) {
+    pub(super) fn enter(&self, phase: WorkerPhase) {
         if self.eviction.as_ref().is_some_and(|eviction| eviction.pool.is_some()) {
             self.slot.enter(phase);
         }
@@ -181,7 +181,7 @@ impl<A: Service> Blocking<A> {
         let has_waiting = listeners().any(|polled| shows_connection(polled.revents));
         if listeners().any(happened) && !has_room && !self.worker.is_stopping {
             if has_waiting {
-                scoreboard.make_room_for_unit();
+                scoreboard.make_room_for_worker();
             }
             // An eviction takes a moment. If no client is idle, the listeners stay readable: the next check
             // waits for a tick.

@@ -63,7 +63,7 @@ impl<A: Service> Blocking<A> {
         let Some((resolver, notifier)) = self.names.0.as_mut().filter(|_| has_rung) else { return };
         drain_notifier(notifier.as_fd());
         for (question, answer) in resolver.take() {
-            self.tell(question.to, Event::Resolved(question.id, answer));
+            self.deliver(question.to, Event::Resolved(question.id, answer));
         }
     }
 }

@@ -4,7 +4,7 @@ use super::Blocking;
 use crate::stats::Counter;
 use crate::{
     config::LargeFile,
-    engine::upstreams::{LINK_INPUT_BYTES, UpstreamDriver},
+    engine::upstreams::{UPSTREAM_INPUT_BYTES, UpstreamDriver},
     reactor::{
         AlarmId, ExchangeId, HandOver, Question, ResolveError, UpstreamConnection, UpstreamError,
         UpstreamId, UpstreamState,
@@ -208,7 +208,7 @@ impl<A: Service> Blocking<A> {
             is_there && tick > now
         });
         for (id, to) in due {
-            self.tell(to, Event::Time(id));
+            self.deliver(to, Event::Time(id));
         }
     }
 
@@ -221,14 +221,14 @@ impl<A: Service> Blocking<A> {
             return;
         }
         let to = upstream.to;
-        self.upstream_input.resize(LINK_INPUT_BYTES, 0);
+        self.upstream_input.resize(UPSTREAM_INPUT_BYTES, 0);
         let mut buffer = std::mem::take(&mut self.upstream_input);
         let is_there = match found.transport.receive(&mut buffer) {
             Ok(0) => {
                 upstream.has_ended = true;
-                self.tell(to, Event::Ended(id))
+                self.deliver(to, Event::Ended(id))
             }
-            Ok(received) => self.tell(to, Event::Received(id, &buffer[..received])),
+            Ok(received) => self.deliver(to, Event::Received(id, &buffer[..received])),
             Err(error) => {
                 let kind = error.kind();
                 if !matches!(kind, io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) {

@@ -16,7 +16,7 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
             if node & timers::ALARM == 0 {
                 self.on_timeout(node as RawFd);
             } else if let Some((id, to)) = self.reactor.alarms.take(node & !timers::ALARM) {
-                self.tell(to, Event::Time(id));
+                self.deliver(to, Event::Time(id));
             }
         }
         self.due = due;

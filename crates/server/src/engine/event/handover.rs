@@ -4,7 +4,7 @@ use super::Engine;
 use crate::stats::Counter;
 use crate::{
     engine::{event::table::Peer, upstreams::UpstreamDriver as _},
-    reactor::{EventTarget, HandOver, NotTaken},
+    reactor::{EventTarget, HandOver, HandoverError},
     service::{Event, Service},
 };
 use pollux_event::Mechanism;
@@ -23,10 +23,10 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
         let Some(slot) = self.table.get_mut(fd) else { return };
         let Some((transport, Peer::Client(connection))) = slot.parts() else { return };
         let outcome = match connection.raw() {
-            None => Err(NotTaken::OutputFirst),
+            None => Err(HandoverError::OutputFirst),
             Some(input) => {
                 let outcome = self.reactor.receivers.pass(what, transport.as_fd(), input);
-                outcome.map_err(|error| NotTaken::Error(error.kind()))
+                outcome.map_err(|error| HandoverError::Error(error.kind()))
             }
         };
         match outcome {
@@ -45,7 +45,7 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
                 self.client_has_gone(fd);
             }
             Err(why) => {
-                self.tell(EventTarget::Exchange(what.exchange), Event::NotTaken(why));
+                self.deliver(EventTarget::Exchange(what.exchange), Event::NotTaken(why));
             }
         }
     }

@@ -56,7 +56,7 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
         }
         let answers = self.names.as_mut().map(Resolver::take).unwrap_or_default();
         for (question, answer) in answers {
-            self.tell(question.to, Event::Resolved(question.id, answer));
+            self.deliver(question.to, Event::Resolved(question.id, answer));
         }
     }
 }

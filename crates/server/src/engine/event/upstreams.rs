@@ -6,7 +6,7 @@ use crate::{
     config::LargeFile,
     engine::{
         event::table::{Class, Marks, Peer},
-        upstreams::{LINK_INPUT_BYTES, UpstreamDriver},
+        upstreams::{UPSTREAM_INPUT_BYTES, UpstreamDriver},
     },
     reactor::{
         AlarmId, ExchangeId, HandOver, Question, ResolveError, UpstreamConnection, UpstreamError,
@@ -156,7 +156,7 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
     /// Receives available input until there is no more, or until other connections must be served.
     fn receive_on_upstream(&mut self, id: UpstreamId, fd: RawFd) {
         let mut buffer = std::mem::take(&mut self.upstream_input);
-        buffer.resize(LINK_INPUT_BYTES, 0);
+        buffer.resize(UPSTREAM_INPUT_BYTES, 0);
         self.receive_on_upstream_into(id, fd, &mut buffer);
         self.upstream_input = buffer;
     }
@@ -185,7 +185,7 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
                 Ok(0) => {
                     slot.marks -= Marks::INPUT_WAITS;
                     upstream.has_ended = true;
-                    if !self.tell(to, Event::Ended(id)) {
+                    if !self.deliver(to, Event::Ended(id)) {
                         return self.end_upstream(id);
                     }
                     return self.watch_upstream(id, fd);
@@ -194,7 +194,7 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
                     let ends = Marks::INPUT_ENDS | Marks::INPUT_WAITS;
                     let is_drained = !may_have_more && !slot.marks.intersects(ends);
                     slot.marks.set(Marks::INPUT_WAITS, !is_drained);
-                    if !self.tell(to, Event::Received(id, &buffer[..received])) {
+                    if !self.deliver(to, Event::Received(id, &buffer[..received])) {
                         return self.end_upstream(id);
                     }
                     if is_drained {

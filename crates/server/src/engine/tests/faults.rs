@@ -235,7 +235,7 @@ fn blocking_on(
     let slot = scoreboard.claim_slot().unwrap();
     // Connect before the worker starts: the listener may be closed when the worker ends.
     let _clients: Vec<_> = (0..clients).map(|_| Client::connect(address)).collect();
-    let unit = thread::spawn(move || -> std::io::Result<()> {
+    let worker = thread::spawn(move || -> std::io::Result<()> {
         let own = (Arc::new(Rules::new(&config)), WorkerState::new(None));
         let service = Tester::new(address, "/nonexistent".into());
         let before = pollux_sys::counters();
@@ -248,11 +248,11 @@ fn blocking_on(
         engine.finish();
         Ok(())
     });
-    wait_until("the end of the unit, or the state to stop it in", || {
-        unit.is_finished() || may_stop(&scoreboard)
+    wait_until("the end of the worker, or the state to stop it in", || {
+        worker.is_finished() || may_stop(&scoreboard)
     });
     scoreboard.stop(Duration::ZERO);
-    unit.join().unwrap().map(|()| scoreboard.statistics())
+    worker.join().unwrap().map(|()| scoreboard.statistics())
 }
 
 /// Regression: an unknown error was taken for an empty queue, so each wait reported the connection

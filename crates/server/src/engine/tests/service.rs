@@ -44,7 +44,7 @@ pub(super) struct Tester {
 }
 
 /// The task of an exchange.
-pub(super) enum Job {
+pub(super) enum TestJob {
     /// The response is the echo from this upstream connection.
     Echo(UpstreamId),
     Late,
@@ -106,11 +106,11 @@ impl Tester {
         }
     }
 
-    fn stream(&mut self, mut left: usize, outbox: &mut Outbox) -> Flow<Job> {
+    fn stream(&mut self, mut left: usize, outbox: &mut Outbox) -> Flow<TestJob> {
         while left > 0 {
             if outbox.is_full() {
                 self.most = self.most.max(outbox.len());
-                return Flow::Waiting(Job::Stream(left));
+                return Flow::Waiting(TestJob::Stream(left));
             }
             response::chunk(outbox.bytes(), &[b'~'; 1 << 16]);
             left -= 1;
@@ -126,27 +126,27 @@ impl Tester {
         upstream: UpstreamId,
         is_whole: bool,
         outbox: &Outbox,
-    ) -> Flow<Job> {
+    ) -> Flow<TestJob> {
         self.most = self.most.max(outbox.len()).max(context.reactor.send(upstream).len());
         if outbox.is_full() {
             context.reactor.pause(upstream);
         }
         if is_whole || context.reactor.is_full(upstream) {
-            return Flow::Waiting(Job::Upload { upstream, is_whole });
+            return Flow::Waiting(TestJob::Upload { upstream, is_whole });
         }
-        Flow::NeedBody(Job::Upload { upstream, is_whole })
+        Flow::NeedBody(TestJob::Upload { upstream, is_whole })
     }
 }
 
 impl Service for Tester {
-    type Exchange = Job;
+    type Exchange = TestJob;
 
     fn begin(
         &mut self,
         context: &mut RequestContext<'_>,
         request: &Request<'_>,
         response: &mut ResponseWriter<'_>,
-    ) -> Flow<Job> {
+    ) -> Flow<TestJob> {
         let outbox = response.raw();
         let Target::Path { path, .. } = request.target else { panic!("{:?}", request.target) };
         let path = std::str::from_utf8(path).unwrap();
@@ -163,30 +163,30 @@ impl Service for Tester {
                 context.reactor.send(upstream).bytes().extend_from_slice(rest.as_bytes());
                 context.reactor.finish(upstream);
                 chunked(context.keep_alive(), outbox);
-                Flow::Waiting(Job::Echo(upstream))
+                Flow::Waiting(TestJob::Echo(upstream))
             }
             "late" => {
                 context.reactor.timer(rest.parse().unwrap(), to);
-                Flow::Waiting(Job::Late)
+                Flow::Waiting(TestJob::Late)
             }
             "cancelled-alarm" => {
                 let first = context.reactor.timer(1, to);
                 context.reactor.timer(3, to);
                 context.reactor.cancel(first);
-                Flow::Waiting(Job::Second)
+                Flow::Waiting(TestJob::Second)
             }
             "refused" => {
                 context.reactor.dial(Endpoint::Tcp(self.nobody.address()), DIAL, to);
-                Flow::Waiting(Job::Dial)
+                Flow::Waiting(TestJob::Dial)
             }
             "no-socket" => {
                 context.reactor.dial(Endpoint::Unix("/nonexistent".into()), DIAL, to);
-                Flow::Waiting(Job::Dial)
+                Flow::Waiting(TestJob::Dial)
             }
             "unanswered" => {
                 let address = self.full.0.local_addr().unwrap();
                 context.reactor.dial(Endpoint::Tcp(address), 2, to);
-                Flow::Waiting(Job::Dial)
+                Flow::Waiting(TestJob::Dial)
             }
             "stream" => {
                 chunked(context.keep_alive(), outbox);
@@ -195,11 +195,11 @@ impl Service for Tester {
             "upload" => {
                 let upstream = context.reactor.dial(Endpoint::Tcp(self.upstream), DIAL, to);
                 chunked(context.keep_alive(), outbox);
-                Flow::NeedBody(Job::Upload { upstream, is_whole: false })
+                Flow::NeedBody(TestJob::Upload { upstream, is_whole: false })
             }
             "wait" => {
                 self.waiting.push(context.id());
-                Flow::Waiting(Job::Wait)
+                Flow::Waiting(TestJob::Wait)
             }
             "event" => {
                 let waiting = std::mem::take(&mut self.waiting);
@@ -218,17 +218,17 @@ impl Service for Tester {
                 });
                 context.reactor.send(upstream).bytes().push(b'p');
                 self.queue.push_back(context.id());
-                Flow::Waiting(Job::Pooled)
+                Flow::Waiting(TestJob::Pooled)
             }
-            "until-end" => Flow::Waiting(Job::UntilEnd),
+            "until-end" => Flow::Waiting(TestJob::UntilEnd),
             "tunnel" => {
                 context.reactor.dial(Endpoint::Tcp(self.upstream), DIAL, to);
-                Flow::Waiting(Job::Tunnel)
+                Flow::Waiting(TestJob::Tunnel)
             }
             "resolve" => {
                 let id = LookupGroup::new().lookup(3);
                 context.reactor.resolve(Question { name: rest.into(), port: 80, to, id });
-                Flow::Waiting(Job::Resolve(id))
+                Flow::Waiting(TestJob::Resolve(id))
             }
             "waiting" => {
                 ok(context, outbox, &self.waiting.len().to_string());
@@ -249,12 +249,12 @@ impl Service for Tester {
     fn body(
         &mut self,
         context: &mut RequestContext<'_>,
-        job: Job,
+        job: TestJob,
         part: Part<'_>,
         response: &mut ResponseWriter<'_>,
-    ) -> Flow<Job> {
+    ) -> Flow<TestJob> {
         let outbox = response.raw();
-        let Job::Upload { upstream, .. } = job else { panic!("no body was requested") };
+        let TestJob::Upload { upstream, .. } = job else { panic!("no body was requested") };
         match part {
             Part::Data(bytes) => {
                 context.reactor.send(upstream).bytes().extend_from_slice(bytes);
@@ -270,74 +270,75 @@ impl Service for Tester {
     fn resume(
         &mut self,
         context: &mut RequestContext<'_>,
-        job: Job,
+        job: TestJob,
         event: Event<'_>,
         response: &mut ResponseWriter<'_>,
-    ) -> Flow<Job> {
+    ) -> Flow<TestJob> {
         let outbox = response.raw();
         match (job, event) {
-            (Job::Echo(upstream), Event::Connected(connected)) => {
+            (TestJob::Echo(upstream), Event::Connected(connected)) => {
                 assert_eq!(upstream, connected);
-                Flow::Waiting(Job::Echo(upstream))
+                Flow::Waiting(TestJob::Echo(upstream))
             }
-            (Job::Echo(upstream), Event::Received(_, bytes)) => {
+            (TestJob::Echo(upstream), Event::Received(_, bytes)) => {
                 response::chunk(outbox.bytes(), bytes);
-                Flow::Waiting(Job::Echo(upstream))
+                Flow::Waiting(TestJob::Echo(upstream))
             }
-            (Job::Echo(upstream), Event::Ended(_)) => {
+            (TestJob::Echo(upstream), Event::Ended(_)) => {
                 context.reactor.close(upstream);
                 outbox.bytes().extend_from_slice(LAST_CHUNK);
                 Flow::Done
             }
-            (Job::Upload { upstream, is_whole }, Event::Received(_, bytes)) => {
+            (TestJob::Upload { upstream, is_whole }, Event::Received(_, bytes)) => {
                 response::chunk(outbox.bytes(), bytes);
                 self.upload(context, upstream, is_whole, outbox)
             }
-            (Job::Upload { upstream, is_whole }, Event::Connected(_) | Event::UpstreamRoom(_)) => {
-                self.upload(context, upstream, is_whole, outbox)
-            }
-            (Job::Upload { upstream, is_whole }, Event::Room) => {
+            (
+                TestJob::Upload { upstream, is_whole },
+                Event::Connected(_) | Event::UpstreamRoom(_),
+            ) => self.upload(context, upstream, is_whole, outbox),
+            (TestJob::Upload { upstream, is_whole }, Event::Room) => {
                 context.reactor.go_on(upstream);
                 self.upload(context, upstream, is_whole, outbox)
             }
-            (Job::Upload { upstream, is_whole: true }, Event::Ended(_)) => {
+            (TestJob::Upload { upstream, is_whole: true }, Event::Ended(_)) => {
                 context.reactor.close(upstream);
                 outbox.bytes().extend_from_slice(LAST_CHUNK);
                 Flow::Done
             }
-            (Job::Late, Event::Time(_)) => {
+            (TestJob::Late, Event::Time(_)) => {
                 ok(context, outbox, "late");
                 Flow::Done
             }
-            (Job::Second, Event::Time(_)) => {
+            (TestJob::Second, Event::Time(_)) => {
                 ok(context, outbox, "second");
                 Flow::Done
             }
-            (Job::Dial, Event::Failed(_, why)) => {
+            (TestJob::Dial, Event::Failed(_, why)) => {
                 bad_gateway(context, outbox, &why.to_string());
                 Flow::Done
             }
-            (Job::Stream(left), Event::Room) => self.stream(left, outbox),
-            (Job::Wait, Event::Woken(WakeReason::Ready)) => {
+            (TestJob::Stream(left), Event::Room) => self.stream(left, outbox),
+            (TestJob::Wait, Event::Woken(WakeReason::Ready)) => {
                 ok(context, outbox, "woken");
                 Flow::Done
             }
-            (Job::Pooled, Event::Woken(WakeReason::Ready)) => {
+            (TestJob::Pooled, Event::Woken(WakeReason::Ready)) => {
                 let byte = self.pooled.remove(&context.id()).expect("an answer");
                 ok(context, outbox, &format!("pooled {byte}"));
                 Flow::Done
             }
-            (Job::UntilEnd, Event::ClientEnded) => {
+            (TestJob::UntilEnd, Event::ClientEnded) => {
                 ok(context, outbox, "ended");
                 Flow::Done
             }
-            (Job::Tunnel, Event::Connected(upstream)) => {
+            (TestJob::Tunnel, Event::Connected(upstream)) => {
                 outbox.bytes().extend_from_slice(b"HTTP/1.1 101 Switching Protocols\r\n\r\n");
                 let id = context.id();
                 context.reactor.tunnel(id, upstream);
-                Flow::Waiting(Job::Tunnel)
+                Flow::Waiting(TestJob::Tunnel)
             }
-            (Job::Resolve(id), Event::Resolved(answered, answer)) => {
+            (TestJob::Resolve(id), Event::Resolved(answered, answer)) => {
                 assert_eq!(answered, id);
                 let text = match answer {
                     Ok(addresses) => {
@@ -354,11 +355,11 @@ impl Service for Tester {
         }
     }
 
-    fn cancel(&mut self, context: &mut RequestContext<'_>, job: Job) {
+    fn cancel(&mut self, context: &mut RequestContext<'_>, job: TestJob) {
         self.gone += 1;
         let id = context.id();
         self.waiting.retain(|waiting| *waiting != id);
-        if let Job::Echo(upstream) | Job::Upload { upstream, .. } = job {
+        if let TestJob::Echo(upstream) | TestJob::Upload { upstream, .. } = job {
             context.reactor.close(upstream);
         }
     }

@@ -6,7 +6,7 @@ use super::{
     failure::Failure,
 };
 use crate::{
-    reactor::{HandOver, NotTaken},
+    reactor::{HandOver, HandoverError},
     service::{Flow, RequestContext},
     transport::outbox::Outbox,
 };
@@ -35,7 +35,7 @@ impl Proxy {
         &mut self,
         context: &mut RequestContext<'_>,
         mut state: Box<State>,
-        why: NotTaken,
+        why: HandoverError,
         outbox: &mut Outbox,
     ) -> Progress {
         let receiver = match state.take_phase() {
@@ -46,12 +46,12 @@ impl Proxy {
             }
         };
         let kind = match why {
-            NotTaken::OutputFirst => {
+            HandoverError::OutputFirst => {
                 let alarm = alarm_after(context, AGAIN_TICKS);
                 state.phase = Phase::HandOverLater { receiver, alarm };
                 return ControlFlow::Continue(state);
             }
-            NotTaken::Error(kind) => kind,
+            HandoverError::Error(kind) => kind,
         };
         if state.request.has_body() {
             // The rest of the body is dropped with the connection.

@@ -36,7 +36,7 @@ const SWEEP: u32 = 10;
 pub(super) struct OriginPool {
     /// The lookups of the origins' names, by the number of the origin.
     lookups: LookupGroup,
-    origins: Vec<State>,
+    origins: Vec<OriginState>,
     /// The number of connections: those that are being made, are in use, or are idle.
     open: usize,
     /// The maximum of `open`.
@@ -54,7 +54,7 @@ pub(super) struct OriginPool {
 
 /// One origin.
 #[derive(Debug)]
-struct State {
+struct OriginState {
     origin: Origin,
     authority: String,
     /// The identity that the certificate of an https origin must have.
@@ -94,7 +94,8 @@ pub(super) enum DialOutcome {
 impl OriginPool {
     pub(super) fn new(config: &FrontendConfig) -> Self {
         let tls = config.tls.as_ref();
-        let origins = config.routes.iter().map(|route| State::new(&route.origin, tls)).collect();
+        let origins =
+            config.routes.iter().map(|route| OriginState::new(&route.origin, tls)).collect();
         Self {
             lookups: LookupGroup::new(),
             origins,
@@ -183,7 +184,7 @@ impl OriginPool {
     /// Makes room by closing the connection that has been idle for the longest time. Returns whether there
     /// was one.
     fn evict(&mut self, reactor: &mut Reactor) -> bool {
-        let oldest = |state: &State| state.idle.first().map(|&(_, since)| since);
+        let oldest = |state: &OriginState| state.idle.first().map(|&(_, since)| since);
         let idle = self.origins.iter_mut().filter(|state| !state.idle.is_empty());
         let Some(state) = idle.min_by_key(|state| oldest(state)) else { return false };
         let (upstream, _) = state.idle.remove(0);
@@ -390,7 +391,7 @@ impl OriginPool {
     }
 }
 
-impl State {
+impl OriginState {
     fn new(origin: &Origin, tls: Option<&OriginTls>) -> Self {
         let tls = origin.tls_name().and_then(|name| Some(tls?.peer(name)));
         let (endpoints, resolve_at) = match origin {

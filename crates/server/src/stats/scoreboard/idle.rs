@@ -41,7 +41,7 @@ const GIVE_WAY: u64 = 1 << 63;
 /// The state of a worker of a pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u64)]
-pub(crate) enum Phase {
+pub(crate) enum WorkerPhase {
     /// It waits for a connection.
     Accepting = 1,
     /// It has a connection.
@@ -60,7 +60,7 @@ impl Scoreboard {
         &self.words[HEADER + self.capacity..HEADER + 2 * self.capacity]
     }
 
-    /// Returns, for each slot of a pool, its [`Phase`]; 0 if there is no worker.
+    /// Returns, for each slot of a pool, its [`WorkerPhase`]; 0 if there is no worker.
     fn phases(&self) -> &[AtomicU64] {
         &self.words[HEADER + 2 * self.capacity..HEADER + 3 * self.capacity]
     }
@@ -89,7 +89,7 @@ impl Scoreboard {
     /// evicted, which would make its worker accept.
     fn is_full(&self) -> bool {
         let is_accepting =
-            self.phases().iter().any(|phase| phase.load(SeqCst) == Phase::Accepting as u64);
+            self.phases().iter().any(|phase| phase.load(SeqCst) == WorkerPhase::Accepting as u64);
         let yields = || self.idle_since().iter().any(|since| since.load(SeqCst) & GIVE_WAY != 0);
         !is_accepting && !yields()
     }
@@ -134,7 +134,7 @@ impl Scoreboard {
 
     /// Does the same as [`Scoreboard::make_room`] if each connection has its own worker; does
     /// nothing if a slot is free by now.
-    pub(crate) fn make_room_for_unit(&self) {
+    pub(crate) fn make_room_for_worker(&self) {
         // A worker that ends holds the lock from the time when its state is cleared until its slot
         // is free.
         let slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
@@ -162,9 +162,9 @@ impl Scoreboard {
 impl ScoreboardSlot {
     /// Publishes the state of this worker of a pool. A worker that has accepted a connection may
     /// have been the last free one; then a worker with an idle client must watch the listeners.
-    pub(crate) fn enter(&self, phase: Phase) {
+    pub(crate) fn enter(&self, phase: WorkerPhase) {
         self.scoreboard.phases()[self.index].store(phase as u64, SeqCst);
-        if phase == Phase::Serving {
+        if phase == WorkerPhase::Serving {
             self.appoint_watcher();
         }
     }
@@ -201,7 +201,7 @@ impl ScoreboardSlot {
     pub(crate) fn end_idle(&self, may_give_way: bool) -> bool {
         let since = &self.scoreboard.idle_since()[self.index];
         if may_give_way && since.load(SeqCst) & GIVE_WAY != 0 {
-            self.scoreboard.phases()[self.index].store(Phase::Accepting as u64, SeqCst);
+            self.scoreboard.phases()[self.index].store(WorkerPhase::Accepting as u64, SeqCst);
         }
         let gives_way = since.swap(0, SeqCst) & GIVE_WAY != 0;
         self.scoreboard.words[IDLE].fetch_sub(1, SeqCst);
@@ -279,7 +279,7 @@ mod tests {
             let first = slots.iter().position(ScoreboardSlot::gives_way).unwrap();
             assert_ne!(first % 5, 0, "{workers} workers");
             // The next client of this slot has another address.
-            slots[1].enter(Phase::Accepting);
+            slots[1].enter(WorkerPhase::Accepting);
             scoreboard.leave(slots[1].index());
             assert_eq!(scoreboard.clients()[slots[1].index()].load(SeqCst), 0);
         }
@@ -288,11 +288,11 @@ mod tests {
     #[test]
     fn one_worker_watches_while_all_are_occupied() {
         let (scoreboard, slots) = pool(2);
-        slots[0].enter(Phase::Serving);
-        slots[1].enter(Phase::Accepting);
+        slots[0].enter(WorkerPhase::Serving);
+        slots[1].enter(WorkerPhase::Accepting);
         slots[0].begin_idle(NOBODY, 5);
         assert!(!slots[0].begin_watch(), "the other one accepts");
-        slots[1].enter(Phase::Serving);
+        slots[1].enter(WorkerPhase::Serving);
         slots[1].begin_idle(NOBODY, 6);
         assert!(slots[1].begin_watch());
         assert!(!slots[0].begin_watch(), "one is enough");
@@ -303,7 +303,7 @@ mod tests {
         assert!(slots[0].end_idle(true), "it is idle longest");
         slots[1].begin_idle(NOBODY, 6);
         assert!(!slots[1].begin_watch(), "the worker whose client has given way accepts");
-        slots[0].enter(Phase::Serving);
+        slots[0].enter(WorkerPhase::Serving);
         assert!(slots[1].begin_watch(), "a watch ends with the wait");
         // The worker was killed: another one may watch, and its client is no longer idle.
         scoreboard.leave(slots[1].index());

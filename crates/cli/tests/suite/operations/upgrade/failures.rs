@@ -190,7 +190,7 @@ fn architectures_that_cannot_say_so() {
         command.arg(folder.config()).args(["--architecture", architecture]);
         let server = Serve::start_command(command);
         server.signal_and_wait(Signal::USR2);
-        wait_until("the refusal", || server.said().contains("needs --architecture event"));
+        wait_until("the refusal", || server.stderr_text().contains("needs --architecture event"));
         assert_eq!(server.client().get("/").text(), "site a\n");
         server.stop();
     }
