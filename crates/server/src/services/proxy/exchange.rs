@@ -12,7 +12,7 @@ use pollux_http::{
     reply::{Reader, RequestInfo},
     request::{Framing, Method, Request},
 };
-use std::{path::Path, sync::Arc};
+use std::{io::ErrorKind, path::Path, sync::Arc};
 
 /// The maximum capacity in bytes of a buffer for a head, of a request or of a reply, that is kept for the
 /// next exchange.
@@ -69,8 +69,9 @@ pub(super) struct Attempts {
     failed: u8,
     /// The number of failed attempts that could not connect, each at another address of a name.
     unconnected: u8,
-    /// The failure of a TLS handshake, if one has failed.
-    tls_failure: Option<Failure>,
+    /// The failure that is reported although a later address refuses connections: that of a TLS handshake, or of an
+    /// address that did not answer in time.
+    reported: Option<Failure>,
     /// The origins that have failed: the bit with an origin's number is set.
     failed_origins: u64,
     /// Whether a failed attempt had sent the request. The request is sent once more on a new connection, and
@@ -334,17 +335,21 @@ impl Attempts {
     }
 
     /// Counts an attempt that has failed. Returns the failure to report: an address that refuses connections does not
-    /// hide that the TLS handshake failed at another one.
+    /// hide that the TLS handshake failed at another one, or that another one did not answer in time.
     pub(super) fn add_failure(&mut self, failure: Failure) -> Failure {
         self.failed += 1;
         match failure {
+            Failure::Connect(ErrorKind::ConnectionRefused) => {
+                self.unconnected += 1;
+                self.reported.unwrap_or(failure)
+            }
             Failure::Connect(_) => {
                 self.unconnected += 1;
-                self.tls_failure.unwrap_or(failure)
+                *self.reported.get_or_insert(failure)
             }
             Failure::TlsCertificate | Failure::TlsAlert(_) | Failure::TlsProtocol => {
                 self.unconnected += 1;
-                self.tls_failure = Some(failure);
+                self.reported = Some(failure);
                 failure
             }
             _ => failure,
@@ -467,15 +472,18 @@ fn is_idempotent(method: Method<'_>) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::io::ErrorKind;
 
     #[test]
     fn a_refused_connection_does_not_hide_a_failed_handshake() {
         let refused = Failure::Connect(ErrorKind::ConnectionRefused);
+        let late = Failure::Connect(ErrorKind::TimedOut);
         for (failures, reported, unconnected) in [
             (vec![refused], refused, 1),
             (vec![refused, Failure::TlsCertificate], Failure::TlsCertificate, 2),
             (vec![Failure::TlsCertificate, refused], Failure::TlsCertificate, 2),
+            (vec![late, refused], late, 2),
+            (vec![refused, late, refused], late, 3),
+            (vec![Failure::TlsCertificate, late], Failure::TlsCertificate, 2),
             // `Ended` is not counted: that connection had been established.
             (vec![Failure::Ended, refused], refused, 1),
         ] {
