@@ -14,12 +14,14 @@ mod help_tests;
 mod hub_client;
 mod message;
 mod names;
+mod switches;
 mod sys;
 mod terminal;
 mod usage;
 
 use clap::{Parser, Subcommand, error::ErrorKind};
 use std::process::ExitCode;
+use switches::Switches;
 use usage::UsageError;
 
 /// The version, the commit, the profile and the target (build.rs).
@@ -51,7 +53,7 @@ struct Cli {
 #[derive(Subcommand)]
 enum Command {
     /// Serve the files below a directory over HTTP/1.1
-    Serve(Box<command::serve::Args>),
+    Serve(Box<Switches<command::serve::Args>>),
     /// Check, show and describe configuration files
     Config(command::config::Args),
     /// Make a line for a password file of `pollux serve --basic-auth`
@@ -83,9 +85,9 @@ enum Command {
 
 /// Returns the arguments of `pollux serve` with which this process was started; `None` for another
 /// command.
-fn serve_args() -> Option<Box<command::serve::Args>> {
+fn serve_args() -> Option<command::serve::Args> {
     match Cli::try_parse().ok()?.command {
-        Command::Serve(args) => Some(args),
+        Command::Serve(args) => Some(args.0),
         _ => None,
     }
 }
@@ -95,7 +97,7 @@ fn main() -> ExitCode {
     let cli = Cli::parse();
     message::init();
     let outcome = match cli.command {
-        Command::Serve(args) => command::serve::run(args),
+        Command::Serve(args) => command::serve::run(args.0),
         Command::Config(args) => command::config::run(args),
         Command::Password(args) => command::password::run(args),
         Command::Ctl(args) => command::ctl::run(args),

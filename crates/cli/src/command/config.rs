@@ -1,6 +1,9 @@
 //! `pollux config`: checks, shows and describes configuration files.
 
-use crate::command::serve::{self, Configuration, describe};
+use crate::{
+    command::serve::{self, Configuration, describe},
+    switches::Switches,
+};
 use anyhow::Context;
 use pollux_server::config::file::{ConfigFile, Fault, Key, without_password};
 use std::{
@@ -51,7 +54,7 @@ enum Command {
     },
     /// Print the effective configuration, and where each value comes from
     #[command(after_help = SHOW_EXAMPLES)]
-    Show(Box<serve::Args>),
+    Show(Box<Switches<serve::Args>>),
     /// Print a JSON Schema of configuration files
     #[command(after_help = SCHEMA_EXAMPLES)]
     Schema,
@@ -61,7 +64,7 @@ enum Command {
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     match args.command {
         Command::Check { file } => check(&file),
-        Command::Show(args) => show(&Configuration::of(*args)?),
+        Command::Show(args) => show(&Configuration::of(args.0)?),
         Command::Schema => {
             print(&serde_json::to_string_pretty(&ConfigFile::schema())?).map(|()| ExitCode::SUCCESS)
         }

@@ -71,16 +71,16 @@ pub(crate) struct Args {
 }
 
 /// Runs the command.
-pub(crate) fn run(args: Box<Args>) -> anyhow::Result<ExitCode> {
+pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     // If a running server waits for this process to succeed it, that server prints the reason.
     serve(args).inspect_err(pollux_server::report_failure)
 }
 
-fn serve(args: Box<Args>) -> anyhow::Result<ExitCode> {
+fn serve(args: Args) -> anyhow::Result<ExitCode> {
     let report = args.output.report();
     // The cache's directory has its own thread. The signals must not be delivered to that thread.
     pollux_server::hold_signals().context("signals")?;
-    let configuration = Configuration::of(*args)?;
+    let configuration = Configuration::of(args)?;
     configuration.validate()?;
     let listens: Vec<_> =
         configuration.file.listen.iter().map(|listen| listen.value.clone()).collect();

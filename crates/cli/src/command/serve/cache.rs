@@ -28,14 +28,7 @@ pub(super) struct CacheArgs {
 
     /// Also store responses with Set-Cookie that do not say `public`: only where every client may get
     /// the same cookie
-    #[arg(
-        long,
-        num_args = 0..=1,
-        require_equals = true,
-        default_missing_value = "true",
-        value_name = "BOOL",
-        hide_possible_values = true
-    )]
+    #[arg(long)]
     cache_set_cookie: Option<bool>,
 
     /// Store responses in this directory too, so that they survive a restart. The directory is for one
@@ -51,9 +44,9 @@ pub(super) struct CacheArgs {
 impl CacheArgs {
     /// Writes the flags that were given into `config`.
     pub(super) fn apply(self, config: &mut ConfigFile) {
-        // A site without an origin has nothing to cache.
-        let is_single = config.site.len() == 1;
-        for site in config.site.iter_mut().filter(|site| is_single || !site.origin.is_empty()) {
+        // A site without an origin has nothing to cache. If no site has one, the flags are a fault of all.
+        let has_origin = config.site.iter().any(|site| !site.origin.is_empty());
+        for site in config.site.iter_mut().filter(|site| !has_origin || !site.origin.is_empty()) {
             value::set_some(&mut site.cache, self.cache);
             value::set(&mut site.cache_stale, self.cache_stale);
             value::set(&mut site.cache_object, self.cache_object);

@@ -26,25 +26,11 @@ pub(super) struct FileArgs {
     symlinks: Option<SymlinksArg>,
 
     /// Also serve names that begin with a dot (.well-known is always served)
-    #[arg(
-        long,
-        num_args = 0..=1,
-        require_equals = true,
-        default_missing_value = "true",
-        value_name = "BOOL",
-        hide_possible_values = true
-    )]
+    #[arg(long)]
     dotfiles: Option<bool>,
 
     /// Do not serve FILE.zst, FILE.br or FILE.gz in place of FILE to clients that accept them
-    #[arg(
-        long,
-        num_args = 0..=1,
-        require_equals = true,
-        default_missing_value = "true",
-        value_name = "BOOL",
-        hide_possible_values = true
-    )]
+    #[arg(long)]
     no_precompressed: Option<bool>,
 
     /// Compress files at their first request, and keep the result in the file cache: codings in
@@ -67,14 +53,7 @@ pub(super) struct FileArgs {
     header: Vec<Text<Field>>,
 
     /// Leave out the Server field
-    #[arg(
-        long,
-        num_args = 0..=1,
-        require_equals = true,
-        default_missing_value = "true",
-        value_name = "BOOL",
-        hide_possible_values = true
-    )]
+    #[arg(long)]
     no_server_header: Option<bool>,
 }
 

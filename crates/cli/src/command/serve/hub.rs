@@ -51,25 +51,11 @@ pub(crate) struct HubArgs {
     hub_issuer: Vec<String>,
 
     /// Subscribers need no token. Those without one get only updates that are not private
-    #[arg(
-        long,
-        num_args = 0..=1,
-        require_equals = true,
-        default_missing_value = "true",
-        value_name = "BOOL",
-        hide_possible_values = true
-    )]
+    #[arg(long)]
     hub_anonymous: Option<bool>,
 
     /// Publishers need no token. For trials: the server refuses it if other hosts can connect
-    #[arg(
-        long,
-        num_args = 0..=1,
-        require_equals = true,
-        default_missing_value = "true",
-        value_name = "BOOL",
-        hide_possible_values = true
-    )]
+    #[arg(long)]
     hub_publish_anonymous: Option<bool>,
 
     /// The version of Mercure: 0 (0.x, which existing clients use), 1 (1.0) or both [default: both]
@@ -82,14 +68,7 @@ pub(crate) struct HubArgs {
     hub_cors: Vec<String>,
 
     /// Publish an update when a subscription begins or ends, and list the active ones at PATH/subscriptions
-    #[arg(
-        long,
-        num_args = 0..=1,
-        require_equals = true,
-        default_missing_value = "true",
-        value_name = "BOOL",
-        hide_possible_values = true
-    )]
+    #[arg(long)]
     hub_subscriptions: Option<bool>,
 
     /// Send a comment to a subscriber that has received nothing else for this time, so that proxies keep

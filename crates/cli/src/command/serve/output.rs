@@ -47,14 +47,7 @@ pub(super) struct OutputArgs {
     request_id: Option<Text<RequestIds>>,
 
     /// Measure the time that system calls take (shown in the statistics)
-    #[arg(
-        long,
-        num_args = 0..=1,
-        require_equals = true,
-        default_missing_value = "true",
-        value_name = "BOOL",
-        hide_possible_values = true
-    )]
+    #[arg(long)]
     time_system_calls: Option<bool>,
 
     /// Print lines of JSON on standard output: one when listening, and one with the statistics at

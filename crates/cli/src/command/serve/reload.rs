@@ -33,7 +33,7 @@ impl Reloader {
 impl Reload for Reloader {
     fn read(&mut self, current: &Config) -> anyhow::Result<ReloadedConfig> {
         let args = crate::serve_args().context("the command line cannot be read again")?;
-        let configuration = Configuration::of(*args)?;
+        let configuration = Configuration::of(args)?;
         configuration.validate()?;
         let mut changes = configuration.file.changes_from(&self.present, &configuration.sources)?;
         sandbox::check_reachable(&security::domain(&configuration)?)?;

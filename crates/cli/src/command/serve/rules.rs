@@ -31,14 +31,7 @@ pub(super) struct RuleArgs {
     fallback: Option<String>,
 
     /// List directories that have no index, as a page or (?format=json, or by Accept) as JSON
-    #[arg(
-        long,
-        num_args = 0..=1,
-        require_equals = true,
-        default_missing_value = "true",
-        value_name = "BOOL",
-        hide_possible_values = true
-    )]
+    #[arg(long)]
     listing: Option<bool>,
 
     /// Field to add to the files whose paths PATTERN matches; may be repeated
@@ -50,14 +43,7 @@ pub(super) struct RuleArgs {
     cors: Option<Text<Cors>>,
 
     /// Let these scripts send cookies and passwords
-    #[arg(
-        long,
-        num_args = 0..=1,
-        require_equals = true,
-        default_missing_value = "true",
-        value_name = "BOOL",
-        hide_possible_values = true
-    )]
+    #[arg(long)]
     cors_credentials: Option<bool>,
 
     /// Add fields for visitors' safety: basic (no sniffing, frames, full referrers) or strict (also
@@ -75,14 +61,7 @@ pub(super) struct RuleArgs {
     basic_auth_realm: Option<String>,
 
     /// Pass names and passwords on to origins
-    #[arg(
-        long,
-        num_args = 0..=1,
-        require_equals = true,
-        default_missing_value = "true",
-        value_name = "BOOL",
-        hide_possible_values = true
-    )]
+    #[arg(long)]
     basic_auth_forward: Option<bool>,
 }
 

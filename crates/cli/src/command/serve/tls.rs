@@ -36,14 +36,7 @@ pub(super) struct TlsArgs {
     tls_client_ca: Option<PathBuf>,
 
     /// With --tls-client-ca: serve clients without a certificate as well
-    #[arg(
-        long,
-        num_args = 0..=1,
-        require_equals = true,
-        default_missing_value = "true",
-        value_name = "BOOL",
-        hide_possible_values = true
-    )]
+    #[arg(long)]
     tls_client_optional: Option<bool>,
 
     /// Tell browsers to use HTTPS alone for this time (Strict-Transport-Security) [default: off; without
@@ -58,14 +51,7 @@ pub(super) struct TlsArgs {
 
     /// Write the secrets of all connections to the file that the environment variable SSLKEYLOGFILE
     /// names, for Wireshark. A reader of that file can decrypt the connections
-    #[arg(
-        long,
-        num_args = 0..=1,
-        require_equals = true,
-        default_missing_value = "true",
-        value_name = "BOOL",
-        hide_possible_values = true
-    )]
+    #[arg(long)]
     tls_key_log: Option<bool>,
 
     /// Let the kernel encrypt what a connection sends, from its first file of more than 256 KiB on, so that files
