@@ -42,7 +42,6 @@ impl Configuration {
             file.site.push(SiteSection::default());
         }
         args.hub.apply(&mut file)?;
-        file.mark_hub();
         args.files.apply(&mut file);
         args.rules.apply(&mut file);
         args.source.apply(&mut file);
@@ -57,7 +56,7 @@ impl Configuration {
         args.security.apply(&mut file);
         args.tls.apply(&mut file);
         args.acme.apply(&mut file);
-        if !has_site && file.site[0].is_empty() {
+        if !has_site && file.hub.is_none() && file.site[0].is_empty() {
             file.site.clear();
         }
         Ok(Self { file, without_flags, sources })

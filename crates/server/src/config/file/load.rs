@@ -69,20 +69,10 @@ impl ConfigFile {
         let mut sources = Sources::default();
         let table = sources.read(path, 0)?;
         // Each file was read as a configuration, so the merged table is a configuration, too.
-        let mut config: Self =
-            Value::Table(table).try_into().map_err(|error: toml::de::Error| {
-                Box::new(Fault::at(&[], format!("{}: {}", path.display(), error.message()), ""))
-            })?;
-        config.mark_hub();
+        let config = Value::Table(table).try_into().map_err(|error: toml::de::Error| {
+            Box::new(Fault::at(&[], format!("{}: {}", path.display(), error.message()), ""))
+        })?;
         Ok((config, sources))
-    }
-
-    /// Notes at the default site whether there is a hub, which is something to serve.
-    pub fn mark_hub(&mut self) {
-        let (default, has_hub) = (self.default_site(), self.hub.is_some());
-        if let Some(site) = self.site.get_mut(default) {
-            site.has_hub = has_hub;
-        }
     }
 
     /// Does the same as [`ConfigFile::load`] for a text without includes.
@@ -129,8 +119,6 @@ impl Sources {
         self.sites.extend((0..own.site.len()).map(|site| (index, site)));
         let mut sites = take_sites(&mut table);
         let mut merged = Table::new();
-        // The file from which each key of `merged` comes.
-        let mut owners = BTreeMap::new();
         for pattern in &own.include {
             let files = expand(directory, pattern).map_err(|error| {
                 let mut fault = Fault::at(
@@ -146,40 +134,29 @@ impl Sources {
             for file in files {
                 let mut included = self.read(&file, depth + 1)?;
                 sites.extend(take_sites(&mut included));
-                let added =
-                    included.keys().filter_map(|key| Some((key.clone(), *self.keys.get(key)?)));
-                let added: BTreeMap<String, usize> = added.collect();
-                self.check_lists(&included, &owners, |key| added.get(key).copied())?;
-                owners.extend(added);
                 merged.extend(included);
             }
         }
-        self.check_lists(&table, &owners, |_| Some(index))?;
+        self.check_lists(&table, index)?;
         self.keys.extend(table.keys().map(|key| (key.clone(), index)));
         merged.extend(table);
         merged.insert("site".into(), Value::Array(sites));
         Ok(merged)
     }
 
-    /// Checks that no list and no table of `added` is also in a file of `owners`: one of them would be dropped, such as
-    /// half of the denied networks. A single value of an including file replaces that of an included one.
-    fn check_lists(
-        &self,
-        added: &Table,
-        owners: &BTreeMap<String, usize>,
-        file_of: impl Fn(&str) -> Option<usize>,
-    ) -> Result<(), Box<Fault>> {
+    /// Checks that no list and no table of this file is also in a file that was read before. One of them would be
+    /// dropped, and with it for example half of the denied networks. A single value replaces that of an included file.
+    fn check_lists(&self, table: &Table, index: usize) -> Result<(), Box<Fault>> {
         let is_whole = |value: &Value| value.is_array() || value.is_table();
-        for (key, _) in added.iter().filter(|(key, value)| *key != "include" && is_whole(value)) {
-            let files = owners
-                .get(key)
-                .and_then(|&owner| Some((self.files.get(owner)?, self.files.get(file_of(key)?)?)));
-            let Some((first, second)) = files else { continue };
-            let message = format!("`{key}` is already in {}", first.name);
+        let this = &self.files[index];
+        for (key, _) in table.iter().filter(|(key, value)| *key != "include" && is_whole(value)) {
+            let other = self.keys.get(key).and_then(|&other| self.files.get(other));
+            let Some(other) = other else { continue };
+            let message = format!("`{key}` is already in {}", other.name);
             let mut fault =
                 Fault::at(&[], message, "write the whole list or table into one of the two files");
-            let offset = offset(&second.text, &[Key::Name(key)]).map(|(offset, _)| offset);
-            fault.locate(&second.name, &second.text, offset);
+            let offset = offset(&this.text, &[Key::Name(key)]).map(|(offset, _)| offset);
+            fault.locate(&this.name, &this.text, offset);
             return Err(Box::new(fault));
         }
         Ok(())
@@ -238,7 +215,9 @@ pub(crate) fn read_text(path: &Path, bytes_max: u64) -> io::Result<String> {
 
 /// Returns the number of the first line that is not UTF-8.
 fn line_of_invalid_text(path: &Path) -> Option<usize> {
-    let bytes = fs::read(path).ok()?;
+    use io::Read;
+    let mut bytes = Vec::new();
+    fs::File::open(path).ok()?.take(FILE_BYTES_MAX).read_to_end(&mut bytes).ok()?;
     let valid = std::str::from_utf8(&bytes).err()?.valid_up_to();
     Some(bytes[..valid].iter().filter(|&&byte| byte == b'\n').count() + 1)
 }

@@ -116,9 +116,6 @@ pub struct SiteSection {
     pub store: Option<Text<Store>>,
     /// Connections to Redis.
     pub store_connections: Option<Text<StoreConnections>>,
-    /// A flag or `[hub]` adds a hub.
-    #[serde(skip)]
-    pub has_hub: bool,
 }
 
 impl Default for SiteSection {
@@ -173,7 +170,6 @@ impl Default for SiteSection {
             guestbook_shown: pollux_guestbook::limits::SHOWN,
             store: None,
             store_connections: None,
-            has_hub: false,
         }
     }
 }

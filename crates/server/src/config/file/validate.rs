@@ -86,7 +86,15 @@ impl ConfigFile {
             &format!("{} sites are more than {SITES_MAX}", self.site.len()),
             "run a second server for the others",
         );
+        let default = self.default_site();
         for (index, site) in self.site.iter().enumerate().take(SITES_MAX) {
+            let has_hub = index == default && self.hub.is_some();
+            faults.check(
+                has_hub || !site.is_empty(),
+                &[Key::Name("site"), Key::Index(index)],
+                "this site serves nothing",
+                "give it `root`, `origin`, `handover`, `guestbook`, `hub` or `redirect`",
+            );
             site.check(index, (self.architecture.value, self.cache_size), &mut faults);
         }
         faults.check_service(&[], ("hub", self.hub.is_some()), self.architecture.value);
@@ -299,7 +307,6 @@ impl SiteSection {
             && self.origin.is_empty()
             && self.handover.is_empty()
             && self.guestbook.is_none()
-            && !self.has_hub
             && self.redirect.is_empty()
     }
 
@@ -310,12 +317,6 @@ impl SiteSection {
         faults: &mut Faults,
     ) {
         let key = |name| [Key::Name("site"), Key::Index(index), Key::Name(name)];
-        faults.check(
-            !self.is_empty(),
-            &key("root")[..2],
-            "this site serves nothing",
-            "give it `root`, `origin`, `handover`, `guestbook`, `hub` or `redirect`",
-        );
         for (number, file_name) in self.index.iter().enumerate() {
             let path = [&key("index")[..], &[Key::Index(number)]].concat();
             faults.check(
