@@ -69,8 +69,8 @@ pub(super) struct Attempts {
     failed: u8,
     /// The number of failed attempts that could not connect, each at another address of a name.
     unconnected: u8,
-    /// The failure that is reported although a later address refuses connections: that of a TLS handshake, or of an
-    /// address that did not answer in time.
+    /// The failure that is reported although no connection to a later address can be made: that of a TLS handshake, or of
+    /// an address that did not answer in time.
     reported: Option<Failure>,
     /// The origins that have failed: the bit with an origin's number is set.
     failed_origins: u64,
@@ -334,18 +334,18 @@ impl Attempts {
         !self.is_resent
     }
 
-    /// Counts an attempt that has failed. Returns the failure to report: an address that refuses connections does not
+    /// Counts an attempt that has failed. Returns the failure to report: an address that cannot be connected to does not
     /// hide that the TLS handshake failed at another one, or that another one did not answer in time.
     pub(super) fn add_failure(&mut self, failure: Failure) -> Failure {
         self.failed += 1;
         match failure {
-            Failure::Connect(ErrorKind::ConnectionRefused) => {
+            Failure::Connect(ErrorKind::TimedOut) => {
                 self.unconnected += 1;
-                self.reported.unwrap_or(failure)
+                *self.reported.get_or_insert(failure)
             }
             Failure::Connect(_) => {
                 self.unconnected += 1;
-                *self.reported.get_or_insert(failure)
+                self.reported.unwrap_or(failure)
             }
             Failure::TlsCertificate | Failure::TlsAlert(_) | Failure::TlsProtocol => {
                 self.unconnected += 1;
@@ -477,11 +477,14 @@ mod tests {
     fn a_refused_connection_does_not_hide_a_failed_handshake() {
         let refused = Failure::Connect(ErrorKind::ConnectionRefused);
         let late = Failure::Connect(ErrorKind::TimedOut);
+        let unreachable = Failure::Connect(ErrorKind::NetworkUnreachable);
         for (failures, reported, unconnected) in [
             (vec![refused], refused, 1),
             (vec![refused, Failure::TlsCertificate], Failure::TlsCertificate, 2),
             (vec![Failure::TlsCertificate, refused], Failure::TlsCertificate, 2),
             (vec![late, refused], late, 2),
+            (vec![unreachable, late], late, 2),
+            (vec![unreachable, refused], refused, 2),
             (vec![refused, late, refused], late, 3),
             (vec![Failure::TlsCertificate, late], Failure::TlsCertificate, 2),
             // `Ended` is not counted: that connection had been established.
