@@ -364,8 +364,17 @@ impl Service for Hosts {
 
     fn event(&mut self, context: &mut ServiceContext<'_>, event: Event<'_>) {
         let owner = match &mut self.others {
-            Some(others) => others.sites.iter_mut().find(|site| site.routes.is_meant(&event)),
-            None => None,
+            Some(others) if !self.default.is_meant(&event) => {
+                // Hubs and origins recognise their events. The guestbook of one site gets all others.
+                let sites = &mut others.sites;
+                let of = |is_owner: &dyn Fn(&Routes) -> bool| {
+                    sites.iter().position(|site| is_owner(&site.routes))
+                };
+                let index =
+                    of(&|routes| routes.is_meant(&event)).or_else(|| of(&Routes::has_guestbook));
+                index.map(|index| &mut sites[index])
+            }
+            _ => None,
         };
         match owner {
             Some(site) => site.routes.event(&mut context.with_rules(&site.rules), event),

@@ -123,12 +123,13 @@ impl Routes {
         self.proxy.as_ref().is_some_and(|proxy| proxy.has_background(background))
     }
 
-    /// Returns whether an event for a service concerns an origin of this site, or its guestbook.
+    /// Returns whether an event for a service concerns the hub or an origin of this site.
     pub(crate) fn is_meant(&self, event: &Event<'_>) -> bool {
-        match &self.proxy {
-            Some(proxy) if proxy.is_meant(event) => true,
-            _ => self.guestbook.is_some(),
-        }
+        self.hub.as_ref().is_some_and(|hub| hub.is_meant(event)) || self.is_meant_by_origin(event)
+    }
+
+    pub(crate) fn has_guestbook(&self) -> bool {
+        self.guestbook.is_some()
     }
 
     /// Returns whether the proxy has any background task.

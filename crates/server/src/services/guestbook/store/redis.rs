@@ -40,6 +40,8 @@ pub(in crate::services::guestbook) struct RedisStore {
     pool: Vec<UpstreamId>,
     /// The connection on which the request of each ticket was sent last, indexed by the ticket's slot.
     sent_on: Vec<Option<UpstreamId>>,
+    /// The lookup of the server's name.
+    lookups: LookupGroup,
     back_off: BackOff,
     answers: Vec<Outcome>,
 }
@@ -100,6 +102,7 @@ impl RedisStore {
             connections: Vec::new(),
             pool: Vec::new(),
             sent_on: Vec::new(),
+            lookups: LookupGroup::new(),
             back_off: BackOff::default(),
             answers: Vec::new(),
         }
@@ -180,7 +183,7 @@ impl RedisStore {
             Addresses::Unknown => {
                 let Address::Tcp(name, port) = &self.url.address else { return None };
                 let (name, port) = (name.clone(), *port);
-                let id = LookupGroup::new().lookup(0);
+                let id = self.lookups.lookup(0);
                 reactor.resolve(Question { name, port, to: EventTarget::Service, id });
                 self.addresses = Addresses::Resolving(VecDeque::new());
                 return None;
@@ -223,7 +226,9 @@ impl RedisStore {
                 let why = format!("{} has closed the connection", self.url);
                 self.give_up(reactor, upstream, &StoreError::Unreachable(why));
             }
-            Event::Resolved(_, outcome) => self.resolved(reactor, now, outcome),
+            Event::Resolved(id, outcome) if self.lookups.index_of(id).is_some() => {
+                self.resolved(reactor, now, outcome);
+            }
             Event::Time(alarm) => self.look_whether_silent(reactor, now, alarm),
             _ => {}
         }
