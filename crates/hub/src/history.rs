@@ -57,8 +57,8 @@ impl History {
     }
 
     /// Appends an update, and removes the oldest updates that exceed the bounds. `at` is the time of its
-    /// publication on any clock that does not run backwards, always the same clock. Returns the update's
-    /// position.
+    /// publication, always by the same clock. Times may be out of order: an old update behind a younger one is
+    /// removed with the younger one. Returns the update's position.
     pub fn append(&mut self, update: Arc<Update>, at: Duration) -> Sequence {
         let sequence = self.next();
         self.bytes += update.bytes();

@@ -194,7 +194,8 @@ impl Verifier {
         })
     }
 
-    /// Checks `iss`, in both dialects: an operator who names issuers trusts nobody else who has one of their keys.
+    /// Returns whether the configured issuers include `iss`, in both dialects; without configured issuers any is accepted.
+    /// Another issuer may sign with the same keys, and the operator does not trust it.
     fn is_issued(&self, claims: &Map<String, Value>) -> bool {
         let issuer = claims.get("iss").and_then(Value::as_str);
         self.issuers.is_empty()

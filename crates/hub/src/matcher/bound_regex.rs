@@ -30,11 +30,6 @@ impl BoundRegex {
         self.regex.is_match(text)
     }
 
-    /// The number of groups, without the one of the whole match.
-    pub(super) fn groups(&self) -> usize {
-        self.regex.captures_len() - 1
-    }
-
     /// The text that was compiled.
     pub(super) fn text(&self) -> &str {
         &self.text

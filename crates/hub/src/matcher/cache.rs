@@ -39,8 +39,8 @@ impl Rule {
     }
 }
 
-/// The compiled patterns in use, up to a number and a size. Those of subscribers, who choose them freely, and those of
-/// tokens belong into two caches.
+/// The compiled patterns in use, up to a number and a size. A hub has two caches: one for the patterns of tokens, and one
+/// for those that subscribers request. Subscribers choose patterns freely and could fill a common cache.
 #[derive(Debug)]
 pub struct MatcherCache {
     patterns: Mutex<Patterns>,

@@ -80,9 +80,8 @@ impl ComponentSyntax for BoundRegex {
     }
 
     fn matches<'a>(&self, text: &'a str) -> Option<Vec<Option<&'a str>>> {
-        // Only the existence of a match is needed, not the groups. But the crate reads one group for
-        // each name, so their number must be correct.
-        self.is_match(text).then(|| vec![None; self.groups()])
+        // Only the existence of a match is needed, not the groups.
+        self.is_match(text).then(Vec::new)
     }
 
     fn pattern_string(&self) -> &str {

@@ -156,6 +156,9 @@ fn without_token(request: &Request<'_>) -> Box<[u8]> {
 
 /// Returns whether a parameter of this name is a token. The name may have escapes, as for the parser of the query.
 fn is_token(name: &[u8]) -> bool {
+    if !name.contains(&b'%') {
+        return matches!(name, b"access_token" | b"authorization");
+    }
     let names = fields::decode(name).unwrap_or_default();
     names.first().is_some_and(|(name, _)| matches!(name.as_str(), "access_token" | "authorization"))
 }

@@ -325,19 +325,17 @@ impl Follower {
     }
 }
 
-/// Counts the updates after a position of the log by their digests. This happens only after Redis has lost updates: it
-/// reads the whole log, while nothing is appended.
+/// Counts the updates after a position of the log by their digests. This happens only after Redis has lost updates.
+/// Meanwhile nothing is appended.
 fn digests_after(shared: &HubShared, position: Sequence) -> HashMap<u64, u32> {
     let mut digests = HashMap::new();
-    for (sequence, update, _) in lock(&shared.log).entries() {
-        if sequence > position {
-            *digests.entry(digest(update)).or_default() += 1;
-        }
+    for (_, update, _) in lock(&shared.log).entries_after(position) {
+        *digests.entry(digest(update)).or_default() += 1;
     }
     digests
 }
 
-/// Returns a number that is the same only for updates with the same identifier, topics and content.
+/// Returns a hash of an update's identifier, topics and content. In practice other updates have other hashes.
 fn digest(update: &Update) -> u64 {
     let mut hasher = DefaultHasher::new();
     (&update.topics, update.private, update.frame.text()).hash(&mut hasher);
