@@ -72,15 +72,12 @@ pub fn register() -> Register {
 
 impl Register {
     /// Returns the tries of the claim `id`: those of the register, and those of `published` runs that began
-    /// later. A published run is given by its start and its verdict.
+    /// later. A published run is given by its day and its verdict.
     pub fn of<'a>(&self, id: &str, published: impl Iterator<Item = (&'a str, Verdict)>) -> Tries {
         let mut tries = self.claim.get(id).copied().unwrap_or_default();
         let is_counted = tries != Tries::default();
-        for (started_at, verdict) in published {
-            // The day is the first part of the time (RFC 3339).
-            let is_later =
-                started_at.get(..self.until.len()).is_none_or(|day| day > self.until.as_str());
-            if is_later || !is_counted {
+        for (day, verdict) in published {
+            if day > self.until.as_str() || !is_counted {
                 tries.add(verdict);
             }
         }
@@ -134,7 +131,7 @@ mod tests {
     fn later_runs_are_counted_and_earlier_ones_are_not_counted_twice() {
         let register = register();
         let count = |id, runs: &[(&str, Verdict)]| register.of(id, runs.iter().copied());
-        let (old, new) = ("2026-11-25T10:00:00Z", "2026-11-29T10:00:00Z");
+        let (old, new) = ("2026-11-25", "2026-11-29");
         assert_eq!(count("P2", &[(old, Verdict::Holds)]).made(), 11);
         let later = count("P2", &[(old, Verdict::Holds), (new, Verdict::DoesNotHold)]);
         assert_eq!(later.made(), 12);

@@ -40,6 +40,21 @@ pub struct Publication {
 }
 
 impl Publication {
+    /// Returns the day of the run, YYYY-MM-DD: that in the name of its directory, because the clock of a deterministic
+    /// guest begins in the year 2000; otherwise that of its start.
+    pub(crate) fn day(&self) -> &str {
+        const DAY: usize = "2026-11-29".len();
+        let name = self.directory.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        let is_day = |day: &&str| {
+            day.bytes().enumerate().all(|(index, byte)| match index {
+                4 | 7 => byte == b'-',
+                _ => byte.is_ascii_digit(),
+            })
+        };
+        let start = self.outcome.started_at.as_str();
+        name.get(..DAY).filter(is_day).unwrap_or_else(|| start.get(..DAY).unwrap_or(start))
+    }
+
     /// Returns the path of the file that has the figures.
     fn data(&self) -> PathBuf {
         let packed = archive::is_packed(&self.given);

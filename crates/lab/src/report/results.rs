@@ -161,7 +161,7 @@ fn number(
     let doubt = judged
         .as_ref()
         .and_then(|judged| published.doubt(tries_of.map_or("", String::as_str), judged));
-    let too_early = reading.before.as_ref().filter(|it| outcome.started_at < it.day);
+    let too_early = reading.before.as_ref().filter(|it| run.day() < it.day.as_str());
     let too_early = too_early.map(|it| it.why.clone());
     let verdict = match (&judged, doubt) {
         // The experiment may have changed since the run.

@@ -46,7 +46,7 @@ pub(super) fn decide<'a>(
     let &(run, claim) = judged.iter().max_by_key(|(run, claim)| {
         let there = claim.verdict != Verdict::NotTestable;
         let enough = claim.verdict != Verdict::Seen;
-        (there, enough, !run.outcome.quick, run.outcome.blocks(), &run.outcome.started_at)
+        (there, enough, !run.outcome.quick, run.outcome.blocks(), run.day())
     })?;
     let says_otherwise = |other_run: &Publication, other: &ClaimOutcome| {
         let name = name(&other_run.directory);
@@ -54,8 +54,8 @@ pub(super) fn decide<'a>(
             (true, verdict) if verdict.is_decided() && verdict != claim.verdict => {
                 Some(format!("the opposite in {name}"))
             }
-            // The other run has no more weight because of its verdict, but a reader who remembers that
-            // verdict can see its current state.
+            // The verdict of the other run counts no more than this one. Readers may remember it, so the table shows
+            // what became of it.
             (false, verdict) if verdict.is_decided() => Some(format!("{verdict} in {name}")),
             // The full form may have more extreme points: its result after a single pass is not a
             // verdict, but it is worth knowing.
@@ -70,8 +70,7 @@ pub(super) fn decide<'a>(
         .iter()
         .filter_map(|&(run, claim)| Some((run, says_otherwise(run, claim)?)))
         .collect();
-    let published =
-        judged.iter().map(|(run, claim)| (run.outcome.started_at.as_str(), claim.verdict));
+    let published = judged.iter().map(|(run, claim)| (run.day(), claim.verdict));
     let tries = tries::register().of(id, published);
     Some(ClaimWithRun {
         run,
