@@ -14,7 +14,7 @@ use std::ops::Range;
 #[derive(Debug, PartialEq, Eq)]
 pub struct OpenedRecord {
     /// The length of the record with its header; 0 if it is not complete. After close_notify it is the
-    /// length of all the input, which is ignored.
+    /// length of all the input, which is ignored, once there is as much as the header of a record.
     pub consumed: usize,
     /// The content of the record.
     pub content: Content,

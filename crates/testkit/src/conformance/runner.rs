@@ -50,7 +50,7 @@ pub fn check(address: impl ToSocketAddrs + Copy, pieces: Segmentation, setting: 
 }
 
 /// Does the same as [`check`] over TLS. Each write is a record, and a connection that ends without
-/// close_notify is a fault.
+/// close_notify is a fault, except after an incomplete request, which the server aborts.
 ///
 /// # Panics
 /// As [`check`].
