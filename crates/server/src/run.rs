@@ -222,7 +222,8 @@ pub fn run_with(
 }
 
 /// Takes the listener for plain HTTP out of a configuration, and returns its own configuration. It
-/// has the same rules for clients and connections; its limits count its own connections.
+/// begins with the same rules for clients and connections, and its limits count its own connections. A reload does not
+/// change it.
 fn redirect_config(config: &mut Config) -> Option<Config> {
     let mut redirect = Config::new("");
     redirect.site.directory = None;

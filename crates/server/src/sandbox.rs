@@ -70,7 +70,7 @@ pub struct InForce {
     pub reads_all: bool,
     /// The action for a system call that is not allowed.
     pub seccomp: Seccomp,
-    /// The parts of the sandbox that `auto` could not use, with the reasons.
+    /// The parts of the sandbox that this kernel does not have, with the reasons.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub missing: Vec<String>,
 }
@@ -88,7 +88,6 @@ pub enum Seccomp {
     Kill,
 }
 
-/// Shows the restrictions in force, and the parts that `auto` could not use.
 impl InForce {
     /// Names the parts that Landlock with this ABI does not have yet. They are no error in any mode: Debian 12's kernel
     /// lacks two of them, and its users need the other parts.
@@ -98,6 +97,7 @@ impl InForce {
     }
 }
 
+/// Shows the restrictions in force, and the parts that are missing.
 impl fmt::Display for InForce {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut parts = Vec::new();

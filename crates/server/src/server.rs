@@ -190,7 +190,7 @@ impl Server {
         };
         let pool = config.pool.unwrap_or(POOL_DEFAULT);
         if let Some(assignment) = config.architecture.assignment(pool) {
-            let server = Self::start_units(config, assignment, at_end)?;
+            let server = Self::start_workers(config, assignment, at_end)?;
             return Ok(Self { cache, tasks, operator, ..server });
         }
         let mechanism = mechanism::choose(&config.mechanism)?;
@@ -297,7 +297,7 @@ impl Server {
     }
 
     /// Starts the workers of an architecture whose engine blocks.
-    fn start_units(
+    fn start_workers(
         mut config: Config,
         assignment: Assignment,
         at_end: Option<fn()>,

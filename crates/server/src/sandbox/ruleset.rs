@@ -21,7 +21,7 @@ const FILES: ABI = ABI::V5;
 pub(super) const PORTS: u32 = 4;
 /// The first ABI with scopes for signals and abstract UNIX sockets.
 pub(super) const SCOPES: u32 = 6;
-/// What later ABIs limit than the first one: the ABI, and the version of Linux that has it.
+/// The parts that only later ABIs limit: the ABI, and the version of Linux that has it.
 const LATER: [(&str, u32, &str); 2] = [("TCP ports", PORTS, "6.7"), ("signals", SCOPES, "6.12")];
 
 /// Returns what a kernel with this ABI does not limit, with the reasons.

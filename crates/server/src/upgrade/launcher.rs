@@ -179,9 +179,10 @@ fn serve(socket: &OwnedFd, program: &Path) {
     let mut buffer = [0; 8];
     loop {
         let (len, channel) = match sys::receive_with_descriptor(socket.as_fd(), &mut buffer) {
-            Ok((0, _)) | Err(_) => return,
             Ok(received) => received,
+            Err(_) => return,
         };
+        // Nothing is received when the server has ended.
         let Some((what, number)) = buffer[..len].split_first() else { return };
         let (kind, value) = match (*what, channel) {
             (START, Some(channel)) => {
