@@ -2,7 +2,7 @@
 //!
 //! `cargo run -p pollux-server --example clock`, then `curl -N http://127.0.0.1:8080/`.
 
-use pollux_server::{Config, Server, config::Listen, service::*};
+use pollux_server::{Server, Settings, config::Listen, service::*};
 
 const SECOND: u32 = 10; // in ticks of 100 ms
 
@@ -54,6 +54,6 @@ impl Service for Clock {
 
 fn main() -> anyhow::Result<()> {
     let listen = vec![Listen::Tcp("127.0.0.1:8080".parse()?)];
-    let config = Config { listen, ..Config::new(".") };
+    let config = Settings { listen, ..Settings::new(".") };
     Server::start_with(config, || Ok(Clock::default()))?.wait().map(drop)
 }

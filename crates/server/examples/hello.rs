@@ -3,7 +3,7 @@
 //! `cargo run -p pollux-server --example hello`, then `curl http://127.0.0.1:8080/`.
 
 use pollux_server::service::{Flow, Request, RequestContext, ResponseWriter, Service, Status};
-use pollux_server::{Config, Server, config::Listen};
+use pollux_server::{Server, Settings, config::Listen};
 
 pub(crate) struct Hello;
 
@@ -25,5 +25,5 @@ impl Service for Hello {
 
 fn main() -> anyhow::Result<()> {
     let listen = vec![Listen::Tcp("127.0.0.1:8080".parse()?)];
-    Server::start_with(Config { listen, ..Config::new(".") }, || Ok(Hello))?.wait().map(drop)
+    Server::start_with(Settings { listen, ..Settings::new(".") }, || Ok(Hello))?.wait().map(drop)
 }

@@ -16,6 +16,7 @@
 //! | `event` | a thread | very many at a time | readiness |
 
 mod each;
+mod hub_news;
 pub(crate) mod limits;
 pub(crate) mod panics;
 mod plan;
@@ -24,31 +25,12 @@ mod process;
 mod thread;
 pub(crate) mod worker;
 
+pub(crate) use hub_news::HubNews;
 pub(crate) use plan::Plan;
 pub(crate) use process::Processes;
 pub(crate) use thread::Threads;
 
-use std::{fmt, str::FromStr};
-
-/// Which worker serves which connection.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Architecture {
-    /// One connection after the other. A client that is slow or keeps its connection open makes all
-    /// others wait, until a timeout ends its connection.
-    Iterative,
-    /// A new process for each connection.
-    Forking,
-    /// A pool of processes, each of which serves one connection after the other. A process that
-    /// dies is replaced.
-    Preforked,
-    /// A new thread for each connection.
-    Threaded,
-    /// A pool of threads, each of which serves one connection after the other.
-    Prethreaded,
-    /// Worker threads, each of which waits for all its connections at the same time.
-    #[default]
-    Event,
-}
+use crate::config::Architecture;
 
 /// The connections that are assigned to a worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,117 +41,15 @@ pub(crate) enum Assignment {
     One,
 }
 
-/// How the workers of a pool get their connections.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Accepting {
-    /// Each blocks in accept(2) on the only listener; the kernel wakes one of them at a time.
-    Blocking,
-    /// Each waits with epoll and EPOLLEXCLUSIVE, so that a connection wakes one worker or a few.
-    Exclusive,
-    /// Each has its own listener (SO_REUSEPORT). The kernel chooses a listener by the addresses of
-    /// the connection, even if that worker is busy.
-    Reuseport,
-    /// One worker holds a lock and waits for a connection; the others wait for the lock.
-    Mutex,
-}
-
-/// The default number of workers in a pool. It limits how many clients are served at the same time,
-/// busy or idle.
-pub const POOL_DEFAULT: usize = 64;
-/// The maximum number of workers in a pool.
-pub const POOL_MAX: usize = 16_384;
-/// The maximum number of processes of [`Architecture::Forking`] at a time, if
-/// [`max_connections`](crate::Config::max_connections) is not set. Each process costs memory, which
-/// no limit of open files bounds.
-pub const PROCESSES_DEFAULT: usize = 4_096;
-
-impl Architecture {
-    /// All architectures.
-    pub const ALL: [Self; 6] = [
-        Self::Iterative,
-        Self::Forking,
-        Self::Preforked,
-        Self::Threaded,
-        Self::Prethreaded,
-        Self::Event,
-    ];
-
-    /// Returns the architecture's name on the command line.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Iterative => "iterative",
-            Self::Forking => "forking",
-            Self::Preforked => "preforked",
-            Self::Threaded => "threaded",
-            Self::Prethreaded => "prethreaded",
-            Self::Event => "event",
+impl Assignment {
+    /// Returns the assignment of the workers of an architecture; `None` for workers that wait for
+    /// all their connections.
+    pub(crate) fn of(architecture: Architecture, pool: usize) -> Option<Self> {
+        match architecture {
+            Architecture::Iterative => Some(Self::Pool(1)),
+            Architecture::Forking | Architecture::Threaded => Some(Self::One),
+            Architecture::Preforked | Architecture::Prethreaded => Some(Self::Pool(pool)),
+            Architecture::Event => None,
         }
-    }
-
-    /// Returns whether it has a pool with a configurable size.
-    pub fn has_pool(self) -> bool {
-        matches!(self, Self::Preforked | Self::Prethreaded)
-    }
-
-    /// Returns whether its workers are processes. Then only [`run()`](crate::run()) can run it, because the
-    /// process that supervises them must not have other threads.
-    pub fn has_processes(self) -> bool {
-        matches!(self, Self::Forking | Self::Preforked)
-    }
-
-    /// Returns the assignment of its workers; `None` for workers that wait for all their
-    /// connections.
-    pub(crate) fn assignment(self, pool: usize) -> Option<Assignment> {
-        match self {
-            Self::Iterative => Some(Assignment::Pool(1)),
-            Self::Forking | Self::Threaded => Some(Assignment::One),
-            Self::Preforked | Self::Prethreaded => Some(Assignment::Pool(pool)),
-            Self::Event => None,
-        }
-    }
-}
-
-impl fmt::Display for Architecture {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-impl FromStr for Architecture {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let found = Self::ALL.into_iter().find(|architecture| architecture.name() == text);
-        found.ok_or_else(|| format!("expected one of {}", Self::ALL.map(Self::name).join(", ")))
-    }
-}
-
-impl Accepting {
-    /// All ways to accept.
-    pub const ALL: [Self; 4] = [Self::Blocking, Self::Exclusive, Self::Reuseport, Self::Mutex];
-
-    /// Returns its name on the command line.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Blocking => "blocking",
-            Self::Exclusive => "exclusive",
-            Self::Reuseport => "reuseport",
-            Self::Mutex => "mutex",
-        }
-    }
-}
-
-impl fmt::Display for Accepting {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-impl FromStr for Accepting {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let found = Self::ALL.into_iter().find(|way| way.name() == text);
-        found.ok_or_else(|| format!("expected one of {}", Self::ALL.map(Self::name).join(", ")))
     }
 }

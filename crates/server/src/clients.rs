@@ -6,7 +6,6 @@
 
 mod access;
 mod guard;
-mod holders;
 mod network;
 mod rate;
 mod sources;
@@ -17,7 +16,6 @@ pub use rate::Rate;
 pub use sources::ProxySource;
 
 pub(crate) use guard::{ClientLimits, RefusalReason};
-pub(crate) use holders::{SampledConnection, most_held_first};
 pub(crate) use network::client_key;
 pub(crate) use table::ClientTable;
 

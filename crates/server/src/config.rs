@@ -1,513 +1,290 @@
-//! The server's configuration: all settings of `pollux serve`.
+//! A configuration as plain data: the settings that a file or the flags contain.
+//!
+//! [`Config`] is read, written and compared, and opens nothing. [`Config::validate`] checks it.
+//! [`Config::open`] derives the [`Settings`](crate::Settings) that a server runs with: there are
+//! certificates, password files and caches, open.
 
 mod acme;
-mod architecture;
-mod eviction;
-pub mod file;
-mod frontend;
-mod guestbook;
-mod host;
+mod all_faults;
+mod change;
+mod clients;
+mod fault;
 mod hub;
-mod listen;
-mod log;
+mod hub_section;
+mod load;
+mod password;
+mod rules;
+mod site;
+mod tls;
+mod validate;
+mod value;
+mod warnings;
 
-pub use crate::architecture::{Accepting, Architecture, POOL_DEFAULT, POOL_MAX, PROCESSES_DEFAULT};
+pub use crate::auth::{BasicAuth, PASSWORD_BYTES_MAX, password_line};
 pub use crate::clients::{
     ClientConfig, NETWORKS_MAX, Network, PROXY_SOURCES_MAX, ProxySource, Rate,
 };
-pub use crate::service::request_id::RequestIds;
-pub use crate::services::auth::{BasicAuth, PASSWORD_BYTES_MAX, Realm, password_line};
-pub use crate::services::policy::{
+pub use crate::policy::{
     Cors, ErrorPage, PathField, Pattern, Redirect, Rewrite, SecurityHeaders, SiteRules,
 };
-pub use crate::services::site::Compress;
-pub use crate::transport::tls::{
-    CertificateFiles, Certificates, ClientCertificates, KernelTlsMode, MinVersion, OriginTls, Tls,
-    TlsConfig,
-};
-pub use eviction::IdleEviction;
-pub use frontend::{
-    ForwardedPolicy, FrontendConfig, HandoverConfig, HostPolicy, Origin, RouteConfig,
-};
-pub use guestbook::{GuestbookConfig, Store, StoreConnections};
-pub use host::VirtualHost;
+pub use fault::{Fault, Key};
 pub use hub::{HubConfig, HubStoreConfig, KeySource};
-pub use listen::Listen;
-pub use log::{LogConfig, LogField, LogFormat, LogTarget, SlowLog};
+pub use hub_section::{HubSection, SlowSubscribers};
+pub use load::{Source, Sources};
+pub use password::without_password;
 pub use pollux_acme::{Challenge, Settings as AcmeSettings};
-use pollux_event::MechanismSpec;
+pub use pollux_tls::{CertificateFiles, ClientTrust, MinVersion};
+pub use site::{Field, SiteSection};
+pub use tls::TrialCertificate;
+pub(crate) use value::ONLY_FILES;
+pub use value::{
+    Accepting, Architecture, ClientCertificates, Compress, Discipline, ForwardedPolicy,
+    HandoverConfig, HostPolicy, IdleEviction, KernelTlsMode, LargeFile, Limit, Listen, LogConfig,
+    LogField, LogFormat, LogTarget, MechanismChoice, Origin, POOL_DEFAULT, POOL_MAX,
+    PROCESSES_DEFAULT, ProxyVersion, RECEIVE_PROGRESS_BYTES, RequestIds, RouteConfig,
+    SEND_PROGRESS_BYTES, SandboxMode, SiteConfig, Size, SizeLimit, SlowLog, Store,
+    StoreConnections, Symlinks, Text, Time, Timeouts, TlsConfig, TlsVersion, UserSpec,
+};
+
 use pollux_http::Limits;
-use pollux_sys::OwnFileTables;
-pub use pollux_tls::ClientTrust;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::{
-    net::SocketAddr, num::NonZeroU32, path::PathBuf, str::FromStr, sync::Arc, time::Duration,
+    net::{Ipv4Addr, SocketAddr},
+    num::NonZeroU32,
+    path::PathBuf,
 };
 
-/// A server's configuration. [`Config::new`] has the defaults of the command line.
-#[derive(Clone, Debug)]
+/// The port that is used if no address is given.
+const DEFAULT_PORT: u16 = 8080;
+
+/// A server's configuration. Keys are the names of the flags of `pollux serve`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
 pub struct Config {
-    /// The addresses to listen on; at least one.
-    pub listen: Vec<Listen>,
-    /// Which worker serves which connection.
-    pub architecture: Architecture,
-    /// The number of workers in the pool; `None` is [`POOL_DEFAULT`].
-    pub pool: Option<usize>,
-    /// How the workers of a pool get their connections; `None` is [`Accepting::Blocking`] with one
-    /// listener, [`Accepting::Exclusive`] with several.
-    pub accepting: Option<Accepting>,
-    /// The mechanism that waits for events; for [`Architecture::Event`] only.
-    pub mechanism: MechanismChoice,
-    /// When interest is changed and when a write is tried.
-    pub interest: Discipline,
-    /// Threads, each with its own listeners and connections; at least 1.
-    pub workers: usize,
-    /// Gives each worker its own file table, if the program makes the promise that this type stands
-    /// for. Each worker then has the whole of RLIMIT_NOFILE, and system calls cost less. By default
-    /// the workers share the program's table and its limit. Architectures with processes need the
-    /// promise; there a child has its own table in any case.
-    pub own_file_tables: Option<OwnFileTables>,
-    /// Worker i runs only on the CPU `pin[i % pin.len()]`; if empty, no worker is pinned.
-    pub pin: Vec<usize>,
-    /// The maximum number of connections that the kernel queues for each listener before they are
-    /// accepted (listen(2)). The kernel reduces it to net.core.somaxconn.
+    /// Further files to read, relative to this one; `*` stands for any part of a file's name. Keys of
+    /// this file win over theirs, and their sites come after those of this file.
+    pub include: Vec<PathBuf>,
+    /// Addresses to listen on.
+    pub listen: Vec<Text<Listen>>,
+    /// Connections that the kernel queues for each listener.
     pub backlog: u32,
-    /// The maximum number of connections accepted at one event of a listener; `None` accepts until
-    /// the queue is empty (gammo §4.4).
-    pub accept_limit: Option<NonZeroU32>,
-    /// The maximum number of open connections of all workers together. `None` derives it from
-    /// RLIMIT_NOFILE, or is [`PROCESSES_DEFAULT`] if each connection has a process.
-    pub max_connections: Option<usize>,
-    /// Whether the server closes an idle connection to serve a new one at that limit, or when a
-    /// pool is full.
-    pub idle_eviction: IdleEviction,
-    /// Which clients are served, and the limits for each address.
-    pub clients: ClientConfig,
-    /// The maximum number of requests on one connection. The connection is closed after them.
-    pub max_requests: Option<NonZeroU32>,
-    /// The time limits of a connection.
-    pub timeouts: Timeouts,
-    /// The limits on the size of a request.
-    pub limits: Limits,
-    /// TLS on all listeners (see [`Tls::new`]); `None` is plain HTTP.
-    pub tls: Option<Arc<Tls>>,
-    /// The settings of ACME, which orders the certificates for names of `tls`.
-    pub acme: Option<Arc<AcmeSettings>>,
-    /// The directory with the responses for an ACME authority that validates names over plain HTTP.
-    pub acme_answers: Option<PathBuf>,
-    /// An additional listener for plain HTTP. It redirects each client to the first TCP listener
-    /// over HTTPS (status 308).
-    pub redirect_http: Option<Listen>,
-    /// The port for redirects: each request is answered with the same URL over HTTPS at this port.
-    /// The listener of `redirect_http` uses it.
-    pub https_redirect: Option<u16>,
-    /// The files that are served.
-    pub site: SiteConfig,
-    /// The origins that get the requests which this server does not answer itself.
-    pub frontend: Option<Arc<FrontendConfig>>,
-    /// The paths that need passwords, and the password files.
-    pub auth: Option<Arc<Realm>>,
-    /// Further sites, which are selected by the Host of a request. The other fields of this struct
-    /// configure the default site.
-    pub hosts: Vec<VirtualHost>,
-    /// The names of the default site that would otherwise match the `*.` of another site.
-    pub default_names: Vec<String>,
-    /// The maximum size of a request's body for the default site, at most `limits.body`. Used only
-    /// if there are several sites.
-    pub default_body: u64,
-    /// A guestbook at one path of the default site.
-    pub guestbook: Option<Arc<GuestbookConfig>>,
-    /// A Mercure hub at one path of the default site.
-    pub hub: Option<Arc<HubConfig>>,
-    /// How the head of a file's response is held back until the first bytes of the file are sent
-    /// with it.
-    pub large_file: LargeFile,
-    /// The value of the `Server` field; `None` omits the field.
-    pub server_name: Option<String>,
-    /// Fields that are added to every response, as name and value. [`Config::check`] checks them.
-    pub headers: Vec<(String, String)>,
-    /// How long requests in flight may take after a stop has been requested.
-    pub grace: Duration,
-    /// How long requests in flight may take after another process has taken over (a live upgrade).
-    pub drain: Duration,
-    /// The address that serves the page, metrics and health checks of `--admin`. It needs no
-    /// password: every client that can connect may read it.
-    pub admin: Option<Listen>,
-    /// A socket through which an operator manages the server: see [`crate::admin`].
-    pub control: Option<PathBuf>,
-    /// The logs of requests: targets, format and fields.
-    pub log: LogConfig,
-    /// Whether requests get identifiers.
-    pub request_ids: RequestIds,
-    /// Whether to measure how long system calls take (costs two clock reads for each call).
-    pub time_system_calls: bool,
-    /// The maximum number of signals that are queued for this user, for experiments with signal
-    /// mechanisms. [`run()`](crate::run()) lowers the soft RLIMIT_SIGPENDING to it. The limit
-    /// belongs to the whole process, so [`crate::Server`] alone does not change it.
+    /// Maximum number of connections accepted at one event.
+    pub accept_limit: Limit,
+    /// How the members of a pool get their connections.
+    pub accept: Option<Text<Accepting>>,
+    /// Which worker serves a connection.
+    pub architecture: Text<Architecture>,
+    /// Processes or threads of a pool.
+    pub pool: Option<usize>,
+    /// How to wait for events.
+    pub mechanism: Text<MechanismChoice>,
+    /// When interest changes.
+    pub interest: Discipline,
+    /// Worker threads.
+    pub workers: u16,
+    /// CPUs to pin workers to, in turn.
+    pub pin: Vec<usize>,
+    /// Soft RLIMIT_SIGPENDING, for experiments.
     pub signal_queue: Option<u64>,
+    /// Maximum number of open connections.
+    pub max_connections: Option<usize>,
+    /// Whether idle connections give way to new ones at that limit.
+    pub idle_eviction: IdleEviction,
+    /// Networks whose clients are served; with one at least, all others are refused.
+    pub allow: Vec<Text<Network>>,
+    /// Networks whose clients are refused; the longest prefix of both lists decides.
+    pub deny: Vec<Text<Network>>,
+    /// Load balancers whose connections begin with a PROXY protocol header.
+    pub proxy_protocol: Vec<Text<ProxySource>>,
+    /// Maximum number of open connections of one client address.
+    pub limit_connections_per_address: Limit,
+    /// Rate of new connections of one client address.
+    pub limit_accept_rate: Option<Text<Rate>>,
+    /// Rate of requests of one client address.
+    pub limit_request_rate: Option<Text<Rate>>,
+    /// Maximum number of requests on one connection.
+    pub max_requests: Limit,
+    /// Time to receive the head of a request.
+    pub header_timeout: Time,
+    /// Time that a connection may be idle between two requests.
+    pub keep_alive: Time,
+    /// Time that a client may take to receive each 16 KiB of a response.
+    pub send_timeout: Time,
+    /// Time for requests in progress to finish after a stop was requested.
+    pub grace: Time,
+    /// Time for requests in progress to finish after a new process has taken over.
+    pub drain: Time,
+    /// Maximum size of a request's header section.
+    pub max_header: Size,
+    /// Memory for cached files, of all workers together.
+    pub cache_size: Size,
+    /// How the head of a large file is held back.
+    pub large_file: LargeFile,
+    /// Leave out the Server field.
+    pub no_server_header: bool,
+    /// Access log: a file, `-` for standard output, `syslog[:SOCKET]` or `journald[:SOCKET]`.
+    pub access_log: Option<Text<LogTarget>>,
+    /// What a line of a log looks like: `clf`, `combined` or `json`.
+    pub log_format: Text<LogFormat>,
+    /// Fields of a line of JSON, in this order.
+    pub log_fields: Vec<Text<LogField>>,
+    /// Log of requests that took `slow-threshold` or longer; as `access-log`.
+    pub slow_log: Option<Text<LogTarget>>,
+    /// How long a request takes that is slow.
+    pub slow_threshold: Time,
+    /// Identifiers of requests in X-Request-Id: `generate`, `accept` a client's, or `off`.
+    pub request_id: Text<RequestIds>,
+    /// Measure the time that system calls take.
+    pub time_system_calls: bool,
+    /// Second listener, for monitoring.
+    pub admin: Option<Text<Listen>>,
+    /// Socket for `pollux cache` and `pollux ctl`.
+    pub control: Option<PathBuf>,
+    /// The user that a server becomes which was started as root, as NAME or NAME:GROUP.
+    pub user: Option<Text<UserSpec>>,
+    /// Limits the files, TCP ports and system calls of the server: `auto` as far as the kernel can, `off`, or what
+    /// the kernel does about a system call that is not allowed.
+    pub sandbox: SandboxMode,
+    /// Certificate chains (PEM), the default one first. The listeners then speak HTTPS; a client gets the
+    /// certificate that has the name it requests.
+    pub tls_cert: Vec<PathBuf>,
+    /// Their keys (PEM), in the same order; none at all if the chains' files contain them.
+    pub tls_key: Vec<PathBuf>,
+    /// A certificate for trials: `self-signed`.
+    pub tls: Option<TrialCertificate>,
+    /// The oldest version of TLS that is accepted: 1.2 or 1.3.
+    pub tls_min: Option<TlsVersion>,
+    /// File with the authorities (PEM) of clients' certificates, which are then requested.
+    pub tls_client_ca: Option<PathBuf>,
+    /// Also serve clients without a certificate.
+    pub tls_client_optional: bool,
+    /// Time for which browsers use HTTPS alone (Strict-Transport-Security).
+    pub hsts: Option<Time>,
+    /// Address where plain HTTP gets a redirect to the same URL over HTTPS.
+    pub redirect_http: Option<Text<Listen>>,
+    /// Write the secrets of all connections to the file that SSLKEYLOGFILE names.
+    pub tls_key_log: bool,
+    /// Whether the kernel encrypts what a connection sends, from its first long file on: `off` or `send`.
+    pub kernel_tls: KernelTlsMode,
+    /// Host names for which certificates are ordered by ACME.
+    pub acme: Vec<String>,
+    /// Directory of the authority: `letsencrypt`, `letsencrypt-staging` or a URL.
+    pub acme_directory: Option<String>,
+    /// E-mail address for the authority.
+    pub acme_email: Option<String>,
+    /// File with the root (PEM) that the directory's own certificate must have.
+    pub acme_ca: Option<PathBuf>,
+    /// How names are validated: `tls-alpn-01`, `http-01`.
+    pub acme_challenge: Vec<Text<Challenge>>,
+    /// Directory for the ACME account and certificates.
+    pub state_dir: Option<PathBuf>,
+    /// A Mercure hub of the default site.
+    pub hub: Option<HubSection>,
+    /// The sites; requests find theirs by their Host.
+    pub site: Vec<SiteSection>,
 }
 
-/// The mechanism that waits for events.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum MechanismChoice {
-    /// The best mechanism that this kernel offers. This is the only automatic choice, and the
-    /// server logs the mechanism that it has chosen.
-    Auto,
-    /// This mechanism; if the kernel lacks it, the server reports an error.
-    Named(MechanismSpec),
-}
-
-impl FromStr for MechanismChoice {
-    type Err = pollux_event::Error;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        if text == "auto" { Ok(Self::Auto) } else { text.parse().map(Self::Named) }
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            include: Vec::new(),
+            listen: vec![Listen::Tcp(SocketAddr::from((Ipv4Addr::LOCALHOST, DEFAULT_PORT))).into()],
+            backlog: 4096,
+            accept_limit: Limit(NonZeroU32::new(64)),
+            accept: None,
+            architecture: Architecture::default().into(),
+            pool: None,
+            mechanism: "auto".parse().expect("auto is a mechanism"),
+            interest: Discipline::default(),
+            workers: 1,
+            pin: Vec::new(),
+            signal_queue: None,
+            max_connections: None,
+            idle_eviction: IdleEviction::default(),
+            allow: Vec::new(),
+            deny: Vec::new(),
+            proxy_protocol: Vec::new(),
+            limit_connections_per_address: Limit(None),
+            limit_accept_rate: None,
+            limit_request_rate: None,
+            max_requests: Limit(None),
+            header_timeout: Time::from_secs(20),
+            keep_alive: Time::from_secs(75),
+            send_timeout: Time::from_secs(30),
+            grace: Time::from_secs(10),
+            drain: Time::from_secs(600),
+            max_header: Size(Limits::DEFAULT.header_section as u64),
+            cache_size: Size(64 << 20),
+            large_file: LargeFile::default(),
+            no_server_header: false,
+            access_log: None,
+            log_format: LogFormat::default().into(),
+            log_fields: LogField::usual().into_iter().map(Text::from).collect(),
+            slow_log: None,
+            slow_threshold: Time::from_secs(1),
+            request_id: RequestIds::default().into(),
+            time_system_calls: false,
+            admin: None,
+            control: None,
+            user: None,
+            sandbox: SandboxMode::default(),
+            tls_cert: Vec::new(),
+            tls_key: Vec::new(),
+            tls: None,
+            tls_min: None,
+            tls_client_ca: None,
+            tls_client_optional: false,
+            hsts: None,
+            redirect_http: None,
+            tls_key_log: false,
+            kernel_tls: KernelTlsMode::default(),
+            acme: Vec::new(),
+            acme_directory: None,
+            acme_email: None,
+            acme_ca: None,
+            acme_challenge: Vec::new(),
+            state_dir: None,
+            hub: None,
+            site: Vec::new(),
+        }
     }
-}
-
-/// When interest is changed and writes are tried.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-pub enum Discipline {
-    /// Register once for reading; write at once; register for writing only what did not fit.
-    #[default]
-    Eager,
-    /// Interest follows the connection's state, and nothing is written until the mechanism says
-    /// that it can be: how the papers' servers behave, so that the cost of changes shows.
-    PerState,
-}
-
-/// How head and file share segments.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-pub enum LargeFile {
-    /// MSG_MORE on the head's send(2): no extra system call.
-    #[default]
-    MsgMore,
-    /// TCP_CORK around both: two more setsockopt(2).
-    Cork,
-}
-
-/// The time limits of a connection. All are rounded up to 100 ms, the resolution of the timers.
-#[derive(Clone, Copy, Debug)]
-pub struct Timeouts {
-    /// The time to receive a request's head, from the start of the connection or from the first
-    /// byte of the head. The same time applies to each [`RECEIVE_PROGRESS_BYTES`] of the request's
-    /// body.
-    pub header: Duration,
-    /// The time between two requests.
-    pub keep_alive: Duration,
-    /// The time in which the peer must take each [`SEND_PROGRESS_BYTES`] of a response.
-    pub send: Duration,
-}
-
-/// A client that sends less than this of a body within the header timeout is too slow.
-pub const RECEIVE_PROGRESS_BYTES: u64 = 16 << 10;
-
-/// A client that receives less than this within the send timeout is too slow, and its connection is
-/// closed. The slowest client that is served to the end therefore has a rate of
-/// `SEND_PROGRESS_BYTES / timeout`: 546 B/s with 30 s. When the timeout expires, the kernel reports
-/// how many bytes were taken, so a client that has stopped is noticed after one to two timeouts.
-pub const SEND_PROGRESS_BYTES: u64 = 16 << 10;
-
-/// The files and how they are served.
-#[derive(Clone, Debug)]
-pub struct SiteConfig {
-    /// The directory that is served. `None` serves no files: the site then consists of the front
-    /// end's origins or a guestbook.
-    pub directory: Option<PathBuf>,
-    /// The file names that are tried for a directory, in order.
-    pub index: Vec<String>,
-    /// Which symbolic links are followed.
-    pub symlinks: Symlinks,
-    /// Whether files whose names begin with a dot are served. `/.well-known/` is always served (RFC
-    /// 8615).
-    pub dotfiles: bool,
-    /// The memory in bytes for cached files, for all workers together. Content that several threads
-    /// share counts once. Processes get equal parts. A worker of one connection caches at most 1
-    /// MiB, for as long as the connection lasts, and holds no file open. 0 caches nothing.
-    pub cache_bytes: u64,
-    /// The maximum number of files that the cache holds open, which are those too long to be held
-    /// in memory. It applies to each worker or process, or to all threads of a pool together. It is
-    /// lower if the limit of open files is small.
-    pub open_files: u64,
-    /// Whether `FILE.zst`, `FILE.br` and `FILE.gz` are served instead of FILE to clients that
-    /// accept these codings.
-    pub precompressed: bool,
-    /// The codings in which files are compressed at their first request; `None` compresses nothing.
-    pub compress: Option<Compress>,
-    /// Redirects, rewrites, error pages and other rules.
-    pub rules: SiteRules,
-}
-
-/// Which symbolic links in the tree are followed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-pub enum Symlinks {
-    /// None.
-    Deny,
-    /// Relative ones that stay within the directory (openat2(2), RESOLVE_BENEATH). An absolute one is
-    /// refused wherever it leads.
-    #[default]
-    Within,
-    /// All, wherever they lead.
-    Follow,
 }
 
 impl Config {
-    /// Returns the defaults for `directory`, on one port of the loopback address. The kernel
-    /// chooses the port.
-    pub fn new(directory: impl Into<PathBuf>) -> Self {
-        Self {
-            listen: vec![Listen::Tcp(SocketAddr::from(([127, 0, 0, 1], 0)))],
-            architecture: Architecture::default(),
-            pool: None,
-            accepting: None,
-            mechanism: MechanismChoice::Auto,
-            interest: Discipline::default(),
-            workers: 1,
-            own_file_tables: None,
-            pin: Vec::new(),
-            backlog: 4096,
-            accept_limit: NonZeroU32::new(64),
-            max_connections: None,
-            idle_eviction: IdleEviction::default(),
-            clients: ClientConfig::default(),
-            max_requests: None,
-            timeouts: Timeouts {
-                header: Duration::from_secs(20),
-                keep_alive: Duration::from_secs(75),
-                send: Duration::from_secs(30),
-            },
-            limits: Limits::DEFAULT,
-            tls: None,
-            acme: None,
-            acme_answers: None,
-            redirect_http: None,
-            https_redirect: None,
-            site: SiteConfig {
-                directory: Some(directory.into()),
-                index: vec!["index.html".into()],
-                symlinks: Symlinks::default(),
-                dotfiles: false,
-                cache_bytes: 64 << 20,
-                open_files: 256,
-                precompressed: true,
-                compress: None,
-                rules: SiteRules::default(),
-            },
-            frontend: None,
-            auth: None,
-            hosts: Vec::new(),
-            default_names: Vec::new(),
-            default_body: u64::MAX,
-            guestbook: None,
-            hub: None,
-            large_file: LargeFile::default(),
-            server_name: Some("pollux".into()),
-            headers: Vec::new(),
-            grace: Duration::from_secs(10),
-            drain: Duration::from_secs(600),
-            admin: None,
-            control: None,
-            log: LogConfig::default(),
-            request_ids: RequestIds::default(),
-            time_system_calls: false,
-            signal_queue: None,
+    /// Returns the JSON schema of a configuration file.
+    pub fn schema() -> serde_json::Value {
+        schemars::schema_for!(Self).to_value()
+    }
+
+    /// Returns the values by key, as in a file. A key that is not set and has no default is absent.
+    pub fn to_table(&self) -> toml::Table {
+        // Every field is a table, an array, a text, a number or a truth value.
+        toml::Table::try_from(self).unwrap_or_default()
+    }
+
+    /// Returns the settings of the logs of requests.
+    pub(crate) fn log(&self) -> LogConfig {
+        let slow = self.slow_log.as_ref().map(|target| SlowLog {
+            target: target.value.clone(),
+            threshold: self.slow_threshold.0,
+        });
+        LogConfig {
+            access: self.access_log.as_ref().map(|target| target.value.clone()),
+            slow,
+            format: self.log_format.value,
+            fields: self.log_fields.iter().map(|field| field.value.clone()).collect(),
         }
     }
 
-    /// Returns the defaults for a front end without files.
-    pub fn without_files(frontend: FrontendConfig) -> Self {
-        let mut config = Self::new("");
-        config.site.directory = None;
-        config.frontend = Some(Arc::new(frontend));
-        config
-    }
-
-    /// Returns the promise of [`Config::own_file_tables`] if workers can have their own tables. A
-    /// process can open the file of a guestbook only once (LMDB), and the descriptors of that file
-    /// are in one table, so all workers must share this table.
-    pub(crate) fn own_tables_of_workers(&self) -> Option<OwnFileTables> {
-        let is_file = |guestbook: &Arc<GuestbookConfig>| matches!(guestbook.store, Store::File(_));
-        let mut guestbooks = self.hosts.iter().filter_map(|host| host.guestbook.as_ref());
-        let has_file = guestbooks.any(is_file) || self.guestbook.as_ref().is_some_and(is_file);
-        self.own_file_tables.filter(|_| !has_file)
-    }
-
-    /// Returns the caches of all sites.
-    pub fn cache_stores(&self) -> impl Iterator<Item = &pollux_cache::Store> {
-        let hosts = self.hosts.iter().map(|host| &host.frontend);
-        let all = hosts.chain([&self.frontend]).flatten();
-        all.filter_map(|frontend| frontend.cache.as_ref())
-    }
-
-    /// Returns whether others could read the passwords that clients send: there is no TLS, and a
-    /// listener is reachable from other machines.
-    pub fn has_readable_passwords(&self) -> bool {
-        let has_auth = self.auth.is_some() || self.hosts.iter().any(|host| host.auth.is_some());
-        let is_public = |listen: &Listen| matches!(listen, Listen::Tcp(address) if !address.ip().to_canonical().is_loopback());
-        has_auth && self.tls.is_none() && self.listen.iter().any(is_public)
-    }
-
-    /// Returns whether the passwords of a site have changed since `former` was read.
-    pub fn has_other_passwords(&self, former: &Self) -> bool {
-        fn realms(config: &Config) -> impl Iterator<Item = Option<&Arc<Realm>>> {
-            let hosts = config.hosts.iter().map(|host| host.auth.as_ref());
-            std::iter::once(config.auth.as_ref()).chain(hosts)
-        }
-        realms(self).zip(realms(former)).any(|(now, before)| match (now, before) {
-            (Some(now), Some(before)) => !now.has_same_files(before),
-            _ => false,
-        })
-    }
-
-    /// Checks that the values are valid together.
-    ///
-    /// # Errors
-    /// The message names the setting at fault.
-    pub fn check(&self) -> anyhow::Result<()> {
-        use anyhow::ensure;
-        ensure!(!self.listen.is_empty(), "there is no address to listen on");
-        ensure!(self.workers > 0, "there must be at least one worker");
-        ensure!(self.workers <= MAX_WORKERS, "more than {MAX_WORKERS} workers");
-        self.check_architecture()?;
-        self.clients.check()?;
-        self.log.check()?;
-        ensure!(
-            self.redirect_http.is_none() || self.tls.is_some(),
-            "--redirect-http sends clients to HTTPS: add --tls-cert FILE --tls-key FILE"
-        );
-        ensure!(
-            self.redirect_http.is_none() || !self.architecture.has_processes(),
-            "--redirect-http needs a thread, which --architecture {} cannot have beside its processes: \
-             start a second pollux serve, or take another architecture",
-            self.architecture
-        );
-        ensure!(
-            self.acme.is_none() || !self.architecture.has_processes(),
-            "--acme needs a thread, which --architecture {} cannot have beside its processes: take another \
-             architecture, or --tls-cert with the certificate of another ACME client",
-            self.architecture
-        );
-        ensure!(
-            self.tls.is_none() || self.frontend.as_ref().is_none_or(|f| f.handovers.is_empty()),
-            "--handover passes a connection on, and its TLS session cannot go with it: serve that prefix \
-             with --origin, or without TLS"
-        );
-        if let Some(all) = self.max_connections {
-            ensure!(all > 0, "no connection would ever be accepted");
-            ensure!(
-                all >= self.workers,
-                "--max-connections {all}: each of {} workers needs one at least (fewer: --workers)",
-                self.workers
-            );
-        }
-        for (name, value) in &self.headers {
-            ensure!(
-                !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-'),
-                "header {name:?}: not a field name"
-            );
-            ensure!(
-                value.bytes().all(|b| b == b'\t' || (b' '..0x7f).contains(&b)),
-                "header {name:?}: its value holds characters other than printable ASCII"
-            );
-            const OURS: [&str; 7] = [
-                "connection",
-                "content-length",
-                "content-range",
-                "content-type",
-                "date",
-                "transfer-encoding",
-                "server",
-            ];
-            ensure!(
-                !OURS.contains(&name.to_ascii_lowercase().as_str()),
-                "header {name:?}: the server writes this field itself"
-            );
-        }
-        if let Some(name) = &self.server_name {
-            ensure!(
-                name.bytes().all(|b| (b' '..0x7f).contains(&b)),
-                "the Server field's value {name:?} holds characters other than printable ASCII"
-            );
-        }
-        if let Some(guestbook) = &self.guestbook {
-            guestbook.check()?;
-        }
-        if let Some(frontend) = &self.frontend {
-            frontend.check()?;
-        }
-        if let Some(hub) = &self.hub {
-            hub.check()?;
-            hub.check_server(self)?;
-        }
-        ensure!(
-            self.site.directory.is_some()
-                || self.frontend.is_some()
-                || self.guestbook.is_some()
-                || self.hub.is_some()
-                || self.https_redirect.is_some()
-                || !self.site.rules.redirects.is_empty(),
-            "there is nothing to serve: name a directory, an origin (--origin URL), a process that \
-                     serves the rest (--handover unix:PATH), a guestbook (--guestbook) or a hub (--hub)"
-        );
-        self.site.rules.check()?;
-        for index in &self.site.index {
-            ensure!(
-                !index.is_empty() && !index.contains(['/', '\0']),
-                "index {index:?}: a file name is wanted, without a slash"
-            );
-        }
-        Ok(())
+    /// Returns the index of the site that gets the requests whose Host is the name of no other
+    /// site.
+    pub fn default_site(&self) -> usize {
+        self.site.iter().position(|site| site.names.is_empty()).unwrap_or(0)
     }
 }
-
-/// The most worker threads of one server.
-pub const MAX_WORKERS: usize = 1024;
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn addresses_are_read_in_every_form() {
-        for (text, printed) in [
-            ("127.0.0.1:80", "127.0.0.1:80"),
-            ("[::1]:8080", "[::1]:8080"),
-            (":8080", "[::]:8080"),
-            ("unix:/run/p.sock", "unix:/run/p.sock"),
-        ] {
-            assert_eq!(text.parse::<Listen>().unwrap().to_string(), printed);
-        }
-        for wrong in ["", "127.0.0.1", "unix:", "127.0.0.1:99999"] {
-            assert!(wrong.parse::<Listen>().is_err(), "{wrong:?}");
-        }
-    }
-
-    #[test]
-    fn each_worker_has_a_connection_at_least() {
-        let mut config = Config::new(".");
-        config.workers = 3;
-        config.max_connections = Some(2);
-        let message = config.check().unwrap_err().to_string();
-        assert!(
-            message.contains("--max-connections 2") && message.contains("3 workers"),
-            "{message}"
-        );
-        config.max_connections = Some(3);
-        config.check().unwrap();
-    }
-
-    #[test]
-    fn a_header_cannot_smuggle_a_second_one() {
-        let mut config = Config::new(".");
-        config.headers = vec![("X-Frame-Options".into(), "DENY".into())];
-        config.check().unwrap();
-        for (name, value) in [("A", "b\r\nC: d"), ("A b", "c"), ("", "c"), ("Date", "now")] {
-            config.headers = vec![(name.into(), value.into())];
-            assert!(config.check().is_err(), "{name:?}: {value:?}");
-        }
-    }
-}
+mod mutation_tests;
+#[cfg(test)]
+mod tests;

@@ -24,9 +24,9 @@
 //! # Example
 //!
 //! ```no_run
-//! use pollux_server::{Config, Server};
+//! use pollux_server::{Settings, Server};
 //!
-//! let server = Server::start(Config::new("public"))?;
+//! let server = Server::start(Settings::new("public"))?;
 //! println!("listening on {}", server.addresses()[0]);
 //! let statistics = server.stop(std::time::Duration::from_secs(5))?;
 //! println!("{} requests", statistics.count(pollux_server::stats::Counter::Requests));
@@ -40,10 +40,13 @@ struct Readme;
 
 pub mod admin;
 mod architecture;
+mod auth;
 mod clients;
 pub mod config;
 mod engine;
+mod eviction;
 mod log;
+mod policy;
 mod protocol;
 mod reactor;
 mod reload;
@@ -52,17 +55,19 @@ pub mod sandbox;
 mod server;
 pub mod service;
 mod services;
+pub mod settings;
 pub mod stats;
+mod text_file;
 mod time;
 mod transport;
 mod upgrade;
 
 pub use architecture::worker::WorkerInfo;
-pub use config::Config;
 pub use pollux_sys::OwnFileTables;
 pub use reload::{Reload, ReloadedConfig};
 pub use run::{Report, hold_signals, run, run_with};
 pub use server::Server;
 pub use service::Service;
+pub use settings::Settings;
 pub use stats::Statistics;
 pub use upgrade::report_failure;

@@ -8,6 +8,7 @@
 mod line;
 mod process;
 mod record;
+pub(crate) mod request_id;
 mod sink;
 
 pub(crate) use line::LogEntry;

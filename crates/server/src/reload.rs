@@ -5,9 +5,9 @@
 //! change to it together (`engine::event::renew`).
 
 use crate::{
-    config::Config,
     protocol::rules::Rules,
     services::site::{Contents, Tree},
+    settings::Settings,
 };
 use anyhow::{Context, bail};
 use std::{
@@ -25,7 +25,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub struct ReloadedConfig {
     /// The configuration that the server is to run with.
-    pub config: Config,
+    pub config: Settings,
     /// The changes, a line for each key; empty if nothing has changed.
     pub changes: Vec<String>,
     /// Whether it names other certificate files. Their certificates are used after
@@ -41,7 +41,7 @@ pub trait Reload {
     /// # Errors
     /// The configuration cannot be used, or a change needs a restart. The message says where and
     /// why; nothing has changed then.
-    fn read(&mut self, current: &Config) -> anyhow::Result<ReloadedConfig>;
+    fn read(&mut self, current: &Settings) -> anyhow::Result<ReloadedConfig>;
 
     /// Notes that the server now runs with the configuration that was read last.
     fn accept(&mut self);
@@ -51,7 +51,7 @@ pub trait Reload {
 #[derive(Debug)]
 pub(crate) struct Renewal {
     pub(crate) number: u64,
-    pub(crate) config: Arc<Config>,
+    pub(crate) config: Arc<Settings>,
     pub(crate) rules: Arc<Rules>,
     pub(crate) contents: Arc<Contents>,
     /// The maximum number of connections of each worker.
@@ -68,7 +68,7 @@ impl Renewal {
     /// Creates a renewal, and the receiver of the workers' answers.
     pub(crate) fn new(
         number: u64,
-        config: Arc<Config>,
+        config: Arc<Settings>,
         contents: Arc<Contents>,
         max_connections: Vec<usize>,
         former: &Rules,
@@ -108,7 +108,7 @@ pub(crate) fn await_all(answers: &Receiver<Answer>, workers: usize) -> anyhow::R
 ///
 /// # Errors
 /// The message names the directory at fault.
-pub(crate) fn check_sites(config: &Config) -> anyhow::Result<()> {
+pub(crate) fn check_sites(config: &Settings) -> anyhow::Result<()> {
     Tree::of(&config.site)?;
     for host in &config.hosts {
         let names = host.names.join(", ");

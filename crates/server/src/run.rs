@@ -6,7 +6,7 @@ mod service_manager;
 mod upgrade;
 
 use crate::{
-    Config, Reload, Server, Statistics,
+    Reload, Server, Settings, Statistics,
     admin::OperatorTask,
     config::{Accepting, Listen, MechanismChoice},
     sandbox,
@@ -72,7 +72,7 @@ fn await_watchdog() {
 ///
 /// # Errors
 /// The errors of [`Server::start`], and the error that ended a worker.
-pub fn run(config: Config, report: Report) -> anyhow::Result<Statistics> {
+pub fn run(config: Settings, report: Report) -> anyhow::Result<Statistics> {
     run_with(config, report, None)
 }
 
@@ -82,7 +82,7 @@ pub fn run(config: Config, report: Report) -> anyhow::Result<Statistics> {
 /// # Errors
 /// The errors of [`run`].
 pub fn run_with(
-    mut config: Config,
+    mut config: Settings,
     report: Report,
     mut reload: Option<&mut dyn Reload>,
 ) -> anyhow::Result<Statistics> {
@@ -224,8 +224,8 @@ pub fn run_with(
 /// Takes the listener for plain HTTP out of a configuration, and returns its own configuration. It
 /// begins with the same rules for clients and connections, and its limits count its own connections. A reload does not
 /// change it.
-fn redirect_config(config: &mut Config) -> Option<Config> {
-    let mut redirect = Config::new("");
+fn redirect_config(config: &mut Settings) -> Option<Settings> {
+    let mut redirect = Settings::new("");
     redirect.site.directory = None;
     redirect.listen = vec![config.redirect_http.take()?];
     redirect.acme_answers.clone_from(&config.acme_answers);
@@ -240,7 +240,7 @@ fn redirect_config(config: &mut Config) -> Option<Config> {
 }
 
 /// Starts a listener for plain HTTP that redirects clients to the first TCP listener of `server`.
-fn redirect_to(server: &Server, mut config: Config) -> anyhow::Result<Server> {
+fn redirect_to(server: &Server, mut config: Settings) -> anyhow::Result<Server> {
     let port = server.addresses().iter().find_map(|listen| match listen {
         Listen::Tcp(address) => Some(address.port()),
         Listen::Unix(_) | Listen::Passed(_) => None,

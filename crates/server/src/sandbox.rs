@@ -10,41 +10,30 @@
 pub(crate) mod attempt;
 mod capabilities;
 mod domain;
-pub(crate) mod early;
 mod filter;
 mod ruleset;
 mod user;
 
 pub use domain::Domain;
-pub use user::UserSpec;
 
 use crate::{
-    config::{Accepting, Architecture, Config, Listen, LogTarget, MechanismChoice, POOL_DEFAULT},
-    upgrade::{self, Role, launcher, predecessor::Predecessor},
+    config::{
+        Accepting, Architecture, Listen, LogTarget, MechanismChoice, POOL_DEFAULT, SandboxMode,
+        UserSpec,
+    },
+    settings::Settings,
+    transport::{
+        early,
+        inherited::{self, Role},
+    },
+    upgrade::{launcher, predecessor::Predecessor},
 };
 use anyhow::Context;
 use pollux_acme::StateDir;
 use pollux_event::{Capabilities, registry};
 use ruleset::ProcessRights;
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use std::{fmt, sync::OnceLock};
-
-/// What happens to a system call that the server should not make.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-pub enum SandboxMode {
-    /// What the kernel offers is in force, as with `log`, and what it lacks is named. A configuration
-    /// file leaves room for a reload: see [`Domain::leave_room`].
-    #[default]
-    Auto,
-    /// There is no sandbox.
-    Off,
-    /// The kernel logs it. Landlock is in force.
-    Log,
-    /// The kernel kills the process. Landlock is in force.
-    Kill,
-}
 
 /// The privileges that a server gives up, and the files and ports that it needs.
 #[derive(Clone, Debug, Default)]
@@ -157,9 +146,9 @@ impl Confinement {
     /// The message names the address or the file that cannot be opened, or the reason why the user
     /// or the sandbox cannot be set. The process may have lost some of its rights already, and must
     /// end.
-    pub fn enter(&self, config: &Config) -> anyhow::Result<InForce> {
+    pub fn enter(&self, config: &Settings) -> anyhow::Result<InForce> {
         let has_sandbox = self.mode != SandboxMode::Off;
-        let identity = self.user.as_ref().map(UserSpec::find).transpose()?;
+        let identity = self.user.as_ref().map(user::find).transpose()?;
         let is_root = user::is_root();
         if identity.is_none() && is_root {
             tracing::warn!("{AS_ROOT}");
@@ -177,7 +166,7 @@ impl Confinement {
                 }
                 for target in config.log.targets() {
                     let LogTarget::File(path) = target else { continue };
-                    early::open_log(path, identity)
+                    early::open_log(path, identity.uid().as_raw(), identity.gid().as_raw())
                         .with_context(|| format!("log {}", path.display()))?;
                     if config.architecture.has_processes() {
                         // The process that writes the log opens it again, as the new user.
@@ -202,7 +191,7 @@ impl Confinement {
         Ok(in_force)
     }
 
-    fn enter_sandbox(&self, config: &Config, in_force: &mut InForce) -> anyhow::Result<()> {
+    fn enter_sandbox(&self, config: &Settings, in_force: &mut InForce) -> anyhow::Result<()> {
         // Servers with other architectures cannot be upgraded.
         if config.architecture == Architecture::Event
             && let Some(promise) = config.own_file_tables
@@ -247,19 +236,8 @@ impl Confinement {
     }
 }
 
-impl fmt::Display for SandboxMode {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Auto => "auto",
-            Self::Off => "off",
-            Self::Log => "log",
-            Self::Kill => "kill",
-        })
-    }
-}
-
 /// Returns whether a server waits with io_uring.
-fn has_ring(config: &Config) -> bool {
+fn has_ring(config: &Settings) -> bool {
     match &config.mechanism {
         MechanismChoice::Named(spec) => registry::capabilities(spec)
             .is_ok_and(|capabilities| capabilities.contains(Capabilities::USES_RING)),
@@ -270,7 +248,7 @@ fn has_ring(config: &Config) -> bool {
 
 /// Binds all TCP addresses of the configuration, each as often as the server needs it. Addresses
 /// that a former server hands over are bound already.
-fn bind(config: &Config) -> anyhow::Result<()> {
+fn bind(config: &Settings) -> anyhow::Result<()> {
     Predecessor::find()?;
     let (count, shares) = match config.architecture {
         Architecture::Event => (config.workers, config.workers > 1),
@@ -299,7 +277,7 @@ fn bind(config: &Config) -> anyhow::Result<()> {
 
 fn bind_new(role: Role, listen: &Listen, count: usize, shares: bool) -> anyhow::Result<()> {
     match listen {
-        Listen::Tcp(address) if !upgrade::has(role, &listen.to_string()) => {
+        Listen::Tcp(address) if !inherited::has(role, &listen.to_string()) => {
             early::bind(*address, count, shares)
         }
         _ => Ok(()),

@@ -10,22 +10,24 @@ mod view;
 use crate::{
     admin::{Operator, SharedStore, Tasks, web::Web},
     architecture::{
-        Assignment, Plan, Processes, Threads, limits,
-        worker::{Ends, MakeService, Replace, Worker, WorkerInfo, WorkerTask},
+        Assignment, HubNews, Plan, Processes, Threads, limits,
+        worker::{Ends, MakeService, Worker, WorkerInfo, WorkerTask},
     },
-    config::{
-        Accepting, Architecture, Config, HubConfig, Listen, POOL_DEFAULT, PROCESSES_DEFAULT, Tls,
+    config::{Accepting, Architecture, HubConfig, Listen, POOL_DEFAULT, PROCESSES_DEFAULT},
+    engine::{
+        control::{PendingReplies, Remote},
+        event::Replace,
     },
-    engine::control::{PendingReplies, Remote},
     log::{self, Log, LogProcess},
     protocol::rules::Rules,
     reload::Offer,
     service::Service,
     services::{
         Generations, Hosts,
-        hub::{HubNews, HubShared},
+        hub::HubShared,
         site::{Contents, Tree},
     },
+    settings::{Settings, Tls},
     stats::{Counters, Counts, Statistics, scoreboard::Scoreboard},
     transport::{
         listener::{self, Listener, SocketFile},
@@ -88,7 +90,7 @@ pub struct Server {
     /// The channel through which workers report the result of an upgrade.
     reports: Reports,
     /// The configuration of the workers, if it can be changed.
-    config: Option<Arc<Config>>,
+    config: Option<Arc<Settings>>,
     /// The rules that were made from `config`.
     rules: Option<Arc<Rules>>,
     /// The certificates.
@@ -117,7 +119,7 @@ impl Server {
     /// The message names the setting, the address, the file or the limit at fault; nothing runs
     /// then. An architecture with processes is an error, too, because only [`run()`](crate::run())
     /// can supervise them.
-    pub fn start(config: Config) -> anyhow::Result<Self> {
+    pub fn start(config: Settings) -> anyhow::Result<Self> {
         let name = config.architecture;
         anyhow::ensure!(
             !name.has_processes(),
@@ -129,7 +131,7 @@ impl Server {
     /// Does the same as [`Server::start`]. Each worker's thread calls `at_end` when it ends. If the
     /// workers are processes, the caller must be the only thread, and must then supervise them with
     /// [`Server::next_signal`].
-    pub(crate) fn start_watched(config: Config, at_end: Option<fn()>) -> anyhow::Result<Self> {
+    pub(crate) fn start_watched(config: Settings, at_end: Option<fn()>) -> anyhow::Result<Self> {
         let make: MakeService<Generations> = Arc::new(|config, rules, contents, hub| {
             let mut hosts = Hosts::open(config, rules, contents)?;
             if let Some((hub, index)) = hub {
@@ -147,7 +149,7 @@ impl Server {
     /// The errors of [`Server::start`]; any other architecture than `event`; and the errors of
     /// `make`.
     pub fn start_with<S: Service + 'static>(
-        config: Config,
+        config: Settings,
         make: impl Fn() -> anyhow::Result<S> + Send + Sync + 'static,
     ) -> anyhow::Result<Self> {
         let name = config.architecture;
@@ -159,7 +161,7 @@ impl Server {
     }
 
     fn start_making<S: Service + 'static>(
-        mut config: Config,
+        mut config: Settings,
         at_end: Option<fn()>,
         make: MakeService<S>,
         replace: Option<Replace<S>>,
@@ -177,7 +179,7 @@ impl Server {
     }
 
     fn start_serving<S: Service + 'static>(
-        mut config: Config,
+        mut config: Settings,
         at_end: Option<fn()>,
         make: MakeService<S>,
         replace: Option<Replace<S>>,
@@ -189,7 +191,7 @@ impl Server {
             None => None,
         };
         let pool = config.pool.unwrap_or(POOL_DEFAULT);
-        if let Some(assignment) = config.architecture.assignment(pool) {
+        if let Some(assignment) = Assignment::of(config.architecture, pool) {
             let server = Self::start_workers(config, assignment, at_end)?;
             return Ok(Self { cache, tasks, operator, ..server });
         }
@@ -200,14 +202,21 @@ impl Server {
             .collect();
         config.site.open_files = limits::cached_files(&config, open_files);
         let log = Log::of(&config.log)?;
-        let (listeners, files) = listener::open_all(&config)?;
+        let (listeners, files) =
+            listener::open_all(&config.listen, config.backlog, config.workers)?;
         let rules = Arc::new(Rules::new(&config));
         let contents = Contents::new(config.site.cache_bytes, config.workers);
         config.site.cache_bytes = Contents::of_index(config.site.cache_bytes, config.workers);
         let hub = config
             .hub
             .as_ref()
-            .map(|hub| HubShared::open(hub, &HubConfig::origin_of(&config), config.workers))
+            .map(|hub| {
+                HubShared::open(
+                    hub,
+                    &HubConfig::origin_of(&config.listen, config.tls.is_some()),
+                    config.workers,
+                )
+            })
             .transpose()?;
         let config = Arc::new(config);
         let current = replace.is_some().then(|| config.clone());
@@ -298,7 +307,7 @@ impl Server {
 
     /// Starts the workers of an architecture whose engine blocks.
     fn start_workers(
-        mut config: Config,
+        mut config: Settings,
         assignment: Assignment,
         at_end: Option<fn()>,
     ) -> anyhow::Result<Self> {
@@ -355,7 +364,7 @@ impl Server {
             config.site.open_files = 0;
         }
         let way = config.way_to_accept();
-        let (queues, files) = Queues::open(&config, slots)?;
+        let (queues, files) = Queues::open(&config.listen, config.backlog, way, slots)?;
         let addresses = queues.addresses()?;
         let ends = Ends::new(at_end);
         let scoreboard = Arc::new(Scoreboard::new(slots).context("no memory that workers share")?);
@@ -513,7 +522,7 @@ impl Server {
     }
 
     /// Returns the configuration in force, if a running server can change it.
-    pub(crate) fn config(&self) -> Option<&Config> {
+    pub(crate) fn config(&self) -> Option<&Settings> {
         self.config.as_deref()
     }
 

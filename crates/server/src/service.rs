@@ -39,7 +39,6 @@
 //! most 64 bytes beyond its connection, plus the data that the service itself keeps for it.
 
 mod page;
-pub(crate) mod request_id;
 mod response;
 pub(crate) mod worker_state;
 
@@ -59,9 +58,9 @@ pub use pollux_http::{
 pub use response::{BodyWriter, HeadWriter, PreparedHead, ResponseWriter};
 
 use crate::{
+    policy::OriginNumber,
     protocol::{Handler, rules::Rules},
     service::worker_state::{Answer, WorkerState},
-    services::policy::OriginNumber,
     stats::{Counter, latency},
     transport::{listener, outbox::Outbox, tls},
 };

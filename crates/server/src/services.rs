@@ -1,12 +1,10 @@
 //! The services of Pollux: files, a guestbook, a reverse proxy, a push hub. They do not depend on each other.
 
 mod acme;
-pub(crate) mod auth;
 mod generations;
 pub(crate) mod guestbook;
 mod hosts;
 pub(crate) mod hub;
-pub(crate) mod policy;
 pub(crate) mod proxy;
 mod redirect;
 mod routes;

@@ -4,7 +4,9 @@
 //! through this module. No engine checks which kind of transport it has.
 
 pub(crate) mod accept_loop;
+pub(crate) mod early;
 pub(crate) mod handover;
+pub(crate) mod inherited;
 pub(crate) mod listener;
 pub(crate) mod outbox;
 pub(crate) mod passed;

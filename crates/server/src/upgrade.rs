@@ -24,16 +24,13 @@
 
 pub(crate) mod channel;
 pub(crate) mod distribution;
-mod inherited;
 pub(crate) mod launcher;
 pub(crate) mod message;
 pub(crate) mod predecessor;
 pub(crate) mod successor;
 
-pub(crate) use inherited::{has, take};
-pub(crate) use message::Role;
+pub(crate) use predecessor::is_in_progress;
 pub use predecessor::report_failure;
-pub(crate) use predecessor::{has_succeeded, is_in_progress};
 pub(crate) use successor::{count_failure, failures};
 
 /// The environment variable with the descriptor number of the successor's end of the channel.

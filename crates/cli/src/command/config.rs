@@ -5,7 +5,7 @@ use crate::{
     switches::Switches,
 };
 use anyhow::Context;
-use pollux_server::config::file::{ConfigFile, Fault, Key, without_password};
+use pollux_server::config::{Config, Fault, Key, without_password};
 use std::{
     fs,
     io::{self, Write},
@@ -66,13 +66,13 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         Command::Check { file } => check(&file),
         Command::Show(args) => show(&Configuration::of(args.0)?),
         Command::Schema => {
-            print(&serde_json::to_string_pretty(&ConfigFile::schema())?).map(|()| ExitCode::SUCCESS)
+            print(&serde_json::to_string_pretty(&Config::schema())?).map(|()| ExitCode::SUCCESS)
         }
     }
 }
 
 fn check(path: &std::path::Path) -> anyhow::Result<ExitCode> {
-    let (config, sources) = ConfigFile::load(path).map_err(|fault| all_faults(*fault))?;
+    let (config, sources) = Config::load(path).map_err(|fault| all_faults(*fault))?;
     if let Err(mut faults) = config.validate() {
         for fault in &mut faults {
             sources.point(fault);
@@ -102,7 +102,7 @@ fn check(path: &std::path::Path) -> anyhow::Result<ExitCode> {
 fn all_faults(first: Fault) -> anyhow::Error {
     let text = first.file.as_ref().and_then(|file| fs::read_to_string(file).ok());
     let all = match (&first.file, text) {
-        (Some(file), Some(text)) => ConfigFile::faults_in(file, &text),
+        (Some(file), Some(text)) => Config::faults_in(file, &text),
         _ => Vec::new(),
     };
     if all.len() < 2 {
@@ -116,7 +116,7 @@ fn show(configuration: &Configuration) -> anyhow::Result<ExitCode> {
     let Configuration { file, without_flags, sources, .. } = configuration;
     let mut text = String::new();
     let (now, before) = (file.to_table(), without_flags.to_table());
-    let usual = ConfigFile::default().to_table();
+    let usual = Config::default().to_table();
     let source = |key: &[Key<'_>], is_changed: bool, is_usual: bool| {
         if is_changed {
             return "flag".to_owned();
@@ -134,7 +134,7 @@ fn show(configuration: &Configuration) -> anyhow::Result<ExitCode> {
     }
     if let Some(hub) = now.get("hub").and_then(toml::Value::as_table) {
         text.push_str("\n[hub]\n");
-        let usual = toml::Value::try_from(pollux_server::config::file::HubSection::default())
+        let usual = toml::Value::try_from(pollux_server::config::HubSection::default())
             .context("the defaults of the hub")?;
         let before = before.get("hub").cloned();
         for (name, value) in hub {
@@ -149,7 +149,7 @@ fn show(configuration: &Configuration) -> anyhow::Result<ExitCode> {
         Some(toml::Value::Array(sites)) => sites.clone(),
         _ => Vec::new(),
     };
-    let usual = toml::Value::try_from(pollux_server::config::file::SiteSection::default())
+    let usual = toml::Value::try_from(pollux_server::config::SiteSection::default())
         .context("the defaults")?;
     for (index, site) in sites(&now).iter().enumerate() {
         text.push_str("\n[[site]]\n");

@@ -26,8 +26,9 @@ pub(crate) use configuration::{Configuration, describe};
 use crate::{sys::own_file_tables, terminal, usage::UsageError};
 use anyhow::Context;
 use pollux_server::{
-    Config, Report,
-    config::{Listen, LogTarget, Tls, file::ConfigFile},
+    Report, Settings,
+    config::{Config, Listen, LogTarget},
+    settings::Tls,
 };
 use std::{process::ExitCode, sync::Arc, time::Duration};
 
@@ -124,16 +125,16 @@ fn with_advice(error: anyhow::Error, listens: &[Listen]) -> anyhow::Error {
 
 /// Opens caches and returns the configuration that the server runs with. The certificates are those
 /// of `early`, which were read with root's rights.
-fn open(configuration: &Configuration, early: &Config) -> anyhow::Result<Config> {
+fn open(configuration: &Configuration, early: &Settings) -> anyhow::Result<Settings> {
     finish(configuration, configuration.file.open(guestbook::default_store)?, Some(early))
 }
 
 /// Completes `config`. The certificates are those of `current`, if it is given.
 fn finish(
     configuration: &Configuration,
-    mut config: Config,
-    current: Option<&Config>,
-) -> anyhow::Result<Config> {
+    mut config: Settings,
+    current: Option<&Settings>,
+) -> anyhow::Result<Settings> {
     config.own_file_tables = Some(own_file_tables());
     open_tls(&configuration.file, &mut config, current.and_then(|current| current.tls.clone()))?;
     config.check().map_err(|error| UsageError::new(format!("{error:#}")))?;
@@ -141,11 +142,7 @@ fn finish(
 }
 
 /// Reads the certificates into `config`, unless they are in `present`.
-fn open_tls(
-    file: &ConfigFile,
-    config: &mut Config,
-    present: Option<Arc<Tls>>,
-) -> anyhow::Result<()> {
+fn open_tls(file: &Config, config: &mut Settings, present: Option<Arc<Tls>>) -> anyhow::Result<()> {
     file.prepare_acme(config).map_err(|error| UsageError::new(format!("{error:#}")))?;
     file.open_tls(config, present)
 }

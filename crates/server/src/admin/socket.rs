@@ -5,12 +5,10 @@ use super::{
     protocol::{ControlEvent, ControlRequest, ErrorKind, REQUEST_MAX},
     tasks::{OperatorTask, Tasks},
 };
-use crate::{
-    transport::{
-        accept_loop::{AcceptLoop, LoopOwner},
-        listener::{self, SocketFile},
-    },
-    upgrade::{self, Role},
+use crate::transport::{
+    accept_loop::{AcceptLoop, LoopOwner},
+    inherited::{self, Role},
+    listener::{self, SocketFile},
 };
 use anyhow::Context;
 use pollux_cache::Store;
@@ -121,7 +119,7 @@ impl Drop for Operator {
 }
 
 fn listen(path: &Path) -> io::Result<(Socket, SocketFile)> {
-    if let Some(socket) = upgrade::take(Role::Control, &path.to_string_lossy()).pop() {
+    if let Some(socket) = inherited::take(Role::Control, &path.to_string_lossy()).pop() {
         return Ok((socket.into(), SocketFile::taken_over(path)));
     }
     let socket = Socket::new(Domain::UNIX, Type::STREAM.cloexec(), None)?;

@@ -2,7 +2,8 @@
 
 use crate::{
     architecture::Assignment,
-    config::{Config, Store, StoreConnections},
+    config::{Store, StoreConnections},
+    settings::Settings,
 };
 use pollux_guestbook::redis::Address;
 use pollux_sys as sys;
@@ -33,7 +34,7 @@ pub(crate) fn raise_open_files() -> usize {
 }
 
 /// Returns the maximum number of connections of worker `index`.
-pub(crate) fn connections_of_worker(config: &Config, open_files: usize, index: usize) -> usize {
+pub(crate) fn connections_of_worker(config: &Settings, open_files: usize, index: usize) -> usize {
     match config.max_connections {
         // The first workers get one connection more each until the remainder is used up, so that
         // the sum is exactly the configured number.
@@ -47,7 +48,7 @@ pub(crate) fn connections_of_worker(config: &Config, open_files: usize, index: u
 
 /// Returns two numbers: the connections that a worker keeps to the store of a guestbook, and the
 /// descriptors for each client, which may need its own connection to the store.
-fn links_to_store(config: &Config) -> (usize, usize) {
+fn links_to_store(config: &Settings) -> (usize, usize) {
     match config.guestbook.as_ref().map(|guestbook| (&guestbook.store, guestbook.connections)) {
         Some((Store::Redis(_), StoreConnections::Pooled(most))) => (most.get(), 1),
         Some((Store::Redis(_), StoreConnections::PerRequest)) => (0, 2),
@@ -57,7 +58,7 @@ fn links_to_store(config: &Config) -> (usize, usize) {
 
 /// Returns how many descriptors a worker may open for its store besides an upstream connection: the
 /// other end of a file's notifier, or both ends of the notifier that reports a resolved name.
-fn more_for_store(config: &Config) -> usize {
+fn more_for_store(config: &Settings) -> usize {
     match config.guestbook.as_ref().map(|guestbook| &guestbook.store) {
         Some(Store::File(_)) => 1,
         Some(Store::Redis(url)) => match &url.address {
@@ -70,7 +71,7 @@ fn more_for_store(config: &Config) -> usize {
 
 /// Returns how many workers that serve one connection at a time have enough descriptors in one
 /// table.
-pub(crate) fn workers(config: &Config, open_files: usize, assignment: Assignment) -> usize {
+pub(crate) fn workers(config: &Settings, open_files: usize, assignment: Assignment) -> usize {
     let each = match assignment {
         Assignment::Pool(_) => OF_POOL,
         Assignment::One => OF_ONE,
@@ -79,20 +80,20 @@ pub(crate) fn workers(config: &Config, open_files: usize, assignment: Assignment
 }
 
 /// Returns how many files the cache of each worker may hold open.
-pub(crate) fn cached_files(config: &Config, open_files: usize) -> u64 {
+pub(crate) fn cached_files(config: &Settings, open_files: usize) -> u64 {
     let share = (share(config, open_files) / OPEN_FILES_SHARE).max(1);
     config.site.open_files.min(share as u64)
 }
 
 /// Returns a worker's share of the limit.
-fn share(config: &Config, open_files: usize) -> usize {
+fn share(config: &Settings, open_files: usize) -> usize {
     let tables = if config.own_tables_of_workers().is_some() { 1 } else { config.workers };
     open_files / tables
 }
 
 /// Returns how many of `mine` descriptors are left for connections after the reserve, the cached
 /// files, the upstream connections, and `pool` more.
-fn room(config: &Config, mine: usize, pool: usize) -> usize {
+fn room(config: &Settings, mine: usize, pool: usize) -> usize {
     let cached = usize::try_from(config.site.open_files).unwrap_or(usize::MAX);
     let upstream = config.frontend.as_ref().map_or(0, |frontend| frontend.connections.get());
     let reserved = RESERVED.saturating_add(cached).saturating_add(upstream).saturating_add(pool);
@@ -103,12 +104,12 @@ fn room(config: &Config, mine: usize, pool: usize) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::GuestbookConfig;
+    use crate::settings::GuestbookConfig;
     use std::sync::Arc;
 
     #[test]
     fn something_is_left_for_the_files() {
-        let mut config = Config::new(".");
+        let mut config = Settings::new(".");
         assert_eq!(connections_of_worker(&config, 20_000, 0), 20_000 - 320);
         assert_eq!(connections_of_worker(&config, 100, 0), 50);
         assert_eq!([20_000, 100, 4].map(|all| cached_files(&config, all)), [256, 12, 1]);
@@ -119,7 +120,7 @@ mod tests {
     /// Regression: three workers had four connections each when ten were configured.
     #[test]
     fn workers_together_have_as_many_connections_as_configured() {
-        let mut config = Config::new(".");
+        let mut config = Settings::new(".");
         config.workers = 3;
         for all in 3..20 {
             config.max_connections = Some(all);
@@ -132,7 +133,7 @@ mod tests {
     /// Regression: each worker was counted as one descriptor.
     #[test]
     fn workers_leave_room_for_what_each_of_them_opens() {
-        let config = Config::new(".");
+        let config = Settings::new(".");
         for (assignment, each) in [(Assignment::One, 2), (Assignment::Pool(9), 3)] {
             for all in [64, 1_024, 20_000] {
                 let workers = workers(&config, all, assignment);
@@ -147,7 +148,7 @@ mod tests {
     #[test]
     fn connections_to_a_store_have_descriptors() {
         let with = |store: &str, connections: &str| {
-            let mut config = Config::new(".");
+            let mut config = Settings::new(".");
             let mut guestbook = GuestbookConfig::new("/g", store.parse().unwrap());
             guestbook.connections = connections.parse().unwrap();
             config.guestbook = Some(Arc::new(guestbook));

@@ -2,7 +2,7 @@
 
 use super::Assignment;
 use crate::{
-    config::{Config, IdleEviction},
+    config::IdleEviction,
     engine::blocking::Blocking,
     protocol::rules::Rules,
     service::worker_state::WorkerState,
@@ -11,6 +11,7 @@ use crate::{
         guestbook::StoreOpening,
         site::{Contents, Tree},
     },
+    settings::Settings,
     stats::scoreboard::{Scoreboard, ScoreboardSlot},
     transport::queue::Queues,
 };
@@ -21,7 +22,7 @@ use std::sync::Arc;
 /// The settings and resources that all workers of a server get.
 #[derive(Debug)]
 pub(crate) struct Plan {
-    pub(crate) config: Config,
+    pub(crate) config: Settings,
     pub(crate) rules: Arc<Rules>,
     /// The directory that is served. It is open for all workers that share a file table.
     pub(crate) tree: Option<Arc<Tree>>,

@@ -117,7 +117,7 @@ impl Processes {
     pub(crate) fn start(plan: Plan, log: Option<LogProcess>) -> anyhow::Result<Self> {
         let promise = plan.config.own_file_tables.with_context(|| {
             let name = plan.config.architecture;
-            format!("--architecture {name} needs the promise of Config::own_file_tables")
+            format!("--architecture {name} needs the promise of Settings::own_file_tables")
         })?;
         sys::block_child_signal().context("SIGCHLD")?;
         let signals = sys::signalfd(&SignalSet::of(&SIGNALS)).context("signalfd")?;

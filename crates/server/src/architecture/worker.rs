@@ -1,16 +1,17 @@
 //! Worker threads: each has a file table, listeners, connections and an index of files of its own.
 
 use crate::{
-    config::{Config, Listen},
+    config::Listen,
     engine::{
         control::{Inbox, LineCounter, Remote},
-        event::{Engine, Renewer},
+        event::{Engine, Renewer, Replace},
     },
     log::LogWriter,
     protocol::rules::Rules,
-    reload::Offer,
-    service::{Service, ServiceContext, worker_state::WorkerState},
+    reload::{Offer, Renewal},
+    service::{Service, worker_state::WorkerState},
     services::{hub::HubShared, site::Contents},
+    settings::Settings,
     stats::{Counters, Statistics},
     transport::listener::Listener,
     upgrade::successor::Reports,
@@ -57,14 +58,11 @@ pub(crate) type HubPart = Option<(Arc<HubShared>, usize)>;
 
 /// Makes the service of one worker.
 pub(crate) type MakeService<S> =
-    Arc<dyn Fn(&Config, &Rules, Arc<Contents>, HubPart) -> anyhow::Result<S> + Send + Sync>;
-
-/// Replaces the running service by one for a new configuration. The rules are those of the running service.
-pub(crate) type Replace<S> = fn(&mut S, S, Arc<Rules>, &mut ServiceContext<'_>);
+    Arc<dyn Fn(&Settings, &Rules, Arc<Contents>, HubPart) -> anyhow::Result<S> + Send + Sync>;
 
 /// Everything that a worker needs to start.
 pub(crate) struct WorkerTask<S> {
-    pub(crate) config: Arc<Config>,
+    pub(crate) config: Arc<Settings>,
     pub(crate) rules: Arc<Rules>,
     /// The part of the file index that all workers share.
     pub(crate) contents: Arc<Contents>,
@@ -211,7 +209,7 @@ impl Drop for End {
 }
 
 /// Runs the worker in its thread, from its start to its end.
-fn run<S: Service>(
+fn run<S: Service + 'static>(
     task: WorkerTask<S>,
     counters: Counters,
     (far_end, raised): (Arc<OwnedFd>, LineCounter),
@@ -243,8 +241,12 @@ fn run<S: Service>(
     let cpu = pin(&config, index)?;
     sys::set_timing(config.time_system_calls);
     let service = make(&config, &rules, contents, hub.map(|hub| (hub, index)))?;
-    let renewer =
-        renewals.map(|(replace, offer)| Renewer::new(index, offer, make.clone(), replace));
+    let renewer = renewals.map(|(replace, offer)| {
+        let make_again = move |renewal: &Renewal| {
+            make(&renewal.config, &renewal.rules, renewal.contents.clone(), None)
+        };
+        Renewer::new(index, offer, Box::new(make_again), replace)
+    });
     let worker_state = WorkerState { counters, ..WorkerState::new(log).with_records(&config) };
     let info = WorkerInfo { tid: rustix::thread::gettid().as_raw_nonzero().get(), cpu, listens };
     let name = mechanism.name.clone();
@@ -288,7 +290,7 @@ fn own_files(
 }
 
 /// Pins this thread to the CPU of its number, if there is one.
-pub(crate) fn pin(config: &Config, index: usize) -> anyhow::Result<Option<usize>> {
+pub(crate) fn pin(config: &Settings, index: usize) -> anyhow::Result<Option<usize>> {
     let Some(&cpu) = config.pin.get(index % config.pin.len().max(1)) else { return Ok(None) };
     let mut cpus = rustix::thread::CpuSet::new();
     anyhow::ensure!(
@@ -303,7 +305,7 @@ pub(crate) fn pin(config: &Config, index: usize) -> anyhow::Result<Option<usize>
 
 /// The data that [`run`] passes to the code that is compiled for each mechanism.
 struct EngineParts<'a, S> {
-    config: Arc<Config>,
+    config: Arc<Settings>,
     mechanism: MechanismSpec,
     service: S,
     renewer: Option<Renewer<S>>,
@@ -351,7 +353,7 @@ mod tests {
         let (remote, far_end, raised) = Remote::pair().unwrap();
         let worker = thread::spawn(move || {
             let directory = tempfile::tempdir().unwrap();
-            let config = Config::new(directory.path());
+            let config = Settings::new(directory.path());
             let rules = Arc::new(Rules::new(&config));
             let routes = Hosts::open(&config, &rules, Contents::new(0, 1)).unwrap();
             let inbox = Inbox::new(far_end, raised);

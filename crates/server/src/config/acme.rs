@@ -1,97 +1,228 @@
-//! Certificates by ACME: what the settings mean for a server's listeners.
+//! The keys about ACME.
 
-use super::{ClientCertificates, Config};
-use anyhow::ensure;
-use pollux_acme::{Challenge, Settings};
-use std::{path::PathBuf, sync::Arc};
-
-/// Selects the challenges that the server can answer, if the configuration selects none.
-///
-/// # Errors
-/// A selected challenge cannot work, or no challenge can work.
-fn select_challenges(
-    settings: &mut Settings,
-    has_plain_listener: bool,
-    client_certificates: &ClientCertificates,
-) -> anyhow::Result<()> {
-    let requires_certificates = matches!(client_certificates, ClientCertificates::Required(_));
-    if settings.challenges.is_empty() {
-        if !requires_certificates {
-            settings.challenges.push(Challenge::TlsAlpn01);
-        }
-        if has_plain_listener {
-            settings.challenges.push(Challenge::Http01);
-        }
-    }
-    ensure!(
-        !(requires_certificates && settings.challenges.contains(&Challenge::TlsAlpn01)),
-        "--acme-challenge tls-alpn-01: the authority has no client certificate, which --tls-client-ca \
-         requires: take http-01 with --redirect-http :80, or add --tls-client-optional"
-    );
-    ensure!(
-        !settings.challenges.is_empty(),
-        "--acme: with --tls-client-ca the authority cannot validate names over TLS: add --redirect-http \
-         :80 for http-01, or --tls-client-optional"
-    );
-    Ok(())
-}
+use super::{Config, Fault, Key, Sources};
+use anyhow::{Context, bail};
+use pollux_acme::{
+    NAMES_MAX, Settings as AcmeSettings, Timing, check_email, check_name, directory_url,
+};
+use std::{env, path::PathBuf};
 
 impl Config {
-    /// Completes the settings of `acme`, if there are any, before [`Tls::new`](super::Tls::new)
-    /// gets them. `has_plain_listener` is true if the authority can reach this server over plain
-    /// HTTP.
+    /// Returns the names for which certificates are ordered: those of the server, then those of the
+    /// sites, without duplicates.
+    pub(super) fn acme_names(&self) -> Vec<String> {
+        let mut names: Vec<String> = Vec::new();
+        for name in self.acme.iter().chain(self.site.iter().flat_map(|site| &site.acme)) {
+            let name = name.to_ascii_lowercase();
+            if !names.contains(&name) {
+                names.push(name);
+            }
+        }
+        names
+    }
+
+    /// Returns the settings for ordering certificates, if there are names. The configuration must
+    /// be [valid](Config::validate).
     ///
     /// # Errors
-    /// No challenge can work, or one that was selected cannot.
-    pub fn prepare_acme(
-        &mut self,
-        has_plain_listener: bool,
-        client_certificates: &ClientCertificates,
-    ) -> anyhow::Result<()> {
-        if let Some(settings) = self.acme.as_mut().map(Arc::make_mut) {
-            select_challenges(settings, has_plain_listener, client_certificates)?;
-            self.acme_answers = answers_folder(settings);
+    /// No state directory is given, and the environment does not name one.
+    pub fn acme(&self) -> anyhow::Result<Option<AcmeSettings>> {
+        let names = self.acme_names();
+        if names.is_empty() {
+            return Ok(None);
         }
-        Ok(())
+        let directory = self.acme_directory.as_deref().context("acme-directory is not set")?;
+        Ok(Some(AcmeSettings {
+            names,
+            directory: directory_url(directory)?,
+            email: self.acme_email.clone(),
+            root: self.acme_ca.clone(),
+            state_dir: match &self.state_dir {
+                Some(path) => path.clone(),
+                None => default_state_dir()
+                    .context("no home directory is set: say where to store certificates with --state-dir DIR")?,
+            },
+            challenges: self.acme_challenge.iter().map(|challenge| challenge.value).collect(),
+            timing: Timing::default(),
+        }))
+    }
+
+    /// Returns the faults of the keys about ACME.
+    pub(super) fn acme_faults(&self) -> Vec<Fault> {
+        let mut faults = Vec::new();
+        let mut add = |key: &[Key<'static>], message: String, help: &str| {
+            faults.push(Fault::at(key, message, help));
+        };
+        for (number, name) in self.acme.iter().enumerate() {
+            if let Err(error) = check_name(name) {
+                add(&[Key::Name("acme"), Key::Index(number)], error.to_string(), "");
+            }
+        }
+        for (index, site) in self.site.iter().enumerate() {
+            for (number, name) in site.acme.iter().enumerate() {
+                if let Err(error) = check_name(name) {
+                    let key = [
+                        Key::Name("site"),
+                        Key::Index(index),
+                        Key::Name("acme"),
+                        Key::Index(number),
+                    ];
+                    add(&key, error.to_string(), "");
+                }
+            }
+        }
+        let names = self.acme_names().len();
+        if names > NAMES_MAX {
+            let message = format!("{names} names are more than {NAMES_MAX}");
+            add(&[Key::Name("acme")], message, "run a second server for the others");
+        }
+        match &self.acme_directory {
+            Some(directory) => {
+                if let Err(error) = directory_url(directory) {
+                    add(&[Key::Name("acme-directory")], error.to_string(), "");
+                }
+            }
+            None if names > 0 => add(
+                &[Key::Name("acme")],
+                "no authority is named that issues the certificates".into(),
+                "add --acme-directory letsencrypt (or the URL of another ACME directory); with that you accept \
+                 its terms of service",
+            ),
+            None => {}
+        }
+        if let Some(Err(error)) = self.acme_email.as_deref().map(check_email) {
+            add(&[Key::Name("acme-email")], error.to_string(), "");
+        }
+        let is_useless = names == 0
+            && (self.acme_directory.is_some()
+                || self.acme_email.is_some()
+                || self.acme_ca.is_some()
+                || self.state_dir.is_some()
+                || !self.acme_challenge.is_empty());
+        if is_useless {
+            add(
+                &[Key::Name("acme")],
+                "there is no name to order a certificate for".into(),
+                "add --acme NAME, or remove acme-directory, acme-email, acme-ca, acme-challenge and state-dir",
+            );
+        }
+        if names > 0 && self.state_dir.is_none() && self.user.is_some() && !has_state_of_manager() {
+            add(
+                &[Key::Name("user")],
+                "certificates are stored for another user than the one that starts the server"
+                    .into(),
+                "add --state-dir DIR, such as /var/lib/pollux",
+            );
+        }
+        faults
+    }
+
+    /// Checks that the names are the same as those of the running server.
+    pub(super) fn keep_acme(&self, former: &Self, sources: &Sources) -> anyhow::Result<()> {
+        if self.acme_names() == former.acme_names() {
+            return Ok(());
+        }
+        let site = (0..self.site.len()).find(|index| {
+            former.site.get(*index).is_none_or(|site| site.acme != self.site[*index].acme)
+        });
+        let location = match site {
+            Some(index) => {
+                sources.location(&[Key::Name("site"), Key::Index(index), Key::Name("acme")])
+            }
+            None => sources.location(&[Key::Name("acme")]),
+        };
+        let location = location.map(|location| format!("{location}: ")).unwrap_or_default();
+        bail!(
+            "{location}acme: [{}] -> [{}]: a running server cannot change these names; undo the change, have a new \
+             process take over (pollux ctl upgrade, no connection is lost), or restart the server",
+            former.acme_names().join(", "),
+            self.acme_names().join(", ")
+        )
     }
 }
 
-/// Returns the directory with the responses to challenges over plain HTTP, if these are in use.
-fn answers_folder(settings: &Settings) -> Option<PathBuf> {
-    let state = pollux_acme::StateDir::new(&settings.state_dir, &settings.directory);
-    settings.challenges.contains(&Challenge::Http01).then(|| state.challenges().http)
+/// Returns whether a service manager provides a directory for state (systemd.exec(5),
+/// StateDirectory=).
+fn has_state_of_manager() -> bool {
+    env::var_os("STATE_DIRECTORY").is_some()
+}
+
+/// Returns the default directory for state: the service manager's directory, or the user's.
+fn default_state_dir() -> Option<PathBuf> {
+    let absolute = |path: PathBuf| path.is_absolute().then_some(path);
+    let variable = |name| env::var_os(name).map(PathBuf::from).and_then(absolute);
+    // systemd separates several directories by colons; the first is ours.
+    let of_manager = env::var("STATE_DIRECTORY").ok();
+    let of_manager = of_manager.and_then(|all| absolute(all.split(':').next()?.into()));
+    let of_user = || {
+        let state = variable("XDG_STATE_HOME");
+        let state = state.or_else(|| variable("HOME").map(|home| home.join(".local/state")));
+        state.map(|state| state.join("pollux"))
+    };
+    of_manager.or_else(of_user)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use Challenge::{Http01, TlsAlpn01};
 
-    fn settings(challenges: &[Challenge]) -> Settings {
-        Settings {
-            names: vec!["a.example".into()],
-            directory: "https://ca.example/dir".into(),
-            email: None,
-            root: None,
-            state_dir: "/s".into(),
-            challenges: challenges.to_vec(),
-            timing: Default::default(),
+    fn parse(text: &str) -> Config {
+        Config::parse("test", text).unwrap()
+    }
+
+    fn faults(text: &str) -> Vec<String> {
+        let faults = parse(text).acme_faults();
+        faults.iter().map(|fault| format!("{}: {}", fault.key_name(), fault.message)).collect()
+    }
+
+    #[test]
+    fn names_come_from_the_server_and_its_sites_each_once() {
+        let text = "acme = [\"a.example\"]\nacme-directory = \"letsencrypt\"\nstate-dir = \"/s\"\n\
+                    acme-challenge = [\"http-01\"]\n\
+                    [[site]]\nroot = \"/a\"\nacme = [\"B.example\", \"a.example\"]\n";
+        let settings = parse(text).acme().unwrap().unwrap();
+        assert_eq!(settings.names, ["a.example", "b.example"]);
+        assert_eq!(settings.challenges, [pollux_acme::Challenge::Http01]);
+        assert!(settings.directory.starts_with("https://"));
+        assert!(faults(text).is_empty());
+        assert!(parse("").acme().unwrap().is_none());
+    }
+
+    #[test]
+    fn faults_name_their_key() {
+        for (text, key) in [
+            ("acme = [\"*.a.example\"]\nacme-directory = \"letsencrypt\"", "acme[0]: "),
+            ("acme = [\"a.example\"]", "acme: no authority"),
+            ("acme = [\"a.example\"]\nacme-directory = \"x\"", "acme-directory: "),
+            ("acme-email = \"a@b.example\"", "acme: there is no name"),
+            (
+                "acme = [\"a.example\"]\nacme-directory = \"letsencrypt\"\nacme-email = \"x\"",
+                "acme-email: ",
+            ),
+            (
+                "acme-directory = \"letsencrypt\"\n[[site]]\nroot = \"/a\"\nacme = [\"a\"]",
+                "site[0].acme[0]: ",
+            ),
+            (
+                "acme = [\"a.example\"]\nacme-directory = \"letsencrypt\"\nuser = \"www-data\"",
+                "user: ",
+            ),
+        ] {
+            let all = faults(text);
+            assert!(all.len() == 1 && all[0].starts_with(key), "{text}: {all:?}");
         }
     }
 
     #[test]
-    fn challenges_are_those_that_a_listener_can_answer() {
-        let (none, required) =
-            (ClientCertificates::None, ClientCertificates::Required("/ca".into()));
-        let selected = |challenges: &[Challenge], plain, clients: &ClientCertificates| {
-            let mut settings = settings(challenges);
-            select_challenges(&mut settings, plain, clients).map(|()| settings.challenges)
-        };
-        assert_eq!(selected(&[], false, &none).unwrap(), [TlsAlpn01]);
-        assert_eq!(selected(&[], true, &none).unwrap(), [TlsAlpn01, Http01]);
-        assert_eq!(selected(&[Http01], false, &none).unwrap(), [Http01]);
-        assert_eq!(selected(&[], true, &required).unwrap(), [Http01]);
-        assert!(selected(&[], false, &required).is_err());
-        assert!(selected(&[TlsAlpn01], true, &required).is_err());
+    fn a_running_server_keeps_its_names() {
+        let base = "acme-directory = \"letsencrypt\"\nacme = [\"a.example\"]\n";
+        let moved =
+            "acme-directory = \"letsencrypt\"\n[[site]]\nroot = \"/a\"\nacme = [\"a.example\"]\n";
+        let more = "acme-directory = \"letsencrypt\"\nacme = [\"a.example\", \"b.example\"]\n";
+        let keep = |text: &str| parse(text).keep_acme(&parse(base), &Sources::default());
+        keep(base).unwrap();
+        keep(moved).unwrap();
+        let message = keep(more).unwrap_err().to_string();
+        assert!(message.contains("b.example") && message.contains("upgrade"), "{message}");
     }
 }

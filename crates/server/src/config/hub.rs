@@ -1,6 +1,6 @@
 //! The settings of a hub.
 
-use super::{Config, Listen};
+use super::Listen;
 use anyhow::{Context, ensure};
 use pollux_guestbook::redis::{self, UrlError};
 use pollux_hub::{
@@ -200,15 +200,15 @@ impl HubConfig {
         self.url("http://localhost").map(drop)
     }
 
-    /// Checks the settings that depend on the rest of the configuration.
-    pub(super) fn check_server(&self, config: &Config) -> anyhow::Result<()> {
-        let is_near = |listen: &Listen| match listen {
+    /// Checks the settings that depend on the addresses of the server.
+    pub(crate) fn check_listeners(&self, listen: &[Listen]) -> anyhow::Result<()> {
+        let is_near = |one: &Listen| match one {
             Listen::Tcp(address) => address.ip().is_loopback(),
             Listen::Unix(_) => true,
             // The address of a socket that systemd passes is not known before the start.
             Listen::Passed(_) => false,
         };
-        if let Some(far) = config.listen.iter().find(|listen| !is_near(listen)) {
+        if let Some(far) = listen.iter().find(|one| !is_near(one)) {
             ensure!(
                 !self.publish_anonymous,
                 "--hub-publish-anonymous: every client that can reach {far} could publish; listen on \
@@ -219,9 +219,9 @@ impl HubConfig {
     }
 
     /// Returns the URL of the server, which is used if none is configured.
-    pub(crate) fn origin_of(config: &Config) -> String {
-        let scheme = if config.tls.is_some() { "https" } else { "http" };
-        match config.listen.first() {
+    pub(crate) fn origin_of(listen: &[Listen], is_tls: bool) -> String {
+        let scheme = if is_tls { "https" } else { "http" };
+        match listen.first() {
             Some(Listen::Tcp(address)) => format!("{scheme}://{address}"),
             _ => format!("{scheme}://localhost"),
         }

@@ -2,7 +2,7 @@
 //!
 //! It serves files and the guestbook, for the comparison of architectures. Its upstream connections are
 //! those that a guestbook needs: to Redis, and to the thread of a file store. It has no tunnels, hand-overs,
-//! streams, TLS to upstream servers or paused upstream connections; [`Config::check`] reports services that
+//! streams, TLS to upstream servers or paused upstream connections; [`Settings::check`] reports services that
 //! need them.
 //!
 //! It blocks in ppoll(2) over the few descriptors that the connection may wait for: the client, the
@@ -25,11 +25,12 @@ use super::{
     upstreams::UpstreamDriver as _,
 };
 use crate::{
-    config::{Config, IdleEviction, LargeFile, SEND_PROGRESS_BYTES},
+    config::{IdleEviction, LargeFile, SEND_PROGRESS_BYTES},
     log,
     protocol::{Awaits, Connection, Iteration, Need, rules::Rules},
     reactor::{AlarmId, ClientId, Reactor},
     service::{Adapter, Event, Service, worker_state::WorkerState},
+    settings::Settings,
     stats::{Counter, Statistics, scoreboard::ScoreboardSlot},
     time::clock::ticks,
     transport::{Transport, listener, outbox::Outbox},
@@ -111,7 +112,7 @@ enum Class {
 impl<A: Service> Blocking<A> {
     /// Creates the engine of one worker, which shows its statistics in `slot`.
     pub(crate) fn new(
-        config: &Config,
+        config: &Settings,
         service: A,
         (rules, worker): (Arc<Rules>, WorkerState),
         slot: ScoreboardSlot,

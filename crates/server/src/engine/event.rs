@@ -30,7 +30,7 @@ mod tunnel;
 mod upstreams;
 mod wait;
 
-pub(crate) use renew::Renewer;
+pub(crate) use renew::{Renewer, Replace};
 
 use super::{
     FailedWaits,
@@ -39,7 +39,7 @@ use super::{
     upstreams::UpstreamDriver as _,
 };
 use crate::{
-    config::{Config, Discipline, IdleEviction, LargeFile, SEND_PROGRESS_BYTES},
+    config::{Discipline, IdleEviction, LargeFile, SEND_PROGRESS_BYTES},
     engine::{
         control::{Inbox, WorkerCommand},
         event::table::{Class, Marks, Peer, Table},
@@ -47,6 +47,7 @@ use crate::{
     protocol::{Awaits, Connection, Iteration, Need, rules::Rules},
     reactor::{ClientId, ExchangeId, Reactor},
     service::{Adapter, Event, Service, worker_state::WorkerState},
+    settings::Settings,
     stats::{Counter, Statistics, census},
     time::{
         clock::ticks,
@@ -124,7 +125,7 @@ pub(crate) struct Engine<M, A: Service> {
 impl<M: Mechanism, A: Service> Engine<M, A> {
     /// Opens the mechanism and adds the listeners and the inbox to it.
     pub(crate) fn new(
-        config: &Config,
+        config: &Settings,
         options: &Options,
         service: A,
         (rules, worker): (Arc<Rules>, WorkerState),

@@ -8,10 +8,11 @@ mod stores;
 
 use super::{blocking::Blocking, event::Engine, resolver::silence};
 use crate::{
-    config::{Config, Discipline},
+    config::Discipline,
     engine::control::{Inbox, Remote},
     protocol::rules::Rules,
     service::worker_state::WorkerState,
+    settings::Settings,
     stats::scoreboard::Scoreboard,
     transport::{listener, queue::Queues},
 };
@@ -46,7 +47,7 @@ enum Stop {
 
 struct Start {
     spec: MechanismSpec,
-    config: Config,
+    config: Settings,
     service: Tester,
     listener: std::os::fd::OwnedFd,
     inbox: Inbox,
@@ -73,7 +74,7 @@ impl Visitor for Start {
 
 impl TestEngine {
     fn start(spec: &MechanismSpec, interest: Discipline, service: Tester) -> Self {
-        let mut config = Config::new(".");
+        let mut config = Settings::new(".");
         config.interest = interest;
         config.limits.body = u64::MAX;
         let listener = listener::tcp("127.0.0.1:0".parse().unwrap(), 64, false).unwrap();
@@ -96,9 +97,10 @@ impl TestEngine {
 
     /// Starts the engine that serves one connection after the other.
     fn start_blocking(service: Tester) -> Self {
-        let mut config = Config::new(".");
+        let mut config = Settings::new(".");
         config.limits.body = u64::MAX;
-        let (queues, _) = Queues::open(&config, 1).unwrap();
+        let (queues, _) =
+            Queues::open(&config.listen, config.backlog, config.way_to_accept(), 1).unwrap();
         let crate::config::Listen::Tcp(address) = queues.addresses().unwrap()[0] else {
             panic!("a TCP address")
         };

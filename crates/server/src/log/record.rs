@@ -4,8 +4,8 @@
 //! answered at once uses the buffers of the previous request; for a request that waits, a copy is
 //! made.
 
-use super::LogWriter;
-use crate::{config::RequestIds, service::request_id};
+use super::{LogWriter, request_id};
+use crate::config::RequestIds;
 use pollux_http::{fields::Fields, request::Request};
 use std::mem;
 

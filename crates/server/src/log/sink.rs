@@ -1,6 +1,6 @@
 //! The targets that lines are written to: a file, or a socket of the system's log.
 
-use crate::{config::LogTarget, sandbox::early};
+use crate::{config::LogTarget, transport::early};
 use anyhow::Context;
 use pollux_http::date;
 use std::{

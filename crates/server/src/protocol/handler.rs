@@ -1,6 +1,6 @@
 //! The data that a connection passes to its service, and that the service returns.
 
-use crate::services::policy::OriginNumber;
+use crate::policy::OriginNumber;
 use crate::transport::outbox::Outbox;
 use pollux_http::{
     Reject, Status,

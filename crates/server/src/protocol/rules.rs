@@ -2,10 +2,14 @@
 
 use crate::{
     clients::{ClientLimits, ProxySource},
-    config::{Config, Cors, Tls},
+    config::Cors,
+    settings::{Settings, Tls},
     stats::Counters,
     time::clock::ticks,
-    transport::{Transport, tls, tls::HANDSHAKE_TIMEOUT},
+    transport::{
+        Transport,
+        tls::{self, HANDSHAKE_TIMEOUT},
+    },
 };
 use pollux_http::{Limits, request::Request};
 use std::{net::IpAddr, os::fd::OwnedFd, sync::Arc};
@@ -48,7 +52,7 @@ pub(crate) struct TimeoutTicks {
 
 impl Rules {
     /// Creates the rules of a configuration.
-    pub(crate) fn new(config: &Config) -> Self {
+    pub(crate) fn new(config: &Settings) -> Self {
         let mut common_fields = Vec::new();
         if let Some(name) = &config.server_name {
             common_fields.extend_from_slice(format!("Server: {name}\r\n").as_bytes());

@@ -4,7 +4,6 @@
 use super::*;
 use crate::stats::Counter;
 use crate::{
-    config::Config,
     protocol::rules::Rules,
     reactor::{ClientId, Reactor},
     service::{
@@ -12,6 +11,7 @@ use crate::{
         worker_state::{Answer, WorkerState},
     },
     services::{Hosts, site::Contents},
+    settings::Settings,
     transport::outbox::{Content, Next, OUTBOX_FULL, Outbox, SharedBytes},
 };
 use pollux_http::{
@@ -35,8 +35,8 @@ struct Bench<A: Service> {
 }
 
 impl<A: Service> Bench<A> {
-    fn new(directory: Rc<tempfile::TempDir>, service: impl FnOnce(&Config, &Rules) -> A) -> Self {
-        let mut config = Config::new(directory.path());
+    fn new(directory: Rc<tempfile::TempDir>, service: impl FnOnce(&Settings, &Rules) -> A) -> Self {
+        let mut config = Settings::new(directory.path());
         config.max_requests = None;
         let rules = Rules::new(&config);
         Self {
@@ -565,7 +565,7 @@ fn an_answer_that_is_cut_ends_the_connection() {
 /// The length of a refusal's content is the length that its head announces.
 #[test]
 fn a_refusal_has_the_content_that_it_announces() {
-    let rules = Rules::new(&Config::new("."));
+    let rules = Rules::new(&Settings::new("."));
     let mut outbox = Outbox::default();
     let page = Page { status: Status::NotFound, reason: "none", fields: b"" };
     let answer = page.put(

@@ -2,8 +2,9 @@
 
 use super::say;
 use crate::{
-    Config, Server,
-    config::{Architecture, FrontendConfig, GuestbookConfig, Listen, SiteConfig},
+    Server, Settings,
+    config::{Architecture, Listen, SiteConfig},
+    settings::{FrontendConfig, GuestbookConfig},
 };
 
 /// The messages about a configuration. They are made before the server takes the configuration.
@@ -17,7 +18,7 @@ pub(super) struct Announcement {
 }
 
 impl Announcement {
-    pub(super) fn new(config: &Config) -> Self {
+    pub(super) fn new(config: &Settings) -> Self {
         let frontend = config.frontend.as_deref();
         let default = content(&config.site, frontend);
         let default_details = details(frontend, config.guestbook.as_deref());

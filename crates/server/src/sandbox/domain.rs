@@ -1,11 +1,11 @@
 //! The files and TCP ports that a server needs, according to its configuration.
 
 use crate::config::{
-    HubStoreConfig, KeySource, Listen, LogTarget, Origin, Store, Symlinks,
-    file::{ConfigFile, HubSection, SiteSection},
+    Config, HubSection, HubStoreConfig, KeySource, Listen, LogTarget, Origin, SiteSection, Store,
+    Symlinks,
 };
 use landlock::{AccessFs, BitFlags, make_bitflags};
-use pollux_acme::Settings;
+use pollux_acme::Settings as AcmeSettings;
 use pollux_guestbook::redis::{Address, Url};
 use std::{
     collections::BTreeSet,
@@ -112,7 +112,7 @@ pub struct Domain {
 impl Domain {
     /// Returns the needs of a configuration, except those of its own file and of settings that only
     /// flags have.
-    pub fn of(file: &ConfigFile) -> Self {
+    pub fn of(file: &Config) -> Self {
         let mut domain = Self::default();
         for path in SYSTEM {
             domain.system.push((path.into(), Access::Read));
@@ -251,7 +251,7 @@ impl Domain {
     }
 
     /// Adds an authority and the directory for its certificates.
-    fn acme(&mut self, acme: &Settings) {
+    fn acme(&mut self, acme: &AcmeSettings) {
         self.has_peers = true;
         let directory = acme.directory.parse::<url::Url>().ok();
         self.connect.extend(directory.and_then(|url| url.port_or_known_default()));
@@ -329,7 +329,7 @@ mod tests {
     use super::*;
 
     fn domain(text: &str) -> Domain {
-        Domain::of(&ConfigFile::parse("test", text).unwrap())
+        Domain::of(&Config::parse("test", text).unwrap())
     }
 
     #[test]

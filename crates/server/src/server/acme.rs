@@ -1,7 +1,7 @@
 //! The thread that orders certificates, in addition to the workers.
 
 use super::Server;
-use crate::config::{AcmeSettings, Tls};
+use crate::{config::AcmeSettings, settings::Tls};
 use anyhow::Context;
 use pollux_acme::{Renewer, Status};
 use std::sync::Arc;

@@ -4,14 +4,14 @@ use super::{Server, WorkerSet};
 use crate::{
     admin::{PendingTask, SharedStore, Tasks},
     architecture::limits,
-    config::Config,
     reload::{self, Reload, Renewal},
+    settings::Settings,
 };
 use anyhow::{Context, ensure};
 use std::sync::{Arc, PoisonError};
 
 /// Returns the cache that commands on the control socket refer to: that of the default site.
-pub(super) fn store_of(config: &Config) -> Option<pollux_cache::Store> {
+pub(super) fn store_of(config: &Settings) -> Option<pollux_cache::Store> {
     config.frontend.as_ref().and_then(|frontend| frontend.cache.clone())
 }
 
@@ -95,7 +95,7 @@ impl Server {
 
     /// Changes all workers to another configuration. If a worker cannot prepare for it, no worker
     /// changes. If a worker does not confirm the change, the new configuration is in force all the same.
-    fn change_to(&mut self, mut config: Config, current: &Config) -> anyhow::Result<()> {
+    fn change_to(&mut self, mut config: Settings, current: &Settings) -> anyhow::Result<()> {
         config.check()?;
         reload::check_sites(&config)?;
         ensure!(config.workers == current.workers, "another number of workers needs a restart");

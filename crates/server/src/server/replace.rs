@@ -8,9 +8,9 @@ use crate::{
         panics::PanicLimit,
         worker::{Ending, Former, Worker, WorkerInfo},
     },
-    config::{Config, GuestbookConfig},
     protocol::rules::Rules,
     services::site::Contents,
+    settings::{GuestbookConfig, Settings},
     stats::Counter,
     transport::listener::Listener,
 };
@@ -30,7 +30,7 @@ const LOOKS_MAX: usize = 1_000;
 /// The data in which one worker differs from the next.
 pub(super) struct Part {
     pub(super) index: usize,
-    pub(super) config: Arc<Config>,
+    pub(super) config: Arc<Settings>,
     pub(super) rules: Arc<Rules>,
     pub(super) contents: Arc<Contents>,
     pub(super) listeners: Vec<Arc<Listener>>,
@@ -65,7 +65,7 @@ impl Replacements {
         start: Start,
         listeners: Vec<Vec<Arc<Listener>>>,
         contents: Arc<Contents>,
-        config: &Config,
+        config: &Settings,
     ) -> Self {
         let guestbook = config.guestbook.clone();
         Self { start, listeners, contents, guestbook, limit: PanicLimit::default() }
@@ -117,7 +117,7 @@ impl Server {
         };
         replacements.limit.admit(Instant::now())?;
         // A reload keeps the guestbooks of the workers, and its configuration contains none.
-        let mut config = Config::clone(&config);
+        let mut config = Settings::clone(&config);
         config.guestbook.clone_from(&replacements.guestbook);
         let max_connections =
             limits::connections_of_worker(&config, limits::raise_open_files(), index);

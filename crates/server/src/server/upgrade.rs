@@ -3,11 +3,11 @@
 use super::{Server, WorkerSet};
 use crate::{
     admin::web::Web,
-    architecture::worker::Worker,
+    architecture::{HubNews, worker::Worker},
     engine::control::WorkerCommand,
-    services::hub::{HubNews, HubShared, refuse_log},
+    services::hub::{HubShared, refuse_log},
+    transport::inherited::Role,
     upgrade::{
-        Role,
         channel::Channel,
         distribution,
         successor::{ListenerOffer, Successor},

@@ -26,7 +26,7 @@ impl Server {
                 Box::new(move || total(&remotes))
             }
             WorkerSet::Threads(threads) => Box::new(threads.figures()),
-            // `Config::check` refuses an admin listener with processes.
+            // `Settings::check` refuses an admin listener with processes.
             WorkerSet::Processes(_) => Box::new(Statistics::default),
         };
         let (all, ends) = (self.infos.len(), self.ends.clone());

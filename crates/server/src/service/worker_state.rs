@@ -2,8 +2,9 @@
 
 use crate::{
     clients::ClientTable,
-    config::{Config, RequestIds},
+    config::RequestIds,
     log::{LogEntry, LogWriter, Peer, Records},
+    settings::Settings,
     stats::Counters,
     time::clock::Clock,
 };
@@ -50,20 +51,20 @@ impl WorkerState {
     }
 
     /// Adds the records of requests that this configuration needs.
-    pub(crate) fn with_records(mut self, config: &Config) -> Self {
+    pub(crate) fn with_records(mut self, config: &Settings) -> Self {
         self.records = self.records_of(config);
         self
     }
 
     /// Adds the records of requests if a replacing configuration needs them. Requests that wait keep their
     /// records.
-    pub(crate) fn renew_records(&mut self, config: &Config) {
+    pub(crate) fn renew_records(&mut self, config: &Settings) {
         if self.records.is_none() {
             self.records = self.records_of(config);
         }
     }
 
-    fn records_of(&self, config: &Config) -> Option<Box<Records>> {
+    fn records_of(&self, config: &Settings) -> Option<Box<Records>> {
         let has_users =
             config.auth.is_some() || config.hosts.iter().any(|host| host.auth.is_some());
         Records::of(self.log.as_ref(), config.request_ids, has_users)

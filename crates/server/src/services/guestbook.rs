@@ -9,15 +9,12 @@
 
 mod answer;
 mod store;
-mod store_errors;
 mod tickets;
-
-pub(crate) use store_errors::StoreErrors;
 
 use crate::service::{Event, Flow, Part, RequestContext, ResponseWriter, Service, ServiceContext};
 use crate::{
-    config::GuestbookConfig,
     reactor::{AlarmId, EventTarget, WakeReason},
+    settings::GuestbookConfig,
     transport::outbox::Outbox,
 };
 use answer::Reader;

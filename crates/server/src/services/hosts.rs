@@ -11,13 +11,13 @@ use super::{
     site::{Contents, Tree},
 };
 use crate::{
-    config::{Config, VirtualHost},
     protocol::rules::Rules,
     reactor::{ClientId, ExchangeId, Reactor},
     service::{
         Event, Flow, Page, Part, RequestContext, ResponseWriter, Service, ServiceContext,
         StreamSend,
     },
+    settings::{Settings, VirtualHost},
 };
 use pollux_http::{
     Status,
@@ -83,7 +83,7 @@ impl Hosts {
     /// # Errors
     /// The errors of [`Tree::of`] and [`Routes::open_in`].
     pub(crate) fn open(
-        config: &Config,
+        config: &Settings,
         rules: &Rules,
         contents: Arc<Contents>,
     ) -> anyhow::Result<Self> {
@@ -98,7 +98,7 @@ impl Hosts {
     pub(crate) fn open_in(
         tree: Option<Arc<Tree>>,
         contents: Arc<Contents>,
-        config: &Config,
+        config: &Settings,
         rules: &Rules,
         opening: StoreOpening,
     ) -> anyhow::Result<Self> {
@@ -210,7 +210,7 @@ impl Hosts {
 }
 
 impl HostSite {
-    fn open(config: &Config, host: &VirtualHost, opening: StoreOpening) -> anyhow::Result<Self> {
+    fn open(config: &Settings, host: &VirtualHost, opening: StoreOpening) -> anyhow::Result<Self> {
         // Each worker has an equal part of the memory: heads differ from site to site, so contents are not
         // shared.
         let workers = config.workers.max(config.pool.unwrap_or(1)) as u64;
@@ -393,11 +393,11 @@ struct Names {
 }
 
 impl Names {
-    fn of(config: &Config) -> Self {
+    fn of(config: &Settings) -> Self {
         let mut names = Self::default();
         let others = config.hosts.iter().enumerate().map(|(index, host)| (index + 1, &host.names));
         for (site, all) in others.chain([(usize::from(DEFAULT), &config.default_names)]) {
-            // `ConfigFile::validate` permits far fewer sites than 65,536.
+            // `Config::validate` permits far fewer sites than 65,536.
             let site = u16::try_from(site).unwrap_or(DEFAULT);
             for name in all {
                 let (list, name) = match name.strip_prefix("*.") {
@@ -442,7 +442,7 @@ mod tests {
 
     #[test]
     fn a_name_finds_its_site_and_everything_else_the_default() {
-        let mut config = Config::new("");
+        let mut config = Settings::new("");
         let host = |names: &[&str]| VirtualHost {
             names: names.iter().map(ToString::to_string).collect(),
             site: config.site.clone(),

@@ -12,7 +12,6 @@ mod backlog;
 mod content;
 mod expiries;
 mod keys;
-mod news;
 mod poll;
 mod publish;
 mod record;
@@ -25,7 +24,6 @@ mod subscribe;
 mod tests;
 mod transfer;
 
-pub(crate) use news::HubNews;
 pub(crate) use shared::HubShared;
 pub(crate) use transfer::refuse as refuse_log;
 

@@ -28,8 +28,8 @@ pub(crate) use routes::RouteId;
 
 use crate::service::{Event, Flow, Part, RequestContext, ResponseWriter, Service, ServiceContext};
 use crate::{
-    config::FrontendConfig,
     reactor::{ExchangeId, Reactor, WakeReason},
+    settings::FrontendConfig,
     time::clock::ticks,
     transport::outbox::Outbox,
 };

@@ -5,11 +5,7 @@ mod by_origin;
 mod by_policy;
 
 use crate::{
-    config::Config,
-    protocol::rules::Rules,
-    reactor::{ClientId, ExchangeId, Reactor},
-};
-use crate::{
+    policy::{Cors, Policy},
     service::{
         Event, Flow, Part, RequestContext, ResponseWriter, Service, ServiceContext, StreamSend,
     },
@@ -17,11 +13,15 @@ use crate::{
         acme::AcmeAnswers,
         guestbook::{self, Guestbook, StoreOpening},
         hub::{self, Hub, HubShared},
-        policy::{Cors, Policy},
         proxy::{self, Proxy, RouteId},
         redirect::HttpsRedirect,
         site::{Contents, Site, Tree},
     },
+};
+use crate::{
+    protocol::rules::Rules,
+    reactor::{ClientId, ExchangeId, Reactor},
+    settings::Settings,
 };
 use by_auth::Auth;
 use pollux_http::request::Request;
@@ -75,7 +75,7 @@ impl Routes {
     pub(crate) fn open_in(
         tree: Option<Arc<Tree>>,
         contents: Arc<Contents>,
-        config: &Config,
+        config: &Settings,
         rules: &Rules,
         opening: StoreOpening,
     ) -> anyhow::Result<Self> {

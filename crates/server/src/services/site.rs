@@ -5,7 +5,6 @@ mod compress;
 mod files;
 mod missing;
 
-pub use compress::Compress;
 pub(crate) use files::{Contents, Tree};
 
 use crate::config::SiteConfig;

@@ -7,7 +7,6 @@
 //! receiver would have to find where each message ends. Several processes may receive from one
 //! listener.
 
-use crate::reactor::HandOver;
 use pollux_sys as sys;
 use socket2::{Domain, SockAddr, SockRef, Socket, Type};
 use std::{
@@ -26,19 +25,21 @@ const QUEUE_BYTES: usize = 1 << 20;
 pub(crate) struct Receivers(Vec<(Arc<Path>, Socket)>);
 
 impl Receivers {
-    /// Sends the descriptor `client`, the request's head and `behind`, the bytes received after it. The
+    /// Sends to `receiver` the descriptor `client`, the request's `head` and `behind`, the bytes received after
+    /// it. The
     /// receiver gets a blocking socket, as accept(2) would return it. This function never waits.
     ///
     /// # Errors
     /// No process listens on the path, or its queue is full. The client's socket is unchanged.
     pub(crate) fn pass(
         &mut self,
-        what: &HandOver,
+        receiver: &Arc<Path>,
+        head: &[u8],
         client: BorrowedFd<'_>,
         behind: &[u8],
     ) -> io::Result<()> {
         SockRef::from(&client).set_nonblocking(false)?;
-        let outcome = self.pass_blocking(what, client, behind);
+        let outcome = self.pass_blocking(receiver, head, client, behind);
         if outcome.is_err() {
             SockRef::from(&client).set_nonblocking(true)?;
         }
@@ -47,12 +48,13 @@ impl Receivers {
 
     fn pass_blocking(
         &mut self,
-        what: &HandOver,
+        receiver: &Arc<Path>,
+        head: &[u8],
         client: BorrowedFd<'_>,
         behind: &[u8],
     ) -> io::Result<()> {
-        let parts = [IoSlice::new(&what.head), IoSlice::new(behind)];
-        if let Some(index) = self.0.iter().position(|(path, _)| *path == what.path) {
+        let parts = [IoSlice::new(head), IoSlice::new(behind)];
+        if let Some(index) = self.0.iter().position(|(path, _)| path == receiver) {
             let socket = &self.0[index].1;
             match sys::send_with_descriptor(socket.as_fd(), &parts, client) {
                 Ok(_) => return Ok(()),
@@ -68,9 +70,9 @@ impl Receivers {
                 Err(error) => return Err(error),
             }
         }
-        let socket = connect(&what.path)?;
+        let socket = connect(receiver)?;
         sys::send_with_descriptor(socket.as_fd(), &parts, client)?;
-        self.0.push((what.path.clone(), socket));
+        self.0.push((receiver.clone(), socket));
         Ok(())
     }
 }

@@ -1,11 +1,11 @@
 //! Listening sockets.
 
-use super::passed;
-use crate::{
-    config::{Config, Listen},
-    sandbox::early,
-    upgrade::{self, Role},
+use super::{
+    early,
+    inherited::{self, Role},
+    passed,
 };
+use crate::config::Listen;
 use anyhow::{Context, bail};
 use rustix::{
     fs::{FlockOperation, Mode, OFlags, flock, fstat, lstat, open},
@@ -89,51 +89,55 @@ impl AsFd for Listener {
 /// The listeners of each worker, and the files of UNIX sockets.
 pub(crate) type OpenedListeners = (Vec<Vec<Arc<Listener>>>, Vec<SocketFile>);
 
-/// Creates every listener of a server: each worker gets its own, in the order of the configuration;
+/// Creates a server's listeners at all `addresses`: each worker gets its own, in the order of the addresses;
 /// listeners of UNIX sockets are shared by all workers. If the kernel chooses a port for the first worker,
 /// the others use the same port. Listeners that a former server has handed over are used and not created
 /// again.
 ///
 /// # Errors
 /// The error names the address at fault.
-pub(crate) fn open_all(config: &Config) -> anyhow::Result<OpenedListeners> {
+pub(crate) fn open_all(
+    addresses: &[Listen],
+    backlog: u32,
+    workers: usize,
+) -> anyhow::Result<OpenedListeners> {
     let (mut shared, mut files) = (Vec::new(), Vec::new());
-    for (index, listen) in config.listen.iter().enumerate() {
-        let sockets = match listen {
+    for (index, one) in addresses.iter().enumerate() {
+        let sockets = match one {
             Listen::Tcp(_) => continue,
             Listen::Unix(path) => {
-                let (socket, file) = open_unix(path, listen, config.backlog)?;
+                let (socket, file) = open_unix(path, one, backlog)?;
                 files.push(file);
                 vec![socket]
             }
             Listen::Passed(name) => {
-                let sockets = upgrade::take(Role::Clients, &listen.to_string());
+                let sockets = inherited::take(Role::Clients, &one.to_string());
                 if sockets.is_empty() { passed::take(name.as_deref())? } else { sockets }
             }
         };
         for socket in sockets {
-            shared.push(Arc::new(Listener::new(socket, listen, index)?));
+            shared.push(Arc::new(Listener::new(socket, one, index)?));
         }
     }
-    let mut workers = vec![shared; config.workers];
+    let mut of_each = vec![shared; workers];
     // All addresses are checked before any is used: if the second address is in use, the server has not
     // disturbed the first.
     let mut inherited = Vec::new();
-    for (index, listen) in config.listen.iter().enumerate() {
-        let Listen::Tcp(address) = listen else { continue };
-        let sockets = upgrade::take(Role::Clients, &listen.to_string());
-        if sockets.is_empty() && config.workers > 1 {
+    for (index, one) in addresses.iter().enumerate() {
+        let Listen::Tcp(address) = one else { continue };
+        let sockets = inherited::take(Role::Clients, &one.to_string());
+        if sockets.is_empty() && workers > 1 {
             check_free(*address)?;
         }
         inherited.push((*address, index, sockets));
     }
     for (address, index, sockets) in inherited {
-        let of_workers = tcp_of_workers(address, index, sockets, config)?;
-        for (own, listeners) in workers.iter_mut().zip(of_workers) {
+        let of_workers = tcp_of_workers(address, index, sockets, (backlog, workers))?;
+        for (own, listeners) in of_each.iter_mut().zip(of_workers) {
             own.extend(listeners);
         }
     }
-    Ok((workers, files))
+    Ok((of_each, files))
 }
 
 fn open_unix(
@@ -141,7 +145,7 @@ fn open_unix(
     configured: &Listen,
     backlog: u32,
 ) -> anyhow::Result<(OwnedFd, SocketFile)> {
-    match upgrade::take(Role::Clients, &configured.to_string()).pop() {
+    match inherited::take(Role::Clients, &configured.to_string()).pop() {
         Some(socket) => Ok((socket, SocketFile::taken_over(path))),
         None => unix(path, backlog),
     }
@@ -153,19 +157,19 @@ fn tcp_of_workers(
     address: SocketAddr,
     index: usize,
     inherited: Vec<OwnedFd>,
-    config: &Config,
+    (backlog, workers): (u32, usize),
 ) -> anyhow::Result<Vec<Vec<Arc<Listener>>>> {
-    let (count, configured) = (config.workers, Listen::Tcp(address));
+    let (count, configured) = (workers, Listen::Tcp(address));
     let mut address = address;
     let mut sockets = Vec::new();
     for socket in inherited {
         // The configured backlog may have changed.
-        rustix::net::listen(&socket, backlog_of(config.backlog))?;
+        rustix::net::listen(&socket, backlog_of(backlog))?;
         sockets.push(Arc::new(Listener::new(socket, &configured, index)?));
     }
     if sockets.is_empty() {
         for _ in 0..count {
-            let socket = tcp(address, config.backlog, count > 1)?;
+            let socket = tcp(address, backlog, count > 1)?;
             let listener = Listener::new(socket, &configured, index)?;
             if let Listen::Tcp(chosen) = listener.address() {
                 address = *chosen;
@@ -320,7 +324,7 @@ impl SocketFile {
 
 impl Drop for SocketFile {
     fn drop(&mut self) {
-        if self.file.is_none() || self.is_taken_over && !upgrade::has_succeeded() {
+        if self.file.is_none() || self.is_taken_over && !inherited::has_succeeded() {
             return;
         }
         // Without the lock, another starting server could replace the file between the check and the

@@ -1,13 +1,11 @@
 //! The queues from which the workers of an architecture accept connections: the kernel's queues, and the
 //! order in which listeners take turns.
 
-use crate::{
-    config::{Accepting, Config, Listen},
-    transport::{
-        listener::{self, SocketFile},
-        passed,
-    },
+use super::{
+    listener::{self, SocketFile},
+    passed,
 };
+use crate::config::{Accepting, Listen};
 use anyhow::Context;
 use libc::{POLLIN, POLLRDHUP};
 use pollux_sys::{self as sys, PollFd, SharedLock};
@@ -95,25 +93,29 @@ pub(crate) struct Queue<'q> {
 }
 
 impl Queues {
-    /// Creates the listeners of `config` for `workers` workers. Also returns the files of UNIX sockets.
+    /// Creates the listeners at `addresses` for `workers` workers, which accept in this `way`. Also returns the files of UNIX sockets.
     ///
     /// # Errors
     /// The error names the address at fault.
-    pub(crate) fn open(config: &Config, workers: usize) -> anyhow::Result<(Self, Vec<SocketFile>)> {
-        let way = config.way_to_accept();
+    pub(crate) fn open(
+        addresses: &[Listen],
+        backlog: u32,
+        way: Accepting,
+        workers: usize,
+    ) -> anyhow::Result<(Self, Vec<SocketFile>)> {
         let mut files = Vec::new();
         let mut first = Vec::new();
         let shares = way == Accepting::Reuseport;
-        for listen in &config.listen {
+        for listen in addresses {
             match listen {
                 Listen::Tcp(address) => {
                     if shares {
                         listener::check_free(*address)?;
                     }
-                    first.push(listener::tcp(*address, config.backlog, shares)?);
+                    first.push(listener::tcp(*address, backlog, shares)?);
                 }
                 Listen::Unix(path) => {
-                    let (socket, file) = listener::unix(path, config.backlog)?;
+                    let (socket, file) = listener::unix(path, backlog)?;
                     files.push(file);
                     first.push(socket);
                 }
@@ -136,7 +138,7 @@ impl Queues {
             let mut set = Vec::new();
             for listen in sets[0].iter().map(listener::address_of) {
                 if let Listen::Tcp(address) = listen? {
-                    set.push(listener::tcp(address, config.backlog, true).with_context(|| {
+                    set.push(listener::tcp(address, backlog, true).with_context(|| {
                         format!("listener {} of {workers} (fewer: --pool)", sets.len())
                     })?);
                 }

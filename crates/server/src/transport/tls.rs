@@ -32,11 +32,10 @@ mod worker;
 pub use client::OriginTls;
 pub(crate) use client::{HandshakeStep, TlsPeer};
 pub(crate) use limits::HANDSHAKE_TIMEOUT;
+pub use settings::Tls;
 pub(crate) use settings::provided;
-pub use settings::{ClientCertificates, KernelTlsMode, Tls, TlsConfig};
 
 use crate::stats::{Counter, Counters};
-pub use pollux_tls::{CertificateFiles, Certificates, MinVersion};
 use std::{
     cell::RefCell,
     io,

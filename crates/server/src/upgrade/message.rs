@@ -7,6 +7,7 @@
 //! Every change of a kind or a field needs another [`VERSION`]: a server and a successor of
 //! different versions refuse each other.
 
+use crate::transport::inherited::Role;
 use std::{
     fmt,
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
@@ -71,17 +72,6 @@ pub(crate) enum Message {
         /// The number of connections.
         connections: u16,
     },
-}
-
-/// The purpose of a listener.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Role {
-    /// The clients of the server.
-    Clients,
-    /// `--control`.
-    Control,
-    /// `--admin`.
-    Admin,
 }
 
 /// The data that the successor needs for an idle connection, besides its socket.

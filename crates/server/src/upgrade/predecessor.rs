@@ -1,20 +1,13 @@
 //! The running server, as the new process sees it.
 
-use super::{
-    VARIABLE,
-    channel::Channel,
-    inherited::{self, InheritedListener},
-    message::Message,
-};
+use super::{VARIABLE, channel::Channel, message::Message};
+use crate::transport::inherited::{self, InheritedListener, has_succeeded};
 use anyhow::{Context, bail, ensure};
 use pollux_sys as sys;
 use std::{
     env,
     os::fd::OwnedFd,
-    sync::{
-        OnceLock,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::OnceLock,
     time::{Duration, Instant},
 };
 
@@ -28,14 +21,6 @@ static CHANNEL: OnceLock<Result<Option<Channel>, String>> = OnceLock::new();
 
 /// The result of receiving the listeners.
 static LISTENERS: OnceLock<Result<(), String>> = OnceLock::new();
-
-/// Whether the former server has confirmed that this process serves.
-static HAS_SUCCEEDED: AtomicBool = AtomicBool::new(false);
-
-/// Returns whether this process has taken over from another one.
-pub(crate) fn has_succeeded() -> bool {
-    HAS_SUCCEEDED.load(Ordering::Acquire)
-}
 
 /// Returns whether this process is to take over from another one that has not confirmed this yet.
 pub(crate) fn is_in_progress() -> bool {
@@ -84,7 +69,7 @@ pub(crate) struct Predecessor(&'static Channel);
 
 impl Predecessor {
     /// Finds the server that has started this process as its successor, and stores its listeners
-    /// for [`super::take`]. Returns `None` if this process was started otherwise. A second call
+    /// for [`inherited::take`]. Returns `None` if this process was started otherwise. A second call
     /// finds the same server.
     ///
     /// # Errors
@@ -118,8 +103,7 @@ impl Predecessor {
                         adopt(TransferSocket::Hub(sockets.pop().context("a socket")?))?;
                     }
                     (Message::Confirm, _) => {
-                        HAS_SUCCEEDED.store(true, Ordering::Release);
-                        inherited::close_unused();
+                        inherited::succeed();
                         return anyhow::Ok(());
                     }
                     _ => bail!("a message that does not belong here"),

@@ -4,8 +4,9 @@ use super::{
     VARIABLE,
     channel::Channel,
     launcher::{self, SuccessorProcess},
-    message::{Message, Role},
+    message::Message,
 };
+use crate::transport::inherited::Role;
 use anyhow::{Context, bail};
 use pollux_sys as sys;
 use std::{

@@ -2,7 +2,7 @@
 //! clients.
 
 use pollux_server::{
-    Config, Server,
+    Server, Settings,
     config::{Architecture, HubConfig, Listen},
 };
 use pollux_testkit::{wait_for, wait_until};
@@ -21,10 +21,10 @@ struct Site {
     directory: tempfile::TempDir,
 }
 
-fn site(change: impl FnOnce(&mut Config)) -> Site {
+fn site(change: impl FnOnce(&mut Settings)) -> Site {
     let directory = tempfile::tempdir().unwrap();
     std::fs::write(directory.path().join("index.html"), "a page").unwrap();
-    let mut config = Config::new(directory.path());
+    let mut config = Settings::new(directory.path());
     config.listen = vec!["127.0.0.1:0".parse().unwrap()];
     config.admin = Some("127.0.0.1:0".parse().unwrap());
     change(&mut config);
@@ -309,7 +309,7 @@ fn clients_that_hang_do_not_delay_others() {
 
 #[test]
 fn processes_have_no_admin_listener() {
-    let mut config = Config::new(".");
+    let mut config = Settings::new(".");
     config.admin = Some("127.0.0.1:0".parse().unwrap());
     config.architecture = Architecture::Preforked;
     let error = config.check().unwrap_err().to_string();

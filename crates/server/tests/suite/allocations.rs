@@ -3,7 +3,7 @@
 //! The test runs in its own process, since the allocator counts all new threads.
 
 use pollux_server::{
-    Config, Server,
+    Server, Settings,
     config::{Listen, MechanismChoice},
 };
 use pollux_testkit::{
@@ -65,7 +65,7 @@ fn a_keep_alive_request_allocates_nothing() {
     assert!(allocations_of_new_threads() > before, "the counter is deaf");
 
     for mechanism in ["epoll-et", "epoll", "poll"] {
-        let mut config = Config::new(directory.path());
+        let mut config = Settings::new(directory.path());
         config.mechanism = MechanismChoice::Named(mechanism.parse().unwrap());
         let server = Server::start(config).unwrap();
         let Listen::Tcp(address) = server.addresses()[0].clone() else { panic!("a TCP address") };

@@ -1,7 +1,7 @@
 //! Files that the server compresses itself (`--compress`).
 
 use flate2::read::GzDecoder;
-use pollux_server::{Config, Server, config::Listen};
+use pollux_server::{Server, Settings, config::Listen};
 use std::{
     fs::{self, File},
     io::{Read, Write},
@@ -54,7 +54,7 @@ fn site(codings: &str, workers: usize) -> Site {
     write_old(&root.join("picture.png"), &text(5000), 1);
     write_old(&root.join("packed.html"), &text(5000), 1);
     write_old(&root.join("packed.html.gz"), b"sibling", 1);
-    let mut config = Config::new(root);
+    let mut config = Settings::new(root);
     config.site.compress = Some(codings.parse().unwrap());
     config.workers = workers;
     let server = Server::start(config).unwrap();

@@ -9,7 +9,7 @@ mod tls;
 
 use pollux_event::{MechanismSpec, registry};
 use pollux_server::{
-    Config, Server,
+    Server, Settings,
     config::{Architecture, Discipline, LargeFile, Listen, MechanismChoice},
 };
 use pollux_testkit::{
@@ -25,8 +25,8 @@ struct TestServer(Server);
 
 impl TestServer {
     /// Serves `directory` with the program's defaults, and as `change` configures it.
-    fn start(directory: &Path, change: impl FnOnce(&mut Config)) -> Self {
-        let mut config = Config::new(directory);
+    fn start(directory: &Path, change: impl FnOnce(&mut Settings)) -> Self {
+        let mut config = Settings::new(directory);
         // `pollux serve` also gives its workers their own file tables.
         config.own_file_tables = Some(pollux_testkit::own_file_tables());
         change(&mut config);
@@ -139,7 +139,7 @@ fn the_corpus_in_every_architecture_of_threads() {
 fn the_corpus_whatever_the_configuration() {
     let site = Site::make();
 
-    let held_to_it = |setting: &str, change: fn(&mut Config)| {
+    let held_to_it = |setting: &str, change: fn(&mut Settings)| {
         let server = TestServer::start(&site.root(), change);
         check(server.address(), Segmentation::Whole, setting);
     };

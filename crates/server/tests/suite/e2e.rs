@@ -8,7 +8,7 @@ mod mechanisms;
 mod protocol;
 mod site;
 
-use pollux_server::{Config, Server, config::Listen};
+use pollux_server::{Server, Settings, config::Listen};
 use pollux_testkit::http::Client;
 use std::{fs, net::SocketAddr, path::Path, time::Duration};
 use tempfile::TempDir;
@@ -21,12 +21,12 @@ struct Fixture {
 
 impl Fixture {
     /// Starts a server for `files`, with the configuration that `change` adjusts.
-    fn new(files: &[(&str, &[u8])], change: impl FnOnce(&mut Config)) -> Self {
+    fn new(files: &[(&str, &[u8])], change: impl FnOnce(&mut Settings)) -> Self {
         let directory = tempfile::tempdir().unwrap();
         for (name, content) in files {
             write(directory.path(), name, content);
         }
-        let mut config = Config::new(directory.path());
+        let mut config = Settings::new(directory.path());
         change(&mut config);
         let server = Server::start(config).unwrap();
         Self { directory, server }

@@ -1,6 +1,6 @@
 //! The server in a program that has its own open descriptors: the workers do not use them.
 
-use pollux_server::{Config, Server, config::Listen};
+use pollux_server::{Server, Settings, config::Listen};
 use pollux_testkit::http::Client;
 use std::{
     fs::File,
@@ -44,7 +44,7 @@ fn a_workers_message_goes_to_the_programs_log_and_to_no_client() {
 
     let site = tempfile::tempdir().unwrap();
     std::fs::write(site.path().join("a"), "content").unwrap();
-    let mut config = Config::new(site.path());
+    let mut config = Settings::new(site.path());
     // The server is full with the first connection, and the worker logs that.
     config.max_connections = Some(1);
     // With idle eviction the worker logs it only when another client waits.

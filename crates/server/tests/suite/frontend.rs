@@ -15,8 +15,9 @@ mod tls;
 mod tunnels;
 
 use pollux_server::{
-    Config, Server,
-    config::{FrontendConfig, Listen, MechanismChoice},
+    Server, Settings,
+    config::{Listen, MechanismChoice},
+    settings::FrontendConfig,
 };
 use pollux_testkit::{
     http::{Client, PATIENCE, Reply},
@@ -41,10 +42,10 @@ struct Fixture {
 
 impl Fixture {
     /// Starts a front end for these origins, each `[/PREFIX=]URL`.
-    fn new(origins: &[&str], change: impl FnOnce(&mut Config, &mut FrontendConfig)) -> Self {
+    fn new(origins: &[&str], change: impl FnOnce(&mut Settings, &mut FrontendConfig)) -> Self {
         let directory = tempfile::tempdir().unwrap();
         std::fs::write(directory.path().join("file"), "of the site").unwrap();
-        let mut config = Config::new(directory.path());
+        let mut config = Settings::new(directory.path());
         let mut frontend =
             FrontendConfig::new(origins.iter().map(|origin| origin.parse().unwrap()).collect());
         change(&mut config, &mut frontend);
@@ -78,7 +79,7 @@ impl Fixture {
 }
 
 /// Configures one of [`ENGINES`].
-fn serve_with(config: &mut Config, engine: &str) {
+fn serve_with(config: &mut Settings, engine: &str) {
     config.mechanism = MechanismChoice::Named(engine.parse().unwrap());
 }
 

@@ -2,8 +2,9 @@
 //! other tests of the front end, whose memory would be counted too.
 
 use pollux_server::{
-    Config, Server,
-    config::{FrontendConfig, Listen, MechanismChoice},
+    Server, Settings,
+    config::{Listen, MechanismChoice},
+    settings::FrontendConfig,
 };
 use pollux_testkit::{
     allocations::bytes_held, http::Client, origin::Origin, wait_until, with_descriptors,
@@ -21,7 +22,7 @@ const SWITCHED: &str =
     "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n";
 
 fn start(origin: &str, mechanism: &str) -> (Server, SocketAddr) {
-    let mut config = Config::without_files(FrontendConfig::new(vec![origin.parse().unwrap()]));
+    let mut config = Settings::without_files(FrontendConfig::new(vec![origin.parse().unwrap()]));
     // As in `pollux serve`: otherwise the test's own descriptors would be between the server's.
     config.own_file_tables = Some(pollux_testkit::own_file_tables());
     config.mechanism = MechanismChoice::Named(mechanism.parse().unwrap());

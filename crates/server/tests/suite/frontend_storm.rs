@@ -6,10 +6,7 @@
 //! The test usually takes some seconds; `POLLUX_STORM_REQUESTS=1000000` selects the long form.
 
 use pollux_cache::Store;
-use pollux_server::{
-    Config, Server,
-    config::{FrontendConfig, Listen},
-};
+use pollux_server::{Server, Settings, config::Listen, settings::FrontendConfig};
 use pollux_testkit::{http::PATIENCE, wait_for, wait_until};
 use std::{
     collections::HashMap,
@@ -350,7 +347,7 @@ fn storm(requests: Option<u64>) {
     let mut frontend = FrontendConfig::new(urls.collect());
     let store = Store::new(pollux_cache::Config { limit_bytes: 4 << 20, ..Default::default() });
     frontend.cache = Some(store.clone());
-    let mut config = Config::without_files(frontend);
+    let mut config = Settings::without_files(frontend);
     config.workers = 2;
     let server = Server::start(config).unwrap();
     let Listen::Tcp(address) = server.addresses()[0] else { panic!("no TCP address") };

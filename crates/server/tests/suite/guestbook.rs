@@ -5,8 +5,9 @@ mod misbehaving;
 mod redis;
 
 use pollux_server::{
-    Config, Server,
-    config::{GuestbookConfig, Listen, MechanismChoice, Store, StoreConnections},
+    Server, Settings,
+    config::{Listen, MechanismChoice, Store, StoreConnections},
+    settings::GuestbookConfig,
 };
 use pollux_testkit::{
     guestbook::{is_a_guestbook, post, visit, visitor},
@@ -29,7 +30,7 @@ impl Fixture {
     fn new(mechanism: &str, store: Store, connections: StoreConnections) -> Self {
         let directory = tempfile::tempdir().unwrap();
         std::fs::write(directory.path().join("index.html"), "static").unwrap();
-        let mut config = Config::new(directory.path());
+        let mut config = Settings::new(directory.path());
         config.listen = vec!["127.0.0.1:0".parse().unwrap()];
         config.mechanism = MechanismChoice::Named(mechanism.parse().unwrap());
         let mut guestbook = GuestbookConfig::new("/guestbook", store);

@@ -21,7 +21,7 @@ mod redis;
 
 use pollux_event::registry;
 use pollux_server::{
-    Config, Server,
+    Server, Settings,
     config::{HubConfig, Listen, MechanismChoice},
     stats::Statistics,
 };
@@ -47,12 +47,12 @@ struct Hub {
 impl Hub {
     /// Starts a hub at which every client may subscribe and publish, unless `change` sets other
     /// permissions.
-    fn start(workers: usize, change: impl FnOnce(&mut Config, &mut HubConfig)) -> Self {
+    fn start(workers: usize, change: impl FnOnce(&mut Settings, &mut HubConfig)) -> Self {
         let mut hub = HubConfig::new(PATH);
         hub.anonymous = true;
         hub.publish_anonymous = true;
         hub.origin = Some("http://hub.test".into());
-        let mut config = Config::new("");
+        let mut config = Settings::new("");
         config.site.directory = None;
         config.listen = vec!["127.0.0.1:0".parse().unwrap()];
         config.workers = workers;

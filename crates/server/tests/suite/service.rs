@@ -9,7 +9,7 @@ mod clock;
 mod hello;
 
 use pollux_server::{
-    Config, Server,
+    Server, Settings,
     config::Listen,
     service::{
         Event, ExchangeId, Flow, Part, Request, RequestContext, ResponseWriter, Service, Status,
@@ -60,7 +60,7 @@ fn to_end(client: &mut TcpStream, request: &str) -> String {
 
 #[test]
 fn hello_says_hello_and_keeps_the_connection() {
-    let server = Server::start_with(Config::new("."), || Ok(hello::Hello)).unwrap();
+    let server = Server::start_with(Settings::new("."), || Ok(hello::Hello)).unwrap();
     let mut client = Client::connect(address(&server));
     for _ in 0..3 {
         let reply = client.get("/anything");
@@ -71,7 +71,7 @@ fn hello_says_hello_and_keeps_the_connection() {
 
 #[test]
 fn clock_sends_events_until_the_client_leaves() {
-    let server = Server::start_with(Config::new("."), || Ok(clock::Clock::default())).unwrap();
+    let server = Server::start_with(Settings::new("."), || Ok(clock::Clock::default())).unwrap();
     let mut client = connect(&server);
     let text = read_until(&mut client, "GET / HTTP/1.1\r\nHost: t\r\n\r\n", "data: ");
     assert!(text.contains("Content-Type: text/event-stream\r\n"), "{text}");
@@ -179,7 +179,7 @@ impl Service for Ways {
 }
 
 fn ways() -> Server {
-    Server::start_with(Config::new("."), || Ok(Ways::default())).unwrap()
+    Server::start_with(Settings::new("."), || Ok(Ways::default())).unwrap()
 }
 
 #[test]
@@ -233,7 +233,7 @@ fn a_stream_that_waits_costs_at_most_64_bytes_beyond_its_connection() {
     const STREAMS: usize = 400;
     const EACH: i64 = STREAMS as i64;
     let make = || Ok(Ways { streams: Vec::with_capacity(STREAMS) });
-    let server = Server::start_with(Config::new("."), make).unwrap();
+    let server = Server::start_with(Settings::new("."), make).unwrap();
     let mut clients: Vec<_> = (0..STREAMS).map(|_| connect(&server)).collect();
     let mut send = |path: &str, end: &str| {
         for client in &mut clients {

@@ -1,7 +1,7 @@
 //! The rules of a site for paths: redirects, rewrites, error pages, directory listings, fields.
 
 use pollux_server::{
-    Config, Server,
+    Server, Settings,
     config::{Listen, SiteRules},
 };
 use std::{
@@ -27,7 +27,7 @@ fn site(rules: SiteRules, fill: impl FnOnce(&Path)) -> Site {
     let directory = tempfile::tempdir().unwrap();
     fs::write(directory.path().join("index.html"), "home").unwrap();
     fill(directory.path());
-    let mut config = Config::new(directory.path());
+    let mut config = Settings::new(directory.path());
     config.site.rules = rules;
     let server = Server::start(config).unwrap();
     let Listen::Tcp(address) = server.addresses()[0] else { panic!("no TCP address") };

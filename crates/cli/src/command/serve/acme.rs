@@ -2,10 +2,7 @@
 
 use super::value;
 use clap::ArgAction;
-use pollux_server::config::{
-    Challenge,
-    file::{ConfigFile, Text},
-};
+use pollux_server::config::{Challenge, Config, Text};
 use std::path::PathBuf;
 
 #[derive(clap::Args)]
@@ -43,7 +40,7 @@ pub(super) struct AcmeArgs {
 
 impl AcmeArgs {
     /// Writes the flags that were given into `config`.
-    pub(super) fn apply(self, config: &mut ConfigFile) {
+    pub(super) fn apply(self, config: &mut Config) {
         value::replace(&mut config.acme, self.acme);
         value::set_some(&mut config.acme_directory, self.acme_directory);
         value::set_some(&mut config.acme_email, self.acme_email);

@@ -1,7 +1,7 @@
 //! Flags about the cache of origins' responses.
 
 use super::value;
-use pollux_server::config::file::{ConfigFile, Size, Time};
+use pollux_server::config::{Config, Size, Time};
 use std::path::PathBuf;
 
 #[derive(clap::Args)]
@@ -43,7 +43,7 @@ pub(super) struct CacheArgs {
 
 impl CacheArgs {
     /// Writes the flags that were given into `config`.
-    pub(super) fn apply(self, config: &mut ConfigFile) {
+    pub(super) fn apply(self, config: &mut Config) {
         // A site without an origin has nothing to cache. If no site has one, the flags are a fault of all.
         let has_origin = config.site.iter().any(|site| !site.origin.is_empty());
         for site in config.site.iter_mut().filter(|site| !has_origin || !site.origin.is_empty()) {

@@ -1,10 +1,7 @@
 //! Flags about which clients are served, and about the limits of each address.
 
 use super::value;
-use pollux_server::config::{
-    Network, ProxySource, Rate,
-    file::{ConfigFile, Limit, Text},
-};
+use pollux_server::config::{Config, Limit, Network, ProxySource, Rate, Text};
 
 #[derive(clap::Args)]
 #[command(next_help_heading = "Clients")]
@@ -42,7 +39,7 @@ pub(super) struct ClientArgs {
 
 impl ClientArgs {
     /// Writes the flags that were given into `config`.
-    pub(super) fn apply(self, config: &mut ConfigFile) {
+    pub(super) fn apply(self, config: &mut Config) {
         value::replace(&mut config.allow, self.allow);
         value::replace(&mut config.deny, self.deny);
         value::replace(&mut config.proxy_protocol, self.proxy_protocol);

@@ -2,14 +2,14 @@
 
 use super::Args;
 use crate::usage::UsageError;
-use pollux_server::config::file::{ConfigFile, Fault, Key, SiteSection, Sources};
+use pollux_server::config::{Config, Fault, Key, SiteSection, Sources};
 
 /// The configuration, and the locations of its values.
 pub(crate) struct Configuration {
     /// The values of the file and the flags.
-    pub(crate) file: ConfigFile,
+    pub(crate) file: Config,
     /// The values of the file, without the flags.
-    pub(crate) without_flags: ConfigFile,
+    pub(crate) without_flags: Config,
     /// The locations of the file's values.
     pub(crate) sources: Sources,
 }
@@ -21,7 +21,7 @@ impl Configuration {
     /// The file has a fault, or the flags do not fit the file.
     pub(crate) fn of(args: Args) -> anyhow::Result<Self> {
         let (mut file, sources) = match &args.source.config {
-            Some(path) => ConfigFile::load(path)?,
+            Some(path) => Config::load(path)?,
             None => Default::default(),
         };
         let without_flags = file.clone();
@@ -112,7 +112,7 @@ mod tests {
 
     /// Returns the keys of all tables of the schema; those of `[hub]` get the prefix of the flags.
     fn keys() -> BTreeSet<String> {
-        let schema = ConfigFile::schema();
+        let schema = Config::schema();
         let keys = |schema: &Value| -> Vec<String> {
             let properties = schema["properties"].as_object().expect("a table");
             properties.keys().cloned().collect()

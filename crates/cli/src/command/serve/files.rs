@@ -2,10 +2,7 @@
 
 use super::value;
 use clap::{ArgAction, ValueEnum};
-use pollux_server::config::{
-    Compress, LargeFile, Symlinks,
-    file::{ConfigFile, Field, Size, Text},
-};
+use pollux_server::config::{Compress, Config, Field, LargeFile, Size, Symlinks, Text};
 use std::path::PathBuf;
 
 #[derive(clap::Args)]
@@ -59,7 +56,7 @@ pub(super) struct FileArgs {
 
 impl FileArgs {
     /// Writes the flags that were given into `config`.
-    pub(super) fn apply(self, config: &mut ConfigFile) {
+    pub(super) fn apply(self, config: &mut Config) {
         value::set(&mut config.cache_size, self.cache_size);
         value::set(&mut config.large_file, self.large_file.map(Into::into));
         value::set(&mut config.no_server_header, self.no_server_header);

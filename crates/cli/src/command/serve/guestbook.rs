@@ -2,10 +2,7 @@
 
 use super::value;
 use anyhow::Context;
-use pollux_server::config::{
-    Store, StoreConnections,
-    file::{ConfigFile, Text},
-};
+use pollux_server::config::{Config, Store, StoreConnections, Text};
 use std::{os::unix::fs::DirBuilderExt, path::PathBuf};
 
 #[derive(clap::Args)]
@@ -38,7 +35,7 @@ pub(super) struct GuestbookArgs {
 
 impl GuestbookArgs {
     /// Writes the flags that were given into `config`.
-    pub(super) fn apply(self, config: &mut ConfigFile) {
+    pub(super) fn apply(self, config: &mut Config) {
         for site in &mut config.site {
             value::set_some(&mut site.guestbook, self.guestbook.clone());
             value::set_some(&mut site.guestbook_template, self.guestbook_template.clone());

@@ -4,10 +4,7 @@ use super::value;
 use crate::{bytes, duration, usage::UsageError};
 use clap::ArgAction;
 use pollux_hub::{dialect::Dialect, topic::WELL_KNOWN};
-use pollux_server::config::{
-    HubStoreConfig, KeySource,
-    file::{ConfigFile, Size, SlowSubscribers, Text, Time},
-};
+use pollux_server::config::{Config, HubStoreConfig, KeySource, Size, SlowSubscribers, Text, Time};
 use std::{path::PathBuf, time::Duration};
 
 #[derive(clap::Args)]
@@ -126,7 +123,7 @@ impl HubArgs {
     ///
     /// # Errors
     /// A flag about a hub was given, but there is no hub.
-    pub(super) fn apply(self, config: &mut ConfigFile) -> Result<(), UsageError> {
+    pub(super) fn apply(self, config: &mut Config) -> Result<(), UsageError> {
         if self.hub.is_none() && config.hub.is_none() {
             return match self.first_given() {
                 Some(flag) => Err(UsageError::new(format!(

@@ -2,10 +2,7 @@
 
 use super::value;
 use clap::ValueEnum;
-use pollux_server::config::{
-    IdleEviction,
-    file::{ConfigFile, Limit, Size, SizeLimit, Time},
-};
+use pollux_server::config::{Config, IdleEviction, Limit, Size, SizeLimit, Time};
 
 #[derive(clap::Args)]
 #[command(next_help_heading = "Limits")]
@@ -59,7 +56,7 @@ pub(super) struct LimitArgs {
 
 impl LimitArgs {
     /// Writes the flags that were given into `config`.
-    pub(super) fn apply(self, config: &mut ConfigFile) {
+    pub(super) fn apply(self, config: &mut Config) {
         value::set_some(&mut config.max_connections, self.max_connections);
         value::set(&mut config.idle_eviction, self.idle_eviction.map(Into::into));
         value::set(&mut config.max_requests, self.max_requests);

@@ -2,10 +2,7 @@
 
 use super::value;
 use clap::ArgAction;
-use pollux_server::config::{
-    Accepting, Listen,
-    file::{ConfigFile, Limit, Text},
-};
+use pollux_server::config::{Accepting, Config, Limit, Listen, Text};
 
 #[derive(clap::Args)]
 #[command(next_help_heading = "Listening")]
@@ -34,7 +31,7 @@ pub(super) struct ListenArgs {
 
 impl ListenArgs {
     /// Writes the flags that were given into `config`.
-    pub(super) fn apply(self, config: &mut ConfigFile) {
+    pub(super) fn apply(self, config: &mut Config) {
         value::replace(&mut config.listen, self.listen);
         value::set(&mut config.backlog, self.backlog);
         value::set(&mut config.accept_limit, self.accept_limit);

@@ -3,8 +3,7 @@
 use super::value;
 use clap::ArgAction;
 use pollux_server::config::{
-    ForwardedPolicy, HandoverConfig, HostPolicy, RouteConfig,
-    file::{ConfigFile, ProxyVersion, Text, Time},
+    Config, ForwardedPolicy, HandoverConfig, HostPolicy, ProxyVersion, RouteConfig, Text, Time,
 };
 use std::{num::NonZeroUsize, path::PathBuf};
 
@@ -72,7 +71,7 @@ pub(super) struct OriginArgs {
 
 impl OriginArgs {
     /// Writes the flags that were given into `config`.
-    pub(super) fn apply(self, config: &mut ConfigFile) {
+    pub(super) fn apply(self, config: &mut Config) {
         for site in &mut config.site {
             value::replace(&mut site.origin, self.origin.clone());
             value::replace(&mut site.handover, self.handover.clone());

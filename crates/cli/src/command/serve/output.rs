@@ -3,10 +3,7 @@
 use super::value;
 use pollux_server::{
     Report,
-    config::{
-        Listen, LogField, LogFormat, LogTarget, RequestIds,
-        file::{ConfigFile, Text, Time},
-    },
+    config::{Config, Listen, LogField, LogFormat, LogTarget, RequestIds, Text, Time},
 };
 
 #[derive(clap::Args)]
@@ -58,7 +55,7 @@ pub(super) struct OutputArgs {
 
 impl OutputArgs {
     /// Writes the flags that were given into `config`.
-    pub(super) fn apply(self, config: &mut ConfigFile) {
+    pub(super) fn apply(self, config: &mut Config) {
         value::set_some(&mut config.admin, self.admin);
         value::set_some(&mut config.access_log, self.access_log);
         value::set(&mut config.log_format, self.log_format);

@@ -3,35 +3,36 @@
 use super::{Configuration, finish, guestbook, security};
 use anyhow::Context;
 use pollux_server::{
-    Config, Reload, ReloadedConfig,
-    config::{Certificates, Tls, file::ConfigFile},
+    Reload, ReloadedConfig, Settings,
+    config::Config,
     sandbox,
+    settings::{Certificates, Tls},
 };
 use std::sync::Arc;
 
 /// Reads the file of `--config` again; the flags stay the same.
 pub(super) struct Reloader {
     /// The configuration that the server runs with.
-    present: ConfigFile,
+    present: Config,
     /// The configuration that was read last.
     next: Option<Next>,
 }
 
 struct Next {
-    file: ConfigFile,
+    file: Config,
     tls: Option<Arc<Tls>>,
     /// The certificates, if the file names other certificate files than before.
     certificates: Option<Certificates>,
 }
 
 impl Reloader {
-    pub(super) fn new(present: ConfigFile) -> Self {
+    pub(super) fn new(present: Config) -> Self {
         Self { present, next: None }
     }
 }
 
 impl Reload for Reloader {
-    fn read(&mut self, current: &Config) -> anyhow::Result<ReloadedConfig> {
+    fn read(&mut self, current: &Settings) -> anyhow::Result<ReloadedConfig> {
         let args = crate::serve_args().context("the command line cannot be read again")?;
         let configuration = Configuration::of(args)?;
         configuration.validate()?;

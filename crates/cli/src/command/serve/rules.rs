@@ -3,8 +3,7 @@
 use super::value;
 use clap::ArgAction;
 use pollux_server::config::{
-    BasicAuth, Cors, ErrorPage, PathField, Redirect, Rewrite, SecurityHeaders,
-    file::{ConfigFile, Text},
+    BasicAuth, Config, Cors, ErrorPage, PathField, Redirect, Rewrite, SecurityHeaders, Text,
 };
 
 #[derive(clap::Args)]
@@ -67,7 +66,7 @@ pub(super) struct RuleArgs {
 
 impl RuleArgs {
     /// Writes the flags that were given into `config`.
-    pub(super) fn apply(self, config: &mut ConfigFile) {
+    pub(super) fn apply(self, config: &mut Config) {
         for site in &mut config.site {
             value::replace(&mut site.redirect, self.redirect.clone());
             value::replace(&mut site.rewrite, self.rewrite.clone());

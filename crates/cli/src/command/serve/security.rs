@@ -4,9 +4,9 @@ use super::{Configuration, guestbook, open_tls, value};
 use crate::sys::own_file_tables;
 use clap::ValueEnum;
 use pollux_server::{
-    Config,
-    config::file::{ConfigFile, Text},
-    sandbox::{Confinement, Domain, SandboxMode, UserSpec},
+    Settings,
+    config::{Config, SandboxMode, Text, UserSpec},
+    sandbox::{Confinement, Domain},
 };
 use std::{path::Path, sync::Arc};
 
@@ -46,7 +46,7 @@ impl From<SandboxArg> for SandboxMode {
 
 impl SecurityArgs {
     /// Writes the flags that were given into `config`.
-    pub(super) fn apply(self, config: &mut ConfigFile) {
+    pub(super) fn apply(self, config: &mut Config) {
         value::set_some(&mut config.user, self.user);
         value::set(&mut config.sandbox, self.sandbox.map(Into::into));
     }
@@ -54,10 +54,10 @@ impl SecurityArgs {
 
 /// Opens everything that may need root's rights, and then gives them up. Returns the part of the
 /// configuration that was opened: the certificates.
-pub(super) fn enter(configuration: &Configuration) -> anyhow::Result<Config> {
+pub(super) fn enter(configuration: &Configuration) -> anyhow::Result<Settings> {
     // The sites are left out: their caches have threads and files, which must belong to the new
     // user.
-    let server = ConfigFile { site: Vec::new(), ..configuration.file.clone() };
+    let server = Config { site: Vec::new(), ..configuration.file.clone() };
     let mut config = server.open(|| anyhow::bail!("a server without sites has no guestbook"))?;
     // Sites may have names for ACME, too.
     config.acme = configuration.file.acme()?.map(Arc::new);

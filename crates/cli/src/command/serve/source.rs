@@ -1,7 +1,7 @@
 //! Flags about the configuration itself: a file, and the control socket.
 
 use super::value;
-use pollux_server::config::file::ConfigFile;
+use pollux_server::config::Config;
 use std::path::PathBuf;
 
 #[derive(clap::Args)]
@@ -19,7 +19,7 @@ pub(super) struct SourceArgs {
 
 impl SourceArgs {
     /// Writes the flags that were given into `config`.
-    pub(super) fn apply(self, config: &mut ConfigFile) {
+    pub(super) fn apply(self, config: &mut Config) {
         value::set_some(&mut config.control, self.control);
     }
 }

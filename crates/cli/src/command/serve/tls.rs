@@ -3,8 +3,7 @@
 use super::value;
 use clap::{ArgAction, ValueEnum};
 use pollux_server::config::{
-    KernelTlsMode, Listen,
-    file::{ConfigFile, Text, Time, TlsVersion, TrialCertificate},
+    Config, KernelTlsMode, Listen, Text, Time, TlsVersion, TrialCertificate,
 };
 use std::path::PathBuf;
 
@@ -82,7 +81,7 @@ enum KindArg {
 
 impl TlsArgs {
     /// Writes the flags that were given into `config`.
-    pub(super) fn apply(self, config: &mut ConfigFile) {
+    pub(super) fn apply(self, config: &mut Config) {
         if !self.tls_cert.is_empty() {
             // The keys in the file belong to the certificates in the file, so they are replaced,
             // too.

@@ -3,10 +3,7 @@
 use super::value;
 use crate::names;
 use clap::ValueEnum;
-use pollux_server::config::{
-    Architecture, Discipline, MechanismChoice,
-    file::{ConfigFile, Text},
-};
+use pollux_server::config::{Architecture, Config, Discipline, MechanismChoice, Text};
 
 #[derive(clap::Args)]
 #[command(next_help_heading = "Workers and waiting")]
@@ -51,7 +48,7 @@ pub(super) struct WorkerArgs {
 
 impl WorkerArgs {
     /// Writes the flags that were given into `config`.
-    pub(super) fn apply(self, config: &mut ConfigFile) {
+    pub(super) fn apply(self, config: &mut Config) {
         value::set(&mut config.architecture, self.architecture);
         value::set_some(&mut config.pool, self.pool);
         value::set(&mut config.mechanism, self.mechanism);

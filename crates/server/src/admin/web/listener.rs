@@ -5,10 +5,10 @@ use crate::{
     config::Listen,
     transport::{
         accept_loop::{AcceptLoop, LoopOwner},
+        inherited::{self, Role},
         listener::{self, SocketFile},
         passed,
     },
-    upgrade::{self, Role},
 };
 use anyhow::Context;
 use pollux_http::Status;
@@ -100,7 +100,7 @@ impl Drop for Web {
 }
 
 fn listen(address: &Listen) -> anyhow::Result<(OwnedFd, Option<SocketFile>)> {
-    if let Some(socket) = upgrade::take(Role::Admin, &address.to_string()).pop() {
+    if let Some(socket) = inherited::take(Role::Admin, &address.to_string()).pop() {
         let file = match address {
             Listen::Unix(path) => Some(SocketFile::taken_over(path)),
             Listen::Tcp(_) | Listen::Passed(_) => None,

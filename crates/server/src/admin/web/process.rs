@@ -1,6 +1,6 @@
 //! The CPU time, the memory and the start of this process, as the kernel reports them.
 
-use crate::upgrade;
+use crate::{transport::inherited, upgrade};
 use std::time::Duration;
 
 /// CPU and memory of the process.
@@ -29,7 +29,7 @@ pub(super) fn figures() -> ProcessFigures {
         cpu: Duration::new(time.tv_sec.max(0) as u64, time.tv_nsec.clamp(0, 999_999_999) as u32),
         resident_bytes: resident_pages * rustix::param::page_size() as u64,
         started_unix_s: started_unix_s().unwrap_or(0.0),
-        has_taken_over: upgrade::has_succeeded(),
+        has_taken_over: inherited::has_succeeded(),
         failed_upgrades: upgrade::failures(),
     }
 }

@@ -240,11 +240,8 @@ impl ProcessAcceptor {
 mod tests {
     use super::*;
     use crate::{
-        architecture::Assignment,
-        config::{Config, Listen},
-        protocol::rules::Rules,
-        services::site::Contents,
-        transport::queue::Queues,
+        architecture::Assignment, config::Listen, protocol::rules::Rules, services::site::Contents,
+        settings::Settings, transport::queue::Queues,
     };
     use pollux_testkit::denied;
     use std::net::TcpStream;
@@ -253,8 +250,9 @@ mod tests {
     /// although others waited behind it.
     #[test]
     fn at_a_stop_all_that_wait_are_accepted_though_the_first_is_dead() {
-        let config = Config::new(".");
-        let queues = Queues::open(&config, 1).unwrap();
+        let config = Settings::new(".");
+        let queues =
+            Queues::open(&config.listen, config.backlog, config.way_to_accept(), 1).unwrap();
         let scoreboard = Arc::new(Scoreboard::new(2).unwrap());
         let plan = Plan {
             rules: Arc::new(Rules::new(&config)),

@@ -112,7 +112,7 @@ impl<A: Service> Blocking<A> {
     }
 
     /// Ends the connection of an exchange with a command that this engine does not support. This never
-    /// happens: [`Config::check`](crate::Config::check) reports the services that have such commands.
+    /// happens: [`Settings::check`](crate::Settings::check) reports the services that have such commands.
     #[cold]
     fn refuse_command(&mut self, exchange: ExchangeId) {
         debug_assert!(false, "{exchange:?} needs an event loop");

@@ -12,7 +12,8 @@
 
 use super::*;
 use crate::{
-    clients::{SampledConnection, client_key, most_held_first},
+    clients::client_key,
+    eviction::{SampledConnection, most_held_first},
     stats::Counter,
     transport::listener,
 };

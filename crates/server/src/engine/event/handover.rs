@@ -25,7 +25,8 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
         let outcome = match connection.raw() {
             None => Err(HandoverError::OutputFirst),
             Some(input) => {
-                let outcome = self.reactor.receivers.pass(what, transport.as_fd(), input);
+                let receivers = &mut self.reactor.receivers;
+                let outcome = receivers.pass(&what.path, &what.head, transport.as_fd(), input);
                 outcome.map_err(|error| HandoverError::Error(error.kind()))
             }
         };

@@ -7,19 +7,25 @@
 
 use super::Engine;
 use crate::{
-    architecture::worker::{MakeService, Replace},
     config::IdleEviction,
+    protocol::rules::Rules,
     reload::{Offer, Renewal},
     service::{Service, ServiceContext},
 };
 use pollux_event::Mechanism;
 use std::sync::{Arc, PoisonError};
 
+/// Makes the service of one worker for another configuration.
+pub(crate) type MakeAgain<S> = Box<dyn Fn(&Renewal) -> anyhow::Result<S>>;
+
+/// Replaces the running service by one for a new configuration. The rules are those of the running service.
+pub(crate) type Replace<S> = fn(&mut S, S, Arc<Rules>, &mut ServiceContext<'_>);
+
 /// Changes the engine of one worker to another configuration.
 pub(crate) struct Renewer<S> {
     worker: usize,
     offer: Offer,
-    make: MakeService<S>,
+    make: MakeAgain<S>,
     replace: Replace<S>,
     prepared: Option<(S, Arc<Renewal>)>,
 }
@@ -30,7 +36,7 @@ impl<S: Service> Renewer<S> {
     pub(crate) fn new(
         worker: usize,
         offer: Offer,
-        make: MakeService<S>,
+        make: MakeAgain<S>,
         replace: Replace<S>,
     ) -> Self {
         Self { worker, offer, make, replace, prepared: None }
@@ -42,8 +48,7 @@ impl<S: Service> Renewer<S> {
         if renewal.number != number {
             return None;
         }
-        let contents = renewal.contents.clone();
-        match (self.make)(&renewal.config, &renewal.rules, contents, None) {
+        match (self.make)(&renewal) {
             Ok(service) => {
                 renewal.answer(self.worker, Ok(()));
                 self.prepared = Some((service, renewal));

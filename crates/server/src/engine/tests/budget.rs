@@ -6,8 +6,8 @@
 
 use super::seam::Worker;
 use crate::{
-    config::Config,
     services::{Hosts, site::Contents},
+    settings::Settings,
 };
 use pollux_testkit::http::Client;
 use std::{
@@ -29,8 +29,8 @@ fn most_answers(length: usize) -> u32 {
     let directory = tempfile::tempdir().unwrap();
     fs::write(directory.path().join("large"), vec![b'~'; length]).unwrap();
     fs::write(directory.path().join("small"), "s").unwrap();
-    let config = Config::new(directory.path());
-    let open = |config: &Config, rules: &_, _| {
+    let config = Settings::new(directory.path());
+    let open = |config: &Settings, rules: &_, _| {
         Hosts::open(config, rules, Contents::new(config.site.cache_bytes, 1)).unwrap()
     };
     let worker = Worker::serve(config, open, || ());

@@ -7,11 +7,8 @@ use super::{
 };
 use crate::stats::Counter;
 use crate::{
-    config::{Config, Discipline},
-    engine::blocking::Blocking,
-    protocol::rules::Rules,
-    service::worker_state::WorkerState,
-    stats::scoreboard::Scoreboard,
+    config::Discipline, engine::blocking::Blocking, protocol::rules::Rules,
+    service::worker_state::WorkerState, settings::Settings, stats::scoreboard::Scoreboard,
     transport::queue::Queues,
 };
 use pollux_sys::Call;
@@ -162,7 +159,7 @@ fn an_interest_that_cannot_be_set_ends_its_connection_and_nothing_else() {
         assert_eq!((counts[Counter::Refused], counts[Counter::Accepted]), (1, 1));
 
         // With per-state interest, a connection registers for writing before each response.
-        let mut config = Config::new(".");
+        let mut config = Settings::new(".");
         config.interest = Discipline::PerState;
         let worker = Worker::start_with(config, move || fail(FaultAt::Modify, 1, errno));
         assert!(!is_answered(&worker), "modify fails with {errno}");
@@ -178,12 +175,12 @@ fn an_interest_that_cannot_be_set_ends_its_connection_and_nothing_else() {
 fn clients_that_connect_during_a_stop_do_not_delay_its_end() {
     const NEWCOMERS: usize = 50;
     for refused in [0, u32::MAX] {
-        let mut config = Config::new(".");
+        let mut config = Settings::new(".");
         // One accept for each event, so that there is a wait between two clients, in which the stop is
         // noticed.
         config.accept_limit = Some(NonZeroU32::MIN);
         let (says, go) = mpsc::channel();
-        let open = move |_: &Config, _: &Rules, address| {
+        let open = move |_: &Settings, _: &Rules, address| {
             let mut newcomers = Vec::new();
             let mut is_first = true;
             // Each accepted client starts another one.
@@ -227,8 +224,9 @@ fn blocking_on(
     errno: i32,
     may_stop: impl Fn(&Scoreboard) -> bool,
 ) -> std::io::Result<crate::Statistics> {
-    let config = Config::new(".");
-    let (queues, _) = Queues::open(&config, 1).unwrap();
+    let config = Settings::new(".");
+    let (queues, _) =
+        Queues::open(&config.listen, config.backlog, config.way_to_accept(), 1).unwrap();
     let crate::config::Listen::Tcp(address) = queues.addresses().unwrap()[0] else {
         panic!("a TCP address")
     };

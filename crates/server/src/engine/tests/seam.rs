@@ -3,7 +3,6 @@
 
 use super::service::Tester;
 use crate::{
-    config::Config,
     engine::{
         control::{Inbox, Remote},
         event::Engine,
@@ -13,6 +12,7 @@ use crate::{
         Event, Flow, Part, RequestContext, ResponseWriter, Service, ServiceContext,
         worker_state::WorkerState,
     },
+    settings::Settings,
     stats::Statistics,
     transport::listener,
 };
@@ -186,18 +186,19 @@ impl Worker {
     /// Starts an engine on a thread, with the tests' service. `spoil` is called on that thread before the
     /// engine runs.
     pub(super) fn start(spoil: impl FnOnce() + Send + 'static) -> Self {
-        Self::start_with(Config::new("."), spoil)
+        Self::start_with(Settings::new("."), spoil)
     }
 
-    pub(super) fn start_with(config: Config, spoil: impl FnOnce() + Send + 'static) -> Self {
-        let service = |_: &Config, _: &Rules, address| Tester::new(address, "/nonexistent".into());
+    pub(super) fn start_with(config: Settings, spoil: impl FnOnce() + Send + 'static) -> Self {
+        let service =
+            |_: &Settings, _: &Rules, address| Tester::new(address, "/nonexistent".into());
         Self::serve(config, service, spoil)
     }
 
     /// Does the same with the service that `open` creates; `open` also gets the address of the worker.
     pub(super) fn serve<A: Service>(
-        config: Config,
-        open: impl FnOnce(&Config, &Rules, SocketAddr) -> A + Send + 'static,
+        config: Settings,
+        open: impl FnOnce(&Settings, &Rules, SocketAddr) -> A + Send + 'static,
         spoil: impl FnOnce() + Send + 'static,
     ) -> Self {
         let listener = listener::tcp("127.0.0.1:0".parse().unwrap(), 64, false).unwrap();

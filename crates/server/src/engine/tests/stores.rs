@@ -3,10 +3,11 @@
 use super::seam::{FaultAt, Worker, fail};
 use crate::service::ResponseWriter;
 use crate::{
-    config::{Config, GuestbookConfig, Store},
+    config::Store,
     protocol::rules::Rules,
     service::{Event, Flow, Part, RequestContext, Service, ServiceContext},
     services::guestbook::{Guestbook, StoreOpening},
+    settings::{GuestbookConfig, Settings},
 };
 use pollux_http::request::Request;
 use pollux_testkit::http::Client;
@@ -65,11 +66,11 @@ fn a_store_whose_notifier_is_broken_is_replaced() {
     let directory = tempfile::tempdir().unwrap();
     let store = Store::File(directory.path().join("remarks"));
     let guestbook = Arc::new(GuestbookConfig::new("/g", store));
-    let open = move |_: &Config, _: &Rules, _| WithoutNotifier {
+    let open = move |_: &Settings, _: &Rules, _| WithoutNotifier {
         guestbook: Guestbook::open(&guestbook, StoreOpening::Now).unwrap(),
         has_failed: false,
     };
-    let worker = Worker::serve(Config::new("."), open, || ());
+    let worker = Worker::serve(Settings::new("."), open, || ());
     let mut client = Client::connect(worker.address);
     assert_eq!(client.get("/g").status, 503);
     assert_eq!(client.get("/g").status, 200);

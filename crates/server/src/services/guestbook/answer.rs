@@ -1,8 +1,8 @@
 //! The responses to guests.
 
 use crate::{
-    config::GuestbookConfig,
     service::{Page, RequestContext, worker_state::Answer as Logged},
+    settings::GuestbookConfig,
     transport::outbox::Outbox,
 };
 use pollux_guestbook::{Answer, StoreError, Template};

@@ -8,11 +8,7 @@ use super::{
     tickets::{Ticket, Tickets},
 };
 use crate::reactor::WakeReason;
-use crate::{
-    config::{self, GuestbookConfig},
-    reactor::Reactor,
-    service::Event,
-};
+use crate::{config, reactor::Reactor, service::Event, settings::GuestbookConfig};
 use file::FileStore;
 use pollux_guestbook::{Answer, Request, StoreError};
 use redis::RedisStore;

@@ -473,7 +473,7 @@ impl HubShared {
 
     /// Marks a worker as notified. Returns whether it must be notified, because it was not since it last read
     /// the log.
-    pub(super) fn needs_notification(&self, worker: usize) -> bool {
+    pub(crate) fn needs_notification(&self, worker: usize) -> bool {
         !self.notified[worker].swap(true, Ordering::SeqCst)
     }
 
@@ -490,7 +490,7 @@ impl HubShared {
     }
 
     /// Waits until the log has grown since the last call. Returns false if the hub has ended.
-    pub(super) fn wait_for_news(&self) -> bool {
+    pub(crate) fn wait_for_news(&self) -> bool {
         let mut news = lock(&self.news);
         while !news.is_there && !news.has_ended {
             news = self.has_news.wait(news).unwrap_or_else(PoisonError::into_inner);
@@ -500,7 +500,7 @@ impl HubShared {
     }
 
     /// Ends [`HubShared::wait_for_news`].
-    pub(super) fn end(&self) {
+    pub(crate) fn end(&self) {
         lock(&self.news).has_ended = true;
         self.has_news.notify_all();
     }

@@ -2,10 +2,11 @@
 
 use super::*;
 use crate::{
-    config::{Config, HubConfig, HubStoreConfig},
+    config::{HubConfig, HubStoreConfig},
     protocol::rules::Rules,
     reactor::{Command, WakeReason},
     service::{ExchangeTerms, StreamSend, worker_state::WorkerState},
+    settings::Settings,
 };
 use pollux_http::{
     Limits,
@@ -52,7 +53,7 @@ impl Bench {
     fn new(shared: &Arc<HubShared>, worker: usize) -> Self {
         Self {
             hub: Hub::new(shared.clone(), worker),
-            rules: Rules::new(&Config::new(".")),
+            rules: Rules::new(&Settings::new(".")),
             worker: WorkerState::new(None),
             reactor: Reactor::default(),
             outbox: Outbox::default(),

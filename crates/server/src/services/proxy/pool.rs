@@ -3,12 +3,13 @@
 use super::failure::Failure;
 use crate::reactor::WakeReason;
 use crate::{
-    config::{FrontendConfig, Origin},
+    config::Origin,
     reactor::{
         AlarmId, Endpoint, EventTarget, ExchangeId, LookupGroup, LookupId, Question, Reactor,
         ResolveError, UpstreamId,
     },
     service::Event,
+    settings::FrontendConfig,
     transport::tls::{OriginTls, TlsPeer},
 };
 use std::{

@@ -5,10 +5,7 @@ use super::{
     hop::{self, ConnectionOptions, TooManyLines},
     override_fields,
 };
-use crate::{
-    config::{FrontendConfig, HostPolicy},
-    service::request_id,
-};
+use crate::{config::HostPolicy, log::request_id, settings::FrontendConfig};
 use pollux_http::{
     fields::Fields,
     request::{Framing, KnownField, Method, Request, Target, Version, WriteError, Writer},

@@ -1,6 +1,6 @@
 //! Selects the origins for a request by its path.
 
-use crate::config::FrontendConfig;
+use crate::settings::FrontendConfig;
 use pollux_http::{path::SafePath, request::Target};
 use std::{path::Path, sync::Arc};
 

@@ -1,10 +1,10 @@
 use super::*;
 use crate::reactor::WakeReason;
 use crate::{
-    config::Config,
     protocol::rules::Rules,
     reactor::{ClientId, ExchangeId, Reactor},
     service::{ExchangeTerms, ResponseWriter, worker_state::WorkerState},
+    settings::Settings,
 };
 use pollux_http::{
     Limits,
@@ -27,7 +27,7 @@ impl Bench {
         change(&mut config);
         Self {
             proxy: Proxy::new(&Arc::new(config), false),
-            rules: Rules::new(&Config::new(".")),
+            rules: Rules::new(&Settings::new(".")),
             worker: WorkerState::new(None),
             reactor: Reactor::default(),
             outbox: Outbox::default(),

@@ -2,13 +2,12 @@
 
 use super::{Exchange, Routes};
 use crate::{
-    config::{Architecture, Config},
+    auth::{Judgment, Outcome, Realm, Verification, Verifier},
+    config::Architecture,
+    policy::is_preflight,
     reactor::{ConnectedSocket, Endpoint, EventTarget, UpstreamId},
     service::{Event, Flow, Page, Part, RequestContext, ResponseWriter, Service as _},
-    services::{
-        auth::{Judgment, Outcome, Realm, Verification, Verifier},
-        policy::is_preflight,
-    },
+    settings::Settings,
 };
 use pollux_http::{
     Status,
@@ -50,7 +49,7 @@ impl UnverifiedRequest {
 impl Auth {
     /// Creates the check for the default site of `config`. If every request is redirected to HTTPS, no
     /// password is requested: it would be sent over plain HTTP.
-    pub(super) fn of(config: &Config) -> Option<Box<Self>> {
+    pub(super) fn of(config: &Settings) -> Option<Box<Self>> {
         if config.https_redirect.is_some() {
             return None;
         }

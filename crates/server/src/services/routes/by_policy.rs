@@ -2,8 +2,8 @@
 
 use super::{Exchange, Routes};
 use crate::{
+    policy::{Decision, is_preflight},
     service::{Flow, Page, RequestContext, ResponseWriter},
-    services::policy::{Decision, is_preflight},
 };
 use pollux_http::{
     Status,

@@ -8,11 +8,7 @@ pub(crate) mod background;
 
 use flate2::{Compression, write::GzEncoder};
 use pollux_http::accept_encoding::Coding;
-use std::{
-    fmt,
-    io::{self, Write},
-    str::FromStr,
-};
+use std::io::{self, Write};
 
 /// The minimum length of files that are compressed: with its head, the response with a shorter file fits into
 /// one packet without compression.
@@ -35,54 +31,6 @@ const GZIP_LEVEL: u32 = 6;
 const BROTLI_WINDOW: u32 = 22;
 /// The number of bytes that the encoder of brotli accumulates before it writes.
 const BROTLI_BUFFER: usize = 4096;
-
-/// The codings in which files are compressed, the preferred one first: `zstd,br,gzip`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Compress {
-    codings: Vec<Coding>,
-}
-
-impl Compress {
-    /// Returns the codings, the preferred one first.
-    pub(crate) fn codings(&self) -> &[Coding] {
-        &self.codings
-    }
-}
-
-impl Default for Compress {
-    /// Returns all codings, those with the smallest results first.
-    fn default() -> Self {
-        Self { codings: vec![Coding::Zstd, Coding::Brotli, Coding::Gzip] }
-    }
-}
-
-impl FromStr for Compress {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let mut codings = Vec::new();
-        for name in text.split(',').map(str::trim) {
-            let coding = match name {
-                "zstd" => Coding::Zstd,
-                "br" | "brotli" => Coding::Brotli,
-                "gzip" => Coding::Gzip,
-                _ => return Err(format!("{name:?} is no coding: use zstd, br and gzip")),
-            };
-            if codings.contains(&coding) {
-                return Err(format!("{name} is there twice: name each coding once"));
-            }
-            codings.push(coding);
-        }
-        Ok(Self { codings })
-    }
-}
-
-impl fmt::Display for Compress {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let names: Vec<_> = self.codings.iter().map(|coding| coding.name()).collect();
-        f.write_str(&names.join(","))
-    }
-}
 
 /// Returns whether a file of this Content-Type normally becomes shorter. Images, videos, archives and similar
 /// files are compressed already.
@@ -161,17 +109,6 @@ mod tests {
             assert!(decoded == text.as_bytes(), "{}", coding.name());
             let noise: Vec<u8> = (0..4000).map(|_| rand::random()).collect();
             assert_eq!(compress(coding, &noise).unwrap(), None, "{}", coding.name());
-        }
-    }
-
-    #[test]
-    fn codings_are_read_and_written() {
-        let compress: Compress = "gzip, brotli".parse().unwrap();
-        assert_eq!(compress.codings(), [Coding::Gzip, Coding::Brotli]);
-        assert_eq!(compress.to_string(), "gzip,br");
-        assert_eq!(Compress::default().to_string(), "zstd,br,gzip");
-        for text in ["", "deflate", "gzip,gzip", "zstd,"] {
-            assert!(text.parse::<Compress>().is_err(), "{text}");
         }
     }
 

@@ -18,7 +18,7 @@ pub(crate) use tree::{FileVersion, Tree, version_of};
 use super::compress::background::SHARE;
 use crate::{
     config::SiteConfig,
-    services::policy::{SiteRules, listing},
+    policy::{SiteRules, listing},
 };
 use contents::Charge;
 use pollux_http::{
@@ -305,7 +305,7 @@ impl Files {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{config::Config, time::clock::TICK};
+    use crate::{settings::Settings, time::clock::TICK};
     use pollux_sys::{Call, counters};
     use pollux_testkit::http::PATIENCE;
     use representation::PreparedContent;
@@ -330,7 +330,7 @@ mod tests {
         workers: usize,
         capacity: u64,
     ) -> Files {
-        let mut config = Config::new(directory).site;
+        let mut config = Settings::new(directory).site;
         config.cache_bytes = Contents::of_index(capacity, workers);
         let tree = Tree::of(&config).unwrap().unwrap();
         Files::new(tree, contents.clone(), &config, Vec::new()).unwrap()
@@ -438,7 +438,7 @@ mod tests {
     fn changes_are_seen_within_a_second() {
         assert!(TICK * (REVALIDATE_TICKS + 1) < Duration::from_secs(1));
         let directory = tempfile::tempdir().unwrap();
-        let config = Config::new(directory.path()).site;
+        let config = Settings::new(directory.path()).site;
         let tree = Tree::of(&config).unwrap().unwrap();
         let contents = Contents::new(config.cache_bytes, 1);
         let mut files = Files::new(tree, contents, &config, Vec::new()).unwrap();

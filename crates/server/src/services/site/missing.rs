@@ -6,8 +6,8 @@ use super::{
     files::{Files, Miss, Representation},
 };
 use crate::{
+    policy::listing,
     service::{Page, RequestContext, worker_state::Answer},
-    services::policy::listing,
     transport::outbox::Outbox,
 };
 use pollux_http::{

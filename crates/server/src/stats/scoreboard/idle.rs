@@ -5,7 +5,7 @@
 //! occupied, one of those that wait for an idle client also watches the listeners. When a
 //! connection waits there, one of the workers with an idle client closes its own connection and
 //! accepts the waiting one. It is a worker of the address that occupies most workers; of these, the
-//! worker whose client has been idle longest ([`crate::clients::most_held_first`]). If each
+//! worker whose client has been idle longest ([`crate::eviction::most_held_first`]). If each
 //! connection has its own worker, the acceptor watches.
 //!
 //! The words of all workers are adjacent, so that scanning them is fast. They are in shared memory
@@ -13,7 +13,7 @@
 //! reads that of the others, so that of two workers at least one sees the other.
 
 use super::{HEADER, Scoreboard, ScoreboardSlot};
-use crate::clients::{SampledConnection, most_held_first};
+use crate::eviction::{SampledConnection, most_held_first};
 use pollux_sys as sys;
 use rand::seq::SliceRandom as _;
 use rustix::time::{ClockId, clock_gettime};

@@ -1,6 +1,7 @@
 //! Handshakes of a worker with rustls' client, over pairs of sockets.
 
 use super::{worker::Worker, *};
+use crate::config::TlsConfig;
 use pollux_sys as sys;
 use pollux_tls::{ClientSettings, RECORD_MAX};
 use rustls::ClientConnection;

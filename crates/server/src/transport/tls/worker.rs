@@ -179,7 +179,7 @@ impl Worker {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::transport::tls::TlsConfig;
+    use crate::config::TlsConfig;
     use std::os::{fd::AsFd as _, unix::net::UnixStream};
 
     /// A thread whose worker has panicked keeps this state, and the closed descriptor is used again.

@@ -2,8 +2,9 @@
 
 use super::{DISCIPLINES, TestServer};
 use pollux_server::{
-    Config,
-    config::{Architecture, Discipline, Tls, TlsConfig},
+    Settings,
+    config::{Architecture, Discipline, TlsConfig},
+    settings::Tls,
 };
 use pollux_testkit::{
     conformance::{Segmentation, Site, check_over_tls},
@@ -28,7 +29,7 @@ const SETTINGS: [&str; 4] = ["epoll", "epoll-et", "poll", "prethreaded"];
 
 /// Serves `directory` with a certificate that signs itself.
 fn serve(directory: &Path, setting: &str, interest: Discipline) -> TestServer {
-    TestServer::start(directory, |config: &mut Config| {
+    TestServer::start(directory, |config: &mut Settings| {
         config.tls = Some(Arc::new(Tls::new(&TlsConfig::default()).unwrap()));
         config.interest = interest;
         match setting.parse::<Architecture>() {

@@ -3,8 +3,9 @@
 use super::Fixture;
 use pollux_server::stats::Counter;
 use pollux_server::{
-    Statistics,
-    config::{Architecture, Config, Discipline, LargeFile, MechanismChoice, Realm},
+    Settings, Statistics,
+    config::{Architecture, Discipline, LargeFile, MechanismChoice},
+    settings::Realm,
 };
 use pollux_sys::{Call, Counters};
 use std::{
@@ -32,7 +33,7 @@ fn calls(fixture: &Fixture, path: &str, requests: usize) -> (Counters, u64) {
 
 /// Gives the files an old modification time. A worker reads a file that has just changed again at the
 /// next comparison with the disk, and that read would be counted.
-fn make_old(config: &Config, files: &[(&str, &[u8])]) {
+fn make_old(config: &Settings, files: &[(&str, &[u8])]) {
     for (name, _) in files {
         let path = config.site.directory.as_ref().unwrap().join(name);
         let file = File::options().write(true).open(path).unwrap();

@@ -1,7 +1,7 @@
 //! The files of UNIX listeners: a server removes the file that it created, and no other file.
 
 use pollux_server::{
-    Config, Server,
+    Server, Settings,
     config::{Architecture, Listen},
 };
 use std::{
@@ -14,8 +14,8 @@ use std::{
 
 const ARCHITECTURES: [Architecture; 2] = [Architecture::Event, Architecture::Prethreaded];
 
-fn config(architecture: Architecture, listen: Vec<Listen>) -> Config {
-    let mut config = Config::new(".");
+fn config(architecture: Architecture, listen: Vec<Listen>) -> Settings {
+    let mut config = Settings::new(".");
     config.architecture = architecture;
     config.pool = (architecture != Architecture::Event).then_some(2);
     config.listen = listen;

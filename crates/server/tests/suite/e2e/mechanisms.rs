@@ -4,7 +4,7 @@ use super::Fixture;
 use pollux_event::{Capabilities, MechanismSpec, registry};
 use pollux_server::stats::Counter;
 use pollux_server::{
-    Config,
+    Settings,
     config::{Architecture, Discipline, MechanismChoice},
 };
 use pollux_testkit::{http::Client, wait_until};
@@ -41,7 +41,7 @@ static TURN: Mutex<()> = Mutex::new(());
 /// Runs `test` for each mechanism in each discipline, all at once, because the tests mostly wait. Only
 /// `select` is tested first: where unshare(2) is forbidden, all servers of this process share one file
 /// table, and `select` can hold only descriptors below FD_SETSIZE.
-fn on_every_mechanism(test: impl Fn(&dyn Fn(&dyn Fn(&mut Config)) -> Fixture, &str) + Sync) {
+fn on_every_mechanism(test: impl Fn(&dyn Fn(&dyn Fn(&mut Settings)) -> Fixture, &str) + Sync) {
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let (first, rest): (Vec<_>, Vec<_>) = specs().into_iter().partition(|s| s.name == "select");
     let tested = all_at_once(first, &test) + all_at_once(rest, &test);
@@ -51,7 +51,7 @@ fn on_every_mechanism(test: impl Fn(&dyn Fn(&dyn Fn(&mut Config)) -> Fixture, &s
 
 fn all_at_once(
     specs: Vec<MechanismSpec>,
-    test: &(impl Fn(&dyn Fn(&dyn Fn(&mut Config)) -> Fixture, &str) + Sync),
+    test: &(impl Fn(&dyn Fn(&dyn Fn(&mut Settings)) -> Fixture, &str) + Sync),
 ) -> usize {
     let mut tested = 0;
     thread::scope(|scope| {
@@ -76,7 +76,7 @@ fn all_at_once(
     tested
 }
 
-fn start(spec: &MechanismSpec, interest: Discipline, change: &dyn Fn(&mut Config)) -> Fixture {
+fn start(spec: &MechanismSpec, interest: Discipline, change: &dyn Fn(&mut Settings)) -> Fixture {
     let files: [(&str, &[u8]); 3] = [("index.html", b"hello"), ("empty", b""), ("large", &LARGE)];
     Fixture::new(&files, |config| {
         config.mechanism = MechanismChoice::Named(spec.clone());

@@ -8,7 +8,7 @@ use std::sync::{
     atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst},
 };
 
-fn cached(origin: &Origin, change: impl FnOnce(&mut Config)) -> (Fixture, Store) {
+fn cached(origin: &Origin, change: impl FnOnce(&mut Settings)) -> (Fixture, Store) {
     let store = Store::new(pollux_cache::Config::default());
     let fixture = Fixture::new(&[&origin.url()], |config, frontend| {
         frontend.cache = Some(store.clone());

@@ -50,7 +50,7 @@ fn origin() -> Origin {
     })
 }
 
-fn does_all(origin: &Origin, receiver: &Path, name: &str, change: impl FnOnce(&mut Config)) {
+fn does_all(origin: &Origin, receiver: &Path, name: &str, change: impl FnOnce(&mut Settings)) {
     let fixture = Fixture::new(&[&origin.url()], |config, frontend| {
         frontend.cache = Some(Store::new(pollux_cache::Config::default()));
         frontend.handovers = vec![format!("/given=unix:{}", receiver.display()).parse().unwrap()];

@@ -97,7 +97,7 @@ fn paths_have_their_origins_and_origins_their_turns() {
     assert_eq!(client.request("OPTIONS", "*", &[]).text(), "a");
     fixture.stop();
     // Without files, and without an origin for the rest.
-    let config = Config::without_files(FrontendConfig::new(vec![routes[2].parse().unwrap()]));
+    let config = Settings::without_files(FrontendConfig::new(vec![routes[2].parse().unwrap()]));
     let server = Server::start(config).unwrap();
     let Listen::Tcp(address) = server.addresses()[0] else { panic!("no TCP address") };
     let mut client = Client::connect(address);
@@ -190,7 +190,7 @@ fn real_origins_are_passed_on_unchanged() {
     let directory = tempfile::tempdir().unwrap();
     let content: Vec<u8> = (0..3_000_000u32).map(|i| (i / 7) as u8).collect();
     std::fs::write(directory.path().join("large"), &content).unwrap();
-    let behind = Server::start(Config::new(directory.path())).unwrap();
+    let behind = Server::start(Settings::new(directory.path())).unwrap();
     let Listen::Tcp(address) = behind.addresses()[0] else { panic!("no TCP address") };
     let fixture = Fixture::before(&format!("http://localhost:{}", address.port()));
     let mut client = fixture.client();
@@ -232,7 +232,7 @@ fn a_unix_socket_is_an_origin_too() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("socket");
     std::fs::write(directory.path().join("a"), "behind").unwrap();
-    let mut config = Config::new(directory.path());
+    let mut config = Settings::new(directory.path());
     config.listen = vec![Listen::Unix(path.clone())];
     let behind = Server::start(config).unwrap();
     let fixture = Fixture::before(&format!("unix:{}", path.display()));

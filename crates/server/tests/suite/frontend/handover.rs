@@ -30,7 +30,7 @@ fn receive(path: &Path) -> ConnectionReceiver {
     given
 }
 
-fn handing(path: &Path, change: impl FnOnce(&mut Config, &mut FrontendConfig)) -> Fixture {
+fn handing(path: &Path, change: impl FnOnce(&mut Settings, &mut FrontendConfig)) -> Fixture {
     let handover = format!("unix:{}", path.display());
     Fixture::new(&[], |config, frontend| {
         frontend.handovers = vec![handover.parse().unwrap()];

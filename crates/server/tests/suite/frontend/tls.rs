@@ -9,14 +9,15 @@ mod tunnels;
 use super::*;
 use peer::{Authority, Identity, TlsOrigin, echo};
 use pollux_server::{
-    config::{CertificateFiles, ClientCertificates, ClientTrust, OriginTls, Tls, TlsConfig},
+    config::{CertificateFiles, ClientCertificates, ClientTrust, TlsConfig},
+    settings::{OriginTls, Tls},
     stats::Counter,
 };
 use pollux_testkit::origin::Origin;
 use std::io::{Read as _, Write as _};
 
 /// Starts a front end for `origins` that trusts only `authority`.
-fn before(authority: &Authority, origins: &[&str], change: impl FnOnce(&mut Config)) -> Fixture {
+fn before(authority: &Authority, origins: &[&str], change: impl FnOnce(&mut Settings)) -> Fixture {
     Fixture::new(origins, |config, frontend| {
         frontend.tls = Some(OriginTls::new(&ClientTrust::File(authority.file())).unwrap());
         change(config);
@@ -87,7 +88,7 @@ fn another_pollux_is_an_origin_whose_sessions_are_resumed() {
     let identity = authority.identity("127.0.0.1");
     let site = tempfile::tempdir().unwrap();
     std::fs::write(site.path().join("big"), big()).unwrap();
-    let mut config = Config::new(site.path());
+    let mut config = Settings::new(site.path());
     let certificates = vec![CertificateFiles { chain: identity.chain, key: identity.key }];
     let settings = TlsConfig { certificates, ..TlsConfig::default() };
     config.tls = Some(Arc::new(Tls::new(&settings).unwrap()));
@@ -184,7 +185,7 @@ fn an_alert_is_reported_with_its_number() {
     let authority = Authority::new();
     let identity = authority.identity("localhost");
     let site = tempfile::tempdir().unwrap();
-    let mut config = Config::new(site.path());
+    let mut config = Settings::new(site.path());
     let settings = TlsConfig {
         certificates: vec![CertificateFiles { chain: identity.chain, key: identity.key }],
         client_certificates: ClientCertificates::Required(authority.file()),

@@ -37,7 +37,7 @@ fn servers_share_a_file() {
 #[test]
 fn a_file_that_cannot_be_the_store_is_reported_at_the_start() {
     let directory = tempfile::tempdir().unwrap();
-    let mut config = Config::new(directory.path());
+    let mut config = Settings::new(directory.path());
     config.listen = vec!["127.0.0.1:0".parse().unwrap()];
     let store = Store::File(directory.path().to_owned());
     config.guestbook = Some(Arc::new(GuestbookConfig::new("/g", store)));

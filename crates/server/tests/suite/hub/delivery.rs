@@ -251,7 +251,7 @@ fn a_history_on_disk_survives_a_restart() {
     config.anonymous = true;
     config.publish_anonymous = true;
     config.store = HubStoreConfig::File(directory.path().join("history"));
-    let mut server = Config::new("");
+    let mut server = Settings::new("");
     server.site.directory = None;
     server.listen = vec!["127.0.0.1:0".parse().unwrap()];
     server.hub = Some(Arc::new(config));

@@ -2,7 +2,7 @@
 
 use super::*;
 use pollux_cache::Store;
-use pollux_server::config::FrontendConfig;
+use pollux_server::settings::FrontendConfig;
 use pollux_testkit::origin::Origin;
 
 #[test]
@@ -300,9 +300,9 @@ fn pages_elsewhere_may_use_it_if_they_are_named() {
 
 #[test]
 fn a_configuration_that_admits_no_client_or_every_client_is_refused() {
-    let start = |change: &dyn Fn(&mut Config, &mut HubConfig)| {
+    let start = |change: &dyn Fn(&mut Settings, &mut HubConfig)| {
         let mut hub = HubConfig::new(PATH);
-        let mut config = Config::new("");
+        let mut config = Settings::new("");
         config.site.directory = None;
         config.listen = vec!["127.0.0.1:0".parse().unwrap()];
         change(&mut config, &mut hub);

@@ -239,7 +239,7 @@ fn the_start_says_what_is_wrong_with_a_redis() {
         config.anonymous = true;
         config.publish_anonymous = true;
         config.store = store.parse().unwrap();
-        let mut server = Config::new("");
+        let mut server = Settings::new("");
         server.site.directory = None;
         server.listen = vec!["127.0.0.1:0".parse().unwrap()];
         server.hub = Some(Arc::new(config));
@@ -305,7 +305,7 @@ fn hostile_servers_make_errors_and_no_harm() {
         config.anonymous = true;
         config.publish_anonymous = true;
         config.store = format!("redis://127.0.0.1:{port}").parse().unwrap();
-        let mut server = Config::new("");
+        let mut server = Settings::new("");
         server.site.directory = None;
         server.listen = vec!["127.0.0.1:0".parse().unwrap()];
         server.hub = Some(Arc::new(config));

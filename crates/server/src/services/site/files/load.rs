@@ -305,15 +305,15 @@ fn miss(error: Errno) -> Miss {
 mod tests {
     use super::*;
     use crate::{
-        config::Config,
         services::site::files::{REVALIDATE_TICKS, Tree},
+        settings::Settings,
     };
     use pollux_testkit::in_child;
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     use std::{fs, fs::File, iter, path::Path};
 
     fn files(directory: &Path) -> Files {
-        let config = Config::new(directory).site;
+        let config = Settings::new(directory).site;
         let contents = Contents::new(config.cache_bytes, 1);
         Files::new(Tree::of(&config).unwrap().unwrap(), contents, &config, Vec::new()).unwrap()
     }

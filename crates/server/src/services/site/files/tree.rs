@@ -2,7 +2,7 @@
 
 use crate::{
     config::{SiteConfig, Symlinks},
-    services::policy::listing,
+    policy::listing,
 };
 use anyhow::Context;
 use pollux_http::Status;

@@ -1,0 +1,363 @@
+//! Reads configuration files and their includes, and records the origin of each value.
+
+use super::{Config, Fault, Key, SiteSection, fault::meant};
+use crate::{
+    config::{BasicAuth, LogTarget},
+    text_file::read_text,
+};
+use std::{
+    collections::BTreeMap,
+    fs, io,
+    path::{Path, PathBuf},
+};
+use toml::{
+    Table, Value,
+    de::{DeTable, DeValue},
+};
+
+/// The maximum size of a configuration file in bytes.
+const FILE_BYTES_MAX: u64 = 1 << 20;
+/// The maximum number of files of one configuration.
+const FILES_MAX: usize = 256;
+/// The maximum nesting depth of includes.
+const DEPTH_MAX: usize = 8;
+/// The keys whose values are paths. Relative paths are relative to the file that contains them.
+const PATHS: [&str; 16] = [
+    "access-log",
+    "slow-log",
+    "control",
+    "root",
+    "cache-dir",
+    "guestbook-template",
+    "origin-ca",
+    "acme-ca",
+    "state-dir",
+    "tls-cert",
+    "tls-key",
+    "tls-client-ca",
+    "jwt-key",
+    "jwks",
+    "jwks-ca",
+    "publisher-key",
+];
+/// The keys whose values are addresses, which may contain the path of a UNIX socket.
+const ADDRESSES: [&str; 4] = ["listen", "admin", "origin", "handover"];
+
+/// One file that was read.
+#[derive(Clone, Debug)]
+pub struct Source {
+    /// Its name, as it is shown to the user.
+    pub name: String,
+    text: String,
+}
+
+/// The files that a configuration was read from.
+#[derive(Clone, Debug, Default)]
+pub struct Sources {
+    files: Vec<Source>,
+    /// The file of each key that is not in a site.
+    keys: BTreeMap<String, usize>,
+    /// For each site, its file and its number in that file.
+    sites: Vec<(usize, usize)>,
+}
+
+impl Config {
+    /// Reads a file and all files that it includes. The values are not
+    /// [validated](Config::validate) yet.
+    ///
+    /// # Errors
+    /// A file cannot be read, is not TOML, or has an unknown key or a value of a wrong type. The
+    /// fault contains the location.
+    pub fn load(path: &Path) -> Result<(Self, Sources), Box<Fault>> {
+        let mut sources = Sources::default();
+        let table = sources.read(path, 0)?;
+        // Each file was read as a configuration, so the merged table is a configuration, too.
+        let config = Value::Table(table).try_into().map_err(|error: toml::de::Error| {
+            Box::new(Fault::at(&[], format!("{}: {}", path.display(), error.message()), ""))
+        })?;
+        Ok((config, sources))
+    }
+
+    /// Does the same as [`Config::load`] for a text without includes.
+    ///
+    /// # Errors
+    /// The errors of [`Config::load`].
+    pub fn parse(name: &str, text: &str) -> Result<Self, Box<Fault>> {
+        toml::from_str(text).map_err(|error| explain(name, text, &error))
+    }
+}
+
+impl Sources {
+    fn read(&mut self, path: &Path, depth: usize) -> Result<Table, Box<Fault>> {
+        let name = path.display().to_string();
+        let unreadable = |message: String, help: &str| {
+            let mut fault = Fault::at(&[], message, help);
+            fault.locate(&name, "", None);
+            Box::new(fault)
+        };
+        if self.files.len() >= FILES_MAX || depth > DEPTH_MAX {
+            let message = format!(
+                "includes go too far: at most {FILES_MAX} files, {DEPTH_MAX} of them within each other"
+            );
+            return Err(unreadable(message, "does a file include itself?"));
+        }
+        let text = read_text(path, FILE_BYTES_MAX).map_err(|error| match error.kind() {
+            io::ErrorKind::InvalidData => {
+                let line = line_of_invalid_text(path).unwrap_or(1);
+                let message = format!("line {line} is not UTF-8");
+                unreadable(message, "save the file with the encoding UTF-8")
+            }
+            _ => {
+                unreadable(format!("cannot be read: {error}"), "check the name and its permissions")
+            }
+        })?;
+        let own = Config::parse(&name, &text)?;
+        let mut table: Table =
+            toml::from_str(&text).map_err(|error| explain(&name, &text, &error))?;
+        let directory = path.parent().unwrap_or(Path::new(""));
+        resolve_paths(&mut table, directory);
+        let index = self.files.len();
+        self.files.push(Source { name: name.clone(), text });
+        // The sites of this file come first, so that its first site stays the default.
+        self.sites.extend((0..own.site.len()).map(|site| (index, site)));
+        let mut sites = take_sites(&mut table);
+        let mut merged = Table::new();
+        for pattern in &own.include {
+            let files = expand(directory, pattern).map_err(|error| {
+                let mut fault = Fault::at(
+                    &[Key::Name("include")],
+                    format!("{}: {error}", pattern.display()),
+                    "paths of include are relative to the file that includes",
+                );
+                // The keys of this file are recorded only after all its includes have been read.
+                self.keys.insert("include".to_owned(), index);
+                self.point(&mut fault);
+                fault
+            })?;
+            for file in files {
+                let mut included = self.read(&file, depth + 1)?;
+                sites.extend(take_sites(&mut included));
+                merged.extend(included);
+            }
+        }
+        self.check_lists(&table, index)?;
+        self.keys.extend(table.keys().map(|key| (key.clone(), index)));
+        merged.extend(table);
+        merged.insert("site".into(), Value::Array(sites));
+        Ok(merged)
+    }
+
+    /// Checks that no list and no table of this file is also in a file that was read before. One of them would be
+    /// dropped, and with it for example half of the denied networks. A single value replaces that of an included file.
+    fn check_lists(&self, table: &Table, index: usize) -> Result<(), Box<Fault>> {
+        let is_whole = |value: &Value| value.is_array() || value.is_table();
+        let this = &self.files[index];
+        for (key, _) in table.iter().filter(|(key, value)| *key != "include" && is_whole(value)) {
+            let other = self.keys.get(key).and_then(|&other| self.files.get(other));
+            let Some(other) = other else { continue };
+            let message = format!("`{key}` is already in {}", other.name);
+            let mut fault =
+                Fault::at(&[], message, "write the whole list or table into one of the two files");
+            let offset = offset(&this.text, &[Key::Name(key)]).map(|(offset, _)| offset);
+            fault.locate(&this.name, &this.text, offset);
+            return Err(Box::new(fault));
+        }
+        Ok(())
+    }
+
+    /// Adds file, line and column to `fault` if its value is in a file.
+    pub fn point(&self, fault: &mut Fault) {
+        let Some((source, found)) = self.find(&fault.key) else { return };
+        fault.locate(&source.name, &source.text, found.map(|(offset, _)| offset));
+    }
+
+    /// Returns the location of the value of `key` as `FILE:LINE`; `None` if no file contains it.
+    pub fn location(&self, key: &[Key<'_>]) -> Option<String> {
+        let (source, found) = self.find(key)?;
+        let (offset, is_whole) = found?;
+        let line = source.text.get(..offset)?.matches('\n').count() + 1;
+        is_whole.then(|| format!("{}:{line}", source.name))
+    }
+
+    /// Returns the file of `key` and the offset of its value. If the file does not contain the
+    /// value, the offset is that of the nearest table around it, and the flag is false.
+    fn find(&self, key: &[Key<'_>]) -> Option<(&Source, Option<(usize, bool)>)> {
+        let mut key = key.to_vec();
+        let file = match &mut key[..] {
+            [Key::Name("site"), Key::Index(site), ..] => {
+                let &(file, own) = self.sites.get(*site)?;
+                *site = own;
+                file
+            }
+            [Key::Name(name), ..] => *self.keys.get(*name)?,
+            _ => return None,
+        };
+        let source = self.files.get(file)?;
+        Some((source, offset(&source.text, &key)))
+    }
+
+    /// Returns the files that were read, the first one first.
+    pub fn files(&self) -> impl Iterator<Item = &Source> {
+        self.files.iter()
+    }
+}
+
+/// Returns the number of the first line that is not UTF-8.
+fn line_of_invalid_text(path: &Path) -> Option<usize> {
+    use io::Read;
+    let mut bytes = Vec::new();
+    fs::File::open(path).ok()?.take(FILE_BYTES_MAX).read_to_end(&mut bytes).ok()?;
+    let valid = std::str::from_utf8(&bytes).err()?.valid_up_to();
+    Some(bytes[..valid].iter().filter(|&&byte| byte == b'\n').count() + 1)
+}
+
+fn take_sites(table: &mut Table) -> Vec<Value> {
+    match table.remove("site") {
+        Some(Value::Array(sites)) => sites,
+        _ => Vec::new(),
+    }
+}
+
+/// Makes relative paths relative to `directory`.
+fn resolve_paths(table: &mut Table, directory: &Path) {
+    for (key, value) in table.iter_mut() {
+        match value {
+            Value::String(text) => resolve(key, text, directory),
+            Value::Table(inner) => resolve_paths(inner, directory),
+            Value::Array(values) => {
+                for value in values {
+                    match value {
+                        Value::String(text) => resolve(key, text, directory),
+                        Value::Table(inner) => resolve_paths(inner, directory),
+                        _ => {}
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Makes the path in the value of a key relative to `directory`, if the value has one.
+fn resolve(key: &str, text: &mut String, directory: &Path) {
+    let join = |path: &str| directory.join(path).to_string_lossy().into_owned();
+    let is_special = key.ends_with("-log") && LogTarget::is_special(text);
+    if PATHS.contains(&key) {
+        // `jwks` is a file or a URL.
+        if !is_special && !text.contains("://") {
+            *text = join(text);
+        }
+    } else if ADDRESSES.contains(&key) {
+        // `unix:PATH`, or `/PREFIX=unix:PATH`.
+        if let Some((before, path)) = text.split_once("unix:")
+            && (before.is_empty() || before.starts_with('/') && before.ends_with('='))
+            && !path.is_empty()
+        {
+            *text = format!("{before}unix:{}", join(path));
+        }
+    } else if key == "store" {
+        if let Some(path) = text.strip_prefix("file:").filter(|path| !path.is_empty()) {
+            *text = format!("file:{}", join(path));
+        }
+    } else if key == "basic-auth" {
+        *text = BasicAuth::below(text, directory);
+    }
+}
+
+/// Returns the files that match a path of `include`, sorted by name.
+fn expand(directory: &Path, pattern: &Path) -> io::Result<Vec<PathBuf>> {
+    let full = directory.join(pattern);
+    let name = full.file_name().and_then(|name| name.to_str()).unwrap_or_default().to_owned();
+    let Some((start, end)) = name.split_once('*') else { return Ok(vec![full]) };
+    let mut found: Vec<PathBuf> = fs::read_dir(full.parent().unwrap_or(directory))?
+        .filter_map(Result::ok)
+        .filter(|entry| {
+            let name = entry.file_name();
+            let name = name.to_string_lossy();
+            name.len() >= start.len() + end.len() && name.starts_with(start) && name.ends_with(end)
+        })
+        .map(|entry| entry.path())
+        .collect();
+    found.sort();
+    Ok(found)
+}
+
+/// Returns the offset in `text` of the value at `key`, and true. If the value is missing, returns
+/// the offset of the nearest table or array around it, and false.
+fn offset(text: &str, key: &[Key<'_>]) -> Option<(usize, bool)> {
+    let table = DeTable::parse(text).ok()?.into_inner();
+    let mut value = DeValue::Table(table);
+    let mut offset = None;
+    for step in key {
+        let next = match (step, value) {
+            (Key::Name(name), DeValue::Table(table)) => table
+                .into_iter()
+                .find(|(key, _)| key.get_ref() == *name)
+                .map(|(key, value)| (key.span().start, value)),
+            (Key::Index(index), DeValue::Array(array)) => {
+                array.into_iter().nth(*index).map(|value| (value.span().start, value))
+            }
+            _ => None,
+        };
+        let Some((start, inner)) = next else {
+            return offset.map(|offset| (offset, false));
+        };
+        offset = Some(start);
+        value = inner.into_inner();
+    }
+    offset.map(|offset| (offset, true))
+}
+
+/// Converts an error of the parser into a fault.
+pub(super) fn explain(name: &str, text: &str, error: &toml::de::Error) -> Box<Fault> {
+    let message = error.message().trim();
+    let mut fault = Fault::at(&[], message.lines().next().unwrap_or_default(), "");
+    if let Some(rest) = message.strip_prefix("unknown field `")
+        && let Some((wrong, _)) = rest.split_once('`')
+    {
+        fault.message = format!("there is no key `{wrong}` here");
+        fault.help = Some(help_for_key(wrong, text, error.span().map(|span| span.start)));
+    }
+    fault.locate(name, text, error.span().map(|span| span.start));
+    Box::new(fault)
+}
+
+fn help_for_key(wrong: &str, text: &str, offset: Option<usize>) -> String {
+    let before = offset.and_then(|offset| text.get(..offset)).unwrap_or_default();
+    let is_in_site = before.lines().any(|line| line.trim_start().starts_with("[[site]]"));
+    let (server, site) = (server_keys(), site_keys());
+    let (here, elsewhere) = if is_in_site { (&site, &server) } else { (&server, &site) };
+    if elsewhere.iter().any(|key| key == wrong) {
+        return match is_in_site {
+            true => format!("`{wrong}` is for the whole server: move it before the first [[site]]"),
+            false => format!("`{wrong}` is a key of a site: move it below a line [[site]]"),
+        };
+    }
+    match meant(wrong, here.iter().map(String::as_str)) {
+        Some(name) => format!("did you mean `{name}`?"),
+        None => match meant(wrong, elsewhere.iter().map(String::as_str)) {
+            Some(name) if is_in_site => {
+                format!("did you mean `{name}`? It stands before the first [[site]]")
+            }
+            Some(name) => format!("did you mean `{name}`? It stands below a line [[site]]"),
+            None => "`pollux config schema` lists all keys; they are the names of the flags of \
+                     `pollux serve`"
+                .into(),
+        },
+    }
+}
+
+/// Returns the keys that are not in a site.
+fn server_keys() -> Vec<String> {
+    keys_of(&schemars::schema_for!(Config).to_value())
+}
+
+/// Returns the keys of a site.
+fn site_keys() -> Vec<String> {
+    keys_of(&schemars::schema_for!(SiteSection).to_value())
+}
+
+fn keys_of(schema: &serde_json::Value) -> Vec<String> {
+    let properties = schema.get("properties").and_then(serde_json::Value::as_object);
+    properties.map(|all| all.keys().cloned().collect()).unwrap_or_default()
+}

@@ -1,0 +1,220 @@
+//! Tests for reading, merging and checking configuration files.
+
+use super::*;
+use proptest::prelude::*;
+use std::{fs, path::Path};
+
+/// Returns the faults of a text, as they are shown to the user.
+fn faults(text: &str) -> String {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("p.toml");
+    fs::write(&path, text).unwrap();
+    let shown = match Config::load(&path) {
+        Err(fault) => fault.to_string(),
+        Ok((config, sources)) => {
+            let mut all = config.validate().expect_err("a fault");
+            all.iter_mut().for_each(|fault| sources.point(fault));
+            all.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
+        }
+    };
+    shown.replace(&format!("{}/", directory.path().display()), "")
+}
+
+const THREADED_ORIGIN: &str = "architecture = \"threaded\"\n[[site]]\norigin = [\"http://a\"]";
+const FORKING_HANDOVER: &str = "architecture = \"forking\"\n[[site]]\nhandover = [\"unix:/a\"]";
+const ITERATIVE_HUB: &str = "architecture = \"iterative\"\n[hub]\njwt-key = \"k\"";
+
+#[test]
+fn every_fault_has_its_place_and_a_way_out() {
+    for (text, location, words) in [
+        ("workers = 1\nmax-conections = 1", "p.toml:2:1:", "did you mean `max-connections`?"),
+        ("max_connections = 1", "p.toml:1:1:", "did you mean `max-connections`?"),
+        ("root = \"x\"", "p.toml:1:1:", "below a line [[site]]"),
+        ("[[site]]\nroot = \"x\"\nworkers = 2", "p.toml:3:1:", "before the first [[site]]"),
+        ("[[site]]\n  rot = \"x\"", "p.toml:2:3:", "did you mean `root`?"),
+        ("zzzzzz = 1", "p.toml:1:1:", "pollux config schema"),
+        ("keep-alive = \"soon\"", "p.toml:1:14:", "10s"),
+        ("workers = \"2\"", "p.toml:1:11:", "invalid type"),
+        ("workers = 70000", "p.toml:1:11:", "u16"),
+        ("workers = ", "p.toml:1:", ""),
+        ("workers = 1\nworkers = 2", "p.toml:2:1:", "duplicate"),
+        ("mechanism = \"kqueue\"", "p.toml:1:13:", "kqueue"),
+        ("listen = [\":80\", \"nowhere\"]", "p.toml:1:18:", "ADDRESS:PORT"),
+        ("[[site]]\norigin = [\"ftp://a\"]", "p.toml:2:11:", "https://"),
+        ("[[site]]\norigin = [\"http://a\"]\norigin-ca = \"x\"", "p.toml:3:1:", "https origins"),
+        ("[[site]]\nroot = \"x\"\nheader = [\"Date: now\"]", "p.toml:3:11:", "Date"),
+        ("[[site]]\nroot = \"x\"\nheader = [\"A: b\\r\\nC: d\"]", "p.toml:3:11:", "ASCII"),
+        ("[[site]]\nroot = \"x\"\nnames = [\"a\", \"b c\"]", "p.toml:3:15:", "host name"),
+        ("[[site]]\nroot = \"x\"\n[[site]]\nroot = \"y\"", "p.toml:3:1:", "default"),
+        ("pool = 3\n[[site]]\nroot = \"x\"", "p.toml:1:1:", "preforked"),
+        ("[[site]]\nroot = \"x\"\ncache = \"1M\"", "p.toml:3:1:", "origin"),
+        ("[[site]]\nnames = [\"a\"]", "p.toml:1:1:", "serves nothing"),
+        (THREADED_ORIGIN, "p.toml:3:1:", "threaded serves files and the guestbook only"),
+        (THREADED_ORIGIN, "p.toml:3:1:", "--architecture event"),
+        (FORKING_HANDOVER, "p.toml:3:1:", "forking serves files and the guestbook only"),
+        (ITERATIVE_HUB, "p.toml:2:2:", "iterative serves files and the guestbook only"),
+        ("include = [\"none.toml\"]", "none.toml:", "cannot be read"),
+        ("include = [\"p.toml\"]", "p.toml:", "include itself"),
+        ("", "", "nothing to serve"),
+        ("[hub]\nanonymous = true", "p.toml:1:2:", "publishers have neither a key"),
+        ("[hub]\nstore = \"rediss://a\"", "p.toml:2:9:", "TLS"),
+        ("[hub]\nslow = \"wait\"", "p.toml:2:8:", "close"),
+        ("[hub]\njwks = \"http://a.example/k\"", "p.toml:2:8:", "https://"),
+    ] {
+        let shown = faults(text);
+        assert!(shown.starts_with(location) && shown.contains(words), "{text:?}: {shown}");
+    }
+}
+
+#[test]
+fn a_hub_has_the_keys_of_its_flags() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("p.toml");
+    let text = "[hub]\njwt-key = \"k\"\nstore = \"redis://a/1\"\nhistory-bytes = \"1K\"\n\
+                slow = \"close\"\nmax-rate = 7\nheartbeat = \"5s\"\ndialect = \"1\"";
+    fs::write(&path, text).unwrap();
+    let (config, _) = Config::load(&path).unwrap();
+    config.validate().unwrap();
+    let hub = config.open(|| anyhow::bail!("no guestbook")).unwrap().hub.unwrap();
+    assert_eq!(hub.path, "/.well-known/mercure");
+    assert_eq!(hub.store, "redis://a/1".parse().unwrap());
+    assert_eq!(hub.on_loss, pollux_hub::subscribers::OnLoss::Disconnect);
+    assert_eq!((hub.limits.history_bytes, hub.limits.updates_per_second), (1024, 7));
+    assert_eq!(hub.heartbeat.as_secs(), 5);
+}
+
+#[test]
+fn included_files_add_sites_and_give_way() {
+    let directory = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| fs::write(directory.path().join(name), text).unwrap();
+    fs::create_dir(directory.path().join("sites")).unwrap();
+    write("main.toml", "include = [\"sites/*.toml\"]\nworkers = 2\n[[site]]\nroot = \"www\"\n");
+    write("sites/b.toml", "workers = 3\npin = [1]\n[[site]]\nnames = [\"b\"]\nroot = \"b\"\n");
+    write("sites/a.toml", "[[site]]\nnames = [\"a\"]\nroot = \"/a\"\n");
+    write("sites/c.txt", "no configuration");
+    let (config, sources) = Config::load(&directory.path().join("main.toml")).unwrap();
+    config.validate().unwrap();
+    assert_eq!((config.workers, &config.pin[..]), (2, &[1][..]));
+    let roots: Vec<_> = config.site.iter().map(|site| site.root.clone().unwrap()).collect();
+    let [own, a, b] = &roots[..] else { panic!("{roots:?}") };
+    assert_eq!(own, &directory.path().join("www"));
+    assert_eq!(a, Path::new("/a"));
+    assert_eq!(b, &directory.path().join("sites/b"));
+    let location = |key: &[Key<'_>]| sources.location(key).unwrap_or_default();
+    assert!(location(&[Key::Name("workers")]).ends_with("main.toml:2"));
+    assert!(location(&[Key::Name("pin")]).ends_with("sites/b.toml:2"));
+    assert!(location(&[Key::Name("site"), Key::Index(2), Key::Name("root")]).ends_with("b.toml:5"));
+    assert_eq!(location(&[Key::Name("backlog")]), "");
+    assert_eq!(location(&[Key::Name("site"), Key::Index(1), Key::Name("index")]), "");
+}
+
+/// All paths are relative to their file, also those within addresses, stores and the table of the hub.
+#[test]
+fn every_path_is_relative_to_its_file() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("main.toml");
+    let text = "listen = [\"unix:l\", \"unix:/abs\"]\nadmin = \"unix:a\"\n\
+                [hub]\njwt-key = \"k\"\njwks-ca = \"ca\"\nstore = \"file:h\"\n\
+                [[site]]\nroot = \"r\"\norigin = [\"unix:o\", \"/p=unix:q\", \"http://h\"]\n\
+                handover = [\"/x=unix:y\"]\nguestbook = \"/g\"\nstore = \"file:s\"\n";
+    fs::write(&file, text).unwrap();
+    let table = Config::load(&file).unwrap().0.to_table();
+    let of = |value: &toml::Value, key: &str| value.get(key).unwrap().to_string();
+    let within = |name: &str| directory.path().join(name).display().to_string();
+    let whole = toml::Value::Table(table);
+    let (hub, site) =
+        (whole.get("hub").unwrap(), &whole.get("site").unwrap().as_array().unwrap()[0]);
+    for (text, wanted) in [
+        (of(&whole, "listen"), vec![format!("unix:{}", within("l")), "\"unix:/abs\"".into()]),
+        (of(&whole, "admin"), vec![format!("unix:{}", within("a"))]),
+        (of(hub, "jwt-key"), vec![within("k")]),
+        (of(hub, "jwks-ca"), vec![within("ca")]),
+        (of(hub, "store"), vec![format!("file:{}", within("h"))]),
+        (
+            of(site, "origin"),
+            vec![
+                format!("\"unix:{}\"", within("o")),
+                format!("\"/p=unix:{}\"", within("q")),
+                "\"http://h".into(),
+            ],
+        ),
+        (of(site, "handover"), vec![format!("/x=unix:{}", within("y"))]),
+        (of(site, "store"), vec![format!("file:{}", within("s"))]),
+    ] {
+        wanted.iter().for_each(|wanted| assert!(text.contains(wanted), "{text}: {wanted}"));
+    }
+    fs::write(&file, "[hub]\njwks = \"https://h/keys\"\n").unwrap();
+    let table = Config::load(&file).unwrap().0.to_table();
+    assert_eq!(of(table.get("hub").unwrap(), "jwks"), "\"https://h/keys\"");
+}
+
+/// One of two lists would be dropped, and with it for example half of the denied networks.
+#[test]
+fn a_list_in_two_files_is_a_fault() {
+    let directory = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| fs::write(directory.path().join(name), text).unwrap();
+    let fault = || Config::load(&directory.path().join("main.toml")).unwrap_err().to_string();
+    write("main.toml", "include = [\"a.toml\"]\nworkers = 2\ndeny = [\"10.0.0.0/8\"]\n");
+    write("a.toml", "workers = 3\ndeny = [\"192.0.2.0/24\"]\n");
+    let text = fault();
+    assert!(text.contains("main.toml:3:") && text.contains("`deny` is already in"), "{text}");
+    assert!(text.contains("a.toml"), "{text}");
+    write("main.toml", "include = [\"a.toml\", \"b.toml\"]\n");
+    write("b.toml", "\ndeny = [\"10.0.0.0/8\"]\n");
+    assert!(fault().contains("b.toml:2:"), "{}", fault());
+    write("a.toml", "[hub]\nhistory = 5\n");
+    write("b.toml", "[hub]\nanonymous = true\n");
+    assert!(fault().contains("`hub` is already in"), "{}", fault());
+}
+
+#[test]
+fn a_file_in_another_encoding_is_named_with_its_line() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("main.toml");
+    fs::write(&file, b"workers = 2\n# \xe9\n").unwrap();
+    let text = Config::load(&file).unwrap_err().to_string();
+    assert!(text.contains("main.toml") && text.contains("line 2 is not UTF-8"), "{text}");
+}
+
+#[test]
+fn a_hub_is_something_to_serve() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("main.toml");
+    fs::write(
+        &file,
+        "[hub]\nanonymous = true\npublish-anonymous = true\n[[site]]\nnames = [\"a\"]\n",
+    )
+    .unwrap();
+    Config::load(&file).unwrap().0.validate().unwrap();
+}
+
+#[test]
+fn a_configuration_survives_being_written() {
+    let text = "listen = [\":80\"]\nkeep-alive = 90\nmax-requests = \"inf\"\n[[site]]\nroot = \"x\"\n\
+                origin = [\"/a=http://b:8\"]\nmax-body = \"inf\"\nstore = \"file:/x\"\n";
+    let config = Config::parse("a", text).unwrap();
+    let written = toml::to_string(&config).unwrap();
+    assert_eq!(Config::parse("b", &written).unwrap(), config);
+}
+
+#[test]
+fn the_schema_has_every_key() {
+    let schema = Config::schema();
+    let properties = schema["properties"].as_object().unwrap();
+    for key in Config::default().to_table().keys() {
+        assert!(properties.contains_key(key), "{key}");
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
+    /// Any text results in a fault or a configuration, never in a panic.
+    #[test]
+    fn nothing_in_a_file_makes_it_panic(
+        text in "(listen|workers|site|names|\\[\\[site\\]\\]|root|=|\"|\\[|\\]|\n| |é|[a-z0-9:/.*-]){0,40}"
+    ) {
+        if let Ok(config) = Config::parse("p", &text) {
+            let _ = config.validate();
+        }
+    }
+}

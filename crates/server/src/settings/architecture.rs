@@ -1,0 +1,141 @@
+//! The settings that depend on the architecture.
+
+use super::Settings;
+use crate::config::{
+    Accepting, Architecture, Discipline, Listen, MechanismChoice, ONLY_FILES, POOL_MAX,
+};
+
+impl Settings {
+    /// Checks that the settings are valid for the architecture.
+    pub(super) fn check_architecture(&self) -> anyhow::Result<()> {
+        use anyhow::ensure;
+        let name = self.architecture;
+        ensure!(
+            self.pool.is_none() || name.has_pool(),
+            "--pool: --architecture {name} has no pool; preforked and prethreaded have one"
+        );
+        self.check_accepting()?;
+        ensure!(
+            self.admin.is_none() || !name.has_processes(),
+            "--admin: processes are forked, which a thread beside them forbids: take --architecture \
+             event, iterative, threaded or prethreaded with it"
+        );
+        ensure!(
+            !self.clients.has_limits() || !name.has_processes(),
+            "--limit-connections-per-address, --limit-accept-rate and --limit-request-rate count in \
+             memory that processes do not share: take --architecture event, iterative, threaded or \
+             prethreaded with them"
+        );
+        ensure!(
+            self.control.is_none() || !name.has_processes(),
+            "--control: processes are forked, which a thread beside them forbids: take --architecture \
+             event, iterative, threaded or prethreaded with it, and SIGHUP to reopen logs"
+        );
+        ensure!(
+            self.pool.is_none_or(|pool| (1..=POOL_MAX).contains(&pool)),
+            "--pool needs a number from 1 to {POOL_MAX}"
+        );
+        if name != Architecture::Event {
+            for (flag, is_default) in [
+                ("--mechanism", self.mechanism == MechanismChoice::Auto),
+                ("--interest", self.interest == Discipline::Eager),
+                ("--workers", self.workers == 1),
+            ] {
+                ensure!(
+                    is_default,
+                    "{flag} is of --architecture event alone; {name} has one client at a time, for \
+                     which it blocks in ppoll(2)"
+                );
+            }
+            self.check_services()?;
+        }
+        Ok(())
+    }
+
+    /// Checks that only services are configured for which workers need no event loop.
+    fn check_services(&self) -> anyhow::Result<()> {
+        let frontends = self.hosts.iter().map(|host| &host.frontend).chain([&self.frontend]);
+        let frontends: Vec<_> = frontends.flatten().collect();
+        for (flag, is_set) in [
+            ("--origin", frontends.iter().any(|frontend| !frontend.routes.is_empty())),
+            ("--handover", frontends.iter().any(|frontend| !frontend.handovers.is_empty())),
+            ("--cache", frontends.iter().any(|frontend| frontend.cache.is_some())),
+            ("--hub", self.hub.is_some()),
+        ] {
+            anyhow::ensure!(
+                !is_set,
+                "{flag}: --architecture {} {ONLY_FILES}: use --architecture event",
+                self.architecture
+            );
+        }
+        Ok(())
+    }
+
+    /// Returns how workers get their connections.
+    ///
+    /// By default a pool blocks in accept(2), which costs least when connections are short (claim
+    /// A-accept of the experiment `zerohttpd-static`). Blocking on two listeners is not possible.
+    pub(crate) fn way_to_accept(&self) -> Accepting {
+        let by_default = if self.architecture.has_pool() && self.listen.len() == 1 {
+            Accepting::Blocking
+        } else {
+            Accepting::Exclusive
+        };
+        self.accepting.unwrap_or(by_default)
+    }
+
+    /// Checks that workers can get their connections in the configured way.
+    fn check_accepting(&self) -> anyhow::Result<()> {
+        use anyhow::ensure;
+        let (name, Some(way)) = (self.architecture, self.accepting) else { return Ok(()) };
+        ensure!(
+            name.has_pool(),
+            "--accept: --architecture {name} has no pool whose workers could share a listener; \
+             preforked and prethreaded have one"
+        );
+        let is_shared = |listen: &Listen| !matches!(listen, Listen::Tcp(_));
+        ensure!(
+            way != Accepting::Blocking || self.listen.len() == 1,
+            "--accept blocking: a worker can block on one listener only: say --listen once, or \
+             --accept exclusive"
+        );
+        ensure!(
+            way != Accepting::Reuseport || !self.listen.iter().any(is_shared),
+            "--accept reuseport: UNIX sockets, and those of systemd, cannot be shared out by the kernel \
+             (SO_REUSEPORT): listen on TCP addresses alone, or say --accept exclusive"
+        );
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{
+        config::{Architecture, HubConfig},
+        settings::{FrontendConfig, Settings},
+    };
+    use std::sync::Arc;
+
+    #[test]
+    fn services_that_need_event_loops_are_refused_elsewhere() {
+        let mut origin = Settings::new(".");
+        let mut frontend = FrontendConfig::new(vec!["http://a".parse().unwrap()]);
+        origin.frontend = Some(Arc::new(frontend.clone()));
+        let mut handover = Settings::new(".");
+        frontend.routes.clear();
+        frontend.handovers = vec!["unix:/a".parse().unwrap()];
+        handover.frontend = Some(Arc::new(frontend));
+        let mut hub = Settings::new(".");
+        let mut anonymous = HubConfig::new("/hub");
+        (anonymous.anonymous, anonymous.publish_anonymous) = (true, true);
+        hub.hub = Some(Arc::new(anonymous));
+        for (mut config, flag) in [(origin, "--origin"), (handover, "--handover"), (hub, "--hub")] {
+            config.check().unwrap();
+            config.architecture = Architecture::Threaded;
+            let error = config.check().unwrap_err().to_string();
+            let expected =
+                format!("{flag}: --architecture threaded serves files and the guestbook");
+            assert!(error.starts_with(&expected), "{error}");
+        }
+    }
+}

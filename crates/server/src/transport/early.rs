@@ -1,0 +1,120 @@
+//! Files and sockets that are opened with root's rights and used after these are given up: TCP
+//! sockets and logs.
+//!
+//! A socket is bound early, but listens only after a server has taken it. Until then the kernel
+//! refuses connections, and a socket that no server takes never gets a connection.
+
+use super::listener;
+use socket2::Socket;
+use std::{
+    fs::{File, OpenOptions},
+    io,
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    sync::{Mutex, PoisonError},
+};
+
+static OPEN: Mutex<Open> = Mutex::new(Open { sockets: Vec::new(), logs: Vec::new() });
+
+struct Open {
+    sockets: Vec<Bound>,
+    logs: Vec<(PathBuf, File)>,
+}
+
+/// A socket that is bound and does not listen.
+struct Bound {
+    /// The address of the configuration, whose port may be 0.
+    requested: SocketAddr,
+    /// The address with the port that the kernel chose.
+    actual: SocketAddr,
+    shares: bool,
+    socket: Socket,
+}
+
+fn open<T>(work: impl FnOnce(&mut Open) -> T) -> T {
+    work(&mut OPEN.lock().unwrap_or_else(PoisonError::into_inner))
+}
+
+/// Binds `count` sockets to `address`. If the kernel chooses the port, all sockets have the same
+/// port.
+///
+/// # Errors
+/// The errors of [`listener::tcp`].
+pub(crate) fn bind(address: SocketAddr, count: usize, shares: bool) -> anyhow::Result<()> {
+    if shares {
+        listener::check_free(address)?;
+    }
+    let mut actual = address;
+    for _ in 0..count {
+        let socket = listener::bound(actual, shares)?;
+        actual = socket.local_addr()?.as_socket().unwrap_or(actual);
+        open(|open| open.sockets.push(Bound { requested: address, actual, shares, socket }));
+    }
+    Ok(())
+}
+
+/// Returns a socket that was bound for this address, if one is left.
+pub(crate) fn take(address: SocketAddr, shares: bool) -> Option<Socket> {
+    open(|open| {
+        let index = open.sockets.iter().position(|bound| bound.is_for(address, shares))?;
+        Some(open.sockets.remove(index).socket)
+    })
+}
+
+/// Returns whether a socket was bound for this address; then the address is available to this
+/// server.
+pub(crate) fn has(address: SocketAddr) -> bool {
+    open(|open| open.sockets.iter().any(|bound| bound.is_for(address, bound.shares)))
+}
+
+impl Bound {
+    fn is_for(&self, address: SocketAddr, shares: bool) -> bool {
+        (self.requested == address || self.actual == address) && self.shares == shares
+    }
+}
+
+/// Opens a log. A new file belongs to the user and the group with these numbers, which the server is
+/// to become, so that it can open the file again.
+///
+/// # Errors
+/// The errors of open(2).
+pub(crate) fn open_log(path: &Path, user: u32, group: u32) -> io::Result<()> {
+    let append = || OpenOptions::new().append(true).clone();
+    let file = match append().create_new(true).open(path) {
+        Ok(file) => {
+            std::os::unix::fs::fchown(&file, Some(user), Some(group))?;
+            file
+        }
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => append().open(path)?,
+        Err(error) => return Err(error),
+    };
+    open(|open| open.logs.push((path.to_owned(), file)));
+    Ok(())
+}
+
+/// Returns the log that was opened at `path`, at the first call only.
+pub(crate) fn take_log(path: &Path) -> Option<File> {
+    open(|open| {
+        let index = open.logs.iter().position(|(opened, _)| opened == path)?;
+        Some(open.logs.remove(index).1)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sockets_of_one_address_have_one_port_and_are_taken_once() {
+        let any = SocketAddr::from(([127, 0, 0, 9], 0));
+        bind(any, 3, true).unwrap();
+        assert!(take(any, false).is_none(), "these share their port");
+        let first = take(any, true).unwrap().local_addr().unwrap().as_socket().unwrap();
+        assert_ne!(first.port(), 0);
+        assert!(has(first));
+        assert!(take(first, true).is_some());
+        assert!(take(first, true).is_some());
+        assert!(take(first, true).is_none());
+        assert!(!has(first));
+    }
+}
