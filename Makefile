@@ -64,7 +64,7 @@ test: ## every crate's tests, a real Redis, /dev/poll in a guest; ends with one 
 	@CARGO='$(CARGO)' scripts/test usual
 
 .PHONY: test-all
-test-all: ## what CI runs after `make test`: lints, documentation, slow tests, MPI, all guest kernels, fuzz targets
+test-all: ## what CI runs after `make test`: lints, documentation, slow tests, MPI, a hub's clients, all guest kernels, fuzz targets
 	@CARGO='$(CARGO)' scripts/test more
 
 # Seconds for each fuzz target.
@@ -161,7 +161,7 @@ test-metrics: ## promtool checks the alert rules and the metrics of a running se
 	scripts/test-metrics '$(or $(BINARY),target/release/pollux)'
 
 .PHONY: test-push-clients
-test-push-clients: ## clients of PyPI and npm, curl and headless Chromium at the hub, over TLS, while it is killed and started again
+test-push-clients: ## clients of PyPI and npm, curl and headless Chromium at the hub, over TLS, while it is killed and started again; the demo page
 	@scripts/setup build push-clients
 	$(if $(BINARY),,$(MAKE) release)
 	scripts/test-push-clients '$(or $(BINARY),target/release/pollux)'
